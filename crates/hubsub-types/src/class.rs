@@ -1,0 +1,305 @@
+//! Room classes: the named policies, and which class and room a topic belongs
+//! to. A room has the first class that matches its name, and keeps it for life.
+
+use crate::names::{Matcher, NameError, Template, hash_tag};
+use std::borrow::Cow;
+
+/// When a publish is acknowledged. The log brings the two that remember.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Durability {
+    /// At once; kept in memory only as far as `History` says.
+    #[default]
+    Ephemeral,
+}
+
+/// What happens to a record when a subscriber is at its output limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OnSlow {
+    /// The connection is closed with the reason, as Redis does.
+    #[default]
+    Disconnect,
+    /// The subscriber becomes a cursor and reads on from history.
+    CatchUp,
+    /// The oldest waiting record gives way.
+    DropOldest,
+    /// Only the latest record of each topic waits.
+    Conflate,
+}
+
+/// What a subscriber sees of a gap whose protocol has no words for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OnGap {
+    /// It goes on behind the gap.
+    #[default]
+    Continue,
+    /// It is disconnected, so that it knows.
+    Disconnect,
+}
+
+/// How much of its past a room keeps. `messages` and `age_ms` hold per room,
+/// `bytes` per hub, oldest record first. 0 means no limit, but one of
+/// `messages` and `bytes` is always set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct History {
+    /// Records a room.
+    pub messages: u64,
+    /// Bytes a hub: payload, topic and headers, plus the record's own cost.
+    pub bytes: u64,
+    /// Age in ms.
+    pub age_ms: u64,
+}
+
+/// A named policy.
+#[derive(Clone, Debug)]
+pub struct Class {
+    /// Unique, non-empty.
+    pub name: String,
+    /// A room whose name matches one of these has this class. Empty matches all.
+    pub matches: Vec<Matcher>,
+    /// How a topic that matches yields its room; none: the topic is the room.
+    pub room: Option<Template>,
+    /// When a publish is acknowledged.
+    pub durability: Durability,
+    /// None: the room remembers nothing.
+    pub history: Option<History>,
+    /// Slow subscribers.
+    pub on_slow: OnSlow,
+    /// Gaps nobody can be told of.
+    pub on_gap: OnGap,
+    /// Largest payload, in bytes.
+    pub payload_bytes_max: u64,
+    /// Time without publish and subscriber after which a room with history is
+    /// forgotten, in ms; 0: when its history is empty.
+    pub idle_ms: u64,
+    /// Delay of each commit, in ms: a tool of the tests for what a disk will do.
+    pub commit_delay_ms: u64,
+}
+
+impl Class {
+    /// A class of that name that matches everything and remembers nothing.
+    #[must_use]
+    pub fn named(name: &str) -> Class {
+        Class {
+            name: name.to_owned(),
+            matches: Vec::new(),
+            room: None,
+            durability: Durability::Ephemeral,
+            history: None,
+            on_slow: OnSlow::Disconnect,
+            on_gap: OnGap::Continue,
+            payload_bytes_max: u64::MAX,
+            idle_ms: 0,
+            commit_delay_ms: 0,
+        }
+    }
+
+    /// Whether a name belongs to this class.
+    #[must_use]
+    pub fn matches(&self, name: &[u8]) -> bool {
+        self.matches.is_empty() || self.matches.iter().any(|m| m.matches(name))
+    }
+
+    /// Whether the rooms that the template yields are rooms of this class, too,
+    /// as they must be. Patterns that are MQTT filters are decided; a glob is
+    /// tried on a few topics, so an odd one may pass that should not, but none
+    /// is refused without a topic that shows why.
+    ///
+    /// # Errors
+    /// Names such a room, and the topic that it is the room of.
+    pub fn check(&self) -> Result<(), NameError> {
+        let Some(template) = &self.room else { return Ok(()) };
+        for topic in self.matches.iter().flat_map(|pattern| template.probes(pattern)) {
+            let room = template.apply(&topic);
+            if !self.matches(&room) {
+                let [topic, room] = [&topic, &*room].map(String::from_utf8_lossy);
+                let hint = format!(
+                    "topic {topic} of class {} would have the room {room}, which no pattern of the class \
+                     matches; add one that does to `match`",
+                    self.name
+                );
+                return Err(NameError {
+                    what: "room template yields rooms that its class does not match",
+                    value: template.source().to_owned(),
+                    hint: hint.into(),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// All classes in order; the last one is the default class and matches all.
+#[derive(Clone, Debug)]
+pub struct ClassTable {
+    classes: Vec<Class>,
+    /// Whether `{tag}` in a topic names its room.
+    hash_tags: bool,
+}
+
+/// Index of a class in its table.
+pub type ClassIndex = u16;
+
+impl ClassTable {
+    /// `classes` in order of precedence; a default class that matches all is
+    /// put behind them unless the last one does already.
+    #[must_use]
+    pub fn new(mut classes: Vec<Class>, hash_tags: bool) -> ClassTable {
+        if classes.last().is_none_or(|c| !c.matches.is_empty() || c.room.is_some()) {
+            classes.push(Class::named("default"));
+        }
+        assert!(classes.len() < usize::from(ClassIndex::MAX), "config bounds the number of classes");
+        ClassTable { classes, hash_tags }
+    }
+
+    /// What is wrong with the classes, one error a class at most.
+    #[must_use]
+    pub fn check(&self) -> Vec<NameError> {
+        self.classes.iter().filter_map(|class| class.check().err()).collect()
+    }
+
+    /// The class at an index that this table gave out.
+    #[must_use]
+    pub fn get(&self, index: ClassIndex) -> &Class {
+        &self.classes[usize::from(index)]
+    }
+
+    /// All classes, in order.
+    #[must_use]
+    pub fn classes(&self) -> &[Class] {
+        &self.classes
+    }
+
+    /// The room of a topic: its hash tag if it has one and tags are on; else
+    /// what the template of the first class that has one and matches the topic
+    /// yields; else the whole topic.
+    #[must_use]
+    pub fn room<'t>(&self, topic: &'t [u8]) -> Cow<'t, [u8]> {
+        if self.hash_tags
+            && let Some(tag) = hash_tag(topic)
+        {
+            return Cow::Borrowed(tag);
+        }
+        for class in &self.classes {
+            if let Some(template) = &class.room
+                && class.matches(topic)
+            {
+                return template.apply(topic);
+            }
+        }
+        Cow::Borrowed(topic)
+    }
+
+    /// The class of a room: the first that matches its name.
+    #[must_use]
+    pub fn class_of_room(&self, room: &[u8]) -> ClassIndex {
+        let index = self.classes.iter().position(|c| c.matches(room));
+        index.unwrap_or(self.classes.len() - 1) as ClassIndex
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn class(name: &str, matches: &[&str], room: &str) -> Class {
+        let matches = matches.iter().map(|text| Matcher::parse(text).unwrap()).collect();
+        Class { matches, room: Template::parse(room).unwrap(), ..Class::named(name) }
+    }
+
+    fn room(table: &ClassTable, topic: &str) -> String {
+        String::from_utf8(table.room(topic.as_bytes()).into_owned()).unwrap()
+    }
+
+    fn class_of<'t>(table: &'t ClassTable, room: &str) -> &'t str {
+        &table.get(table.class_of_room(room.as_bytes())).name
+    }
+
+    #[test]
+    fn a_room_has_the_first_class_that_matches_its_name() {
+        let table = ClassTable::new(
+            vec![class("vip", &["chat:vip*"], "topic"), class("chat", &["chat:*", "chat/#"], "topic")],
+            true,
+        );
+        assert_eq!(class_of(&table, "chat:vip1"), "vip");
+        assert_eq!(class_of(&table, "chat:1"), "chat");
+        assert_eq!(class_of(&table, "chat/a/b"), "chat");
+        assert_eq!(class_of(&table, "other"), "default");
+    }
+
+    #[test]
+    fn a_last_class_that_matches_all_is_the_default_class() {
+        let table = ClassTable::new(vec![class("all", &[], "topic")], true);
+        assert_eq!(table.classes().len(), 1);
+        assert_eq!(class_of(&table, "x"), "all");
+        let table = ClassTable::new(vec![class("all", &[], "+")], true);
+        assert_eq!(table.classes().len(), 2);
+    }
+
+    #[test]
+    fn a_hash_tag_names_the_room_before_any_template_if_tags_are_on() {
+        let classes = || vec![class("devices", &["devices/#"], "devices/+")];
+        let table = ClassTable::new(classes(), true);
+        assert_eq!(room(&table, "{lobby}.typing"), "lobby");
+        assert_eq!(room(&table, "devices/{a}/b"), "a");
+        assert_eq!(room(&table, "{}x"), "{}x");
+        let table = ClassTable::new(classes(), false);
+        assert_eq!(room(&table, "{lobby}.typing"), "{lobby}.typing");
+        assert_eq!(room(&table, "devices/{a}/b"), "devices/{a}");
+    }
+
+    #[test]
+    fn the_first_matching_class_that_has_a_template_yields_the_room() {
+        let table = ClassTable::new(
+            vec![
+                class("plain", &["devices/special/#"], "topic"),
+                class("devices", &["devices/#"], "devices/+"),
+                class("late", &["#"], "+"),
+            ],
+            true,
+        );
+        assert_eq!(room(&table, "devices/a/b/c"), "devices/a");
+        assert_eq!(room(&table, "devices/special/b"), "devices/special");
+        assert_eq!(room(&table, "devices"), "devices");
+        assert_eq!(room(&table, "sensors/a"), "sensors");
+        assert_eq!(room(&table, "$SYS/a"), "$SYS/a");
+    }
+
+    #[test]
+    fn a_template_whose_rooms_its_class_does_not_match_is_found() {
+        for (matches, template) in [
+            (&["devices/+/state"][..], "devices/+"),
+            (&["devices/+/#"], "devices"),
+            (&["devices/a/b", "devices/a/c"], "devices/+"),
+            (&["+/x/#"], "+"),
+            (&["devices/*/state"], "devices/+"),
+            (&["dev*state"], "devices/+"),
+            (&["devices/[ab]/?*"], "devices/+"),
+            (&["*/state"], "+"),
+            (&["devices/+/state", "devices/x/#"], "devices/+"),
+        ] {
+            let table = ClassTable::new(vec![class("c", matches, template)], true);
+            let problems = table.check();
+            assert_eq!(problems.len(), 1, "{matches:?} {template}");
+            assert!(problems[0].hint.contains("class c"), "{}", problems[0]);
+        }
+    }
+
+    #[test]
+    fn a_template_whose_rooms_its_class_matches_passes() {
+        for (matches, template) in [
+            (&["devices/#"][..], "devices/+"),
+            (&["devices/*"], "devices/+"),
+            (&["devices/+", "devices/+/state"], "devices/+"),
+            (&["devices/+/state", "devices/*"], "devices/+"),
+            (&["$SYS/#"], "$SYS/+"),
+            (&["a/b"], "devices/+"),
+            (&["#"], "+"),
+            (&["dev*"], "devices/+"),
+            (&[], "+/+"),
+            (&["devices/+/state"], "topic"),
+        ] {
+            let problems = ClassTable::new(vec![class("c", matches, template)], true).check();
+            assert_eq!(problems, [], "{matches:?} {template}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Every refusal a client can meet, with a stable code. One table maps each to
+//! the words of each protocol; the Python side has the same codes as classes.
+
+/// Why a request was refused.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ErrorCode {
+    /// The topic is longer than `topic_bytes_max`, or empty where a room is meant.
+    TopicLength,
+    /// The payload is longer than the class or the node allows.
+    PayloadLength,
+    /// `rooms_max` is reached.
+    TooManyRooms,
+    /// `room_creations_per_second_max` is reached.
+    RoomCreationRate,
+    /// `publishes_per_minute_max` is reached.
+    PublishRate,
+    /// `subscriptions_per_client_max` is reached.
+    TooManySubscriptions,
+    /// The principal may not do this.
+    NotAllowed,
+    /// There is no such room.
+    NoSuchRoom,
+    /// The room has subscribers, so it cannot be deleted.
+    RoomInUse,
+    /// The node is stopping.
+    Stopping,
+    /// No answer came in time.
+    TimedOut,
+}
+
+impl ErrorCode {
+    /// All codes, for tables and the tests that walk them.
+    pub const ALL: &'static [ErrorCode] = &[
+        ErrorCode::TopicLength,
+        ErrorCode::PayloadLength,
+        ErrorCode::TooManyRooms,
+        ErrorCode::RoomCreationRate,
+        ErrorCode::PublishRate,
+        ErrorCode::TooManySubscriptions,
+        ErrorCode::NotAllowed,
+        ErrorCode::NoSuchRoom,
+        ErrorCode::RoomInUse,
+        ErrorCode::Stopping,
+        ErrorCode::TimedOut,
+    ];
+
+    /// The stable code, the same in REST answers, logs and Python.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        self.row().0
+    }
+
+    /// The whole Redis error line, without `-` and CRLF.
+    #[must_use]
+    pub fn resp(self) -> &'static str {
+        self.row().1
+    }
+
+    /// Whether the same request may succeed later.
+    #[must_use]
+    pub fn retryable(self) -> bool {
+        self.row().2
+    }
+
+    /// (code, Redis error, retryable)
+    fn row(self) -> (&'static str, &'static str, bool) {
+        match self {
+            ErrorCode::TopicLength => ("topic_length", "ERR topic length is out of range", false),
+            ErrorCode::PayloadLength => {
+                ("payload_length", "ERR payload is longer than its room allows", false)
+            }
+            ErrorCode::TooManyRooms => ("too_many_rooms", "ERR max number of rooms reached", true),
+            ErrorCode::RoomCreationRate => {
+                ("room_creation_rate", "ERR too many new rooms, try again later", true)
+            }
+            ErrorCode::PublishRate => ("publish_rate", "ERR max publishes per minute reached", true),
+            ErrorCode::TooManySubscriptions => {
+                ("too_many_subscriptions", "ERR max number of subscriptions of this client reached", false)
+            }
+            ErrorCode::NotAllowed => ("not_allowed", "NOPERM this user has no permissions for this", false),
+            ErrorCode::NoSuchRoom => ("no_such_room", "ERR no such room", false),
+            ErrorCode::RoomInUse => ("room_in_use", "ERR room has subscribers", true),
+            ErrorCode::Stopping => ("stopping", "ERR server is stopping", true),
+            ErrorCode::TimedOut => ("timed_out", "ERR request timed out, its outcome is unknown", true),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn codes_are_distinct_and_errors_have_a_prefix() {
+        let codes: HashSet<_> = ErrorCode::ALL.iter().map(|e| e.code()).collect();
+        assert_eq!(codes.len(), ErrorCode::ALL.len());
+        for e in ErrorCode::ALL {
+            let prefix = e.resp().split(' ').next().unwrap_or_default();
+            assert!(prefix.bytes().all(|b| b.is_ascii_uppercase()), "{}", e.resp());
+        }
+    }
+}

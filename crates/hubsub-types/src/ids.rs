@@ -1,0 +1,93 @@
+//! Identifiers. On the hot path everything is an integer: the first parse of a
+//! name yields a handle, and only handles travel from there (docs/adr/0002).
+
+use std::fmt;
+use std::str::FromStr;
+
+/// One data-plane thread of this node, from 0.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct ShardId(pub u16);
+
+/// Who a connection acts for. 0 is the default user.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct PrincipalId(pub u32);
+
+/// A connection of one shard: its place in the slab and the generation of that
+/// place, so that a late answer never reaches the next tenant.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ConnKey {
+    /// Place in the shard's slab.
+    pub index: u32,
+    /// Raised each time the place is given out.
+    pub generation: u32,
+}
+
+/// One unbroken life of a room. Compared for equality only.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Epoch(pub u64);
+
+/// Place of a record in its room's epoch: from 1, without gaps. 0 is "before
+/// the first record".
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct Seq(pub u64);
+
+impl Seq {
+    /// The seq that follows this one.
+    #[must_use]
+    pub fn next(self) -> Seq {
+        Seq(self.0 + 1)
+    }
+}
+
+/// `(epoch, seq)`: what clients resume from. Written `EPOCH-SEQ`, both decimal.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Position {
+    /// The room's epoch.
+    pub epoch: Epoch,
+    /// The record's place in it.
+    pub seq: Seq,
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.epoch.0, self.seq.0)
+    }
+}
+
+/// A text that is not `EPOCH-SEQ`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BadPosition;
+
+impl FromStr for Position {
+    type Err = BadPosition;
+
+    fn from_str(text: &str) -> Result<Self, BadPosition> {
+        let digits = |s: &str| {
+            let plain = !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
+            plain.then(|| s.parse::<u64>().ok()).flatten()
+        };
+        let (epoch, seq) = text.split_once('-').ok_or(BadPosition)?;
+        match (digits(epoch), digits(seq)) {
+            (Some(epoch), Some(seq)) => Ok(Position { epoch: Epoch(epoch), seq: Seq(seq) }),
+            _ => Err(BadPosition),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_position_reads_back_what_it_wrote() {
+        let p = Position { epoch: Epoch(u64::MAX), seq: Seq(7) };
+        assert_eq!(p.to_string().parse(), Ok(p));
+    }
+
+    #[test]
+    fn a_position_of_another_form_is_refused() {
+        for text in ["", "-", "1-", "-1", "1", "+1-2", "1--2", "1-2-3", "18446744073709551616-1", "a-b"] {
+            assert_eq!(text.parse::<Position>(), Err(BadPosition), "{text}");
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! What every other crate of HubSub speaks of: identifiers, limits, error
+//! codes, room classes, topic and room names. Data and pure functions on it;
+//! no I/O, no clock, no dependency but a byte search (memchr).
+
+pub mod class;
+pub mod error;
+pub mod ids;
+pub mod limits;
+pub mod names;
+
+pub use class::{Class, ClassTable, Durability, History, OnGap, OnSlow};
+pub use error::ErrorCode;
+pub use ids::{ConnKey, Epoch, Position, PrincipalId, Seq, ShardId};
+pub use limits::Limits;

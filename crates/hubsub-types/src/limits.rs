@@ -1,0 +1,117 @@
+//! Every bound of the data plane, by name. The control plane's configuration
+//! (`python/hubsub/config.py`) sets all of them from its own definitions; the
+//! defaults here serve the node that runs without Python and the tests, and a
+//! boundary test holds the two lists against each other.
+
+macro_rules! limits {
+    ($($(#[doc = $doc:literal])+ $name:ident = $default:expr;)+) => {
+        /// The named limits of a node. 0 means "no limit" only where said.
+        #[derive(Clone, PartialEq, Eq, Debug)]
+        pub struct Limits { $($(#[doc = $doc])+ pub $name: u64,)+ }
+
+        impl Default for Limits {
+            fn default() -> Self { Limits { $($name: $default,)+ } }
+        }
+
+        impl Limits {
+            /// Names, in the order of their definition.
+            pub const NAMES: &'static [&'static str] = &[$(stringify!($name),)+];
+
+            /// Sets one limit by name; false if there is none of that name.
+            pub fn set(&mut self, name: &str, value: u64) -> bool {
+                match name {
+                    $(stringify!($name) => self.$name = value,)+
+                    _ => return false,
+                }
+                true
+            }
+
+            /// All limits as `(name, value)`, in the order of their definition.
+            pub fn entries(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name),)+]
+            }
+        }
+    };
+}
+
+const KIB: u64 = 1024;
+const MIB: u64 = 1024 * KIB;
+
+limits! {
+    /// Open client connections of the node; the descriptor limit may allow fewer.
+    connections_max = 1_000_000;
+    /// Time a connection has to send its first whole command, in ms.
+    handshake_ms = 10_000;
+    /// Bytes of one command, arguments and framing together.
+    frame_bytes_max = 64 * MIB;
+    /// Arguments of one command.
+    frame_args_max = 1_048_576;
+    /// Bytes of one inline command.
+    inline_bytes_max = 64 * KIB;
+    /// Bytes of a topic; at most 65,535.
+    topic_bytes_max = 65_535;
+    /// Bytes of a pattern.
+    pattern_bytes_max = 1_024;
+    /// Subscriptions of one client: topics, patterns and shard channels together.
+    subscriptions_per_client_max = 100_000;
+    /// Publishes a minute of one client; 0 for no limit.
+    publishes_per_minute_max = 0;
+    /// Rooms of the node.
+    rooms_max = 10_000_000;
+    /// Rooms made in a second on one shard; 0 for no limit.
+    room_creations_per_second_max = 0;
+    /// Requests of one client that wait for an answer; past it its socket is not read.
+    pending_per_client_max = 4_096;
+    /// Bytes waiting for another shard; past it publishers into it are not read.
+    mailbox_bytes_max = 16 * MIB;
+    /// Output of one subscriber: past it, its room's slow-subscriber policy holds.
+    output_bytes_max = 32 * MIB;
+    /// Output of one subscriber that may stand for `output_soft_ms`; 0 for no soft limit.
+    output_soft_bytes = 8 * MIB;
+    /// How long output may stay above `output_soft_bytes`, in ms.
+    output_soft_ms = 60_000;
+    /// Output of all clients of one shard: past it every subscriber with output is over its limit.
+    output_shard_bytes_max = 1024 * MIB;
+    /// Unread replies of one client: past it its socket is not read.
+    reply_bytes_max = 64 * MIB;
+    /// Commands that one MULTI may queue.
+    transaction_commands_max = 1_048_576;
+    /// Bytes that the commands of one MULTI may hold.
+    transaction_bytes_max = 64 * MIB;
+    /// Records of one HISTORY reply.
+    history_reply_records_max = 10_000;
+    /// Payload bytes of one HISTORY reply; more are fetched with AFTER.
+    history_reply_bytes_max = 8 * MIB;
+    /// Memory of all history rings of one shard.
+    history_shard_bytes_max = 1024 * MIB;
+    /// Topics without subscribers whose room a shard remembers.
+    route_cache_topics_max = 65_536;
+    /// Topics whose matching patterns a shard remembers.
+    pattern_cache_topics_max = 16_384;
+    /// Idle buffer memory that a shard keeps for reuse.
+    pool_bytes_max = 16 * MIB;
+    /// Idle time after which TCP probes a peer, in ms; 0 for none.
+    tcp_keepalive_ms = 60_000;
+    /// Time that sent bytes may stay unacknowledged before the peer counts as dead, in ms; 0 for the system's.
+    tcp_user_timeout_ms = 120_000;
+    /// Time that a stopping node gives its clients to take their output, in ms.
+    drain_ms = 5_000;
+    /// Events waiting for the control plane; further ones are counted and dropped.
+    control_events_max = 65_536;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_limit_is_set_by_its_name() {
+        let mut limits = Limits::default();
+        for (i, name) in Limits::NAMES.iter().enumerate() {
+            assert!(limits.set(name, i as u64));
+        }
+        let values: Vec<u64> = limits.entries().into_iter().map(|(_, v)| v).collect();
+        assert_eq!(values, (0..Limits::NAMES.len() as u64).collect::<Vec<_>>());
+        assert!(!limits.set("no_such_limit", 1));
+    }
+}

@@ -1,0 +1,332 @@
+//! Redis's glob, compiled once: `*`, `?`, `[abc]`, `[a-c]`, `[^a-c]` and `\` as
+//! escape, over bytes. A pattern is cut at its stars into segments of fixed
+//! length; the first is held against the topic's start, the last against its
+//! end, each other is taken at its leftmost place behind the one before. No
+//! place is ever tried again. A segment of plain bytes is found in linear time;
+//! any other at the cost of the topic's length times the segment's, with 64
+//! items of the segment at a time where that product is large.
+//!
+//! Odd cases are Redis's own, as on x86-64: the empty topic matches the empty
+//! pattern only, not `*`; a class without `]` ends with the pattern; a range
+//! may be written backwards, has no escapes in it, and compares bytes as signed.
+
+use memchr::memmem;
+use std::ops::Range;
+
+/// Steps of a search above which its tables pay.
+const STEPS_MAX: usize = 16 * 1024;
+
+/// A compiled glob. Every byte string is one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Glob {
+    source: Box<[u8]>,
+    /// The bytes before the first wildcard, where escapes make them differ
+    /// from the start of `source`.
+    unescaped: Box<[u8]>,
+    prefix_len: u32,
+    plan: Plan,
+}
+
+/// How a topic is held against the pattern.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Plan {
+    /// No wildcard: the topic is the prefix.
+    Exact,
+    /// `prefix*`.
+    Prefix,
+    /// Anything else.
+    Segments(Box<Segments>),
+}
+
+/// What stands between the stars: with k stars k + 1 segments, some empty.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Segments {
+    items: Box<[Item]>,
+    /// `items`, where they are bytes.
+    bytes: Box<[u8]>,
+    classes: Box<[ByteSet]>,
+    segments: Box<[Segment]>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Segment {
+    start: u32,
+    end: u32,
+    /// Whether all its items are bytes.
+    literal: bool,
+}
+
+/// What one byte of the topic must be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Item {
+    Byte(u8),
+    Any,
+    /// Index into `classes`.
+    Class(u32),
+}
+
+impl Glob {
+    /// Compiles a pattern; there is none that is wrong.
+    ///
+    /// # Panics
+    /// If the pattern has 4 GiB or more; `pattern_bytes_max` keeps far below.
+    #[must_use]
+    pub fn new(source: &[u8]) -> Glob {
+        assert!(u32::try_from(source.len()).is_ok(), "limits bound the length of patterns");
+        let program = Segments::compile(source);
+        let prefix_len = program.items.iter().take_while(|item| matches!(item, Item::Byte(_))).count();
+        let prefix_len = prefix_len.min(program.segments[0].end as usize);
+        let prefix = &program.bytes[..prefix_len];
+        let unescaped = if source.starts_with(prefix) { Box::default() } else { prefix.into() };
+        let plan = match &*program.segments {
+            [only] if only.literal => Plan::Exact,
+            [first, last] if first.literal && last.start == last.end => Plan::Prefix,
+            _ => Plan::Segments(Box::new(program)),
+        };
+        Glob { source: source.into(), unescaped, prefix_len: prefix_len as u32, plan }
+    }
+
+    /// Whether a topic matches.
+    #[must_use]
+    pub fn matches(&self, topic: &[u8]) -> bool {
+        if topic.is_empty() {
+            return self.source.is_empty();
+        }
+        match &self.plan {
+            Plan::Exact => topic == self.literal_prefix(),
+            Plan::Prefix => topic.starts_with(self.literal_prefix()),
+            Plan::Segments(program) => program.matches(topic),
+        }
+    }
+
+    /// The bytes that every match begins with, escapes removed.
+    #[must_use]
+    pub fn literal_prefix(&self) -> &[u8] {
+        let from = if self.unescaped.is_empty() { &self.source } else { &self.unescaped };
+        &from[..self.prefix_len as usize]
+    }
+
+    /// Whether there is no wildcard: only `literal_prefix` itself matches.
+    #[must_use]
+    pub fn is_literal(&self) -> bool {
+        matches!(self.plan, Plan::Exact)
+    }
+
+    /// A topic that matches, with every star filled by `star`, unless a class
+    /// is empty.
+    pub(crate) fn sample(&self, star: &[u8]) -> Option<Vec<u8>> {
+        match &self.plan {
+            Plan::Exact => Some(self.literal_prefix().to_vec()),
+            Plan::Prefix => Some([self.literal_prefix(), star].concat()),
+            Plan::Segments(program) => program.sample(star),
+        }
+    }
+
+    /// The pattern as it was written.
+    #[must_use]
+    pub fn source(&self) -> &[u8] {
+        &self.source
+    }
+}
+
+impl Segments {
+    fn compile(source: &[u8]) -> Segments {
+        let mut items = Vec::with_capacity(source.len());
+        let mut classes = Vec::new();
+        let mut ends = Vec::new();
+        let mut at = 0;
+        while let Some(&byte) = source.get(at) {
+            at += 1;
+            match byte {
+                b'*' => {
+                    if source.get(at) != Some(&b'*') {
+                        ends.push(items.len());
+                    }
+                }
+                b'?' => items.push(Item::Any),
+                b'[' => {
+                    let (set, next) = ByteSet::parse(source, at);
+                    at = next;
+                    items.push(Item::Class(classes.len() as u32));
+                    classes.push(set);
+                }
+                b'\\' if at < source.len() => {
+                    items.push(Item::Byte(source[at]));
+                    at += 1;
+                }
+                _ => items.push(Item::Byte(byte)),
+            }
+        }
+        ends.push(items.len());
+        let mut start = 0;
+        let segment = |end| {
+            let literal = items[start..end].iter().all(|item| matches!(item, Item::Byte(_)));
+            let segment = Segment { start: start as u32, end: end as u32, literal };
+            start = end;
+            segment
+        };
+        let segments = ends.into_iter().map(segment).collect();
+        let byte = |item: &Item| if let Item::Byte(byte) = item { *byte } else { 0 };
+        let bytes = items.iter().map(byte).collect();
+        Segments { items: items.into(), bytes, classes: classes.into(), segments }
+    }
+
+    fn matches(&self, topic: &[u8]) -> bool {
+        let (first, rest) = self.segments.split_first().expect("compile makes one segment more than stars");
+        let Some((last, middle)) = rest.split_last() else {
+            return topic.len() == first.len() && self.fits(first, topic);
+        };
+        if topic.len() < self.items.len() {
+            return false;
+        }
+        let (head, rest) = topic.split_at(first.len());
+        let (mut rest, tail) = rest.split_at(rest.len() - last.len());
+        if !self.fits(first, head) || !self.fits(last, tail) {
+            return false;
+        }
+        for segment in middle {
+            match self.find(segment, rest) {
+                Some(at) => rest = &rest[at + segment.len()..],
+                None => return false,
+            }
+        }
+        true
+    }
+
+    fn sample(&self, star: &[u8]) -> Option<Vec<u8>> {
+        let mut topic = Vec::new();
+        for (i, segment) in self.segments.iter().enumerate() {
+            if i > 0 {
+                topic.extend_from_slice(star);
+            }
+            for item in &self.items[segment.range()] {
+                topic.push(match *item {
+                    Item::Byte(byte) => byte,
+                    Item::Any => b'x',
+                    Item::Class(class) => {
+                        let set = self.classes[class as usize];
+                        (b'0'..=b'z').chain(0..=u8::MAX).find(|&byte| set.has(byte))?
+                    }
+                });
+            }
+        }
+        Some(topic)
+    }
+
+    /// Whether a part of the topic, as long as the segment, fits it.
+    fn fits(&self, segment: &Segment, part: &[u8]) -> bool {
+        if segment.literal {
+            return self.bytes[segment.range()] == *part;
+        }
+        self.items[segment.range()].iter().zip(part).all(|(item, &byte)| match *item {
+            Item::Byte(wanted) => wanted == byte,
+            Item::Any => true,
+            Item::Class(class) => self.classes[class as usize].has(byte),
+        })
+    }
+
+    /// The leftmost place where the segment fits.
+    fn find(&self, segment: &Segment, within: &[u8]) -> Option<usize> {
+        if segment.literal {
+            return memmem::find(within, &self.bytes[segment.range()]);
+        }
+        if within.len() * segment.len() > STEPS_MAX {
+            return self.find_bitwise(segment, within);
+        }
+        within.windows(segment.len()).position(|part| self.fits(segment, part))
+    }
+
+    /// As `find`, byte by byte through the topic with one bit an item: bit i is
+    /// set where the items up to i fit the bytes up to here (Baeza-Yates and
+    /// Gonnet's shift-and).
+    fn find_bitwise(&self, segment: &Segment, within: &[u8]) -> Option<usize> {
+        let words = segment.len().div_ceil(64);
+        let last = 1 << ((segment.len() - 1) % 64);
+        let mut fitting = vec![0_u64; 256 * words];
+        for (i, item) in self.items[segment.range()].iter().enumerate() {
+            let mut fits = |byte: u8| fitting[usize::from(byte) * words + i / 64] |= 1 << (i % 64);
+            match *item {
+                Item::Byte(byte) => fits(byte),
+                Item::Any => (0..=u8::MAX).for_each(fits),
+                Item::Class(class) => {
+                    let set = self.classes[class as usize];
+                    (0..=u8::MAX).filter(|&byte| set.has(byte)).for_each(fits);
+                }
+            }
+        }
+        let mut state = vec![0_u64; words];
+        for (at, &byte) in within.iter().enumerate() {
+            let mut carry = 1;
+            let fitting = &fitting[usize::from(byte) * words..][..words];
+            for (state, fitting) in state.iter_mut().zip(fitting) {
+                let next = *state >> 63;
+                *state = (*state << 1 | carry) & fitting;
+                carry = next;
+            }
+            if state[words - 1] & last != 0 {
+                return Some(at + 1 - segment.len());
+            }
+        }
+        None
+    }
+}
+
+impl Segment {
+    fn len(&self) -> usize {
+        (self.end - self.start) as usize
+    }
+
+    fn range(&self) -> Range<usize> {
+        self.start as usize..self.end as usize
+    }
+}
+
+/// The bytes that a class `[…]` stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct ByteSet([u64; 4]);
+
+impl ByteSet {
+    /// Reads the class whose `[` is just before `at`; with it the place behind.
+    fn parse(source: &[u8], mut at: usize) -> (ByteSet, usize) {
+        let mut set = ByteSet([0; 4]);
+        let negated = source.get(at) == Some(&b'^');
+        at += usize::from(negated);
+        loop {
+            at += match source[at..] {
+                [b'\\', escaped, ..] => {
+                    set.insert(escaped);
+                    2
+                }
+                [b']', ..] => {
+                    at += 1;
+                    break;
+                }
+                [from, b'-', to, ..] => {
+                    let (from, to) = (from as i8, to as i8);
+                    (from.min(to)..=from.max(to)).for_each(|byte| set.insert(byte as u8));
+                    3
+                }
+                [byte, ..] => {
+                    set.insert(byte);
+                    1
+                }
+                [] => break,
+            }
+        }
+        if negated {
+            set.0 = set.0.map(|word| !word);
+        }
+        (set, at)
+    }
+
+    fn insert(&mut self, byte: u8) {
+        self.0[usize::from(byte / 64)] |= 1 << (byte % 64);
+    }
+
+    fn has(&self, byte: u8) -> bool {
+        self.0[usize::from(byte / 64)] & 1 << (byte % 64) != 0
+    }
+}
+
+#[cfg(test)]
+mod tests;
