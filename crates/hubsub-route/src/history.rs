@@ -1,0 +1,124 @@
+//! What rooms remember: a ring a room, and the bounds over all of a hub.
+//!
+//! `messages` and `age` are a room's own; `bytes` is the hub's, and the oldest
+//! record of the hub gives way first, whatever its room. A second bound over
+//! all hubs of the shard holds the same way.
+
+use crate::record::Record;
+use hubsub_types::Seq;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// The last records of one room's epoch, without gaps.
+#[derive(Debug, Default)]
+pub struct Ring {
+    records: VecDeque<Arc<Record>>,
+    bytes: u64,
+}
+
+impl Ring {
+    /// Appends the room's next record.
+    pub fn push(&mut self, record: Arc<Record>) {
+        debug_assert!(self.records.back().is_none_or(|last| last.position.seq.next() == record.position.seq));
+        self.bytes += record.weight() as u64;
+        self.records.push_back(record);
+    }
+
+    /// Drops the oldest record; its bytes.
+    pub fn pop(&mut self) -> u64 {
+        let Some(record) = self.records.pop_front() else { return 0 };
+        let bytes = record.weight() as u64;
+        self.bytes -= bytes;
+        if self.records.capacity() > 64 && self.records.len() < self.records.capacity() / 4 {
+            self.records.shrink_to(self.records.len() * 2);
+        }
+        bytes
+    }
+
+    /// Oldest record kept.
+    #[must_use]
+    pub fn first(&self) -> Option<&Arc<Record>> {
+        self.records.front()
+    }
+
+    /// Records kept.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Whether none is kept.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// Bytes kept.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Records from `seq` on (or from the oldest, if that one is gone).
+    pub fn from(&self, seq: Seq) -> impl DoubleEndedIterator<Item = &Arc<Record>> {
+        let first = self.first().map_or(0, |r| r.position.seq.0);
+        let skip = usize::try_from(seq.0.saturating_sub(first)).unwrap_or(usize::MAX);
+        self.records.range(skip.min(self.records.len())..)
+    }
+
+    /// Seq of the first record that is not older than `timestamp_us`; none if all are.
+    #[must_use]
+    pub fn since(&self, timestamp_us: u64) -> Option<Seq> {
+        let at = self.records.partition_point(|r| r.timestamp_us < timestamp_us);
+        self.records.get(at).map(|r| r.position.seq)
+    }
+}
+
+/// Arrival order of the records of one hub, and their bytes. Entries of
+/// records that their room dropped for its own reasons stay until they come to
+/// the front or outnumber the others.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    entries: VecDeque<Entry>,
+    /// Bytes of the records that are still kept.
+    pub bytes: u64,
+    /// Records that are still kept.
+    pub records: u64,
+}
+
+/// One record's place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// Place of its room.
+    pub room: crate::rooms::RoomHandle,
+    /// Its seq.
+    pub seq: Seq,
+}
+
+impl Ledger {
+    /// A record was kept.
+    pub fn kept(&mut self, entry: Entry, bytes: u64) {
+        self.entries.push_back(entry);
+        self.bytes += bytes;
+        self.records += 1;
+    }
+
+    /// A record was dropped.
+    pub fn dropped(&mut self, bytes: u64) {
+        self.bytes -= bytes;
+        self.records -= 1;
+    }
+
+    /// The entry that arrived first, taken off.
+    pub fn oldest(&mut self) -> Option<Entry> {
+        self.entries.pop_front()
+    }
+
+    /// Removes entries of dropped records once they are more than half.
+    pub fn tidy(&mut self, is_kept: impl Fn(&Entry) -> bool) {
+        if self.entries.len() as u64 > 2 * self.records + 1024 {
+            self.entries.retain(is_kept);
+            self.entries.shrink_to(self.entries.len() * 2);
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! The pure broker: one `Broker` a shard.
+//!
+//! It owns what a shard knows of topics, patterns, rooms, history and lagging
+//! subscribers, and nothing else: no socket, no clock, no thread. Events come
+//! in as method calls with the time as an argument; actions go out through
+//! [`Sink`], which the node implements with sockets and mailboxes and the
+//! tests with vectors.
+//!
+//! A message's way: the edge shard's [`Broker::publish`] finds the topic's
+//! route; on the room's hub shard the record gets its position, enters the
+//! history and is sent once to every shard with interest; each of those fans
+//! it out to its own connections.
+//!
+//! - [`topics`]: the edge's subscription table and route cache
+//! - [`patterns`]: pattern subscriptions, replicated to all shards
+//! - [`rooms`]: the hub's table: epoch, seq, interest, history
+//! - [`history`]: bounded rings, and the per-hub bound over them
+//! - [`cursors`]: subscribers that catch up
+//! - [`ring`]: which hub, and so which shard, a room belongs to
+
+pub mod broker;
+pub mod counts;
+pub mod cursors;
+pub mod history;
+pub mod idset;
+pub mod patterns;
+pub mod record;
+pub mod ring;
+pub mod rooms;
+pub mod topics;
+pub mod topk;
+
+use hubsub_types::{ConnKey, ErrorCode, OnGap, OnSlow, Position, Seq, ShardId};
+use std::sync::Arc;
+
+pub use broker::{Broker, Draft, Publisher, Settings, Wish};
+pub use record::{Headers, Namespace, Record, RecordView};
+pub use rooms::{RoomHandle, RoomInfo};
+
+/// The time of an event, given by the caller.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Now {
+    /// Monotonic, in ms.
+    pub mono_ms: u64,
+    /// Since 1970, in µs.
+    pub wall_us: u64,
+}
+
+/// Where an answer goes: the shard that asked, and what it wrote down there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ticket {
+    /// The shard that asked.
+    pub shard: ShardId,
+    /// Who asked.
+    pub asker: Asker,
+}
+
+/// Who waits for an answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Asker {
+    /// A reply slot of a connection.
+    Client {
+        /// The connection.
+        conn: ConnKey,
+        /// Its reply slot.
+        slot: u32,
+    },
+    /// A request of the control plane: its ticket and the item of its batch.
+    Control {
+        /// As the control plane numbered it.
+        ticket: u64,
+        /// Place in the batch.
+        item: u32,
+    },
+}
+
+/// What came of a publish.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Published {
+    /// Subscribers in the whole room, patterns included.
+    pub receivers: u64,
+    /// Where the record stands; zero where no room took it.
+    pub position: Position,
+}
+
+/// Where a new subscription begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Start {
+    /// With the next record.
+    Live,
+    /// Behind this position.
+    After(Position),
+    /// With the last `n` records of the topic.
+    Last(u64),
+    /// With the first record that is not older than this, in µs since 1970.
+    Since(u64),
+}
+
+/// What a hub confirmed to a new subscription.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Attached {
+    /// The room's last record when interest began.
+    pub position: Position,
+    /// First record to replay; none when the subscription is live at once.
+    pub replay_from: Option<Seq>,
+    /// Whether everything that was asked for is there.
+    pub recovered: bool,
+}
+
+/// An answer at once, or one that [`Sink::answer`] will bring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome<T> {
+    /// Known now.
+    Now(T),
+    /// To come, in another turn.
+    Later,
+}
+
+/// An answer that was not known at once.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// To a publish.
+    Published(Result<Published, ErrorCode>),
+    /// To a subscription.
+    Attached(Result<Attached, ErrorCode>),
+    /// To a pattern subscription: every shard holds the pattern.
+    PatternHeld,
+}
+
+/// How a record matched a connection's subscription.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Via<'a> {
+    /// By its topic.
+    Topic,
+    /// By a pattern: its id, constant while it has subscribers, and its text.
+    Pattern(u32, &'a [u8]),
+}
+
+/// What a connection did with a record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Delivery {
+    /// It is in its output.
+    Taken,
+    /// Its output is at the limit; nothing was added.
+    Full,
+}
+
+/// Why the broker wants a connection closed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CloseReason {
+    /// Its output is at the limit and its room's class says so.
+    OutputLimit,
+    /// It would miss records without being told, and its room's class says so.
+    Gap,
+    /// Too many subscriptions are catching up.
+    TooManyCursors,
+}
+
+/// The actions of a broker.
+pub trait Sink {
+    /// The next calls of `deliver` are of another record than those before.
+    fn record_begins(&mut self);
+    /// A record for a connection of this shard.
+    fn deliver(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> Delivery;
+    /// A record for a connection whose output is at the limit, in a class that
+    /// loses records: `policy` is `DropOldest` or `Conflate`. What gives way is
+    /// counted, and told where the protocol has words.
+    fn squeeze(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>, policy: OnSlow, on_gap: OnGap);
+    /// Records from `from` to `to` will never reach this connection.
+    fn gap(&mut self, conn: u32, topic: &[u8], from: Position, to: Position, on_gap: OnGap);
+    /// Close a connection once this turn is over.
+    fn close(&mut self, conn: u32, reason: CloseReason);
+    /// Whether replayed records still fit into a connection's output.
+    fn wants_replay(&self, conn: u32) -> bool;
+    /// The name of a connection as a publisher.
+    fn publisher(&self, conn: u32) -> Box<str>;
+    /// A message for another shard's broker.
+    fn send(&mut self, to: ShardId, msg: Msg);
+    /// Whether another shard is behind, so that nothing big should be sent.
+    fn congested(&self, to: ShardId) -> bool;
+    /// The answer to a request whose outcome was [`Outcome::Later`].
+    fn answer(&mut self, asker: Asker, answer: Answer);
+}
+
+/// What brokers of two shards say to each other. Ordered between each pair.
+#[derive(Debug)]
+pub enum Msg {
+    /// Edge to hub: a record without a position yet.
+    Publish(Ticket, Arc<Record>),
+    /// Hub to edge.
+    Published(Ticket, Result<Published, ErrorCode>),
+    /// Edge to hub: a subscription more, or another start of one.
+    Attach(Box<Attach>),
+    /// Hub to edge.
+    Attached(Box<(Attach, Result<Attached, ErrorCode>)>),
+    /// Edge to hub: a subscription less.
+    Detach(ShardId, Namespace, Arc<[u8]>),
+    /// Edge to all: `true` a subscription of this pattern more, `false` one less.
+    Pattern(ShardId, Arc<[u8]>, bool, Option<u32>),
+    /// All to edge: the pattern of that waiting list entry is held.
+    PatternHeld(u32),
+    /// Hub to edge: a committed record.
+    Deliver(Arc<Record>),
+    /// Edge to hub: a cursor wants records.
+    Read(Box<cursors::Read>),
+    /// Hub to edge: those records.
+    Range(Box<(cursors::Read, cursors::Range)>),
+}
+
+impl Msg {
+    /// Bytes that this message keeps from being freed, for mailbox limits.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        std::mem::size_of::<Msg>()
+            + match self {
+                Msg::Publish(_, record) | Msg::Deliver(record) => record.weight(),
+                Msg::Range(b) => b.1.records.iter().map(|r| r.weight()).sum(),
+                _ => 0,
+            }
+    }
+}
+
+/// A subscription on its way to the hub and back.
+#[derive(Clone, Debug)]
+pub struct Attach {
+    /// Who waits for the confirmation.
+    pub ticket: Ticket,
+    /// The connection on the edge shard.
+    pub conn: u32,
+    /// With the topic, what is subscribed to.
+    pub namespace: Namespace,
+    /// See `namespace`.
+    pub topic: Arc<[u8]>,
+    /// Where it begins.
+    pub start: Start,
+    /// Whether this is a subscription more, not one that starts anew.
+    pub adds: bool,
+    /// Unique on the edge while it is under way.
+    pub id: u32,
+}

@@ -1,0 +1,199 @@
+//! Pattern subscriptions. Every shard holds every pattern, with the number of
+//! subscribers each shard has; a shard's own subscribers stand beside it. A
+//! publish asks once per topic which patterns match, and the answer is cached
+//! until a pattern comes or goes.
+//!
+//! Patterns stand by their literal prefix, so that a topic meets only those
+//! whose prefix it has.
+
+use crate::counts::Counts;
+use crate::idset::IdSet;
+use ahash::RandomState;
+use hashbrown::HashMap;
+use hubsub_types::ShardId;
+use hubsub_types::names::Glob;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// One pattern.
+#[derive(Debug)]
+pub struct Pattern {
+    glob: Glob,
+    /// Its text.
+    pub source: Arc<[u8]>,
+    /// Subscribers by shard.
+    pub counts: Counts,
+    /// Subscribers of this shard.
+    pub subs: IdSet,
+}
+
+/// All patterns, as one shard holds them.
+#[derive(Debug)]
+pub struct Patterns {
+    slots: Vec<Option<Pattern>>,
+    free: Vec<u32>,
+    by_source: HashMap<Arc<[u8]>, u32, RandomState>,
+    by_prefix: HashMap<Vec<u8>, Vec<u32>, RandomState>,
+    /// Prefix length to number of prefixes that long.
+    lengths: BTreeMap<usize, usize>,
+    cache: HashMap<Box<[u8]>, Rc<[u32]>, RandomState>,
+    cache_topics_max: usize,
+}
+
+impl Patterns {
+    /// No pattern; remembers the matches of `cache_topics_max` topics.
+    #[must_use]
+    pub fn new(cache_topics_max: usize) -> Patterns {
+        Patterns {
+            slots: Vec::new(),
+            free: Vec::new(),
+            by_source: HashMap::default(),
+            by_prefix: HashMap::default(),
+            lengths: BTreeMap::new(),
+            cache: HashMap::default(),
+            cache_topics_max,
+        }
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_source.is_empty()
+    }
+
+    /// How many distinct patterns have subscribers, on all shards.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.by_source.len()
+    }
+
+    /// The id of a pattern, made if it is new.
+    pub fn intern(&mut self, source: &[u8]) -> u32 {
+        if let Some(&id) = self.by_source.get(source) {
+            return id;
+        }
+        let glob = Glob::new(source);
+        let source: Arc<[u8]> = source.into();
+        let id = self.free.pop().unwrap_or(self.slots.len() as u32);
+        let ids = self.by_prefix.entry_ref(glob.literal_prefix()).or_default();
+        if ids.is_empty() {
+            *self.lengths.entry(glob.literal_prefix().len()).or_default() += 1;
+        }
+        ids.push(id);
+        self.by_source.insert(Arc::clone(&source), id);
+        let pattern = Pattern { glob, source, counts: Counts::Zero, subs: IdSet::Empty };
+        match self.slots.get_mut(id as usize) {
+            Some(slot) => *slot = Some(pattern),
+            None => self.slots.push(Some(pattern)),
+        }
+        self.cache.clear();
+        id
+    }
+
+    /// The id of a pattern, if it is held.
+    #[must_use]
+    pub fn find(&self, source: &[u8]) -> Option<u32> {
+        self.by_source.get(source).copied()
+    }
+
+    /// A pattern by an id that is in use.
+    #[must_use]
+    pub fn get(&self, id: u32) -> &Pattern {
+        self.slots[id as usize].as_ref().expect("ids are handed out for held patterns only")
+    }
+
+    /// As `get`.
+    pub fn get_mut(&mut self, id: u32) -> &mut Pattern {
+        self.slots[id as usize].as_mut().expect("ids are handed out for held patterns only")
+    }
+
+    /// Counts a subscriber of a shard less, and forgets a pattern that has none left.
+    pub fn release(&mut self, id: u32, shard: ShardId) {
+        let pattern = self.get_mut(id);
+        pattern.counts.remove(shard);
+        if !pattern.counts.is_zero() {
+            return;
+        }
+        let pattern = self.slots[id as usize].take().expect("held until now");
+        self.free.push(id);
+        self.by_source.remove(&pattern.source);
+        let prefix = pattern.glob.literal_prefix();
+        let ids = self.by_prefix.get_mut(prefix).expect("every pattern stands by its prefix");
+        ids.retain(|&other| other != id);
+        if ids.is_empty() {
+            self.by_prefix.remove(prefix);
+            let number = self.lengths.get_mut(&prefix.len()).expect("every prefix is counted");
+            *number -= 1;
+            if *number == 0 {
+                self.lengths.remove(&prefix.len());
+            }
+        }
+        self.cache.clear();
+    }
+
+    /// Ids of the patterns that match a topic, lowest first.
+    pub fn matching(&mut self, topic: &[u8]) -> Rc<[u32]> {
+        if let Some(ids) = self.cache.get(topic) {
+            return Rc::clone(ids);
+        }
+        let mut ids = Vec::new();
+        for (&length, _) in self.lengths.range(..=topic.len()) {
+            let held = self.by_prefix.get(&topic[..length]).into_iter().flatten();
+            ids.extend(held.filter(|&&id| self.get(id).glob.matches(topic)));
+        }
+        ids.sort_unstable();
+        let ids: Rc<[u32]> = ids.into();
+        if self.cache.len() >= self.cache_topics_max {
+            self.cache.clear();
+        }
+        self.cache.insert(topic.into(), Rc::clone(&ids));
+        ids
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn matched(patterns: &mut Patterns, topic: &[u8]) -> Vec<Vec<u8>> {
+        let ids = patterns.matching(topic);
+        let mut sources: Vec<Vec<u8>> = ids.iter().map(|&id| patterns.get(id).source.to_vec()).collect();
+        sources.sort();
+        sources
+    }
+
+    proptest! {
+        #[test]
+        fn the_index_finds_what_a_scan_finds(
+            ops in proptest::collection::vec((any::<bool>(), "[ab*?]{0,4}"), 1..60),
+            topics in proptest::collection::vec("[ab]{0,5}", 1..10),
+        ) {
+            let mut patterns = Patterns::new(4);
+            let mut model: BTreeMap<String, usize> = BTreeMap::new();
+            for (add, source) in ops {
+                if add {
+                    let id = patterns.intern(source.as_bytes());
+                    patterns.get_mut(id).counts.add(ShardId(0), 1);
+                    *model.entry(source).or_default() += 1;
+                } else if let Some(n) = model.get_mut(&source) {
+                    patterns.release(patterns.find(source.as_bytes()).unwrap(), ShardId(0));
+                    *n -= 1;
+                    if *n == 0 {
+                        model.remove(&source);
+                    }
+                }
+                prop_assert_eq!(patterns.len(), model.len());
+                for topic in &topics {
+                    let scan: Vec<Vec<u8>> = model
+                        .keys()
+                        .filter(|s| Glob::new(s.as_bytes()).matches(topic.as_bytes()))
+                        .map(|s| s.clone().into_bytes())
+                        .collect();
+                    prop_assert_eq!(matched(&mut patterns, topic.as_bytes()), scan);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! A record: what a publish becomes, and what subscribers get.
+
+use hubsub_types::{OnSlow, Position};
+use std::sync::Arc;
+
+/// Redis keeps the channels of SPUBLISH apart from those of PUBLISH; so do we.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub enum Namespace {
+    /// SUBSCRIBE, PUBLISH and every other protocol.
+    #[default]
+    Global,
+    /// SSUBSCRIBE and SPUBLISH.
+    Shard,
+}
+
+/// String to string, shared between copies of a record.
+pub type Headers = Option<Arc<[(Box<str>, Box<str>)]>>;
+
+/// A record that outlives its publish: in history, or on its way to another
+/// shard. Topic and payload share one allocation.
+#[derive(Debug)]
+pub struct Record {
+    bytes: Box<[u8]>,
+    topic_len: usize,
+    /// Of its topic.
+    pub namespace: Namespace,
+    /// Given by the hub; zero before, and where no room took it.
+    pub position: Position,
+    /// Given by the hub, in µs since 1970; never falls within a hub.
+    pub timestamp_us: u64,
+    /// Who published it; empty where nobody will ask.
+    pub publisher: Box<str>,
+    /// Beside the payload.
+    pub headers: Headers,
+}
+
+impl Record {
+    /// A record without a position.
+    #[must_use]
+    pub fn new(
+        namespace: Namespace,
+        topic: &[u8],
+        payload: &[u8],
+        publisher: Box<str>,
+        headers: Headers,
+    ) -> Record {
+        let mut bytes = Vec::with_capacity(topic.len() + payload.len());
+        bytes.extend_from_slice(topic);
+        bytes.extend_from_slice(payload);
+        Record {
+            bytes: bytes.into_boxed_slice(),
+            topic_len: topic.len(),
+            namespace,
+            position: Position::default(),
+            timestamp_us: 0,
+            publisher,
+            headers,
+        }
+    }
+
+    /// The topic it was published to.
+    #[must_use]
+    pub fn topic(&self) -> &[u8] {
+        &self.bytes[..self.topic_len]
+    }
+
+    /// What was published.
+    #[must_use]
+    pub fn payload(&self) -> &[u8] {
+        &self.bytes[self.topic_len..]
+    }
+
+    /// Its memory, in bytes, near enough for limits.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        let headers = self.headers.iter().flat_map(|h| h.iter());
+        let headers: usize = headers.map(|(k, v)| k.len() + v.len() + 32).sum();
+        std::mem::size_of::<Record>() + 32 + self.bytes.len() + self.publisher.len() + headers
+    }
+
+    /// The parts that delivery needs.
+    #[must_use]
+    pub fn view(&self, on_slow: OnSlow) -> RecordView<'_> {
+        RecordView {
+            namespace: self.namespace,
+            topic: self.topic(),
+            payload: self.payload(),
+            position: self.position,
+            on_slow,
+        }
+    }
+}
+
+/// What delivery needs of a record, owned or still in the socket's buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordView<'a> {
+    /// Of its topic.
+    pub namespace: Namespace,
+    /// The topic it was published to.
+    pub topic: &'a [u8],
+    /// What was published.
+    pub payload: &'a [u8],
+    /// Zero where no room took it.
+    pub position: Position,
+    /// What happens to it at a connection's output limit, as its class says.
+    pub on_slow: OnSlow,
+}

@@ -1,0 +1,79 @@
+//! Which hub a room belongs to: consistent hashing over the hubs of its class,
+//! so that a hub more or less moves only its own share of rooms.
+//!
+//! Source: Karger et al., "Consistent Hashing and Random Trees", STOC 1997.
+//! The hash is fixed, since every node must agree: FNV-1a, finished by the
+//! SplitMix64 mixer so that names that differ in their last byte spread.
+
+use hubsub_types::ShardId;
+
+/// Points of each hub on the ring: 128 keep shares within about 10 %.
+const POINTS: u64 = 128;
+
+/// The ring of one class. On one node hub `k` lives on shard `k`.
+#[derive(Clone, Debug)]
+pub struct Ring {
+    /// (point, hub), by point.
+    points: Vec<(u64, u16)>,
+}
+
+impl Ring {
+    /// A ring of `hubs` ≥ 1 hubs.
+    #[must_use]
+    pub fn new(hubs: u16) -> Ring {
+        assert!(hubs > 0, "a ring without hubs places nothing");
+        let mut points: Vec<(u64, u16)> = (0..hubs)
+            .flat_map(|hub| (0..POINTS).map(move |i| (mix((u64::from(hub) << 32) | i), hub)))
+            .collect();
+        points.sort_unstable();
+        Ring { points }
+    }
+
+    /// The hub of a room.
+    #[must_use]
+    pub fn hub(&self, room: &[u8]) -> u16 {
+        let at = hash(room);
+        let next = self.points.partition_point(|&(point, _)| point < at);
+        self.points[next % self.points.len()].1
+    }
+
+    /// The shard that a room's hub lives on.
+    #[must_use]
+    pub fn shard(&self, room: &[u8]) -> ShardId {
+        ShardId(self.hub(room))
+    }
+}
+
+fn hash(bytes: &[u8]) -> u64 {
+    mix(bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)))
+}
+
+fn mix(mut x: u64) -> u64 {
+    x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hub_more_takes_its_share_and_moves_nothing_else() {
+        let (before, after) = (Ring::new(4), Ring::new(5));
+        let rooms: Vec<String> = (0..20_000).map(|i| format!("room:{i}")).collect();
+        let moved: Vec<_> =
+            rooms.iter().filter(|r| before.hub(r.as_bytes()) != after.hub(r.as_bytes())).collect();
+        assert!(moved.iter().all(|r| after.hub(r.as_bytes()) == 4));
+        let share = moved.len() as f64 / rooms.len() as f64;
+        assert!((0.14..0.26).contains(&share), "share: {share}");
+    }
+
+    #[test]
+    fn placement_is_the_same_in_every_build() {
+        let ring = Ring::new(8);
+        let hubs = ["lobby", "chat:1", "chat:2", ""].map(|room| ring.hub(room.as_bytes()));
+        assert_eq!(hubs, [0, 6, 7, 5]);
+    }
+}

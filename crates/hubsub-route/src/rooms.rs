@@ -1,0 +1,730 @@
+//! The hub's side: the rooms that live on this shard. A room gives each record
+//! its position, knows which shards are interested, and keeps its history.
+//!
+//! Invariants: a room of a class without history exists only while somebody
+//! is interested; seqs of an epoch have no gaps; an epoch is used once.
+
+use crate::counts::{Counts, ShardSet};
+use crate::cursors::{Range, Read};
+use crate::history::{Entry, Ledger, Ring};
+use crate::record::{Namespace, Record};
+use crate::{Attach, Attached, Now, Start};
+use ahash::RandomState;
+use hashbrown::{HashMap, HashTable};
+use hubsub_types::class::ClassIndex;
+use hubsub_types::{ClassTable, Epoch, ErrorCode, Limits, Position, Seq, ShardId};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A room of one shard; stale handles are recognised.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct RoomHandle {
+    index: u32,
+    generation: u32,
+}
+
+impl RoomHandle {
+    /// A handle of no room.
+    pub const NONE: RoomHandle = RoomHandle { index: u32::MAX, generation: 0 };
+}
+
+/// Interest by topic.
+type Interests = HashMap<(Namespace, Arc<[u8]>), Counts, RandomState>;
+
+/// One room.
+#[derive(Debug)]
+pub struct Room {
+    /// Its name.
+    pub name: Arc<[u8]>,
+    /// Its present life.
+    pub epoch: Epoch,
+    /// Its last record.
+    pub seq: Seq,
+    /// Interest in the topic that has the room's own name.
+    own: Counts,
+    /// Interest in its other topics.
+    others: Option<Box<Interests>>,
+    ring: Option<Box<Ring>>,
+    /// Last publish or change of interest, in s of the node's clock.
+    used_s: u32,
+    /// For life.
+    pub class: ClassIndex,
+}
+
+impl Room {
+    fn interest(&self, is_room: bool, namespace: Namespace, topic: &[u8]) -> Option<&Counts> {
+        if is_room {
+            return Some(&self.own);
+        }
+        self.others.as_ref()?.get(&Key(namespace, topic))
+    }
+
+    fn is_idle(&self) -> bool {
+        self.own.is_zero() && self.others.is_none()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.ring.as_ref().is_none_or(|r| r.is_empty())
+    }
+
+    /// Its oldest record, or the one that will be its next.
+    fn first_seq(&self) -> Seq {
+        let oldest = self.ring.as_ref().and_then(|r| r.first());
+        oldest.map_or(self.seq.next(), |r| r.position.seq)
+    }
+}
+
+/// A borrowed key of `Room::others`.
+#[derive(Hash)]
+struct Key<'a>(Namespace, &'a [u8]);
+
+impl hashbrown::Equivalent<(Namespace, Arc<[u8]>)> for Key<'_> {
+    fn equivalent(&self, key: &(Namespace, Arc<[u8]>)) -> bool {
+        self.0 == key.0 && *self.1 == *key.1
+    }
+}
+
+/// What a room tells of itself.
+#[derive(Clone, Debug)]
+pub struct RoomInfo {
+    /// Its name.
+    pub name: Arc<[u8]>,
+    /// Index of its class.
+    pub class: ClassIndex,
+    /// The shard of its hub.
+    pub shard: ShardId,
+    /// Its epoch and last seq.
+    pub position: Position,
+    /// Its oldest record kept, or the next one.
+    pub first_seq: Seq,
+    /// Records kept.
+    pub history: u64,
+    /// Bytes kept.
+    pub history_bytes: u64,
+    /// Exact subscribers of all its topics.
+    pub subscribers: u64,
+    /// Topics with subscribers.
+    pub topics: u64,
+    /// Time since it was last used, in s.
+    pub idle_s: u32,
+}
+
+/// The answer to HISTORY.
+#[derive(Clone, Debug, Default)]
+pub struct HistoryPart {
+    /// Whether `after` was a position of this epoch that history still reaches.
+    pub recovered: bool,
+    /// Before the oldest record kept: what a reader may start after.
+    pub start: Position,
+    /// Oldest first.
+    pub records: Vec<Arc<Record>>,
+}
+
+/// What is asked of a room's history.
+#[derive(Clone, Debug)]
+pub struct HistoryQuery {
+    /// The room.
+    pub room: Vec<u8>,
+    /// Records at most.
+    pub count: u64,
+    /// Read on from here; none: the last `count`.
+    pub after: Option<Position>,
+    /// Only of this topic.
+    pub topic: Option<Vec<u8>>,
+}
+
+/// The rooms of one shard.
+pub struct Rooms {
+    classes: Arc<ClassTable>,
+    shards: u16,
+    hasher: RandomState,
+    slots: Vec<(u32, Option<Room>)>,
+    free: Vec<u32>,
+    names: HashTable<u32>,
+    /// The node's incarnation << 32 and up: the next epoch.
+    epochs: Arc<AtomicU64>,
+    /// By class: arrival order of the hub of that class.
+    ledgers: Vec<Ledger>,
+    /// Latest timestamp given.
+    last_us: u64,
+    /// Second in which rooms were last made, and how many.
+    created: (u64, u64),
+    /// Where the sweep goes on.
+    swept: usize,
+    rooms_max: u64,
+    creations_per_second_max: u64,
+    history_bytes_max: u64,
+    history_reply_records_max: u64,
+    history_reply_bytes_max: u64,
+    /// Rooms refused for a limit, since the start.
+    pub refused: u64,
+    /// Records that age, number or bytes made a room forget, since the start.
+    pub expired: u64,
+}
+
+impl Rooms {
+    /// No rooms, on one of `shards` shards.
+    #[must_use]
+    pub fn new(classes: Arc<ClassTable>, shards: u16, limits: &Limits, epochs: Arc<AtomicU64>) -> Rooms {
+        let ledgers = classes.classes().iter().map(|_| Ledger::default()).collect();
+        let mut rooms = Rooms {
+            classes,
+            shards,
+            hasher: RandomState::new(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            names: HashTable::new(),
+            epochs,
+            ledgers,
+            last_us: 0,
+            created: (0, 0),
+            swept: 0,
+            rooms_max: 0,
+            creations_per_second_max: 0,
+            history_bytes_max: 0,
+            history_reply_records_max: 0,
+            history_reply_bytes_max: 0,
+            refused: 0,
+            expired: 0,
+        };
+        rooms.set_limits(limits);
+        rooms
+    }
+
+    /// Takes over limits that may change while running.
+    pub fn set_limits(&mut self, limits: &Limits) {
+        self.rooms_max = limits.rooms_max.div_ceil(u64::from(self.shards));
+        self.creations_per_second_max = limits.room_creations_per_second_max;
+        self.history_bytes_max = limits.history_shard_bytes_max;
+        self.history_reply_records_max = limits.history_reply_records_max;
+        self.history_reply_bytes_max = limits.history_reply_bytes_max;
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// Bytes and records of all histories.
+    #[must_use]
+    pub fn history_size(&self) -> (u64, u64) {
+        self.ledgers.iter().fold((0, 0), |sum, l| (sum.0 + l.bytes, sum.1 + l.records))
+    }
+
+    /// A room by a handle that may be stale.
+    #[must_use]
+    pub fn get(&self, handle: RoomHandle) -> Option<&Room> {
+        let (generation, room) = self.slots.get(handle.index as usize)?;
+        room.as_ref().filter(|_| *generation == handle.generation)
+    }
+
+    fn get_mut(&mut self, handle: RoomHandle) -> Option<&mut Room> {
+        let (generation, room) = self.slots.get_mut(handle.index as usize)?;
+        room.as_mut().filter(|_| *generation == handle.generation)
+    }
+
+    /// A room by name.
+    #[must_use]
+    pub fn find(&self, name: &[u8]) -> Option<RoomHandle> {
+        let found = self.names.find(self.hasher.hash_one(name), |&i| *self.at(i).name == *name);
+        found.map(|&index| RoomHandle { index, generation: self.slots[index as usize].0 })
+    }
+
+    /// The room of a topic, if it exists.
+    #[must_use]
+    pub fn find_of_topic(&self, topic: &[u8]) -> Option<RoomHandle> {
+        self.find(&self.classes.room(topic))
+    }
+
+    /// A room by name, made if it is new.
+    pub fn open(&mut self, name: &[u8], now: Now) -> Result<RoomHandle, ErrorCode> {
+        if let Some(handle) = self.find(name) {
+            return Ok(handle);
+        }
+        self.may_create(now).inspect_err(|_| self.refused += 1)?;
+        let class = self.classes.class_of_room(name);
+        let room = Room {
+            name: name.into(),
+            epoch: Epoch(self.epochs.fetch_add(1, Ordering::Relaxed)),
+            seq: Seq(0),
+            own: Counts::Zero,
+            others: None,
+            ring: None,
+            used_s: seconds(now),
+            class,
+        };
+        let index = self.free.pop().unwrap_or(self.slots.len() as u32);
+        match self.slots.get_mut(index as usize) {
+            Some(slot) => slot.1 = Some(room),
+            None => self.slots.push((0, Some(room))),
+        }
+        let (hasher, slots) = (&self.hasher, &self.slots);
+        self.names.insert_unique(hasher.hash_one(name), index, |&i| {
+            let room = slots[i as usize].1.as_ref().expect("names lists live rooms only");
+            hasher.hash_one(&*room.name)
+        });
+        Ok(RoomHandle { index, generation: self.slots[index as usize].0 })
+    }
+
+    /// Whether a publish makes this topic's room.
+    #[must_use]
+    pub fn remembers(&self, class: ClassIndex) -> bool {
+        self.classes.get(class).history.is_some()
+    }
+
+    /// Registers a subscription and finds where it begins.
+    pub fn attach(
+        &mut self,
+        attach: &Attach,
+        from: ShardId,
+        now: Now,
+    ) -> Result<(Attached, RoomHandle), ErrorCode> {
+        let classes = Arc::clone(&self.classes);
+        let name = classes.room(&attach.topic);
+        let handle = self.open(&name, now)?;
+        let shards = self.shards;
+        let room = self.get_mut(handle).expect("opened above");
+        if attach.adds {
+            room.used_s = seconds(now);
+            if attach.namespace == Namespace::Global && *room.name == *attach.topic {
+                room.own.add(from, shards);
+            } else {
+                let others = room.others.get_or_insert_default();
+                let key = (attach.namespace, Arc::clone(&attach.topic));
+                others.entry(key).or_default().add(from, shards);
+            }
+        }
+        Ok((beginning(room, attach), handle))
+    }
+
+    /// A subscription less. The room goes when it was the last and nothing is kept.
+    pub fn detach(&mut self, namespace: Namespace, topic: &[u8], from: ShardId, now: Now) {
+        let Some(handle) = self.find_of_topic(topic) else { return };
+        let room = self.get_mut(handle).expect("found above");
+        room.used_s = seconds(now);
+        if namespace == Namespace::Global && *room.name == *topic {
+            room.own.remove(from);
+        } else if let Some(others) = &mut room.others {
+            if let Some(counts) = others.get_mut(&Key(namespace, topic)) {
+                counts.remove(from);
+                if counts.is_zero() {
+                    others.remove(&Key(namespace, topic));
+                }
+            }
+            if others.is_empty() {
+                room.others = None;
+            }
+        }
+        if room.is_idle() && self.classes.get(self.at(handle.index).class).history.is_none() {
+            self.forget(handle);
+        }
+    }
+
+    /// Shards interested in a topic of a room, and its subscribers.
+    pub fn interest(
+        &self,
+        room: RoomHandle,
+        is_room: bool,
+        ns: Namespace,
+        topic: &[u8],
+        set: &mut ShardSet,
+    ) -> u64 {
+        let counts = self.get(room).and_then(|r| r.interest(is_room, ns, topic));
+        counts.map_or(0, |counts| {
+            counts.shards(set);
+            counts.total()
+        })
+    }
+
+    /// The position and timestamp of a room's next record.
+    pub fn next_position(&mut self, handle: RoomHandle, now: Now) -> (Position, u64) {
+        self.last_us = self.last_us.max(now.wall_us);
+        let last_us = self.last_us;
+        let room = self.get_mut(handle).expect("the caller holds a live handle");
+        room.seq = room.seq.next();
+        room.used_s = seconds(now);
+        (Position { epoch: room.epoch, seq: room.seq }, last_us)
+    }
+
+    /// A timestamp for a record that no room takes.
+    pub fn timestamp(&mut self, now: Now) -> u64 {
+        self.last_us = self.last_us.max(now.wall_us);
+        self.last_us
+    }
+
+    /// Keeps a record that has its position.
+    pub fn remember(&mut self, handle: RoomHandle, record: Arc<Record>) {
+        let room = self.get_mut(handle).expect("the caller holds a live handle");
+        let class = usize::from(room.class);
+        let (entry, weight) = (Entry { room: handle, seq: record.position.seq }, record.weight() as u64);
+        room.ring.get_or_insert_default().push(record);
+        self.ledgers[class].kept(entry, weight);
+        let Some(history) = self.classes.classes()[class].history else { return };
+        if history.messages > 0 {
+            while self.at(handle.index).ring.as_ref().is_some_and(|r| r.len() as u64 > history.messages) {
+                self.drop_oldest(handle);
+            }
+        }
+        if history.bytes > 0 {
+            while self.ledgers[class].bytes > history.bytes && self.drop_oldest_of(class) {}
+        }
+        while self.history_size().0 > self.history_bytes_max {
+            let largest = (0..self.ledgers.len()).max_by_key(|&i| self.ledgers[i].bytes);
+            if !largest.is_some_and(|class| self.drop_oldest_of(class)) {
+                break;
+            }
+        }
+        let slots = &self.slots;
+        self.ledgers[class].tidy(|entry| is_kept(slots, entry));
+    }
+
+    /// A cursor's next records.
+    #[must_use]
+    pub fn range(&self, read: &Read) -> Range {
+        let room = self.find_of_topic(&read.topic).and_then(|h| self.get(h));
+        let Some(room) = room.filter(|r| r.epoch == read.next.epoch) else { return Range::gone() };
+        let first = room.first_seq();
+        let mut range = Range { next: read.next.seq.max(first), at_end: true, ..Range::default() };
+        if first > read.next.seq {
+            range.gap = Some((read.next.seq, Seq(first.0 - 1)));
+        }
+        let (start, mut bytes) = (range.next, 0);
+        for record in room.ring.iter().flat_map(|ring| ring.from(start)) {
+            if bytes >= read.bytes_max {
+                range.at_end = false;
+                break;
+            }
+            range.next = record.position.seq.next();
+            if record.namespace == read.namespace && record.topic() == &*read.topic {
+                bytes += record.weight();
+                range.records.push(Arc::clone(record));
+            }
+        }
+        range
+    }
+
+    /// Records for HISTORY, bounded by number and bytes.
+    #[must_use]
+    pub fn history(&self, query: &HistoryQuery) -> HistoryPart {
+        let Some(room) = self.find(&query.room).and_then(|h| self.get(h)) else {
+            return HistoryPart { recovered: query.after.is_none(), ..HistoryPart::default() };
+        };
+        let first = room.first_seq();
+        let start = Position { epoch: room.epoch, seq: Seq(first.0 - 1) };
+        let known = |p: Position| p.epoch == room.epoch && p.seq >= start.seq && p.seq <= room.seq;
+        let mut part = HistoryPart { recovered: query.after.is_none_or(known), start, records: Vec::new() };
+        let Some(ring) = &room.ring else { return part };
+        let wanted = |r: &&Arc<Record>| query.topic.as_ref().is_none_or(|t| *t == r.topic());
+        let count = query.count.min(self.history_reply_records_max);
+        let mut bytes = 0;
+        let mut fits = |r: &&Arc<Record>| {
+            bytes += r.payload().len() as u64;
+            bytes <= self.history_reply_bytes_max || bytes == r.payload().len() as u64
+        };
+        match query.after {
+            Some(after) if part.recovered => {
+                let records = ring.from(after.seq.next()).filter(wanted).take(count as usize);
+                part.records = records.take_while(&mut fits).cloned().collect();
+            }
+            Some(_) => {}
+            None => {
+                let records = ring.from(first).rev().filter(wanted).take(count as usize);
+                part.records = records.take_while(&mut fits).cloned().collect();
+                part.records.reverse();
+            }
+        }
+        part
+    }
+
+    /// What a room tells of itself.
+    #[must_use]
+    pub fn info(&self, handle: RoomHandle, shard: ShardId, now: Now) -> Option<RoomInfo> {
+        let room = self.get(handle)?;
+        let others = || room.others.iter().flat_map(|o| o.values());
+        Some(RoomInfo {
+            name: Arc::clone(&room.name),
+            class: room.class,
+            shard,
+            position: Position { epoch: room.epoch, seq: room.seq },
+            first_seq: room.first_seq(),
+            history: room.ring.as_ref().map_or(0, |r| r.len() as u64),
+            history_bytes: room.ring.as_ref().map_or(0, |r| r.bytes()),
+            subscribers: room.own.total() + others().map(Counts::total).sum::<u64>(),
+            topics: u64::from(!room.own.is_zero()) + others().count() as u64,
+            idle_s: seconds(now).saturating_sub(room.used_s),
+        })
+    }
+
+    /// Up to `limit` rooms in order of name, behind `after`, that `matches` wants.
+    #[must_use]
+    pub fn page(
+        &self,
+        after: Option<&[u8]>,
+        limit: usize,
+        matches: impl Fn(&[u8]) -> bool,
+    ) -> Vec<RoomHandle> {
+        let mut rooms: Vec<(&[u8], RoomHandle)> = Vec::new();
+        for (index, (generation, room)) in (0u32..).zip(&self.slots) {
+            let Some(room) = room else { continue };
+            if after.is_none_or(|after| *room.name > *after) && matches(&room.name) {
+                rooms.push((&room.name, RoomHandle { index, generation: *generation }));
+            }
+        }
+        if rooms.len() > limit && limit > 0 {
+            rooms.select_nth_unstable_by(limit - 1, |a, b| a.0.cmp(b.0));
+        }
+        rooms.truncate(limit);
+        rooms.sort_unstable_by(|a, b| a.0.cmp(b.0));
+        rooms.into_iter().map(|(_, handle)| handle).collect()
+    }
+
+    /// Deletes a room and its history. Refused while somebody subscribes.
+    pub fn delete(&mut self, name: &[u8]) -> Result<bool, ErrorCode> {
+        let Some(handle) = self.find(name) else { return Ok(false) };
+        if !self.at(handle.index).is_idle() {
+            return Err(ErrorCode::RoomInUse);
+        }
+        while !self.at(handle.index).is_empty() {
+            self.drop_oldest(handle);
+        }
+        self.forget(handle);
+        Ok(true)
+    }
+
+    /// Looks at up to `budget` rooms: drops what is too old, forgets who is
+    /// idle. Called at a steady interval; goes on where it stopped.
+    pub fn sweep(&mut self, now: Now, budget: usize) {
+        for _ in 0..budget.min(self.slots.len()) {
+            self.swept = (self.swept + 1) % self.slots.len();
+            let (generation, Some(room)) = &self.slots[self.swept] else { continue };
+            let handle = RoomHandle { index: self.swept as u32, generation: *generation };
+            let class = self.classes.get(room.class);
+            let (idle_ms, age_ms) = (class.idle_ms, class.history.map_or(0, |h| h.age_ms));
+            if age_ms > 0 {
+                let oldest_us = now.wall_us.saturating_sub(age_ms * 1000);
+                let is_old = |room: &Room| {
+                    room.ring.as_ref().and_then(|r| r.first()).is_some_and(|r| r.timestamp_us < oldest_us)
+                };
+                while is_old(self.at(handle.index)) {
+                    self.drop_oldest(handle);
+                }
+            }
+            let room = self.at(handle.index);
+            let unused_ms = u64::from(seconds(now).saturating_sub(room.used_s)) * 1000;
+            let is_due = if idle_ms > 0 { unused_ms >= idle_ms } else { room.is_empty() };
+            if room.is_idle() && is_due {
+                while !self.at(handle.index).is_empty() {
+                    self.drop_oldest(handle);
+                }
+                self.forget(handle);
+            }
+        }
+    }
+
+    fn may_create(&mut self, now: Now) -> Result<(), ErrorCode> {
+        if self.len() as u64 >= self.rooms_max {
+            return Err(ErrorCode::TooManyRooms);
+        }
+        let second = now.mono_ms / 1000;
+        if self.created.0 != second {
+            self.created = (second, 0);
+        }
+        if self.creations_per_second_max > 0 && self.created.1 >= self.creations_per_second_max {
+            return Err(ErrorCode::RoomCreationRate);
+        }
+        self.created.1 += 1;
+        Ok(())
+    }
+
+    fn drop_oldest(&mut self, handle: RoomHandle) {
+        let room = self.get_mut(handle).expect("the caller holds a live handle");
+        let class = usize::from(room.class);
+        if let Some(ring) = room.ring.as_mut().filter(|r| !r.is_empty()) {
+            let bytes = ring.pop();
+            self.ledgers[class].dropped(bytes);
+            self.expired += 1;
+        }
+    }
+
+    /// Drops the oldest record of a class's hub; false if there was none.
+    fn drop_oldest_of(&mut self, class: usize) -> bool {
+        while let Some(entry) = self.ledgers[class].oldest() {
+            if is_kept(&self.slots, &entry) {
+                self.drop_oldest(entry.room);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn forget(&mut self, handle: RoomHandle) {
+        let (generation, room) = &mut self.slots[handle.index as usize];
+        let room = room.take().expect("the caller holds a live handle");
+        *generation = generation.wrapping_add(1);
+        let hash = self.hasher.hash_one(&*room.name);
+        if let Ok(entry) = self.names.find_entry(hash, |&i| i == handle.index) {
+            entry.remove();
+        }
+        self.free.push(handle.index);
+    }
+
+    fn at(&self, index: u32) -> &Room {
+        self.slots[index as usize].1.as_ref().expect("names and live handles lead to live rooms")
+    }
+}
+
+fn is_kept(slots: &[(u32, Option<Room>)], entry: &Entry) -> bool {
+    let (generation, room) = &slots[entry.room.index as usize];
+    let ring = room.as_ref().filter(|_| *generation == entry.room.generation).and_then(|r| r.ring.as_ref());
+    ring.and_then(|r| r.first()).is_some_and(|first| first.position.seq <= entry.seq)
+}
+
+/// Where a subscription begins in a room.
+fn beginning(room: &Room, attach: &Attach) -> Attached {
+    let position = Position { epoch: room.epoch, seq: room.seq };
+    let first = room.first_seq();
+    let of_topic = |r: &&Arc<Record>| r.namespace == attach.namespace && r.topic() == &*attach.topic;
+    let (from, recovered) = match attach.start {
+        Start::Live => (None, true),
+        Start::After(p) if p.epoch != room.epoch || p.seq > room.seq => (None, false),
+        Start::After(p) => (Some(p.seq.next().max(first)), p.seq.next() >= first),
+        Start::Last(n) => {
+            let records = room.ring.iter().flat_map(|r| r.from(first)).rev().filter(of_topic);
+            let count = usize::try_from(n).unwrap_or(usize::MAX);
+            (records.take(count).last().map(|r| r.position.seq), true)
+        }
+        Start::Since(us) => (room.ring.as_ref().and_then(|r| r.since(us)), true),
+    };
+    Attached { position, replay_from: from.filter(|&seq| seq <= room.seq), recovered }
+}
+
+fn seconds(now: Now) -> u32 {
+    (now.mono_ms / 1000) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hubsub_types::{Class, History};
+
+    fn rooms(history: Option<History>, limits: Limits) -> Rooms {
+        let mut class = Class::named("all");
+        class.history = history;
+        let classes = Arc::new(ClassTable::new(vec![class], true));
+        Rooms::new(classes, 1, &limits, Arc::new(AtomicU64::new(1 << 32)))
+    }
+
+    fn say(rooms: &mut Rooms, room: &str, payload: &[u8], now: Now) -> Position {
+        let handle = rooms.open(room.as_bytes(), now).unwrap();
+        let mut record = Record::new(Namespace::Global, room.as_bytes(), payload, "me".into(), None);
+        (record.position, record.timestamp_us) = rooms.next_position(handle, now);
+        let position = record.position;
+        rooms.remember(handle, Arc::new(record));
+        position
+    }
+
+    fn payloads(rooms: &Rooms, room: &str, count: u64, after: Option<Position>) -> Vec<Vec<u8>> {
+        let query = HistoryQuery { room: room.into(), count, after, topic: None };
+        rooms.history(&query).records.iter().map(|r| r.payload().to_vec()).collect()
+    }
+
+    const NO_LIMIT: History = History { messages: 0, bytes: u64::MAX, age_ms: 0 };
+
+    #[test]
+    fn a_room_is_small() {
+        assert!(
+            std::mem::size_of::<(u32, Option<Room>)>() <= 88,
+            "{}",
+            std::mem::size_of::<(u32, Option<Room>)>()
+        );
+    }
+
+    #[test]
+    fn messages_bound_a_room_and_bytes_bound_the_hub_oldest_first() {
+        let record = Record::new(Namespace::Global, b"a", b"0", "me".into(), None).weight() as u64;
+        let mut rooms = rooms(Some(History { messages: 3, bytes: 4 * record, age_ms: 0 }), Limits::default());
+        let now = Now::default();
+        for payload in [b"1", b"2", b"3", b"4"] {
+            say(&mut rooms, "a", payload, now);
+        }
+        assert_eq!(payloads(&rooms, "a", 9, None), [b"2", b"3", b"4"]);
+        say(&mut rooms, "b", b"5", now);
+        say(&mut rooms, "b", b"6", now);
+        assert_eq!(payloads(&rooms, "a", 9, None), [b"3", b"4"]);
+        assert_eq!(payloads(&rooms, "b", 9, None), [b"5", b"6"]);
+        assert_eq!(rooms.history_size(), (4 * record, 4));
+    }
+
+    #[test]
+    fn a_quiet_room_does_not_let_the_ledger_grow() {
+        let mut rooms = rooms(Some(History { messages: 2, bytes: 0, age_ms: 0 }), Limits::default());
+        say(&mut rooms, "quiet", b"x", Now::default());
+        for _ in 0..100_000 {
+            say(&mut rooms, "busy", b"x", Now::default());
+        }
+        assert!(rooms.history_size().1 == 3);
+        assert_eq!(payloads(&rooms, "quiet", 9, None).len(), 1);
+    }
+
+    #[test]
+    fn age_empties_a_room_and_the_sweep_forgets_it() {
+        let mut rooms = rooms(Some(History { messages: 9, bytes: 0, age_ms: 1000 }), Limits::default());
+        let at = |s: u64| Now { mono_ms: s * 1000, wall_us: s * 1_000_000 };
+        let before = say(&mut rooms, "a", b"x", at(10));
+        rooms.sweep(at(10), 10);
+        assert_eq!(rooms.len(), 1);
+        rooms.sweep(at(12), 10);
+        assert_eq!(rooms.len(), 0);
+        let after = say(&mut rooms, "a", b"y", at(13));
+        assert_ne!(before.epoch, after.epoch);
+        assert_eq!(after.seq, Seq(1));
+        let part =
+            rooms.history(&HistoryQuery { room: b"a".to_vec(), count: 9, after: Some(before), topic: None });
+        assert!(!part.recovered && part.records.is_empty());
+    }
+
+    #[test]
+    fn history_reads_on_behind_a_position_and_says_when_it_cannot() {
+        let mut rooms = rooms(Some(History { messages: 3, bytes: 0, age_ms: 0 }), Limits::default());
+        let positions: Vec<_> = (0..5u8).map(|i| say(&mut rooms, "a", &[i], Now::default())).collect();
+        assert_eq!(payloads(&rooms, "a", 1, Some(positions[2])), [[3]]);
+        assert_eq!(payloads(&rooms, "a", 9, Some(positions[1])), [[2], [3], [4]]);
+        let lost = HistoryQuery { room: b"a".to_vec(), count: 9, after: Some(positions[0]), topic: None };
+        assert!(!rooms.history(&lost).recovered);
+        assert_eq!(payloads(&rooms, "a", 2, None), [[3], [4]]);
+    }
+
+    #[test]
+    fn rooms_and_their_creation_rate_are_limited() {
+        let limits = Limits { rooms_max: 2, room_creations_per_second_max: 1, ..Limits::default() };
+        let mut rooms = rooms(Some(NO_LIMIT), limits);
+        let at = |s: u64| Now { mono_ms: s * 1000, wall_us: 0 };
+        assert!(rooms.open(b"a", at(1)).is_ok());
+        assert_eq!(rooms.open(b"b", at(1)), Err(ErrorCode::RoomCreationRate));
+        assert!(rooms.open(b"b", at(2)).is_ok() && rooms.open(b"a", at(2)).is_ok());
+        assert_eq!(rooms.open(b"c", at(3)), Err(ErrorCode::TooManyRooms));
+        assert_eq!(rooms.refused, 2);
+    }
+
+    #[test]
+    fn pages_are_in_order_of_name() {
+        let mut rooms = rooms(Some(NO_LIMIT), Limits::default());
+        for name in ["d", "a", "c", "b", "e"] {
+            rooms.open(name.as_bytes(), Now::default()).unwrap();
+        }
+        let names = |handles: Vec<RoomHandle>| -> Vec<Vec<u8>> {
+            handles.iter().map(|&h| rooms.get(h).unwrap().name.to_vec()).collect()
+        };
+        assert_eq!(names(rooms.page(None, 2, |_| true)), [b"a", b"b"]);
+        assert_eq!(names(rooms.page(Some(b"b"), 2, |_| true)), [b"c", b"d"]);
+        assert_eq!(names(rooms.page(Some(b"d"), 9, |n| n != b"a")), [b"e"]);
+        assert!(rooms.page(None, 0, |_| true).is_empty());
+    }
+}

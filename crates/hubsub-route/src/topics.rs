@@ -1,0 +1,220 @@
+//! The edge's table of topics: who of this shard subscribes, and where the
+//! topic's room is. A topic without subscribers stays for a while as a route,
+//! so that publishing to it again resolves nothing; the oldest such go first.
+
+use crate::idset::IdSet;
+use crate::record::Namespace;
+use crate::ring::Ring;
+use crate::rooms::RoomHandle;
+use ahash::RandomState;
+use hashbrown::HashTable;
+use hubsub_types::class::ClassIndex;
+use hubsub_types::{ClassTable, ShardId};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Handle of a topic on this shard; valid while it has subscribers.
+pub type TopicId = u32;
+
+/// One topic.
+#[derive(Debug)]
+pub struct Topic {
+    /// Its name.
+    pub name: Arc<[u8]>,
+    /// With the name, what it is.
+    pub namespace: Namespace,
+    /// Whether the topic's name is its room's name too.
+    pub is_room: bool,
+    /// Whether it stands in the queue of routes.
+    queued: bool,
+    /// Class of its room.
+    pub class: ClassIndex,
+    /// Shard of its room's hub.
+    pub shard: ShardId,
+    /// Its room on that shard, as last heard.
+    pub room: RoomHandle,
+    /// Connections of this shard.
+    pub subs: IdSet,
+}
+
+/// All topics that a shard knows.
+pub struct Topics {
+    classes: Arc<ClassTable>,
+    ring: Ring,
+    hasher: RandomState,
+    slots: Vec<Option<Topic>>,
+    free: Vec<TopicId>,
+    names: HashTable<TopicId>,
+    /// Topics that had no subscriber when they were put here, oldest first.
+    routes: VecDeque<TopicId>,
+    routes_max: usize,
+}
+
+impl Topics {
+    /// An empty table over `shards` shards.
+    #[must_use]
+    pub fn new(classes: Arc<ClassTable>, shards: u16, routes_max: usize) -> Topics {
+        Topics {
+            classes,
+            ring: Ring::new(shards),
+            hasher: RandomState::new(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            names: HashTable::new(),
+            routes: VecDeque::new(),
+            routes_max: routes_max.max(1),
+        }
+    }
+
+    /// The shard of a room's hub.
+    #[must_use]
+    pub fn shard_of_room(&self, room: &[u8]) -> ShardId {
+        self.ring.shard(room)
+    }
+
+    /// A topic that is known.
+    #[must_use]
+    pub fn find(&self, namespace: Namespace, name: &[u8]) -> Option<TopicId> {
+        self.names.find(self.hash(namespace, name), |&id| self.is(id, namespace, name)).copied()
+    }
+
+    /// A topic, resolved now if it is new.
+    pub fn intern(&mut self, namespace: Namespace, name: &[u8]) -> TopicId {
+        let hash = self.hash(namespace, name);
+        if let Some(&id) = self.names.find(hash, |&id| self.is(id, namespace, name)) {
+            return id;
+        }
+        self.forget_oldest_route();
+        let room = self.classes.room(name);
+        let topic = Topic {
+            name: name.into(),
+            namespace,
+            is_room: namespace == Namespace::Global && room.len() == name.len(),
+            queued: true,
+            class: self.classes.class_of_room(&room),
+            shard: self.ring.shard(&room),
+            room: RoomHandle::NONE,
+            subs: IdSet::Empty,
+        };
+        let id = self.free.pop().unwrap_or(self.slots.len() as TopicId);
+        match self.slots.get_mut(id as usize) {
+            Some(slot) => *slot = Some(topic),
+            None => self.slots.push(Some(topic)),
+        }
+        let (hasher, slots) = (&self.hasher, &self.slots);
+        self.names.insert_unique(hash, id, |&id| {
+            let topic = slots[id as usize].as_ref().expect("names lists live topics only");
+            hash_of(hasher, topic.namespace, &topic.name)
+        });
+        self.routes.push_back(id);
+        id
+    }
+
+    /// A topic by a valid handle.
+    #[must_use]
+    pub fn get(&self, id: TopicId) -> &Topic {
+        self.slots[id as usize].as_ref().expect("a handle is dropped before its topic")
+    }
+
+    /// As `get`.
+    pub fn get_mut(&mut self, id: TopicId) -> &mut Topic {
+        self.slots[id as usize].as_mut().expect("a handle is dropped before its topic")
+    }
+
+    /// Takes a subscriber away; whether it was there. The topic stays as a route.
+    pub fn unsubscribe(&mut self, id: TopicId, conn: u32) -> bool {
+        let topic = self.get_mut(id);
+        let was = topic.subs.remove(conn);
+        if topic.subs.is_empty() && !topic.queued {
+            topic.queued = true;
+            self.routes.push_back(id);
+            self.forget_oldest_route();
+        }
+        was
+    }
+
+    /// Every topic with subscribers on this shard.
+    pub fn subscribed(&self) -> impl Iterator<Item = &Topic> {
+        self.slots.iter().flatten().filter(|t| !t.subs.is_empty())
+    }
+
+    /// Topics known, routes included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Whether none is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    fn forget_oldest_route(&mut self) {
+        while self.routes.len() >= self.routes_max {
+            let Some(id) = self.routes.pop_front() else { return };
+            let topic = self.get_mut(id);
+            topic.queued = false;
+            if topic.subs.is_empty() {
+                let topic = self.slots[id as usize].take().expect("queued topics are live");
+                let hash = self.hash(topic.namespace, &topic.name);
+                if let Ok(entry) = self.names.find_entry(hash, |&other| other == id) {
+                    entry.remove();
+                }
+                self.free.push(id);
+            }
+        }
+    }
+
+    fn is(&self, id: TopicId, namespace: Namespace, name: &[u8]) -> bool {
+        let topic = self.get(id);
+        *topic.name == *name && topic.namespace == namespace
+    }
+
+    fn hash(&self, namespace: Namespace, name: &[u8]) -> u64 {
+        hash_of(&self.hasher, namespace, name)
+    }
+}
+
+fn hash_of(hasher: &RandomState, namespace: Namespace, name: &[u8]) -> u64 {
+    hasher.hash_one(name) ^ namespace as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(routes_max: usize) -> Topics {
+        Topics::new(Arc::new(ClassTable::new(Vec::new(), true)), 2, routes_max)
+    }
+
+    #[test]
+    fn routes_are_bounded_and_subscribed_topics_stay() {
+        let mut topics = table(10);
+        let kept = topics.intern(Namespace::Global, b"kept");
+        topics.get_mut(kept).subs.insert(7);
+        for i in 0..1000 {
+            topics.intern(Namespace::Global, format!("t{i}").as_bytes());
+        }
+        assert!(topics.len() <= 11);
+        assert_eq!(topics.find(Namespace::Global, b"kept"), Some(kept));
+        assert!(topics.unsubscribe(kept, 7));
+        (0..20).for_each(|i| _ = topics.intern(Namespace::Global, format!("u{i}").as_bytes()));
+        assert_eq!(topics.find(Namespace::Global, b"kept"), None);
+    }
+
+    #[test]
+    fn the_same_name_in_another_namespace_is_another_topic_of_the_same_room() {
+        let mut topics = table(10);
+        let a = topics.intern(Namespace::Global, b"x");
+        let b = topics.intern(Namespace::Shard, b"x");
+        assert_ne!(a, b);
+        assert_eq!(topics.get(a).shard, topics.get(b).shard);
+        assert!(topics.get(a).is_room && !topics.get(b).is_room);
+    }
+
+    #[test]
+    fn a_topic_with_one_subscriber_is_small() {
+        assert!(std::mem::size_of::<Option<Topic>>() <= 56, "{}", std::mem::size_of::<Option<Topic>>());
+    }
+}
