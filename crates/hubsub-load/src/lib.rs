@@ -1,0 +1,25 @@
+//! The load generator: it publishes into rooms of any Redis server, counts what
+//! the subscribers get (delivered, lost, doubled, reordered, misrouted, corrupt),
+//! measures latency and reads what the server spent on it.
+//!
+//! It shares no code with the server, so that it cannot share a bug with it, and
+//! it is built to be much cheaper than any server: a thread reads its
+//! connections into one large buffer, recognises the expected message frame by
+//! one comparison, counts without copying and writes once a turn.
+//!
+//! `scenario` says what to do; `run` does it with `worker` threads that own the
+//! `publisher`s and `subscriber`s; `codec`, `stamp`, `pace` and `ledger` are pure;
+//! `procfs` reads the server's costs; `report` is the one JSON line that comes out.
+
+pub mod codec;
+pub mod ledger;
+pub mod pace;
+pub mod procfs;
+mod publisher;
+pub mod report;
+pub mod run;
+pub mod scenario;
+mod socket;
+pub mod stamp;
+mod subscriber;
+mod worker;

@@ -1,0 +1,178 @@
+//! A publishing connection: keeps its pace, stamps every payload, counts replies.
+//!
+//! Frames are copies of one template with room, stamp and nothing else changed;
+//! all that may be sent now goes out in one write.
+
+use std::io;
+
+use crate::codec::{self, Frame, Malformed};
+use crate::pace::{Pace, RoomPick, Schedule};
+use crate::scenario::{ROOM_DIGITS, Scenario, room_name};
+use crate::socket::{ReadEnd, Socket};
+use crate::stamp::{FILLER, Stamp};
+
+/// Bytes encoded before they are written; more would wait in user space only.
+const BATCH_BYTES_MAX: usize = 256 * 1024;
+
+/// One publisher.
+pub struct Publisher {
+    /// Index among all publishers.
+    pub index: u32,
+    socket: Option<Socket>,
+    pace: Pace,
+    rooms: RoomPick,
+    /// Next seq for each room of `rooms`.
+    seqs: Vec<u64>,
+    quota: u64,
+    template: Vec<u8>,
+    digits_at: usize,
+    payload_at: usize,
+    /// Publishes encoded for sending.
+    pub sent: u64,
+    /// Replies, errors included.
+    pub answered: u64,
+    /// Error replies.
+    pub errors: u64,
+    /// Sum of the receivers that the replies name.
+    pub receivers: u64,
+    /// Text of the last error.
+    pub error_last: Option<String>,
+}
+
+impl Publisher {
+    /// A publisher over a connected socket.
+    pub fn new(index: u32, socket: Socket, scenario: &Scenario) -> Publisher {
+        let pace = if scenario.rate > 0.0 {
+            let (publisher, publishers) = (u64::from(index), u64::from(scenario.publishers));
+            Pace::Open(Schedule { start_ns: 0, publisher, publishers, rate: scenario.rate })
+        } else {
+            Pace::Closed { in_flight: scenario.in_flight }
+        };
+        let (first, count) = scenario.rooms_of_publisher(index);
+        let name = room_name(first);
+        let mut template = Vec::new();
+        codec::command(&mut template, &[b"PUBLISH", name.as_bytes(), &vec![FILLER; scenario.payload]]);
+        let payload_at = template.len() - 2 - scenario.payload;
+        let digits_at = payload_at - format!("\r\n${}\r\n", scenario.payload).len() - ROOM_DIGITS;
+        Publisher {
+            index,
+            socket: Some(socket),
+            pace,
+            rooms: RoomPick::new(first, count, scenario.seed.wrapping_mul(1_000_003) + u64::from(index)),
+            seqs: vec![0; count as usize],
+            quota: scenario.quota_of(index),
+            template,
+            digits_at,
+            payload_at,
+            sent: 0,
+            answered: 0,
+            errors: 0,
+            receivers: 0,
+            error_last: None,
+        }
+    }
+
+    /// Sets when the open loop's first publish is due.
+    pub fn start(&mut self, now_ns: u64) {
+        if let Pace::Open(schedule) = &mut self.pace {
+            schedule.start_ns = now_ns;
+        }
+    }
+
+    /// Stops it: nothing further is sent than what is encoded.
+    pub fn stop(&mut self) {
+        self.quota = self.sent;
+    }
+
+    /// Whether every publish was answered, or its connection is gone.
+    pub fn is_settled(&self) -> bool {
+        self.socket.is_none() || self.answered == self.sent
+    }
+
+    /// Whether its connection was lost.
+    pub fn is_disconnected(&self) -> bool {
+        self.socket.is_none()
+    }
+
+    /// How many publishes went into each of its rooms: the first room, then the counts.
+    pub fn into_sent(self) -> (u32, Vec<u64>) {
+        (self.rooms.rooms().start, self.seqs)
+    }
+
+    /// Takes the replies that came.
+    pub fn on_readable(&mut self, scratch: &mut Vec<u8>) {
+        let Some(mut socket) = self.socket.take() else { return };
+        match socket.read(scratch, |bytes| self.take_replies(bytes)) {
+            Ok(ReadEnd::Drained) => self.socket = Some(socket),
+            Ok(ReadEnd::Closed) => {
+                self.error_last = Some("the server closed a publisher's connection".to_owned())
+            }
+            Err(error) => self.error_last = Some(error.to_string()),
+        }
+    }
+
+    /// Sends what is due at `now_ns`.
+    pub fn publish(&mut self, now_ns: u64) {
+        let Some(mut socket) = self.socket.take() else { return };
+        let sent = socket.flush().and_then(|()| self.fill(&mut socket, now_ns));
+        match sent {
+            Ok(()) => self.socket = Some(socket),
+            Err(error) => self.error_last = Some(error.to_string()),
+        }
+    }
+
+    fn fill(&mut self, socket: &mut Socket, now_ns: u64) -> io::Result<()> {
+        while socket.is_flushed() {
+            while socket.out.len() < BATCH_BYTES_MAX && self.sent < self.quota {
+                let due_ns = match &self.pace {
+                    Pace::Closed { in_flight } if self.sent - self.answered >= *in_flight => break,
+                    Pace::Closed { .. } => now_ns,
+                    Pace::Open(schedule) => match schedule.due_ns(self.sent) {
+                        due_ns if due_ns > now_ns => break,
+                        due_ns => due_ns,
+                    },
+                };
+                self.encode(&mut socket.out, due_ns);
+            }
+            if socket.is_flushed() {
+                break;
+            }
+            socket.flush()?;
+        }
+        Ok(())
+    }
+
+    fn encode(&mut self, out: &mut Vec<u8>, due_ns: u64) {
+        let room = self.rooms.pick();
+        let seq = &mut self.seqs[(room - self.rooms.rooms().start) as usize];
+        let mut digits = room;
+        for byte in self.template[self.digits_at..self.digits_at + ROOM_DIGITS].iter_mut().rev() {
+            *byte = b'0' + (digits % 10) as u8;
+            digits /= 10;
+        }
+        Stamp { publisher: self.index, room, seq: *seq, due_ns }.write(&mut self.template[self.payload_at..]);
+        *seq += 1;
+        self.sent += 1;
+        out.extend_from_slice(&self.template);
+    }
+
+    fn take_replies(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
+        let mut used = 0;
+        while let Some((frame, len)) = codec::frame(&bytes[used..])? {
+            used += len;
+            match frame {
+                Frame::Integer(receivers) => {
+                    self.answered += 1;
+                    self.receivers += receivers.max(0) as u64;
+                }
+                Frame::Error(text) => {
+                    self.answered += 1;
+                    self.errors += 1;
+                    self.error_last = Some(String::from_utf8_lossy(text).into_owned());
+                }
+                Frame::Message { .. } | Frame::Subscribed | Frame::Other => {}
+            }
+        }
+        Ok(used)
+    }
+}

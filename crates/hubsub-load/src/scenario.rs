@@ -1,0 +1,340 @@
+//! What a run is to do, and who takes part: the command line, checked once, and
+//! the topology that follows from it.
+//!
+//! Subscription `j` of `rooms × subscribers` belongs to room `j / subscribers` and
+//! to connection `j % connections`, so connections share the load evenly and none
+//! subscribes to a room twice.
+
+use clap::{Parser, ValueEnum};
+use serde::Serialize;
+
+use crate::stamp::STAMP_BYTES;
+
+/// Digits of a room's number in its name.
+pub const ROOM_DIGITS: usize = 8;
+const ROOM_PREFIX: &str = "room:";
+/// Lanes that a run may have (8 bytes each).
+const LANES_MAX: u64 = 1 << 28;
+
+/// Every `.1`-th index from `.0` on.
+pub type Share = (usize, usize);
+
+/// Publishes into rooms of a Redis server and counts every delivery; prints one JSON line.
+#[derive(Parser, Serialize, Clone, Debug)]
+#[command(name = "hubsub-load", version, about)]
+pub struct Scenario {
+    /// Where the server listens.
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:6379")]
+    pub target: String,
+    /// Process id of the server, to read its CPU time and memory.
+    #[arg(long)]
+    pub pid: Option<u32>,
+    /// Rooms that are published to.
+    #[arg(long, default_value_t = 1)]
+    pub rooms: u32,
+    /// Subscribers of each room.
+    #[arg(long, default_value_t = 1)]
+    pub subscribers: u32,
+    /// Connections that hold the subscriptions; 0 for one each.
+    #[arg(long, default_value_t = 0)]
+    pub connections: u32,
+    /// Publishing connections.
+    #[arg(long, default_value_t = 1)]
+    pub publishers: u32,
+    /// To which rooms a publisher publishes.
+    #[arg(long, value_enum, default_value_t = PublishTo::Spread)]
+    pub publish_to: PublishTo,
+    /// Closed loop: publishes of each publisher that wait for their reply.
+    #[arg(long, default_value_t = 1)]
+    pub in_flight: u64,
+    /// Open loop: publishes a second of all publishers together; 0 for closed loop.
+    #[arg(long, default_value_t = 0.0)]
+    pub rate: f64,
+    /// Bytes of a payload.
+    #[arg(long, default_value_t = 128)]
+    pub payload: usize,
+    /// Seconds that are measured; where nothing is published, how long connections are held.
+    #[arg(long, default_value_t = 5.0)]
+    pub seconds: f64,
+    /// Seconds of load before the measurement.
+    #[arg(long, default_value_t = 1.0)]
+    pub warmup: f64,
+    /// Stop after so many publishes instead of by time, without warm-up; 0 for by time.
+    #[arg(long, default_value_t = 0)]
+    pub messages: u64,
+    /// Version of the protocol, 2 or 3.
+    #[arg(long, default_value_t = 2)]
+    pub resp: u8,
+    /// Threads.
+    #[arg(long, default_value_t = 2)]
+    pub threads: usize,
+    /// Threads that own the publishers, the others own the subscribers; 0: every thread owns some of both.
+    #[arg(long, default_value_t = 0)]
+    pub publisher_threads: usize,
+    /// Poll without sleeping (publisher threads in open loop always do).
+    #[arg(long)]
+    pub spin: bool,
+    /// Further connections that nobody publishes to.
+    #[arg(long, default_value_t = 0)]
+    pub idle: u32,
+    /// To what an idle connection subscribes.
+    #[arg(long, value_enum, default_value_t = IdleTo::Own)]
+    pub idle_to: IdleTo,
+    /// Further subscribers that read slowly or not at all; rooms get them in turn.
+    #[arg(long, default_value_t = 0)]
+    pub slow: u32,
+    /// Bytes a second that a slow subscriber reads; 0 for none.
+    #[arg(long, default_value_t = 0)]
+    pub slow_bytes_per_second: u64,
+    /// Decides which rooms are picked.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// To which rooms a publisher publishes.
+#[derive(ValueEnum, Serialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(rename_all = "lowercase")]
+pub enum PublishTo {
+    /// To all rooms, picked at random.
+    Spread,
+    /// To one room: publisher p to room p modulo the rooms.
+    Own,
+}
+
+/// To what an idle connection subscribes.
+#[derive(ValueEnum, Serialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(rename_all = "lowercase")]
+pub enum IdleTo {
+    /// To a room of its own.
+    Own,
+    /// All to one room.
+    One,
+    /// To nothing; it has sent a PING.
+    Nothing,
+}
+
+impl Scenario {
+    /// Refuses what cannot be run, with value and hint.
+    pub fn check(&self) -> Result<(), String> {
+        let no = |text: String| Err(text);
+        if self.rooms == 0 || u64::from(self.rooms) >= 10u64.pow(ROOM_DIGITS as u32) {
+            return no(format!("--rooms is out of range: {} (hint: 1 to 99999999)", self.rooms));
+        }
+        if self.payload < STAMP_BYTES {
+            return no(format!(
+                "--payload is too small: {} (hint: a payload carries a stamp of {STAMP_BYTES} bytes)",
+                self.payload
+            ));
+        }
+        if self.subscribers > self.connection_count().max(1) {
+            return no(format!(
+                "--connections is too small: {} (hint: at least --subscribers)",
+                self.connections
+            ));
+        }
+        if self.publish_to == PublishTo::Own && self.publishers > 0 && self.publishers < self.rooms {
+            return no(format!(
+                "--publishers is too small: {} (hint: at least --rooms with --publish-to own)",
+                self.publishers
+            ));
+        }
+        if !(2..=3).contains(&self.resp) {
+            return no(format!("--resp is unknown: {} (hint: 2 or 3)", self.resp));
+        }
+        if self.threads == 0 || self.threads > 64 {
+            return no(format!("--threads is out of range: {} (hint: 1 to 64)", self.threads));
+        }
+        if self.publisher_threads >= self.threads {
+            return no(format!(
+                "--publisher-threads is out of range: {} (hint: 0 to --threads less 1)",
+                self.publisher_threads
+            ));
+        }
+        if self.in_flight == 0
+            || self.rate < 0.0
+            || !self.rate.is_finite()
+            || self.warmup < 0.0
+            || self.seconds <= 0.0
+        {
+            return no(
+                "--in-flight and --seconds must be above 0, --rate and --warmup not negative".to_owned()
+            );
+        }
+        let lanes = self.subscriptions() * self.lanes() as u64;
+        if lanes > LANES_MAX {
+            return no(format!(
+                "too many subscription-publisher pairs to count: {lanes} (hint: fewer --publishers, or --publish-to own)"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Subscriptions to rooms that are published to, slow ones apart.
+    pub fn subscriptions(&self) -> u64 {
+        u64::from(self.rooms) * u64::from(self.subscribers)
+    }
+
+    /// Connections that hold them.
+    pub fn connection_count(&self) -> u32 {
+        let one_each = u32::try_from(self.subscriptions()).unwrap_or(u32::MAX);
+        if self.connections == 0 { one_each } else { self.connections.min(one_each) }
+    }
+
+    /// Which publishers, and which subscribers, thread `seat` owns: the first index and the step; None for none.
+    pub fn shares_of(&self, seat: usize) -> (Option<Share>, Option<Share>) {
+        match self.publisher_threads {
+            0 => (Some((seat, self.threads)), Some((seat, self.threads))),
+            publishing if seat < publishing => (Some((seat, publishing)), None),
+            publishing => (None, Some((seat - publishing, self.threads - publishing))),
+        }
+    }
+
+    /// Rooms of a connection, in order.
+    pub fn rooms_of(&self, connection: u32) -> impl Iterator<Item = u32> {
+        let subscribers = u64::from(self.subscribers.max(1));
+        (u64::from(connection)..self.subscriptions())
+            .step_by(self.connection_count().max(1) as usize)
+            .map(move |j| (j / subscribers) as u32)
+    }
+
+    /// Place of `room` among the rooms of a connection.
+    pub fn place_of(&self, connection: u32, room: u32) -> Option<usize> {
+        let (subscribers, connections) = (u64::from(self.subscribers), u64::from(self.connection_count()));
+        let low = u64::from(room) * subscribers;
+        let j = low + (u64::from(connection) + connections - low % connections) % connections;
+        (room < self.rooms && j < low + subscribers)
+            .then_some(((j - u64::from(connection)) / connections) as usize)
+    }
+
+    /// The first room and the number of rooms of a publisher.
+    pub fn rooms_of_publisher(&self, publisher: u32) -> (u32, u32) {
+        match self.publish_to {
+            PublishTo::Spread => (0, self.rooms),
+            PublishTo::Own => (publisher % self.rooms, 1),
+        }
+    }
+
+    /// Publishers that may publish to one room.
+    pub fn lanes(&self) -> usize {
+        match self.publish_to {
+            PublishTo::Spread => self.publishers as usize,
+            PublishTo::Own => self.publishers.div_ceil(self.rooms) as usize,
+        }
+    }
+
+    /// Place of a publisher among those of its rooms.
+    pub fn lane_of(&self, publisher: u32) -> usize {
+        match self.publish_to {
+            PublishTo::Spread => publisher as usize,
+            PublishTo::Own => (publisher / self.rooms) as usize,
+        }
+    }
+
+    /// Publishes that one publisher may send.
+    pub fn quota_of(&self, publisher: u32) -> u64 {
+        if self.messages == 0 {
+            return u64::MAX;
+        }
+        let publishers = u64::from(self.publishers);
+        self.messages / publishers + u64::from(u64::from(publisher) < self.messages % publishers)
+    }
+}
+
+/// Name of a room.
+pub fn room_name(room: u32) -> String {
+    format!("{ROOM_PREFIX}{room:0width$}", width = ROOM_DIGITS)
+}
+
+/// Name of the room of an idle connection.
+pub fn idle_room_name(connection: u32, to: IdleTo) -> Option<String> {
+    match to {
+        IdleTo::Own => Some(format!("idle:{connection:0width$}", width = ROOM_DIGITS)),
+        IdleTo::One => Some("idle:all".to_owned()),
+        IdleTo::Nothing => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    fn scenario(args: &[&str]) -> Scenario {
+        Scenario::try_parse_from(["hubsub-load"].iter().chain(args)).expect("the test's arguments are valid")
+    }
+
+    #[test]
+    fn every_subscription_has_one_connection_and_one_place() {
+        for args in [
+            ["--rooms", "7", "--subscribers", "3", "--connections", "0"],
+            ["--rooms", "7", "--subscribers", "3", "--connections", "5"],
+            ["--rooms", "100", "--subscribers", "1", "--connections", "10"],
+            ["--rooms", "1", "--subscribers", "9", "--connections", "9"],
+        ] {
+            let s = scenario(&args);
+            s.check().expect("the test's scenario is valid");
+            let mut times = vec![0; s.rooms as usize];
+            for connection in 0..s.connection_count() {
+                let rooms: Vec<u32> = s.rooms_of(connection).collect();
+                assert_eq!(
+                    rooms.iter().collect::<HashSet<_>>().len(),
+                    rooms.len(),
+                    "a room twice on one connection"
+                );
+                for room in 0..s.rooms {
+                    assert_eq!(s.place_of(connection, room), rooms.iter().position(|&r| r == room));
+                }
+                rooms.iter().for_each(|&room| times[room as usize] += 1);
+            }
+            assert!(times.iter().all(|&n| n == s.subscribers));
+        }
+    }
+
+    #[test]
+    fn publishers_of_one_room_have_lanes_of_their_own() {
+        let s = scenario(&["--rooms", "3", "--publishers", "7", "--publish-to", "own"]);
+        let mut seen = HashSet::new();
+        for publisher in 0..7 {
+            let (room, count) = s.rooms_of_publisher(publisher);
+            assert_eq!(count, 1);
+            assert!(s.lane_of(publisher) < s.lanes());
+            assert!(seen.insert((room, s.lane_of(publisher))));
+        }
+    }
+
+    #[test]
+    fn threads_share_all_publishers_and_subscribers() {
+        for publishing in ["0", "1", "2"] {
+            let s = scenario(&["--threads", "3", "--publisher-threads", publishing]);
+            let of =
+                |share: Option<Share>| share.into_iter().flat_map(|(first, step)| (first..10).step_by(step));
+            let mut publishers: Vec<usize> = (0..3).flat_map(|seat| of(s.shares_of(seat).0)).collect();
+            let mut subscribers: Vec<usize> = (0..3).flat_map(|seat| of(s.shares_of(seat).1)).collect();
+            publishers.sort_unstable();
+            subscribers.sort_unstable();
+            assert_eq!(publishers, (0..10).collect::<Vec<_>>());
+            assert_eq!(subscribers, publishers);
+        }
+    }
+
+    #[test]
+    fn quotas_add_up_to_the_messages() {
+        let s = scenario(&["--publishers", "7", "--messages", "100"]);
+        assert_eq!((0..7).map(|p| s.quota_of(p)).sum::<u64>(), 100);
+    }
+
+    #[test]
+    fn what_cannot_be_run_is_refused_with_its_value() {
+        for (args, named) in [
+            (vec!["--payload", "8"], "--payload is too small: 8"),
+            (vec!["--rooms", "0"], "--rooms is out of range: 0"),
+            (vec!["--subscribers", "5", "--connections", "2"], "--connections is too small: 2"),
+            (vec!["--rooms", "5", "--publish-to", "own"], "--publishers is too small: 1"),
+            (vec!["--resp", "4"], "--resp is unknown: 4"),
+            (vec!["--threads", "2", "--publisher-threads", "2"], "--publisher-threads is out of range: 2"),
+        ] {
+            let error = scenario(&args).check().expect_err("the scenario cannot be run");
+            assert!(error.contains(named), "{error}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! One connection to the server: non-blocking, reads whole frames, writes in batches.
+//!
+//! It owns memory only while a frame is partial or output pends; the read buffer
+//! belongs to the thread. After a short read the kernel's buffer was empty, and a
+//! later arrival is a new edge of the poll, so no read is spent to see "would block".
+
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+
+use mio::net::TcpStream;
+use mio::{Interest, Registry, Token};
+
+use crate::codec::Malformed;
+
+/// A connection.
+pub struct Socket {
+    stream: TcpStream,
+    /// Start of a frame whose rest has not come.
+    partial: Vec<u8>,
+    /// Bytes to send.
+    pub out: Vec<u8>,
+    out_at: usize,
+}
+
+/// How a read ended, apart from failure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReadEnd {
+    /// Nothing is left to read now.
+    Drained,
+    /// The peer closed.
+    Closed,
+}
+
+impl Socket {
+    /// Connects (waiting for it) and registers for reading and writing.
+    pub fn connect(address: SocketAddr, registry: &Registry, token: Token) -> io::Result<Socket> {
+        let stream = std::net::TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        let mut stream = TcpStream::from_std(stream);
+        registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
+        Ok(Socket { stream, partial: Vec::new(), out: Vec::new(), out_at: 0 })
+    }
+
+    /// Reads all there is; `take` gets the bytes since the last whole frame and says how many it used.
+    pub fn read(
+        &mut self,
+        scratch: &mut Vec<u8>,
+        mut take: impl FnMut(&[u8]) -> Result<usize, Malformed>,
+    ) -> io::Result<ReadEnd> {
+        loop {
+            let held = self.partial.len();
+            if scratch.len() < 2 * held {
+                scratch.resize(4 * held, 0);
+            }
+            scratch[..held].copy_from_slice(&self.partial);
+            let space = scratch.len() - held;
+            let read = match self.stream.read(&mut scratch[held..]) {
+                Ok(0) => return Ok(ReadEnd::Closed),
+                Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(ReadEnd::Drained),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            let bytes = &scratch[..held + read];
+            let used =
+                take(bytes).map_err(|Malformed(what)| io::Error::new(io::ErrorKind::InvalidData, what))?;
+            self.partial.clear();
+            self.partial.extend_from_slice(&bytes[used..]);
+            if read < space {
+                return Ok(ReadEnd::Drained);
+            }
+        }
+    }
+
+    /// Reads and forgets up to `bytes`; how many there were, None once closed.
+    pub fn discard(&mut self, scratch: &mut [u8], bytes: usize) -> io::Result<Option<usize>> {
+        let limit = bytes.min(scratch.len());
+        match self.stream.read(&mut scratch[..limit]) {
+            Ok(0) if limit > 0 => Ok(None),
+            Ok(read) => Ok(Some(read)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Some(0)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes what is in `out`, as far as the kernel takes it.
+    pub fn flush(&mut self) -> io::Result<()> {
+        while self.out_at < self.out.len() {
+            match self.stream.write(&self.out[self.out_at..]) {
+                Ok(written) => self.out_at += written,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.out.clear();
+        self.out_at = 0;
+        Ok(())
+    }
+
+    /// Whether everything was written.
+    pub fn is_flushed(&self) -> bool {
+        self.out.is_empty()
+    }
+}

@@ -1,0 +1,370 @@
+//! One thread of the generator: it owns its connections and its poll, and shares
+//! with the run only what [`Shared`] holds.
+//!
+//! Connections are made in groups, each confirmed before the next starts, so that
+//! no server's accept queue overflows. While there is load a turn is: wait for
+//! events, read what came, let publishers that got replies send on, store counts.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use mio::event::Event;
+use mio::{Events, Poll, Token};
+
+use crate::publisher::Publisher;
+use crate::scenario::{Scenario, Share, idle_room_name, room_name};
+use crate::socket::{ReadEnd, Socket};
+use crate::subscriber::{Holder, Shape, Subscriber, Tally};
+
+const SCRATCH_BYTES: usize = 256 * 1024;
+const EVENTS_MAX: usize = 1024;
+/// Connections that are made before their subscriptions are waited for.
+const CONNECT_GROUP: usize = 128;
+/// Time that a group may take.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(30);
+/// Longest sleep, after which the phase is looked at.
+const TURN: Duration = Duration::from_millis(10);
+
+/// What the threads are to do.
+#[repr(u8)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug)]
+pub enum Phase {
+    /// Connect and subscribe.
+    Connect = 0,
+    /// Publish and count.
+    Load = 1,
+    /// Count, publish no more.
+    Drain = 2,
+    /// Return what was counted.
+    End = 3,
+}
+
+/// What the run and its threads share.
+pub struct Shared {
+    /// What to do.
+    pub scenario: Scenario,
+    /// The server.
+    pub address: SocketAddr,
+    /// Zero of the generator's clock.
+    pub clock: Instant,
+    /// A [`Phase`], written by the run.
+    pub phase: AtomicU8,
+    /// Due times from here on count for latency.
+    pub window_from_ns: AtomicU64,
+    /// Due times before this count for latency.
+    pub window_to_ns: AtomicU64,
+    /// What each thread has counted so far.
+    pub seats: Vec<Seat>,
+}
+
+/// Counts of one thread, written by it after every turn.
+#[derive(Default)]
+#[repr(align(128))]
+pub struct Seat {
+    /// The thread's id for the system, to read its CPU time.
+    pub thread: AtomicU32,
+    /// Publishes sent.
+    pub published: AtomicU64,
+    /// Deliveries.
+    pub delivered: AtomicU64,
+    /// Whether no publish waits for its reply.
+    pub settled: AtomicBool,
+}
+
+impl Shared {
+    /// Now, in ns of the generator's clock.
+    pub fn now_ns(&self) -> u64 {
+        self.clock.elapsed().as_nanos() as u64
+    }
+
+    fn is_past(&self, phase: Phase) -> bool {
+        self.phase.load(Relaxed) > phase as u8
+    }
+}
+
+/// What a thread returns.
+pub struct Outcome {
+    /// Its publishers.
+    pub publishers: Vec<Publisher>,
+    /// Its subscribers.
+    pub subscribers: Vec<Subscriber>,
+    /// Its idle and slow connections.
+    pub holders: Vec<Holder>,
+    /// What the subscribers counted.
+    pub tally: Tally,
+}
+
+/// Connects, reports to `ready`, works until the end.
+pub fn run(seat: usize, shared: &Shared, ready: &Sender<Result<(), String>>) -> io::Result<Outcome> {
+    let mut worker = Worker::new(seat, shared)?;
+    let connected = worker.connect();
+    // The run ends before this thread only if another one failed; nobody listens then.
+    let _ = ready.send(connected.as_ref().map(|_| ()).map_err(|error| error.to_string()));
+    connected?;
+    worker.wait_for_load()?;
+    worker.load()?;
+    Ok(worker.into_outcome())
+}
+
+/// Kinds of connections, as they stand in a token's upper half.
+const SUBSCRIBER: usize = 0;
+const PUBLISHER: usize = 1;
+const HOLDER: usize = 2;
+
+fn token(kind: usize, index: usize) -> Token {
+    Token(kind << 32 | index)
+}
+
+struct Worker<'s> {
+    shared: &'s Shared,
+    seat: usize,
+    poll: Poll,
+    events: Option<Events>,
+    scratch: Vec<u8>,
+    shape: Shape,
+    publishers: Vec<Publisher>,
+    subscribers: Vec<Subscriber>,
+    holders: Vec<Holder>,
+    /// When slow subscribers last read, in ns of the generator's clock.
+    slow_read_ns: u64,
+    tally: Tally,
+}
+
+impl<'s> Worker<'s> {
+    fn new(seat: usize, shared: &'s Shared) -> io::Result<Worker<'s>> {
+        Ok(Worker {
+            shared,
+            seat,
+            poll: Poll::new()?,
+            events: Some(Events::with_capacity(EVENTS_MAX)),
+            scratch: vec![0; SCRATCH_BYTES],
+            shape: Shape::new(&shared.scenario),
+            publishers: Vec::new(),
+            subscribers: Vec::new(),
+            holders: Vec::new(),
+            slow_read_ns: 0,
+            tally: Tally::new(0),
+        })
+    }
+
+    fn connect(&mut self) -> io::Result<()> {
+        let shared = self.shared;
+        let scenario = &shared.scenario;
+        let (publishers, subscribers) = scenario.shares_of(self.seat);
+        if let Some((first, step)) = publishers {
+            for index in (first as u32..scenario.publishers).step_by(step) {
+                let socket = self.socket(PUBLISHER, self.publishers.len())?;
+                self.publishers.push(Publisher::new(index, socket, scenario));
+            }
+        }
+        if let Some(share) = subscribers {
+            self.connect_subscribers(share)?;
+            self.connect_holders(share)?;
+        }
+        Ok(())
+    }
+
+    fn connect_subscribers(&mut self, (first, step): Share) -> io::Result<()> {
+        let scenario = &self.shared.scenario;
+        let connections: Vec<u32> = (first as u32..scenario.connection_count()).step_by(step).collect();
+        let mut lanes = 0;
+        for group in connections.chunks(CONNECT_GROUP) {
+            let group_at = self.subscribers.len();
+            for &connection in group {
+                let socket = self.socket(SUBSCRIBER, self.subscribers.len())?;
+                let subscriber = Subscriber::new(connection, socket, lanes, scenario);
+                lanes += subscriber.unconfirmed * scenario.lanes();
+                self.subscribers.push(subscriber);
+            }
+            self.wait_until(|worker| worker.subscribers[group_at..].iter().all(|s| s.unconfirmed == 0))?;
+        }
+        self.tally = Tally::new(lanes);
+        Ok(())
+    }
+
+    fn connect_holders(&mut self, (first, step): Share) -> io::Result<()> {
+        let scenario = &self.shared.scenario;
+        let idle = (0..scenario.idle).map(|i| (idle_room_name(i, scenario.idle_to), None));
+        let slow = (0..scenario.slow)
+            .map(|i| (Some(room_name(i % scenario.rooms)), Some(scenario.slow_bytes_per_second)));
+        let all: Vec<(Option<String>, Option<u64>)> = idle.chain(slow).skip(first).step_by(step).collect();
+        for group in all.chunks(CONNECT_GROUP) {
+            let group_at = self.holders.len();
+            for (room, bytes_per_second) in group {
+                let socket = self.socket(HOLDER, self.holders.len())?;
+                self.holders.push(Holder::new(socket, room.clone(), *bytes_per_second, scenario.resp));
+            }
+            self.wait_until(|worker| worker.holders[group_at..].iter().all(|holder| !holder.unconfirmed))?;
+        }
+        Ok(())
+    }
+
+    fn socket(&self, kind: usize, index: usize) -> io::Result<Socket> {
+        Socket::connect(self.shared.address, self.poll.registry(), token(kind, index))
+    }
+
+    /// Turns until `done`, which must come within a group's time.
+    fn wait_until(&mut self, done: impl Fn(&Worker) -> bool) -> io::Result<()> {
+        let started = Instant::now();
+        while !done(self) {
+            self.turn(TURN)?;
+            if let (true, Some(text)) = (self.tally.errors > 0, &self.tally.error_last) {
+                return Err(io::Error::other(format!("the server refused a subscriber: {text}")));
+            }
+            if self.lost_connections() > 0 {
+                return Err(io::Error::other("the server closed a connection while it subscribed"));
+            }
+            if started.elapsed() > CONNECT_TIME_MAX {
+                return Err(io::Error::other(format!(
+                    "subscriptions are not confirmed after {CONNECT_TIME_MAX:?}"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn lost_connections(&self) -> usize {
+        self.subscribers.iter().filter(|s| s.socket.is_none()).count()
+            + self.holders.iter().filter(|h| h.socket.is_none()).count()
+    }
+
+    fn wait_for_load(&mut self) -> io::Result<()> {
+        while !self.shared.is_past(Phase::Connect) {
+            self.turn(TURN)?;
+        }
+        Ok(())
+    }
+
+    fn load(&mut self) -> io::Result<()> {
+        let scenario = &self.shared.scenario;
+        let open = scenario.rate > 0.0 && !self.publishers.is_empty();
+        let timeout = if scenario.spin || open { Duration::ZERO } else { TURN };
+        let now_ns = self.shared.now_ns();
+        for publisher in &mut self.publishers {
+            publisher.start(now_ns);
+            publisher.publish(now_ns);
+        }
+        while !self.shared.is_past(Phase::Load) {
+            self.turn(timeout)?;
+            if open {
+                let now_ns = self.shared.now_ns();
+                self.publishers.iter_mut().for_each(|publisher| publisher.publish(now_ns));
+            }
+        }
+        self.publishers.iter_mut().for_each(Publisher::stop);
+        while !self.shared.is_past(Phase::Drain) {
+            self.turn(TURN)?;
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self, timeout: Duration) -> io::Result<()> {
+        // Taken out for the turn, so that events can be read while connections are changed.
+        let mut events = self.events.take().expect("only a turn takes the events, and it puts them back");
+        let polled = self.poll.poll(&mut events, Some(timeout));
+        // Read after the wait: what arrived meanwhile may be of a window that opened meanwhile.
+        self.tally.window_from_ns = self.shared.window_from_ns.load(Relaxed);
+        self.tally.window_to_ns = self.shared.window_to_ns.load(Relaxed);
+        match polled {
+            Ok(()) => events.iter().for_each(|event| self.on_event(event)),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        self.events = Some(events);
+        if self.shared.scenario.slow_bytes_per_second > 0 {
+            self.read_slowly();
+        }
+        let seat = &self.shared.seats[self.seat];
+        seat.published.store(self.publishers.iter().map(|publisher| publisher.sent).sum(), Relaxed);
+        seat.delivered.store(self.tally.ledger.delivered, Relaxed);
+        if self.shared.is_past(Phase::Load) {
+            seat.settled.store(self.publishers.iter().all(Publisher::is_settled), Relaxed);
+        }
+        Ok(())
+    }
+
+    fn on_event(&mut self, event: &Event) {
+        let (kind, index) = (event.token().0 >> 32, event.token().0 & 0xFFFF_FFFF);
+        match kind {
+            SUBSCRIBER => self.on_subscriber(event, index),
+            PUBLISHER => {
+                if event.is_readable() {
+                    self.publishers[index].on_readable(&mut self.scratch);
+                }
+                if self.shared.is_past(Phase::Connect) {
+                    self.publishers[index].publish(self.shared.now_ns());
+                }
+            }
+            _ => self.on_holder(event, index),
+        }
+    }
+
+    fn on_subscriber(&mut self, event: &Event, index: usize) {
+        let subscriber = &mut self.subscribers[index];
+        let Some(mut socket) = subscriber.socket.take() else { return };
+        let (shared, tally, shape) = (self.shared, &mut self.tally, &self.shape);
+        let flushed = if socket.is_flushed() { Ok(()) } else { socket.flush() };
+        let read = flushed.and_then(|()| match event.is_readable() {
+            false => Ok(ReadEnd::Drained),
+            true => socket.read(&mut self.scratch, |bytes| {
+                subscriber.take(bytes, shared.now_ns(), shape, &shared.scenario, tally)
+            }),
+        });
+        match read {
+            Ok(ReadEnd::Drained) => subscriber.socket = Some(socket),
+            Ok(ReadEnd::Closed) => {}
+            Err(error) => tally.error_last = Some(error.to_string()),
+        }
+    }
+
+    fn on_holder(&mut self, event: &Event, index: usize) {
+        let holder = &mut self.holders[index];
+        let Some(mut socket) = holder.socket.take() else { return };
+        let slow = !holder.unconfirmed && holder.bytes_per_second.is_some();
+        let closed = event.is_read_closed() || event.is_error();
+        let read = socket.flush().and_then(|()| match (slow, event.is_readable()) {
+            (true, _) => Ok(if closed { ReadEnd::Closed } else { ReadEnd::Drained }),
+            (false, false) => Ok(ReadEnd::Drained),
+            (false, true) => socket.read(&mut self.scratch, |bytes| holder.take(bytes, &mut self.tally)),
+        });
+        match read {
+            Ok(ReadEnd::Drained) => holder.socket = Some(socket),
+            Ok(ReadEnd::Closed) | Err(_) => holder.closed_ns = Some(self.shared.now_ns()),
+        }
+    }
+
+    /// Lets slow subscribers read what their rate allows since the last time, in steps of 50 ms.
+    fn read_slowly(&mut self) {
+        let now_ns = self.shared.now_ns();
+        let since_ns = now_ns - self.slow_read_ns;
+        if since_ns < 50_000_000 {
+            return;
+        }
+        self.slow_read_ns = now_ns;
+        for holder in self.holders.iter_mut().filter(|holder| !holder.unconfirmed) {
+            let (Some(rate), Some(socket)) = (holder.bytes_per_second, holder.socket.as_mut()) else {
+                continue;
+            };
+            let allowed = (rate as f64 * since_ns as f64 / 1e9) as usize;
+            match socket.discard(&mut self.scratch, allowed) {
+                Ok(Some(read)) => holder.bytes += read as u64,
+                Ok(None) | Err(_) => {
+                    holder.socket = None;
+                    holder.closed_ns = Some(now_ns);
+                }
+            }
+        }
+    }
+
+    fn into_outcome(self) -> Outcome {
+        Outcome {
+            publishers: self.publishers,
+            subscribers: self.subscribers,
+            holders: self.holders,
+            tally: self.tally,
+        }
+    }
+}
