@@ -83,34 +83,43 @@ impl Counts {
     }
 }
 
-/// A set of up to 256 shards.
+/// The most shards that a node may have.
+pub const SHARDS_MAX: u16 = 64;
+
+/// A set of shards.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ShardSet([u64; 4]);
+pub struct ShardSet(u64);
 
 impl ShardSet {
     /// Adds a shard.
+    #[inline]
     pub fn insert(&mut self, shard: ShardId) {
-        self.0[usize::from(shard.0 / 64)] |= 1 << (shard.0 % 64);
+        self.0 |= 1 << shard.0;
     }
 
     /// Takes a shard away; whether it was there.
+    #[inline]
     pub fn remove(&mut self, shard: ShardId) -> bool {
-        let bit = 1 << (shard.0 % 64);
-        let word = &mut self.0[usize::from(shard.0 / 64)];
-        let was = *word & bit != 0;
-        *word &= !bit;
+        let bit = 1 << shard.0;
+        let was = self.0 & bit != 0;
+        self.0 &= !bit;
         was
+    }
+
+    /// Whether there is none.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
     }
 
     /// The shards, lowest first.
     pub fn iter(self) -> impl Iterator<Item = ShardId> {
-        (0u16..4).flat_map(move |w| {
-            let mut word = self.0[usize::from(w)];
-            std::iter::from_fn(move || {
-                let bit = (word != 0).then(|| word.trailing_zeros() as u16)?;
-                word &= word - 1;
-                Some(ShardId(w * 64 + bit))
-            })
+        let mut left = self.0;
+        std::iter::from_fn(move || {
+            let shard = (left != 0).then(|| ShardId(left.trailing_zeros() as u16))?;
+            left &= left - 1;
+            Some(shard)
         })
     }
 }
@@ -144,10 +153,10 @@ mod tests {
     }
 
     #[test]
-    fn a_set_holds_all_256_shards() {
+    fn a_set_holds_all_shards() {
         let mut set = ShardSet::default();
-        (0..256).for_each(|s| set.insert(ShardId(s)));
-        assert_eq!(set.iter().count(), 256);
-        assert!(set.remove(ShardId(255)) && !set.remove(ShardId(255)));
+        (0..SHARDS_MAX).for_each(|s| set.insert(ShardId(s)));
+        assert_eq!(set.iter().count(), usize::from(SHARDS_MAX));
+        assert!(set.remove(ShardId(63)) && !set.remove(ShardId(63)));
     }
 }

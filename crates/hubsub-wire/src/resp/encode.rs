@@ -63,10 +63,10 @@ pub fn message(
     position: Option<Position>,
 ) {
     let word: &[u8] = match kind {
-        Kind::Message => b"message",
-        Kind::SMessage => b"smessage",
+        Kind::Message => b"$7\r\nmessage\r\n",
+        Kind::SMessage => b"$8\r\nsmessage\r\n",
     };
-    push_of_bulks(out, proto, &[word, channel, payload], position);
+    push_of_bulks(out, proto, word, [channel, payload], position);
 }
 
 /// `[pmessage, pattern, channel, payload]`, with a fifth element where positions
@@ -79,7 +79,7 @@ pub fn pmessage(
     payload: &[u8],
     position: Option<Position>,
 ) {
-    push_of_bulks(out, proto, &[b"pmessage", pattern, channel, payload], position);
+    push_of_bulks(out, proto, b"$8\r\npmessage\r\n", [pattern, channel, payload], position);
 }
 
 /// `[kind, name, count]`: the answer to each name of a (un)subscribe command;
@@ -95,13 +95,24 @@ pub fn subscription(out: &mut Vec<u8>, proto: Proto, kind: Subscription, name: O
     header(out, b':', count);
 }
 
-fn push_of_bulks(out: &mut Vec<u8>, proto: Proto, bulks: &[&[u8]], position: Option<Position>) {
-    let mut text = [0; POSITION_MAX];
-    let position = position.map(|position| position_text(position, &mut text));
-    let elements = bulks.iter().chain(&position);
-    out.reserve(HEADER_MAX + elements.clone().map(|element| bulk_len(element)).sum::<usize>());
-    push_header(out, proto, bulks.len() + usize::from(position.is_some()));
-    elements.for_each(|element| bulk(out, element));
+/// A push of an encoded word, strings, and a position where there is one.
+#[inline]
+fn push_of_bulks<const N: usize>(
+    out: &mut Vec<u8>,
+    proto: Proto,
+    word: &[u8],
+    bulks: [&[u8]; N],
+    position: Option<Position>,
+) {
+    let length: usize = bulks.iter().map(|bytes| bulk_len(bytes)).sum();
+    let extra = if position.is_some() { HEADER_MAX + POSITION_MAX + 2 } else { 0 };
+    out.reserve(HEADER_MAX + word.len() + length + extra);
+    push_header(out, proto, 1 + N + usize::from(position.is_some()));
+    out.extend_from_slice(word);
+    bulks.iter().for_each(|bytes| bulk(out, bytes));
+    if let Some(position) = position {
+        bulk(out, position_text(position, &mut [0; POSITION_MAX]));
+    }
 }
 
 /// `+text`. CR and LF become blanks.
@@ -123,15 +134,15 @@ fn line(out: &mut Vec<u8>, mark: u8, text: &[u8]) {
 
 /// `:value`.
 pub fn int(out: &mut Vec<u8>, value: i64) {
-    out.reserve(HEADER_MAX);
-    out.push(b':');
-    if value < 0 {
-        out.push(b'-');
+    if let Ok(value) = u64::try_from(value) {
+        return header(out, b':', value);
     }
+    out.extend_from_slice(b":-");
     digits_line(out, value.unsigned_abs());
 }
 
 /// A string of any bytes.
+#[inline]
 pub fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
     out.reserve(bulk_len(bytes));
     header(out, b'$', bytes.len() as u64);
@@ -214,9 +225,19 @@ fn bulk_len(bytes: &[u8]) -> usize {
     HEADER_MAX + bytes.len() + 2
 }
 
+#[inline]
 fn header(out: &mut Vec<u8>, mark: u8, number: u64) {
-    out.push(mark);
-    digits_line(out, number);
+    let digit = |power: u64| b'0' + (number / power % 10) as u8;
+    // Nearly every length has up to three digits; a slice of fixed length is one store.
+    match number {
+        0..10 => out.extend_from_slice(&[mark, digit(1), b'\r', b'\n']),
+        10..100 => out.extend_from_slice(&[mark, digit(10), digit(1), b'\r', b'\n']),
+        100..1000 => out.extend_from_slice(&[mark, digit(100), digit(10), digit(1), b'\r', b'\n']),
+        _ => {
+            out.push(mark);
+            digits_line(out, number);
+        }
+    }
 }
 
 fn digits_line(out: &mut Vec<u8>, number: u64) {

@@ -4,11 +4,15 @@
 //! Invariants: a room of a class without history exists only while somebody
 //! is interested; seqs of an epoch have no gaps; an epoch is used once.
 
-use crate::counts::{Counts, ShardSet};
-use crate::cursors::{Range, Read};
-use crate::history::{Entry, Ledger, Ring};
-use crate::record::{Namespace, Record};
-use crate::{Attach, Attached, Now, Start};
+mod interest;
+mod past;
+
+pub use past::{HistoryPart, HistoryQuery};
+
+use crate::Now;
+use crate::counts::Counts;
+use crate::history::{Ledger, Ring};
+use crate::record::Namespace;
 use ahash::RandomState;
 use hashbrown::{HashMap, HashTable};
 use hubsub_types::class::ClassIndex;
@@ -109,30 +113,6 @@ pub struct RoomInfo {
     pub idle_s: u32,
 }
 
-/// The answer to HISTORY.
-#[derive(Clone, Debug, Default)]
-pub struct HistoryPart {
-    /// Whether `after` was a position of this epoch that history still reaches.
-    pub recovered: bool,
-    /// Before the oldest record kept: what a reader may start after.
-    pub start: Position,
-    /// Oldest first.
-    pub records: Vec<Arc<Record>>,
-}
-
-/// What is asked of a room's history.
-#[derive(Clone, Debug)]
-pub struct HistoryQuery {
-    /// The room.
-    pub room: Vec<u8>,
-    /// Records at most.
-    pub count: u64,
-    /// Read on from here; none: the last `count`.
-    pub after: Option<Position>,
-    /// Only of this topic.
-    pub topic: Option<Vec<u8>>,
-}
-
 /// The rooms of one shard.
 pub struct Rooms {
     classes: Arc<ClassTable>,
@@ -156,6 +136,8 @@ pub struct Rooms {
     history_bytes_max: u64,
     history_reply_records_max: u64,
     history_reply_bytes_max: u64,
+    /// Topics with subscribers, by namespace.
+    subscribed: [u64; 2],
     /// Rooms refused for a limit, since the start.
     pub refused: u64,
     /// Records that age, number or bytes made a room forget, since the start.
@@ -184,6 +166,7 @@ impl Rooms {
             history_bytes_max: 0,
             history_reply_records_max: 0,
             history_reply_bytes_max: 0,
+            subscribed: [0; 2],
             refused: 0,
             expired: 0,
         };
@@ -210,6 +193,12 @@ impl Rooms {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
+    }
+
+    /// Topics with subscribers on any shard.
+    #[must_use]
+    pub fn subscribed(&self, namespace: Namespace) -> u64 {
+        self.subscribed[namespace as usize]
     }
 
     /// Bytes and records of all histories.
@@ -279,70 +268,6 @@ impl Rooms {
         self.classes.get(class).history.is_some()
     }
 
-    /// Registers a subscription and finds where it begins.
-    pub fn attach(
-        &mut self,
-        attach: &Attach,
-        from: ShardId,
-        now: Now,
-    ) -> Result<(Attached, RoomHandle), ErrorCode> {
-        let classes = Arc::clone(&self.classes);
-        let name = classes.room(&attach.topic);
-        let handle = self.open(&name, now)?;
-        let shards = self.shards;
-        let room = self.get_mut(handle).expect("opened above");
-        if attach.adds {
-            room.used_s = seconds(now);
-            if attach.namespace == Namespace::Global && *room.name == *attach.topic {
-                room.own.add(from, shards);
-            } else {
-                let others = room.others.get_or_insert_default();
-                let key = (attach.namespace, Arc::clone(&attach.topic));
-                others.entry(key).or_default().add(from, shards);
-            }
-        }
-        Ok((beginning(room, attach), handle))
-    }
-
-    /// A subscription less. The room goes when it was the last and nothing is kept.
-    pub fn detach(&mut self, namespace: Namespace, topic: &[u8], from: ShardId, now: Now) {
-        let Some(handle) = self.find_of_topic(topic) else { return };
-        let room = self.get_mut(handle).expect("found above");
-        room.used_s = seconds(now);
-        if namespace == Namespace::Global && *room.name == *topic {
-            room.own.remove(from);
-        } else if let Some(others) = &mut room.others {
-            if let Some(counts) = others.get_mut(&Key(namespace, topic)) {
-                counts.remove(from);
-                if counts.is_zero() {
-                    others.remove(&Key(namespace, topic));
-                }
-            }
-            if others.is_empty() {
-                room.others = None;
-            }
-        }
-        if room.is_idle() && self.classes.get(self.at(handle.index).class).history.is_none() {
-            self.forget(handle);
-        }
-    }
-
-    /// Shards interested in a topic of a room, and its subscribers.
-    pub fn interest(
-        &self,
-        room: RoomHandle,
-        is_room: bool,
-        ns: Namespace,
-        topic: &[u8],
-        set: &mut ShardSet,
-    ) -> u64 {
-        let counts = self.get(room).and_then(|r| r.interest(is_room, ns, topic));
-        counts.map_or(0, |counts| {
-            counts.shards(set);
-            counts.total()
-        })
-    }
-
     /// The position and timestamp of a room's next record.
     pub fn next_position(&mut self, handle: RoomHandle, now: Now) -> (Position, u64) {
         self.last_us = self.last_us.max(now.wall_us);
@@ -357,90 +282,6 @@ impl Rooms {
     pub fn timestamp(&mut self, now: Now) -> u64 {
         self.last_us = self.last_us.max(now.wall_us);
         self.last_us
-    }
-
-    /// Keeps a record that has its position.
-    pub fn remember(&mut self, handle: RoomHandle, record: Arc<Record>) {
-        let room = self.get_mut(handle).expect("the caller holds a live handle");
-        let class = usize::from(room.class);
-        let (entry, weight) = (Entry { room: handle, seq: record.position.seq }, record.weight() as u64);
-        room.ring.get_or_insert_default().push(record);
-        self.ledgers[class].kept(entry, weight);
-        let Some(history) = self.classes.classes()[class].history else { return };
-        if history.messages > 0 {
-            while self.at(handle.index).ring.as_ref().is_some_and(|r| r.len() as u64 > history.messages) {
-                self.drop_oldest(handle);
-            }
-        }
-        if history.bytes > 0 {
-            while self.ledgers[class].bytes > history.bytes && self.drop_oldest_of(class) {}
-        }
-        while self.history_size().0 > self.history_bytes_max {
-            let largest = (0..self.ledgers.len()).max_by_key(|&i| self.ledgers[i].bytes);
-            if !largest.is_some_and(|class| self.drop_oldest_of(class)) {
-                break;
-            }
-        }
-        let slots = &self.slots;
-        self.ledgers[class].tidy(|entry| is_kept(slots, entry));
-    }
-
-    /// A cursor's next records.
-    #[must_use]
-    pub fn range(&self, read: &Read) -> Range {
-        let room = self.find_of_topic(&read.topic).and_then(|h| self.get(h));
-        let Some(room) = room.filter(|r| r.epoch == read.next.epoch) else { return Range::gone() };
-        let first = room.first_seq();
-        let mut range = Range { next: read.next.seq.max(first), at_end: true, ..Range::default() };
-        if first > read.next.seq {
-            range.gap = Some((read.next.seq, Seq(first.0 - 1)));
-        }
-        let (start, mut bytes) = (range.next, 0);
-        for record in room.ring.iter().flat_map(|ring| ring.from(start)) {
-            if bytes >= read.bytes_max {
-                range.at_end = false;
-                break;
-            }
-            range.next = record.position.seq.next();
-            if record.namespace == read.namespace && record.topic() == &*read.topic {
-                bytes += record.weight();
-                range.records.push(Arc::clone(record));
-            }
-        }
-        range
-    }
-
-    /// Records for HISTORY, bounded by number and bytes.
-    #[must_use]
-    pub fn history(&self, query: &HistoryQuery) -> HistoryPart {
-        let Some(room) = self.find(&query.room).and_then(|h| self.get(h)) else {
-            return HistoryPart { recovered: query.after.is_none(), ..HistoryPart::default() };
-        };
-        let first = room.first_seq();
-        let start = Position { epoch: room.epoch, seq: Seq(first.0 - 1) };
-        let known = |p: Position| p.epoch == room.epoch && p.seq >= start.seq && p.seq <= room.seq;
-        let mut part = HistoryPart { recovered: query.after.is_none_or(known), start, records: Vec::new() };
-        let Some(ring) = &room.ring else { return part };
-        let wanted = |r: &&Arc<Record>| query.topic.as_ref().is_none_or(|t| *t == r.topic());
-        let count = query.count.min(self.history_reply_records_max);
-        let mut bytes = 0;
-        let mut fits = |r: &&Arc<Record>| {
-            bytes += r.payload().len() as u64;
-            bytes <= self.history_reply_bytes_max || bytes == r.payload().len() as u64
-        };
-        match query.after {
-            Some(after) if part.recovered => {
-                let records = ring.from(after.seq.next()).filter(wanted).take(count as usize);
-                part.records = records.take_while(&mut fits).cloned().collect();
-            }
-            Some(_) => {}
-            None => {
-                let records = ring.from(first).rev().filter(wanted).take(count as usize);
-                part.records = records.take_while(&mut fits).cloned().collect();
-                part.records.reverse();
-            }
-        }
-        part
     }
 
     /// What a room tells of itself.
@@ -498,36 +339,6 @@ impl Rooms {
         Ok(true)
     }
 
-    /// Looks at up to `budget` rooms: drops what is too old, forgets who is
-    /// idle. Called at a steady interval; goes on where it stopped.
-    pub fn sweep(&mut self, now: Now, budget: usize) {
-        for _ in 0..budget.min(self.slots.len()) {
-            self.swept = (self.swept + 1) % self.slots.len();
-            let (generation, Some(room)) = &self.slots[self.swept] else { continue };
-            let handle = RoomHandle { index: self.swept as u32, generation: *generation };
-            let class = self.classes.get(room.class);
-            let (idle_ms, age_ms) = (class.idle_ms, class.history.map_or(0, |h| h.age_ms));
-            if age_ms > 0 {
-                let oldest_us = now.wall_us.saturating_sub(age_ms * 1000);
-                let is_old = |room: &Room| {
-                    room.ring.as_ref().and_then(|r| r.first()).is_some_and(|r| r.timestamp_us < oldest_us)
-                };
-                while is_old(self.at(handle.index)) {
-                    self.drop_oldest(handle);
-                }
-            }
-            let room = self.at(handle.index);
-            let unused_ms = u64::from(seconds(now).saturating_sub(room.used_s)) * 1000;
-            let is_due = if idle_ms > 0 { unused_ms >= idle_ms } else { room.is_empty() };
-            if room.is_idle() && is_due {
-                while !self.at(handle.index).is_empty() {
-                    self.drop_oldest(handle);
-                }
-                self.forget(handle);
-            }
-        }
-    }
-
     fn may_create(&mut self, now: Now) -> Result<(), ErrorCode> {
         if self.len() as u64 >= self.rooms_max {
             return Err(ErrorCode::TooManyRooms);
@@ -541,27 +352,6 @@ impl Rooms {
         }
         self.created.1 += 1;
         Ok(())
-    }
-
-    fn drop_oldest(&mut self, handle: RoomHandle) {
-        let room = self.get_mut(handle).expect("the caller holds a live handle");
-        let class = usize::from(room.class);
-        if let Some(ring) = room.ring.as_mut().filter(|r| !r.is_empty()) {
-            let bytes = ring.pop();
-            self.ledgers[class].dropped(bytes);
-            self.expired += 1;
-        }
-    }
-
-    /// Drops the oldest record of a class's hub; false if there was none.
-    fn drop_oldest_of(&mut self, class: usize) -> bool {
-        while let Some(entry) = self.ledgers[class].oldest() {
-            if is_kept(&self.slots, &entry) {
-                self.drop_oldest(entry.room);
-                return true;
-            }
-        }
-        false
     }
 
     fn forget(&mut self, handle: RoomHandle) {
@@ -580,31 +370,6 @@ impl Rooms {
     }
 }
 
-fn is_kept(slots: &[(u32, Option<Room>)], entry: &Entry) -> bool {
-    let (generation, room) = &slots[entry.room.index as usize];
-    let ring = room.as_ref().filter(|_| *generation == entry.room.generation).and_then(|r| r.ring.as_ref());
-    ring.and_then(|r| r.first()).is_some_and(|first| first.position.seq <= entry.seq)
-}
-
-/// Where a subscription begins in a room.
-fn beginning(room: &Room, attach: &Attach) -> Attached {
-    let position = Position { epoch: room.epoch, seq: room.seq };
-    let first = room.first_seq();
-    let of_topic = |r: &&Arc<Record>| r.namespace == attach.namespace && r.topic() == &*attach.topic;
-    let (from, recovered) = match attach.start {
-        Start::Live => (None, true),
-        Start::After(p) if p.epoch != room.epoch || p.seq > room.seq => (None, false),
-        Start::After(p) => (Some(p.seq.next().max(first)), p.seq.next() >= first),
-        Start::Last(n) => {
-            let records = room.ring.iter().flat_map(|r| r.from(first)).rev().filter(of_topic);
-            let count = usize::try_from(n).unwrap_or(usize::MAX);
-            (records.take(count).last().map(|r| r.position.seq), true)
-        }
-        Start::Since(us) => (room.ring.as_ref().and_then(|r| r.since(us)), true),
-    };
-    Attached { position, replay_from: from.filter(|&seq| seq <= room.seq), recovered }
-}
-
 fn seconds(now: Now) -> u32 {
     (now.mono_ms / 1000) as u32
 }
@@ -612,6 +377,7 @@ fn seconds(now: Now) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Record;
     use hubsub_types::{Class, History};
 
     fn rooms(history: Option<History>, limits: Limits) -> Rooms {

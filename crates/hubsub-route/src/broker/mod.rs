@@ -1,0 +1,197 @@
+//! One shard's broker: takes events, keeps the tables, gives actions.
+//!
+//! Its three ways have a file each: a publish ([`publish`]), a subscription
+//! ([`subscribe`]), a subscriber that lags ([`replay`]). Here are its tables,
+//! what other shards tell it, and what time brings.
+//!
+//! Invariants: a connection's subscriptions stand both here (`clients`) and at
+//! the topic or pattern; interest that a hub counts equals the subscribers of
+//! that shard, once messages under way have arrived.
+
+mod publish;
+mod replay;
+mod subscribe;
+
+use crate::cursors::Cursors;
+use crate::idset::IdSet;
+use crate::patterns::Patterns;
+use crate::record::Record;
+use crate::rooms::Rooms;
+use crate::topics::{TopicId, Topics};
+use crate::topk::TopK;
+use crate::{Answer, Msg, Now, Sink, Ticket};
+use ahash::RandomState;
+use hashbrown::{HashMap, HashSet};
+use hubsub_types::{ClassTable, Limits, ShardId};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+pub use publish::{Draft, Publisher};
+pub use subscribe::Wish;
+use subscribe::{Attaching, Waiting};
+
+/// Rooms that one `tick` looks at.
+const SWEEP_ROOMS: usize = 2_000;
+
+/// What a broker is made with.
+pub struct Settings {
+    /// Which shard it is.
+    pub shard: ShardId,
+    /// Of how many.
+    pub shards: u16,
+    /// The room classes.
+    pub classes: Arc<ClassTable>,
+    /// The limits.
+    pub limits: Limits,
+    /// The next epoch, shared by the node's shards.
+    pub epochs: Arc<AtomicU64>,
+}
+
+/// What one connection is subscribed to.
+#[derive(Debug, Default)]
+struct Client {
+    generation: u32,
+    /// Subscriptions in `Namespace::Shard`, which are counted apart.
+    shard_topics: u32,
+    topics: IdSet,
+    patterns: Option<Box<IdSet>>,
+}
+
+/// See the module.
+pub struct Broker {
+    shard: ShardId,
+    shards: u16,
+    limits: Limits,
+    classes: Arc<ClassTable>,
+    /// The edge's topics and routes.
+    pub topics: Topics,
+    /// All patterns.
+    pub patterns: Patterns,
+    /// The rooms whose hub is here.
+    pub rooms: Rooms,
+    /// Subscriptions that catch up.
+    pub cursors: Cursors,
+    /// The busiest rooms of this hub.
+    pub busiest: TopK,
+    clients: Vec<Client>,
+    waiting: HashMap<u32, Waiting, RandomState>,
+    /// The entry of `waiting` that makes a connection's pattern subscription live.
+    holding: HashMap<(u32, u32), u32, RandomState>,
+    attaching: HashMap<(u32, TopicId), Attaching, RandomState>,
+    /// Attaches under way whose subscription has ended meanwhile.
+    cancelled: HashSet<u32, RandomState>,
+    /// The next id of `waiting` and `attaching`.
+    next_id: u32,
+    /// Publishes that wait for a shard that is behind.
+    stalled: VecDeque<(Ticket, Arc<Record>)>,
+    /// Publishes of classes with a commit delay, by due time and arrival.
+    delayed: BTreeMap<(u64, u64), (Ticket, Arc<Record>)>,
+    delayed_next: u64,
+    /// Times a subscription fell back to history, since the start.
+    pub catch_ups: u64,
+}
+
+impl Broker {
+    /// A broker that knows nothing yet.
+    #[must_use]
+    pub fn new(settings: Settings) -> Broker {
+        let Settings { shard, shards, classes, limits, epochs } = settings;
+        let routes_max = limits.route_cache_topics_max as usize;
+        Broker {
+            shard,
+            shards,
+            topics: Topics::new(Arc::clone(&classes), shards, routes_max),
+            patterns: Patterns::new(limits.pattern_cache_topics_max as usize),
+            rooms: Rooms::new(Arc::clone(&classes), shards, &limits, epochs),
+            cursors: Cursors::default(),
+            busiest: TopK::default(),
+            classes,
+            limits,
+            clients: Vec::new(),
+            waiting: HashMap::default(),
+            holding: HashMap::default(),
+            attaching: HashMap::default(),
+            cancelled: HashSet::default(),
+            next_id: 0,
+            stalled: VecDeque::new(),
+            delayed: BTreeMap::new(),
+            delayed_next: 0,
+            catch_ups: 0,
+        }
+    }
+
+    /// Takes over limits that may change while running.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.rooms.set_limits(&limits);
+        self.limits = limits;
+    }
+
+    /// The room classes.
+    #[must_use]
+    pub fn classes(&self) -> &ClassTable {
+        &self.classes
+    }
+
+    /// A message from another shard's broker.
+    pub fn receive(&mut self, msg: Msg, now: Now, sink: &mut impl Sink) {
+        match msg {
+            Msg::Publish(ticket, record) => self.lead(ticket, record, now, sink),
+            Msg::Published(ticket, published) => sink.answer(ticket.asker, Answer::Published(published)),
+            Msg::Attach(attach) => {
+                let from = attach.ticket.shard;
+                let attached = self.rooms.attach(&attach, from, now).map(|(attached, _)| attached);
+                sink.send(from, Msg::Attached(Box::new((*attach, attached))));
+            }
+            Msg::Attached(answer) => self.attached(answer.0, answer.1, sink),
+            Msg::Detach(from, namespace, topic) => self.rooms.detach(namespace, &topic, from, now),
+            Msg::Pattern(from, source, true, waiting) => {
+                let id = self.patterns.intern(&source);
+                self.patterns.get_mut(id).counts.add(from, self.shards);
+                if let Some(waiting) = waiting {
+                    sink.send(from, Msg::PatternHeld(waiting));
+                }
+            }
+            Msg::Pattern(from, source, false, _) => {
+                if let Some(id) = self.patterns.find(&source) {
+                    self.patterns.release(id, from);
+                }
+            }
+            Msg::PatternHeld(id) => {
+                let Some(waiting) = self.waiting.get_mut(&id) else { return };
+                waiting.left -= 1;
+                if waiting.left == 0
+                    && let Some(Waiting { asker, conn, pattern, .. }) = self.waiting.remove(&id)
+                {
+                    if self.holding.get(&(conn.index, pattern)) == Some(&id) {
+                        self.holding.remove(&(conn.index, pattern));
+                        self.patterns.get_mut(pattern).subs.insert(conn.index);
+                    }
+                    sink.answer(asker, Answer::PatternHeld);
+                }
+            }
+            Msg::Deliver(record) => {
+                let id = self.topics.intern(record.namespace, record.topic());
+                let on_slow = self.classes.get(self.topics.get(id).class).on_slow;
+                let matched = self.matching(record.namespace, record.topic());
+                self.fan_out(id, &record.view(on_slow), matched.as_deref(), sink);
+            }
+            Msg::Read(read) => {
+                let range = self.rooms.range(&read);
+                sink.send(read.from, Msg::Range(Box::new((*read, range))));
+            }
+            Msg::Range(answer) => {
+                let (read, range) = *answer;
+                let conn = read.conn;
+                if self.replay(&read, range, sink) {
+                    self.drained(conn, sink);
+                }
+            }
+        }
+    }
+
+    /// Retention and forgetting, a part of the rooms at each call.
+    pub fn sweep(&mut self, now: Now) {
+        self.rooms.sweep(now, SWEEP_ROOMS);
+    }
+}

@@ -1,0 +1,318 @@
+//! The way of a publish: `publish` on the edge, `lead` on the hub's shard,
+//! `commit`, and `fan_out` on every shard with interest.
+
+use super::Broker;
+use crate::counts::ShardSet;
+use crate::cursors::{CursorKey, Cursors};
+use crate::record::{Headers, Namespace, Record, RecordView};
+use crate::rooms::RoomHandle;
+use crate::topics::TopicId;
+use crate::{Answer, CloseReason, Delivery, Msg, Now, Outcome, Published, Sink, Ticket, Via};
+use hubsub_types::{Class, ErrorCode, OnSlow, Position};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// A publish that has no position yet.
+pub struct Draft<'a> {
+    /// With the topic, where to.
+    pub namespace: Namespace,
+    /// See `namespace`.
+    pub topic: &'a [u8],
+    /// What.
+    pub payload: &'a [u8],
+    /// Beside it.
+    pub headers: Headers,
+    /// Who.
+    pub publisher: Publisher<'a>,
+}
+
+/// Who publishes; its name is asked for only when the record is kept or travels.
+#[derive(Clone, Copy, Debug)]
+pub enum Publisher<'a> {
+    /// By name.
+    Name(&'a str),
+    /// A connection of this shard.
+    Conn(u32),
+}
+
+/// A record as a publish brought it, or as it came from another shard.
+enum Body<'a> {
+    Draft(Draft<'a>),
+    Record(Arc<Record>),
+}
+
+impl Broker {
+    /// A publish from a connection of this shard. [`Outcome::Later`] promises
+    /// one [`Answer::Published`] to the ticket's asker.
+    pub fn publish(
+        &mut self,
+        ticket: Ticket,
+        draft: Draft<'_>,
+        now: Now,
+        sink: &mut impl Sink,
+    ) -> Outcome<Result<Published, ErrorCode>> {
+        if draft.topic.len() as u64 > self.limits.topic_bytes_max {
+            return Outcome::Now(Err(ErrorCode::TopicLength));
+        }
+        let id = self.topics.intern(draft.namespace, draft.topic);
+        let topic = self.topics.get(id);
+        let class = self.classes.get(topic.class);
+        if draft.payload.len() as u64 > class.payload_bytes_max {
+            return Outcome::Now(Err(ErrorCode::PayloadLength));
+        }
+        let remembers = class.history.is_some();
+        if topic.shard != self.shard {
+            let shard = topic.shard;
+            let record = own(draft, remembers, sink);
+            sink.send(shard, Msg::Publish(ticket, record));
+            return Outcome::Later;
+        }
+        if class.commit_delay_ms > 0 || !self.stalled.is_empty() {
+            let record = own(draft, remembers, sink);
+            self.lead(ticket, record, now, sink);
+            return Outcome::Later;
+        }
+        match self.commit(id, Body::Draft(draft), now, sink) {
+            Ok(published) => Outcome::Now(published),
+            Err(record) => {
+                self.stalled.push_back((ticket, record));
+                Outcome::Later
+            }
+        }
+    }
+
+    /// A publish whose hub is here and whose answer is due later.
+    pub(super) fn lead(&mut self, ticket: Ticket, record: Arc<Record>, now: Now, sink: &mut impl Sink) {
+        let id = self.topics.intern(record.namespace, record.topic());
+        let delay_ms = self.classes.get(self.topics.get(id).class).commit_delay_ms;
+        if delay_ms > 0 {
+            self.delayed_next += 1;
+            self.delayed.insert((now.mono_ms + delay_ms, self.delayed_next), (ticket, record));
+        } else if self.stalled.is_empty() {
+            self.commit_owned(ticket, record, now, sink);
+        } else {
+            self.stalled.push_back((ticket, record));
+        }
+    }
+
+    pub(super) fn commit_owned(
+        &mut self,
+        ticket: Ticket,
+        record: Arc<Record>,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
+        let id = self.topics.intern(record.namespace, record.topic());
+        match self.commit(id, Body::Record(record), now, sink) {
+            Ok(published) => self.tell_published(ticket, published, sink),
+            Err(record) => self.stalled.push_back((ticket, record)),
+        }
+    }
+
+    pub(super) fn tell_published(
+        &self,
+        to: Ticket,
+        published: Result<Published, ErrorCode>,
+        sink: &mut impl Sink,
+    ) {
+        if to.shard == self.shard {
+            sink.answer(to.asker, Answer::Published(published));
+        } else {
+            sink.send(to.shard, Msg::Published(to, published));
+        }
+    }
+
+    /// Gives the record its position and sends it on its way. Gives it back,
+    /// with nothing done, when a shard with interest is too far behind.
+    fn commit(
+        &mut self,
+        id: TopicId,
+        body: Body<'_>,
+        now: Now,
+        sink: &mut impl Sink,
+    ) -> Result<Result<Published, ErrorCode>, Arc<Record>> {
+        let (namespace, name) = match &body {
+            Body::Draft(draft) => (draft.namespace, draft.topic),
+            Body::Record(record) => (record.namespace, record.topic()),
+        };
+        let remembers = self.rooms.remembers(self.topics.get(id).class);
+        let room = match self.room_of(id, remembers, now) {
+            Ok(room) => room,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        let mut shards = ShardSet::default();
+        let on_slow = self.classes.get(self.topics.get(id).class).on_slow;
+        let is_room = self.topics.get(id).is_room;
+        let mut receivers = room.map_or(0, |r| self.rooms.interest(r, is_room, namespace, name, &mut shards));
+        let matched = self.matching(namespace, name);
+        for &pattern in matched.iter().flat_map(|m| m.iter()) {
+            let counts = &self.patterns.get(pattern).counts;
+            counts.shards(&mut shards);
+            receivers += counts.total();
+        }
+        let is_local = shards.remove(self.shard);
+        let travels = !shards.is_empty();
+        if travels && shards.iter().any(|shard| sink.congested(shard)) {
+            return Err(match body {
+                Body::Draft(draft) => own(draft, remembers, sink),
+                Body::Record(record) => record,
+            });
+        }
+
+        let (position, timestamp_us) = match room {
+            Some(room) => self.rooms.next_position(room, now),
+            None => (Position::default(), self.rooms.timestamp(now)),
+        };
+        if let Some(room) = room {
+            let rooms = &self.rooms;
+            self.busiest.publish(|| Arc::clone(&rooms.get(room).expect("opened above").name));
+        }
+        match body {
+            Body::Draft(draft) if !remembers && !travels => {
+                if is_local {
+                    let Draft { topic, payload, .. } = draft;
+                    let record = RecordView { namespace, topic, payload, position, on_slow };
+                    self.fan_out(id, &record, matched.as_deref(), sink);
+                }
+            }
+            body => {
+                let mut record = match body {
+                    Body::Draft(draft) => own(draft, remembers, sink),
+                    Body::Record(record) => record,
+                };
+                let fresh = Arc::get_mut(&mut record).expect("nobody else has a record before its commit");
+                (fresh.position, fresh.timestamp_us) = (position, timestamp_us);
+                if let (Some(room), true) = (room, remembers) {
+                    self.rooms.remember(room, Arc::clone(&record));
+                }
+                for shard in shards.iter() {
+                    sink.send(shard, Msg::Deliver(Arc::clone(&record)));
+                }
+                if is_local {
+                    self.fan_out(id, &record.view(on_slow), matched.as_deref(), sink);
+                }
+            }
+        }
+        Ok(Ok(Published { receivers, position }))
+    }
+
+    /// The room of a topic whose hub is here; made now if its class remembers.
+    fn room_of(&mut self, id: TopicId, remembers: bool, now: Now) -> Result<Option<RoomHandle>, ErrorCode> {
+        let topic = self.topics.get(id);
+        if self.rooms.get(topic.room).is_some() {
+            return Ok(Some(topic.room));
+        }
+        let room = if remembers {
+            let name = self.classes.room(&topic.name);
+            Some(self.rooms.open(&name, now)?)
+        } else {
+            self.rooms.find_of_topic(&topic.name)
+        };
+        self.topics.get_mut(id).room = room.unwrap_or(RoomHandle::NONE);
+        Ok(room)
+    }
+
+    pub(super) fn matching(&mut self, namespace: Namespace, topic: &[u8]) -> Option<Rc<[u32]>> {
+        let asks = namespace == Namespace::Global && !self.patterns.is_empty();
+        asks.then(|| self.patterns.matching(topic))
+    }
+
+    /// A committed record for the connections of this shard: those of the topic
+    /// first, then those of patterns.
+    pub(super) fn fan_out(
+        &mut self,
+        id: TopicId,
+        record: &RecordView<'_>,
+        matched: Option<&[u32]>,
+        sink: &mut impl Sink,
+    ) {
+        let topic = self.topics.get(id);
+        let class = self.classes.get(topic.class);
+        let cursors = &mut self.cursors;
+        let lagging = cursors.len();
+        sink.record_begins();
+        for &conn in topic.subs.as_slice() {
+            deliver(cursors, class, conn, Via::Topic, record, sink);
+        }
+        for &id in matched.unwrap_or_default() {
+            let pattern = self.patterns.get(id);
+            for &conn in pattern.subs.as_slice() {
+                deliver(cursors, class, conn, Via::Pattern(id, &pattern.source), record, sink);
+            }
+        }
+        self.catch_ups += (cursors.len() - lagging) as u64;
+    }
+
+    /// Publishes that a shard behind held up go on, in order.
+    pub fn retry_stalled(&mut self, now: Now, sink: &mut impl Sink) {
+        while let Some((ticket, record)) = self.stalled.pop_front() {
+            let id = self.topics.intern(record.namespace, record.topic());
+            match self.commit(id, Body::Record(record), now, sink) {
+                Ok(published) => self.tell_published(ticket, published, sink),
+                Err(record) => return self.stalled.push_front((ticket, record)),
+            }
+        }
+    }
+
+    /// Publishes that wait for a shard that is behind.
+    #[must_use]
+    pub fn stalled(&self) -> usize {
+        self.stalled.len()
+    }
+
+    /// When `commit_due` has work next.
+    #[must_use]
+    pub fn next_due_ms(&self) -> Option<u64> {
+        self.delayed.first_key_value().map(|(&(due_ms, _), _)| due_ms)
+    }
+
+    /// Delayed commits that are due.
+    pub fn commit_due(&mut self, now: Now, sink: &mut impl Sink) {
+        while let Some(entry) = self.delayed.first_entry().filter(|e| e.key().0 <= now.mono_ms) {
+            let (ticket, record) = entry.remove();
+            self.commit_owned(ticket, record, now, sink);
+        }
+    }
+}
+
+/// A record that outlives its publish. Only history asks who published it.
+fn own(draft: Draft<'_>, remembers: bool, sink: &impl Sink) -> Arc<Record> {
+    let Draft { namespace, topic, payload, headers, publisher } = draft;
+    let publisher = match publisher {
+        _ if !remembers => Box::default(),
+        Publisher::Name(name) => name.into(),
+        Publisher::Conn(conn) => sink.publisher(conn),
+    };
+    Arc::new(Record::new(namespace, topic, payload, publisher, headers))
+}
+
+/// One record for one connection: live, passed by, or by its class's policy.
+fn deliver(
+    cursors: &mut Cursors,
+    class: &Class,
+    conn: u32,
+    via: Via<'_>,
+    record: &RecordView<'_>,
+    sink: &mut impl Sink,
+) {
+    let pattern = match via {
+        Via::Topic => None,
+        Via::Pattern(id, _) => Some(id),
+    };
+    if cursors.has(conn) && cursors.holds(conn, pattern, record.namespace, record.topic) {
+        return;
+    }
+    if sink.deliver(conn, via, record) == Delivery::Taken {
+        return;
+    }
+    match class.on_slow {
+        OnSlow::DropOldest | OnSlow::Conflate => sink.squeeze(conn, via, record, class.on_slow, class.on_gap),
+        OnSlow::CatchUp if class.history.is_some() => {
+            let key = CursorKey { pattern, namespace: record.namespace, topic: record.topic.into() };
+            if !cursors.set(conn, key, Some(record.position)) {
+                sink.close(conn, CloseReason::TooManyCursors);
+            }
+        }
+        OnSlow::CatchUp | OnSlow::Disconnect => sink.close(conn, CloseReason::OutputLimit),
+    }
+}

@@ -1,0 +1,317 @@
+//! Subscriptions: from the edge to the hub and back. A subscription is live
+//! from the hub's confirmation on, never before (docs/adr/0005).
+
+use super::{Broker, Client};
+use crate::cursors::CursorKey;
+use crate::record::Namespace;
+use crate::topics::TopicId;
+use crate::{Answer, Asker, Attach, Attached, CloseReason, Msg, Now, Outcome, Sink, Start, Ticket};
+use hubsub_types::{ConnKey, ErrorCode, Position, ShardId};
+use std::sync::Arc;
+
+/// What a connection wants to subscribe to.
+#[derive(Clone, Copy, Debug)]
+pub struct Wish<'a> {
+    /// With the namespace, what.
+    pub topic: &'a [u8],
+    /// See `topic`.
+    pub namespace: Namespace,
+    /// Where it begins.
+    pub start: Start,
+}
+
+/// A pattern subscription that other shards have yet to confirm. Until then
+/// records pass it by, as with topics.
+pub(super) struct Waiting {
+    pub(super) asker: Asker,
+    pub(super) conn: ConnKey,
+    pub(super) pattern: u32,
+    pub(super) left: u16,
+}
+
+/// Subscriptions that another shard has yet to confirm, of one connection to
+/// one topic.
+#[derive(Clone, Copy)]
+pub(super) struct Attaching {
+    /// The attach that counts: a later one replaces where an earlier one began.
+    pub(super) latest: u32,
+    /// The one that adds a subscription, if it is among them.
+    pub(super) adding: Option<u32>,
+}
+
+impl Broker {
+    /// A connection begins. Its index was free.
+    pub fn connected(&mut self, conn: ConnKey) {
+        let index = conn.index as usize;
+        if self.clients.len() <= index {
+            self.clients.resize_with(index + 1, Client::default);
+        }
+        debug_assert!(self.clients[index].topics.is_empty());
+        self.clients[index].generation = conn.generation;
+    }
+
+    /// A connection ends, with all its subscriptions.
+    pub fn disconnected(&mut self, conn: ConnKey, now: Now, sink: &mut impl Sink) {
+        self.cursors.remove_conn(conn.index);
+        let client = std::mem::take(&mut self.clients[conn.index as usize]);
+        for &id in client.topics.as_slice() {
+            self.drop_subscription(conn.index, id, now, sink);
+        }
+        for &id in client.patterns.iter().flat_map(|p| p.as_slice()) {
+            self.drop_pattern(conn.index, id, sink);
+        }
+    }
+
+    /// Subscribes a connection to a topic. [`Outcome::Later`] promises one
+    /// [`Answer::Attached`]. A repeated subscription is confirmed at once,
+    /// unless it names a start: then it starts anew from there.
+    pub fn subscribe(
+        &mut self,
+        ticket: Ticket,
+        conn: ConnKey,
+        wish: Wish<'_>,
+        now: Now,
+        sink: &mut impl Sink,
+    ) -> Outcome<Result<Attached, ErrorCode>> {
+        let Wish { namespace, topic, start } = wish;
+        if topic.len() as u64 > self.limits.topic_bytes_max {
+            return Outcome::Now(Err(ErrorCode::TopicLength));
+        }
+        let id = self.topics.intern(namespace, topic);
+        let adds = !self.clients[conn.index as usize].topics.contains(id);
+        if !adds && start == Start::Live {
+            return Outcome::Now(Ok(Attached {
+                position: Position::default(),
+                replay_from: None,
+                recovered: true,
+            }));
+        }
+        if adds && self.is_full(conn) {
+            return Outcome::Now(Err(ErrorCode::TooManySubscriptions));
+        }
+        let name = Arc::clone(&self.topics.get(id).name);
+        let shard = self.topics.get(id).shard;
+        if start != Start::Live || shard != self.shard {
+            // Until the hub has confirmed where it begins, live records pass it by: some may
+            // come by interest that is about to end, and more would be missing behind them.
+            let key = CursorKey { pattern: None, namespace, topic: Arc::clone(&name) };
+            if !self.cursors.set(conn.index, key, None) {
+                sink.close(conn.index, CloseReason::TooManyCursors);
+            }
+        }
+        if adds {
+            let client = &mut self.clients[conn.index as usize];
+            client.topics.insert(id);
+            client.shard_topics += u32::from(namespace == Namespace::Shard);
+            self.topics.get_mut(id).subs.insert(conn.index);
+        }
+        self.next_id = self.next_id.wrapping_add(1);
+        let attach =
+            Attach { ticket, conn: conn.index, namespace, topic: name, start, adds, id: self.next_id };
+        let shard = self.topics.get(id).shard;
+        if shard != self.shard {
+            let attaching = self.attaching.entry((conn.index, id));
+            let attaching = attaching.or_insert(Attaching { latest: attach.id, adding: None });
+            attaching.latest = attach.id;
+            attaching.adding = attaching.adding.or(adds.then_some(attach.id));
+            sink.send(shard, Msg::Attach(Box::new(attach)));
+            return Outcome::Later;
+        }
+        let attached = self.rooms.attach(&attach, self.shard, now).map(|(attached, room)| {
+            self.topics.get_mut(id).room = room;
+            attached
+        });
+        self.confirm(conn, &attach, &attached);
+        Outcome::Now(attached)
+    }
+
+    /// Takes a subscription away; whether it was there.
+    pub fn unsubscribe(
+        &mut self,
+        conn: ConnKey,
+        namespace: Namespace,
+        topic: &[u8],
+        now: Now,
+        sink: &mut impl Sink,
+    ) -> bool {
+        let Some(id) = self.topics.find(namespace, topic) else { return false };
+        let client = &mut self.clients[conn.index as usize];
+        if !client.topics.remove(id) {
+            return false;
+        }
+        client.shard_topics -= u32::from(namespace == Namespace::Shard);
+        self.cursors.remove(conn.index, None, namespace, topic);
+        self.drop_subscription(conn.index, id, now, sink);
+        true
+    }
+
+    /// Subscribes a connection to a pattern. [`Outcome::Later`] promises one
+    /// [`Answer::PatternHeld`].
+    pub fn subscribe_pattern(
+        &mut self,
+        ticket: Ticket,
+        conn: ConnKey,
+        pattern: &[u8],
+        sink: &mut impl Sink,
+    ) -> Outcome<Result<(), ErrorCode>> {
+        if pattern.len() as u64 > self.limits.pattern_bytes_max {
+            return Outcome::Now(Err(ErrorCode::TopicLength));
+        }
+        let own = self.clients[conn.index as usize].patterns.as_ref();
+        if let Some(id) = self.patterns.find(pattern)
+            && own.is_some_and(|own| own.contains(id))
+        {
+            return Outcome::Now(Ok(()));
+        }
+        if self.is_full(conn) {
+            return Outcome::Now(Err(ErrorCode::TooManySubscriptions));
+        }
+        let id = self.patterns.intern(pattern);
+        let held = self.patterns.get_mut(id);
+        held.counts.add(self.shard, self.shards);
+        let source = Arc::clone(&held.source);
+        self.clients[conn.index as usize].patterns.get_or_insert_default().insert(id);
+        if self.shards == 1 {
+            held.subs.insert(conn.index);
+            return Outcome::Now(Ok(()));
+        }
+        self.next_id = self.next_id.wrapping_add(1);
+        self.waiting
+            .insert(self.next_id, Waiting { asker: ticket.asker, conn, pattern: id, left: self.shards - 1 });
+        self.holding.insert((conn.index, id), self.next_id);
+        for shard in (0..self.shards).map(ShardId).filter(|&s| s != self.shard) {
+            sink.send(shard, Msg::Pattern(self.shard, Arc::clone(&source), true, Some(self.next_id)));
+        }
+        Outcome::Later
+    }
+
+    /// Takes a pattern subscription away; whether it was there.
+    pub fn unsubscribe_pattern(&mut self, conn: ConnKey, pattern: &[u8], sink: &mut impl Sink) -> bool {
+        let Some(id) = self.patterns.find(pattern) else { return false };
+        let client = &mut self.clients[conn.index as usize];
+        let Some(patterns) = &mut client.patterns else { return false };
+        if !patterns.remove(id) {
+            return false;
+        }
+        if patterns.is_empty() {
+            client.patterns = None;
+        }
+        self.cursors.remove_pattern(conn.index, id);
+        self.drop_pattern(conn.index, id, sink);
+        true
+    }
+
+    /// Subscriptions of a connection: topics, patterns, shard channels.
+    #[must_use]
+    pub fn counts(&self, conn: ConnKey) -> (usize, usize, usize) {
+        let client = &self.clients[conn.index as usize];
+        let shard = client.shard_topics as usize;
+        (client.topics.len() - shard, client.patterns.as_ref().map_or(0, |p| p.len()), shard)
+    }
+
+    /// Topics of a connection in one namespace.
+    #[must_use]
+    pub fn topics_of(&self, conn: ConnKey, namespace: Namespace) -> Vec<Arc<[u8]>> {
+        let ids = self.clients[conn.index as usize].topics.as_slice();
+        let topics = ids.iter().map(|&id| self.topics.get(id));
+        topics.filter(|t| t.namespace == namespace).map(|t| Arc::clone(&t.name)).collect()
+    }
+
+    /// Patterns of a connection.
+    #[must_use]
+    pub fn patterns_of(&self, conn: ConnKey) -> Vec<Arc<[u8]>> {
+        let ids = self.clients[conn.index as usize].patterns.iter().flat_map(|p| p.as_slice());
+        ids.map(|&id| Arc::clone(&self.patterns.get(id).source)).collect()
+    }
+
+    fn is_full(&self, conn: ConnKey) -> bool {
+        let (topics, patterns, shard) = self.counts(conn);
+        (topics + patterns + shard) as u64 >= self.limits.subscriptions_per_client_max
+    }
+
+    fn drop_subscription(&mut self, conn: u32, id: TopicId, now: Now, sink: &mut impl Sink) {
+        let topic = self.topics.get(id);
+        let (namespace, name, shard) = (topic.namespace, Arc::clone(&topic.name), topic.shard);
+        if shard == self.shard {
+            self.rooms.detach(namespace, &name, self.shard, now);
+        } else if let Some(adding) = self.attaching.remove(&(conn, id)).and_then(|a| a.adding) {
+            // The hub may yet refuse it: interest is taken back when it has not.
+            self.cancelled.insert(adding);
+        } else {
+            sink.send(shard, Msg::Detach(self.shard, namespace, name));
+        }
+        self.topics.unsubscribe(id, conn);
+    }
+
+    fn drop_pattern(&mut self, conn: u32, id: u32, sink: &mut impl Sink) {
+        self.holding.remove(&(conn, id));
+        let pattern = self.patterns.get_mut(id);
+        pattern.subs.remove(conn);
+        let source = Arc::clone(&pattern.source);
+        self.patterns.release(id, self.shard);
+        for shard in (0..self.shards).map(ShardId).filter(|&s| s != self.shard) {
+            sink.send(shard, Msg::Pattern(self.shard, Arc::clone(&source), false, None));
+        }
+    }
+
+    /// The answer to an attach that went to another shard.
+    pub(super) fn attached(
+        &mut self,
+        attach: Attach,
+        attached: Result<Attached, ErrorCode>,
+        sink: &mut impl Sink,
+    ) {
+        let Asker::Client { conn, .. } = attach.ticket.asker else { return };
+        if self.cancelled.remove(&attach.id) {
+            if attached.is_ok() {
+                let id = self.topics.intern(attach.namespace, &attach.topic);
+                let shard = self.topics.get(id).shard;
+                sink.send(shard, Msg::Detach(self.shard, attach.namespace, Arc::clone(&attach.topic)));
+            }
+        } else if let Some(id) = self.topics.find(attach.namespace, &attach.topic)
+            && let Some(attaching) = self.attaching.get_mut(&(attach.conn, id))
+        {
+            let is_latest = attaching.latest == attach.id;
+            if attaching.adding == Some(attach.id) {
+                attaching.adding = None;
+            }
+            if is_latest {
+                self.attaching.remove(&(attach.conn, id));
+            }
+            if is_latest || attached.is_err() {
+                self.confirm(conn, &attach, &attached);
+            }
+        }
+        sink.answer(attach.ticket.asker, Answer::Attached(attached));
+        if self.clients[conn.index as usize].generation == conn.generation {
+            self.drained(conn, sink);
+        }
+    }
+
+    /// What the hub said of a subscription takes effect on the edge.
+    fn confirm(&mut self, conn: ConnKey, attach: &Attach, attached: &Result<Attached, ErrorCode>) {
+        match attached {
+            Ok(attached) => match attached.replay_from {
+                Some(seq) => {
+                    let next = Some(Position { epoch: attached.position.epoch, seq });
+                    if let Some(c) = self.cursors.get(conn.index, None, attach.namespace, &attach.topic) {
+                        c.next = next;
+                    }
+                }
+                None => self.cursors.remove(conn.index, None, attach.namespace, &attach.topic),
+            },
+            Err(_) => {
+                self.cursors.remove(conn.index, None, attach.namespace, &attach.topic);
+                if attach.adds
+                    && let Some(id) = self.topics.find(attach.namespace, &attach.topic)
+                {
+                    // The hub counted nothing, so nothing is taken back from it.
+                    let client = &mut self.clients[conn.index as usize];
+                    client.topics.remove(id);
+                    client.shard_topics -= u32::from(attach.namespace == Namespace::Shard);
+                    self.topics.unsubscribe(id, conn.index);
+                }
+            }
+        }
+    }
+}
