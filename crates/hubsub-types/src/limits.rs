@@ -1,5 +1,5 @@
 //! Every bound of the data plane, by name. The control plane's configuration
-//! (`python/hubsub/config.py`) sets all of them from its own definitions; the
+//! (`python/hubsub/config/definitions.py`) sets all of them from its own definitions; the
 //! defaults here serve the node that runs without Python and the tests, and a
 //! boundary test holds the two lists against each other.
 

@@ -88,20 +88,16 @@ impl Broker {
         if delay_ms > 0 {
             self.delayed_next += 1;
             self.delayed.insert((now.mono_ms + delay_ms, self.delayed_next), (ticket, record));
-        } else if self.stalled.is_empty() {
-            self.commit_owned(ticket, record, now, sink);
         } else {
-            self.stalled.push_back((ticket, record));
+            self.commit_owned(ticket, record, now, sink);
         }
     }
 
-    pub(super) fn commit_owned(
-        &mut self,
-        ticket: Ticket,
-        record: Arc<Record>,
-        now: Now,
-        sink: &mut impl Sink,
-    ) {
+    /// Commits behind those that are held up, if there are any.
+    fn commit_owned(&mut self, ticket: Ticket, record: Arc<Record>, now: Now, sink: &mut impl Sink) {
+        if !self.stalled.is_empty() {
+            return self.stalled.push_back((ticket, record));
+        }
         let id = self.topics.intern(record.namespace, record.topic());
         match self.commit(id, Body::Record(record), now, sink) {
             Ok(published) => self.tell_published(ticket, published, sink),
@@ -109,12 +105,7 @@ impl Broker {
         }
     }
 
-    pub(super) fn tell_published(
-        &self,
-        to: Ticket,
-        published: Result<Published, ErrorCode>,
-        sink: &mut impl Sink,
-    ) {
+    fn tell_published(&self, to: Ticket, published: Result<Published, ErrorCode>, sink: &mut impl Sink) {
         if to.shard == self.shard {
             sink.answer(to.asker, Answer::Published(published));
         } else {

@@ -1,0 +1,78 @@
+# `make run` and `make test` are all a newcomer needs; `make help` lists the rest.
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+VENV := .venv
+BIN := $(VENV)/bin
+TOOLS := $(VENV)/.tools-stamp
+CORE := $(VENV)/.core-stamp
+NODE_MODULES := tests/clients/node_modules/.stamp
+
+export PIP_CONSTRAINT := constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export CARGO_TERM_COLOR ?= never
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+RUST_SOURCES := Cargo.toml $(wildcard Cargo.lock) $(shell find crates -name '*.rs' -o -name Cargo.toml)
+
+.PHONY: help run build test check fix bench soak dist clean
+
+help: ## lists what make can do
+	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /\1\t/' | awk -F'\t' '{ printf "  make %-7s %s\n", $$1, $$2 }'
+
+run: build ## builds, starts a node with the sample configuration
+	@echo "redis: redis-cli -p 3221    http: http://127.0.0.1:3220/v1/rooms    rooms chat:* remember    ctrl-c ends it"
+	@exec $(BIN)/hubsub serve --config sample/hubsub.toml
+
+build: $(CORE) ## makes .venv with the release core and all tools: .venv/bin/hubsub
+
+test: build ## everything: checks, Rust, Python, real clients
+	@bash scripts/need.sh redis-server redis-cli redis-benchmark node npm || true
+	@if command -v npm >/dev/null && [ -f tests/clients/package.json ]; then $(MAKE) $(NODE_MODULES); fi
+	@$(BIN)/python scripts/test.py
+
+check: build ## formatters, linters, types, import rules; writes nothing
+	@$(BIN)/python scripts/test.py check
+
+fix: build ## what check complains of, as far as a tool can mend it
+	cargo fmt --all
+	$(BIN)/ruff check --fix --quiet python tests scripts
+	$(BIN)/ruff format --quiet python tests scripts
+	$(BIN)/hubsub config reference > docs/reference/config.md
+
+bench: build ## the benchmark against redis-server; results under benches/results
+	@bash scripts/need.sh redis-server
+	cargo build --quiet --release --locked -p hubsub-load
+	$(BIN)/maturin develop --quiet --profile dist --skip-install
+	$(BIN)/hubsub bench all --against redis-server
+
+soak: build ## long runs of the same tests, bounded: SOAK_ROUNDS of them (10)
+	@for round in $$(seq 1 $${SOAK_ROUNDS:-10}); do echo "round $$round"; \
+	  HYPOTHESIS_PROFILE=soak $(BIN)/pytest -q tests/property tests/node; done
+
+dist: build ## the abi3 wheel, tried in a bare environment
+	rm -rf dist
+	$(BIN)/maturin build --profile dist --locked --out dist
+	$(BIN)/python scripts/try_wheel.py dist
+
+clean: ## removes what was built
+	rm -rf $(VENV) target dist tests/clients/node_modules .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find python -name __pycache__ -prune -exec rm -rf {} + ; rm -f python/hubsub/_core*.so
+
+$(TOOLS): pyproject.toml constraints.txt
+	@bash scripts/need.sh python cargo
+	@[ -x $(BIN)/python ] || "$$(bash scripts/need.sh --python)" -m venv $(VENV)
+	$(BIN)/python scripts/install.py
+	@touch $@
+
+$(CORE): $(TOOLS) $(RUST_SOURCES)
+	@bash scripts/need.sh cargo
+	$(BIN)/maturin develop --quiet --release
+	@touch $@
+
+$(NODE_MODULES): tests/clients/package.json $(wildcard tests/clients/package-lock.json)
+	cd tests/clients && npm ci --no-fund --no-audit --loglevel=error
+	@touch $@

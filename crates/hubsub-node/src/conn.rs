@@ -1,0 +1,189 @@
+//! One connection's record. Most are idle most of the time, so everything that
+//! only an active one needs is behind a pointer.
+
+use crate::meter::Meter;
+use crate::output::Output;
+use crate::transport::Transport;
+use hubsub_types::PrincipalId;
+use hubsub_wire::resp::{Decoder, Proto};
+
+/// One client.
+pub struct Conn {
+    /// Its socket.
+    pub io: Transport,
+    /// Unique on this node, never reused.
+    pub id: u64,
+    /// Whom it acts for.
+    pub principal: PrincipalId,
+    /// State bits.
+    pub flags: Flags,
+    /// RESP version.
+    pub proto: Proto,
+    /// Index of its last command in the command table.
+    pub command: u8,
+    /// When it connected, in s of the node's clock.
+    pub created_s: u32,
+    /// When it last sent a command, likewise.
+    pub active_s: u32,
+    /// Traffic.
+    pub meter: Meter,
+    /// While output pends or replies wait.
+    pub output: Option<Box<Output>>,
+    /// While a command is incomplete or reading is paused.
+    pub input: Option<Box<Input>>,
+    /// What only some clients set.
+    pub extra: Option<Box<Extra>>,
+}
+
+/// Bytes that no whole command covers yet.
+#[derive(Default)]
+pub struct Input {
+    /// From the start of a frame.
+    pub bytes: Vec<u8>,
+    /// How far they are decoded.
+    pub decoder: Decoder,
+}
+
+/// What only some clients set.
+#[derive(Default)]
+pub struct Extra {
+    /// CLIENT SETNAME.
+    pub name: Box<str>,
+    /// CLIENT SETINFO LIB-NAME.
+    pub lib_name: Box<str>,
+    /// CLIENT SETINFO LIB-VER.
+    pub lib_ver: Box<str>,
+    /// Commands queued by MULTI.
+    pub transaction: Option<Transaction>,
+    /// The minute of the publish limit, and publishes in it.
+    pub publish_minute: (u64, u64),
+    /// Records lost to a room's policy.
+    pub dropped: u64,
+}
+
+/// Commands between MULTI and EXEC.
+#[derive(Default)]
+pub struct Transaction {
+    /// In order.
+    pub commands: Vec<Vec<Box<[u8]>>>,
+    /// Bytes of their arguments.
+    pub bytes: usize,
+    /// Whether one could not be queued, so that EXEC refuses.
+    pub is_broken: bool,
+}
+
+/// State bits of a connection.
+#[derive(Clone, Copy, Default)]
+pub struct Flags(u16);
+
+macro_rules! flags {
+    ($($(#[doc = $doc:literal])+ $name:ident = $bit:literal;)+) => {
+        impl Flags { $($(#[doc = $doc])+ pub const $name: Flags = Flags(1 << $bit);)+ }
+    };
+}
+
+flags! {
+    /// It sent a whole command.
+    HANDSHAKED = 0;
+    /// It is in the turn's list of connections to flush.
+    DIRTY = 1;
+    /// It is to be closed at once.
+    CLOSE_NOW = 2;
+    /// It is to be closed when its output is written.
+    CLOSE_SOON = 3;
+    /// Its input waits.
+    PAUSED = 4;
+    /// HUBSUB POSITIONS ON.
+    POSITIONS = 5;
+    /// CLIENT REPLY OFF.
+    REPLY_OFF = 6;
+    /// CLIENT REPLY SKIP: the next command is not answered.
+    REPLY_SKIP_NEXT = 7;
+    /// The present command is not answered.
+    REPLY_SKIP = 8;
+    /// CLIENT NO-EVICT ON.
+    NO_EVICT = 9;
+    /// CLIENT NO-TOUCH ON.
+    NO_TOUCH = 10;
+    /// It is listed as closing.
+    LISTED = 11;
+    /// A timer ends its wait for its output to be taken.
+    LINGERS = 12;
+}
+
+impl Flags {
+    /// Whether any of these is set.
+    #[inline]
+    #[must_use]
+    pub fn any(self, of: Flags) -> bool {
+        self.0 & of.0 != 0
+    }
+
+    /// Both sets.
+    #[must_use]
+    pub const fn or(self, other: Flags) -> Flags {
+        Flags(self.0 | other.0)
+    }
+
+    /// Sets or clears.
+    #[inline]
+    pub fn set(&mut self, which: Flags, on: bool) {
+        if on {
+            self.0 |= which.0;
+        } else {
+            self.0 &= !which.0;
+        }
+    }
+}
+
+impl Conn {
+    /// A connection that was just accepted.
+    #[must_use]
+    pub fn new(io: Transport, id: u64, second: u32) -> Conn {
+        Conn {
+            io,
+            id,
+            principal: PrincipalId::default(),
+            flags: Flags::default(),
+            proto: Proto::Resp2,
+            command: crate::redis::NO_COMMAND,
+            created_s: second,
+            active_s: second,
+            meter: Meter::default(),
+            output: None,
+            input: None,
+            extra: None,
+        }
+    }
+
+    /// Whether it will be closed.
+    #[inline]
+    #[must_use]
+    pub fn is_closing(&self) -> bool {
+        self.flags.any(Flags::CLOSE_NOW.or(Flags::CLOSE_SOON))
+    }
+
+    /// What only some clients set, made now.
+    pub fn extra(&mut self) -> &mut Extra {
+        self.extra.get_or_insert_default()
+    }
+
+    /// Who it is as a publisher: its name, or its id.
+    #[must_use]
+    pub fn publisher(&self) -> Box<str> {
+        match &self.extra {
+            Some(extra) if !extra.name.is_empty() => extra.name.clone(),
+            _ => format!("client-{}", self.id).into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_connection_is_small() {
+        assert!(std::mem::size_of::<Conn>() <= 120, "{}", std::mem::size_of::<Conn>());
+    }
+}

@@ -1,0 +1,134 @@
+//! The way to the control plane: events in one bounded queue and a descriptor
+//! that is readable while there are some. Answers always fit, since each has a
+//! request before it; log lines beyond the limit are counted and dropped.
+
+use crate::mail::Part;
+use hubsub_route::Published;
+use hubsub_types::ErrorCode;
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How loud a log line is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Level {
+    /// For those who look closely.
+    Debug,
+    /// Worth a line.
+    Info,
+    /// Somebody should know.
+    Warning,
+    /// Somebody must act.
+    Error,
+}
+
+/// What the control plane hears.
+#[derive(Debug)]
+pub enum Event {
+    /// The parts of the answer to a question.
+    Parts(u64, Vec<Part>),
+    /// The outcome of each publish of a batch.
+    Published(u64, Vec<Result<Published, ErrorCode>>),
+    /// A constant message with its data.
+    Log(Level, &'static str, Vec<(&'static str, String)>),
+    /// A shard ended; with a reason if it was not asked to.
+    Stopped(u16, Option<String>),
+}
+
+/// See the module.
+pub struct Control {
+    events: Mutex<VecDeque<Event>>,
+    events_max: usize,
+    /// Log lines that found the queue full.
+    dropped: AtomicU64,
+    write: UnixStream,
+    read: UnixStream,
+}
+
+impl Control {
+    /// A queue for `events_max` events.
+    ///
+    /// # Errors
+    /// No descriptors are left.
+    pub fn new(events_max: usize) -> std::io::Result<Control> {
+        let (write, read) = UnixStream::pair()?;
+        write.set_nonblocking(true)?;
+        read.set_nonblocking(true)?;
+        let events = Mutex::new(VecDeque::new());
+        Ok(Control { events, events_max, dropped: AtomicU64::new(0), write, read })
+    }
+
+    /// The descriptor that is readable while events wait.
+    #[must_use]
+    pub fn wake_fd(&self) -> RawFd {
+        self.read.as_raw_fd()
+    }
+
+    /// Log lines dropped since the start.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Adds an event, and wakes the control plane if it was the first.
+    pub fn tell(&self, event: Event) {
+        let mut events = self.events.lock().expect("nothing panics under this lock");
+        if events.len() >= self.events_max && matches!(event, Event::Log(..)) {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let was_empty = events.is_empty();
+        events.push_back(event);
+        drop(events);
+        if was_empty {
+            // A full pipe is readable already, which is all that this is for.
+            let _ = (&self.write).write(&[1]);
+        }
+    }
+
+    /// Adds a log line.
+    pub fn log(&self, level: Level, message: &'static str, fields: Vec<(&'static str, String)>) {
+        self.tell(Event::Log(level, message, fields));
+    }
+
+    /// Takes up to `events_max` events, oldest first.
+    #[must_use]
+    pub fn drain(&self, events_max: usize) -> Vec<Event> {
+        let mut events = self.events.lock().expect("nothing panics under this lock");
+        let count = events.len().min(events_max);
+        let taken: Vec<Event> = events.drain(..count).collect();
+        if events.is_empty() {
+            let mut bytes = [0; 64];
+            while matches!((&self.read).read(&mut bytes), Ok(n) if n > 0) {}
+        }
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_descriptor_is_readable_exactly_while_events_wait() {
+        let control = Control::new(2).unwrap();
+        let readable = || {
+            let mut poll = libc::pollfd { fd: control.wake_fd(), events: libc::POLLIN, revents: 0 };
+            // SAFETY: one valid pollfd, which outlives the call.
+            unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
+        };
+        assert!(!readable());
+        for _ in 0..3 {
+            control.log(Level::Info, "x", Vec::new());
+        }
+        assert!(readable());
+        assert_eq!(control.drain(1).len(), 1);
+        assert!(readable());
+        assert_eq!(control.drain(9).len(), 1);
+        assert!(!readable());
+        assert_eq!(control.dropped(), 1);
+    }
+}

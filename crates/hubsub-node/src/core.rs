@@ -1,0 +1,279 @@
+//! Broker and rim together: what commands and mail act on.
+
+use crate::conn::{Conn, Flags};
+use crate::mail::{ClientFilter, ClientInfo, Mail, Part, Question};
+use crate::rim::{Rim, Timer};
+use hubsub_route::rooms::RoomHandle;
+use hubsub_route::{Broker, CloseReason, Namespace, RoomInfo, Sink};
+use hubsub_types::names::Glob;
+use hubsub_types::{ConnKey, OnSlow};
+use hubsub_wire::resp::Proto;
+
+/// See the module.
+pub struct Core {
+    /// What this shard knows.
+    pub broker: Broker,
+    /// What it is connected to.
+    pub rim: Rim,
+}
+
+/// Interval at which the sketch of busy rooms fades, in s.
+pub const FADE_S: u64 = 10;
+
+impl Core {
+    /// Acts on one letter.
+    pub fn receive(&mut self, mail: Mail) {
+        match mail {
+            Mail::Broker(msg) => self.broker.receive(msg, self.rim.now, &mut self.rim),
+            Mail::Ask { from, gathering, question } => self.answer_question(from, gathering, &question),
+            Mail::Part { gathering, part } => self.rim.gather(gathering, part),
+            Mail::Request(ticket, request) => self.request(ticket, request),
+            Mail::Limits(limits) => {
+                self.broker.set_limits((*limits).clone());
+                self.rim.limits = (*limits).clone();
+            }
+            Mail::Stop(_) => unreachable!("the shard takes this one out"),
+        }
+    }
+
+    /// Writes what this turn produced, mail first: what a client is told must
+    /// not be news to another shard. Lagging connections with room get their
+    /// next records, which the next turn writes.
+    pub fn flush(&mut self) {
+        self.rim.mailer.flush();
+        self.rim.lagging = !self.broker.cursors.is_empty();
+        self.rim.flush();
+        for key in std::mem::take(&mut self.rim.drained) {
+            if self.rim.conns.get(key).is_some() && self.broker.cursors.has(key.index) {
+                self.broker.drained(key, &mut self.rim);
+            }
+        }
+        self.rim.mailer.flush();
+    }
+
+    /// Whether there is output that the next turn must write.
+    #[must_use]
+    pub fn has_more(&self) -> bool {
+        !self.rim.dirty.is_empty() || !self.rim.drained.is_empty()
+    }
+
+    /// Removes connections that were marked to be closed and may go.
+    pub fn reap(&mut self) {
+        let mut waiting = Vec::new();
+        while let Some(key) = self.rim.closing.pop() {
+            let Some(conn) = self.rim.conns.get(key) else { continue };
+            let has_output = conn.output.as_ref().is_some_and(|o| !o.is_idle());
+            if has_output && !conn.flags.any(Flags::CLOSE_NOW) {
+                waiting.push(key);
+                continue;
+            }
+            self.broker.disconnected(key, self.rim.now, &mut self.rim);
+            if let Some(conn) = self.rim.conns.remove(key)
+                && let Some(output) = conn.output
+            {
+                self.rim.output_bytes -= output.queue_bytes + output.slot_bytes;
+            }
+            self.rim.info.connections.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+        }
+        self.rim.closing = waiting;
+    }
+
+    /// Gives connections whose end was decided a bounded time for their output.
+    pub fn linger(&mut self, linger_ms: u64) {
+        let due_ms = self.rim.now.mono_ms + linger_ms;
+        for &key in &self.rim.closing {
+            if let Some(conn) = self.rim.conns.get_mut(key)
+                && !conn.flags.any(Flags::LINGERS)
+            {
+                conn.flags.set(Flags::LINGERS, true);
+                self.rim.timers.set(due_ms, Timer::Linger(key));
+            }
+        }
+    }
+
+    /// Closes a connection that was above its soft limit for too long, unless
+    /// every room it subscribes to has a policy that keeps it.
+    pub fn close_if_class_disconnects(&mut self, key: ConnKey) {
+        let classes = self.broker.classes();
+        let disconnects = |topic: &[u8]| {
+            let class = classes.get(classes.class_of_room(&classes.room(topic)));
+            class.on_slow == OnSlow::Disconnect
+        };
+        let topics = self.broker.topics_of(key, Namespace::Global);
+        let is_kept = !topics.is_empty() && !topics.iter().any(|t| disconnects(t));
+        if !is_kept {
+            self.rim.close(key.index, CloseReason::OutputLimit);
+        }
+    }
+
+    /// Sets what is not counted as it happens.
+    pub fn set_gauges(&self) {
+        let (broker, metrics) = (&self.broker, &self.rim.metrics);
+        let (history_bytes, history_records) = broker.rooms.history_size();
+        let gauges = [
+            (&metrics.connections, self.rim.conns.len() as u64),
+            (&metrics.rooms, broker.rooms.len() as u64),
+            (&metrics.topics, broker.topics.len() as u64),
+            (&metrics.channels, broker.rooms.subscribed(Namespace::Global)),
+            (&metrics.shard_channels, broker.rooms.subscribed(Namespace::Shard)),
+            (&metrics.patterns, broker.patterns.len() as u64),
+            (&metrics.cursors, broker.cursors.len() as u64),
+            (&metrics.stalled, broker.stalled() as u64),
+            (&metrics.history_records, history_records),
+            (&metrics.history_bytes, history_bytes),
+            (&metrics.history_expired_total, broker.rooms.expired),
+            (&metrics.rooms_refused_total, broker.rooms.refused),
+            (&metrics.catch_ups_total, broker.catch_ups),
+            (&metrics.output_bytes, self.rim.output_bytes as u64),
+            (&metrics.pool_bytes, self.rim.pool_bytes() as u64),
+            (&metrics.mailbox_bytes, self.rim.mailer.own().bytes() as u64),
+        ];
+        gauges.iter().for_each(|(gauge, value)| gauge.set(*value));
+    }
+
+    /// This shard's part of the answer to a question.
+    pub fn part(&mut self, question: &Question) -> Part {
+        let now = self.rim.now;
+        match question {
+            Question::TopicCounts(namespace, topics) => {
+                let count = |topic: &Vec<u8>| {
+                    let id = self.broker.topics.find(*namespace, topic);
+                    id.map_or(0, |id| self.broker.topics.get(id).subs.len() as u64)
+                };
+                Part::Counts(topics.iter().map(count).collect())
+            }
+            Question::Topics(namespace, glob) => {
+                let glob = glob.as_deref().map(Glob::new);
+                let topics = self.broker.topics.subscribed().filter(|t| t.namespace == *namespace);
+                let topics = topics.filter(|t| glob.as_ref().is_none_or(|g| g.matches(&t.name)));
+                Part::Topics(topics.map(|t| t.name.clone()).collect())
+            }
+            Question::Clients(filter) => {
+                let conns = self.rim.conns.iter().filter(|(key, conn)| self.is_meant(filter, *key, conn));
+                Part::Clients(conns.map(|(key, conn)| self.client_info(key, conn)).collect())
+            }
+            Question::KillClients(filter, reason) => {
+                let conns = self.rim.conns.iter().filter(|(key, conn)| self.is_meant(filter, *key, conn));
+                let keys: Vec<ConnKey> = conns.map(|(key, _)| key).collect();
+                for &key in &keys {
+                    let fields = vec![("reason", reason.clone())];
+                    self.rim.log_conn(crate::control::Level::Info, "client killed", key, fields);
+                    self.rim.close_now(key);
+                }
+                Part::Number(Ok(keys.len() as u64))
+            }
+            Question::Rooms(glob, after, limit) => {
+                let glob = glob.as_deref().map(Glob::new);
+                let wanted = |name: &[u8]| glob.as_ref().is_none_or(|g| g.matches(name));
+                let page = self.broker.rooms.page(after.as_deref(), *limit, wanted);
+                Part::Rooms(Ok(page.into_iter().filter_map(|room| self.room_info(room)).collect()))
+            }
+            Question::Room(name, create) => {
+                let classes = self.broker.classes();
+                let remembers = classes.get(classes.class_of_room(name)).history.is_some();
+                let rooms = &mut self.broker.rooms;
+                let found =
+                    if *create && remembers { rooms.open(name, now).map(Some) } else { Ok(rooms.find(name)) };
+                Part::Rooms(
+                    found.map(|room| room.and_then(|room| self.room_info(room)).into_iter().collect()),
+                )
+            }
+            Question::DeleteRoom(name) => Part::Number(self.broker.rooms.delete(name).map(u64::from)),
+            Question::History(query) => Part::History(self.broker.rooms.history(query)),
+            Question::Busiest(limit) => {
+                // Counts halve each interval, so they settle between once and twice the interval's.
+                let rate = |count: u64| count as f64 / (1.5 * FADE_S as f64);
+                let rooms = self.broker.busiest.busiest(*limit).into_iter();
+                Part::Busiest(rooms.map(|(room, count)| (room, rate(count))).collect())
+            }
+        }
+    }
+
+    fn room_info(&self, room: RoomHandle) -> Option<RoomInfo> {
+        self.broker.rooms.info(room, self.rim.shard, self.rim.now)
+    }
+
+    /// Whether a filter means a connection.
+    pub fn is_meant(&self, filter: &ClientFilter, key: ConnKey, conn: &Conn) -> bool {
+        let is = |wanted: &Option<String>, is: String| wanted.as_ref().is_none_or(|w| *w == is);
+        !conn.is_closing()
+            && (filter.ids.is_empty() || filter.ids.contains(&conn.id))
+            && filter.except != Some(conn.id)
+            && u64::from(self.rim.second().saturating_sub(conn.created_s)) >= filter.age_s_min
+            && filter.user.as_ref().is_none_or(|user| user == "default")
+            && filter.kind.as_ref().is_none_or(|kind| kind == self.kind(key))
+            && (filter.addr.is_none() || is(&filter.addr, address(conn.io.peer())))
+            && (filter.laddr.is_none() || is(&filter.laddr, address(conn.io.local())))
+    }
+
+    /// Redis's type of a client.
+    fn kind(&self, key: ConnKey) -> &'static str {
+        let (topics, patterns, shard) = self.broker.counts(key);
+        if topics + patterns + shard > 0 { "pubsub" } else { "normal" }
+    }
+
+    /// What CLIENT LIST and the API show of a connection.
+    pub fn client_info(&self, key: ConnKey, conn: &Conn) -> ClientInfo {
+        let (topics, patterns, shard) = self.broker.counts(key);
+        let second = self.rim.second();
+        let rates = conn.meter.rates(second);
+        let extra = conn.extra.as_deref();
+        let multi = extra.and_then(|e| e.transaction.as_ref()).map(|t| t.commands.len() as u64);
+        let mut flags = String::new();
+        let marks = [('P', topics + patterns + shard > 0), ('x', multi.is_some())];
+        let more = [('e', conn.flags.any(Flags::NO_EVICT)), ('T', conn.flags.any(Flags::NO_TOUCH))];
+        flags.extend(marks.iter().chain(&more).filter(|(_, on)| *on).map(|(c, _)| c));
+        if flags.is_empty() {
+            flags.push('N');
+        }
+        let output = conn.output.as_deref();
+        ClientInfo {
+            id: conn.id,
+            shard: self.rim.shard.0,
+            addr: address(conn.io.peer()),
+            laddr: address(conn.io.local()),
+            descriptor: conn.io.descriptor(),
+            name: extra.map_or_else(String::new, |e| e.name.to_string()),
+            lib_name: extra.map_or_else(String::new, |e| e.lib_name.to_string()),
+            lib_ver: extra.map_or_else(String::new, |e| e.lib_ver.to_string()),
+            resp: if conn.proto == Proto::Resp3 { 3 } else { 2 },
+            age_s: u64::from(second - conn.created_s.min(second)),
+            idle_s: u64::from(second - conn.active_s.min(second)),
+            flags,
+            subscriptions: topics as u64,
+            patterns: patterns as u64,
+            shard_subscriptions: shard as u64,
+            multi,
+            query_bytes: conn.input.as_ref().map_or(0, |i| i.bytes.len() as u64),
+            pending_bytes: output.map_or(0, |o| o.pending_bytes() as u64),
+            pending_frames: output.map_or(0, |o| (o.queue.len() + o.slots.len()) as u64),
+            dropped: extra.map_or(0, |e| e.dropped),
+            lagging: self.broker.cursors.count(key.index) as u64,
+            command: crate::redis::command_name(conn.command),
+            totals: conn.meter.totals,
+            per_second: rates.second,
+            per_minute: rates.minute,
+        }
+    }
+
+    /// Asks who is subscribed, on this shard only.
+    #[must_use]
+    pub fn subscriptions(&self, key: ConnKey, namespace: Namespace) -> usize {
+        let (topics, patterns, shard) = self.broker.counts(key);
+        if namespace == Namespace::Shard { shard } else { topics + patterns }
+    }
+
+    /// A publish or a subscription was refused.
+    pub fn count_refusal(&self, is_publish: bool) {
+        let metrics = &self.rim.metrics;
+        if is_publish {
+            metrics.publishes_refused_total.add(1)
+        } else {
+            metrics.subscriptions_refused_total.add(1)
+        }
+    }
+}
+
+fn address(address: Option<std::net::SocketAddr>) -> String {
+    address.map_or_else(|| "?:0".to_owned(), |a| a.to_string())
+}

@@ -1,0 +1,326 @@
+//! Records into connections' output. A record is encoded once for each way in
+//! which its receivers want it, into an arena of the turn; each receiver gets
+//! a range of it. A receiver whose socket is full gets a shared frame in its
+//! queue instead, up to its output limit.
+
+use crate::conn::{Conn, Flags};
+use crate::control::Level;
+use crate::mail::Mail;
+use crate::meter::{BYTES_OUT, MESSAGES_OUT};
+use crate::output::{Bytes, Output, Pending, Tag};
+use crate::rim::{ARENAS, Rim, TURN_BYTES, Timer};
+use hubsub_route::{Answer, Asker, CloseReason, Delivery, Msg, Namespace, RecordView, Sink, Via};
+use hubsub_types::{OnGap, OnSlow, Position, ShardId};
+use hubsub_wire::resp::{self, Kind, Proto};
+use std::rc::Rc;
+
+/// Frames from this size on are shared one by one instead of through an arena.
+const FRAME_SHARED: usize = 16 * 1024;
+
+/// An arena takes no more in one turn; further frames are shared one by one.
+const ARENA_BYTES: usize = 4 * TURN_BYTES;
+
+/// Output of a lagging connection below which it reads on.
+const REPLAY_BELOW: usize = 64 * 1024;
+
+/// Ways to encode a record: RESP2 or RESP3, without or with position.
+const VARIANTS: usize = ARENAS - 1;
+
+/// The encodings of the record at hand, made when first wanted.
+#[derive(Default)]
+pub(crate) struct Encoded {
+    by_topic: [Cached; VARIANTS],
+    /// Of the pattern that was delivered last.
+    by_pattern: [Cached; VARIANTS],
+    pattern: u32,
+    /// The topic, for frames that may be dropped.
+    topic: Option<Rc<[u8]>>,
+}
+
+#[derive(Default)]
+struct Cached {
+    range: Option<(u32, u32)>,
+    frame: Option<Rc<[u8]>>,
+}
+
+impl Encoded {
+    fn begin(&mut self) {
+        for cached in self.by_topic.iter_mut().chain(&mut self.by_pattern) {
+            *cached = Cached::default();
+        }
+        self.topic = None;
+    }
+
+    fn cached(&mut self, variant: usize, via: Via<'_>) -> &mut Cached {
+        let Via::Pattern(id, _) = via else { return &mut self.by_topic[variant] };
+        if self.pattern != id {
+            self.pattern = id;
+            self.by_pattern = Default::default();
+        }
+        &mut self.by_pattern[variant]
+    }
+
+    fn topic(&mut self, record: &RecordView<'_>) -> Rc<[u8]> {
+        Rc::clone(self.topic.get_or_insert_with(|| record.topic.into()))
+    }
+}
+
+fn variant_of(conn: &Conn) -> usize {
+    usize::from(conn.proto == Proto::Resp3) + 2 * usize::from(conn.flags.any(Flags::POSITIONS))
+}
+
+fn encode(out: &mut Vec<u8>, variant: usize, via: Via<'_>, record: &RecordView<'_>) {
+    let proto = if variant & 1 == 1 { Proto::Resp3 } else { Proto::Resp2 };
+    let position = (variant & 2 == 2).then_some(record.position);
+    let (topic, payload) = (record.topic, record.payload);
+    match (via, record.namespace) {
+        (Via::Topic, Namespace::Global) => resp::message(out, proto, Kind::Message, topic, payload, position),
+        (Via::Topic, Namespace::Shard) => resp::message(out, proto, Kind::SMessage, topic, payload, position),
+        (Via::Pattern(_, pattern), _) => resp::pmessage(out, proto, pattern, topic, payload, position),
+    }
+}
+
+impl Rim {
+    /// The record's frame for one way of encoding, shared.
+    fn shared_frame(&mut self, variant: usize, via: Via<'_>, record: &RecordView<'_>) -> Rc<[u8]> {
+        let cached = self.encoded.cached(variant, via);
+        if let Some(frame) = &cached.frame {
+            return Rc::clone(frame);
+        }
+        let frame: Rc<[u8]> = match cached.range {
+            Some((start, end)) => self.arenas[variant][start as usize..end as usize].into(),
+            None => {
+                let mut bytes = Vec::new();
+                encode(&mut bytes, variant, via, record);
+                bytes.into()
+            }
+        };
+        cached.frame = Some(Rc::clone(&frame));
+        frame
+    }
+
+    /// Adds a record behind what already waits, for a connection whose socket
+    /// is full or whose confirmation is not written.
+    fn enqueue(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) {
+        let Some(variant) = self.conns.at(conn).map(variant_of) else { return };
+        let frame = self.shared_frame(variant, via, record);
+        let may_drop = matches!(record.on_slow, OnSlow::DropOldest | OnSlow::Conflate);
+        let tag = may_drop.then(|| Tag { topic: self.encoded.topic(record), position: record.position });
+        let Some(c) = self.conns.at_mut(conn) else { return };
+        let Some(output) = &mut c.output else { return };
+        c.meter.totals[MESSAGES_OUT] += 1;
+        c.meter.totals[BYTES_OUT] += frame.len() as u64;
+        self.metrics.delivered_total.add(1);
+        if let Some(held) = &mut output.held {
+            self.output_bytes += frame.len();
+            output.slot_bytes += frame.len();
+            held.extend_from_slice(&frame);
+            return;
+        }
+        if output.confirms > 0 {
+            self.output_bytes += frame.len();
+            output.push_ready(frame.to_vec());
+            return;
+        }
+        self.output_bytes += frame.len();
+        output.enqueue(Bytes::Shared(frame), tag);
+        let soft = self.limits.output_soft_bytes as usize;
+        if soft > 0 && output.queue_bytes > soft && output.soft_since_ms.is_none() {
+            output.soft_since_ms = Some(self.now.mono_ms);
+            let due_ms = self.now.mono_ms + self.limits.output_soft_ms;
+            if let Some(key) = self.conns.key_at(conn) {
+                self.timers.set(due_ms, Timer::SoftLimit(key));
+            }
+        }
+    }
+
+    /// Whether a connection's output is at its limit.
+    pub(crate) fn is_full(&self, output: &Output) -> bool {
+        let limits = &self.limits;
+        let pending = output.queue_bytes + output.slot_bytes;
+        let since = output.soft_since_ms;
+        pending >= limits.output_bytes_max as usize
+            || since.is_some_and(|ms| self.now.mono_ms >= ms + limits.output_soft_ms)
+            || (pending > 0 && self.output_bytes >= limits.output_shard_bytes_max as usize)
+    }
+
+    fn lose(&mut self, conn: u32, records: u64) {
+        if records > 0
+            && let Some(c) = self.conns.at_mut(conn)
+        {
+            c.extra().dropped += records;
+            self.metrics.dropped_total.add(records);
+        }
+    }
+}
+
+impl Sink for Rim {
+    fn record_begins(&mut self) {
+        self.encoded.begin();
+    }
+
+    #[inline]
+    fn deliver(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> Delivery {
+        let Some(c) = self.conns.at_mut(conn) else { return Delivery::Taken };
+        if c.is_closing() {
+            return Delivery::Taken;
+        }
+        let variant = variant_of(c);
+        let output = c.output.get_or_insert_with(|| self.pool.pop().unwrap_or_default());
+        if !output.queue.is_empty() || output.confirms > 0 {
+            let output = c.output.as_ref().expect("set above");
+            if (!output.queue.is_empty() || output.slot_bytes > 0) && self.is_full_at(conn) {
+                return Delivery::Full;
+            }
+            self.enqueue(conn, via, record);
+            return Delivery::Taken;
+        }
+        let cached = self.encoded.cached(variant, via);
+        let arena = &mut self.arenas[variant];
+        let bytes = match (&cached.range, &cached.frame) {
+            (Some((start, end)), _) => {
+                output.push_range(variant as u8, *start, *end);
+                (end - start) as usize
+            }
+            (None, Some(frame)) => {
+                output.push_frame(Rc::clone(frame));
+                frame.len()
+            }
+            (None, None) => {
+                let start = arena.len();
+                encode(arena, variant, via, record);
+                let bytes = arena.len() - start;
+                if bytes >= FRAME_SHARED || arena.len() > ARENA_BYTES {
+                    let frame: Rc<[u8]> = arena[start..].into();
+                    arena.truncate(start);
+                    output.push_frame(Rc::clone(&frame));
+                    cached.frame = Some(frame);
+                } else {
+                    let range = (start as u32, (start + bytes) as u32);
+                    output.push_range(variant as u8, range.0, range.1);
+                    cached.range = Some(range);
+                }
+                bytes
+            }
+        };
+        c.meter.totals[MESSAGES_OUT] += 1;
+        c.meter.totals[BYTES_OUT] += bytes as u64;
+        self.metrics.delivered_total.add(1);
+        let must_write = output.turn_bytes >= TURN_BYTES;
+        if !c.flags.any(Flags::DIRTY) {
+            c.flags.set(Flags::DIRTY, true);
+            self.dirty.push(self.conns.key_at(conn).expect("it is there"));
+        }
+        if must_write {
+            self.write_pieces(conn);
+        }
+        Delivery::Taken
+    }
+
+    fn squeeze(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>, policy: OnSlow, on_gap: OnGap) {
+        let Some(c) = self.conns.at_mut(conn) else { return };
+        let tells = c.flags.any(Flags::POSITIONS);
+        if !tells && on_gap == OnGap::Disconnect {
+            return self.close(conn, CloseReason::Gap);
+        }
+        let variant = variant_of(c);
+        let size = self.shared_frame(variant, via, record).len();
+        let Some(output) = self.conns.at_mut(conn).and_then(|c| c.output.as_mut()) else { return };
+        let (mut freed, mut lost) = if policy == OnSlow::Conflate { output.conflate(tells) } else { (0, 0) };
+        if freed < size {
+            let oldest = output.drop_oldest(size - freed, tells);
+            (freed, lost) = (freed + oldest.0, lost + oldest.1);
+        }
+        output.soft_since_ms = None;
+        let fits = freed >= size;
+        self.output_bytes -= freed;
+        self.lose(conn, lost);
+        if fits {
+            self.enqueue(conn, via, record);
+        } else {
+            // Nothing of it may give way: this record does.
+            self.lose(conn, 1);
+            let tag = Tag { topic: self.encoded.topic(record), position: record.position };
+            if tells && let Some(output) = self.conns.at_mut(conn).and_then(|c| c.output.as_mut()) {
+                output.remember_gap(tag);
+            }
+        }
+    }
+
+    fn gap(&mut self, conn: u32, topic: &[u8], from: Position, to: Position, on_gap: OnGap) {
+        let Some(key) = self.conns.key_at(conn) else { return };
+        self.metrics.gap_records_total.add(to.seq.0.saturating_sub(from.seq.0) + 1);
+        if self.conns.get(key).is_some_and(|c| c.flags.any(Flags::POSITIONS)) {
+            self.push_behind(key, |out, proto| write_gap(out, proto, topic, from, to));
+        } else if on_gap == OnGap::Disconnect {
+            self.close(conn, CloseReason::Gap);
+        }
+    }
+
+    fn close(&mut self, conn: u32, reason: CloseReason) {
+        let Some(key) = self.conns.key_at(conn) else { return };
+        if self.conns.get(key).is_none_or(Conn::is_closing) {
+            return;
+        }
+        let why = match reason {
+            CloseReason::OutputLimit => "output limit",
+            CloseReason::Gap => "would miss records",
+            CloseReason::TooManyCursors => "too many subscriptions catch up",
+        };
+        let pending = self.conns.get(key).and_then(|c| c.output.as_ref()).map_or(0, |o| o.pending_bytes());
+        let fields = vec![("reason", why.to_owned()), ("pending_bytes", pending.to_string())];
+        self.log_conn(Level::Warning, "slow subscriber closed", key, fields);
+        self.metrics.slow_closed_total.add(1);
+        self.close_now(key);
+    }
+
+    fn wants_replay(&self, conn: u32) -> bool {
+        let Some(c) = self.conns.at(conn) else { return false };
+        !c.is_closing() && c.output.as_ref().is_none_or(|o| o.pending_bytes() < REPLAY_BELOW)
+    }
+
+    fn publisher(&self, conn: u32) -> Box<str> {
+        self.conns.at(conn).map_or_else(Box::default, Conn::publisher)
+    }
+
+    fn send(&mut self, to: ShardId, msg: Msg) {
+        self.mailer.post(to, Mail::Broker(msg));
+    }
+
+    fn congested(&self, to: ShardId) -> bool {
+        self.mailer.congested(to)
+    }
+
+    fn answer(&mut self, asker: Asker, answer: Answer) {
+        match asker {
+            Asker::Control { ticket, item } => self.answer_control(ticket, item, answer),
+            Asker::Client { conn, slot } => {
+                self.resolve(conn, slot, |out, proto, pending| match (answer, pending) {
+                    (_, Pending::Silence) => {}
+                    (Answer::Published(Ok(published)), _) => resp::int(out, published.receivers as i64),
+                    (Answer::Published(Err(e)) | Answer::Attached(Err(e)), _) => resp::error(out, e.resp()),
+                    (Answer::Attached(Ok(attached)), Pending::Start(topic, count)) => {
+                        crate::redis::write_started(out, proto, &topic, count, &attached);
+                    }
+                    (_, Pending::Confirm(frame)) => out.extend_from_slice(&frame),
+                    (answer, _) => unreachable!("a slot is opened for its own answer: {answer:?}"),
+                })
+            }
+        }
+    }
+}
+
+impl Rim {
+    fn is_full_at(&self, conn: u32) -> bool {
+        self.conns.at(conn).and_then(|c| c.output.as_ref()).is_some_and(|o| self.is_full(o))
+    }
+}
+
+/// `["gap", topic, first missing, last missing]`.
+pub(crate) fn write_gap(out: &mut Vec<u8>, proto: Proto, topic: &[u8], from: Position, to: Position) {
+    resp::push_header(out, proto, 4);
+    resp::bulk(out, b"gap");
+    resp::bulk(out, topic);
+    resp::bulk(out, from.to_string().as_bytes());
+    resp::bulk(out, to.to_string().as_bytes());
+}

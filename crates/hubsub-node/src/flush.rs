@@ -1,0 +1,171 @@
+//! The end of a turn: everything it produced for a connection goes out in one
+//! call. What a socket does not take becomes the connection's queue, which is
+//! written when the socket says that it has room.
+
+use crate::conn::{Conn, Flags};
+use crate::fanout::write_gap;
+use crate::output::{Bytes, Frame, Piece};
+use crate::rim::{REPLIES, Rim};
+use hubsub_types::ConnKey;
+use std::io::{ErrorKind, IoSlice};
+
+/// Buffers in one system call that need no allocation to list.
+const SLICES: usize = 8;
+
+/// Buffers in one system call at the most; the kernel's limit is 1,024.
+const SLICES_MAX: usize = 512;
+
+/// Output of one connection below which its cursors and long replies go on.
+const LOW_WATER: usize = 32 * 1024;
+
+impl Rim {
+    /// Writes what the turn produced, for every connection, and empties the arenas.
+    pub fn flush(&mut self) {
+        while let Some(key) = self.dirty.pop() {
+            if self.conns.get(key).is_some() {
+                self.write_pieces(key.index);
+                self.release_idle_output(key.index);
+            }
+        }
+        for arena in &mut self.arenas {
+            const KEPT: usize = 1024 * 1024;
+            arena.clear();
+            arena.shrink_to(KEPT);
+        }
+    }
+
+    /// Bytes that the turn has encoded so far.
+    #[must_use]
+    pub fn turn_bytes(&self) -> usize {
+        self.arenas.iter().map(Vec::len).sum()
+    }
+
+    /// Writes this turn's pieces of one connection; the rest becomes its queue.
+    pub(crate) fn write_pieces(&mut self, index: u32) {
+        let second = self.second();
+        let Some(key) = self.conns.key_at(index) else { return };
+        let Some(conn) = self.conns.at_mut(index) else { return };
+        conn.flags.set(Flags::DIRTY, false);
+        conn.meter.roll(second);
+        let Conn { output, io, .. } = conn;
+        let Some(output) = output else { return };
+        let arenas = &self.arenas;
+        let mut done = 0; // Pieces written whole.
+        let mut offset = 0; // Bytes written of the next piece.
+        let mut failed = false;
+        while done < output.pieces.len() {
+            let mut slices = [IoSlice::new(&[]); SLICES];
+            let mut many; // Most connections get one piece a turn, some a few, hardly any many.
+            let pieces = &output.pieces[done..];
+            let slices = if pieces.len() <= SLICES {
+                &mut slices[..pieces.len()]
+            } else {
+                many = vec![IoSlice::new(&[]); pieces.len().min(SLICES_MAX)];
+                &mut many[..]
+            };
+            for (slice, piece) in slices.iter_mut().zip(pieces) {
+                *slice = IoSlice::new(piece_bytes(piece, arenas));
+            }
+            slices[0] = IoSlice::new(&piece_bytes(&pieces[0], arenas)[offset..]);
+            self.metrics.writes_total.add(1);
+            match io.write(slices) {
+                Ok(0) => failed = true,
+                Ok(mut sent) => {
+                    self.metrics.bytes_out_total.add(sent as u64);
+                    while sent > 0 {
+                        let left = piece_bytes(&output.pieces[done], arenas).len() - offset;
+                        if sent < left {
+                            offset += sent;
+                            break;
+                        }
+                        sent -= left;
+                        (done, offset) = (done + 1, 0);
+                    }
+                    continue;
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+                Err(_) => failed = true,
+            }
+            break;
+        }
+        let rest: Vec<Piece> = output.pieces.drain(..).skip(done).collect();
+        output.turn_bytes = 0;
+        let queued = output.queue_bytes;
+        for (i, piece) in rest.into_iter().enumerate() {
+            let skip = if i == 0 { offset } else { 0 };
+            match piece {
+                Piece::Frame(frame) => {
+                    let length = frame.len();
+                    output.queue.push_back(Frame { bytes: Bytes::Shared(frame), tag: None });
+                    output.queue_bytes += length - skip;
+                    if skip > 0 {
+                        output.head_sent = skip;
+                    }
+                }
+                range => output.enqueue_reply(&piece_bytes(&range, arenas)[skip..]),
+            }
+        }
+        self.output_bytes += output.queue_bytes - queued;
+        if failed {
+            self.close_now(key);
+        } else if output.queue.is_empty() && (self.lagging || !output.slots.is_empty()) {
+            self.room_again(key);
+        }
+    }
+
+    /// The socket has room: writes the queue.
+    pub fn write_queue(&mut self, key: ConnKey) {
+        let second = self.second();
+        loop {
+            let Some(conn) = self.conns.get_mut(key) else { return };
+            let (proto, Conn { output: Some(output), io, meter, .. }) = (conn.proto, conn) else { return };
+            meter.roll(second);
+            self.output_bytes +=
+                output.tell_gaps(|out, gap| write_gap(out, proto, &gap.topic, gap.from, gap.to));
+            if output.queue.is_empty() {
+                break;
+            }
+            let frames = output.queue.iter().take(SLICES_MAX);
+            let mut slices: Vec<IoSlice<'_>> =
+                frames.map(|frame| IoSlice::new(frame.bytes.as_slice())).collect();
+            slices[0] = IoSlice::new(&output.queue[0].bytes.as_slice()[output.head_sent..]);
+            self.metrics.writes_total.add(1);
+            match io.write(&slices) {
+                Ok(0) => return self.close_now(key),
+                Ok(sent) => {
+                    self.metrics.bytes_out_total.add(sent as u64);
+                    self.output_bytes -= sent;
+                    output.advance(sent);
+                    if output.queue_bytes <= self.limits.output_soft_bytes as usize {
+                        output.soft_since_ms = None;
+                    }
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return self.close_now(key),
+            }
+        }
+        if self.conns.get(key).and_then(|c| c.output.as_ref()).is_none_or(|o| o.queue_bytes < LOW_WATER) {
+            self.room_again(key);
+        }
+        self.release_idle_output(key.index);
+    }
+
+    /// A connection's output is low: what waited for that goes on.
+    fn room_again(&mut self, key: ConnKey) {
+        self.pump_slots(key);
+        if self.lagging {
+            self.drained.push(key);
+        }
+    }
+}
+
+fn piece_bytes<'a>(piece: &'a Piece, arenas: &'a [Vec<u8>]) -> &'a [u8] {
+    match piece {
+        Piece::Range { arena, start, end } => &arenas[usize::from(*arena)][*start as usize..*end as usize],
+        Piece::Frame(frame) => frame,
+    }
+}
+
+const _: () = assert!(REPLIES as usize == crate::rim::ARENAS - 1);

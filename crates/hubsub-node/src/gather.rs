@@ -1,0 +1,188 @@
+//! Questions to other shards: the answers of those who were asked are gathered
+//! and handed on together.
+
+use crate::control::{Event, Level};
+use crate::core::Core;
+use crate::mail::{Item, Mail, Part, Question, Request};
+use crate::rim::Rim;
+use ahash::RandomState;
+use hashbrown::HashMap;
+use hubsub_route::rooms::HistoryPart;
+use hubsub_route::{Answer, Asker, Draft, Namespace, Outcome, Published, Publisher, Ticket};
+use hubsub_types::{ConnKey, ErrorCode, ShardId};
+use hubsub_wire::resp::{self, Proto};
+use std::sync::Arc;
+
+/// Turns the parts of an answer into a reply.
+pub type Write = Box<dyn FnOnce(&mut Vec<u8>, Proto, Vec<Part>)>;
+
+/// What to do with an answer once it is whole.
+pub enum Then {
+    /// It is the reply in a slot of a connection.
+    Reply(ConnKey, u32, Write),
+    /// It is records for a slot of a connection.
+    Records(ConnKey, u32),
+    /// It goes to the control plane.
+    Control(u64),
+}
+
+/// Who is asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum To {
+    /// Every shard.
+    All,
+    /// One.
+    One(ShardId),
+}
+
+struct Gathering {
+    left: u16,
+    parts: Vec<Part>,
+    then: Then,
+}
+
+struct Batch {
+    left: usize,
+    outcomes: Vec<Result<Published, ErrorCode>>,
+}
+
+/// Answers that are not whole yet.
+#[derive(Default)]
+pub struct Gatherings {
+    next: u32,
+    open: HashMap<u32, Gathering, RandomState>,
+    /// Publishes of the control plane, by ticket.
+    batches: HashMap<u64, Batch, RandomState>,
+}
+
+impl Gatherings {
+    /// Whether no answer is awaited.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.open.is_empty() && self.batches.is_empty()
+    }
+}
+
+impl Core {
+    /// Asks one shard or all of them, this one included.
+    pub fn ask(&mut self, to: To, question: Question, then: Then) {
+        let (me, question) = (self.rim.shard, Arc::new(question));
+        let others = (0..self.rim.mailer.shards()).map(ShardId);
+        let asked: Vec<ShardId> = match to {
+            To::All => others.filter(|&s| s != me).collect(),
+            To::One(shard) => Vec::from_iter((shard != me).then_some(shard)),
+        };
+        let includes_me = to == To::All || to == To::One(me);
+        let parts = Vec::from_iter(includes_me.then(|| self.part(&question)));
+        if asked.is_empty() {
+            return self.rim.finish(parts, then);
+        }
+        let gatherings = &mut self.rim.gatherings;
+        gatherings.next = gatherings.next.wrapping_add(1);
+        let gathering = gatherings.next;
+        gatherings.open.insert(gathering, Gathering { left: asked.len() as u16, parts, then });
+        for shard in asked {
+            self.rim.mailer.post(shard, Mail::Ask { from: me, gathering, question: Arc::clone(&question) });
+        }
+    }
+
+    /// Another shard's question.
+    pub fn answer_question(&mut self, from: ShardId, gathering: u32, question: &Question) {
+        let part = self.part(question);
+        self.rim.mailer.post(from, Mail::Part { gathering, part });
+    }
+
+    /// A request of the control plane.
+    pub fn request(&mut self, ticket: u64, request: Request) {
+        match request {
+            Request::Publish(items) => self.publish_batch(ticket, items),
+            Request::All(question) => self.ask(To::All, question, Then::Control(ticket)),
+            Request::Room(room, question) => {
+                let shard = self.broker.topics.shard_of_room(&room);
+                self.ask(To::One(shard), question, Then::Control(ticket));
+            }
+        }
+    }
+
+    fn publish_batch(&mut self, ticket: u64, items: Vec<Item>) {
+        let outcomes = vec![Err(ErrorCode::TimedOut); items.len()];
+        self.rim.gatherings.batches.insert(ticket, Batch { left: items.len(), outcomes });
+        if items.is_empty() {
+            self.rim.finish_batch(ticket);
+        }
+        for (item, index) in items.into_iter().zip(0u32..) {
+            let Item { topic, payload, headers, publisher } = item;
+            let asker = Asker::Control { ticket, item: index };
+            let draft = Draft {
+                namespace: Namespace::Global,
+                topic: &topic,
+                payload: &payload,
+                headers,
+                publisher: Publisher::Name(&publisher),
+            };
+            let (shard, now) = (self.rim.shard, self.rim.now);
+            let outcome = self.broker.publish(Ticket { shard, asker }, draft, now, &mut self.rim);
+            if let Outcome::Now(outcome) = outcome {
+                self.rim.answer_control(ticket, index, Answer::Published(outcome));
+            }
+        }
+    }
+}
+
+impl Rim {
+    /// A part of an answer that another shard sent.
+    pub fn gather(&mut self, gathering: u32, part: Part) {
+        let Some(open) = self.gatherings.open.get_mut(&gathering) else { return };
+        open.parts.push(part);
+        open.left -= 1;
+        if open.left == 0
+            && let Some(Gathering { parts, then, .. }) = self.gatherings.open.remove(&gathering)
+        {
+            self.finish(parts, then);
+        }
+    }
+
+    fn finish(&mut self, mut parts: Vec<Part>, then: Then) {
+        match then {
+            Then::Reply(conn, slot, write) => {
+                self.resolve(conn, slot, |out, proto, pending| {
+                    if !matches!(pending, crate::output::Pending::Silence) {
+                        write(out, proto, parts);
+                    }
+                });
+            }
+            Then::Records(conn, slot) => match parts.pop() {
+                Some(Part::History(HistoryPart { recovered: true, records, .. })) => {
+                    self.resolve_records(conn, slot, records);
+                }
+                Some(Part::History(HistoryPart { start, .. })) => self.resolve(conn, slot, |out, _, _| {
+                    let text =
+                        format!("NOTRECOVERED unknown epoch or lost records, history starts after {start}");
+                    resp::error(out, text);
+                }),
+                other => unreachable!("records answer a question for history: {other:?}"),
+            },
+            Then::Control(ticket) => self.control.tell(Event::Parts(ticket, parts)),
+        }
+    }
+
+    /// One outcome of a batch of the control plane.
+    pub fn answer_control(&mut self, ticket: u64, item: u32, answer: Answer) {
+        let Answer::Published(outcome) = answer else {
+            let fields = vec![("answer", format!("{answer:?}"))];
+            return self.control.log(Level::Error, "unexpected answer for the control plane", fields);
+        };
+        let Some(batch) = self.gatherings.batches.get_mut(&ticket) else { return };
+        batch.outcomes[item as usize] = outcome;
+        batch.left -= 1;
+        if batch.left == 0 {
+            self.finish_batch(ticket);
+        }
+    }
+
+    fn finish_batch(&mut self, ticket: u64) {
+        if let Some(batch) = self.gatherings.batches.remove(&ticket) {
+            self.control.tell(Event::Published(ticket, batch.outcomes));
+        }
+    }
+}

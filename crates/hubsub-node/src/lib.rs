@@ -1,0 +1,38 @@
+//! The node's data plane: shards with their connections, listeners, mailboxes
+//! and timers. The only crate with sockets and threads; it turns packets into
+//! the broker's events and carries out the broker's actions.
+//!
+//! The way of a publish: [`shard`] reads and decodes, [`redis`] executes,
+//! the broker (`hubsub-route`) decides, [`fanout`] encodes once and shares,
+//! [`flush`] writes at the end of the turn.
+
+mod access;
+mod conn;
+pub mod control;
+mod core;
+mod fanout;
+mod flush;
+mod gather;
+mod inbox;
+mod listener;
+pub mod mail;
+mod meter;
+pub mod metrics;
+pub mod node;
+mod output;
+mod redis;
+mod reply;
+mod rim;
+mod shard;
+mod slab;
+mod sniff;
+mod stopping;
+mod sys;
+mod transport;
+mod wheel;
+
+pub use control::{Control, Event, Level};
+pub use node::{Node, NodeConfig, NodeInfo};
+
+/// The cargo profile that this was built with. Benchmarks refuse `debug`.
+pub const BUILD_PROFILE: &str = env!("HUBSUB_PROFILE");

@@ -1,0 +1,146 @@
+//! Accepting connections. Each shard has a socket of its own on the same port
+//! and the kernel deals connections out. Running out of descriptors stops
+//! neither the loop nor the clients that are there: the newcomer is told and
+//! closed with a descriptor kept for that, and the next try waits a while.
+
+use crate::conn::Conn;
+use crate::control::Level;
+use crate::rim::{Rim, Timer};
+use crate::transport::Transport;
+use mio::net::{TcpListener, TcpStream};
+use mio::{Interest, Registry, Token};
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+
+/// Connections taken in one turn; more wait for the next.
+const ACCEPTS: usize = 256;
+
+/// Pause after running out of descriptors, in ms.
+const PAUSE_MS: u64 = 100;
+
+/// Connections that the kernel holds until they are accepted.
+const BACKLOG: i32 = 4096;
+
+/// What a client is told that cannot be served.
+const FULL: &[u8] = b"-ERR max number of clients reached\r\n";
+
+/// One shard's listening socket.
+pub struct Listener {
+    socket: TcpListener,
+    /// Given up to accept and turn away one more when descriptors run out.
+    spare: Option<File>,
+    is_paused: bool,
+}
+
+/// Binds one socket for each shard to the same address. Port 0 becomes a free
+/// port, the same for all.
+///
+/// # Errors
+/// The address cannot be bound.
+pub fn bind(address: SocketAddr, shards: u16) -> io::Result<(SocketAddr, Vec<TcpListener>)> {
+    let first = bind_one(address)?;
+    let bound = first.local_addr()?;
+    let mut sockets = vec![first];
+    for _ in 1..shards {
+        sockets.push(bind_one(bound)?);
+    }
+    Ok((bound, sockets))
+}
+
+fn bind_one(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = crate::sys::listening_socket(address, BACKLOG)?;
+    Ok(TcpListener::from_std(socket))
+}
+
+impl Listener {
+    /// Begins to accept.
+    ///
+    /// # Errors
+    /// The poll refuses the socket.
+    pub fn new(mut socket: TcpListener, registry: &Registry, token: Token) -> io::Result<Listener> {
+        registry.register(&mut socket, token, Interest::READABLE)?;
+        Ok(Listener { socket, spare: File::open("/dev/null").ok(), is_paused: false })
+    }
+
+    /// Stops accepting; connections that wait are refused by the kernel.
+    pub fn close(mut self, registry: &Registry) {
+        // The socket is closed next, which deregisters it too.
+        let _ = registry.deregister(&mut self.socket);
+    }
+
+    /// Goes on after a pause.
+    pub fn resume(&mut self) {
+        self.is_paused = false;
+        self.spare = self.spare.take().or_else(|| File::open("/dev/null").ok());
+    }
+
+    /// Takes the connections that wait; whether there may be more.
+    pub fn accept(
+        &mut self,
+        rim: &mut Rim,
+        registry: &Registry,
+        added: &mut Vec<hubsub_types::ConnKey>,
+    ) -> bool {
+        for _ in 0..ACCEPTS {
+            if self.is_paused {
+                return false;
+            }
+            match self.socket.accept() {
+                Ok((socket, _)) => added.extend(admit(socket, rim, registry)),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return false,
+                Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
+                Err(e) => self.turn_away(&e, rim),
+            }
+        }
+        true
+    }
+
+    /// Accepting failed for want of descriptors or memory.
+    fn turn_away(&mut self, error: &io::Error, rim: &mut Rim) {
+        rim.metrics.accept_errors_total.add(1);
+        if self.spare.take().is_some()
+            && let Ok((mut socket, _)) = self.socket.accept()
+        {
+            rim.metrics.connections_refused_total.add(1);
+            let _ = socket.write(FULL);
+        }
+        self.spare = File::open("/dev/null").ok();
+        let fields = vec![("error", error.to_string()), ("connections", rim.conns.len().to_string())];
+        if rim.limited_log(crate::rim::Once::Accept) {
+            rim.control.log(Level::Error, "cannot accept connections", fields);
+        }
+        self.is_paused = true;
+        rim.timers.set(rim.now.mono_ms + PAUSE_MS, Timer::Accept);
+    }
+}
+
+/// Makes a connection of a socket, unless there are too many.
+fn admit(mut socket: TcpStream, rim: &mut Rim, registry: &Registry) -> Option<hubsub_types::ConnKey> {
+    let open = rim.info.connections.fetch_add(1, Ordering::Relaxed);
+    if open >= rim.limits.connections_max {
+        rim.info.connections.fetch_sub(1, Ordering::Relaxed);
+        rim.metrics.connections_refused_total.add(1);
+        let _ = socket.write(FULL);
+        if rim.limited_log(crate::rim::Once::Full) {
+            let fields = vec![("connections_max", rim.limits.connections_max.to_string())];
+            rim.control.log(Level::Warning, "connection refused: limit reached", fields);
+        }
+        return None;
+    }
+    crate::sys::prepare(&socket, rim.limits.tcp_keepalive_ms, rim.limits.tcp_user_timeout_ms);
+    let id = rim.info.clients.fetch_add(1, Ordering::Relaxed);
+    let key = rim.add(Conn::new(Transport::Plain(socket), id, rim.second()));
+    rim.metrics.connections_accepted_total.add(1);
+    let conn = rim.conns.get_mut(key).expect("just added");
+    if registry
+        .register(conn.io.source(), Token(key.index as usize), Interest::READABLE | Interest::WRITABLE)
+        .is_err()
+    {
+        rim.conns.remove(key);
+        rim.info.connections.fetch_sub(1, Ordering::Relaxed);
+        return None;
+    }
+    Some(key)
+}

@@ -1,0 +1,185 @@
+//! What shards say to each other beside the brokers' messages: questions to
+//! all shards and their answers, requests of the control plane, orders.
+
+use hubsub_route::rooms::{HistoryPart, HistoryQuery};
+use hubsub_route::{Headers, Msg, Namespace, RoomInfo};
+use hubsub_types::{ErrorCode, Limits, ShardId};
+use std::sync::Arc;
+
+/// One letter.
+pub enum Mail {
+    /// From a broker to a broker.
+    Broker(Msg),
+    /// A question; the answer goes to `from`, to the gathering of that number.
+    Ask {
+        /// Who asked.
+        from: ShardId,
+        /// What the asker calls it.
+        gathering: u32,
+        /// What is asked.
+        question: Arc<Question>,
+    },
+    /// The answer to a question.
+    Part {
+        /// As in the question.
+        gathering: u32,
+        /// This shard's part.
+        part: Part,
+    },
+    /// From the control plane; its answer goes there under this ticket.
+    Request(u64, Request),
+    /// Limits that may change while running.
+    Limits(Arc<Limits>),
+    /// Stop accepting, let output drain until this time (ms), close, end.
+    Stop(u64),
+}
+
+impl Mail {
+    /// What it counts against the mailbox limit.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        match self {
+            Mail::Broker(msg) => msg.weight(),
+            _ => std::mem::size_of::<Mail>(),
+        }
+    }
+}
+
+/// What a shard can be asked about itself.
+#[derive(Debug)]
+pub enum Question {
+    /// Subscribers of each topic.
+    TopicCounts(Namespace, Vec<Vec<u8>>),
+    /// Topics with subscribers that match a glob; all without one.
+    Topics(Namespace, Option<Vec<u8>>),
+    /// Client connections.
+    Clients(ClientFilter),
+    /// Close client connections.
+    KillClients(ClientFilter, String),
+    /// Rooms in order of name: matching a glob, behind a name, so many.
+    Rooms(Option<Vec<u8>>, Option<Vec<u8>>, usize),
+    /// One room; made if it is missing and the flag is set.
+    Room(Vec<u8>, bool),
+    /// Delete a room.
+    DeleteRoom(Vec<u8>),
+    /// Records of a room.
+    History(HistoryQuery),
+    /// The busiest rooms.
+    Busiest(usize),
+}
+
+/// Which clients are meant. All conditions hold together.
+#[derive(Clone, Debug, Default)]
+pub struct ClientFilter {
+    /// Any of these ids; empty means any.
+    pub ids: Vec<u64>,
+    /// Address of the peer.
+    pub addr: Option<String>,
+    /// Address on this side.
+    pub laddr: Option<String>,
+    /// User name.
+    pub user: Option<String>,
+    /// Redis's client type: `normal`, `pubsub`, or one that nobody has.
+    pub kind: Option<String>,
+    /// Connected for at least so long, in s.
+    pub age_s_min: u64,
+    /// Not this client.
+    pub except: Option<u64>,
+}
+
+/// One shard's answer.
+#[derive(Debug)]
+pub enum Part {
+    /// To `TopicCounts`, in the question's order.
+    Counts(Vec<u64>),
+    /// To `Topics`.
+    Topics(Vec<Arc<[u8]>>),
+    /// To `Clients`.
+    Clients(Vec<ClientInfo>),
+    /// To `KillClients` and `DeleteRoom`: how many.
+    Number(Result<u64, ErrorCode>),
+    /// To `Rooms` and `Room`.
+    Rooms(Result<Vec<RoomInfo>, ErrorCode>),
+    /// To `History`.
+    History(HistoryPart),
+    /// To `Busiest`: room and publishes a second.
+    Busiest(Vec<(Arc<[u8]>, f64)>),
+}
+
+/// A client connection as CLIENT LIST and the API show it.
+#[derive(Clone, Debug, Default)]
+pub struct ClientInfo {
+    /// Unique on this node.
+    pub id: u64,
+    /// Its shard.
+    pub shard: u16,
+    /// Address of the peer.
+    pub addr: String,
+    /// Address on this side.
+    pub laddr: String,
+    /// The socket's descriptor.
+    pub descriptor: i64,
+    /// As CLIENT SETNAME set it.
+    pub name: String,
+    /// As CLIENT SETINFO set it.
+    pub lib_name: String,
+    /// As CLIENT SETINFO set it.
+    pub lib_ver: String,
+    /// 2 or 3.
+    pub resp: u8,
+    /// Since it connected, in s.
+    pub age_s: u64,
+    /// Since its last command, in s.
+    pub idle_s: u64,
+    /// Redis's client flags.
+    pub flags: String,
+    /// Topics it subscribes to.
+    pub subscriptions: u64,
+    /// Patterns it subscribes to.
+    pub patterns: u64,
+    /// Shard channels it subscribes to.
+    pub shard_subscriptions: u64,
+    /// Commands queued by MULTI; none outside of it.
+    pub multi: Option<u64>,
+    /// Bytes of an unfinished command.
+    pub query_bytes: u64,
+    /// Output that its socket has not taken.
+    pub pending_bytes: u64,
+    /// Frames that wait.
+    pub pending_frames: u64,
+    /// Records it lost to its room's policy.
+    pub dropped: u64,
+    /// Subscriptions that are catching up.
+    pub lagging: u64,
+    /// Its last command, in lower case.
+    pub command: &'static str,
+    /// In the order of `meter`.
+    pub totals: [u64; 4],
+    /// In the order of `meter`.
+    pub per_second: [f32; 4],
+    /// In the order of `meter`.
+    pub per_minute: [f32; 4],
+}
+
+/// A publish of the control plane.
+#[derive(Clone, Debug)]
+pub struct Item {
+    /// Where to.
+    pub topic: Vec<u8>,
+    /// What.
+    pub payload: Vec<u8>,
+    /// Beside it.
+    pub headers: Headers,
+    /// Who.
+    pub publisher: String,
+}
+
+/// What the control plane asks for.
+pub enum Request {
+    /// Publish in order.
+    Publish(Vec<Item>),
+    /// A question to all shards.
+    All(Question),
+    /// A question to the shard of a room.
+    Room(Vec<u8>, Question),
+}

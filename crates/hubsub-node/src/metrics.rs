@@ -1,0 +1,122 @@
+//! Counters and gauges of a shard. The shard alone writes them, with plain
+//! stores; anybody may read them at any time.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// One counter or gauge with a single writer.
+#[derive(Default)]
+pub struct Metric(AtomicU64);
+
+impl Metric {
+    /// Adds, as the only writer.
+    #[inline]
+    pub fn add(&self, n: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed) + n, Ordering::Relaxed);
+    }
+
+    /// Sets.
+    #[inline]
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// Reads.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+macro_rules! metrics {
+    ($($(#[doc = $doc:literal])+ $name:ident;)+) => {
+        /// The metrics of one shard, on cache lines of its own.
+        #[derive(Default)]
+        #[repr(align(128))]
+        pub struct ShardMetrics { $($(#[doc = $doc])+ pub $name: Metric,)+ }
+
+        impl ShardMetrics {
+            /// All as `(name, value)`, in the order of their definition.
+            #[must_use]
+            pub fn entries(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name.get()),)+]
+            }
+        }
+    };
+}
+
+metrics! {
+    /// Open client connections.
+    connections;
+    /// Connections accepted since the start.
+    connections_accepted_total;
+    /// Connections refused because `connections_max` or the descriptors were reached.
+    connections_refused_total;
+    /// Connections closed because they sent no whole command within `handshake_ms`.
+    handshake_timeouts_total;
+    /// Connections closed for input that was not Redis's protocol.
+    protocol_errors_total;
+    /// Accept calls that failed for want of descriptors or memory.
+    accept_errors_total;
+    /// Commands executed.
+    commands_total;
+    /// Records published by clients of this shard.
+    published_total;
+    /// Records put into connections' output.
+    delivered_total;
+    /// Bytes read from clients.
+    bytes_in_total;
+    /// Bytes written to clients.
+    bytes_out_total;
+    /// Reads from sockets.
+    reads_total;
+    /// Writes to sockets.
+    writes_total;
+    /// Turns of the loop.
+    turns_total;
+    /// Time in socket calls, in ns, extrapolated from a sample of the turns.
+    socket_ns_total;
+    /// Time in parsing, routing and encoding, in ns, extrapolated likewise.
+    routing_ns_total;
+    /// Records that slow subscribers lost by `drop-oldest` and `conflate`.
+    dropped_total;
+    /// Records that a catching-up subscriber no longer found in history.
+    gap_records_total;
+    /// Connections closed at their output limit.
+    slow_closed_total;
+    /// Times a subscription fell back to history.
+    catch_ups_total;
+    /// Connections whose reading was paused to hold back their publishes.
+    pauses_total;
+    /// Publishes refused by a limit.
+    publishes_refused_total;
+    /// Subscriptions refused by a limit.
+    subscriptions_refused_total;
+    /// Rooms refused by a limit.
+    rooms_refused_total;
+    /// Records that left history by age, number or bytes.
+    history_expired_total;
+    /// Output waiting for clients, in bytes.
+    output_bytes;
+    /// Idle buffers kept for reuse, in bytes.
+    pool_bytes;
+    /// Mail waiting for this shard, in bytes.
+    mailbox_bytes;
+    /// Rooms whose hub is here.
+    rooms;
+    /// Topics and routes known here.
+    topics;
+    /// Topics with subscribers on any shard whose hub is here.
+    channels;
+    /// Shard channels likewise.
+    shard_channels;
+    /// Patterns with subscribers, on any shard.
+    patterns;
+    /// Subscriptions that are catching up.
+    cursors;
+    /// Publishes waiting for a shard that is behind.
+    stalled;
+    /// Records in history.
+    history_records;
+    /// Bytes in history.
+    history_bytes;
+}

@@ -1,0 +1,206 @@
+//! A node's data plane: binds, starts a thread a shard, takes requests, stops.
+
+use crate::control::{Control, Event, Level};
+use crate::core::Core;
+use crate::inbox::{Inbox, Mailer};
+use crate::listener::{self, Listener};
+use crate::mail::{Mail, Request};
+use crate::metrics::ShardMetrics;
+use crate::rim::{Ends, Rim};
+use crate::shard::{LISTENER, MAILBOX, Shard};
+use hubsub_route::{Broker, Now, Settings};
+use hubsub_types::{ClassTable, Limits, ShardId};
+use mio::{Poll, Waker};
+use std::io;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+/// What a node is started with.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// Its name.
+    pub name: String,
+    /// High half of the epochs that it gives out; larger at each start.
+    pub incarnation: u32,
+    /// Threads of the data plane.
+    pub shards: u16,
+    /// Where Redis clients connect.
+    pub redis: Option<SocketAddr>,
+    /// Host that they are told to connect to; the bound address without one.
+    pub advertise: Option<String>,
+    /// Room classes.
+    pub classes: ClassTable,
+    /// Limits.
+    pub limits: Limits,
+    /// HubSub's version.
+    pub version: String,
+}
+
+/// What all shards know of their node.
+pub struct NodeInfo {
+    /// Its name.
+    pub name: String,
+    /// HubSub's version.
+    pub version: String,
+    /// Where Redis clients connect.
+    pub redis: String,
+    /// Port of that.
+    pub port: u16,
+    /// When it started.
+    pub started: Instant,
+    /// Client connections now.
+    pub connections: AtomicU64,
+    /// The next client's id.
+    pub clients: AtomicU64,
+    /// Metrics of all shards.
+    pub metrics: Vec<Arc<ShardMetrics>>,
+    /// While stopping: the shards with nothing left to do.
+    pub(crate) quiet: Vec<AtomicBool>,
+    /// Whether the log has said that HubSub stores no keys.
+    pub hinted: AtomicBool,
+    /// A random name for this run, 40 hex digits, as Redis's run_id.
+    pub run_id: String,
+}
+
+/// A running node.
+pub struct Node {
+    /// What it says of itself.
+    pub info: Arc<NodeInfo>,
+    /// Events for the control plane.
+    pub control: Arc<Control>,
+    /// Where Redis clients connect.
+    pub redis: Option<SocketAddr>,
+    inboxes: Arc<[Inbox]>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Node {
+    /// Binds the listeners and starts the shards.
+    ///
+    /// # Errors
+    /// An address cannot be bound, or the system is out of descriptors or threads.
+    pub fn start(config: NodeConfig, control: Arc<Control>) -> io::Result<Node> {
+        let shards = config.shards.max(1);
+        let (redis, sockets) = match config.redis {
+            Some(address) => {
+                let (bound, sockets) = listener::bind(address, shards)?;
+                (Some(bound), sockets.into_iter().map(Some).collect())
+            }
+            None => (None, (0..shards).map(|_| None).collect::<Vec<_>>()),
+        };
+        let polls = (0..shards).map(|_| Poll::new()).collect::<io::Result<Vec<_>>>()?;
+        let wakers = polls.iter().map(|poll| Waker::new(poll.registry(), MAILBOX));
+        let inboxes: Arc<[Inbox]> = wakers.map(|w| w.map(Inbox::new)).collect::<io::Result<Vec<_>>>()?.into();
+        let advertised = redis.map_or_else(String::new, |bound| match &config.advertise {
+            Some(host) if host.contains(':') => format!("[{host}]:{}", bound.port()),
+            Some(host) => format!("{host}:{}", bound.port()),
+            None => bound.to_string(),
+        });
+        let info = Arc::new(NodeInfo {
+            name: config.name.clone(),
+            version: config.version.clone(),
+            redis: advertised,
+            port: redis.map_or(0, |a| a.port()),
+            started: Instant::now(),
+            connections: AtomicU64::new(0),
+            clients: AtomicU64::new(1),
+            metrics: (0..shards).map(|_| Arc::new(ShardMetrics::default())).collect(),
+            hinted: AtomicBool::new(false),
+            quiet: (0..shards).map(|_| AtomicBool::new(false)).collect(),
+            run_id: run_id(),
+        });
+        let epochs = Arc::new(AtomicU64::new((u64::from(config.incarnation) << 32) | 1));
+        let classes = Arc::new(config.classes);
+        let node = Node { info, control, redis, inboxes, threads: Mutex::new(Vec::new()) };
+        let mut threads = Vec::new();
+        for ((poll, socket), id) in polls.into_iter().zip(sockets).zip(0u16..) {
+            let shard = ShardId(id);
+            let settings = Settings {
+                shard,
+                shards,
+                classes: Arc::clone(&classes),
+                limits: config.limits.clone(),
+                epochs: Arc::clone(&epochs),
+            };
+            let listener = socket.map(|s| Listener::new(s, poll.registry(), LISTENER)).transpose()?;
+            let metrics = Arc::clone(&node.info.metrics[usize::from(id)]);
+            let ends = Ends { shard, control: Arc::clone(&node.control), metrics };
+            let (info, inboxes) = (Arc::clone(&node.info), Arc::clone(&node.inboxes));
+            let run = move || run_shard(settings, ends, info, inboxes, poll, listener);
+            threads.push(std::thread::Builder::new().name(format!("hubsub-shard-{id}")).spawn(run)?);
+        }
+        *node.threads.lock().expect("nothing panics under this lock") = threads;
+        Ok(node)
+    }
+
+    /// Hands a request to the data plane; its answer is an event with this ticket.
+    pub fn request(&self, ticket: u64, request: Request) {
+        // Any shard can ask the others; spreading would only reorder publishes.
+        self.inboxes[0].send(&mut vec![Mail::Request(ticket, request)]);
+    }
+
+    /// Sets the limits that may change while running.
+    pub fn set_limits(&self, limits: &Limits) {
+        let limits = Arc::new(limits.clone());
+        for inbox in self.inboxes.iter() {
+            inbox.send(&mut vec![Mail::Limits(Arc::clone(&limits))]);
+        }
+    }
+
+    /// Stops accepting, gives output `grace_ms` to drain, closes. Each shard
+    /// tells when it has ended.
+    pub fn stop(&self, grace_ms: u64) {
+        for inbox in self.inboxes.iter() {
+            inbox.send(&mut vec![Mail::Stop(grace_ms)]);
+        }
+    }
+
+    /// Waits for the shards to end, after `stop`.
+    pub fn join(&self) {
+        let threads = std::mem::take(&mut *self.threads.lock().expect("nothing panics under this lock"));
+        for thread in threads {
+            // A shard that panicked has told so as its last event.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run_shard(
+    settings: Settings,
+    ends: Ends,
+    info: Arc<NodeInfo>,
+    inboxes: Arc<[Inbox]>,
+    poll: Poll,
+    listener: Option<Listener>,
+) {
+    let (shard, control, started) = (ends.shard, Arc::clone(&ends.control), info.started);
+    let limits = settings.limits.clone();
+    let body = || {
+        let mailer = Mailer::new(shard, inboxes, limits.mailbox_bytes_max as usize);
+        let rim = Rim::new(info, limits, Now::default(), mailer, ends);
+        Shard::new(Core { broker: Broker::new(settings), rim }, poll, listener, started).run()
+    };
+    let reason = match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => return,
+        Ok(Err(error)) => error.to_string(),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("panic").to_owned()
+        }
+    };
+    control.log(
+        Level::Error,
+        "shard failed",
+        vec![("shard", shard.0.to_string()), ("reason", reason.clone())],
+    );
+    control.tell(Event::Stopped(shard.0, Some(reason)));
+}
+
+fn run_id() -> String {
+    let random = || ahash::RandomState::new().hash_one(Instant::now());
+    format!("{:016x}{:016x}{:08x}", random(), random(), random() as u32)
+}

@@ -1,0 +1,140 @@
+//! CLIENT LIST and CLIENT INFO: a line a connection, in Redis's form.
+
+use crate::core::Core;
+use crate::gather::{Then, To};
+use crate::mail::{ClientFilter, ClientInfo, Part, Question};
+use crate::redis::{Args, SYNTAX, error, integer, is, quoting};
+use hubsub_types::ConnKey;
+use hubsub_wire::resp;
+use std::fmt::Write;
+
+/// `CLIENT INFO`.
+pub fn info(core: &mut Core, key: ConnKey, _: Args<'_>) {
+    let Some(conn) = core.rim.conns.get(key) else { return };
+    let mut text = String::new();
+    write_line(&mut text, &core.client_info(key, conn));
+    core.rim.reply(key, |out, proto| resp::verbatim(out, proto, text.as_bytes()));
+}
+
+/// `CLIENT LIST [TYPE type | ID id …]`, over all shards.
+pub fn list(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    let filter = match filter(&args[2..]) {
+        Ok(filter) => filter,
+        Err(text) => return error(core, key, text),
+    };
+    let Some(proto) = core.rim.conns.get(key).map(|conn| conn.proto) else { return };
+    let ids = filter.ids.clone();
+    let write = move |out: &mut Vec<u8>, _, parts| {
+        let mut text = String::new();
+        for info in in_order(parts, &ids) {
+            write_line(&mut text, &info);
+        }
+        resp::verbatim(out, proto, text.as_bytes());
+    };
+    let slot = core.rim.open_slot(key);
+    core.ask(To::All, Question::Clients(filter), Then::Reply(key, slot, Box::new(write)));
+}
+
+/// Redis's type of a client by its name. Nobody is a master or a replica.
+pub fn kind(name: &[u8]) -> Option<&'static str> {
+    let kinds = [
+        ("normal", "normal"),
+        ("pubsub", "pubsub"),
+        ("master", "master"),
+        ("replica", "replica"),
+        ("slave", "replica"),
+    ];
+    kinds.iter().find(|(word, _)| is(name, word)).map(|(_, kind)| *kind)
+}
+
+/// The error of a type that Redis has not.
+pub fn unknown_kind(name: &[u8]) -> Vec<u8> {
+    quoting("ERR Unknown client type '", name, "'")
+}
+
+fn filter(options: Args<'_>) -> Result<ClientFilter, Vec<u8>> {
+    match options {
+        [] => Ok(ClientFilter::default()),
+        [option, name] if is(option, "type") => {
+            let kind = kind(name).ok_or_else(|| unknown_kind(name))?;
+            Ok(ClientFilter { kind: Some(kind.to_owned()), ..ClientFilter::default() })
+        }
+        [option, ids @ ..] if is(option, "id") && !ids.is_empty() => {
+            // A negative id is one that nobody has, as is 0.
+            let id = |arg: &&[u8]| integer(arg).map(|id| u64::try_from(id).unwrap_or(0));
+            let ids: Option<Vec<u64>> = ids.iter().map(id).collect();
+            let ids = ids.ok_or("ERR Invalid client ID")?;
+            Ok(ClientFilter { ids, ..ClientFilter::default() })
+        }
+        _ => Err(SYNTAX.into()),
+    }
+}
+
+/// In the order that ids were asked for, else by age.
+fn in_order(parts: Vec<Part>, ids: &[u64]) -> Vec<ClientInfo> {
+    let of = |part| if let Part::Clients(infos) = part { infos } else { Vec::new() };
+    let mut infos: Vec<ClientInfo> = parts.into_iter().flat_map(of).collect();
+    infos.sort_unstable_by_key(|info| info.id);
+    if ids.is_empty() {
+        return infos;
+    }
+    let at = |id: &u64| infos.binary_search_by_key(id, |info| info.id).ok();
+    ids.iter().filter_map(at).map(|at| infos[at].clone()).collect()
+}
+
+fn write_line(text: &mut String, info: &ClientInfo) {
+    let multi = info.multi.map_or(-1, |count| count as i64);
+    let events = if info.pending_bytes > 0 { "rw" } else { "r" };
+    let memory = info.query_bytes + info.pending_bytes;
+    let written = writeln!(
+        text,
+        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db=0 sub={} psub={} ssub={} multi={multi} \
+         watch=0 qbuf={} qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll={} omem={} tot-mem={memory} \
+         events={events} cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}",
+        info.id,
+        info.addr,
+        info.laddr,
+        info.descriptor,
+        info.name,
+        info.age_s,
+        info.idle_s,
+        info.flags,
+        info.subscriptions,
+        info.patterns,
+        info.shard_subscriptions,
+        info.query_bytes,
+        info.pending_frames,
+        info.pending_bytes,
+        info.command,
+        info.resp,
+        info.lib_name,
+        info.lib_ver,
+    );
+    written.expect("a string takes everything");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_is_nothing_a_type_or_ids() {
+        assert!(filter(&[]).unwrap().ids.is_empty());
+        assert_eq!(filter(&[b"TYPE", b"Slave"]).unwrap().kind.as_deref(), Some("replica"));
+        assert_eq!(filter(&[b"id", b"7", b"-1", b"7"]).unwrap().ids, [7, 0, 7]);
+        assert_eq!(filter(&[b"type", b"x\r"]).unwrap_err(), b"ERR Unknown client type 'x\r'");
+        assert_eq!(filter(&[b"id", b"7", b"x"]).unwrap_err(), b"ERR Invalid client ID");
+        for bad in [&[&b"type"[..]][..], &[b"id"], &[b"x"], &[b"type", b"normal", b"x"]] {
+            assert_eq!(filter(bad).unwrap_err(), SYNTAX.as_bytes(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn ids_are_answered_in_the_order_asked_and_all_by_age() {
+        let info = |id| ClientInfo { id, ..ClientInfo::default() };
+        let parts = || vec![Part::Clients(vec![info(4), info(2)]), Part::Clients(vec![info(3)])];
+        let ids = |wanted: &[u64]| in_order(parts(), wanted).iter().map(|i| i.id).collect::<Vec<_>>();
+        assert_eq!(ids(&[]), [2, 3, 4]);
+        assert_eq!(ids(&[3, 9, 2, 3]), [3, 2, 3]);
+    }
+}

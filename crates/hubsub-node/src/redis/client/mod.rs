@@ -1,0 +1,155 @@
+//! CLIENT about the connection that asks: its name, library, replies and marks.
+//! What it says of all connections is in `list`, what it closes in `kill`.
+
+pub mod kill;
+pub mod list;
+
+use super::{Args, SYNTAX, error, is, ok, quoting};
+use crate::conn::{Conn, Flags};
+use crate::core::Core;
+use hubsub_types::ConnKey;
+use hubsub_wire::resp;
+
+/// The error of a name with blanks.
+pub const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
+
+/// Whether Redis takes this as a client's name, or as part of a library's.
+pub fn is_name(name: &[u8]) -> bool {
+    name.iter().all(|b| (b'!'..=b'~').contains(b))
+}
+
+/// Sets the name of a connection; `name` is one.
+pub fn set_name(conn: &mut Conn, name: &[u8]) {
+    if !name.is_empty() || conn.extra.is_some() {
+        conn.extra().name = String::from_utf8_lossy(name).into();
+    }
+}
+
+/// `CLIENT ID`.
+pub fn id(core: &mut Core, key: ConnKey, _: Args<'_>) {
+    let Some(id) = core.rim.conns.get(key).map(|conn| conn.id) else { return };
+    core.rim.reply(key, |out, _| resp::int(out, id as i64));
+}
+
+/// `CLIENT GETNAME`.
+pub fn getname(core: &mut Core, key: ConnKey, _: Args<'_>) {
+    let extra = core.rim.conns.get(key).and_then(|conn| conn.extra.as_ref());
+    let name = extra.map(|extra| extra.name.clone()).unwrap_or_default();
+    core.rim.reply(key, |out, proto| match &*name {
+        "" => resp::null(out, proto),
+        name => resp::bulk(out, name.as_bytes()),
+    });
+}
+
+/// `CLIENT SETNAME name`; an empty one takes it away.
+pub fn setname(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    if !is_name(args[2]) {
+        return error(core, key, BAD_NAME);
+    }
+    if let Some(conn) = core.rim.conns.get_mut(key) {
+        set_name(conn, args[2]);
+    }
+    ok(core, key);
+}
+
+/// `CLIENT SETINFO LIB-NAME|LIB-VER text`.
+pub fn setinfo(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    let (option, text) = (args[2], args[3]);
+    let is_name_of_library = is(option, "lib-name");
+    if !is_name_of_library && !is(option, "lib-ver") {
+        return error(core, key, quoting("ERR Unrecognized option '", option, "'"));
+    }
+    if !is_name(text) {
+        let rest = " cannot contain spaces, newlines or special characters.";
+        return error(core, key, quoting("ERR ", option, rest));
+    }
+    if let Some(conn) = core.rim.conns.get_mut(key) {
+        let text = String::from_utf8_lossy(text).into();
+        *(if is_name_of_library { &mut conn.extra().lib_name } else { &mut conn.extra().lib_ver }) = text;
+    }
+    ok(core, key);
+}
+
+/// `CLIENT NO-EVICT ON|OFF`.
+pub fn no_evict(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    switch(core, key, args, Flags::NO_EVICT);
+}
+
+/// `CLIENT NO-TOUCH ON|OFF`.
+pub fn no_touch(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    switch(core, key, args, Flags::NO_TOUCH);
+}
+
+/// Sets a flag to ON or OFF.
+pub fn switch(core: &mut Core, key: ConnKey, args: Args<'_>, flag: Flags) {
+    let on = is(args[2], "on");
+    if !on && !is(args[2], "off") {
+        return error(core, key, SYNTAX);
+    }
+    if let Some(conn) = core.rim.conns.get_mut(key) {
+        conn.flags.set(flag, on);
+    }
+    ok(core, key);
+}
+
+/// `CLIENT REPLY ON|OFF|SKIP`: only ON is answered.
+pub fn reply(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    let Some(conn) = core.rim.conns.get_mut(key) else { return };
+    if is(args[2], "on") {
+        conn.flags.set(Flags::REPLY_OFF.or(Flags::REPLY_SKIP), false);
+        ok(core, key);
+    } else if is(args[2], "off") {
+        conn.flags.set(Flags::REPLY_OFF, true);
+    } else if is(args[2], "skip") {
+        let is_on = !conn.flags.any(Flags::REPLY_OFF);
+        conn.flags.set(Flags::REPLY_SKIP_NEXT, is_on);
+    } else {
+        error(core, key, SYNTAX);
+    }
+}
+
+/// `CLIENT HELP`.
+pub fn help(core: &mut Core, key: ConnKey, _: Args<'_>) {
+    super::server::write_help(core, key, "CLIENT", HELP);
+}
+
+const HELP: &[&str] = &[
+    "GETNAME",
+    "    The name that SETNAME gave to this connection.",
+    "ID",
+    "    The number of this connection; none is used twice.",
+    "INFO",
+    "    What LIST shows, of this connection.",
+    "KILL <ip:port>",
+    "    Close the connection from this address.",
+    "KILL <option> <value> [<option> <value> ...]",
+    "    Close connections for which all of these hold:",
+    "    * ID <id>, ADDR <ip:port>, LADDR <ip:port>, USER <name>, MAXAGE <seconds>",
+    "    * TYPE (NORMAL|PUBSUB|MASTER|REPLICA)",
+    "    * SKIPME (YES|NO): whether to spare this connection, YES unless said.",
+    "LIST [TYPE (NORMAL|PUBSUB|MASTER|REPLICA) | ID <id> [<id> ...]]",
+    "    A line a connection.",
+    "NO-EVICT (ON|OFF)",
+    "    Accepted; no connection is evicted for memory.",
+    "NO-TOUCH (ON|OFF)",
+    "    Accepted; there are no keys.",
+    "REPLY (ON|OFF|SKIP)",
+    "    Whether commands are answered; SKIP leaves out the next one.",
+    "SETINFO (LIB-NAME|LIB-VER) <text>",
+    "    Tell which client library this is.",
+    "SETNAME <name>",
+    "    Name this connection; records it publishes carry the name.",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_have_no_blanks_and_no_control_characters() {
+        assert!(is_name(b"") && is_name(b"!~") && is_name(b"worker-1"));
+        for name in [&b"a b"[..], b"a\n", b"\x7f", b"\xc3\xa4", b"\0"] {
+            assert!(!is_name(name), "{name:?}");
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! COMMAND: what commands there are, from the table.
+
+use super::table::{self, COMMANDS, Command, Lookup};
+use super::{Args, SYNTAX, error, is};
+use crate::core::Core;
+use hubsub_types::ConnKey;
+use hubsub_types::names::Glob;
+use hubsub_wire::resp::{self, Proto};
+
+/// `COMMAND`: a row each.
+pub fn command(core: &mut Core, key: ConnKey, _: Args<'_>) {
+    write_rows(core, key, &all().map(Some).collect::<Vec<_>>());
+}
+
+/// `COMMAND INFO [name …]`: a row each, none for an unknown one.
+pub fn info(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    if args.len() == 2 {
+        return command(core, key, args);
+    }
+    let rows: Vec<_> = args[2..].iter().map(|name| table::by_full_name(name)).collect();
+    write_rows(core, key, &rows);
+}
+
+/// `COMMAND COUNT`.
+pub fn count(core: &mut Core, key: ConnKey, _: Args<'_>) {
+    core.rim.reply(key, |out, _| resp::int(out, all().count() as i64));
+}
+
+/// `COMMAND DOCS [name …]`.
+pub fn docs(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    let named: Vec<&Command> = match &args[2..] {
+        [] => all().collect(),
+        names => names.iter().filter_map(|name| table::by_full_name(name)).collect(),
+    };
+    core.rim.reply(key, |out, proto| {
+        resp::map_header(out, proto, named.len());
+        named.iter().for_each(|command| write_docs(out, proto, command));
+    });
+}
+
+/// `COMMAND LIST [FILTERBY (MODULE name | ACLCAT category | PATTERN glob)]`.
+pub fn list(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    let names: Vec<&Command> = match args[2..] {
+        [] => all().collect(),
+        [word, by, what] if is(word, "filterby") => {
+            if is(by, "module") {
+                Vec::new()
+            } else if is(by, "aclcat") {
+                let has = |c: &&Command| c.category_names().iter().any(|name| is(what, &name[1..]));
+                COMMANDS.iter().filter(has).collect()
+            } else if is(by, "pattern") {
+                let glob = Glob::new(&what.to_ascii_lowercase());
+                COMMANDS.iter().filter(|c| glob.matches(c.name.as_bytes())).collect()
+            } else {
+                return error(core, key, SYNTAX);
+            }
+        }
+        _ => return error(core, key, SYNTAX),
+    };
+    core.rim.reply(key, |out, _| {
+        resp::array_header(out, names.len());
+        names.iter().for_each(|command| resp::bulk(out, command.name.as_bytes()));
+    });
+}
+
+/// `COMMAND GETKEYS name argument …`: what WATCH names, the one command here
+/// that Redis sees keys in.
+pub fn getkeys(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    let Lookup::Found(_, command) = table::find(&args[2..]) else {
+        return error(core, key, "ERR Invalid command specified");
+    };
+    if command.keys().is_none_or(|(_, used)| used == "not_key") {
+        return error(core, key, "ERR The command has no key arguments");
+    }
+    core.rim.reply(key, |out, _| {
+        resp::array_header(out, args.len() - 3);
+        args[3..].iter().for_each(|arg| resp::bulk(out, arg));
+    });
+}
+
+/// `COMMAND HELP`.
+pub fn help(core: &mut Core, key: ConnKey, _: Args<'_>) {
+    super::server::write_help(core, key, "COMMAND", HELP);
+}
+
+const HELP: &[&str] = &[
+    "(none)",
+    "    A row a command: name, arity, flags, place of keys, categories, subcommands.",
+    "COUNT",
+    "    The number of commands.",
+    "DOCS [<name> ...]",
+    "    What the commands do, in a sentence each.",
+    "GETKEYS <name> <argument> ...",
+    "    The arguments that are keys.",
+    "INFO [<name> ...]",
+    "    The rows of these commands.",
+    "LIST [FILTERBY (MODULE <name> | ACLCAT <category> | PATTERN <pattern>)]",
+    "    The names of the commands.",
+];
+
+/// All commands but subcommands.
+fn all() -> impl Iterator<Item = &'static Command> {
+    COMMANDS.iter().filter(|command| !command.is_subcommand())
+}
+
+fn write_rows(core: &mut Core, key: ConnKey, rows: &[Option<&Command>]) {
+    core.rim.reply(key, |out, proto| {
+        resp::array_header(out, rows.len());
+        for row in rows {
+            match row {
+                Some(command) => write_row(out, proto, command),
+                None => resp::null(out, proto),
+            }
+        }
+    });
+}
+
+/// Name, arity, flags, first, last and step of keys, categories, tips, keys as
+/// specified since 7.0, subcommands.
+fn write_row(out: &mut Vec<u8>, proto: Proto, command: &Command) {
+    resp::array_header(out, 10);
+    resp::bulk(out, command.name.as_bytes());
+    resp::int(out, i64::from(command.arity));
+    write_words(out, proto, &command.flag_names());
+    let keys = command.keys();
+    let (first, last, step) = keys.map_or((0, 0, 0), |(last, _)| (1, if last == 0 { 1 } else { last }, 1));
+    [first, last, step].iter().for_each(|&number| resp::int(out, number));
+    write_words(out, proto, &command.category_names());
+    resp::set_header(out, proto, 0);
+    resp::set_header(out, proto, usize::from(keys.is_some()));
+    if let Some((last, used)) = keys {
+        write_keys(out, proto, last, used);
+    }
+    match command.subcommands().count() {
+        // As Redis: a set if there is none, else an array.
+        0 => resp::set_header(out, proto, 0),
+        count => resp::array_header(out, count),
+    }
+    command.subcommands().for_each(|sub| write_row(out, proto, sub));
+}
+
+fn write_words(out: &mut Vec<u8>, proto: Proto, words: &[&str]) {
+    resp::set_header(out, proto, words.len());
+    words.iter().for_each(|word| resp::simple(out, word));
+}
+
+/// Keys from the first argument to the one at `last`, counted from there.
+fn write_keys(out: &mut Vec<u8>, proto: Proto, last: i64, used: &str) {
+    let texts = |out: &mut Vec<u8>, texts: &[&str]| texts.iter().for_each(|t| resp::bulk(out, t.as_bytes()));
+    resp::map_header(out, proto, 3);
+    texts(out, &["flags"]);
+    write_words(out, proto, &[used]);
+    texts(out, &["begin_search"]);
+    resp::map_header(out, proto, 2);
+    texts(out, &["type", "index", "spec"]);
+    resp::map_header(out, proto, 1);
+    texts(out, &["index"]);
+    resp::int(out, 1);
+    texts(out, &["find_keys"]);
+    resp::map_header(out, proto, 2);
+    texts(out, &["type", "range", "spec"]);
+    resp::map_header(out, proto, 3);
+    for (name, number) in [("lastkey", last), ("keystep", 1), ("limit", 0)] {
+        texts(out, &[name]);
+        resp::int(out, number);
+    }
+}
+
+fn write_docs(out: &mut Vec<u8>, proto: Proto, command: &Command) {
+    let subcommands = command.subcommands().count();
+    resp::bulk(out, command.name.as_bytes());
+    resp::map_header(out, proto, 3 + usize::from(subcommands > 0));
+    for (name, text) in [("summary", command.summary), ("since", command.since), ("group", command.group)] {
+        resp::bulk(out, name.as_bytes());
+        resp::bulk(out, text.as_bytes());
+    }
+    if subcommands > 0 {
+        resp::bulk(out, b"subcommands");
+        resp::map_header(out, proto, subcommands);
+        command.subcommands().for_each(|sub| write_docs(out, proto, sub));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_what_redis_says_of_that_command() {
+        let mut out = Vec::new();
+        write_row(&mut out, Proto::Resp2, table::by_full_name(b"CLIENT|LIST").unwrap());
+        let row = "*10\r\n$11\r\nclient|list\r\n:-2\r\n*4\r\n+admin\r\n+noscript\r\n+loading\r\n+stale\r\n:0\r\n:0\r\n\
+            :0\r\n*4\r\n+@admin\r\n+@slow\r\n+@dangerous\r\n+@connection\r\n*0\r\n*0\r\n*0\r\n";
+        assert_eq!(String::from_utf8(out).unwrap(), row);
+    }
+}

@@ -1,0 +1,165 @@
+//! CONFIG: what Redis clients ask of a server's configuration, in Redis's
+//! words. It is set where HubSub's configuration is, never here.
+
+use super::{Args, SYNTAX, error, ok, quoting};
+use crate::core::Core;
+use hubsub_types::names::Glob;
+use hubsub_types::{ConnKey, Limits};
+use hubsub_wire::resp;
+
+/// `CONFIG GET pattern …`.
+pub fn get(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    let parameters = parameters(&core.rim.limits, core.rim.info.port, core.rim.mailer.shards());
+    let found = matching(&parameters, &args[2..]);
+    core.rim.reply(key, |out, proto| {
+        resp::map_header(out, proto, found.len());
+        for (name, value) in &found {
+            resp::bulk(out, name);
+            resp::bulk(out, value.as_bytes());
+        }
+    });
+}
+
+/// Each parameter that a pattern matches, once. One that is asked for by its
+/// plain name is called what the client called it.
+fn matching<'a>(parameters: &'a [Parameter], patterns: Args<'a>) -> Vec<(&'a [u8], &'a str)> {
+    let globs: Vec<Glob> = patterns.iter().map(|pattern| Glob::new(&pattern.to_ascii_lowercase())).collect();
+    let mut found = Vec::new();
+    for (name, value) in parameters {
+        let matches = |(glob, _): &(&Glob, &&'a [u8])| glob.matches(name.as_bytes());
+        if let Some((_, pattern)) = globs.iter().zip(patterns).find(matches) {
+            let is_plain = pattern.eq_ignore_ascii_case(name.as_bytes());
+            found.push((if is_plain { *pattern } else { name.as_bytes() }, value.as_str()));
+        }
+    }
+    found
+}
+
+/// `CONFIG SET name value …`: OK for values that hold already, as test suites
+/// and frameworks set them at their start.
+pub fn set(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    if !args.len().is_multiple_of(2) {
+        return error(core, key, SYNTAX);
+    }
+    let parameters = parameters(&core.rim.limits, core.rim.info.port, core.rim.mailer.shards());
+    match check(&parameters, &args[2..]) {
+        Ok(()) => ok(core, key),
+        Err(text) => error(core, key, text),
+    }
+}
+
+fn check(parameters: &[Parameter], pairs: Args<'_>) -> Result<(), Vec<u8>> {
+    let value_of = |name: &[u8]| parameters.iter().find(|(n, _)| super::is(name, n)).map(|(_, value)| value);
+    for pair in pairs.chunks_exact(2) {
+        if value_of(pair[0]).is_none() {
+            let before = "ERR Unknown option or number of arguments for CONFIG SET - '";
+            return Err(quoting(before, pair[0], "'"));
+        }
+    }
+    for (i, pair) in pairs.chunks_exact(2).enumerate() {
+        let is_double = pairs.chunks_exact(2).take(i).any(|other| other[0].eq_ignore_ascii_case(pair[0]));
+        let holds = value_of(pair[0]).is_some_and(|value| pair[1].eq_ignore_ascii_case(value.as_bytes()));
+        if is_double || !holds {
+            let why = if is_double { "duplicate parameter" } else { "can't set immutable config" };
+            let before = "ERR CONFIG SET failed (possibly related to argument '";
+            return Err(quoting(before, pair[0], &format!("') - {why}")));
+        }
+    }
+    Ok(())
+}
+
+/// `CONFIG RESETSTAT`: readers of counters take differences.
+pub fn resetstat(core: &mut Core, key: ConnKey, _: Args<'_>) {
+    error(core, key, "ERR CONFIG RESETSTAT is not supported: counters run since the start of the node");
+}
+
+/// `CONFIG REWRITE`.
+pub fn rewrite(core: &mut Core, key: ConnKey, _: Args<'_>) {
+    error(core, key, "ERR The server is running without a config file");
+}
+
+/// `CONFIG HELP`.
+pub fn help(core: &mut Core, key: ConnKey, _: Args<'_>) {
+    super::server::write_help(core, key, "CONFIG", HELP);
+}
+
+const HELP: &[&str] = &[
+    "GET <pattern> [<pattern> ...]",
+    "    Names and values of the parameters that match.",
+    "RESETSTAT",
+    "    Refused; counters run since the start of the node.",
+    "REWRITE",
+    "    Refused; the node writes no configuration.",
+    "SET <parameter> <value> [<parameter> <value> ...]",
+    "    Accepted for values that hold already; the node's configuration sets others.",
+];
+
+type Parameter = (&'static str, String);
+
+/// Parameters in order of name, with the values that describe this node.
+fn parameters(limits: &Limits, port: u16, shards: u16) -> Vec<Parameter> {
+    let subscribers = [limits.output_bytes_max, limits.output_soft_bytes, limits.output_soft_ms / 1000];
+    let [hard, soft, seconds] = subscribers;
+    let texts = [
+        ("appendfsync", "everysec".to_owned()),
+        ("appendonly", "no".to_owned()),
+        ("client-output-buffer-limit", format!("normal 0 0 0 slave 0 0 0 pubsub {hard} {soft} {seconds}")),
+        ("client-query-buffer-limit", limits.frame_bytes_max.to_string()),
+        ("cluster-enabled", "no".to_owned()),
+        ("databases", "16".to_owned()),
+        ("io-threads", shards.to_string()),
+        ("maxclients", limits.connections_max.to_string()),
+        ("maxmemory", "0".to_owned()),
+        ("maxmemory-policy", "noeviction".to_owned()),
+        ("notify-keyspace-events", String::new()),
+        ("port", port.to_string()),
+        ("proto-max-bulk-len", limits.frame_bytes_max.to_string()),
+        ("requirepass", String::new()),
+        ("save", String::new()),
+        ("tcp-keepalive", (limits.tcp_keepalive_ms / 1000).to_string()),
+        ("timeout", "0".to_owned()),
+    ];
+    texts.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(pairs: Args<'_>) -> String {
+        let parameters = parameters(&Limits::default(), 3221, 2);
+        check(&parameters, pairs).map_or_else(|text| String::from_utf8(text).unwrap(), |()| "OK".to_owned())
+    }
+
+    #[test]
+    fn a_value_that_holds_already_is_accepted_and_no_other() {
+        let failed = |name: &str, why: &str| {
+            format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}")
+        };
+        assert_eq!(set(&[b"save", b"", b"APPENDONLY", b"NO"]), "OK");
+        assert_eq!(set(&[b"save", b"900 1"]), failed("save", "can't set immutable config"));
+        assert_eq!(set(&[b"save", b"", b"SAVE", b""]), failed("SAVE", "duplicate parameter"));
+        let unknown = "ERR Unknown option or number of arguments for CONFIG SET - 'nosuch'";
+        assert_eq!(set(&[b"save", b"900 1", b"nosuch", b"1"]), unknown);
+    }
+
+    #[test]
+    fn parameters_are_found_once_by_glob_or_by_plain_name_in_any_case() {
+        let parameters = parameters(&Limits::default(), 3221, 2);
+        let names = |patterns: Args<'_>| -> Vec<String> {
+            let found = matching(&parameters, patterns);
+            found.iter().map(|(name, _)| String::from_utf8(name.to_vec()).unwrap()).collect()
+        };
+        assert_eq!(names(&[b"SAVE", b"sa?e", b"nosuch"]), ["SAVE"]);
+        assert_eq!(names(&[b"MAXMEM*", b"databases"]), ["databases", "maxmemory", "maxmemory-policy"]);
+        assert_eq!(names(&[b"*"]).len(), parameters.len());
+    }
+
+    #[test]
+    fn the_output_limit_has_redis_s_form() {
+        let parameters = parameters(&Limits::default(), 3221, 2);
+        let (_, limit) = parameters.iter().find(|(name, _)| *name == "client-output-buffer-limit").unwrap();
+        assert_eq!(limit, "normal 0 0 0 slave 0 0 0 pubsub 33554432 8388608 60");
+        assert!(parameters.is_sorted());
+    }
+}

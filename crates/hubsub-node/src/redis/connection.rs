@@ -1,0 +1,151 @@
+//! Commands about the connection itself.
+
+use super::client::{BAD_NAME, is_name, set_name};
+use super::{Args, NOT_A_NUMBER, SYNTAX, error, integer, is, is_subscribed, ok, quoting};
+use crate::conn::Flags;
+use crate::core::Core;
+use hubsub_route::Namespace;
+use hubsub_types::{ConnKey, PrincipalId};
+use hubsub_wire::resp::{self, Proto};
+
+/// The version of Redis whose commands and replies these are.
+pub const REDIS_VERSION: &str = "7.4.0";
+
+/// `PING [message]`.
+pub fn ping(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    if args.len() > 2 {
+        return error(core, key, super::wrong_arity("ping"));
+    }
+    let subscribed = is_subscribed(core, key);
+    core.rim.reply(key, |out, proto| match args.get(1) {
+        message if subscribed && proto == Proto::Resp2 => {
+            resp::array_header(out, 2);
+            resp::bulk(out, b"pong");
+            resp::bulk(out, message.copied().unwrap_or_default());
+        }
+        Some(message) => resp::bulk(out, message),
+        None => resp::simple(out, "PONG"),
+    });
+}
+
+/// `ECHO message`.
+pub fn echo(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    core.rim.reply(key, |out, _| resp::bulk(out, args[1]));
+}
+
+/// `QUIT`.
+pub fn quit(core: &mut Core, key: ConnKey, _: Args<'_>) {
+    ok(core, key);
+    core.rim.close_soon(key);
+}
+
+/// `SELECT index`.
+pub fn select(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    const MIN: i64 = i32::MIN as i64;
+    const MAX: i64 = i32::MAX as i64;
+    match integer(args[1]) {
+        Some(0..16) => ok(core, key),
+        Some(MIN..=MAX) => error(core, key, "ERR DB index is out of range"),
+        Some(_) => error(core, key, format!("ERR value is out of range, value must between {MIN} and {MAX}")),
+        None => error(core, key, NOT_A_NUMBER),
+    }
+}
+
+/// `RESET`: as if it had just connected, but for its library's name.
+pub fn reset(core: &mut Core, key: ConnKey, _: Args<'_>) {
+    let now = core.rim.now;
+    for namespace in [Namespace::Global, Namespace::Shard] {
+        for topic in core.broker.topics_of(key, namespace) {
+            core.broker.unsubscribe(key, namespace, &topic, now, &mut core.rim);
+        }
+    }
+    for pattern in core.broker.patterns_of(key) {
+        core.broker.unsubscribe_pattern(key, &pattern, &mut core.rim);
+    }
+    let Some(conn) = core.rim.conns.get_mut(key) else { return };
+    conn.proto = Proto::Resp2;
+    conn.principal = PrincipalId::default();
+    // A skip of this very reply stays.
+    for flag in [Flags::POSITIONS, Flags::REPLY_OFF, Flags::NO_EVICT, Flags::NO_TOUCH] {
+        conn.flags.set(flag, false);
+    }
+    if let Some(extra) = &mut conn.extra {
+        extra.name = Box::default();
+        extra.transaction = None;
+    }
+    core.rim.reply(key, |out, _| resp::simple(out, "RESET"));
+}
+
+const NO_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the default user. \
+Are you sure your configuration is correct?";
+const WRONG_PASS: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+
+/// `AUTH [user] password`. The default user needs no password yet.
+pub fn auth(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    match args {
+        [_, _] => error(core, key, NO_PASSWORD),
+        [_, user, _] if *user == b"default" => ok(core, key),
+        [_, _, _] => error(core, key, WRONG_PASS),
+        _ => error(core, key, SYNTAX),
+    }
+}
+
+/// `HELLO [version [AUTH user password] [SETNAME name]]`.
+pub fn hello(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    let proto = match args.get(1).map(|version| integer(version)) {
+        None => core.rim.conns.get(key).map_or(Proto::Resp2, |c| c.proto),
+        Some(Some(2)) => Proto::Resp2,
+        Some(Some(3)) => Proto::Resp3,
+        Some(Some(_)) => return error(core, key, "NOPROTO unsupported protocol version"),
+        Some(None) => return error(core, key, "ERR Protocol version is not an integer or out of range"),
+    };
+    if let Err(text) = hello_options(core, key, args.get(2..).unwrap_or_default()) {
+        return error(core, key, text);
+    }
+    let Some(conn) = core.rim.conns.get_mut(key) else { return };
+    conn.proto = proto;
+    let id = conn.id;
+    core.rim.reply(key, |out, proto| {
+        resp::map_header(out, proto, 7);
+        let texts = [("server", "redis"), ("version", REDIS_VERSION)];
+        for (name, value) in texts {
+            resp::bulk(out, name.as_bytes());
+            resp::bulk(out, value.as_bytes());
+        }
+        resp::bulk(out, b"proto");
+        resp::int(out, if proto == Proto::Resp3 { 3 } else { 2 });
+        resp::bulk(out, b"id");
+        resp::int(out, id as i64);
+        for (name, value) in [("mode", "standalone"), ("role", "master")] {
+            resp::bulk(out, name.as_bytes());
+            resp::bulk(out, value.as_bytes());
+        }
+        resp::bulk(out, b"modules");
+        resp::array_header(out, 0);
+    });
+}
+
+/// Options hold one by one: a wrong one leaves what those before it did.
+fn hello_options(core: &mut Core, key: ConnKey, mut rest: Args<'_>) -> Result<(), Vec<u8>> {
+    loop {
+        rest = match rest {
+            [] => return Ok(()),
+            [option, user, _, rest @ ..] if is(option, "auth") => {
+                if *user != b"default" {
+                    return Err(WRONG_PASS.into());
+                }
+                rest
+            }
+            [option, name, rest @ ..] if is(option, "setname") => {
+                if !is_name(name) {
+                    return Err(BAD_NAME.into());
+                }
+                if let Some(conn) = core.rim.conns.get_mut(key) {
+                    set_name(conn, name);
+                }
+                rest
+            }
+            [option, ..] => return Err(quoting("ERR Syntax error in HELLO option '", option, "'")),
+        }
+    }
+}

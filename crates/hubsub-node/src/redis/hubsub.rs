@@ -1,0 +1,128 @@
+//! What Redis lacks: `HUBSUB LOCATE | HISTORY | SUBSCRIBE | POSITIONS`.
+
+use super::{Args, NOT_A_NUMBER, SYNTAX, client, error, integer, is, pubsub};
+use crate::conn::Flags;
+use crate::core::Core;
+use crate::gather::{Then, To};
+use crate::mail::Question;
+use crate::output::Pending;
+use hubsub_route::rooms::HistoryQuery;
+use hubsub_route::{Attached, Namespace, Outcome, Start, Wish};
+use hubsub_types::{ConnKey, Position};
+use hubsub_wire::resp::{self, Proto};
+
+/// Records of a HISTORY without COUNT.
+const COUNT_DEFAULT: u64 = 100;
+
+const BAD_POSITION: &str = "ERR position is not EPOCH-SEQ";
+
+const HELP: &[&str] = &[
+    "LOCATE <room>",
+    "    Return name and Redis address of the room's members, leader first.",
+    "HISTORY <room> [COUNT <n>] [AFTER <position>]",
+    "    Return [position, time in ms, topic, publisher, payload] of kept records, oldest first.",
+    "SUBSCRIBE <topic> (FROM <position> | LAST <n> | SINCE <ms>)",
+    "    Subscribe and get the topic's past first: no record is missed or doubled in between.",
+    "POSITIONS (ON|OFF)",
+    "    Add its position to each message of this connection, and tell of gaps.",
+];
+
+/// `HUBSUB HELP`.
+pub fn help(core: &mut Core, key: ConnKey, _: Args<'_>) {
+    super::server::write_help(core, key, "HUBSUB", HELP);
+}
+
+/// `HUBSUB LOCATE room`: this node serves every room.
+pub fn locate(core: &mut Core, key: ConnKey, _: Args<'_>) {
+    let info = core.rim.info.clone();
+    core.rim.reply(key, |out, _| {
+        resp::array_header(out, 1);
+        resp::array_header(out, 2);
+        resp::bulk(out, info.name.as_bytes());
+        resp::bulk(out, info.redis.as_bytes());
+    });
+}
+
+/// `HUBSUB HISTORY room [COUNT n] [AFTER position]`.
+pub fn history(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    let room = args[2].to_vec();
+    let mut query = HistoryQuery { room, count: COUNT_DEFAULT, after: None, topic: None };
+    for option in args[3..].chunks(2) {
+        let [option, value] = *option else { return error(core, key, SYNTAX) };
+        if is(option, "count") {
+            let Some(count) = count(value) else { return error(core, key, NOT_A_NUMBER) };
+            query.count = count;
+        } else if is(option, "after") {
+            let Some(position) = position(value) else { return error(core, key, BAD_POSITION) };
+            query.after = Some(position);
+        } else {
+            return error(core, key, SYNTAX);
+        }
+    }
+    if !pubsub::allowed_to_subscribe(core, key, args[2]) {
+        return;
+    }
+    let shard = core.broker.topics.shard_of_room(&query.room);
+    let slot = core.rim.open_slot(key);
+    core.ask(To::One(shard), Question::History(query), Then::Records(key, slot));
+}
+
+/// `HUBSUB SUBSCRIBE topic (FROM position | LAST n | SINCE ms)`.
+pub fn subscribe(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    let (topic, word, value) = (args[2], args[3], args[4]);
+    let start = if is(word, "from") {
+        let Some(position) = position(value) else { return error(core, key, BAD_POSITION) };
+        Start::After(position)
+    } else if is(word, "last") || is(word, "since") {
+        let Some(number) = count(value) else { return error(core, key, NOT_A_NUMBER) };
+        if is(word, "last") { Start::Last(number) } else { Start::Since(number.saturating_mul(1000)) }
+    } else {
+        return error(core, key, SYNTAX);
+    };
+    if !pubsub::allowed_to_subscribe(core, key, topic) {
+        return;
+    }
+    let (ticket, now) = (core.rim.ticket(key), core.rim.now);
+    let outcome = core.broker.subscribe(
+        ticket,
+        key,
+        Wish { topic, namespace: Namespace::Global, start },
+        now,
+        &mut core.rim,
+    );
+    let count = core.subscriptions(key, Namespace::Global) as u64;
+    match outcome {
+        Outcome::Now(Ok(attached)) => {
+            core.rim.push(key, |out, proto| write_started(out, proto, topic, count, &attached));
+            core.broker.drained(key, &mut core.rim);
+        }
+        Outcome::Now(Err(refused)) => {
+            core.count_refusal(false);
+            error(core, key, refused.resp());
+        }
+        Outcome::Later => core.rim.wait(key, Pending::Start(topic.into(), count)),
+    }
+}
+
+/// `[subscribe, topic, count, position, recovered]`.
+pub fn write_started(out: &mut Vec<u8>, proto: Proto, topic: &[u8], count: u64, attached: &Attached) {
+    resp::push_header(out, proto, 5);
+    resp::bulk(out, b"subscribe");
+    resp::bulk(out, topic);
+    resp::int(out, count as i64);
+    resp::bulk(out, attached.position.to_string().as_bytes());
+    resp::int(out, i64::from(attached.recovered));
+}
+
+/// `HUBSUB POSITIONS ON|OFF`.
+pub fn positions(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    client::switch(core, key, args, Flags::POSITIONS);
+}
+
+fn count(arg: &[u8]) -> Option<u64> {
+    integer(arg).and_then(|n| u64::try_from(n).ok())
+}
+
+fn position(arg: &[u8]) -> Option<Position> {
+    std::str::from_utf8(arg).ok()?.parse().ok()
+}

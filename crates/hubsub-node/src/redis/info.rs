@@ -1,0 +1,186 @@
+//! INFO: the server in lines of text, in Redis's sections and names. ioredis
+//! does not connect without `loading:0`; monitoring reads the rest.
+
+use super::connection::REDIS_VERSION;
+use super::{Args, is};
+use crate::core::Core;
+use crate::metrics::{Metric, ShardMetrics};
+use crate::sys;
+use hubsub_types::ConnKey;
+use hubsub_wire::resp;
+use std::fmt::Display;
+use std::sync::atomic::Ordering;
+
+/// `INFO [section …]`: all sections without one.
+pub fn info(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    // What other shards last said is at most a second old; this one is exact.
+    core.set_gauges();
+    let is_wanted = |section: &str| {
+        let words = ["all", "default", "everything", section];
+        args.len() == 1 || args[1..].iter().any(|arg| words.iter().any(|word| is(arg, word)))
+    };
+    let mut text = Text::default();
+    for (name, write) in SECTIONS {
+        if is_wanted(name) {
+            text.section(name);
+            write(core, &mut text);
+        }
+    }
+    core.rim.reply(key, |out, proto| resp::verbatim(out, proto, text.0.as_bytes()));
+}
+
+type Section = (&'static str, fn(&Core, &mut Text));
+
+const SECTIONS: &[Section] = &[
+    ("Server", server),
+    ("Clients", clients),
+    ("Memory", memory),
+    ("Persistence", persistence),
+    ("Stats", stats),
+    ("Replication", replication),
+    ("CPU", cpu),
+    ("Cluster", |_, text| text.line("cluster_enabled", 0)),
+    ("Keyspace", |_, _| ()),
+];
+
+#[derive(Default)]
+struct Text(String);
+
+impl Text {
+    fn section(&mut self, name: &str) {
+        if !self.0.is_empty() {
+            self.0.push_str("\r\n");
+        }
+        self.0.push_str(&format!("# {name}\r\n"));
+    }
+
+    fn line(&mut self, name: &str, value: impl Display) {
+        self.0.push_str(&format!("{name}:{value}\r\n"));
+    }
+}
+
+fn server(core: &Core, text: &mut Text) {
+    let info = &core.rim.info;
+    let uptime_s = info.started.elapsed().as_secs();
+    text.line("redis_version", REDIS_VERSION);
+    text.line("hubsub_version", &info.version);
+    text.line("hubsub_build_profile", crate::BUILD_PROFILE);
+    text.line("hubsub_node", &info.name);
+    text.line("hubsub_shards", core.rim.mailer.shards());
+    text.line("redis_mode", "standalone");
+    text.line("os", format_args!("{} {}", std::env::consts::OS, std::env::consts::ARCH));
+    text.line("arch_bits", usize::BITS);
+    text.line("process_id", std::process::id());
+    text.line("run_id", &info.run_id);
+    text.line("tcp_port", info.port);
+    text.line("server_time_usec", core.rim.now.wall_us);
+    text.line("uptime_in_seconds", uptime_s);
+    text.line("uptime_in_days", uptime_s / 86_400);
+}
+
+fn clients(core: &Core, text: &mut Text) {
+    text.line("connected_clients", core.rim.info.connections.load(Ordering::Relaxed));
+    text.line("cluster_connections", 0);
+    text.line("maxclients", core.rim.limits.connections_max);
+    text.line("blocked_clients", 0);
+    text.line("tracking_clients", 0);
+}
+
+fn memory(core: &Core, text: &mut Text) {
+    let resident_bytes = sys::resident_bytes();
+    text.line("used_memory", resident_bytes);
+    text.line("used_memory_human", human(resident_bytes));
+    text.line("used_memory_rss", resident_bytes);
+    text.line("used_memory_rss_human", human(resident_bytes));
+    text.line("maxmemory", 0);
+    text.line("maxmemory_human", human(0));
+    text.line("maxmemory_policy", "noeviction");
+    text.line("mem_clients_normal", total(core, |m| &m.output_bytes));
+    text.line("hubsub_history_bytes", total(core, |m| &m.history_bytes));
+}
+
+fn persistence(_: &Core, text: &mut Text) {
+    text.line("loading", 0);
+    text.line("async_loading", 0);
+    text.line("rdb_changes_since_last_save", 0);
+    text.line("rdb_bgsave_in_progress", 0);
+    text.line("rdb_last_bgsave_status", "ok");
+    text.line("aof_enabled", 0);
+    text.line("aof_rewrite_in_progress", 0);
+    text.line("aof_last_bgrewrite_status", "ok");
+    text.line("aof_last_write_status", "ok");
+}
+
+fn stats(core: &Core, text: &mut Text) {
+    text.line("total_connections_received", total(core, |m| &m.connections_accepted_total));
+    text.line("total_commands_processed", total(core, |m| &m.commands_total));
+    text.line("total_net_input_bytes", total(core, |m| &m.bytes_in_total));
+    text.line("total_net_output_bytes", total(core, |m| &m.bytes_out_total));
+    text.line("rejected_connections", total(core, |m| &m.connections_refused_total));
+    text.line("expired_keys", 0);
+    text.line("evicted_keys", 0);
+    text.line("keyspace_hits", 0);
+    text.line("keyspace_misses", 0);
+    text.line("pubsub_channels", total(core, |m| &m.channels));
+    text.line("pubsub_patterns", core.broker.patterns.len());
+    text.line("pubsubshard_channels", total(core, |m| &m.shard_channels));
+    text.line("total_reads_processed", total(core, |m| &m.reads_total));
+    text.line("total_writes_processed", total(core, |m| &m.writes_total));
+    text.line("hubsub_rooms", total(core, |m| &m.rooms));
+    text.line("hubsub_published", total(core, |m| &m.published_total));
+    text.line("hubsub_delivered", total(core, |m| &m.delivered_total));
+    text.line("hubsub_dropped", total(core, |m| &m.dropped_total));
+}
+
+fn replication(core: &Core, text: &mut Text) {
+    text.line("role", "master");
+    text.line("connected_slaves", 0);
+    text.line("master_failover_state", "no-failover");
+    text.line("master_replid", &core.rim.info.run_id);
+    text.line("master_repl_offset", 0);
+    text.line("repl_backlog_active", 0);
+}
+
+fn cpu(_: &Core, text: &mut Text) {
+    let (system_us, user_us) = sys::cpu_us();
+    for (name, us) in [("used_cpu_sys", system_us), ("used_cpu_user", user_us)] {
+        text.line(name, format_args!("{}.{:06}", us / 1_000_000, us % 1_000_000));
+    }
+}
+
+/// A metric over all shards.
+fn total(core: &Core, of: impl Fn(&ShardMetrics) -> &Metric) -> u64 {
+    core.rim.info.metrics.iter().map(|shard| of(shard).get()).sum()
+}
+
+/// Bytes as Redis writes them for people.
+fn human(bytes: u64) -> String {
+    const KIB: f64 = 1024.0;
+    let value = bytes as f64;
+    match bytes {
+        0..0x400 => format!("{bytes}B"),
+        0x400..0x10_0000 => format!("{:.2}K", value / KIB),
+        0x10_0000..0x4000_0000 => format!("{:.2}M", value / KIB / KIB),
+        _ => format!("{:.2}G", value / KIB / KIB / KIB),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_for_people_have_two_places() {
+        let texts = [0, 1023, 1024, 1_139_056, 1 << 30].map(human);
+        assert_eq!(texts, ["0B", "1023B", "1.00K", "1.09M", "1.00G"]);
+    }
+
+    #[test]
+    fn sections_are_parted_by_an_empty_line() {
+        let mut text = Text::default();
+        text.section("Cluster");
+        text.line("cluster_enabled", 0);
+        text.section("Keyspace");
+        assert_eq!(text.0, "# Cluster\r\ncluster_enabled:0\r\n\r\n# Keyspace\r\n");
+    }
+}

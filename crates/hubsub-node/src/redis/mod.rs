@@ -1,0 +1,215 @@
+//! Redis commands. One table names them all; `execute` checks what holds for
+//! every command, in Redis's order, and calls its function.
+//!
+//! A function answers each call with exactly one reply per element that Redis
+//! replies with: at once by `Rim::reply`, or later through `Rim::wait`.
+
+mod client;
+mod command;
+mod config;
+mod connection;
+mod hubsub;
+mod info;
+mod pubsub;
+mod server;
+mod table;
+mod transaction;
+
+use crate::access::Action;
+use crate::conn::Flags;
+use crate::core::Core;
+use crate::shard::refuse;
+use crate::sniff;
+use hubsub_types::ConnKey;
+use hubsub_wire::resp::{self, Proto};
+use std::sync::atomic::Ordering;
+
+pub use hubsub::write_started;
+use table::{COMMANDS, Command, Lookup};
+
+/// Arguments of a command, its name first.
+type Args<'a> = &'a [&'a [u8]];
+
+/// The place of no command: a connection that has sent none, or an unknown one.
+pub const NO_COMMAND: u8 = u8::MAX;
+
+const SYNTAX: &str = "ERR syntax error";
+const NOT_A_NUMBER: &str = "ERR value is not an integer or out of range";
+
+/// Executes one command of a connection.
+pub fn execute(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    let second = core.rim.second();
+    let Some(conn) = core.rim.conns.get_mut(key) else { return };
+    conn.active_s = second;
+    let skips = conn.flags.any(Flags::REPLY_SKIP_NEXT);
+    conn.flags.set(Flags::REPLY_SKIP, skips);
+    conn.flags.set(Flags::REPLY_SKIP_NEXT, false);
+    let is_first = !conn.flags.any(Flags::HANDSHAKED);
+    conn.flags.set(Flags::HANDSHAKED, true);
+    core.rim.metrics.commands_total.add(1);
+    let (index, command) = match table::find(args) {
+        Lookup::Found(index, command) => (index, command),
+        missing => {
+            conn.command = NO_COMMAND;
+            let is_subcommand = matches!(missing, Lookup::NoSubcommand);
+            return if is_subcommand {
+                unknown_subcommand(core, key, args)
+            } else {
+                unknown(core, key, args, is_first)
+            };
+        }
+    };
+    conn.command = index;
+    let principal = conn.principal;
+    if !command.accepts(args.len()) {
+        return reject(core, key, command, &wrong_arity(command.name));
+    }
+    if command.is_admin() && !core.rim.access.allowed(principal, Action::Admin, b"") {
+        let text = format!("NOPERM this user has no permissions to run the '{}' command", command.name);
+        return reject(core, key, command, &text);
+    }
+    if let Some(error) = refused_while_subscribed(core, key, command) {
+        return reject(core, key, command, &error);
+    }
+    if command.is_queued() && transaction::is_open(core, key) {
+        return transaction::queue(core, key, args);
+    }
+    (command.run)(core, key, args);
+}
+
+/// The name of a command by its place in the table.
+pub fn command_name(index: u8) -> &'static str {
+    COMMANDS.get(usize::from(index)).map_or("NULL", |c| c.name)
+}
+
+fn wrong_arity(name: &str) -> String {
+    format!("ERR wrong number of arguments for '{name}' command")
+}
+
+/// Refuses a command before it is run or queued; a transaction that is open
+/// will not be executed.
+fn reject(core: &mut Core, key: ConnKey, command: &Command, text: &str) {
+    if command.name == "exec" {
+        return transaction::abort(core, key, text);
+    }
+    transaction::spoil(core, key);
+    error(core, key, text);
+}
+
+fn error(core: &mut Core, key: ConnKey, text: impl AsRef<[u8]>) {
+    core.rim.reply(key, |out, _| resp::error(out, text));
+}
+
+fn ok(core: &mut Core, key: ConnKey) {
+    core.rim.reply(key, |out, _| resp::simple(out, "OK"));
+}
+
+/// A RESP2 client that subscribes may do little else.
+fn refused_while_subscribed(core: &Core, key: ConnKey, command: &Command) -> Option<String> {
+    let is_resp2 = core.rim.conns.get(key)?.proto == Proto::Resp2;
+    if !is_resp2 || command.is_allowed_while_subscribed() || !is_subscribed(core, key) {
+        return None;
+    }
+    let allowed = "only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context";
+    Some(format!("ERR Can't execute '{}': {allowed}", command.name))
+}
+
+fn is_subscribed(core: &Core, key: ConnKey) -> bool {
+    let (topics, patterns, shard) = core.broker.counts(key);
+    topics + patterns + shard > 0
+}
+
+/// Bytes of an unknown command's name, and of its arguments, that its error quotes.
+const QUOTED_MAX: usize = 128;
+
+fn unknown(core: &mut Core, key: ConnKey, args: Args<'_>, is_first: bool) {
+    if is_first && sniff::is_http(args) {
+        return refuse(&mut core.rim, key, "http", sniff::HTTP_ANSWER);
+    }
+    transaction::spoil(core, key);
+    error(core, key, unknown_text(args));
+    if table::is_of_redis_data(args[0]) && !core.rim.info.hinted.swap(true, Ordering::Relaxed) {
+        let fields = vec![
+            ("command", String::from_utf8_lossy(args[0]).to_ascii_lowercase()),
+            ("hint", "HubSub carries messages, it stores no keys".to_owned()),
+        ];
+        core.rim.log_conn(crate::control::Level::Warning, "command of Redis's data types", key, fields);
+    }
+}
+
+fn unknown_text(args: Args<'_>) -> Vec<u8> {
+    let name = &shown(args[0])[..shown(args[0]).len().min(QUOTED_MAX)];
+    let mut text = [b"ERR unknown command '", name, b"', with args beginning with: "].concat();
+    let start = text.len();
+    for arg in &args[1..] {
+        let quoted = text.len() - start;
+        if quoted >= QUOTED_MAX {
+            break;
+        }
+        let arg = shown(arg);
+        text.push(b'\'');
+        text.extend_from_slice(&arg[..arg.len().min(QUOTED_MAX - quoted)]);
+        text.extend_from_slice(b"' ");
+    }
+    text
+}
+
+fn unknown_subcommand(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    let sub = &shown(args[1])[..shown(args[1]).len().min(QUOTED_MAX)];
+    let container = args[0].to_ascii_uppercase();
+    transaction::spoil(core, key);
+    error(core, key, [b"ERR unknown subcommand '", sub, b"'. Try ", &container, b" HELP."].concat());
+}
+
+/// An error that quotes an argument.
+fn quoting(before: &str, arg: &[u8], after: &str) -> Vec<u8> {
+    [before.as_bytes(), shown(arg), after.as_bytes()].concat()
+}
+
+/// What Redis's errors show of an argument: it ends at a zero byte.
+fn shown(arg: &[u8]) -> &[u8] {
+    arg.split(|&b| b == 0).next().unwrap_or_default()
+}
+
+/// An argument as a number, as Redis reads one.
+fn integer(arg: &[u8]) -> Option<i64> {
+    let text = std::str::from_utf8(arg).ok()?;
+    let is_plain = text == "0" || !text.trim_start_matches('-').starts_with('0') && !text.starts_with('+');
+    text.parse().ok().filter(|_| is_plain)
+}
+
+/// Whether an argument is this word, in any case.
+fn is(arg: &[u8], word: &str) -> bool {
+    arg.eq_ignore_ascii_case(word.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_those_that_redis_reads() {
+        let good =
+            [("0", 0), ("-1", -1), ("9223372036854775807", i64::MAX), ("-9223372036854775808", i64::MIN)];
+        for (text, number) in good {
+            assert_eq!(integer(text.as_bytes()), Some(number), "{text}");
+        }
+        for text in
+            ["", "-", "+1", "01", "-0", "1 ", " 1", "1.0", "0x1", "9223372036854775808", "--1", "\u{661}"]
+        {
+            assert_eq!(integer(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_command_is_quoted_with_at_most_128_bytes_of_arguments() {
+        let text = |args: Args<'_>| String::from_utf8(unknown_text(args)).unwrap();
+        assert_eq!(text(&[b"FOO"]), "ERR unknown command 'FOO', with args beginning with: ");
+        assert_eq!(text(&[b"f", b"a\0b", b""]), "ERR unknown command 'f', with args beginning with: 'a' '' ");
+        let long = [b'x'; 200];
+        let cut = "x".repeat(128);
+        assert_eq!(text(&[&long]), format!("ERR unknown command '{cut}', with args beginning with: "));
+        assert!(text(&[b"f", &long, b"y"]).ends_with(&format!(": '{cut}' ")));
+        assert!(text(&[b"f", &long[..123], b"yyy", b"z"]).ends_with("x' 'yy' "));
+    }
+}

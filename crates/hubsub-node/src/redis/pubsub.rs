@@ -1,0 +1,278 @@
+//! PUBLISH, SUBSCRIBE and their kin, and PUBSUB, which asks about them.
+
+use super::{Args, error, quoting};
+use crate::access::Action;
+use crate::core::Core;
+use crate::gather::{Then, To};
+use crate::mail::{Part, Question};
+use crate::meter::MESSAGES_IN;
+use crate::output::Pending;
+use hubsub_route::{Draft, Namespace, Outcome, Publisher, Start, Wish};
+use hubsub_types::{ConnKey, ErrorCode};
+use hubsub_wire::resp::{self, Subscription};
+use std::sync::Arc;
+
+/// `PUBLISH topic payload`: the subscribers in the whole room.
+pub fn publish(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    publish_to(core, key, Namespace::Global, args[1], args[2]);
+}
+
+/// `SPUBLISH topic payload`.
+pub fn spublish(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    publish_to(core, key, Namespace::Shard, args[1], args[2]);
+}
+
+fn publish_to(core: &mut Core, key: ConnKey, namespace: Namespace, topic: &[u8], payload: &[u8]) {
+    if let Err(refused) = may_publish(core, key, topic) {
+        core.count_refusal(true);
+        return error(core, key, refused.resp());
+    }
+    let (ticket, now) = (core.rim.ticket(key), core.rim.now);
+    let publisher = Publisher::Conn(key.index);
+    let draft = Draft { namespace, topic, payload, headers: None, publisher };
+    match core.broker.publish(ticket, draft, now, &mut core.rim) {
+        Outcome::Now(Ok(published)) => {
+            core.rim.reply(key, |out, _| resp::int(out, published.receivers as i64))
+        }
+        Outcome::Now(Err(refused)) => {
+            core.count_refusal(true);
+            error(core, key, refused.resp());
+        }
+        Outcome::Later => core.rim.wait(key, Pending::Publish),
+    }
+}
+
+fn may_publish(core: &mut Core, key: ConnKey, topic: &[u8]) -> Result<(), ErrorCode> {
+    let (limit, minute) = (core.rim.limits.publishes_per_minute_max, core.rim.now.mono_ms / 60_000);
+    let Some(conn) = core.rim.conns.get_mut(key) else { return Err(ErrorCode::Stopping) };
+    if !core.rim.access.allowed(conn.principal, Action::Publish, topic) {
+        return Err(ErrorCode::NotAllowed);
+    }
+    if limit > 0 {
+        let extra = conn.extra();
+        if extra.publish_minute.0 != minute {
+            extra.publish_minute = (minute, 0);
+        }
+        if extra.publish_minute.1 >= limit {
+            return Err(ErrorCode::PublishRate);
+        }
+        extra.publish_minute.1 += 1;
+    }
+    conn.meter.totals[MESSAGES_IN] += 1;
+    core.rim.metrics.published_total.add(1);
+    Ok(())
+}
+
+/// `SUBSCRIBE topic [topic …]`: a confirmation each.
+pub fn subscribe(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    args[1..].iter().for_each(|topic| subscribe_to(core, key, Namespace::Global, topic));
+}
+
+/// `SSUBSCRIBE topic [topic …]`. Redis refuses it between MULTI and EXEC.
+pub fn ssubscribe(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    if core.rim.holds(key) {
+        return error(core, key, "ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client");
+    }
+    args[1..].iter().for_each(|topic| subscribe_to(core, key, Namespace::Shard, topic));
+}
+
+fn subscribe_to(core: &mut Core, key: ConnKey, namespace: Namespace, topic: &[u8]) {
+    if !allowed_to_subscribe(core, key, topic) {
+        return;
+    }
+    let kind = match namespace {
+        Namespace::Global => Subscription::Subscribe,
+        Namespace::Shard => Subscription::SSubscribe,
+    };
+    let (ticket, now) = (core.rim.ticket(key), core.rim.now);
+    let outcome =
+        core.broker.subscribe(ticket, key, Wish { topic, namespace, start: Start::Live }, now, &mut core.rim);
+    confirm(core, key, kind, topic, namespace, outcome);
+}
+
+/// `PSUBSCRIBE pattern [pattern …]`.
+pub fn psubscribe(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    for pattern in &args[1..] {
+        if !allowed_to_subscribe(core, key, pattern) {
+            continue;
+        }
+        let ticket = core.rim.ticket(key);
+        let outcome = core.broker.subscribe_pattern(ticket, key, pattern, &mut core.rim);
+        confirm(core, key, Subscription::PSubscribe, pattern, Namespace::Global, outcome);
+    }
+}
+
+/// Whether a client may subscribe; if not, it has been told.
+pub fn allowed_to_subscribe(core: &mut Core, key: ConnKey, topic: &[u8]) -> bool {
+    let Some(conn) = core.rim.conns.get(key) else { return false };
+    let allowed = core.rim.access.allowed(conn.principal, Action::Subscribe, topic);
+    if !allowed {
+        error(core, key, ErrorCode::NotAllowed.resp());
+    }
+    allowed
+}
+
+fn confirm<T>(
+    core: &mut Core,
+    key: ConnKey,
+    kind: Subscription,
+    name: &[u8],
+    namespace: Namespace,
+    outcome: Outcome<Result<T, ErrorCode>>,
+) {
+    let count = core.subscriptions(key, namespace) as u64;
+    match outcome {
+        Outcome::Now(Ok(_)) => {
+            core.rim.push(key, |out, proto| resp::subscription(out, proto, kind, Some(name), count))
+        }
+        Outcome::Now(Err(refused)) => {
+            core.count_refusal(false);
+            error(core, key, refused.resp());
+        }
+        Outcome::Later => {
+            let Some(proto) = core.rim.conns.get(key).map(|c| c.proto) else { return };
+            let mut frame = Vec::new();
+            resp::subscription(&mut frame, proto, kind, Some(name), count);
+            core.rim.wait(key, Pending::Confirm(frame));
+        }
+    }
+}
+
+/// `UNSUBSCRIBE [topic …]`: from all topics without one.
+pub fn unsubscribe(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    unsubscribe_from(core, key, Namespace::Global, Subscription::Unsubscribe, args);
+}
+
+/// `SUNSUBSCRIBE [topic …]`.
+pub fn sunsubscribe(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    unsubscribe_from(core, key, Namespace::Shard, Subscription::SUnsubscribe, args);
+}
+
+fn unsubscribe_from(core: &mut Core, key: ConnKey, namespace: Namespace, kind: Subscription, args: Args<'_>) {
+    let all: Vec<Arc<[u8]>>;
+    let names: Vec<&[u8]> = if args.len() > 1 {
+        args[1..].to_vec()
+    } else {
+        all = core.broker.topics_of(key, namespace);
+        all.iter().map(|name| &**name).collect()
+    };
+    for name in &names {
+        core.broker.unsubscribe(key, namespace, name, core.rim.now, &mut core.rim);
+        tell_unsubscribed(core, key, kind, Some(name), namespace);
+    }
+    if names.is_empty() {
+        tell_unsubscribed(core, key, kind, None, namespace);
+    }
+}
+
+/// `PUNSUBSCRIBE [pattern …]`: from all patterns without one.
+pub fn punsubscribe(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    let all: Vec<Arc<[u8]>>;
+    let names: Vec<&[u8]> = if args.len() > 1 {
+        args[1..].to_vec()
+    } else {
+        all = core.broker.patterns_of(key);
+        all.iter().map(|name| &**name).collect()
+    };
+    for name in &names {
+        core.broker.unsubscribe_pattern(key, name, &mut core.rim);
+        tell_unsubscribed(core, key, Subscription::PUnsubscribe, Some(name), Namespace::Global);
+    }
+    if names.is_empty() {
+        tell_unsubscribed(core, key, Subscription::PUnsubscribe, None, Namespace::Global);
+    }
+}
+
+fn tell_unsubscribed(
+    core: &mut Core,
+    key: ConnKey,
+    kind: Subscription,
+    name: Option<&[u8]>,
+    namespace: Namespace,
+) {
+    let count = core.subscriptions(key, namespace) as u64;
+    core.rim.push(key, |out, proto| resp::subscription(out, proto, kind, name, count));
+}
+
+/// `PUBSUB CHANNELS [pattern]`.
+pub fn channels(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    list(core, key, args, Namespace::Global);
+}
+
+/// `PUBSUB SHARDCHANNELS [pattern]`.
+pub fn shardchannels(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    list(core, key, args, Namespace::Shard);
+}
+
+fn list(core: &mut Core, key: ConnKey, args: Args<'_>, namespace: Namespace) {
+    if args.len() > 3 {
+        let before = "ERR unknown subcommand or wrong number of arguments for '";
+        return error(core, key, quoting(before, args[1], "'. Try PUBSUB HELP."));
+    }
+    let question = Question::Topics(namespace, args.get(2).map(|glob| glob.to_vec()));
+    ask(core, key, question, |out, _, parts| {
+        let of = |part| if let Part::Topics(topics) = part { topics } else { Vec::new() };
+        let mut topics: Vec<Arc<[u8]>> = parts.into_iter().flat_map(of).collect();
+        topics.sort_unstable();
+        topics.dedup();
+        resp::array_header(out, topics.len());
+        topics.iter().for_each(|topic| resp::bulk(out, topic));
+    });
+}
+
+/// `PUBSUB NUMSUB [topic …]`.
+pub fn numsub(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    count(core, key, args, Namespace::Global);
+}
+
+/// `PUBSUB SHARDNUMSUB [topic …]`.
+pub fn shardnumsub(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    count(core, key, args, Namespace::Shard);
+}
+
+fn count(core: &mut Core, key: ConnKey, args: Args<'_>, namespace: Namespace) {
+    let topics: Vec<Vec<u8>> = args[2..].iter().map(|t| t.to_vec()).collect();
+    ask(core, key, Question::TopicCounts(namespace, topics.clone()), move |out, _, parts| {
+        resp::array_header(out, 2 * topics.len());
+        for (i, topic) in topics.iter().enumerate() {
+            let count = |part: &Part| if let Part::Counts(counts) = part { counts[i] } else { 0 };
+            resp::bulk(out, topic);
+            resp::int(out, parts.iter().map(count).sum::<u64>() as i64);
+        }
+    });
+}
+
+/// `PUBSUB NUMPAT`.
+pub fn numpat(core: &mut Core, key: ConnKey, _: Args<'_>) {
+    let patterns = core.broker.patterns.len() as i64;
+    core.rim.reply(key, |out, _| resp::int(out, patterns));
+}
+
+/// `PUBSUB HELP`.
+pub fn help(core: &mut Core, key: ConnKey, _: Args<'_>) {
+    super::server::write_help(core, key, "PUBSUB", HELP);
+}
+
+const HELP: &[&str] = &[
+    "CHANNELS [<pattern>]",
+    "    Return the channels with subscribers, those that match <pattern> if given.",
+    "NUMPAT",
+    "    Return the number of distinct patterns with subscribers.",
+    "NUMSUB [<channel> ...]",
+    "    Return the number of subscribers of each channel, patterns not counted.",
+    "SHARDCHANNELS [<pattern>]",
+    "    Return the shard channels with subscribers.",
+    "SHARDNUMSUB [<shardchannel> ...]",
+    "    Return the number of subscribers of each shard channel.",
+];
+
+/// Asks all shards and answers with what they say.
+pub fn ask(
+    core: &mut Core,
+    key: ConnKey,
+    question: Question,
+    write: impl FnOnce(&mut Vec<u8>, resp::Proto, Vec<Part>) + 'static,
+) {
+    let slot = core.rim.open_slot(key);
+    core.ask(To::All, question, Then::Reply(key, slot, Box::new(write)));
+}

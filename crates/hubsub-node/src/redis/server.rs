@@ -1,0 +1,65 @@
+//! Commands about the server that need no file of their own: TIME, what is
+//! accepted because there is nothing to do, what only a cluster has, HELP.
+
+use super::{Args, SYNTAX, error, is, ok};
+use crate::core::Core;
+use hubsub_types::ConnKey;
+use hubsub_wire::resp;
+
+/// A container command is never run: without a subcommand its arity is wrong.
+pub fn container(_: &mut Core, _: ConnKey, _: Args<'_>) {
+    unreachable!("the table finds a subcommand, or the arity is wrong");
+}
+
+/// Writes the help of a container command.
+pub fn write_help(core: &mut Core, key: ConnKey, name: &str, lines: &[&str]) {
+    core.rim.reply(key, |out, _| {
+        resp::array_header(out, lines.len() + 3);
+        resp::simple(out, &format!("{name} <subcommand> [<argument> ...], where the subcommand is one of:"));
+        lines.iter().for_each(|line| resp::simple(out, line));
+        resp::simple(out, "HELP");
+        resp::simple(out, "    Print this text.");
+    });
+}
+
+/// `TIME`.
+pub fn time(core: &mut Core, key: ConnKey, _: Args<'_>) {
+    let us = core.rim.now.wall_us;
+    core.rim.reply(key, |out, _| {
+        resp::array_header(out, 2);
+        resp::bulk(out, (us / 1_000_000).to_string().as_bytes());
+        resp::bulk(out, (us % 1_000_000).to_string().as_bytes());
+    });
+}
+
+/// `FLUSHALL|FLUSHDB [ASYNC|SYNC]`: there are no keys.
+pub fn flush(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    match args[1..] {
+        [] => ok(core, key),
+        [how] if is(how, "sync") || is(how, "async") => ok(core, key),
+        _ => error(core, key, SYNTAX),
+    }
+}
+
+/// `FUNCTION FLUSH [ASYNC|SYNC]`: there are no functions.
+pub fn function_flush(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    match args[2..] {
+        [] => ok(core, key),
+        [how] if is(how, "sync") || is(how, "async") => ok(core, key),
+        [_] => error(core, key, "ERR FUNCTION FLUSH only supports SYNC|ASYNC option"),
+        _ => {
+            let before = "ERR unknown subcommand or wrong number of arguments for '";
+            error(core, key, super::quoting(before, args[1], "'. Try FUNCTION HELP."));
+        }
+    }
+}
+
+/// `FUNCTION HELP`.
+pub fn function_help(core: &mut Core, key: ConnKey, _: Args<'_>) {
+    write_help(core, key, "FUNCTION", &["FLUSH [ASYNC|SYNC]", "    Accepted; there are no functions."]);
+}
+
+/// What only a cluster's listener knows. Clients take this as "not a cluster".
+pub fn no_cluster(core: &mut Core, key: ConnKey, _: Args<'_>) {
+    error(core, key, "ERR This instance has cluster support disabled");
+}

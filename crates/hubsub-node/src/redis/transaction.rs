@@ -1,0 +1,108 @@
+//! MULTI and EXEC: commands are queued and then executed in order, each with
+//! its own reply. Replies that come later keep their places, and records that
+//! come meanwhile stay behind the whole array.
+
+use super::table::{self, Lookup};
+use super::{Args, error, ok};
+use crate::conn::Transaction;
+use crate::core::Core;
+use crate::rim::TURN_BYTES;
+use hubsub_types::ConnKey;
+use hubsub_wire::resp;
+
+fn open(core: &mut Core, key: ConnKey) -> Option<&mut Transaction> {
+    core.rim.conns.get_mut(key)?.extra.as_mut()?.transaction.as_mut()
+}
+
+/// Whether the connection is between MULTI and EXEC.
+pub fn is_open(core: &mut Core, key: ConnKey) -> bool {
+    open(core, key).is_some()
+}
+
+/// A command could not be queued: EXEC will refuse, and what follows need not
+/// be kept.
+pub fn spoil(core: &mut Core, key: ConnKey) {
+    if let Some(transaction) = open(core, key) {
+        *transaction = Transaction { is_broken: true, ..Transaction::default() };
+    }
+}
+
+/// EXEC itself was refused: the transaction is over.
+pub fn abort(core: &mut Core, key: ConnKey, text: &str) {
+    take(core, key);
+    let why = text.strip_prefix("ERR ").unwrap_or(text);
+    error(core, key, format!("EXECABORT Transaction discarded because of: {why}"));
+}
+
+/// Queues a command.
+pub fn queue(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    let bytes: usize = args.iter().map(|a| a.len() + 16).sum();
+    let commands_max = core.rim.limits.transaction_commands_max;
+    let bytes_max = core.rim.limits.transaction_bytes_max;
+    let Some(transaction) = open(core, key) else { return };
+    if !transaction.is_broken {
+        let too_many = transaction.commands.len() as u64 >= commands_max;
+        if too_many || (transaction.bytes + bytes) as u64 > bytes_max {
+            spoil(core, key);
+            return error(core, key, "ERR transaction is too large");
+        }
+        transaction.bytes += bytes;
+        transaction.commands.push(args.iter().map(|&arg| arg.into()).collect());
+    }
+    core.rim.reply(key, |out, _| resp::simple(out, "QUEUED"));
+}
+
+/// `MULTI`.
+pub fn multi(core: &mut Core, key: ConnKey, _: Args<'_>) {
+    if is_open(core, key) {
+        return error(core, key, "ERR MULTI calls can not be nested");
+    }
+    let Some(conn) = core.rim.conns.get_mut(key) else { return };
+    conn.extra().transaction = Some(Transaction::default());
+    ok(core, key);
+}
+
+/// `DISCARD`.
+pub fn discard(core: &mut Core, key: ConnKey, _: Args<'_>) {
+    match take(core, key) {
+        Some(_) => ok(core, key),
+        None => error(core, key, "ERR DISCARD without MULTI"),
+    }
+}
+
+/// `WATCH key …`: there are no keys that could change.
+pub fn watch(core: &mut Core, key: ConnKey, _: Args<'_>) {
+    if is_open(core, key) {
+        return error(core, key, "ERR WATCH inside MULTI is not allowed");
+    }
+    ok(core, key);
+}
+
+/// `UNWATCH`.
+pub fn unwatch(core: &mut Core, key: ConnKey, _: Args<'_>) {
+    ok(core, key);
+}
+
+/// `EXEC`.
+pub fn exec(core: &mut Core, key: ConnKey, _: Args<'_>) {
+    let Some(transaction) = take(core, key) else { return error(core, key, "ERR EXEC without MULTI") };
+    if transaction.is_broken {
+        return error(core, key, "EXECABORT Transaction discarded because of previous errors.");
+    }
+    core.rim.reply(key, |out, _| resp::array_header(out, transaction.commands.len()));
+    core.rim.hold(key);
+    for command in &transaction.commands {
+        let args: Vec<&[u8]> = command.iter().map(|arg| &**arg).collect();
+        if let Lookup::Found(_, command) = table::find(&args) {
+            (command.run)(core, key, &args);
+        }
+        if core.rim.turn_bytes() > TURN_BYTES {
+            core.flush();
+        }
+    }
+    core.rim.release(key);
+}
+
+fn take(core: &mut Core, key: ConnKey) -> Option<Transaction> {
+    core.rim.conns.get_mut(key)?.extra.as_mut()?.transaction.take()
+}

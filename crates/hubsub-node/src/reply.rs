@@ -1,0 +1,249 @@
+//! Replies in order. A reply that is known goes straight into the turn's
+//! output; one that is not takes a slot, and those after it wait behind.
+
+use crate::conn::{Conn, Flags};
+use crate::output::{Output, Pending, Slot, is_confirm};
+use crate::rim::{REPLIES, Rim};
+use hubsub_route::{Asker, Record, Ticket};
+use hubsub_types::ConnKey;
+use hubsub_wire::resp::{self, Proto};
+use std::sync::Arc;
+
+/// Output of one connection below which a long reply goes on.
+const LONG_BELOW: usize = 64 * 1024;
+
+impl Output {
+    /// Adds a reply, or a record that must stay behind one, to the slots.
+    pub fn push_ready(&mut self, bytes: Vec<u8>) {
+        self.slot_bytes += bytes.len();
+        self.slots.push_back(Slot::Ready(bytes));
+    }
+}
+
+impl Rim {
+    /// Answers the command at hand.
+    #[inline]
+    pub fn reply(&mut self, key: ConnKey, write: impl FnOnce(&mut Vec<u8>, Proto)) {
+        self.put(key, Flags::REPLY_OFF.or(Flags::REPLY_SKIP), write);
+    }
+
+    /// Writes something in order with replies, asked for or not.
+    pub fn push(&mut self, key: ConnKey, write: impl FnOnce(&mut Vec<u8>, Proto)) {
+        self.put(key, Flags::default(), write);
+    }
+
+    /// Writes in order with replies, unless one of these flags is set.
+    #[inline]
+    fn put(&mut self, key: ConnKey, silenced_by: Flags, write: impl FnOnce(&mut Vec<u8>, Proto)) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        if conn.flags.any(silenced_by) {
+            return;
+        }
+        let output = conn.output.get_or_insert_with(|| self.pool.pop().unwrap_or_default());
+        if !output.slots.is_empty() {
+            let mut bytes = Vec::new();
+            write(&mut bytes, conn.proto);
+            self.output_bytes += bytes.len();
+            output.push_ready(bytes);
+            return;
+        }
+        let arena = &mut self.arenas[usize::from(REPLIES)];
+        let start = arena.len();
+        write(arena, conn.proto);
+        if emit(conn, arena, start, &mut self.output_bytes) {
+            self.dirty.push(key);
+        }
+    }
+
+    /// As `push`, but behind the replies of an EXEC that is executed.
+    pub fn push_behind(&mut self, key: ConnKey, write: impl FnOnce(&mut Vec<u8>, Proto)) {
+        if !self.holds(key) {
+            return self.push(key, write);
+        }
+        let Some(Conn { proto, output: Some(output), .. }) = self.conns.get_mut(key) else { return };
+        let held = output.held.get_or_insert_default();
+        let start = held.len();
+        write(held, *proto);
+        output.slot_bytes += held.len() - start;
+        self.output_bytes += held.len() - start;
+    }
+
+    /// A ticket for the slot that the next `wait` of this connection opens.
+    #[must_use]
+    pub fn ticket(&self, key: ConnKey) -> Ticket {
+        let output = self.conns.get(key).and_then(|c| c.output.as_ref());
+        let slot = output.map_or(0, |o| o.next_slot());
+        Ticket { shard: self.shard, asker: Asker::Client { conn: key, slot } }
+    }
+
+    /// Opens the slot of `ticket`: its answer comes later.
+    pub fn wait(&mut self, key: ConnKey, pending: Pending) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        let is_silent = conn.flags.any(Flags::REPLY_OFF.or(Flags::REPLY_SKIP));
+        let output = conn.output.get_or_insert_with(|| self.pool.pop().unwrap_or_default());
+        // A confirmation is no reply: it comes whether or not replies do.
+        let is_silent = is_silent && !is_confirm(&pending);
+        output.open_slot(if is_silent { Pending::Silence } else { pending });
+    }
+
+    /// Opens a slot for the answer to a question to other shards.
+    pub fn open_slot(&mut self, key: ConnKey) -> u32 {
+        let Asker::Client { slot, .. } = self.ticket(key).asker else { unreachable!("a client's ticket") };
+        self.wait(key, Pending::Parts);
+        slot
+    }
+
+    /// From here to `release`, records for this connection are held back: an
+    /// EXEC is executed, and its replies are one array.
+    pub fn hold(&mut self, key: ConnKey) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        let output = conn.output.get_or_insert_with(|| self.pool.pop().unwrap_or_default());
+        output.confirms += 1;
+        output.held = Some(Vec::new());
+    }
+
+    /// Whether records for this connection are held back.
+    #[must_use]
+    pub fn holds(&self, key: ConnKey) -> bool {
+        self.conns.get(key).and_then(|c| c.output.as_ref()).is_some_and(|o| o.held.is_some())
+    }
+
+    /// The commands of an EXEC are executed: what was held back follows their
+    /// replies, those that are still to come included.
+    pub fn release(&mut self, key: ConnKey) {
+        let Some(output) = self.conns.get_mut(key).and_then(|c| c.output.as_mut()) else { return };
+        let Some(held) = output.held.take() else { return };
+        if !output.slots.is_empty() {
+            return output.slots.push_back(Slot::Confirmed(held));
+        }
+        output.confirms -= 1;
+        output.slot_bytes -= held.len();
+        self.output_bytes -= held.len();
+        if !held.is_empty() {
+            self.push(key, |out, _| out.extend_from_slice(&held));
+        }
+        self.release_idle_output(key.index);
+    }
+
+    /// The answer to a slot; `write` turns it into the reply.
+    pub fn resolve(&mut self, key: ConnKey, slot: u32, write: impl FnOnce(&mut Vec<u8>, Proto, Pending)) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(output) = &mut conn.output else { return };
+        let Some(place) = output.waiting(slot) else { return };
+        let Slot::Waiting(pending) = std::mem::replace(place, Slot::Ready(Vec::new())) else {
+            unreachable!("`waiting` finds slots that wait")
+        };
+        let confirms = is_confirm(&pending);
+        if slot == output.first_slot {
+            // Nothing is before it: no need to keep it.
+            output.pop_slot();
+            output.confirms -= u32::from(confirms);
+            let arena = &mut self.arenas[usize::from(REPLIES)];
+            let start = arena.len();
+            write(arena, conn.proto, pending);
+            if emit(conn, arena, start, &mut self.output_bytes) {
+                self.dirty.push(key);
+            }
+        } else {
+            let mut bytes = Vec::new();
+            write(&mut bytes, conn.proto, pending);
+            output.slot_bytes += bytes.len();
+            self.output_bytes += bytes.len();
+            *output.slot_mut(slot) = if confirms { Slot::Confirmed(bytes) } else { Slot::Ready(bytes) };
+        }
+        self.pump_slots(key);
+    }
+
+    /// The answer to a slot that is an array of records.
+    pub fn resolve_records(&mut self, key: ConnKey, slot: u32, records: Vec<Arc<Record>>) {
+        let Some(output) = self.conns.get_mut(key).and_then(|c| c.output.as_mut()) else { return };
+        let Some(place) = output.waiting(slot) else { return };
+        let is_silent = matches!(place, Slot::Waiting(Pending::Silence));
+        *place = if is_silent { Slot::Ready(Vec::new()) } else { Slot::Long { records, next: 0 } };
+        output.confirms += u32::from(!is_silent);
+        self.pump_slots(key);
+    }
+
+    /// Replies whose turn has come go into the output.
+    pub(crate) fn pump_slots(&mut self, key: ConnKey) {
+        loop {
+            let Some(conn) = self.conns.get_mut(key) else { return };
+            let proto = conn.proto;
+            let Some(output) = &mut conn.output else { return };
+            let waits = output.queue_bytes + output.turn_bytes;
+            let start = self.arenas[usize::from(REPLIES)].len();
+            match output.slots.front_mut() {
+                None | Some(Slot::Waiting(_)) => return,
+                Some(Slot::Long { .. }) if waits >= LONG_BELOW => return,
+                Some(Slot::Long { records, next }) => {
+                    let arena = &mut self.arenas[usize::from(REPLIES)];
+                    if *next == 0 {
+                        resp::array_header(arena, records.len());
+                    }
+                    while *next < records.len() && arena.len() - start < LONG_BELOW {
+                        write_record(arena, proto, &records[*next]);
+                        *next += 1;
+                    }
+                    if *next == records.len() {
+                        output.pop_slot();
+                    }
+                }
+                Some(Slot::Ready(bytes) | Slot::Confirmed(bytes)) => {
+                    self.output_bytes -= bytes.len();
+                    self.arenas[usize::from(REPLIES)].extend_from_slice(bytes);
+                    output.pop_slot();
+                }
+            }
+            let arena = &mut self.arenas[usize::from(REPLIES)];
+            if emit(conn, arena, start, &mut self.output_bytes) {
+                self.dirty.push(key);
+            }
+        }
+    }
+}
+
+/// What stands in the arena of replies from `start` on goes into a connection's
+/// output; whether the connection is to be listed as dirty.
+#[inline]
+fn emit(conn: &mut Conn, arena: &mut Vec<u8>, start: usize, output_bytes: &mut usize) -> bool {
+    let Some(output) = &mut conn.output else { return false };
+    if !output.queue.is_empty() {
+        *output_bytes += arena.len() - start;
+        output.enqueue_reply(&arena[start..]);
+        arena.truncate(start);
+        return false;
+    }
+    output.push_range(REPLIES, start as u32, arena.len() as u32);
+    let is_news = !conn.flags.any(Flags::DIRTY);
+    conn.flags.set(Flags::DIRTY, true);
+    is_news
+}
+
+impl Output {
+    fn slot_mut(&mut self, slot: u32) -> &mut Slot {
+        &mut self.slots[slot.wrapping_sub(self.first_slot) as usize]
+    }
+
+    fn pop_slot(&mut self) {
+        match self.slots.pop_front() {
+            Some(Slot::Ready(bytes)) => self.slot_bytes -= bytes.len(),
+            Some(Slot::Confirmed(bytes)) => {
+                self.slot_bytes -= bytes.len();
+                self.confirms -= 1;
+            }
+            Some(Slot::Long { .. }) => self.confirms -= 1,
+            _ => {}
+        }
+        self.first_slot = self.first_slot.wrapping_add(1);
+    }
+}
+
+/// A row of HUBSUB HISTORY.
+fn write_record(out: &mut Vec<u8>, _proto: Proto, record: &Record) {
+    resp::array_header(out, 5);
+    resp::bulk(out, record.position.to_string().as_bytes());
+    resp::int(out, (record.timestamp_us / 1000) as i64);
+    resp::bulk(out, record.topic());
+    resp::bulk(out, record.publisher.as_bytes());
+    resp::bulk(out, record.payload());
+}

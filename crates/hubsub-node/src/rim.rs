@@ -1,0 +1,222 @@
+//! The shard's edge to the world: connections and their output, timers, mail,
+//! metrics. It carries out what the broker decides (`fanout`), what commands
+//! answer (`reply`), and writes it all at the end of the turn (`flush`).
+
+use crate::access::Access;
+use crate::conn::{Conn, Flags};
+use crate::control::{Control, Level};
+use crate::fanout::Encoded;
+use crate::gather::Gatherings;
+use crate::inbox::Mailer;
+use crate::metrics::ShardMetrics;
+use crate::node::NodeInfo;
+use crate::output::Output;
+use crate::slab::Slab;
+use crate::wheel::Wheel;
+use hubsub_route::Now;
+use hubsub_types::{ConnKey, Limits, ShardId};
+use std::sync::Arc;
+
+/// What a timer was set for.
+pub enum Timer {
+    /// A connection has had its time for a first command.
+    Handshake(ConnKey),
+    /// A connection's output has been above the soft limit for its time.
+    SoftLimit(ConnKey),
+    /// A connection that was to end when its output is written has had its time.
+    Linger(ConnKey),
+    /// Accepting was paused.
+    Accept,
+    /// Once a second: retention, gauges.
+    Housekeeping,
+}
+
+/// Log lines that come at most once a second.
+#[derive(Clone, Copy)]
+pub enum Once {
+    /// Accepting failed.
+    Accept,
+    /// `connections_max` is reached.
+    Full,
+    /// A peer spoke another protocol.
+    Stranger,
+}
+
+/// How many kinds of `Once` there are.
+const ONCE: usize = 3;
+
+/// Arenas of a turn: replies, and one for each way to encode a record.
+pub const ARENAS: usize = 5;
+
+/// The arena of replies.
+pub const REPLIES: u8 = 4;
+
+/// Bytes in the arenas past which a turn writes before it goes on.
+pub const TURN_BYTES: usize = 256 * 1024;
+
+/// What connects a shard to the rest of its node.
+pub struct Ends {
+    /// Which shard.
+    pub shard: ShardId,
+    /// To the control plane.
+    pub control: Arc<Control>,
+    /// Read by the control plane.
+    pub metrics: Arc<ShardMetrics>,
+}
+
+/// See the module.
+pub struct Rim {
+    /// Which shard.
+    pub shard: ShardId,
+    /// What the node says of itself.
+    pub info: Arc<NodeInfo>,
+    /// The limits in force.
+    pub limits: Limits,
+    /// Who may do what.
+    pub access: Access,
+    /// The time of this turn.
+    pub now: Now,
+    /// All connections.
+    pub conns: Slab<Conn>,
+    /// Mail to other shards.
+    pub mailer: Mailer,
+    /// Questions whose answers are still coming.
+    pub gatherings: Gatherings,
+    /// Timers.
+    pub timers: Wheel<Timer>,
+    /// Events for the control plane.
+    pub control: Arc<Control>,
+    /// Counters.
+    pub metrics: Arc<ShardMetrics>,
+    /// This turn's encoded bytes.
+    pub(crate) arenas: [Vec<u8>; ARENAS],
+    /// Encodings of the record that is being delivered.
+    pub(crate) encoded: Encoded,
+    /// Connections with pieces to write.
+    pub(crate) dirty: Vec<ConnKey>,
+    /// Connections to close at the end of the turn.
+    pub(crate) closing: Vec<ConnKey>,
+    /// Whether any subscription of this shard catches up.
+    pub(crate) lagging: bool,
+    /// Connections whose output has room again, while any lags.
+    pub(crate) drained: Vec<ConnKey>,
+    /// Outputs to use again.
+    #[allow(clippy::vec_box, reason = "a connection holds the box that the pool gives it")]
+    pub(crate) pool: Vec<Box<Output>>,
+    /// Output of all connections that their sockets did not take.
+    pub(crate) output_bytes: usize,
+    /// When each kind of limited log line may come again, in s.
+    pub(crate) quiet_until_s: [u32; ONCE],
+}
+
+/// Memory of a pooled output, near enough for the pool's limit.
+const OUTPUT_BYTES: usize = 512;
+
+impl Rim {
+    /// A shard's rim without connections.
+    #[must_use]
+    pub fn new(info: Arc<NodeInfo>, limits: Limits, now: Now, mailer: Mailer, ends: Ends) -> Rim {
+        Rim {
+            shard: ends.shard,
+            info,
+            limits,
+            access: Access,
+            now,
+            conns: Slab::default(),
+            mailer,
+            gatherings: Gatherings::default(),
+            timers: Wheel::new(now.mono_ms),
+            control: ends.control,
+            metrics: ends.metrics,
+            arenas: Default::default(),
+            encoded: Encoded::default(),
+            dirty: Vec::new(),
+            closing: Vec::new(),
+            lagging: false,
+            drained: Vec::new(),
+            pool: Vec::new(),
+            output_bytes: 0,
+            quiet_until_s: [0; ONCE],
+        }
+    }
+
+    /// Whether a log line of this kind may be written now.
+    pub fn limited_log(&mut self, kind: Once) -> bool {
+        let (second, until_s) = (self.second(), &mut self.quiet_until_s[kind as usize]);
+        let may = second >= *until_s;
+        if may {
+            *until_s = second + 1;
+        }
+        may
+    }
+
+    /// The node's clock in s.
+    #[must_use]
+    pub fn second(&self) -> u32 {
+        (self.now.mono_ms / 1000) as u32
+    }
+
+    /// Adds a connection, which has `handshake_ms` for its first command.
+    pub fn add(&mut self, conn: Conn) -> ConnKey {
+        let key = self.conns.insert(conn);
+        if self.limits.handshake_ms > 0 {
+            self.timers.set(self.now.mono_ms + self.limits.handshake_ms, Timer::Handshake(key));
+        }
+        key
+    }
+
+    /// Closes a connection at the end of the turn, whatever it still had to get.
+    pub fn close_now(&mut self, key: ConnKey) {
+        self.mark_closing(key, Flags::CLOSE_NOW);
+    }
+
+    /// Closes a connection once it has taken its output.
+    pub fn close_soon(&mut self, key: ConnKey) {
+        self.mark_closing(key, Flags::CLOSE_SOON);
+    }
+
+    fn mark_closing(&mut self, key: ConnKey, how: Flags) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        conn.flags.set(how, true);
+        if !conn.flags.any(Flags::LISTED) {
+            conn.flags.set(Flags::LISTED, true);
+            self.closing.push(key);
+        }
+    }
+
+    /// A log line about a connection.
+    pub fn log_conn(
+        &self,
+        level: Level,
+        message: &'static str,
+        key: ConnKey,
+        mut fields: Vec<(&'static str, String)>,
+    ) {
+        if let Some(conn) = self.conns.get(key) {
+            fields.push(("conn", conn.id.to_string()));
+            if let Some(peer) = conn.io.peer() {
+                fields.push(("peer", peer.to_string()));
+            }
+        }
+        fields.push(("shard", self.shard.0.to_string()));
+        self.control.log(level, message, fields);
+    }
+
+    /// Gives an output that is idle back to the pool.
+    pub(crate) fn release_idle_output(&mut self, index: u32) {
+        let Some(conn) = self.conns.at_mut(index) else { return };
+        if conn.output.as_ref().is_some_and(|o| o.is_idle())
+            && let Some(mut output) = conn.output.take()
+            && self.pool.len() * OUTPUT_BYTES < self.limits.pool_bytes_max as usize
+        {
+            output.recycle();
+            self.pool.push(output);
+        }
+    }
+
+    /// Memory of idle outputs and arenas.
+    #[must_use]
+    pub fn pool_bytes(&self) -> usize {
+        self.pool.len() * OUTPUT_BYTES + self.arenas.iter().map(Vec::capacity).sum::<usize>()
+    }
+}

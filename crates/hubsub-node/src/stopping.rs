@@ -1,0 +1,71 @@
+//! A graceful stop, agreed between shards. From the order on, no shard reads
+//! from clients, so work only becomes less. A shard is quiet when it waits for
+//! no answer and holds no publish back; when all are and no mail is under way,
+//! everything that was asked is answered and delivered, and connections close
+//! as they take their output. Past its time a stop closes them all the same.
+
+use crate::core::Core;
+use crate::node::NodeInfo;
+use crate::output::Slot;
+use hubsub_types::ConnKey;
+use std::sync::atomic::Ordering;
+
+/// One shard's stop.
+pub struct Stopping {
+    /// When it ends at the latest, in ms.
+    at_ms: u64,
+    /// Whether connections are being closed.
+    closes: bool,
+}
+
+impl Stopping {
+    /// Begins; it ends by `at_ms`.
+    pub fn new(at_ms: u64) -> Stopping {
+        Stopping { at_ms, closes: false }
+    }
+
+    /// Called at the end of each turn, when the turn's mail is sent.
+    pub fn end_turn(&mut self, core: &mut Core) {
+        let is_late = core.rim.now.mono_ms >= self.at_ms;
+        let own_mail = core.rim.mailer.own().bytes() > 0;
+        core.rim.info.set_quiet(core.rim.shard.0, !own_mail && core.is_quiet());
+        self.closes |= is_late || (core.rim.info.all_quiet() && core.rim.mailer.all_empty());
+        if !self.closes {
+            return;
+        }
+        let keys: Vec<ConnKey> = core.rim.conns.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            if is_late { core.rim.close_now(key) } else { core.rim.close_soon(key) }
+        }
+        core.reap();
+        core.rim.mailer.flush();
+    }
+
+    /// Whether the shard may end.
+    pub fn is_done(&self, core: &Core) -> bool {
+        self.closes && core.rim.conns.len() == 0
+    }
+}
+
+impl Core {
+    /// Whether nothing here waits for another shard, a commit or the control plane.
+    fn is_quiet(&self) -> bool {
+        let waits = |slot: &Slot| matches!(slot, Slot::Waiting(_));
+        let mut outputs = self.rim.conns.iter().filter_map(|(_, conn)| conn.output.as_ref());
+        self.broker.stalled() == 0
+            && self.broker.next_due_ms().is_none()
+            && self.rim.gatherings.is_empty()
+            && !outputs.any(|output| output.slots.iter().any(waits))
+    }
+}
+
+impl NodeInfo {
+    /// A shard says whether it is quiet. It takes this back before it acts on mail.
+    pub fn set_quiet(&self, shard: u16, is_quiet: bool) {
+        self.quiet[usize::from(shard)].store(is_quiet, Ordering::SeqCst);
+    }
+
+    fn all_quiet(&self) -> bool {
+        self.quiet.iter().all(|quiet| quiet.load(Ordering::SeqCst))
+    }
+}

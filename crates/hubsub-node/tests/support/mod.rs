@@ -1,0 +1,229 @@
+//! A node on a free port and clients that speak RESP over real sockets. Every
+//! wait ends after `PATIENCE`, which only ends a test that hangs.
+
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+use hubsub_node::mail::{ClientFilter, ClientInfo, Part, Question, Request};
+use hubsub_node::{Control, Event, Node, NodeConfig};
+use hubsub_types::names::Matcher;
+use hubsub_types::{Class, ClassTable, Limits};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Far above what any step needs.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A running node, stopped when dropped.
+pub struct TestNode {
+    node: Node,
+    address: SocketAddr,
+}
+
+/// A class of rooms that match a glob.
+pub fn class(glob: &str) -> Class {
+    Class { matches: vec![Matcher::parse(glob).unwrap()], ..Class::named(glob) }
+}
+
+impl TestNode {
+    pub fn start(shards: u16, classes: Vec<Class>, limits: Limits) -> TestNode {
+        let control = Arc::new(Control::new(limits.control_events_max as usize).unwrap());
+        let config = NodeConfig {
+            name: "test".to_owned(),
+            incarnation: 1,
+            shards,
+            redis: Some("127.0.0.1:0".parse().unwrap()),
+            advertise: None,
+            classes: ClassTable::new(classes, true),
+            limits,
+            version: "0.0.0".to_owned(),
+        };
+        let node = Node::start(config, control).unwrap();
+        let address = node.redis.unwrap();
+        TestNode { node, address }
+    }
+
+    pub fn connect(&self) -> Client {
+        Client::new(TcpStream::connect(self.address).unwrap())
+    }
+
+    /// A client that speaks RESP3.
+    pub fn connect3(&self) -> Client {
+        let mut client = self.connect();
+        let hello = client.call(&["HELLO", "3"]);
+        assert!(matches!(hello, Value::Many('%', _)), "{hello:?}");
+        client
+    }
+
+    /// A client whose socket takes little while it does not read.
+    pub fn connect_narrow(&self) -> Client {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        socket.connect(&self.address.into()).unwrap();
+        Client::new(socket.into())
+    }
+
+    /// Two clients of different shards.
+    pub fn connect_apart(&self) -> (Client, Client) {
+        let mut clients: Vec<(Client, u16)> = Vec::new();
+        for _ in 0..100 {
+            let mut client = self.connect();
+            let id = client.call(&["CLIENT", "ID"]).int() as u64;
+            let shard = self.clients().iter().find(|info| info.id == id).unwrap().shard;
+            if let Some(at) = clients.iter().position(|(_, other)| *other != shard) {
+                return (client, clients.swap_remove(at).0);
+            }
+            clients.push((client, shard));
+        }
+        panic!("100 connections came to one shard");
+    }
+
+    /// What the control plane sees of the clients.
+    pub fn clients(&self) -> Vec<ClientInfo> {
+        self.node.request(7, Request::All(Question::Clients(ClientFilter::default())));
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            for event in self.node.control.drain(1) {
+                if let Event::Parts(7, parts) = event {
+                    let of = |part| if let Part::Clients(infos) = part { infos } else { Vec::new() };
+                    return parts.into_iter().flat_map(of).collect();
+                }
+            }
+            let mut poll = libc::pollfd { fd: self.node.control.wake_fd(), events: libc::POLLIN, revents: 0 };
+            // SAFETY: one valid pollfd, which outlives the call.
+            unsafe { libc::poll(&raw mut poll, 1, 1000) };
+        }
+        panic!("no answer");
+    }
+}
+
+impl Drop for TestNode {
+    fn drop(&mut self) {
+        self.node.stop(0);
+        self.node.join();
+    }
+}
+
+/// A frame. Lines and bulks are text: the tests send nothing else.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Value {
+    Line(char, String),
+    Bulk(String),
+    Many(char, Vec<Value>),
+    Null,
+}
+
+impl Value {
+    pub fn int(&self) -> i64 {
+        match self {
+            Value::Line(':', text) => text.parse().unwrap(),
+            other => panic!("no integer: {other:?}"),
+        }
+    }
+
+    pub fn items(&self) -> &[Value] {
+        match self {
+            Value::Many(_, items) => items,
+            other => panic!("no array: {other:?}"),
+        }
+    }
+
+    /// Text of a bulk or a line.
+    pub fn text(&self) -> &str {
+        match self {
+            Value::Line(_, text) | Value::Bulk(text) => text,
+            other => panic!("no text: {other:?}"),
+        }
+    }
+
+    /// Whether it is an array or a push that begins with this word.
+    pub fn is_a(&self, word: &str) -> bool {
+        matches!(self, Value::Many(_, items) if items.first().is_some_and(|v| *v == bulk(word)))
+    }
+}
+
+pub fn bulk(text: &str) -> Value {
+    Value::Bulk(text.to_owned())
+}
+
+pub fn simple(text: &str) -> Value {
+    Value::Line('+', text.to_owned())
+}
+
+pub fn number(number: i64) -> Value {
+    Value::Line(':', number.to_string())
+}
+
+/// A blocking connection.
+pub struct Client {
+    pub socket: TcpStream,
+    reader: BufReader<TcpStream>,
+}
+
+impl Client {
+    fn new(socket: TcpStream) -> Client {
+        socket.set_nodelay(true).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_write_timeout(Some(PATIENCE)).unwrap();
+        let reader = BufReader::new(socket.try_clone().unwrap());
+        Client { socket, reader }
+    }
+
+    pub fn send(&mut self, args: &[&str]) {
+        self.socket.write_all(&encode(args)).unwrap();
+    }
+
+    /// Several commands in one write.
+    pub fn send_all(&mut self, commands: &[&[&str]]) {
+        let bytes: Vec<u8> = commands.iter().flat_map(|args| encode(args)).collect();
+        self.socket.write_all(&bytes).unwrap();
+    }
+
+    pub fn call(&mut self, args: &[&str]) -> Value {
+        self.send(args);
+        self.read()
+    }
+
+    /// The next frame. Panics on what is no RESP.
+    pub fn read(&mut self) -> Value {
+        let mut line = Vec::new();
+        self.reader.read_until(b'\n', &mut line).expect("bytes come in time");
+        let line = String::from_utf8(line).expect("text");
+        let mark = line.chars().next().expect("the server did not close");
+        let rest = line[1..].strip_suffix("\r\n").unwrap_or_else(|| panic!("no line of RESP: {line:?}"));
+        let count = || rest.parse::<usize>().unwrap_or_else(|_| panic!("no count: {line:?}"));
+        match mark {
+            '_' => Value::Null,
+            '$' | '*' if rest == "-1" => Value::Null,
+            '$' | '=' => {
+                let mut bytes = vec![0; count() + 2];
+                self.reader.read_exact(&mut bytes).expect("bytes come in time");
+                let text = String::from_utf8(bytes).expect("text");
+                Value::Bulk(text.strip_suffix("\r\n").expect("a bulk ends in CRLF").to_owned())
+            }
+            '%' => Value::Many(mark, self.read_many(2 * count())),
+            '*' | '>' | '~' => Value::Many(mark, self.read_many(count())),
+            '+' | '-' | ':' => Value::Line(mark, rest.to_owned()),
+            _ => panic!("no frame begins with {line:?}"),
+        }
+    }
+
+    pub fn read_many(&mut self, count: usize) -> Vec<Value> {
+        (0..count).map(|_| self.read()).collect()
+    }
+
+    /// The server closes, and sends nothing before it does.
+    pub fn assert_closed(&mut self) {
+        match self.reader.fill_buf() {
+            Ok(bytes) => assert_eq!(bytes, b""),
+            Err(e) => assert_eq!(e.kind(), ErrorKind::ConnectionReset),
+        }
+    }
+}
+
+pub fn encode(args: &[&str]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", args.len());
+    args.iter().for_each(|arg| bytes.push_str(&format!("${}\r\n{arg}\r\n", arg.len())));
+    bytes.into_bytes()
+}

@@ -1,0 +1,238 @@
+//! Events of the data plane as Python objects.
+
+use hubsub_node::control::Level;
+use hubsub_node::mail::{ClientInfo, Part};
+use hubsub_node::{Event, NodeInfo};
+use hubsub_types::ClassTable;
+use pyo3::IntoPyObjectExt;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList};
+use std::sync::Arc;
+
+type Object<'py> = Bound<'py, PyAny>;
+
+/// What a request waits for, so that its parts become the answer it promises.
+pub enum Wanted {
+    /// One outcome an item.
+    Published,
+    /// A room or None.
+    Room,
+    /// Rooms in order of name, so many.
+    Rooms(usize),
+    /// Whether there was something to remove.
+    Removed,
+    /// `(recovered, rows)`.
+    History,
+    /// Clients, by this key, so many.
+    Clients(String, usize),
+    /// The busiest rooms, so many.
+    Busiest(usize),
+}
+
+/// An event as a tuple, or none if nobody waits for it any more.
+pub fn event<'py>(
+    py: Python<'py>,
+    event: Event,
+    classes: &ClassTable,
+    wanted: impl FnOnce(u64) -> Option<Wanted>,
+) -> PyResult<Option<Object<'py>>> {
+    match event {
+        Event::Log(level, message, fields) => {
+            let level = match level {
+                Level::Debug => "debug",
+                Level::Info => "info",
+                Level::Warning => "warning",
+                Level::Error => "error",
+            };
+            let data = PyDict::new(py);
+            for (name, value) in fields {
+                data.set_item(name, value)?;
+            }
+            ("log", level, message, data).into_bound_py_any(py).map(Some)
+        }
+        Event::Stopped(shard, reason) => ("stopped", shard, reason).into_bound_py_any(py).map(Some),
+        Event::Published(ticket, outcomes) => {
+            if wanted(ticket).is_none() {
+                return Ok(None);
+            }
+            let list = PyList::empty(py);
+            for outcome in outcomes {
+                list.append(match outcome {
+                    Ok(p) => (p.receivers, p.position.epoch.0, p.position.seq.0).into_bound_py_any(py)?,
+                    Err(e) => (e.code(), e.resp()).into_bound_py_any(py)?,
+                })?;
+            }
+            ("answer", ticket, list).into_bound_py_any(py).map(Some)
+        }
+        Event::Parts(ticket, parts) => {
+            let Some(wanted) = wanted(ticket) else { return Ok(None) };
+            match answer(py, parts, wanted, classes)? {
+                Ok(value) => ("answer", ticket, value).into_bound_py_any(py).map(Some),
+                Err(e) => ("refused", ticket, e.code(), e.resp()).into_bound_py_any(py).map(Some),
+            }
+        }
+    }
+}
+
+type Answer<'py> = Result<Object<'py>, hubsub_types::ErrorCode>;
+
+fn answer<'py>(
+    py: Python<'py>,
+    parts: Vec<Part>,
+    wanted: Wanted,
+    classes: &ClassTable,
+) -> PyResult<Answer<'py>> {
+    let (mut rooms, mut clients, mut busiest, mut removed) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    let mut history = None;
+    for part in parts {
+        match part {
+            Part::Rooms(Ok(some)) => rooms.extend(some),
+            Part::Clients(some) => clients.extend(some),
+            Part::Busiest(some) => busiest.extend(some),
+            Part::Number(Ok(n)) => removed += n,
+            Part::Rooms(Err(e)) | Part::Number(Err(e)) => return Ok(Err(e)),
+            Part::History(part) => history = Some(part),
+            Part::Counts(_) | Part::Topics(_) => {}
+        }
+    }
+    let value = match wanted {
+        Wanted::Published => py.None().into_bound(py),
+        Wanted::Removed => (removed > 0).into_bound_py_any(py)?,
+        Wanted::Room => match rooms.first() {
+            Some(info) => room(py, info, classes)?.into_any(),
+            None => py.None().into_bound(py),
+        },
+        Wanted::Rooms(limit) => {
+            rooms.sort_by(|a, b| a.name.cmp(&b.name));
+            rooms.truncate(limit);
+            let rooms = rooms.iter().map(|info| room(py, info, classes)).collect::<PyResult<Vec<_>>>()?;
+            PyList::new(py, rooms)?.into_any()
+        }
+        Wanted::Clients(sort, limit) => {
+            clients.sort_by(|a, b| sort_key(b, &sort).total_cmp(&sort_key(a, &sort)).then(a.id.cmp(&b.id)));
+            clients.truncate(limit);
+            let clients = clients.iter().map(|info| client(py, info)).collect::<PyResult<Vec<_>>>()?;
+            PyList::new(py, clients)?.into_any()
+        }
+        Wanted::Busiest(limit) => {
+            busiest.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+            busiest.truncate(limit);
+            let rows = busiest.iter().map(|(room, rate)| (PyBytes::new(py, room), *rate));
+            PyList::new(py, rows)?.into_any()
+        }
+        Wanted::History => {
+            let Some(part) = history else { return Ok(Err(hubsub_types::ErrorCode::NoSuchRoom)) };
+            let rows = PyList::empty(py);
+            for record in &part.records {
+                let headers = PyDict::new(py);
+                for (name, value) in record.headers.iter().flat_map(|h| h.iter()) {
+                    headers.set_item(&**name, &**value)?;
+                }
+                let row = (
+                    record.position.epoch.0,
+                    record.position.seq.0,
+                    record.timestamp_us,
+                    PyBytes::new(py, record.topic()),
+                    &*record.publisher,
+                    PyBytes::new(py, record.payload()),
+                    headers,
+                );
+                rows.append(row)?;
+            }
+            (part.recovered, rows).into_bound_py_any(py)?
+        }
+    };
+    Ok(Ok(value))
+}
+
+fn room<'py>(
+    py: Python<'py>,
+    info: &hubsub_route::RoomInfo,
+    classes: &ClassTable,
+) -> PyResult<Bound<'py, PyDict>> {
+    let room = PyDict::new(py);
+    room.set_item("name", PyBytes::new(py, &info.name))?;
+    room.set_item("class", &classes.get(info.class).name)?;
+    room.set_item("epoch", info.position.epoch.0)?;
+    room.set_item("seq", info.position.seq.0)?;
+    room.set_item("shard", info.shard.0)?;
+    room.set_item("hub", format!("{}-{}", classes.get(info.class).name, info.shard.0))?;
+    room.set_item("subscribers", info.subscribers)?;
+    room.set_item("topics", info.topics)?;
+    room.set_item("history", info.history)?;
+    room.set_item("history_bytes", info.history_bytes)?;
+    room.set_item("first_seq", info.first_seq.0)?;
+    room.set_item("idle_ms", u64::from(info.idle_s) * 1000)?;
+    Ok(room)
+}
+
+const COUNTERS: [&str; 4] = ["messages_in", "messages_out", "bytes_in", "bytes_out"];
+
+fn client<'py>(py: Python<'py>, info: &ClientInfo) -> PyResult<Bound<'py, PyDict>> {
+    let client = PyDict::new(py);
+    client.set_item("id", info.id)?;
+    client.set_item("shard", info.shard)?;
+    client.set_item("addr", &info.addr)?;
+    client.set_item("laddr", &info.laddr)?;
+    client.set_item("name", &info.name)?;
+    client.set_item("lib_name", &info.lib_name)?;
+    client.set_item("lib_ver", &info.lib_ver)?;
+    client.set_item("protocol", format!("resp{}", info.resp))?;
+    client.set_item("age_s", info.age_s)?;
+    client.set_item("idle_s", info.idle_s)?;
+    client.set_item("subscriptions", info.subscriptions + info.shard_subscriptions)?;
+    client.set_item("patterns", info.patterns)?;
+    client.set_item("pending_bytes", info.pending_bytes)?;
+    client.set_item("dropped", info.dropped)?;
+    client.set_item("lagging", info.lagging)?;
+    for (i, name) in COUNTERS.iter().enumerate() {
+        client.set_item(name, info.totals[i])?;
+        client.set_item(format!("{name}_1s"), info.per_second[i])?;
+        client.set_item(format!("{name}_60s"), info.per_minute[i])?;
+    }
+    Ok(client)
+}
+
+/// What clients are sorted by, largest first; the id for an unknown key.
+fn sort_key(info: &ClientInfo, sort: &str) -> f64 {
+    let (name, rates) = match sort.strip_suffix("_1s") {
+        Some(name) => (name, Some(&info.per_second)),
+        None => match sort.strip_suffix("_60s") {
+            Some(name) => (name, Some(&info.per_minute)),
+            None => (sort, None),
+        },
+    };
+    if let Some(i) = COUNTERS.iter().position(|c| *c == name) {
+        return rates.map_or(info.totals[i] as f64, |rates| f64::from(rates[i]));
+    }
+    let value = match sort {
+        "age_s" => info.age_s,
+        "idle_s" => info.idle_s,
+        "subscriptions" => info.subscriptions + info.shard_subscriptions,
+        "patterns" => info.patterns,
+        "pending_bytes" => info.pending_bytes,
+        "dropped" => info.dropped,
+        "lagging" => info.lagging,
+        _ => info.id,
+    };
+    value as f64
+}
+
+/// Counters and gauges of all shards, and the node's own.
+pub fn metrics<'py>(py: Python<'py>, info: &Arc<NodeInfo>, dropped: u64) -> PyResult<Bound<'py, PyDict>> {
+    let shards = PyList::empty(py);
+    for metrics in &info.metrics {
+        let shard = PyDict::new(py);
+        for (name, value) in metrics.entries() {
+            shard.set_item(name, value)?;
+        }
+        shards.append(shard)?;
+    }
+    let node = PyDict::new(py);
+    node.set_item("connections", info.connections.load(std::sync::atomic::Ordering::Relaxed))?;
+    node.set_item("control_events_dropped_total", dropped)?;
+    let all = PyDict::new(py);
+    all.set_item("shards", shards)?;
+    all.set_item("node", node)?;
+    Ok(all)
+}

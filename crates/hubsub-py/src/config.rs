@@ -1,0 +1,163 @@
+//! Python's resolved configuration as the data plane takes it. Names what is
+//! missing, unknown or out of range; the control plane has checked most of it.
+
+use hubsub_node::NodeConfig;
+use hubsub_route::counts::SHARDS_MAX;
+use hubsub_types::names::{Matcher, Template};
+use hubsub_types::{Class, ClassTable, Durability, History, Limits, OnGap, OnSlow};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::net::{SocketAddr, ToSocketAddrs};
+
+fn bad(key: &str, why: impl std::fmt::Display) -> PyErr {
+    PyValueError::new_err(format!("{key}: {why}"))
+}
+
+/// A dict whose keys are all to be used.
+struct Table<'py> {
+    name: String,
+    dict: Bound<'py, PyDict>,
+    used: Vec<&'static str>,
+}
+
+impl<'py> Table<'py> {
+    fn new(name: impl Into<String>, value: &Bound<'py, PyAny>) -> PyResult<Table<'py>> {
+        let name = name.into();
+        let dict = value.cast::<PyDict>().map_err(|_| bad(&name, "not a dict"))?.clone();
+        Ok(Table { name, dict, used: Vec::new() })
+    }
+
+    fn any(&mut self, key: &'static str) -> PyResult<Bound<'py, PyAny>> {
+        self.used.push(key);
+        self.dict.get_item(key)?.ok_or_else(|| bad(&self.key(key), "missing"))
+    }
+
+    fn take<T: for<'a> FromPyObject<'a, 'py>>(&mut self, key: &'static str) -> PyResult<T> {
+        let value = self.any(key)?;
+        value.extract::<T>().map_err(|error| bad(&self.key(key), error.into()))
+    }
+
+    fn one_of<T: Copy>(&mut self, key: &'static str, words: &[(&str, T)]) -> PyResult<T> {
+        let word: String = self.take(key)?;
+        let found = words.iter().find(|(w, _)| *w == word).map(|(_, value)| *value);
+        found.ok_or_else(|| bad(&self.key(key), format!("unknown: {word}")))
+    }
+
+    fn key(&self, key: &str) -> String {
+        if self.name.is_empty() { key.to_owned() } else { format!("{}.{key}", self.name) }
+    }
+
+    fn done(self) -> PyResult<()> {
+        for (key, _) in self.dict.iter() {
+            let key: String = key.extract()?;
+            if !self.used.contains(&key.as_str()) {
+                return Err(bad(&self.key(&key), "unknown key"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The whole configuration.
+pub fn node_config(config: &Bound<'_, PyAny>) -> PyResult<NodeConfig> {
+    let mut table = Table::new("", config)?;
+    let shards: u16 = table.take("shards")?;
+    if !(1..=SHARDS_MAX).contains(&shards) {
+        return Err(bad("shards", format!("not within 1 to {SHARDS_MAX}: {shards}")));
+    }
+    let redis: Option<String> = table.take("redis")?;
+    let classes = table.any("classes")?;
+    let node = NodeConfig {
+        name: table.take("node")?,
+        incarnation: table.take("incarnation")?,
+        shards,
+        redis: redis.as_deref().map(address).transpose()?,
+        advertise: table.take("advertise")?,
+        classes: class_table(&classes, table.take("hash_tags")?)?,
+        limits: limits(&table.any("limits")?)?,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    };
+    table.done()?;
+    Ok(node)
+}
+
+fn address(text: &str) -> PyResult<SocketAddr> {
+    let addresses = text.to_socket_addrs().map_err(|e| bad("redis", format!("{e}: {text}")))?;
+    addresses.into_iter().next().ok_or_else(|| bad("redis", format!("no address: {text}")))
+}
+
+/// All limits by name; none may be missing.
+pub fn limits(value: &Bound<'_, PyAny>) -> PyResult<Limits> {
+    let dict = value.cast::<PyDict>().map_err(|_| bad("limits", "not a dict"))?;
+    let mut limits = Limits::default();
+    for (name, value) in dict.iter() {
+        let name: String = name.extract()?;
+        let value: u64 =
+            value.extract().map_err(|_| bad(&format!("limits.{name}"), "not an unsigned integer"))?;
+        if !limits.set(&name, value) {
+            return Err(bad(&format!("limits.{name}"), "unknown limit"));
+        }
+    }
+    if let Some(name) = Limits::NAMES.iter().find(|name| !dict.contains(**name).unwrap_or(false)) {
+        return Err(bad(&format!("limits.{name}"), "missing"));
+    }
+    Ok(limits)
+}
+
+/// Room classes in order.
+pub fn class_table(classes: &Bound<'_, PyAny>, hash_tags: bool) -> PyResult<ClassTable> {
+    let mut list = Vec::new();
+    for value in classes.try_iter()? {
+        list.push(class(&value?)?);
+    }
+    Ok(ClassTable::new(list, hash_tags))
+}
+
+fn class(value: &Bound<'_, PyAny>) -> PyResult<Class> {
+    let mut table = Table::new("class", value)?;
+    let name: String = table.take("name")?;
+    table.name = format!("class.{name}");
+    let patterns: Vec<String> = table.take("match")?;
+    let matches = patterns.iter().map(|p| Matcher::parse(p)).collect::<Result<_, _>>();
+    let room: Option<String> = table.take("room")?;
+    let room = room.map_or(Ok(None), |text| Template::parse(&text));
+    let class = Class {
+        matches: matches.map_err(|e| bad(&table.key("match"), e))?,
+        room: room.map_err(|e| bad(&table.key("room"), e))?,
+        durability: Durability::Ephemeral,
+        history: history(&mut table)?,
+        on_slow: table.one_of(
+            "on_slow",
+            &[
+                ("disconnect", OnSlow::Disconnect),
+                ("catch-up", OnSlow::CatchUp),
+                ("drop-oldest", OnSlow::DropOldest),
+                ("conflate", OnSlow::Conflate),
+            ],
+        )?,
+        on_gap: table
+            .one_of("on_gap", &[("continue", OnGap::Continue), ("disconnect", OnGap::Disconnect)])?,
+        payload_bytes_max: table.take("payload_bytes_max")?,
+        idle_ms: table.take("idle_ms")?,
+        commit_delay_ms: table.take("commit_delay_ms")?,
+        name,
+    };
+    table.done()?;
+    Ok(class)
+}
+
+fn history(class: &mut Table<'_>) -> PyResult<Option<History>> {
+    let value = class.any("history")?;
+    if value.is_none() {
+        return Ok(None);
+    }
+    let mut table = Table::new(class.key("history"), &value)?;
+    let history = History {
+        messages: table.take("messages")?,
+        bytes: table.take("bytes")?,
+        age_ms: table.take("age_ms")?,
+    };
+    table.done()?;
+    Ok(Some(history))
+}

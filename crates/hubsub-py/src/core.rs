@@ -1,0 +1,181 @@
+//! The class `Core`: a node's data plane in the hands of its control plane.
+
+use crate::answers::{self, Wanted};
+use crate::config;
+use hubsub_node::mail::{ClientFilter, Item, Question, Request};
+use hubsub_node::{Control, Node, NodeConfig};
+use hubsub_route::rooms::HistoryQuery;
+use hubsub_types::{ClassTable, Epoch, Position, Seq};
+use pyo3::exceptions::{PyOSError, PyRuntimeError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// A node's data plane: its shards and their threads.
+#[pyclass(frozen, module = "hubsub._core")]
+pub struct Core {
+    config: NodeConfig,
+    classes: ClassTable,
+    control: Arc<Control>,
+    node: OnceLock<Node>,
+    /// What each ticket waits for.
+    tickets: Mutex<HashMap<u64, Wanted>>,
+    /// The process that made it: threads do not survive a fork.
+    pid: u32,
+}
+
+#[pymethods]
+impl Core {
+    #[new]
+    fn new(config: &Bound<'_, PyAny>) -> PyResult<Core> {
+        let config = config::node_config(config)?;
+        let control = Control::new(config.limits.control_events_max as usize)?;
+        Ok(Core {
+            classes: config.classes.clone(),
+            config,
+            control: Arc::new(control),
+            node: OnceLock::new(),
+            tickets: Mutex::default(),
+            pid: std::process::id(),
+        })
+    }
+
+    fn start<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.check_process()?;
+        if self.node.get().is_some() {
+            return Err(PyRuntimeError::new_err("already started"));
+        }
+        let (config, control) = (self.config.clone(), Arc::clone(&self.control));
+        let address = config.redis.map(|a| a.to_string());
+        let node = py.detach(|| Node::start(config, control)).map_err(|error| {
+            PyOSError::new_err((error.raw_os_error().unwrap_or(0), os_message(&error), address))
+        })?;
+        let listeners = PyDict::new(py);
+        listeners.set_item("redis", node.redis.map(|a| a.to_string()))?;
+        // Only this call sets it, and a second caller was sent away above.
+        let _ = self.node.set(node);
+        Ok(listeners)
+    }
+
+    fn wake_fd(&self) -> i32 {
+        self.control.wake_fd()
+    }
+
+    fn drain<'py>(&self, py: Python<'py>, events_max: usize) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let mut tickets = self.tickets.lock().expect("nothing panics under this lock");
+        let mut events = Vec::new();
+        for event in self.control.drain(events_max) {
+            events.extend(answers::event(py, event, &self.classes, |ticket| tickets.remove(&ticket))?);
+        }
+        Ok(events)
+    }
+
+    #[allow(clippy::type_complexity, reason = "this is what crosses")]
+    fn publish(
+        &self,
+        ticket: u64,
+        items: Vec<(Vec<u8>, Vec<u8>, HashMap<String, String>, String)>,
+    ) -> PyResult<()> {
+        let items = items.into_iter().map(|(topic, payload, headers, publisher)| {
+            let mut headers: Vec<(Box<str>, Box<str>)> =
+                headers.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+            headers.sort_unstable();
+            let headers = (!headers.is_empty()).then(|| headers.into());
+            Item { topic, payload, headers, publisher }
+        });
+        self.request(ticket, Wanted::Published, Request::Publish(items.collect()))
+    }
+
+    fn room(&self, ticket: u64, room: Vec<u8>) -> PyResult<()> {
+        self.request(ticket, Wanted::Room, Request::Room(room.clone(), Question::Room(room, false)))
+    }
+
+    #[pyo3(signature = (ticket, r#match, after, limit))]
+    fn rooms(
+        &self,
+        ticket: u64,
+        r#match: Option<Vec<u8>>,
+        after: Option<Vec<u8>>,
+        limit: usize,
+    ) -> PyResult<()> {
+        self.request(ticket, Wanted::Rooms(limit), Request::All(Question::Rooms(r#match, after, limit)))
+    }
+
+    fn room_create(&self, ticket: u64, room: Vec<u8>) -> PyResult<()> {
+        self.request(ticket, Wanted::Room, Request::Room(room.clone(), Question::Room(room, true)))
+    }
+
+    fn room_delete(&self, ticket: u64, room: Vec<u8>) -> PyResult<()> {
+        self.request(ticket, Wanted::Removed, Request::Room(room.clone(), Question::DeleteRoom(room)))
+    }
+
+    #[pyo3(signature = (ticket, room, count, after, topic))]
+    fn history(
+        &self,
+        ticket: u64,
+        room: Vec<u8>,
+        count: u64,
+        after: Option<(u64, u64)>,
+        topic: Option<Vec<u8>>,
+    ) -> PyResult<()> {
+        let after = after.map(|(epoch, seq)| Position { epoch: Epoch(epoch), seq: Seq(seq) });
+        let query = HistoryQuery { room: room.clone(), count, after, topic };
+        self.request(ticket, Wanted::History, Request::Room(room, Question::History(query)))
+    }
+
+    #[pyo3(signature = (ticket, sort, limit, client))]
+    fn clients(&self, ticket: u64, sort: String, limit: usize, client: Option<u64>) -> PyResult<()> {
+        let filter = ClientFilter { ids: client.into_iter().collect(), ..ClientFilter::default() };
+        self.request(ticket, Wanted::Clients(sort, limit), Request::All(Question::Clients(filter)))
+    }
+
+    fn client_kill(&self, ticket: u64, client: u64, reason: String) -> PyResult<()> {
+        let filter = ClientFilter { ids: vec![client], ..ClientFilter::default() };
+        self.request(ticket, Wanted::Removed, Request::All(Question::KillClients(filter, reason)))
+    }
+
+    fn busiest_rooms(&self, ticket: u64, limit: usize) -> PyResult<()> {
+        self.request(ticket, Wanted::Busiest(limit), Request::All(Question::Busiest(limit)))
+    }
+
+    fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        answers::metrics(py, &self.started()?.info, self.control.dropped())
+    }
+
+    fn reload(&self, limits: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.started()?.set_limits(&config::limits(limits)?);
+        Ok(())
+    }
+
+    fn stop(&self, grace_ms: u64) -> PyResult<()> {
+        self.started()?.stop(grace_ms);
+        Ok(())
+    }
+}
+
+impl Core {
+    fn request(&self, ticket: u64, wanted: Wanted, request: Request) -> PyResult<()> {
+        let node = self.started()?;
+        self.tickets.lock().expect("nothing panics under this lock").insert(ticket, wanted);
+        node.request(ticket, request);
+        Ok(())
+    }
+
+    fn started(&self) -> PyResult<&Node> {
+        self.check_process()?;
+        self.node.get().ok_or_else(|| PyRuntimeError::new_err("not started"))
+    }
+
+    fn check_process(&self) -> PyResult<()> {
+        if self.pid == std::process::id() {
+            return Ok(());
+        }
+        Err(PyRuntimeError::new_err("a node does not survive a fork: its threads run in the parent process"))
+    }
+}
+
+fn os_message(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}

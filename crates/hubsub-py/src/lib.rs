@@ -1,0 +1,61 @@
+//! The one door on the Rust side. Each function converts, releases the
+//! interpreter and calls, maps the error; nothing else. What crosses stands in
+//! `python/hubsub/_core.pyi`.
+
+mod answers;
+mod config;
+mod core;
+
+use hubsub_types::{ErrorCode, Limits};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// HubSub's data plane.
+#[pymodule(name = "_core")]
+mod door {
+    #[pymodule_export]
+    use super::core::Core;
+    #[pymodule_export]
+    use super::{error_codes, limits_default, room_of};
+
+    use pyo3::prelude::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        module.add("BUILD_PROFILE", hubsub_node::BUILD_PROFILE)
+    }
+}
+
+/// Name and default of every limit of the data plane.
+#[pyfunction]
+fn limits_default(py: Python<'_>) -> PyResult<Bound<'_, pyo3::types::PyDict>> {
+    let limits = pyo3::types::PyDict::new(py);
+    for (name, value) in Limits::default().entries() {
+        limits.set_item(name, value)?;
+    }
+    Ok(limits)
+}
+
+/// `(code, Redis error line, retryable)` of every refusal.
+#[pyfunction]
+fn error_codes() -> Vec<(&'static str, &'static str, bool)> {
+    ErrorCode::ALL.iter().map(|e| (e.code(), e.resp(), e.retryable())).collect()
+}
+
+/// Room of a topic and the name of its class.
+#[pyfunction]
+fn room_of<'py>(
+    py: Python<'py>,
+    classes: &Bound<'py, PyAny>,
+    hash_tags: bool,
+    topic: &[u8],
+) -> PyResult<(Bound<'py, PyBytes>, String)> {
+    let table = config::class_table(classes, hash_tags)?;
+    let room = table.room(topic);
+    let class = table.get(table.class_of_room(&room)).name.clone();
+    Ok((PyBytes::new(py, &room), class))
+}

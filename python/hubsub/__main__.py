@@ -1,0 +1,5 @@
+"""`python -m hubsub`."""
+
+from hubsub.cli import main
+
+main()

@@ -1,0 +1,5 @@
+"""The one door to the compiled core: only `hubsub.node` imports this, and only this imports `hubsub._core`."""
+
+from hubsub._core import BUILD_PROFILE, Core, __version__, error_codes, limits_default, room_of
+
+__all__ = ["BUILD_PROFILE", "Core", "__version__", "error_codes", "limits_default", "room_of"]

@@ -1,0 +1,24 @@
+"""Answers: JSON bodies and the JSON of errors."""
+
+import msgspec
+from starlette.responses import Response
+
+from hubsub.api.schema import ErrorBody
+from hubsub.errors import HubSubError
+
+_ENCODER = msgspec.json.Encoder()
+
+
+def json_answer(body: object, status: int = 200) -> Response:
+    return Response(_ENCODER.encode(body), status, media_type="application/json")
+
+
+def json_bytes(body: object) -> bytes:
+    return _ENCODER.encode(body)
+
+
+def error_answer(error: HubSubError, headers: dict[str, str] | None = None) -> Response:
+    """`{code, message, hint}` with the status of the error's class."""
+    body = ErrorBody(code=error.code, message=error.message, hint=error.hint)
+    more = {"retry-after": "1", **(headers or {})} if error.retryable else headers
+    return Response(_ENCODER.encode(body), error.status, more, media_type="application/json")

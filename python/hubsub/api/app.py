@@ -1,0 +1,65 @@
+"""The ASGI application: routing by the table, and one place where errors become answers."""
+
+import re
+from collections.abc import Sequence
+
+import structlog
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from hubsub.api.answers import error_answer
+from hubsub.api.routes import Route
+from hubsub.api.state import State
+from hubsub.api.table import ROUTES
+from hubsub.errors import BadRequestError, HubSubError, MethodNotAllowedError, NotFoundError
+
+log = structlog.get_logger()
+
+
+class App:
+    """Routes on the raw path, segment by segment, so that an encoded `/` stays part of a name."""
+
+    def __init__(self, state: State, routes: Sequence[Route] = ROUTES) -> None:
+        self.state = state
+        self._paths: dict[str, tuple[re.Pattern[str], dict[str, Route]]] = {}
+        for route in routes:
+            expression = re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(route.path)))
+            self._paths.setdefault(route.path, (expression, {}))[1][route.method] = route
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        request = Request(scope, receive)
+        label, answer = await self._answer(request)
+        self.state.requests[(label, answer.status_code)] += 1
+        await answer(scope, receive, send)
+
+    async def _answer(self, request: Request) -> tuple[str, Response]:
+        """Label of the route for the counters, and the answer."""
+        path = request.scope.get("raw_path", b"").decode("ascii", "replace") or request.scope["path"]
+        for label, (expression, methods) in self._paths.items():
+            match = expression.fullmatch(path)
+            if match is None:
+                continue
+            method = "GET" if request.method == "HEAD" else request.method
+            if method not in methods:
+                allow = ", ".join(methods)
+                error = MethodNotAllowedError(value=request.method, hint=f"it takes {allow}")
+                return label, error_answer(error, {"allow": allow})
+            request.scope["path_params"] = match.groupdict()
+            return label, await self._handle(methods[method], request)
+        return "none", error_answer(
+            NotFoundError(value=path[:200], hint="GET /v1/openapi.json lists all paths")
+        )
+
+    async def _handle(self, route: Route, request: Request) -> Response:
+        try:
+            return await route.handler(self.state, request)
+        except HubSubError as error:
+            return error_answer(error)
+        except ClientDisconnect:
+            return error_answer(BadRequestError("the client went away"))
+        except Exception:
+            log.exception("request failed", route=route.path, method=route.method)
+            return error_answer(HubSubError(hint="the node's log says more"))

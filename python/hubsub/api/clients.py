@@ -1,0 +1,41 @@
+"""/v1/clients: who is connected, what they move, and closing one."""
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from hubsub.api.answers import json_answer
+from hubsub.api.params import number, path_id
+from hubsub.api.schema import Client, ClientList
+from hubsub.api.state import State
+from hubsub.errors import BadRequestError, NoSuchClientError
+
+_NUMBERS = tuple(
+    f.name for f in msgspec.structs.fields(Client) if f.type in (int, float) and f.name != "shard"
+)
+SORTS: tuple[str, ...] = _NUMBERS
+"""What clients can be sorted by: every number."""
+
+
+async def list_clients(state: State, request: Request) -> Response:
+    sort = request.query_params.get("sort", "messages_out_1s")
+    if sort not in SORTS:
+        raise BadRequestError("clients are not sorted by this", sort, f"one of {', '.join(SORTS)}")
+    limit = number(request, "limit", 100, state.limits["http_page_max"])
+    rows = await state.node.clients(sort, limit)
+    return json_answer(ClientList(clients=[msgspec.convert(row, Client) for row in rows]))
+
+
+async def show_client(state: State, request: Request) -> Response:
+    client = path_id(request, "id")
+    rows = await state.node.clients("id", 1, client)
+    if not rows:
+        raise NoSuchClientError(value=client, hint="GET /v1/clients lists them")
+    return json_answer(msgspec.convert(rows[0], Client))
+
+
+async def kill_client(state: State, request: Request) -> Response:
+    client = path_id(request, "id")
+    if not await state.node.client_kill(client, "killed by an operator"):
+        raise NoSuchClientError(value=client, hint="GET /v1/clients lists them")
+    return Response(status_code=204)

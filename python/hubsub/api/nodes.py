@@ -1,0 +1,109 @@
+"""Nodes, classes, health, and the short paths that older tools know (/nodes, /s/…)."""
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from hubsub.api.answers import json_answer
+from hubsub.api.metrics import prometheus
+from hubsub.api.params import path_name
+from hubsub.api.schema import ClassList, HistoryLimits, NodeInfo, NodeList, RoomClass, Stat, Version
+from hubsub.api.state import State
+from hubsub.config import RoomClass as Configured
+from hubsub.errors import NoSuchNodeError, StoppingError
+from hubsub.names import text_of
+from hubsub.node import BUILD_PROFILE, CORE_VERSION
+from hubsub.version import VERSION
+
+
+def _info(state: State, request: Request) -> NodeInfo:
+    ref, node = state.node_ref(request), state.node
+    return NodeInfo(
+        name=ref.name,
+        redis=ref.redis,
+        http=ref.http,
+        role=list(state.config.role),
+        shards=node.shards,
+        version=VERSION,
+        build_profile=BUILD_PROFILE,
+        incarnation=node.incarnation,
+        uptime_s=round(node.uptime_s, 3),
+        running=node.running,
+    )
+
+
+async def list_nodes(state: State, request: Request) -> Response:
+    return json_answer(NodeList(nodes=[_info(state, request)]))
+
+
+async def show_node(state: State, request: Request) -> Response:
+    wanted = text_of(path_name(request, "node"))
+    if wanted != state.node.name:
+        raise NoSuchNodeError(value=wanted, hint="GET /v1/nodes lists them")
+    return json_answer(_info(state, request))
+
+
+async def nodes_plain(state: State, request: Request) -> Response:
+    """With `?room=` the nodes of that room; there is one node, so it is the answer to both."""
+    return json_answer([state.node_ref(request)])
+
+
+async def list_classes(state: State, request: Request) -> Response:
+    classes = [_class(cls) for cls in state.config.classes]
+    if not classes or classes[-1].match or classes[-1].room != "topic":
+        classes.append(_class(Configured(name="default")))
+    return json_answer(ClassList(classes=classes))
+
+
+def _class(cls: Configured) -> RoomClass:
+    history = cls.history
+    return RoomClass(
+        name=cls.name,
+        match=list(cls.match),
+        room=cls.room,
+        durability=cls.durability,
+        members=cls.members,
+        history=None
+        if history is None
+        else HistoryLimits(messages=history.messages, bytes=history.bytes, age_ms=history.age_ms),
+        on_slow=cls.on_slow,
+        on_gap=cls.on_gap,
+        placement=cls.placement,
+        on_partition=cls.on_partition,
+        payload_bytes_max=cls.payload_bytes_max,
+        idle_ms=cls.idle_ms,
+    )
+
+
+async def ping(state: State, request: Request) -> Response:
+    return PlainTextResponse("pong")
+
+
+async def version(state: State, request: Request) -> Response:
+    return json_answer(Version(version=VERSION, core=CORE_VERSION, build_profile=BUILD_PROFILE))
+
+
+async def stat(state: State, request: Request) -> Response:
+    metrics = state.node.metrics()
+    return json_answer(
+        Stat(
+            name=state.node.name,
+            version=VERSION,
+            uptime_s=round(state.node.uptime_s, 3),
+            node=metrics["node"],
+            shards=metrics["shards"],
+        )
+    )
+
+
+async def metrics(state: State, request: Request) -> Response:
+    return Response(prometheus(state), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+async def live(state: State, request: Request) -> Response:
+    return PlainTextResponse("ok")
+
+
+async def ready(state: State, request: Request) -> Response:
+    if state.stopping or not state.node.running:
+        raise StoppingError()
+    return PlainTextResponse("ok")

@@ -1,0 +1,110 @@
+"""The OpenAPI 3.1 document, made from the table of routes and the structs of the schema."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from hubsub.api.routes import Param, Route
+from hubsub.api.schema import ErrorBody
+from hubsub.errors import BY_CODE
+from hubsub.version import VERSION
+
+GENERAL_ERRORS = ("bad_request", "too_busy", "timed_out", "stopping", "internal")
+"""Codes that every route under /v1 may answer."""
+
+
+def document(routes: Sequence[Route]) -> dict[str, Any]:
+    """The document as JSON can hold it."""
+    types = {_key(t): t for r in routes for t in (*r.body, *r.answer)} | {"ErrorBody": ErrorBody}
+    schemas, components = msgspec.json.schema_components(
+        types.values(), ref_template="#/components/schemas/{name}"
+    )
+    by_type = dict(zip(types, schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, by_type)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "HubSub",
+            "version": VERSION,
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "paths": paths,
+        "components": {"schemas": components},
+    }
+
+
+def _operation(route: Route, by_type: dict[str, Any]) -> dict[str, Any]:
+    answer: dict[str, Any] = {"description": "Done"}
+    if route.answer:
+        answer["content"] = {"application/json": {"schema": _schema(route.answer, by_type)}}
+    elif route.status != 204:
+        kind = {"type": "object"} if route.media_type == "application/json" else {"type": "string"}
+        answer["content"] = {route.media_type: {"schema": kind}}
+    operation: dict[str, Any] = {
+        "operationId": route.handler.__name__,
+        "summary": route.summary,
+        "tags": [route.tag],
+        "parameters": [*_path_params(route.path), *(_param(p) for p in route.params)],
+        "responses": {str(route.status): answer, **_errors(route, by_type["ErrorBody"])},
+    }
+    if route.method == "PUT":
+        operation["responses"]["201"] = {**answer, "description": "Made"}
+    if route.body:
+        content = {"application/json": {"schema": _schema(route.body, by_type)}}
+        operation["requestBody"] = {"required": True, "content": content}
+    return operation
+
+
+def _errors(route: Route, schema: dict[str, Any]) -> dict[str, Any]:
+    codes = (*route.errors, *GENERAL_ERRORS)
+    statuses: dict[str, list[str]] = {}
+    for code in codes:
+        statuses.setdefault(str(BY_CODE[code].status), []).append(code)
+    content = {"application/json": {"schema": schema}}
+    return {
+        status: {"description": ", ".join(dict.fromkeys(names)), "content": content}
+        for status, names in sorted(statuses.items())
+    }
+
+
+def _path_params(path: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "description": "Percent-encoded bytes, a / as %2F.",
+            "schema": {"type": "integer", "minimum": 0}
+            if name == "id"
+            else {"type": "string", "minLength": 1},
+        }
+        for name in re.findall(r"{(\w+)}", path)
+    ]
+
+
+def _param(param: Param) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": param.kind}
+    if param.minimum is not None:
+        schema["minimum"] = param.minimum
+    if param.choices:
+        schema["enum"] = list(param.choices)
+    return {
+        "name": param.name,
+        "in": param.place,
+        "required": False,
+        "description": param.doc,
+        "schema": schema,
+    }
+
+
+def _schema(types: Sequence[object], by_type: dict[str, Any]) -> dict[str, Any]:
+    schemas = [by_type[_key(kind)] for kind in types]
+    return {"anyOf": schemas} if len(schemas) > 1 else schemas[0]
+
+
+def _key(kind: object) -> str:
+    return getattr(kind, "__name__", None) or repr(kind)

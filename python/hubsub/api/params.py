@@ -1,0 +1,87 @@
+"""Reads of path, query and body, each with its error."""
+
+from typing import Any, TypeVar
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+from starlette.requests import Request
+
+from hubsub.api.state import State
+from hubsub.errors import BadRequestError, BodyTooLargeError
+from hubsub.names import bytes_of
+
+T = TypeVar("T")
+
+
+def path_name(request: Request, key: str) -> bytes:
+    """A percent-encoded name of the path, as its bytes."""
+    return unquote_to_bytes(request.path_params[key])
+
+
+def path_id(request: Request, key: str) -> int:
+    text = request.path_params[key]
+    if not (text.isascii() and text.isdigit()) or len(text) > 20:
+        raise BadRequestError(f"{key} must be a number", text)
+    return int(text)
+
+
+def number(request: Request, key: str, default: int, high: int, low: int = 1) -> int:
+    """A number of the query; above `high` it is `high`, as pages are bounded anyway."""
+    text = request.query_params.get(key)
+    if text is None:
+        return min(default, high)
+    if not (text.isascii() and text.isdigit()) or not low <= (value := int(text[:19])):
+        raise BadRequestError(f"{key} must be a number from {low}", text)
+    return min(value, high)
+
+
+def name(request: Request, key: str) -> bytes | None:
+    """A name of the query, in the form of `hubsub.names`."""
+    text = request.query_params.get(key)
+    return None if text is None else bytes_of(text)
+
+
+def flag(request: Request, key: str) -> bool:
+    text = request.query_params.get(key, "false")
+    if text not in ("true", "false", "1", "0"):
+        raise BadRequestError(f"{key} must be true or false", text)
+    return text in ("true", "1")
+
+
+def position(text: str) -> tuple[int, int]:
+    """`EPOCH-SEQ` as its two numbers."""
+    epoch, dash, seq = text.partition("-")
+    numbers = [int(part) for part in (epoch, seq) if part.isascii() and part.isdigit() and len(part) <= 20]
+    if not dash or len(numbers) != 2 or max(numbers) >= 2**64:
+        raise BadRequestError("a position has the form EPOCH-SEQ", text, "take it from a record")
+    return numbers[0], numbers[1]
+
+
+async def body(state: State, request: Request) -> bytes:
+    """The whole body.
+
+    Raises:
+        BodyTooLargeError: it is longer than `http_body_bytes_max`; what is above is not read.
+    """
+    limit = state.limits["http_body_bytes_max"]
+    announced = request.headers.get("content-length", "0")
+    if announced.isdigit() and int(announced) > limit:
+        state.bodies_refused += 1
+        raise BodyTooLargeError(value=f"{announced} > {limit}")
+    data = bytearray()
+    async for chunk in request.stream():
+        data += chunk
+        if len(data) > limit:
+            state.bodies_refused += 1
+            raise BodyTooLargeError(value=f"more than {limit}")
+    return bytes(data)
+
+
+def decode(data: bytes, kind: Any) -> Any:
+    """JSON as a type of the schema."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        raise BadRequestError("the body does not fit the schema", error, "see /v1/openapi.json") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadRequestError("the body is no JSON", error) from None

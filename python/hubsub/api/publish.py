@@ -1,0 +1,62 @@
+"""POST /v1/publish: one record or a batch, once for one Idempotency-Key."""
+
+import asyncio
+import hashlib
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from hubsub.api.answers import json_bytes
+from hubsub.api.params import body, decode
+from hubsub.api.schema import ErrorBody, PublishBatch, PublishItem, PublishResult, PublishResults
+from hubsub.api.state import State
+from hubsub.errors import BadRequestError, TimedOutError, refusal
+from hubsub.names import bytes_of
+from hubsub.node import Failed, Published
+
+KEY_CHARACTERS_MAX = 255
+
+
+async def publish(state: State, request: Request) -> Response:
+    data = await body(state, request)
+    parsed: PublishItem | PublishBatch = _parse(data)
+    records = parsed.records if isinstance(parsed, PublishBatch) else [parsed]
+    most = state.limits["http_batch_records_max"]
+    if len(records) > most:
+        raise BadRequestError(f"a batch has at most {most} records", len(records), "send several batches")
+    publisher = f"http:{request.client.host}:{request.client.port}" if request.client else "http"
+    items = [(bytes_of(r.topic), r.payload_bytes(), r.headers, publisher) for r in records]
+
+    async def work() -> bytes:
+        results = await state.node.publish(items)
+        if isinstance(parsed, PublishItem):
+            if isinstance(results[0], Failed):
+                raise refusal(*results[0])
+            return json_bytes(_result(results[0]))
+        return json_bytes(PublishResults(results=[_result(r) for r in results]))
+
+    key = request.headers.get("idempotency-key")
+    if key is not None and not 0 < len(key) <= KEY_CHARACTERS_MAX:
+        raise BadRequestError(f"an Idempotency-Key has 1 to {KEY_CHARACTERS_MAX} characters", len(key))
+    done = work() if key is None else state.window.once(key, hashlib.sha256(data).digest(), work)
+    try:
+        async with asyncio.timeout(state.limits["request_timeout_ms"] / 1_000):
+            answer = await done
+    except TimeoutError:
+        raise TimedOutError(hint="with an Idempotency-Key the same request may be sent again") from None
+    return Response(answer, media_type="application/json")
+
+
+def _parse(data: bytes) -> PublishItem | PublishBatch:
+    """A batch if there is a key `records`, else one record."""
+    head = decode(data, dict[str, object])
+    parsed: PublishItem | PublishBatch = decode(data, PublishBatch if "records" in head else PublishItem)
+    return parsed
+
+
+def _result(result: Published | Failed) -> PublishResult:
+    if isinstance(result, Failed):
+        error = refusal(*result)
+        return PublishResult(error=ErrorBody(code=error.code, message=error.message))
+    position = f"{result.epoch}-{result.seq}" if result.seq else None
+    return PublishResult(receivers=result.receivers, position=position)

@@ -1,0 +1,108 @@
+"""/v1/rooms: find, create, delete, read back; /v1/busiest."""
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from hubsub.api.answers import json_answer
+from hubsub.api.params import flag, name, number, path_name, position
+from hubsub.api.schema import BusyRoom, BusyRooms, HistoryPage, Record, RoomPage, payload_fields, room_body
+from hubsub.api.state import State
+from hubsub.errors import BadRequestError, NoSuchRoomError, TopicLengthError
+from hubsub.names import text_of
+
+
+async def list_rooms(state: State, request: Request) -> Response:
+    limit = number(request, "limit", 100, state.limits["http_page_max"])
+    rooms = await state.node.rooms(name(request, "match"), name(request, "after"), limit)
+    nodes = [state.node_ref(request)]
+    page = RoomPage(
+        rooms=[room_body(room, nodes) for room in rooms],
+        next=text_of(rooms[-1]["name"]) if len(rooms) == limit else None,
+    )
+    return json_answer(page)
+
+
+async def show_room(state: State, request: Request) -> Response:
+    room = _room(state, request)
+    found = await state.node.room(room)
+    if found is None and flag(request, "create"):
+        found = await state.node.room_create(room) or _unrecorded(state, room)
+    if found is None:
+        hint = "a first subscriber makes it, or PUT, or ?create=true"
+        raise NoSuchRoomError(value=text_of(room), hint=hint)
+    return json_answer(room_body(found, [state.node_ref(request)]))
+
+
+async def create_room(state: State, request: Request) -> Response:
+    room = _room(state, request)
+    there = await state.node.room(room) is not None
+    made = await state.node.room_create(room)
+    if made is None:
+        raise BadRequestError(
+            "a room of a class without history exists only while it has subscribers",
+            text_of(room),
+            "give its class a history",
+        )
+    return json_answer(room_body(made, [state.node_ref(request)]), 200 if there else 201)
+
+
+async def delete_room(state: State, request: Request) -> Response:
+    room = _room(state, request)
+    if not await state.node.room_delete(room):
+        raise NoSuchRoomError(value=text_of(room))
+    return Response(status_code=204)
+
+
+async def history(state: State, request: Request) -> Response:
+    room = _room(state, request)
+    count = number(request, "count", 100, state.limits["history_reply_records_max"])
+    text = request.query_params.get("after")
+    after = position(text) if text is not None else None
+    recovered, rows = await state.node.history(room, count, after, name(request, "topic"))
+    records = [
+        Record(
+            position=f"{row.epoch}-{row.seq}",
+            timestamp_us=row.timestamp_us,
+            topic=text_of(row.topic),
+            publisher=row.publisher,
+            headers=dict(row.headers),
+            **payload_fields(row.payload),
+        )
+        for row in rows
+    ]
+    more = after is not None and len(records) == count
+    return json_answer(
+        HistoryPage(recovered=recovered, records=records, next=records[-1].position if more else None)
+    )
+
+
+async def busiest(state: State, request: Request) -> Response:
+    rooms = await state.node.busiest_rooms(number(request, "limit", 10, 100))
+    return json_answer(
+        BusyRooms(rooms=[BusyRoom(name=text_of(n), messages_per_second=rate) for n, rate in rooms])
+    )
+
+
+def _unrecorded(state: State, room: bytes) -> dict[str, Any]:
+    """A room of a class that keeps no record of it: who will hold it is known all the same."""
+    numbers = (
+        "epoch",
+        "seq",
+        "shard",
+        "subscribers",
+        "topics",
+        "history",
+        "history_bytes",
+        "first_seq",
+        "idle_ms",
+    )
+    return {"name": room, "class": state.node.room_of(room)[1], "hub": None} | dict.fromkeys(numbers, 0)
+
+
+def _room(state: State, request: Request) -> bytes:
+    room = path_name(request, "room")
+    if not 0 < len(room) <= state.limits["topic_bytes_max"]:
+        raise TopicLengthError(value=len(room), hint=f"1 to {state.limits['topic_bytes_max']} bytes")
+    return room

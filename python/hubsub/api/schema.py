@@ -1,0 +1,260 @@
+"""What the REST API takes and gives: one struct a body. The OpenAPI document is made of these."""
+
+import base64
+import binascii
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from hubsub.errors import BadRequestError
+from hubsub.names import text_of
+
+NAME = "UTF-8; a byte that is not stands as %XX, and so does a % that two hex digits follow."
+
+
+class ErrorBody(Struct, kw_only=True):
+    """Every answer above 399."""
+
+    code: Annotated[str, Meta(description="Stable: what programs go by.")]
+    message: str
+    hint: str | None = None
+
+
+class NodeRef(Struct, kw_only=True):
+    """A node as clients reach it."""
+
+    name: str
+    redis: str | None
+    http: str | None
+
+
+class Room(Struct, kw_only=True):
+    """A room and who holds it."""
+
+    name: Annotated[str, Meta(description=NAME)]
+    room_class: str = msgspec.field(name="class")
+    epoch: Annotated[str, Meta(description="Decimal, as text: it has 64 bits.")]
+    seq: int
+    position: Annotated[str, Meta(description="EPOCH-SEQ of its last record.")]
+    shard: int
+    hub: Annotated[str | None, Meta(description="Null while no hub keeps a record of it.")]
+    subscribers: int
+    topics: int
+    history: Annotated[int, Meta(description="Records that it remembers.")]
+    history_bytes: int
+    first_seq: int
+    idle_ms: int
+    nodes: Annotated[list[NodeRef], Meta(description="Leader first.")]
+
+
+class RoomPage(Struct, kw_only=True):
+    """One page of rooms in order of name."""
+
+    rooms: list[Room]
+    next: Annotated[str | None, Meta(description="The next page's `after`; null on the last page.")]
+
+
+class Record(Struct, kw_only=True):
+    """A record of a room's history."""
+
+    position: str
+    timestamp_us: int
+    topic: Annotated[str, Meta(description=NAME)]
+    publisher: str
+    payload: Annotated[str | None, Meta(description="The payload where it is UTF-8.")] = None
+    payload_base64: Annotated[str | None, Meta(description="The payload where it is not.")] = None
+    headers: dict[str, str]
+
+
+class HistoryPage(Struct, kw_only=True):
+    """A stretch of a room's history, oldest first."""
+
+    recovered: Annotated[bool, Meta(description="False: `after` is not of this life of the room.")]
+    records: list[Record]
+    next: Annotated[str | None, Meta(description="The next page's `after`; null where there is no more.")]
+
+
+class PublishItem(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A record to publish; give `payload` or `payload_base64`."""
+
+    topic: Annotated[str, Meta(min_length=1, description=NAME)]
+    payload: str | None = None
+    payload_base64: str | None = None
+    headers: dict[str, str] = {}
+
+    def payload_bytes(self) -> bytes:
+        if (self.payload is None) == (self.payload_base64 is None):
+            raise BadRequestError(
+                "give either payload or payload_base64", self.topic, "bytes that are no UTF-8 go as base64"
+            )
+        if self.payload is not None:
+            return self.payload.encode()
+        try:
+            return base64.b64decode(self.payload_base64 or "", validate=True)
+        except binascii.Error as error:
+            raise BadRequestError("payload_base64 is no base64", error) from None
+
+
+class PublishBatch(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Records to publish in order."""
+
+    records: Annotated[list[PublishItem], Meta(min_length=1)]
+
+
+class PublishResult(Struct, kw_only=True, omit_defaults=True):
+    """What became of a record: `receivers`, or `error`."""
+
+    receivers: Annotated[int | None, Meta(description="Subscribers of the whole room that it goes to.")] = (
+        None
+    )
+    position: Annotated[str | None, Meta(description="Absent where no room took the record.")] = None
+    error: ErrorBody | None = None
+
+
+class PublishResults(Struct, kw_only=True):
+    """One result a record, in their order."""
+
+    results: list[PublishResult]
+
+
+class Client(Struct, kw_only=True):
+    """A connection. Counts are totals; `_1s` and `_60s` are a second, over that time."""
+
+    id: int
+    shard: int
+    addr: str
+    laddr: str
+    name: str
+    lib_name: str
+    lib_ver: str
+    protocol: str
+    age_s: float
+    idle_s: float
+    subscriptions: int
+    patterns: int
+    pending_bytes: int
+    dropped: int
+    lagging: int
+    messages_in: int
+    messages_out: int
+    bytes_in: int
+    bytes_out: int
+    messages_in_1s: float
+    messages_out_1s: float
+    bytes_in_1s: float
+    bytes_out_1s: float
+    messages_in_60s: float
+    messages_out_60s: float
+    bytes_in_60s: float
+    bytes_out_60s: float
+
+
+class ClientList(Struct, kw_only=True):
+    """Clients, the largest first."""
+
+    clients: list[Client]
+
+
+class NodeInfo(Struct, kw_only=True):
+    """A node of the cluster."""
+
+    name: str
+    redis: str | None
+    http: str | None
+    role: list[str]
+    shards: int
+    version: str
+    build_profile: str
+    incarnation: int
+    uptime_s: float
+    running: bool
+
+
+class NodeList(Struct, kw_only=True):
+    """All nodes."""
+
+    nodes: list[NodeInfo]
+
+
+class HistoryLimits(Struct, kw_only=True):
+    """0 means no limit."""
+
+    messages: int
+    bytes: int
+    age_ms: int
+
+
+class RoomClass(Struct, kw_only=True):
+    """A room class, resolved."""
+
+    name: str
+    match: list[str]
+    room: str
+    durability: str
+    members: int
+    history: HistoryLimits | None
+    on_slow: str
+    on_gap: str
+    placement: str
+    on_partition: str
+    payload_bytes_max: int
+    idle_ms: int
+
+
+class ClassList(Struct, kw_only=True):
+    """All classes, in order of precedence; the last one is the default class."""
+
+    classes: list[RoomClass]
+
+
+class BusyRoom(Struct, kw_only=True):
+    """A room among the busiest, by a sketch: its rate is an estimate."""
+
+    name: Annotated[str, Meta(description=NAME)]
+    messages_per_second: float
+
+
+class BusyRooms(Struct, kw_only=True):
+    """The busiest rooms, the busiest first."""
+
+    rooms: list[BusyRoom]
+
+
+class Version(Struct, kw_only=True):
+    """What runs here."""
+
+    version: str
+    core: str
+    build_profile: str
+
+
+class Stat(Struct, kw_only=True):
+    """The node's counters and gauges, and those of each shard."""
+
+    name: str
+    version: str
+    uptime_s: float
+    node: dict[str, Any]
+    shards: list[dict[str, Any]]
+
+
+def payload_fields(payload: bytes) -> dict[str, str]:
+    """A payload as the one of the two fields that can hold it."""
+    try:
+        return {"payload": payload.decode()}
+    except UnicodeDecodeError:
+        return {"payload_base64": base64.b64encode(payload).decode()}
+
+
+def room_body(room: dict[str, Any], nodes: list[NodeRef]) -> Room:
+    """A room as the core tells it."""
+    fields = {k: v for k, v in room.items() if k not in ("name", "class", "epoch")}
+    return Room(
+        name=text_of(room["name"]),
+        room_class=room["class"],
+        epoch=str(room["epoch"]),
+        position=f"{room['epoch']}-{room['seq']}",
+        nodes=nodes,
+        **fields,
+    )

@@ -1,0 +1,92 @@
+"""The HTTP listener: uvicorn inside the node's own loop."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+
+from hubsub.api.app import App
+from hubsub.api.state import State
+from hubsub.config import join_address, split_address
+from hubsub.errors import StartError
+
+BACKLOG = 512
+SHUTDOWN_S = 5
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers: the node has its own."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.serving = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.serving.set()
+
+
+class HttpServer:
+    """Serves the API on one address from `start` to `stop`."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._server: _Server | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._socket: socket.socket | None = None
+
+    def bind(self, address: str) -> str:
+        """Binds; connections wait in the backlog until `start`.
+
+        Returns:
+            The bound `HOST:PORT`.
+
+        Raises:
+            StartError: the address cannot be bound.
+        """
+        host, port = split_address(address)
+        try:
+            info = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+            self._socket = socket.socket(info[0], info[1])
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._socket.bind(info[4])
+            self._socket.listen(BACKLOG)
+        except OSError as error:
+            hint = "another server may have this port; `:0` picks a free one"
+            raise StartError(f"cannot listen ({error.strerror})", address, hint) from None
+        bound = self._socket.getsockname()
+        self._state.http_address = join_address(bound[0], bound[1])
+        return self._state.http_address
+
+    async def start(self) -> None:
+        """Serves from here on."""
+        assert self._socket is not None, "bind() comes first"
+        self._server = _Server(
+            uvicorn.Config(
+                App(self._state),
+                http="h11",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                limit_concurrency=self._state.limits["http_connections_max"],
+                timeout_graceful_shutdown=SHUTDOWN_S,
+            )
+        )
+        self._task = asyncio.get_running_loop().create_task(self._server.serve([self._socket]))
+        await self._server.serving.wait()
+
+    async def stop(self) -> None:
+        """Ends requests that run, within `SHUTDOWN_S`."""
+        if self._server is not None and self._task is not None:
+            self._server.should_exit = True
+            await self._task
+        if self._socket is not None:
+            self._socket.close()

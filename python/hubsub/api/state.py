@@ -1,0 +1,56 @@
+"""What the handlers share: the node, the limits in force, the idempotency window, counters."""
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+
+from starlette.requests import Request
+
+from hubsub.api.schema import NodeRef
+from hubsub.config import Config, is_wildcard, join_address, split_address
+from hubsub.control.idempotency import Window
+from hubsub.node import Node
+
+
+class State:
+    """One a process; handlers get it with each request.
+
+    Args:
+        config: The resolved configuration; `reload` replaces it.
+        node: The running node.
+    """
+
+    def __init__(self, config: Config, node: Node) -> None:
+        self.config = config
+        self.node = node
+        self.http_address: str | None = None
+        self.stopping = False
+        self.window = Window(lambda: self.limits, time.monotonic)
+        self.requests: Counter[tuple[str, int]] = Counter()
+        """HTTP requests by route and status: bounded by the table of routes."""
+        self.bodies_refused = 0
+        """Bodies above `http_body_bytes_max`."""
+
+    @property
+    def limits(self) -> Mapping[str, int]:
+        return self.config.limits
+
+    def node_ref(self, request: Request) -> NodeRef:
+        """This node as the asker can reach it."""
+        return NodeRef(
+            name=self.node.name,
+            redis=self.reachable(self.node.addresses.get("redis"), request),
+            http=self.reachable(self.http_address, request),
+        )
+
+    def reachable(self, address: str | None, request: Request) -> str | None:
+        """A bound address as told to others: the advertised host, or for a wildcard the one the request came to."""
+        if address is None:
+            return None
+        host, port = split_address(address)
+        if self.config.advertise:
+            return join_address(self.config.advertise, port)
+        if is_wildcard(address):
+            server = request.scope.get("server") or (host, port)
+            return join_address(server[0], port)
+        return address

@@ -1,0 +1,187 @@
+"""All routes."""
+
+from functools import cache
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from hubsub.api import clients, nodes, publish, rooms
+from hubsub.api.answers import json_answer
+from hubsub.api.openapi import document
+from hubsub.api.routes import Param, Route
+from hubsub.api.schema import (
+    BusyRooms,
+    ClassList,
+    Client,
+    ClientList,
+    HistoryPage,
+    NodeInfo,
+    NodeList,
+    NodeRef,
+    PublishBatch,
+    PublishItem,
+    PublishResult,
+    PublishResults,
+    Room,
+    RoomPage,
+    Stat,
+    Version,
+)
+from hubsub.api.state import State
+
+
+async def openapi(state: State, request: Request) -> Response:
+    return json_answer(openapi_document())
+
+
+@cache
+def openapi_document() -> dict[str, Any]:
+    """The document of `ROUTES`."""
+    return document(ROUTES)
+
+
+LIMIT = Param("limit", "Entries of the page; http_page_max bounds it.", "integer", minimum=1)
+TEXT = "text/plain"
+
+ROUTES: tuple[Route, ...] = (
+    Route(
+        "GET",
+        "/v1/rooms",
+        "Rooms in order of name",
+        rooms.list_rooms,
+        (
+            Param("match", "Redis glob over names."),
+            Param("after", "Names behind this one: the `next` of the page before."),
+            LIMIT,
+        ),
+        answer=(RoomPage,),
+        tag="rooms",
+    ),
+    Route(
+        "GET",
+        "/v1/rooms/{room}",
+        "A room, and the nodes that hold it",
+        rooms.show_room,
+        (
+            Param(
+                "create",
+                "Makes it if it is not there; without a history in its class, tells who will hold it.",
+                "boolean",
+            ),
+        ),
+        answer=(Room,),
+        errors=("no_such_room", "topic_length", "too_many_rooms", "room_creation_rate"),
+        tag="rooms",
+    ),
+    Route(
+        "PUT",
+        "/v1/rooms/{room}",
+        "Makes a room whose class keeps a history",
+        rooms.create_room,
+        answer=(Room,),
+        errors=("topic_length", "too_many_rooms", "room_creation_rate"),
+        tag="rooms",
+    ),
+    Route(
+        "DELETE",
+        "/v1/rooms/{room}",
+        "Deletes a room without subscribers, with its history",
+        rooms.delete_room,
+        status=204,
+        errors=("no_such_room", "room_in_use", "topic_length"),
+        tag="rooms",
+    ),
+    Route(
+        "GET",
+        "/v1/rooms/{room}/history",
+        "What a room remembers, oldest first",
+        rooms.history,
+        (
+            Param(
+                "count", "At most so many records; history_reply_records_max bounds it.", "integer", minimum=1
+            ),
+            Param("after", "Behind this position; without it, the last ones."),
+            Param("topic", "Of this topic only."),
+        ),
+        answer=(HistoryPage,),
+        errors=("topic_length",),
+        tag="rooms",
+    ),
+    Route(
+        "GET",
+        "/v1/busiest",
+        "The busiest rooms, by a sketch",
+        rooms.busiest,
+        (Param("limit", "At most 100.", "integer", minimum=1),),
+        answer=(BusyRooms,),
+        tag="rooms",
+    ),
+    Route(
+        "POST",
+        "/v1/publish",
+        "Publishes a record, or a batch in order",
+        publish.publish,
+        (Param("Idempotency-Key", "The same key gets the same answer, and one publish.", place="header"),),
+        body=(PublishItem, PublishBatch),
+        answer=(PublishResult, PublishResults),
+        errors=(
+            "topic_length",
+            "payload_length",
+            "body_too_large",
+            "idempotency_mismatch",
+            "too_many_rooms",
+            "room_creation_rate",
+            "publish_rate",
+            "not_allowed",
+        ),
+        tag="rooms",
+    ),
+    Route(
+        "GET",
+        "/v1/clients",
+        "Connections, the largest first",
+        clients.list_clients,
+        (Param("sort", "By this number.", choices=clients.SORTS), LIMIT),
+        answer=(ClientList,),
+        tag="clients",
+    ),
+    Route(
+        "GET",
+        "/v1/clients/{id}",
+        "A connection",
+        clients.show_client,
+        answer=(Client,),
+        errors=("no_such_client",),
+        tag="clients",
+    ),
+    Route(
+        "DELETE",
+        "/v1/clients/{id}",
+        "Closes a connection",
+        clients.kill_client,
+        status=204,
+        errors=("no_such_client",),
+        tag="clients",
+    ),
+    Route("GET", "/v1/nodes", "All nodes", nodes.list_nodes, answer=(NodeList,)),
+    Route("GET", "/v1/nodes/{node}", "A node", nodes.show_node, answer=(NodeInfo,), errors=("no_such_node",)),
+    Route(
+        "GET", "/v1/classes", "Room classes in order of precedence", nodes.list_classes, answer=(ClassList,)
+    ),
+    Route("GET", "/v1/openapi.json", "This document", openapi),
+    Route(
+        "GET",
+        "/nodes",
+        "The nodes as clients reach them",
+        nodes.nodes_plain,
+        (Param("room", "The nodes of this room, leader first."),),
+        answer=(list[NodeRef],),
+    ),
+    Route("GET", "/s/ping", "Answers pong", nodes.ping, media_type=TEXT),
+    Route("GET", "/s/ver", "What runs here", nodes.version, answer=(Version,)),
+    Route("GET", "/s/stat", "Counters and gauges", nodes.stat, answer=(Stat,)),
+    Route("GET", "/livez", "Whether the process lives", nodes.live, media_type=TEXT),
+    Route("GET", "/readyz", "Whether it serves", nodes.ready, media_type=TEXT),
+    Route("GET", "/metrics", "Prometheus metrics", nodes.metrics, media_type=TEXT),
+)

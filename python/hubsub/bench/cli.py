@@ -1,0 +1,168 @@
+"""`hubsub bench`: one command a scenario, `all`, `capacity`."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hubsub.bench.scenarios import BY_NAME, SCENARIOS, Scenario
+
+app = typer.Typer(
+    help="Measure a node, and a peer in turn with it. Figures are of one machine and time: quote ratios.",
+    no_args_is_help=True,
+)
+
+RESULTS = Path("benches/results")
+"""Where results go in a checkout."""
+
+Against = Annotated[
+    str | None,
+    typer.Option(help="The peer: `redis-server` (started for every run) or redis://HOST:PORT (running)."),
+]
+Pairs = Annotated[int, typer.Option(min=1, help="Runs of each server; they take turns.")]
+Seconds = Annotated[float, typer.Option(min=0.1, help="Length of every measured window.")]
+Shards = Annotated[int | None, typer.Option(min=1, help="Shards and cores of the node; default: the row's.")]
+ServerCmd = Annotated[
+    str | None,
+    typer.Option(
+        help="A program that serves and prints the ready line, instead of `hubsub serve`; gets --shards."
+    ),
+]
+Running = Annotated[str | None, typer.Option(help="A node that runs already: redis://HOST:PORT.")]
+Pid = Annotated[int | None, typer.Option(help="Process of --target; default: what its INFO says.")]
+Spin = Annotated[
+    bool,
+    typer.Option(
+        "--spin", help="The generator never sleeps: steadier figures, without the cost of waking it."
+    ),
+]
+Out = Annotated[
+    Path | None, typer.Option(help="Directory for the results; default: benches/results/DATE-COMMIT.")
+]
+
+
+def _add(scenario: Scenario) -> None:
+    def command(
+        against: Against = None,
+        pairs: Pairs = 3,
+        seconds: Seconds = 5.0,
+        shards: Shards = None,
+        server_cmd: ServerCmd = None,
+        target: Running = None,
+        pid: Pid = None,
+        spin: Spin = False,
+        out: Out = None,
+    ) -> None:
+        _run([scenario], against, pairs, seconds, shards, server_cmd, target, pid, spin, out)
+
+    app.command(scenario.name, help=f"{scenario.title[0].upper()}{scenario.title[1:]}.")(command)
+
+
+for _scenario in SCENARIOS:
+    _add(_scenario)
+
+
+@app.command("all")
+def run_all(
+    only: Annotated[str | None, typer.Option(help="Names of scenarios, with commas between.")] = None,
+    against: Against = None,
+    pairs: Pairs = 3,
+    seconds: Seconds = 5.0,
+    shards: Shards = None,
+    server_cmd: ServerCmd = None,
+    target: Running = None,
+    pid: Pid = None,
+    spin: Spin = False,
+    out: Out = None,
+) -> None:
+    """Every scenario, one table."""
+    from hubsub.bench import BenchError
+
+    names = [scenario.name for scenario in SCENARIOS] if only is None else only.split(",")
+    unknown = [name for name in names if name not in BY_NAME]
+    if unknown:
+        raise BenchError("there is no such scenario", ", ".join(unknown), f"one of {', '.join(BY_NAME)}")
+    _run(
+        [BY_NAME[name] for name in names], against, pairs, seconds, shards, server_cmd, target, pid, spin, out
+    )
+
+
+@app.command()
+def capacity(
+    seconds: Seconds = 5.0,
+    connections: Annotated[int, typer.Option(min=100, help="Connections that are measured.")] = 15_000,
+    server_cmd: ServerCmd = None,
+    against: Annotated[
+        str | None, typer.Option(help="Measure this instead of HubSub: `redis-server`.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="File for the Markdown; default: standard output.")] = None,
+) -> None:
+    """Messages a second a core, bytes a connection and a room; what 100k to 1M connections need."""
+    from hubsub.bench import servers
+    from hubsub.bench.capacity import measure
+    from hubsub.bench.capacity_page import page
+
+    subject = servers.parse_peer(against) if against else servers.HubSubServer(server_cmd)
+    text = page(measure(subject, connections=connections, seconds=seconds))
+    if out is None:
+        typer.echo(text)
+    else:
+        out.write_text(text, encoding="utf-8")
+
+
+def _run(
+    scenarios: list[Scenario],
+    against: str | None,
+    pairs: int,
+    seconds: float,
+    shards: int | None,
+    server_cmd: str | None,
+    target: str | None,
+    pid: int | None,
+    spin: bool,
+    out: Path | None,
+) -> None:
+    from rich.console import Console
+
+    from hubsub.bench import report, servers
+    from hubsub.bench.load import find_program
+    from hubsub.bench.machine import describe, need_descriptors
+    from hubsub.bench.plot import plot
+    from hubsub.bench.runner import Row, run_scenario
+
+    find_program()
+    need_descriptors(17_000)
+    ours: servers.Target = (
+        servers.RunningServer(target, pid, "HubSub") if target else servers.HubSubServer(server_cmd)
+    )
+    peer = servers.parse_peer(against) if against else None
+    machine = describe()
+    path = out or report.directory(RESULTS, machine)
+    path.mkdir(parents=True, exist_ok=True)
+    rows = report.RowFile(path, machine)
+    progress = Console(stderr=True)
+
+    def on_row(row: Row) -> None:
+        rows.add(row)
+        first, value = next(iter(row.figures.items()))
+        unit = next(f.unit for f in BY_NAME[row.scenario].figures if f.name == first)
+        complaints = "".join(f"; {text}" for text in row.complaints)
+        progress.print(
+            f"{row.scenario} pair {row.pair + 1} {row.target}: {first} "
+            f"{report.number(value, unit)}{complaints}",
+            highlight=False,
+        )
+
+    results = [
+        run_scenario(
+            scenario, ours, peer, pairs=pairs, seconds=seconds, shards=shards, spin=spin, on_row=on_row
+        )
+        for scenario in scenarios
+    ]
+    (path / report.TABLE_FILE).write_text(report.markdown_table(results), encoding="utf-8")
+    drawn = plot(results, path)
+    Console(width=None if sys.stdout.isatty() else 120).print(report.terminal_table(results))
+    progress.print(
+        f"written to {path}: {report.ROWS_FILE}, {report.TABLE_FILE}" + "".join(f", {f.name}" for f in drawn)
+    )

@@ -1,0 +1,137 @@
+"""Runs the load generator, a program of its own, and reads its report."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hubsub.bench import BenchError
+from hubsub.bench.machine import Cores
+from hubsub.bench.pinning import pinned
+
+PROGRAM = "hubsub-load"
+SLACK_S = 120.0
+"""Time for connecting and draining, beyond what a scenario asks for."""
+BUSY_MAX = 0.9
+"""Share of a core above which a thread of the generator counts as the bottleneck."""
+
+
+def find_program() -> Path:
+    """Where `hubsub-load` is: `$HUBSUB_LOAD`, a checkout's build, or the PATH.
+
+    Raises:
+        BenchError: there is none.
+    """
+    named = os.environ.get("HUBSUB_LOAD")
+    if named:
+        if os.access(named, os.X_OK):
+            return Path(named)
+        raise BenchError("HUBSUB_LOAD is no program", named)
+    roots = (Path.cwd(), *Path.cwd().parents, *Path(__file__).resolve().parents)
+    targets = [Path(os.environ["CARGO_TARGET_DIR"])] if "CARGO_TARGET_DIR" in os.environ else []
+    for target in (*targets, *(root / "target" for root in roots)):
+        built = [path for profile in ("dist", "release") if (path := target / profile / PROGRAM).is_file()]
+        if built:
+            return max(built, key=lambda path: path.stat().st_mtime)
+    found = shutil.which(PROGRAM)
+    if found:
+        return Path(found)
+    raise BenchError(
+        "the load generator is not built",
+        PROGRAM,
+        "in a checkout: cargo build --release -p hubsub-load; elsewhere set HUBSUB_LOAD to the program",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one run of the generator found.
+
+    Args:
+        raw: Its JSON object, as printed.
+    """
+
+    raw: Mapping[str, Any]
+
+    @property
+    def cpu_us_per_delivery(self) -> float | None:
+        """CPU of the server per delivery, in µs."""
+        spent = (self.raw["server"] or {}).get("cpu_ns_per_delivery")
+        return None if spent is None else spent / 1000
+
+    @property
+    def delivered_per_second(self) -> float:
+        return float(self.raw["window"]["delivered_per_second"])
+
+    @property
+    def published_per_second(self) -> float:
+        return float(self.raw["window"]["published_per_second"])
+
+    def latency_us(self, name: str) -> float | None:
+        """Latency in µs by name: `p50`, `p99`, `p999`, …; None where nothing was measured."""
+        latency = self.raw["latency"]
+        return latency[f"{name}_ns"] / 1000 if latency["count"] else None
+
+    def memory(self, moment: str, kind: str = "rss") -> int | None:
+        """Memory of the server in bytes at the last sample of a moment."""
+        samples = (self.raw["server"] or {}).get("samples", [])
+        found = [s["server"][kind] for s in samples if s["moment"] == moment and s["server"]]
+        return found[-1] if found else None
+
+    def kernel(self, moment: str, kind: str) -> int | None:
+        """Memory of the machine's kernel in bytes at the last sample of a moment."""
+        samples = (self.raw["server"] or {}).get("samples", [])
+        found = [s["kernel"][kind] for s in samples if s["moment"] == moment and s["kernel"]]
+        return found[-1] if found else None
+
+    def complaints(self) -> list[str]:
+        """Why this run's figures are not to be trusted; empty if they are."""
+        total = self.raw["total"]
+        counts = ("lost", "doubled", "reordered", "misrouted", "corrupt", "errors", "disconnected")
+        found = [f"{total[name]} {name}" for name in (*counts, "idle_disconnected") if total[name]]
+        scenario = self.raw["scenario"]
+        paced = scenario["rate"] > 0
+        threads = [t["busy"] for t in self.raw["window"]["threads"] if not (paced and t["publishes"])]
+        busiest = max(threads, default=0.0)
+        if busiest > BUSY_MAX and not scenario["spin"]:
+            found.append(f"the generator is the bottleneck ({busiest:.0%} of a core)")
+        return found
+
+
+def run(address: str, pid: int | None, cores: Cores, params: Mapping[str, object]) -> Report:
+    """Runs one scenario against a server.
+
+    Args:
+        address: `HOST:PORT`.
+        pid: Process of the server; None if its costs cannot be read.
+        cores: Where the generator runs.
+        params: The generator's options by name, with `_` for `-`.
+
+    Raises:
+        BenchError: it failed, or is a debug build.
+    """
+    options = {"threads": cores.load_threads, **params, "target": address}
+    if pid is not None:
+        options["pid"] = pid
+    command = [str(find_program())]
+    for name, value in options.items():
+        flag = f"--{name.replace('_', '-')}"
+        command += [flag] if value is True else [flag, str(value)]
+    limit_s = float(str(options.get("seconds", 5))) + float(str(options.get("warmup", 1))) + SLACK_S
+    try:
+        with pinned(cores.load):
+            done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s)
+    except subprocess.TimeoutExpired as error:
+        raise BenchError("the load generator did not end", f"{limit_s:.0f} s") from error
+    if done.returncode != 0:
+        raise BenchError("the load generator failed", done.stderr.strip() or done.returncode)
+    report = Report(json.loads(done.stdout))
+    if report.raw["build_profile"] == "debug":
+        raise BenchError(
+            "the load generator is a debug build", command[0], "cargo build --release -p hubsub-load"
+        )
+    return report

@@ -1,0 +1,120 @@
+"""The machine that a benchmark ran on, and how its cores are shared out."""
+
+import os
+import platform
+import subprocess
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from hubsub.bench import BenchError
+
+LOAD_THREADS_MAX = 6
+"""More threads of the generator than this only disturb each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a result must name so that it can be judged."""
+
+    cpu: str
+    cores: int
+    memory_bytes: int
+    kernel: str
+    congestion_control: str
+    """TCP's, on loopback too."""
+    python: str
+    commit: str
+    time: str
+
+    def as_dict(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def describe() -> Machine:
+    """The machine and commit now."""
+    cpu = next(
+        (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if "model name" in line), ""
+    )
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return Machine(
+        cpu=cpu or platform.processor(),
+        cores=os.cpu_count() or 1,
+        memory_bytes=memory,
+        kernel=f"{platform.system()} {platform.release()}",
+        congestion_control="".join(_lines("/proc/sys/net/ipv4/tcp_congestion_control")).strip(),
+        python=platform.python_version(),
+        commit=commit(),
+        time=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def commit() -> str:
+    """Short id of the checked-out commit, with `-dirty` if files differ; `none` outside a repository."""
+    found = _git("rev-parse", "--short", "HEAD")
+    if not found:
+        return "none"
+    return f"{found}-dirty" if _git("status", "--porcelain", "--untracked-files=no") else found
+
+
+@dataclass(frozen=True, slots=True)
+class Cores:
+    """Which cores the server and the generator get; empty sets where there are too few to part them."""
+
+    server: frozenset[int]
+    load: frozenset[int]
+    load_threads: int
+
+
+def share_cores(shards: int, available: set[int] | None = None) -> Cores:
+    """The first `shards` cores for the server, the others for the generator.
+
+    A one-core server leaves three of four to the generator; a two-core server leaves two.
+    """
+    cores = sorted(_affinity() if available is None else available)
+    if len(cores) <= shards:
+        return Cores(frozenset(), frozenset(), max(1, min(len(cores), LOAD_THREADS_MAX)))
+    load = cores[shards:]
+    return Cores(frozenset(cores[:shards]), frozenset(load), min(len(load), LOAD_THREADS_MAX))
+
+
+def busy_seconds() -> float:
+    """CPU seconds that all processes of the machine have spent."""
+    fields = [int(field) for field in (_lines("/proc/stat") or ["cpu 0 0 0 0 0 0 0 0"])[0].split()[1:9]]
+    user, nice, system, _idle, _wait, irq, softirq, _steal = fields
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+
+
+def need_descriptors(count: int) -> None:
+    """Raises the limit of open descriptors for this process and its children.
+
+    Raises:
+        BenchError: the hard limit is too low.
+    """
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < count:
+        raise BenchError("too few open files are allowed", hard, f"raise it to {count}: ulimit -Hn {count}")
+    if soft != resource.RLIM_INFINITY and soft < count:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _affinity() -> set[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _git(*args: str) -> str:
+    try:
+        return subprocess.run(["git", *args], capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""

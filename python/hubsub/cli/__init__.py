@@ -1,0 +1,93 @@
+"""The command line. Data goes to stdout, everything else to stderr.
+
+Each command lives in a module of its own, imported only when it is called, so
+that `hubsub --help` answers at once. Exit codes: 0 done, 1 failed, 2 used or
+configured wrongly, 130 interrupted.
+"""
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from difflib import get_close_matches
+from importlib import import_module
+from typing import NoReturn
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "serve": ("hubsub.cli.serve", "Runs a node."),
+    "pub": ("hubsub.cli.pub", "Publishes records."),
+    "sub": ("hubsub.cli.sub", "Prints the records of topics as they come."),
+    "room": ("hubsub.cli.rooms", "Lists, shows, creates and deletes rooms; reads their history."),
+    "client": ("hubsub.cli.clients", "Lists, shows and closes connections."),
+    "node": ("hubsub.cli.nodes", "Lists and shows nodes."),
+    "class": ("hubsub.cli.classes", "Lists room classes."),
+    "top": ("hubsub.cli.top", "Shows live what a node does."),
+    "bench": ("hubsub.bench.cli", "Measures a node, and others against it."),
+    "doctor": ("hubsub.cli.doctor", "Checks what this machine allows."),
+    "config": ("hubsub.cli.settings", "Checks and shows the configuration."),
+    "demo": ("hubsub.cli.demo", "Makes data to try things with."),
+}
+"""Command to module (its `app` is a Typer) and what it does."""
+
+
+def main() -> NoReturn:
+    """The entry point `hubsub`."""
+    args = sys.argv[1:]
+    if not args or args[0] in ("--help", "-h", "help"):
+        print(usage())
+        sys.exit(0 if args else 2)
+    if args[0] in ("--version", "version"):
+        from hubsub.version import VERSION
+
+        print(f"hubsub {VERSION}")
+        sys.exit(0)
+    if args[0] not in COMMANDS:
+        close = get_close_matches(args[0], COMMANDS, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else "hubsub --help lists all commands"
+        print(f"error: no such command: {args[0]}\nhint: {hint}", file=sys.stderr)
+        sys.exit(2)
+    with friendly():
+        app = import_module(COMMANDS[args[0]][0]).app
+        app(args=args[1:], prog_name=f"hubsub {args[0]}")
+    sys.exit(0)
+
+
+def usage() -> str:
+    """What `hubsub --help` prints."""
+    width = max(len(name) for name in COMMANDS)
+    lines = [f"  {name:<{width}}  {doc}" for name, (_, doc) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "Usage: hubsub COMMAND [OPTIONS]…",
+            "",
+            "A pub/sub server for rooms, and the tools around it.",
+            "",
+            "Commands:",
+            *lines,
+            "",
+            "Options:",
+            "  --version  Prints the version.",
+            "  --help     Prints this; `hubsub COMMAND --help` says more of a command.",
+        ]
+    )
+
+
+@contextlib.contextmanager
+def friendly() -> Iterator[None]:
+    """Errors as sentences with an exit code, in place of tracebacks."""
+    from hubsub.errors import ConfigError, HubSubError
+
+    try:
+        yield
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except HubSubError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of our output is gone; nothing may be flushed into it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)

@@ -1,0 +1,182 @@
+"""What commands share: the app, output as table or JSON, asking a node over HTTP."""
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any
+from urllib.parse import quote, urlencode, urlsplit
+
+import typer
+
+from hubsub.errors import BY_CODE, ClientError, HubSubError, NotConnectedError
+
+HTTP_TIMEOUT_S = 10.0
+
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url", envvar="HUBSUB_URL", help="The node's HTTP address. Default: `http` of the configuration."
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Prints JSON, one object a line.")]
+Server = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        "-s",
+        envvar="HUBSUB_SERVER",
+        help="redis://HOST:PORT. Default: `redis` of the configuration.",
+    ),
+]
+
+
+def new_app(doc: str) -> typer.Typer:
+    """A Typer as all commands use it."""
+    return typer.Typer(help=doc, add_completion=False, pretty_exceptions_enable=False, no_args_is_help=False)
+
+
+def group(doc: str) -> typer.Typer:
+    """A Typer with subcommands, also if it has only one."""
+    app = typer.Typer(help=doc, add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
+    app.callback()(lambda: None)
+    return app
+
+
+def say(text: str) -> None:
+    """A line for the person, not for the next program."""
+    print(text, file=sys.stderr)
+
+
+def print_json(value: object) -> None:
+    print(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def print_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], as_json: bool) -> None:
+    """Rows as JSON lines or as a table of these columns."""
+    if as_json:
+        for row in rows:
+            print_json(row)
+        return
+    cells = [[shown(row.get(column)) for column in columns] for row in rows]
+    numeric = [
+        bool(cells) and all(row[i].replace(".", "").isdigit() for row in cells) for i in range(len(columns))
+    ]
+    if not sys.stdout.isatty():
+        # A pipe gets every column whole; a terminal gets what fits.
+        widths = [max(len(line[i]) for line in [columns, *cells]) for i in range(len(columns))]
+        for line in [columns, *cells]:
+            padded = (c.rjust(w) if n else c.ljust(w) for c, w, n in zip(line, widths, numeric, strict=True))
+            print("  ".join(padded).rstrip())
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column, right in zip(columns, numeric, strict=True):
+        table.add_column(column, justify="right" if right else "left", no_wrap=True)
+    for line in cells:
+        table.add_row(*(Text(cell) for cell in line))
+    Console().print(table)
+
+
+def print_fields(value: Mapping[str, Any], as_json: bool) -> None:
+    """One object as JSON or as `name  value` lines."""
+    if as_json:
+        print_json(value)
+        return
+    width = max(map(len, value), default=0)
+    for key, field in value.items():
+        print(f"{key:<{width}}  {shown(field)}")
+
+
+def shown(value: object) -> str:
+    """A value for a person; control characters cannot reach the terminal."""
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.1f}"
+    if isinstance(value, list | dict):
+        return json.dumps(value, ensure_ascii=False)
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in str(value))
+
+
+def segment(name: str) -> str:
+    """A name, in the form of `hubsub.names`, as one segment of a path."""
+    from hubsub.names import bytes_of
+
+    return quote(bytes_of(name), safe="")
+
+
+def redis_url(server: str | None) -> str:
+    """The Redis address to talk to."""
+    if server:
+        return server
+    from hubsub.config import load
+
+    address = load().redis
+    if address is None:
+        raise ClientError("the configuration has no Redis listener", None, "give --server redis://HOST:PORT")
+    return f"redis://{address}"
+
+
+class Api:
+    """A node's REST API, blocking."""
+
+    def __init__(self, url: str | None) -> None:
+        if not url:
+            from hubsub.config import load
+
+            address = load().http
+            if address is None:
+                raise ClientError(
+                    "the configuration has no HTTP listener", None, "give --url http://HOST:PORT"
+                )
+            url = f"http://{address}"
+        self.url = url if "://" in url else f"http://{url}"
+        parts = urlsplit(self.url)
+        if parts.scheme != "http" or not parts.hostname:
+            raise ClientError("this is no HTTP address", url, "such as http://127.0.0.1:3220")
+        self._host, self._port = parts.hostname, parts.port or 3220
+
+    def get(self, path: str, **query: object) -> Any:
+        return self.ask("GET", path, **query)
+
+    def ask(self, method: str, path: str, **query: object) -> Any:
+        """The JSON of the answer; None where it has no body.
+
+        Raises:
+            HubSubError: of the code that the node answered.
+            NotConnectedError: no node answers there.
+        """
+        from http.client import HTTPConnection, HTTPException
+
+        given = {k: str(v) for k, v in query.items() if v is not None}
+        target = f"{path}?{urlencode(given)}" if given else path
+        connection = HTTPConnection(self._host, self._port, timeout=HTTP_TIMEOUT_S)
+        try:
+            connection.request(method, target)
+            response = connection.getresponse()
+            body = response.read()
+        except (OSError, HTTPException) as error:
+            hint = "`hubsub serve` starts a node; --url names another one"
+            raise NotConnectedError(f"no node answers ({error})", self.url, hint) from None
+        finally:
+            connection.close()
+        try:
+            value = json.loads(body) if body else None
+        except ValueError:
+            raise ClientError("the answer is not from HubSub", self.url) from None
+        if response.status >= 400:
+            raise _error(value, response.status)
+        return value
+
+
+def _error(value: Any, status: int) -> HubSubError:
+    fields = value if isinstance(value, dict) else {}
+    cls = BY_CODE.get(fields.get("code", ""), ClientError)
+    message = str(fields.get("message", f"the node answered {status}"))
+    hint = fields.get("hint")
+    error = HubSubError.__new__(cls)
+    HubSubError.__init__(error, message, None, hint)
+    return error

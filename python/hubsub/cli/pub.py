@@ -1,0 +1,113 @@
+"""`hubsub pub`: publishes one message, or the lines of a file in order."""
+
+import asyncio
+import base64
+import binascii
+import gzip
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hubsub.cli.common import Server, new_app, redis_url, say
+from hubsub.errors import ClientError
+from hubsub.names import bytes_of
+
+BATCH = 512
+
+app = new_app("Publishes records.")
+
+
+@app.command()
+def pub(
+    topic: Annotated[str | None, typer.Argument(help="The topic.", show_default=False)] = None,
+    message: Annotated[str | None, typer.Argument(help="The payload; - reads it from stdin.")] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="FILE",
+            help="JSON lines, also gzipped, - for stdin: `topic` with `payload` (text, or JSON) or `payload_base64`. "
+            "A line without them goes whole to the topic in its `room`.",
+        ),
+    ] = None,
+    server: Server = None,
+) -> None:
+    """Publishes TOPIC MESSAGE and prints how many subscribers it goes to, or every line of --from FILE."""
+    if source is not None and topic is None:
+        asyncio.run(_publish_lines(redis_url(server), source))
+    elif source is None and topic is not None and message is not None:
+        payload = sys.stdin.buffer.read() if message == "-" else message.encode("utf-8", "surrogateescape")
+        print(asyncio.run(_publish(redis_url(server), bytes_of(topic), payload)))
+    else:
+        raise typer.BadParameter("give TOPIC and MESSAGE, or --from FILE")
+
+
+async def _publish(url: str, topic: bytes, payload: bytes) -> int:
+    from hubsub.client import Client
+
+    async with Client(url) as client:
+        return await client.publish(topic, payload)
+
+
+async def _publish_lines(url: str, source: Path) -> None:
+    from hubsub.client import Client
+
+    records = receivers = 0
+    async with Client(url) as client:
+        batch: list[tuple[str | bytes, str | bytes]] = []
+        for item in read(source):
+            batch.append(item)
+            if len(batch) == BATCH:
+                receivers += sum(await client.publish_many(batch))
+                records += len(batch)
+                batch.clear()
+        receivers += sum(await client.publish_many(batch))
+        records += len(batch)
+    say(f"published {records} records, {receivers} deliveries")
+
+
+def read(source: Path) -> Iterator[tuple[bytes, bytes]]:
+    """`(topic, payload)` of each line.
+
+    Raises:
+        ClientError: the file cannot be read, or a line is no record; it names the line.
+    """
+    try:
+        stream: Any = nullcontext(sys.stdin.buffer) if str(source) == "-" else source.open("rb")
+        with stream as raw:
+            lines = gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == b"\x1f\x8b" else raw
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    yield record_of(line, number)
+    except (OSError, EOFError) as error:
+        raise ClientError(
+            f"the file cannot be read ({getattr(error, 'strerror', None) or error})", source
+        ) from None
+
+
+def record_of(line: bytes, number: int) -> tuple[bytes, bytes]:
+    """Topic and payload of one line."""
+    hint = 'such as {"topic": "chat:lobby", "payload": "hello"}'
+    try:
+        fields = json.loads(line)
+    except ValueError as error:
+        raise ClientError(f"line {number} is no JSON ({error})", None, hint) from None
+    topic = fields.get("topic", fields.get("room")) if isinstance(fields, dict) else None
+    if not isinstance(topic, str) or not topic:
+        raise ClientError(f"line {number} names no topic", None, hint)
+    if "payload_base64" in fields:
+        try:
+            return bytes_of(topic), base64.b64decode(fields["payload_base64"], validate=True)
+        except (binascii.Error, TypeError, ValueError):
+            raise ClientError(f"line {number} has a payload_base64 that is none", None, hint) from None
+    if "payload" not in fields:
+        return bytes_of(topic), line.rstrip(b"\r\n")
+    payload = fields["payload"]
+    if not isinstance(payload, str):
+        payload = json.dumps(payload, ensure_ascii=False, separators=(",", ":"))
+    return bytes_of(topic), payload.encode("utf-8", "surrogatepass")

@@ -1,0 +1,76 @@
+"""`hubsub room …`: over the REST API."""
+
+from typing import Annotated, Any
+
+import typer
+
+from hubsub.cli.common import Api, Json, Url, group, print_fields, print_json, print_rows, say, segment, shown
+
+app = group("Lists, shows, creates and deletes rooms; reads their history.")
+
+Room = Annotated[str, typer.Argument(help="Name of the room.", show_default=False)]
+
+
+@app.command("ls")
+def list_rooms(
+    match: Annotated[str | None, typer.Argument(help="Redis glob over names.", show_default=False)] = None,
+    limit: Annotated[int, typer.Option(help="At most so many.", min=1)] = 100,
+    after: Annotated[str | None, typer.Option(help="Names behind this one.")] = None,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Lists rooms in order of name."""
+    api, more = Api(url), after
+    rows: list[dict[str, Any]] = []
+    while len(rows) < limit:
+        page = api.get("/v1/rooms", match=match, after=more, limit=limit - len(rows))
+        rows += page["rooms"]
+        more = page["next"]
+        if more is None:
+            break
+    print_rows(rows, ("name", "class", "subscribers", "seq", "history", "idle_ms", "shard"), as_json)
+    if more is not None:
+        say(f"more behind {shown(more)}: --after, or a larger --limit")
+
+
+@app.command("show")
+def show_room(room: Room, url: Url = None, as_json: Json = False) -> None:
+    """Shows a room and the nodes that hold it."""
+    print_fields(Api(url).get(f"/v1/rooms/{segment(room)}"), as_json)
+
+
+@app.command("create")
+def create_room(room: Room, url: Url = None, as_json: Json = False) -> None:
+    """Makes a room whose class keeps a history."""
+    print_fields(Api(url).ask("PUT", f"/v1/rooms/{segment(room)}"), as_json)
+
+
+@app.command("delete")
+def delete_room(room: Room, url: Url = None) -> None:
+    """Deletes a room without subscribers, with its history."""
+    Api(url).ask("DELETE", f"/v1/rooms/{segment(room)}")
+    say(f"deleted {shown(room)}")
+
+
+@app.command("history")
+def history(
+    room: Room,
+    count: Annotated[int, typer.Option("--count", "-n", help="At most so many records.", min=1)] = 100,
+    after: Annotated[str | None, typer.Option(metavar="EPOCH-SEQ", help="Behind this position.")] = None,
+    topic: Annotated[str | None, typer.Option(help="Of this topic only.")] = None,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Prints what a room remembers, oldest first."""
+    answer = Api(url).get(f"/v1/rooms/{segment(room)}/history", count=count, after=after, topic=topic)
+    if not answer["recovered"]:
+        say("the position is of another life of the room")
+        raise typer.Exit(1)
+    for record in answer["records"]:
+        if as_json:
+            print_json(record)
+        else:
+            payload = (
+                record["payload"] if record["payload"] is not None else f"base64:{record['payload_base64']}"
+            )
+            print(f"{record['position']}  {shown(record['topic'])}: {shown(payload)}")

@@ -1,0 +1,188 @@
+"""`hubsub serve`: one node in one process, from its start to its graceful end."""
+
+import asyncio
+import contextlib
+import inspect
+import json
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hubsub.cli.common import new_app
+from hubsub.config.definitions import KEYS
+from hubsub.config.kinds import FLAG
+
+app = new_app("Runs a node. When it serves it prints one JSON line on stdout.")
+
+
+def _parameters() -> list[inspect.Parameter]:
+    """One option a key of the configuration, made from its definitions."""
+
+    def option(name: str, kind: Any, *args: Any, **kwargs: Any) -> inspect.Parameter:
+        annotation = Annotated[kind, typer.Option(*args, **kwargs)]
+        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+    options = [
+        option(
+            "config", Path | None, "--config", "-c", metavar="FILE", help="TOML file; also HUBSUB_CONFIG."
+        ),
+    ]
+    for key in KEYS:
+        doc = key.doc + ("" if key.built else " Accepted; this build does not act on it.")
+        if key.kind is FLAG:
+            flags = key.flag if key.default is False else f"{key.flag}/--no-{key.flag[2:]}"
+            options.append(option(key.name, bool | None, flags, help=doc))
+        else:
+            options.append(option(key.name, str | None, key.flag, metavar=key.metavar, help=doc))
+    doc = "Sets a limit; may be given several times. `hubsub config show` lists all."
+    options.append(option("limits", list[str] | None, "--limit", metavar="NAME=VALUE", help=doc))
+    return options
+
+
+def _serve(config: Path | None = None, **flags: Any) -> None:
+    from hubsub.config import load
+
+    resolved = load(config, flags)
+    code = asyncio.run(_Process(config, flags, resolved).run())
+    raise typer.Exit(code)
+
+
+_serve.__signature__ = inspect.Signature(_parameters())  # type: ignore[attr-defined]
+app.command()(_serve)
+
+
+class _Process:
+    """The parts of a running node and the order in which they start and end."""
+
+    def __init__(self, path: Path | None, flags: Mapping[str, Any], config: Any) -> None:
+        from hubsub.cli.logs import set_up
+
+        set_up(config.log_level, config.log_format)
+        import structlog
+
+        self._log = structlog.get_logger()
+        self._path = path
+        self._flags = flags
+        self._config = config
+        self._end = asyncio.Event()
+
+    async def run(self) -> int:
+        """Serves until a signal (0) or the failure of a shard (1)."""
+        from hubsub.api import HttpServer, State
+        from hubsub.control.activity import report
+        from hubsub.node import BUILD_PROFILE, Node
+        from hubsub.version import VERSION
+
+        self._say_what_is_not_built()
+        loop = asyncio.get_running_loop()
+        for sig in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(sig, self._on_stop, sig)
+        node = Node(self._config)
+        self._state = State(self._config, node)
+        http = HttpServer(self._state)
+        self._node = node
+        code = 0
+        bound_http = http.bind(self._config.http) if self._config.http else None
+        try:
+            addresses = await node.start()
+            if bound_http:
+                await http.start()
+            loop.add_signal_handler(signal.SIGHUP, self._on_reload)
+            ready = {"event": "ready", **dict.fromkeys(("redis", "http", "ws", "mqtt", "link"))}
+            ready |= {"redis": addresses.get("redis"), "http": bound_http}
+            print(json.dumps(ready, separators=(",", ":")), flush=True)
+            self._log.info(
+                "node serves",
+                node=node.name,
+                shards=node.shards,
+                version=VERSION,
+                profile=BUILD_PROFILE,
+                **ready_fields(ready),
+            )
+            busiest = loop.create_task(report(node.clients, lambda: self._state.limits["busiest_log_ms"]))
+            try:
+                await self._until_end(node)
+            except Exception as error:
+                self._log.error("node failed", reason=str(error))
+                code = 1
+            self._state.stopping = True
+            busiest.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await busiest
+        finally:
+            await node.stop()
+            await http.stop()
+        self._log.info("node stopped", node=node.name)
+        return code
+
+    async def _until_end(self, node: Any) -> None:
+        """Returns when told to stop; raises when a shard fails first."""
+        end = asyncio.ensure_future(self._end.wait())
+        failed = asyncio.ensure_future(node.wait_failed())
+        try:
+            await asyncio.wait((end, failed), return_when=asyncio.FIRST_COMPLETED)
+            if failed.done():
+                failed.result()
+        finally:
+            end.cancel()
+            failed.cancel()
+
+    def _on_stop(self, sig: signal.Signals) -> None:
+        self._log.info("stopping", signal=sig.name, drain_ms=self._config.limits["drain_ms"])
+        self._end.set()
+
+    def _on_reload(self) -> None:
+        """Takes over what may change while running, and names what needs a restart."""
+        from hubsub.cli.logs import set_up
+        from hubsub.config import load
+        from hubsub.errors import ConfigError, HubSubError
+
+        try:
+            new = load(self._path, self._flags)
+        except ConfigError as error:
+            self._log.error(
+                "reload refused, the old configuration stays", problems=[str(p) for p in error.problems]
+            )
+            return
+        old = self._config
+        limits = {n: new.limits[n] for n in new.limits if new.limits[n] != old.limits[n]}
+        restart = [
+            key.name for key in KEYS if not key.reload and getattr(new, key.name) != getattr(old, key.name)
+        ] + (["class"] if new.classes != old.classes else [])
+        try:
+            if limits:
+                self._node.reload(new.limits)
+        except (HubSubError, ValueError) as error:
+            self._log.error("reload refused, the old configuration stays", problems=[str(error)])
+            return
+        import msgspec
+
+        kept = {key.name: getattr(old, key.name) for key in KEYS if not key.reload}
+        self._config = self._state.config = msgspec.structs.replace(new, classes=old.classes, **kept)
+        set_up(new.log_level, new.log_format)
+        self._log.info(
+            "configuration reloaded", limits=limits, log_level=new.log_level, needs_restart=restart
+        )
+
+    def _say_what_is_not_built(self) -> None:
+        for key in KEYS:
+            if (
+                not key.built
+                and self._config.sources[key.name] != "default"
+                and getattr(self._config, key.name)
+            ):
+                self._log.warning(
+                    "not built yet, ignored", key=key.name, value=getattr(self._config, key.name)
+                )
+        if self._config.insecure_open:
+            self._log.warning(
+                "listeners may be open to other machines and there are no users", key="insecure_open"
+            )
+
+
+def ready_fields(ready: Mapping[str, object]) -> dict[str, object]:
+    """The listeners of the ready line that are on."""
+    return {k: v for k, v in ready.items() if k != "event" and v is not None}

@@ -1,0 +1,46 @@
+"""`hubsub config …`: checks, shows, documents."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hubsub.cli.common import group, print_json, say
+
+app = group("Checks and shows the configuration.")
+
+File = Annotated[
+    Path | None, typer.Argument(help="TOML file; default: HUBSUB_CONFIG, else none.", show_default=False)
+]
+
+
+@app.command("check")
+def check(file: File = None) -> None:
+    """Reports all that is wrong at once; exit code 2 if anything is."""
+    from hubsub.config import load
+
+    config = load(file)
+    say(f"the configuration is sound: {len(config.classes)} classes, {config.shards} shards")
+
+
+@app.command("show")
+def show(
+    file: File = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Prints one JSON object.")] = False,
+) -> None:
+    """Prints every value with its source, as TOML that reads back."""
+    from hubsub.config import load, render
+
+    config = load(file)
+    if as_json:
+        print_json(render.plain(config))
+    else:
+        print(render.show(config), end="")
+
+
+@app.command("reference")
+def reference() -> None:
+    """Prints the reference page of all keys, as Markdown."""
+    from hubsub.config.render import reference as page
+
+    print(page(), end="")

@@ -1,0 +1,112 @@
+"""`hubsub sub`: prints records as they come, over reconnects."""
+
+import asyncio
+import contextlib
+import signal
+import sys
+import time
+from typing import Annotated, Any
+
+import typer
+
+from hubsub.cli.common import Server, new_app, print_json, redis_url, say, shown
+from hubsub.config.kinds import Bad, parse_duration
+from hubsub.names import bytes_of, text_of
+
+app = new_app("Prints the records of topics as they come.")
+
+
+@app.command()
+def sub(
+    topics: Annotated[list[str], typer.Argument(help="Topics, or patterns with --pattern.")],
+    pattern: Annotated[bool, typer.Option("--pattern", "-p", help="The topics are Redis globs.")] = False,
+    rewind: Annotated[
+        str | None,
+        typer.Option(
+            "--rewind", metavar="N|TIME", help="Starts with the last N records, or those of TIME (10s)."
+        ),
+    ] = None,
+    resume: Annotated[
+        str | None, typer.Option("--resume", metavar="EPOCH-SEQ", help="Starts behind this position.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Prints one JSON object a record.")] = False,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=1, help="Ends after so many records.")
+    ] = None,
+    server: Server = None,
+) -> None:
+    """Prints `topic: payload` a line, or JSON; ends with SIGINT or --count."""
+    start: dict[str, Any] = {}
+    if rewind is not None:
+        start = _rewind(rewind)
+    if resume is not None:
+        if rewind is not None:
+            raise typer.BadParameter("give --rewind or --resume, not both")
+        from hubsub.client import Position
+
+        start = {"resume": {bytes_of(t): Position.parse(resume) for t in topics}}
+    names = [bytes_of(topic) for topic in topics]
+    asyncio.run(_print(redis_url(server), names, pattern, start, as_json, count))
+
+
+def _rewind(text: str) -> dict[str, Any]:
+    if text.isascii() and text.isdigit():
+        return {"last": int(text)}
+    try:
+        return {"since_ms": int(time.time() * 1_000) - parse_duration(text)}
+    except Bad as bad:
+        raise typer.BadParameter(f"--rewind {bad.reason}: {text}; {bad.hint}") from None
+
+
+async def _print(
+    url: str, names: list[bytes], pattern: bool, start: dict[str, Any], as_json: bool, count: int | None
+) -> None:
+    from hubsub.client import Client, Gap
+
+    def on_gap(gap: Gap) -> None:
+        what = f"{gap.first} to {gap.last}" if gap.first else "unknown, the connection or the room was lost"
+        say(f"gap in {shown(text_of(gap.topic))}: {what}")
+
+    loop, me = asyncio.get_running_loop(), asyncio.current_task()
+    assert me is not None, "a coroutine runs in a task"
+    for sig in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(sig, me.cancel)
+    client = Client(url)
+    try:
+        if pattern:
+            records = client.subscribe(patterns=names, on_gap=on_gap, **start)
+        else:
+            records = client.subscribe(*names, on_gap=on_gap, **start)
+        async with records:
+            say(f"subscribed to {', '.join(shown(text_of(n)) for n in names)}")
+            left = count
+            async for record in records:
+                _print_record(record, as_json)
+                if left is not None:
+                    left -= 1
+                    if left == 0:
+                        break
+    except asyncio.CancelledError:
+        pass
+    finally:
+        with contextlib.suppress(asyncio.CancelledError):
+            await client.close()
+
+
+def _print_record(record: Any, as_json: bool) -> None:
+    if as_json:
+        fields: dict[str, Any] = {"topic": text_of(record.topic)}
+        if record.pattern is not None:
+            fields["pattern"] = text_of(record.pattern)
+        if record.position is not None:
+            fields["position"] = str(record.position)
+        try:
+            fields["payload"] = record.payload.decode()
+        except UnicodeDecodeError:
+            import base64
+
+            fields["payload_base64"] = base64.b64encode(record.payload).decode()
+        print_json(fields)
+    else:
+        print(f"{shown(text_of(record.topic))}: {shown(record.payload.decode('utf-8', 'backslashreplace'))}")
+    sys.stdout.flush()

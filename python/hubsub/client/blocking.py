@@ -1,0 +1,151 @@
+"""The same client without asyncio: a loop in a thread of its own does the work."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from hubsub.client.client import URL_DEFAULT, Client, Name
+from hubsub.client.options import Options
+from hubsub.client.subscription import Subscription
+from hubsub.client.types import Gap, History, Member, Position, Record
+from hubsub.errors import NotConnectedError
+
+T = TypeVar("T")
+
+
+class BlockingSubscription:
+    """An iterator of records; made by `BlockingClient.subscribe`."""
+
+    def __init__(self, run: Callable[[Coroutine[Any, Any, Any]], Any], inner: Subscription) -> None:
+        self._run = run
+        self._inner = inner
+
+    @property
+    def positions(self) -> dict[bytes, Position]:
+        """Last position of each topic."""
+        return self._inner.positions
+
+    def get(self, timeout_s: float | None = None) -> Record | None:
+        """The next record; None if none came in time, or the subscription was closed."""
+        try:
+            record: Record = self._run(asyncio.wait_for(anext(self._inner), timeout_s))
+            return record
+        except (TimeoutError, StopAsyncIteration):
+            return None
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._run(self._inner.close())
+
+    def __iter__(self) -> Iterator[Record]:
+        while (record := self.get()) is not None:
+            yield record
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class BlockingClient:
+    """`Client` for code without asyncio; arguments, results and errors are the same.
+
+    Example:
+        ```python
+        with hubsub.BlockingClient() as client, client.subscribe("chat:lobby") as records:
+            client.publish("chat:lobby", "hello")
+            print(records.get(timeout_s=5))
+        ```
+    """
+
+    def __init__(
+        self, url: str = URL_DEFAULT, *, options: Options | None = None, timeout_s: float | None = None
+    ) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="hubsub-client", daemon=True)
+        self._thread.start()
+        try:
+            self._client: Client = self._run(_make(url, options, timeout_s))
+        except BaseException:
+            self._end()
+            raise
+
+    def publish(self, topic: Name, payload: Name) -> int:
+        """See `Client.publish`."""
+        return self._run(self._client.publish(topic, payload))
+
+    def publish_many(self, items: Iterable[tuple[Name, Name]]) -> list[int]:
+        """See `Client.publish_many`."""
+        return self._run(self._client.publish_many(items))
+
+    def subscribe(
+        self,
+        *topics: Name,
+        patterns: Iterable[Name] = (),
+        last: int | None = None,
+        since_ms: int | None = None,
+        resume: Position | str | Mapping[Name, Position | str] | None = None,
+        on_gap: Callable[[Gap], None] | None = None,
+    ) -> BlockingSubscription:
+        """See `Client.subscribe`; returns once the server has confirmed. `on_gap` is called in the client's thread."""
+
+        async def opened() -> Subscription:
+            inner = self._client.subscribe(
+                *topics, patterns=patterns, last=last, since_ms=since_ms, resume=resume, on_gap=on_gap
+            )
+            await inner.open()
+            return inner
+
+        return BlockingSubscription(self._run, self._run(opened()))
+
+    def history(self, room: Name, *, count: int = 100, after: Position | str | None = None) -> History:
+        """See `Client.history`."""
+        return self._run(self._client.history(room, count=count, after=after))
+
+    def locate(self, room: Name) -> list[Member]:
+        """See `Client.locate`."""
+        return self._run(self._client.locate(room))
+
+    def ping(self) -> None:
+        """See `Client.ping`."""
+        self._run(self._client.ping())
+
+    def close(self) -> None:
+        """Closes everything and ends the thread. May be called more than once."""
+        if not self._loop.is_closed():
+            self._run(self._client.close())
+            self._end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._loop.is_closed():
+            work.close()
+            raise NotConnectedError("the client is closed")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+async def _make(url: str, options: Options | None, timeout_s: float | None) -> Client:
+    client = Client(url, options=options, timeout_s=timeout_s)
+    return await client.__aenter__()

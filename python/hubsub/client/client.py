@@ -1,0 +1,267 @@
+"""The asyncio client: publish, subscribe, history.
+
+One connection carries the commands, made when first needed and again after a
+failure; each subscription has its own. A request that was sent and never
+answered is not sent again unless doing it twice is the same as once.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from hubsub.client.connection import Connection, targets
+from hubsub.client.options import Options
+from hubsub.client.resp import Argument
+from hubsub.client.subscription import Start, Subscription
+from hubsub.client.types import Gap, History, Member, Position, Record
+from hubsub.errors import ClientError, HubSubError, NotConnectedError, NotRecoveredError, TimedOutError
+
+URL_DEFAULT = "redis://127.0.0.1:3221"
+
+Name = str | bytes
+"""A topic, room or pattern: text is UTF-8."""
+
+IN_FLIGHT_MAX = 1_024
+"""Publishes of one batch that wait for their answers."""
+
+
+class Client:
+    """A client of HubSub, or of Redis as far as Redis goes.
+
+    Args:
+        url: `redis://[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]…]`; the servers are tried in turn.
+        options: Times of this client.
+        timeout_s: Shorthand for `Options(timeout_s=…)`.
+
+    Example:
+        ```python
+        async with hubsub.Client() as client:
+            async with client.subscribe("chat:lobby", last=10) as records:
+                await client.publish("chat:lobby", "hello")
+                async for record in records:
+                    print(record.position, record.payload.decode())
+        ```
+    """
+
+    def __init__(
+        self, url: str = URL_DEFAULT, *, options: Options | None = None, timeout_s: float | None = None
+    ) -> None:
+        if options is not None and timeout_s is not None:
+            raise ClientError("give either options or timeout_s", None, "Options has a timeout_s")
+        self._servers = deque(targets(url))
+        self._options = options or (Options() if timeout_s is None else Options(timeout_s=timeout_s))
+        self._connection: Connection | None = None
+        self._connecting = asyncio.Lock()
+        self._subscriptions: set[Subscription] = set()
+        self._closed = False
+
+    async def publish(self, topic: Name, payload: Name) -> int:
+        """Publishes one record.
+
+        Returns:
+            How many subscribers of the whole room it goes to.
+
+        Raises:
+            NotConnectedError: no server can be reached; the record was not sent.
+            TimedOutError: it was sent and not answered; the outcome is unknown.
+        """
+        return int(await self._once("PUBLISH", _bytes(topic), _bytes(payload)))
+
+    async def publish_many(self, items: Iterable[tuple[Name, Name]]) -> list[int]:
+        """Publishes `(topic, payload)` pairs in order, without waiting for each answer.
+
+        Returns:
+            Receivers of each, in the same order.
+
+        Raises:
+            HubSubError: of the first that was refused; later ones may have been taken.
+        """
+        connection = await self._connected()
+        results: list[int] = []
+        waiting: deque[asyncio.Future[Any]] = deque()
+        try:
+            for topic, payload in items:
+                waiting.append(connection.send("PUBLISH", _bytes(topic), _bytes(payload)))
+                if len(waiting) >= IN_FLIGHT_MAX:
+                    await connection.drain()
+                    results.append(int(await self._answer(connection, waiting.popleft())))
+            while waiting:
+                results.append(int(await self._answer(connection, waiting.popleft())))
+        finally:
+            for future in waiting:  # After an error nobody asks for these any more.
+                future.cancel()
+        return results
+
+    def subscribe(
+        self,
+        *topics: Name,
+        patterns: Iterable[Name] = (),
+        last: int | None = None,
+        since_ms: int | None = None,
+        resume: Position | str | Mapping[Name, Position | str] | None = None,
+        on_gap: Callable[[Gap], None] | None = None,
+    ) -> Subscription:
+        """Subscribes to topics and patterns.
+
+        Args:
+            topics: Topics, exactly.
+            patterns: Redis globs. They start now and cannot resume.
+            last: Starts with the last so many records of each topic.
+            since_ms: Starts with the records from this unix time, in ms.
+            resume: Starts behind this position (of one topic), or these by topic.
+            on_gap: Called when records were missed, or may have been; the next record of that
+                topic carries the gap too.
+
+        Returns:
+            An asynchronous iterator of records, to be used with `async with`.
+        """
+        names = [_bytes(topic) for topic in topics]
+        globs = [_bytes(pattern) for pattern in patterns]
+        if not names and not globs:
+            raise ClientError("there is nothing to subscribe to", None, "name a topic or a pattern")
+        start, positions = _start(names, last, since_ms, resume)
+        if globs and (start or positions):
+            raise ClientError(
+                "patterns start now", None, "leave out last, since_ms and resume, or name topics"
+            )
+        if self._closed:
+            raise NotConnectedError("the client is closed")
+        subscription = Subscription(self._servers, self._options, names, globs, start, positions, on_gap)
+        self._subscriptions.add(subscription)
+        return subscription
+
+    async def history(self, room: Name, *, count: int = 100, after: Position | str | None = None) -> History:
+        """Reads a room's history, oldest first.
+
+        Args:
+            room: The room.
+            count: At most so many records.
+            after: Behind this position; without it, the last ones.
+
+        Returns:
+            The records; `recovered` is False where `after` is of another life of the room.
+        """
+        args: list[Argument] = ["HUBSUB", "HISTORY", _bytes(room), "COUNT", count]
+        if after is not None:
+            args += ["AFTER", str(after)]
+        try:
+            rows = await self._again(*args)
+        except NotRecoveredError:
+            return History((), recovered=False)
+        return History(
+            tuple(
+                Record(topic, payload, Position.parse(position), None, int(timestamp), publisher.decode())
+                for position, timestamp, topic, publisher, payload, *_ in rows
+            ),
+            recovered=True,
+        )
+
+    async def locate(self, room: Name) -> list[Member]:
+        """The nodes that hold a room, leader first."""
+        rows = await self._again("HUBSUB", "LOCATE", _bytes(room))
+        return [Member(row[0].decode(), row[1].decode()) for row in rows]
+
+    async def ping(self) -> None:
+        """Returns once the server has answered."""
+        await self._again("PING")
+
+    async def command(self, *args: Argument) -> Any:
+        """Sends any command once and returns its reply; text comes as bytes.
+
+        Raises:
+            HubSubError: the reply is an error.
+        """
+        return await self._once(*args)
+
+    async def close(self) -> None:
+        """Closes the connection and all subscriptions."""
+        self._closed = True
+        for subscription in list(self._subscriptions):
+            await subscription.close()
+        self._subscriptions.clear()
+        if self._connection is not None:
+            await self._connection.close()
+            self._connection = None
+
+    async def __aenter__(self) -> Self:
+        await self._connected()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _connected(self) -> Connection:
+        """The connection, made anew where the last one failed."""
+        async with self._connecting:
+            if self._closed:
+                raise NotConnectedError("the client is closed")
+            if self._connection is not None and self._connection.error is None:
+                return self._connection
+            error: HubSubError = NotConnectedError()
+            for _ in range(len(self._servers)):
+                connection = Connection(self._servers[0], self._options.timeout_s)
+                try:
+                    await connection.open(self._options.name)
+                except NotConnectedError as failed:
+                    error = failed
+                    self._servers.rotate(-1)
+                    continue
+                self._connection = connection
+                return connection
+            raise error
+
+    async def _once(self, *args: Argument) -> Any:
+        connection = await self._connected()
+        future = connection.send(*args)
+        await connection.drain()
+        return await self._answer(connection, future)
+
+    async def _again(self, *args: Argument) -> Any:
+        """For a request that may be done twice: once more if the connection broke under it."""
+        with contextlib.suppress(NotConnectedError):
+            return await (await self._connected()).call(*args)
+        return await (await self._connected()).call(*args)
+
+    @staticmethod
+    async def _answer(connection: Connection, future: asyncio.Future[Any]) -> Any:
+        try:
+            return await connection.reply(future)
+        except NotConnectedError as error:
+            raise TimedOutError(
+                "the connection broke before the answer, the outcome is unknown", error.value
+            ) from error
+
+
+def _bytes(name: Name) -> bytes:
+    return name.encode() if isinstance(name, str) else bytes(name)
+
+
+def _position(value: Position | str) -> Position:
+    return Position.parse(value) if isinstance(value, str) else value
+
+
+def _start(
+    topics: list[bytes],
+    last: int | None,
+    since_ms: int | None,
+    resume: Position | str | Mapping[Name, Position | str] | None,
+) -> tuple[Start, dict[bytes, Position]]:
+    """Where the topics start: for all, and by topic."""
+    if sum(option is not None for option in (last, since_ms, resume)) > 1:
+        raise ClientError("a subscription starts at one place", None, "give one of last, since_ms and resume")
+    if last is not None:
+        return ("LAST", last), {}
+    if since_ms is not None:
+        return ("SINCE", since_ms), {}
+    if resume is None:
+        return (), {}
+    if isinstance(resume, Mapping):
+        return (), {_bytes(topic): _position(position) for topic, position in resume.items()}
+    if len(topics) != 1:
+        raise ClientError("one position belongs to one topic", None, "give resume={topic: position, …}")
+    return (), {topics[0]: _position(resume)}

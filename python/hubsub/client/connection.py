@@ -1,0 +1,236 @@
+"""One connection: bytes and order, no policy.
+
+Replies come in the order of the requests; pushes go to a callback. A
+connection that failed stays failed: who owns it makes a new one.
+"""
+
+import asyncio
+import contextlib
+import os
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from hubsub.client.resp import INCOMPLETE, Argument, Decoder, Push, encode
+from hubsub.errors import ClientError, HubSubError, NotConnectedError, ProtocolError, TimedOutError
+
+READ_BYTES = 65_536
+PORT_DEFAULT = 3221
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where to connect, and as whom."""
+
+    host: str
+    port: int
+    username: str | None = None
+    password: str | None = None
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def targets(url: str) -> list[Target]:
+    """The servers of `redis://[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]…]`; the scheme may be left out.
+
+    Raises:
+        ClientError: the text is no such address.
+    """
+    hint = f"such as redis://127.0.0.1:{PORT_DEFAULT}"
+    scheme, _, rest = url.rpartition("://")
+    if scheme not in ("", "redis"):
+        raise ClientError("this scheme is not known", url, hint)
+    userinfo, _, hosts = rest.rpartition("@")
+    found = []
+    for part in hosts.split(","):
+        try:
+            split = urlsplit(f"redis://{userinfo}@{part}" if userinfo else f"redis://{part}")
+            host, port = split.hostname or "127.0.0.1", split.port or PORT_DEFAULT
+        except ValueError:
+            raise ClientError("this is no address", part, hint) from None
+        if split.path not in ("", "/"):
+            raise ClientError("an address has no path", url, hint)
+        name = unquote(split.username) if split.username else None
+        found.append(Target(host, port, name, unquote(split.password) if split.password else None))
+    return found
+
+
+class Connection:
+    """A connection after its greeting (HELLO 3).
+
+    Args:
+        target: The server.
+        timeout_s: For connecting, and for each reply.
+        on_push: Called with each push, in order of arrival, between replies.
+    """
+
+    def __init__(
+        self, target: Target, timeout_s: float, on_push: Callable[[Push], None] | None = None
+    ) -> None:
+        self.target = target
+        self.timeout_s = timeout_s
+        self.heard_at = 0.0
+        """Loop time of the last bytes from the server."""
+        self._on_push = on_push
+        self._decoder = Decoder()
+        self._replies: deque[asyncio.Future[Any]] = deque()
+        self._may_read = asyncio.Event()
+        self._may_read.set()
+        self._error: HubSubError | None = None
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def open(self, name: str | None = None) -> None:
+        """Connects and greets.
+
+        Raises:
+            NotConnectedError: nobody answers there.
+            HubSubError: the server refuses the greeting.
+        """
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                self._reader, self._writer = await asyncio.open_connection(
+                    self.target.host, self.target.port, limit=READ_BYTES
+                )
+        except (OSError, TimeoutError) as error:
+            raise NotConnectedError(f"no server can be reached ({_reason(error)})", self.target) from None
+        loop = asyncio.get_running_loop()
+        self.heard_at = loop.time()
+        self._task = loop.create_task(self._read())
+        hello: list[Argument] = ["HELLO", "3"]
+        if self.target.password is not None:
+            hello += ["AUTH", self.target.username or "default", self.target.password]
+        if name:
+            hello += ["SETNAME", name]
+        try:
+            await self.call(*hello)
+        except BaseException:
+            await self.close()
+            raise
+
+    @property
+    def error(self) -> HubSubError | None:
+        """Why the connection is over; None while it lives."""
+        return self._error
+
+    def send(self, *args: Argument) -> asyncio.Future[Any]:
+        """Sends a command at once; the future is its reply, error replies as exceptions."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if self._error is not None or self._writer is None:
+            future.set_exception(self._error or NotConnectedError(value=self.target))
+            return future
+        self._replies.append(future)
+        self._writer.write(encode(args))
+        return future
+
+    def send_unanswered(self, *args: Argument) -> None:
+        """Sends a command whose reply comes as pushes."""
+        if self._error is not None or self._writer is None:
+            raise self._error or NotConnectedError(value=self.target)
+        self._writer.write(encode(args))
+
+    async def drain(self) -> None:
+        """Waits while too many bytes are unsent."""
+        if self._writer is not None and self._error is None:
+            with contextlib.suppress(OSError):
+                await self._writer.drain()
+
+    async def call(self, *args: Argument) -> Any:
+        """Sends a command and waits for its reply.
+
+        Raises:
+            TimedOutError: no reply in time; the outcome is unknown.
+        """
+        future = self.send(*args)
+        await self.drain()
+        return await self.reply(future)
+
+    async def reply(self, future: asyncio.Future[Any]) -> Any:
+        """Waits for the reply of `send`. Late replies close the connection: it would answer out of step."""
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                return await future
+        except TimeoutError:
+            error = TimedOutError(value=self.target)
+            self._fail(error)
+            raise error from None
+
+    def pause(self) -> None:
+        """Reads no further, so that the server feels it; requests wait too."""
+        self._may_read.clear()
+
+    def resume(self) -> None:
+        """Reads on."""
+        self._may_read.set()
+
+    @property
+    def paused(self) -> bool:
+        return not self._may_read.is_set()
+
+    async def close(self) -> None:
+        """Closes; requests that wait fail with `NotConnectedError`."""
+        self._fail(NotConnectedError("the connection was closed", self.target))
+        if self._task is not None and self._task is not asyncio.current_task():
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _read(self) -> None:
+        assert self._reader is not None, "open() starts this task"
+        loop = asyncio.get_running_loop()
+        try:
+            while data := await self._reader.read(READ_BYTES):
+                self.heard_at = loop.time()
+                self._decoder.feed(data)
+                while (value := self._decoder.next()) is not INCOMPLETE:
+                    self._take(value)
+                await self._may_read.wait()
+            self._fail(NotConnectedError("the server closed the connection", self.target))
+        except OSError as error:
+            self._fail(NotConnectedError(f"the connection broke ({_reason(error)})", self.target))
+        except ProtocolError as error:
+            self._fail(error)
+
+    def _take(self, value: Any) -> None:
+        if isinstance(value, Push):
+            if self._on_push is not None:
+                self._on_push(value)
+        elif self._replies:
+            future = self._replies.popleft()
+            if future.done():
+                return
+            if isinstance(value, HubSubError):
+                future.set_exception(value)
+            else:
+                future.set_result(value)
+        else:
+            # Without a request that waits, an error is the server's last word before it closes.
+            self._fail(
+                value if isinstance(value, HubSubError) else ProtocolError("the server answered unasked")
+            )
+
+    def _fail(self, error: HubSubError) -> None:
+        if self._error is not None:
+            return
+        self._error = error
+        while self._replies:
+            future = self._replies.popleft()
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # A caller that was cancelled never asks.
+        if self._writer is not None:
+            self._writer.close()
+        if self._on_push is not None:
+            self._on_push(Push([b"closed"]))
+
+
+def _reason(error: OSError) -> str:
+    """asyncio's words hold addresses and numbers; the system's are for people."""
+    return os.strerror(error.errno) if error.errno else str(error) or "no answer in time"
+
+
+__all__ = ["PORT_DEFAULT", "Connection", "Target", "targets"]

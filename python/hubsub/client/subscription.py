@@ -1,0 +1,278 @@
+"""A subscription: records in order, over as many connections as it takes.
+
+It owns one connection at a time and reads it only as fast as its records are
+taken: at `QUEUE_RECORDS_MAX` unread records it stops reading, so that a slow
+consumer is a slow subscriber to the server and nothing piles up here.
+
+On HubSub it knows the position of each topic and resumes from it after a
+reconnect. Where that cannot work (a pattern, a plain Redis, a position that
+the server no longer knows) the loss is told as a `Gap`.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from hubsub.client.connection import Connection, Target
+from hubsub.client.options import Options
+from hubsub.client.resp import Argument, Push
+from hubsub.client.types import Gap, Position, Record
+from hubsub.errors import ClientError, HubSubError, NotConnectedError, ReplyError, TimedOutError
+
+QUEUE_RECORDS_MAX = 1_024
+QUEUE_RECORDS_LOW = 256
+
+Start = tuple[Argument, ...]
+"""Where a topic starts, as the arguments of HUBSUB SUBSCRIBE behind the topic; empty: now."""
+
+
+class Subscription:
+    """An asynchronous iterator of records; made by `Client.subscribe`.
+
+    Use it as a context manager: entering waits until the server has confirmed
+    every topic, leaving closes its connection.
+    """
+
+    def __init__(
+        self,
+        servers: Sequence[Target],
+        options: Options,
+        topics: Sequence[bytes],
+        patterns: Sequence[bytes],
+        start: Start,
+        positions: Mapping[bytes, Position],
+        on_gap: Callable[[Gap], None] | None,
+    ) -> None:
+        self._servers = deque(servers)
+        self._options = options
+        self._topics = list(dict.fromkeys(topics))
+        self._patterns = list(dict.fromkeys(patterns))
+        self._start = start
+        self._positions = dict(positions)
+        self._on_gap = on_gap
+        self._gaps: dict[bytes, Gap] = {}
+        self._queue: deque[Record] = deque()
+        self._changed = asyncio.Event()
+        self._unconfirmed: set[tuple[bytes, bytes]] = set()
+        self._confirmed = asyncio.Event()
+        self._closed = asyncio.Event()
+        self._connection: Connection | None = None
+        self._runner: asyncio.Task[None] | None = None
+        self._error: HubSubError | None = None
+        self._ended = False
+        self.is_hubsub = False
+        """Whether the server is HubSub, so that records have positions; known once subscribed."""
+        self.reconnects = 0
+
+    @property
+    def positions(self) -> dict[bytes, Position]:
+        """Last position of each topic: what to keep in order to resume later."""
+        return dict(self._positions)
+
+    async def open(self) -> None:
+        """Connects and waits until all topics are confirmed.
+
+        Raises:
+            NotConnectedError: no server answers.
+            ReplyError: the server refuses; also when `last`, `since` or `resume` meet a plain Redis.
+        """
+        if self._runner is None and not self._ended:
+            await self._connect()
+            self._runner = asyncio.get_running_loop().create_task(self._run())
+
+    async def close(self) -> None:
+        """Ends the iteration and closes the connection. May be called more than once."""
+        self._ended = True
+        self._changed.set()
+        if self._runner is not None:
+            self._runner.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._runner
+        if self._connection is not None:
+            await self._connection.close()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Record:
+        await self.open()
+        while not self._queue:
+            if self._error is not None:
+                raise self._error
+            if self._ended:
+                raise StopAsyncIteration
+            self._changed.clear()
+            await self._changed.wait()
+        record = self._queue.popleft()
+        if len(self._queue) == QUEUE_RECORDS_LOW and self._connection is not None:
+            self._connection.resume()
+        return record
+
+    # -- the connection's life --
+
+    async def _run(self) -> None:
+        """Keeps a connection until closed; ends with an error only for what no retry mends."""
+        while True:
+            await self._until_closed()
+            try:
+                await self._reconnect()
+            except HubSubError as error:
+                self._error = error
+                self._changed.set()
+                return
+            self.reconnects += 1
+
+    async def _until_closed(self) -> None:
+        """Waits for the end of the connection, and pings it when it is silent."""
+        connection = self._connection
+        assert connection is not None, "open() or _reconnect() made it"
+        loop = asyncio.get_running_loop()
+        while not self._closed.is_set():
+            due = connection.heard_at + self._options.ping_s - loop.time()
+            if due <= 0 or connection.paused:
+                if not connection.paused:
+                    with contextlib.suppress(HubSubError):
+                        await connection.call("PING")
+                due = self._options.ping_s
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._closed.wait(), due)
+
+    async def _reconnect(self) -> None:
+        self._lost()
+        options, loop = self._options, asyncio.get_running_loop()
+        give_up_at = None if options.give_up_s is None else loop.time() + options.give_up_s
+        wait = options.backoff_s
+        while True:
+            try:
+                return await self._connect()
+            except HubSubError as error:
+                if not error.retryable or (give_up_at is not None and loop.time() >= give_up_at):
+                    raise
+            await asyncio.sleep(wait * random.uniform(0.5, 1.0))
+            wait = min(wait * 2, options.backoff_s_max)
+
+    async def _connect(self) -> None:
+        """Connects to the first server that answers and subscribes there."""
+        error: HubSubError = NotConnectedError()
+        for _ in range(len(self._servers)):
+            self._closed.clear()
+            connection = Connection(self._servers[0], self._options.timeout_s, self._on_push)
+            try:
+                await connection.open(self._options.name)
+                self._connection = connection
+                await self._subscribe(connection)
+                return
+            except NotConnectedError as failed:
+                error = failed
+                self._servers.rotate(-1)
+            except BaseException:
+                await connection.close()
+                raise
+        raise error
+
+    async def _subscribe(self, connection: Connection) -> None:
+        try:
+            await connection.call("HUBSUB", "POSITIONS", "ON")
+            self.is_hubsub = True
+        except ReplyError:
+            self.is_hubsub = False
+        if not self.is_hubsub and (self._start or self._positions):
+            raise ClientError(
+                "this server keeps no history to start from", connection.target, "it is no HubSub"
+            )
+        self._confirmed.clear()
+        self._unconfirmed = {(b"subscribe", t) for t in self._topics} | {
+            (b"psubscribe", p) for p in self._patterns
+        }
+        if self.is_hubsub:
+            for topic in self._topics:
+                position = self._positions.get(topic)
+                start = ("FROM", str(position)) if position is not None else self._start or ("LAST", "0")
+                connection.send_unanswered("HUBSUB", "SUBSCRIBE", topic, *start)
+        elif self._topics:
+            connection.send_unanswered("SUBSCRIBE", *self._topics)
+        if self._patterns:
+            connection.send_unanswered("PSUBSCRIBE", *self._patterns)
+        await connection.drain()
+        # A long replay may fill the queue while nobody reads it yet: confirmations of other topics
+        # then come when the consumer has made room, so the wait ends there too.
+        await self._until_confirmed(connection)
+
+    async def _until_confirmed(self, connection: Connection) -> None:
+        if not self._unconfirmed:
+            return
+        try:
+            async with asyncio.timeout(self._options.timeout_s):
+                await self._confirmed.wait()
+        except TimeoutError:
+            raise TimedOutError(
+                "the server did not confirm the subscription in time", connection.target
+            ) from None
+        if connection.error is not None:
+            raise connection.error
+
+    def _lost(self) -> None:
+        """What a lost connection means for each topic that cannot resume."""
+        if not self.is_hubsub:
+            for topic in self._topics:
+                self._tell_gap(Gap(topic, None, None))
+        for pattern in self._patterns:
+            self._tell_gap(Gap(pattern, None, None))
+
+    # -- what the server says --
+
+    def _on_push(self, push: Push) -> None:
+        match push:
+            case [b"message", topic, payload, *rest]:
+                position = Position.parse(rest[0]) if rest else None
+                if position is not None:
+                    self._positions[topic] = position
+                self._put(Record(topic, payload, position, None, gap=self._gaps.pop(topic, None)))
+            case [b"pmessage", pattern, topic, payload, *rest]:
+                position = Position.parse(rest[0]) if rest else None
+                self._put(Record(topic, payload, position, pattern, gap=self._gaps.pop(pattern, None)))
+            case [b"subscribe" | b"psubscribe" as kind, name, _, *rest]:
+                self._confirm(kind, name, rest)
+            case [b"gap", topic, first, last, *_]:
+                self._tell_gap(Gap(topic, Position.parse(first), Position.parse(last)))
+            case [b"closed"]:
+                self._closed.set()
+                self._confirmed.set()
+                self._changed.set()
+
+    def _put(self, record: Record) -> None:
+        self._queue.append(record)
+        self._changed.set()
+        if len(self._queue) >= QUEUE_RECORDS_MAX and self._connection is not None:
+            self._connection.pause()
+            self._confirmed.set()
+
+    def _confirm(self, kind: bytes, name: bytes, rest: list[Any]) -> None:
+        self._unconfirmed.discard((kind, name))
+        if len(rest) >= 2:
+            position, recovered = Position.parse(rest[0]), bool(int(rest[1]))
+            if not recovered and name in self._positions:
+                self._tell_gap(Gap(name, None, None))
+                self._positions[name] = position
+            elif name not in self._positions and not self._start:
+                self._positions[name] = position
+        if not self._unconfirmed:
+            self._confirmed.set()
+
+    def _tell_gap(self, gap: Gap) -> None:
+        self._gaps[gap.topic] = gap
+        if self._on_gap is not None:
+            self._on_gap(gap)

@@ -1,0 +1,30 @@
+"""Configuration: one table of definitions, read raw, validated once, frozen.
+
+`definitions` is the table, `kinds` how values are read, `matching` what class
+patterns must fulfil, `resolve` turns the sources into a `Config`, `render`
+writes it out again. The rest of the program sees a `Config` alone.
+"""
+
+from hubsub.config.definitions import CLASS_KEYS, KEYS, LIMITS, LISTENERS, Key, Limit
+from hubsub.config.kinds import Bad, is_loopback, is_wildcard, join_address, parse_duration, split_address
+from hubsub.config.resolve import Config, History, RoomClass, load, resolve
+
+__all__ = [
+    "CLASS_KEYS",
+    "KEYS",
+    "LIMITS",
+    "LISTENERS",
+    "Bad",
+    "Config",
+    "History",
+    "Key",
+    "Limit",
+    "RoomClass",
+    "is_loopback",
+    "is_wildcard",
+    "join_address",
+    "load",
+    "parse_duration",
+    "resolve",
+    "split_address",
+]

@@ -1,0 +1,208 @@
+"""Kinds of configuration values: how each is read from TOML, the environment or a flag, and shown again.
+
+A kind takes what the source gave (text, or a TOML value) and returns the plain
+value that the program uses, or raises `Bad` with a reason and a hint. Times are
+int milliseconds and sizes int bytes inside; outside they may have units.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from ipaddress import ip_address
+
+TIME_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+SIZE_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+
+
+class Bad(ValueError):
+    """A value that its kind refuses."""
+
+    def __init__(self, reason: str, hint: str | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.hint = hint
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of value."""
+
+    name: str
+    """What the reference page calls it."""
+    parse: Callable[[object], object]
+    show: Callable[[object], object] = lambda value: value
+    """Back to what TOML can hold."""
+
+
+def nearest(name: str, names: list[str]) -> str | None:
+    """A hint with the name that was probably meant."""
+    close = get_close_matches(name, names, n=1)
+    return f"did you mean {close[0]!r}?" if close else None
+
+
+def parse_text(raw: object) -> str:
+    if not isinstance(raw, str):
+        raise Bad("must be a text", 'write it in quotes: "…"')
+    return raw
+
+
+def parse_flag(raw: object) -> bool:
+    words = {
+        "true": True,
+        "1": True,
+        "yes": True,
+        "on": True,
+        "false": False,
+        "0": False,
+        "no": False,
+        "off": False,
+    }
+    if isinstance(raw, bool):
+        return raw
+    if isinstance(raw, str) and raw.lower() in words:
+        return words[raw.lower()]
+    raise Bad("must be true or false")
+
+
+def _number(raw: object, units: dict[str, int], unit_needed: bool, example: str) -> int:
+    """A whole number, with a unit behind it if it is a text."""
+    if isinstance(raw, bool) or not isinstance(raw, int | str):
+        raise Bad("must be a number", f"such as {example}")
+    if isinstance(raw, int):
+        if unit_needed:
+            raise Bad("needs a unit", f"such as {example}")
+        return raw
+    match = re.fullmatch(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", raw)
+    if match is None or (unit_needed and not match[2]):
+        raise Bad("must be a number" + (" with a unit" if units else ""), f"such as {example}")
+    number, unit = match[1].replace("_", ""), match[2]
+    scale = 1 if not unit else next((v for k, v in units.items() if k.lower() == unit.lower()), None)
+    if scale is None:
+        raise Bad(
+            f"has an unknown unit {unit!r}", f"units: {', '.join(units)}" if units else "it takes no unit"
+        )
+    if "." not in number:
+        return int(number) * scale
+    if scale == 1:
+        raise Bad("must be a whole number", f"such as {example}")
+    return round(float(number) * scale)
+
+
+def parse_duration(raw: object) -> int:
+    """Milliseconds; a bare number has no unit and is refused."""
+    return _number(raw, TIME_UNITS, unit_needed=True, example='"10s" or "7d"')
+
+
+def parse_millis(raw: object) -> int:
+    """Milliseconds; a bare number is milliseconds."""
+    return _number(raw, TIME_UNITS, unit_needed=False, example='1500 or "10s"')
+
+
+def parse_size(raw: object) -> int:
+    """Bytes; a bare number is bytes."""
+    return _number(raw, SIZE_UNITS, unit_needed=False, example='65536 or "64MiB"')
+
+
+def parse_count(raw: object) -> int:
+    return _number(raw, {}, unit_needed=False, example="1000")
+
+
+def within(parse: Callable[[object], int], low: int, high: int) -> Callable[[object], int]:
+    """A parser whose result must lie in [low, high]."""
+
+    def bounded(raw: object) -> int:
+        value = parse(raw)
+        if not low <= value <= high:
+            raise Bad(f"must be between {low} and {high}")
+        return value
+
+    return bounded
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """`HOST:PORT` or `[V6]:PORT` as its two parts."""
+    host, _, port = text.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def join_address(host: str, port: int) -> str:
+    """`HOST:PORT`, with brackets around an IPv6 host."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine can reach the address."""
+    host = split_address(address)[0]
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def is_wildcard(address: str) -> bool:
+    """Whether the address stands for every address of the machine."""
+    return split_address(address)[0] in ("0.0.0.0", "::")
+
+
+def address(port_default: int) -> Kind:
+    """`HOST:PORT`; `:PORT` is loopback, `HOST` takes the default port, `off` is none."""
+
+    def parse(raw: object) -> str | None:
+        text = str(raw) if isinstance(raw, int) and not isinstance(raw, bool) else parse_text(raw)
+        if text in ("", "off", "none"):
+            return None
+        hint = f"such as 127.0.0.1:{port_default}, :{port_default}, or off"
+        match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]\s/@]*))(?::(\d+))?", text)
+        if match is None:
+            raise Bad("must be HOST:PORT", hint)
+        host, port = match[1] or match[2] or "", match[3]
+        if port is None and host.isdigit():
+            host, port = "", host
+        if port is not None and int(port) > 65_535:
+            raise Bad("has a port above 65535", hint)
+        return join_address(host or "127.0.0.1", port_default if port is None else int(port))
+
+    return Kind(f"HOST:PORT or off, default port {port_default}", parse, lambda value: value or "off")
+
+
+def choice(*names: str) -> Kind:
+    def parse(raw: object) -> str:
+        if raw in names:
+            return str(raw)
+        raise Bad("is not known", nearest(str(raw), list(names)) or f"one of {', '.join(names)}")
+
+    return Kind(" | ".join(names), parse)
+
+
+def parse_words(raw: object) -> tuple[str, ...]:
+    """A list of texts, or one text with commas."""
+    if isinstance(raw, str):
+        return tuple(part.strip() for part in raw.split(",") if part.strip())
+    if isinstance(raw, list | tuple) and all(isinstance(item, str) for item in raw):
+        return tuple(raw)
+    raise Bad("must be a list of texts", 'such as ["a", "b"]')
+
+
+def _show_list(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value
+
+
+TEXT = Kind("text", parse_text)
+FLAG = Kind("true | false", parse_flag)
+WORDS = Kind("list of text", parse_words, _show_list)
+DURATION = Kind("time with a unit (ms, s, m, h, d)", parse_duration)
+
+
+def count(low: int = 0, high: int = 2**63 - 1) -> Kind:
+    return Kind("number", within(parse_count, low, high))
+
+
+def size(low: int = 0, high: int = 2**63 - 1) -> Kind:
+    return Kind("bytes, or a size such as 64MiB", within(parse_size, low, high))
+
+
+def millis(low: int = 0, high: int = 2**53) -> Kind:
+    return Kind("ms, or a time such as 10s", within(parse_millis, low, high))

@@ -1,0 +1,142 @@
+"""Patterns and room templates of classes, as far as checking a configuration needs them.
+
+The data plane resolves rooms; this only reads patterns to refuse what cannot
+work: a pattern that no name can have, and a template whose rooms its own class
+does not match (such a room would get another class's policy).
+"""
+
+import re
+
+from hubsub.config.kinds import Bad
+
+
+def parse_pattern(text: str) -> re.Pattern[str]:
+    """A class pattern as a regular expression over whole names.
+
+    Raises:
+        Bad: it is an MQTT filter with a wildcard in a wrong place, or empty.
+    """
+    syntax, body = _syntax(text)
+    if not body:
+        raise Bad("has an empty pattern", "leave `match` out to match all rooms")
+    return re.compile(_filter(body) if syntax == "mqtt" else _glob(body), re.DOTALL)
+
+
+def _syntax(text: str) -> tuple[str, str]:
+    for syntax in ("mqtt", "glob"):
+        if text.startswith(syntax + ":"):
+            return syntax, text[len(syntax) + 1 :]
+    return ("mqtt" if text.endswith("#") or "+" in text.split("/") else "glob"), text
+
+
+def _filter(text: str) -> str:
+    levels = text.split("/")
+    for i, level in enumerate(levels):
+        if "#" in level and (level != "#" or i != len(levels) - 1):
+            raise Bad(
+                f"has `#` in a wrong place: {text!r}",
+                "it stands alone, as the last level; or put `glob:` in front",
+            )
+        if "+" in level and level != "+":
+            raise Bad(
+                f"has `+` beside other characters: {text!r}", "it is a whole level; or put `glob:` in front"
+            )
+    parts = ["[^/]*" if level == "+" else re.escape(level) for level in levels if level != "#"]
+    expression = "/".join(parts)
+    if levels[-1] == "#":
+        expression = expression + "(?:/.*)?" if parts else ".*"
+    return ("(?!\\$)" if levels[0] in ("+", "#") else "") + expression
+
+
+def _glob(text: str) -> str:
+    out: list[str] = []
+    i = 0
+    while i < len(text):
+        char = text[i]
+        if char == "*":
+            if not out or out[-1] != ".*":
+                out.append(".*")
+        elif char == "?":
+            out.append(".")
+        elif char == "\\" and i + 1 < len(text):
+            i += 1
+            out.append(re.escape(text[i]))
+        elif char == "[":
+            members, i = _class_end(text, i + 1)
+            out.append(members)
+            continue
+        else:
+            out.append(re.escape(char))
+        i += 1
+    return "".join(out)
+
+
+def _class_end(text: str, i: int) -> tuple[str, int]:
+    """The character class that starts behind `[`, and the index behind its end."""
+    negated = text[i : i + 1] == "^"
+    i += negated
+    members = []
+    while i < len(text) and text[i] != "]":
+        if text[i] == "\\" and i + 1 < len(text):
+            i += 1
+        elif text[i + 1 : i + 2] == "-" and i + 2 < len(text):
+            low, high = sorted((text[i], text[i + 2]))
+            members.append(f"{re.escape(low)}-{re.escape(high)}")
+            i += 3
+            continue
+        members.append(re.escape(text[i]))
+        i += 1
+    if not members:
+        return ("." if negated else "(?!)"), i + 1
+    return f"[{'^' if negated else ''}{''.join(members)}]", i + 1
+
+
+def parse_template(text: str) -> tuple[str, ...] | None:
+    """A room template as its levels; None where the topic is the room.
+
+    Raises:
+        Bad: a level mixes `+` or `#` with other characters, or there is no level.
+    """
+    if text == "topic":
+        return None
+    levels = tuple(text.split("/"))
+    if not text or any("#" in level or ("+" in level and level != "+") for level in levels):
+        raise Bad("is no template", "`topic`, or levels such as `devices/+`, where `+` keeps a whole level")
+    return levels
+
+
+def room_of(template: tuple[str, ...], topic: str) -> str:
+    """The room that a template yields: as many leading levels as it has, or the topic where it does not apply."""
+    levels = topic.split("/")
+    applies = len(levels) >= len(template) and all(
+        want in ("+", have) for want, have in zip(template, levels, strict=False)
+    )
+    return "/".join(levels[: len(template)]) if applies else topic
+
+
+def strange_room(patterns: list[str], template: tuple[str, ...]) -> tuple[str, str] | None:
+    """A topic of the class and the room its template yields that the class does not match; None if none was found.
+
+    Sound but not complete: it tries sample topics of each pattern.
+    """
+    compiled = [parse_pattern(pattern) for pattern in patterns]
+    for pattern in patterns:
+        for topic in _samples(pattern, template):
+            if any(c.fullmatch(topic) for c in compiled):
+                room = room_of(template, topic)
+                if not any(c.fullmatch(room) for c in compiled):
+                    return topic, room
+    return None
+
+
+def _samples(pattern: str, template: tuple[str, ...]) -> list[str]:
+    syntax, body = _syntax(pattern)
+    fitting = "/".join("x" if level == "+" else level for level in template)
+    if syntax == "mqtt":
+        stem = "/".join("x" if level == "+" else level for level in body.split("/") if level != "#")
+        tails = ["", "/x", "/x/y", "/x/y/z"] if body.endswith("#") else [""]
+        stems = [stem + tail if stem else tail.lstrip("/") for tail in tails]
+    else:
+        plain = re.sub(r"\\(.)", r"\1", re.sub(r"\[[^\]]*\]|\?", "x", body))
+        stems = [plain.replace("*", fill) for fill in ("", "x", "x/y", "x/y/z", "/x/y")]
+    return [*stems, fitting, fitting + "/x", fitting + "/x/y"]

@@ -1,0 +1,164 @@
+"""A configuration as text: TOML for `hubsub config show` and test nodes, Markdown for the reference page."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from hubsub.config.definitions import CLASS_KEYS, KEYS, LIMITS
+from hubsub.config.kinds import SIZE_UNITS, TIME_UNITS
+from hubsub.config.resolve import Config, RoomClass
+
+
+def toml(table: Mapping[str, Any]) -> str:
+    """A mapping of TOML's own types as a TOML document; None values are left out."""
+    plain = [(k, v) for k, v in table.items() if v is not None and not _is_table(v)]
+    lines = [f"{_key(k)} = {_value(v)}" for k, v in plain]
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            lines += [
+                "",
+                f"[{_key(name)}]",
+                *(f"{_key(k)} = {_value(v)}" for k, v in value.items() if v is not None),
+            ]
+        elif _is_table(value):
+            for row in value:
+                lines += [
+                    "",
+                    f"[[{_key(name)}]]",
+                    *(f"{_key(k)} = {_value(v)}" for k, v in row.items() if v is not None),
+                ]
+    return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def show(config: Config) -> str:
+    """The resolved configuration as TOML that reads back as itself, with the source of each value."""
+    lines = []
+    for key in KEYS:
+        value = key.kind.show(getattr(config, key.name))
+        if value is not None:
+            lines.append(f"{f'{key.name} = {_value(value)}':<48} # {config.sources[key.name]}")
+    lines += ["", "[limits]"]
+    for limit in LIMITS:
+        line = f"{limit.name} = {config.limits[limit.name]}"
+        lines.append(f"{line:<48} # {config.sources[f'limits.{limit.name}']}")
+    for cls in config.classes:
+        lines += [
+            "",
+            "[[class]]",
+            *(f"{k} = {_value(v)}" for k, v in class_table(cls).items() if v is not None),
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def plain(config: Config) -> dict[str, Any]:
+    """The resolved configuration as JSON can hold it, with the sources."""
+    table: dict[str, Any] = {key.name: getattr(config, key.name) for key in KEYS}
+    table["limits"] = dict(config.limits)
+    table["class"] = [class_table(cls) for cls in config.classes]
+    table["sources"] = dict(config.sources)
+    return table
+
+
+def class_table(cls: RoomClass) -> dict[str, Any]:
+    """A class as the keys of `[[class]]`."""
+    table: dict[str, Any] = msgspec.to_builtins(cls)
+    if cls.history is not None:
+        limits = {"messages": cls.history.messages, "bytes": cls.history.bytes}
+        table["history"] = {k: v for k, v in limits.items() if v}
+        if cls.history.age_ms:
+            table["history"]["age"] = f"{cls.history.age_ms}ms"
+    return table
+
+
+def reference() -> str:
+    """docs/reference/config.md."""
+    out = [
+        "# Configuration",
+        "",
+        "Written from the definitions by `make fix`; change `python/hubsub/config/definitions.py` instead.",
+        "",
+        "A value comes from, first found: the flag, the environment, the file (`--config FILE` or `HUBSUB_CONFIG`),",
+        "the default. Every flag of `hubsub serve` is a key of the file. `hubsub config check` reports all that is",
+        "wrong at once, `hubsub config show` prints each value with its source.",
+        "",
+        f"Times take the units {', '.join(TIME_UNITS)}; sizes {', '.join(SIZE_UNITS)}.",
+        "",
+        "## Keys",
+        "",
+        *_rows(
+            ("key", "flag", "environment", "value", "default", "meaning"),
+            (
+                (
+                    f"`{key.name}`",
+                    f"`{key.flag}`",
+                    f"`{key.env}`",
+                    key.kind.name,
+                    _default(key.default),
+                    key.doc
+                    + (" Taken over on SIGHUP." if key.reload else "")
+                    + ("" if key.built else " Accepted; this build does not act on it."),
+                )
+                for key in KEYS
+            ),
+        ),
+        "",
+        "## `[limits]`",
+        "",
+        "As flag: `--limit NAME=VALUE`; in the environment: `HUBSUB_LIMITS_NAME`. Taken over on SIGHUP.",
+        "",
+        *_rows(
+            ("limit", "value", "default", "meaning"),
+            ((f"`{limit.name}`", limit.kind.name, _default(limit.default), limit.doc) for limit in LIMITS),
+        ),
+        "",
+        "## `[[class]]`",
+        "",
+        "A room has the first class that matches its name and keeps it for life; a default class behind all others",
+        "matches every name and remembers nothing.",
+        "",
+        *_rows(
+            ("key", "value", "default", "meaning"),
+            ((f"`{key.name}`", key.kind.name, _default(key.default), key.doc) for key in CLASS_KEYS),
+        ),
+    ]
+    return "\n".join(out) + "\n"
+
+
+def _rows(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+    return [line(head), line(["---"] * len(head)), *(line(row) for row in rows)]
+
+
+def _default(value: object) -> str:
+    return "" if value is None or value == () else f"`{_value(value)}`"
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, Mapping) or (
+        isinstance(value, list | tuple) and bool(value) and all(isinstance(row, Mapping) for row in value)
+    )
+
+
+def _key(name: str) -> str:
+    return name if name.replace("_", "").replace("-", "").isalnum() and name.isascii() else _text(name)
+
+
+def _value(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items() if v is not None) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_value(v) for v in value) + "]"
+    return _text(str(value))
+
+
+def _text(text: str) -> str:
+    """A basic string of TOML: JSON's escapes, and one more character that must not stand as itself."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,333 @@
+"""Raw configuration in, resolved configuration out.
+
+Sources are read raw, in order of precedence: flags, environment, file,
+defaults. Each value is parsed once by its definition, relations are checked,
+and the result is frozen. Everything that is wrong is collected and reported at
+once.
+"""
+
+import os
+import socket
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+import msgspec
+
+from hubsub.config.definitions import CLASS_KEYS, CLASSES_MAX, KEYS, LIMITS, LISTENERS, SHARDS_MAX
+from hubsub.config.kinds import (
+    Bad,
+    Kind,
+    is_loopback,
+    nearest,
+    parse_count,
+    parse_duration,
+    parse_size,
+    within,
+)
+from hubsub.config.matching import parse_pattern, parse_template, strange_room
+from hubsub.errors import ConfigError, Problem
+
+Source = Literal["default", "file", "environment", "flag"]
+
+
+class History(msgspec.Struct, frozen=True, kw_only=True):
+    """What a room remembers; 0 means no limit."""
+
+    messages: int = 0
+    bytes: int = 0
+    age_ms: int = 0
+
+
+class RoomClass(msgspec.Struct, frozen=True, kw_only=True):
+    """A resolved room class; the keys are those of `[[class]]`."""
+
+    name: str
+    match: tuple[str, ...] = ()
+    room: str = "topic"
+    durability: str = "ephemeral"
+    members: int = 1
+    history: History | None = None
+    on_slow: str = "disconnect"
+    on_gap: str = "continue"
+    placement: str = "least-busy"
+    on_partition: str = "pause"
+    payload_bytes_max: int = 64 << 20
+    idle_ms: int = 0
+    commit_delay_ms: int = 0
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """The resolved configuration: all that the rest of the program sees.
+
+    Addresses are `HOST:PORT` or None for off; times are ms, sizes bytes.
+    """
+
+    node: str
+    data: str | None
+    shards: int
+    role: tuple[str, ...]
+    advertise: str | None
+    redis: str | None
+    redis_cluster: str | None
+    mqtt: str | None
+    ws: str | None
+    http: str | None
+    link: str | None
+    join: tuple[str, ...]
+    coordinator: str
+    insecure_open: bool
+    hash_tags: bool
+    log_level: str
+    log_format: str
+    limits: Mapping[str, int]
+    classes: tuple[RoomClass, ...]
+    sources: Mapping[str, Source]
+    """Key (`limits.NAME` for a limit) to where its value came from."""
+
+    def core_limits(self) -> dict[str, int]:
+        """The limits that the data plane keeps."""
+        return {limit.name: self.limits[limit.name] for limit in LIMITS if limit.owner == "core"}
+
+
+def load(
+    path: str | Path | None = None,
+    flags: Mapping[str, object] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Config:
+    """Reads and resolves the configuration.
+
+    Args:
+        path: TOML file; default: `HUBSUB_CONFIG`, else none.
+        flags: Values by key that beat all others; None counts as not given. `limits` may be a
+            list of `NAME=VALUE`.
+        environ: Environment; default: the process's.
+
+    Raises:
+        ConfigError: with every problem found.
+    """
+    environ = os.environ if environ is None else environ
+    path = path or environ.get("HUBSUB_CONFIG") or None
+    return resolve(read_file(path) if path else {}, flags or {}, environ)
+
+
+def read_file(path: str | Path) -> dict[str, Any]:
+    """The raw content of a TOML file."""
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise ConfigError([Problem("config", str(path), f"cannot be read ({error.strerror})")]) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError([Problem("config", str(path), f"is not TOML ({error})")]) from None
+
+
+def resolve(file: Mapping[str, Any], flags: Mapping[str, object], environ: Mapping[str, str]) -> Config:
+    """Raw values of each source as one resolved configuration."""
+    problems: list[Problem] = []
+    sources: dict[str, Source] = {}
+    _unknown(problems, file, [*(key.name for key in KEYS), "limits", "class"], "")
+
+    values: dict[str, Any] = {}
+    for key in KEYS:
+        raw, source = key.default, "default"
+        for candidate, name in ((file.get(key.name), "file"), (environ.get(key.env), "environment")):
+            if candidate is not None and candidate != "":
+                raw, source = candidate, name
+        if flags.get(key.name) is not None:
+            raw, source = flags[key.name], "flag"
+        sources[key.name] = source  # type: ignore[assignment]
+        values[key.name] = None if raw is None else _parse(problems, key.name, key.kind, raw)
+
+    limits = _limits(problems, sources, file, flags, environ)
+    classes = _classes(problems, file.get("class", []))
+    _relations(problems, values, limits, sources)
+    if problems:
+        raise ConfigError(problems)
+    values["node"] = values["node"] or socket.gethostname()
+    values["shards"] = values["shards"] or min(len(os.sched_getaffinity(0)), SHARDS_MAX)
+    return Config(
+        **values, limits=MappingProxyType(limits), classes=tuple(classes), sources=MappingProxyType(sources)
+    )
+
+
+def _parse(problems: list[Problem], name: str, kind: Kind, raw: object) -> Any:
+    try:
+        return kind.parse(raw)
+    except Bad as bad:
+        problems.append(Problem(name, raw, bad.reason, bad.hint))
+        return None
+
+
+def _unknown(problems: list[Problem], table: Mapping[str, Any], names: list[str], prefix: str) -> None:
+    strange = [name for name in table if name not in names]
+    problems.extend(Problem(prefix + name, None, "is no key", nearest(name, names)) for name in strange)
+
+
+def _table(problems: list[Problem], name: str, raw: object, kind: type) -> Any:
+    if isinstance(raw, kind):
+        return raw
+    problems.append(
+        Problem(name, raw, "must be a table", f"write [{name}]" if kind is dict else f"write [[{name}]]")
+    )
+    return kind()
+
+
+def _limits(
+    problems: list[Problem],
+    sources: dict[str, Source],
+    file: Mapping[str, Any],
+    flags: Mapping[str, object],
+    environ: Mapping[str, str],
+) -> dict[str, int]:
+    names = [limit.name for limit in LIMITS]
+    table = _table(problems, "limits", file.get("limits", {}), dict)
+    given: dict[str, str] = {}
+    pairs = flags.get("limits") or ()
+    for pair in pairs if isinstance(pairs, list | tuple) else ():
+        name, equals, value = str(pair).partition("=")
+        if equals:
+            given[name] = value
+        else:
+            problems.append(Problem("--limit", pair, "must be NAME=VALUE"))
+    _unknown(problems, table, names, "limits.")
+    _unknown(problems, given, names, "--limit ")
+
+    limits: dict[str, int] = {}
+    for limit in LIMITS:
+        raw: object = limit.default
+        source: Source = "default"
+        candidates: tuple[tuple[object, Source], ...] = (
+            (table.get(limit.name), "file"),
+            (environ.get(limit.env), "environment"),
+            (given.get(limit.name), "flag"),
+        )
+        for candidate, name_of_source in candidates:
+            if candidate is not None and candidate != "":
+                raw, source = candidate, name_of_source
+        sources[f"limits.{limit.name}"] = source
+        value = _parse(problems, f"limits.{limit.name}", limit.kind, raw)
+        limits[limit.name] = limit.default if value is None else value
+    return limits
+
+
+def _classes(problems: list[Problem], raw: object) -> list[RoomClass]:
+    tables = _table(problems, "class", raw, list)
+    if len(tables) > CLASSES_MAX:
+        problems.append(Problem("class", len(tables), f"there may be at most {CLASSES_MAX} classes"))
+        return []
+    classes: list[RoomClass] = []
+    for index, table in enumerate(tables):
+        cls = _class(problems, index, _table(problems, "class", table, dict))
+        if cls is not None:
+            if cls.name in (c.name for c in classes):
+                problems.append(Problem(f"class {cls.name}", None, "has the name of a class before it"))
+            classes.append(cls)
+    return classes
+
+
+def _class(problems: list[Problem], index: int, table: Mapping[str, Any]) -> RoomClass | None:
+    before = len(problems)
+    name = table.get("name")
+    where = f"class {name}" if isinstance(name, str) and name else f"class number {index + 1}"
+    if where != f"class {name}":
+        problems.append(Problem(f"{where}, name", name, "must be a text that is not empty"))
+    _unknown(problems, table, [key.name for key in CLASS_KEYS], f"{where}, ")
+    values: dict[str, Any] = {}
+    for key in CLASS_KEYS:
+        raw = table.get(key.name, key.default)
+        values[key.name] = None if raw is None else _parse(problems, f"{where}, {key.name}", key.kind, raw)
+    if values["durability"] in ("replicated", "durable"):
+        hint = 'durability = "ephemeral" with a `history` keeps records in memory'
+        problems.append(
+            Problem(
+                f"{where}, durability",
+                values["durability"],
+                "this build keeps no log yet, it cannot keep that promise",
+                hint,
+            )
+        )
+    if values["history"] is not None:
+        values["history"] = _history(problems, f"{where}, history", values["history"])
+    if values["on_slow"] is None:
+        values["on_slow"] = "disconnect" if values["history"] is None else "catch-up"
+    elif values["on_slow"] == "catch-up" and values["history"] is None:
+        problems.append(Problem(f"{where}, on_slow", "catch-up", "needs a `history` to catch up from"))
+    _names(problems, where, values)
+    return RoomClass(**values) if len(problems) == before else None
+
+
+def _history(problems: list[Problem], where: str, raw: object) -> History | None:
+    if not isinstance(raw, dict):
+        problems.append(Problem(where, raw, "must be a table", 'such as { messages = 1000, age = "7d" }'))
+        return None
+    kinds = {
+        "messages": Kind("number", within(parse_count, 1, 2**53)),
+        "bytes": Kind("size", within(parse_size, 1, 2**53)),
+        "age": Kind("time", within(parse_duration, 1, 2**53)),
+    }
+    _unknown(problems, raw, list(kinds), f"{where}.")
+    values = {k: _parse(problems, f"{where}.{k}", kind, raw[k]) or 0 for k, kind in kinds.items() if k in raw}
+    if "messages" not in raw and "bytes" not in raw:
+        problems.append(Problem(where, raw, "needs `messages` or `bytes`", "memory must have a bound"))
+    return History(
+        messages=values.get("messages", 0), bytes=values.get("bytes", 0), age_ms=values.get("age", 0)
+    )
+
+
+def _names(problems: list[Problem], where: str, values: Mapping[str, Any]) -> None:
+    """Patterns and template: each can be read, and the class matches the rooms that it yields."""
+    patterns, room = values["match"], values["room"]
+    if patterns is None or room is None:
+        return
+    before = len(problems)
+    for pattern in patterns:
+        try:
+            parse_pattern(pattern)
+        except Bad as bad:
+            problems.append(Problem(f"{where}, match", pattern, bad.reason, bad.hint))
+    try:
+        template = parse_template(room)
+    except Bad as bad:
+        problems.append(Problem(f"{where}, room", room, bad.reason, bad.hint))
+        return
+    if template is None or not patterns or len(problems) > before:
+        return
+    strange = strange_room(patterns, template)
+    if strange is not None:
+        topic, made = strange
+        reason = f"makes of topic {topic!r} the room {made!r}, which this class does not match"
+        problems.append(Problem(f"{where}, room", room, reason, f"add a pattern that matches {made!r}"))
+
+
+def _relations(
+    problems: list[Problem], values: Mapping[str, Any], limits: dict[str, int], sources: Mapping[str, Source]
+) -> None:
+    """What must hold between values. A limit that nobody set follows a larger one that was lowered."""
+    for small, large in (
+        ("inline_bytes_max", "frame_bytes_max"),
+        ("topic_bytes_max", "frame_bytes_max"),
+        ("pattern_bytes_max", "frame_bytes_max"),
+        ("output_bytes_max", "output_shard_bytes_max"),
+        ("output_soft_bytes", "output_bytes_max"),
+    ):
+        if limits[small] <= limits[large]:
+            continue
+        if sources[f"limits.{small}"] == "default":
+            limits[small] = limits[large]
+        else:
+            reason = f"must not be above limits.{large} ({limits[large]})"
+            problems.append(Problem(f"limits.{small}", limits[small], reason))
+    for name in LISTENERS:
+        address = values[name]
+        if address is not None and not values["insecure_open"] and not is_loopback(address):
+            problems.append(
+                Problem(
+                    name,
+                    address,
+                    "other machines could reach this listener, and there are no users yet",
+                    "bind 127.0.0.1, or allow it with --insecure-open",
+                )
+            )

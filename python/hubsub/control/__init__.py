@@ -1,0 +1,1 @@
+"""Decisions of a running node, apart from their effects."""

@@ -1,0 +1,49 @@
+"""Tells in the log, from time to time, which clients are the busiest."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import structlog
+
+from hubsub.errors import HubSubError
+
+NAMED_MAX = 5
+
+log = structlog.get_logger()
+
+
+def busiest(clients: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the log line says of each client that moved something in the last minute."""
+    return [
+        {
+            "conn": c["id"],
+            "addr": c["addr"],
+            "name": c["name"],
+            "messages_in_60s": c["messages_in_60s"],
+            "messages_out_60s": c["messages_out_60s"],
+            "bytes_out_60s": c["bytes_out_60s"],
+            "pending_bytes": c["pending_bytes"],
+            "dropped": c["dropped"],
+        }
+        for c in clients[:NAMED_MAX]
+        if c["messages_in_60s"] or c["messages_out_60s"]
+    ]
+
+
+async def report(
+    clients: Callable[[str, int], Awaitable[list[dict[str, Any]]]], interval_ms: Callable[[], int]
+) -> None:
+    """Logs one line an interval, until cancelled; none while nobody is busy, or the interval is 0."""
+    while True:
+        interval = interval_ms()
+        await asyncio.sleep((interval or 60_000) / 1_000)
+        if not interval:
+            continue
+        try:
+            busy = busiest(await clients("messages_out_60s", NAMED_MAX))
+        except HubSubError as error:
+            log.warning("busiest clients unknown", code=error.code, reason=error.message)
+            continue
+        if busy:
+            log.info("busiest clients", clients=busy)

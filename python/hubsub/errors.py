@@ -1,0 +1,288 @@
+"""Every error that HubSub raises or answers, as one tree with stable codes.
+
+A class carries the row of its code: HTTP status, Redis error line, whether the
+same request may succeed later. `BY_CODE` is that table; a boundary test holds
+it against the core's. What a person reads has three parts: what happened, the
+value after a colon, then a line `hint:`.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
+
+
+class HubSubError(Exception):
+    """What every other error is.
+
+    Args:
+        what: What happened, a sentence without its full stop; default: the class's own words.
+        value: The value it happened with; shown after a colon.
+        hint: What to do about it.
+    """
+
+    code: ClassVar[str] = "internal"
+    status: ClassVar[int] = 500
+    resp: ClassVar[str | None] = None
+    """The whole Redis error line, where the data plane answers one."""
+    retryable: ClassVar[bool] = False
+    words: ClassVar[str] = "something went wrong inside"
+
+    def __init__(self, what: str | None = None, value: object = None, hint: str | None = None) -> None:
+        self.what = what or self.words
+        self.value = value
+        self.hint = hint
+        super().__init__(self.what)
+
+    @property
+    def message(self) -> str:
+        """What happened and with which value, in one line."""
+        return self.what if self.value is None else f"{self.what}: {self.value}"
+
+    def __str__(self) -> str:
+        return self.message if self.hint is None else f"{self.message}\nhint: {self.hint}"
+
+
+# -- what the data plane refuses; code, resp and retryable are the core's own --
+
+
+class Refused(HubSubError):
+    """The data plane said no."""
+
+    code = "refused"
+    status = 400
+    words = "the node refused the request"
+
+
+class TopicLengthError(Refused):
+    code = "topic_length"
+    resp = "ERR topic length is out of range"
+    words = "topic length is out of range"
+
+
+class PayloadLengthError(Refused):
+    code = "payload_length"
+    status = 413
+    resp = "ERR payload is longer than its room allows"
+    words = "payload is longer than its room allows"
+
+
+class TooManyRoomsError(Refused):
+    code = "too_many_rooms"
+    status = 503
+    resp = "ERR max number of rooms reached"
+    retryable = True
+    words = "max number of rooms reached"
+
+
+class RoomCreationRateError(Refused):
+    code = "room_creation_rate"
+    status = 429
+    resp = "ERR too many new rooms, try again later"
+    retryable = True
+    words = "too many new rooms, try again later"
+
+
+class PublishRateError(Refused):
+    code = "publish_rate"
+    status = 429
+    resp = "ERR max publishes per minute reached"
+    retryable = True
+    words = "max publishes per minute reached"
+
+
+class TooManySubscriptionsError(Refused):
+    code = "too_many_subscriptions"
+    status = 429
+    resp = "ERR max number of subscriptions of this client reached"
+    words = "max number of subscriptions of this client reached"
+
+
+class NotAllowedError(Refused):
+    code = "not_allowed"
+    status = 403
+    resp = "NOPERM this user has no permissions for this"
+    words = "this user has no permissions for this"
+
+
+class NoSuchRoomError(Refused):
+    code = "no_such_room"
+    status = 404
+    resp = "ERR no such room"
+    words = "no such room"
+
+
+class RoomInUseError(Refused):
+    code = "room_in_use"
+    status = 409
+    resp = "ERR room has subscribers"
+    retryable = True
+    words = "room has subscribers"
+
+
+class StoppingError(Refused):
+    code = "stopping"
+    status = 503
+    resp = "ERR server is stopping"
+    retryable = True
+    words = "server is stopping"
+
+
+class TimedOutError(Refused):
+    code = "timed_out"
+    status = 504
+    resp = "ERR request timed out, its outcome is unknown"
+    retryable = True
+    words = "request timed out, its outcome is unknown"
+
+
+# -- starting a node --
+
+
+class Problem(NamedTuple):
+    """One thing wrong with the configuration."""
+
+    key: str
+    value: object
+    reason: str
+    hint: str | None = None
+
+    def __str__(self) -> str:
+        line = f"{self.key}: {self.reason}" + ("" if self.value is None else f": {self.value!r}")
+        return line if self.hint is None else f"{line}\n  hint: {self.hint}"
+
+
+class ConfigError(HubSubError):
+    """The configuration cannot be used; all that is wrong with it, at once."""
+
+    code = "config"
+    status = 400
+    words = "bad configuration"
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("bad configuration")
+        self.problems = tuple(problems)
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.what}, {len(self.problems)} to mend:", *(str(p) for p in self.problems)])
+
+
+class StartError(HubSubError):
+    code = "start"
+    words = "the node cannot start"
+
+
+class NodeFailedError(HubSubError):
+    code = "node_failed"
+    words = "a shard of the node failed"
+
+
+# -- HTTP --
+
+
+class BadRequestError(HubSubError):
+    code = "bad_request"
+    status = 400
+    words = "the request cannot be read"
+
+
+class NotFoundError(HubSubError):
+    code = "not_found"
+    status = 404
+    words = "there is nothing at this path"
+
+
+class MethodNotAllowedError(HubSubError):
+    code = "method_not_allowed"
+    status = 405
+    words = "this path does not take this method"
+
+
+class NoSuchClientError(HubSubError):
+    code = "no_such_client"
+    status = 404
+    words = "no such client"
+
+
+class NoSuchNodeError(HubSubError):
+    code = "no_such_node"
+    status = 404
+    words = "no such node"
+
+
+class BodyTooLargeError(HubSubError):
+    code = "body_too_large"
+    status = 413
+    words = "the body is longer than http_body_bytes_max"
+
+
+class IdempotencyMismatchError(HubSubError):
+    code = "idempotency_mismatch"
+    status = 422
+    words = "this Idempotency-Key came with another request before"
+
+
+class TooBusyError(HubSubError):
+    code = "too_busy"
+    status = 503
+    retryable = True
+    words = "too many requests wait already"
+
+
+# -- clients --
+
+
+class ClientError(HubSubError):
+    """What `hubsub.Client` and the command line meet."""
+
+    code = "client"
+    words = "the request failed"
+
+
+class NotConnectedError(ClientError):
+    code = "not_connected"
+    retryable = True
+    words = "no server can be reached"
+
+
+class ProtocolError(ClientError):
+    code = "protocol"
+    words = "the server sent what is no RESP"
+
+
+class ReplyError(ClientError):
+    """An error reply that has no code of its own."""
+
+    code = "reply"
+    words = "the server answered with an error"
+
+
+class NotRecoveredError(ClientError):
+    """The position is of another life of the room, or its records are gone."""
+
+    code = "not_recovered"
+    resp = "NOTRECOVERED"
+    words = "the position is not known here"
+
+
+def _tree(root: type[HubSubError]) -> list[type[HubSubError]]:
+    return [root, *(c for child in root.__subclasses__() for c in _tree(child))]
+
+
+BY_CODE: dict[str, type[HubSubError]] = {cls.code: cls for cls in _tree(HubSubError)}
+"""Stable code to class: the whole table."""
+
+_BY_RESP: dict[str, type[HubSubError]] = {cls.resp: cls for cls in BY_CODE.values() if cls.resp is not None}
+
+
+def refusal(code: str, message: str) -> HubSubError:
+    """The error of a code that the data plane refused with; the message is for codes unknown here."""
+    cls = BY_CODE.get(code)
+    return Refused(message) if cls is None else cls()
+
+
+def from_reply(line: str) -> HubSubError:
+    """The error of a Redis error line, without its `-`."""
+    cls = _BY_RESP.get(line)
+    if cls is not None:
+        return cls()
+    prefix, _, rest = line.partition(" ")
+    return _BY_RESP[prefix](rest) if prefix in _BY_RESP else ReplyError(line)

@@ -1,0 +1,38 @@
+"""Topic and room names as text: names are bytes, JSON and terminals are text.
+
+A name that is UTF-8 stands as itself. A byte that is not stands as `%XX`, and
+so does a `%` that two hex digits follow, so that every name reads back as the
+bytes it was. The same form holds for input and output.
+"""
+
+import re
+
+_ESCAPED = re.compile(rb"%[0-9A-Fa-f]{2}")
+_ESCAPED_TEXT = re.compile(r"%([0-9A-Fa-f]{2})")
+
+
+def text_of(name: bytes) -> str:
+    """A name as text.
+
+    >>> text_of("café".encode()), text_of(b"a\\xff"), text_of(b"100%"), text_of(b"%41")
+    ('café', 'a%FF', '100%', '%2541')
+    """
+    escaped = _ESCAPED.sub(lambda m: b"%25" + m.group()[1:], name)
+    return escaped.decode("utf-8", "surrogateescape").translate(_ESCAPES)
+
+
+def bytes_of(text: str) -> bytes:
+    """The name that a text stands for; undoes `text_of`.
+
+    >>> bytes_of("a%FF"), bytes_of("100%")
+    (b'a\\xff', b'100%')
+    """
+    parts = _ESCAPED_TEXT.split(text)
+    return b"".join(
+        bytes.fromhex(part) if i % 2 else part.encode("utf-8", "surrogateescape")
+        for i, part in enumerate(parts)
+    )
+
+
+# What surrogateescape makes of the bytes that are not UTF-8.
+_ESCAPES = {0xDC00 + byte: f"%{byte:02X}" for byte in range(0x80, 0x100)}

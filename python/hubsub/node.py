@@ -1,0 +1,402 @@
+"""A node: the Rust core run inside an asyncio loop.
+
+The node owns the core. A request takes a ticket, goes into a shard's mailbox
+and becomes a future; the answers come back as events, drained in batches when
+the core's descriptor is readable. Nothing here happens per message of a
+client, only per request of the control plane.
+
+Invariants: every ticket is answered, or forgotten at its time-out, so at most
+`control_requests_max` futures wait; only the loop's thread touches a node.
+"""
+
+import asyncio
+import fcntl
+import itertools
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import structlog
+
+from hubsub import _native
+from hubsub.config import Config, RoomClass, split_address
+from hubsub.errors import (
+    ConfigError,
+    NodeFailedError,
+    Problem,
+    StartError,
+    TimedOutError,
+    TooBusyError,
+    refusal,
+)
+
+BUILD_PROFILE = _native.BUILD_PROFILE
+CORE_VERSION = _native.__version__
+
+DRAIN_EVENTS_MAX = 1_024
+"""Events handled before other work of the loop has its turn."""
+
+STOP_MARGIN_MS = 5_000
+"""How much longer than its grace a shard may take to stop."""
+
+INCARNATION_MAX = 2**32 - 1
+
+log = structlog.get_logger()
+
+
+class Published(NamedTuple):
+    """A record that was taken; epoch and seq are 0 where no room took it."""
+
+    receivers: int
+    epoch: int
+    seq: int
+
+
+class Failed(NamedTuple):
+    """A record of a batch that was refused."""
+
+    code: str
+    message: str
+
+
+class HistoryRow(NamedTuple):
+    """A record as history holds it."""
+
+    epoch: int
+    seq: int
+    timestamp_us: int
+    topic: bytes
+    publisher: str
+    payload: bytes
+    headers: Mapping[str, str]
+
+
+class Node:
+    """One node's data plane, seen from Python.
+
+    Args:
+        config: The resolved configuration.
+
+    Raises:
+        ConfigError: the core refuses a value.
+        StartError: the data directory cannot be used.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.name = config.node
+        self._lock_fd = -1
+        self.incarnation = self._new_incarnation(config.data)
+        try:
+            self._core = _native.Core(core_config(config, self.incarnation))
+        except ValueError as error:
+            raise ConfigError([Problem("core", None, str(error))]) from None
+        self._limits = dict(config.limits)
+        self._tickets = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._shards_running = 0
+        self._stopped = asyncio.Event()
+        self._failed: asyncio.Future[None] | None = None
+        self._started_at = time.monotonic()
+        self.addresses: dict[str, str | None] = {}
+        self.refused_requests = 0
+        """Requests refused at `control_requests_max`."""
+
+    # -- life --
+
+    async def start(self) -> dict[str, str | None]:
+        """Binds the listeners and starts the shards.
+
+        Returns:
+            Listener to its bound `HOST:PORT`, None if off.
+
+        Raises:
+            StartError: an address cannot be bound.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            if self.config.redis is not None:
+                _check_free(self.config.redis)
+            self.addresses = self._core.start()
+        except OSError as error:
+            raise StartError(
+                f"cannot listen ({error.strerror or error})",
+                error.filename or self.config.redis,
+                "another server may have this port; `:0` picks a free one",
+            ) from None
+        self._loop = loop
+        self._failed = loop.create_future()
+        self._shards_running = self.config.shards
+        self._started_at = time.monotonic()
+        loop.add_reader(self._core.wake_fd(), self._on_wake)
+        return self.addresses
+
+    async def stop(self) -> None:
+        """Stops accepting, lets output drain for `drain_ms`, closes."""
+        if self._loop is None:
+            return
+        grace_ms = self._limits["drain_ms"]
+        self._core.stop(grace_ms)
+        try:
+            if self._shards_running:
+                await asyncio.wait_for(self._stopped.wait(), (grace_ms + STOP_MARGIN_MS) / 1_000)
+        except TimeoutError:
+            log.error("shards did not stop in time", shards=self._shards_running)
+        self._loop.remove_reader(self._core.wake_fd())
+        self._loop = None
+        self._forget_all()
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+    async def wait_failed(self) -> None:
+        """Returns never; raises when a shard ended without being told to.
+
+        Raises:
+            NodeFailedError: the shard and its reason.
+        """
+        assert self._failed is not None, "start() makes it"
+        await asyncio.shield(self._failed)
+
+    @property
+    def running(self) -> bool:
+        """Whether all shards serve."""
+        return self._loop is not None and self._shards_running == self.config.shards
+
+    @property
+    def uptime_s(self) -> float:
+        return time.monotonic() - self._started_at
+
+    @property
+    def shards(self) -> int:
+        return self.config.shards
+
+    def reload(self, limits: Mapping[str, int]) -> None:
+        """Takes new limits over while running.
+
+        Args:
+            limits: All limits of the resolved configuration by name.
+        """
+        core = self.config.core_limits()
+        self._core.reload({name: limits[name] for name in core})
+        self._limits = dict(limits)
+
+    # -- requests --
+
+    async def publish(
+        self, items: Sequence[tuple[bytes, bytes, Mapping[str, str], str]]
+    ) -> list[Published | Failed]:
+        """Publishes `(topic, payload, headers, publisher)` in order; one result each.
+
+        Waits without a time limit: a publish whose outcome is unknown must not be taken for a failed one.
+        """
+        answers = await self._ask(self._core.publish, list(items))
+        return [Published(*a) if len(a) == 3 else Failed(*a) for a in answers]
+
+    async def room(self, room: bytes) -> dict[str, Any] | None:
+        answer: dict[str, Any] | None = await self._ask_in_time(self._core.room, room)
+        return answer
+
+    async def rooms(self, match: bytes | None, after: bytes | None, limit: int) -> list[dict[str, Any]]:
+        """Up to `limit` rooms in order of name, behind `after`."""
+        answer: list[dict[str, Any]] = await self._ask_in_time(self._core.rooms, match, after, limit)
+        return answer
+
+    async def room_create(self, room: bytes) -> dict[str, Any] | None:
+        answer: dict[str, Any] | None = await self._ask_in_time(self._core.room_create, room)
+        return answer
+
+    async def room_delete(self, room: bytes) -> bool:
+        """Whether it was there.
+
+        Raises:
+            RoomInUseError: it has subscribers.
+        """
+        return bool(await self._ask_in_time(self._core.room_delete, room))
+
+    async def history(
+        self, room: bytes, count: int, after: tuple[int, int] | None = None, topic: bytes | None = None
+    ) -> tuple[bool, list[HistoryRow]]:
+        """Whether `after` was known, and the rows, oldest first."""
+        recovered, rows = await self._ask_in_time(self._core.history, room, count, after, topic)
+        return recovered, [HistoryRow(*row) for row in rows]
+
+    async def clients(self, sort: str, limit: int, client: int | None = None) -> list[dict[str, Any]]:
+        answer: list[dict[str, Any]] = await self._ask_in_time(self._core.clients, sort, limit, client)
+        return answer
+
+    async def client_kill(self, client: int, reason: str) -> bool:
+        """Whether there was one."""
+        return bool(await self._ask_in_time(self._core.client_kill, client, reason))
+
+    async def busiest_rooms(self, limit: int) -> list[tuple[bytes, float]]:
+        """`(room, messages a second)`, busiest first."""
+        answer: list[tuple[bytes, float]] = await self._ask_in_time(self._core.busiest_rooms, limit)
+        return answer
+
+    def metrics(self) -> dict[str, Any]:
+        """Counters and gauges now: `{"shards": [{name: int}, …], "node": {name: int}}`."""
+        return self._core.metrics()
+
+    def room_of(self, topic: bytes) -> tuple[bytes, str]:
+        """Room of a topic and the name of its class."""
+        return room_of(self.config, topic)
+
+    # -- tickets and events --
+
+    async def _ask_in_time(self, call: Callable[..., None], *args: Any) -> Any:
+        try:
+            return await asyncio.wait_for(self._ask(call, *args), self._limits["request_timeout_ms"] / 1_000)
+        except TimeoutError:
+            raise TimedOutError(hint="limits.request_timeout_ms is the time it had") from None
+
+    async def _ask(self, call: Callable[..., None], *args: Any) -> Any:
+        if self._loop is None:
+            raise refusal("stopping", "server is stopping")
+        if len(self._waiting) >= self._limits["control_requests_max"]:
+            self.refused_requests += 1
+            raise TooBusyError(hint="limits.control_requests_max is reached")
+        ticket = next(self._tickets)
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._waiting[ticket] = future
+        try:
+            call(ticket, *args)
+            return await future
+        finally:
+            self._waiting.pop(ticket, None)
+
+    def _on_wake(self) -> None:
+        for event in self._core.drain(DRAIN_EVENTS_MAX):
+            match event:
+                case ("answer", ticket, value):
+                    self._settle(ticket, value, None)
+                case ("refused", ticket, code, message):
+                    self._settle(ticket, None, refusal(code, message))
+                case ("log", level, message, fields):
+                    log.log(LEVELS.get(level, LEVELS["error"]), message, **fields)
+                case ("stopped", shard, reason):
+                    self._on_stopped(shard, reason)
+
+    def _settle(self, ticket: int, value: Any, error: Exception | None) -> None:
+        future = self._waiting.get(ticket)
+        if future is None or future.done():
+            return
+        if error is None:
+            future.set_result(value)
+        else:
+            future.set_exception(error)
+
+    def _on_stopped(self, shard: int, reason: str | None) -> None:
+        self._shards_running -= 1
+        if reason is not None:
+            log.error("shard failed", shard=shard, reason=reason)
+            if self._failed is not None and not self._failed.done():
+                self._failed.set_exception(NodeFailedError(value=f"shard {shard}, {reason}"))
+        if self._shards_running == 0:
+            self._stopped.set()
+            self._forget_all()
+
+    def _forget_all(self) -> None:
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(refusal("stopping", "server is stopping"))
+        if self._failed is not None and self._failed.done() and not self._failed.cancelled():
+            self._failed.exception()
+
+    def _new_incarnation(self, data: str | None) -> int:
+        """A number above that of every earlier life of this node: half of each room epoch."""
+        now = int(time.time())
+        if data is None:
+            return min(now, INCARNATION_MAX)
+        directory = Path(data)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._lock_fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            file = directory / "incarnation"
+            stored = int(file.read_text()) if file.exists() else 0
+            incarnation = max(now, stored + 1)
+            _write_synced(file, f"{incarnation}\n")
+        except BlockingIOError:
+            raise StartError(
+                "another node uses this data directory", data, "give each node its own --data"
+            ) from None
+        except OSError as error:
+            raise StartError(f"the data directory cannot be used ({error.strerror})", data) from None
+        except ValueError:
+            raise StartError("the incarnation file is damaged", file, "it holds one whole number") from None
+        if incarnation > INCARNATION_MAX:
+            raise StartError("the incarnation does not fit 32 bits", incarnation, f"mend {file}")
+        return incarnation
+
+
+LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+
+
+def core_config(config: Config, incarnation: int) -> dict[str, Any]:
+    """The configuration as the core takes it."""
+    return {
+        "node": config.node,
+        "incarnation": incarnation,
+        "shards": config.shards,
+        "redis": config.redis,
+        "advertise": config.advertise,
+        "hash_tags": config.hash_tags,
+        "limits": config.core_limits(),
+        "classes": [core_class(cls) for cls in config.classes],
+    }
+
+
+def core_class(cls: RoomClass) -> dict[str, Any]:
+    history = cls.history
+    return {
+        "name": cls.name,
+        "match": list(cls.match),
+        "room": None if cls.room == "topic" else cls.room,
+        "history": None
+        if history is None
+        else {"messages": history.messages, "bytes": history.bytes, "age_ms": history.age_ms},
+        "on_slow": cls.on_slow,
+        "on_gap": cls.on_gap,
+        "payload_bytes_max": cls.payload_bytes_max,
+        "idle_ms": cls.idle_ms,
+        "commit_delay_ms": cls.commit_delay_ms,
+    }
+
+
+def room_of(config: Config, topic: bytes) -> tuple[bytes, str]:
+    """Room of a topic and the name of its class, as the data plane resolves it."""
+    return _native.room_of([core_class(cls) for cls in config.classes], config.hash_tags, topic)
+
+
+def _check_free(address: str) -> None:
+    """Raises OSError where another process listens.
+
+    The shards share their port by SO_REUSEPORT, so the system would let a second node share it too.
+    """
+    host, port = split_address(address)
+    if port == 0:
+        return
+    info = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    with socket.socket(info[0], info[1]) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(info[4])
+
+
+def _write_synced(file: Path, text: str) -> None:
+    """Replaces a file so that after a power loss it holds the old or the new text."""
+    new = file.with_suffix(".new")
+    with open(new, "w") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
+    os.replace(new, file)
+    directory = os.open(file.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

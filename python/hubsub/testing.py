@@ -1,0 +1,156 @@
+"""A node for tests: a process of its own on ports from the operating system.
+
+```python
+from hubsub.testing import Node
+
+with Node(classes=[{"name": "chat", "match": ["chat:*"], "history": {"messages": 100}}]) as node:
+    print(node.redis_url, node.http_url)
+```
+"""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from hubsub.config import split_address
+from hubsub.config.render import toml
+from hubsub.errors import StartError
+
+READY_S = 30.0
+"""How long a start may take before it counts as hung."""
+STOP_S = 30.0
+
+
+class Node:
+    """A running `hubsub serve`; starts in the constructor and ends with `stop()`.
+
+    Args:
+        classes: `[[class]]` tables.
+        limits: `[limits]` by name.
+        config: More top-level keys; they win over the ones that the node sets itself.
+        args: More arguments for `hubsub serve`.
+        env: More environment variables.
+        command: What runs the program; default: this Python's `-m hubsub`.
+
+    Raises:
+        StartError: it ended, or said nothing, before it was ready; the message holds its log.
+    """
+
+    def __init__(
+        self,
+        *,
+        classes: Sequence[Mapping[str, Any]] = (),
+        limits: Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | None = None,
+        args: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        command: Sequence[str] | None = None,
+    ) -> None:
+        table: dict[str, Any] = {"redis": "127.0.0.1:0", "http": "127.0.0.1:0", "shards": 2, **(config or {})}
+        if limits:
+            table["limits"] = dict(limits)
+        if classes:
+            table["class"] = [dict(row) for row in classes]
+        self._directory = tempfile.TemporaryDirectory(prefix="hubsub-node-")
+        self.directory = Path(self._directory.name)
+        """Removed at the end."""
+        self.config_file = self.directory / "hubsub.toml"
+        self.config_file.write_text(toml(table))
+        self.log_file = self.directory / "log"
+        self._log_kept = ""
+        """The log after the end."""
+        run = list(command or (sys.executable, "-m", "hubsub"))
+        environ = {k: v for k, v in os.environ.items() if not k.startswith("HUBSUB_")} | dict(env or {})
+        with open(self.log_file, "wb") as log:
+            self.process = subprocess.Popen(
+                [*run, "serve", "--config", str(self.config_file), *args],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=environ,
+            )
+        try:
+            self.ready = self._wait_ready()
+        except BaseException:
+            self.stop(signal.SIGKILL)
+            raise
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def redis(self) -> tuple[str, int]:
+        """Host and port for Redis clients."""
+        return split_address(self.ready["redis"])
+
+    @property
+    def redis_url(self) -> str:
+        return f"redis://{self.ready['redis']}"
+
+    @property
+    def http_url(self) -> str:
+        return f"http://{self.ready['http']}"
+
+    @property
+    def log(self) -> str:
+        """What it has logged; still there after its end."""
+        return self.log_file.read_text(errors="replace") if self.log_file.exists() else self._log_kept
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """Its log as events: JSON lines, as it logs to a file by default."""
+        return [json.loads(line) for line in self.log.splitlines() if line.startswith("{")]
+
+    def stop(self, sig: int = signal.SIGTERM) -> int:
+        """Ends the process and waits for it; may be called more than once.
+
+        Returns:
+            Its exit code; negative: minus the signal that ended it.
+        """
+        if self.process.poll() is None:
+            self.process.send_signal(sig)
+            try:
+                self.process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        self._log_kept = self.log
+        self._directory.cleanup()
+        return self.process.returncode
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _wait_ready(self) -> dict[str, Any]:
+        """Reads the ready line without waiting longer than `READY_S`."""
+        assert self.process.stdout is not None, "it is a pipe"
+        fd, line, until = self.process.stdout.fileno(), b"", time.monotonic() + READY_S
+        while not line.endswith(b"\n"):
+            left = until - time.monotonic()
+            readable = left > 0 and select.select([fd], [], [], left)[0]
+            data = os.read(fd, 65_536) if readable else b""
+            if not data:
+                what = (
+                    "the node said nothing in time" if not readable else "the node ended before it was ready"
+                )
+                raise StartError(what, self.log[-4_000:].strip() or "no log")
+            line += data
+        ready: dict[str, Any] = json.loads(line)
+        return ready

@@ -1,0 +1,76 @@
+"""Runs the parts of `make check` and `make test`, and says what each cost.
+
+All parts run even if one fails; the exit code is 1 if any did. The last line
+lists tests that were skipped because a program is missing.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+BIN = Path(sys.executable).parent
+
+CHECKS: dict[str, list[str]] = {
+    "rustfmt": ["cargo", "fmt", "--all", "--check"],
+    "clippy": [
+        "cargo",
+        "clippy",
+        "--quiet",
+        "--workspace",
+        "--all-targets",
+        "--locked",
+        "--",
+        "-D",
+        "warnings",
+    ],
+    "ruff format": [f"{BIN}/ruff", "format", "--check", "--quiet", "--diff", "python", "tests", "scripts"],
+    "ruff": [f"{BIN}/ruff", "check", "--quiet", "python", "tests", "scripts"],
+    "mypy": [f"{BIN}/mypy", "--no-error-summary"],
+    "imports": [f"{BIN}/lint-imports", "--no-logo"],
+    "stubs": [f"{BIN}/stubtest", "hubsub._core", "--concise"],
+    "typos": [f"{BIN}/typos"],
+}
+TESTS: dict[str, list[str]] = {
+    "cargo test": ["cargo", "test", "--quiet", "--workspace", "--locked"],
+    "pytest": [f"{BIN}/pytest", "--durations=10"],
+}
+
+
+def run(parts: dict[str, list[str]], skips: Path) -> int:
+    took: dict[str, float] = {}
+    failed: list[str] = []
+    env = os.environ | {"HUBSUB_SKIPS": str(skips), "VIRTUAL_ENV": str(BIN.parent), "MYPYPATH": "python"}
+    for name, command in parts.items():
+        print(f"-- {name}: {' '.join(command)}", flush=True)
+        start = time.monotonic()
+        if subprocess.run(command, env=env, check=False).returncode != 0:
+            failed.append(name)
+            print(f"-- {name} failed", flush=True)
+        took[name] = time.monotonic() - start
+    total = sum(took.values())
+    print("\npart            seconds  share")
+    for name, seconds in took.items():
+        mark = "  failed" if name in failed else ""
+        print(f"{name:<14} {seconds:>8.1f}  {100 * seconds / total:>4.0f}%{mark}")
+    print(f"{'all':<14} {total:>8.1f}")
+    print(f"\nfailed: {', '.join(failed)}" if failed else "\nall parts passed")
+    skipped = skips.read_text().strip() if skips.exists() else ""
+    if skipped:
+        print(f"skipped: {skipped}")
+    return 1 if failed else 0
+
+
+def main() -> int:
+    if shutil.which("cargo") is None:
+        os.environ["PATH"] += f"{os.pathsep}{Path.home() / '.cargo' / 'bin'}"
+    parts = CHECKS if sys.argv[1:] == ["check"] else CHECKS | TESTS
+    with tempfile.TemporaryDirectory(prefix="hubsub-test-") as directory:
+        return run(parts, Path(directory, "skips"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,38 @@
+"""Tries the wheel of a folder as its user would: a bare environment, a node, one message there and back."""
+
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+TRIAL = """
+import hubsub, hubsub.testing
+with hubsub.testing.Node(classes=[{"name": "all", "history": {"messages": 10}}]) as node:
+    with hubsub.BlockingClient(node.redis_url) as client, client.subscribe("lobby") as records:
+        assert client.publish("lobby", "hello") == 1
+        record = records.get(timeout_s=10)
+        assert record is not None and record.payload == b"hello", record
+        assert client.history("lobby").records[0].payload == b"hello"
+    assert node.stop() == 0
+print("the wheel works:", hubsub.__version__)
+"""
+
+
+def main() -> int:
+    wheels = list(Path(sys.argv[1]).glob("hubsub-*.whl"))
+    assert len(wheels) == 1, f"one wheel is expected in {sys.argv[1]}, there are {len(wheels)}"
+    assert "-abi3-" in wheels[0].name, wheels[0].name
+    with tempfile.TemporaryDirectory(prefix="hubsub-wheel-") as directory:
+        venv.create(directory, with_pip=True)
+        python = str(Path(directory, "bin", "python"))
+        subprocess.run([python, "-m", "pip", "install", "--quiet", str(wheels[0])], check=True)
+        run = subprocess.run([python, "-c", TRIAL], cwd=directory, check=False)
+        helped = subprocess.run(
+            [Path(directory, "bin", "hubsub"), "--help"], stdout=subprocess.DEVNULL, check=False
+        )
+    return run.returncode or helped.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

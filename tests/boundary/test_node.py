@@ -1,0 +1,277 @@
+"""A whole node as a process: start, REST, command line, client, reload, end."""
+
+import asyncio
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from hubsub.client import BlockingClient, Client, Gap, Options
+from hubsub.errors import StartError
+from hubsub.testing import Node
+
+CHAT = [{"name": "chat", "match": ["chat:*"], "history": {"messages": 100}}]
+
+
+def ask(node: Node, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+    connection = http.client.HTTPConnection(urlsplit(node.http_url).netloc, timeout=30)
+    try:
+        connection.request(method, path, None if body is None else json.dumps(body), headers)
+        answer = connection.getresponse()
+        data = answer.read()
+    finally:
+        connection.close()
+    is_json = (answer.getheader("content-type") or "").startswith("application/json")
+    return answer.status, json.loads(data) if is_json else data.decode()
+
+
+def hubsub(node: Node, *args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    env = os.environ | {"HUBSUB_URL": node.http_url, "HUBSUB_SERVER": node.redis_url}
+    command = [sys.executable, "-m", "hubsub", *args]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, env=env)
+
+
+def metric(node: Node, name: str) -> float:
+    lines = ask(node, "GET", "/metrics")[1].splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.split("{")[0].split(" ")[0] == name)
+
+
+def wait_log(node: Node, event: str) -> dict[str, Any]:
+    """The first log event of that name; the test's own time-out ends a wait in vain."""
+    while True:
+        for entry in node.events:
+            if entry["event"] == event:
+                return entry
+        assert node.process.poll() is None, node.log
+
+
+def test_a_node_is_ready_and_ends_cleanly_on_sigterm(make_node: Callable[..., Node]) -> None:
+    node = make_node()
+    assert set(node.ready) == {"event", "redis", "http", "ws", "mqtt", "link"}
+    assert node.ready["mqtt"] is None
+    assert ask(node, "GET", "/readyz") == (200, "ok")
+    assert node.stop() == 0
+    assert [e["event"] for e in node.events][-1] == "node stopped"
+
+
+def test_a_listener_that_is_not_built_yet_is_null_and_logged(make_node: Callable[..., Node]) -> None:
+    node = make_node(args=["--mqtt", ":0", "--ws", ":0", "--join", "127.0.0.1:1", "--role", "edge"])
+    assert (node.ready["mqtt"], node.ready["ws"]) == (None, None)
+    told = {e["key"] for e in node.events if e["event"] == "not built yet, ignored"}
+    assert told == {"mqtt", "ws", "join", "role"}
+
+
+def test_an_address_in_use_stops_the_start_with_its_name(make_node: Callable[..., Node]) -> None:
+    node = make_node()
+    for key in ("redis", "http"):
+        with pytest.raises(StartError) as caught:
+            make_node(config={key: node.ready[key]})
+        assert node.ready[key] in str(caught.value) and "cannot listen" in str(caught.value)
+
+
+@pytest.mark.config(classes=CHAT)
+def test_a_record_published_over_http_reaches_a_redis_subscriber_and_history(node: Node) -> None:
+    with BlockingClient(node.redis_url) as client, client.subscribe("chat:a/b") as records:
+        status, answer = ask(node, "POST", "/v1/publish", {"topic": "chat:a/b", "payload": "hé"})
+        assert (status, answer["receivers"]) == (200, 1)
+        record = records.get(timeout_s=30)
+        assert record is not None and record.payload.decode() == "hé"
+        assert str(record.position) == answer["position"]
+    status, page = ask(node, "GET", "/v1/rooms/chat%3Aa%2Fb/history")
+    assert [r["payload"] for r in page["records"]] == ["hé"]
+    assert page["records"][0]["position"] == answer["position"]
+    assert page["records"][0]["publisher"].startswith("http:")
+
+
+@pytest.mark.config(classes=CHAT)
+def test_a_batch_with_one_key_is_published_once(node: Node) -> None:
+    body = {"records": [{"topic": "chat:x", "payload": str(i)} for i in range(50)]}
+    answers = [ask(node, "POST", "/v1/publish", body, **{"Idempotency-Key": "k1"}) for _ in range(3)]
+    assert answers[0] == answers[1] == answers[2] and len(answers[0][1]["results"]) == 50
+    page = ask(node, "GET", "/v1/rooms/chat%3Ax/history?count=100")[1]
+    assert [r["payload"] for r in page["records"]] == [str(i) for i in range(50)]
+
+
+@pytest.mark.config(classes=CHAT)
+def test_rooms_are_created_listed_shown_and_deleted(node: Node) -> None:
+    names = [f"chat:r{i:02d}" for i in range(25)]
+    for name in names:
+        status, room = ask(node, "PUT", f"/v1/rooms/{name.replace(':', '%3A')}")
+        assert (status, room["name"], room["class"]) == (201, name, "chat")
+    assert ask(node, "PUT", "/v1/rooms/chat%3Ar00")[0] == 200
+    listed: list[str] = []
+    after = ""
+    while after is not None:
+        page = ask(node, "GET", f"/v1/rooms?match=chat%3A*&limit=10&after={after}")[1]
+        listed += [room["name"] for room in page["rooms"]]
+        after = page["next"]
+    assert listed == names
+    assert ask(node, "DELETE", "/v1/rooms/chat%3Ar00") == (204, "")
+    assert ask(node, "GET", "/v1/rooms/chat%3Ar00")[1]["code"] == "no_such_room"
+    with BlockingClient(node.redis_url) as client, client.subscribe("chat:r01"):
+        status, error = ask(node, "DELETE", "/v1/rooms/chat%3Ar01")
+        assert (status, error["code"]) == (409, "room_in_use")
+        assert ask(node, "GET", "/v1/rooms/chat%3Ar01")[1]["subscribers"] == 1
+
+
+def test_a_client_is_listed_measured_and_closed(node: Node) -> None:
+    with BlockingClient(node.redis_url, options=Options(name="watched")) as client:
+        for i in range(10):
+            client.publish("t", str(i))
+        rows = ask(node, "GET", "/v1/clients?sort=messages_in")[1]["clients"]
+        (row,) = [r for r in rows if r["name"] == "watched"]
+        assert row["messages_in"] >= 10 and row["bytes_in"] > 100 and row["protocol"] == "resp3"
+        assert ask(node, "GET", f"/v1/clients/{row['id']}")[1]["name"] == "watched"
+        assert ask(node, "DELETE", f"/v1/clients/{row['id']}")[0] == 204
+        while ask(node, "GET", f"/v1/clients/{row['id']}")[0] != 404:
+            pass
+        client.ping()  # On a new connection.
+    assert ask(node, "DELETE", "/v1/clients/999999999")[1]["code"] == "no_such_client"
+
+
+def test_every_number_of_a_client_can_be_sorted_by(node: Node) -> None:
+    document = ask(node, "GET", "/v1/openapi.json")[1]
+    (sort,) = [p for p in document["paths"]["/v1/clients"]["get"]["parameters"] if p["name"] == "sort"]
+    with BlockingClient(node.redis_url):
+        for key in sort["schema"]["enum"]:
+            assert ask(node, "GET", f"/v1/clients?sort={key}")[0] == 200, key
+
+
+@pytest.mark.config(classes=CHAT)
+def test_the_command_line_does_what_the_api_does(node: Node) -> None:
+    generated = hubsub(node, "demo", "generate", "--events", "300", "--rooms", "5").stdout
+    assert "published 300 records" in hubsub(node, "pub", "--from", "-", stdin=generated).stderr
+    rooms = [json.loads(line) for line in hubsub(node, "room", "ls", "chat:*", "--json").stdout.splitlines()]
+    assert sum(room["seq"] for room in rooms) == 300
+    name = rooms[0]["name"]
+    history = hubsub(node, "room", "history", name, "-n", "3", "--json").stdout.splitlines()
+    position = json.loads(history[0])["position"]
+    sub = hubsub(node, "sub", name, "--resume", position, "-n", "2", "--json").stdout.splitlines()
+    assert [json.loads(r)["payload"] for r in sub] == [json.loads(r)["payload"] for r in history[1:]]
+    assert len(hubsub(node, "sub", name, "--rewind", "3", "-n", "3").stdout.splitlines()) == 3
+    assert len(hubsub(node, "sub", name, "--rewind", "1h", "-n", "5").stdout.splitlines()) == 5
+    assert hubsub(node, "room", "show", name).returncode == 0
+    assert hubsub(node, "room", "delete", name).returncode == 0
+    gone = hubsub(node, "room", "show", name)
+    assert gone.returncode == 1 and "no such room" in gone.stderr
+    for command in ("client ls --sort bytes_in", "node ls", "node show", "class ls", "top --once", "doctor"):
+        run = hubsub(node, *command.split())
+        assert run.returncode == 0 and run.stdout, (command, run.stderr)
+
+
+@pytest.mark.config(classes=CHAT)
+async def test_a_client_that_lost_its_connection_resumes_without_gap_or_double(node: Node) -> None:
+    gaps: list[Gap] = []
+    options = Options(name="victim", backoff_s=0.001)
+    async with Client(node.redis_url) as other, Client(node.redis_url, options=options) as client:
+        async with client.subscribe("chat:r", on_gap=gaps.append) as records:
+            got = []
+            for i in range(200):
+                await other.publish("chat:r", str(i))
+                if i % 50 == 10:
+                    rows = (await asyncio.to_thread(ask, node, "GET", "/v1/clients?limit=100"))[1]["clients"]
+                    for row in rows:
+                        if row["name"] == "victim":
+                            await asyncio.to_thread(ask, node, "DELETE", f"/v1/clients/{row['id']}")
+            while len(got) < 200:
+                got.append(await anext(records))
+            assert [int(r.payload) for r in got] == list(range(200))
+            assert gaps == [] and records.reconnects >= 1
+
+
+async def test_a_new_life_of_the_node_is_not_taken_for_the_old_one(
+    make_node: Callable[..., Node], tmp_path: Path
+) -> None:
+    config = {"data": str(tmp_path / "data")}
+    first = make_node(classes=CHAT, config=config)
+    async with Client(first.redis_url, options=Options(backoff_s=0.001)) as client:
+        async with client.subscribe("chat:r") as records:
+            await client.publish("chat:r", "1")
+            before = await anext(records)
+            first.stop()
+            second = make_node(classes=CHAT, config=config | {"redis": first.ready["redis"]})
+            async with Client(second.redis_url) as other:
+                while await other.publish("chat:r", "2") == 0:
+                    pass
+                record = await anext(records)
+                assert record.payload == b"2" and record.gap is not None
+                assert before.position is not None and record.position is not None
+                assert record.position.epoch != before.position.epoch
+                assert not (await other.history("chat:r", after=before.position)).recovered
+
+
+def test_each_life_with_data_has_a_higher_incarnation(make_node: Callable[..., Node], tmp_path: Path) -> None:
+    lives = []
+    for _ in range(3):
+        node = make_node(config={"data": str(tmp_path / "d")})
+        lives.append(ask(node, "GET", "/v1/nodes")[1]["nodes"][0]["incarnation"])
+        node.stop()
+    assert lives == sorted(set(lives))
+
+
+def test_a_data_directory_belongs_to_one_node(make_node: Callable[..., Node], tmp_path: Path) -> None:
+    make_node(config={"data": str(tmp_path)})
+    with pytest.raises(StartError, match="another node uses this data directory"):
+        make_node(config={"data": str(tmp_path)})
+
+
+def test_sighup_takes_limits_over_and_names_what_needs_a_restart(node: Node) -> None:
+    text = node.config_file.read_text().replace("shards = 2", "shards = 1")
+    node.config_file.write_text(text + "\n[limits]\npublishes_per_minute_max = 1\n")
+    node.process.send_signal(signal.SIGHUP)
+    entry = wait_log(node, "configuration reloaded")
+    assert entry["limits"] == {"publishes_per_minute_max": 1} and entry["needs_restart"] == ["shards"]
+    with BlockingClient(node.redis_url) as client:
+        client.publish("t", "1")
+        with pytest.raises(Exception, match="max publishes per minute"):
+            client.publish("t", "2")
+
+
+def test_a_bad_reload_keeps_the_old_configuration(node: Node) -> None:
+    node.config_file.write_text("redsi = 1\n")
+    node.process.send_signal(signal.SIGHUP)
+    assert "redsi" in str(wait_log(node, "reload refused, the old configuration stays")["problems"])
+    assert ask(node, "GET", "/readyz")[0] == 200
+
+
+def test_metrics_count_what_passed_and_tell_socket_time_from_routing_time(node: Node) -> None:
+    with BlockingClient(node.redis_url) as client, client.subscribe("t") as records:
+        client.publish_many([("t", "x")] * 100)
+        assert all(records.get(30) for _ in range(100))
+    text = ask(node, "GET", "/metrics")[1]
+    times = {line.split("{")[0] for line in text.splitlines() if "_seconds_total{" in line}
+    assert len(times) >= 2, text
+    assert metric(node, "hubsub_shard_socket_seconds_total") > 0
+    assert metric(node, "hubsub_shard_routing_seconds_total") > 0
+
+
+def test_the_busiest_clients_are_told_in_the_log(make_node: Callable[..., Node]) -> None:
+    node = make_node(limits={"busiest_log_ms": 50})
+    with BlockingClient(node.redis_url, options=Options(name="busy")) as client, client.subscribe("t"):
+        while not any(e["event"] == "busiest clients" for e in node.events):
+            client.publish_many([("t", "x")] * 100)
+    entry = wait_log(node, "busiest clients")
+    assert entry["clients"][0]["conn"]
+
+
+def test_a_wildcard_listener_needs_insecure_open_and_tells_the_route(make_node: Callable[..., Node]) -> None:
+    with pytest.raises(StartError, match="--insecure-open"):
+        make_node(config={"redis": "0.0.0.0:0"})
+    node = make_node(config={"redis": "0.0.0.0:0", "insecure_open": True})
+    told = ask(node, "GET", "/nodes")[1][0]["redis"]
+    assert told == f"127.0.0.1:{node.redis[1]}"
+
+
+def test_an_oversized_body_costs_nothing(make_node: Callable[..., Node]) -> None:
+    node = make_node(limits={"http_body_bytes_max": "1KiB"})
+    status, error = ask(node, "POST", "/v1/publish", {"topic": "t", "payload": "x" * 5_000})
+    assert (status, error["code"]) == (413, "body_too_large")
+    assert ask(node, "GET", "/livez")[0] == 200

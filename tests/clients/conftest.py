@@ -1,0 +1,37 @@
+"""Every test with the fixture `server` runs against redis-server and against HubSub with one
+and with three shards: what a client does with Redis it does with HubSub."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from clients.servers import Server, hubsub_node, redis_server
+
+
+@pytest.fixture(scope="session")
+def oracle(needs: Callable[..., None]) -> Iterator[Server]:
+    """A real redis-server."""
+    needs("redis-server")
+    with redis_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session", params=[1, 3], ids=["one-shard", "three-shards"])
+def hubsub(request: pytest.FixtureRequest, needs: Callable[..., None]) -> Iterator[Server]:
+    """A HubSub node with defaults."""
+    needs("hubsub-core")
+    with hubsub_node(request.param) as server:
+        yield server
+
+
+@pytest.fixture(scope="session", params=["redis-server", "hubsub-1", "hubsub-3"])
+def server(request: pytest.FixtureRequest, needs: Callable[..., None]) -> Iterator[Server]:
+    """Redis, or HubSub with one or three shards."""
+    if request.param == "redis-server":
+        yield request.getfixturevalue("oracle")
+        return
+    needs("hubsub-core")
+    with hubsub_node(int(request.param[-1])) as node:
+        yield node

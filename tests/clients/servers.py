@@ -1,0 +1,119 @@
+"""Servers as processes: a real redis-server (the oracle) and a HubSub node, both as a `Server`.
+
+Ports come from the operating system; each process is ended by its pid.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from clients.raw import TIMEOUT_S, Connection
+from hubsub.testing import Node
+
+T = TypeVar("T")
+
+
+def until(check: Callable[[], T], what: str = "") -> T:
+    """Asks again and again until the answer is true; returns it. For what nobody announces."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while not (answer := check()):
+        assert time.monotonic() < deadline, f"never became true: {what or check}"
+        select.select([], [], [], 0.002)
+    return answer
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server; `node` if it is a HubSub node."""
+
+    host: str
+    port: int
+    pid: int
+    node: Node | None = None
+
+    @property
+    def kind(self) -> str:
+        """`redis` or `hubsub`."""
+        return "hubsub" if self.node else "redis"
+
+    @property
+    def url(self) -> str:
+        """As clients take it."""
+        return f"redis://{self.host}:{self.port}"
+
+    def connect(self, resp: int = 2, receive_bytes: int | None = None) -> Connection:
+        """A new raw connection."""
+        return Connection(self.host, self.port, resp, receive_bytes)
+
+    def log_line(self, *parts: str) -> str:
+        """Waits for a log line that contains all `parts`."""
+        return until(lambda: next(iter(self.log_lines(*parts)), ""), f"a log line with {parts}")
+
+    def log_lines(self, *parts: str) -> list[str]:
+        """The lines so far that contain all `parts`."""
+        assert self.node
+        return [line for line in self.node.log.splitlines() if all(part in line for part in parts)]
+
+    def get(self, path: str) -> bytes:
+        """GET of the HTTP API."""
+        assert self.node
+        with urllib.request.urlopen(self.node.http_url + path, timeout=TIMEOUT_S) as answer:
+            return bytes(answer.read())
+
+    def metric(self, name: str) -> int:
+        """A metric of the data plane, summed over the shards."""
+        total, seen = 0, False
+        for line in self.get("/metrics").decode().splitlines():
+            key, _, value = line.rpartition(" ")
+            if key.partition("{")[0] == f"hubsub_shard_{name}":
+                total, seen = total + int(float(value)), True
+        assert seen, f"no metric {name}"
+        return total
+
+    def resident_bytes(self) -> int:
+        """Resident memory of the process."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+        raise AssertionError("the process has gone")
+
+    def descriptors(self) -> int:
+        """Open file descriptors of the process."""
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+
+@contextlib.contextmanager
+def redis_server() -> Iterator[Server]:
+    """A redis-server that keeps nothing. Redis cannot say which port it got, so a free one is
+    asked for first; who loses the race for it tries again."""
+    for _ in range(10):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        command = f"redis-server --bind 127.0.0.1 --port {port} --appendonly no --save".split()
+        with subprocess.Popen([*command, ""], stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout
+            try:
+                if any("Ready to accept" in line for line in process.stdout):
+                    yield Server("127.0.0.1", port, process.pid)
+                    return
+            finally:
+                process.terminate()
+    raise AssertionError("redis-server found no port")
+
+
+@contextlib.contextmanager
+def hubsub_node(shards: int = 1, config: dict[str, Any] | None = None, **options: Any) -> Iterator[Server]:
+    """A node with the arguments of `hubsub.testing.Node`."""
+    with Node(config={"shards": shards, **(config or {})}, **options) as node:
+        yield Server(*node.redis, node.pid, node)

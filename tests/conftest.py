@@ -1,0 +1,158 @@
+"""What all tests may use.
+
+- Fixture `node`: a running node with defaults; `@pytest.mark.config(limits=…, classes=…)` takes
+  the arguments of `hubsub.testing.Node`. `make_node(…)` starts more of them.
+- Fixture `redis_server`: `(host, port)` of a real redis-server, one a session.
+- `@pytest.mark.needs("redis-cli", …)`: skips where a program is missing. The fixture `needs`
+  does the same inside a test or fixture.
+
+A skip is listed in the last line of the run; with `CI=true` it is a failure.
+"""
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+
+from hubsub.testing import Node
+
+IN_CI = os.environ.get("CI") == "true"
+
+hypothesis.settings.register_profile("default", deadline=None, print_blob=True)
+hypothesis.settings.register_profile("soak", deadline=None, print_blob=True, max_examples=5_000)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+_skips: dict[str, int] = {}
+
+
+def require(*programs: str) -> None:
+    """Skips the test where a program is missing. `hubsub-core` is the compiled core."""
+    for program in programs:
+        if program == "hubsub-core":
+            there = importlib.util.find_spec("hubsub._core") is not None
+        else:
+            there = shutil.which(program) is not None
+        if not there:
+            pytest.skip(f"needs {program}")
+
+
+@pytest.fixture(scope="session")
+def needs() -> Callable[..., None]:
+    """`needs("redis-server")`: goes on, or skips."""
+    return require
+
+
+@pytest.fixture(autouse=True)
+def _needs_marker(request: pytest.FixtureRequest) -> None:
+    for marker in request.node.iter_markers("needs"):
+        require(*marker.args)
+
+
+@pytest.fixture
+def make_node() -> Iterator[Callable[..., Node]]:
+    """Starts nodes with the arguments of `hubsub.testing.Node`; all end with the test."""
+    require("hubsub-core")
+    with contextlib.ExitStack() as stack:
+        yield lambda **kwargs: stack.enter_context(Node(**kwargs))
+
+
+@pytest.fixture
+def node(request: pytest.FixtureRequest, make_node: Callable[..., Node]) -> Node:
+    """A running node; the marker `config` sets it."""
+    kwargs: dict[str, Any] = {}
+    for marker in reversed(list(request.node.iter_markers("config"))):
+        kwargs |= marker.kwargs
+    return make_node(**kwargs)
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
+    """A real redis-server that keeps nothing."""
+    require("redis-server")
+    directory = tmp_path_factory.mktemp("redis")
+    for _ in range(10):
+        # Redis cannot choose a port itself; who loses the race for a free one tries again.
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        command = [
+            "redis-server",
+            "--port",
+            str(port),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+        ]
+        with subprocess.Popen(command, cwd=directory, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            try:
+                if any("Ready to accept" in line for line in process.stdout):
+                    yield "127.0.0.1", port
+                    return
+            finally:
+                process.terminate()
+    raise AssertionError("redis-server found no port")
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The checkout that the tests run in."""
+    return Path(__file__).resolve().parent.parent
+
+
+# -- skips --
+
+
+def _reason(report: Any) -> str:
+    longrepr = report.longrepr
+    return str(longrepr[2] if isinstance(longrepr, tuple) else longrepr).removeprefix("Skipped: ")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[Any]:
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail"):
+        reason = _reason(report)
+        _skips[reason] = _skips.get(reason, 0) + 1
+        if IN_CI:
+            report.outcome = "failed"
+            report.longrepr = f"{item.nodeid}: skipped, which CI=true does not allow: {reason}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[Any]:
+    report = yield
+    if report.skipped:
+        reason = _reason(report)
+        _skips[reason] = _skips.get(reason, 0) + 1
+        if IN_CI:
+            report.outcome = "failed"
+            report.longrepr = f"{collector.nodeid}: skipped, which CI=true does not allow: {reason}"
+    return report
+
+
+def pytest_sessionfinish() -> None:
+    where = os.environ.get("HUBSUB_SKIPS")
+    if where and _skips:
+        Path(where).write_text(_summary())
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    if _skips and not os.environ.get("HUBSUB_SKIPS"):
+        terminalreporter.write_line(f"skipped: {_summary()}")
+
+
+def _summary() -> str:
+    return "; ".join(f"{reason} ({count} tests)" for reason, count in sorted(_skips.items()))

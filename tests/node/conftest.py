@@ -1,0 +1,24 @@
+"""Nodes of one's own: `start(shards=…, limits=…, classes=…)`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from clients.servers import Server, hubsub_node
+
+Start = Callable[..., Server]
+
+
+@pytest.fixture
+def start(needs: Callable[..., None]) -> Iterator[Start]:
+    """Starts nodes with the arguments of `hubsub_node`; all end with the test."""
+    needs("hubsub-core")
+    with contextlib.ExitStack() as stack:
+
+        def one(*args: Any, **kwargs: Any) -> Server:
+            return stack.enter_context(hubsub_node(*args, **kwargs))
+
+        yield one

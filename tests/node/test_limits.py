@@ -1,0 +1,385 @@
+"""Each named limit of the data plane is reached by a test, which sees its refusal and its counter."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clients.raw import Connection, Frame, encode
+from clients.servers import Server, until
+
+Start = Callable[..., Server]
+
+CHAT: dict[str, Any] = {
+    "name": "chat",
+    "match": ["chat:*"],
+    "history": {"messages": 1_000_000, "bytes": "1GiB"},
+}
+
+# Limit → the test that reaches it, here or in a file beside this one.
+REACHED = {
+    "connections_max": "test_one_client_too_many_is_told_so",
+    "handshake_ms": "test_who_never_sends_a_whole_command_is_closed_and_who_did_may_stay",
+    "frame_bytes_max": "test_a_frame_that_is_too_long_closes",
+    "frame_args_max": "test_a_frame_of_too_many_arguments_closes",
+    "inline_bytes_max": "test_an_inline_command_that_is_too_long_closes",
+    "topic_bytes_max": "test_a_topic_that_is_too_long_is_refused",
+    "pattern_bytes_max": "test_a_pattern_that_is_too_long_is_refused",
+    "subscriptions_per_client_max": "test_one_subscription_too_many_is_refused",
+    "publishes_per_minute_max": "test_one_publish_too_many_in_a_minute_is_refused",
+    "rooms_max": "test_one_room_too_many_is_refused",
+    "room_creations_per_second_max": "test_rooms_made_too_fast_are_refused",
+    "pending_per_client_max": "test_a_client_with_too_many_requests_under_way_is_not_read",
+    "mailbox_bytes_max": "test_a_shard_that_is_behind_holds_publishers_back_and_loses_nothing",
+    "output_bytes_max": "test_disconnect_closes_the_slow_one_only_and_says_why",
+    "output_soft_bytes": "test_above_the_soft_limit_for_its_time_is_as_slow_as_the_hard_one",
+    "output_soft_ms": "test_above_the_soft_limit_for_its_time_is_as_slow_as_the_hard_one",
+    "output_shard_bytes_max": "test_output_of_all_clients_of_a_shard_is_bounded",
+    "reply_bytes_max": "test_a_client_that_reads_no_replies_is_not_read",
+    "transaction_commands_max": "test_one_command_too_many_in_a_transaction_aborts_it",
+    "transaction_bytes_max": "test_a_transaction_of_too_many_bytes_is_aborted",
+    "history_reply_records_max": "test_a_history_reply_is_bounded_by_records_and_bytes",
+    "history_reply_bytes_max": "test_a_history_reply_is_bounded_by_records_and_bytes",
+    "history_shard_bytes_max": "test_history_of_a_shard_is_bounded_oldest_first",
+    "route_cache_topics_max": "test_remembered_routes_and_matches_are_bounded",
+    "pattern_cache_topics_max": "test_remembered_routes_and_matches_are_bounded",
+    "pool_bytes_max": "test_idle_buffers_are_bounded",
+    "tcp_keepalive_ms": "test_a_silent_peer_is_probed_by_keepalive",
+    "tcp_user_timeout_ms": "test_unacknowledged_bytes_bound_the_life_of_a_connection",
+    "drain_ms": "test_a_stop_waits_no_longer_than_the_limit_for_who_does_not_read",
+    "control_events_max": "test_events_for_the_control_plane_are_bounded",
+}
+
+
+def test_every_limit_of_the_data_plane_is_reached_by_a_test() -> None:
+    core = pytest.importorskip("hubsub._core")
+    assert set(REACHED) == set(core.limits_default())
+    source = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
+    defined = set(re.findall(r"^def (test_\w+)", source, re.MULTILINE))
+    assert set(REACHED.values()) <= defined
+
+
+def closed_with(connection: Connection, text: str) -> None:
+    """The server says one error and closes."""
+    assert connection.read_to_end() == [Frame("-", text.encode())]
+
+
+def refused(reply: Frame, text: str) -> None:
+    """The reply is that error; the connection goes on."""
+    assert reply == Frame("-", text.encode())
+
+
+# --- frames
+
+
+def test_a_frame_that_is_too_long_closes(start: Start) -> None:
+    server = start(limits={"frame_bytes_max": 2000})
+    with server.connect() as connection:
+        assert connection.ask("ECHO", "x" * 1900) == b"x" * 1900
+        connection.command("PUBLISH", "c", "x" * 2000)
+        closed_with(connection, "ERR Protocol error: invalid bulk length")
+    assert server.metric("protocol_errors_total") == 1
+
+
+def test_a_frame_of_too_many_arguments_closes(start: Start) -> None:
+    server = start(limits={"frame_args_max": 10})
+    with server.connect() as connection:
+        connection.command("SUBSCRIBE", *"abcdefghi")
+        connection.read_many(9)
+        connection.send(b"*11\r\n")
+        closed_with(connection, "ERR Protocol error: invalid multibulk length")
+    assert server.metric("protocol_errors_total") == 1
+
+
+def test_an_inline_command_that_is_too_long_closes(start: Start) -> None:
+    server = start(limits={"inline_bytes_max": 100})
+    with server.connect() as connection:
+        connection.send(b"ECHO " + b"x" * 80 + b"\r\n")
+        assert connection.read().plain() == b"x" * 80
+        connection.send(b"ECHO " + b"x" * 200)
+        closed_with(connection, "ERR Protocol error: too big inline request")
+    assert server.metric("protocol_errors_total") == 1
+
+
+# --- names, subscriptions, publishes
+
+
+def test_a_topic_that_is_too_long_is_refused(start: Start) -> None:
+    server = start(2, limits={"topic_bytes_max": 100})
+    error = "ERR topic length is out of range"
+    with server.connect(3) as connection:
+        assert connection.ask("PUBLISH", "x" * 100, "y") == 0
+        refused(connection.call("PUBLISH", "x" * 101, "y"), error)
+        refused(connection.call("SPUBLISH", "x" * 101, "y"), error)
+        refused(connection.call("SUBSCRIBE", "x" * 101), error)
+        refused(connection.call("SSUBSCRIBE", "x" * 101), error)
+        refused(connection.call("HUBSUB", "SUBSCRIBE", "x" * 101, "LAST", 1), error)
+        assert connection.ask("SUBSCRIBE", "x" * 100) == [b"subscribe", b"x" * 100, 1]
+    assert server.metric("publishes_refused_total") == 2
+    assert server.metric("subscriptions_refused_total") == 3
+
+
+def test_the_longest_topic_of_all_works(start: Start) -> None:
+    topic = b"t" * 65_535
+    with start(2).connect(3) as connection:
+        assert connection.ask("SUBSCRIBE", topic) == [b"subscribe", topic, 1]
+        refused(connection.call("SUBSCRIBE", topic + b"t"), "ERR topic length is out of range")
+        connection.command("PUBLISH", topic, "x")
+        assert sorted(f.kind for f in connection.read_many(2)) == [":", ">"]
+
+
+def test_a_pattern_that_is_too_long_is_refused(start: Start) -> None:
+    server = start(2, limits={"pattern_bytes_max": 20})
+    with server.connect(3) as connection:
+        assert connection.ask("PSUBSCRIBE", "x" * 19 + "*") == [b"psubscribe", b"x" * 19 + b"*", 1]
+        refused(connection.call("PSUBSCRIBE", "x" * 21), "ERR topic length is out of range")
+        assert connection.ask("PUBSUB", "NUMPAT") == 1
+    assert server.metric("subscriptions_refused_total") == 1
+
+
+def test_one_subscription_too_many_is_refused(start: Start) -> None:
+    server = start(2, limits={"subscriptions_per_client_max": 3})
+    error = "ERR max number of subscriptions of this client reached"
+    with server.connect() as connection, server.connect() as other:
+        connection.ask("SUBSCRIBE", "a")
+        connection.ask("PSUBSCRIBE", "b*")
+        connection.ask("SSUBSCRIBE", "c")
+        for verb in ("SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE"):
+            refused(connection.call(verb, "d"), error)
+        assert connection.ask("SUBSCRIBE", "a") == [b"subscribe", b"a", 2], "it is there already"
+        connection.ask("UNSUBSCRIBE", "a")
+        assert connection.ask("SUBSCRIBE", "d") == [b"subscribe", b"d", 2]
+        assert other.ask("PUBSUB", "NUMSUB", "a", "d") == [b"a", 0, b"d", 1]
+    assert server.metric("subscriptions_refused_total") == 3
+
+
+def test_one_publish_too_many_in_a_minute_is_refused(start: Start) -> None:
+    server = start(limits={"publishes_per_minute_max": 5})
+    with server.connect() as connection, server.connect() as other:
+        assert [connection.ask("PUBLISH", "c", n) for n in range(5)] == [0] * 5
+        refused(connection.call("PUBLISH", "c", "x"), "ERR max publishes per minute reached")
+        refused(connection.call("SPUBLISH", "c", "x"), "ERR max publishes per minute reached")
+        connection.ask("MULTI")
+        connection.ask("PUBLISH", "c", "x")
+        reply = connection.call("EXEC")
+        assert reply.value == (Frame("-", b"ERR max publishes per minute reached"),)
+        assert other.ask("PUBLISH", "c", "x") == 0, "each client for itself"
+    assert server.metric("publishes_refused_total") == 3
+
+
+def test_a_payload_longer_than_its_class_allows_is_refused(start: Start) -> None:
+    server = start(2, classes=[CHAT | {"payload_bytes_max": 100}])
+    with server.connect() as connection:
+        assert connection.ask("PUBLISH", "chat:a", "x" * 100) == 0
+        refused(connection.call("PUBLISH", "chat:a", "x" * 101), "ERR payload is longer than its room allows")
+        assert connection.ask("PUBLISH", "plain", "x" * 101) == 0
+    assert server.metric("publishes_refused_total") == 1
+
+
+# --- rooms
+
+
+def test_one_room_too_many_is_refused(start: Start) -> None:
+    server = start(limits={"rooms_max": 3}, classes=[CHAT])
+    error = "ERR max number of rooms reached"
+    with server.connect(3) as connection:
+        for topic in "abc":
+            connection.ask("SUBSCRIBE", topic)
+        refused(connection.call("SUBSCRIBE", "d"), error)
+        refused(connection.call("PUBLISH", "chat:a", "x"), error)
+        assert connection.ask("PUBLISH", "d", "x") == 0, "no room is needed where nothing is kept"
+        connection.ask("UNSUBSCRIBE", "a")
+        assert connection.ask("SUBSCRIBE", "d") == [b"subscribe", b"d", 3]
+    until(lambda: server.metric("rooms_refused_total") == 2)
+
+
+def test_rooms_made_too_fast_are_refused(start: Start) -> None:
+    server = start(limits={"room_creations_per_second_max": 10}, classes=[CHAT])
+    with server.connect() as connection:
+        for n in range(1000):
+            connection.command("PUBLISH", f"chat:{n}", "x")
+        replies = connection.read_many(1000)
+        made = [n for n, reply in enumerate(replies) if reply.kind == ":"]
+        assert set(replies) == {Frame(":", b"0"), Frame("-", b"ERR too many new rooms, try again later")}
+        assert connection.ask("PUBLISH", f"chat:{made[0]}", "x") == 0, "a room that is there is served"
+    until(lambda: server.metric("rooms") == len(made))
+    until(lambda: server.metric("rooms_refused_total") == 1000 - len(made))
+
+
+# --- what waits
+
+
+def test_a_client_with_too_many_requests_under_way_is_not_read(start: Start) -> None:
+    late = {"name": "late", "match": ["late:*"], "commit_delay_ms": 200}
+    server = start(limits={"pending_per_client_max": 4}, classes=[late])
+    with server.connect() as connection, server.connect() as subscriber:
+        subscriber.ask("SUBSCRIBE", "late:a")
+        connection.send(b"".join(encode("PUBLISH", "late:a", n) for n in range(12)))
+        assert [f.plain() for f in connection.read_many(12)] == [1] * 12
+        got = [f.plain()[2] for f in subscriber.read_many(12)]  # type: ignore[index]
+        assert got == [b"%d" % n for n in range(12)]
+    assert server.metric("pauses_total") >= 1
+
+
+def test_a_shard_that_is_behind_holds_publishers_back_and_loses_nothing(start: Start) -> None:
+    limits = {"mailbox_bytes_max": 16 * 1024}
+    server = start(3, limits=limits, classes=[CHAT | {"on_slow": "catch-up"}])
+    subscribers = [server.connect(3) for _ in range(6)]
+    for subscriber in subscribers:
+        subscriber.ask("PSUBSCRIBE", "chat:*")
+    publishers = [server.connect() for _ in range(6)]
+    for publisher in publishers:
+        publisher.send(
+            b"".join(encode("PUBLISH", f"chat:{n % 9}", b"%d " % n + b"." * 900) for n in range(2000))
+        )
+    for publisher in publishers:
+        assert {f.plain() for f in publisher.read_many(2000)} == {6}
+    for subscriber in subscribers:
+        assert len(subscriber.read_many(12_000)) == 12_000
+    until(lambda: server.metric("mailbox_bytes") == 0)
+    assert server.metric("stalled") == 0
+
+
+def test_a_client_that_reads_no_replies_is_not_read(start: Start) -> None:
+    server = start(limits={"reply_bytes_max": 64 * 1024})
+    count, payload = 40_000, b"x" * 1000
+    with server.connect(receive_bytes=4096) as connection:
+        commands = encode("ECHO", payload) * 100
+        sender = threading.Thread(target=connection.send, args=(commands * (count // 100),))
+        sender.start()
+        until(lambda: server.metric("pauses_total") >= 1)
+        assert server.metric("output_bytes") <= 2 * 64 * 1024 + 100 * len(commands)
+        for _ in range(count):
+            assert connection.read().value == payload
+        sender.join()
+
+
+# --- transactions
+
+
+def test_one_command_too_many_in_a_transaction_aborts_it(start: Start) -> None:
+    server = start(limits={"transaction_commands_max": 3})
+    with server.connect() as connection:
+        connection.ask("MULTI")
+        assert [connection.ask("ECHO", n) for n in range(3)] == [b"QUEUED"] * 3
+        assert connection.call("ECHO", "x").kind == "-"
+        refused(connection.call("EXEC"), "EXECABORT Transaction discarded because of previous errors.")
+        assert connection.ask("PING") == b"PONG"
+
+
+def test_a_transaction_of_too_many_bytes_is_aborted(start: Start) -> None:
+    server = start(limits={"transaction_bytes_max": 2000})
+    with server.connect() as connection:
+        connection.ask("MULTI")
+        assert connection.ask("PUBLISH", "c", "x" * 900) == b"QUEUED"
+        replies = [connection.call("PUBLISH", "c", "x" * 900).kind for _ in range(3)]
+        assert "-" in replies
+        refused(connection.call("EXEC"), "EXECABORT Transaction discarded because of previous errors.")
+
+
+# --- history
+
+
+def test_a_history_reply_is_bounded_by_records_and_bytes(start: Start) -> None:
+    limits = {"history_reply_records_max": 50, "history_reply_bytes_max": 10_000}
+    server = start(2, limits=limits, classes=[CHAT])
+    with server.connect() as connection:
+        for n in range(200):
+            connection.ask("PUBLISH", "chat:small", n)
+            connection.ask("PUBLISH", "chat:large", b"%d" % n + b"." * 996)
+        small, large = (
+            connection.ask("HUBSUB", "HISTORY", f"chat:{s}", "COUNT", 200) for s in ("small", "large")
+        )
+        assert isinstance(small, list) and isinstance(large, list)
+        assert [row[4] for row in small] == [b"%d" % n for n in range(150, 200)]
+        assert 0 < len(large) <= 10
+        assert [row[4].rstrip(b".") for row in large] == [b"%d" % n for n in range(200 - len(large), 200)]
+
+
+def test_history_of_a_shard_is_bounded_oldest_first(start: Start) -> None:
+    server = start(limits={"history_shard_bytes_max": 200_000}, classes=[CHAT])
+    with server.connect() as connection:
+        for n in range(1000):
+            connection.ask("PUBLISH", f"chat:{n % 10}", b"%d" % n + b"." * 996)
+        kept = []
+        for room in range(10):
+            rows = connection.ask("HUBSUB", "HISTORY", f"chat:{room}", "COUNT", 1000)
+            assert isinstance(rows, list)
+            kept += [int(row[4].rstrip(b".")) for row in rows]
+    assert sorted(kept) == list(range(1000 - len(kept), 1000)) and 100 < len(kept) < 200
+    until(lambda: server.metric("history_records") == len(kept))
+    until(lambda: server.metric("history_expired_total") == 1000 - len(kept))
+    assert 100_000 < server.metric("history_bytes") <= 200_000
+
+
+# --- caches and pools
+
+
+def test_remembered_routes_and_matches_are_bounded(start: Start) -> None:
+    server = start(2, limits={"route_cache_topics_max": 100, "pattern_cache_topics_max": 100})
+    with server.connect() as subscriber, server.connect() as connection:
+        subscriber.ask("PSUBSCRIBE", "t9*")
+        for n in range(10_000):
+            connection.command("PUBLISH", f"t{n}", "x")
+        counts = [f.plain() for f in connection.read_many(10_000)]
+        assert counts == [int(str(n).startswith("9")) for n in range(10_000)]
+    assert server.metric("topics") <= 2 * 100
+
+
+def test_idle_buffers_are_bounded(start: Start) -> None:
+    server = start(limits={"pool_bytes_max": 1 << 20})
+    connections = [server.connect() for _ in range(100)]
+    for connection in connections:
+        connection.command("ECHO", b"x" * 200_000)
+    for connection in connections:
+        connection.read()
+    assert server.metric("pool_bytes") <= 1 << 20
+    for connection in connections:
+        connection.close()
+
+
+# --- peers, and the control plane
+
+
+def test_unacknowledged_bytes_bound_the_life_of_a_connection(start: Start) -> None:
+    """A peer whose window stays shut counts as dead after the limit; one that reads does not."""
+    classes = [{"name": "all", "match": ["c"], "on_slow": "drop-oldest"}]
+    server = start(limits={"tcp_user_timeout_ms": 500, "output_bytes_max": 65_536}, classes=classes)
+    with server.connect(receive_bytes=4096) as dead, server.connect() as alive, server.connect() as publisher:
+        dead.ask("SUBSCRIBE", "c")
+        alive.ask("SUBSCRIBE", "c")
+        payload = b"x" * 10_000
+
+        def only_one_is_left() -> bool:
+            count = publisher.ask("PUBLISH", "c", payload)
+            assert alive.read().plain() == [b"message", b"c", payload]
+            return count == 1
+
+        until(only_one_is_left)
+
+
+def test_a_stop_waits_no_longer_than_the_limit_for_who_does_not_read(start: Start) -> None:
+    server = start(limits={"drain_ms": 200})
+    with server.connect(receive_bytes=4096) as stalled, server.connect() as publisher:
+        stalled.ask("SUBSCRIBE", "c")
+        for _ in range(100):
+            publisher.ask("PUBLISH", "c", b"x" * 100_000)
+        assert server.node
+        assert server.node.stop() == 0
+
+
+def test_events_for_the_control_plane_are_bounded(start: Start) -> None:
+    server = start(limits={"control_events_max": 64})
+    connections = [server.connect() for _ in range(2000)]
+    for connection in connections:
+        connection.send(b"\x10\x10\x00\x04MQTT")
+    for connection in connections:
+        connection.read_to_end()
+        connection.close()
+    with server.connect() as connection:
+        assert connection.ask("PING") == b"PONG"
+    assert len(server.log_lines("mqtt")) <= 2000

@@ -1,0 +1,392 @@
+"""The REST API over a node that the test plays: routing, bodies, errors, the document."""
+
+import asyncio
+import json
+from typing import Any
+from urllib.parse import quote
+
+import jsonschema
+import openapi_spec_validator
+import pytest
+
+pytest.importorskip("hubsub._core", reason="needs hubsub-core")
+
+from hubsub.api.app import App
+from hubsub.api.clients import SORTS
+from hubsub.api.state import State
+from hubsub.api.table import ROUTES, openapi_document
+from hubsub.config import resolve
+from hubsub.errors import BY_CODE, RoomInUseError
+from hubsub.node import Failed, HistoryRow, Published
+
+ODD_ROOM = b"a/b c%2F\xff"
+
+
+def room_row(name: bytes) -> dict[str, Any]:
+    numbers = ("seq", "shard", "subscribers", "topics", "history", "history_bytes", "first_seq", "idle_ms")
+    return {"name": name, "class": "chat", "epoch": 2**63 + 1, "hub": "chat-0"} | dict.fromkeys(numbers, 3)
+
+
+def client_row(number: int) -> dict[str, Any]:
+    texts = ("addr", "laddr", "name", "lib_name", "lib_ver")
+    return (
+        dict.fromkeys(SORTS, 0) | dict.fromkeys(texts, "x") | {"id": number, "shard": 0, "protocol": "resp3"}
+    )
+
+
+class PlayedNode:
+    """Answers what the test put there, and keeps what was asked."""
+
+    name = "one"
+    addresses = {"redis": "127.0.0.1:3221"}
+    shards = 2
+    incarnation = 5
+    uptime_s = 1.5
+    running = True
+    refused_requests = 0
+
+    def __init__(self) -> None:
+        self.known = {ODD_ROOM: room_row(ODD_ROOM)}
+        self.asked: list[Any] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.published = 0
+        self.fail: Exception | None = None
+
+    async def publish(self, items: list[Any]) -> list[Published | Failed]:
+        self.asked.append(items)
+        await self.gate.wait()
+        if self.fail:
+            raise self.fail
+        self.published += len(items)
+        return [
+            Failed("payload_length", "too long") if payload == b"long" else Published(3, 7, i + 1)
+            for i, (_, payload, _, _) in enumerate(items)
+        ]
+
+    async def room(self, room: bytes) -> dict[str, Any] | None:
+        return self.known.get(room)
+
+    async def rooms(self, match: bytes | None, after: bytes | None, limit: int) -> list[dict[str, Any]]:
+        self.asked.append((match, after, limit))
+        names = [b"r%03d" % i for i in range(250) if after is None or b"r%03d" % i > after]
+        return [room_row(name) for name in names[:limit]]
+
+    async def room_create(self, room: bytes) -> dict[str, Any] | None:
+        if room.startswith(b"none"):
+            return None
+        return self.known.setdefault(room, room_row(room))
+
+    def room_of(self, topic: bytes) -> tuple[bytes, str]:
+        return topic, "default"
+
+    async def room_delete(self, room: bytes) -> bool:
+        if room == b"busy":
+            raise RoomInUseError()
+        return self.known.pop(room, None) is not None
+
+    async def history(self, room: bytes, count: int, after: Any, topic: Any) -> tuple[bool, list[HistoryRow]]:
+        self.asked.append((room, count, after, topic))
+        rows = [HistoryRow(7, i, 1, b"t", "me", p, {"k": "v"}) for i, p in enumerate((b"text", b"\xff"), 1)]
+        return after != (9, 9), rows[:count] if after != (9, 9) else []
+
+    async def clients(self, sort: str, limit: int, client: int | None = None) -> list[dict[str, Any]]:
+        self.asked.append((sort, limit, client))
+        return [client_row(4)] if client in (None, 4) else []
+
+    async def client_kill(self, client: int, reason: str) -> bool:
+        return client == 4
+
+    async def busiest_rooms(self, limit: int) -> list[tuple[bytes, float]]:
+        return [(b"r", 2.5)]
+
+    def metrics(self) -> dict[str, Any]:
+        return {"shards": [{"socket_ns_total": 2_000_000_000, "connections": 1}] * 2, "node": {"x_total": 4}}
+
+
+class Answer:
+    def __init__(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+        self.status = status
+        self.headers = {k.decode(): v.decode() for k, v in headers}
+        self.text = body.decode()
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+
+class Api:
+    """The application with a played node, asked without sockets."""
+
+    def __init__(self, **file: Any) -> None:
+        self.node = PlayedNode()
+        self.state = State(resolve(file, {}, {}), self.node)  # type: ignore[arg-type]
+        self.state.http_address = "127.0.0.1:3220"
+        self.app = App(self.state)
+
+    async def ask(
+        self, method: str, target: str, body: Any = None, headers: dict[str, str] | None = None
+    ) -> Answer:
+        path, _, query = target.partition("?")
+        data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        scope = {
+            "type": "http",
+            "method": method,
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "headers": [(k.lower().encode(), v.encode()) for k, v in (headers or {}).items()],
+            "client": ("127.0.0.1", 9),
+            "server": ("127.0.0.1", 3220),
+        }
+        sent: list[Any] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": data, "more_body": False}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await self.app(scope, receive, send)
+        return Answer(sent[0]["status"], sent[0]["headers"], b"".join(m.get("body", b"") for m in sent[1:]))
+
+    async def get(self, target: str) -> Answer:
+        return await self.ask("GET", target)
+
+
+def fits(answer: Answer, path: str, method: str = "get") -> None:
+    """The body is what the document says of this path."""
+    document = openapi_document()
+    response = document["paths"][path][method]["responses"][str(answer.status)]
+    schema = response["content"]["application/json"]["schema"] | {"components": document["components"]}
+    jsonschema.Draft202012Validator(schema).validate(answer.json)
+
+
+def test_the_document_is_openapi() -> None:
+    openapi_spec_validator.validate(json.loads(json.dumps(openapi_document())))
+
+
+def test_every_route_is_in_the_document_once() -> None:
+    pairs = [(route.method, route.path) for route in ROUTES]
+    assert len(set(pairs)) == len(pairs)
+    paths = openapi_document()["paths"]
+    assert {(m.upper(), p) for p, methods in paths.items() for m in methods} == set(pairs)
+    assert all(code in BY_CODE for route in ROUTES for code in route.errors)
+
+
+async def test_a_room_is_named_by_its_percent_encoded_bytes() -> None:
+    answer = await Api().get(f"/v1/rooms/{quote(ODD_ROOM, safe='')}")
+    assert answer.status == 200
+    assert answer.json["name"] == "a/b c%252F%FF"
+    assert answer.json["epoch"] == str(2**63 + 1) and answer.json["position"] == f"{2**63 + 1}-3"
+    assert answer.json["nodes"] == [{"name": "one", "redis": "127.0.0.1:3221", "http": "127.0.0.1:3220"}]
+    fits(answer, "/v1/rooms/{room}")
+
+
+async def test_a_room_that_is_not_there_is_404_and_made_if_asked_to() -> None:
+    api = Api()
+    answer = await api.get("/v1/rooms/new")
+    assert (answer.status, answer.json["code"]) == (404, "no_such_room")
+    assert answer.json["hint"] and "new" in answer.json["message"]
+    assert (await api.get("/v1/rooms/new?create=true")).status == 200
+    assert (await api.get("/v1/rooms/new")).status == 200
+
+
+async def test_who_will_hold_a_room_is_told_even_if_its_class_keeps_no_record() -> None:
+    answer = await Api().get("/v1/rooms/none?create=true")
+    assert (answer.status, answer.json["class"], answer.json["hub"]) == (200, "default", None)
+    assert answer.json["nodes"][0]["name"] == "one"
+    fits(answer, "/v1/rooms/{room}")
+
+
+async def test_put_makes_a_room_and_tells_whether_it_was_there() -> None:
+    api = Api()
+    assert [(await api.ask("PUT", "/v1/rooms/new")).status for _ in range(2)] == [201, 200]
+    refused = await api.ask("PUT", "/v1/rooms/none")
+    assert refused.status == 400 and "history" in refused.json["message"]
+
+
+async def test_delete_answers_what_became_of_it() -> None:
+    api = Api()
+    room = f"/v1/rooms/{quote(ODD_ROOM, safe='')}"
+    assert [(await api.ask("DELETE", room)).status for _ in range(2)] == [204, 404]
+    busy = await api.ask("DELETE", "/v1/rooms/busy")
+    assert (busy.status, busy.json["code"]) == (409, "room_in_use")
+    assert busy.headers["retry-after"] == "1"
+
+
+async def test_listing_rooms_page_by_page_names_each_once() -> None:
+    api, names, target = Api(), [], "/v1/rooms?limit=100"
+    while True:
+        page = await api.get(target)
+        fits(page, "/v1/rooms")
+        names += [room["name"] for room in page.json["rooms"]]
+        if page.json["next"] is None:
+            break
+        target = f"/v1/rooms?limit=100&after={quote(page.json['next'])}"
+    assert names == [f"r{i:03d}" for i in range(250)]
+
+
+async def test_history_gives_text_where_it_is_text() -> None:
+    api = Api()
+    answer = await api.get("/v1/rooms/r/history?count=5&after=7-0&topic=a%25FF")
+    fits(answer, "/v1/rooms/{room}/history")
+    text, binary = answer.json["records"]
+    assert (text["payload"], text["payload_base64"]) == ("text", None)
+    assert (binary["payload"], binary["payload_base64"]) == (None, "/w==")
+    assert api.node.asked == [(b"r", 5, (7, 0), b"a\xff")]
+    assert not (await api.get("/v1/rooms/r/history?after=9-9")).json["recovered"]
+
+
+async def test_one_record_is_published_with_its_bytes() -> None:
+    api = Api()
+    body = {"topic": "a%FF", "payload_base64": "AP8=", "headers": {"k": "v"}}
+    answer = await api.ask("POST", "/v1/publish", body)
+    assert answer.json == {"receivers": 3, "position": "7-1"}
+    fits(answer, "/v1/publish", "post")
+    assert api.node.asked == [[(b"a\xff", b"\x00\xff", {"k": "v"}, "http:127.0.0.1:9")]]
+
+
+async def test_a_refused_record_of_a_batch_leaves_the_others() -> None:
+    body = {"records": [{"topic": "a", "payload": "x"}, {"topic": "a", "payload": "long"}]}
+    answer = await Api().ask("POST", "/v1/publish", body)
+    assert answer.status == 200
+    first, second = answer.json["results"]
+    assert first == {"receivers": 3, "position": "7-1"} and second["error"]["code"] == "payload_length"
+    alone = await Api().ask("POST", "/v1/publish", body["records"][1])
+    assert (alone.status, alone.json["code"]) == (413, "payload_length")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"x",
+        b"[]",
+        b'{"topic": "a"}',
+        b'{"topic": "", "payload": "x"}',
+        b'{"topic": "a", "payload": "x", "payload_base64": "eA=="}',
+        b'{"topic": "a", "payload_base64": "?"}',
+        b'{"topic": "a", "payload": "x", "hedaers": {}}',
+        b'{"records": []}',
+        b'{"topic": "a", "payload": "\xff"}',
+    ],
+)
+async def test_a_body_that_does_not_fit_is_400_and_nothing_is_published(body: bytes) -> None:
+    api = Api()
+    answer = await api.ask("POST", "/v1/publish", body)
+    assert (answer.status, answer.json["code"]) == (400, "bad_request")
+    assert api.node.asked == []
+    fits(answer, "/v1/publish", "post")
+
+
+async def test_the_same_idempotency_key_publishes_once() -> None:
+    api, headers = Api(), {"Idempotency-Key": "k"}
+    body = {"topic": "a", "payload": "x"}
+    answers = [await api.ask("POST", "/v1/publish", body, headers) for _ in range(3)]
+    assert {a.text for a in answers} == {answers[0].text} and api.node.published == 1
+    other = await api.ask("POST", "/v1/publish", body | {"payload": "y"}, headers)
+    assert (other.status, other.json["code"]) == (422, "idempotency_mismatch")
+
+
+async def test_a_time_out_is_told_as_unknown_and_a_repeat_finds_the_answer() -> None:
+    api, headers = Api(limits={"request_timeout_ms": 1}), {"Idempotency-Key": "k"}
+    body = {"topic": "a", "payload": "x"}
+    api.node.gate.clear()
+    late = await api.ask("POST", "/v1/publish", body, headers)
+    assert (late.status, late.json["code"]) == (504, "timed_out")
+    api.node.gate.set()
+    api.state.config = resolve({}, {}, {})
+    assert (await api.ask("POST", "/v1/publish", body, headers)).json["receivers"] == 3
+    assert api.node.published == 1
+
+
+async def test_a_body_above_the_limit_is_refused_and_counted() -> None:
+    api = Api(limits={"http_body_bytes_max": "2KiB"})
+    for headers in ({}, {"Content-Length": "999999"}):
+        answer = await api.ask("POST", "/v1/publish", b"x" * 3_000, headers)
+        assert (answer.status, answer.json["code"]) == (413, "body_too_large")
+    assert 'hubsub_control_refused_total{limit="http_body_bytes_max"} 2' in (await api.get("/metrics")).text
+
+
+async def test_clients_are_listed_sorted_shown_and_closed() -> None:
+    api = Api()
+    answer = await api.get("/v1/clients?sort=bytes_out_60s&limit=7")
+    fits(answer, "/v1/clients")
+    assert api.node.asked == [("bytes_out_60s", 7, None)]
+    assert (await api.get("/v1/clients?sort=addr")).status == 400
+    fits(await api.get("/v1/clients/4"), "/v1/clients/{id}")
+    assert (await api.get("/v1/clients/5")).json["code"] == "no_such_client"
+    assert (await api.get("/v1/clients/x")).status == 400
+    assert [(await api.ask("DELETE", f"/v1/clients/{i}")).status for i in (4, 5)] == [204, 404]
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/nodes", "/v1/classes", "/nodes", "/s/ver", "/s/stat", "/v1/busiest", "/v1/nodes/one"]
+)
+async def test_what_is_shown_fits_the_document(path: str) -> None:
+    answer = await Api().get(path)
+    assert answer.status == 200
+    fits(answer, path.replace("/one", "/{node}"))
+
+
+async def test_classes_end_with_the_default_class() -> None:
+    api = Api(**{"class": [{"name": "chat", "match": ["chat:*"], "history": {"messages": 5}}]})
+    classes = (await api.get("/v1/classes")).json["classes"]
+    assert [c["name"] for c in classes] == ["chat", "default"]
+    assert classes[0]["history"] == {"messages": 5, "bytes": 0, "age_ms": 0} and classes[1]["history"] is None
+
+
+async def test_health_follows_the_node() -> None:
+    api = Api()
+    assert (await api.get("/s/ping")).text == "pong"
+    assert [(await api.get(path)).status for path in ("/livez", "/readyz")] == [200, 200]
+    api.state.stopping = True
+    assert [(await api.get(path)).status for path in ("/livez", "/readyz")] == [200, 503]
+
+
+async def test_metrics_are_prometheus_text_with_bounded_labels() -> None:
+    api = Api()
+    await api.get("/v1/rooms/some-room")
+    await api.get("/no/such/path/some-room")
+    text = (await api.get("/metrics")).text
+    assert 'hubsub_shard_socket_seconds_total{shard="1"} 2.0' in text
+    assert "# TYPE hubsub_shard_connections gauge" in text and "# TYPE hubsub_x_total counter" in text
+    assert 'hubsub_http_requests_total{route="/v1/rooms/{room}",status="404"} 1' in text
+    assert "some-room" not in text
+    families = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
+    assert len(set(families)) == len(families)
+
+
+async def test_an_unknown_path_or_method_is_told_as_json() -> None:
+    api = Api()
+    nowhere = await api.get("/v2/rooms")
+    assert (nowhere.status, nowhere.json["code"]) == (404, "not_found")
+    wrong = await api.ask("POST", "/v1/rooms")
+    assert (wrong.status, wrong.json["code"], wrong.headers["allow"]) == (405, "method_not_allowed", "GET")
+    assert (await api.get("/v1/rooms/a/b")).status == 404
+
+
+async def test_a_failure_inside_is_500_without_its_details() -> None:
+    api = Api()
+    api.node.fail = ZeroDivisionError("secret")
+    answer = await api.ask("POST", "/v1/publish", {"topic": "a", "payload": "x"})
+    assert (answer.status, answer.json["code"]) == (500, "internal") and "secret" not in answer.text
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=x", "limit=-1"])
+async def test_a_page_of_no_size_is_refused(query: str) -> None:
+    assert (await Api().get(f"/v1/rooms?{query}")).status == 400
+
+
+async def test_a_page_is_bounded() -> None:
+    api = Api(limits={"http_page_max": 10})
+    assert len((await api.get("/v1/rooms?limit=1000000000000000000000")).json["rooms"]) == 10
+
+
+async def test_a_wildcard_bind_tells_the_address_of_the_route() -> None:
+    api = Api(redis="0.0.0.0:3221", insecure_open=True)
+    api.node.addresses = {"redis": "0.0.0.0:3221"}
+    assert (await api.get("/nodes")).json[0]["redis"] == "127.0.0.1:3221"
+    api.state.config = resolve({"advertise": "hub.example"}, {}, {})
+    assert (await api.get("/nodes?room=x")).json[0]["redis"] == "hub.example:3221"

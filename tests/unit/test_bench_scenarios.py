@@ -1,0 +1,118 @@
+"""The benchmark's table of scenarios: what is sent to the generator, what is made of its reports."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from hubsub.bench.cli import app
+from hubsub.bench.load import Report
+from hubsub.bench.scenarios import BY_NAME, SCENARIOS, Figures
+
+
+def report(**changes: Any) -> Report:
+    """A clean run; `total__lost=3` sets what is inside."""
+    memory = {"server": {"rss": 1_000_000}, "kernel": {"slab": 0}}
+    raw: dict[str, Any] = {
+        "scenario": {"spin": False, "rate": 0.0},
+        "window": {
+            "delivered_per_second": 1000.0,
+            "published_per_second": 100.0,
+            "threads": [{"publishes": True, "busy": 0.5}],
+        },
+        "total": dict.fromkeys(
+            "lost doubled reordered misrouted corrupt errors disconnected idle_disconnected".split(), 0
+        ),
+        "latency": {"count": 10, "p50_ns": 1_000, "p99_ns": 2_000, "p999_ns": 3_000},
+        "slow": [{"bytes": 0, "closed_s": 1.5}, {"bytes": 0, "closed_s": None}],
+        "server": {
+            "cpu_ns_per_delivery": 500.0,
+            "samples": [
+                {"moment": "before", **memory},
+                {"moment": "connected", "server": {"rss": 151_000_000}, "kernel": None},
+                {"moment": "end", "server": {"rss": 16_000_000}, "kernel": None},
+            ],
+        },
+    }
+    for path, value in changes.items():
+        part, _, name = path.partition("__")
+        raw[part][name] = value
+    return Report(raw)
+
+
+def figures(
+    name: str, reports: list[Report], rate: float | None = None
+) -> tuple[Figures, list[Mapping[str, object]]]:
+    asked: list[Mapping[str, object]] = []
+
+    def load(params: Mapping[str, object]) -> Report:
+        asked.append(params)
+        return reports[len(asked) - 1]
+
+    return BY_NAME[name].measure(load, rate), asked
+
+
+def test_every_figure_of_every_scenario_is_measured() -> None:
+    for scenario in SCENARIOS:
+        found, _ = figures(scenario.name, [report(), report()], rate=50.0)
+        assert {figure.name for figure in scenario.figures} <= set(found)
+        assert all(found[figure.name] is not None for figure in scenario.figures)
+
+
+def test_a_core_scenario_quotes_cpu_and_rate() -> None:
+    found, _ = figures("w2", [report()])
+    assert found == {"CPU per delivery": 0.5, "delivered per second": 1000.0}
+
+
+def test_latency_runs_open_loop_at_the_given_rate() -> None:
+    found, asked = figures("half", [report()], rate=1234.0)
+    assert asked[0]["rate"] == 1234.0
+    assert found["p99"] == 2.0
+
+
+def test_idle_memory_is_shared_out_over_the_connections() -> None:
+    found, asked = figures("idle", [report()])
+    assert asked[0]["idle"] == 15_000
+    assert (found["resident, settled"], found["resident, at once"]) == (1000.0, 10_000.0)
+
+
+def test_rooms_compares_many_with_few_on_one_server() -> None:
+    found, asked = figures("rooms", [report(), report(server__cpu_ns_per_delivery=550.0)])
+    assert [params["rooms"] for params in asked] == [1_000, 100_000]
+    assert found["100,000 rooms to 1,000"] == pytest.approx(1.1)
+
+
+def test_slow_subscribers_are_measured_beside_the_same_without_them() -> None:
+    found, asked = figures("slow", [report(), report(window__delivered_per_second=900.0)])
+    assert ["slow" in params for params in asked] == [False, True]
+    assert (found["others' deliveries kept"], found["slow ones closed"]) == (0.9, 1.0)
+
+
+def test_a_run_without_costs_has_no_such_figure() -> None:
+    found, _ = figures("w1", [report(server__cpu_ns_per_delivery=None)])
+    assert found["CPU per delivery"] is None
+
+
+@pytest.mark.parametrize(
+    "count", ["lost", "doubled", "reordered", "misrouted", "corrupt", "errors", "disconnected"]
+)
+def test_any_wrong_delivery_is_complained_of(count: str) -> None:
+    assert report(**{f"total__{count}": 3}).complaints() == [f"3 {count}"]
+
+
+def test_a_generator_at_its_limit_is_complained_of_unless_it_spins() -> None:
+    busy = {"window__threads": [{"publishes": False, "busy": 0.97}]}
+    assert report(**busy).complaints() == ["the generator is the bottleneck (97% of a core)"]
+    assert report(**busy, scenario__spin=True).complaints() == []
+
+
+def test_a_paced_publisher_may_keep_its_core_busy_but_a_subscriber_may_not() -> None:
+    paced = {"scenario__rate": 100.0}
+    assert report(**paced, window__threads=[{"publishes": True, "busy": 1.0}]).complaints() == []
+    assert report(**paced, window__threads=[{"publishes": False, "busy": 1.0}]).complaints() != []
+
+
+def test_help_lists_every_scenario() -> None:
+    shown = CliRunner().invoke(app, ["--help"]).output
+    assert all(f" {name} " in shown for name in [*BY_NAME, "all", "capacity"])

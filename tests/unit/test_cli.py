@@ -1,0 +1,140 @@
+"""The command line, as far as it needs no node."""
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hubsub.cli import COMMANDS, usage
+from hubsub.cli.common import shown
+from hubsub.cli.demo import events
+from hubsub.cli.pub import read, record_of
+from hubsub.errors import ClientError
+
+
+def hubsub(*args: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+    import os
+
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("HUBSUB_")} | env
+    command = [sys.executable, "-m", "hubsub", *args]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, env=environ)
+
+
+def test_help_lists_every_command_without_loading_one() -> None:
+    code = "import sys; sys.argv[1:] = ['--help']\nimport hubsub.cli\ntry: hubsub.cli.main()\nexcept SystemExit: pass\n"
+    code += "print('typer' in sys.modules or 'msgspec' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert run.stdout == usage() + "\nFalse\n"
+    assert all(f"  {name} " in usage() for name in COMMANDS)
+
+
+@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"bench"}))
+def test_every_command_has_its_help(command: str) -> None:
+    run = hubsub(command, "--help")
+    assert run.returncode == 0 and f"hubsub {command}" in run.stdout, run.stderr
+
+
+def test_an_unknown_command_names_the_nearest_one() -> None:
+    run = hubsub("rooms")
+    assert run.returncode == 2 and run.stdout == ""
+    assert run.stderr == "error: no such command: rooms\nhint: did you mean 'room'?\n"
+
+
+def test_an_unreachable_node_is_a_sentence_and_no_traceback() -> None:
+    run = hubsub("room", "ls", "--url", "http://127.0.0.1:1")
+    assert run.returncode == 1 and "no node answers" in run.stderr and "Traceback" not in run.stderr
+
+
+def test_bad_configuration_stops_the_start_with_every_problem(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text('redis = "0.0.0.0"\nnoed = "x"\n')
+    run = hubsub("serve", "--config", str(file), "--limit", "rooms_max=many")
+    assert run.returncode == 2 and run.stdout == ""
+    for text in ("redis: ", "'0.0.0.0:3221'", "did you mean 'node'?", "limits.rooms_max"):
+        assert text in run.stderr
+
+
+def test_config_check_and_show_read_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text('[[class]]\nname = "a"\nhistory = { messages = 5 }\n')
+    assert "1 classes" in hubsub("config", "check", str(file)).stderr
+    run = hubsub("config", "show", "--json", HUBSUB_CONFIG=str(file), HUBSUB_REDIS=":7")
+    table = json.loads(run.stdout)
+    assert table["redis"] == "127.0.0.1:7" and table["sources"]["redis"] == "environment"
+    assert table["class"][0]["history"] == {"messages": 5}
+
+
+def test_the_sample_configuration_is_sound_and_gives_chat_rooms_a_history(repository: Path) -> None:
+    run = hubsub("config", "show", str(repository / "sample" / "hubsub.toml"), "--json")
+    (chat,) = json.loads(run.stdout)["class"]
+    assert chat["match"] == ["chat:*"] and chat["history"]
+
+
+def test_the_generator_gives_the_same_events_for_the_same_seed() -> None:
+    first, again = list(events(500, 20, 50, seed=4)), list(events(500, 20, 50, seed=4))
+    assert first == again != list(events(500, 20, 50, seed=5))
+    assert [e["n"] for e in first] == list(range(500))
+    assert {tuple(e) for e in first} == {("n", "room", "user", "ts", "kind", "text")}
+    sizes = sorted(
+        (sum(e["room"] == room for e in first) for room in {e["room"] for e in first}), reverse=True
+    )
+    assert len(sizes) <= 20 and sizes[0] > 3 * sizes[-1]
+
+
+def test_generated_lines_are_what_pub_takes(tmp_path: Path) -> None:
+    run = hubsub("demo", "generate", "--events", "50")
+    plain, packed = tmp_path / "a.jsonl", tmp_path / "a.jsonl.gz"
+    plain.write_text(run.stdout)
+    packed.write_bytes(gzip.compress(run.stdout.encode()))
+    records = list(read(plain))
+    assert records == list(read(packed)) and len(records) == 50
+    topic, payload = records[7]
+    event = json.loads(payload)
+    assert event["room"].encode() == topic and event["n"] == 7
+
+
+def test_a_line_becomes_topic_and_payload() -> None:
+    assert record_of(b'{"topic": "a", "payload": "x"}', 1) == (b"a", b"x")
+    assert record_of(b'{"topic": "a%FF", "payload_base64": "/w=="}', 1) == (b"a\xff", b"\xff")
+    assert record_of(b'{"topic": "a", "payload": {"b": [1]}}', 1) == (b"a", b'{"b":[1]}')
+    assert record_of(b'{"room": "a", "text": "x"}\n', 1) == (b"a", b'{"room": "a", "text": "x"}')
+
+
+@pytest.mark.parametrize(
+    "line", [b"x", b"[]", b"{}", b'{"topic": 3}', b'{"topic": "a", "payload_base64": "?"}']
+)
+def test_a_line_that_is_no_record_names_its_number(line: bytes) -> None:
+    with pytest.raises(ClientError, match="line 12 "):
+        record_of(line, 12)
+
+
+def test_pub_needs_a_message_or_a_file() -> None:
+    for args in ((), ("topic",), ("topic", "x", "--from", "-")):
+        assert hubsub("pub", *args).returncode == 2
+    run = hubsub("pub", "--from", "/no/such/file", "-s", "127.0.0.1:1")
+    assert run.returncode == 1 and "Traceback" not in run.stderr
+
+
+def test_pub_and_sub_work_over_redis(redis_server: tuple[str, int]) -> None:
+    server = "{}:{}".format(*redis_server)
+    command = [sys.executable, "-m", "hubsub", "sub", "demo:*", "-p", "--json", "-n", "2", "-s", server]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as sub:
+        assert sub.stderr is not None and sub.stdout is not None
+        assert sub.stderr.readline() == "subscribed to demo:*\n"
+        assert hubsub("pub", "demo:a", "héllo", "-s", server).stdout == "1\n"
+        lines = '{"topic": "demo:b", "payload_base64": "/w=="}\n'
+        assert (
+            "published 1 records, 1 deliveries"
+            in hubsub("pub", "--from", "-", "-s", server, stdin=lines).stderr
+        )
+        first, second = map(json.loads, sub.stdout)
+        assert first == {"topic": "demo:a", "pattern": "demo:*", "payload": "héllo"}
+        assert second == {"topic": "demo:b", "pattern": "demo:*", "payload_base64": "/w=="}
+        assert sub.wait(30) == 0
+
+
+def test_control_characters_do_not_reach_the_terminal() -> None:
+    assert shown("a\x1b[2Jb") == "a\\x1b[2Jb"

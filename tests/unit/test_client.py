@@ -1,0 +1,227 @@
+"""The asyncio and the blocking client, against a fake HubSub that can fail, and a real Redis."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+
+import pytest
+
+from hubsub.client import BlockingClient, Client, Gap, Options, Position
+from hubsub.client.connection import targets
+from hubsub.client.subscription import QUEUE_RECORDS_MAX
+from hubsub.errors import ClientError, NotConnectedError, ReplyError, TimedOutError
+
+from .fake_server import FakeServer
+
+QUICK = Options(backoff_s=0.001, backoff_s_max=0.01)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeServer]:
+    async with FakeServer() as fake:
+        yield fake
+
+
+async def test_a_record_comes_with_topic_payload_and_position(server: FakeServer) -> None:
+    async with Client(server.url) as client, client.subscribe("room") as records:
+        assert await client.publish("room", "hello") == 1
+        record = await anext(records)
+        assert (record.topic, record.payload, record.position) == (b"room", b"hello", Position(7, 1))
+        assert record.gap is None
+
+
+async def test_a_lost_connection_resumes_behind_the_last_record(server: FakeServer) -> None:
+    async with Client(server.url, options=QUICK) as client, client.subscribe("room") as records:
+        server.publish(b"room", b"1")
+        assert (await anext(records)).payload == b"1"
+        server.cut()
+        server.publish(b"room", b"2")
+        server.publish(b"room", b"3")
+        got = [await anext(records), await anext(records)]
+        assert [r.payload for r in got] == [b"2", b"3"]
+        assert all(r.gap is None for r in got)
+        assert [b"HUBSUB", b"SUBSCRIBE", b"room", b"FROM", b"7-1"] in server.commands
+
+
+async def test_records_of_an_outage_before_the_first_record_arrive_too(server: FakeServer) -> None:
+    async with Client(server.url, options=QUICK) as client, client.subscribe("room") as records:
+        server.cut()
+        server.publish(b"room", b"1")
+        assert (await anext(records)).payload == b"1"
+
+
+async def test_an_unknown_epoch_is_told_as_a_gap(server: FakeServer) -> None:
+    gaps: list[Gap] = []
+    async with (
+        Client(server.url, options=QUICK) as client,
+        client.subscribe("room", on_gap=gaps.append) as records,
+    ):
+        server.publish(b"room", b"1")
+        await anext(records)
+        server.epoch, server.log = 8, type(server.log)(list)
+        server.cut()
+        await server.seen(b"HUBSUB", b"SUBSCRIBE", b"room", b"FROM", b"7-1")
+        server.publish(b"room", b"2")
+        record = await anext(records)
+        assert record.position == Position(8, 1)
+        assert record.gap == Gap(b"room", None, None) == gaps[0]
+
+
+async def test_a_gap_that_the_server_tells_reaches_the_next_record(server: FakeServer) -> None:
+    async with Client(server.url) as client, client.subscribe("room") as records:
+        server.push(b"gap", b"room", b"7-2", b"7-5")
+        server.publish(b"room", b"6")
+        assert (await anext(records)).gap == Gap(b"room", Position(7, 2), Position(7, 5))
+
+
+async def test_a_pattern_that_lost_its_connection_tells_a_gap(server: FakeServer) -> None:
+    gaps: list[Gap] = []
+    async with (
+        Client(server.url, options=QUICK) as client,
+        client.subscribe(patterns=["ro*"], on_gap=gaps.append),
+    ):
+        server.cut()
+        await server.seen(b"PSUBSCRIBE", b"ro*", count=2)
+        assert gaps == [Gap(b"ro*", None, None)]
+
+
+async def test_last_starts_with_history_and_resume_behind_a_position(server: FakeServer) -> None:
+    for payload in (b"1", b"2", b"3"):
+        server.publish(b"room", payload)
+    async with Client(server.url) as client:
+        async with client.subscribe("room", last=2) as records:
+            assert [(await anext(records)).payload for _ in range(2)] == [b"2", b"3"]
+        async with client.subscribe("room", resume="7-1") as records:
+            assert [(await anext(records)).payload for _ in range(2)] == [b"2", b"3"]
+
+
+async def test_a_consumer_that_does_not_read_stops_the_reading(server: FakeServer) -> None:
+    async with Client(server.url) as client, client.subscribe("room") as records:
+        payload = b"x" * 10_000
+        for _ in range(QUEUE_RECORDS_MAX * 4):
+            server.publish(b"room", payload)
+        for seq in range(1, QUEUE_RECORDS_MAX * 4 + 1):
+            record = await anext(records)
+            assert record.position == Position(7, seq)
+            assert len(records._queue) < QUEUE_RECORDS_MAX * 2
+
+
+async def test_history_reads_rows_and_says_when_a_position_is_unknown(server: FakeServer) -> None:
+    for payload in (b"1", b"2", b"3"):
+        server.publish(b"room", payload)
+    async with Client(server.url) as client:
+        history = await client.history("room", count=2)
+        assert [(r.payload, r.position) for r in history.records] == [(b"2", (7, 2)), (b"3", (7, 3))]
+        assert history.records[0].publisher == "me" and history.records[0].timestamp_ms == 1_001
+        assert [r.payload for r in (await client.history("room", after=Position(7, 2))).records] == [b"3"]
+        assert not (await client.history("room", after="9-1")).recovered
+        assert await client.locate("room") == [("one", "127.0.0.1:1")]
+
+
+async def test_no_answer_in_time_leaves_the_outcome_unknown(server: FakeServer) -> None:
+    server.silent.add(b"PUBLISH")
+    async with Client(server.url, timeout_s=0.05) as client:
+        with pytest.raises(TimedOutError):
+            await client.publish("room", "x")
+        server.silent.clear()
+        assert await client.publish("room", "x") == 0
+
+
+async def test_a_connection_cut_after_sending_leaves_the_outcome_unknown(server: FakeServer) -> None:
+    server.silent.add(b"PUBLISH")
+    async with Client(server.url) as client:
+        publishing = asyncio.ensure_future(client.publish("room", "x"))
+        await server.seen(b"PUBLISH", b"room", b"x")
+        server.cut()
+        with pytest.raises(TimedOutError):
+            await publishing
+
+
+async def test_a_silent_server_is_given_up_and_the_subscription_comes_back(server: FakeServer) -> None:
+    options = Options(timeout_s=0.05, ping_s=0.01, backoff_s=0.001, backoff_s_max=0.01)
+    async with Client(server.url, options=options) as client, client.subscribe("room") as records:
+        server.silent.add(b"PING")
+        await server.seen(b"HUBSUB", b"POSITIONS", b"ON", count=2)
+        server.silent.clear()
+        await server.seen(b"PING", count=3)
+        server.publish(b"room", b"after")
+        assert (await anext(records)).payload == b"after"
+
+
+async def test_publishes_of_a_batch_keep_their_order(server: FakeServer) -> None:
+    async with Client(server.url) as client:
+        assert await client.publish_many([("room", str(i)) for i in range(3_000)]) == [0] * 3_000
+    assert server.log[b"room"] == [str(i).encode() for i in range(3_000)]
+
+
+async def test_the_next_server_of_the_list_is_tried(server: FakeServer) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"redis://127.0.0.1:{closed.getsockname()[1]},127.0.0.1:{server.port}"
+        async with Client(url) as client:
+            assert await client.publish("room", "x") == 0
+
+
+async def test_nobody_there_is_an_error_that_names_the_address() -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+        with pytest.raises(NotConnectedError, match="Connection refused"):
+            await Client(f"redis://127.0.0.1:{port}").publish("room", "x")
+
+
+async def test_a_refused_greeting_is_the_servers_own_error(server: FakeServer) -> None:
+    server.refuse_greeting = b"-ERR max number of clients reached\r\n"
+    with pytest.raises(ReplyError, match="max number of clients"):
+        await Client(server.url).ping()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"last": 1, "since_ms": 2}, {"patterns": ["x"], "last": 1}, {"resume": "no position"}],
+)
+async def test_what_cannot_be_subscribed_is_refused(arguments: dict[str, object]) -> None:
+    with pytest.raises(ClientError):
+        Client("127.0.0.1:1").subscribe("a", **arguments)
+
+
+async def test_nothing_to_subscribe_to_is_refused() -> None:
+    with pytest.raises(ClientError):
+        Client("127.0.0.1:1").subscribe()
+
+
+def test_addresses_have_users_lists_and_defaults() -> None:
+    one, two = targets("redis://me:p%40ss@host:1,[::1]")
+    assert (one.host, one.port, one.username, one.password) == ("host", 1, "me", "p@ss")
+    assert (two.host, two.port) == ("::1", 3221)
+    assert str(targets("localhost")[0]) == "localhost:3221"
+    for text in ("http://x", "redis://x:port", "redis://x/1"):
+        with pytest.raises(ClientError):
+            targets(text)
+
+
+async def test_plain_redis_works_where_no_hubsub_command_is_needed(redis_server: tuple[str, int]) -> None:
+    url = "redis://{}:{}".format(*redis_server)
+    async with Client(url) as client, client.subscribe("a", patterns=["a*"]) as records:
+        assert await client.publish("a", b"\x00\xff") == 2
+        exact, matched = await anext(records), await anext(records)
+        assert (exact.payload, exact.position, exact.pattern) == (b"\x00\xff", None, None)
+        assert (matched.payload, matched.pattern) == (b"\x00\xff", b"a*")
+        assert not records.is_hubsub
+        with pytest.raises(ReplyError):
+            await client.history("a")
+    with pytest.raises(ClientError, match="no history"):
+        async with Client(url) as client, client.subscribe("a", last=1):
+            pass
+
+
+def test_the_blocking_client_does_the_same(redis_server: tuple[str, int]) -> None:
+    with BlockingClient("redis://{}:{}".format(*redis_server)) as client:
+        client.ping()
+        with client.subscribe("b") as records:
+            assert client.publish("b", "1") == 1
+            assert client.publish_many([("b", "2"), ("b", "3")]) == [1, 1]
+            assert [records.get(5).payload for _ in range(3)] == [b"1", b"2", b"3"]  # type: ignore[union-attr]
+            assert records.get(timeout_s=0) is None
+    with pytest.raises(NotConnectedError):
+        client.ping()

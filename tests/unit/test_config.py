@@ -1,0 +1,240 @@
+"""Configuration: sources, kinds, relations, rendering."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hubsub.config import KEYS, LIMITS, Bad, Config, load, parse_duration, resolve
+from hubsub.config.kinds import FLAG, SIZE_UNITS, TIME_UNITS, address, is_loopback, parse_size
+from hubsub.config.render import reference, show, toml
+from hubsub.errors import ConfigError
+
+
+def problems(file: dict[str, Any] | None = None, flags: dict[str, Any] | None = None, **environ: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        resolve(file or {}, flags or {}, environ)
+    return str(caught.value)
+
+
+def config(file: dict[str, Any] | None = None, flags: dict[str, Any] | None = None, **environ: str) -> Config:
+    return resolve(file or {}, flags or {}, environ)
+
+
+def test_defaults_are_sound() -> None:
+    defaults = config()
+    assert (defaults.redis, defaults.http, defaults.mqtt) == ("127.0.0.1:3221", "127.0.0.1:3220", None)
+    assert defaults.classes == () and defaults.shards >= 1 and defaults.node
+    assert all(defaults.limits[limit.name] == limit.default for limit in LIMITS)
+
+
+def test_flag_beats_environment_beats_file_beats_default() -> None:
+    file = {"redis": "127.0.0.1:1", "http": "127.0.0.1:1", "node": "file"}
+    resolved = config(file, {"redis": ":3"}, HUBSUB_REDIS="127.0.0.1:2", HUBSUB_HTTP="127.0.0.1:2")
+    assert (resolved.redis, resolved.http, resolved.node) == ("127.0.0.1:3", "127.0.0.1:2", "file")
+    assert resolved.sources["redis"] == "flag"
+    assert resolved.sources["http"] == "environment"
+    assert resolved.sources["node"] == "file"
+    assert resolved.sources["shards"] == "default"
+
+
+def test_limits_come_from_file_environment_and_flag() -> None:
+    resolved = config(
+        {"limits": {"rooms_max": 1, "frame_bytes_max": "1MiB", "handshake_ms": "3s"}},
+        {"limits": ["rooms_max=3"]},
+        HUBSUB_LIMITS_ROOMS_MAX="2",
+        HUBSUB_LIMITS_DRAIN_MS="2",
+    )
+    limits = resolved.limits
+    assert (limits["rooms_max"], limits["frame_bytes_max"], limits["handshake_ms"]) == (3, 1 << 20, 3_000)
+    assert limits["drain_ms"] == 2
+    assert resolved.sources["limits.rooms_max"] == "flag"
+
+
+def test_a_resolved_configuration_is_frozen() -> None:
+    resolved: Any = config()
+    with pytest.raises(AttributeError):
+        resolved.redis = "x"
+    with pytest.raises(TypeError):
+        resolved.limits["rooms_max"] = 1
+
+
+def test_an_unknown_key_names_the_nearest_one() -> None:
+    text = problems({"redsi": ":1", "limits": {"rooms_mx": 1}, "class": [{"name": "a", "histroy": {}}]})
+    for hint in ("'redis'", "'rooms_max'", "'history'"):
+        assert f"did you mean {hint}?" in text
+
+
+def test_several_bad_values_are_all_reported() -> None:
+    text = problems({"shards": 0, "redis": "nowhere:x", "limits": {"rooms_max": -1}}, HUBSUB_LOG_LEVEL="loud")
+    for key in ("shards", "redis", "limits.rooms_max", "log_level"):
+        assert key in text
+    assert "4 to mend" in text
+
+
+@pytest.mark.parametrize("durability", ["durable", "replicated"])
+def test_a_durability_that_this_build_cannot_keep_is_refused(durability: str) -> None:
+    text = problems({"class": [{"name": "a", "durability": durability}]})
+    assert "this build keeps no log yet" in text and repr(durability) in text
+
+
+@pytest.mark.parametrize("listener", ["redis", "http"])
+def test_an_open_bind_needs_insecure_open(listener: str) -> None:
+    assert "--insecure-open" in problems({listener: "0.0.0.0:1"})
+    assert getattr(config({listener: "0.0.0.0:1", "insecure_open": True}), listener) == "0.0.0.0:1"
+
+
+def test_a_history_needs_a_bound_on_memory() -> None:
+    assert "needs `messages` or `bytes`" in problems({"class": [{"name": "a", "history": {"age": "7d"}}]})
+
+
+def test_a_class_with_history_catches_up_by_default() -> None:
+    tables = [{"name": "a", "match": ["a*"], "history": {"bytes": "1GiB", "age": "7d"}}, {"name": "b"}]
+    a, b = config({"class": tables}).classes
+    assert (a.on_slow, b.on_slow) == ("catch-up", "disconnect")
+    assert a.history is not None
+    assert (a.history.messages, a.history.bytes, a.history.age_ms) == (0, 1 << 30, 7 * 86_400_000)
+
+
+def test_catch_up_without_history_is_refused() -> None:
+    assert "needs a `history`" in problems({"class": [{"name": "a", "on_slow": "catch-up"}]})
+
+
+def test_class_names_are_unique() -> None:
+    assert "has the name of a class before it" in problems({"class": [{"name": "a"}, {"name": "a"}]})
+
+
+def test_a_limit_above_the_one_it_lies_in_is_refused() -> None:
+    text = problems({"limits": {"output_bytes_max": 4096, "output_soft_bytes": 4097}})
+    assert "limits.output_soft_bytes: must not be above limits.output_bytes_max (4096): 4097" in text
+
+
+def test_a_limit_that_nobody_set_follows_the_one_it_lies_in() -> None:
+    limits = config({"limits": {"output_shard_bytes_max": 4096, "frame_bytes_max": 2000}}).limits
+    assert limits["output_bytes_max"] == limits["output_soft_bytes"] == 4096
+    assert limits["inline_bytes_max"] == limits["topic_bytes_max"] == 2000
+
+
+def test_a_file_that_is_no_toml_names_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "bad.toml"
+    file.write_text("a = = 1")
+    with pytest.raises(ConfigError) as caught:
+        load(file, environ={})
+    assert str(file) in str(caught.value) and "is not TOML" in str(caught.value)
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path / "none.toml", environ={})
+    assert "cannot be read" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "file", [{"limits": 3}, {"class": {}}, {"class": [3]}, {"class": [{}]}, {"redis": []}]
+)
+def test_a_value_of_the_wrong_shape_is_a_problem_and_no_crash(file: dict[str, Any]) -> None:
+    assert problems(file)
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=5,
+)
+NAMES = st.sampled_from([key.name for key in KEYS] + ["limits", "class", "x"])
+
+
+@given(st.dictionaries(NAMES, JUNK, max_size=4), st.lists(st.text(max_size=12), max_size=2))
+def test_any_content_resolves_or_is_refused_with_problems(file: dict[str, Any], limits: list[str]) -> None:
+    try:
+        resolved = resolve({k: v for k, v in file.items() if v is not None}, {"limits": limits}, {})
+    except ConfigError as error:
+        assert error.problems and str(error)
+    else:
+        assert tomllib.loads(show(resolved))
+
+
+@given(st.integers(0, 10**9), st.sampled_from(sorted(TIME_UNITS)))
+def test_a_duration_reads_in_every_unit(number: int, unit: str) -> None:
+    assert parse_duration(f"{number}{unit}") == number * TIME_UNITS[unit]
+
+
+@given(st.integers(0, 10**9), st.sampled_from(sorted(SIZE_UNITS)))
+def test_a_size_reads_in_every_unit(number: int, unit: str) -> None:
+    assert parse_size(f"{number} {unit}") == number * SIZE_UNITS[unit]
+
+
+@pytest.mark.parametrize("text", ["7", "7x", "", "d", "-1s", "1.5", 7, True, None, 1.5])
+def test_a_duration_without_a_known_unit_is_refused(text: object) -> None:
+    with pytest.raises(Bad):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "address_"),
+    [
+        ("127.0.0.1:5", "127.0.0.1:5"),
+        (":5", "127.0.0.1:5"),
+        ("5", "127.0.0.1:5"),
+        (5, "127.0.0.1:5"),
+        ("::1", None),
+        ("[::1]", "[::1]:3221"),
+        ("[::1]:0", "[::1]:0"),
+        ("host", "host:3221"),
+        ("off", "off"),
+        ("a b", None),
+        ("x:99999", None),
+        ("redis://x", None),
+    ],
+)
+def test_addresses_have_short_forms(text: object, address_: str | None) -> None:
+    kind = address(3221)
+    if address_ is None:
+        with pytest.raises(Bad):
+            kind.parse(text)
+    else:
+        assert kind.show(kind.parse(text)) == address_
+
+
+def test_loopback_is_told_from_all_else() -> None:
+    assert all(map(is_loopback, ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "localhost:1"]))
+    assert not any(map(is_loopback, ["0.0.0.0:1", "[::]:1", "10.0.0.1:1", "example.org:1"]))
+
+
+def test_what_show_prints_reads_back_as_the_same_configuration() -> None:
+    tables = [
+        {"name": "a", "match": ["a/#"], "room": "a/+", "history": {"messages": 5, "age": "1h"}},
+        {"name": "ü"},
+    ]
+    resolved = config(
+        {"class": tables[:1] and [{**tables[0], "match": ["a/#", "a"]}, tables[1]], "shards": 3}
+    )
+    again = resolve(tomllib.loads(show(resolved)), {}, {})
+    assert again.classes == resolved.classes and again.limits == resolved.limits
+    assert all(getattr(again, key.name) == getattr(resolved, key.name) for key in KEYS)
+
+
+TOML_VALUES = (
+    st.text(max_size=8) | st.integers(-(2**63), 2**63 - 1) | st.booleans() | st.lists(st.text(max_size=4))
+)
+TOML_NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
+
+
+@given(
+    st.dictionaries(
+        TOML_NAMES, TOML_VALUES | st.dictionaries(TOML_NAMES, TOML_VALUES, max_size=3), max_size=4
+    )
+)
+def test_toml_that_was_written_reads_back(table: dict[str, Any]) -> None:
+    assert tomllib.loads(toml(table)) == table
+
+
+def test_the_reference_page_is_current(repository: Path) -> None:
+    page = repository / "docs" / "reference" / "config.md"
+    assert page.read_text() == reference(), "make fix writes it"
+
+
+def test_every_key_and_limit_says_what_it_is() -> None:
+    for row in (*KEYS, *LIMITS):
+        assert row.doc.endswith("."), row.name
+    assert all(key.kind is FLAG or key.metavar for key in KEYS)

@@ -1,0 +1,41 @@
+"""The error table."""
+
+from hubsub import errors
+from hubsub.errors import (
+    BY_CODE,
+    ConfigError,
+    HubSubError,
+    NotRecoveredError,
+    Problem,
+    ReplyError,
+    RoomInUseError,
+)
+
+
+def test_codes_are_unique_and_every_class_has_one() -> None:
+    classes = [c for c in vars(errors).values() if isinstance(c, type) and issubclass(c, HubSubError)]
+    assert len({c.code for c in classes}) == len(classes) == len(BY_CODE)
+
+
+def test_every_row_is_whole() -> None:
+    for code, cls in BY_CODE.items():
+        assert 400 <= cls.status < 600, code
+        assert cls.words and not cls.words.endswith("."), code
+
+
+def test_what_a_person_reads_has_value_and_hint() -> None:
+    error = HubSubError("the thing broke", "value", "mend it")
+    assert str(error) == "the thing broke: value\nhint: mend it"
+
+
+def test_an_error_line_becomes_the_class_of_its_code() -> None:
+    assert isinstance(errors.from_reply("ERR room has subscribers"), RoomInUseError)
+    assert isinstance(
+        errors.from_reply("NOTRECOVERED unknown epoch, history starts at 3-4"), NotRecoveredError
+    )
+    assert isinstance(errors.from_reply("ERR of another kind"), ReplyError)
+
+
+def test_all_configuration_problems_are_told() -> None:
+    text = str(ConfigError([Problem("a", 1, "is bad", "use 2"), Problem("b", None, "is no key")]))
+    assert "a: is bad: 1" in text and "hint: use 2" in text and "b: is no key" in text
