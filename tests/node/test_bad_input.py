@@ -31,10 +31,21 @@ def witness(server: Server) -> Iterator[Connection]:
         assert connection.ask("PING") == b"PONG"
 
 
+@pytest.fixture
+def strange(start: Start) -> Iterator[Server]:
+    """A node of the test's own: of strangers it logs one a second, so another test's would hide this one's.
+    It serves Redis clients before and after."""
+    server = start(2)
+    with server.connect() as connection:
+        assert connection.ask("PING") == b"PONG"
+        yield server
+        assert connection.ask("PING") == b"PONG"
+
+
 def logged_once(server: Server, protocol: str, peer: int) -> None:
     """One log line names the protocol that a peer, known by its port, spoke."""
     server.log_line(protocol, f":{peer}")
-    assert len(server.log_lines(protocol, f":{peer}")) == 1
+    assert len(server.log_lines("another protocol on the Redis port")) == 1
 
 
 def test_ten_gigabytes_announced_cost_nothing(server: Server, witness: Connection) -> None:
@@ -73,26 +84,24 @@ def test_a_million_arguments_announced_cost_nothing(server: Server, witness: Con
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_a_tls_client_gets_a_fatal_alert(
-    server: Server, witness: Connection, version: ssl.TLSVersion
-) -> None:
+def test_a_tls_client_gets_a_fatal_alert(strange: Server, version: ssl.TLSVersion) -> None:
     context = ssl.create_default_context()
     context.minimum_version = context.maximum_version = version
-    plain = socket.create_connection((server.host, server.port), timeout=TIMEOUT_S)
+    plain = socket.create_connection((strange.host, strange.port), timeout=TIMEOUT_S)
     peer = plain.getsockname()[1]
     with plain, pytest.raises(ssl.SSLError) as refused:
         context.wrap_socket(plain, server_hostname="localhost")
     assert "alert" in str(refused.value).lower()
-    logged_once(server, "tls", peer)
+    logged_once(strange, "tls", peer)
 
 
-def test_an_http_client_gets_an_http_answer(server: Server, witness: Connection) -> None:
-    with socket.create_connection((server.host, server.port), timeout=TIMEOUT_S) as http:
+def test_an_http_client_gets_an_http_answer(strange: Server) -> None:
+    with socket.create_connection((strange.host, strange.port), timeout=TIMEOUT_S) as http:
         http.sendall(b"GET /v1/rooms HTTP/1.1\r\nHost: localhost\r\n\r\n")
         answer = b"".join(iter(lambda: http.recv(4096), b""))
         peer = http.getsockname()[1]
     assert answer.startswith(b"HTTP/1.1 400 ") and b"\r\n\r\n" in answer
-    logged_once(server, "http", peer)
+    logged_once(strange, "http", peer)
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "HEAD", "OPTIONS"])
@@ -108,12 +117,12 @@ def test_no_method_of_http_executes_what_its_body_says(
         assert subscriber.read().plain() == [b"message", b"smuggled", b"end"]
 
 
-def test_an_mqtt_client_is_closed(server: Server, witness: Connection) -> None:
-    with socket.create_connection((server.host, server.port), timeout=TIMEOUT_S) as mqtt:
+def test_an_mqtt_client_is_closed(strange: Server) -> None:
+    with socket.create_connection((strange.host, strange.port), timeout=TIMEOUT_S) as mqtt:
         mqtt.sendall(b"\x10\x10\x00\x04MQTT\x04\x02\x00\x3c\x00\x04test")
         assert mqtt.recv(100) == b""
         peer = mqtt.getsockname()[1]
-    logged_once(server, "mqtt", peer)
+    logged_once(strange, "mqtt", peer)
 
 
 @pytest.mark.parametrize(

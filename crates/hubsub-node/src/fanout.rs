@@ -119,7 +119,7 @@ impl Rim {
         }
         if output.confirms > 0 {
             self.output_bytes += frame.len();
-            output.push_ready(frame.to_vec());
+            output.push_confirmed(frame.to_vec());
             return;
         }
         self.output_bytes += frame.len();
@@ -206,7 +206,8 @@ impl Sink for Rim {
         c.meter.totals[MESSAGES_OUT] += 1;
         c.meter.totals[BYTES_OUT] += bytes as u64;
         self.metrics.delivered_total.add(1);
-        let must_write = output.turn_bytes >= TURN_BYTES;
+        // What a full socket leaves of a turn cannot give way later, so it is at most half of the limit.
+        let must_write = output.turn_bytes >= TURN_BYTES.min(self.limits.output_bytes_max as usize / 2);
         if !c.flags.any(Flags::DIRTY) {
             c.flags.set(Flags::DIRTY, true);
             self.dirty.push(self.conns.key_at(conn).expect("it is there"));

@@ -93,7 +93,7 @@ pub enum Slot {
     /// Known; waits for those before it.
     Ready(Vec<u8>),
     /// Likewise, and records must stay behind it: it confirms a subscription,
-    /// or ends a transaction.
+    /// ends a transaction, tells of a gap or is a record itself.
     Confirmed(Vec<u8>),
     /// Records of a history, written as output drains: encoded from `next` on.
     Long {
@@ -294,7 +294,7 @@ impl Output {
         let bytes = told.len();
         let head = usize::from(self.head_sent > 0);
         match (head..self.queue.len()).find(|&i| self.queue[i].tag.is_some()) {
-            None if self.confirms > 0 => self.push_ready(told),
+            None if self.confirms > 0 => self.push_confirmed(told),
             place => {
                 self.queue_bytes += bytes;
                 let frame = Frame { bytes: Bytes::Own(told), tag: None };

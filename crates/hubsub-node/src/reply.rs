@@ -13,10 +13,17 @@ use std::sync::Arc;
 const LONG_BELOW: usize = 64 * 1024;
 
 impl Output {
-    /// Adds a reply, or a record that must stay behind one, to the slots.
+    /// Adds a reply to the slots.
     pub fn push_ready(&mut self, bytes: Vec<u8>) {
         self.slot_bytes += bytes.len();
         self.slots.push_back(Slot::Ready(bytes));
+    }
+
+    /// Adds a confirmation, a gap or a record to the slots: later records stay behind it.
+    pub fn push_confirmed(&mut self, bytes: Vec<u8>) {
+        self.slot_bytes += bytes.len();
+        self.confirms += 1;
+        self.slots.push_back(Slot::Confirmed(bytes));
     }
 }
 
@@ -24,17 +31,24 @@ impl Rim {
     /// Answers the command at hand.
     #[inline]
     pub fn reply(&mut self, key: ConnKey, write: impl FnOnce(&mut Vec<u8>, Proto)) {
-        self.put(key, Flags::REPLY_OFF.or(Flags::REPLY_SKIP), write);
+        self.put(key, Flags::REPLY_OFF.or(Flags::REPLY_SKIP), false, write);
     }
 
     /// Writes something in order with replies, asked for or not.
     pub fn push(&mut self, key: ConnKey, write: impl FnOnce(&mut Vec<u8>, Proto)) {
-        self.put(key, Flags::default(), write);
+        self.put(key, Flags::default(), true, write);
     }
 
-    /// Writes in order with replies, unless one of these flags is set.
+    /// Writes in order with replies, unless one of these flags is set. Later
+    /// records never overtake what `holds_records`.
     #[inline]
-    fn put(&mut self, key: ConnKey, silenced_by: Flags, write: impl FnOnce(&mut Vec<u8>, Proto)) {
+    fn put(
+        &mut self,
+        key: ConnKey,
+        silenced_by: Flags,
+        holds_records: bool,
+        write: impl FnOnce(&mut Vec<u8>, Proto),
+    ) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         if conn.flags.any(silenced_by) {
             return;
@@ -44,7 +58,11 @@ impl Rim {
             let mut bytes = Vec::new();
             write(&mut bytes, conn.proto);
             self.output_bytes += bytes.len();
-            output.push_ready(bytes);
+            if holds_records {
+                output.push_confirmed(bytes)
+            } else {
+                output.push_ready(bytes)
+            }
             return;
         }
         let arena = &mut self.arenas[usize::from(REPLIES)];

@@ -326,3 +326,36 @@ fn a_slow_subscriber_is_told_of_each_gap_where_it_is() {
         assert!(missing > 0, "{on_slow:?}: the subscriber was slow enough to lose some");
     }
 }
+
+/// Rooms `late:*` commit so late that what a test does meanwhile is done.
+fn node_with_late_rooms(shards: u16) -> TestNode {
+    let late = Class { commit_delay_ms: 200, ..class("late:*") };
+    TestNode::start(shards, vec![late], Limits::default())
+}
+
+#[test]
+fn records_keep_their_order_behind_a_confirmation_and_a_late_publish() {
+    let node = node_with_late_rooms(2);
+    for i in 0..16 {
+        let (mut one, mut other) = (node.connect3(), node.connect());
+        let (room, more, late) = (format!("room:{i}"), format!("more:{i}"), format!("late:{i}"));
+        one.call(&["SUBSCRIBE", &room]);
+        one.send_all(&[&["SUBSCRIBE", &more], &["PUBLISH", &late, "x"], &["PUBLISH", &room, "1"]]);
+        assert!(one.read().is_a("subscribe"));
+        other.call(&["PUBLISH", &room, "2"]);
+        let messages: Vec<Value> = one.read_many(4).into_iter().filter(|v| v.is_a("message")).collect();
+        assert_eq!([&messages[0].items()[2], &messages[1].items()[2]], [&bulk("1"), &bulk("2")]);
+    }
+}
+
+#[test]
+fn a_confirmation_behind_a_late_publish_precedes_the_records_of_its_topic() {
+    for node in [1, 2].map(node_with_late_rooms) {
+        let (mut one, mut other) = (node.connect3(), node.connect());
+        one.send_all(&[&["PUBLISH", "late:1", "x"], &["SUBSCRIBE", "room"]]);
+        while other.call(&["PUBLISH", "room", "1"]) == number(0) {}
+        let got = one.read_many(3);
+        let place = |kind: &str| got.iter().position(|v| v.is_a(kind)).expect("one of each came");
+        assert!(place("subscribe") < place("message"), "{got:?}");
+    }
+}
