@@ -26,44 +26,56 @@ const REPLAY_BELOW: usize = 64 * 1024;
 /// Ways to encode a record: RESP2 or RESP3, without or with position.
 const VARIANTS: usize = ARENAS - 1;
 
-/// The encodings of the record at hand, made when first wanted.
+/// The encodings of the record at hand, made when first wanted: those for
+/// subscribers of its topic, then those for the pattern delivered last.
 #[derive(Default)]
 pub(crate) struct Encoded {
-    by_topic: [Cached; VARIANTS],
-    /// Of the pattern that was delivered last.
-    by_pattern: [Cached; VARIANTS],
+    /// Which of `ranges` hold, a bit each.
+    in_arena: u8,
+    ranges: [(u32, u32); 2 * VARIANTS],
+    frames: Vec<(usize, Rc<[u8]>)>,
     pattern: u32,
     /// The topic, for frames that may be dropped.
     topic: Option<Rc<[u8]>>,
 }
 
-#[derive(Default)]
-struct Cached {
-    range: Option<(u32, u32)>,
-    frame: Option<Rc<[u8]>>,
-}
-
 impl Encoded {
     fn begin(&mut self) {
-        for cached in self.by_topic.iter_mut().chain(&mut self.by_pattern) {
-            *cached = Cached::default();
-        }
+        self.in_arena = 0;
+        self.frames.clear();
         self.topic = None;
     }
 
-    fn cached(&mut self, variant: usize, via: Via<'_>) -> &mut Cached {
-        let Via::Pattern(id, _) = via else { return &mut self.by_topic[variant] };
+    /// The place of an encoding.
+    fn place(&mut self, variant: usize, via: Via<'_>) -> usize {
+        let Via::Pattern(id, _) = via else { return variant };
         if self.pattern != id {
             self.pattern = id;
-            self.by_pattern = Default::default();
+            self.in_arena &= (1 << VARIANTS) - 1;
+            self.frames.retain(|(place, _)| *place < VARIANTS);
         }
-        &mut self.by_pattern[variant]
+        VARIANTS + variant
+    }
+
+    fn range(&self, place: usize) -> Option<(u32, u32)> {
+        (self.in_arena & 1 << place != 0).then(|| self.ranges[place])
+    }
+
+    fn set_range(&mut self, place: usize, range: (u32, u32)) {
+        self.in_arena |= 1 << place;
+        self.ranges[place] = range;
+    }
+
+    fn frame(&self, place: usize) -> Option<&Rc<[u8]>> {
+        self.frames.iter().find(|(at, _)| *at == place).map(|(_, frame)| frame)
     }
 
     fn topic(&mut self, record: &RecordView<'_>) -> Rc<[u8]> {
         Rc::clone(self.topic.get_or_insert_with(|| record.topic.into()))
     }
 }
+
+const _: () = assert!(2 * VARIANTS <= u8::BITS as usize);
 
 fn variant_of(conn: &Conn) -> usize {
     usize::from(conn.proto == Proto::Resp3) + 2 * usize::from(conn.flags.any(Flags::POSITIONS))
@@ -83,11 +95,11 @@ fn encode(out: &mut Vec<u8>, variant: usize, via: Via<'_>, record: &RecordView<'
 impl Rim {
     /// The record's frame for one way of encoding, shared.
     fn shared_frame(&mut self, variant: usize, via: Via<'_>, record: &RecordView<'_>) -> Rc<[u8]> {
-        let cached = self.encoded.cached(variant, via);
-        if let Some(frame) = &cached.frame {
+        let place = self.encoded.place(variant, via);
+        if let Some(frame) = self.encoded.frame(place) {
             return Rc::clone(frame);
         }
-        let frame: Rc<[u8]> = match cached.range {
+        let frame: Rc<[u8]> = match self.encoded.range(place) {
             Some((start, end)) => self.arenas[variant][start as usize..end as usize].into(),
             None => {
                 let mut bytes = Vec::new();
@@ -95,7 +107,7 @@ impl Rim {
                 bytes.into()
             }
         };
-        cached.frame = Some(Rc::clone(&frame));
+        self.encoded.frames.push((place, Rc::clone(&frame)));
         frame
     }
 
@@ -175,33 +187,30 @@ impl Sink for Rim {
             self.enqueue(conn, via, record);
             return Delivery::Taken;
         }
-        let cached = self.encoded.cached(variant, via);
-        let arena = &mut self.arenas[variant];
-        let bytes = match (&cached.range, &cached.frame) {
-            (Some((start, end)), _) => {
-                output.push_range(variant as u8, *start, *end);
-                (end - start) as usize
+        let encoded = &mut self.encoded;
+        let place = encoded.place(variant, via);
+        let bytes = if let Some((start, end)) = encoded.range(place) {
+            output.push_range(variant as u8, start, end);
+            (end - start) as usize
+        } else if let Some(frame) = encoded.frame(place) {
+            output.push_frame(Rc::clone(frame));
+            frame.len()
+        } else {
+            let arena = &mut self.arenas[variant];
+            let start = arena.len();
+            encode(arena, variant, via, record);
+            let bytes = arena.len() - start;
+            if bytes >= FRAME_SHARED || arena.len() > ARENA_BYTES {
+                let frame: Rc<[u8]> = arena[start..].into();
+                arena.truncate(start);
+                output.push_frame(Rc::clone(&frame));
+                encoded.frames.push((place, frame));
+            } else {
+                let range = (start as u32, (start + bytes) as u32);
+                output.push_range(variant as u8, range.0, range.1);
+                encoded.set_range(place, range);
             }
-            (None, Some(frame)) => {
-                output.push_frame(Rc::clone(frame));
-                frame.len()
-            }
-            (None, None) => {
-                let start = arena.len();
-                encode(arena, variant, via, record);
-                let bytes = arena.len() - start;
-                if bytes >= FRAME_SHARED || arena.len() > ARENA_BYTES {
-                    let frame: Rc<[u8]> = arena[start..].into();
-                    arena.truncate(start);
-                    output.push_frame(Rc::clone(&frame));
-                    cached.frame = Some(frame);
-                } else {
-                    let range = (start as u32, (start + bytes) as u32);
-                    output.push_range(variant as u8, range.0, range.1);
-                    cached.range = Some(range);
-                }
-                bytes
-            }
+            bytes
         };
         c.meter.totals[MESSAGES_OUT] += 1;
         c.meter.totals[BYTES_OUT] += bytes as u64;

@@ -20,20 +20,25 @@ pub struct TopK {
 }
 
 impl TopK {
-    /// A publish to a room; `room` is asked for only when it counts.
-    pub fn publish(&mut self, room: impl FnOnce() -> Arc<[u8]>) {
+    /// A publish happens; whether it counts.
+    #[inline]
+    pub fn counts_next(&mut self) -> bool {
         self.skipped += 1;
-        if self.skipped < SAMPLE {
-            return;
+        let counts = self.skipped == SAMPLE;
+        if counts {
+            self.skipped = 0;
         }
-        self.skipped = 0;
-        let room = room();
-        if let Some(counter) = self.counters.iter_mut().find(|c| c.0 == room) {
+        counts
+    }
+
+    /// Counts a publish to a room.
+    pub fn publish(&mut self, room: &Arc<[u8]>) {
+        if let Some(counter) = self.counters.iter_mut().find(|c| c.0 == *room) {
             counter.1 += u64::from(SAMPLE);
         } else if self.counters.len() < COUNTERS {
-            self.counters.push((room, u64::from(SAMPLE)));
+            self.counters.push((Arc::clone(room), u64::from(SAMPLE)));
         } else if let Some(least) = self.counters.iter_mut().min_by_key(|c| c.1) {
-            *least = (room, least.1 + u64::from(SAMPLE));
+            *least = (Arc::clone(room), least.1 + u64::from(SAMPLE));
         }
     }
 
@@ -64,7 +69,9 @@ mod tests {
         let busy: Arc<[u8]> = b"busy".as_slice().into();
         for i in 0..100_000_u32 {
             let quiet = || format!("quiet:{i}").into_bytes().into();
-            sketch.publish(|| if i % 5 < 2 { Arc::clone(&busy) } else { quiet() });
+            if sketch.counts_next() {
+                sketch.publish(&if i % 5 < 2 { Arc::clone(&busy) } else { quiet() });
+            }
         }
         assert_eq!(&*sketch.busiest(1)[0].0, b"busy");
         assert!(sketch.counters.len() <= COUNTERS);

@@ -60,7 +60,8 @@ pub fn execute(core: &mut Core, key: ConnKey, args: Args<'_>) {
         }
     };
     conn.command = index;
-    let principal = conn.principal;
+    let (principal, is_resp2) = (conn.principal, conn.proto == Proto::Resp2);
+    let is_queued = conn.extra.as_ref().is_some_and(|e| e.transaction.is_some()) && command.is_queued();
     if !command.accepts(args.len()) {
         return reject(core, key, command, &wrong_arity(command.name));
     }
@@ -68,10 +69,10 @@ pub fn execute(core: &mut Core, key: ConnKey, args: Args<'_>) {
         let text = format!("NOPERM this user has no permissions to run the '{}' command", command.name);
         return reject(core, key, command, &text);
     }
-    if let Some(error) = refused_while_subscribed(core, key, command) {
-        return reject(core, key, command, &error);
+    if is_resp2 && !command.is_allowed_while_subscribed() && is_subscribed(core, key) {
+        return reject(core, key, command, &refused_while_subscribed(command));
     }
-    if command.is_queued() && transaction::is_open(core, key) {
+    if is_queued {
         return transaction::queue(core, key, args);
     }
     (command.run)(core, key, args);
@@ -105,13 +106,9 @@ fn ok(core: &mut Core, key: ConnKey) {
 }
 
 /// A RESP2 client that subscribes may do little else.
-fn refused_while_subscribed(core: &Core, key: ConnKey, command: &Command) -> Option<String> {
-    let is_resp2 = core.rim.conns.get(key)?.proto == Proto::Resp2;
-    if !is_resp2 || command.is_allowed_while_subscribed() || !is_subscribed(core, key) {
-        return None;
-    }
+fn refused_while_subscribed(command: &Command) -> String {
     let allowed = "only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context";
-    Some(format!("ERR Can't execute '{}': {allowed}", command.name))
+    format!("ERR Can't execute '{}': {allowed}", command.name)
 }
 
 fn is_subscribed(core: &Core, key: ConnKey) -> bool {

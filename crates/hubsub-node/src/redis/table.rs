@@ -270,7 +270,7 @@ pub enum Lookup {
 /// The command or subcommand that arguments begin with, in any case.
 #[inline]
 pub fn find(args: Args<'_>) -> Lookup {
-    if args[0].eq_ignore_ascii_case(b"publish") {
+    if args[0] == b"PUBLISH" || args[0].eq_ignore_ascii_case(b"publish") {
         return Lookup::Found(PUBLISH as u8, &COMMANDS[PUBLISH]);
     }
     let mut name = Name::default();

@@ -15,7 +15,7 @@ fn open(core: &mut Core, key: ConnKey) -> Option<&mut Transaction> {
 }
 
 /// Whether the connection is between MULTI and EXEC.
-pub fn is_open(core: &mut Core, key: ConnKey) -> bool {
+fn is_open(core: &mut Core, key: ConnKey) -> bool {
     open(core, key).is_some()
 }
 

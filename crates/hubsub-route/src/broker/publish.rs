@@ -8,7 +8,7 @@ use crate::record::{Headers, Namespace, Record, RecordView};
 use crate::rooms::RoomHandle;
 use crate::topics::TopicId;
 use crate::{Answer, CloseReason, Delivery, Msg, Now, Outcome, Published, Sink, Ticket, Via};
-use hubsub_types::{Class, ErrorCode, OnSlow, Position};
+use hubsub_types::{Class, ErrorCode, OnSlow};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -126,15 +126,18 @@ impl Broker {
             Body::Draft(draft) => (draft.namespace, draft.topic),
             Body::Record(record) => (record.namespace, record.topic()),
         };
-        let remembers = self.rooms.remembers(self.topics.get(id).class);
-        let room = match self.room_of(id, remembers, now) {
-            Ok(room) => room,
-            Err(refused) => return Ok(Err(refused)),
+        let topic = self.topics.get(id);
+        let (is_room, class) = (topic.is_room, self.classes.get(topic.class));
+        let (remembers, on_slow) = (class.history.is_some(), class.on_slow);
+        let room = match topic.room {
+            room if self.rooms.get(room).is_some() => room,
+            _ => match self.find_room(id, remembers, now) {
+                Ok(room) => room,
+                Err(refused) => return Ok(Err(refused)),
+            },
         };
         let mut shards = ShardSet::default();
-        let on_slow = self.classes.get(self.topics.get(id).class).on_slow;
-        let is_room = self.topics.get(id).is_room;
-        let mut receivers = room.map_or(0, |r| self.rooms.interest(r, is_room, namespace, name, &mut shards));
+        let mut receivers = self.rooms.interest(room, is_room, namespace, name, &mut shards);
         let matched = self.matching(namespace, name);
         for &pattern in matched.iter().flat_map(|m| m.iter()) {
             let counts = &self.patterns.get(pattern).counts;
@@ -150,13 +153,11 @@ impl Broker {
             });
         }
 
-        let (position, timestamp_us) = match room {
-            Some(room) => self.rooms.next_position(room, now),
-            None => (Position::default(), self.rooms.timestamp(now)),
-        };
-        if let Some(room) = room {
-            let rooms = &self.rooms;
-            self.busiest.publish(|| Arc::clone(&rooms.get(room).expect("opened above").name));
+        let (position, timestamp_us) = self.rooms.next_position(room, now);
+        if self.busiest.counts_next()
+            && let Some(room) = self.rooms.get(room)
+        {
+            self.busiest.publish(&room.name);
         }
         match body {
             Body::Draft(draft) if !remembers && !travels => {
@@ -173,7 +174,7 @@ impl Broker {
                 };
                 let fresh = Arc::get_mut(&mut record).expect("nobody else has a record before its commit");
                 (fresh.position, fresh.timestamp_us) = (position, timestamp_us);
-                if let (Some(room), true) = (room, remembers) {
+                if remembers {
                     self.rooms.remember(room, Arc::clone(&record));
                 }
                 for shard in shards.iter() {
@@ -187,19 +188,16 @@ impl Broker {
         Ok(Ok(Published { receivers, position }))
     }
 
-    /// The room of a topic whose hub is here; made now if its class remembers.
-    fn room_of(&mut self, id: TopicId, remembers: bool, now: Now) -> Result<Option<RoomHandle>, ErrorCode> {
-        let topic = self.topics.get(id);
-        if self.rooms.get(topic.room).is_some() {
-            return Ok(Some(topic.room));
-        }
+    /// Looks for the room of a topic whose hub is here; makes it if its class
+    /// remembers. Else there may be none.
+    fn find_room(&mut self, id: TopicId, remembers: bool, now: Now) -> Result<RoomHandle, ErrorCode> {
+        let name = &self.topics.get(id).name;
         let room = if remembers {
-            let name = self.classes.room(&topic.name);
-            Some(self.rooms.open(&name, now)?)
+            self.rooms.open(&self.classes.room(name), now)?
         } else {
-            self.rooms.find_of_topic(&topic.name)
+            self.rooms.find_of_topic(name).unwrap_or(RoomHandle::NONE)
         };
-        self.topics.get_mut(id).room = room.unwrap_or(RoomHandle::NONE);
+        self.topics.get_mut(id).room = room;
         Ok(room)
     }
 

@@ -262,26 +262,17 @@ impl Rooms {
         Ok(RoomHandle { index, generation: self.slots[index as usize].0 })
     }
 
-    /// Whether a publish makes this topic's room.
-    #[must_use]
-    pub fn remembers(&self, class: ClassIndex) -> bool {
-        self.classes.get(class).history.is_some()
-    }
-
-    /// The position and timestamp of a room's next record.
+    /// The position and timestamp of a room's next record; the default position
+    /// for a record that no room takes.
     pub fn next_position(&mut self, handle: RoomHandle, now: Now) -> (Position, u64) {
         self.last_us = self.last_us.max(now.wall_us);
         let last_us = self.last_us;
-        let room = self.get_mut(handle).expect("the caller holds a live handle");
-        room.seq = room.seq.next();
-        room.used_s = seconds(now);
-        (Position { epoch: room.epoch, seq: room.seq }, last_us)
-    }
-
-    /// A timestamp for a record that no room takes.
-    pub fn timestamp(&mut self, now: Now) -> u64 {
-        self.last_us = self.last_us.max(now.wall_us);
-        self.last_us
+        let position = self.get_mut(handle).map(|room| {
+            room.seq = room.seq.next();
+            room.used_s = seconds(now);
+            Position { epoch: room.epoch, seq: room.seq }
+        });
+        (position.unwrap_or_default(), last_us)
     }
 
     /// What a room tells of itself.

@@ -80,6 +80,11 @@ impl Decoder {
                 Some(_) => return self.decode_inline(input, limits),
             }
             self.begin();
+            if let Some(len) = self.decode_whole(input, limits) {
+                self.scanned = 0;
+                return Ok(Decoded::Command { len });
+            }
+            self.args.clear();
             let Some(header) = self.header(input, limits, ProtocolError::TooBigMultibulkCount)? else {
                 return self.incomplete(input.len() + 1);
             };
@@ -94,6 +99,27 @@ impl Decoder {
             self.at = next;
         }
         self.decode_args(input, limits)
+    }
+
+    /// Nearly every command: whole, of short headers. Of any other nothing is
+    /// kept but arguments, which are to be forgotten.
+    #[inline]
+    fn decode_whole(&mut self, input: &[u8], limits: &DecodeLimits) -> Option<usize> {
+        let (count, mut at) = short_header(input)?;
+        if count == 0 || count > limits.args_max {
+            return None;
+        }
+        for _ in 0..count {
+            let line = input.get(at..)?;
+            let (length, header) = short_header(line).filter(|_| line[0] == b'$')?;
+            let (start, end) = (at + header, at + header + length);
+            at = end + 2;
+            if at > input.len() || at > limits.frame_bytes_max {
+                return None;
+            }
+            self.args.push((start as u32, end as u32));
+        }
+        Some(at)
     }
 
     fn decode_args(&mut self, input: &[u8], limits: &DecodeLimits) -> Result<Decoded, ProtocolError> {
@@ -130,38 +156,13 @@ impl Decoder {
     }
 
     /// The header at `at`; none while it is not whole.
-    #[inline]
     fn header(
         &mut self,
         input: &[u8],
         limits: &DecodeLimits,
         too_big: ProtocolError,
     ) -> Result<Option<Header>, ProtocolError> {
-        // Nearly every header: one to eight digits, the first not 0 unless alone.
-        let line = &input[self.at.min(input.len())..];
-        let mut number = 0;
-        for (i, &byte) in line.iter().enumerate().skip(1).take(9) {
-            let digit = byte.wrapping_sub(b'0');
-            if digit <= 9 && (number > 0 || i == 1) {
-                number = number * 10 + i64::from(digit);
-            } else if byte == b'\r' && i > 1 && line.len() > i + 1 {
-                self.scanned = 0;
-                return Ok(Some(Header { number: Some(number), end: self.at + i + 2 }));
-            } else {
-                break;
-            }
-        }
-        self.odd_header(line, limits, too_big)
-    }
-
-    /// As `header`, for any line.
-    #[cold]
-    fn odd_header(
-        &mut self,
-        line: &[u8],
-        limits: &DecodeLimits,
-        too_big: ProtocolError,
-    ) -> Result<Option<Header>, ProtocolError> {
+        let line = input.get(self.at..).unwrap_or_default();
         match self.line_end(line, b'\r', limits, too_big)? {
             Some(end) if line.len() > end + 1 => {
                 self.scanned = 0;
@@ -270,6 +271,24 @@ struct Header {
     number: Option<i64>,
     /// Place behind it.
     end: usize,
+}
+
+/// The number and the length of nearly every header: of up to four digits, the
+/// first not 0 unless alone.
+#[inline]
+fn short_header(line: &[u8]) -> Option<(usize, usize)> {
+    let digit = |byte: u8| usize::from(byte - b'0');
+    match *line {
+        [_, a @ b'0'..=b'9', b'\r', _, ..] => Some((digit(a), 4)),
+        [_, a @ b'1'..=b'9', b @ b'0'..=b'9', b'\r', _, ..] => Some((digit(a) * 10 + digit(b), 5)),
+        [_, a @ b'1'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9', b'\r', _, ..] => {
+            Some(((digit(a) * 10 + digit(b)) * 10 + digit(c), 6))
+        }
+        [_, a @ b'1'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9', d @ b'0'..=b'9', b'\r', _, ..] => {
+            Some((((digit(a) * 10 + digit(b)) * 10 + digit(c)) * 10 + digit(d), 7))
+        }
+        _ => None,
+    }
 }
 
 /// A decimal number as Redis takes it: no sign but `-`, no leading zero, 64 bits.
