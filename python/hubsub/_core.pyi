@@ -113,7 +113,7 @@ class Core:
         """Counters and gauges now: `{"shards": [{name: int}, …], "node": {name: int}}`."""
 
     def reload(self, limits: Mapping[str, int]) -> None:
-        """Sets limits that may change while running."""
+        """Sets the limits; those of mailboxes and of the route cache hold from the start."""
 
     def stop(self, grace_ms: int) -> None:
         """Stops accepting, lets output drain for `grace_ms`, closes. A `stopped` event a shard."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubsub.config import KEYS, LIMITS, Bad, Config, load, parse_duration, resolve
+from hubsub.config import KEYS, LIMITS, Bad, Config, Limit, load, parse_duration, reloaded, resolve
 from hubsub.config.kinds import FLAG, SIZE_UNITS, TIME_UNITS, address, is_loopback, parse_size
 from hubsub.config.render import reference, show, toml
 from hubsub.errors import ConfigError
@@ -227,6 +227,30 @@ TOML_NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 )
 def test_toml_that_was_written_reads_back(table: dict[str, Any]) -> None:
     assert tomllib.loads(toml(table)) == table
+
+
+def test_a_reload_takes_over_what_can_change_and_names_the_rest() -> None:
+    limits = {"rooms_max": 5, "mailbox_bytes_max": "1MiB"}
+    old = config({"log_level": "info", "shards": 1})
+    new = config({"log_level": "debug", "shards": 2, "limits": limits, "class": [{"name": "a"}]})
+    reload = reloaded(old, new)
+    assert reload.limits == {"rooms_max": 5}
+    assert reload.next_start == ["shards", "limits.mailbox_bytes_max", "class"]
+    in_force = reload.config
+    assert (in_force.log_level, in_force.shards, in_force.classes) == ("debug", 1, ())
+    assert in_force.limits["rooms_max"] == 5
+    assert in_force.limits["mailbox_bytes_max"] == old.limits["mailbox_bytes_max"]
+    assert reloaded(in_force, new).next_start == reload.next_start, "as long as it differs"
+    assert reloaded(in_force, in_force) == (in_force, {}, [])
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.name)
+def test_the_reference_page_marks_exactly_the_limits_that_a_reload_leaves(limit: Limit) -> None:
+    (row,) = (line for line in reference().splitlines() if line.startswith(f"| `{limit.name}` |"))
+    value = limit.default + 1 if limit.default < 65_535 else limit.default - 1
+    taken = reloaded(config(), config({"limits": {limit.name: value}}))
+    assert ("At start" in row) is (not limit.reload) is (taken.next_start == [f"limits.{limit.name}"])
+    assert (limit.name in taken.limits) is limit.reload
 
 
 def test_the_reference_page_is_current(repository: Path) -> None:

@@ -10,7 +10,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// How loud a log line is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,7 +41,8 @@ pub enum Event {
 /// See the module.
 pub struct Control {
     events: Mutex<VecDeque<Event>>,
-    events_max: usize,
+    /// Set at a reload, read under the lock of `events`.
+    events_max: AtomicUsize,
     /// Log lines that found the queue full.
     dropped: AtomicU64,
     write: UnixStream,
@@ -58,7 +59,13 @@ impl Control {
         write.set_nonblocking(true)?;
         read.set_nonblocking(true)?;
         let events = Mutex::new(VecDeque::new());
+        let events_max = AtomicUsize::new(events_max);
         Ok(Control { events, events_max, dropped: AtomicU64::new(0), write, read })
+    }
+
+    /// Sets for how many events there is room; those that wait already stay.
+    pub fn set_events_max(&self, events_max: usize) {
+        self.events_max.store(events_max, Ordering::Relaxed);
     }
 
     /// The descriptor that is readable while events wait.
@@ -76,7 +83,8 @@ impl Control {
     /// Adds an event, and wakes the control plane if it was the first.
     pub fn tell(&self, event: Event) {
         let mut events = self.events.lock().expect("nothing panics under this lock");
-        if events.len() >= self.events_max && matches!(event, Event::Log(..)) {
+        let is_full = events.len() >= self.events_max.load(Ordering::Relaxed);
+        if is_full && matches!(event, Event::Log(..)) {
             self.dropped.fetch_add(1, Ordering::Relaxed);
             return;
         }
@@ -130,5 +138,16 @@ mod tests {
         assert_eq!(control.drain(9).len(), 1);
         assert!(!readable());
         assert_eq!(control.dropped(), 1);
+    }
+
+    #[test]
+    fn a_new_limit_holds_for_the_next_line() {
+        let control = Control::new(1).unwrap();
+        let log = || control.log(Level::Info, "x", Vec::new());
+        (0..3).for_each(|_| log());
+        assert_eq!(control.dropped(), 2);
+        control.set_events_max(3);
+        (0..3).for_each(|_| log());
+        assert_eq!((control.dropped(), control.drain(9).len()), (3, 3));
     }
 }

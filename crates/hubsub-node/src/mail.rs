@@ -28,7 +28,7 @@ pub enum Mail {
     },
     /// From the control plane; its answer goes there under this ticket.
     Request(u64, Request),
-    /// Limits that may change while running.
+    /// New limits.
     Limits(Arc<Limits>),
     /// Stop accepting, let output drain until this time (ms), close, end.
     Stop(u64),

@@ -143,8 +143,10 @@ impl Node {
         self.inboxes[0].send(&mut vec![Mail::Request(ticket, request)]);
     }
 
-    /// Sets the limits that may change while running.
+    /// Sets the limits. Those of mailboxes and of the route cache hold from the start; who
+    /// calls gives their old values.
     pub fn set_limits(&self, limits: &Limits) {
+        self.control.set_events_max(limits.control_events_max as usize);
         let limits = Arc::new(limits.clone());
         for inbox in self.inboxes.iter() {
             inbox.send(&mut vec![Mail::Limits(Arc::clone(&limits))]);

@@ -214,6 +214,15 @@ impl Rim {
         }
     }
 
+    /// Frees the idle outputs above the limit, which a reload may have lowered.
+    pub(crate) fn trim_pool(&mut self) {
+        let outputs_max = self.limits.pool_bytes_max as usize / OUTPUT_BYTES;
+        if self.pool.len() > outputs_max {
+            self.pool.truncate(outputs_max);
+            self.pool.shrink_to_fit();
+        }
+    }
+
     /// Memory of idle outputs and arenas.
     #[must_use]
     pub fn pool_bytes(&self) -> usize {

@@ -445,6 +445,7 @@ impl Shard {
         let rim = &mut self.core.rim;
         let now = rim.now;
         rim.timers.set(now.mono_ms + 1000, Timer::Housekeeping);
+        rim.trim_pool();
         // A drifting or stepped wall clock is followed, never backwards within a hub.
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.wall = wall.saturating_sub(self.started.elapsed());

@@ -56,6 +56,14 @@ impl Patterns {
         }
     }
 
+    /// Sets of how many topics the matches are remembered.
+    pub fn set_cache_topics_max(&mut self, cache_topics_max: usize) {
+        self.cache_topics_max = cache_topics_max;
+        if self.cache.len() > cache_topics_max {
+            self.cache = HashMap::default();
+        }
+    }
+
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -162,6 +170,20 @@ mod tests {
         let mut sources: Vec<Vec<u8>> = ids.iter().map(|&id| patterns.get(id).source.to_vec()).collect();
         sources.sort();
         sources
+    }
+
+    #[test]
+    fn a_new_limit_bounds_the_matches_that_are_remembered_already() {
+        let mut patterns = Patterns::new(100);
+        patterns.intern(b"t*");
+        let ask = |patterns: &mut Patterns| (0..100).for_each(|i| _ = patterns.matching(&[b't', i]));
+        ask(&mut patterns);
+        assert_eq!(patterns.cache.len(), 100);
+        patterns.set_cache_topics_max(10);
+        assert!(patterns.cache.is_empty());
+        ask(&mut patterns);
+        assert_eq!(patterns.cache.len(), 10);
+        assert_eq!(matched(&mut patterns, b"tx"), [b"t*"]);
     }
 
     proptest! {

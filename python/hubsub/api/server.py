@@ -83,6 +83,11 @@ class HttpServer:
         self._task = asyncio.get_running_loop().create_task(self._server.serve([self._socket]))
         await self._server.serving.wait()
 
+    def reload(self) -> None:
+        """Takes over the limit on connections, for those made from now on."""
+        if self._server is not None:
+            self._server.config.limit_concurrency = self._state.limits["http_connections_max"]
+
     async def stop(self) -> None:
         """Ends requests that run, within `SHUTDOWN_S`."""
         if self._server is not None and self._task is not None:

@@ -82,7 +82,7 @@ class _Process:
             loop.add_signal_handler(sig, self._on_stop, sig)
         node = Node(self._config)
         self._state = State(self._config, node)
-        http = HttpServer(self._state)
+        self._http = http = HttpServer(self._state)
         self._node = node
         code = 0
         bound_http = http.bind(self._config.http) if self._config.http else None
@@ -135,37 +135,31 @@ class _Process:
         self._end.set()
 
     def _on_reload(self) -> None:
-        """Takes over what may change while running, and names what needs a restart."""
+        """Takes over what may change while running, and names what the next start takes."""
         from hubsub.cli.logs import set_up
-        from hubsub.config import load
+        from hubsub.config import load, reloaded
         from hubsub.errors import ConfigError, HubSubError
 
         try:
-            new = load(self._path, self._flags)
+            reload = reloaded(self._config, load(self._path, self._flags))
         except ConfigError as error:
             self._log.error(
                 "reload refused, the old configuration stays", problems=[str(p) for p in error.problems]
             )
             return
-        old = self._config
-        limits = {n: new.limits[n] for n in new.limits if new.limits[n] != old.limits[n]}
-        restart = [
-            key.name for key in KEYS if not key.reload and getattr(new, key.name) != getattr(old, key.name)
-        ] + (["class"] if new.classes != old.classes else [])
+        config = reload.config
         try:
-            if limits:
-                self._node.reload(new.limits)
+            if reload.limits:
+                self._node.reload(config.limits)
         except (HubSubError, ValueError) as error:
             self._log.error("reload refused, the old configuration stays", problems=[str(error)])
             return
-        import msgspec
-
-        kept = {key.name: getattr(old, key.name) for key in KEYS if not key.reload}
-        self._config = self._state.config = msgspec.structs.replace(new, classes=old.classes, **kept)
-        set_up(new.log_level, new.log_format)
-        self._log.info(
-            "configuration reloaded", limits=limits, log_level=new.log_level, needs_restart=restart
-        )
+        self._config = self._state.config = config
+        self._http.reload()
+        set_up(config.log_level, config.log_format)
+        self._log.info("configuration reloaded", limits=reload.limits, log_level=config.log_level)
+        if reload.next_start:
+            self._log.warning("takes effect at the next start", keys=reload.next_start)
 
     def _say_what_is_not_built(self) -> None:
         for key in KEYS:

@@ -1,12 +1,14 @@
 """Configuration: one table of definitions, read raw, validated once, frozen.
 
 `definitions` is the table, `kinds` how values are read, `matching` what class
-patterns must fulfil, `resolve` turns the sources into a `Config`, `render`
-writes it out again. The rest of the program sees a `Config` alone.
+patterns must fulfil, `resolve` turns the sources into a `Config`, `reload`
+says what of a new one a running node takes over, `render` writes it out again.
+The rest of the program sees a `Config` alone.
 """
 
 from hubsub.config.definitions import CLASS_KEYS, KEYS, LIMITS, LISTENERS, Key, Limit
 from hubsub.config.kinds import Bad, is_loopback, is_wildcard, join_address, parse_duration, split_address
+from hubsub.config.reload import Reload, reloaded
 from hubsub.config.resolve import Config, History, RoomClass, load, resolve
 
 __all__ = [
@@ -19,12 +21,14 @@ __all__ = [
     "History",
     "Key",
     "Limit",
+    "Reload",
     "RoomClass",
     "is_loopback",
     "is_wildcard",
     "join_address",
     "load",
     "parse_duration",
+    "reloaded",
     "resolve",
     "split_address",
 ]

@@ -66,6 +66,8 @@ class Limit:
     low: int = 0
     owner: Literal["core", "control"] = "core"
     high: int = 2**53
+    reload: bool = True
+    """False: what it bounds is made at the start, and SIGHUP takes no new value."""
 
     @property
     def kind(self) -> Kind:
@@ -207,6 +209,7 @@ LIMITS: tuple[Limit, ...] = (
         16 * MIB,
         "Bytes waiting for another shard; past it publishers into it are not read.",
         1_024,
+        reload=False,
     ),
     Limit(
         "output_bytes_max",
@@ -239,7 +242,13 @@ LIMITS: tuple[Limit, ...] = (
         1_024,
     ),
     Limit("history_shard_bytes_max", 1024 * MIB, "Memory of all history rings of one shard."),
-    Limit("route_cache_topics_max", 65_536, "Topics without subscribers whose room a shard remembers.", 1),
+    Limit(
+        "route_cache_topics_max",
+        65_536,
+        "Topics without subscribers whose room a shard remembers.",
+        1,
+        reload=False,
+    ),
     Limit("pattern_cache_topics_max", 16_384, "Topics whose matching patterns a shard remembers.", 1),
     Limit("pool_bytes_max", 16 * MIB, "Idle buffer memory that a shard keeps for reuse."),
     Limit("tcp_keepalive_ms", 60_000, "Idle time after which TCP probes a peer; 0 for none."),

@@ -106,11 +106,21 @@ def reference() -> str:
         "",
         "## `[limits]`",
         "",
-        "As flag: `--limit NAME=VALUE`; in the environment: `HUBSUB_LIMITS_NAME`. Taken over on SIGHUP.",
+        "As flag: `--limit NAME=VALUE`; in the environment: `HUBSUB_LIMITS_NAME`. Taken over on SIGHUP, but for those",
+        "marked *at start*. What a connection is set up with (`handshake_ms`, `tcp_…`, `http_connections_max`) holds",
+        "for connections made from then on.",
         "",
         *_rows(
             ("limit", "value", "default", "meaning"),
-            ((f"`{limit.name}`", limit.kind.name, _default(limit.default), limit.doc) for limit in LIMITS),
+            (
+                (
+                    f"`{limit.name}`",
+                    limit.kind.name,
+                    _default(limit.default),
+                    limit.doc + ("" if limit.reload else " *At start.*"),
+                )
+                for limit in LIMITS
+            ),
         ),
         "",
         "## `[[class]]`",

@@ -121,9 +121,10 @@ impl Broker {
         }
     }
 
-    /// Takes over limits that may change while running.
+    /// Takes over new limits; the cache of routes keeps the size that it was made with.
     pub fn set_limits(&mut self, limits: Limits) {
         self.rooms.set_limits(&limits);
+        self.patterns.set_cache_topics_max(limits.pattern_cache_topics_max as usize);
         self.limits = limits;
     }
 

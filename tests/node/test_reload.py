@@ -1,0 +1,106 @@
+"""SIGHUP: a limit that can change holds from then on; one that cannot says so and stays."""
+
+from __future__ import annotations
+
+import http.client
+import select
+import signal
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from clients.raw import TIMEOUT_S, Connection
+from clients.servers import Server, until
+
+from hubsub.config import resolve, split_address
+from hubsub.config.render import toml
+
+Start = Callable[..., Server]
+
+
+def reload(server: Server, **limits: Any) -> dict[str, Any]:
+    """Gives a node of one shard new limits and waits until it has taken them; the log event that says so."""
+    assert server.node
+
+    def events() -> list[dict[str, Any]]:
+        assert server.node
+        return [event for event in server.node.events if event["event"] == "configuration reloaded"]
+
+    before = len(events())
+    table = {"redis": "127.0.0.1:0", "http": "127.0.0.1:0", "shards": 1, "limits": limits}
+    server.node.config_file.write_text(toml(table))
+    server.node.process.send_signal(signal.SIGHUP)
+    until(lambda: len(events()) > before, "a reload")
+    return events()[-1]
+
+
+def test_limits_that_can_change_hold_for_clients_that_are_there(start: Start) -> None:
+    server = start(1)
+    with server.connect() as client:
+        assert client.ask("PUBLISH", "x" * 100, "y") == 0
+        pooled = until(lambda: server.metric("pool_bytes"))
+        reload(server, topic_bytes_max=99, pool_bytes_max=0)
+        assert client.call("PUBLISH", "x" * 100, "y").value == b"ERR topic length is out of range"
+        until(lambda: server.metric("pool_bytes") < pooled, "idle output is freed")
+        reload(server)
+        assert client.ask("PUBLISH", "x" * 100, "y") == 0
+
+
+def test_a_lower_limit_on_http_connections_holds_for_the_next_one(start: Start) -> None:
+    server = start(1)
+    assert server.node
+    address = urlsplit(server.node.http_url).netloc
+    first, second = (http.client.HTTPConnection(address, timeout=30) for _ in range(2))
+
+    def status(connection: http.client.HTTPConnection) -> int:
+        connection.request("GET", "/livez")
+        answer = connection.getresponse()
+        answer.read()
+        return answer.status
+
+    assert status(first) == 200
+    assert reload(server, http_connections_max=1)["limits"] == {"http_connections_max": 1}
+    assert (status(second), status(first)) == (503, 200)
+    second.close()
+    reload(server, http_connections_max=10)
+    assert (status(second), status(first)) == (200, 200)
+    for connection in (first, second):
+        connection.close()
+
+
+def test_limits_that_hold_from_the_start_say_so_and_stay(start: Start) -> None:
+    server = start(1, limits={"route_cache_topics_max": 100})
+    entry = reload(server, route_cache_topics_max=50_000, mailbox_bytes_max="1MiB", rooms_max=7)
+    assert entry["limits"] == {"rooms_max": 7}
+    assert server.node
+    line = next(e for e in server.node.events if e["event"] == "takes effect at the next start")
+    assert line["level"] == "warning"
+    assert line["keys"] == ["limits.mailbox_bytes_max", "limits.route_cache_topics_max"]
+    with server.connect() as client:
+        for n in range(1_000):
+            client.command("PUBLISH", f"t{n}", "x")
+        client.read_many(1_000)
+    until(lambda: 0 < server.metric("topics") <= 100, "the routes of the old limit")
+
+
+def test_the_queue_of_events_takes_its_new_limit_over() -> None:
+    """Nobody drains the queue, so what it refused is what came less what fits."""
+    core = pytest.importorskip("hubsub._core", reason="needs hubsub-core")
+    from hubsub.node import core_config
+
+    config = resolve({"redis": "127.0.0.1:0", "shards": 1}, {}, {})
+    node = core.Core(core_config(config, incarnation=1))
+    host, port = split_address(node.start()["redis"])
+    node.reload(config.core_limits() | {"control_events_max": 64})
+    for _ in range(100):
+        client = Connection(host, port)
+        client.send(b"*x\r\n")
+        client.read_to_end()
+        client.close()
+    assert node.metrics()["node"]["control_events_dropped_total"] == 100 - 64
+    node.stop(0)
+    events: list[tuple[Any, ...]] = []
+    while not any(event[0] == "stopped" for event in events):
+        assert select.select([node.wake_fd()], [], [], TIMEOUT_S)[0], "the shard's end"
+        events += node.drain(1_000)
