@@ -62,10 +62,15 @@ def test_a_lower_limit_on_http_connections_holds_for_the_next_one(start: Start) 
     assert status(first) == 200
     assert reload(server, http_connections_max=1)["limits"] == {"http_connections_max": 1}
     assert (status(second), status(first)) == (503, 200)
-    second.close()
-    reload(server, http_connections_max=10)
-    assert (status(second), status(first)) == (200, 200)
     for connection in (first, second):
+        connection.close()
+    third, fourth = (http.client.HTTPConnection(address, timeout=30) for _ in range(2))
+    until(lambda: status(third) == 200 or third.close(), "the one connection that there may be")
+    assert status(fourth) == 503
+    reload(server, http_connections_max=2)
+    fourth.close()
+    until(lambda: status(fourth) == 200 or fourth.close(), "the second of two")
+    for connection in (third, fourth):
         connection.close()
 
 

@@ -76,7 +76,7 @@ class HttpServer:
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                limit_concurrency=self._state.limits["http_connections_max"],
+                limit_concurrency=self._refused_at(),
                 timeout_graceful_shutdown=SHUTDOWN_S,
             )
         )
@@ -86,7 +86,7 @@ class HttpServer:
     def reload(self) -> None:
         """Takes over the limit on connections, for those made from now on."""
         if self._server is not None:
-            self._server.config.limit_concurrency = self._state.limits["http_connections_max"]
+            self._server.config.limit_concurrency = self._refused_at()
 
     async def stop(self) -> None:
         """Ends requests that run, within `SHUTDOWN_S`."""
@@ -95,3 +95,7 @@ class HttpServer:
             await self._task
         if self._socket is not None:
             self._socket.close()
+
+    def _refused_at(self) -> int:
+        """The number of the first connection that is answered 503; uvicorn counts each among its own."""
+        return self._state.limits["http_connections_max"] + 1
