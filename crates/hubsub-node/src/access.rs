@@ -1,5 +1,6 @@
-//! Who may do what. One call before each publish, subscribe and admin command;
-//! users and roles fill it, the callers stay.
+//! Who may do what. One call before each publish, subscribe and admin command
+//! of a client, and before each request of the control plane; users and roles
+//! fill it, the callers stay.
 
 use hubsub_types::PrincipalId;
 
@@ -28,3 +29,6 @@ impl Access {
         principal == PrincipalId::default()
     }
 }
+
+#[cfg(test)]
+mod tests;

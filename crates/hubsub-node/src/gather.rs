@@ -1,15 +1,16 @@
 //! Questions to other shards: the answers of those who were asked are gathered
 //! and handed on together.
 
+use crate::access::Action;
 use crate::control::{Event, Level};
 use crate::core::Core;
-use crate::mail::{Item, Mail, Part, Question, Request};
+use crate::mail::{Call, Item, Mail, Part, Question, Request};
 use crate::rim::Rim;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_route::rooms::HistoryPart;
 use hubsub_route::{Answer, Asker, Draft, Namespace, Outcome, Published, Publisher, Ticket};
-use hubsub_types::{ConnKey, ErrorCode, ShardId};
+use hubsub_types::{ConnKey, ErrorCode, PrincipalId, ShardId};
 use hubsub_wire::resp::{self, Proto};
 use std::sync::Arc;
 
@@ -94,17 +95,25 @@ impl Core {
 
     /// A request of the control plane.
     pub fn request(&mut self, ticket: u64, request: Request) {
-        match request {
-            Request::Publish(items) => self.publish_batch(ticket, items),
-            Request::All(question) => self.ask(To::All, question, Then::Control(ticket)),
-            Request::Room(room, question) => {
+        let Request { principal, call } = request;
+        if let Call::All(question) | Call::Room(_, question) = &call
+            && let Some((action, topic)) = needs(question)
+            && !self.rim.access.allowed(principal, action, topic)
+        {
+            let refused = vec![Part::Refused(ErrorCode::NotAllowed)];
+            return self.rim.control.tell(Event::Parts(ticket, refused));
+        }
+        match call {
+            Call::Publish(items) => self.publish_batch(ticket, principal, items),
+            Call::All(question) => self.ask(To::All, question, Then::Control(ticket)),
+            Call::Room(room, question) => {
                 let shard = self.broker.topics.shard_of_room(&room);
                 self.ask(To::One(shard), question, Then::Control(ticket));
             }
         }
     }
 
-    fn publish_batch(&mut self, ticket: u64, items: Vec<Item>) {
+    fn publish_batch(&mut self, ticket: u64, principal: PrincipalId, items: Vec<Item>) {
         let outcomes = vec![Err(ErrorCode::TimedOut); items.len()];
         self.rim.gatherings.batches.insert(ticket, Batch { left: items.len(), outcomes });
         if items.is_empty() {
@@ -121,11 +130,25 @@ impl Core {
                 publisher: Publisher::Name(&publisher),
             };
             let (shard, now) = (self.rim.shard, self.rim.now);
-            let outcome = self.broker.publish(Ticket { shard, asker }, draft, now, &mut self.rim);
+            let outcome = if self.rim.access.allowed(principal, Action::Publish, &topic) {
+                self.broker.publish(Ticket { shard, asker }, draft, now, &mut self.rim)
+            } else {
+                Outcome::Now(Err(ErrorCode::NotAllowed))
+            };
             if let Outcome::Now(outcome) = outcome {
                 self.rim.answer_control(ticket, index, Answer::Published(outcome));
             }
         }
+    }
+}
+
+/// What somebody must be allowed to who asks this through the control plane.
+/// Where a room is, anybody may ask, as by HUBSUB LOCATE.
+fn needs(question: &Question) -> Option<(Action, &[u8])> {
+    match question {
+        Question::Room(_, false) => None,
+        Question::History(query) => Some((Action::Subscribe, query.topic.as_ref().unwrap_or(&query.room))),
+        _ => Some((Action::Admin, b"")),
     }
 }
 

@@ -3,7 +3,7 @@
 
 use hubsub_route::rooms::{HistoryPart, HistoryQuery};
 use hubsub_route::{Headers, Msg, Namespace, RoomInfo};
-use hubsub_types::{ErrorCode, Limits, ShardId};
+use hubsub_types::{ErrorCode, Limits, PrincipalId, ShardId};
 use std::sync::Arc;
 
 /// One letter.
@@ -104,6 +104,8 @@ pub enum Part {
     History(HistoryPart),
     /// To `Busiest`: room and publishes a second.
     Busiest(Vec<(Arc<[u8]>, f64)>),
+    /// To any: who asks may not.
+    Refused(ErrorCode),
 }
 
 /// A client connection as CLIENT LIST and the API show it.
@@ -174,8 +176,16 @@ pub struct Item {
     pub publisher: String,
 }
 
-/// What the control plane asks for.
-pub enum Request {
+/// What the control plane asks for, and for whom.
+pub struct Request {
+    /// Who must be allowed to.
+    pub principal: PrincipalId,
+    /// What is to be done.
+    pub call: Call,
+}
+
+/// What the control plane can ask for.
+pub enum Call {
     /// Publish in order.
     Publish(Vec<Item>),
     /// A question to all shards.

@@ -90,7 +90,7 @@ fn answer<'py>(
             Part::Clients(some) => clients.extend(some),
             Part::Busiest(some) => busiest.extend(some),
             Part::Number(Ok(n)) => removed += n,
-            Part::Rooms(Err(e)) | Part::Number(Err(e)) => return Ok(Err(e)),
+            Part::Rooms(Err(e)) | Part::Number(Err(e)) | Part::Refused(e) => return Ok(Err(e)),
             Part::History(part) => history = Some(part),
             Part::Counts(_) | Part::Topics(_) => {}
         }

@@ -2,10 +2,10 @@
 
 use crate::answers::{self, Wanted};
 use crate::config;
-use hubsub_node::mail::{ClientFilter, Item, Question, Request};
+use hubsub_node::mail::{Call, ClientFilter, Item, Question, Request};
 use hubsub_node::{Control, Node, NodeConfig};
 use hubsub_route::rooms::HistoryQuery;
-use hubsub_types::{ClassTable, Epoch, Position, Seq};
+use hubsub_types::{ClassTable, Epoch, Position, PrincipalId, Seq};
 use pyo3::exceptions::{PyOSError, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -84,11 +84,11 @@ impl Core {
             let headers = (!headers.is_empty()).then(|| headers.into());
             Item { topic, payload, headers, publisher }
         });
-        self.request(ticket, Wanted::Published, Request::Publish(items.collect()))
+        self.request(ticket, Wanted::Published, Call::Publish(items.collect()))
     }
 
     fn room(&self, ticket: u64, room: Vec<u8>) -> PyResult<()> {
-        self.request(ticket, Wanted::Room, Request::Room(room.clone(), Question::Room(room, false)))
+        self.request(ticket, Wanted::Room, Call::Room(room.clone(), Question::Room(room, false)))
     }
 
     #[pyo3(signature = (ticket, r#match, after, limit))]
@@ -99,15 +99,15 @@ impl Core {
         after: Option<Vec<u8>>,
         limit: usize,
     ) -> PyResult<()> {
-        self.request(ticket, Wanted::Rooms(limit), Request::All(Question::Rooms(r#match, after, limit)))
+        self.request(ticket, Wanted::Rooms(limit), Call::All(Question::Rooms(r#match, after, limit)))
     }
 
     fn room_create(&self, ticket: u64, room: Vec<u8>) -> PyResult<()> {
-        self.request(ticket, Wanted::Room, Request::Room(room.clone(), Question::Room(room, true)))
+        self.request(ticket, Wanted::Room, Call::Room(room.clone(), Question::Room(room, true)))
     }
 
     fn room_delete(&self, ticket: u64, room: Vec<u8>) -> PyResult<()> {
-        self.request(ticket, Wanted::Removed, Request::Room(room.clone(), Question::DeleteRoom(room)))
+        self.request(ticket, Wanted::Removed, Call::Room(room.clone(), Question::DeleteRoom(room)))
     }
 
     #[pyo3(signature = (ticket, room, count, after, topic))]
@@ -121,22 +121,22 @@ impl Core {
     ) -> PyResult<()> {
         let after = after.map(|(epoch, seq)| Position { epoch: Epoch(epoch), seq: Seq(seq) });
         let query = HistoryQuery { room: room.clone(), count, after, topic };
-        self.request(ticket, Wanted::History, Request::Room(room, Question::History(query)))
+        self.request(ticket, Wanted::History, Call::Room(room, Question::History(query)))
     }
 
     #[pyo3(signature = (ticket, sort, limit, client))]
     fn clients(&self, ticket: u64, sort: String, limit: usize, client: Option<u64>) -> PyResult<()> {
         let filter = ClientFilter { ids: client.into_iter().collect(), ..ClientFilter::default() };
-        self.request(ticket, Wanted::Clients(sort, limit), Request::All(Question::Clients(filter)))
+        self.request(ticket, Wanted::Clients(sort, limit), Call::All(Question::Clients(filter)))
     }
 
     fn client_kill(&self, ticket: u64, client: u64, reason: String) -> PyResult<()> {
         let filter = ClientFilter { ids: vec![client], ..ClientFilter::default() };
-        self.request(ticket, Wanted::Removed, Request::All(Question::KillClients(filter, reason)))
+        self.request(ticket, Wanted::Removed, Call::All(Question::KillClients(filter, reason)))
     }
 
     fn busiest_rooms(&self, ticket: u64, limit: usize) -> PyResult<()> {
-        self.request(ticket, Wanted::Busiest(limit), Request::All(Question::Busiest(limit)))
+        self.request(ticket, Wanted::Busiest(limit), Call::All(Question::Busiest(limit)))
     }
 
     fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
@@ -155,10 +155,11 @@ impl Core {
 }
 
 impl Core {
-    fn request(&self, ticket: u64, wanted: Wanted, request: Request) -> PyResult<()> {
+    fn request(&self, ticket: u64, wanted: Wanted, call: Call) -> PyResult<()> {
         let node = self.started()?;
         self.tickets.lock().expect("nothing panics under this lock").insert(ticket, wanted);
-        node.request(ticket, request);
+        // The API knows no users yet.
+        node.request(ticket, Request { principal: PrincipalId::default(), call });
         Ok(())
     }
 

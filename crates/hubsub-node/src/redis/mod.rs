@@ -60,14 +60,13 @@ pub fn execute(core: &mut Core, key: ConnKey, args: Args<'_>) {
         }
     };
     conn.command = index;
-    let (principal, is_resp2) = (conn.principal, conn.proto == Proto::Resp2);
+    let is_resp2 = conn.proto == Proto::Resp2;
     let is_queued = conn.extra.as_ref().is_some_and(|e| e.transaction.is_some()) && command.is_queued();
     if !command.accepts(args.len()) {
         return reject(core, key, command, &wrong_arity(command.name));
     }
-    if command.is_admin() && !core.rim.access.allowed(principal, Action::Admin, b"") {
-        let text = format!("NOPERM this user has no permissions to run the '{}' command", command.name);
-        return reject(core, key, command, &text);
+    if let Some(error) = refused_to_administer(core, key, command) {
+        return reject(core, key, command, &error);
     }
     if is_resp2 && !command.is_allowed_while_subscribed() && is_subscribed(core, key) {
         return reject(core, key, command, &refused_while_subscribed(command));
@@ -103,6 +102,18 @@ fn error(core: &mut Core, key: ConnKey, text: impl AsRef<[u8]>) {
 
 fn ok(core: &mut Core, key: ConnKey) {
     core.rim.reply(key, |out, _| resp::simple(out, "OK"));
+}
+
+/// A command that administers the node is for those who may. What publishes and
+/// subscribes is checked where its topics are known.
+fn refused_to_administer(core: &Core, key: ConnKey, command: &Command) -> Option<String> {
+    if !command.is_admin() {
+        return None;
+    }
+    let principal = core.rim.conns.get(key)?.principal;
+    let is_allowed = core.rim.access.allowed(principal, Action::Admin, b"");
+    let text = || format!("NOPERM this user has no permissions to run the '{}' command", command.name);
+    (!is_allowed).then(text)
 }
 
 /// A RESP2 client that subscribes may do little else.

@@ -94,7 +94,11 @@ pub fn exec(core: &mut Core, key: ConnKey, _: Args<'_>) {
     for command in &transaction.commands {
         let args: Vec<&[u8]> = command.iter().map(|arg| &**arg).collect();
         if let Lookup::Found(_, command) = table::find(&args) {
-            (command.run)(core, key, &args);
+            // Who asks may be another one than when it was queued.
+            match super::refused_to_administer(core, key, command) {
+                Some(text) => error(core, key, text),
+                None => (command.run)(core, key, &args),
+            }
         }
         if core.rim.turn_bytes() > TURN_BYTES {
             core.flush();

@@ -3,10 +3,10 @@
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
-use hubsub_node::mail::{ClientFilter, ClientInfo, Part, Question, Request};
+use hubsub_node::mail::{Call, ClientFilter, ClientInfo, Part, Question, Request};
 use hubsub_node::{Control, Event, Node, NodeConfig};
 use hubsub_types::names::Matcher;
-use hubsub_types::{Class, ClassTable, Limits};
+use hubsub_types::{Class, ClassTable, Limits, PrincipalId};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -81,13 +81,22 @@ impl TestNode {
 
     /// What the control plane sees of the clients.
     pub fn clients(&self) -> Vec<ClientInfo> {
-        self.node.request(7, Request::All(Question::Clients(ClientFilter::default())));
+        let call = Call::All(Question::Clients(ClientFilter::default()));
+        let Event::Parts(_, parts) = self.request(PrincipalId::default(), call) else {
+            panic!("a question is answered by parts");
+        };
+        let of = |part| if let Part::Clients(infos) = part { infos } else { Vec::new() };
+        parts.into_iter().flat_map(of).collect()
+    }
+
+    /// The answer to a request of the control plane.
+    pub fn request(&self, principal: PrincipalId, call: Call) -> Event {
+        self.node.request(7, Request { principal, call });
         let end = Instant::now() + PATIENCE;
         while Instant::now() < end {
             for event in self.node.control.drain(1) {
-                if let Event::Parts(7, parts) = event {
-                    let of = |part| if let Part::Clients(infos) = part { infos } else { Vec::new() };
-                    return parts.into_iter().flat_map(of).collect();
+                if matches!(event, Event::Parts(7, _) | Event::Published(7, _)) {
+                    return event;
                 }
             }
             let mut poll = libc::pollfd { fd: self.node.control.wake_fd(), events: libc::POLLIN, revents: 0 };

@@ -1,0 +1,132 @@
+//! A principal that may do nothing is refused by every command that needs leave.
+
+use super::*;
+use crate::conn::Conn;
+use crate::control::Control;
+use crate::core::Core;
+use crate::inbox::{Inbox, Mailer};
+use crate::metrics::ShardMetrics;
+use crate::node::NodeInfo;
+use crate::redis;
+use crate::rim::{Ends, Rim};
+use crate::transport::Transport;
+use hubsub_route::{Broker, Now, Settings};
+use hubsub_types::{ClassTable, ConnKey, Limits, ShardId};
+use mio::{Poll, Token, Waker};
+use std::io::Read;
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const STRANGER: PrincipalId = PrincipalId(1);
+
+/// A shard without a thread, and one connection of it.
+struct Edge {
+    core: Core,
+    key: ConnKey,
+    peer: TcpStream,
+    /// The inbox's waker lives as long as this.
+    _poll: Poll,
+}
+
+impl Edge {
+    fn new() -> Edge {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        peer.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let socket = listener.accept().unwrap().0;
+        socket.set_nonblocking(true).unwrap();
+        let poll = Poll::new().unwrap();
+        let inboxes = Arc::new([Inbox::new(Waker::new(poll.registry(), Token(0)).unwrap())]);
+        let (shard, limits, metrics) =
+            (ShardId::default(), Limits::default(), Arc::<ShardMetrics>::default());
+        let info = NodeInfo {
+            name: "test".to_owned(),
+            version: "0.0.0".to_owned(),
+            redis: String::new(),
+            port: 0,
+            started: Instant::now(),
+            connections: Default::default(),
+            clients: Default::default(),
+            metrics: vec![Arc::clone(&metrics)],
+            quiet: Vec::new(),
+            hinted: Default::default(),
+            run_id: String::new(),
+        };
+        let mut broker = Broker::new(Settings {
+            shard,
+            shards: 1,
+            classes: Arc::new(ClassTable::new(Vec::new(), true)),
+            limits: limits.clone(),
+            epochs: Arc::default(),
+        });
+        let ends = Ends { shard, control: Arc::new(Control::new(1000).unwrap()), metrics };
+        let mailer = Mailer::new(shard, inboxes, usize::MAX);
+        let mut rim = Rim::new(Arc::new(info), limits, Now::default(), mailer, ends);
+        let key = rim.add(Conn::new(Transport::Plain(mio::net::TcpStream::from_std(socket)), 1, 0));
+        broker.connected(key);
+        Edge { core: Core { broker, rim }, key, peer, _poll: poll }
+    }
+
+    fn become_principal(&mut self, principal: PrincipalId) {
+        self.core.rim.conns.get_mut(self.key).unwrap().principal = principal;
+    }
+
+    /// What a command is answered, as far as one read gives it.
+    fn ask(&mut self, command: &str) -> String {
+        let args: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
+        redis::execute(&mut self.core, self.key, &args);
+        self.core.flush();
+        let mut answer = [0; 4096];
+        let len = self.peer.read(&mut answer).unwrap();
+        String::from_utf8(answer[..len].to_vec()).unwrap()
+    }
+}
+
+const NEED_LEAVE: &[&str] = &[
+    "PUBLISH t x",
+    "SPUBLISH t x",
+    "HUBSUB HISTORY t",
+    "CLIENT LIST",
+    "CLIENT KILL ID 99",
+    "CLIENT NO-EVICT ON",
+    "CONFIG GET port",
+    "CONFIG SET save 1",
+    "CONFIG RESETSTAT",
+    "CONFIG REWRITE",
+    "SUBSCRIBE t",
+    "SSUBSCRIBE t",
+    "PSUBSCRIBE t*",
+    "HUBSUB SUBSCRIBE t LAST 1",
+];
+
+#[test]
+fn a_stranger_may_not_publish_subscribe_or_administer() {
+    let mut edge = Edge::new();
+    edge.become_principal(STRANGER);
+    for command in NEED_LEAVE {
+        let answer = edge.ask(command);
+        assert!(answer.starts_with("-NOPERM ") && answer.matches("\r\n").count() == 1, "{command}: {answer}");
+    }
+    assert_eq!(edge.core.broker.counts(edge.key), (0, 0, 0));
+    assert_eq!(edge.ask("PING"), "+PONG\r\n");
+}
+
+#[test]
+fn the_default_user_may_do_all_of_it() {
+    let mut edge = Edge::new();
+    for command in NEED_LEAVE {
+        assert!(!edge.ask(command).contains("NOPERM"), "{command}");
+    }
+}
+
+#[test]
+fn what_was_queued_by_one_principal_is_executed_with_the_leave_of_another() {
+    let mut edge = Edge::new();
+    for (command, answer) in [("MULTI", "+OK"), ("CONFIG GET port", "+QUEUED"), ("PUBLISH t x", "+QUEUED")] {
+        assert_eq!(edge.ask(command), format!("{answer}\r\n"));
+    }
+    edge.become_principal(STRANGER);
+    let answer = edge.ask("EXEC");
+    assert!(answer.starts_with("*2\r\n-NOPERM ") && answer.matches("-NOPERM ").count() == 2, "{answer}");
+}
