@@ -247,11 +247,10 @@ def test_metrics_count_what_passed_and_tell_socket_time_from_routing_time(node: 
     with BlockingClient(node.redis_url) as client, client.subscribe("t") as records:
         client.publish_many([("t", "x")] * 100)
         assert all(records.get(30) for _ in range(100))
-    text = ask(node, "GET", "/metrics")[1]
-    times = {line.split("{")[0] for line in text.splitlines() if "_seconds_total{" in line}
-    assert len(times) >= 2, text
-    assert metric(node, "hubsub_shard_socket_seconds_total") > 0
-    assert metric(node, "hubsub_shard_routing_seconds_total") > 0
+        # A shard takes the time of one turn in many, and 100 publishes can be one turn.
+        for kind in ("socket", "routing"):
+            while metric(node, f"hubsub_shard_{kind}_seconds_total") == 0:
+                client.publish("t", "x")
 
 
 def test_the_busiest_clients_are_told_in_the_log(make_node: Callable[..., Node]) -> None:
