@@ -1,22 +1,24 @@
 //! One data-plane thread: a loop over parts with names.
 //!
-//! A turn waits for sockets, mail or timers; takes mail; reads and executes;
-//! lets waiting work go on; then sends the turn's mail and writes the turn's
-//! output. Nothing in it blocks but the wait.
+//! A turn waits for sockets, mail or timers; takes mail; reads and executes
+//! (`intake`); lets waiting work go on; then sends the turn's mail and writes
+//! the turn's output. Nothing in it blocks but the wait.
 
-use crate::conn::{Flags, Input};
+mod clock;
+mod intake;
+
+use crate::conn::Flags;
 use crate::control::{Event, Level};
 use crate::core::{Core, FADE_S};
 use crate::listener::Listener;
 use crate::mail::Mail;
-use crate::meter::BYTES_IN;
-use crate::redis;
-use crate::rim::{Once, Rim, TURN_BYTES, Timer};
-use crate::sniff;
+use crate::rim::{TURN_BYTES, Timer};
 use crate::stopping::Stopping;
+use clock::Clock;
 use hubsub_route::Now;
 use hubsub_types::ConnKey;
-use hubsub_wire::resp::{DecodeLimits, Decoded, Decoder};
+use hubsub_wire::resp::Decoder;
+use intake::READ_BYTES;
 use mio::{Events, Poll, Token};
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -27,17 +29,8 @@ pub const LISTENER: Token = Token(usize::MAX - 1);
 /// Token of the mailbox.
 pub const MAILBOX: Token = Token(usize::MAX);
 
-/// Bytes read from a socket at once.
-const READ_BYTES: usize = 64 * 1024;
-
 /// Socket events taken in one turn.
 const EVENTS: usize = 1024;
-
-/// Arguments of a command that need no allocation to pass on.
-const FEW: usize = 8;
-
-/// One turn in so many measures where its time goes.
-const SAMPLE: u64 = 16;
 
 /// Wait between looks at a shard that is behind, in ms.
 const CONGESTED_MS: u64 = 1;
@@ -65,40 +58,9 @@ pub struct Shard {
     /// Connections whose reading is paused.
     paused: Vec<ConnKey>,
     mail: Vec<Mail>,
-    turns: u64,
     clock: Clock,
     /// Since it was told to stop.
     stopping: Option<Stopping>,
-}
-
-/// Where the time of sampled turns goes.
-#[derive(Default)]
-struct Clock {
-    is_on: bool,
-    since: Option<Instant>,
-    socket_ns: u64,
-    routing_ns: u64,
-}
-
-impl Clock {
-    fn start(&mut self, is_on: bool) {
-        *self = Clock { is_on, since: is_on.then(Instant::now), ..Clock::default() };
-    }
-
-    /// The time since the last call was spent in socket calls, or in routing.
-    #[inline]
-    fn split(&mut self, in_socket: bool) {
-        if self.is_on {
-            let now = Instant::now();
-            let ns = self.since.map_or(0, |since| now.duration_since(since).as_nanos() as u64);
-            if in_socket {
-                self.socket_ns += ns
-            } else {
-                self.routing_ns += ns
-            }
-            self.since = Some(now);
-        }
-    }
 }
 
 impl Shard {
@@ -119,7 +81,6 @@ impl Shard {
             ready: Vec::new(),
             paused: Vec::new(),
             mail: Vec::new(),
-            turns: 0,
             clock: Clock::default(),
             stopping: None,
         }
@@ -179,8 +140,7 @@ impl Shard {
             mono_ms: passed.as_millis() as u64,
             wall_us: self.wall.saturating_add(passed).as_micros() as u64,
         };
-        self.turns += 1;
-        self.clock.start(self.turns.is_multiple_of(SAMPLE));
+        self.clock.begin_turn();
         Ok(())
     }
 
@@ -247,159 +207,6 @@ impl Shard {
         }
     }
 
-    /// Reads once from a connection and executes what came.
-    fn read(&mut self, key: ConnKey) {
-        let second = self.core.rim.second();
-        let Some(conn) = self.core.rim.conns.get_mut(key) else { return };
-        if conn.is_closing() || conn.flags.any(Flags::PAUSED) || self.stopping.is_some() {
-            return;
-        }
-        self.clock.split(false);
-        let got = conn.io.read(&mut self.scratch);
-        self.clock.split(true);
-        self.core.rim.metrics.reads_total.add(1);
-        match got {
-            Ok(0) => self.core.rim.close_now(key),
-            Ok(n) => {
-                self.core.rim.metrics.bytes_in_total.add(n as u64);
-                conn.meter.totals[BYTES_IN] += n as u64;
-                if conn.created_s != second {
-                    conn.meter.roll(second);
-                }
-                if n == self.scratch.len() {
-                    self.ready.push(key);
-                }
-                let scratch = std::mem::take(&mut self.scratch);
-                self.input(key, &scratch[..n]);
-                self.scratch = scratch;
-            }
-            Err(e) if e.kind() == ErrorKind::WouldBlock => {}
-            Err(e) if e.kind() == ErrorKind::Interrupted => self.ready.push(key),
-            Err(_) => self.core.rim.close_now(key),
-        }
-    }
-
-    /// New bytes of a connection, behind those it kept.
-    fn input(&mut self, key: ConnKey, bytes: &[u8]) {
-        let Some(conn) = self.core.rim.conns.get_mut(key) else { return };
-        if !conn.flags.any(Flags::HANDSHAKED)
-            && conn.input.is_none()
-            && let Some(stranger) = sniff::stranger(bytes)
-        {
-            return refuse(&mut self.core.rim, key, stranger.name(), stranger.answer());
-        }
-        match conn.input.take() {
-            None => {
-                let mut decoder = std::mem::take(&mut self.decoder);
-                let used = self.execute(key, bytes, &mut decoder);
-                if used < bytes.len() {
-                    self.keep(key, Input { bytes: bytes[used..].to_vec(), decoder });
-                } else {
-                    self.decoder = decoder;
-                }
-            }
-            Some(mut input) => {
-                input.bytes.extend_from_slice(bytes);
-                self.execute_kept(key, *input);
-            }
-        }
-    }
-
-    /// Executes what a connection has kept, as far as it goes.
-    fn execute_kept(&mut self, key: ConnKey, mut input: Input) {
-        if input.bytes.len() < input.decoder.needed() {
-            return self.keep(key, input);
-        }
-        let used = self.execute(key, &input.bytes, &mut input.decoder);
-        if used < input.bytes.len() {
-            input.bytes.drain(..used);
-            if input.bytes.capacity() > 4 * (input.bytes.len() + READ_BYTES) {
-                input.bytes.shrink_to(input.bytes.len() + READ_BYTES);
-            }
-            self.keep(key, input);
-        }
-    }
-
-    fn keep(&mut self, key: ConnKey, input: Input) {
-        if let Some(conn) = self.core.rim.conns.get_mut(key) {
-            conn.input = Some(Box::new(input));
-        }
-    }
-
-    /// Executes the whole commands of `input`; how many bytes it is done with.
-    fn execute(&mut self, key: ConnKey, input: &[u8], decoder: &mut Decoder) -> usize {
-        let limits = decode_limits(&self.core.rim);
-        let mut used = 0;
-        while used < input.len() {
-            let frame = &input[used..];
-            match decoder.decode(frame, &limits) {
-                Ok(Decoded::Command { len }) => {
-                    used += len;
-                    let count = decoder.argc();
-                    if count <= FEW {
-                        let mut args: [&[u8]; FEW] = [&[]; FEW];
-                        (0..count).for_each(|i| args[i] = decoder.arg(frame, i));
-                        redis::execute(&mut self.core, key, &args[..count]);
-                    } else {
-                        let args: Vec<&[u8]> = (0..count).map(|i| decoder.arg(frame, i)).collect();
-                        redis::execute(&mut self.core, key, &args);
-                    }
-                    if self.core.rim.turn_bytes() > TURN_BYTES {
-                        self.core.flush();
-                    }
-                    match self.core.rim.conns.get(key) {
-                        Some(conn) if !conn.is_closing() => {}
-                        _ => return input.len(),
-                    }
-                    if self.core.rim.must_pause(key) {
-                        self.pause(key);
-                        break;
-                    }
-                }
-                Ok(Decoded::Skip { len }) => used += len,
-                Ok(Decoded::Incomplete) => break,
-                Err(error) => {
-                    // It may serve the next connection.
-                    decoder.reset();
-                    let rim = &mut self.core.rim;
-                    rim.metrics.protocol_errors_total.add(1);
-                    rim.push(key, |out, _| error.write(out));
-                    rim.log_conn(Level::Info, "protocol error", key, vec![("error", error.to_string())]);
-                    rim.close_soon(key);
-                    return input.len();
-                }
-            }
-        }
-        used
-    }
-
-    fn pause(&mut self, key: ConnKey) {
-        if let Some(conn) = self.core.rim.conns.get_mut(key) {
-            conn.flags.set(Flags::PAUSED, true);
-            self.paused.push(key);
-            self.core.rim.metrics.pauses_total.add(1);
-        }
-    }
-
-    /// Connections whose reason to pause is gone go on with what they kept.
-    fn resume_paused(&mut self) {
-        for key in std::mem::take(&mut self.paused) {
-            if self.core.rim.conns.get(key).is_none() {
-                continue;
-            }
-            if self.core.rim.must_pause(key) {
-                self.paused.push(key);
-                continue;
-            }
-            let conn = self.core.rim.conns.get_mut(key).expect("looked up above");
-            conn.flags.set(Flags::PAUSED, false);
-            if let Some(input) = conn.input.take() {
-                self.execute_kept(key, *input);
-            }
-            self.ready.push(key);
-        }
-    }
-
     fn take_timers(&mut self) {
         let mut due = Vec::new();
         self.core.rim.timers.due(self.core.rim.now.mono_ms, &mut due);
@@ -457,12 +264,7 @@ impl Shard {
     }
 
     fn end_turn(&mut self) {
-        let metrics = &self.core.rim.metrics;
-        metrics.turns_total.add(1);
-        if self.clock.is_on {
-            metrics.socket_ns_total.add(self.clock.socket_ns * SAMPLE);
-            metrics.routing_ns_total.add(self.clock.routing_ns * SAMPLE);
-        }
+        self.clock.end_turn(&self.core.rim.metrics);
         if let Some(stopping) = &mut self.stopping {
             stopping.end_turn(&mut self.core);
         }
@@ -480,38 +282,5 @@ impl Shard {
 
     fn is_done(&self) -> bool {
         self.stopping.as_ref().is_some_and(|stopping| stopping.is_done(&self.core))
-    }
-}
-
-impl Rim {
-    /// Whether a connection must not go on executing: too many of its requests
-    /// wait, it does not read its replies, or another shard is behind.
-    fn must_pause(&self, key: ConnKey) -> bool {
-        let Some(output) = self.conns.get(key).and_then(|c| c.output.as_ref()) else { return false };
-        if output.slots.is_empty() && output.queue.is_empty() {
-            return false;
-        }
-        output.slots.len() as u64 >= self.limits.pending_per_client_max
-            || output.pending_bytes() as u64 >= self.limits.reply_bytes_max
-            || (!output.slots.is_empty() && self.mailer.any_congested())
-    }
-}
-
-/// Answers a peer that speaks another protocol, and closes.
-pub fn refuse(rim: &mut Rim, key: ConnKey, protocol: &str, answer: &[u8]) {
-    rim.metrics.protocol_errors_total.add(1);
-    rim.push(key, |out, _| out.extend_from_slice(answer));
-    if rim.limited_log(Once::Stranger) {
-        let fields = vec![("protocol", protocol.to_owned())];
-        rim.log_conn(Level::Warning, "another protocol on the Redis port", key, fields);
-    }
-    rim.close_soon(key);
-}
-
-fn decode_limits(rim: &Rim) -> DecodeLimits {
-    DecodeLimits {
-        frame_bytes_max: rim.limits.frame_bytes_max as usize,
-        args_max: rim.limits.frame_args_max as usize,
-        inline_bytes_max: rim.limits.inline_bytes_max as usize,
     }
 }

@@ -1,6 +1,10 @@
 //! What a peer speaks that does not speak Redis. It gets the clearest answer
 //! that its own protocol has, a log line, and a close.
 
+use crate::control::Level;
+use crate::rim::{Once, Rim};
+use hubsub_types::ConnKey;
+
 /// Another protocol's first bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stranger {
@@ -54,6 +58,17 @@ impl Stranger {
 pub const HTTP_ANSWER: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: 54\r\n\
 connection: close\r\n\r\nThis is HubSub's Redis port; HTTP has one of its own.\n";
+
+/// Answers a peer that speaks another protocol, and closes.
+pub fn refuse(rim: &mut Rim, key: ConnKey, protocol: &str, answer: &[u8]) {
+    rim.metrics.protocol_errors_total.add(1);
+    rim.push(key, |out, _| out.extend_from_slice(answer));
+    if rim.limited_log(Once::Stranger) {
+        let fields = vec![("protocol", protocol.to_owned())];
+        rim.log_conn(Level::Warning, "another protocol on the Redis port", key, fields);
+    }
+    rim.close_soon(key);
+}
 
 #[cfg(test)]
 mod tests {

@@ -18,7 +18,6 @@ mod transaction;
 use crate::access::Action;
 use crate::conn::Flags;
 use crate::core::Core;
-use crate::shard::refuse;
 use crate::sniff;
 use hubsub_types::ConnKey;
 use hubsub_wire::resp::{self, Proto};
@@ -132,7 +131,7 @@ const QUOTED_MAX: usize = 128;
 
 fn unknown(core: &mut Core, key: ConnKey, args: Args<'_>, is_first: bool) {
     if is_first && sniff::is_http(args) {
-        return refuse(&mut core.rim, key, "http", sniff::HTTP_ANSWER);
+        return sniff::refuse(&mut core.rim, key, "http", sniff::HTTP_ANSWER);
     }
     transaction::spoil(core, key);
     error(core, key, unknown_text(args));

@@ -1,0 +1,197 @@
+//! What connections send: read once a turn, decoded where it lies, executed
+//! command by command. What is no whole command yet, and what a paused
+//! connection may not execute yet, is kept with the connection.
+
+use super::Shard;
+use crate::conn::{Flags, Input};
+use crate::control::Level;
+use crate::meter::BYTES_IN;
+use crate::redis;
+use crate::rim::{Rim, TURN_BYTES};
+use crate::sniff;
+use hubsub_types::ConnKey;
+use hubsub_wire::resp::{DecodeLimits, Decoded, Decoder};
+use std::io::ErrorKind;
+
+/// Bytes read from a socket at once.
+pub(super) const READ_BYTES: usize = 64 * 1024;
+
+/// Arguments of a command that need no allocation to pass on.
+const FEW: usize = 8;
+
+impl Shard {
+    /// Reads once from a connection and executes what came.
+    pub(super) fn read(&mut self, key: ConnKey) {
+        let second = self.core.rim.second();
+        let Some(conn) = self.core.rim.conns.get_mut(key) else { return };
+        if conn.is_closing() || conn.flags.any(Flags::PAUSED) || self.stopping.is_some() {
+            return;
+        }
+        self.clock.split(false);
+        let got = conn.io.read(&mut self.scratch);
+        self.clock.split(true);
+        self.core.rim.metrics.reads_total.add(1);
+        match got {
+            Ok(0) => self.core.rim.close_now(key),
+            Ok(n) => {
+                self.core.rim.metrics.bytes_in_total.add(n as u64);
+                conn.meter.totals[BYTES_IN] += n as u64;
+                if conn.created_s != second {
+                    conn.meter.roll(second);
+                }
+                if n == self.scratch.len() {
+                    self.ready.push(key);
+                }
+                let scratch = std::mem::take(&mut self.scratch);
+                self.input(key, &scratch[..n]);
+                self.scratch = scratch;
+            }
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+            Err(e) if e.kind() == ErrorKind::Interrupted => self.ready.push(key),
+            Err(_) => self.core.rim.close_now(key),
+        }
+    }
+
+    /// New bytes of a connection, behind those it kept.
+    fn input(&mut self, key: ConnKey, bytes: &[u8]) {
+        let Some(conn) = self.core.rim.conns.get_mut(key) else { return };
+        if !conn.flags.any(Flags::HANDSHAKED)
+            && conn.input.is_none()
+            && let Some(stranger) = sniff::stranger(bytes)
+        {
+            return sniff::refuse(&mut self.core.rim, key, stranger.name(), stranger.answer());
+        }
+        match conn.input.take() {
+            None => {
+                let mut decoder = std::mem::take(&mut self.decoder);
+                let used = self.execute(key, bytes, &mut decoder);
+                if used < bytes.len() {
+                    self.keep(key, Input { bytes: bytes[used..].to_vec(), decoder });
+                } else {
+                    self.decoder = decoder;
+                }
+            }
+            Some(mut input) => {
+                input.bytes.extend_from_slice(bytes);
+                self.execute_kept(key, *input);
+            }
+        }
+    }
+
+    /// Executes what a connection has kept, as far as it goes.
+    fn execute_kept(&mut self, key: ConnKey, mut input: Input) {
+        if input.bytes.len() < input.decoder.needed() {
+            return self.keep(key, input);
+        }
+        let used = self.execute(key, &input.bytes, &mut input.decoder);
+        if used < input.bytes.len() {
+            input.bytes.drain(..used);
+            if input.bytes.capacity() > 4 * (input.bytes.len() + READ_BYTES) {
+                input.bytes.shrink_to(input.bytes.len() + READ_BYTES);
+            }
+            self.keep(key, input);
+        }
+    }
+
+    fn keep(&mut self, key: ConnKey, input: Input) {
+        if let Some(conn) = self.core.rim.conns.get_mut(key) {
+            conn.input = Some(Box::new(input));
+        }
+    }
+
+    /// Executes the whole commands of `input`; how many bytes it is done with.
+    fn execute(&mut self, key: ConnKey, input: &[u8], decoder: &mut Decoder) -> usize {
+        let limits = decode_limits(&self.core.rim);
+        let mut used = 0;
+        while used < input.len() {
+            let frame = &input[used..];
+            match decoder.decode(frame, &limits) {
+                Ok(Decoded::Command { len }) => {
+                    used += len;
+                    let count = decoder.argc();
+                    if count <= FEW {
+                        let mut args: [&[u8]; FEW] = [&[]; FEW];
+                        (0..count).for_each(|i| args[i] = decoder.arg(frame, i));
+                        redis::execute(&mut self.core, key, &args[..count]);
+                    } else {
+                        let args: Vec<&[u8]> = (0..count).map(|i| decoder.arg(frame, i)).collect();
+                        redis::execute(&mut self.core, key, &args);
+                    }
+                    if self.core.rim.turn_bytes() > TURN_BYTES {
+                        self.core.flush();
+                    }
+                    match self.core.rim.conns.get(key) {
+                        Some(conn) if !conn.is_closing() => {}
+                        _ => return input.len(),
+                    }
+                    if self.core.rim.must_pause(key) {
+                        self.pause(key);
+                        break;
+                    }
+                }
+                Ok(Decoded::Skip { len }) => used += len,
+                Ok(Decoded::Incomplete) => break,
+                Err(error) => {
+                    // It may serve the next connection.
+                    decoder.reset();
+                    let rim = &mut self.core.rim;
+                    rim.metrics.protocol_errors_total.add(1);
+                    rim.push(key, |out, _| error.write(out));
+                    rim.log_conn(Level::Info, "protocol error", key, vec![("error", error.to_string())]);
+                    rim.close_soon(key);
+                    return input.len();
+                }
+            }
+        }
+        used
+    }
+
+    fn pause(&mut self, key: ConnKey) {
+        if let Some(conn) = self.core.rim.conns.get_mut(key) {
+            conn.flags.set(Flags::PAUSED, true);
+            self.paused.push(key);
+            self.core.rim.metrics.pauses_total.add(1);
+        }
+    }
+
+    /// Connections whose reason to pause is gone go on with what they kept.
+    pub(super) fn resume_paused(&mut self) {
+        for key in std::mem::take(&mut self.paused) {
+            if self.core.rim.conns.get(key).is_none() {
+                continue;
+            }
+            if self.core.rim.must_pause(key) {
+                self.paused.push(key);
+                continue;
+            }
+            let conn = self.core.rim.conns.get_mut(key).expect("looked up above");
+            conn.flags.set(Flags::PAUSED, false);
+            if let Some(input) = conn.input.take() {
+                self.execute_kept(key, *input);
+            }
+            self.ready.push(key);
+        }
+    }
+}
+
+impl Rim {
+    /// Whether a connection must not go on executing: too many of its requests
+    /// wait, it does not read its replies, or another shard is behind.
+    fn must_pause(&self, key: ConnKey) -> bool {
+        let Some(output) = self.conns.get(key).and_then(|c| c.output.as_ref()) else { return false };
+        if output.slots.is_empty() && output.queue.is_empty() {
+            return false;
+        }
+        output.slots.len() as u64 >= self.limits.pending_per_client_max
+            || output.pending_bytes() as u64 >= self.limits.reply_bytes_max
+            || (!output.slots.is_empty() && self.mailer.any_congested())
+    }
+}
+
+fn decode_limits(rim: &Rim) -> DecodeLimits {
+    DecodeLimits {
+        frame_bytes_max: rim.limits.frame_bytes_max as usize,
+        args_max: rim.limits.frame_args_max as usize,
+        inline_bytes_max: rim.limits.inline_bytes_max as usize,
+    }
+}
