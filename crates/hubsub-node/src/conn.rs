@@ -7,6 +7,9 @@ use crate::transport::Transport;
 use hubsub_types::PrincipalId;
 use hubsub_wire::resp::{Decoder, Proto};
 
+/// The last command of a connection that has sent none, or an unknown one.
+pub const NO_COMMAND: u8 = u8::MAX;
+
 /// One client.
 pub struct Conn {
     /// Its socket.
@@ -146,7 +149,7 @@ impl Conn {
             principal: PrincipalId::default(),
             flags: Flags::default(),
             proto: Proto::Resp2,
-            command: crate::redis::NO_COMMAND,
+            command: NO_COMMAND,
             created_s: second,
             active_s: second,
             meter: Meter::default(),

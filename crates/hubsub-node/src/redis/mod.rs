@@ -16,7 +16,7 @@ mod table;
 mod transaction;
 
 use crate::access::Action;
-use crate::conn::Flags;
+use crate::conn::{Flags, NO_COMMAND};
 use crate::core::Core;
 use crate::sniff;
 use hubsub_types::ConnKey;
@@ -28,9 +28,6 @@ use table::{COMMANDS, Command, Lookup};
 
 /// Arguments of a command, its name first.
 type Args<'a> = &'a [&'a [u8]];
-
-/// The place of no command: a connection that has sent none, or an unknown one.
-pub const NO_COMMAND: u8 = u8::MAX;
 
 const SYNTAX: &str = "ERR syntax error";
 const NOT_A_NUMBER: &str = "ERR value is not an integer or out of range";
