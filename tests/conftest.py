@@ -13,14 +13,13 @@ import contextlib
 import importlib.util
 import os
 import shutil
-import socket
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
+from clients import servers
 
 from hubsub.testing import Node
 
@@ -74,35 +73,11 @@ def node(request: pytest.FixtureRequest, make_node: Callable[..., Node]) -> Node
 
 
 @pytest.fixture(scope="session")
-def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
+def redis_server() -> Iterator[tuple[str, int]]:
     """A real redis-server that keeps nothing."""
     require("redis-server")
-    directory = tmp_path_factory.mktemp("redis")
-    for _ in range(10):
-        # Redis cannot choose a port itself; who loses the race for a free one tries again.
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        command = [
-            "redis-server",
-            "--port",
-            str(port),
-            "--bind",
-            "127.0.0.1",
-            "--save",
-            "",
-            "--appendonly",
-            "no",
-        ]
-        with subprocess.Popen(command, cwd=directory, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            try:
-                if any("Ready to accept" in line for line in process.stdout):
-                    yield "127.0.0.1", port
-                    return
-            finally:
-                process.terminate()
-    raise AssertionError("redis-server found no port")
+    with servers.redis_server() as server:
+        yield server.host, server.port
 
 
 @pytest.fixture(scope="session")
@@ -119,15 +94,20 @@ def _reason(report: Any) -> str:
     return str(longrepr[2] if isinstance(longrepr, tuple) else longrepr).removeprefix("Skipped: ")
 
 
+def _note_skip(report: Any, nodeid: str) -> None:
+    """Counts a skip by its reason; with `CI=true` it becomes a failure."""
+    reason = _reason(report)
+    _skips[reason] = _skips.get(reason, 0) + 1
+    if IN_CI:
+        report.outcome = "failed"
+        report.longrepr = f"{nodeid}: skipped, which CI=true does not allow: {reason}"
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[Any]:
     report = yield
     if report.skipped and not hasattr(report, "wasxfail"):
-        reason = _reason(report)
-        _skips[reason] = _skips.get(reason, 0) + 1
-        if IN_CI:
-            report.outcome = "failed"
-            report.longrepr = f"{item.nodeid}: skipped, which CI=true does not allow: {reason}"
+        _note_skip(report, item.nodeid)
     return report
 
 
@@ -135,11 +115,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[Any]:
     report = yield
     if report.skipped:
-        reason = _reason(report)
-        _skips[reason] = _skips.get(reason, 0) + 1
-        if IN_CI:
-            report.outcome = "failed"
-            report.longrepr = f"{collector.nodeid}: skipped, which CI=true does not allow: {reason}"
+        _note_skip(report, collector.nodeid)
     return report
 
 
