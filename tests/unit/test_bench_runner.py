@@ -1,6 +1,7 @@
 """Turns, rates and files of the benchmark, with a generator that only says what it was asked."""
 
 import json
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,8 +19,7 @@ from hubsub.bench.scenarios import BY_NAME
 from hubsub.bench.servers import Running, RunningServer, parse_peer
 from hubsub.bench.stats import Verdict
 
-GENERATOR = """#!{python}
-import json, sys
+GENERATOR = """import json, sys
 words = [word for word in sys.argv[1:] if word != "--spin"]
 options = dict(zip(words[::2], words[1::2]))
 speed = float(options["--target"].split(":")[1])
@@ -38,8 +38,10 @@ MACHINE = Machine("cpu", 4, 1, "Linux", "cubic", "3.11", "abc1234", "2026-01-02T
 
 
 def generator(path: Path, monkeypatch: pytest.MonkeyPatch, profile: str = "release") -> None:
-    program = path / "hubsub-load"
-    program.write_text(GENERATOR.format(python=sys.executable, profile=profile))
+    # By way of a shell, as a first line cannot name a Python whose path has a space.
+    script, program = path / "load.py", path / "hubsub-load"
+    script.write_text(GENERATOR.format(profile=profile))
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(str(script))} "$@"\n')
     program.chmod(0o755)
     monkeypatch.setenv("HUBSUB_LOAD", str(program))
 
