@@ -13,7 +13,6 @@ import asyncio
 import fcntl
 import itertools
 import os
-import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from hubsub import _native
-from hubsub.config import Config, RoomClass, split_address
+from hubsub.config import Config, RoomClass
 from hubsub.errors import (
     ConfigError,
     NodeFailedError,
@@ -119,8 +118,6 @@ class Node:
         """
         loop = asyncio.get_running_loop()
         try:
-            if self.config.redis is not None:
-                _check_free(self.config.redis)
             self.addresses = self._core.start()
         except OSError as error:
             raise StartError(
@@ -371,20 +368,6 @@ def core_class(cls: RoomClass) -> dict[str, Any]:
 def room_of(config: Config, topic: bytes) -> tuple[bytes, str]:
     """Room of a topic and the name of its class, as the data plane resolves it."""
     return _native.room_of([core_class(cls) for cls in config.classes], config.hash_tags, topic)
-
-
-def _check_free(address: str) -> None:
-    """Raises OSError where another process listens.
-
-    The shards share their port by SO_REUSEPORT, so the system would let a second node share it too.
-    """
-    host, port = split_address(address)
-    if port == 0:
-        return
-    info = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    with socket.socket(info[0], info[1]) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind(info[4])
 
 
 def _write_synced(file: Path, text: str) -> None:

@@ -38,20 +38,11 @@ pub struct Listener {
 /// port, the same for all.
 ///
 /// # Errors
-/// The address cannot be bound.
+/// The address cannot be bound; also where another node listens.
 pub fn bind(address: SocketAddr, shards: u16) -> io::Result<(SocketAddr, Vec<TcpListener>)> {
-    let first = bind_one(address)?;
-    let bound = first.local_addr()?;
-    let mut sockets = vec![first];
-    for _ in 1..shards {
-        sockets.push(bind_one(bound)?);
-    }
-    Ok((bound, sockets))
-}
-
-fn bind_one(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = crate::sys::listening_socket(address, BACKLOG)?;
-    Ok(TcpListener::from_std(socket))
+    let sockets = crate::sys::listening_sockets(address, shards, BACKLOG)?;
+    let bound = sockets[0].local_addr()?;
+    Ok((bound, sockets.into_iter().map(TcpListener::from_std).collect()))
 }
 
 impl Listener {
@@ -143,4 +134,47 @@ fn admit(mut socket: TcpStream, rim: &mut Rim, registry: &Registry) -> Option<hu
         return None;
     }
     Some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpStream as Client;
+
+    #[test]
+    fn a_port_where_another_node_listens_is_refused() {
+        for shards in [1, 4] {
+            let (bound, _sockets) = bind("127.0.0.1:0".parse().unwrap(), shards).unwrap();
+            assert_eq!(bind(bound, 1).unwrap_err().kind(), ErrorKind::AddrInUse);
+            assert_eq!(bind(bound, 4).unwrap_err().kind(), ErrorKind::AddrInUse);
+        }
+    }
+
+    #[test]
+    fn nodes_that_start_at_the_same_time_do_not_share_a_port() {
+        for _ in 0..50 {
+            let (bound, sockets) = bind("127.0.0.1:0".parse().unwrap(), 1).unwrap();
+            drop(sockets);
+            let start = std::sync::Barrier::new(4);
+            let bind = || {
+                start.wait();
+                bind(bound, 4)
+            };
+            let results: Vec<_> = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..4).map(|_| scope.spawn(bind)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            assert!(results.iter().filter(|result| result.is_ok()).count() <= 1);
+        }
+    }
+
+    #[test]
+    fn every_shard_gets_connections() {
+        let (bound, sockets) = bind("127.0.0.1:0".parse().unwrap(), 4).unwrap();
+        let _clients: Vec<_> = (0..256).map(|_| Client::connect(bound).unwrap()).collect();
+        let accepted = |socket: &TcpListener| std::iter::from_fn(|| socket.accept().ok()).count();
+        let counts: Vec<_> = sockets.iter().map(accepted).collect();
+        assert_eq!(counts.iter().sum::<usize>(), 256);
+        assert!(counts.iter().all(|&count| count > 0), "{counts:?}");
+    }
 }

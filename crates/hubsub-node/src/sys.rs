@@ -6,21 +6,36 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
-/// A listening socket that shares its port with those of other shards.
+/// One listening socket for each of `count` shards, all on the same port.
+///
+/// The first one listens before it may share, so a port where another process
+/// listens is refused, and so is every later process that binds like this; a
+/// socket that shared from the start would take half of the other's clients.
 ///
 /// # Errors
 /// The address cannot be bound.
-pub fn listening_socket(address: SocketAddr, backlog: i32) -> io::Result<TcpListener> {
+pub fn listening_sockets(address: SocketAddr, count: u16, backlog: i32) -> io::Result<Vec<TcpListener>> {
+    let first = listening_socket(address, false, backlog)?;
+    first.set_reuse_port(true)?;
+    let bound = first.local_addr()?.as_socket().expect("it was bound to a socket address");
+    let mut sockets = vec![first.into()];
+    for _ in 1..count {
+        sockets.push(listening_socket(bound, true, backlog)?.into());
+    }
+    Ok(sockets)
+}
+
+fn listening_socket(address: SocketAddr, shares: bool, backlog: i32) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
-    socket.set_reuse_port(true)?;
+    socket.set_reuse_port(shares)?;
     if address.is_ipv6() {
         socket.set_only_v6(false)?;
     }
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     socket.listen(backlog)?;
-    Ok(socket.into())
+    Ok(socket)
 }
 
 /// Sets what every client's socket has. A socket that refuses works without.
