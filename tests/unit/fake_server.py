@@ -30,8 +30,12 @@ class FakeServer:
         self.epoch = 7
         self.log: dict[bytes, list[bytes]] = defaultdict(list)
         self.silent: set[bytes] = set()
+        self.refuse: set[bytes] = set()
+        self.deaf = asyncio.Event()
+        """Set: nothing is read any more."""
         self.refuse_greeting: bytes | None = None
         self.commands: list[list[bytes]] = []
+        self.gone = asyncio.Event()
         self.came = asyncio.Condition()
         self.writers: dict[asyncio.StreamWriter, set[bytes]] = {}
 
@@ -44,6 +48,7 @@ class FakeServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.server.close()
+        self.gone.set()
         self.cut()
         await self.server.wait_closed()
 
@@ -82,6 +87,8 @@ class FakeServer:
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(65_536):
                 decoder.feed(data)
+                if self.deaf.is_set():
+                    await self.gone.wait()
                 while (command := decoder.next()) is not INCOMPLETE:
                     if command[0] not in self.silent:
                         writer.write(self._answer(writer, command))
@@ -92,6 +99,8 @@ class FakeServer:
         writer.close()
 
     def _answer(self, writer: asyncio.StreamWriter, command: list[bytes]) -> bytes:
+        if command[0] in self.refuse:
+            return b"-ERR refused\r\n"
         match command:
             case [b"HELLO", *_]:
                 return self.refuse_greeting or b"%1\r\n+server\r\n+redis\r\n"

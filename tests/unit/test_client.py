@@ -1,13 +1,16 @@
 """The asyncio and the blocking client, against a fake HubSub that can fail, and a real Redis."""
 
 import asyncio
+import gc
 import socket
+import threading
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from hubsub.client import BlockingClient, Client, Gap, Options, Position
-from hubsub.client.connection import targets
+from hubsub.client.connection import Connection, targets
 from hubsub.client.subscription import QUEUE_RECORDS_MAX
 from hubsub.errors import ClientError, NotConnectedError, ReplyError, TimedOutError
 
@@ -213,6 +216,191 @@ async def test_plain_redis_works_where_no_hubsub_command_is_needed(redis_server:
     with pytest.raises(ClientError, match="no history"):
         async with Client(url) as client, client.subscribe("a", last=1):
             pass
+
+
+async def test_an_outage_before_the_first_record_loses_none_where_the_start_is_last(
+    server: FakeServer,
+) -> None:
+    for payload in (b"1", b"2", b"3"):
+        server.publish(b"room", payload)
+    async with Client(server.url, options=QUICK) as client, client.subscribe("room", last=0) as records:
+        server.cut()
+        for payload in (b"4", b"5"):
+            server.publish(b"room", payload)
+        assert [(await anext(records)).payload for _ in range(2)] == [b"4", b"5"]
+
+
+async def test_the_positions_to_keep_are_of_records_that_were_taken(server: FakeServer) -> None:
+    async with Client(server.url) as client, client.subscribe("room") as records:
+        for payload in (b"1", b"2", b"3"):
+            server.publish(b"room", payload)
+        await anext(records)
+        await client.ping()
+        while len(records._queue) < 2:
+            await client.ping()
+        kept = records.positions
+    async with Client(server.url) as client, client.subscribe("room", resume=kept) as records:
+        assert [(await anext(records)).payload for _ in range(2)] == [b"2", b"3"]
+
+
+@pytest.mark.parametrize("told", ["by the server", "after a loss"])
+async def test_an_error_in_on_gap_ends_the_subscription_with_it(server: FakeServer, told: str) -> None:
+    def on_gap(gap: Gap) -> None:
+        raise ZeroDivisionError(gap.topic)
+
+    async with (
+        asyncio.timeout(30),
+        Client(server.url, options=QUICK) as client,
+        client.subscribe("room", patterns=["r*"], on_gap=on_gap) as records,
+    ):
+        if told == "by the server":
+            server.push(b"gap", b"room", b"7-2", b"7-5")
+        else:
+            server.cut()
+        with pytest.raises(ZeroDivisionError):
+            await anext(records)
+
+
+async def test_a_push_of_a_strange_form_costs_the_connection_and_no_record(server: FakeServer) -> None:
+    async with (
+        asyncio.timeout(30),
+        Client(server.url, options=QUICK) as client,
+        client.subscribe("room") as records,
+    ):
+        server.push(b"message", b"room", b"x", b"no position")
+        await server.seen(b"HUBSUB", b"POSITIONS", b"ON", count=2)
+        server.publish(b"room", b"1")
+        assert (await anext(records)).payload == b"1"
+
+
+async def test_a_consumer_slower_than_the_answer_to_a_ping_keeps_its_connection(server: FakeServer) -> None:
+    options = Options(timeout_s=0.05, ping_s=0.01, backoff_s=0.001, backoff_s_max=0.01)
+    async with Client(server.url, options=options) as client, client.subscribe("room") as records:
+        server.silent.add(b"PING")  # Its answer stands behind the records.
+        await server.seen(b"PING")
+        for i in range(QUEUE_RECORDS_MAX * 2):
+            server.publish(b"room", b"%d" % i)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await server.seen(b"HUBSUB", b"POSITIONS", b"ON", count=2)
+        server.silent.clear()
+        assert [int((await anext(records)).payload) for _ in range(1_000)] == list(range(1_000))
+
+
+async def test_a_closed_subscription_is_forgotten(server: FakeServer) -> None:
+    async with Client(server.url) as client:
+        for _ in range(10):
+            async with client.subscribe("room"):
+                assert len(client._subscriptions) == 1
+        assert not client._subscriptions
+        client.subscribe("room")
+        assert not client._subscriptions
+
+
+async def test_a_client_closed_while_it_connects_leaves_no_connection(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connecting, go_on, opened = asyncio.Event(), asyncio.Event(), []
+    real = Connection.open
+
+    async def late(self: Connection, name: str | None = None) -> None:
+        connecting.set()
+        await go_on.wait()
+        await real(self, name)
+        opened.append(self)
+
+    monkeypatch.setattr(Connection, "open", late)
+    client = Client(server.url)
+    records = client.subscribe("room")
+    asking = [asyncio.ensure_future(work) for work in (client.ping(), records.open())]
+    await connecting.wait()
+    closing = asyncio.ensure_future(client.close())
+    await asyncio.sleep(0)
+    go_on.set()
+    await closing
+    await asyncio.wait(asking)
+    assert all(connection.error is not None for connection in opened)
+
+
+async def test_refused_publishes_of_a_batch_are_no_news_for_the_log(server: FakeServer) -> None:
+    told: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
+    async with Client(server.url) as client:
+        server.refuse.add(b"PUBLISH")
+        with pytest.raises(ReplyError):
+            await client.publish_many([("room", "x")] * 100)
+        await client.ping()
+    gc.collect()
+    assert told == []
+
+
+async def test_a_server_that_does_not_read_is_given_up_in_time(server: FakeServer) -> None:
+    async with asyncio.timeout(30), Client(server.url, timeout_s=0.1) as client:
+        server.deaf.set()
+        with pytest.raises(TimedOutError):
+            await client.publish("room", b"x" * (64 << 20))
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 100])
+async def test_a_host_that_cannot_be_is_told_as_not_connected(host: str) -> None:
+    with pytest.raises(NotConnectedError, match="no server can be reached") as caught:
+        await Client(f"redis://{host}:1").ping()
+    assert "Unknown error" not in str(caught.value)
+
+
+async def test_the_blocking_client_takes_what_is_there_without_waiting(server: FakeServer) -> None:
+    def play() -> list[bytes]:
+        with BlockingClient(server.url) as client, client.subscribe("room") as records:
+            client.publish("room", "1")
+            client.publish("room", "2")
+            first = records.get(30)
+            while not (second := records.get(0)):
+                client.ping()
+            assert records.get(0) is None and first is not None
+            return [first.payload, second.payload]
+
+    async with asyncio.timeout(30):
+        assert await asyncio.to_thread(play) == [b"1", b"2"]
+
+
+async def test_closing_the_blocking_client_ends_what_other_threads_wait_for(server: FakeServer) -> None:
+    server.silent.add(b"PUBLISH")
+
+    def play() -> None:
+        client = BlockingClient(server.url, timeout_s=1_000)
+        records = client.subscribe("room")
+        ends: list[object] = []
+
+        def publish() -> None:
+            try:
+                client.publish("room", "x")
+            except Exception as error:
+                ends.append(error)
+
+        threads = [threading.Thread(target=lambda: ends.append(records.get()))]
+        threads += [threading.Thread(target=publish) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        client.close()
+        client.close()
+        for thread in threads:
+            thread.join(30)
+            assert not thread.is_alive()
+        assert len(ends) == 4
+
+    await asyncio.to_thread(play)
+
+
+async def test_the_blocking_client_cannot_be_asked_in_its_own_callback(server: FakeServer) -> None:
+    def play() -> None:
+        with BlockingClient(server.url) as client:
+            with client.subscribe("room", on_gap=lambda gap: client.ping()) as records:
+                loop.call_soon_threadsafe(server.push, b"gap", b"room", b"7-2", b"7-5")
+                with pytest.raises(ClientError, match="own client"):
+                    records.get(30)
+
+    loop = asyncio.get_running_loop()
+    await asyncio.to_thread(play)
 
 
 def test_the_blocking_client_does_the_same(redis_server: tuple[str, int]) -> None:

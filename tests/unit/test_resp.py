@@ -39,6 +39,7 @@ def values(*chunks: bytes) -> list[Any]:
         (b",1.5\r\n", 1.5),
         (b"=7\r\ntxt:abc\r\n", b"abc"),
         (b"|1\r\n+k\r\n+v\r\n:3\r\n", 3),
+        (b"*2\r\n|1\r\n+k\r\n+v\r\n:3\r\n|0\r\n:4\r\n", [3, 4]),
     ],
 )
 def test_each_type_decodes(wire: bytes, value: Any) -> None:

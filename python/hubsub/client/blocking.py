@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from concurrent.futures import CancelledError
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -10,7 +11,7 @@ from hubsub.client.client import URL_DEFAULT, Client, Name
 from hubsub.client.options import Options
 from hubsub.client.subscription import Subscription
 from hubsub.client.types import Gap, History, Member, Position, Record
-from hubsub.errors import NotConnectedError
+from hubsub.errors import ClientError, NotConnectedError
 
 T = TypeVar("T")
 
@@ -30,10 +31,14 @@ class BlockingSubscription:
     def get(self, timeout_s: float | None = None) -> Record | None:
         """The next record; None if none came in time, or the subscription was closed."""
         try:
-            record: Record = self._run(asyncio.wait_for(anext(self._inner), timeout_s))
+            record: Record = self._run(self._next(timeout_s))
             return record
         except (TimeoutError, StopAsyncIteration):
             return None
+
+    async def _next(self, timeout_s: float | None) -> Record:
+        async with asyncio.timeout(timeout_s):  # With 0 too it takes a record that is there.
+            return await anext(self._inner)
 
     def close(self) -> None:
         """Closes the connection."""
@@ -66,6 +71,9 @@ class BlockingClient:
     def __init__(
         self, url: str = URL_DEFAULT, *, options: Options | None = None, timeout_s: float | None = None
     ) -> None:
+        self._gate = threading.Lock()
+        """Held to hand work to the loop, and to end that: what was handed over is always answered."""
+        self._closing = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="hubsub-client", daemon=True)
         self._thread.start()
@@ -117,7 +125,7 @@ class BlockingClient:
 
     def close(self) -> None:
         """Closes everything and ends the thread. May be called more than once."""
-        if not self._loop.is_closed():
+        if not self._closing:
             self._run(self._client.close())
             self._end()
 
@@ -130,20 +138,40 @@ class BlockingClient:
         self.close()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        if self._loop.is_closed():
+        if threading.current_thread() is self._thread:
             work.close()
-            raise NotConnectedError("the client is closed")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+            raise ClientError("a callback cannot wait for its own client", None, "use another thread")
+        with self._gate:
+            if self._closing:
+                work.close()
+                raise NotConnectedError("the client is closed")
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
+        except CancelledError:
+            raise NotConnectedError("the client was closed meanwhile") from None
         except BaseException:
             future.cancel()
             raise
 
     def _end(self) -> None:
+        with self._gate:
+            if self._closing:
+                return  # Another thread ends it.
+            self._closing = True
+        asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+async def _cancel_others() -> None:
+    """Ends what other threads wait for, so that none of them waits for ever."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    if others:
+        await asyncio.wait(others)
 
 
 async def _make(url: str, options: Options | None, timeout_s: float | None) -> Client:

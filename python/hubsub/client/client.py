@@ -85,8 +85,8 @@ class Client:
         try:
             for topic, payload in items:
                 waiting.append(connection.send("PUBLISH", _bytes(topic), _bytes(payload)))
+                await connection.drain()
                 if len(waiting) >= IN_FLIGHT_MAX:
-                    await connection.drain()
                     results.append(int(await self._answer(connection, waiting.popleft())))
             while waiting:
                 results.append(int(await self._answer(connection, waiting.popleft())))
@@ -129,9 +129,9 @@ class Client:
             )
         if self._closed:
             raise NotConnectedError("the client is closed")
-        subscription = Subscription(self._servers, self._options, names, globs, start, positions, on_gap)
-        self._subscriptions.add(subscription)
-        return subscription
+        return Subscription(
+            self._servers, self._options, names, globs, start, positions, on_gap, self._subscriptions
+        )
 
     async def history(self, room: Name, *, count: int = 100, after: Position | str | None = None) -> History:
         """Reads a room's history, oldest first.
@@ -181,7 +181,6 @@ class Client:
         self._closed = True
         for subscription in list(self._subscriptions):
             await subscription.close()
-        self._subscriptions.clear()
         if self._connection is not None:
             await self._connection.close()
             self._connection = None
@@ -211,6 +210,9 @@ class Client:
                     error = failed
                     self._servers.rotate(-1)
                     continue
+                if self._closed:  # Meanwhile: nobody would close this one.
+                    await connection.close()
+                    raise NotConnectedError("the client is closed")
                 self._connection = connection
                 return connection
             raise error

@@ -7,6 +7,7 @@ connection that failed stays failed: who owns it makes a new one.
 import asyncio
 import contextlib
 import os
+import socket
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -96,7 +97,7 @@ class Connection:
                 self._reader, self._writer = await asyncio.open_connection(
                     self.target.host, self.target.port, limit=READ_BYTES
                 )
-        except (OSError, TimeoutError) as error:
+        except (OSError, TimeoutError, UnicodeError) as error:  # Unicode: a host that no name can have.
             raise NotConnectedError(f"no server can be reached ({_reason(error)})", self.target) from None
         loop = asyncio.get_running_loop()
         self.heard_at = loop.time()
@@ -121,7 +122,7 @@ class Connection:
         """Sends a command at once; the future is its reply, error replies as exceptions."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if self._error is not None or self._writer is None:
-            future.set_exception(self._error or NotConnectedError(value=self.target))
+            _refuse(future, self._error or NotConnectedError(value=self.target))
             return future
         self._replies.append(future)
         self._writer.write(encode(args))
@@ -134,10 +135,20 @@ class Connection:
         self._writer.write(encode(args))
 
     async def drain(self) -> None:
-        """Waits while too many bytes are unsent."""
-        if self._writer is not None and self._error is None:
-            with contextlib.suppress(OSError):
-                await self._writer.drain()
+        """Waits while too many bytes are unsent.
+
+        Raises:
+            TimedOutError: the server does not take them in time.
+        """
+        if self._writer is None or self._error is not None:
+            return
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                with contextlib.suppress(OSError):
+                    await self._writer.drain()
+        except TimeoutError:
+            self._fail(TimedOutError(value=self.target))
+            raise TimedOutError(value=self.target) from None
 
     async def call(self, *args: Argument) -> Any:
         """Sends a command and waits for its reply.
@@ -186,14 +197,18 @@ class Connection:
             while data := await self._reader.read(READ_BYTES):
                 self.heard_at = loop.time()
                 self._decoder.feed(data)
-                while (value := self._decoder.next()) is not INCOMPLETE:
+                while self._error is None and (value := self._decoder.next()) is not INCOMPLETE:
                     self._take(value)
                 await self._may_read.wait()
+                if self._error is not None:
+                    return  # What is still there has come too late: its owner may have a new connection.
             self._fail(NotConnectedError("the server closed the connection", self.target))
         except OSError as error:
             self._fail(NotConnectedError(f"the connection broke ({_reason(error)})", self.target))
-        except ProtocolError as error:
+        except HubSubError as error:
             self._fail(error)
+        except Exception as error:  # A callback, or a push of a strange form: nobody reads from here on.
+            self._fail(ProtocolError("a push could not be handled", repr(error)))
 
     def _take(self, value: Any) -> None:
         if isinstance(value, Push):
@@ -204,7 +219,7 @@ class Connection:
             if future.done():
                 return
             if isinstance(value, HubSubError):
-                future.set_exception(value)
+                _refuse(future, value)
             else:
                 future.set_result(value)
         else:
@@ -220,16 +235,26 @@ class Connection:
         while self._replies:
             future = self._replies.popleft()
             if not future.done():
-                future.set_exception(error)
-                future.exception()  # A caller that was cancelled never asks.
+                _refuse(future, error)
+        self._may_read.set()
         if self._writer is not None:
-            self._writer.close()
+            self._writer.transport.abort()  # A server that reads no more would never get the rest.
         if self._on_push is not None:
             self._on_push(Push([b"closed"]))
 
 
-def _reason(error: OSError) -> str:
+def _refuse(future: asyncio.Future[Any], error: HubSubError) -> None:
+    """Fails a request; its caller may be gone and never ask, which is no news for the log."""
+    future.set_exception(error)
+    future.exception()
+
+
+def _reason(error: OSError | UnicodeError) -> str:
     """asyncio's words hold addresses and numbers; the system's are for people."""
+    if isinstance(error, UnicodeError):
+        return "this is no host name"
+    if isinstance(error, socket.gaierror):  # Its numbers are not those of the system.
+        return error.strerror or str(error)
     return os.strerror(error.errno) if error.errno else str(error) or "no answer in time"
 
 

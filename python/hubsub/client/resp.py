@@ -94,7 +94,7 @@ class Decoder:
                     self._stack.append(value)
                     continue
                 value = _finish(value)
-            while self._stack:
+            while self._stack and value is not _ATTRIBUTE:  # Which no aggregate counts as one of its values.
                 top = self._stack[-1]
                 top.values.append(value)
                 top.left -= 1

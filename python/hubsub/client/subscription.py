@@ -46,13 +46,20 @@ class Subscription:
         start: Start,
         positions: Mapping[bytes, Position],
         on_gap: Callable[[Gap], None] | None,
+        opened: "set[Subscription]",
     ) -> None:
+        self._opened = opened
+        """The client's open subscriptions; this one is in it from `open` to `close`."""
+        self._opening = asyncio.Lock()
         self._servers = deque(servers)
         self._options = options
         self._topics = list(dict.fromkeys(topics))
         self._patterns = list(dict.fromkeys(patterns))
         self._start = start
         self._positions = dict(positions)
+        """Behind which to resume: of the records that came."""
+        self._taken = dict(positions)
+        """The same of the records that the consumer has taken."""
         self._on_gap = on_gap
         self._gaps: dict[bytes, Gap] = {}
         self._queue: deque[Record] = deque()
@@ -62,7 +69,7 @@ class Subscription:
         self._closed = asyncio.Event()
         self._connection: Connection | None = None
         self._runner: asyncio.Task[None] | None = None
-        self._error: HubSubError | None = None
+        self._error: Exception | None = None
         self._ended = False
         self.is_hubsub = False
         """Whether the server is HubSub, so that records have positions; known once subscribed."""
@@ -70,8 +77,8 @@ class Subscription:
 
     @property
     def positions(self) -> dict[bytes, Position]:
-        """Last position of each topic: what to keep in order to resume later."""
-        return dict(self._positions)
+        """Position of the last record taken of each topic: what to keep in order to resume later."""
+        return dict(self._taken)
 
     async def open(self) -> None:
         """Connects and waits until all topics are confirmed.
@@ -80,18 +87,31 @@ class Subscription:
             NotConnectedError: no server answers.
             ReplyError: the server refuses; also when `last`, `since` or `resume` meet a plain Redis.
         """
-        if self._runner is None and not self._ended:
-            await self._connect()
-            self._runner = asyncio.get_running_loop().create_task(self._run())
+        async with self._opening:
+            if self._runner is not None or self._ended:
+                return
+            self._opened.add(self)
+            try:
+                await self._connect()
+            except BaseException:
+                self._opened.discard(self)
+                raise
+            if self._ended:  # Closed meanwhile.
+                await self._drop()
+            else:
+                self._runner = asyncio.get_running_loop().create_task(self._run())
 
     async def close(self) -> None:
         """Ends the iteration and closes the connection. May be called more than once."""
         self._ended = True
         self._changed.set()
+        self._opened.discard(self)
         if self._runner is not None:
             self._runner.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._runner
+            await asyncio.wait((self._runner,))
+        await self._drop()
+
+    async def _drop(self) -> None:
         if self._connection is not None:
             await self._connection.close()
 
@@ -117,6 +137,8 @@ class Subscription:
             self._changed.clear()
             await self._changed.wait()
         record = self._queue.popleft()
+        if record.position is not None and record.pattern is None:
+            self._taken[record.topic] = record.position
         if len(self._queue) == QUEUE_RECORDS_LOW and self._connection is not None:
             self._connection.resume()
         return record
@@ -125,30 +147,42 @@ class Subscription:
 
     async def _run(self) -> None:
         """Keeps a connection until closed; ends with an error only for what no retry mends."""
-        while True:
-            await self._until_closed()
-            try:
+        try:
+            while True:
+                await self._until_closed()
+                if self._error is not None:
+                    raise self._error
                 await self._reconnect()
-            except HubSubError as error:
-                self._error = error
-                self._changed.set()
-                return
-            self.reconnects += 1
+                self.reconnects += 1
+        except Exception as error:
+            self._error = error
+            self._changed.set()
+            self._opened.discard(self)
+            await self._drop()
 
     async def _until_closed(self) -> None:
-        """Waits for the end of the connection, and pings it when it is silent."""
+        """Waits for the end of the connection, and pings it when it is silent.
+
+        Any byte is a sign of life: the answer may stand behind more records than the consumer takes in time.
+        """
         connection = self._connection
         assert connection is not None, "open() or _reconnect() made it"
         loop = asyncio.get_running_loop()
         while not self._closed.is_set():
             due = connection.heard_at + self._options.ping_s - loop.time()
-            if due <= 0 or connection.paused:
-                if not connection.paused:
-                    with contextlib.suppress(HubSubError):
-                        await connection.call("PING")
-                due = self._options.ping_s
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._closed.wait(), due)
+            if due <= 0 and not connection.paused:
+                heard_at = connection.heard_at
+                connection.send("PING")
+                await self._wait_closed(self._options.timeout_s)
+                if connection.heard_at == heard_at and not connection.paused:
+                    return await connection.close()
+            else:
+                await self._wait_closed(due if due > 0 else self._options.ping_s)
+        return None
+
+    async def _wait_closed(self, most_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._closed.wait(), most_s)
 
     async def _reconnect(self) -> None:
         self._lost()
@@ -221,6 +255,8 @@ class Subscription:
             raise TimedOutError(
                 "the server did not confirm the subscription in time", connection.target
             ) from None
+        if self._error is not None:
+            raise self._error
         if connection.error is not None:
             raise connection.error
 
@@ -267,12 +303,19 @@ class Subscription:
             if not recovered and name in self._positions:
                 self._tell_gap(Gap(name, None, None))
                 self._positions[name] = position
-            elif name not in self._positions and not self._start:
-                self._positions[name] = position
+            elif name not in self._positions and self._start[:1] != ("SINCE",):
+                # A loss before the first record resumes from where this began, not from what is newest then.
+                back = int(self._start[1]) if self._start else 0
+                start = position._replace(seq=max(0, position.seq - back))
+                self._positions[name] = self._taken[name] = start
         if not self._unconfirmed:
             self._confirmed.set()
 
     def _tell_gap(self, gap: Gap) -> None:
         self._gaps[gap.topic] = gap
         if self._on_gap is not None:
-            self._on_gap(gap)
+            try:
+                self._on_gap(gap)
+            except Exception as error:
+                self._error = error  # The consumer's own: it ends the subscription.
+                raise
