@@ -41,6 +41,17 @@ def test_flag_beats_environment_beats_file_beats_default() -> None:
     assert resolved.sources["shards"] == "default"
 
 
+def test_an_empty_value_counts_as_not_given_wherever_it_stands() -> None:
+    resolved = config({"data": ""}, {"data": "", "http": ""}, HUBSUB_DATA="", HUBSUB_HTTP="off")
+    assert (resolved.data, resolved.http) == (None, None)
+    assert resolved.sources["data"] == "default"
+
+
+def test_shards_are_counted_where_the_system_tells_no_affinity(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("os.sched_getaffinity", raising=False)
+    assert config().shards >= 1
+
+
 def test_limits_come_from_file_environment_and_flag() -> None:
     resolved = config(
         {"limits": {"rooms_max": 1, "frame_bytes_max": "1MiB", "handshake_ms": "3s"}},

@@ -7,7 +7,15 @@ The rest of the program sees a `Config` alone.
 """
 
 from hubsub.config.definitions import CLASS_KEYS, KEYS, LIMITS, LISTENERS, Key, Limit
-from hubsub.config.kinds import Bad, is_loopback, is_wildcard, join_address, parse_duration, split_address
+from hubsub.config.kinds import (
+    Bad,
+    cpus,
+    is_loopback,
+    is_wildcard,
+    join_address,
+    parse_duration,
+    split_address,
+)
 from hubsub.config.reload import Reload, reloaded
 from hubsub.config.resolve import Config, History, RoomClass, load, resolve
 
@@ -23,6 +31,7 @@ __all__ = [
     "Limit",
     "Reload",
     "RoomClass",
+    "cpus",
     "is_loopback",
     "is_wildcard",
     "join_address",

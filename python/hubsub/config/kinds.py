@@ -5,6 +5,7 @@ value that the program uses, or raises `Bad` with a reason and a hint. Times are
 int milliseconds and sizes int bytes inside; outside they may have units.
 """
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -44,6 +45,8 @@ def nearest(name: str, names: list[str]) -> str | None:
 def parse_text(raw: object) -> str:
     if not isinstance(raw, str):
         raise Bad("must be a text", 'write it in quotes: "…"')
+    if not raw.isprintable():  # Bytes of a flag or variable that are no UTF-8 are not printable either.
+        raise Bad("has characters that cannot be shown", "UTF-8 without control characters")
     return raw
 
 
@@ -73,7 +76,7 @@ def _number(raw: object, units: dict[str, int], unit_needed: bool, example: str)
         if unit_needed:
             raise Bad("needs a unit", f"such as {example}")
         return raw
-    match = re.fullmatch(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", raw)
+    match = re.fullmatch(r"\s*([0-9][0-9_]{0,40}(?:\.[0-9]{1,40})?)\s*([A-Za-z]*)\s*", raw)
     if match is None or (unit_needed and not match[2]):
         raise Bad("must be a number" + (" with a unit" if units else ""), f"such as {example}")
     number, unit = match[1].replace("_", ""), match[2]
@@ -120,6 +123,11 @@ def within(parse: Callable[[object], int], low: int, high: int) -> Callable[[obj
     return bounded
 
 
+def cpus() -> int:
+    """CPUs that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def split_address(text: str) -> tuple[str, int]:
     """`HOST:PORT` or `[V6]:PORT` as its two parts."""
     host, _, port = text.rpartition(":")
@@ -155,12 +163,16 @@ def address(port_default: int) -> Kind:
         if text in ("", "off", "none"):
             return None
         hint = f"such as 127.0.0.1:{port_default}, :{port_default}, or off"
-        match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]\s/@]*))(?::(\d+))?", text)
+        match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]\s/@]*))(?::([0-9]{1,9}))?", text)
         if match is None:
             raise Bad("must be HOST:PORT", hint)
         host, port = match[1] or match[2] or "", match[3]
-        if port is None and host.isdigit():
+        if port is None and re.fullmatch("[0-9]{1,9}", host):
             host, port = "", host
+        try:
+            host.encode("idna")
+        except UnicodeError:
+            raise Bad("has a host that no machine can have", hint) from None
         if port is not None and int(port) > 65_535:
             raise Bad("has a port above 65535", hint)
         return join_address(host or "127.0.0.1", port_default if port is None else int(port))

@@ -20,6 +20,7 @@ from hubsub.config.definitions import CLASS_KEYS, CLASSES_MAX, KEYS, LIMITS, LIS
 from hubsub.config.kinds import (
     Bad,
     Kind,
+    cpus,
     is_loopback,
     nearest,
     parse_count,
@@ -133,11 +134,13 @@ def resolve(file: Mapping[str, Any], flags: Mapping[str, object], environ: Mappi
     values: dict[str, Any] = {}
     for key in KEYS:
         raw, source = key.default, "default"
-        for candidate, name in ((file.get(key.name), "file"), (environ.get(key.env), "environment")):
+        for candidate, name in (
+            (file.get(key.name), "file"),
+            (environ.get(key.env), "environment"),
+            (flags.get(key.name), "flag"),
+        ):
             if candidate is not None and candidate != "":
                 raw, source = candidate, name
-        if flags.get(key.name) is not None:
-            raw, source = flags[key.name], "flag"
         sources[key.name] = source  # type: ignore[assignment]
         values[key.name] = None if raw is None else _parse(problems, key.name, key.kind, raw)
 
@@ -147,7 +150,7 @@ def resolve(file: Mapping[str, Any], flags: Mapping[str, object], environ: Mappi
     if problems:
         raise ConfigError(problems)
     values["node"] = values["node"] or socket.gethostname()
-    values["shards"] = values["shards"] or min(len(os.sched_getaffinity(0)), SHARDS_MAX)
+    values["shards"] = values["shards"] or min(cpus(), SHARDS_MAX)
     return Config(
         **values, limits=MappingProxyType(limits), classes=tuple(classes), sources=MappingProxyType(sources)
     )
