@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -46,6 +47,58 @@ def test_an_unknown_command_names_the_nearest_one() -> None:
 def test_an_unreachable_node_is_a_sentence_and_no_traceback() -> None:
     run = hubsub("room", "ls", "--url", "http://127.0.0.1:1")
     assert run.returncode == 1 and "no node answers" in run.stderr and "Traceback" not in run.stderr
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("room", "ls", "--url", "http://[::1"),
+        ("room", "ls", "--url", "http://h:port"),
+        ("room", "ls", "--url", "http://a..b:1"),
+        ("pub", "-s", "a..b:1", "t", "x"),
+        ("pub", "-s", "redis://[::1", "t", "x"),
+        ("sub", "t", "--rewind", "9" * 5_000),
+        ("serve", "--redis", "²"),
+        ("serve", "--redis", ":" + "9" * 5_000),
+        ("serve", "--http", "a..b:1", "--insecure-open"),
+        ("serve", "--limit", "rooms_max=" + "9" * 5_000),
+        ("serve", "--node", "\udcff"),
+        ("bench", "capacity", "--out", "/"),
+    ],
+)
+def test_a_wrong_argument_is_a_sentence_and_no_traceback(args: tuple[str, ...]) -> None:
+    run = hubsub(*args, HUBSUB_LOAD="/bin/false")
+    assert run.returncode in (1, 2) and run.stderr and "Traceback" not in run.stderr, run.stderr
+
+
+@pytest.mark.parametrize("args", [("--help",), ("config", "reference"), ("demo", "generate")])
+def test_a_reader_that_is_gone_or_a_full_disk_is_no_traceback(args: tuple[str, ...]) -> None:
+    import os
+
+    command = [sys.executable, "-m", "hubsub", *args]
+    gone, out = os.pipe()
+    os.close(gone)
+    run = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(out)
+    assert (run.returncode, run.stderr) == (1, "")
+    with open("/dev/full", "w") as full:
+        run = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert (run.returncode, run.stderr) == (1, "error: No space left on device\n")
+
+
+def test_what_the_terminal_cannot_show_is_escaped() -> None:
+    run = hubsub("demo", "generate", "--events", "50", PYTHONIOENCODING="ascii")
+    assert run.returncode == 0 and "\\u65e5" in run.stdout, run.stderr
+
+
+def test_an_interrupt_ends_a_command_with_130() -> None:
+    command = [sys.executable, "-m", "hubsub", "demo", "generate", "--events", "100000000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+        assert run.stdout is not None and run.stderr is not None
+        run.stdout.readline()
+        run.send_signal(signal.SIGINT)
+        assert run.stdout.read() is not None
+        assert (run.wait(60), run.stderr.read()) == (130, b"")
 
 
 def test_bad_configuration_stops_the_start_with_every_problem(tmp_path: Path) -> None:
@@ -104,11 +157,29 @@ def test_a_line_becomes_topic_and_payload() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [b"x", b"[]", b"{}", b'{"topic": 3}', b'{"topic": "a", "payload_base64": "?"}']
+    "line",
+    [
+        b"x",
+        b"[]",
+        b"{}",
+        b'{"topic": 3}',
+        b'{"topic": "a", "payload_base64": "?"}',
+        b'{"topic": "\\ud800", "payload": "x"}',
+        b"[" * 100_000,
+    ],
 )
 def test_a_line_that_is_no_record_names_its_number(line: bytes) -> None:
     with pytest.raises(ClientError, match="line 12 "):
         record_of(line, 12)
+
+
+def test_a_damaged_packed_file_is_told(tmp_path: Path) -> None:
+    packed = bytearray(gzip.compress(b'{"topic": "a", "payload": "x"}\n' * 1_000))
+    for at in range(11, 40):
+        file = tmp_path / "a.jsonl.gz"
+        file.write_bytes(packed[:at] + bytes([packed[at] ^ 0xFF]) + packed[at + 1 :])
+        with pytest.raises(ClientError):
+            list(read(file))
 
 
 def test_pub_needs_a_message_or_a_file() -> None:

@@ -6,6 +6,7 @@ configured wrongly, 130 interrupted.
 """
 
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Iterator
@@ -32,7 +33,16 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 def main() -> NoReturn:
     """The entry point `hubsub`."""
-    args = sys.argv[1:]
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # What the terminal's encoding lacks is shown as an escape.
+            stream.reconfigure(errors="backslashreplace")
+    with friendly():
+        _run(sys.argv[1:])
+    sys.exit(0)
+
+
+def _run(args: list[str]) -> None:
     if not args or args[0] in ("--help", "-h", "help"):
         print(usage())
         sys.exit(0 if args else 2)
@@ -40,16 +50,14 @@ def main() -> NoReturn:
         from hubsub.version import VERSION
 
         print(f"hubsub {VERSION}")
-        sys.exit(0)
+        return
     if args[0] not in COMMANDS:
         close = get_close_matches(args[0], COMMANDS, n=1)
         hint = f"did you mean {close[0]!r}?" if close else "hubsub --help lists all commands"
         print(f"error: no such command: {args[0]}\nhint: {hint}", file=sys.stderr)
         sys.exit(2)
-    with friendly():
-        app = import_module(COMMANDS[args[0]][0]).app
-        app(args=args[1:], prog_name=f"hubsub {args[0]}")
-    sys.exit(0)
+    app = import_module(COMMANDS[args[0]][0]).app
+    app(args=args[1:], prog_name=f"hubsub {args[0]}")
 
 
 def usage() -> str:
@@ -78,7 +86,11 @@ def friendly() -> Iterator[None]:
     from hubsub.errors import ConfigError, HubSubError
 
     try:
-        yield
+        try:
+            yield
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()  # While it can still be told if that fails.
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
@@ -87,7 +99,11 @@ def friendly() -> Iterator[None]:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:
-        # The reader of our output is gone; nothing may be flushed into it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+    except OSError as error:
+        # A reader of our output that is gone wants to hear no more.
+        if not isinstance(error, BrokenPipeError):
+            name = "" if error.filename is None else f": {error.filename}"
+            print(f"error: {error.strerror or error}{name}", file=sys.stderr)
+        if sys.stdout is not None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

@@ -134,10 +134,14 @@ class Api:
                 )
             url = f"http://{address}"
         self.url = url if "://" in url else f"http://{url}"
-        parts = urlsplit(self.url)
-        if parts.scheme != "http" or not parts.hostname:
+        try:
+            parts = urlsplit(self.url)
+            host, port = parts.hostname, parts.port or 3220
+        except ValueError:
+            host, port = None, 0
+        if host is None or parts.scheme != "http":
             raise ClientError("this is no HTTP address", url, "such as http://127.0.0.1:3220")
-        self._host, self._port = parts.hostname, parts.port or 3220
+        self._host, self._port = host, port
 
     def get(self, path: str, **query: object) -> Any:
         return self.ask("GET", path, **query)
@@ -158,7 +162,7 @@ class Api:
             connection.request(method, target)
             response = connection.getresponse()
             body = response.read()
-        except (OSError, HTTPException) as error:
+        except (OSError, HTTPException, UnicodeError) as error:  # Unicode: no host name.
             hint = "`hubsub serve` starts a node; --url names another one"
             raise NotConnectedError(f"no node answers ({error})", self.url, hint) from None
         finally:
@@ -169,6 +173,8 @@ class Api:
             raise ClientError("the answer is not from HubSub", self.url) from None
         if response.status >= 400:
             raise _error(value, response.status)
+        if body and not isinstance(value, dict):
+            raise ClientError("the answer is not from HubSub", self.url)
         return value
 
 

@@ -1,6 +1,5 @@
 """`hubsub doctor`: what this machine allows, and the one command that allows more."""
 
-import os
 import platform
 import resource
 import socket
@@ -44,12 +43,13 @@ def doctor(as_json: Json = False) -> None:
 
 def findings() -> Iterator[Finding]:
     """All checks, in order."""
+    from hubsub.config import cpus
     from hubsub.version import VERSION
 
     yield Finding("hubsub", "ok", VERSION)
     yield Finding("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.release()}")
     yield _core()
-    yield Finding("cpus", "ok", str(len(os.sched_getaffinity(0))))
+    yield Finding("cpus", "ok", str(cpus()))
     yield from _descriptors()
     for name, wanted, doc in SYSCTLS:
         yield from _sysctl(name, wanted, doc)

@@ -6,6 +6,7 @@ import binascii
 import gzip
 import json
 import sys
+import zlib
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -41,7 +42,7 @@ def pub(
     if source is not None and topic is None:
         asyncio.run(_publish_lines(redis_url(server), source))
     elif source is None and topic is not None and message is not None:
-        payload = sys.stdin.buffer.read() if message == "-" else message.encode("utf-8", "surrogateescape")
+        payload = _stdin().read() if message == "-" else message.encode("utf-8", "surrogateescape")
         print(asyncio.run(_publish(redis_url(server), bytes_of(topic), payload)))
     else:
         raise typer.BadParameter("give TOPIC and MESSAGE, or --from FILE")
@@ -71,6 +72,12 @@ async def _publish_lines(url: str, source: Path) -> None:
     say(f"published {records} records, {receivers} deliveries")
 
 
+def _stdin() -> Any:
+    if sys.stdin is None:
+        raise ClientError("standard input is closed", None, "give a FILE or a MESSAGE")
+    return sys.stdin.buffer
+
+
 def read(source: Path) -> Iterator[tuple[bytes, bytes]]:
     """`(topic, payload)` of each line.
 
@@ -78,13 +85,13 @@ def read(source: Path) -> Iterator[tuple[bytes, bytes]]:
         ClientError: the file cannot be read, or a line is no record; it names the line.
     """
     try:
-        stream: Any = nullcontext(sys.stdin.buffer) if str(source) == "-" else source.open("rb")
+        stream: Any = nullcontext(_stdin()) if str(source) == "-" else source.open("rb")
         with stream as raw:
             lines = gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == b"\x1f\x8b" else raw
             for number, line in enumerate(lines, 1):
                 if line.strip():
                     yield record_of(line, number)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise ClientError(
             f"the file cannot be read ({getattr(error, 'strerror', None) or error})", source
         ) from None
@@ -95,19 +102,23 @@ def record_of(line: bytes, number: int) -> tuple[bytes, bytes]:
     hint = 'such as {"topic": "chat:lobby", "payload": "hello"}'
     try:
         fields = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ClientError(f"line {number} is no JSON ({error})", None, hint) from None
     topic = fields.get("topic", fields.get("room")) if isinstance(fields, dict) else None
     if not isinstance(topic, str) or not topic:
         raise ClientError(f"line {number} names no topic", None, hint)
+    try:
+        name = bytes_of(topic)
+    except UnicodeEncodeError:  # Half of a surrogate pair, which JSON can write.
+        raise ClientError(f"line {number} has a topic that is no Unicode text", None, hint) from None
     if "payload_base64" in fields:
         try:
-            return bytes_of(topic), base64.b64decode(fields["payload_base64"], validate=True)
+            return name, base64.b64decode(fields["payload_base64"], validate=True)
         except (binascii.Error, TypeError, ValueError):
             raise ClientError(f"line {number} has a payload_base64 that is none", None, hint) from None
     if "payload" not in fields:
-        return bytes_of(topic), line.rstrip(b"\r\n")
+        return name, line.rstrip(b"\r\n")
     payload = fields["payload"]
     if not isinstance(payload, str):
         payload = json.dumps(payload, ensure_ascii=False, separators=(",", ":"))
-    return bytes_of(topic), payload.encode("utf-8", "surrogatepass")
+    return name, payload.encode("utf-8", "surrogatepass")

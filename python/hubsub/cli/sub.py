@@ -50,10 +50,10 @@ def sub(
 
 
 def _rewind(text: str) -> dict[str, Any]:
-    if text.isascii() and text.isdigit():
+    if text.isascii() and text.isdigit() and len(text) <= 18:
         return {"last": int(text)}
     try:
-        return {"since_ms": int(time.time() * 1_000) - parse_duration(text)}
+        return {"since_ms": max(0, int(time.time() * 1_000) - parse_duration(text))}
     except Bad as bad:
         raise typer.BadParameter(f"--rewind {bad.reason}: {text}; {bad.hint}") from None
 

@@ -72,8 +72,10 @@ def _view(now: dict[str, Any], before: dict[str, Any] | None) -> "RenderableType
     for column in ("shard", *COLUMNS, "socket", "routing"):
         shards.add_column(column, justify="right")
     for number, counters in enumerate(stat["shards"]):
-        seconds = 0.0 if before is None else now["at"] - before["at"]
-        earlier = {} if before is None else before["stat"]["shards"][number]
+        # A node that was started anew has counted nothing before.
+        is_same = before is not None and before["stat"]["uptime_s"] <= stat["uptime_s"]
+        seconds = now["at"] - before["at"] if before is not None and is_same else 0.0
+        earlier = before["stat"]["shards"][number] if before is not None and is_same else {}
         shards.add_row(str(number), *_shard(counters, earlier, seconds))
     clients = Table(title="busiest clients", box=None, title_justify="left")
     for column in ("id", "addr", "name", "in/s", "out/s", "pending", "dropped"):
