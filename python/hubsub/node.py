@@ -135,6 +135,7 @@ class Node:
     async def stop(self) -> None:
         """Stops accepting, lets output drain for `drain_ms`, closes."""
         if self._loop is None:
+            self._unlock()
             return
         grace_ms = self._limits["drain_ms"]
         self._core.stop(grace_ms)
@@ -146,9 +147,7 @@ class Node:
         self._loop.remove_reader(self._core.wake_fd())
         self._loop = None
         self._forget_all()
-        if self._lock_fd >= 0:
-            os.close(self._lock_fd)
-            self._lock_fd = -1
+        self._unlock()
 
     async def wait_failed(self) -> None:
         """Returns never; raises when a shard ended without being told to.
@@ -303,6 +302,12 @@ class Node:
                 future.set_exception(refusal("stopping", "server is stopping"))
         if self._failed is not None and self._failed.done() and not self._failed.cancelled():
             self._failed.exception()
+
+    def _unlock(self) -> None:
+        """Lets another node have the data directory."""
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
 
     def _new_incarnation(self, data: str | None) -> int:
         """A number above that of every earlier life of this node: half of each room epoch."""

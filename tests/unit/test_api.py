@@ -125,7 +125,12 @@ class Api:
         self.app = App(self.state)
 
     async def ask(
-        self, method: str, target: str, body: Any = None, headers: dict[str, str] | None = None
+        self,
+        method: str,
+        target: str,
+        body: Any = None,
+        headers: dict[str, str] | None = None,
+        stalls: bool = False,
     ) -> Answer:
         path, _, query = target.partition("?")
         data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
@@ -142,6 +147,8 @@ class Api:
         sent: list[Any] = []
 
         async def receive() -> dict[str, Any]:
+            if stalls:
+                await asyncio.Event().wait()
             return {"type": "http.request", "body": data, "more_body": False}
 
         async def send(message: Any) -> None:
@@ -267,6 +274,9 @@ async def test_a_refused_record_of_a_batch_leaves_the_others() -> None:
         b'{"topic": "", "payload": "x"}',
         b'{"topic": "a", "payload": "x", "payload_base64": "eA=="}',
         b'{"topic": "a", "payload_base64": "?"}',
+        '{"topic": "a", "payload_base64": "é"}'.encode(),
+        b'{"topic": "\\ud800", "payload": "x"}',
+        b'{"topic": ' + b"[" * 100_000,
         b'{"topic": "a", "payload": "x", "hedaers": {}}',
         b'{"records": []}',
         b'{"topic": "a", "payload": "\xff"}',
@@ -309,6 +319,12 @@ async def test_a_body_above_the_limit_is_refused_and_counted() -> None:
     assert 'hubsub_control_refused_total{limit="http_body_bytes_max"} 2' in (await api.get("/metrics")).text
 
 
+async def test_a_body_that_does_not_come_is_given_up_in_time() -> None:
+    api = Api(limits={"request_timeout_ms": 10})
+    answer = await api.ask("POST", "/v1/publish", stalls=True)
+    assert (answer.status, answer.json["code"]) == (400, "bad_request") and "in time" in answer.text
+
+
 async def test_clients_are_listed_sorted_shown_and_closed() -> None:
     api = Api()
     answer = await api.get("/v1/clients?sort=bytes_out_60s&limit=7")
@@ -317,7 +333,8 @@ async def test_clients_are_listed_sorted_shown_and_closed() -> None:
     assert (await api.get("/v1/clients?sort=addr")).status == 400
     fits(await api.get("/v1/clients/4"), "/v1/clients/{id}")
     assert (await api.get("/v1/clients/5")).json["code"] == "no_such_client"
-    assert (await api.get("/v1/clients/x")).status == 400
+    for number in ("x", str(2**64), "99999999999999999999"):
+        assert (await api.get(f"/v1/clients/{number}")).status == 400
     assert [(await api.ask("DELETE", f"/v1/clients/{i}")).status for i in (4, 5)] == [204, 404]
 
 

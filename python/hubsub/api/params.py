@@ -1,5 +1,6 @@
 """Reads of path, query and body, each with its error."""
 
+import asyncio
 from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
@@ -20,8 +21,8 @@ def path_name(request: Request, key: str) -> bytes:
 
 def path_id(request: Request, key: str) -> int:
     text = request.path_params[key]
-    if not (text.isascii() and text.isdigit()) or len(text) > 20:
-        raise BadRequestError(f"{key} must be a number", text)
+    if not (text.isascii() and text.isdigit()) or len(text) > 20 or int(text) >= 2**64:
+        raise BadRequestError(f"{key} must be a number of 64 bits", text)
     return int(text)
 
 
@@ -69,11 +70,15 @@ async def body(state: State, request: Request) -> bytes:
         state.bodies_refused += 1
         raise BodyTooLargeError(value=f"{announced} > {limit}")
     data = bytearray()
-    async for chunk in request.stream():
-        data += chunk
-        if len(data) > limit:
-            state.bodies_refused += 1
-            raise BodyTooLargeError(value=f"more than {limit}")
+    try:
+        async with asyncio.timeout(state.limits["request_timeout_ms"] / 1_000):
+            async for chunk in request.stream():
+                data += chunk
+                if len(data) > limit:
+                    state.bodies_refused += 1
+                    raise BodyTooLargeError(value=f"more than {limit}")
+    except TimeoutError:
+        raise BadRequestError("the body did not come in time", f"{len(data)} bytes came") from None
     return bytes(data)
 
 
@@ -83,5 +88,5 @@ def decode(data: bytes, kind: Any) -> Any:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
         raise BadRequestError("the body does not fit the schema", error, "see /v1/openapi.json") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadRequestError("the body is no JSON", error) from None

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -49,7 +50,7 @@ async def publish(state: State, request: Request) -> Response:
 
 def _parse(data: bytes) -> PublishItem | PublishBatch:
     """A batch if there is a key `records`, else one record."""
-    head = decode(data, dict[str, object])
+    head = decode(data, dict[str, msgspec.Raw])
     parsed: PublishItem | PublishBatch = decode(data, PublishBatch if "records" in head else PublishItem)
     return parsed
 

@@ -1,7 +1,6 @@
 """What the REST API takes and gives: one struct a body. The OpenAPI document is made of these."""
 
 import base64
-import binascii
 from typing import Annotated, Any
 
 import msgspec
@@ -92,7 +91,7 @@ class PublishItem(Struct, kw_only=True, forbid_unknown_fields=True):
             return self.payload.encode()
         try:
             return base64.b64decode(self.payload_base64 or "", validate=True)
-        except binascii.Error as error:
+        except ValueError as error:  # binascii.Error is one; characters beyond ASCII raise a plain one.
             raise BadRequestError("payload_base64 is no base64", error) from None
 
 

@@ -58,6 +58,8 @@ class HttpServer:
             self._socket.bind(info[4])
             self._socket.listen(BACKLOG)
         except OSError as error:
+            if self._socket is not None:
+                self._socket.close()
             hint = "another server may have this port; `:0` picks a free one"
             raise StartError(f"cannot listen ({error.strerror})", address, hint) from None
         bound = self._socket.getsockname()
