@@ -10,11 +10,13 @@ with Node(classes=[{"name": "chat", "match": ["chat:*"], "history": {"messages":
 
 import json
 import os
+import runpy
 import select
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,7 +33,7 @@ STOP_S = 30.0
 
 
 class Node:
-    """A running `hubsub serve`; starts in the constructor and ends with `stop()`.
+    """A running `hubsub serve`; starts in the constructor and ends with `stop()`, or with the process that made it.
 
     Args:
         classes: `[[class]]` tables.
@@ -39,7 +41,8 @@ class Node:
         config: More top-level keys; they win over the ones that the node sets itself.
         args: More arguments for `hubsub serve`.
         env: More environment variables.
-        command: What runs the program; default: this Python's `-m hubsub`.
+        command: What runs the program; default: this Python's `hubsub`.
+            Another one is not ended when this process dies without `stop()`.
 
     Raises:
         StartError: it ended, or said nothing, before it was ready; the message holds its log.
@@ -68,16 +71,20 @@ class Node:
         self.log_file = self.directory / "log"
         self._log_kept = ""
         """The log after the end."""
-        run = list(command or (sys.executable, "-m", "hubsub"))
+        run = list(command or (sys.executable, "-m", "hubsub.testing"))
         environ = {k: v for k, v in os.environ.items() if not k.startswith("HUBSUB_")} | dict(env or {})
-        with open(self.log_file, "wb") as log:
-            self.process = subprocess.Popen(
-                [*run, "serve", "--config", str(self.config_file), *args],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env=environ,
-            )
+        try:
+            with open(self.log_file, "wb") as log:
+                self.process = subprocess.Popen(
+                    [*run, "serve", "--config", str(self.config_file), *args],
+                    stdin=subprocess.PIPE,  # Its end tells the node that this process is gone.
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    env=environ,
+                )
+        except OSError as error:
+            self._directory.cleanup()
+            raise StartError(f"the node's program cannot be run ({error.strerror})", run[0]) from None
         try:
             self.ready = self._wait_ready()
         except BaseException:
@@ -109,7 +116,9 @@ class Node:
     @property
     def events(self) -> list[dict[str, Any]]:
         """Its log as events: JSON lines, as it logs to a file by default."""
-        return [json.loads(line) for line in self.log.splitlines() if line.startswith("{")]
+        lines = self.log.splitlines(keepends=True)
+        # The last line may be half written.
+        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("\n")]
 
     def stop(self, sig: int = signal.SIGTERM) -> int:
         """Ends the process and waits for it; may be called more than once.
@@ -124,8 +133,9 @@ class Node:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
-        if self.process.stdout is not None:
-            self.process.stdout.close()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                stream.close()
         self._log_kept = self.log
         self._directory.cleanup()
         return self.process.returncode
@@ -142,9 +152,11 @@ class Node:
         """Reads the ready line without waiting longer than `READY_S`."""
         assert self.process.stdout is not None, "it is a pipe"
         fd, line, until = self.process.stdout.fileno(), b"", time.monotonic() + READY_S
+        poll = select.poll()  # select() takes no descriptor above 1023, which a test of many connections has.
+        poll.register(fd, select.POLLIN)
         while not line.endswith(b"\n"):
             left = until - time.monotonic()
-            readable = left > 0 and select.select([fd], [], [], left)[0]
+            readable = left > 0 and poll.poll(left * 1_000)
             data = os.read(fd, 65_536) if readable else b""
             if not data:
                 what = (
@@ -152,5 +164,20 @@ class Node:
                 )
                 raise StartError(what, self.log[-4_000:].strip() or "no log")
             line += data
-        ready: dict[str, Any] = json.loads(line)
+        try:
+            ready: dict[str, Any] = json.loads(line)
+        except ValueError:
+            raise StartError("the node printed no ready line", line[:200]) from None
         return ready
+
+
+def _end_with_input() -> None:
+    """Ends this process, gracefully, at the end of its standard input: with the process that holds the other end."""
+    while os.read(0, 4_096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    threading.Thread(target=_end_with_input, daemon=True).start()
+    runpy.run_module("hubsub", run_name="__main__")

@@ -62,6 +62,38 @@ def test_a_node_is_ready_and_ends_cleanly_on_sigterm(make_node: Callable[..., No
     assert [e["event"] for e in node.events][-1] == "node stopped"
 
 
+def test_a_node_ends_with_the_process_that_made_it() -> None:
+    code = "import os, signal; from hubsub.testing import Node; node = Node(); print(node.pid, flush=True)"
+    code += "; os.kill(os.getpid(), signal.SIGKILL)"
+    run = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, timeout=60)
+    try:
+        # Its log goes to a file, its output to a pipe that is gone: that it is gone is seen at its id.
+        while (state := Path(f"/proc/{int(run.stdout)}/stat")).exists() and ") Z " not in state.read_text():
+            pass
+    except OSError:
+        pass
+
+
+def test_a_program_that_is_no_node_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(StartError, match="cannot be run"):
+        Node(command=[str(tmp_path / "none")])
+    with pytest.raises(StartError, match="no ready line"):
+        Node(command=["/bin/echo", "hello"])
+
+
+def test_a_node_starts_in_a_process_with_many_descriptors(make_node: Callable[..., Node]) -> None:
+    import resource
+
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 1_200:
+        pytest.skip("needs 1200 descriptors")
+    taken = [os.open("/dev/null", os.O_RDONLY) for _ in range(1_100)]
+    try:
+        assert make_node().stop() == 0
+    finally:
+        for fd in taken:
+            os.close(fd)
+
+
 def test_a_listener_that_is_not_built_yet_is_null_and_logged(make_node: Callable[..., Node]) -> None:
     node = make_node(args=["--mqtt", ":0", "--ws", ":0", "--join", "127.0.0.1:1", "--role", "edge"])
     assert (node.ready["mqtt"], node.ready["ws"]) == (None, None)
