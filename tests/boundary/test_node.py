@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -311,4 +312,15 @@ def test_an_oversized_body_costs_nothing(make_node: Callable[..., Node]) -> None
     node = make_node(limits={"http_body_bytes_max": "1KiB"})
     status, error = ask(node, "POST", "/v1/publish", {"topic": "t", "payload": "x" * 5_000})
     assert (status, error["code"]) == (413, "body_too_large")
+    assert ask(node, "GET", "/livez")[0] == 200
+
+
+def test_connections_without_a_request_do_not_keep_others_out(make_node: Callable[..., Node]) -> None:
+    node = make_node(limits={"http_connections_max": 3, "request_timeout_ms": 200})
+    address = (urlsplit(node.http_url).hostname or "", urlsplit(node.http_url).port or 0)
+    silent = [socket.create_connection(address, timeout=30) for _ in range(3)]
+    silent[0].sendall(b"GET /livez HT")
+    for connection in silent:
+        assert connection.recv(1) == b""
+        connection.close()
     assert ask(node, "GET", "/livez")[0] == 200

@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
+from typing import ClassVar
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from hubsub.api.app import App
 from hubsub.api.state import State
@@ -30,6 +32,40 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.serving.set()
+
+
+class _Protocol(H11Protocol):
+    """HTTP whose requests must come in time; uvicorn limits only the silence between two of them.
+
+    Without this a few connections that say nothing would take all of `http_connections_max` for ever.
+    """
+
+    head_s: ClassVar[float]
+    """Time that a connection has to send the head of a request."""
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._unwatch()
+        super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._unwatch()
+        elif self._late is None:
+            self._late = self.loop.call_later(self.head_s, self.transport.close)
+
+    def _unwatch(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
 
 
 class HttpServer:
@@ -69,10 +105,11 @@ class HttpServer:
     async def start(self) -> None:
         """Serves from here on."""
         assert self._socket is not None, "bind() comes first"
+        limits = self._state.limits
         self._server = _Server(
             uvicorn.Config(
                 App(self._state),
-                http="h11",
+                http=type("_Timed", (_Protocol,), {"head_s": limits["request_timeout_ms"] / 1_000}),
                 ws="none",
                 lifespan="off",
                 log_config=None,

@@ -271,7 +271,13 @@ LIMITS: tuple[Limit, ...] = (
         1,
         "control",
     ),
-    Limit("request_timeout_ms", 5_000, "Time that a REST request waits for the data plane.", 1, "control"),
+    Limit(
+        "request_timeout_ms",
+        5_000,
+        "Time for a REST request to come, and then to wait for the data plane.",
+        1,
+        "control",
+    ),
     Limit(
         "http_connections_max", 1_024, "Open HTTP connections; further ones are answered 503.", 1, "control"
     ),
