@@ -155,6 +155,18 @@ def test_rooms_are_created_listed_shown_and_deleted(node: Node) -> None:
         assert ask(node, "GET", "/v1/rooms/chat%3Ar01")[1]["subscribers"] == 1
 
 
+@pytest.mark.config(classes=CHAT)
+def test_a_created_room_outlives_the_sweep(node: Node) -> None:
+    made = ask(node, "PUT", "/v1/rooms/chat%3Anew")[1]
+    with BlockingClient(node.redis_url) as client, client.subscribe("chat:other"):
+        pass
+    while ask(node, "GET", "/v1/rooms/chat%3Aother")[0] != 404:
+        pass
+    status, room = ask(node, "GET", "/v1/rooms/chat%3Anew")
+    assert (status, room["epoch"]) == (200, made["epoch"])
+    assert ask(node, "DELETE", "/v1/rooms/chat%3Anew") == (204, "")
+
+
 def test_a_client_is_listed_measured_and_closed(node: Node) -> None:
     with BlockingClient(node.redis_url, options=Options(name="watched")) as client:
         for i in range(10):

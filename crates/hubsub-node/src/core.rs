@@ -172,8 +172,11 @@ impl Core {
                 let classes = self.broker.classes();
                 let remembers = classes.get(classes.class_of_room(name)).history.is_some();
                 let rooms = &mut self.broker.rooms;
-                let found =
-                    if *create && remembers { rooms.open(name, now).map(Some) } else { Ok(rooms.find(name)) };
+                let found = if *create && remembers {
+                    rooms.create(name, now).map(Some)
+                } else {
+                    Ok(rooms.find(name))
+                };
                 Part::Rooms(
                     found.map(|room| room.and_then(|room| self.room_info(room)).into_iter().collect()),
                 )

@@ -91,7 +91,12 @@ class ClassKey:
 
 
 def _parse_shards(raw: object) -> int | None:
-    return None if raw in ("auto", None) else within(_parse_count, 1, SHARDS_MAX)(raw)
+    if raw in ("auto", None):
+        return None
+    try:
+        return within(_parse_count, 1, SHARDS_MAX)(raw)
+    except Bad as bad:
+        raise Bad(bad.reason, "such as 4, or auto") from None
 
 
 def _parse_roles(raw: object) -> tuple[str, ...]:
@@ -356,7 +361,7 @@ CLASS_KEYS: tuple[ClassKey, ...] = (
         millis(),
         0,
         "Time without publish and subscriber after which a room with history is forgotten; "
-        "0: when its history is empty.",
+        "0: when its history is empty, unless it was created by name.",
     ),
     ClassKey(
         "commit_delay_ms",

@@ -53,6 +53,8 @@ pub struct Room {
     used_s: u32,
     /// For life.
     pub class: ClassIndex,
+    /// Made by name, not by a record or a subscription: it stays without either.
+    was_created: bool,
 }
 
 impl Room {
@@ -65,6 +67,11 @@ impl Room {
 
     fn is_idle(&self) -> bool {
         self.own.is_zero() && self.others.is_none()
+    }
+
+    /// Whether nothing would be lost with it, were it not for its subscribers.
+    fn is_forgettable(&self) -> bool {
+        self.is_empty() && !self.was_created
     }
 
     fn is_empty(&self) -> bool {
@@ -248,6 +255,7 @@ impl Rooms {
             ring: None,
             used_s: seconds(now),
             class,
+            was_created: false,
         };
         let index = self.free.pop().unwrap_or(self.slots.len() as u32);
         match self.slots.get_mut(index as usize) {
@@ -260,6 +268,14 @@ impl Rooms {
             hasher.hash_one(&*room.name)
         });
         Ok(RoomHandle { index, generation: self.slots[index as usize].0 })
+    }
+
+    /// A room by name that stays when it has neither records nor subscribers,
+    /// until it is deleted or its class's `idle_ms` is over.
+    pub fn create(&mut self, name: &[u8], now: Now) -> Result<RoomHandle, ErrorCode> {
+        let handle = self.open(name, now)?;
+        self.get_mut(handle).expect("opened above").was_created = true;
+        Ok(handle)
     }
 
     /// The position and timestamp of a room's next record; the default position
@@ -445,6 +461,31 @@ mod tests {
         let part =
             rooms.history(&HistoryQuery { room: b"a".to_vec(), count: 9, after: Some(before), topic: None });
         assert!(!part.recovered && part.records.is_empty());
+    }
+
+    #[test]
+    fn a_created_room_stays_until_it_is_deleted_or_idle_for_too_long() {
+        let at = |s: u64| Now { mono_ms: s * 1000, wall_us: s * 1_000_000 };
+        let mut rooms = rooms(Some(History { messages: 9, bytes: 0, age_ms: 1000 }), Limits::default());
+        rooms.create(b"a", at(1)).unwrap();
+        rooms.open(b"b", at(1)).unwrap();
+        rooms.sweep(at(2), 10);
+        assert!(rooms.find(b"a").is_some() && rooms.find(b"b").is_none());
+        let position = say(&mut rooms, "a", b"x", at(3));
+        rooms.sweep(at(5), 10);
+        assert_eq!(payloads(&rooms, "a", 9, None).len(), 0);
+        assert_eq!(say(&mut rooms, "a", b"y", at(6)).epoch, position.epoch);
+        assert_eq!(rooms.delete(b"a"), Ok(true));
+
+        let mut class = Class::named("all");
+        (class.history, class.idle_ms) = (Some(NO_LIMIT), 5000);
+        let classes = Arc::new(ClassTable::new(vec![class], true));
+        let mut rooms = Rooms::new(classes, 1, &Limits::default(), Arc::new(AtomicU64::new(1 << 32)));
+        rooms.create(b"a", at(1)).unwrap();
+        rooms.sweep(at(5), 10);
+        assert_eq!(rooms.len(), 1);
+        rooms.sweep(at(6), 10);
+        assert_eq!(rooms.len(), 0);
     }
 
     #[test]

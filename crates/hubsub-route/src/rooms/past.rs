@@ -137,7 +137,7 @@ impl Rooms {
             }
             let room = self.at(handle.index);
             let unused_ms = u64::from(seconds(now).saturating_sub(room.used_s)) * 1000;
-            let is_due = if idle_ms > 0 { unused_ms >= idle_ms } else { room.is_empty() };
+            let is_due = if idle_ms > 0 { unused_ms >= idle_ms } else { room.is_forgettable() };
             if room.is_idle() && is_due {
                 while !self.at(handle.index).is_empty() {
                     self.drop_oldest(handle);
