@@ -8,10 +8,19 @@ from collections.abc import Callable, Iterator
 import pytest
 from clients.servers import Server, hubsub_node, redis_server
 
+IDLE_MS = 3_600_000
+"""The model knows no time: a room without records must not be forgotten, and made anew, in an example."""
+
 CLASSES = [
-    {"name": "short", "match": ["short*"], "history": {"messages": 3}},
-    {"name": "long", "match": ["long*"], "history": {"messages": 10_000}},
-    {"name": "devices", "match": ["dev/#"], "room": "dev/+", "history": {"messages": 20}},
+    {"name": "short", "match": ["short*"], "history": {"messages": 3}, "idle_ms": IDLE_MS},
+    {"name": "long", "match": ["long*"], "history": {"messages": 10_000}, "idle_ms": IDLE_MS},
+    {
+        "name": "devices",
+        "match": ["dev/#"],
+        "room": "dev/+",
+        "history": {"messages": 20},
+        "idle_ms": IDLE_MS,
+    },
 ]
 
 
