@@ -13,6 +13,7 @@ NODE_MODULES := tests/clients/node_modules/.stamp
 
 export PIP_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_QUIET := 1
 export CARGO_TERM_COLOR ?= never
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
