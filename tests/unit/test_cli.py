@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -10,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from hubsub.cli import COMMANDS, usage
-from hubsub.cli.common import shown
+from hubsub.cli.common import fitting, print_rows, shown
 from hubsub.cli.demo import events
 from hubsub.cli.pub import read, record_of
+from hubsub.cli.top import COLUMNS, view
 from hubsub.errors import ClientError
 
 
@@ -46,7 +48,18 @@ def test_an_unknown_command_names_the_nearest_one() -> None:
 
 def test_an_unreachable_node_is_a_sentence_and_no_traceback() -> None:
     run = hubsub("room", "ls", "--url", "http://127.0.0.1:1")
-    assert run.returncode == 1 and "no node answers" in run.stderr and "Traceback" not in run.stderr
+    assert run.returncode == 1 and "Traceback" not in run.stderr
+    assert run.stderr.startswith("error: no node answers (Connection refused): http://127.0.0.1:1\nhint: ")
+
+
+def test_an_unknown_host_is_called_so() -> None:
+    run = hubsub("pub", "a", "b", "-s", "redis://nobody.invalid:1")
+    assert run.returncode == 1 and "Unknown error" not in run.stderr
+    assert run.stderr.startswith("error: no server can be reached (") and "nobody.invalid:1" in run.stderr
+
+
+def test_shards_that_are_no_number_hint_at_auto() -> None:
+    assert "hint: such as 4, or auto" in hubsub("serve", "--shards", "many").stderr
 
 
 @pytest.mark.parametrize(
@@ -113,7 +126,7 @@ def test_bad_configuration_stops_the_start_with_every_problem(tmp_path: Path) ->
 def test_config_check_and_show_read_a_file(tmp_path: Path) -> None:
     file = tmp_path / "c.toml"
     file.write_text('[[class]]\nname = "a"\nhistory = { messages = 5 }\n')
-    assert "1 classes" in hubsub("config", "check", str(file)).stderr
+    assert "1 class, " in hubsub("config", "check", str(file)).stderr
     run = hubsub("config", "show", "--json", HUBSUB_CONFIG=str(file), HUBSUB_REDIS=":7")
     table = json.loads(run.stdout)
     assert table["redis"] == "127.0.0.1:7" and table["sources"]["redis"] == "environment"
@@ -205,6 +218,47 @@ def test_pub_and_sub_work_over_redis(redis_server: tuple[str, int]) -> None:
         assert first == {"topic": "demo:a", "pattern": "demo:*", "payload": "héllo"}
         assert second == {"topic": "demo:b", "pattern": "demo:*", "payload_base64": "/w=="}
         assert sub.wait(30) == 0
+
+
+def test_a_narrow_terminal_gets_the_first_columns_and_the_one_to_keep() -> None:
+    assert fitting([5, 5, 5], 19) == [0, 1, 2]
+    assert fitting([5, 5, 5], 18) == [0, 1]
+    assert fitting([5, 5, 5], 18, keep=2) == [0, 2]
+    assert fitting([5, 5, 5], 3) == [0]
+
+
+def test_a_terminal_gets_the_column_that_is_sorted_by(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    print_rows(
+        [{"id": 1, "first": 2, "second": 3, "third": 4}], ("id", "first", "second", "third"), False, "third"
+    )
+    out, left_out = capsys.readouterr()
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", out)
+    assert [line.split() for line in plain.splitlines()] == [["id", "first", "third"], ["1", "2", "4"]]
+    assert left_out == "too narrow for second; --json has all\n"
+
+
+@pytest.mark.parametrize("width", [20, 80, 1000])
+def test_top_shows_the_columns_that_fit_and_whole_heads(width: int) -> None:
+    from io import StringIO
+
+    from rich.console import Console
+
+    shard = dict.fromkeys(COLUMNS.values(), 10)
+    stat = {"name": "n", "version": "1", "uptime_s": 1.0, "shards": [shard]}
+    look = {"at": 1.0, "url": "u", "stat": stat, "clients": [], "rooms": []}
+    later = {**look, "at": 2.0, "stat": {**stat, "shards": [dict.fromkeys(shard, 10_000_020)]}}
+    out = StringIO()
+    Console(file=out, width=width).print(view(later, look, width))
+    (head,) = [line for line in out.getvalue().splitlines() if line.startswith("shard")]
+    assert "…" not in head and "clients" in head
+    assert ("slow closed/s" in head) == (width == 1000)
+    assert ("routing" in head) == (width >= 80)
+    if width == 1000:
+        assert "10,000,010" in out.getvalue() and " 1%" in out.getvalue()
 
 
 def test_control_characters_do_not_reach_the_terminal() -> None:

@@ -11,6 +11,8 @@ from hubsub.bench.scenarios import BY_NAME, SCENARIOS, Scenario
 app = typer.Typer(
     help="Measure a node, and a peer in turn with it. Figures are of one machine and time: quote ratios.",
     no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
 )
 
 RESULTS = Path("benches/results")

@@ -51,8 +51,17 @@ def print_json(value: object) -> None:
     print(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
-def print_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], as_json: bool) -> None:
-    """Rows as JSON lines or as a table of these columns."""
+def print_rows(
+    rows: Iterable[Mapping[str, Any]], columns: Sequence[str], as_json: bool, keep: str | None = None
+) -> None:
+    """Rows as JSON lines or as a table of these columns.
+
+    Args:
+        rows: What to print.
+        columns: Their fields, the most useful first.
+        as_json: One object a line, with all its fields.
+        keep: If given, a terminal gets the columns that fit, this one among them; else all, and texts fold.
+    """
     if as_json:
         for row in rows:
             print_json(row)
@@ -61,9 +70,9 @@ def print_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], as_jso
     numeric = [
         bool(cells) and all(row[i].replace(".", "").isdigit() for row in cells) for i in range(len(columns))
     ]
+    widths = [max(len(line[i]) for line in [columns, *cells]) for i in range(len(columns))]
     if not sys.stdout.isatty():
-        # A pipe gets every column whole; a terminal gets what fits.
-        widths = [max(len(line[i]) for line in [columns, *cells]) for i in range(len(columns))]
+        # A pipe gets every column whole.
         for line in [columns, *cells]:
             padded = (c.rjust(w) if n else c.ljust(w) for c, w, n in zip(line, widths, numeric, strict=True))
             print("  ".join(padded).rstrip())
@@ -72,12 +81,45 @@ def print_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], as_jso
     from rich.table import Table
     from rich.text import Text
 
+    console = Console()
+    shown_columns: Sequence[int] = range(len(columns))
+    if keep is not None:
+        shown_columns = fitting(widths, console.width, columns.index(keep))
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column, right in zip(columns, numeric, strict=True):
-        table.add_column(column, justify="right" if right else "left", no_wrap=True)
+    for i in shown_columns:
+        table.add_column(
+            columns[i],
+            justify="right" if numeric[i] else "left",
+            no_wrap=numeric[i] or i == 0,
+            overflow="fold",
+        )
     for line in cells:
-        table.add_row(*(Text(cell) for cell in line))
-    Console().print(table)
+        table.add_row(*(Text(line[i]) for i in shown_columns))
+    console.print(table)
+    if len(shown_columns) < len(columns):
+        left_out = ", ".join(column for i, column in enumerate(columns) if i not in shown_columns)
+        say(f"too narrow for {left_out}; --json has all")
+
+
+def fitting(widths: Sequence[int], width: int, keep: int = 0, between: int = 2) -> Sequence[int]:
+    """The columns that a terminal has room for: the first ones, and always column `keep`.
+
+    Args:
+        widths: Width of each column, the most useful first.
+        width: That of the terminal.
+        keep: Index of the column that stays.
+        between: Blanks between two columns.
+    """
+    free = width - widths[keep]
+    chosen = [keep]
+    for i, needed in enumerate(widths):
+        if i == keep:
+            continue
+        free -= needed + between
+        if free < 0:
+            break
+        chosen.append(i)
+    return sorted(chosen)
 
 
 def print_fields(value: Mapping[str, Any], as_json: bool) -> None:
@@ -164,13 +206,15 @@ class Api:
             body = response.read()
         except (OSError, HTTPException, UnicodeError) as error:  # Unicode: no host name.
             hint = "`hubsub serve` starts a node; --url names another one"
-            raise NotConnectedError(f"no node answers ({error})", self.url, hint) from None
+            reason = (error.strerror if isinstance(error, OSError) else None) or error
+            raise NotConnectedError(f"no node answers ({reason})", self.url, hint) from None
         finally:
             connection.close()
         try:
             value = json.loads(body) if body else None
         except ValueError:
-            raise ClientError("the answer is not from HubSub", self.url) from None
+            hint = "--url names a node's HTTP address, which is not its Redis address"
+            raise ClientError("the answer is not from HubSub", self.url, hint) from None
         if response.status >= 400:
             raise _error(value, response.status)
         if body and not isinstance(value, dict):

@@ -20,7 +20,8 @@ def check(file: File = None) -> None:
     from hubsub.config import load
 
     config = load(file)
-    say(f"the configuration is sound: {len(config.classes)} classes, {config.shards} shards")
+    amounts = (_amount(len(config.classes), "class", "classes"), _amount(config.shards, "shard", "shards"))
+    say(f"the configuration is sound: {', '.join(amounts)}")
 
 
 @app.command("show")
@@ -44,3 +45,7 @@ def reference() -> None:
     from hubsub.config.render import reference as page
 
     print(page(), end="")
+
+
+def _amount(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"

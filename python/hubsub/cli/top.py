@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hubsub.cli.common import Api, Url, new_app, shown
+from hubsub.cli.common import Api, Url, fitting, new_app, shown
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -17,19 +17,24 @@ COLUMNS = {
     "rooms": "rooms",
     "published/s": "published_total",
     "delivered/s": "delivered_total",
-    "in B/s": "bytes_in_total",
-    "out B/s": "bytes_out_total",
+    "socket": "socket_ns_total",
+    "routing": "routing_ns_total",
     "pending B": "output_bytes",
     "dropped/s": "dropped_total",
+    "in B/s": "bytes_in_total",
+    "out B/s": "bytes_out_total",
     "slow closed/s": "slow_closed_total",
 }
-"""Column to the metric of a shard that it shows."""
+"""Column to the metric of a shard that it shows, the most useful first: a narrow terminal shows those."""
+
+WIDTH_UNBOUNDED = 1_000
+"""Of what is no terminal."""
 
 
 @app.command()
 def top(
     interval: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.2)] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Prints one look and ends.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Prints one interval and ends.")] = False,
     rows: Annotated[int, typer.Option(help="Clients and rooms to show.", min=1, max=100)] = 10,
     url: Url = None,
 ) -> None:
@@ -38,15 +43,22 @@ def top(
     from rich.live import Live
 
     api = Api(url)
+    before = _look(api, rows)
     if once:
-        Console().print(_view(_look(api, rows), None))
+        # Rates need two looks.
+        time.sleep(interval)
+        console = Console()
+        if not console.is_terminal:
+            console = Console(width=WIDTH_UNBOUNDED)
+        console.print(view(_look(api, rows), before, console.width))
         return
-    before, view = None, _look(api, rows)
-    with Live(_view(view, None), screen=True, auto_refresh=False) as live:
+    console = Console()
+    with Live(view(before, None, console.width), console=console, screen=True, auto_refresh=False) as live:
         while True:
             time.sleep(interval)
-            before, view = view, _look(api, rows)
-            live.update(_view(view, before), refresh=True)
+            now = _look(api, rows)
+            live.update(view(now, before, console.width), refresh=True)
+            before = now
 
 
 def _look(api: Api, rows: int) -> dict[str, Any]:
@@ -59,7 +71,8 @@ def _look(api: Api, rows: int) -> dict[str, Any]:
     }
 
 
-def _view(now: dict[str, Any], before: dict[str, Any] | None) -> "RenderableType":
+def view(now: dict[str, Any], before: dict[str, Any] | None, width: int) -> "RenderableType":
+    """Two looks as tables, with those columns of the shards that fit into the width."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -68,16 +81,22 @@ def _view(now: dict[str, Any], before: dict[str, Any] | None) -> "RenderableType
     title = Text(
         f"{stat['name']}  {now['url']}  {stat['version']}  up {stat['uptime_s']:.0f} s", style="bold"
     )
-    shards = Table(box=None)
-    for column in ("shard", *COLUMNS, "socket", "routing"):
-        shards.add_column(column, justify="right")
+    heads = ("shard", *COLUMNS)
+    lines = []
     for number, counters in enumerate(stat["shards"]):
         # A node that was started anew has counted nothing before.
         is_same = before is not None and before["stat"]["uptime_s"] <= stat["uptime_s"]
         seconds = now["at"] - before["at"] if before is not None and is_same else 0.0
         earlier = before["stat"]["shards"][number] if before is not None and is_same else {}
-        shards.add_row(str(number), *_shard(counters, earlier, seconds))
-    clients = Table(title="busiest clients", box=None, title_justify="left")
+        lines.append([str(number), *_shard(counters, earlier, seconds)])
+    widths = [max(len(line[i]) for line in (heads, *lines)) for i in range(len(heads))]
+    columns = fitting(widths, width)
+    shards = Table(box=None, pad_edge=False)
+    for i in columns:
+        shards.add_column(heads[i], justify="right", no_wrap=True)
+    for line in lines:
+        shards.add_row(*(line[i] for i in columns))
+    clients = Table(title="busiest clients", box=None, pad_edge=False, title_justify="left")
     for column in ("id", "addr", "name", "in/s", "out/s", "pending", "dropped"):
         clients.add_column(column, justify="left" if column in ("addr", "name") else "right")
     for c in now["clients"]:
@@ -91,7 +110,7 @@ def _view(now: dict[str, Any], before: dict[str, Any] | None) -> "RenderableType
             c["dropped"],
         )
         clients.add_row(*(Text(shown(v)) for v in values))
-    rooms = Table(title="busiest rooms", box=None, title_justify="left")
+    rooms = Table(title="busiest rooms", box=None, pad_edge=False, title_justify="left")
     rooms.add_column("room")
     rooms.add_column("messages/s", justify="right")
     for room in now["rooms"]:
@@ -102,14 +121,13 @@ def _view(now: dict[str, Any], before: dict[str, Any] | None) -> "RenderableType
 def _shard(now: dict[str, int], before: dict[str, int], seconds: float) -> list[str]:
     """The cells of a shard: gauges as they are, counters a second, times as a share of one CPU."""
 
-    def rate(name: str, scale: float = 1.0) -> float | None:
-        return (now.get(name, 0) - before.get(name, 0)) / seconds / scale if seconds > 0 else None
-
     cells = []
     for name in COLUMNS.values():
-        value = rate(name) if name.endswith("_total") else now.get(name, 0)
-        cells.append("-" if value is None else f"{value:,.0f}")
-    for name in ("socket_ns_total", "routing_ns_total"):
-        share = rate(name, 1e7)
-        cells.append("-" if share is None else f"{share:.0f}%")
+        if not name.endswith("_total"):
+            cells.append(f"{now.get(name, 0):,}")
+        elif seconds <= 0:
+            cells.append("-")
+        else:
+            rate = (now.get(name, 0) - before.get(name, 0)) / seconds
+            cells.append(f"{rate / 1e7:.0f}%" if name.endswith("_ns_total") else f"{rate:,.0f}")
     return cells
