@@ -5,12 +5,13 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from hubsub.bench import BenchError
+from hubsub.bench.cli import app
 from hubsub.bench.load import find_program, run
 from hubsub.bench.machine import Cores, Machine, share_cores
 from hubsub.bench.report import RowFile, directory, lines, markdown_table, number
@@ -117,7 +118,24 @@ def test_table_names_figures_ratio_bound_and_verdict(pair: tuple[FakeServer, Fak
     )
     table = markdown_table([result])
     assert "| w2 | CPU per delivery | 4 µs | 8 µs | 2.00 (2.00–2.00) | 1.15 / 1.25 | goal |" in table
-    assert "- `w2`: chat: 1000 rooms × 10" in table
+    assert "- `w2`: chat: 1000 rooms × 10" in table and "not to be trusted" not in table
+
+
+def test_markdown_says_what_is_not_to_be_trusted(pair: tuple[FakeServer, FakeServer]) -> None:
+    result = run_scenario(BY_NAME["w2"], *pair, pairs=1)
+    result.rows[0] = replace(result.rows[0], complaints=("3 deliveries were lost",))
+    assert "\n  - not to be trusted: HubSub: 3 deliveries were lost\n" in markdown_table([result])
+
+
+@pytest.mark.parametrize("url", ["nope://x", "redis://127.0.0.1:x", "redis://127.0.0.1:1"])
+def test_a_peer_that_cannot_be_measured_is_refused_before_any_run(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator(tmp_path, monkeypatch)
+    monkeypatch.setattr("hubsub.bench.machine.need_descriptors", lambda _: None)
+    with pytest.raises(BenchError):
+        app(["one", "--against", url, "--out", str(tmp_path / "out")], standalone_mode=False)
+    assert not (tmp_path / "out").exists()
 
 
 def test_rows_file_holds_the_machine_and_every_raw_run(

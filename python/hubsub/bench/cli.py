@@ -139,6 +139,9 @@ def _run(
         servers.RunningServer(target, pid, "HubSub") if target else servers.HubSubServer(server_cmd)
     )
     peer = servers.parse_peer(against) if against else None
+    for server in (ours, peer):
+        if isinstance(server, servers.RunningServer):
+            server.check()
     machine = describe()
     path = out or report.directory(RESULTS, machine)
     path.mkdir(parents=True, exist_ok=True)

@@ -71,11 +71,14 @@ def terminal_table(results: Sequence[Result]) -> "Table":
 
 
 def markdown_table(results: Sequence[Result]) -> str:
-    """The table in Markdown, with what each scenario is below it."""
+    """The table in Markdown; below it what each scenario is, and what speaks against its figures."""
     rows = [HEADINGS, ("---",) * len(HEADINGS), *(line.cells() for line in lines(results))]
     table = "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
-    legend = "\n".join(f"- `{result.scenario.name}`: {result.scenario.title}" for result in results)
-    return f"{table}\n\n{legend}\n"
+    legend: list[str] = []
+    for result in results:
+        legend.append(f"- `{result.scenario.name}`: {result.scenario.title}")
+        legend += [f"  - not to be trusted: {complaint}" for complaint in result.complaints()]
+    return f"{table}\n\n" + "\n".join(legend) + "\n"
 
 
 def directory(root: Path, machine: Machine) -> Path:

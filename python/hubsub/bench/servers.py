@@ -125,10 +125,22 @@ class RunningServer:
     @contextmanager
     def running(self, cores: Cores, shards: int) -> Iterator[Running]:
         """The server as it is."""
-        parts = urlsplit(self.url)
-        if parts.scheme != "redis" or parts.hostname is None:
+        yield _inspect(self.address(), self.pid)
+
+    def check(self) -> None:
+        """Raises BenchError if it does not answer: better now than after the first run of the other server."""
+        info(self.address())
+
+    def address(self) -> str:
+        """Its `HOST:PORT`."""
+        try:
+            parts = urlsplit(self.url)
+            host, port = parts.hostname, parts.port or 6379
+        except ValueError:
+            parts, host, port = None, None, 0
+        if parts is None or parts.scheme != "redis" or host is None:
             raise BenchError("this server cannot be measured", self.url, "redis://HOST:PORT, or redis-server")
-        yield _inspect(f"{parts.hostname}:{parts.port or 6379}", self.pid)
+        return f"{host}:{port}"
 
 
 def parse_peer(text: str) -> Target:
@@ -148,7 +160,8 @@ def info(address: str) -> dict[str, str]:
                 raise BenchError("the server gives no INFO", head.decode(errors="replace").strip())
             text = stream.read(int(head[1:])).decode(errors="replace")
     except OSError as error:
-        raise BenchError("the server cannot be reached", f"{address} ({error})") from error
+        reason = error.strerror or error
+        raise BenchError("the server cannot be reached", f"{address} ({reason})") from error
     return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
 
 
