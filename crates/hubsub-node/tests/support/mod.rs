@@ -79,6 +79,14 @@ impl TestNode {
         panic!("100 connections came to one shard");
     }
 
+    /// Stops the node, with so much time for what is left; the time it took.
+    pub fn stop_in(&self, grace: Duration) -> Duration {
+        let begin = Instant::now();
+        self.node.stop(grace.as_millis() as u64);
+        self.node.join();
+        begin.elapsed()
+    }
+
     /// What the control plane sees of the clients.
     pub fn clients(&self) -> Vec<ClientInfo> {
         let call = Call::All(Question::Clients(ClientFilter::default()));

@@ -149,7 +149,7 @@ impl Decoder {
             self.args_left -= 1;
             if self.args_left == 0 {
                 let len = self.at;
-                self.at = 0;
+                (self.at, self.needed) = (0, 0);
                 return Ok(Decoded::Command { len });
             }
         }
@@ -232,7 +232,7 @@ impl Decoder {
     }
 
     /// After `Incomplete`: the length of input below which another call is
-    /// useless. It is what an argument announced, not yet paid for: read until
+    /// useless; 0 after a whole frame. It is what an argument announced, not yet paid for: read until
     /// there, but allocate for what comes.
     #[must_use]
     pub fn needed(&self) -> usize {
@@ -259,6 +259,7 @@ impl Decoder {
     }
 
     fn begin(&mut self) {
+        self.needed = 0;
         self.args.clear();
         self.words.clear();
         self.inline = false;

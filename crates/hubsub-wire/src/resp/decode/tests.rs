@@ -213,3 +213,13 @@ fn reset_forgets_the_frame_and_keeps_a_small_allocation() {
     assert_eq!(decoder.decode(b"PING\r\n", &LIMITS), Ok(Decoded::Command { len: 6 }));
     assert_eq!(decoder.arg(b"PING\r\n", 0), b"PING");
 }
+
+#[test]
+fn a_whole_frame_leaves_nothing_needed() {
+    let mut decoder = Decoder::default();
+    let input = b"*2\r\n$4\r\nECHO\r\n$9\r\n123456789\r\nPING\r\n";
+    assert_eq!(decoder.decode(&input[..20], &LIMITS), Ok(Decoded::Incomplete));
+    assert_eq!(decoder.needed(), 29);
+    assert_eq!(decoder.decode(input, &LIMITS), Ok(Decoded::Command { len: 29 }));
+    assert_eq!(decoder.needed(), 0);
+}

@@ -1,0 +1,25 @@
+//! What a client may do that is allowed and unkind: it stays its own problem,
+//! and no command, answer or gap is lost over it.
+
+mod support;
+
+use hubsub_types::{Class, Limits, OnSlow};
+use std::io::Write;
+use std::net::Shutdown;
+use support::{PATIENCE, TestNode, Value, bulk, class, encode, number, simple};
+
+/// Rooms `slow:*` commit late.
+fn node(shards: u16, limits: Limits) -> TestNode {
+    let slow = Class { commit_delay_ms: 20, ..class("slow:*") };
+    let drops = Class { on_slow: OnSlow::DropOldest, ..class("drops:*") };
+    TestNode::start(shards, vec![slow, drops], limits)
+}
+
+#[test]
+fn a_client_that_is_paused_behind_a_large_command_goes_on() {
+    let node = node(1, Limits { pending_per_client_max: 1, ..Limits::default() });
+    let mut client = node.connect();
+    client.send_all(&[&["PUBLISH", "slow:1", &"x".repeat(200_000)], &["PING"]]);
+    assert_eq!(client.read_many(2), [number(0), simple("PONG")]);
+}
+
