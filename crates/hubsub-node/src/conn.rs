@@ -112,6 +112,8 @@ flags! {
     LISTED = 11;
     /// A timer ends its wait for its output to be taken.
     LINGERS = 12;
+    /// Its peer sends no more: the end of its input may be read.
+    ENDED = 13;
 }
 
 impl Flags {

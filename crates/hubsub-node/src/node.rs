@@ -58,8 +58,10 @@ pub struct NodeInfo {
     pub clients: AtomicU64,
     /// Metrics of all shards.
     pub metrics: Vec<Arc<ShardMetrics>>,
-    /// While stopping: the shards with nothing left to do.
-    pub(crate) quiet: Vec<AtomicBool>,
+    /// While stopping: by shard how often it became busy or quiet; quiet while odd.
+    pub(crate) quiet: Vec<AtomicU64>,
+    /// While stopping: whether some shard saw that none has anything left to do.
+    pub(crate) all_done: AtomicBool,
     /// Whether the log has said that HubSub stores no keys.
     pub hinted: AtomicBool,
     /// A random name for this run, 40 hex digits, as Redis's run_id.
@@ -110,7 +112,8 @@ impl Node {
             clients: AtomicU64::new(1),
             metrics: (0..shards).map(|_| Arc::new(ShardMetrics::default())).collect(),
             hinted: AtomicBool::new(false),
-            quiet: (0..shards).map(|_| AtomicBool::new(false)).collect(),
+            quiet: (0..shards).map(|_| AtomicU64::new(0)).collect(),
+            all_done: AtomicBool::new(false),
             run_id: run_id(),
         });
         let epochs = Arc::new(AtomicU64::new((u64::from(config.incarnation) << 32) | 1));

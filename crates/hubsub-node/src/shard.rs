@@ -175,12 +175,13 @@ impl Shard {
                         self.core.rim.lagging = !self.core.broker.cursors.is_empty();
                         self.core.rim.write_queue(key);
                     }
+                    if event.is_read_closed()
+                        && let Some(conn) = self.core.rim.conns.get_mut(key)
+                    {
+                        conn.flags.set(Flags::ENDED, true);
+                    }
                     if event.is_readable() || event.is_read_closed() || event.is_error() {
                         self.read(key);
-                    }
-                    if event.is_read_closed() {
-                        // Its end comes behind bytes that were read just now, and with no event of its own.
-                        self.ready.push(key);
                     }
                 }
             }

@@ -5,6 +5,7 @@
 //! as they take their output. Past its time a stop closes them all the same.
 
 use crate::core::Core;
+use crate::inbox::Mailer;
 use crate::node::NodeInfo;
 use crate::output::Slot;
 use hubsub_types::ConnKey;
@@ -29,7 +30,7 @@ impl Stopping {
         let is_late = core.rim.now.mono_ms >= self.at_ms;
         let own_mail = core.rim.mailer.own().bytes() > 0;
         core.rim.info.set_quiet(core.rim.shard.0, !own_mail && core.is_quiet());
-        self.closes |= is_late || (core.rim.info.all_quiet() && core.rim.mailer.all_empty());
+        self.closes |= is_late || core.rim.info.all_done(&core.rim.mailer);
         if !self.closes {
             return;
         }
@@ -62,10 +63,23 @@ impl Core {
 impl NodeInfo {
     /// A shard says whether it is quiet. It takes this back before it acts on mail.
     pub fn set_quiet(&self, shard: u16, is_quiet: bool) {
-        self.quiet[usize::from(shard)].store(is_quiet, Ordering::SeqCst);
+        let changes = &self.quiet[usize::from(shard)];
+        if (changes.load(Ordering::SeqCst) % 2 == 1) != is_quiet {
+            changes.fetch_add(1, Ordering::SeqCst);
+        }
     }
 
-    fn all_quiet(&self) -> bool {
-        self.quiet.iter().all(|quiet| quiet.load(Ordering::SeqCst))
+    /// Whether no shard has anything left to do. What one has seen holds for
+    /// all: shards that end send and leave mail that nobody will take.
+    fn all_done(&self, mailer: &Mailer) -> bool {
+        let changes = || self.quiet.iter().map(|c| c.load(Ordering::SeqCst)).collect::<Vec<_>>();
+        if self.all_done.load(Ordering::SeqCst) {
+            return true;
+        }
+        // Looked at one after the other, letters could slip by: no shard may have become busy meanwhile.
+        let before = changes();
+        let is_done = before.iter().all(|c| c % 2 == 1) && mailer.all_empty() && changes() == before;
+        self.all_done.fetch_or(is_done, Ordering::SeqCst);
+        is_done
     }
 }

@@ -23,3 +23,26 @@ fn a_client_that_is_paused_behind_a_large_command_goes_on() {
     assert_eq!(client.read_many(2), [number(0), simple("PONG")]);
 }
 
+#[test]
+fn a_client_that_sends_no_more_gets_the_answers_to_what_it_sent() {
+    for shards in [1, 2] {
+        let node = node(shards, Limits { pending_per_client_max: 3, ..Limits::default() });
+        let mut client = node.connect();
+        client.send_all(&[&["PUBLISH", "slow:1", "x"][..]; 10]);
+        client.socket.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(client.read_many(10), vec![number(0); 10]);
+        client.assert_closed();
+    }
+}
+
+#[test]
+fn a_stop_is_over_when_nothing_is_left_to_do_on_any_shard() {
+    for _ in 0..10 {
+        let node = node(4, Limits::default());
+        let mut clients: Vec<_> = (0..16).map(|_| node.connect()).collect();
+        clients.iter_mut().for_each(|client| _ = client.call(&["PSUBSCRIBE", "*"]));
+        let took = node.stop_in(PATIENCE);
+        assert!(took < PATIENCE / 3, "{took:?}");
+    }
+}
+

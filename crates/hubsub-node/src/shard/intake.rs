@@ -3,7 +3,7 @@
 //! connection may not execute yet, is kept with the connection.
 
 use super::Shard;
-use crate::conn::{Flags, Input};
+use crate::conn::{Conn, Flags, Input};
 use crate::control::Level;
 use crate::meter::BYTES_IN;
 use crate::redis;
@@ -32,14 +32,16 @@ impl Shard {
         self.clock.split(true);
         self.core.rim.metrics.reads_total.add(1);
         match got {
-            Ok(0) => self.core.rim.close_now(key),
+            // It may have stopped sending only: it gets what it asked for.
+            Ok(0) => self.core.rim.close_soon(key),
             Ok(n) => {
                 self.core.rim.metrics.bytes_in_total.add(n as u64);
                 conn.meter.totals[BYTES_IN] += n as u64;
                 if conn.created_s != second {
                     conn.meter.roll(second);
                 }
-                if n == self.scratch.len() {
+                // The end of input comes behind its last bytes, with no event of its own.
+                if n == self.scratch.len() || conn.flags.any(Flags::ENDED) {
                     self.ready.push(key);
                 }
                 let scratch = std::mem::take(&mut self.scratch);
@@ -157,7 +159,7 @@ impl Shard {
     /// Connections whose reason to pause is gone go on with what they kept.
     pub(super) fn resume_paused(&mut self) {
         for key in std::mem::take(&mut self.paused) {
-            if self.core.rim.conns.get(key).is_none() {
+            if self.core.rim.conns.get(key).is_none_or(Conn::is_closing) {
                 continue;
             }
             if self.core.rim.must_pause(key) {
