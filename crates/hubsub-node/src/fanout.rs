@@ -130,6 +130,12 @@ impl Rim {
             return;
         }
         if output.confirms > 0 {
+            // What gave way before it is told before it, unless that stands in the queue.
+            if !output.gaps.is_empty() && output.first_droppable().is_none() {
+                let proto = c.proto;
+                self.output_bytes +=
+                    output.tell_gaps(|out, gap| write_gap(out, proto, &gap.topic, gap.from, gap.to));
+            }
             self.output_bytes += frame.len();
             output.push_confirmed(frame.to_vec());
             return;
@@ -179,13 +185,17 @@ impl Sink for Rim {
         }
         let variant = variant_of(c);
         let output = c.output.get_or_insert_with(|| self.pool.pop().unwrap_or_default());
-        if !output.queue.is_empty() || output.confirms > 0 {
-            let output = c.output.as_ref().expect("set above");
-            if (!output.queue.is_empty() || output.slot_bytes > 0) && self.is_full_at(conn) {
+        if !output.queue.is_empty() || output.confirms > 0 || !output.gaps.is_empty() {
+            let (has_queue, confirms) = (!output.queue.is_empty(), output.confirms > 0);
+            if (has_queue || output.slot_bytes > 0) && self.is_full_at(conn) {
                 return Delivery::Full;
             }
-            self.enqueue(conn, via, record);
-            return Delivery::Taken;
+            if has_queue || confirms {
+                self.enqueue(conn, via, record);
+                return Delivery::Taken;
+            }
+            self.tell_gaps(conn);
+            return self.deliver(conn, via, record);
         }
         let encoded = &mut self.encoded;
         let place = encoded.place(variant, via);
@@ -305,11 +315,11 @@ impl Sink for Rim {
         match asker {
             Asker::Control { ticket, item } => self.answer_control(ticket, item, answer),
             Asker::Client { conn, slot } => {
-                self.resolve(conn, slot, |out, proto, pending| match (answer, pending) {
+                self.resolve(conn, slot, |out, _, pending| match (answer, pending) {
                     (_, Pending::Silence) => {}
                     (Answer::Published(Ok(published)), _) => resp::int(out, published.receivers as i64),
                     (Answer::Published(Err(e)) | Answer::Attached(Err(e)), _) => resp::error(out, e.resp()),
-                    (Answer::Attached(Ok(attached)), Pending::Start(topic, count)) => {
+                    (Answer::Attached(Ok(attached)), Pending::Start(topic, count, proto)) => {
                         crate::redis::write_started(out, proto, &topic, count, &attached);
                     }
                     (_, Pending::Confirm(frame)) => out.extend_from_slice(&frame),
@@ -321,6 +331,18 @@ impl Sink for Rim {
 }
 
 impl Rim {
+    /// Tells of gaps behind all that a connection was sent, unless a queue stands:
+    /// then they are told where the records would stand, as it is written.
+    pub(crate) fn tell_gaps(&mut self, conn: u32) {
+        let Some(key) = self.conns.key_at(conn) else { return };
+        let Some(output) = self.conns.get_mut(key).and_then(|c| c.output.as_mut()) else { return };
+        if output.held.is_none() && output.queue.is_empty() {
+            for gap in std::mem::take(&mut output.gaps) {
+                self.push(key, |out, proto| write_gap(out, proto, &gap.topic, gap.from, gap.to));
+            }
+        }
+    }
+
     fn is_full_at(&self, conn: u32) -> bool {
         self.conns.at(conn).and_then(|c| c.output.as_ref()).is_some_and(|o| self.is_full(o))
     }

@@ -107,10 +107,14 @@ impl Rim {
             }
         }
         self.output_bytes += output.queue_bytes - queued;
+        let (has_queue, has_gaps) = (!output.queue.is_empty(), !output.gaps.is_empty());
         if failed {
             self.close_now(key);
-        } else if output.queue.is_empty() && (self.lagging || !output.slots.is_empty()) {
+        } else if !has_queue && (self.lagging || !output.slots.is_empty()) {
             self.room_again(key);
+        }
+        if has_gaps && !failed && !has_queue {
+            self.tell_gaps(index);
         }
     }
 

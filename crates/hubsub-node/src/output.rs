@@ -8,6 +8,7 @@
 
 use hubsub_route::Record;
 use hubsub_types::Position;
+use hubsub_wire::resp::Proto;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -78,8 +79,9 @@ pub enum Pending {
     Publish,
     /// This confirmation of a subscription, or an error.
     Confirm(Vec<u8>),
-    /// The confirmation of a subscription with a start: topic and count.
-    Start(Box<[u8]>, u64),
+    /// The confirmation of a subscription with a start: topic, count, and the
+    /// version that the client spoke when it asked.
+    Start(Box<[u8]>, u64, Proto),
     /// Whatever a question to other shards brings.
     Parts,
     /// Nothing: the client wants no reply.
@@ -281,6 +283,13 @@ impl Output {
         (freed, records)
     }
 
+    /// Place of the first record in the queue that may give way.
+    #[must_use]
+    pub fn first_droppable(&self) -> Option<usize> {
+        let head = usize::from(self.head_sent > 0);
+        (head..self.queue.len()).find(|&i| self.queue[i].tag.is_some())
+    }
+
     /// Puts what is told of gaps where the records would stand: before the
     /// first record that may still give way, else behind all, and never into
     /// a frame that is half written or an array that is not complete. The
@@ -292,8 +301,7 @@ impl Output {
         let mut told = Vec::new();
         self.gaps.drain(..).for_each(|gap| write(&mut told, &gap));
         let bytes = told.len();
-        let head = usize::from(self.head_sent > 0);
-        match (head..self.queue.len()).find(|&i| self.queue[i].tag.is_some()) {
+        match self.first_droppable() {
             None if self.confirms > 0 => self.push_confirmed(told),
             place => {
                 self.queue_bytes += bytes;

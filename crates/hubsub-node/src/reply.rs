@@ -34,6 +34,11 @@ impl Rim {
         self.put(key, Flags::REPLY_OFF.or(Flags::REPLY_SKIP), false, write);
     }
 
+    /// As `reply`, where records that come from now on have another form.
+    pub fn reply_before_records(&mut self, key: ConnKey, write: impl FnOnce(&mut Vec<u8>, Proto)) {
+        self.put(key, Flags::REPLY_OFF.or(Flags::REPLY_SKIP), true, write);
+    }
+
     /// Writes something in order with replies, asked for or not.
     pub fn push(&mut self, key: ConnKey, write: impl FnOnce(&mut Vec<u8>, Proto)) {
         self.put(key, Flags::default(), true, write);
@@ -50,7 +55,7 @@ impl Rim {
         write: impl FnOnce(&mut Vec<u8>, Proto),
     ) {
         let Some(conn) = self.conns.get_mut(key) else { return };
-        if conn.flags.any(silenced_by) {
+        if conn.flags.any(silenced_by.or(Flags::CLOSE_NOW)) {
             return;
         }
         let output = conn.output.get_or_insert_with(|| self.pool.pop().unwrap_or_default());

@@ -46,3 +46,78 @@ fn a_stop_is_over_when_nothing_is_left_to_do_on_any_shard() {
     }
 }
 
+#[test]
+fn a_gap_behind_a_confirmation_is_told_before_the_next_record() {
+    let node = node(1, Limits { output_bytes_max: 2_000, ..Limits::default() });
+    let (mut subscriber, mut publisher) = (node.connect(), node.connect());
+    subscriber.call(&["HUBSUB", "POSITIONS", "ON"]);
+    subscriber.call(&["SUBSCRIBE", "drops:1"]);
+    subscriber.send_all(&[&["MULTI"], &["PUBLISH", "slow:1", "x"], &["EXEC"]]);
+    let refused = subscriber.read();
+    assert!(matches!(refused, Value::Line('-', _)), "{refused:?}");
+    subscriber.send_all(&[
+        &["RESET"],
+        &["HELLO", "3"],
+        &["HUBSUB", "POSITIONS", "ON"],
+        &["SUBSCRIBE", "drops:1"],
+    ]);
+    while !subscriber.read().is_a("subscribe") {}
+    subscriber.send_all(&[&["MULTI"], &["PUBLISH", "slow:1", "x"], &["EXEC"]]);
+    assert_eq!(subscriber.read_many(2), [simple("OK"), simple("QUEUED")]);
+    let payload = "x".repeat(100);
+    publisher.send_all(&[&["PUBLISH", "drops:1", &payload][..]; 100]);
+    publisher.read_many(100);
+    assert_eq!(subscriber.read(), Value::Many('*', vec![number(0)]));
+    publisher.call(&["PUBLISH", "drops:1", "last"]);
+    let mut seq = None;
+    loop {
+        let frame = subscriber.read();
+        let items = frame.items();
+        let seq_of = |v: &Value| v.text().split_once('-').unwrap().1.parse::<u64>().unwrap();
+        if frame.is_a("gap") {
+            assert_eq!(seq.map(|s: u64| s + 1), Some(seq_of(&items[2])));
+            seq = Some(seq_of(&items[3]));
+            continue;
+        }
+        let next = seq_of(&items[3]);
+        assert!(seq.is_none_or(|s| s + 1 == next), "{seq:?} {next}");
+        seq = Some(next);
+        if items[2] == bulk("last") {
+            break;
+        }
+    }
+}
+
+#[test]
+fn records_keep_the_form_that_held_before_a_hello_that_waits() {
+    let late = Class { commit_delay_ms: 500, ..class("late:*") };
+    let node = TestNode::start(1, vec![late], Limits::default());
+    let (mut client, mut publisher) = (node.connect3(), node.connect());
+    client.call(&["SUBSCRIBE", "t"]);
+    client.send_all(&[&["PUBLISH", "late:1", "x"], &["HELLO", "2"]]);
+    while node.clients().iter().any(|info| info.command == "subscribe" || info.command == "publish") {}
+    publisher.call(&["PUBLISH", "t", "y"]);
+    assert_eq!(client.read(), number(0));
+    let hello = client.read();
+    assert!(matches!(hello, Value::Many('*', _)) && !hello.is_a("message"), "{hello:?}");
+    assert!(client.read().is_a("message"));
+}
+
+#[test]
+fn a_transaction_s_replies_beyond_the_limit_end_its_connection() {
+    let node = node(1, Limits { reply_bytes_max: 256 * 1024, ..Limits::default() });
+    let mut client = node.connect_narrow();
+    let mut bytes = encode(&["MULTI"]);
+    (0..20_000).for_each(|_| bytes.extend(encode(&["COMMAND", "DOCS"])));
+    bytes.extend(encode(&["EXEC"]));
+    client.socket.write_all(&bytes).unwrap();
+    let mut other = node.connect();
+    other.call(&["PING"]);
+    let pending = |node: &TestNode| node.clients().iter().map(|c| c.pending_bytes).max().unwrap();
+    // It is gone, or still sends what it queued; it never owns more than its limit and one reply.
+    let end = std::time::Instant::now() + PATIENCE;
+    while node.clients().len() > 1 {
+        assert!(pending(&node) < 1024 * 1024, "{}", pending(&node));
+        assert!(std::time::Instant::now() < end);
+    }
+}

@@ -105,7 +105,7 @@ pub fn hello(core: &mut Core, key: ConnKey, args: Args<'_>) {
     let Some(conn) = core.rim.conns.get_mut(key) else { return };
     conn.proto = proto;
     let id = conn.id;
-    core.rim.reply(key, |out, proto| {
+    core.rim.reply_before_records(key, |out, proto| {
         resp::map_header(out, proto, 7);
         let texts = [("server", "redis"), ("version", REDIS_VERSION)];
         for (name, value) in texts {

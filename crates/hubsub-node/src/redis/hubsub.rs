@@ -100,7 +100,10 @@ pub fn subscribe(core: &mut Core, key: ConnKey, args: Args<'_>) {
             core.count_refusal(false);
             error(core, key, refused.resp());
         }
-        Outcome::Later => core.rim.wait(key, Pending::Start(topic.into(), count)),
+        Outcome::Later => {
+            let Some(proto) = core.rim.conns.get(key).map(|c| c.proto) else { return };
+            core.rim.wait(key, Pending::Start(topic.into(), count, proto));
+        }
     }
 }
 

@@ -4,7 +4,8 @@
 
 use super::table::{self, Lookup};
 use super::{Args, error, ok};
-use crate::conn::Transaction;
+use crate::conn::{Flags, Transaction};
+use crate::control::Level;
 use crate::core::Core;
 use crate::rim::TURN_BYTES;
 use hubsub_types::ConnKey;
@@ -103,8 +104,21 @@ pub fn exec(core: &mut Core, key: ConnKey, _: Args<'_>) {
         if core.rim.turn_bytes() > TURN_BYTES {
             core.flush();
         }
+        end_if_unread(core, key);
     }
     core.rim.release(key);
+}
+
+/// Nothing pauses a transaction. A client that lets more replies of one stand
+/// than it may is closed; the commands that are left are executed unheard.
+fn end_if_unread(core: &mut Core, key: ConnKey) {
+    let Some(conn) = core.rim.conns.get(key) else { return };
+    let pending_bytes = conn.output.as_ref().map_or(0, |output| output.pending_bytes());
+    if pending_bytes as u64 >= core.rim.limits.reply_bytes_max && !conn.flags.any(Flags::CLOSE_NOW) {
+        let fields = vec![("pending_bytes", pending_bytes.to_string())];
+        core.rim.log_conn(Level::Warning, "transaction's replies are over the limit", key, fields);
+        core.rim.close_now(key);
+    }
 }
 
 fn take(core: &mut Core, key: ConnKey) -> Option<Transaction> {
