@@ -200,7 +200,7 @@ impl Core {
     pub fn is_meant(&self, filter: &ClientFilter, key: ConnKey, conn: &Conn) -> bool {
         let is = |wanted: &Option<String>, is: String| wanted.as_ref().is_none_or(|w| *w == is);
         !conn.is_closing()
-            && (filter.ids.is_empty() || filter.ids.contains(&conn.id))
+            && (filter.ids.is_empty() || filter.ids.binary_search(&conn.id).is_ok())
             && filter.except != Some(conn.id)
             && u64::from(self.rim.second().saturating_sub(conn.created_s)) >= filter.age_s_min
             && filter.user.as_ref().is_none_or(|user| user == "default")

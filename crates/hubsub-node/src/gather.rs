@@ -5,6 +5,7 @@ use crate::access::Action;
 use crate::control::{Event, Level};
 use crate::core::Core;
 use crate::mail::{Call, Item, Mail, Part, Question, Request};
+use crate::output::Pending;
 use crate::rim::Rim;
 use ahash::RandomState;
 use hashbrown::HashMap;
@@ -168,23 +169,32 @@ impl Rim {
     fn finish(&mut self, mut parts: Vec<Part>, then: Then) {
         match then {
             Then::Reply(conn, slot, write) => {
+                self.close_question(conn);
                 self.resolve(conn, slot, |out, proto, pending| {
-                    if !matches!(pending, crate::output::Pending::Silence) {
+                    if !matches!(pending, Pending::Silence) {
                         write(out, proto, parts);
                     }
                 });
             }
-            Then::Records(conn, slot) => match parts.pop() {
-                Some(Part::History(HistoryPart { recovered: true, records, .. })) => {
-                    self.resolve_records(conn, slot, records);
+            Then::Records(conn, slot) => {
+                self.close_question(conn);
+                match parts.pop() {
+                    Some(Part::History(HistoryPart { recovered: true, records, .. })) => {
+                        self.resolve_records(conn, slot, records);
+                    }
+                    Some(Part::History(HistoryPart { start, .. })) => {
+                        self.resolve(conn, slot, |out, _, pending| {
+                            if !matches!(pending, Pending::Silence) {
+                                let text = format!(
+                                    "NOTRECOVERED unknown epoch or lost records, history starts after {start}"
+                                );
+                                resp::error(out, text);
+                            }
+                        })
+                    }
+                    other => unreachable!("records answer a question for history: {other:?}"),
                 }
-                Some(Part::History(HistoryPart { start, .. })) => self.resolve(conn, slot, |out, _, _| {
-                    let text =
-                        format!("NOTRECOVERED unknown epoch or lost records, history starts after {start}");
-                    resp::error(out, text);
-                }),
-                other => unreachable!("records answer a question for history: {other:?}"),
-            },
+            }
             Then::Control(ticket) => self.control.tell(Event::Parts(ticket, parts)),
         }
     }

@@ -71,7 +71,7 @@ pub enum Question {
 /// Which clients are meant. All conditions hold together.
 #[derive(Clone, Debug, Default)]
 pub struct ClientFilter {
-    /// Any of these ids; empty means any.
+    /// Any of these ids, in order; empty means any.
     pub ids: Vec<u64>,
     /// Address of the peer.
     pub addr: Option<String>,

@@ -128,8 +128,10 @@ pub struct Output {
     pub confirms: u32,
     /// While an EXEC is executed: records that come meanwhile.
     pub held: Option<Vec<u8>>,
-    /// Bytes in ready slots.
+    /// Bytes in ready slots, and weight of the records in long ones.
     pub slot_bytes: usize,
+    /// Questions to other shards whose answers have slots.
+    pub questions: u32,
     /// Since when the queue is above the soft limit, in ms.
     pub soft_since_ms: Option<u64>,
     /// To be told before the queue's next frame.
@@ -147,7 +149,7 @@ impl Output {
     /// Prepares it for the pool, and gives large memory back.
     pub fn recycle(&mut self) {
         const KEPT: usize = 64;
-        debug_assert!(self.is_idle() && self.pending_bytes() == 0 && self.confirms == 0);
+        debug_assert!(self.is_idle() && self.pending_bytes() == 0 && self.confirms + self.questions == 0);
         self.pieces.shrink_to(KEPT);
         self.queue.shrink_to(KEPT);
         self.slots.shrink_to(KEPT);

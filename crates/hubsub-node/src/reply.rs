@@ -113,7 +113,17 @@ impl Rim {
     pub fn open_slot(&mut self, key: ConnKey) -> u32 {
         let Asker::Client { slot, .. } = self.ticket(key).asker else { unreachable!("a client's ticket") };
         self.wait(key, Pending::Parts);
+        if let Some(output) = self.conns.get_mut(key).and_then(|c| c.output.as_mut()) {
+            output.questions += 1;
+        }
         slot
+    }
+
+    /// A question has its answer.
+    pub fn close_question(&mut self, key: ConnKey) {
+        if let Some(output) = self.conns.get_mut(key).and_then(|c| c.output.as_mut()) {
+            output.questions -= 1;
+        }
     }
 
     /// From here to `release`, records for this connection are held back: an
@@ -181,9 +191,16 @@ impl Rim {
     pub fn resolve_records(&mut self, key: ConnKey, slot: u32, records: Vec<Arc<Record>>) {
         let Some(output) = self.conns.get_mut(key).and_then(|c| c.output.as_mut()) else { return };
         let Some(place) = output.waiting(slot) else { return };
-        let is_silent = matches!(place, Slot::Waiting(Pending::Silence));
-        *place = if is_silent { Slot::Ready(Vec::new()) } else { Slot::Long { records, next: 0 } };
-        output.confirms += u32::from(!is_silent);
+        if matches!(place, Slot::Waiting(Pending::Silence)) {
+            *place = Slot::Ready(Vec::new());
+        } else {
+            // They stand, and keep what history lets go of.
+            let bytes: usize = records.iter().map(|record| record.weight()).sum();
+            *place = Slot::Long { records, next: 0 };
+            output.confirms += 1;
+            output.slot_bytes += bytes;
+            self.output_bytes += bytes;
+        }
         self.pump_slots(key);
     }
 
@@ -204,7 +221,10 @@ impl Rim {
                         resp::array_header(arena, records.len());
                     }
                     while *next < records.len() && arena.len() - start < LONG_BELOW {
-                        write_record(arena, proto, &records[*next]);
+                        let record = &records[*next];
+                        write_record(arena, proto, record);
+                        output.slot_bytes -= record.weight();
+                        self.output_bytes -= record.weight();
                         *next += 1;
                     }
                     if *next == records.len() {

@@ -121,3 +121,51 @@ fn a_transaction_s_replies_beyond_the_limit_end_its_connection() {
         assert!(std::time::Instant::now() < end);
     }
 }
+
+#[test]
+fn few_questions_of_one_client_are_under_way_at_once() {
+    let node = node(2, Limits::default());
+    let mut client = node.connect();
+    let mut bytes = Vec::new();
+    (0..3_000).for_each(|_| bytes.extend(b"CLIENT LIST\r\n"));
+    client.socket.write_all(&bytes).unwrap();
+    let most = (0..3_000).map(|_| client.read().text().split("oll=").nth(1).unwrap().to_owned());
+    let most = most.map(|text| text.split(' ').next().unwrap().parse::<u32>().unwrap()).max().unwrap();
+    assert!(most <= 17, "{most} answers were awaited");
+}
+
+#[test]
+fn a_short_command_is_not_answered_with_gigabytes() {
+    let node = node(1, Limits::default());
+    let mut client = node.connect();
+    for start in [&["COMMAND", "DOCS"][..], &["COMMAND", "INFO"], &["CLIENT", "LIST", "ID"]] {
+        let word = if start[0] == "CLIENT" { "1" } else { "client" };
+        let command = [start, &vec![word; 100_000][..]].concat();
+        let reply = client.call(&command);
+        assert!(matches!(reply, Value::Line('-', _)), "{start:?}");
+    }
+    let long = "[a]".repeat(100_000);
+    for start in
+        [&["PUBSUB", "CHANNELS"][..], &["CONFIG", "GET"], &["COMMAND", "LIST", "FILTERBY", "PATTERN"]]
+    {
+        let reply = client.call(&[start, &[&long]].concat());
+        assert!(matches!(reply, Value::Line('-', _)), "{start:?}");
+    }
+}
+
+#[test]
+fn records_of_replies_that_nobody_reads_count_against_the_client() {
+    let history = hubsub_types::History { messages: 100, bytes: 0, age_ms: 0 };
+    let keeps = Class { history: Some(history), ..class("*") };
+    let node = TestNode::start(1, vec![keeps], Limits { reply_bytes_max: 1024 * 1024, ..Limits::default() });
+    let (mut reader, mut publisher) = (node.connect_narrow(), node.connect());
+    let payload = "x".repeat(10_000);
+    for _ in 0..20 {
+        publisher.send_all(&[&["PUBLISH", "t", &payload][..]; 100]);
+        publisher.read_many(100);
+        reader.send(&["HUBSUB", "HISTORY", "t"]);
+    }
+    publisher.call(&["PING"]);
+    let pending = node.clients().iter().map(|c| c.pending_bytes).max().unwrap();
+    assert!((1_000_000..4_000_000).contains(&pending), "{pending}");
+}

@@ -50,6 +50,7 @@ impl Edge {
             clients: Default::default(),
             metrics: vec![Arc::clone(&metrics)],
             quiet: Vec::new(),
+            all_done: Default::default(),
             hinted: Default::default(),
             run_id: String::new(),
         };

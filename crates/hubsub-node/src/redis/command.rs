@@ -7,6 +7,11 @@ use hubsub_types::ConnKey;
 use hubsub_types::names::Glob;
 use hubsub_wire::resp::{self, Proto};
 
+/// Names that one command may ask about: each costs a thousand times its bytes.
+const NAMES_MAX: usize = 1_024;
+
+const TOO_MANY: &str = "ERR too many names, at most 1024 with the command's own";
+
 /// `COMMAND`: a row each.
 pub fn command(core: &mut Core, key: ConnKey, _: Args<'_>) {
     write_rows(core, key, &all().map(Some).collect::<Vec<_>>());
@@ -16,6 +21,9 @@ pub fn command(core: &mut Core, key: ConnKey, _: Args<'_>) {
 pub fn info(core: &mut Core, key: ConnKey, args: Args<'_>) {
     if args.len() == 2 {
         return command(core, key, args);
+    }
+    if args.len() > NAMES_MAX {
+        return error(core, key, TOO_MANY);
     }
     let rows: Vec<_> = args[2..].iter().map(|name| table::by_full_name(name)).collect();
     write_rows(core, key, &rows);
@@ -28,6 +36,9 @@ pub fn count(core: &mut Core, key: ConnKey, _: Args<'_>) {
 
 /// `COMMAND DOCS [name …]`.
 pub fn docs(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    if args.len() > NAMES_MAX {
+        return error(core, key, TOO_MANY);
+    }
     let named: Vec<&Command> = match &args[2..] {
         [] => all().collect(),
         names => names.iter().filter_map(|name| table::by_full_name(name)).collect(),
@@ -48,7 +59,7 @@ pub fn list(core: &mut Core, key: ConnKey, args: Args<'_>) {
             } else if is(by, "aclcat") {
                 let has = |c: &&Command| c.category_names().iter().any(|name| is(what, &name[1..]));
                 COMMANDS.iter().filter(has).collect()
-            } else if is(by, "pattern") {
+            } else if is(by, "pattern") && what.len() as u64 <= core.rim.limits.pattern_bytes_max {
                 let glob = Glob::new(&what.to_ascii_lowercase());
                 COMMANDS.iter().filter(|c| glob.matches(c.name.as_bytes())).collect()
             } else {

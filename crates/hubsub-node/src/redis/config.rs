@@ -9,6 +9,9 @@ use hubsub_wire::resp;
 
 /// `CONFIG GET pattern …`.
 pub fn get(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    if args.iter().map(|arg| arg.len()).sum::<usize>() as u64 > core.rim.limits.inline_bytes_max {
+        return error(core, key, "ERR too many patterns, or too long ones");
+    }
     let parameters = parameters(&core.rim.limits, core.rim.info.port, core.rim.mailer.shards());
     let found = matching(&parameters, &args[2..]);
     core.rim.reply(key, |out, proto| {

@@ -209,6 +209,9 @@ fn list(core: &mut Core, key: ConnKey, args: Args<'_>, namespace: Namespace) {
         let before = "ERR unknown subcommand or wrong number of arguments for '";
         return error(core, key, quoting(before, args[1], "'. Try PUBSUB HELP."));
     }
+    if args.get(2).is_some_and(|glob| glob.len() as u64 > core.rim.limits.pattern_bytes_max) {
+        return error(core, key, ErrorCode::TopicLength.resp());
+    }
     let question = Question::Topics(namespace, args.get(2).map(|glob| glob.to_vec()));
     ask(core, key, question, |out, _, parts| {
         let of = |part| if let Part::Topics(topics) = part { topics } else { Vec::new() };

@@ -93,6 +93,9 @@ pub fn exec(core: &mut Core, key: ConnKey, _: Args<'_>) {
     core.rim.reply(key, |out, _| resp::array_header(out, transaction.commands.len()));
     core.rim.hold(key);
     for command in &transaction.commands {
+        if core.rim.conns.get(key).is_none_or(|conn| conn.flags.any(Flags::CLOSE_NOW)) {
+            break;
+        }
         let args: Vec<&[u8]> = command.iter().map(|arg| &**arg).collect();
         if let Lookup::Found(_, command) = table::find(&args) {
             // Who asks may be another one than when it was queued.
@@ -109,12 +112,16 @@ pub fn exec(core: &mut Core, key: ConnKey, _: Args<'_>) {
     core.rim.release(key);
 }
 
+/// Questions to other shards in one transaction, which nothing pauses.
+const QUESTIONS_MAX: u32 = 128;
+
 /// Nothing pauses a transaction. A client that lets more replies of one stand
-/// than it may is closed; the commands that are left are executed unheard.
+/// than it may, or asks too much, is closed; nothing that is left is executed.
 fn end_if_unread(core: &mut Core, key: ConnKey) {
     let Some(conn) = core.rim.conns.get(key) else { return };
-    let pending_bytes = conn.output.as_ref().map_or(0, |output| output.pending_bytes());
-    if pending_bytes as u64 >= core.rim.limits.reply_bytes_max && !conn.flags.any(Flags::CLOSE_NOW) {
+    let Some(output) = &conn.output else { return };
+    let (pending_bytes, questions) = (output.pending_bytes(), output.questions);
+    if pending_bytes as u64 >= core.rim.limits.reply_bytes_max || questions > QUESTIONS_MAX {
         let fields = vec![("pending_bytes", pending_bytes.to_string())];
         core.rim.log_conn(Level::Warning, "transaction's replies are over the limit", key, fields);
         core.rim.close_now(key);

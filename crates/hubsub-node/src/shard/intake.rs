@@ -19,6 +19,9 @@ pub(super) const READ_BYTES: usize = 64 * 1024;
 /// Arguments of a command that need no allocation to pass on.
 const FEW: usize = 8;
 
+/// Questions to other shards that one client may have under way: answers may be long.
+const QUESTIONS_MAX: u32 = 16;
+
 impl Shard {
     /// Reads once from a connection and executes what came.
     pub(super) fn read(&mut self, key: ConnKey) {
@@ -178,13 +181,14 @@ impl Shard {
 
 impl Rim {
     /// Whether a connection must not go on executing: too many of its requests
-    /// wait, it does not read its replies, or another shard is behind.
+    /// or questions wait, it does not read its replies, or another shard is behind.
     fn must_pause(&self, key: ConnKey) -> bool {
         let Some(output) = self.conns.get(key).and_then(|c| c.output.as_ref()) else { return false };
         if output.slots.is_empty() && output.queue.is_empty() {
             return false;
         }
         output.slots.len() as u64 >= self.limits.pending_per_client_max
+            || output.questions >= QUESTIONS_MAX
             || output.pending_bytes() as u64 >= self.limits.reply_bytes_max
             || (!output.slots.is_empty() && self.mailer.any_congested())
     }

@@ -18,12 +18,13 @@ pub fn info(core: &mut Core, key: ConnKey, _: Args<'_>) {
 
 /// `CLIENT LIST [TYPE type | ID id …]`, over all shards.
 pub fn list(core: &mut Core, key: ConnKey, args: Args<'_>) {
-    let filter = match filter(&args[2..]) {
+    let mut filter = match filter(&args[2..]) {
         Ok(filter) => filter,
         Err(text) => return error(core, key, text),
     };
     let Some(proto) = core.rim.conns.get(key).map(|conn| conn.proto) else { return };
     let ids = filter.ids.clone();
+    filter.ids.sort_unstable();
     let write = move |out: &mut Vec<u8>, _, parts| {
         let mut text = String::new();
         for info in in_order(parts, &ids) {
@@ -52,12 +53,18 @@ pub fn unknown_kind(name: &[u8]) -> Vec<u8> {
     quoting("ERR Unknown client type '", name, "'")
 }
 
+/// Ids that one command may ask for: each is answered with a line.
+const IDS_MAX: usize = 65_536;
+
 fn filter(options: Args<'_>) -> Result<ClientFilter, Vec<u8>> {
     match options {
         [] => Ok(ClientFilter::default()),
         [option, name] if is(option, "type") => {
             let kind = kind(name).ok_or_else(|| unknown_kind(name))?;
             Ok(ClientFilter { kind: Some(kind.to_owned()), ..ClientFilter::default() })
+        }
+        [option, ids @ ..] if is(option, "id") && ids.len() > IDS_MAX => {
+            Err(format!("ERR too many ids, at most {IDS_MAX}").into())
         }
         [option, ids @ ..] if is(option, "id") && !ids.is_empty() => {
             // A negative id is one that nobody has, as is 0.
