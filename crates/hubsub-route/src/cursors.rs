@@ -9,10 +9,11 @@ use crate::record::{Namespace, Record};
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_types::{ConnKey, Position, Seq, ShardId};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Which subscription a cursor stands for.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CursorKey {
     /// The pattern, if it is a pattern subscription.
     pub pattern: Option<u32>,
@@ -22,15 +23,56 @@ pub struct CursorKey {
     pub topic: Arc<[u8]>,
 }
 
+/// A borrowed `CursorKey`: pattern, namespace, topic.
+#[derive(Clone, Copy, Hash)]
+pub struct Key<'a>(pub Option<u32>, pub Namespace, pub &'a [u8]);
+
+impl hashbrown::Equivalent<CursorKey> for Key<'_> {
+    fn equivalent(&self, key: &CursorKey) -> bool {
+        self.0 == key.pattern && self.1 == key.namespace && *self.2 == *key.topic
+    }
+}
+
 /// One subscription that is not live.
 #[derive(Debug)]
-pub struct Cursor {
-    /// Which one.
-    pub key: CursorKey,
+struct Cursor {
     /// Next record to read; none while the hub has not confirmed the start.
-    pub next: Option<Position>,
+    next: Option<Position>,
     /// Whether a read is under way.
-    pub reading: bool,
+    reading: bool,
+    /// Lower if it began earlier.
+    age: u64,
+}
+
+/// The cursors of one connection.
+#[derive(Debug, Default)]
+struct Lagging {
+    cursors: HashMap<CursorKey, Cursor, RandomState>,
+    /// Those that can read, oldest first.
+    places: BTreeMap<u64, CursorKey>,
+    /// How many are reading.
+    reading: usize,
+}
+
+impl Lagging {
+    /// Where a cursor reads next; an answer to an earlier read is not awaited.
+    fn place(&mut self, key: Key<'_>, next: Option<Position>) -> bool {
+        let Some((key, cursor)) = self.cursors.get_key_value_mut(&key) else { return false };
+        self.reading -= usize::from(cursor.reading);
+        (cursor.next, cursor.reading) = (next, false);
+        match next {
+            Some(_) => _ = self.places.entry(cursor.age).or_insert_with(|| key.clone()),
+            None => _ = self.places.remove(&cursor.age),
+        }
+        true
+    }
+
+    fn remove(&mut self, key: Key<'_>) -> bool {
+        let Some(cursor) = self.cursors.remove(&key) else { return false };
+        self.reading -= usize::from(cursor.reading);
+        self.places.remove(&cursor.age);
+        true
+    }
 }
 
 /// Asks a hub for records of a topic.
@@ -78,8 +120,10 @@ impl Range {
 /// All cursors of a shard.
 #[derive(Debug, Default)]
 pub struct Cursors {
-    by_conn: HashMap<u32, Vec<Cursor>, RandomState>,
+    by_conn: HashMap<u32, Lagging, RandomState>,
     total: usize,
+    /// Cursors made since the start.
+    made: u64,
 }
 
 /// Cursors of one shard: past it a subscription that would need one more is closed.
@@ -98,12 +142,6 @@ impl Cursors {
         self.total
     }
 
-    /// How many connections have some.
-    #[must_use]
-    pub fn conns(&self) -> usize {
-        self.by_conn.len()
-    }
-
     /// Whether a connection has any.
     #[must_use]
     pub fn has(&self, conn: u32) -> bool {
@@ -113,81 +151,139 @@ impl Cursors {
     /// How many a connection has.
     #[must_use]
     pub fn count(&self, conn: u32) -> usize {
-        if self.is_empty() { 0 } else { self.by_conn.get(&conn).map_or(0, Vec::len) }
+        if self.is_empty() { 0 } else { self.by_conn.get(&conn).map_or(0, |lagging| lagging.cursors.len()) }
     }
 
     /// Whether a subscription is not live.
     #[must_use]
-    pub fn holds(&self, conn: u32, pattern: Option<u32>, namespace: Namespace, topic: &[u8]) -> bool {
-        let cursors = self.by_conn.get(&conn).into_iter().flatten();
-        cursors.into_iter().any(|c| c.is(pattern, namespace, topic))
+    pub fn holds(&self, conn: u32, key: Key<'_>) -> bool {
+        self.by_conn.get(&conn).is_some_and(|lagging| lagging.cursors.contains_key(&key))
     }
 
-    /// The cursors of a connection, the one that waits longest first.
-    pub fn of(&mut self, conn: u32) -> &mut [Cursor] {
-        self.by_conn.get_mut(&conn).map_or(&mut [], |cursors| cursors)
-    }
-
-    /// One cursor.
-    pub fn get(
-        &mut self,
-        conn: u32,
-        pattern: Option<u32>,
-        ns: Namespace,
-        topic: &[u8],
-    ) -> Option<&mut Cursor> {
-        self.of(conn).iter_mut().find(|c| c.is(pattern, ns, topic))
-    }
-
-    /// Sets where a subscription reads; false if there are too many cursors.
+    /// Sets where a subscription reads, made now if it is live; false if there
+    /// are too many cursors.
     pub fn set(&mut self, conn: u32, key: CursorKey, next: Option<Position>) -> bool {
-        if let Some(cursor) = self.get(conn, key.pattern, key.namespace, &key.topic) {
-            cursor.next = next;
-            cursor.reading = false;
+        if self.place(conn, Key(key.pattern, key.namespace, &key.topic), next) {
             return true;
         }
         if self.total >= CURSORS_MAX {
             return false;
         }
         self.total += 1;
-        self.by_conn.entry(conn).or_default().push(Cursor { key, next, reading: false });
+        self.made += 1;
+        let lagging = self.by_conn.entry(conn).or_default();
+        if next.is_some() {
+            lagging.places.insert(self.made, key.clone());
+        }
+        lagging.cursors.insert(key, Cursor { next, reading: false, age: self.made });
+        true
+    }
+
+    /// Sets where a cursor reads; false if there is none.
+    pub fn place(&mut self, conn: u32, key: Key<'_>, next: Option<Position>) -> bool {
+        self.by_conn.get_mut(&conn).is_some_and(|lagging| lagging.place(key, next))
+    }
+
+    /// The read that a connection's longest waiting cursor needs next, which
+    /// begins; none while one is under way.
+    pub fn begin_read(&mut self, conn: u32) -> Option<(CursorKey, Position)> {
+        let lagging = self.by_conn.get_mut(&conn)?;
+        if lagging.reading > 0 {
+            return None;
+        }
+        let (_, key) = lagging.places.first_key_value()?;
+        let cursor = lagging.cursors.get_mut(key).expect("places are of cursors");
+        cursor.reading = true;
+        lagging.reading += 1;
+        Some((key.clone(), cursor.next.expect("a place has a position")))
+    }
+
+    /// Whether an answer from `next` on is what a cursor waits for, which it
+    /// does no longer. Another one began anew from elsewhere meanwhile.
+    pub fn end_read(&mut self, conn: u32, key: Key<'_>, next: Position) -> bool {
+        let Some(lagging) = self.by_conn.get_mut(&conn) else { return false };
+        let cursor = lagging.cursors.get_mut(&key).filter(|c| c.reading && c.next == Some(next));
+        let Some(cursor) = cursor else { return false };
+        cursor.reading = false;
+        lagging.reading -= 1;
         true
     }
 
     /// A subscription is live, or gone.
-    pub fn remove(&mut self, conn: u32, pattern: Option<u32>, namespace: Namespace, topic: &[u8]) {
-        let Some(cursors) = self.by_conn.get_mut(&conn) else { return };
-        let before = cursors.len();
-        cursors.retain(|c| !c.is(pattern, namespace, topic));
-        self.total -= before - cursors.len();
-        if cursors.is_empty() {
+    pub fn remove(&mut self, conn: u32, key: Key<'_>) {
+        let Some(lagging) = self.by_conn.get_mut(&conn) else { return };
+        self.total -= usize::from(lagging.remove(key));
+        if lagging.cursors.is_empty() {
             self.by_conn.remove(&conn);
         }
     }
 
     /// A pattern subscription is gone, with its cursors of all topics.
     pub fn remove_pattern(&mut self, conn: u32, pattern: u32) {
-        let Some(cursors) = self.by_conn.get_mut(&conn) else { return };
-        let before = cursors.len();
-        cursors.retain(|c| c.key.pattern != Some(pattern));
-        self.total -= before - cursors.len();
-        if cursors.is_empty() {
-            self.by_conn.remove(&conn);
+        let Some(lagging) = self.by_conn.get_mut(&conn) else { return };
+        let of_pattern = |key: &&CursorKey| key.pattern == Some(pattern);
+        let keys: Vec<CursorKey> = lagging.cursors.keys().filter(of_pattern).cloned().collect();
+        for key in keys {
+            self.remove(conn, Key(key.pattern, key.namespace, &key.topic));
         }
     }
 
     /// A connection is gone.
     pub fn remove_conn(&mut self, conn: u32) {
         if !self.is_empty()
-            && let Some(cursors) = self.by_conn.remove(&conn)
+            && let Some(lagging) = self.by_conn.remove(&conn)
         {
-            self.total -= cursors.len();
+            self.total -= lagging.cursors.len();
         }
     }
 }
 
-impl Cursor {
-    fn is(&self, pattern: Option<u32>, namespace: Namespace, topic: &[u8]) -> bool {
-        self.key.pattern == pattern && self.key.namespace == namespace && *self.key.topic == *topic
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hubsub_types::Epoch;
+    use std::time::{Duration, Instant};
+
+    fn key(topic: usize) -> CursorKey {
+        CursorKey { pattern: None, namespace: Namespace::Global, topic: topic.to_string().as_bytes().into() }
+    }
+
+    fn at(seq: u64) -> Position {
+        Position { epoch: Epoch(1), seq: Seq(seq) }
+    }
+
+    #[test]
+    fn one_cursor_of_a_connection_reads_at_a_time_the_oldest_first() {
+        let mut cursors = Cursors::default();
+        (0..3).for_each(|topic| assert!(cursors.set(7, key(topic), None)));
+        assert!(cursors.begin_read(7).is_none());
+        let topics = [key(0), key(1), key(2)];
+        let borrowed = |i: usize| Key(None, Namespace::Global, &topics[i].topic);
+        assert!(cursors.place(7, borrowed(2), Some(at(5))) && cursors.place(7, borrowed(1), Some(at(6))));
+        assert_eq!(cursors.begin_read(7), Some((key(1), at(6))));
+        assert!(cursors.begin_read(7).is_none());
+        assert!(!cursors.end_read(7, borrowed(1), at(9)) && cursors.end_read(7, borrowed(1), at(6)));
+        assert!(!cursors.end_read(7, borrowed(1), at(6)));
+        cursors.begin_read(7);
+        cursors.remove(7, borrowed(1));
+        assert_eq!(cursors.begin_read(7), Some((key(2), at(5))));
+        cursors.remove_conn(7);
+        assert!(cursors.is_empty() && !cursors.has(7));
+    }
+
+    #[test]
+    fn many_cursors_of_one_connection_cost_each_the_same() {
+        let mut cursors = Cursors::default();
+        let begin = Instant::now();
+        (0..100_000).for_each(|topic| assert!(cursors.set(7, key(topic), None)));
+        for topic in 0..100_000 {
+            let key = key(topic);
+            let key = Key(None, Namespace::Global, &key.topic);
+            assert!(cursors.place(7, key, Some(at(1))) && cursors.begin_read(7).is_some());
+            cursors.remove(7, key);
+        }
+        assert!(cursors.is_empty());
+        // A look at each of the others takes minutes.
+        assert!(begin.elapsed() < Duration::from_secs(15), "{:?}", begin.elapsed());
     }
 }

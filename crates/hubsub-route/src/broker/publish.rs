@@ -3,7 +3,7 @@
 
 use super::Broker;
 use crate::counts::ShardSet;
-use crate::cursors::{CursorKey, Cursors};
+use crate::cursors::{CursorKey, Cursors, Key};
 use crate::record::{Headers, Namespace, Record, RecordView};
 use crate::rooms::RoomHandle;
 use crate::topics::TopicId;
@@ -288,7 +288,7 @@ fn deliver(
         Via::Topic => None,
         Via::Pattern(id, _) => Some(id),
     };
-    if cursors.has(conn) && cursors.holds(conn, pattern, record.namespace, record.topic) {
+    if cursors.has(conn) && cursors.holds(conn, Key(pattern, record.namespace, record.topic)) {
         return;
     }
     if sink.deliver(conn, via, record) == Delivery::Taken {

@@ -2,10 +2,9 @@
 //! drains (see `cursors`).
 
 use super::Broker;
-use crate::cursors::{Range, Read};
+use crate::cursors::{CursorKey, Key, Range, Read};
 use crate::{Delivery, Msg, Sink, Via};
 use hubsub_types::{ConnKey, Position, Seq, ShardId};
-use std::sync::Arc;
 
 /// Bytes that a cursor reads at once.
 const READ_BYTES: usize = 64 * 1024;
@@ -30,21 +29,8 @@ impl Broker {
     /// The read that the connection's longest waiting cursor needs next; none
     /// while one is under way.
     fn next_read(&mut self, conn: ConnKey) -> Option<Read> {
-        let cursors = self.cursors.of(conn.index);
-        if cursors.iter().any(|c| c.reading) {
-            return None;
-        }
-        let cursor = cursors.iter_mut().find(|c| c.next.is_some())?;
-        cursor.reading = true;
-        Some(Read {
-            from: self.shard,
-            conn,
-            pattern: cursor.key.pattern,
-            namespace: cursor.key.namespace,
-            topic: Arc::clone(&cursor.key.topic),
-            next: cursor.next.expect("found by it"),
-            bytes_max: READ_BYTES,
-        })
+        let (CursorKey { pattern, namespace, topic }, next) = self.cursors.begin_read(conn.index)?;
+        Some(Read { from: self.shard, conn, pattern, namespace, topic, next, bytes_max: READ_BYTES })
     }
 
     fn topics_shard(&mut self, read: &Read) -> ShardId {
@@ -61,13 +47,10 @@ impl Broker {
         }
         let id = self.topics.intern(read.namespace, &read.topic);
         let class = self.classes.get(self.topics.get(id).class);
-        let Some(cursor) = self.cursors.get(conn, read.pattern, read.namespace, &read.topic) else {
+        let key = Key(read.pattern, read.namespace, &read.topic);
+        if !self.cursors.end_read(conn, key, read.next) {
             return true;
-        };
-        if !cursor.reading || cursor.next != Some(read.next) {
-            return true; // It started anew from elsewhere while this was under way.
         }
-        cursor.reading = false;
         let epoch = read.next.epoch;
         if let Some((from, to)) = range.gap {
             let at = |seq| Position { epoch, seq };
@@ -83,13 +66,14 @@ impl Broker {
             };
             sink.record_begins();
             if sink.deliver(conn, via, &record.view(class.on_slow)) == Delivery::Full {
-                cursor.next = Some(record.position);
+                self.cursors.place(conn, key, Some(record.position));
                 return false;
             }
         }
-        cursor.next = Some(Position { epoch, seq: range.next });
         if range.at_end {
-            self.cursors.remove(conn, read.pattern, read.namespace, &read.topic);
+            self.cursors.remove(conn, key);
+        } else {
+            self.cursors.place(conn, key, Some(Position { epoch, seq: range.next }));
         }
         true
     }

@@ -2,7 +2,7 @@
 //! from the hub's confirmation on, never before (docs/adr/0005).
 
 use super::{Broker, Client};
-use crate::cursors::CursorKey;
+use crate::cursors::{CursorKey, Key};
 use crate::record::Namespace;
 use crate::topics::TopicId;
 use crate::{Answer, Asker, Attach, Attached, CloseReason, Msg, Now, Outcome, Sink, Start, Ticket};
@@ -140,7 +140,7 @@ impl Broker {
             return false;
         }
         client.shard_topics -= u32::from(namespace == Namespace::Shard);
-        self.cursors.remove(conn.index, None, namespace, topic);
+        self.cursors.remove(conn.index, Key(None, namespace, topic));
         self.drop_subscription(conn.index, id, now, sink);
         true
     }
@@ -290,18 +290,17 @@ impl Broker {
 
     /// What the hub said of a subscription takes effect on the edge.
     fn confirm(&mut self, conn: ConnKey, attach: &Attach, attached: &Result<Attached, ErrorCode>) {
+        let key = Key(None, attach.namespace, &attach.topic);
         match attached {
             Ok(attached) => match attached.replay_from {
                 Some(seq) => {
-                    let next = Some(Position { epoch: attached.position.epoch, seq });
-                    if let Some(c) = self.cursors.get(conn.index, None, attach.namespace, &attach.topic) {
-                        c.next = next;
-                    }
+                    let next = Position { epoch: attached.position.epoch, seq };
+                    self.cursors.place(conn.index, key, Some(next));
                 }
-                None => self.cursors.remove(conn.index, None, attach.namespace, &attach.topic),
+                None => self.cursors.remove(conn.index, key),
             },
             Err(_) => {
-                self.cursors.remove(conn.index, None, attach.namespace, &attach.topic);
+                self.cursors.remove(conn.index, key);
                 if attach.adds
                     && let Some(id) = self.topics.find(attach.namespace, &attach.topic)
                 {
