@@ -213,6 +213,7 @@ impl Sink for Rim {
             if bytes >= FRAME_SHARED || arena.len() > ARENA_BYTES {
                 let frame: Rc<[u8]> = arena[start..].into();
                 arena.truncate(start);
+                self.frame_bytes += bytes;
                 output.push_frame(Rc::clone(&frame));
                 encoded.frames.push((place, frame));
             } else {

@@ -27,6 +27,7 @@ impl Rim {
                 self.release_idle_output(key.index);
             }
         }
+        self.frame_bytes = 0;
         for arena in &mut self.arenas {
             const KEPT: usize = 1024 * 1024;
             arena.clear();
@@ -37,7 +38,7 @@ impl Rim {
     /// Bytes that the turn has encoded so far.
     #[must_use]
     pub fn turn_bytes(&self) -> usize {
-        self.arenas.iter().map(Vec::len).sum()
+        self.arenas.iter().map(Vec::len).sum::<usize>() + self.frame_bytes
     }
 
     /// Writes this turn's pieces of one connection; the rest becomes its queue.
@@ -108,10 +109,11 @@ impl Rim {
         }
         self.output_bytes += output.queue_bytes - queued;
         let (has_queue, has_gaps) = (!output.queue.is_empty(), !output.gaps.is_empty());
+        let waits = self.lagging || !output.slots.is_empty();
         if failed {
             self.close_now(key);
-        } else if !has_queue && (self.lagging || !output.slots.is_empty()) {
-            self.room_again(key);
+        } else if !has_queue && waits {
+            self.drained.push(key);
         }
         if has_gaps && !failed && !has_queue {
             self.tell_gaps(index);
@@ -150,18 +152,12 @@ impl Rim {
                 Err(_) => return self.close_now(key),
             }
         }
-        if self.conns.get(key).and_then(|c| c.output.as_ref()).is_none_or(|o| o.queue_bytes < LOW_WATER) {
-            self.room_again(key);
-        }
-        self.release_idle_output(key.index);
-    }
-
-    /// A connection's output is low: what waited for that goes on.
-    fn room_again(&mut self, key: ConnKey) {
-        self.pump_slots(key);
-        if self.lagging {
+        let output = self.conns.get(key).and_then(|c| c.output.as_ref());
+        let waits = self.lagging || output.is_some_and(|o| !o.slots.is_empty());
+        if waits && output.is_none_or(|o| o.queue_bytes < LOW_WATER) {
             self.drained.push(key);
         }
+        self.release_idle_output(key.index);
     }
 }
 

@@ -90,6 +90,8 @@ pub struct Rim {
     pub metrics: Arc<ShardMetrics>,
     /// This turn's encoded bytes.
     pub(crate) arenas: [Vec<u8>; ARENAS],
+    /// This turn's encoded bytes that are shared one by one.
+    pub(crate) frame_bytes: usize,
     /// Encodings of the record that is being delivered.
     pub(crate) encoded: Encoded,
     /// Connections with pieces to write.
@@ -98,7 +100,7 @@ pub struct Rim {
     pub(crate) closing: Vec<ConnKey>,
     /// Whether any subscription of this shard catches up.
     pub(crate) lagging: bool,
-    /// Connections whose output has room again, while any lags.
+    /// Connections whose output has room again, while any lags or has slots.
     pub(crate) drained: Vec<ConnKey>,
     /// Outputs to use again.
     #[allow(clippy::vec_box, reason = "a connection holds the box that the pool gives it")]
@@ -129,6 +131,7 @@ impl Rim {
             control: ends.control,
             metrics: ends.metrics,
             arenas: Default::default(),
+            frame_bytes: 0,
             encoded: Encoded::default(),
             dirty: Vec::new(),
             closing: Vec::new(),

@@ -39,7 +39,12 @@ pub struct Patterns {
     lengths: BTreeMap<usize, usize>,
     cache: HashMap<Box<[u8]>, Rc<[u32]>, RandomState>,
     cache_topics_max: usize,
+    /// Bytes of topics and ids in `cache`.
+    cache_bytes: usize,
 }
+
+/// Bytes for each topic whose patterns may be remembered: long ones take the place of several.
+const CACHE_BYTES: usize = 1024;
 
 impl Patterns {
     /// No pattern; remembers the matches of `cache_topics_max` topics.
@@ -53,6 +58,7 @@ impl Patterns {
             lengths: BTreeMap::new(),
             cache: HashMap::default(),
             cache_topics_max,
+            cache_bytes: 0,
         }
     }
 
@@ -95,7 +101,7 @@ impl Patterns {
             Some(slot) => *slot = Some(pattern),
             None => self.slots.push(Some(pattern)),
         }
-        self.cache.clear();
+        self.forget_matches();
         id
     }
 
@@ -137,7 +143,12 @@ impl Patterns {
                 self.lengths.remove(&prefix.len());
             }
         }
+        self.forget_matches();
+    }
+
+    fn forget_matches(&mut self) {
         self.cache.clear();
+        self.cache_bytes = 0;
     }
 
     /// Ids of the patterns that match a topic, lowest first.
@@ -152,9 +163,12 @@ impl Patterns {
         }
         ids.sort_unstable();
         let ids: Rc<[u32]> = ids.into();
-        if self.cache.len() >= self.cache_topics_max {
-            self.cache.clear();
+        let bytes = topic.len() + size_of_val(&*ids);
+        let is_full = self.cache_bytes + bytes > CACHE_BYTES * self.cache_topics_max;
+        if is_full || self.cache.len() >= self.cache_topics_max {
+            self.forget_matches();
         }
+        self.cache_bytes += bytes;
         self.cache.insert(topic.into(), Rc::clone(&ids));
         ids
     }
@@ -164,6 +178,16 @@ impl Patterns {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn long_topics_take_the_place_of_several_in_the_cache() {
+        let mut patterns = Patterns::new(10);
+        patterns.intern(b"*");
+        for i in 0..100 {
+            matched(&mut patterns, format!("{i}{}", "x".repeat(10_000)).as_bytes());
+        }
+        assert!(patterns.cache.len() <= 2, "{}", patterns.cache.len());
+    }
 
     #[test]
     fn many_patterns_of_one_prefix_go_as_fast_as_they_came() {

@@ -48,7 +48,12 @@ pub struct Topics {
     /// Topics that had no subscriber when they were put here, oldest first.
     routes: VecDeque<TopicId>,
     routes_max: usize,
+    /// Bytes of the names in `routes`.
+    route_bytes: usize,
 }
+
+/// Bytes of names for each route that may be remembered: long ones take the place of several.
+const ROUTE_BYTES: usize = 256;
 
 impl Topics {
     /// An empty table over `shards` shards.
@@ -63,6 +68,7 @@ impl Topics {
             names: HashTable::new(),
             routes: VecDeque::new(),
             routes_max: routes_max.max(1),
+            route_bytes: 0,
         }
     }
 
@@ -106,7 +112,7 @@ impl Topics {
             let topic = slots[id as usize].as_ref().expect("names lists live topics only");
             hash_of(hasher, topic.namespace, &topic.name)
         });
-        self.routes.push_back(id);
+        self.push_route(id);
         id
     }
 
@@ -127,7 +133,7 @@ impl Topics {
         let was = topic.subs.remove(conn);
         if topic.subs.is_empty() && !topic.queued {
             topic.queued = true;
-            self.routes.push_back(id);
+            self.push_route(id);
             self.forget_oldest_route();
         }
         was
@@ -150,11 +156,19 @@ impl Topics {
         self.names.is_empty()
     }
 
+    fn push_route(&mut self, id: TopicId) {
+        self.route_bytes += self.get(id).name.len();
+        self.routes.push_back(id);
+    }
+
     fn forget_oldest_route(&mut self) {
-        while self.routes.len() >= self.routes_max {
+        while self.routes.len() >= self.routes_max || self.route_bytes > ROUTE_BYTES * self.routes_max {
             let Some(id) = self.routes.pop_front() else { return };
             let topic = self.get_mut(id);
             topic.queued = false;
+            let bytes = topic.name.len();
+            self.route_bytes -= bytes;
+            let topic = self.get(id);
             if topic.subs.is_empty() {
                 let topic = self.slots[id as usize].take().expect("queued topics are live");
                 let hash = self.hash(topic.namespace, &topic.name);
@@ -201,6 +215,15 @@ mod tests {
         assert!(topics.unsubscribe(kept, 7));
         (0..20).for_each(|i| _ = topics.intern(Namespace::Global, format!("u{i}").as_bytes()));
         assert_eq!(topics.find(Namespace::Global, b"kept"), None);
+    }
+
+    #[test]
+    fn long_names_take_the_place_of_several_routes() {
+        let mut topics = table(10);
+        for i in 0..100 {
+            topics.intern(Namespace::Global, format!("{i}{}", "x".repeat(1000)).as_bytes());
+        }
+        assert!(topics.len() <= 4, "{}", topics.len());
     }
 
     #[test]
