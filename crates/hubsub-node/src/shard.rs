@@ -117,7 +117,8 @@ impl Shard {
 
     /// Waits until there is something to do.
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
-        let has_work = !self.ready.is_empty() || self.accepts_more || self.core.has_more();
+        let has_work =
+            !self.ready.is_empty() || self.accepts_more || self.core.has_more() || self.may_go_on();
         let timeout_ms = if has_work || !self.core.rim.mailer.own().may_sleep() {
             Some(0)
         } else {
@@ -142,6 +143,14 @@ impl Shard {
         };
         self.clock.begin_turn();
         Ok(())
+    }
+
+    /// Whether something that was held up need not wait: the reason may have
+    /// gone behind the part of the turn that looks for it, with no event to come.
+    fn may_go_on(&self) -> bool {
+        let rim = &self.core.rim;
+        (self.core.broker.stalled() > 0 && !rim.mailer.any_congested())
+            || self.paused.iter().any(|&key| !rim.must_pause(key))
     }
 
     fn take_mail(&mut self) {
