@@ -77,7 +77,7 @@ impl Core {
             if let Some(conn) = self.rim.conns.remove(key)
                 && let Some(output) = conn.output
             {
-                self.rim.output_bytes -= output.queue_bytes + output.slot_bytes;
+                self.rim.output_bytes -= output.queue_bytes + output.slot_bytes + output.long_bytes;
             }
             self.rim.info.connections.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
         }

@@ -128,8 +128,10 @@ pub struct Output {
     pub confirms: u32,
     /// While an EXEC is executed: records that come meanwhile.
     pub held: Option<Vec<u8>>,
-    /// Bytes in ready slots, and weight of the records in long ones.
+    /// Bytes in ready slots.
     pub slot_bytes: usize,
+    /// Weight of the records in long slots, which a subscriber's limit does not count.
+    pub long_bytes: usize,
     /// Questions to other shards whose answers have slots.
     pub questions: u32,
     /// Since when the queue is above the soft limit, in ms.
@@ -159,7 +161,7 @@ impl Output {
     /// Bytes that wait for the client.
     #[must_use]
     pub fn pending_bytes(&self) -> usize {
-        self.queue_bytes + self.turn_bytes + self.slot_bytes
+        self.queue_bytes + self.turn_bytes + self.slot_bytes + self.long_bytes
     }
 
     /// Adds bytes of an arena; adjacent ones become one piece.

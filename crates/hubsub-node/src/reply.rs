@@ -198,7 +198,7 @@ impl Rim {
             let bytes: usize = records.iter().map(|record| record.weight()).sum();
             *place = Slot::Long { records, next: 0 };
             output.confirms += 1;
-            output.slot_bytes += bytes;
+            output.long_bytes += bytes;
             self.output_bytes += bytes;
         }
         self.pump_slots(key);
@@ -223,7 +223,7 @@ impl Rim {
                     while *next < records.len() && arena.len() - start < LONG_BELOW {
                         let record = &records[*next];
                         write_record(arena, proto, record);
-                        output.slot_bytes -= record.weight();
+                        output.long_bytes -= record.weight();
                         self.output_bytes -= record.weight();
                         *next += 1;
                     }

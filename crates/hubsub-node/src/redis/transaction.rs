@@ -120,7 +120,7 @@ const QUESTIONS_MAX: u32 = 128;
 fn end_if_unread(core: &mut Core, key: ConnKey) {
     let Some(conn) = core.rim.conns.get(key) else { return };
     let Some(output) = &conn.output else { return };
-    let (pending_bytes, questions) = (output.pending_bytes(), output.questions);
+    let (pending_bytes, questions) = (output.pending_bytes() - output.long_bytes, output.questions);
     if pending_bytes as u64 >= core.rim.limits.reply_bytes_max || questions > QUESTIONS_MAX {
         let fields = vec![("pending_bytes", pending_bytes.to_string())];
         core.rim.log_conn(Level::Warning, "transaction's replies are over the limit", key, fields);

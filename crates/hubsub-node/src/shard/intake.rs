@@ -182,7 +182,7 @@ impl Shard {
 impl Rim {
     /// Whether a connection must not go on executing: too many of its requests
     /// or questions wait, it does not read its replies, or another shard is behind.
-    fn must_pause(&self, key: ConnKey) -> bool {
+    pub(super) fn must_pause(&self, key: ConnKey) -> bool {
         let Some(output) = self.conns.get(key).and_then(|c| c.output.as_ref()) else { return false };
         if output.slots.is_empty() && output.queue.is_empty() {
             return false;
