@@ -140,6 +140,12 @@ impl Rim {
             output.push_confirmed(frame.to_vec());
             return;
         }
+        if record.on_slow == OnSlow::Conflate && output.conflates() {
+            let (freed, lost) = output.conflate(record.topic, c.flags.any(Flags::POSITIONS));
+            self.output_bytes -= freed;
+            c.extra.get_or_insert_default().dropped += lost;
+            self.metrics.dropped_total.add(lost);
+        }
         self.output_bytes += frame.len();
         output.enqueue(Bytes::Shared(frame), tag);
         let soft = self.limits.output_soft_bytes as usize;
@@ -247,7 +253,10 @@ impl Sink for Rim {
         let variant = variant_of(c);
         let size = self.shared_frame(variant, via, record).len();
         let Some(output) = self.conns.at_mut(conn).and_then(|c| c.output.as_mut()) else { return };
-        let (mut freed, mut lost) = if policy == OnSlow::Conflate { output.conflate(tells) } else { (0, 0) };
+        let (mut freed, mut lost) = match policy {
+            OnSlow::Conflate => output.conflate(record.topic, tells),
+            _ => (0, 0),
+        };
         if freed < size {
             let oldest = output.drop_oldest(size - freed, tells);
             (freed, lost) = (freed + oldest.0, lost + oldest.1);
@@ -265,6 +274,10 @@ impl Sink for Rim {
             if tells && let Some(output) = self.conns.at_mut(conn).and_then(|c| c.output.as_mut()) {
                 output.remember_gap(tag);
             }
+        }
+        let gaps = self.conns.at(conn).and_then(|c| c.output.as_ref()).map_or(0, |o| o.gaps.bytes);
+        if gaps as u64 > self.limits.output_bytes_max {
+            self.close(conn, CloseReason::Gap);
         }
     }
 
@@ -338,7 +351,7 @@ impl Rim {
         let Some(key) = self.conns.key_at(conn) else { return };
         let Some(output) = self.conns.get_mut(key).and_then(|c| c.output.as_mut()) else { return };
         if output.held.is_none() && output.queue.is_empty() {
-            for gap in std::mem::take(&mut output.gaps) {
+            for gap in output.gaps.take() {
                 self.push(key, |out, proto| write_gap(out, proto, &gap.topic, gap.from, gap.to));
             }
         }

@@ -129,6 +129,7 @@ impl Rim {
             meter.roll(second);
             self.output_bytes +=
                 output.tell_gaps(|out, gap| write_gap(out, proto, &gap.topic, gap.from, gap.to));
+            output.advance(0);
             if output.queue.is_empty() {
                 break;
             }

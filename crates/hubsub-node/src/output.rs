@@ -137,7 +137,16 @@ pub struct Output {
     /// Since when the queue is above the soft limit, in ms.
     pub soft_since_ms: Option<u64>,
     /// To be told before the queue's next frame.
-    pub gaps: Vec<Gap>,
+    pub gaps: Gaps,
+    /// Number of the queue's first frame; frames keep theirs.
+    popped: u64,
+    /// No frame with a lower number may be dropped.
+    oldest: u64,
+    /// Frames of the queue that gave way, at most.
+    empty: usize,
+    /// Once records gave way to later ones of their topics: the number of the
+    /// latest of each that may.
+    latest: Option<Box<Latest>>,
 }
 
 impl Output {
@@ -156,6 +165,7 @@ impl Output {
         self.queue.shrink_to(KEPT);
         self.slots.shrink_to(KEPT);
         (self.head_sent, self.first_slot, self.soft_since_ms) = (0, 0, None);
+        (self.popped, self.oldest, self.empty, self.latest) = (0, 0, 0, None);
     }
 
     /// Bytes that wait for the client.
@@ -187,6 +197,9 @@ impl Output {
     /// Adds to the queue behind what the socket did not take.
     pub fn enqueue(&mut self, bytes: Bytes, tag: Option<Tag>) {
         self.queue_bytes += bytes.as_slice().len();
+        if let (Some(latest), Some(tag)) = (&mut self.latest, &tag) {
+            latest.insert(Rc::clone(&tag.topic), self.popped.wrapping_add(self.queue.len() as u64));
+        }
         self.queue.push_back(Frame { bytes, tag });
     }
 
@@ -203,11 +216,11 @@ impl Output {
         self.queue.push_back(Frame { bytes: Bytes::Own(reply.to_vec()), tag: None });
     }
 
-    /// `sent` more bytes of the queue are written.
+    /// `sent` more bytes of the queue are written. What has given way at its
+    /// front goes, too.
     pub fn advance(&mut self, mut sent: usize) {
         self.queue_bytes -= sent;
-        while sent > 0 {
-            let head = self.queue.front().expect("no more is sent than was queued");
+        while let Some(head) = self.queue.front() {
             let left = head.bytes.as_slice().len() - self.head_sent;
             if sent < left {
                 self.head_sent += sent;
@@ -215,8 +228,11 @@ impl Output {
             }
             sent -= left;
             self.head_sent = 0;
-            self.queue.pop_front();
+            let tag = self.queue.pop_front().and_then(|head| head.tag);
+            self.forget_latest(tag.as_ref(), self.popped);
+            self.popped = self.popped.wrapping_add(1);
         }
+        (self.popped, self.oldest, self.empty, self.latest) = (0, 0, 0, None);
     }
 
     /// Opens a slot; its number.
@@ -243,55 +259,100 @@ impl Output {
     /// `tells`. Bytes and records dropped.
     pub fn drop_oldest(&mut self, needed: usize, tells: bool) -> (usize, u64) {
         let (mut freed, mut records) = (0, 0);
-        let mut i = usize::from(self.head_sent > 0);
-        while freed < needed && i < self.queue.len() {
-            if self.queue[i].tag.is_none() {
-                i += 1;
-                continue;
-            }
-            let frame = self.queue.remove(i).expect("checked by the loop");
-            freed += frame.bytes.as_slice().len();
+        while freed < needed
+            && let Some(place) = self.first_droppable()
+        {
+            freed += self.give_way(place, tells);
             records += 1;
-            if let (Some(tag), true) = (frame.tag, tells) {
-                self.remember_gap(tag);
-            }
         }
-        self.queue_bytes -= freed;
+        self.compact();
         (freed, records)
     }
 
     /// Keeps only the latest frame of each topic among those that may be
-    /// dropped. Bytes and records dropped.
-    pub fn conflate(&mut self, tells: bool) -> (usize, u64) {
+    /// dropped, and none of `topic`, whose next one comes. Bytes and records
+    /// dropped. The first time in the life of a queue it looks at all of it.
+    pub fn conflate(&mut self, topic: &[u8], tells: bool) -> (usize, u64) {
         let (mut freed, mut records) = (0, 0);
-        let head = usize::from(self.head_sent > 0);
-        let mut seen = hashbrown::HashSet::<Rc<[u8]>, ahash::RandomState>::default();
-        let mut kept = VecDeque::with_capacity(self.queue.len());
-        let mut lost = Vec::new();
-        for i in (0..self.queue.len()).rev() {
-            let frame = self.queue.pop_back().expect("counted by the loop");
-            match frame.tag {
-                Some(tag) if i >= head && !seen.insert(Rc::clone(&tag.topic)) => {
-                    freed += frame.bytes.as_slice().len();
-                    records += 1;
-                    lost.push(tag);
+        if self.latest.is_none() {
+            let mut latest = Latest::default();
+            let mut older = Vec::new();
+            for place in (usize::from(self.head_sent > 0)..self.queue.len()).rev() {
+                let Some(tag) = &self.queue[place].tag else { continue };
+                if latest.contains_key(&tag.topic) {
+                    older.push(place);
+                } else {
+                    latest.insert(Rc::clone(&tag.topic), self.popped.wrapping_add(place as u64));
                 }
-                tag => kept.push_front(Frame { bytes: frame.bytes, tag }),
             }
+            self.latest = Some(Box::new(latest));
+            records += older.len() as u64;
+            freed += older.into_iter().rev().map(|place| self.give_way(place, tells)).sum::<usize>();
         }
-        if tells {
-            lost.into_iter().rev().for_each(|tag| self.remember_gap(tag));
+        let number = self.latest.as_ref().and_then(|latest| latest.get(topic));
+        let place = number.map(|number| number.wrapping_sub(self.popped) as usize);
+        if let Some(place) = place.filter(|&place| place >= usize::from(self.head_sent > 0)) {
+            freed += self.give_way(place, tells);
+            records += 1;
         }
-        self.queue = kept;
-        self.queue_bytes -= freed;
+        self.compact();
         (freed, records)
     }
 
-    /// Place of the first record in the queue that may give way.
+    /// Whether records of a topic give way to its next one although there is
+    /// room: they do until the queue that was full is written.
     #[must_use]
-    pub fn first_droppable(&self) -> Option<usize> {
-        let head = usize::from(self.head_sent > 0);
-        (head..self.queue.len()).find(|&i| self.queue[i].tag.is_some())
+    pub fn conflates(&self) -> bool {
+        self.latest.is_some()
+    }
+
+    /// Empties a frame that may be dropped, which keeps the places of the others; its bytes.
+    fn give_way(&mut self, place: usize, tells: bool) -> usize {
+        let empty = Frame { bytes: Bytes::Own(Vec::new()), tag: None };
+        let frame = std::mem::replace(&mut self.queue[place], empty);
+        self.empty += 1;
+        self.forget_latest(frame.tag.as_ref(), self.popped.wrapping_add(place as u64));
+        if let (Some(tag), true) = (frame.tag, tells) {
+            self.remember_gap(tag);
+        }
+        let bytes = frame.bytes.as_slice().len();
+        self.queue_bytes -= bytes;
+        bytes
+    }
+
+    fn forget_latest(&mut self, tag: Option<&Tag>, number: u64) {
+        if let (Some(latest), Some(tag)) = (&mut self.latest, tag)
+            && latest.get(&tag.topic) == Some(&number)
+        {
+            latest.remove(&tag.topic);
+        }
+    }
+
+    /// Removes emptied frames once they may be more than half, but for one if
+    /// there are no others: whoever waits for the queue waits for its writing.
+    fn compact(&mut self) {
+        if self.empty <= 64 + self.queue.len() / 2 {
+            return;
+        }
+        self.queue.retain(|frame| !frame.bytes.as_slice().is_empty());
+        if self.queue.is_empty() {
+            self.queue.push_back(Frame { bytes: Bytes::Own(Vec::new()), tag: None });
+        }
+        (self.popped, self.oldest, self.empty) = (0, 0, 0);
+        if let Some(latest) = &mut self.latest {
+            let tags =
+                self.queue.iter().zip(0..).filter_map(|(frame, number)| Some((frame.tag.as_ref()?, number)));
+            **latest = tags.map(|(tag, number)| (Rc::clone(&tag.topic), number)).collect();
+        }
+    }
+
+    /// Place of the first record in the queue that may give way.
+    pub fn first_droppable(&mut self) -> Option<usize> {
+        let known = self.oldest.wrapping_sub(self.popped) as i64;
+        let from = usize::try_from(known).unwrap_or(0).max(usize::from(self.head_sent > 0));
+        let place = (from..self.queue.len()).find(|&i| self.queue[i].tag.is_some());
+        self.oldest = self.popped.wrapping_add(place.unwrap_or(self.queue.len()) as u64);
+        place
     }
 
     /// Puts what is told of gaps where the records would stand: before the
@@ -303,28 +364,71 @@ impl Output {
             return 0;
         }
         let mut told = Vec::new();
-        self.gaps.drain(..).for_each(|gap| write(&mut told, &gap));
+        self.gaps.take().iter().for_each(|gap| write(&mut told, gap));
         let bytes = told.len();
+        let frame = Frame { bytes: Bytes::Own(told), tag: None };
         match self.first_droppable() {
-            None if self.confirms > 0 => self.push_confirmed(told),
-            place => {
-                self.queue_bytes += bytes;
-                let frame = Frame { bytes: Bytes::Own(told), tag: None };
-                self.queue.insert(place.unwrap_or(self.queue.len()), frame);
+            None if self.confirms > 0 => {
+                if let Bytes::Own(told) = frame.bytes {
+                    self.push_confirmed(told);
+                }
+                return bytes;
+            }
+            None => self.queue.push_back(frame),
+            Some(place) => {
+                // Frames before it get lower numbers; they have none that counts.
+                self.queue.insert(place, frame);
+                self.popped = self.popped.wrapping_sub(1);
             }
         }
+        self.queue_bytes += bytes;
         bytes
     }
 
     /// A record of this topic will not reach the client.
     pub fn remember_gap(&mut self, tag: Tag) {
-        let Tag { topic, position } = tag;
-        match self.gaps.iter_mut().find(|g| g.topic == topic && g.to.epoch == position.epoch) {
-            Some(gap) => gap.to.seq = gap.to.seq.max(position.seq),
-            None => self.gaps.push(Gap { topic, from: position, to: position }),
-        }
+        self.gaps.add(tag);
     }
 }
+
+/// What a client is to be told that it will not get, by topic.
+#[derive(Default)]
+pub struct Gaps {
+    list: Vec<Gap>,
+    /// Place in `list` of each topic's last gap.
+    places: Latest,
+    /// Bytes that these keep, near enough for limits.
+    pub bytes: usize,
+}
+
+impl Gaps {
+    /// Whether there is nothing to tell.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Takes all, in the order of their beginnings.
+    pub fn take(&mut self) -> Vec<Gap> {
+        std::mem::take(self).list
+    }
+
+    fn add(&mut self, Tag { topic, position }: Tag) {
+        let place = self.places.get(&topic).map(|&place| place as usize);
+        if let Some(gap) = place.map(|place| &mut self.list[place])
+            && gap.to.epoch == position.epoch
+        {
+            gap.to.seq = gap.to.seq.max(position.seq);
+            return;
+        }
+        self.bytes += size_of::<Gap>() + topic.len();
+        self.places.insert(Rc::clone(&topic), self.list.len() as u64);
+        self.list.push(Gap { topic, from: position, to: position });
+    }
+}
+
+/// Numbers by topic.
+type Latest = hashbrown::HashMap<Rc<[u8]>, u64, ahash::RandomState>;
 
 /// Whether records must stay behind this reply.
 #[must_use]

@@ -181,3 +181,44 @@ fn records_of_replies_that_nobody_reads_count_against_the_client() {
     let pending = node.clients().iter().map(|c| c.pending_bytes).max().unwrap();
     assert!((1_000_000..4_000_000).contains(&pending), "{pending}");
 }
+
+#[test]
+fn a_slow_subscriber_of_many_topics_slows_nobody() {
+    let classes = [OnSlow::Conflate, OnSlow::DropOldest].map(|on_slow| (on_slow, format!("{on_slow:?}:*")));
+    for (on_slow, glob) in classes {
+        let limits = Limits { output_bytes_max: 8 * 1024 * 1024, ..Limits::default() };
+        let node = TestNode::start(1, vec![Class { on_slow, ..class(&glob) }], limits);
+        let (mut slow, mut publisher) = (node.connect_narrow(), node.connect());
+        slow.call(&["HUBSUB", "POSITIONS", "ON"]);
+        slow.call(&["PSUBSCRIBE", "*"]);
+        let begin = Instant::now();
+        let payload = "x".repeat(250);
+        for i in 0..100 {
+            // First others, which may not give way; then more topics than fit.
+            let prefix = if i < 25 { "other".to_owned() } else { format!("{on_slow:?}") };
+            let topics: Vec<String> =
+                (0..1000).map(|j| format!("{prefix}:{}", (i * 1000 + j) % 40_000)).collect();
+            let bytes: Vec<u8> = topics.iter().flat_map(|t| encode(&["PUBLISH", t, &payload])).collect();
+            publisher.socket.write_all(&bytes).unwrap();
+            publisher.read_many(1000);
+        }
+        assert!(begin.elapsed() < PATIENCE, "{:?}", begin.elapsed());
+    }
+}
+
+#[test]
+fn gaps_of_too_many_topics_end_the_connection_that_does_not_read() {
+    let node = node(1, Limits { output_bytes_max: 100_000, ..Limits::default() });
+    let (mut slow, mut publisher) = (node.connect_narrow(), node.connect());
+    slow.call(&["HUBSUB", "POSITIONS", "ON"]);
+    slow.call(&["PSUBSCRIBE", "*"]);
+    let payload = "x".repeat(4_000);
+    // The sockets between take some megabytes.
+    for i in 0..10_000 {
+        publisher.call(&["PUBLISH", &format!("drops:{i}{}", "x".repeat(1000)), &payload]);
+        if i % 100 == 0 && node.clients().len() == 1 {
+            return;
+        }
+    }
+    panic!("it is still there");
+}
