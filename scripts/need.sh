@@ -8,7 +8,7 @@ set -eu
 export PATH="$PATH:$HOME/.cargo/bin"
 
 python_min="3.11"
-rust_min="1.88"
+rust_min="1.89"
 
 say() { echo "$@" >&2; }
 

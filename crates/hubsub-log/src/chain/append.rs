@@ -1,0 +1,295 @@
+//! Writing a chain: appending, sealing, syncing, removing what is too old.
+
+use super::{Chain, ChainOptions, Open, Sealed};
+use crate::LogError;
+use crate::files::Part;
+use crate::index::{self, Item, Run, RunBuilder, Sample};
+use crate::manifest::SegmentEntry;
+use crate::record::{self, Kind, Record};
+use crate::rooms::{Last, RoomHash, RoomTable};
+use crate::segment;
+use crate::storage::{Storage, StorageFile};
+use std::sync::Arc;
+
+/// How long a hub's records are kept. 0 means no limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Retention {
+    /// Bytes of all segments; the oldest goes first.
+    pub bytes: u64,
+    /// Age in µs, by the hub's own timestamps.
+    pub age_us: u64,
+}
+
+/// The writer of a chain.
+pub struct Appender<S: Storage> {
+    /// What it writes.
+    pub chain: Arc<Chain<S>>,
+    options: ChainOptions,
+    file: Arc<S::File>,
+    /// Whether `file` has bytes that were not synced.
+    is_dirty: bool,
+    /// Segments that were sealed with bytes that were not synced.
+    unsynced: Vec<Arc<S::File>>,
+    /// Records that are yet to be written.
+    pending: Vec<u8>,
+    /// Offset of the record behind those.
+    next: u64,
+}
+
+impl<S: Storage> Appender<S> {
+    pub(super) fn new(chain: Arc<Chain<S>>, options: ChainOptions, file: Arc<S::File>) -> Appender<S> {
+        let next = chain.read_state().open.next;
+        Appender { chain, options, file, is_dirty: true, unsynced: Vec::new(), pending: Vec::new(), next }
+    }
+
+    /// Takes whole records behind those it has, up to offset `next` - 1; `flush` writes them.
+    pub fn push(&mut self, records: &[u8], next: u64) {
+        self.pending.extend_from_slice(records);
+        self.next = next;
+    }
+
+    /// Offset of the record that comes behind those that were pushed.
+    #[must_use]
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Bytes that are yet to be written.
+    #[must_use]
+    pub fn pending_bytes(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Writes what was pushed, as far as it goes.
+    ///
+    /// # Errors
+    /// [`LogError::Full`]: the rest is kept for another try. Others: likewise, but
+    /// there is little hope.
+    pub fn flush(&mut self) -> Result<(), LogError> {
+        let mut done = 0;
+        let outcome = self.flush_counting(&mut done);
+        self.pending.drain(..done);
+        if self.pending.is_empty() && self.pending.capacity() > 1 << 20 {
+            self.pending = Vec::new();
+        }
+        outcome
+    }
+
+    fn flush_counting(&mut self, done: &mut usize) -> Result<(), LogError> {
+        while *done < self.pending.len() {
+            let end = self.chain.read_state().open.end;
+            if end >= self.options.segment_bytes {
+                self.seal()?;
+                continue;
+            }
+            let n = self.part(*done, end);
+            let part = &self.pending[*done..*done + n];
+            self.file.write_all_at(part, end).map_err(|e| LogError::storage("cannot write a segment", e))?;
+            self.is_dirty = true;
+            let is_run_full = self.chain.written(part, self.options.run_bytes);
+            *done += n;
+            if is_run_full {
+                self.write_run()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of the whole records from `from` on that the open segment and its
+    /// present run take: at least one record.
+    fn part(&self, from: usize, end: u64) -> usize {
+        let run_start = self.chain.read_state().open.run_start;
+        let room = self.options.segment_bytes.saturating_sub(end);
+        let room = room.min((run_start + self.options.run_bytes).saturating_sub(end)) as usize;
+        let mut n = 0;
+        while from + n < self.pending.len() {
+            let len = record::len(&self.pending[from + n..]).expect("whole records were pushed");
+            n += len;
+            if n >= room {
+                break;
+            }
+        }
+        n
+    }
+
+    /// Moves the run in memory to the file of the open segment's runs.
+    fn write_run(&mut self) -> Result<(), LogError> {
+        // Under the lock: readers find the run in memory or in the file, never in neither.
+        self.chain.write_run(&mut self.chain.write_state().open)
+    }
+
+    /// Ends the open segment and begins another.
+    fn seal(&mut self) -> Result<(), LogError> {
+        self.write_run()?;
+        let chain = Arc::clone(&self.chain);
+        let (first, next, runs) = {
+            let open = &chain.read_state().open;
+            (open.first, open.next, open.runs.clone())
+        };
+        let merged = index::merge(&*chain.file(first, Part::Runs)?, &runs)
+            .map_err(|e| LogError::io("cannot read an index", e))?;
+        chain.store_index(first, &merged)?;
+        let file = create(&chain, next)?;
+        let mut state = chain.write_state();
+        let Open { end, first_us, last_us, .. } = state.open;
+        state.sealed.push(Sealed { first, bytes: end, first_us });
+        state.open = Open { last_us, ..Open::at(next) };
+        drop(state);
+        chain.unlink(first, Part::Runs);
+        let old = std::mem::replace(&mut self.file, file);
+        if std::mem::replace(&mut self.is_dirty, true) {
+            self.unsynced.push(old);
+        }
+        Ok(())
+    }
+
+    /// Makes everything that was flushed safe.
+    ///
+    /// # Errors
+    /// Nobody knows what of it reached the disk.
+    pub fn sync(&mut self) -> Result<(), LogError> {
+        let sync = |file: &S::File| file.sync().map_err(|e| LogError::io("cannot sync a segment", e));
+        if !self.unsynced.is_empty() || self.is_dirty {
+            let directory = segment::directory(self.chain.hub);
+            let storage = self.chain.files.storage();
+            storage.sync_directory(&directory).map_err(|e| LogError::io("cannot sync a directory", e))?;
+        }
+        for file in std::mem::take(&mut self.unsynced) {
+            sync(&file)?;
+        }
+        if std::mem::take(&mut self.is_dirty) {
+            sync(&self.file)?;
+        }
+        Ok(())
+    }
+
+    /// The segments as the manifest lists them, and the next offset and the earliest.
+    #[must_use]
+    pub fn entries(&self) -> (Vec<SegmentEntry>, u64, u64) {
+        let state = self.chain.read_state();
+        let sealed = state.sealed.iter().map(|s| SegmentEntry(s.first, s.bytes));
+        let segments = sealed.chain([SegmentEntry(state.open.first, state.open.end)]).collect();
+        (segments, state.open.next, state.earliest)
+    }
+
+    /// Takes whole segments off the chain that are over its limits and below `hold`
+    /// (an offset that somebody still needs). First offsets of the segments, whose
+    /// files may go once the manifest no longer lists them.
+    pub fn retire(&mut self, retention: Retention, now_us: u64, hold: u64) -> Vec<u64> {
+        let mut state = self.chain.write_state();
+        let mut bytes: u64 = state.sealed.iter().map(|s| s.bytes).sum::<u64>() + state.open.end;
+        let mut n = 0;
+        while n < state.sealed.len() {
+            let next = state.sealed.get(n + 1);
+            let (next_first, last_us) =
+                next.map_or((state.open.first, state.open.first_us), |s| (s.first, s.first_us));
+            let is_long = retention.bytes > 0 && bytes > retention.bytes;
+            let is_old = retention.age_us > 0 && last_us > 0 && last_us + retention.age_us < now_us;
+            if !(is_long || is_old) || hold < next_first {
+                break;
+            }
+            bytes -= state.sealed[n].bytes;
+            state.earliest = next_first;
+            n += 1;
+        }
+        let retired: Vec<u64> = state.sealed.drain(..n).map(|s| s.first).collect();
+        let earliest = state.earliest;
+        drop(state);
+        if !retired.is_empty() {
+            self.chain.rooms.remove_below(earliest);
+        }
+        retired
+    }
+
+    /// Takes the files of retired segments away.
+    pub fn unlink(&self, retired: &[u64]) {
+        for &first in retired {
+            self.chain.unlink(first, Part::Segment);
+            self.chain.unlink(first, Part::Index);
+        }
+    }
+}
+
+impl<S: Storage> Chain<S> {
+    /// Takes note of records that were written behind the others; whether the run
+    /// in memory has its full length.
+    fn written(&self, records: &[u8], run_bytes: u64) -> bool {
+        let mut state = self.write_state();
+        let open = &mut state.open;
+        let mut at = 0;
+        while at < records.len() {
+            let (record, len) = record::parse(&records[at..]).expect("whole records were pushed");
+            note(self.identity, &self.rooms, open, &record, open.end);
+            open.end += len as u64;
+            at += len;
+        }
+        open.end - open.run_start >= run_bytes
+    }
+
+    /// Moves a segment's run in memory to the file of its runs.
+    pub(super) fn write_run(&self, open: &mut Open) -> Result<(), LogError> {
+        if open.run.is_empty() {
+            return Ok(());
+        }
+        let file = self.file(open.first, Part::Runs)?;
+        let bytes = open.run.encode();
+        let written =
+            file.write_all_at(&bytes, open.runs_bytes).and_then(|()| Run::open(&*file, open.runs_bytes));
+        open.runs.push(written.map_err(|e| LogError::storage("cannot write an index", e))?);
+        open.run = RunBuilder::default();
+        open.runs_bytes += bytes.len() as u64;
+        open.run_start = open.end;
+        Ok(())
+    }
+}
+
+/// Takes note of one record at a place of an open segment.
+pub(super) fn note(identity: u64, rooms: &RoomTable, open: &mut Open, record: &Record<'_>, position: u64) {
+    let room = RoomHash::new(identity, record.room);
+    let position = position as u32;
+    let Record { offset, epoch, seq, timestamp_us, .. } = *record;
+    let item = match record.kind {
+        Kind::Message => {
+            let prev = rooms.set(room, Last { epoch, seq, offset }).unwrap_or(0);
+            Some(Item { room, epoch, seq, offset, prev, position })
+        }
+        Kind::RoomDeleted => {
+            rooms.remove(room);
+            open.run.delete(room);
+            None
+        }
+    };
+    open.run.push(Sample { offset, timestamp_us, position }, item);
+    if open.next == open.first {
+        open.first_us = timestamp_us;
+    }
+    open.last_us = timestamp_us;
+    open.next = offset + 1;
+}
+
+impl Open {
+    /// A segment without records.
+    pub(super) fn at(first: u64) -> Open {
+        Open {
+            first,
+            next: first,
+            end: segment::HEAD_BYTES,
+            run_start: segment::HEAD_BYTES,
+            ..Open::default()
+        }
+    }
+}
+
+/// Makes the files of a new segment. Files of that name are left over from before
+/// a crash, behind the last checkpoint.
+pub(super) fn create<S: Storage>(chain: &Chain<S>, first: u64) -> Result<Arc<S::File>, LogError> {
+    let create = |part| {
+        chain.unlink(first, part);
+        chain.files.storage().create(&segment::path(chain.hub, first, part))
+    };
+    let cannot = |e| LogError::storage("cannot make a segment", e);
+    create(Part::Runs).map_err(cannot)?;
+    let file = create(Part::Segment).map_err(cannot)?;
+    file.write_all_at(&segment::head(chain.identity, chain.hub, first), 0).map_err(cannot)?;
+    Ok(Arc::new(file))
+}

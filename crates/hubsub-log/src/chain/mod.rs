@@ -1,0 +1,163 @@
+//! One hub's chain of segments, as its writer and its readers share it.
+//!
+//! [`Appender`] is its only writer, on the segment thread. Readers
+//! ([`read`]) see what was written, in this process; what is *safe* is the
+//! journal's business. Invariant: the chain holds every offset from `earliest`
+//! to `next - 1`, except what was compacted.
+
+mod append;
+mod open;
+pub mod read;
+
+pub use append::{Appender, Retention};
+pub use open::{new, open};
+pub use read::Reach;
+
+use crate::LogError;
+use crate::files::{Files, Part};
+use crate::index::{Run, RunBuilder};
+use crate::record::HubId;
+use crate::rooms::{RoomHash, RoomTable};
+use crate::segment;
+use crate::storage::{self, Storage};
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// How a chain is kept.
+#[derive(Clone, Copy, Debug)]
+pub struct ChainOptions {
+    /// A segment is sealed when it is so long; below 4 GiB.
+    pub segment_bytes: u64,
+    /// While a segment is open, its index is written for so many bytes at a time.
+    pub run_bytes: u64,
+}
+
+impl Default for ChainOptions {
+    fn default() -> ChainOptions {
+        ChainOptions { segment_bytes: 64 << 20, run_bytes: 1 << 20 }
+    }
+}
+
+/// See the module.
+pub struct Chain<S: Storage> {
+    /// Whose it is.
+    pub hub: HubId,
+    identity: u64,
+    files: Arc<Files<S>>,
+    /// The last record of every room in it.
+    pub rooms: RoomTable,
+    state: RwLock<State>,
+}
+
+/// What changes as records come and go.
+#[derive(Debug)]
+struct State {
+    /// Oldest first.
+    sealed: Vec<Sealed>,
+    open: Open,
+    /// Offset of the oldest record kept, or of the next one.
+    earliest: u64,
+}
+
+/// A segment that is not written any more. Its last offset is below the next one's first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Sealed {
+    first: u64,
+    bytes: u64,
+    /// Timestamp of its first record.
+    first_us: u64,
+}
+
+/// The segment that is written.
+#[derive(Debug, Default)]
+struct Open {
+    first: u64,
+    /// Offset of the record that comes.
+    next: u64,
+    /// Bytes in it, head included.
+    end: u64,
+    /// Timestamp of its first record, of its last one.
+    first_us: u64,
+    last_us: u64,
+    /// What its index holds, and behind it what is still in memory.
+    runs: Vec<Run>,
+    run: RunBuilder,
+    /// Bytes of the file of runs.
+    runs_bytes: u64,
+    /// Where the run in memory begins.
+    run_start: u64,
+}
+
+/// What a chain tells of itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ChainInfo {
+    /// Offset of the oldest record kept, or of the next one.
+    pub earliest: u64,
+    /// Offset of the next record.
+    pub next: u64,
+    /// Bytes of all segments.
+    pub bytes: u64,
+    /// How many segments there are.
+    pub segments: usize,
+    /// Rooms with records.
+    pub rooms: usize,
+    /// Memory of table and index.
+    pub index_bytes: usize,
+    /// Timestamp of the last record; 0 without one.
+    pub last_us: u64,
+}
+
+impl<S: Storage> Chain<S> {
+    fn read_state(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().expect("nothing panics under this lock")
+    }
+
+    fn write_state(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().expect("nothing panics under this lock")
+    }
+
+    fn file(&self, first: u64, part: Part) -> Result<Arc<S::File>, LogError> {
+        let cannot = |e| LogError::io(format!("cannot open {}", segment::path(self.hub, first, part)), e);
+        self.files.get(self.hub, first, part).map_err(cannot)
+    }
+
+    /// Takes a file away. What cannot be removed now is removed at the next start,
+    /// since the manifest does not list it.
+    fn unlink(&self, first: u64, part: Part) {
+        self.files.forget(self.hub, first, part);
+        let _ = self.files.storage().unlink(&segment::path(self.hub, first, part));
+    }
+
+    /// Writes the index of a sealed segment, in place of the one it had.
+    fn store_index(&self, first: u64, bytes: &[u8]) -> Result<(), LogError> {
+        let name = segment::name(first, Part::Index);
+        storage::replace(&**self.files.storage(), &segment::directory(self.hub), &name, bytes)
+            .map_err(|e| LogError::storage("cannot write an index", e))?;
+        self.files.forget(self.hub, first, Part::Index);
+        Ok(())
+    }
+
+    /// The hash that stands for a room of this directory.
+    #[must_use]
+    pub fn hash(&self, room: &[u8]) -> RoomHash {
+        RoomHash::new(self.identity, room)
+    }
+
+    /// What it tells of itself.
+    #[must_use]
+    pub fn info(&self) -> ChainInfo {
+        let state = self.read_state();
+        let sealed: u64 = state.sealed.iter().map(|segment| segment.bytes).sum();
+        let memory = state.sealed.capacity() * size_of::<Sealed>()
+            + state.open.runs.capacity() * size_of::<Run>()
+            + state.open.run.bytes();
+        ChainInfo {
+            earliest: state.earliest,
+            next: state.open.next,
+            bytes: sealed + state.open.end,
+            segments: state.sealed.len() + 1,
+            rooms: self.rooms.len(),
+            index_bytes: memory + self.rooms.bytes(),
+            last_us: state.open.last_us,
+        }
+    }
+}

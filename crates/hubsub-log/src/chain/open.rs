@@ -1,0 +1,198 @@
+//! Opening a chain as the manifest has it. Segments below the checkpoint must be
+//! there as they were; what is behind it is cut, the journal has it.
+
+use super::append::{Appender, create, note};
+use super::{Chain, ChainOptions, Open, Sealed, State};
+use crate::LogError;
+use crate::files::{Files, Part};
+use crate::index::{RoomHead, Run};
+use crate::manifest::{HubEntry, SegmentEntry};
+use crate::record::{HubId, Record};
+use crate::rooms::{RoomHash, RoomTable};
+use crate::segment;
+use crate::storage::{Storage, StorageFile};
+use std::collections::HashSet;
+use std::io::ErrorKind;
+use std::sync::{Arc, RwLock};
+
+/// Makes the chain of a new hub.
+///
+/// # Errors
+/// Those of the storage.
+pub fn new<S: Storage>(
+    files: &Arc<Files<S>>,
+    identity: u64,
+    hub: HubId,
+    options: ChainOptions,
+) -> Result<Appender<S>, LogError> {
+    let state = State { sealed: Vec::new(), open: Open::at(1), earliest: 1 };
+    let chain = Arc::new(chain_of(files, identity, hub, state));
+    let file = create(&chain, 1)?;
+    Ok(Appender::new(chain, options, file))
+}
+
+/// Opens a hub's chain.
+///
+/// # Errors
+/// [`LogError::Damaged`]: its records are not all there. Others: as they say.
+pub fn open<S: Storage>(
+    files: &Arc<Files<S>>,
+    identity: u64,
+    entry: &HubEntry,
+    options: ChainOptions,
+) -> Result<Appender<S>, LogError> {
+    let Some((&SegmentEntry(first, end), sealed)) = entry.segments.split_last() else {
+        return new(files, identity, entry.hub, options);
+    };
+    remove_strangers(files, entry);
+    let state = State { sealed: Vec::new(), open: Open::at(first), earliest: entry.earliest };
+    let chain = Arc::new(chain_of(files, identity, entry.hub, state));
+    for (i, &SegmentEntry(first, bytes)) in sealed.iter().enumerate() {
+        let next = entry.segments[i + 1].0;
+        let file = check_file(&chain, first)?;
+        let len = file.len().map_err(|e| LogError::io("cannot read a segment", e))?;
+        if len != bytes {
+            return Err(damaged(&chain, first, len.min(bytes), format!("it has {len} bytes, not {bytes}")));
+        }
+        let first_us = chain.learn(Sealed { first, bytes, first_us: 0 }, next, &chain.rooms)?;
+        chain.write_state().sealed.push(Sealed { first, bytes, first_us });
+    }
+    let file = check_file(&chain, first)?;
+    let len = file.len().map_err(|e| LogError::io("cannot read a segment", e))?;
+    if len < end {
+        return Err(damaged(&chain, first, len, format!("it has {len} bytes, not {end}")));
+    }
+    file.set_len(end).map_err(|e| LogError::storage("cannot cut a segment", e))?;
+    chain.unlink(first, Part::Runs);
+    let made = chain.files.storage().create(&segment::path(chain.hub, first, Part::Runs));
+    made.map_err(|e| LogError::storage("cannot make an index", e))?;
+    chain.reread(&file, end, options)?;
+    let next = chain.read_state().open.next;
+    if next != entry.next {
+        return Err(damaged(&chain, first, end, format!("it ends before offset {next}, not {}", entry.next)));
+    }
+    Ok(Appender::new(chain, options, file))
+}
+
+fn chain_of<S: Storage>(files: &Arc<Files<S>>, identity: u64, hub: HubId, state: State) -> Chain<S> {
+    Chain { hub, identity, files: Arc::clone(files), rooms: RoomTable::default(), state: RwLock::new(state) }
+}
+
+fn damaged<S: Storage>(chain: &Chain<S>, first: u64, at: u64, why: String) -> LogError {
+    LogError::Damaged { path: segment::path(chain.hub, first, Part::Segment), at, why }
+}
+
+/// A segment's file, if it is one.
+fn check_file<S: Storage>(chain: &Chain<S>, first: u64) -> Result<Arc<S::File>, LogError> {
+    let file = match chain.files.get(chain.hub, first, Part::Segment) {
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            return Err(damaged(chain, first, 0, "it is missing".to_owned()));
+        }
+        file => file.map_err(|e| LogError::io("cannot open a segment", e))?,
+    };
+    segment::check_head(&*file, chain.identity, chain.hub, first)?;
+    Ok(file)
+}
+
+/// Removes files that the manifest does not list: from behind the checkpoint, or
+/// retired before it.
+fn remove_strangers<S: Storage>(files: &Files<S>, entry: &HubEntry) {
+    let storage = files.storage();
+    let of_segment = |s: &SegmentEntry| [segment::name(s.0, Part::Segment), segment::name(s.0, Part::Index)];
+    let listed: HashSet<String> = entry.segments.iter().flat_map(of_segment).collect();
+    let directory = segment::directory(entry.hub);
+    for name in storage.list(&directory).unwrap_or_default() {
+        if !listed.contains(&name) {
+            let _ = storage.unlink(&crate::storage::join(&directory, &name));
+        }
+    }
+}
+
+impl<S: Storage> Chain<S> {
+    /// Brings a table of rooms from before a sealed segment to behind it, by its index,
+    /// which is made again if it is of no use. Timestamp of the first record.
+    pub(super) fn learn(&self, segment: Sealed, next: u64, rooms: &RoomTable) -> Result<u64, LogError> {
+        let Sealed { first, bytes, .. } = segment;
+        let (of_segment, first_us) = match self.read_index(first, next) {
+            Some(index) => index,
+            None => {
+                self.rebuild_index(segment, next, rooms)?;
+                let why = || damaged(self, first, bytes, "its index cannot be made".to_owned());
+                self.read_index(first, next).ok_or_else(why)?
+            }
+        };
+        for (room, head) in of_segment {
+            match head.count {
+                0 => rooms.remove(room),
+                _ => _ = rooms.set(room, head.last),
+            }
+        }
+        Ok(first_us)
+    }
+
+    /// What the index of a sealed segment says of rooms, and the timestamp of the first
+    /// record; none if it is missing, damaged or not over all of the segment.
+    fn read_index(&self, first: u64, next: u64) -> Option<(Vec<(RoomHash, RoomHead)>, u64)> {
+        let file = self.files.get(self.hub, first, Part::Index).ok()?;
+        let run = Run::open(&*file, 0).ok().filter(|run| run.first == first && run.last + 1 == next)?;
+        let samples = run.samples(&*file).ok()?;
+        Some((run.rooms(&*file).ok()?, samples.first()?.timestamp_us))
+    }
+
+    /// Makes the index of a sealed segment again. `before` knows the rooms as they
+    /// were before it.
+    pub(super) fn rebuild_index(
+        &self,
+        segment: Sealed,
+        next: u64,
+        before: &RoomTable,
+    ) -> Result<(), LogError> {
+        let Sealed { first, bytes, .. } = segment;
+        let file = self.file(first, Part::Segment)?;
+        let mut open = Open::at(first);
+        segment::scan(&*file, self.hub, first, segment::HEAD_BYTES..bytes, |record, position| {
+            self.note_in_order(before, &mut open, record, position)
+        })?;
+        if open.next != next {
+            return Err(damaged(
+                self,
+                first,
+                bytes,
+                format!("it ends before offset {}, not {next}", open.next),
+            ));
+        }
+        self.store_index(first, &open.run.encode())
+    }
+
+    /// Takes note of a record that was read back, if it is the one that comes next.
+    fn note_in_order(
+        &self,
+        rooms: &RoomTable,
+        open: &mut Open,
+        record: &Record<'_>,
+        position: u64,
+    ) -> Result<(), LogError> {
+        if record.offset != open.next {
+            let why = format!("offset {} stands where {} should", record.offset, open.next);
+            return Err(damaged(self, open.first, position, why));
+        }
+        note(self.identity, rooms, open, record, position);
+        Ok(())
+    }
+
+    /// Takes note of the records that the open segment has, up to `end`.
+    fn reread(&self, file: &S::File, end: u64, options: ChainOptions) -> Result<(), LogError> {
+        let mut open = std::mem::take(&mut self.write_state().open);
+        let first = open.first;
+        segment::scan(file, self.hub, first, segment::HEAD_BYTES..end, |record, position| {
+            open.end = position;
+            if open.end - open.run_start >= options.run_bytes {
+                self.write_run(&mut open)?;
+            }
+            self.note_in_order(&self.rooms, &mut open, record, position)
+        })?;
+        open.end = end;
+        self.write_state().open = open;
+        Ok(())
+    }
+}

@@ -1,0 +1,158 @@
+//! Storage on a directory of this machine. Opening it takes the directory's
+//! lock, which its end gives back: two nodes cannot share one.
+
+use crate::storage::{Storage, StorageFile};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Name of the file that is locked.
+const LOCK: &str = "lock";
+
+/// A directory.
+pub struct Disk {
+    root: PathBuf,
+    /// Locked while this lives.
+    _lock: File,
+}
+
+impl Disk {
+    /// Takes a directory, made now if need be, for itself alone.
+    ///
+    /// # Errors
+    /// `WouldBlock`: another process has it. Others: as the system says.
+    pub fn lock(root: &Path) -> io::Result<Disk> {
+        fs::create_dir_all(root)?;
+        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(root.join(LOCK))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Disk { root: root.to_owned(), _lock: lock }),
+            Err(TryLockError::WouldBlock) => Err(ErrorKind::WouldBlock.into()),
+            Err(TryLockError::Error(e)) => Err(e),
+        }
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.root.join(path)
+    }
+
+    fn names(&self, directory: &str, wanted: impl Fn(&fs::FileType) -> bool) -> io::Result<Vec<String>> {
+        let entries = match fs::read_dir(self.path(directory)) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            let entry = entry?;
+            if wanted(&entry.file_type()?)
+                && let Ok(name) = entry.file_name().into_string()
+            {
+                names.push(name);
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+}
+
+impl Storage for Disk {
+    type File = File;
+
+    fn create(&self, path: &str) -> io::Result<File> {
+        let path = self.path(path);
+        let open = || OpenOptions::new().create_new(true).read(true).write(true).open(&path);
+        match open() {
+            Err(e) if e.kind() == ErrorKind::NotFound => {
+                fs::create_dir_all(path.parent().expect("a file's path has a directory"))?;
+                open()
+            }
+            file => file,
+        }
+    }
+
+    fn open(&self, path: &str) -> io::Result<File> {
+        OpenOptions::new().read(true).write(true).open(self.path(path))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.path(from), self.path(to))
+    }
+
+    fn unlink(&self, path: &str) -> io::Result<()> {
+        fs::remove_file(self.path(path))
+    }
+
+    fn list(&self, directory: &str) -> io::Result<Vec<String>> {
+        self.names(directory, fs::FileType::is_file)
+    }
+
+    fn list_directories(&self, directory: &str) -> io::Result<Vec<String>> {
+        self.names(directory, fs::FileType::is_dir)
+    }
+
+    fn sync_directory(&self, directory: &str) -> io::Result<()> {
+        let mut path = self.path(directory);
+        // A directory that was just made has a name in the one above it, up to the root.
+        while path.starts_with(&self.root) {
+            File::open(&path)?.sync_all()?;
+            if !path.pop() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        let stat = rustix::fs::statvfs(&self.root)?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+}
+
+impl StorageFile for File {
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize> {
+        FileExt::write_at(self, bytes, at)
+    }
+
+    fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<usize> {
+        FileExt::read_at(self, bytes, at)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        File::set_len(self, len)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{LogOptions, open};
+    use std::sync::Arc;
+
+    #[test]
+    fn a_directory_has_one_owner_and_keeps_what_it_was_given() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("made/now");
+        let disk = Disk::lock(&root).unwrap();
+        assert_eq!(Disk::lock(&root).err().map(|e| e.kind()), Some(ErrorKind::WouldBlock));
+        assert!(disk.free_bytes().unwrap() > 0);
+        let options = LogOptions { journal_bytes: 10_000, ..LogOptions::default() };
+        let mut log = open(Arc::new(disk), 7, options).unwrap();
+        let hub = log.segments.add_hub("chat", 0).unwrap();
+        log.segments.close().unwrap();
+        drop(log.journal);
+
+        let disk = Disk::lock(&root).unwrap();
+        assert_eq!(disk.list_directories("").unwrap(), ["hubs", "journal"]);
+        let log = open(Arc::new(disk), 8, options).unwrap();
+        assert!(log.was_clean && log.warnings.is_empty());
+        assert_eq!((log.segments.manifest().identity, log.segments.manifest().hubs[0].hub), (7, hub));
+    }
+}

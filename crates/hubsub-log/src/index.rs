@@ -1,0 +1,368 @@
+//! Where in a segment each room's records are: *runs*, one for a part of a
+//! segment. The layout stands in `docs/log-format.md`.
+//!
+//! A run leads from a room to the places of its records, and by `prev` to the
+//! run before that has some: so a room's past is walked from its last record
+//! backwards, touching only runs that hold it. A row has a checksum, since a wrong
+//! `prev` would hide records; a wrong place is found out by the record that is there.
+
+use crate::record::{u32_at, u64_at};
+use crate::rooms::{Last, RoomHash};
+use crate::storage::StorageFile;
+use std::io::{self, ErrorKind};
+
+const MAGIC: &[u8; 8] = b"HSRUN001";
+const HEAD: usize = 64;
+const ROOM: usize = 52;
+const PLACE: usize = 4;
+const SAMPLE: usize = 24;
+
+/// Bytes of segment between two samples.
+const SAMPLE_BYTES: u32 = 64 * 1024;
+
+/// Entries of the room table that a look-up reads at once.
+const WINDOW: usize = 64;
+
+/// One record, as the index sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Item {
+    /// Its room.
+    pub room: RoomHash,
+    /// Its epoch.
+    pub epoch: u64,
+    /// Its seq.
+    pub seq: u64,
+    /// Its offset.
+    pub offset: u64,
+    /// Offset of the room's record before it; 0 if there is none.
+    pub prev: u64,
+    /// Where in the segment it begins.
+    pub position: u32,
+}
+
+/// A place in a segment, for finding offsets and times.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sample {
+    /// Of the record that begins there.
+    pub offset: u64,
+    /// Its timestamp.
+    pub timestamp_us: u64,
+    /// Where it begins.
+    pub position: u32,
+}
+
+/// What a run says of a room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RoomHead {
+    /// The last of its records here.
+    pub last: Last,
+    /// Offset of the room's record before the first of them; 0 if there is none.
+    pub prev: u64,
+    /// How many there are. None: the room was deleted and has no record behind that.
+    pub count: u32,
+    /// Where in the run their places begin.
+    from: u32,
+}
+
+impl RoomHead {
+    const DELETED: RoomHead =
+        RoomHead { last: Last { epoch: 0, seq: 0, offset: 0 }, prev: 0, count: 0, from: 0 };
+}
+
+/// A room and the places of its records.
+type RoomRun = (RoomHash, RoomHead, Vec<u32>);
+
+/// A run that is still in memory.
+#[derive(Debug, Default)]
+pub struct RunBuilder {
+    items: Vec<Item>,
+    deleted: Vec<RoomHash>,
+    samples: Vec<Sample>,
+    /// Offsets of the first and the last record.
+    range: Option<(u64, u64)>,
+}
+
+impl RunBuilder {
+    /// Adds a record; `item` is none for one that belongs to no room's past.
+    pub fn push(&mut self, sample: Sample, item: Option<Item>) {
+        let first = self.range.map_or(sample.offset, |(first, _)| first);
+        self.range = Some((first, sample.offset));
+        if self.samples.last().is_none_or(|last| sample.position - last.position >= SAMPLE_BYTES) {
+            self.samples.push(sample);
+        }
+        self.items.extend(item);
+    }
+
+    /// The room's past ends here.
+    pub fn delete(&mut self, room: RoomHash) {
+        self.items.retain(|item| item.room != room);
+        self.deleted.push(room);
+    }
+
+    /// Whether no record was added.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.range.is_none()
+    }
+
+    /// What it says of a room, and where the room's records begin.
+    #[must_use]
+    pub fn room(&self, room: RoomHash) -> Option<(RoomHead, Vec<u32>)> {
+        let of_room: Vec<Item> = self.items.iter().filter(|item| item.room == room).copied().collect();
+        match of_room.is_empty() {
+            false => Some((head_of(&of_room), of_room.iter().map(|item| item.position).collect())),
+            true => self.deleted.contains(&room).then_some((RoomHead::DELETED, Vec::new())),
+        }
+    }
+
+    /// Places in it, in order.
+    #[must_use]
+    pub fn samples(&self) -> &[Sample] {
+        &self.samples
+    }
+
+    /// Its memory.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.items.capacity() * size_of::<Item>() + self.samples.capacity() * size_of::<Sample>()
+    }
+
+    /// The run as it stands on disk.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let Some(range) = self.range else { return Vec::new() };
+        let mut items = self.items.clone();
+        // Stable, so places stay in order.
+        items.sort_by_key(|item| item.room);
+        let of_rooms = items.chunk_by(|a, b| a.room == b.room);
+        let places = |of_room: &[Item]| of_room.iter().map(|item| item.position).collect();
+        let mut rooms: Vec<RoomRun> =
+            of_rooms.map(|of_room| (of_room[0].room, head_of(of_room), places(of_room))).collect();
+        let with_items = rooms.len();
+        for &room in &self.deleted {
+            if rooms[..with_items].binary_search_by_key(&room, |(hash, ..)| *hash).is_err() {
+                rooms.push((room, RoomHead::DELETED, Vec::new()));
+            }
+        }
+        rooms.sort_by_key(|(hash, ..)| *hash);
+        rooms.dedup_by_key(|(hash, ..)| *hash);
+        encode(range, rooms.into_iter(), &self.samples)
+    }
+}
+
+/// Of one room's records, which are not none.
+fn head_of(items: &[Item]) -> RoomHead {
+    let (first, last) = (items[0], items[items.len() - 1]);
+    let Item { epoch, seq, offset, .. } = last;
+    RoomHead { last: Last { epoch, seq, offset }, prev: first.prev, count: items.len() as u32, from: 0 }
+}
+
+fn encode((first, last): (u64, u64), rooms: impl Iterator<Item = RoomRun>, samples: &[Sample]) -> Vec<u8> {
+    let (mut table, mut places) = (Vec::new(), Vec::new());
+    for (hash, head, of_room) in rooms {
+        let [a, b] = [u64::from(hash.low >> 16) << 48, u64::from(hash.low & 0xffff) << 48];
+        for field in [hash.high, head.last.epoch, a | head.last.seq, b | head.prev, head.last.offset] {
+            table.extend_from_slice(&field.to_le_bytes());
+        }
+        for field in [(places.len() / PLACE) as u32, of_room.len() as u32] {
+            table.extend_from_slice(&field.to_le_bytes());
+        }
+        let checksum = crc32c::crc32c(&table[table.len() - (ROOM - 4)..]);
+        table.extend_from_slice(&checksum.to_le_bytes());
+        of_room.iter().for_each(|place| places.extend_from_slice(&place.to_le_bytes()));
+    }
+    let mut out = Vec::with_capacity(HEAD + table.len() + places.len() + samples.len() * SAMPLE);
+    out.extend_from_slice(MAGIC);
+    for field in
+        [crate::FORMAT, (table.len() / ROOM) as u32, (places.len() / PLACE) as u32, samples.len() as u32]
+    {
+        out.extend_from_slice(&field.to_le_bytes());
+    }
+    for field in [first, last] {
+        out.extend_from_slice(&field.to_le_bytes());
+    }
+    out.resize(HEAD - 4, 0);
+    out.extend_from_slice(&crc32c::crc32c(&out).to_le_bytes());
+    out.extend_from_slice(&table);
+    out.extend_from_slice(&places);
+    for sample in samples {
+        out.extend_from_slice(&sample.offset.to_le_bytes());
+        out.extend_from_slice(&sample.timestamp_us.to_le_bytes());
+        out.extend_from_slice(&u64::from(sample.position).to_le_bytes());
+    }
+    out
+}
+
+/// A run in a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Run {
+    /// Where in the file it begins.
+    at: u64,
+    rooms: u32,
+    places: u32,
+    samples: u32,
+    /// Offset of its first record.
+    pub first: u64,
+    /// Offset of its last record.
+    pub last: u64,
+}
+
+impl Run {
+    /// The run that begins at a place of a file.
+    ///
+    /// # Errors
+    /// `InvalidData`: there is none. Others: as the storage says.
+    pub fn open(file: &impl StorageFile, at: u64) -> io::Result<Run> {
+        let mut head = [0; HEAD];
+        if file.read_full_at(&mut head, at)? < HEAD
+            || head[..8] != *MAGIC
+            || u32_at(&head, 8) != crate::FORMAT
+            || u32_at(&head, HEAD - 4) != crc32c::crc32c(&head[..HEAD - 4])
+        {
+            return Err(ErrorKind::InvalidData.into());
+        }
+        let run = Run {
+            at,
+            rooms: u32_at(&head, 12),
+            places: u32_at(&head, 16),
+            samples: u32_at(&head, 20),
+            first: u64_at(&head, 24),
+            last: u64_at(&head, 32),
+        };
+        if at + run.bytes() > file.len()? { Err(ErrorKind::InvalidData.into()) } else { Ok(run) }
+    }
+
+    /// Bytes in the file.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.samples_at() - self.at + u64::from(self.samples) * SAMPLE as u64
+    }
+
+    fn places_at(&self) -> u64 {
+        self.at + HEAD as u64 + u64::from(self.rooms) * ROOM as u64
+    }
+
+    fn samples_at(&self) -> u64 {
+        self.places_at() + u64::from(self.places) * PLACE as u64
+    }
+
+    /// What it says of a room.
+    ///
+    /// # Errors
+    /// `InvalidData`: the run cannot be right. Others: as the storage says.
+    pub fn room(&self, file: &impl StorageFile, room: RoomHash) -> io::Result<Option<RoomHead>> {
+        let (mut low, mut high) = (0, self.rooms as usize);
+        let mut guess = ((u128::from(room.high) * high as u128) >> 64) as usize;
+        while low < high {
+            let from = guess.saturating_sub(WINDOW / 2).clamp(low, high.saturating_sub(WINDOW).max(low));
+            let mut bytes = vec![0; (high - from).min(WINDOW) * ROOM];
+            read_exact(file, &mut bytes, self.at + (HEAD + from * ROOM) as u64)?;
+            let entries = bytes.chunks_exact(ROOM).map(read_room);
+            let entries = entries.collect::<io::Result<Vec<(RoomHash, RoomHead)>>>()?;
+            if room < entries[0].0 {
+                high = from;
+            } else if room > entries[entries.len() - 1].0 {
+                low = from + entries.len();
+            } else {
+                let found = entries.binary_search_by_key(&room, |(hash, _)| *hash);
+                return Ok(found.ok().map(|at| entries[at].1));
+            }
+            guess = usize::midpoint(low, high);
+        }
+        Ok(None)
+    }
+
+    /// Where a room's records begin, from the `skip`th on, at most `count`.
+    ///
+    /// # Errors
+    /// `InvalidData`: the run cannot be right. Others: as the storage says.
+    pub fn places(
+        &self,
+        file: &impl StorageFile,
+        head: &RoomHead,
+        skip: u32,
+        count: u32,
+    ) -> io::Result<Vec<u32>> {
+        let count = count.min(head.count.saturating_sub(skip));
+        let from = u64::from(head.from) + u64::from(skip);
+        if from + u64::from(count) > u64::from(self.places) {
+            return Err(ErrorKind::InvalidData.into());
+        }
+        let mut bytes = vec![0; count as usize * PLACE];
+        read_exact(file, &mut bytes, self.places_at() + from * PLACE as u64)?;
+        let places: Vec<u32> = bytes.chunks_exact(PLACE).map(|place| u32_at(place, 0)).collect();
+        if places.is_sorted() { Ok(places) } else { Err(ErrorKind::InvalidData.into()) }
+    }
+
+    /// Samples in it, in order.
+    ///
+    /// # Errors
+    /// As the storage says.
+    pub fn samples(&self, file: &impl StorageFile) -> io::Result<Vec<Sample>> {
+        let mut bytes = vec![0; self.samples as usize * SAMPLE];
+        read_exact(file, &mut bytes, self.samples_at())?;
+        let sample =
+            |b: &[u8]| Sample { offset: u64_at(b, 0), timestamp_us: u64_at(b, 8), position: u32_at(b, 16) };
+        Ok(bytes.chunks_exact(SAMPLE).map(sample).collect())
+    }
+
+    /// Every room in it, by hash.
+    ///
+    /// # Errors
+    /// As the storage says.
+    pub fn rooms(&self, file: &impl StorageFile) -> io::Result<Vec<(RoomHash, RoomHead)>> {
+        let mut table = vec![0; self.rooms as usize * ROOM];
+        read_exact(file, &mut table, self.at + HEAD as u64)?;
+        table.chunks_exact(ROOM).map(read_room).collect()
+    }
+
+    /// Every room in it with its places.
+    fn rooms_with_places(&self, file: &impl StorageFile) -> io::Result<Vec<RoomRun>> {
+        let mut places = vec![0; self.places as usize * PLACE];
+        read_exact(file, &mut places, self.places_at())?;
+        let places: Vec<u32> = places.chunks_exact(PLACE).map(|place| u32_at(place, 0)).collect();
+        let with_places = |(room, head): (RoomHash, RoomHead)| {
+            let of_room = places.get(head.from as usize..).and_then(|rest| rest.get(..head.count as usize));
+            Ok((room, head, of_room.ok_or(ErrorKind::InvalidData)?.to_vec()))
+        };
+        self.rooms(file)?.into_iter().map(with_places).collect()
+    }
+}
+
+/// A row of a run's table of rooms.
+fn read_room(bytes: &[u8]) -> io::Result<(RoomHash, RoomHead)> {
+    if u32_at(bytes, ROOM - 4) != crc32c::crc32c(&bytes[..ROOM - 4]) {
+        return Err(ErrorKind::InvalidData.into());
+    }
+    const LOW: u64 = (1 << 48) - 1;
+    let (a, b) = (u64_at(bytes, 16), u64_at(bytes, 24));
+    let room = RoomHash { high: u64_at(bytes, 0), low: ((a >> 48) << 16 | b >> 48) as u32 };
+    let last = Last { epoch: u64_at(bytes, 8), seq: a & LOW, offset: u64_at(bytes, 32) };
+    Ok((room, RoomHead { last, prev: b & LOW, from: u32_at(bytes, 40), count: u32_at(bytes, 44) }))
+}
+
+/// One run over the parts that several runs cover, oldest first.
+///
+/// # Errors
+/// As the storage says.
+pub fn merge(file: &impl StorageFile, runs: &[Run]) -> io::Result<Vec<u8>> {
+    let (Some(first), Some(last)) = (runs.first(), runs.last()) else { return Ok(Vec::new()) };
+    let (mut rooms, mut samples) = (Vec::new(), Vec::new());
+    for run in runs {
+        rooms.extend(run.rooms_with_places(file)?);
+        samples.extend(run.samples(file)?);
+    }
+    rooms.sort_by_key(|(hash, ..)| *hash);
+    let merged = rooms.chunk_by(|a, b| a.0 == b.0).map(|of_room| {
+        // What was before a run whose records have nothing before them was deleted.
+        let from = of_room.iter().rposition(|(_, head, _)| head.prev == 0).unwrap_or(0);
+        let (room, last, _) = &of_room[of_room.len() - 1];
+        let places = of_room[from..].iter().flat_map(|(.., places)| places.iter().copied()).collect();
+        (*room, RoomHead { prev: of_room[from].1.prev, ..*last }, places)
+    });
+    Ok(encode((first.first, last.last), merged, &samples))
+}
+
+fn read_exact(file: &impl StorageFile, bytes: &mut [u8], at: u64) -> io::Result<()> {
+    if file.read_full_at(bytes, at)? < bytes.len() { Err(ErrorKind::InvalidData.into()) } else { Ok(()) }
+}

@@ -1,0 +1,312 @@
+//! The journal: one for all hubs of a disk. What shards sent since the last turn
+//! goes into one frame, one write, one sync; then it is safe.
+//!
+//! It owns its open file and the next one, which is made ready by somebody else
+//! before it is needed, at its full size: so a sync has data to write and no
+//! sizes. The layout stands in `docs/log-format.md`.
+//!
+//! Invariants: frame n + 1 is written only after frame n was synced; after a
+//! failed write or sync nothing is written any more.
+
+mod replay;
+
+pub use replay::{Replayed, replay};
+
+use crate::record::{HubId, u32_at, u64_at};
+use crate::storage::{Storage, StorageFile, join};
+use crate::{FORMAT, LogError};
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+
+/// Where journals are.
+pub const DIRECTORY: &str = "journal";
+
+const FILE_MAGIC: &[u8; 8] = b"HSJOURN1";
+const FILE_HEAD: usize = 64;
+const FRAME_MAGIC: &[u8; 4] = b"HSJF";
+const FRAME_HEAD: usize = 40;
+
+/// Zeros that are written at once to a new file.
+const FILL_BYTES: usize = 1024 * 1024;
+
+/// Records of one hub on their way to disk, encoded, in order of offset.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    /// Whose they are.
+    pub hub: HubId,
+    /// Offset of the first.
+    pub first: u64,
+    /// How many there are.
+    pub count: u32,
+    /// As [`crate::record::encode`] wrote them.
+    pub bytes: Vec<u8>,
+}
+
+/// A journal file at its full size.
+pub struct Prepared<F> {
+    file: F,
+    number: u64,
+    bytes: u64,
+}
+
+/// See the module.
+pub struct Journal<S: Storage> {
+    identity: u64,
+    file: Prepared<S::File>,
+    /// Where the next frame goes.
+    at: u64,
+    next: Option<Prepared<S::File>>,
+    /// Last frame written, last one synced, the mark of that, and the last frame with records.
+    written: u64,
+    synced: u64,
+    marked: u64,
+    loaded: u64,
+    buffer: Vec<u8>,
+    is_broken: bool,
+}
+
+/// Name of a journal file.
+#[must_use]
+pub fn path(number: u64) -> String {
+    join(DIRECTORY, &format!("{number:08}.journal"))
+}
+
+/// Makes a journal file: an old one of the same size that nobody needs any more,
+/// or a new one.
+///
+/// # Errors
+/// Those of the storage. What was made stays, and is overwritten by the next try.
+pub fn prepare<S: Storage>(
+    storage: &S,
+    identity: u64,
+    number: u64,
+    bytes: u64,
+    recycled: Option<u64>,
+) -> io::Result<Prepared<S::File>> {
+    let path = path(number);
+    let file = match recycled {
+        Some(old) => {
+            storage.rename(&self::path(old), &path)?;
+            storage.open(&path)?
+        }
+        None => match storage.create(&path) {
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => storage.open(&path)?,
+            file => file?,
+        },
+    };
+    let zeros = vec![0; FILL_BYTES.min(bytes as usize)];
+    let mut at = file.len()?;
+    while at < bytes {
+        let n = zeros.len().min((bytes - at) as usize);
+        file.write_all_at(&zeros[..n], at)?;
+        at += n as u64;
+    }
+    let mut head = Vec::with_capacity(FILE_HEAD);
+    head.extend_from_slice(FILE_MAGIC);
+    head.extend_from_slice(&FORMAT.to_le_bytes());
+    head.extend_from_slice(&[0; 4]);
+    for field in [number, identity, bytes] {
+        head.extend_from_slice(&field.to_le_bytes());
+    }
+    head.resize(FILE_HEAD - 4, 0);
+    head.extend_from_slice(&crc32c::crc32c(&head).to_le_bytes());
+    file.write_all_at(&head, 0)?;
+    file.sync()?;
+    storage.sync_directory(DIRECTORY)?;
+    Ok(Prepared { file, number, bytes })
+}
+
+impl<S: Storage> Journal<S> {
+    /// A journal that goes on behind frame `last` in a file of its own.
+    #[must_use]
+    pub fn new(identity: u64, last: u64, file: Prepared<S::File>) -> Journal<S> {
+        Journal {
+            identity,
+            file,
+            at: FILE_HEAD as u64,
+            next: None,
+            written: last,
+            synced: last,
+            marked: last,
+            loaded: last,
+            buffer: Vec::new(),
+            is_broken: false,
+        }
+    }
+
+    /// Number of the file that is written.
+    #[must_use]
+    pub fn file(&self) -> u64 {
+        self.file.number
+    }
+
+    /// Whether the next file is yet to be given.
+    #[must_use]
+    pub fn wants_next(&self) -> bool {
+        self.next.is_none()
+    }
+
+    /// The file to go on in when this one is full.
+    pub fn give_next(&mut self, file: Prepared<S::File>) {
+        debug_assert_eq!(file.number, self.file.number + 1);
+        self.next = Some(file);
+    }
+
+    /// Whether a frame of these records fits, in this file or the next one.
+    #[must_use]
+    pub fn has_room(&self, records_bytes: usize) -> bool {
+        self.next.is_some() || self.fits(records_bytes)
+    }
+
+    /// A file's only frame may be longer than the file was made.
+    fn fits(&self, records_bytes: usize) -> bool {
+        let end = self.at + (FRAME_HEAD + records_bytes) as u64;
+        end <= self.file.bytes || self.at == FILE_HEAD as u64
+    }
+
+    /// Writes one frame; without records it brings the mark alone. Its number.
+    ///
+    /// # Errors
+    /// [`LogError::Full`]: nothing was written and the same may be tried again.
+    /// Any other: nothing more can be written.
+    ///
+    /// # Panics
+    /// The frame before was not synced, or there is no room.
+    pub fn append(&mut self, batches: &[Batch]) -> Result<u64, LogError> {
+        assert_eq!(self.synced, self.written, "a frame is synced before the next is written");
+        if self.is_broken {
+            return Err(LogError::Broken);
+        }
+        let bytes = batches.iter().map(|b| b.bytes.len()).sum::<usize>();
+        if !self.fits(bytes) {
+            self.file = self.next.take().expect("the caller has asked whether there is room");
+            self.at = FILE_HEAD as u64;
+        }
+        let number = self.written + 1;
+        let count: u32 = batches.iter().map(|b| b.count).sum();
+        let frame = &mut self.buffer;
+        frame.clear();
+        frame.extend_from_slice(FRAME_MAGIC);
+        frame.extend_from_slice(&[0; 4]);
+        for field in [number, self.synced, self.identity] {
+            frame.extend_from_slice(&field.to_le_bytes());
+        }
+        frame.extend_from_slice(&(bytes as u32).to_le_bytes());
+        frame.extend_from_slice(&count.to_le_bytes());
+        batches.iter().for_each(|batch| frame.extend_from_slice(&batch.bytes));
+        let checksum = crc32c::crc32c(&frame[8..]);
+        frame[4..8].copy_from_slice(&checksum.to_le_bytes());
+        match self.file.file.write_all_at(frame, self.at) {
+            Ok(()) => {}
+            Err(e) if e.kind() == ErrorKind::StorageFull => return Err(LogError::Full),
+            Err(e) => {
+                self.is_broken = true;
+                return Err(LogError::io("cannot write the journal", e));
+            }
+        }
+        self.at += frame.len() as u64;
+        self.written = number;
+        if count > 0 {
+            self.loaded = number;
+        }
+        if self.buffer.capacity() > 4 * FILL_BYTES {
+            self.buffer = Vec::new();
+        }
+        Ok(number)
+    }
+
+    /// Makes every frame written safe. The last one.
+    ///
+    /// # Errors
+    /// What was written since the last sync may be lost, and nothing more can be
+    /// written: a second try could succeed without the first one's bytes.
+    pub fn sync(&mut self) -> Result<u64, LogError> {
+        if self.is_broken {
+            return Err(LogError::Broken);
+        }
+        if let Err(e) = self.file.file.sync() {
+            self.is_broken = true;
+            return Err(LogError::io("cannot sync the journal", e));
+        }
+        self.marked = self.synced;
+        self.synced = self.written;
+        Ok(self.synced)
+    }
+
+    /// Last frame that was synced.
+    #[must_use]
+    pub fn synced(&self) -> u64 {
+        self.synced
+    }
+
+    /// Whether the last frame with records is marked by no later one: so that, were
+    /// it damaged, it would look torn.
+    #[must_use]
+    pub fn wants_mark(&self) -> bool {
+        self.marked < self.loaded && !self.is_broken
+    }
+
+    /// Whether nothing more can be written.
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+}
+
+/// A frame as it stands in a file.
+struct Frame<'a> {
+    number: u64,
+    mark: u64,
+    records: &'a [u8],
+}
+
+impl Frame<'_> {
+    /// Bytes in the file.
+    fn len(&self) -> usize {
+        FRAME_HEAD + self.records.len()
+    }
+}
+
+/// The frame that begins here, if its number is not below `least` and it is whole.
+fn frame_at(bytes: &[u8], identity: u64, least: u64) -> Option<Frame<'_>> {
+    let head = bytes.get(..FRAME_HEAD)?;
+    let number = u64_at(head, 8);
+    if head[..4] != *FRAME_MAGIC || u64_at(head, 24) != identity || number < least {
+        return None;
+    }
+    let records = bytes.get(FRAME_HEAD..)?.get(..u32_at(head, 32) as usize)?;
+    let checksum = crc32c::crc32c(&bytes[8..FRAME_HEAD + records.len()]);
+    (checksum == u32_at(head, 4)).then_some(Frame { number, mark: u64_at(head, 16), records })
+}
+
+/// What is wrong with a journal file's head, if anything.
+fn check_head(bytes: &[u8], number: u64, identity: u64) -> Result<(), LogError> {
+    let path = path(number);
+    let damaged = |why: &str| LogError::Damaged { path: path.clone(), at: 0, why: why.to_owned() };
+    let Some(head) = bytes.get(..FILE_HEAD) else { return Err(damaged("shorter than its head")) };
+    if u32_at(head, FILE_HEAD - 4) != crc32c::crc32c(&head[..FILE_HEAD - 4]) || head[..8] != *FILE_MAGIC {
+        return Err(damaged("its head cannot be read"));
+    }
+    let format = u32_at(head, 8);
+    if format > FORMAT {
+        return Err(LogError::NewerFormat { path, found: format, known: FORMAT });
+    }
+    if (u64_at(head, 16), u64_at(head, 24)) != (number, identity) {
+        return Err(damaged("it is of another place or directory"));
+    }
+    if u64_at(head, 32) > bytes.len() as u64 {
+        return Err(damaged("it was cut"));
+    }
+    Ok(())
+}
+
+/// Names of the storage's journal files by number.
+pub(crate) fn files(storage: &impl Storage) -> io::Result<Vec<u64>> {
+    let names = storage.list(DIRECTORY)?;
+    Ok(names.iter().filter_map(|name| name.strip_suffix(".journal")?.parse().ok()).collect())
+}
+
+/// Takes journal files away; those that cannot be go with the next start.
+pub(crate) fn unlink(storage: &Arc<impl Storage>, numbers: impl Iterator<Item = u64>) {
+    numbers.for_each(|number| _ = storage.unlink(&path(number)));
+}

@@ -1,0 +1,57 @@
+//! The log of HubSub: what was said in rooms of classes that remember it.
+//!
+//! It owns a data directory and nothing else: no thread, no clock, no socket. The
+//! node calls its three parts on threads of their own (`hubsub-node/src/log`):
+//!
+//! - [`journal`] takes what all hubs said, writes and syncs it: then it is safe;
+//! - [`segments`] takes it from there into one chain of segments for each hub,
+//!   makes checkpoints, removes what is too old;
+//! - [`chain`] reads: a range of a hub, or a room's past by [`rooms`] and [`index`].
+//!
+//! [`open`] brings a directory back to where it was: exactly what was acknowledged,
+//! or a clear refusal. Below them, [`storage`] is what a disk is, and [`sim`] one
+//! that fails on demand. What the files hold stands in `docs/log-format.md`.
+
+pub mod chain;
+pub mod disk;
+mod error;
+mod files;
+pub mod index;
+pub mod journal;
+pub mod manifest;
+mod open;
+pub mod record;
+pub mod rooms;
+pub mod segment;
+pub mod segments;
+pub mod sim;
+pub mod storage;
+pub mod verify;
+
+pub use chain::{Chain, ChainInfo, ChainOptions, Reach, Retention};
+pub use disk::Disk;
+pub use error::LogError;
+pub use journal::{Batch, Journal};
+pub use open::{Opened, open};
+pub use record::{HubId, Kind, Record};
+pub use segments::Segments;
+
+/// Version of everything that is written; older ones are read, newer ones refused.
+pub const FORMAT: u32 = 1;
+
+/// How a log is kept.
+#[derive(Clone, Copy, Debug)]
+pub struct LogOptions {
+    /// Of chains.
+    pub chain: ChainOptions,
+    /// Size of a journal file.
+    pub journal_bytes: u64,
+    /// Segments and indexes open at once.
+    pub open_files_max: usize,
+}
+
+impl Default for LogOptions {
+    fn default() -> LogOptions {
+        LogOptions { chain: ChainOptions::default(), journal_bytes: 64 << 20, open_files_max: 256 }
+    }
+}

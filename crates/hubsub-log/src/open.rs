@@ -1,0 +1,214 @@
+//! Opening a data directory: the state after a crash is what the segments have up
+//! to the last checkpoint and the journals behind it.
+//!
+//! What is missing in the middle belongs to some hub, and that hub is quarantined:
+//! it is neither written nor read until somebody decides, its files are kept. The
+//! others go on.
+
+use crate::chain::{self, Appender};
+use crate::files::Files;
+use crate::journal::{self, Journal};
+use crate::manifest::Manifest;
+use crate::record::{self, HubId};
+use crate::segments::Segments;
+use crate::storage::{Storage, join};
+use crate::{LogError, LogOptions};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+/// Where journals go that are needed to find out what a quarantined hub has lost.
+const KEPT: &str = "quarantine";
+
+/// Bytes that wait for a segment while journals are read.
+const REPLAY_BYTES: usize = 4 << 20;
+
+/// A log that is ready for use.
+pub struct Opened<S: Storage> {
+    /// For the journal thread.
+    pub journal: Journal<S>,
+    /// For the segment thread.
+    pub segments: Segments<S>,
+    /// Whether the last end was a clean one: nothing that was acknowledged from
+    /// memory alone can be missing.
+    pub was_clean: bool,
+    /// What an operator should know, in sentences.
+    pub warnings: Vec<String>,
+}
+
+/// Opens a directory; an empty one becomes a log with this identity.
+///
+/// # Errors
+/// The storage failed, the directory is of a newer format, or its manifest is
+/// missing or damaged. Damage elsewhere is no error: it quarantines hubs.
+pub fn open<S: Storage>(storage: Arc<S>, identity: u64, options: LogOptions) -> Result<Opened<S>, LogError> {
+    let mut manifest = match Manifest::load(&*storage)? {
+        Some(manifest) => manifest,
+        None => fresh(&*storage, identity)?,
+    };
+    let files = Arc::new(Files::new(Arc::clone(&storage), options.open_files_max));
+    let was_clean = manifest.clean.is_some() || manifest.journals.1 == 0;
+    let mut recovery = Recovery { manifest: &mut manifest, hubs: BTreeMap::new(), continued: HashSet::new() };
+    recovery.open_chains(&files, options)?;
+    let mut warnings = recovery.replay(&*storage)?;
+    let mut hubs = std::mem::take(&mut recovery.hubs);
+    let is_quarantined = manifest.hubs.iter().any(|entry| entry.quarantined.is_some());
+    for entry in &manifest.hubs {
+        if let Some(why) = &entry.quarantined {
+            warnings.push(format!("hub {} ({}) is quarantined: {why}", entry.hub.0, entry.class));
+        }
+    }
+
+    // Everything is in segments now, and a new journal begins.
+    for appender in hubs.values_mut() {
+        appender.flush()?;
+        appender.sync()?;
+    }
+    let old = journal::files(&*storage).map_err(|e| LogError::io("cannot list the journals", e))?;
+    let number = old.iter().copied().chain([manifest.journals.1]).max().unwrap_or(0) + 1;
+    let file = journal::prepare(&*storage, manifest.identity, number, options.journal_bytes, None)
+        .map_err(|e| LogError::storage("cannot make a journal", e))?;
+    for entry in &mut manifest.hubs {
+        if let Some(appender) = hubs.get(&entry.hub) {
+            (entry.segments, entry.next, entry.earliest) = appender.entries();
+        }
+    }
+    manifest.journals = (number, number);
+    manifest.clean = None;
+    manifest.store(&*storage)?;
+    if is_quarantined {
+        keep(&*storage, &old)?;
+    } else {
+        journal::unlink(&storage, old.into_iter());
+    }
+    let journal = Journal::new(manifest.identity, manifest.checkpoint, file);
+    Ok(Opened { journal, segments: Segments::new(files, options, manifest, hubs), was_clean, warnings })
+}
+
+/// The manifest of an empty directory.
+fn fresh(storage: &impl Storage, identity: u64) -> Result<Manifest, LogError> {
+    let is_used = |directory: &str| {
+        let files = storage.list(directory).map(|names| !names.is_empty());
+        let directories = storage.list_directories(directory).map(|names| !names.is_empty());
+        files.and_then(|files| Ok(files || directories?))
+    };
+    let cannot = |e| LogError::io("cannot list the data directory", e);
+    if is_used(journal::DIRECTORY).map_err(cannot)? || is_used("hubs").map_err(cannot)? {
+        let text = "the data directory has journals or segments, but no manifest.json: nobody can tell whether \
+                    they are all there; hint: bring it back, or accept what is left with `hubsub log repair`";
+        return Err(LogError::Refused(text.to_owned()));
+    }
+    Ok(Manifest::new(identity))
+}
+
+struct Recovery<'a, S: Storage> {
+    manifest: &'a mut Manifest,
+    hubs: BTreeMap<HubId, Appender<S>>,
+    /// Hubs that were seen to go on without a gap since the journal last had one.
+    continued: HashSet<HubId>,
+}
+
+impl<S: Storage> Recovery<'_, S> {
+    fn open_chains(&mut self, files: &Arc<Files<S>>, options: LogOptions) -> Result<(), LogError> {
+        for entry in self.manifest.hubs.iter_mut().filter(|entry| entry.quarantined.is_none()) {
+            match chain::open(files, self.manifest.identity, entry, options.chain) {
+                Ok(appender) => _ = self.hubs.insert(entry.hub, appender),
+                Err(e @ LogError::Damaged { .. }) => entry.quarantined = Some(e.to_string()),
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives what the journals have behind the checkpoint to the chains.
+    fn replay(&mut self, storage: &S) -> Result<Vec<String>, LogError> {
+        let (first, last) = self.manifest.journals;
+        let (identity, checkpoint) = (self.manifest.identity, self.manifest.checkpoint);
+        let mut failed = Ok(());
+        let mut losses = 0;
+        let found = journal::replay(storage, identity, first..=last, checkpoint, |lost, records| {
+            if lost != losses {
+                losses = lost;
+                self.continued.clear();
+            }
+            if failed.is_ok() {
+                failed = self.take(records);
+            }
+        })?;
+        failed?;
+        let mut lost = found.lost;
+        if lost.len() != losses {
+            self.continued.clear();
+        }
+        if let Some(clean) = self.manifest.clean.filter(|&clean| clean > found.last) {
+            lost.push((found.last + 1, clean, "the log ended cleanly behind what can be read".to_owned()));
+            self.continued.clear();
+        }
+        if let Some((from, to, why)) = lost.last() {
+            for entry in self.manifest.hubs.iter_mut().filter(|entry| entry.quarantined.is_none()) {
+                if !self.continued.contains(&entry.hub) {
+                    entry.quarantined =
+                        Some(format!("frames {from} to {to} of the journal are missing: {why}"));
+                    self.hubs.remove(&entry.hub);
+                }
+            }
+        }
+        self.manifest.checkpoint = lost.iter().map(|&(_, to, _)| to).fold(found.last, u64::max);
+        Ok(lost
+            .iter()
+            .map(|(from, to, why)| format!("frames {from} to {to} of the journal are missing: {why}"))
+            .collect())
+    }
+
+    /// The records of one frame.
+    fn take(&mut self, records: &[u8]) -> Result<(), LogError> {
+        let mut at = 0;
+        while at < records.len() {
+            let start = at as u64;
+            let damaged =
+                |why: String| LogError::Damaged { path: "a journal frame".to_owned(), at: start, why };
+            let (record, len) = record::decode(&records[at..]).map_err(|e| damaged(e.to_string()))?;
+            let bytes = &records[at..at + len];
+            at += len;
+            let Some(appender) = self.hubs.get_mut(&record.hub) else {
+                if self.manifest.hub(record.hub).is_none() {
+                    return Err(damaged(format!("hub {} is not in the manifest", record.hub.0)));
+                }
+                continue;
+            };
+            let next = appender.next();
+            if record.offset < next {
+                continue;
+            }
+            if record.offset > next {
+                let why = format!("offsets {next} to {} are missing in the journal", record.offset - 1);
+                self.hubs.remove(&record.hub);
+                let entry = self.manifest.hubs.iter_mut().find(|entry| entry.hub == record.hub);
+                entry.expect("looked up above").quarantined = Some(why);
+                continue;
+            }
+            self.continued.insert(record.hub);
+            appender.push(bytes, next + 1);
+            if appender.pending_bytes() > REPLAY_BYTES {
+                appender.flush()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Puts journals aside.
+fn keep(storage: &impl Storage, numbers: &[u64]) -> Result<(), LogError> {
+    let cannot = |e| LogError::io("cannot keep a journal", e);
+    let marker = join(KEPT, "README");
+    if storage.open(&marker).is_err() {
+        // A directory is made with its first file.
+        let file = storage.create(&marker).map_err(cannot)?;
+        let text = b"Journals that a start found damaged, or that a quarantined hub needs.\n";
+        crate::storage::StorageFile::write_all_at(&file, text, 0).map_err(cannot)?;
+    }
+    for &number in numbers {
+        let from = journal::path(number);
+        storage.rename(&from, &join(KEPT, &format!("{number:08}.journal"))).map_err(cannot)?;
+    }
+    storage.sync_directory(KEPT).map_err(cannot)
+}

@@ -1,0 +1,308 @@
+//! Every room that a hub's log knows: its epoch, its last seq, and the offset of
+//! its last record, in 32 bytes each. A room that nobody uses at present is
+//! nowhere else in memory, so this decides how many rooms a node can remember.
+//!
+//! A room is known by 96 bits of a keyed hash of its name; the key is the
+//! directory's own, so that nobody can look for names that meet. Reads compare
+//! the name with that of the record, so even then none gets another's records.
+//!
+//! The table is open-addressed with places in the order of hashes, which needs no
+//! power of two: it grows by a quarter and is between 0.64 and 0.8 full. It is cut
+//! into stripes with a lock each: the hub's shard looks a room up while the
+//! segment thread adds another.
+
+use siphasher::sip128::{Hasher128, SipHasher13};
+use std::hash::Hasher;
+use std::sync::{Mutex, MutexGuard};
+
+const STRIPES: usize = 64;
+
+/// 48 bits, for seqs and offsets.
+const LOW: u64 = (1 << 48) - 1;
+
+/// What identifies a room in memory.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct RoomHash {
+    /// Decides its place.
+    pub high: u64,
+    /// 32 bits more.
+    pub low: u32,
+}
+
+impl RoomHash {
+    /// Of a name, in a directory.
+    #[must_use]
+    pub fn new(identity: u64, name: &[u8]) -> RoomHash {
+        let mut hasher = SipHasher13::new_with_keys(identity, 0x6875_6273_7562_2121);
+        hasher.write(name);
+        let hash = hasher.finish128();
+        RoomHash { high: hash.h1, low: hash.h2 as u32 }
+    }
+}
+
+/// The last record of a room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Last {
+    /// Its epoch.
+    pub epoch: u64,
+    /// Its seq, below 2^48.
+    pub seq: u64,
+    /// Its offset, below 2^48.
+    pub offset: u64,
+}
+
+/// An entry: high bits of the hash; epoch; 16 bits more and seq; 16 bits more and
+/// offset. A free place is all zero, which no entry is, since offsets begin at 1.
+#[derive(Clone, Copy, Default)]
+struct Entry([u64; 4]);
+
+impl Entry {
+    fn new(hash: RoomHash, last: Last) -> Entry {
+        debug_assert!(last.seq <= LOW && last.offset <= LOW && last.offset > 0);
+        let [a, b] = [u64::from(hash.low >> 16) << 48, u64::from(hash.low & 0xffff) << 48];
+        Entry([hash.high, last.epoch, a | last.seq, b | last.offset])
+    }
+
+    fn is_free(&self) -> bool {
+        self.0[3] & LOW == 0
+    }
+
+    fn hash(&self) -> RoomHash {
+        RoomHash { high: self.0[0], low: ((self.0[2] >> 48) << 16 | self.0[3] >> 48) as u32 }
+    }
+
+    fn last(&self) -> Last {
+        Last { epoch: self.0[1], seq: self.0[2] & LOW, offset: self.0[3] & LOW }
+    }
+}
+
+/// See the module.
+pub struct RoomTable {
+    stripes: Vec<Mutex<Stripe>>,
+}
+
+impl Default for RoomTable {
+    fn default() -> RoomTable {
+        RoomTable { stripes: (0..STRIPES).map(|_| Mutex::default()).collect() }
+    }
+}
+
+impl RoomTable {
+    /// The last record of a room, if the log has any.
+    #[must_use]
+    pub fn get(&self, hash: RoomHash) -> Option<Last> {
+        self.stripe(hash).get(hash)
+    }
+
+    /// Sets a room's last record; the offset of the one before.
+    pub fn set(&self, hash: RoomHash, last: Last) -> Option<u64> {
+        self.stripe(hash).set(Entry::new(hash, last))
+    }
+
+    /// Forgets a room.
+    pub fn remove(&self, hash: RoomHash) {
+        self.stripe(hash).remove(hash);
+    }
+
+    /// Forgets rooms whose last record is below an offset; how many.
+    pub fn remove_below(&self, offset: u64) -> usize {
+        self.stripes.iter().map(|stripe| locked(stripe).remove_below(offset)).sum()
+    }
+
+    /// How many rooms there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.stripes.iter().map(|stripe| locked(stripe).len).sum()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Its memory.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let places: usize = self.stripes.iter().map(|stripe| locked(stripe).places.capacity()).sum();
+        places * size_of::<Entry>() + STRIPES * size_of::<Mutex<Stripe>>()
+    }
+
+    /// Gives every room to `take`, in no order.
+    pub fn for_each(&self, mut take: impl FnMut(RoomHash, Last)) {
+        for stripe in &self.stripes {
+            let stripe = locked(stripe);
+            let entries = stripe.places.iter().filter(|entry| !entry.is_free());
+            entries.for_each(|entry| take(entry.hash(), entry.last()));
+        }
+    }
+
+    fn stripe(&self, hash: RoomHash) -> MutexGuard<'_, Stripe> {
+        // The places of a stripe follow the high bits, so its choice takes low ones.
+        locked(&self.stripes[hash.high as usize % STRIPES])
+    }
+}
+
+fn locked(stripe: &Mutex<Stripe>) -> MutexGuard<'_, Stripe> {
+    stripe.lock().expect("nothing panics under this lock")
+}
+
+/// Linear probing without wrap-around: behind the last place that a hash can have,
+/// there are some more.
+#[derive(Default)]
+struct Stripe {
+    places: Vec<Entry>,
+    /// Places that hashes are spread over.
+    homes: usize,
+    len: usize,
+}
+
+/// Places behind the last home.
+const OVERFLOW: usize = 32;
+
+impl Stripe {
+    fn home(&self, hash: RoomHash) -> usize {
+        ((u128::from(hash.high) * self.homes as u128) >> 64) as usize
+    }
+
+    /// Place of a room, or the free place where it belongs; none if there is no place.
+    fn find(&self, hash: RoomHash) -> Option<usize> {
+        let from = self.home(hash);
+        let places = self.places.get(from..)?;
+        places.iter().position(|e| e.is_free() || e.hash() == hash).map(|at| from + at)
+    }
+
+    fn get(&self, hash: RoomHash) -> Option<Last> {
+        let entry = self.places[self.find(hash)?];
+        (!entry.is_free()).then(|| entry.last())
+    }
+
+    fn set(&mut self, entry: Entry) -> Option<u64> {
+        if let Some(at) = self.find(entry.hash())
+            && !self.places[at].is_free()
+        {
+            let before = self.places[at].last().offset;
+            self.places[at] = entry;
+            return Some(before);
+        }
+        if (self.len + 1) * 5 > self.homes * 4 {
+            self.resize(self.homes + (self.homes / 4).max(8));
+        }
+        while !self.insert(entry) {
+            self.resize(self.homes + (self.homes / 4).max(8));
+        }
+        self.len += 1;
+        None
+    }
+
+    /// Puts an entry into a free place; false if there is none behind its home.
+    fn insert(&mut self, entry: Entry) -> bool {
+        match self.find(entry.hash()) {
+            Some(at) => {
+                self.places[at] = entry;
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn resize(&mut self, homes: usize) {
+        let entries: Vec<Entry> = self.places.iter().filter(|e| !e.is_free()).copied().collect();
+        self.homes = homes;
+        loop {
+            self.places = Vec::new();
+            self.places.reserve_exact(self.homes + OVERFLOW);
+            self.places.resize(self.homes + OVERFLOW, Entry::default());
+            if entries.iter().all(|&entry| self.insert(entry)) {
+                return;
+            }
+            self.homes += (self.homes / 8).max(8);
+        }
+    }
+
+    fn remove(&mut self, hash: RoomHash) {
+        let Some(mut free) = self.find(hash).filter(|&at| !self.places[at].is_free()) else { return };
+        self.len -= 1;
+        // Those behind it move up, as far as their homes allow.
+        for at in free + 1..self.places.len() {
+            let entry = self.places[at];
+            if entry.is_free() {
+                break;
+            }
+            if self.home(entry.hash()) <= free {
+                self.places[free] = entry;
+                free = at;
+            }
+        }
+        self.places[free] = Entry::default();
+    }
+
+    fn remove_below(&mut self, offset: u64) -> usize {
+        let before = self.len;
+        self.places.iter_mut().filter(|e| !e.is_free() && e.last().offset < offset).for_each(|e| {
+            *e = Entry::default();
+        });
+        self.len = self.places.iter().filter(|e| !e.is_free()).count();
+        if self.len < before {
+            // Also mends the chains that the gaps have cut.
+            self.resize((self.len * 5 / 4).max(8));
+        }
+        before - self.len
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    fn hash(n: u64) -> RoomHash {
+        RoomHash::new(7, &n.to_le_bytes())
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_a_map(steps in prop::collection::vec((0..4u8, 0..400u64, 1..1000u64), 0..2000)) {
+            let (table, mut model) = (RoomTable::default(), HashMap::new());
+            for (what, room, offset) in steps {
+                let last = Last { epoch: room, seq: offset, offset };
+                match what {
+                    0 => {
+                        table.remove(hash(room));
+                        model.remove(&room);
+                    }
+                    1 if offset < 100 => {
+                        let before = model.len();
+                        model.retain(|_, l: &mut Last| l.offset >= offset);
+                        prop_assert_eq!(table.remove_below(offset), before - model.len());
+                    }
+                    _ => {
+                        let before = model.insert(room, last).map(|l| l.offset);
+                        prop_assert_eq!(table.set(hash(room), last), before);
+                    }
+                }
+                prop_assert_eq!(table.get(hash(room)), model.get(&room).copied());
+            }
+            prop_assert_eq!(table.len(), model.len());
+            for room in 0..400 {
+                prop_assert_eq!(table.get(hash(room)), model.get(&room).copied());
+            }
+            let mut all = 0;
+            table.for_each(|_, last| all += usize::from(model[&last.epoch] == last));
+            prop_assert_eq!(all, model.len());
+        }
+    }
+
+    #[test]
+    fn a_room_takes_at_most_64_bytes() {
+        let table = RoomTable::default();
+        for room in 0..200_000 {
+            table.set(hash(room), Last { epoch: 1, seq: 1, offset: 1 });
+            if room % 1000 == 999 && room >= 50_000 {
+                assert!(table.bytes() as u64 <= 64 * (room + 1), "{} for {room}", table.bytes());
+            }
+        }
+        assert!((0..200_000).all(|room| table.get(hash(room)).is_some()));
+    }
+}

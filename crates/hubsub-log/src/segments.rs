@@ -1,0 +1,217 @@
+//! The chains of all hubs of a disk: what the segment thread owns.
+//!
+//! It takes frames once they are safe in the journal, never before, so a segment
+//! holds nothing that could be lost. It says when journals are needed no more: a
+//! checkpoint has made their records safe in segments, and the manifest says so.
+
+use crate::chain::{self, Appender, Chain, Retention};
+use crate::files::Files;
+use crate::journal::{self, Batch, Prepared};
+use crate::manifest::{HubEntry, Manifest};
+use crate::record::HubId;
+use crate::storage::Storage;
+use crate::{LogError, LogOptions};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// See the module.
+pub struct Segments<S: Storage> {
+    storage: Arc<S>,
+    files: Arc<Files<S>>,
+    options: LogOptions,
+    manifest: Manifest,
+    hubs: BTreeMap<HubId, Appender<S>>,
+    /// Last frame that was taken.
+    applied: u64,
+    /// Journal files that are or were written, oldest first, with the last frame of each.
+    journals: BTreeMap<u64, u64>,
+    /// Journal files that nobody needs.
+    spare: Vec<u64>,
+    /// Bytes taken since the last checkpoint.
+    unsaved_bytes: u64,
+}
+
+impl<S: Storage> Segments<S> {
+    pub(crate) fn new(
+        files: Arc<Files<S>>,
+        options: LogOptions,
+        manifest: Manifest,
+        hubs: BTreeMap<HubId, Appender<S>>,
+    ) -> Segments<S> {
+        let storage = Arc::clone(files.storage());
+        let applied = manifest.checkpoint;
+        let journals = [(manifest.journals.1, applied)].into();
+        Segments {
+            storage,
+            files,
+            options,
+            manifest,
+            hubs,
+            applied,
+            journals,
+            spare: Vec::new(),
+            unsaved_bytes: 0,
+        }
+    }
+
+    /// What the manifest says.
+    #[must_use]
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The chain of a hub that is whole.
+    #[must_use]
+    pub fn chain(&self, hub: HubId) -> Option<Arc<Chain<S>>> {
+        self.hubs.get(&hub).map(|appender| Arc::clone(&appender.chain))
+    }
+
+    /// Makes a hub. It is safe once this has returned.
+    ///
+    /// # Errors
+    /// Those of the storage; there is no such hub then.
+    pub fn add_hub(&mut self, class: &str, index: u16) -> Result<HubId, LogError> {
+        let hub = HubId(self.manifest.hubs.last().map_or(1, |entry| entry.hub.0 + 1));
+        let appender = chain::new(&self.files, self.manifest.identity, hub, self.options.chain)?;
+        self.manifest.hubs.push(HubEntry::new(hub, class, index));
+        if let Err(e) = self.manifest.store(&*self.storage) {
+            self.manifest.hubs.pop();
+            return Err(e);
+        }
+        self.hubs.insert(hub, appender);
+        Ok(hub)
+    }
+
+    /// Takes a frame that is safe in a journal file; `flush` writes it.
+    ///
+    /// # Panics
+    /// A batch is of a hub that there is not.
+    pub fn apply(&mut self, file: u64, frame: u64, batches: &[Batch]) {
+        for batch in batches {
+            let hub = self.hubs.get_mut(&batch.hub).expect("only whole hubs are written");
+            hub.push(&batch.bytes, batch.first + u64::from(batch.count));
+            self.unsaved_bytes += batch.bytes.len() as u64;
+        }
+        self.applied = frame;
+        self.journals.insert(file, frame);
+    }
+
+    /// Writes what was taken. Bytes that are yet to be written.
+    ///
+    /// # Errors
+    /// The first that failed; the others were written, and it may be tried again.
+    pub fn flush(&mut self) -> Result<(), LogError> {
+        let mut outcome = Ok(());
+        for appender in self.hubs.values_mut() {
+            if let Err(e) = appender.flush() {
+                outcome = outcome.and(Err(e));
+            }
+        }
+        outcome
+    }
+
+    /// Bytes that were taken and not yet written.
+    #[must_use]
+    pub fn pending_bytes(&self) -> usize {
+        self.hubs.values().map(Appender::pending_bytes).sum()
+    }
+
+    /// Bytes taken since the last checkpoint.
+    #[must_use]
+    pub fn unsaved_bytes(&self) -> u64 {
+        self.unsaved_bytes
+    }
+
+    /// Makes everything that was taken safe in segments, and gives back the journals below it.
+    ///
+    /// # Errors
+    /// The checkpoint before stands.
+    pub fn checkpoint(&mut self) -> Result<(), LogError> {
+        self.flush()?;
+        self.hubs.values_mut().try_for_each(Appender::sync)?;
+        let last = *self.journals.last_key_value().expect("one journal is written").0;
+        let applied = self.applied;
+        let free: Vec<u64> = self
+            .journals
+            .iter()
+            .filter(|&(&f, &frame)| f != last && frame <= applied)
+            .map(|(&f, _)| f)
+            .collect();
+        free.iter().for_each(|file| _ = self.journals.remove(file));
+        self.manifest.checkpoint = applied;
+        self.manifest.journals.0 = *self.journals.first_key_value().expect("the last one stays").0;
+        for entry in &mut self.manifest.hubs {
+            if let Some(appender) = self.hubs.get(&entry.hub) {
+                (entry.segments, entry.next, entry.earliest) = appender.entries();
+            }
+        }
+        self.manifest.store(&*self.storage)?;
+        self.unsaved_bytes = 0;
+        self.spare.extend(free);
+        let too_many = self.spare.split_off(self.spare.len().min(1));
+        journal::unlink(&self.storage, too_many.into_iter());
+        Ok(())
+    }
+
+    /// Makes the journal file that is written when the present one is full.
+    ///
+    /// # Errors
+    /// Those of the storage; it may be tried again.
+    pub fn prepare_next(&mut self) -> Result<Prepared<S::File>, LogError> {
+        let number = self.manifest.journals.1 + 1;
+        let (identity, bytes) = (self.manifest.identity, self.options.journal_bytes);
+        let prepared = journal::prepare(&*self.storage, identity, number, bytes, self.spare.pop())
+            .map_err(|e| LogError::storage("cannot make a journal", e))?;
+        self.manifest.journals.1 = number;
+        if let Err(e) = self.manifest.store(&*self.storage) {
+            self.manifest.journals.1 = number - 1;
+            return Err(e);
+        }
+        Ok(prepared)
+    }
+
+    /// Removes what hubs need not keep. `retention` is asked for each hub: its
+    /// limits, and the offset from which somebody still needs its records.
+    /// How many segments went.
+    ///
+    /// # Errors
+    /// The manifest cannot be written; nothing was removed from the disk.
+    pub fn retire(
+        &mut self,
+        now_us: u64,
+        retention: impl Fn(HubId) -> (Retention, Option<u64>),
+    ) -> Result<usize, LogError> {
+        let mut retired = Vec::new();
+        for entry in &mut self.manifest.hubs {
+            let Some(appender) = self.hubs.get_mut(&entry.hub) else { continue };
+            let (limits, hold) = retention(entry.hub);
+            // The next start needs the segment that was open at the last checkpoint.
+            let listed = entry.segments.last().map_or(0, |s| s.0);
+            let segments = appender.retire(limits, now_us, hold.map_or(listed, |hold| hold.min(listed)));
+            if !segments.is_empty() {
+                entry.earliest = appender.chain.info().earliest;
+                entry.segments.retain(|s| s.0 >= entry.earliest);
+                retired.push((entry.hub, segments));
+            }
+        }
+        if retired.is_empty() {
+            return Ok(0);
+        }
+        self.manifest.store(&*self.storage)?;
+        for (hub, segments) in &retired {
+            self.hubs[hub].unlink(segments);
+        }
+        Ok(retired.iter().map(|(_, segments)| segments.len()).sum())
+    }
+
+    /// Ends cleanly behind the last frame, which was synced: the next start knows
+    /// that nothing may be missing.
+    ///
+    /// # Errors
+    /// The next start takes this for an unclean end.
+    pub fn close(mut self) -> Result<(), LogError> {
+        self.checkpoint()?;
+        self.manifest.clean = Some(self.applied);
+        self.manifest.store(&*self.storage)
+    }
+}

@@ -1,0 +1,130 @@
+//! The files under the log, as little as it needs of them: so that the same log
+//! runs on a disk ([`crate::disk`]) and on one that loses what was not synced
+//! ([`crate::sim`]).
+//!
+//! Paths are relative, with `/`. A directory is there once a file was made in it.
+//! What is promised after a crash: bytes written before a `sync` that returned;
+//! names made, renamed or unlinked before a `sync_directory` that returned.
+//! Everything else may be there, in part, or not at all.
+
+use std::io::{self, ErrorKind};
+
+/// A directory of files.
+pub trait Storage: Send + Sync + 'static {
+    /// An open file.
+    type File: StorageFile;
+
+    /// Makes a new, empty file. Fails if there is one of that name.
+    fn create(&self, path: &str) -> io::Result<Self::File>;
+
+    /// Opens a file for reading and writing.
+    fn open(&self, path: &str) -> io::Result<Self::File>;
+
+    /// Gives a file another name, in place of what had that name.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+
+    /// Takes a file away.
+    fn unlink(&self, path: &str) -> io::Result<()>;
+
+    /// Names of the files in a directory, in order; none if there is no such directory.
+    fn list(&self, directory: &str) -> io::Result<Vec<String>>;
+
+    /// Names of the directories in a directory, in order.
+    fn list_directories(&self, directory: &str) -> io::Result<Vec<String>>;
+
+    /// Makes the names in a directory, and its own, safe.
+    fn sync_directory(&self, directory: &str) -> io::Result<()>;
+
+    /// Bytes that may still be written.
+    fn free_bytes(&self) -> io::Result<u64>;
+}
+
+/// An open file; used by several threads.
+pub trait StorageFile: Send + Sync + 'static {
+    /// Writes some of `bytes` at a place, at least one; how many.
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize>;
+
+    /// Reads some bytes from a place; how many, 0 at the end.
+    fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<usize>;
+
+    /// Makes all bytes written before safe.
+    fn sync(&self) -> io::Result<()>;
+
+    /// Cuts or extends (with zeros) to a length.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+
+    /// Its length in bytes.
+    fn len(&self) -> io::Result<u64>;
+
+    /// Whether it is empty.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Writes all of `bytes` at a place.
+    fn write_all_at(&self, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match self.write_at(bytes, at) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(n) => {
+                    bytes = &bytes[n..];
+                    at += n as u64;
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads until `bytes` is full or the file ends; how many.
+    fn read_full_at(&self, bytes: &mut [u8], at: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while done < bytes.len() {
+            match self.read_at(&mut bytes[done..], at + done as u64) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(done)
+    }
+}
+
+/// Puts a whole small file in place of another of its name: after a crash there
+/// is the old one or the new one.
+///
+/// # Errors
+/// Those of the storage; the old file stands.
+pub fn replace(storage: &impl Storage, directory: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let path = join(directory, name);
+    let new = format!("{path}.new");
+    match storage.unlink(&new) {
+        Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    let file = storage.create(&new)?;
+    file.write_all_at(bytes, 0)?;
+    file.sync()?;
+    storage.rename(&new, &path)?;
+    storage.sync_directory(directory)
+}
+
+/// All bytes of a file.
+///
+/// # Errors
+/// Those of the storage.
+pub fn read(storage: &impl Storage, path: &str) -> io::Result<Vec<u8>> {
+    let file = storage.open(path)?;
+    let mut bytes = vec![0; usize::try_from(file.len()?).map_err(|_| ErrorKind::FileTooLarge)?];
+    let n = file.read_full_at(&mut bytes, 0)?;
+    bytes.truncate(n);
+    Ok(bytes)
+}
+
+/// A path in a directory; the root is the empty one.
+#[must_use]
+pub fn join(directory: &str, name: &str) -> String {
+    if directory.is_empty() { name.to_owned() } else { format!("{directory}/{name}") }
+}

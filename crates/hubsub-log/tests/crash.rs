@@ -1,0 +1,178 @@
+//! Power may fail at any moment: what was acknowledged is there, and nothing that
+//! was not sent.
+
+mod support;
+
+use hubsub_log::sim::Faults;
+use hubsub_log::{HubId, Kind, LogError};
+use proptest::prelude::*;
+use support::{Publish, TestLog};
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// A frame: for each hub rooms and payload lengths.
+    Append(Vec<(u8, Vec<(u8, u16)>)>),
+    Delete(u8, u8),
+    Apply,
+    Checkpoint,
+    CleanRestart,
+    /// With the randomness of what survives, and whether a frame was under way.
+    Crash(u64, bool),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let records = prop::collection::vec((0..6u8, prop_oneof![0..200u16, 0..3000u16]), 1..5);
+    let append = prop::collection::vec((0..2u8, records), 1..3).prop_map(Step::Append);
+    let step = prop_oneof![
+        8 => append,
+        1 => (0..2u8, 0..6u8).prop_map(|(hub, room)| Step::Delete(hub, room)),
+        3 => Just(Step::Apply),
+        1 => Just(Step::Checkpoint),
+        1 => Just(Step::CleanRestart),
+        2 => (any::<u64>(), any::<bool>()).prop_map(|(seed, half)| Step::Crash(seed, half)),
+    ];
+    prop::collection::vec(step, 1..40)
+}
+
+fn hub(n: u8) -> HubId {
+    HubId(u32::from(n) + 1)
+}
+
+fn room(n: u8) -> Vec<u8> {
+    format!("room:{n}").into_bytes()
+}
+
+/// SplitMix64.
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let x = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+fn frame(what: &[(u8, Vec<(u8, u16)>)]) -> Vec<(HubId, Vec<Publish>)> {
+    let mut by_hub: std::collections::BTreeMap<HubId, Vec<_>> = Default::default();
+    for (h, records) in what {
+        let of = |&(r, len): &(u8, u16)| (room(r), vec![r ^ len as u8; usize::from(len)], Kind::Message);
+        by_hub.entry(hub(*h)).or_default().extend(records.iter().map(of));
+    }
+    by_hub.into_iter().collect()
+}
+
+fn run(steps: Vec<Step>) {
+    let mut log = TestLog::new(2);
+    for step in steps {
+        match step {
+            Step::Append(what) => {
+                log.append(&frame(&what)).unwrap();
+                log.sync().unwrap();
+            }
+            Step::Delete(h, r) => {
+                if log.hubs[&hub(h)].rooms.contains_key(&room(r)) {
+                    log.append(&[(hub(h), vec![(room(r), Vec::new(), Kind::RoomDeleted)])]).unwrap();
+                    log.sync().unwrap();
+                }
+            }
+            Step::Apply => log.apply().unwrap(),
+            Step::Checkpoint => {
+                log.apply().unwrap();
+                log.segments.checkpoint().unwrap();
+            }
+            Step::CleanRestart => {
+                log.apply().unwrap();
+                let segments = std::mem::replace(&mut log.segments, TestLog::new(0).segments);
+                segments.close().unwrap();
+                log.reopen().unwrap();
+                assert_eq!(log.warnings, [] as [String; 0]);
+                log.check_all();
+            }
+            Step::Crash(mut seed, half) => {
+                if half {
+                    log.append(&frame(&[(0, vec![(0, 300), (1, 10)]), (1, vec![(2, 1000)])])).unwrap();
+                }
+                log.disk.crash(|| random(&mut seed) & 1 == 1);
+                log.reopen().unwrap();
+                assert_eq!(log.warnings, [] as [String; 0]);
+                log.check_all();
+            }
+        }
+    }
+    log.apply().unwrap();
+    log.check_all();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn what_was_acknowledged_is_read_back_and_nothing_that_was_not_sent(steps in steps()) {
+        run(steps);
+    }
+
+    #[test]
+    fn a_failing_disk_loses_nothing_that_was_acknowledged(
+        (frames, faults) in (prop::collection::vec(0..900u16, 1..40), prop::collection::vec((0..60u64, 1..700usize), 1..5)),
+        mut seed in any::<u64>(),
+    ) {
+        let mut log = TestLog::new(2);
+        let mut faults = faults.into_iter();
+        for (i, len) in frames.into_iter().enumerate() {
+            if i % 8 == 0 && let Some((calls, bytes)) = faults.next() {
+                log.disk.set_faults(Faults {
+                    fails_after: Some(calls),
+                    write_bytes_max: Some(bytes),
+                    read_bytes_max: Some(bytes),
+                    ..Faults::default()
+                });
+            }
+            let what = frame(&[(i as u8 % 2, vec![(i as u8 % 5, len), (0, 3)])]);
+            let tried = log.append(&what).and_then(|()| log.sync()).and_then(|()| log.apply());
+            let tried = if i % 3 == 0 { tried.and_then(|()| log.segments.checkpoint()) } else { tried };
+            if tried.is_err() {
+                // The node stops here; power fails too.
+                log.disk.crash(|| random(&mut seed) & 1 == 1);
+                log.reopen().unwrap();
+                log.check_all();
+            }
+        }
+        log.disk.set_faults(Faults::default());
+        log.reopen().unwrap();
+        log.check_all();
+    }
+
+    #[test]
+    fn a_full_disk_refuses_and_goes_on_when_it_has_room(
+        lens in prop::collection::vec(0..1500u16, 1..60), free in 0..30_000u64,
+    ) {
+        let mut log = TestLog::new(2);
+        log.disk.set_faults(Faults { free_bytes: Some(free), ..Faults::default() });
+        let mut refused = 0;
+        for (i, len) in lens.into_iter().enumerate() {
+            let before = log.hubs.clone();
+            let what = frame(&[(i as u8 % 2, vec![(i as u8 % 5, len)])]);
+            match log.append(&what) {
+                Ok(()) => log.sync().unwrap(),
+                Err(LogError::Full) => {
+                    log.hubs = before;
+                    refused += 1;
+                }
+                Err(e) => panic!("{e}"),
+            }
+            match log.apply().and_then(|()| log.segments.checkpoint()) {
+                Ok(()) | Err(LogError::Full) => {}
+                Err(e) => panic!("{e}"),
+            }
+            if refused == 5 {
+                log.disk.set_faults(Faults::default());
+            }
+        }
+        log.disk.set_faults(Faults::default());
+        log.append(&frame(&[(0, vec![(0, 10)]), (1, vec![(0, 10)])])).unwrap();
+        log.sync().unwrap();
+        log.apply().unwrap();
+        log.segments.checkpoint().unwrap();
+        log.check_all();
+        log.reopen().unwrap();
+        log.check_all();
+    }
+}

@@ -1,0 +1,93 @@
+//! What is too old goes, a segment at a time, and nothing else does.
+
+mod support;
+
+use hubsub_log::verify::verify;
+use hubsub_log::{HubId, Kind, Retention};
+use std::ops::ControlFlow;
+use support::{Sent, TestLog};
+
+const HUB: HubId = HubId(1);
+
+/// Sixty records of 500 bytes in two rooms, the second one quiet since the tenth.
+fn sixty() -> TestLog {
+    let mut log = TestLog::new(1);
+    for i in 0..60u8 {
+        let room = if i < 10 && i % 2 == 0 { b"quiet" } else { b"talks" };
+        log.append(&[(HUB, vec![(room.to_vec(), vec![i; 500], Kind::Message)])]).unwrap();
+        log.sync().unwrap();
+    }
+    log.apply().unwrap();
+    log.segments.checkpoint().unwrap();
+    log
+}
+
+fn retire(log: &mut TestLog, limits: Retention, now_us: u64, hold: Option<u64>) -> u64 {
+    log.segments.retire(now_us, |_| (limits, hold)).unwrap();
+    log.segments.chain(HUB).unwrap().info().earliest
+}
+
+fn room(log: &TestLog, name: &[u8]) -> Vec<Sent> {
+    let mut records = Vec::new();
+    let take = |record: &hubsub_log::Record<'_>| {
+        records.push(Sent::of(record));
+        ControlFlow::Continue(())
+    };
+    log.segments.chain(HUB).unwrap().read_back(name, take).unwrap();
+    records.reverse();
+    records
+}
+
+#[test]
+fn bytes_bound_a_hub_and_the_oldest_segments_go() {
+    let mut log = sixty();
+    let limits = Retention { bytes: 16_000, age_us: 0 };
+    let earliest = retire(&mut log, limits, 0, None);
+    let info = log.segments.chain(HUB).unwrap().info();
+    assert!(info.bytes <= 16_000 && info.bytes > 8_000, "{info:?}");
+    assert!(earliest > 20);
+    let talks = room(&log, b"talks");
+    assert_eq!(talks, log.hubs[&HUB].sent[earliest as usize - 1..]);
+    assert_eq!(room(&log, b"quiet"), [], "all of it is gone");
+    assert_eq!(info.rooms, 1);
+    let paths = log.disk.paths().iter().filter(|p| p.ends_with(".segment")).count();
+    assert_eq!(paths, info.segments);
+    log.reopen().unwrap();
+    log.check(HUB);
+    assert_eq!(log.segments.chain(HUB).unwrap().info().earliest, earliest);
+}
+
+#[test]
+fn age_is_that_of_a_segments_last_record() {
+    let mut log = sixty();
+    // Offset n has the time 10 n.
+    let limits = Retention { bytes: 0, age_us: 100 };
+    let earliest = retire(&mut log, limits, 400, None);
+    assert!((20..=30).contains(&earliest), "{earliest}");
+    assert_eq!(retire(&mut log, limits, 400, None), earliest);
+}
+
+#[test]
+fn what_somebody_still_needs_stays() {
+    let mut log = sixty();
+    let limits = Retention { bytes: 1, age_us: 0 };
+    assert!(retire(&mut log, limits, 0, Some(20)) <= 20);
+    assert!(retire(&mut log, limits, 0, None) > 20);
+    // The open segment always stays.
+    assert!(!room(&log, b"talks").is_empty());
+}
+
+#[test]
+fn power_may_fail_in_the_middle_of_it() {
+    for keeps in [true, false] {
+        let mut log = sixty();
+        retire(&mut log, Retention { bytes: 9_000, age_us: 0 }, 0, None);
+        log.disk.crash(|| keeps);
+        log.reopen().unwrap();
+        assert_eq!(log.warnings, [] as [String; 0]);
+        log.check(HUB);
+        let found = verify(&log.disk).unwrap();
+        assert_eq!(found.problems, [] as [String; 0]);
+        assert_eq!(found.hubs[0].records as usize, log.held(HUB).unwrap().len());
+    }
+}

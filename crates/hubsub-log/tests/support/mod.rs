@@ -1,0 +1,241 @@
+//! A log on a simulated disk, with what was sent and what was acknowledged.
+
+#![allow(dead_code)]
+
+use hubsub_log::record::{self, Record};
+use hubsub_log::sim::SimDisk;
+use hubsub_log::{Batch, ChainOptions, HubId, Journal, Kind, LogError, LogOptions, Opened, Segments, open};
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// Small files, so that everything has ends.
+pub const OPTIONS: LogOptions = LogOptions {
+    chain: ChainOptions { segment_bytes: 4096, run_bytes: 1024 },
+    journal_bytes: 8192,
+    open_files_max: 4,
+};
+
+pub const IDENTITY: u64 = 0x1234_5678_9abc_def0;
+
+/// Room, payload and kind of a record to send.
+pub type Publish = (Vec<u8>, Vec<u8>, Kind);
+
+/// One record as a test sent it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Sent {
+    pub room: Vec<u8>,
+    pub epoch: u64,
+    pub seq: u64,
+    pub payload: Vec<u8>,
+    pub kind: Kind,
+}
+
+impl std::fmt::Debug for Sent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Sent { room, epoch, seq, payload, .. } = self;
+        write!(f, "{}/{epoch}-{seq} {} bytes", String::from_utf8_lossy(room), payload.len())
+    }
+}
+
+impl Sent {
+    pub fn of(record: &Record<'_>) -> Sent {
+        let Record { epoch, seq, kind, .. } = *record;
+        Sent { room: record.room.to_vec(), epoch, seq, payload: record.payload.to_vec(), kind }
+    }
+}
+
+/// What one hub should hold.
+#[derive(Clone, Default)]
+pub struct Expected {
+    /// From offset 1 on.
+    pub sent: Vec<Sent>,
+    /// How many of them are acknowledged.
+    pub acknowledged: usize,
+    /// Epoch and last seq of each room.
+    pub rooms: HashMap<Vec<u8>, (u64, u64)>,
+}
+
+pub struct TestLog {
+    pub disk: SimDisk,
+    pub journal: Journal<SimDisk>,
+    pub segments: Segments<SimDisk>,
+    /// Frames that are safe and not in segments yet.
+    pub safe: Vec<(u64, u64, Vec<Batch>)>,
+    /// The frame that is written and not synced.
+    pub written: Option<(u64, u64, Vec<Batch>)>,
+    pub hubs: HashMap<HubId, Expected>,
+    pub epochs: u64,
+    pub warnings: Vec<String>,
+}
+
+pub fn opened(disk: &SimDisk) -> Result<Opened<SimDisk>, LogError> {
+    open(Arc::new(disk.clone()), IDENTITY, OPTIONS)
+}
+
+impl TestLog {
+    pub fn new(hubs: u16) -> TestLog {
+        let disk = SimDisk::default();
+        let Opened { journal, mut segments, warnings, .. } = opened(&disk).unwrap();
+        let hubs = (0..hubs).map(|i| (segments.add_hub("chat", i).unwrap(), Expected::default())).collect();
+        TestLog { disk, journal, segments, safe: Vec::new(), written: None, hubs, epochs: 1, warnings }
+    }
+
+    /// Opens the disk again, as it is.
+    pub fn reopen(&mut self) -> Result<(), LogError> {
+        let Opened { journal, segments, warnings, .. } = opened(&self.disk)?;
+        (self.journal, self.segments, self.warnings) = (journal, segments, warnings);
+        (self.safe, self.written) = (Vec::new(), None);
+        Ok(())
+    }
+
+    /// Writes one frame, which is not safe yet: for each hub its rooms and payloads.
+    pub fn append(&mut self, what: &[(HubId, Vec<Publish>)]) -> Result<(), LogError> {
+        assert!(self.written.is_none());
+        let mut batches: Vec<Batch> = Vec::new();
+        let mut hubs = self.hubs.clone();
+        for (hub, records) in what {
+            let expected = hubs.get_mut(hub).unwrap();
+            let mut batch =
+                Batch { hub: *hub, first: expected.sent.len() as u64 + 1, count: 0, bytes: Vec::new() };
+            for (room, payload, kind) in records {
+                let (epoch, seq) = expected.rooms.get(room).copied().unwrap_or_else(|| {
+                    self.epochs += 1;
+                    (self.epochs, 0)
+                });
+                let seq = seq + u64::from(*kind == Kind::Message);
+                let offset = expected.sent.len() as u64 + 1;
+                let topic = if payload.len() % 2 == 0 { room.clone() } else { [room, &b"/t"[..]].concat() };
+                let sent = Record {
+                    hub: *hub,
+                    kind: *kind,
+                    term: 1,
+                    offset,
+                    epoch,
+                    seq,
+                    timestamp_us: offset * 10,
+                    room,
+                    topic: &topic,
+                    publisher: b"me",
+                    payload,
+                    ..Record::default()
+                };
+                record::encode(&sent, &mut batch.bytes);
+                batch.count += 1;
+                expected.sent.push(Sent::of(&sent));
+                match kind {
+                    Kind::Message => _ = expected.rooms.insert(room.clone(), (epoch, seq)),
+                    Kind::RoomDeleted => _ = expected.rooms.remove(room),
+                }
+            }
+            batches.push(batch);
+        }
+        let bytes = batches.iter().map(|b| b.bytes.len()).sum();
+        if !self.journal.has_room(bytes) || self.journal.wants_next() {
+            let next = self.segments.prepare_next()?;
+            self.journal.give_next(next);
+        }
+        // What was tried may be on the disk, whatever comes of it.
+        let frame = self.journal.append(&batches);
+        self.hubs = hubs;
+        self.written = Some((self.journal.file(), frame?, batches));
+        Ok(())
+    }
+
+    /// Makes the frame safe: now its records are acknowledged.
+    pub fn sync(&mut self) -> Result<(), LogError> {
+        self.journal.sync()?;
+        if let Some(frame) = self.written.take() {
+            self.safe.push(frame);
+        }
+        self.hubs.values_mut().for_each(|hub| hub.acknowledged = hub.sent.len());
+        Ok(())
+    }
+
+    /// Gives what is safe to the segments.
+    pub fn apply(&mut self) -> Result<(), LogError> {
+        for (file, frame, batches) in self.safe.drain(..) {
+            self.segments.apply(file, frame, &batches);
+        }
+        self.segments.flush()
+    }
+
+    /// What a hub's log holds.
+    pub fn held(&self, hub: HubId) -> Result<Vec<Sent>, LogError> {
+        let chain = self.segments.chain(hub).expect("it is whole");
+        let mut all = Vec::new();
+        let mut next = chain.info().earliest;
+        while next < chain.info().next {
+            let mut bytes = Vec::new();
+            let behind = chain.read_offsets(next, 300, &mut bytes)?;
+            let mut at = 0;
+            while at < bytes.len() {
+                let (record, len) = record::decode(&bytes[at..]).unwrap();
+                assert_eq!(record.offset, next);
+                all.push(Sent::of(&record));
+                (at, next) = (at + len, next + 1);
+            }
+            assert_eq!(next, behind);
+        }
+        Ok(all)
+    }
+
+    /// Checks a hub against what was sent and acknowledged, and takes over what it
+    /// holds of what was not.
+    pub fn check(&mut self, hub: HubId) {
+        let held = self.held(hub).unwrap();
+        let expected = self.hubs.get_mut(&hub).unwrap();
+        let chain = self.segments.chain(hub).unwrap();
+        let earliest = chain.info().earliest as usize - 1;
+        assert!(earliest + held.len() >= expected.acknowledged, "acknowledged records are missing");
+        assert_eq!(held, expected.sent[earliest..earliest + held.len()], "it holds what was not sent");
+        expected.sent.truncate(earliest + held.len());
+        expected.acknowledged = expected.sent.len();
+        let mut rooms: HashMap<Vec<u8>, Vec<Sent>> = HashMap::new();
+        expected.rooms.clear();
+        for sent in &expected.sent {
+            match sent.kind {
+                Kind::Message => {
+                    rooms.entry(sent.room.clone()).or_default().push(sent.clone());
+                    expected.rooms.insert(sent.room.clone(), (sent.epoch, sent.seq));
+                }
+                Kind::RoomDeleted => {
+                    rooms.insert(sent.room.clone(), Vec::new());
+                    expected.rooms.remove(&sent.room);
+                }
+            }
+        }
+        let kept = &expected.sent[earliest..];
+        for (room, all) in rooms {
+            let mut all: Vec<Sent> = all.into_iter().filter(|sent| kept.contains(sent)).collect();
+            let mut back = Vec::new();
+            chain
+                .read_back(&room, |record| {
+                    back.push(Sent::of(record));
+                    ControlFlow::Continue(())
+                })
+                .unwrap();
+            back.reverse();
+            assert_eq!(back, all, "room {room:?}");
+            let Some(last) = all.last().cloned() else { continue };
+            all.retain(|sent| sent.epoch == last.epoch);
+            for (at, from) in all.iter().enumerate() {
+                for near in [None, Some(1 + at as u64), Some(chain.info().next - 1)] {
+                    let mut on = Vec::new();
+                    chain
+                        .read_on(&room, last.epoch, from.seq, near, |record| {
+                            on.push(Sent::of(record));
+                            ControlFlow::Continue(())
+                        })
+                        .unwrap();
+                    assert_eq!(on, all[at..], "room {room:?} from {} near {near:?}", from.seq);
+                }
+            }
+        }
+    }
+
+    pub fn check_all(&mut self) {
+        let hubs: Vec<HubId> = self.hubs.keys().copied().collect();
+        hubs.into_iter().for_each(|hub| self.check(hub));
+    }
+}
