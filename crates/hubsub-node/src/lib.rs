@@ -15,6 +15,8 @@ mod flush;
 mod gather;
 mod inbox;
 mod listener;
+#[cfg(test)]
+mod lone;
 pub mod mail;
 mod meter;
 pub mod metrics;

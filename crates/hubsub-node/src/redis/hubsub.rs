@@ -59,7 +59,7 @@ pub fn history(core: &mut Core, key: ConnKey, args: Args<'_>) {
             return error(core, key, SYNTAX);
         }
     }
-    if !pubsub::allowed_to_subscribe(core, key, args[2]) {
+    if !pubsub::allowed_to_read(core, key, args[2]) {
         return;
     }
     let shard = core.broker.topics.shard_of_room(&query.room);

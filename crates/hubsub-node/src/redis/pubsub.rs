@@ -102,8 +102,17 @@ pub fn psubscribe(core: &mut Core, key: ConnKey, args: Args<'_>) {
     }
 }
 
-/// Whether a client may subscribe; if not, it has been told.
+/// Whether a client may subscribe; if not, it has been told and the refusal is counted.
 pub fn allowed_to_subscribe(core: &mut Core, key: ConnKey, topic: &[u8]) -> bool {
+    let allowed = allowed_to_read(core, key, topic);
+    if !allowed {
+        core.count_refusal(false);
+    }
+    allowed
+}
+
+/// Whether a client may see what is published to a topic; if not, it has been told.
+pub fn allowed_to_read(core: &mut Core, key: ConnKey, topic: &[u8]) -> bool {
     let Some(conn) = core.rim.conns.get(key) else { return false };
     let allowed = core.rim.access.allowed(conn.principal, Action::Subscribe, topic);
     if !allowed {
@@ -278,4 +287,36 @@ pub fn ask(
 ) {
     let slot = core.rim.open_slot(key);
     core.ask(To::All, question, Then::Reply(key, slot, Box::new(write)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lone::Lone;
+    use hubsub_types::{Limits, PrincipalId};
+
+    #[test]
+    fn each_subscription_that_a_stranger_asks_for_is_refused_and_counted() {
+        let mut lone = Lone::new(Limits::default());
+        let (key, _peer) = lone.connect();
+        lone.core.rim.conns.get_mut(key).unwrap().principal = PrincipalId(1);
+        let core = &mut lone.core;
+        subscribe(core, key, &[b"subscribe", b"a", b"b"]);
+        psubscribe(core, key, &[b"psubscribe", b"a*"]);
+        ssubscribe(core, key, &[b"ssubscribe", b"a"]);
+        crate::redis::hubsub::subscribe(core, key, &[b"hubsub", b"subscribe", b"a", b"last", b"1"]);
+        assert_eq!(core.rim.metrics.subscriptions_refused_total.get(), 5);
+        assert_eq!(core.broker.counts(key), (0, 0, 0));
+        crate::redis::hubsub::history(core, key, &[b"hubsub", b"history", b"a"]);
+        assert_eq!(core.rim.metrics.subscriptions_refused_total.get(), 5, "that is no subscription");
+    }
+
+    #[test]
+    fn what_the_default_user_subscribes_to_counts_as_no_refusal() {
+        let mut lone = Lone::new(Limits::default());
+        let (key, _peer) = lone.connect();
+        subscribe(&mut lone.core, key, &[b"subscribe", b"a"]);
+        assert_eq!(lone.core.rim.metrics.subscriptions_refused_total.get(), 0);
+        assert_eq!(lone.core.broker.counts(key), (1, 0, 0));
+    }
 }

@@ -1,0 +1,78 @@
+//! One shard's core without its thread and its node, for unit tests of what
+//! sockets cannot bring about. The test is the loop.
+
+use crate::conn::Conn;
+use crate::control::Control;
+use crate::core::Core;
+use crate::inbox::{Inbox, Mailer};
+use crate::metrics::ShardMetrics;
+use crate::node::NodeInfo;
+use crate::rim::{Ends, Rim};
+use crate::transport::Transport;
+use hubsub_route::{Broker, Now, Settings};
+use hubsub_types::{Class, ClassTable, ConnKey, Limits, ShardId};
+use mio::{Poll, Token, Waker};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Instant;
+
+/// See the module.
+pub struct Lone {
+    /// The shard's core.
+    pub core: Core,
+    listener: TcpListener,
+    /// What wakes it; nobody waits.
+    _poll: Poll,
+}
+
+impl Lone {
+    /// Without classes of its own.
+    pub fn new(limits: Limits) -> Lone {
+        Lone::with(Vec::new(), limits)
+    }
+
+    /// With these classes.
+    pub fn with(classes: Vec<Class>, limits: Limits) -> Lone {
+        let (shard, poll) = (ShardId(0), Poll::new().unwrap());
+        let inboxes: Arc<[Inbox]> = [Inbox::new(Waker::new(poll.registry(), Token(0)).unwrap())].into();
+        let metrics = Arc::new(ShardMetrics::default());
+        let info = Arc::new(NodeInfo {
+            name: "lone".to_owned(),
+            version: "0.0.0".to_owned(),
+            redis: String::new(),
+            port: 0,
+            started: Instant::now(),
+            connections: AtomicU64::new(0),
+            clients: AtomicU64::new(1),
+            metrics: vec![Arc::clone(&metrics)],
+            quiet: vec![AtomicU64::new(0)],
+            all_done: AtomicBool::new(false),
+            hinted: AtomicBool::new(false),
+            run_id: String::new(),
+        });
+        let settings = Settings {
+            shard,
+            shards: 1,
+            classes: Arc::new(ClassTable::new(classes, true)),
+            limits: limits.clone(),
+            epochs: Arc::new(AtomicU64::new(1)),
+        };
+        let control = Arc::new(Control::new(64).unwrap());
+        let mailer = Mailer::new(shard, inboxes, limits.mailbox_bytes_max as usize);
+        let rim = Rim::new(info, limits, Now::default(), mailer, Ends { shard, control, metrics });
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Lone { core: Core { broker: Broker::new(settings), rim }, listener, _poll: poll }
+    }
+
+    /// A connection, and its peer.
+    pub fn connect(&mut self) -> (ConnKey, TcpStream) {
+        let peer = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
+        let (socket, _) = self.listener.accept().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let io = Transport::Plain(mio::net::TcpStream::from_std(socket));
+        let key = self.core.rim.add(Conn::new(io, 1, 0));
+        self.core.broker.connected(key);
+        (key, peer)
+    }
+}
