@@ -221,6 +221,23 @@ def test_above_the_soft_limit_for_its_time_is_as_slow_as_the_hard_one(start: Sta
     server.log_line("slow subscriber closed", "output limit")
 
 
+def test_the_soft_limit_looks_at_the_classes_of_what_waits_and_not_at_topics(start: Start) -> None:
+    """The pattern brings records of a class that closes, the topic is of one that does not."""
+    soft = {"output_bytes_max": "256MiB", "output_soft_bytes": 32 * 1024, "output_soft_ms": 1000}
+    kept = {"name": "kept", "match": ["kept"], "on_slow": "drop-oldest"}
+    server = start(limits=soft, classes=[kept, slow("disconnect")])
+    stalled = subscribe(server, "kept")
+    assert stalled.ask("PSUBSCRIBE", "r*") == [b"psubscribe", b"r*", 2]
+    publisher = Publisher(server)
+    while all(row["pending_bytes"] <= 64 * 1024 for row in json.loads(server.get("/v1/clients"))["clients"]):
+        assert publisher.sent < BATCHES_MAX * BATCH
+        publisher.publish()
+    # No further record comes, so nothing but time closes it.
+    until(lambda: server.metric("slow_closed_total") == 1)
+    assert stalled.read_to_end()
+    server.log_line("slow subscriber closed", "output limit")
+
+
 def test_output_of_all_clients_of_a_shard_is_bounded(start: Start) -> None:
     limits = {"output_bytes_max": "1MiB", "output_soft_bytes": 0, "output_shard_bytes_max": "1MiB"}
     server = start(limits=limits, classes=[slow("disconnect")])

@@ -114,6 +114,8 @@ flags! {
     LINGERS = 12;
     /// Its peer sends no more: the end of its input may be read.
     ENDED = 13;
+    /// A timer looks at its soft limit.
+    WATCHED = 14;
 }
 
 impl Flags {

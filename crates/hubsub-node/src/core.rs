@@ -4,9 +4,9 @@ use crate::conn::{Conn, Flags};
 use crate::mail::{ClientFilter, ClientInfo, Mail, Part, Question};
 use crate::rim::{Rim, TURN_BYTES, Timer};
 use hubsub_route::rooms::RoomHandle;
-use hubsub_route::{Broker, CloseReason, Namespace, RoomInfo, Sink};
+use hubsub_route::{Broker, Namespace, RoomInfo};
+use hubsub_types::ConnKey;
 use hubsub_types::names::Glob;
-use hubsub_types::{ConnKey, OnSlow};
 use hubsub_wire::resp::Proto;
 
 /// See the module.
@@ -94,21 +94,6 @@ impl Core {
                 conn.flags.set(Flags::LINGERS, true);
                 self.rim.timers.set(due_ms, Timer::Linger(key));
             }
-        }
-    }
-
-    /// Closes a connection that was above its soft limit for too long, unless
-    /// every room it subscribes to has a policy that keeps it.
-    pub fn close_if_class_disconnects(&mut self, key: ConnKey) {
-        let classes = self.broker.classes();
-        let disconnects = |topic: &[u8]| {
-            let class = classes.get(classes.class_of_room(&classes.room(topic)));
-            class.on_slow == OnSlow::Disconnect
-        };
-        let topics = self.broker.topics_of(key, Namespace::Global);
-        let is_kept = !topics.is_empty() && !topics.iter().any(|t| disconnects(t));
-        if !is_kept {
-            self.rim.close(key.index, CloseReason::OutputLimit);
         }
     }
 

@@ -7,8 +7,8 @@ use crate::conn::{Conn, Flags};
 use crate::control::Level;
 use crate::mail::Mail;
 use crate::meter::{BYTES_OUT, MESSAGES_OUT};
-use crate::output::{Bytes, Output, Pending, Tag};
-use crate::rim::{ARENAS, Rim, TURN_BYTES, Timer};
+use crate::output::{Bytes, Frame, Output, Pending, Tag};
+use crate::rim::{ARENAS, Rim, TURN_BYTES};
 use hubsub_route::{Answer, Asker, CloseReason, Delivery, Msg, Namespace, RecordView, Sink, Via};
 use hubsub_types::{OnGap, OnSlow, Position, ShardId};
 use hubsub_wire::resp::{self, Kind, Proto};
@@ -147,14 +147,12 @@ impl Rim {
             self.metrics.dropped_total.add(lost);
         }
         self.output_bytes += frame.len();
-        output.enqueue(Bytes::Shared(frame), tag);
+        let closes = record.on_slow == OnSlow::Disconnect;
+        output.enqueue(Frame { bytes: Bytes::Shared(frame), tag, closes });
         let soft = self.limits.output_soft_bytes as usize;
         if soft > 0 && output.queue_bytes > soft && output.soft_since_ms.is_none() {
             output.soft_since_ms = Some(self.now.mono_ms);
-            let due_ms = self.now.mono_ms + self.limits.output_soft_ms;
-            if let Some(key) = self.conns.key_at(conn) {
-                self.timers.set(due_ms, Timer::SoftLimit(key));
-            }
+            self.watch_soft_limit(conn, self.now.mono_ms + self.limits.output_soft_ms);
         }
     }
 
@@ -261,7 +259,9 @@ impl Sink for Rim {
             let oldest = output.drop_oldest(size - freed, tells);
             (freed, lost) = (freed + oldest.0, lost + oldest.1);
         }
-        output.soft_since_ms = None;
+        if output.closers == 0 {
+            output.soft_since_ms = None;
+        }
         let fits = freed >= size;
         self.output_bytes -= freed;
         self.lose(conn, lost);

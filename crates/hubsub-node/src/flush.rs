@@ -98,7 +98,7 @@ impl Rim {
             match piece {
                 Piece::Frame(frame) => {
                     let length = frame.len();
-                    output.queue.push_back(Frame { bytes: Bytes::Shared(frame), tag: None });
+                    output.queue.push_back(Frame::plain(Bytes::Shared(frame)));
                     output.queue_bytes += length - skip;
                     if skip > 0 {
                         output.head_sent = skip;

@@ -28,6 +28,7 @@ mod rim;
 mod shard;
 mod slab;
 mod sniff;
+mod soft;
 mod stopping;
 mod sys;
 mod transport;

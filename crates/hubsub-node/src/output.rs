@@ -53,6 +53,16 @@ pub struct Frame {
     pub bytes: Bytes,
     /// Of a record whose room's class may drop it.
     pub tag: Option<Tag>,
+    /// Whether it is a record whose room's class closes who is too slow for it.
+    pub closes: bool,
+}
+
+impl Frame {
+    /// Of what is no record, or of records that no policy looks at any more.
+    #[must_use]
+    pub fn plain(bytes: Bytes) -> Frame {
+        Frame { bytes, tag: None, closes: false }
+    }
 }
 
 /// Which record a frame carries.
@@ -119,6 +129,8 @@ pub struct Output {
     pub head_sent: usize,
     /// Bytes of the queue that are not written.
     pub queue_bytes: usize,
+    /// Frames of the queue that close who is too slow for them.
+    pub closers: usize,
     /// Replies behind one that is not known.
     pub slots: VecDeque<Slot>,
     /// Number of the first slot.
@@ -195,25 +207,26 @@ impl Output {
     }
 
     /// Adds to the queue behind what the socket did not take.
-    pub fn enqueue(&mut self, bytes: Bytes, tag: Option<Tag>) {
-        self.queue_bytes += bytes.as_slice().len();
-        if let (Some(latest), Some(tag)) = (&mut self.latest, &tag) {
+    pub fn enqueue(&mut self, frame: Frame) {
+        self.queue_bytes += frame.bytes.as_slice().len();
+        self.closers += usize::from(frame.closes);
+        if let (Some(latest), Some(tag)) = (&mut self.latest, &frame.tag) {
             latest.insert(Rc::clone(&tag.topic), self.popped.wrapping_add(self.queue.len() as u64));
         }
-        self.queue.push_back(Frame { bytes, tag });
+        self.queue.push_back(frame);
     }
 
     /// Adds reply bytes to the queue, to its last frame if that is one of replies.
     pub fn enqueue_reply(&mut self, reply: &[u8]) {
         const FRAME: usize = 16 * 1024;
         self.queue_bytes += reply.len();
-        if let Some(Frame { bytes: Bytes::Own(bytes), tag: None }) = self.queue.back_mut()
+        if let Some(Frame { bytes: Bytes::Own(bytes), tag: None, .. }) = self.queue.back_mut()
             && bytes.len() + reply.len() <= FRAME
         {
             bytes.extend_from_slice(reply);
             return;
         }
-        self.queue.push_back(Frame { bytes: Bytes::Own(reply.to_vec()), tag: None });
+        self.queue.push_back(Frame::plain(Bytes::Own(reply.to_vec())));
     }
 
     /// `sent` more bytes of the queue are written. What has given way at its
@@ -228,8 +241,9 @@ impl Output {
             }
             sent -= left;
             self.head_sent = 0;
-            let tag = self.queue.pop_front().and_then(|head| head.tag);
-            self.forget_latest(tag.as_ref(), self.popped);
+            let head = self.queue.pop_front();
+            self.closers -= usize::from(head.as_ref().is_some_and(|head| head.closes));
+            self.forget_latest(head.and_then(|head| head.tag).as_ref(), self.popped);
             self.popped = self.popped.wrapping_add(1);
         }
         (self.popped, self.oldest, self.empty, self.latest) = (0, 0, 0, None);
@@ -308,7 +322,7 @@ impl Output {
 
     /// Empties a frame that may be dropped, which keeps the places of the others; its bytes.
     fn give_way(&mut self, place: usize, tells: bool) -> usize {
-        let empty = Frame { bytes: Bytes::Own(Vec::new()), tag: None };
+        let empty = Frame::plain(Bytes::Own(Vec::new()));
         let frame = std::mem::replace(&mut self.queue[place], empty);
         self.empty += 1;
         self.forget_latest(frame.tag.as_ref(), self.popped.wrapping_add(place as u64));
@@ -336,7 +350,7 @@ impl Output {
         }
         self.queue.retain(|frame| !frame.bytes.as_slice().is_empty());
         if self.queue.is_empty() {
-            self.queue.push_back(Frame { bytes: Bytes::Own(Vec::new()), tag: None });
+            self.queue.push_back(Frame::plain(Bytes::Own(Vec::new())));
         }
         (self.popped, self.oldest, self.empty) = (0, 0, 0);
         if let Some(latest) = &mut self.latest {
@@ -366,7 +380,7 @@ impl Output {
         let mut told = Vec::new();
         self.gaps.take().iter().for_each(|gap| write(&mut told, gap));
         let bytes = told.len();
-        let frame = Frame { bytes: Bytes::Own(told), tag: None };
+        let frame = Frame::plain(Bytes::Own(told));
         match self.first_droppable() {
             None if self.confirms > 0 => {
                 if let Bytes::Own(told) = frame.bytes {

@@ -223,7 +223,7 @@ impl Shard {
         for timer in due {
             match timer {
                 Timer::Handshake(key) => self.end_handshake(key),
-                Timer::SoftLimit(key) => self.end_soft_limit(key),
+                Timer::SoftLimit(key) => self.core.rim.end_soft_limit(key),
                 Timer::Linger(key) => self.core.rim.close_now(key),
                 Timer::Accept => {
                     if let Some(listener) = &mut self.listener {
@@ -243,19 +243,6 @@ impl Shard {
             rim.log_conn(Level::Info, "no command in time", key, Vec::new());
             rim.close_now(key);
         }
-    }
-
-    /// Output has been above the soft limit for its time, as far as a timer
-    /// knows. Where the room's class disconnects, nothing more is awaited.
-    fn end_soft_limit(&mut self, key: ConnKey) {
-        let rim = &self.core.rim;
-        let output = rim.conns.get(key).and_then(|c| c.output.as_ref());
-        let Some(since) = output.and_then(|o| o.soft_since_ms) else { return };
-        if rim.now.mono_ms < since + rim.limits.output_soft_ms {
-            let due_ms = since + rim.limits.output_soft_ms;
-            return self.core.rim.timers.set(due_ms, Timer::SoftLimit(key));
-        }
-        self.core.close_if_class_disconnects(key);
     }
 
     fn keep_house(&mut self) {

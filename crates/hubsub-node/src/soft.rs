@@ -1,0 +1,170 @@
+//! The soft limit of a subscriber's output: above `output_soft_bytes` for
+//! `output_soft_ms` it counts as full. A timer looks, so that this also holds
+//! where no further record comes.
+//!
+//! Invariant: at most one such timer a connection is pending.
+
+use crate::conn::Flags;
+use crate::rim::{Rim, Timer};
+use hubsub_route::{CloseReason, Sink};
+use hubsub_types::ConnKey;
+
+impl Rim {
+    /// Has somebody look at a connection's soft limit, then or when the look
+    /// that is awaited already is over: output that comes and goes sets one timer.
+    pub(crate) fn watch_soft_limit(&mut self, conn: u32, due_ms: u64) {
+        let Some(c) = self.conns.at_mut(conn) else { return };
+        if c.flags.any(Flags::WATCHED) {
+            return;
+        }
+        c.flags.set(Flags::WATCHED, true);
+        if let Some(key) = self.conns.key_at(conn) {
+            self.timers.set(due_ms, Timer::SoftLimit(key));
+        }
+    }
+
+    /// Output has been above the soft limit for its time, as far as a timer
+    /// knows. Where a record waits whose room's class closes who is slow,
+    /// nothing more is awaited; other classes act as their next record comes.
+    pub(crate) fn end_soft_limit(&mut self, key: ConnKey) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        conn.flags.set(Flags::WATCHED, false);
+        let Some(output) = &conn.output else { return };
+        let Some(since) = output.soft_since_ms else { return };
+        let due_ms = since + self.limits.output_soft_ms;
+        if self.now.mono_ms < due_ms {
+            self.watch_soft_limit(key.index, due_ms);
+        } else if output.closers > 0 {
+            self.close(key.index, CloseReason::OutputLimit);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lone::Lone;
+    use crate::output::Output;
+    use hubsub_route::{Delivery, Namespace, RecordView, Via};
+    use hubsub_types::{Limits, OnGap, OnSlow, Position};
+    use std::io::Read;
+    use std::net::TcpStream;
+
+    const SOFT_MS: u64 = 1000;
+
+    fn limits() -> Limits {
+        Limits { output_soft_bytes: 64 * 1024, output_soft_ms: SOFT_MS, ..Limits::default() }
+    }
+
+    fn send(rim: &mut Rim, key: ConnKey, via: Via<'_>, on_slow: OnSlow) -> Delivery {
+        let (payload, position) = ([b'.'; 4000], Position::default());
+        let record =
+            RecordView { namespace: Namespace::Global, topic: b"t", payload: &payload, position, on_slow };
+        rim.record_begins();
+        rim.deliver(key.index, via, &record)
+    }
+
+    fn output(rim: &Rim, key: ConnKey) -> &Output {
+        rim.conns.get(key).and_then(|c| c.output.as_ref()).unwrap()
+    }
+
+    /// Sends until the socket is full, and then until the queue is above its soft limit.
+    fn fill(rim: &mut Rim, key: ConnKey, via: Via<'_>, on_slow: OnSlow) {
+        for _ in 0..100_000 {
+            send(rim, key, via, on_slow);
+            rim.flush();
+            if rim.conns.get(key).unwrap().output.as_ref().is_some_and(|o| o.soft_since_ms.is_some()) {
+                return;
+            }
+        }
+        panic!("a socket takes no 400 MB");
+    }
+
+    /// The peer takes all.
+    fn drain(rim: &mut Rim, key: ConnKey, peer: &mut TcpStream) {
+        let mut bytes = vec![0; 1 << 20];
+        while rim.conns.get(key).unwrap().output.is_some() {
+            assert!(peer.read(&mut bytes).unwrap() > 0);
+            rim.write_queue(key);
+        }
+    }
+
+    /// Lets time pass, and takes the timers that are due.
+    fn pass(rim: &mut Rim, ms: u64) -> usize {
+        rim.now.mono_ms += ms;
+        let mut due = Vec::new();
+        rim.timers.due(rim.now.mono_ms, &mut due);
+        let mut looks = 0;
+        for timer in due {
+            if let Timer::SoftLimit(key) = timer {
+                looks += 1;
+                rim.end_soft_limit(key);
+            }
+        }
+        looks
+    }
+
+    #[test]
+    fn above_the_soft_limit_the_classes_of_what_waits_decide_also_for_patterns() {
+        for via in [Via::Topic, Via::Pattern(1, b"*")] {
+            for on_slow in [OnSlow::Disconnect, OnSlow::DropOldest, OnSlow::Conflate, OnSlow::CatchUp] {
+                let mut lone = Lone::new(limits());
+                let (key, _peer) = lone.connect();
+                let rim = &mut lone.core.rim;
+                fill(rim, key, via, on_slow);
+                pass(rim, SOFT_MS / 2);
+                assert!(!rim.conns.get(key).unwrap().is_closing());
+                pass(rim, SOFT_MS);
+                assert_eq!(rim.conns.get(key).unwrap().is_closing(), on_slow == OnSlow::Disconnect);
+            }
+        }
+    }
+
+    #[test]
+    fn one_record_that_closes_is_enough_until_it_is_written() {
+        let mut lone = Lone::new(limits());
+        let (key, mut peer) = lone.connect();
+        let rim = &mut lone.core.rim;
+        fill(rim, key, Via::Topic, OnSlow::DropOldest);
+        send(rim, key, Via::Topic, OnSlow::Disconnect);
+        assert_eq!(output(rim, key).closers, 1);
+        // What gives way for another class's record gives this one no more time.
+        pass(rim, SOFT_MS - 1);
+        rim.now.mono_ms += 1;
+        let payload = [b'.'; 4000];
+        let record = RecordView {
+            namespace: Namespace::Global,
+            topic: b"t",
+            payload: &payload,
+            position: Position::default(),
+            on_slow: OnSlow::DropOldest,
+        };
+        rim.record_begins();
+        assert_eq!(rim.deliver(key.index, Via::Topic, &record), Delivery::Full);
+        rim.squeeze(key.index, Via::Topic, &record, OnSlow::DropOldest, OnGap::Continue);
+        assert_eq!(output(rim, key).closers, 1);
+        drain(rim, key, &mut peer);
+        fill(rim, key, Via::Topic, OnSlow::DropOldest);
+        assert_eq!(output(rim, key).closers, 0);
+        send(rim, key, Via::Topic, OnSlow::Disconnect);
+        pass(rim, 2 * SOFT_MS);
+        assert!(rim.conns.get(key).unwrap().is_closing());
+    }
+
+    #[test]
+    fn output_that_comes_and_goes_sets_one_timer() {
+        let mut lone = Lone::new(limits());
+        let (key, mut peer) = lone.connect();
+        let rim = &mut lone.core.rim;
+        for _ in 0..5 {
+            fill(rim, key, Via::Topic, OnSlow::Disconnect);
+            drain(rim, key, &mut peer);
+            assert_eq!(pass(rim, 10), 0);
+        }
+        fill(rim, key, Via::Topic, OnSlow::Disconnect);
+        assert_eq!(pass(rim, SOFT_MS - 20), 1, "of the first time; it looks again later");
+        assert!(!rim.conns.get(key).unwrap().is_closing());
+        assert_eq!(pass(rim, SOFT_MS), 1);
+        assert!(rim.conns.get(key).unwrap().is_closing());
+    }
+}
