@@ -68,6 +68,9 @@ pub struct NodeInfo {
     pub run_id: String,
 }
 
+/// What a shard's thread runs.
+type Run = Box<dyn FnOnce() + Send>;
+
 /// A running node.
 pub struct Node {
     /// What it says of itself.
@@ -86,6 +89,16 @@ impl Node {
     /// # Errors
     /// An address cannot be bound, or the system is out of descriptors or threads.
     pub fn start(config: NodeConfig, control: Arc<Control>) -> io::Result<Node> {
+        Node::start_on(config, control, |name, run| std::thread::Builder::new().name(name).spawn(run))
+    }
+
+    /// Starts the shards on threads that `spawn` makes. Where one cannot be
+    /// started, those before it are ended first: a node runs whole or not at all.
+    fn start_on(
+        config: NodeConfig,
+        control: Arc<Control>,
+        mut spawn: impl FnMut(String, Run) -> io::Result<JoinHandle<()>>,
+    ) -> io::Result<Node> {
         let shards = config.shards.max(1);
         let (redis, sockets) = match config.redis {
             Some(address) => {
@@ -119,7 +132,6 @@ impl Node {
         let epochs = Arc::new(AtomicU64::new((u64::from(config.incarnation) << 32) | 1));
         let classes = Arc::new(config.classes);
         let node = Node { info, control, redis, inboxes, threads: Mutex::new(Vec::new()) };
-        let mut threads = Vec::new();
         for ((poll, socket), id) in polls.into_iter().zip(sockets).zip(0u16..) {
             let shard = ShardId(id);
             let settings = Settings {
@@ -129,14 +141,23 @@ impl Node {
                 limits: config.limits.clone(),
                 epochs: Arc::clone(&epochs),
             };
-            let listener = socket.map(|s| Listener::new(s, poll.registry(), LISTENER)).transpose()?;
             let metrics = Arc::clone(&node.info.metrics[usize::from(id)]);
             let ends = Ends { shard, control: Arc::clone(&node.control), metrics };
             let (info, inboxes) = (Arc::clone(&node.info), Arc::clone(&node.inboxes));
-            let run = move || run_shard(settings, ends, info, inboxes, poll, listener);
-            threads.push(std::thread::Builder::new().name(format!("hubsub-shard-{id}")).spawn(run)?);
+            let listener = socket.map(|s| Listener::new(s, poll.registry(), LISTENER)).transpose();
+            let thread = listener.and_then(|listener| {
+                let run = move || run_shard(settings, ends, info, inboxes, poll, listener);
+                spawn(format!("hubsub-shard-{id}"), Box::new(run))
+            });
+            match thread {
+                Ok(thread) => node.threads.lock().expect("nothing panics under this lock").push(thread),
+                Err(error) => {
+                    node.stop(0);
+                    node.join();
+                    return Err(error);
+                }
+            }
         }
-        *node.threads.lock().expect("nothing panics under this lock") = threads;
         Ok(node)
     }
 
@@ -208,4 +229,42 @@ fn run_shard(
 fn run_id() -> String {
     let random = || ahash::RandomState::new().hash_one(Instant::now());
     format!("{:016x}{:016x}{:08x}", random(), random(), random() as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn a_shard_that_cannot_start_takes_those_before_it_along() {
+        let control = Arc::new(Control::new(64).unwrap());
+        let config = NodeConfig {
+            name: "test".to_owned(),
+            incarnation: 1,
+            shards: 4,
+            redis: Some("127.0.0.1:0".parse().unwrap()),
+            advertise: None,
+            classes: ClassTable::new(Vec::new(), true),
+            limits: Limits::default(),
+            version: "0.0.0".to_owned(),
+        };
+        let (ended, ends) = mpsc::channel();
+        let mut started = 0;
+        let result = Node::start_on(config, Arc::clone(&control), |_, run| {
+            if started == 2 {
+                return Err(io::Error::other("no more threads"));
+            }
+            started += 1;
+            let ended = ended.clone();
+            Ok(std::thread::spawn(move || {
+                run();
+                ended.send(()).unwrap();
+            }))
+        });
+        assert_eq!(result.err().unwrap().to_string(), "no more threads");
+        assert_eq!(ends.try_iter().count(), 2, "each has ended before the error is returned");
+        let is_failure = |event: &Event| matches!(event, Event::Stopped(_, Some(_)));
+        assert!(!control.drain(64).iter().any(is_failure), "as at any stop");
+    }
 }
