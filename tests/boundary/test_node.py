@@ -102,6 +102,12 @@ def test_a_listener_that_is_not_built_yet_is_null_and_logged(make_node: Callable
     assert told == {"mqtt", "ws", "join", "role"}
 
 
+def test_an_unknown_variable_is_logged_and_a_known_one_is_not(make_node: Callable[..., Node]) -> None:
+    node = make_node(env={"HUBSUB_SHARD": "2", "HUBSUB_LOAD": "x", "HUBSUB_LIMITS_ROOMS_MAX": "9"})
+    (told,) = (e for e in node.events if e["event"] == "unknown variable, ignored")
+    assert (told["name"], told["hint"]) == ("HUBSUB_SHARD", "did you mean 'HUBSUB_SHARDS'?")
+
+
 def test_an_address_in_use_stops_the_start_with_its_name(make_node: Callable[..., Node]) -> None:
     node = make_node()
     for key in ("redis", "http"):

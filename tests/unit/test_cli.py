@@ -133,6 +133,16 @@ def test_config_check_and_show_read_a_file(tmp_path: Path) -> None:
     assert table["class"][0]["history"] == {"messages": 5}
 
 
+def test_config_check_warns_of_an_unknown_variable_and_goes_on() -> None:
+    run = hubsub("config", "check", HUBSUB_SHARD="2")
+    warning, hint, sound = run.stderr.splitlines()
+    assert run.returncode == 0 and sound.startswith("the configuration is sound")
+    assert (warning, hint) == (
+        "warning: this variable means nothing: HUBSUB_SHARD",
+        "hint: did you mean 'HUBSUB_SHARDS'?",
+    )
+
+
 def test_the_sample_configuration_is_sound_and_gives_chat_rooms_a_history(repository: Path) -> None:
     run = hubsub("config", "show", str(repository / "sample" / "hubsub.toml"), "--json")
     (chat,) = json.loads(run.stdout)["class"]

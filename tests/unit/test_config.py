@@ -1,5 +1,6 @@
 """Configuration: sources, kinds, relations, rendering."""
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubsub.config import KEYS, LIMITS, Bad, Config, Limit, load, parse_duration, reloaded, resolve
+from hubsub.config import (
+    KEYS,
+    LIMITS,
+    Bad,
+    Config,
+    Limit,
+    load,
+    parse_duration,
+    reloaded,
+    resolve,
+    unknown_variables,
+)
 from hubsub.config.kinds import FLAG, SIZE_UNITS, TIME_UNITS, address, is_loopback, parse_size
 from hubsub.config.render import reference, show, toml
+from hubsub.config.variables import OTHERS
 from hubsub.errors import ConfigError
 
 
@@ -84,6 +97,57 @@ def test_several_bad_values_are_all_reported() -> None:
     for key in ("shards", "redis", "limits.rooms_max", "log_level"):
         assert key in text
     assert "4 to mend" in text
+
+
+def test_a_bad_value_of_the_environment_names_its_variable() -> None:
+    environ = {
+        "HUBSUB_LOG_LEVEL": "loud",
+        "HUBSUB_LIMITS_ROOMS_MAX": "many",
+        "HUBSUB_HTTP": "0.0.0.0:1",
+        "HUBSUB_LIMITS_INLINE_BYTES_MAX": "1GiB",
+    }
+    text = problems({"limits": {"frame_bytes_max": "1MiB"}, "redis": "0.0.0.0:1"}, **environ)
+    for where in (
+        "log_level, from HUBSUB_LOG_LEVEL: ",
+        "limits.rooms_max, from HUBSUB_LIMITS_ROOMS_MAX: ",
+        "http, from HUBSUB_HTTP: ",
+        "limits.inline_bytes_max, from HUBSUB_LIMITS_INLINE_BYTES_MAX: must not be above",
+        "\nredis: ",
+    ):
+        assert where in text, text
+    assert "from" not in problems({}, {"log_level": "quiet"}, HUBSUB_LOG_LEVEL="loud"), (
+        "the flag is the bad one"
+    )
+
+
+def test_an_unknown_variable_is_told_with_the_nearest_known_one() -> None:
+    environ = {
+        "HUBSUB_REDSI": ":1",
+        "HUBSUB_ROOMS_MAX": "1",
+        "HUBSUB_QQQQQ": "x",
+        "HUBSUB_EMPTY": "",
+        "HOME": "x",
+    }
+    assert unknown_variables(environ) == [
+        ("HUBSUB_QQQQQ", None),
+        ("HUBSUB_REDSI", "did you mean 'HUBSUB_REDIS'?"),
+        ("HUBSUB_ROOMS_MAX", "did you mean 'HUBSUB_LIMITS_ROOMS_MAX'?"),
+    ]
+    services = ("SERVICE_HOST", "SERVICE_PORT_REDIS", "PORT", "PORT_3221_TCP", "PORT_3221_TCP_ADDR")
+    assert unknown_variables({f"HUBSUB_{name}": "x" for name in services}) == []
+
+
+def test_every_variable_that_the_project_reads_is_known(repository: Path) -> None:
+    files = [
+        repository / "Makefile",
+        *repository.glob("python/hubsub/**/*.py"),
+        *repository.glob("scripts/*"),
+    ]
+    files += [repository / "tests" / "conftest.py", repository / "tests" / "clients" / "raw.py"]
+    text = "\n".join(file.read_text() for file in files if file.is_file() and file.name != "variables.py")
+    names = set(re.findall(r"\bHUBSUB_[A-Z][A-Z_]*[A-Z]\b", text)) - {"HUBSUB_LIMITS_NAME"}
+    assert set(OTHERS) <= names
+    assert unknown_variables(dict.fromkeys(names, "x")) == []
 
 
 @pytest.mark.parametrize("durability", ["durable", "replicated"])

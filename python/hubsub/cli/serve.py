@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import inspect
 import json
+import os
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -76,7 +77,7 @@ class _Process:
         from hubsub.node import BUILD_PROFILE, Node
         from hubsub.version import VERSION
 
-        self._say_what_is_not_built()
+        self._say_what_means_nothing()
         loop = asyncio.get_running_loop()
         for sig in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(sig, self._on_stop, sig)
@@ -161,7 +162,11 @@ class _Process:
         if reload.next_start:
             self._log.warning("takes effect at the next start", keys=reload.next_start)
 
-    def _say_what_is_not_built(self) -> None:
+    def _say_what_means_nothing(self) -> None:
+        from hubsub.config import unknown_variables
+
+        for variable in unknown_variables(os.environ):
+            self._log.warning("unknown variable, ignored", **variable._asdict())
         for key in KEYS:
             if (
                 not key.built

@@ -16,9 +16,13 @@ File = Annotated[
 
 @app.command("check")
 def check(file: File = None) -> None:
-    """Reports all that is wrong at once; exit code 2 if anything is."""
-    from hubsub.config import load
+    """Reports all that is wrong at once; exit code 2 if anything is. Unknown variables are warnings."""
+    import os
 
+    from hubsub.config import load, unknown_variables
+
+    for name, hint in unknown_variables(os.environ):
+        say(f"warning: this variable means nothing: {name}" + (f"\nhint: {hint}" if hint else ""))
     config = load(file)
     amounts = (_amount(len(config.classes), "class", "classes"), _amount(config.shards, "shard", "shards"))
     say(f"the configuration is sound: {', '.join(amounts)}")

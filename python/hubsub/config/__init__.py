@@ -2,7 +2,8 @@
 
 `definitions` is the table, `kinds` how values are read, `matching` what class
 patterns must fulfil, `resolve` turns the sources into a `Config`, `reload`
-says what of a new one a running node takes over, `render` writes it out again.
+says what of a new one a running node takes over, `variables` knows the rest of
+the environment, `render` writes it all out again.
 The rest of the program sees a `Config` alone.
 """
 
@@ -18,6 +19,7 @@ from hubsub.config.kinds import (
 )
 from hubsub.config.reload import Reload, reloaded
 from hubsub.config.resolve import Config, History, RoomClass, load, resolve
+from hubsub.config.variables import unknown_variables
 
 __all__ = [
     "CLASS_KEYS",
@@ -40,4 +42,5 @@ __all__ = [
     "reloaded",
     "resolve",
     "split_address",
+    "unknown_variables",
 ]

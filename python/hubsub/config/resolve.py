@@ -142,7 +142,8 @@ def resolve(file: Mapping[str, Any], flags: Mapping[str, object], environ: Mappi
             if candidate is not None and candidate != "":
                 raw, source = candidate, name
         sources[key.name] = source  # type: ignore[assignment]
-        values[key.name] = None if raw is None else _parse(problems, key.name, key.kind, raw)
+        where = _named(key.name, key.env, sources)
+        values[key.name] = None if raw is None else _parse(problems, where, key.kind, raw)
 
     limits = _limits(problems, sources, file, flags, environ)
     classes = _classes(problems, file.get("class", []))
@@ -162,6 +163,11 @@ def _parse(problems: list[Problem], name: str, kind: Kind, raw: object) -> Any:
     except Bad as bad:
         problems.append(Problem(name, raw, bad.reason, bad.hint))
         return None
+
+
+def _named(name: str, env: str, sources: Mapping[str, Source]) -> str:
+    """A key as a problem names it: who looks for it in a file is told if it stands in the environment."""
+    return f"{name}, from {env}" if sources[name] == "environment" else name
 
 
 def _unknown(problems: list[Problem], table: Mapping[str, Any], names: list[str], prefix: str) -> None:
@@ -211,7 +217,7 @@ def _limits(
             if candidate is not None and candidate != "":
                 raw, source = candidate, name_of_source
         sources[f"limits.{limit.name}"] = source
-        value = _parse(problems, f"limits.{limit.name}", limit.kind, raw)
+        value = _parse(problems, _named(f"limits.{limit.name}", limit.env, sources), limit.kind, raw)
         limits[limit.name] = limit.default if value is None else value
     return limits
 
@@ -322,13 +328,14 @@ def _relations(
             limits[small] = limits[large]
         else:
             reason = f"must not be above limits.{large} ({limits[large]})"
-            problems.append(Problem(f"limits.{small}", limits[small], reason))
+            where = _named(f"limits.{small}", f"HUBSUB_LIMITS_{small.upper()}", sources)
+            problems.append(Problem(where, limits[small], reason))
     for name in LISTENERS:
         address = values[name]
         if address is not None and not values["insecure_open"] and not is_loopback(address):
             problems.append(
                 Problem(
-                    name,
+                    _named(name, f"HUBSUB_{name.upper()}", sources),
                     address,
                     "other machines could reach this listener, and there are no users yet",
                     "bind 127.0.0.1, or allow it with --insecure-open",
