@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from hubsub import BlockingClient
 from hubsub.cli import COMMANDS, usage
 from hubsub.cli.common import fitting, print_rows, shown
 from hubsub.cli.demo import events
-from hubsub.cli.pub import read, record_of
+from hubsub.cli.pub import BATCH, read, record_of
 from hubsub.cli.top import COLUMNS, view
 from hubsub.errors import ClientError
 
@@ -104,14 +105,64 @@ def test_what_the_terminal_cannot_show_is_escaped() -> None:
     assert run.returncode == 0 and "\\u65e5" in run.stdout, run.stderr
 
 
-def test_an_interrupt_ends_a_command_with_130() -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_command_with_a_code_that_says_so(number: signal.Signals, code: int) -> None:
     command = [sys.executable, "-m", "hubsub", "demo", "generate", "--events", "100000000"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
         assert run.stdout is not None and run.stderr is not None
         run.stdout.readline()
-        run.send_signal(signal.SIGINT)
+        run.send_signal(number)
         assert run.stdout.read() is not None
-        assert (run.wait(60), run.stderr.read()) == (130, b"")
+        assert (run.wait(60), run.stderr.read()) == (code, b"")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_sub_and_a_pub_that_waits_for_lines(
+    number: signal.Signals, code: int, redis_server: tuple[str, int]
+) -> None:
+    server = "{}:{}".format(*redis_server)
+    commands = [("sub", "demo", "-s", server), ("pub", "--from", "-", "-s", server)]
+    pipe = subprocess.PIPE
+    for args in commands:
+        command = [sys.executable, "-m", "hubsub", *args]
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as run:
+            assert run.stdout is not None and run.stderr is not None and run.stdin is not None
+            if args[0] == "sub":
+                assert run.stderr.readline() == b"subscribed to demo\n"
+            else:
+                # A whole batch is published, so it runs and reads on.
+                with BlockingClient(f"redis://{server}") as client, client.subscribe("demo") as records:
+                    run.stdin.write(b'{"topic": "demo", "payload": "x"}\n' * BATCH)
+                    run.stdin.flush()
+                    assert all(records.get(timeout_s=30) for _ in range(BATCH))
+            run.send_signal(number)
+            assert (run.wait(60), run.stderr.read(), run.stdout.read()) == (code, b"", b"")
+
+
+def test_an_interrupt_that_is_ignored_from_the_start_stays_so(redis_server: tuple[str, int]) -> None:
+    server = "{}:{}".format(*redis_server)
+    ignore = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    command = [
+        sys.executable,
+        "-c",
+        ignore,
+        sys.executable,
+        "-m",
+        "hubsub",
+        "sub",
+        "demo",
+        "-n",
+        "1",
+        "-s",
+        server,
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+        assert run.stderr is not None
+        run.stderr.readline()
+        run.send_signal(signal.SIGINT)
+        assert hubsub("pub", "demo", "x", "-s", server).stdout == "1\n"
+        assert run.communicate(timeout=60)[0] == b"demo: x\n"
+        assert run.returncode == 0
 
 
 def test_bad_configuration_stops_the_start_with_every_problem(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """`hubsub bench`: one command a scenario, `all`, `capacity`."""
 
-import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -106,18 +105,12 @@ def capacity(
     from hubsub.bench.capacity import measure
     from hubsub.bench.capacity_page import page
 
-    _end_children_on_sigterm()
     subject = servers.parse_peer(against) if against else servers.HubSubServer(server_cmd)
     text = page(measure(subject, connections=connections, seconds=seconds))
     if out is None:
         typer.echo(text)
     else:
         out.write_text(text, encoding="utf-8")
-
-
-def _end_children_on_sigterm() -> None:
-    """A benchmark that is told to end takes its servers along, as at Ctrl-C."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def _run(
@@ -140,7 +133,6 @@ def _run(
     from hubsub.bench.plot import plot
     from hubsub.bench.runner import Row, run_scenario
 
-    _end_children_on_sigterm()
     find_program()
     need_descriptors(17_000)
     ours: servers.Target = (

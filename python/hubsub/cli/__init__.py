@@ -2,12 +2,15 @@
 
 Each command lives in a module of its own, imported only when it is called, so
 that `hubsub --help` answers at once. Exit codes: 0 done, 1 failed, 2 used or
-configured wrongly, 130 interrupted.
+configured wrongly, 130 ended by Ctrl-C (SIGINT), 143 by SIGTERM, so that a script
+can tell "-n records came" from "somebody ended it". `serve` alone ends with 0 on
+these: to be stopped is how a server is done.
 """
 
 import contextlib
 import io
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from difflib import get_close_matches
@@ -37,9 +40,18 @@ def main() -> NoReturn:
         if isinstance(stream, io.TextIOWrapper):
             # What the terminal's encoding lacks is shown as an escape.
             stream.reconfigure(errors="backslashreplace")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # What is ignored from the start, as behind nohup, stays so.
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _end)
     with friendly():
         _run(sys.argv[1:])
     sys.exit(0)
+
+
+def _end(number: int, _frame: object) -> NoReturn:
+    """Ends the command where it stands; what it holds is closed on the way out."""
+    sys.exit(128 + number)
 
 
 def _run(args: list[str]) -> None:
@@ -76,6 +88,10 @@ def usage() -> str:
             "Options:",
             "  --version  Prints the version.",
             "  --help     Prints this; `hubsub COMMAND --help` says more of a command.",
+            "",
+            "Exit codes:",
+            "  0 done, 1 failed, 2 used or configured wrongly, 130 ended by Ctrl-C, 143 ended by SIGTERM.",
+            "  `serve` ends with 0 when it is told to stop.",
         ]
     )
 

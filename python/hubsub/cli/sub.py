@@ -35,7 +35,7 @@ def sub(
     ] = None,
     server: Server = None,
 ) -> None:
-    """Prints `topic: payload` a line, or JSON; ends with SIGINT or --count."""
+    """Prints `topic: payload` a line, or JSON, until --count records came or a signal ends it."""
     start: dict[str, Any] = {}
     if rewind is not None:
         start = _rewind(rewind)
@@ -46,7 +46,7 @@ def sub(
 
         start = {"resume": {bytes_of(t): Position.parse(resume) for t in topics}}
     names = [bytes_of(topic) for topic in topics]
-    asyncio.run(_print(redis_url(server), names, pattern, start, as_json, count))
+    raise typer.Exit(asyncio.run(_print(redis_url(server), names, pattern, start, as_json, count)))
 
 
 def _rewind(text: str) -> dict[str, Any]:
@@ -60,7 +60,8 @@ def _rewind(text: str) -> dict[str, Any]:
 
 async def _print(
     url: str, names: list[bytes], pattern: bool, start: dict[str, Any], as_json: bool, count: int | None
-) -> None:
+) -> int:
+    """Prints records; the exit code. A signal ends it between two of them."""
     from hubsub.client import Client, Gap
 
     def on_gap(gap: Gap) -> None:
@@ -69,8 +70,16 @@ async def _print(
 
     loop, me = asyncio.get_running_loop(), asyncio.current_task()
     assert me is not None, "a coroutine runs in a task"
-    for sig in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(sig, me.cancel)
+    code = 0
+
+    def end(number: int) -> None:
+        nonlocal code
+        code = 128 + number
+        me.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            loop.add_signal_handler(number, end, number)
     client = Client(url)
     try:
         if pattern:
@@ -91,6 +100,7 @@ async def _print(
     finally:
         with contextlib.suppress(asyncio.CancelledError):
             await client.close()
+    return code
 
 
 def _print_record(record: Any, as_json: bool) -> None:
