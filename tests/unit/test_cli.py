@@ -322,5 +322,17 @@ def test_top_shows_the_columns_that_fit_and_whole_heads(width: int) -> None:
         assert "10,000,010" in out.getvalue() and " 1%" in out.getvalue()
 
 
+@pytest.mark.parametrize("connections", ["999", "0", "-1"])
+def test_capacity_refuses_too_few_connections_for_a_figure(connections: str) -> None:
+    run = hubsub("bench", "capacity", "--connections", connections, HUBSUB_LOAD="/bin/false")
+    assert run.returncode == 2 and "Traceback" not in run.stderr
+    assert f"--connections {connections} is too few" in run.stderr and "1,000" in run.stderr
+
+
+def test_capacity_takes_as_many_connections_as_a_figure_needs() -> None:
+    run = hubsub("bench", "capacity", "--connections", "1000", HUBSUB_LOAD="/bin/false")
+    assert run.returncode == 1 and "too few" not in run.stderr
+
+
 def test_control_characters_do_not_reach_the_terminal() -> None:
     assert shown("a\x1b[2Jb") == "a\\x1b[2Jb"

@@ -18,6 +18,9 @@ app = typer.Typer(
 RESULTS = Path("benches/results")
 """Where results go in a checkout."""
 
+CONNECTIONS_MIN = 1_000
+"""Of `capacity`: memory is taken in pieces, so a figure for one connection needs many."""
+
 Against = Annotated[
     str | None,
     typer.Option(help="The peer: `redis-server` (started for every run) or redis://HOST:PORT (running)."),
@@ -93,7 +96,9 @@ def run_all(
 @app.command()
 def capacity(
     seconds: Seconds = 5.0,
-    connections: Annotated[int, typer.Option(min=100, help="Connections that are measured.")] = 15_000,
+    connections: Annotated[
+        int, typer.Option(help=f"Connections that are measured, {CONNECTIONS_MIN:,} or more.")
+    ] = 15_000,
     server_cmd: ServerCmd = None,
     against: Annotated[
         str | None, typer.Option(help="Measure this instead of HubSub: `redis-server`.")
@@ -101,6 +106,11 @@ def capacity(
     out: Annotated[Path | None, typer.Option(help="File for the Markdown; default: standard output.")] = None,
 ) -> None:
     """Messages a second a core, bytes a connection and a room; what 100k to 1M connections need."""
+    if connections < CONNECTIONS_MIN:
+        raise typer.BadParameter(
+            f"--connections {connections} is too few: below {CONNECTIONS_MIN:,} what one costs drowns in what "
+            "the server allocates at once"
+        )
     from hubsub.bench import servers
     from hubsub.bench.capacity import measure
     from hubsub.bench.capacity_page import page
