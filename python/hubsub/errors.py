@@ -6,8 +6,14 @@ it against the core's. What a person reads has three parts: what happened, the
 value after a colon, then a line `hint:`.
 """
 
+import re
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
+
+
+def without_secrets(url: str) -> str:
+    """A URL as an error may show it: who logs in is left out, also where it is no proper URL."""
+    return re.sub(r"^([^/:@]*://)?.*@", r"\1***@", url, flags=re.DOTALL)
 
 
 class HubSubError(Exception):
@@ -146,7 +152,10 @@ class Problem(NamedTuple):
     hint: str | None = None
 
     def __str__(self) -> str:
-        line = f"{self.key}: {self.reason}" + ("" if self.value is None else f": {self.value!r}")
+        value = self.value
+        if isinstance(value, str) and "://" in value:
+            value = without_secrets(value)
+        line = f"{self.key}: {self.reason}" + ("" if value is None else f": {value!r}")
         return line if self.hint is None else f"{line}\n  hint: {self.hint}"
 
 

@@ -1,11 +1,16 @@
 """The command line, as far as it needs no node."""
 
+import contextlib
 import gzip
 import json
 import re
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -16,7 +21,7 @@ from hubsub.cli.common import fitting, print_rows, shown
 from hubsub.cli.demo import events
 from hubsub.cli.pub import BATCH, read, record_of
 from hubsub.cli.top import COLUMNS, view
-from hubsub.errors import ClientError
+from hubsub.errors import ClientError, without_secrets
 
 
 def hubsub(*args: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
@@ -320,6 +325,103 @@ def test_top_shows_the_columns_that_fit_and_whole_heads(width: int) -> None:
     assert ("routing" in head) == (width >= 80)
     if width == 1000:
         assert "10,000,010" in out.getvalue() and " 1%" in out.getvalue()
+
+
+@contextlib.contextmanager
+def http_server(status: int, body: bytes) -> Iterator[str]:
+    """The URL of a server that answers every GET so."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_request(self, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+FIELDS = ("rooms", "clients", "nodes", "classes", "records", "recovered")
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (200, b"{}"),
+        (200, b""),
+        (200, b"[]"),
+        (200, b"<html>"),
+        (200, b"[" * 100_000),
+        (200, json.dumps(dict.fromkeys(FIELDS, 5)).encode()),
+        (200, json.dumps({field: ["x"] for field in FIELDS}).encode()),
+        (404, b'{"error": "not found"}'),
+        (500, b'{"code": [], "message": "x"}'),
+        (500, b"[]"),
+    ],
+)
+def test_an_answer_of_another_http_server_is_called_so(status: int, body: bytes) -> None:
+    with http_server(status, body) as url:
+        for command, *args in (
+            ("room", "ls"),
+            ("room", "history", "r"),
+            ("client", "ls"),
+            ("node", "ls"),
+            ("node", "show"),
+            ("class", "ls"),
+            ("top", "--once"),
+        ):
+            app = import_module(COMMANDS[command][0]).app
+            with pytest.raises(ClientError, match="the answer is not from HubSub") as caught:
+                app([*args, "--url", url], standalone_mode=False)
+            assert caught.value.value == url and "Redis address" in str(caught.value.hint)
+
+
+def test_an_answer_of_another_http_server_is_a_sentence_and_no_traceback() -> None:
+    with http_server(200, b'{"nodes": []}') as url:
+        run = hubsub("node", "show", "--url", url.replace("://", "://user:hush@"))
+    assert run.returncode == 1 and "Traceback" not in run.stderr
+    first = f"error: the answer is not from HubSub, it has 0 nodes: {url.replace('://', '://***@')}"
+    assert run.stderr.startswith(first + "\nhint: "), run.stderr
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("pub", "-s", "rediss://user:hush@h:1", "t", "x"),
+        ("pub", "-s", "redis://user:hush@h:1/3", "t", "x"),
+        ("pub", "-s", "redis://user:hush@h:port", "t", "x"),
+        ("pub", "-s", "redis://:hu/sh@127.0.0.1:1", "t", "x"),
+        ("pub", "-s", "redis://:hush@127.0.0.1:1", "t", "x"),
+        ("sub", "-s", "x:hush@h/3", "t"),
+        ("room", "ls", "--url", "https://user:hush@h:1"),
+        ("room", "ls", "--url", "http://user:hush@127.0.0.1:1"),
+        ("room", "ls", "--url", "http://user:hush@h:port"),
+        ("serve", "--redis", "redis://user:hush@127.0.0.1:1"),
+        ("serve", "--coordinator", "etdc://user:hush@127.0.0.1:1"),
+        ("bench", "w1", "--target", "http://user:hush@h:1"),
+        ("bench", "w1", "--target", "redis://user:hush@127.0.0.1:1"),
+    ],
+)
+def test_an_error_about_a_url_keeps_its_password_to_itself(args: tuple[str, ...]) -> None:
+    run = hubsub(*args, HUBSUB_LOAD="/bin/false")
+    assert run.returncode in (1, 2) and run.stderr.startswith("error: "), run.stderr
+    assert "hush" not in run.stderr + run.stdout and "hu/sh" not in run.stderr
+
+
+def test_what_is_shown_of_a_url_has_no_secrets() -> None:
+    assert without_secrets("redis://u:p@a:1,b:2") == "redis://***@a:1,b:2"
+    assert without_secrets("u:p:/@x@a/3") == "***@a/3"
+    assert without_secrets("redis://127.0.0.1:1") == "redis://127.0.0.1:1"
 
 
 @pytest.mark.parametrize("connections", ["999", "0", "-1"])

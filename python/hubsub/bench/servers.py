@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from hubsub.bench import BenchError
 from hubsub.bench.machine import Cores
 from hubsub.bench.pinning import pinned
+from hubsub.errors import without_secrets
 
 START_S = 30.0
 STOP_S = 30.0
@@ -139,7 +140,8 @@ class RunningServer:
         except ValueError:
             parts, host, port = None, None, 0
         if parts is None or parts.scheme != "redis" or host is None:
-            raise BenchError("this server cannot be measured", self.url, "redis://HOST:PORT, or redis-server")
+            shown = without_secrets(self.url)
+            raise BenchError("this server cannot be measured", shown, "redis://HOST:PORT, or redis-server")
         return f"{host}:{port}"
 
 

@@ -9,4 +9,4 @@ app = group("Lists room classes.")
 def list_classes(url: Url = None, as_json: Json = False) -> None:
     """Lists the classes in order of precedence; the last is the default class."""
     columns = ("name", "match", "room", "durability", "history", "on_slow", "on_gap")
-    print_rows(Api(url).get("/v1/classes")["classes"], columns, as_json)
+    print_rows(Api(url).get("/v1/classes").rows("classes"), columns, as_json)

@@ -35,7 +35,7 @@ def list_clients(
     """Lists connections, the largest first."""
     answer = Api(url).get("/v1/clients", sort=sort, limit=limit)
     columns = COLUMNS if sort in COLUMNS else (*COLUMNS, sort)
-    print_rows(answer["clients"], columns, as_json, keep=sort)
+    print_rows(answer.rows("clients"), columns, as_json, keep=sort)
 
 
 @app.command("show")

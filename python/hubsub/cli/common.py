@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import typer
 
-from hubsub.errors import BY_CODE, ClientError, HubSubError, NotConnectedError
+from hubsub.errors import BY_CODE, ClientError, HubSubError, NotConnectedError, without_secrets
 
 HTTP_TIMEOUT_S = 10.0
 
@@ -162,6 +162,31 @@ def redis_url(server: str | None) -> str:
     return f"redis://{address}"
 
 
+class Answer(dict[str, Any]):
+    """An object in a node's answer. A field that it lacks says that somebody else answered.
+
+    Args:
+        pairs: Its fields.
+        url: Whose answer it is.
+    """
+
+    def __init__(self, pairs: Iterable[tuple[str, Any]], url: str) -> None:
+        super().__init__(pairs)
+        self._url = url
+
+    def __missing__(self, field: str) -> Any:
+        raise _stranger(self._url, f"has no {field!r}")
+
+    def rows(self, field: str, least: int = 0) -> list["Answer"]:
+        """A field that is a list of objects, so many at least."""
+        value = self[field]
+        if not isinstance(value, list) or not all(isinstance(row, Answer) for row in value):
+            raise _stranger(self._url, f"has a {field!r} that is no list of objects")
+        if len(value) < least:
+            raise _stranger(self._url, f"has {len(value)} {field}")
+        return value
+
+
 class Api:
     """A node's REST API, blocking."""
 
@@ -175,24 +200,29 @@ class Api:
                     "the configuration has no HTTP listener", None, "give --url http://HOST:PORT"
                 )
             url = f"http://{address}"
-        self.url = url if "://" in url else f"http://{url}"
+        whole = url if "://" in url else f"http://{url}"
+        self.url = without_secrets(whole)
+        """As people may see it."""
         try:
-            parts = urlsplit(self.url)
+            parts = urlsplit(whole)
             host, port = parts.hostname, parts.port or 3220
         except ValueError:
             host, port = None, 0
         if host is None or parts.scheme != "http":
-            raise ClientError("this is no HTTP address", url, "such as http://127.0.0.1:3220")
+            raise ClientError(
+                "this is no HTTP address", without_secrets(url), "such as http://127.0.0.1:3220"
+            )
         self._host, self._port = host, port
 
-    def get(self, path: str, **query: object) -> Any:
+    def get(self, path: str, **query: object) -> Answer:
         return self.ask("GET", path, **query)
 
-    def ask(self, method: str, path: str, **query: object) -> Any:
-        """The JSON of the answer; None where it has no body.
+    def ask(self, method: str, path: str, **query: object) -> Answer:
+        """The JSON of the answer; empty where it has no body.
 
         Raises:
             HubSubError: of the code that the node answered.
+            ClientError: it is no node that answers.
             NotConnectedError: no node answers there.
         """
         from http.client import HTTPConnection, HTTPException
@@ -211,22 +241,31 @@ class Api:
         finally:
             connection.close()
         try:
-            value = json.loads(body) if body else None
-        except ValueError:
-            hint = "--url names a node's HTTP address, which is not its Redis address"
-            raise ClientError("the answer is not from HubSub", self.url, hint) from None
+            value = (
+                json.loads(body, object_pairs_hook=lambda pairs: Answer(pairs, self.url)) if body else None
+            )
+        except (ValueError, RecursionError):
+            raise _stranger(self.url, "is no JSON") from None
         if response.status >= 400:
-            raise _error(value, response.status)
-        if body and not isinstance(value, dict):
-            raise ClientError("the answer is not from HubSub", self.url)
+            raise _error(value, response.status, self.url)
+        if value is None:
+            return Answer((), self.url)
+        if not isinstance(value, Answer):
+            raise _stranger(self.url, "is no object")
         return value
 
 
-def _error(value: Any, status: int) -> HubSubError:
+def _stranger(url: str, why: str) -> ClientError:
+    hint = "--url names a node's HTTP address, which is not its Redis address"
+    return ClientError(f"the answer is not from HubSub, it {why}", url, hint)
+
+
+def _error(value: Any, status: int, url: str) -> HubSubError:
     fields = value if isinstance(value, dict) else {}
-    cls = BY_CODE.get(fields.get("code", ""), ClientError)
-    message = str(fields.get("message", f"the node answered {status}"))
-    hint = fields.get("hint")
+    code, message, hint = fields.get("code"), fields.get("message"), fields.get("hint")
+    if not isinstance(code, str) or not isinstance(message, str):
+        return _stranger(url, f"has status {status} and no code and message")
+    cls = BY_CODE.get(code, ClientError)
     error = HubSubError.__new__(cls)
     HubSubError.__init__(error, message, None, hint)
     return error

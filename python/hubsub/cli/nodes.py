@@ -13,7 +13,7 @@ app = group("Lists and shows nodes.")
 def list_nodes(url: Url = None, as_json: Json = False) -> None:
     """Lists the nodes."""
     print_rows(
-        Api(url).get("/v1/nodes")["nodes"],
+        Api(url).get("/v1/nodes").rows("nodes"),
         ("name", "redis", "http", "shards", "version", "uptime_s"),
         as_json,
     )
@@ -27,5 +27,7 @@ def show_node(
 ) -> None:
     """Shows a node."""
     api = Api(url)
-    found = api.get("/v1/nodes")["nodes"][0] if node is None else api.get(f"/v1/nodes/{segment(node)}")
-    print_fields(found, as_json)
+    if node is None:
+        print_fields(api.get("/v1/nodes").rows("nodes", least=1)[0], as_json)
+    else:
+        print_fields(api.get(f"/v1/nodes/{segment(node)}"), as_json)

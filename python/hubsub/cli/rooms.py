@@ -24,7 +24,7 @@ def list_rooms(
     rows: list[dict[str, Any]] = []
     while len(rows) < limit:
         page = api.get("/v1/rooms", match=match, after=more, limit=limit - len(rows))
-        rows += page["rooms"]
+        rows += page.rows("rooms")
         more = page["next"]
         if more is None:
             break
@@ -66,7 +66,7 @@ def history(
     if not answer["recovered"]:
         say("the position is of another life of the room")
         raise typer.Exit(1)
-    for record in answer["records"]:
+    for record in answer.rows("records"):
         if as_json:
             print_json(record)
         else:

@@ -66,8 +66,8 @@ def _look(api: Api, rows: int) -> dict[str, Any]:
         "at": time.monotonic(),
         "url": api.url,
         "stat": api.get("/s/stat"),
-        "clients": api.get("/v1/clients", sort="messages_out_1s", limit=rows)["clients"],
-        "rooms": api.get("/v1/busiest", limit=rows)["rooms"],
+        "clients": api.get("/v1/clients", sort="messages_out_1s", limit=rows).rows("clients"),
+        "rooms": api.get("/v1/busiest", limit=rows).rows("rooms"),
     }
 
 

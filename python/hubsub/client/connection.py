@@ -10,12 +10,19 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from hubsub.client.resp import INCOMPLETE, Argument, Decoder, Push, encode
-from hubsub.errors import ClientError, HubSubError, NotConnectedError, ProtocolError, TimedOutError
+from hubsub.errors import (
+    ClientError,
+    HubSubError,
+    NotConnectedError,
+    ProtocolError,
+    TimedOutError,
+    without_secrets,
+)
 
 READ_BYTES = 65_536
 PORT_DEFAULT = 3221
@@ -28,7 +35,7 @@ class Target:
     host: str
     port: int
     username: str | None = None
-    password: str | None = None
+    password: str | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -43,7 +50,7 @@ def targets(url: str) -> list[Target]:
     hint = f"such as redis://127.0.0.1:{PORT_DEFAULT}"
     scheme, _, rest = url.rpartition("://")
     if scheme not in ("", "redis"):
-        raise ClientError("this scheme is not known", url, hint)
+        raise ClientError("this scheme is not known", without_secrets(url), hint)
     userinfo, _, hosts = rest.rpartition("@")
     found = []
     for part in hosts.split(","):
@@ -53,7 +60,7 @@ def targets(url: str) -> list[Target]:
         except ValueError:
             raise ClientError("this is no address", part, hint) from None
         if split.path not in ("", "/"):
-            raise ClientError("an address has no path", url, hint)
+            raise ClientError("an address has no path", without_secrets(url), hint)
         name = unquote(split.username) if split.username else None
         found.append(Target(host, port, name, unquote(split.password) if split.password else None))
     return found
