@@ -13,6 +13,7 @@ import contextlib
 import importlib.util
 import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,9 @@ import pytest
 from clients import servers
 
 from hubsub.testing import Node
+
+# Who runs the tests in the background may have it ignored, and the programs under test would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 IN_CI = os.environ.get("CI") == "true"
 
