@@ -47,11 +47,14 @@ pub fn open<S: Storage>(storage: Arc<S>, identity: u64, options: LogOptions) -> 
     };
     let files = Arc::new(Files::new(Arc::clone(&storage), options.open_files_max));
     let was_clean = manifest.clean.is_some() || manifest.journals.1 == 0;
+    let quarantined =
+        |manifest: &Manifest| manifest.hubs.iter().filter(|hub| hub.quarantined.is_some()).count();
+    let known = quarantined(&manifest);
     let mut recovery = Recovery { manifest: &mut manifest, hubs: BTreeMap::new(), continued: HashSet::new() };
     recovery.open_chains(&files, options)?;
     let mut warnings = recovery.replay(&*storage)?;
     let mut hubs = std::mem::take(&mut recovery.hubs);
-    let is_quarantined = manifest.hubs.iter().any(|entry| entry.quarantined.is_some());
+    let is_news = quarantined(&manifest) > known;
     for entry in &manifest.hubs {
         if let Some(why) = &entry.quarantined {
             warnings.push(format!("hub {} ({}) is quarantined: {why}", entry.hub.0, entry.class));
@@ -75,7 +78,7 @@ pub fn open<S: Storage>(storage: Arc<S>, identity: u64, options: LogOptions) -> 
     manifest.journals = (number, number);
     manifest.clean = None;
     manifest.store(&*storage)?;
-    if is_quarantined {
+    if is_news {
         keep(&*storage, &old)?;
     } else {
         journal::unlink(&storage, old.into_iter());

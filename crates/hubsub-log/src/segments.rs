@@ -29,6 +29,8 @@ pub struct Segments<S: Storage> {
     spare: Vec<u64>,
     /// Bytes taken since the last checkpoint.
     unsaved_bytes: u64,
+    /// A sync has failed: a later one could succeed without the bytes of that one.
+    is_broken: bool,
 }
 
 impl<S: Storage> Segments<S> {
@@ -51,6 +53,7 @@ impl<S: Storage> Segments<S> {
             journals,
             spare: Vec::new(),
             unsaved_bytes: 0,
+            is_broken: false,
         }
     }
 
@@ -96,7 +99,7 @@ impl<S: Storage> Segments<S> {
         self.journals.insert(file, frame);
     }
 
-    /// Writes what was taken. Bytes that are yet to be written.
+    /// Writes what was taken.
     ///
     /// # Errors
     /// The first that failed; the others were written, and it may be tried again.
@@ -125,10 +128,13 @@ impl<S: Storage> Segments<S> {
     /// Makes everything that was taken safe in segments, and gives back the journals below it.
     ///
     /// # Errors
-    /// The checkpoint before stands.
+    /// The checkpoint before stands. Once a sync has failed, there is no other.
     pub fn checkpoint(&mut self) -> Result<(), LogError> {
+        if self.is_broken {
+            return Err(LogError::Broken);
+        }
         self.flush()?;
-        self.hubs.values_mut().try_for_each(Appender::sync)?;
+        self.hubs.values_mut().try_for_each(Appender::sync).inspect_err(|_| self.is_broken = true)?;
         let last = *self.journals.last_key_value().expect("one journal is written").0;
         let applied = self.applied;
         let free: Vec<u64> = self

@@ -101,6 +101,22 @@ fn run(steps: Vec<Step>) {
     log.check_all();
 }
 
+#[test]
+fn after_a_failed_sync_there_is_no_checkpoint() {
+    // A sync that is tried again may succeed without the bytes that the first one lost.
+    let mut log = TestLog::new(1);
+    log.append(&frame(&[(0, vec![(0, 300)])])).unwrap();
+    log.sync().unwrap();
+    log.apply().unwrap();
+    log.disk.set_faults(Faults { fails_after: Some(0), ..Faults::default() });
+    assert!(log.segments.checkpoint().is_err());
+    log.disk.set_faults(Faults::default());
+    assert!(matches!(log.segments.checkpoint(), Err(LogError::Broken)));
+    log.disk.crash(|| false);
+    log.reopen().unwrap();
+    log.check_all();
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 

@@ -154,11 +154,11 @@ impl<S: Storage> Appender<S> {
             let storage = self.chain.files.storage();
             storage.sync_directory(&directory).map_err(|e| LogError::io("cannot sync a directory", e))?;
         }
-        for file in std::mem::take(&mut self.unsynced) {
-            sync(&file)?;
-        }
-        if std::mem::take(&mut self.is_dirty) {
+        self.unsynced.iter().try_for_each(|file| sync(file))?;
+        self.unsynced.clear();
+        if self.is_dirty {
             sync(&self.file)?;
+            self.is_dirty = false;
         }
         Ok(())
     }

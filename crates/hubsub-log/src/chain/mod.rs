@@ -7,6 +7,7 @@
 
 mod append;
 mod open;
+mod range;
 pub mod read;
 
 pub use append::{Appender, Retention};
@@ -20,7 +21,7 @@ use crate::record::HubId;
 use crate::rooms::{RoomHash, RoomTable};
 use crate::segment;
 use crate::storage::{self, Storage};
-use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// How a chain is kept.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +47,8 @@ pub struct Chain<S: Storage> {
     /// The last record of every room in it.
     pub rooms: RoomTable,
     state: RwLock<State>,
+    /// Held by the reader that makes an index again: another that found the same waits for it.
+    mending: Mutex<()>,
 }
 
 /// What changes as records come and go.

@@ -13,7 +13,7 @@ use crate::segment;
 use crate::storage::{Storage, StorageFile};
 use std::collections::HashSet;
 use std::io::ErrorKind;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 /// Makes the chain of a new hub.
 ///
@@ -75,7 +75,8 @@ pub fn open<S: Storage>(
 }
 
 fn chain_of<S: Storage>(files: &Arc<Files<S>>, identity: u64, hub: HubId, state: State) -> Chain<S> {
-    Chain { hub, identity, files: Arc::clone(files), rooms: RoomTable::default(), state: RwLock::new(state) }
+    let (files, rooms, state) = (Arc::clone(files), RoomTable::default(), RwLock::new(state));
+    Chain { hub, identity, files, rooms, state, mending: Mutex::default() }
 }
 
 fn damaged<S: Storage>(chain: &Chain<S>, first: u64, at: u64, why: String) -> LogError {

@@ -1,6 +1,6 @@
-//! Reading a chain: a range of offsets, or a room's past.
+//! Reading a room's past.
 //!
-//! A room's past is found through the index, from its last record backwards, and
+//! It is found through the index, from its last record backwards, and
 //! checked as it is read: each record's own checksum, its room, and that seqs
 //! follow each other. An index that leads astray is made again from its segment
 //! and the read begins anew; a segment that does is damaged.
@@ -8,8 +8,8 @@
 use super::{Chain, Open};
 use crate::LogError;
 use crate::files::Part;
-use crate::index::{RoomHead, Run, RunBuilder};
-use crate::record::{self, NotARecord, Record};
+use crate::index::{RoomHead, Run};
+use crate::record::{self, Record};
 use crate::rooms::{RoomHash, RoomTable};
 use crate::segment;
 use crate::storage::{Storage, StorageFile};
@@ -17,7 +17,7 @@ use std::io::ErrorKind;
 use std::ops::ControlFlow;
 
 /// Read at once from a segment.
-const READ_BYTES: u64 = 64 * 1024;
+pub(super) const READ_BYTES: u64 = 64 * 1024;
 
 /// A record is read with so much behind it, which it may need.
 const RECORD_GUESS: u64 = 2 * 1024;
@@ -27,6 +27,9 @@ const NEAR_BYTES: u32 = 8 * 1024;
 
 /// Records whose places are looked up at once when reading backwards.
 const BACKWARDS: u32 = 64;
+
+/// Segments that may be sealed under one read.
+const MOVES_MAX: u32 = 100;
 
 /// What came of reading on from a seq.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,6 +57,8 @@ enum Place {
 enum Stop {
     /// The index of this segment leads to what is not there.
     Astray(u64, String),
+    /// A segment was sealed meanwhile, and its runs are elsewhere now.
+    Moved(u64),
     Failed(LogError),
 }
 
@@ -73,53 +78,6 @@ struct Step {
 }
 
 impl<S: Storage> Chain<S> {
-    /// Gives the records from an offset on to `take`, as bytes of whole records,
-    /// until `bytes_max` were given (but one record at least). The offset behind them.
-    ///
-    /// # Errors
-    /// Damage, or the storage's.
-    pub fn read_offsets(&self, from: u64, bytes_max: usize, out: &mut Vec<u8>) -> Result<u64, LogError> {
-        let Some((first, end)) = self.segment_of(from) else { return Ok(self.info().next) };
-        let file = self.file(first, Part::Segment)?;
-        let mut at = self.position_before(first, from)?;
-        if record_at(&*file, at)?.is_none_or(|offset| offset > from) {
-            // The index leads astray; without it the segment is read from its beginning.
-            at = segment::HEAD_BYTES;
-        }
-        let mut next = None;
-        let start = out.len();
-        while at < end && out.len() - start < bytes_max {
-            let wanted = (end - at).min(READ_BYTES) as usize;
-            let mut bytes = read_at(&*file, at, wanted)?;
-            if let Err(NotARecord::Incomplete(len)) = record::decode(&bytes) {
-                bytes = read_at(&*file, at, len)?;
-            }
-            let mut used = 0;
-            while used < bytes.len() && out.len() - start < bytes_max {
-                match record::decode(&bytes[used..]) {
-                    Ok((record, len)) => {
-                        if next.is_some_and(|next| next != record.offset) {
-                            return Err(self.damaged(
-                                first,
-                                at + used as u64,
-                                "offsets do not follow each other",
-                            ));
-                        }
-                        next = Some(record.offset + 1);
-                        if record.offset >= from {
-                            out.extend_from_slice(&bytes[used..used + len]);
-                        }
-                        used += len;
-                    }
-                    Err(NotARecord::Incomplete(_)) if used > 0 => break,
-                    Err(e) => return Err(self.damaged(first, at + used as u64, &e.to_string())),
-                }
-            }
-            at += used as u64;
-        }
-        Ok(next.unwrap_or(from))
-    }
-
     /// Gives a room's records to `take`, newest first, until it breaks off or there
     /// are no more.
     ///
@@ -171,13 +129,17 @@ impl<S: Storage> Chain<S> {
         Ok(reach)
     }
 
-    /// Runs a read again after its index was mended, once for each segment at most.
+    /// Runs a read again after its index was mended, once for each segment at most, or
+    /// after segments were sealed under it.
     fn mending(&self, mut read: impl FnMut() -> Result<(), Stop>) -> Result<(), LogError> {
         let mut mended = Vec::new();
+        let mut moves = 0;
         loop {
             match read() {
                 Ok(()) => return Ok(()),
                 Err(Stop::Failed(e)) => return Err(e),
+                Err(Stop::Moved(_)) if moves < MOVES_MAX => moves += 1,
+                Err(Stop::Moved(segment)) => return Err(self.damaged(segment, 0, "its runs are gone")),
                 Err(Stop::Astray(segment, why)) => {
                     if mended.contains(&segment) {
                         return Err(self.damaged(segment, 0, &why));
@@ -393,17 +355,17 @@ impl<S: Storage> Chain<S> {
 
     fn step_in(&self, hash: RoomHash, segment: u64, run: Run, part: Part) -> Result<Option<Step>, Stop> {
         let file = self.index_file(segment, part)?;
-        let head = run.room(&*file, hash).map_err(|e| index_failed(segment, e))?;
+        let head = run.room(&*file, hash).map_err(|e| index_failed(segment, part, e))?;
         Ok(head.map(|head| Step { segment, run: Some((run, part)), head, in_memory: Vec::new() }))
     }
 
     fn sealed_run(&self, segment: u64) -> Result<Run, Stop> {
         let file = self.index_file(segment, Part::Index)?;
-        Run::open(&*file, 0).map_err(|e| index_failed(segment, e))
+        Run::open(&*file, 0).map_err(|e| index_failed(segment, Part::Index, e))
     }
 
     fn index_file(&self, segment: u64, part: Part) -> Result<std::sync::Arc<S::File>, Stop> {
-        self.files.get(self.hub, segment, part).map_err(|e| index_failed(segment, e))
+        self.files.get(self.hub, segment, part).map_err(|e| index_failed(segment, part, e))
     }
 
     fn places(&self, step: &Step, skip: u32, count: u32) -> Result<Vec<u32>, Stop> {
@@ -412,7 +374,7 @@ impl<S: Storage> Chain<S> {
             return Ok(from[..from.len().min(count as usize)].to_vec());
         };
         let file = self.index_file(step.segment, part)?;
-        run.places(&*file, &step.head, skip, count).map_err(|e| index_failed(step.segment, e))
+        run.places(&*file, &step.head, skip, count).map_err(|e| index_failed(step.segment, part, e))
     }
 
     /// Reads records of one segment, in the order of their places, and gives each with
@@ -461,6 +423,7 @@ impl<S: Storage> Chain<S> {
     /// Makes the index of a segment again. What is wrong with an open one is only in memory
     /// and in a file that nobody else wrote, so that is damage.
     fn mend(&self, segment: u64) -> Result<(), LogError> {
+        let _alone = self.mending.lock().expect("nothing panics under this lock");
         let (at, sealed, open) = {
             let state = self.read_state();
             let at = state.sealed.partition_point(|s| s.first < segment);
@@ -475,63 +438,14 @@ impl<S: Storage> Chain<S> {
         self.rebuild_index(*entry, next, &before)
     }
 
-    /// First offset and end of the segment that has an offset.
-    fn segment_of(&self, offset: u64) -> Option<(u64, u64)> {
-        let state = self.read_state();
-        if offset >= state.open.next {
-            return None;
-        }
-        if offset >= state.open.first {
-            return Some((state.open.first, state.open.end));
-        }
-        let at = state.sealed.partition_point(|s| s.first <= offset).saturating_sub(1);
-        state.sealed.get(at).map(|s| (s.first, s.bytes))
-    }
-
-    /// A place in a segment at or before an offset, where a record begins.
-    fn position_before(&self, first: u64, offset: u64) -> Result<u64, LogError> {
-        let of = |samples: &[crate::index::Sample]| {
-            let at = samples.partition_point(|s| s.offset <= offset);
-            at.checked_sub(1).map_or(segment::HEAD_BYTES, |at| u64::from(samples[at].position))
-        };
-        let run = {
-            let state = self.read_state();
-            if first == state.open.first {
-                match state.open.runs.iter().find(|run| offset <= run.last) {
-                    Some(&run) => Some((run, Part::Runs)),
-                    None => return Ok(of(state.open.run.samples())),
-                }
-            } else {
-                None
-            }
-        };
-        let (run, part) = match run {
-            Some(run) => run,
-            None => match self.files.get(self.hub, first, Part::Index).and_then(|f| Run::open(&*f, 0)) {
-                Ok(run) => (run, Part::Index),
-                // Without an index it is read from its beginning.
-                Err(_) => return Ok(segment::HEAD_BYTES),
-            },
-        };
-        let file = self.file(first, part)?;
-        Ok(run.samples(&*file).map_or(segment::HEAD_BYTES, |samples| of(&samples)))
-    }
-
-    fn damaged(&self, first: u64, at: u64, why: &str) -> LogError {
+    pub(super) fn damaged(&self, first: u64, at: u64, why: &str) -> LogError {
         LogError::Damaged { path: segment::path(self.hub, first, Part::Segment), at, why: why.to_owned() }
     }
 }
 
-/// Offset of the record at a place, if one is there.
-fn record_at(file: &impl StorageFile, at: u64) -> Result<Option<u64>, LogError> {
-    let bytes = read_at(file, at, record::HEAD_BYTES)?;
-    let is_head = bytes.len() == record::HEAD_BYTES && record::len(&bytes).is_ok();
-    Ok(is_head.then(|| record::u64_at(&bytes, 32)))
-}
-
 /// What the run in memory says of a room.
 fn in_memory(open: &Open, hash: RoomHash) -> Option<Step> {
-    let of_room = RunBuilder::room(&open.run, hash);
+    let of_room = open.run.room(hash);
     of_room.map(|(head, in_memory)| Step { segment: open.first, run: None, head, in_memory })
 }
 
@@ -540,8 +454,9 @@ fn astray(step: &Step, record: &Record<'_>) -> Stop {
 }
 
 /// An index that cannot be read can be made again; a storage that fails cannot.
-fn index_failed(segment: u64, e: std::io::Error) -> Stop {
+fn index_failed(segment: u64, part: Part, e: std::io::Error) -> Stop {
     match e.kind() {
+        ErrorKind::NotFound if part == Part::Runs => Stop::Moved(segment),
         ErrorKind::InvalidData | ErrorKind::NotFound => Stop::Astray(segment, e.to_string()),
         _ => Stop::Failed(LogError::io("cannot read an index", e)),
     }
@@ -559,7 +474,7 @@ fn span(places: &[u32]) -> usize {
     (u64::from(end - places[0]) + RECORD_GUESS) as usize
 }
 
-fn read_at(file: &impl StorageFile, at: u64, len: usize) -> Result<Vec<u8>, LogError> {
+pub(super) fn read_at(file: &impl StorageFile, at: u64, len: usize) -> Result<Vec<u8>, LogError> {
     let mut bytes = vec![0; len];
     let n = file.read_full_at(&mut bytes, at).map_err(|e| LogError::io("cannot read a segment", e))?;
     bytes.truncate(n);

@@ -171,7 +171,7 @@ impl<S: Storage> Journal<S> {
     /// Any other: nothing more can be written.
     ///
     /// # Panics
-    /// The frame before was not synced, or there is no room.
+    /// The frame before was not synced, there is no room, or it has 4 GiB.
     pub fn append(&mut self, batches: &[Batch]) -> Result<u64, LogError> {
         assert_eq!(self.synced, self.written, "a frame is synced before the next is written");
         if self.is_broken {
@@ -182,6 +182,7 @@ impl<S: Storage> Journal<S> {
             self.file = self.next.take().expect("the caller has asked whether there is room");
             self.at = FILE_HEAD as u64;
         }
+        let length = u32::try_from(bytes).expect("who calls keeps frames below 4 GiB");
         let number = self.written + 1;
         let count: u32 = batches.iter().map(|b| b.count).sum();
         let frame = &mut self.buffer;
@@ -191,7 +192,7 @@ impl<S: Storage> Journal<S> {
         for field in [number, self.synced, self.identity] {
             frame.extend_from_slice(&field.to_le_bytes());
         }
-        frame.extend_from_slice(&(bytes as u32).to_le_bytes());
+        frame.extend_from_slice(&length.to_le_bytes());
         frame.extend_from_slice(&count.to_le_bytes());
         batches.iter().for_each(|batch| frame.extend_from_slice(&batch.bytes));
         let checksum = crc32c::crc32c(&frame[8..]);
