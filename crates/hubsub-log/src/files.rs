@@ -1,8 +1,8 @@
 //! Open segments and indexes: the ones used last, up to a limit.
 
-use crate::record::HubId;
 use crate::segment;
 use crate::storage::Storage;
+use hubsub_types::HubId;
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex};

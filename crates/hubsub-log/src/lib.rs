@@ -31,9 +31,10 @@ pub mod verify;
 pub use chain::{Chain, ChainInfo, ChainOptions, Reach, Retention};
 pub use disk::Disk;
 pub use error::LogError;
+pub use hubsub_types::HubId;
 pub use journal::{Batch, Journal};
 pub use open::{Opened, open};
-pub use record::{HubId, Kind, Record};
+pub use record::{Kind, Record};
 pub use segments::Segments;
 
 /// Version of everything that is written; older ones are read, newer ones refused.

@@ -1,9 +1,9 @@
 //! The manifest: what a data directory holds. It is replaced as a whole, so it is
 //! either the old one or the new one; every other file is judged by it.
 
-use crate::record::HubId;
 use crate::storage::{self, Storage};
 use crate::{FORMAT, LogError};
+use hubsub_types::HubId;
 use serde::{Deserialize, Serialize};
 use std::io::ErrorKind;
 
@@ -30,6 +30,7 @@ pub struct Manifest {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HubEntry {
     /// Its id.
+    #[serde(with = "HubNumber")]
     pub hub: HubId,
     /// Name of its class.
     pub class: String,
@@ -47,6 +48,11 @@ pub struct HubEntry {
     /// Why its records are not complete, if they are not.
     pub quarantined: Option<String>,
 }
+
+/// How a hub's id is written.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "HubId")]
+struct HubNumber(u32);
 
 /// What the manifest says of a segment: first offset, and bytes that are safe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

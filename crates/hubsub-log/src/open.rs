@@ -9,10 +9,11 @@ use crate::chain::{self, Appender};
 use crate::files::Files;
 use crate::journal::{self, Journal};
 use crate::manifest::Manifest;
-use crate::record::{self, HubId};
+use crate::record;
 use crate::segments::Segments;
 use crate::storage::{Storage, join};
 use crate::{LogError, LogOptions};
+use hubsub_types::HubId;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@
 //! Invariant: what [`decode`] accepts is what [`encode`] was given, or the
 //! checksum is wrong about it.
 
-use serde::{Deserialize, Serialize};
+use hubsub_types::HubId;
 use thiserror::Error;
 
 /// Bytes before the names and the payload.
@@ -15,10 +15,6 @@ pub const PREFIX_BYTES: usize = 8;
 
 /// Longest record, length and checksum included: a payload of 256 MiB and what stands beside it.
 pub const RECORD_BYTES_MAX: usize = 256 * 1024 * 1024 + 4 * 1024 * 1024;
-
-/// A hub of this cluster.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
-pub struct HubId(pub u32);
 
 /// What a record is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

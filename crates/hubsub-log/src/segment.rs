@@ -1,9 +1,10 @@
 //! A segment file: a head, then records, offset by offset.
 
 use crate::files::Part;
-use crate::record::{self, HubId, NotARecord, Record, u32_at, u64_at};
+use crate::record::{self, NotARecord, Record, u32_at, u64_at};
 use crate::storage::{StorageFile, join};
 use crate::{FORMAT, LogError};
+use hubsub_types::HubId;
 
 const MAGIC: &[u8; 8] = b"HSSEGMT1";
 

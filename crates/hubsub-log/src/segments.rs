@@ -8,9 +8,9 @@ use crate::chain::{self, Appender, Chain, Retention};
 use crate::files::Files;
 use crate::journal::{self, Batch, Prepared};
 use crate::manifest::{HubEntry, Manifest};
-use crate::record::HubId;
 use crate::storage::Storage;
 use crate::{LogError, LogOptions};
+use hubsub_types::HubId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -208,6 +208,32 @@ impl<S: Storage> Segments<S> {
             self.hubs[hub].unlink(segments);
         }
         Ok(retired.iter().map(|(_, segments)| segments.len()).sum())
+    }
+
+    /// The rooms of a hub begin new epochs: what was acknowledged may be missing.
+    ///
+    /// # Errors
+    /// The manifest cannot be written; the epochs go on.
+    pub fn end_epochs(&mut self, hub: HubId) -> Result<(), LogError> {
+        let next = self.hubs.get(&hub).map(Appender::next);
+        let entry = self.manifest.hubs.iter_mut().find(|entry| entry.hub == hub);
+        let (Some(next), Some(entry)) = (next, entry) else { return Ok(()) };
+        entry.continuous_from = next;
+        self.manifest.store(&*self.storage)
+    }
+
+    /// Offset below which a hub's rooms have lost their epochs.
+    #[must_use]
+    pub fn continuous_from(&self, hub: HubId) -> u64 {
+        self.manifest.hub(hub).map_or(1, |entry| entry.continuous_from)
+    }
+
+    /// Free space of the disk.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub fn free_bytes(&self) -> Result<u64, LogError> {
+        self.storage.free_bytes().map_err(|e| LogError::io("cannot ask for free space", e))
     }
 
     /// Ends cleanly behind the last frame, which was synced: the next start knows

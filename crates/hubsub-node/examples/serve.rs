@@ -39,6 +39,7 @@ fn main() {
         advertise: None,
         classes: ClassTable::new(classes, true),
         limits: limits.clone(),
+        log: None,
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
     let control = Arc::new(Control::new(limits.control_events_max as usize).expect("descriptors are left"));

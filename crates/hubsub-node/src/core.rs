@@ -4,7 +4,7 @@ use crate::conn::{Conn, Flags};
 use crate::mail::{ClientFilter, ClientInfo, Mail, Part, Question};
 use crate::rim::{Rim, TURN_BYTES, Timer};
 use hubsub_route::rooms::RoomHandle;
-use hubsub_route::{Broker, Namespace, RoomInfo};
+use hubsub_route::{Ask, Broker, Known, Namespace, RoomInfo, Sink};
 use hubsub_types::ConnKey;
 use hubsub_types::names::Glob;
 use hubsub_wire::resp::Proto;
@@ -25,6 +25,13 @@ impl Core {
     pub fn receive(&mut self, mail: Mail) {
         match mail {
             Mail::Broker(msg) => self.broker.receive(msg, self.rim.now, &mut self.rim),
+            Mail::Safe(hubs) => {
+                for (hub, offset) in hubs {
+                    self.broker.logged(hub, offset, &mut self.rim);
+                }
+            }
+            Mail::LogFailed => self.broker.log_failed(&mut self.rim),
+            Mail::Found(read, found) => self.broker.log_read(*read, found, self.rim.now, &mut self.rim),
             Mail::Ask { from, gathering, question } => self.answer_question(from, gathering, &question),
             Mail::Part { gathering, part } => self.rim.gather(gathering, part),
             Mail::Request(ticket, request) => self.request(ticket, request),
@@ -40,6 +47,9 @@ impl Core {
     /// not be news to another shard. Lagging connections with room get their
     /// next records, which the next turn writes.
     pub fn flush(&mut self) {
+        if let Some(log) = &mut self.rim.log {
+            log.flush();
+        }
         self.rim.mailer.flush();
         self.rim.lagging = !self.broker.cursors.is_empty();
         self.rim.flush();
@@ -50,7 +60,7 @@ impl Core {
         {
             self.rim.pump_slots(key);
             if self.rim.conns.get(key).is_some() && self.broker.cursors.has(key.index) {
-                self.broker.drained(key, &mut self.rim);
+                self.broker.drained(key, self.rim.now, &mut self.rim);
             }
         }
         self.rim.drained.extend(drained);
@@ -122,8 +132,24 @@ impl Core {
         gauges.iter().for_each(|(gauge, value)| gauge.set(*value));
     }
 
-    /// This shard's part of the answer to a question.
-    pub fn part(&mut self, question: &Question) -> Part {
+    /// This shard's part of the answer to a question; none when the log has to be
+    /// asked for it, which sends it.
+    pub fn part(&mut self, question: &Question, ask: Ask) -> Option<Part> {
+        if let Question::History(query) = question {
+            let log = self.rim.log.as_ref();
+            let recall = |hub| log.and_then(|log| log.recall(hub, &query.room));
+            return match self.broker.rooms.history(query, self.rim.now, ask, recall) {
+                Known::Here(part) => Some(Part::History(part)),
+                Known::InLog(read) => {
+                    self.rim.read_log(read);
+                    None
+                }
+            };
+        }
+        Some(self.part_at_once(question))
+    }
+
+    fn part_at_once(&mut self, question: &Question) -> Part {
         let now = self.rim.now;
         match question {
             Question::TopicCounts(namespace, topics) => {
@@ -164,7 +190,8 @@ impl Core {
                 let remembers = classes.get(classes.class_of_room(name)).history.is_some();
                 let rooms = &mut self.broker.rooms;
                 let found = if *create && remembers {
-                    rooms.create(name, now).map(Some)
+                    let log = self.rim.log.as_ref();
+                    rooms.create(name, now, |hub| log.and_then(|log| log.recall(hub, name))).map(Some)
                 } else {
                     Ok(rooms.find(name))
                 };
@@ -173,7 +200,7 @@ impl Core {
                 )
             }
             Question::DeleteRoom(name) => Part::Number(self.broker.rooms.delete(name).map(u64::from)),
-            Question::History(query) => Part::History(self.broker.rooms.history(query)),
+            Question::History(_) => unreachable!("`part` has answered it"),
             Question::Busiest(limit) => {
                 // Counts halve each interval, so they settle between once and twice the interval's.
                 let rate = |count: u64| count as f64 / (1.5 * FADE_S as f64);

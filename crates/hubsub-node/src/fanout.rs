@@ -5,12 +5,16 @@
 
 use crate::conn::{Conn, Flags};
 use crate::control::Level;
-use crate::mail::Mail;
+use crate::mail::{Mail, Part};
 use crate::meter::{BYTES_OUT, MESSAGES_OUT};
 use crate::output::{Bytes, Frame, Output, Pending, Tag};
 use crate::rim::{ARENAS, Rim, TURN_BYTES};
-use hubsub_route::{Answer, Asker, CloseReason, Delivery, Msg, Namespace, RecordView, Sink, Via};
-use hubsub_types::{OnGap, OnSlow, Position, ShardId};
+use hubsub_route::rooms::HistoryPart;
+use hubsub_route::{
+    Answer, Ask, Asker, CloseReason, Delivery, LogRead, Msg, Namespace, Recalled, Record, RecordView, Sink,
+    Via,
+};
+use hubsub_types::{ErrorCode, HubId, OnGap, OnSlow, Position, ShardId};
 use hubsub_wire::resp::{self, Kind, Proto};
 use std::rc::Rc;
 
@@ -288,6 +292,35 @@ impl Sink for Rim {
             self.push_behind(key, |out, proto| write_gap(out, proto, topic, from, to));
         } else if on_gap == OnGap::Disconnect {
             self.close(conn, CloseReason::Gap);
+        }
+    }
+
+    fn recall(&self, hub: HubId, room: &[u8]) -> Option<Recalled> {
+        self.log.as_ref()?.recall(hub, room)
+    }
+
+    fn append(&mut self, hub: HubId, offset: u64, room: &[u8], record: &Record) {
+        if let Some(log) = &mut self.log {
+            log.append(hub, offset, room, record);
+        }
+    }
+
+    fn log_refuses(&self, hub: HubId) -> Option<ErrorCode> {
+        self.log.as_ref().map_or(Some(ErrorCode::LogFailed), |log| log.refuses(hub))
+    }
+
+    fn read_log(&mut self, read: Box<LogRead>) {
+        if let Some(log) = &mut self.log {
+            log.read(read);
+        }
+    }
+
+    fn history(&mut self, ask: Ask, part: Result<HistoryPart, ErrorCode>) {
+        let part = part.map_or_else(Part::Refused, Part::History);
+        if ask.shard == self.shard {
+            self.gather(ask.number, part);
+        } else {
+            self.mailer.post(ask.shard, Mail::Part { gathering: ask.number, part });
         }
     }
 

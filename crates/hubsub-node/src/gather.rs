@@ -10,7 +10,7 @@ use crate::rim::Rim;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_route::rooms::HistoryPart;
-use hubsub_route::{Answer, Asker, Draft, Namespace, Outcome, Published, Publisher, Ticket};
+use hubsub_route::{Answer, Ask, Asker, Draft, Namespace, Outcome, Published, Publisher, Ticket};
 use hubsub_types::{ConnKey, ErrorCode, PrincipalId, ShardId};
 use hubsub_wire::resp::{self, Proto};
 use std::sync::Arc;
@@ -75,14 +75,15 @@ impl Core {
             To::One(shard) => Vec::from_iter((shard != me).then_some(shard)),
         };
         let includes_me = to == To::All || to == To::One(me);
-        let parts = Vec::from_iter(includes_me.then(|| self.part(&question)));
-        if asked.is_empty() {
+        self.rim.gatherings.next = self.rim.gatherings.next.wrapping_add(1);
+        let gathering = self.rim.gatherings.next;
+        let own = includes_me.then(|| self.part(&question, Ask { shard: me, number: gathering }));
+        let left = asked.len() as u16 + u16::from(matches!(own, Some(None)));
+        let parts = Vec::from_iter(own.flatten());
+        if left == 0 {
             return self.rim.finish(parts, then);
         }
-        let gatherings = &mut self.rim.gatherings;
-        gatherings.next = gatherings.next.wrapping_add(1);
-        let gathering = gatherings.next;
-        gatherings.open.insert(gathering, Gathering { left: asked.len() as u16, parts, then });
+        self.rim.gatherings.open.insert(gathering, Gathering { left, parts, then });
         for shard in asked {
             self.rim.mailer.post(shard, Mail::Ask { from: me, gathering, question: Arc::clone(&question) });
         }
@@ -90,8 +91,9 @@ impl Core {
 
     /// Another shard's question.
     pub fn answer_question(&mut self, from: ShardId, gathering: u32, question: &Question) {
-        let part = self.part(question);
-        self.rim.mailer.post(from, Mail::Part { gathering, part });
+        if let Some(part) = self.part(question, Ask { shard: from, number: gathering }) {
+            self.rim.mailer.post(from, Mail::Part { gathering, part });
+        }
     }
 
     /// A request of the control plane.
@@ -192,6 +194,11 @@ impl Rim {
                             }
                         })
                     }
+                    Some(Part::Refused(refused)) => self.resolve(conn, slot, |out, _, pending| {
+                        if !matches!(pending, Pending::Silence) {
+                            resp::error(out, refused.resp());
+                        }
+                    }),
                     other => unreachable!("records answer a question for history: {other:?}"),
                 }
             }

@@ -15,6 +15,7 @@ mod flush;
 mod gather;
 mod inbox;
 mod listener;
+pub mod log;
 #[cfg(test)]
 mod lone;
 pub mod mail;

@@ -9,7 +9,7 @@ use crate::metrics::ShardMetrics;
 use crate::node::NodeInfo;
 use crate::rim::{Ends, Rim};
 use crate::transport::Transport;
-use hubsub_route::{Broker, Now, Settings};
+use hubsub_route::{Broker, Hubs, Now, Settings};
 use hubsub_types::{Class, ClassTable, ConnKey, Limits, ShardId};
 use mio::{Poll, Token, Waker};
 use std::net::{TcpListener, TcpStream};
@@ -51,16 +51,17 @@ impl Lone {
             hinted: AtomicBool::new(false),
             run_id: String::new(),
         });
+        let classes = Arc::new(ClassTable::new(classes, true));
         let settings = Settings {
             shard,
-            shards: 1,
-            classes: Arc::new(ClassTable::new(classes, true)),
+            hubs: Arc::new(Hubs::new(1, &classes, Vec::new())),
+            classes,
             limits: limits.clone(),
             epochs: Arc::new(AtomicU64::new(1)),
         };
         let control = Arc::new(Control::new(64).unwrap());
         let mailer = Mailer::new(shard, inboxes, limits.mailbox_bytes_max as usize);
-        let rim = Rim::new(info, limits, Now::default(), mailer, Ends { shard, control, metrics });
+        let rim = Rim::new(info, limits, Now::default(), mailer, Ends { shard, control, metrics, log: None });
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         Lone { core: Core { broker: Broker::new(settings), rim }, listener, _poll: poll }
     }

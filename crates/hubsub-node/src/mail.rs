@@ -2,8 +2,8 @@
 //! all shards and their answers, requests of the control plane, orders.
 
 use hubsub_route::rooms::{HistoryPart, HistoryQuery};
-use hubsub_route::{Headers, Msg, Namespace, RoomInfo};
-use hubsub_types::{ErrorCode, Limits, PrincipalId, ShardId};
+use hubsub_route::{Found, Headers, LogRead, Msg, Namespace, RoomInfo};
+use hubsub_types::{ErrorCode, HubId, Limits, PrincipalId, ShardId};
 use std::sync::Arc;
 
 /// One letter.
@@ -28,6 +28,12 @@ pub enum Mail {
     },
     /// From the control plane; its answer goes there under this ticket.
     Request(u64, Request),
+    /// Records of these hubs are safe up to these offsets.
+    Safe(Vec<(HubId, u64)>),
+    /// The log makes nothing safe any more.
+    LogFailed,
+    /// What the log had for a question of this shard.
+    Found(Box<LogRead>, Result<Found, ErrorCode>),
     /// New limits.
     Limits(Arc<Limits>),
     /// Stop accepting, let output drain until this time (ms), close, end.
@@ -40,6 +46,9 @@ impl Mail {
     pub fn weight(&self) -> usize {
         match self {
             Mail::Broker(msg) => msg.weight(),
+            Mail::Found(_, Ok(found)) => {
+                std::mem::size_of::<Mail>() + found.iter().map(|record| record.weight()).sum::<usize>()
+            }
             _ => std::mem::size_of::<Mail>(),
         }
     }

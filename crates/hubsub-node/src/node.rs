@@ -4,11 +4,13 @@ use crate::control::{Control, Event, Level};
 use crate::core::Core;
 use crate::inbox::{Inbox, Mailer};
 use crate::listener::{self, Listener};
+use crate::log::start::LogConfig;
+use crate::log::{self, Log, LogEnd, Readers};
 use crate::mail::{Mail, Request};
 use crate::metrics::ShardMetrics;
 use crate::rim::{Ends, Rim};
 use crate::shard::{LISTENER, MAILBOX, Shard};
-use hubsub_route::{Broker, Now, Settings};
+use hubsub_route::{Broker, Hubs, Now, Settings};
 use hubsub_types::{ClassTable, Limits, ShardId};
 use mio::{Poll, Waker};
 use std::io;
@@ -36,6 +38,8 @@ pub struct NodeConfig {
     pub classes: ClassTable,
     /// Limits.
     pub limits: Limits,
+    /// Where records of logged classes go; needed if there is such a class.
+    pub log: Option<LogConfig>,
     /// HubSub's version.
     pub version: String,
 }
@@ -81,13 +85,15 @@ pub struct Node {
     pub redis: Option<SocketAddr>,
     inboxes: Arc<[Inbox]>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    log: Option<(Arc<Log>, Arc<Readers>)>,
 }
 
 impl Node {
     /// Binds the listeners and starts the shards.
     ///
     /// # Errors
-    /// An address cannot be bound, or the system is out of descriptors or threads.
+    /// An address cannot be bound, the log cannot be opened, or the system is out of
+    /// descriptors or threads.
     pub fn start(config: NodeConfig, control: Arc<Control>) -> io::Result<Node> {
         Node::start_on(config, control, |name, run| std::thread::Builder::new().name(name).spawn(run))
     }
@@ -131,18 +137,36 @@ impl Node {
         });
         let epochs = Arc::new(AtomicU64::new((u64::from(config.incarnation) << 32) | 1));
         let classes = Arc::new(config.classes);
-        let node = Node { info, control, redis, inboxes, threads: Mutex::new(Vec::new()) };
+        let started = match &config.log {
+            Some(log) => Some(log::start::start(log, &config.limits, &classes, &inboxes, &control)?),
+            None if classes.classes().iter().any(|class| class.durability.is_logged()) => {
+                return Err(io::Error::other(
+                    "a class is replicated or durable, and there is no data directory",
+                ));
+            }
+            None => None,
+        };
+        let seeds = started.as_ref().map_or_else(Vec::new, |started| started.seeds.clone());
+        let tail_bytes_max = config.limits.log_tail_bytes_max;
+        let hubs = Arc::new(Hubs { tail_bytes_max, ..Hubs::new(shards, &classes, seeds) });
+        let log = started.as_ref().map(|s| (Arc::clone(&s.log), Arc::clone(&s.readers)));
+        let node = Node { info, control, redis, inboxes, threads: Mutex::new(Vec::new()), log };
         for ((poll, socket), id) in polls.into_iter().zip(sockets).zip(0u16..) {
             let shard = ShardId(id);
             let settings = Settings {
                 shard,
-                shards,
+                hubs: Arc::clone(&hubs),
                 classes: Arc::clone(&classes),
                 limits: config.limits.clone(),
                 epochs: Arc::clone(&epochs),
             };
             let metrics = Arc::clone(&node.info.metrics[usize::from(id)]);
-            let ends = Ends { shard, control: Arc::clone(&node.control), metrics };
+            let log = started.as_ref().map(|s| {
+                let (log, readers, chains) =
+                    (Arc::clone(&s.log), Arc::clone(&s.readers), Arc::clone(&s.chains));
+                LogEnd::new(shard, log, readers, chains, Arc::clone(&node.inboxes))
+            });
+            let ends = Ends { shard, control: Arc::clone(&node.control), metrics, log };
             let (info, inboxes) = (Arc::clone(&node.info), Arc::clone(&node.inboxes));
             let listener = socket.map(|s| Listener::new(s, poll.registry(), LISTENER)).transpose();
             let thread = listener.and_then(|listener| {
@@ -191,6 +215,10 @@ impl Node {
         for thread in threads {
             // A shard that panicked has told so as its last event.
             let _ = thread.join();
+        }
+        if let Some((log, readers)) = &self.log {
+            readers.stop();
+            log.stop();
         }
     }
 }
@@ -247,6 +275,7 @@ mod tests {
             advertise: None,
             classes: ClassTable::new(Vec::new(), true),
             limits: Limits::default(),
+            log: None,
             version: "0.0.0".to_owned(),
         };
         let (ended, ends) = mpsc::channel();

@@ -8,6 +8,7 @@ use crate::control::{Control, Level};
 use crate::fanout::Encoded;
 use crate::gather::Gatherings;
 use crate::inbox::Mailer;
+use crate::log::LogEnd;
 use crate::metrics::ShardMetrics;
 use crate::node::NodeInfo;
 use crate::output::Output;
@@ -62,6 +63,8 @@ pub struct Ends {
     pub control: Arc<Control>,
     /// Read by the control plane.
     pub metrics: Arc<ShardMetrics>,
+    /// To the log, if any class has one.
+    pub log: Option<LogEnd>,
 }
 
 /// See the module.
@@ -80,6 +83,8 @@ pub struct Rim {
     pub conns: Slab<Conn>,
     /// Mail to other shards.
     pub mailer: Mailer,
+    /// To the log, if any class has one.
+    pub log: Option<LogEnd>,
     /// Questions whose answers are still coming.
     pub gatherings: Gatherings,
     /// Timers.
@@ -126,6 +131,7 @@ impl Rim {
             now,
             conns: Slab::default(),
             mailer,
+            log: ends.log,
             gatherings: Gatherings::default(),
             timers: Wheel::new(now.mono_ms),
             control: ends.control,
@@ -151,6 +157,11 @@ impl Rim {
             *until_s = second + 1;
         }
         may
+    }
+
+    /// Whether the log is behind, or questions to it wait for a reader.
+    pub fn waits_for_log(&self) -> bool {
+        self.log.as_ref().is_some_and(|log| log.is_behind() || log.has_waiting())
     }
 
     /// The node's clock in s.

@@ -54,6 +54,7 @@ impl Core {
         let waits = |slot: &Slot| matches!(slot, Slot::Waiting(_));
         let mut outputs = self.rim.conns.iter().filter_map(|(_, conn)| conn.output.as_ref());
         self.broker.stalled() == 0
+            && self.broker.unlogged() == 0
             && self.broker.next_due_ms().is_none()
             && self.rim.gatherings.is_empty()
             && !outputs.any(|output| output.slots.iter().any(waits))

@@ -2,6 +2,7 @@
 //! missing, unknown or out of range; the control plane has checked most of it.
 
 use hubsub_node::NodeConfig;
+use hubsub_node::log::start::LogConfig;
 use hubsub_route::counts::SHARDS_MAX;
 use hubsub_types::names::{Matcher, Template};
 use hubsub_types::{Class, ClassTable, Durability, History, Limits, OnGap, OnSlow};
@@ -9,6 +10,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
 
 fn bad(key: &str, why: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(format!("{key}: {why}"))
@@ -76,10 +78,17 @@ pub fn node_config(config: &Bound<'_, PyAny>) -> PyResult<NodeConfig> {
         advertise: table.take("advertise")?,
         classes: class_table(&classes, table.take("hash_tags")?)?,
         limits: limits(&table.any("limits")?)?,
+        log: log(&table.any("log")?)?,
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
     table.done()?;
     Ok(node)
+}
+
+/// `(directory, identity)`, or None.
+fn log(value: &Bound<'_, PyAny>) -> PyResult<Option<LogConfig>> {
+    let log: Option<(PathBuf, u64)> = value.extract()?;
+    Ok(log.map(|(directory, identity)| LogConfig { directory, identity }))
 }
 
 fn address(text: &str) -> PyResult<SocketAddr> {
@@ -125,7 +134,14 @@ fn class(value: &Bound<'_, PyAny>) -> PyResult<Class> {
     let class = Class {
         matches: matches.map_err(|e| bad(&table.key("match"), e))?,
         room: room.map_err(|e| bad(&table.key("room"), e))?,
-        durability: Durability::Ephemeral,
+        durability: table.one_of(
+            "durability",
+            &[
+                ("ephemeral", Durability::Ephemeral),
+                ("replicated", Durability::Replicated),
+                ("durable", Durability::Durable),
+            ],
+        )?,
         history: history(&mut table)?,
         on_slow: table.one_of(
             "on_slow",

@@ -12,8 +12,8 @@ use hashbrown::{HashMap, HashSet};
 use hubsub_route::idset::IdSet;
 use hubsub_route::rooms::Rooms;
 use hubsub_route::topics::Topics;
-use hubsub_route::{Namespace, Now, RoomHandle};
-use hubsub_types::{ClassTable, Limits};
+use hubsub_route::{Hubs, Namespace, Now, RoomHandle};
+use hubsub_types::{ClassTable, Limits, ShardId};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
 use std::sync::Arc;
@@ -119,9 +119,10 @@ fn fan_out_by_name(rooms: usize, subscribers: usize) -> f64 {
 /// is asked for, as it does in a socket's buffer; the rooms do not.
 fn look_up(count: usize) -> (f64, f64) {
     let classes = Arc::new(ClassTable::new(Vec::new(), true));
-    let mut rooms = Rooms::new(classes, 1, &Limits::default(), Arc::new(AtomicU64::new(1)));
+    let hubs = Arc::new(Hubs::new(1, &classes, Vec::new()));
+    let mut rooms = Rooms::new(classes, hubs, ShardId(0), &Limits::default(), Arc::new(AtomicU64::new(1)));
     for room in 0..count {
-        rooms.open(room_name(room).as_bytes(), Now::default()).expect("within the limits");
+        rooms.open(room_name(room).as_bytes(), Now::default(), |_| None).expect("within the limits");
     }
     let asked = shuffled(count);
     let names: Vec<u8> = asked.iter().flat_map(|&room| room_name(room).into_bytes()).collect();
@@ -151,7 +152,8 @@ fn topic_of(conn: usize, nth: usize, connections: usize, each: usize) -> usize {
 
 fn subscribe_by_handle(connections: usize, each: usize) -> impl Sized {
     let classes = Arc::new(ClassTable::new(Vec::new(), true));
-    let mut topics = Topics::new(classes, 1, 64);
+    let hubs = Arc::new(Hubs::new(1, &classes, Vec::new()));
+    let mut topics = Topics::new(classes, hubs, 64);
     let mut clients: Vec<IdSet> = (0..connections).map(|_| IdSet::default()).collect();
     for (conn, client) in clients.iter_mut().enumerate() {
         for nth in 0..each {

@@ -15,6 +15,8 @@
 //! - [`patterns`]: pattern subscriptions, replicated to all shards
 //! - [`rooms`]: the hub's table: epoch, seq, interest, history
 //! - [`history`]: bounded rings, and the per-hub bound over them
+//! - [`hubs`]: the hubs of a shard: offsets, and records that the log has yet to make safe
+//! - [`logread`]: questions to the log, for what memory has no more
 //! - [`cursors`]: subscribers that catch up
 //! - [`ring`]: which hub, and so which shard, a room belongs to
 
@@ -22,7 +24,9 @@ pub mod broker;
 pub mod counts;
 pub mod cursors;
 pub mod history;
+pub mod hubs;
 pub mod idset;
+pub mod logread;
 pub mod patterns;
 pub mod record;
 pub mod ring;
@@ -30,12 +34,15 @@ pub mod rooms;
 pub mod topics;
 pub mod topk;
 
-use hubsub_types::{ConnKey, ErrorCode, OnGap, OnSlow, Position, Seq, ShardId};
+use hubsub_types::{ConnKey, ErrorCode, HubId, OnGap, OnSlow, Position, Seq, ShardId};
+use rooms::HistoryPart;
 use std::sync::Arc;
 
 pub use broker::{Broker, Draft, Publisher, Settings, Wish};
+pub use hubs::{HubSeed, Hubs};
+pub use logread::{Ask, Found, Known, LogRead, Then, Want};
 pub use record::{Headers, Namespace, Record, RecordView};
-pub use rooms::{RoomHandle, RoomInfo};
+pub use rooms::{Recalled, RoomHandle, RoomInfo};
 
 /// The time of an event, given by the caller.
 #[derive(Clone, Copy, Debug, Default)]
@@ -174,6 +181,16 @@ pub trait Sink {
     fn wants_replay(&self, conn: u32) -> bool;
     /// The name of a connection as a publisher.
     fn publisher(&self, conn: u32) -> Box<str>;
+    /// The last record of a room that a hub's log has, if it has any.
+    fn recall(&self, hub: HubId, room: &[u8]) -> Option<Recalled>;
+    /// A record for a hub's log, the next after those before.
+    fn append(&mut self, hub: HubId, offset: u64, room: &[u8], record: &Record);
+    /// Why a hub's log takes nothing at present, if so.
+    fn log_refuses(&self, hub: HubId) -> Option<ErrorCode>;
+    /// A question to a log; [`Broker::log_read`] brings the answer.
+    fn read_log(&mut self, read: Box<LogRead>);
+    /// The answer to a question for history that had to wait for the log.
+    fn history(&mut self, ask: Ask, part: Result<HistoryPart, ErrorCode>);
     /// A message for another shard's broker.
     fn send(&mut self, to: ShardId, msg: Msg);
     /// Whether another shard is behind, so that nothing big should be sent.

@@ -6,11 +6,65 @@
 //! SplitMix64 mixer so that names that differ in their last byte spread.
 
 use hubsub_types::ShardId;
+use hubsub_types::class::ClassIndex;
 
 /// Points of each hub on the ring: 128 keep shares within about 10 %.
 const POINTS: u64 = 128;
 
-/// The ring of one class. On one node hub `k` lives on shard `k`.
+/// Which hub, and so which shard, each room belongs to. On one node hub `k` of a
+/// class lives on shard `k` modulo the shards.
+#[derive(Clone, Debug)]
+pub struct Placement {
+    shards: u16,
+    /// Of each class, where its ring stands in `rings`.
+    classes: Vec<usize>,
+    /// One for each number of hubs.
+    rings: Vec<(u16, Ring)>,
+}
+
+impl Placement {
+    /// Over `shards` shards, for classes with so many hubs each; 0: one a shard.
+    #[must_use]
+    pub fn new(shards: u16, hubs_by_class: &[u16]) -> Placement {
+        let mut placement = Placement { shards, classes: Vec::new(), rings: Vec::new() };
+        for &hubs in hubs_by_class {
+            let hubs = if hubs == 0 { shards } else { hubs };
+            let known = placement.rings.iter().position(|ring| ring.0 == hubs);
+            let at = known.unwrap_or_else(|| {
+                placement.rings.push((hubs, Ring::new(hubs)));
+                placement.rings.len() - 1
+            });
+            placement.classes.push(at);
+        }
+        placement
+    }
+
+    /// How many hubs a class has.
+    #[must_use]
+    pub fn hubs(&self, class: ClassIndex) -> u16 {
+        self.rings[self.classes[usize::from(class)]].0
+    }
+
+    /// The hub of a room, among those of its class.
+    #[must_use]
+    pub fn hub(&self, class: ClassIndex, room: &[u8]) -> u16 {
+        self.rings[self.classes[usize::from(class)]].1.hub(room)
+    }
+
+    /// The shard of a hub.
+    #[must_use]
+    pub fn shard(&self, hub: u16) -> ShardId {
+        ShardId(hub % self.shards)
+    }
+
+    /// How many shards there are.
+    #[must_use]
+    pub fn shards(&self) -> u16 {
+        self.shards
+    }
+}
+
+/// The ring of one class.
 #[derive(Clone, Debug)]
 pub struct Ring {
     /// (point, hub), by point.
@@ -35,12 +89,6 @@ impl Ring {
         let at = hash(room);
         let next = self.points.partition_point(|&(point, _)| point < at);
         self.points[next % self.points.len()].1
-    }
-
-    /// The shard that a room's hub lives on.
-    #[must_use]
-    pub fn shard(&self, room: &[u8]) -> ShardId {
-        ShardId(self.hub(room))
     }
 }
 

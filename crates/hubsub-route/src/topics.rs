@@ -2,9 +2,9 @@
 //! topic's room is. A topic without subscribers stays for a while as a route,
 //! so that publishing to it again resolves nothing; the oldest such go first.
 
+use crate::hubs::Hubs;
 use crate::idset::IdSet;
 use crate::record::Namespace;
-use crate::ring::Ring;
 use crate::rooms::RoomHandle;
 use ahash::RandomState;
 use hashbrown::HashTable;
@@ -40,7 +40,7 @@ pub struct Topic {
 /// All topics that a shard knows.
 pub struct Topics {
     classes: Arc<ClassTable>,
-    ring: Ring,
+    hubs: Arc<Hubs>,
     hasher: RandomState,
     slots: Vec<Option<Topic>>,
     free: Vec<TopicId>,
@@ -56,12 +56,12 @@ pub struct Topics {
 const ROUTE_BYTES: usize = 256;
 
 impl Topics {
-    /// An empty table over `shards` shards.
+    /// An empty table.
     #[must_use]
-    pub fn new(classes: Arc<ClassTable>, shards: u16, routes_max: usize) -> Topics {
+    pub fn new(classes: Arc<ClassTable>, hubs: Arc<Hubs>, routes_max: usize) -> Topics {
         Topics {
             classes,
-            ring: Ring::new(shards),
+            hubs,
             hasher: RandomState::new(),
             slots: Vec::new(),
             free: Vec::new(),
@@ -75,7 +75,14 @@ impl Topics {
     /// The shard of a room's hub.
     #[must_use]
     pub fn shard_of_room(&self, room: &[u8]) -> ShardId {
-        self.ring.shard(room)
+        self.place(room).1
+    }
+
+    /// Class of a room, and shard of its hub.
+    fn place(&self, room: &[u8]) -> (ClassIndex, ShardId) {
+        let class = self.classes.class_of_room(room);
+        let placement = &self.hubs.placement;
+        (class, placement.shard(placement.hub(class, room)))
     }
 
     /// A topic that is known.
@@ -92,13 +99,14 @@ impl Topics {
         }
         self.forget_oldest_route();
         let room = self.classes.room(name);
+        let (class, shard) = self.place(&room);
         let topic = Topic {
             name: name.into(),
             namespace,
             is_room: namespace == Namespace::Global && room.len() == name.len(),
             queued: true,
-            class: self.classes.class_of_room(&room),
-            shard: self.ring.shard(&room),
+            class,
+            shard,
             room: RoomHandle::NONE,
             subs: IdSet::Empty,
         };
@@ -199,7 +207,9 @@ mod tests {
     use super::*;
 
     fn table(routes_max: usize) -> Topics {
-        Topics::new(Arc::new(ClassTable::new(Vec::new(), true)), 2, routes_max)
+        let classes = ClassTable::new(Vec::new(), true);
+        let hubs = Hubs::new(2, &classes, Vec::new());
+        Topics::new(Arc::new(classes), Arc::new(hubs), routes_max)
     }
 
     #[test]

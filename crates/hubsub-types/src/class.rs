@@ -4,12 +4,24 @@
 use crate::names::{Matcher, NameError, Template, hash_tag};
 use std::borrow::Cow;
 
-/// When a publish is acknowledged. The log brings the two that remember.
+/// When a publish is acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Durability {
     /// At once; kept in memory only as far as `History` says.
     #[default]
     Ephemeral,
+    /// When a quorum of the hub's members holds it in memory; then logged.
+    Replicated,
+    /// When a quorum of the hub's members has it on disk, sync included.
+    Durable,
+}
+
+impl Durability {
+    /// Whether records go into a log.
+    #[must_use]
+    pub fn is_logged(self) -> bool {
+        self != Durability::Ephemeral
+    }
 }
 
 /// What happens to a record when a subscriber is at its output limit.

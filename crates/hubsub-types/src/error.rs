@@ -26,6 +26,12 @@ pub enum ErrorCode {
     Stopping,
     /// No answer came in time.
     TimedOut,
+    /// The disk of the log is full.
+    DiskFull,
+    /// The log has failed: what came of the publish is not known.
+    LogFailed,
+    /// The log of the room's hub is damaged.
+    Quarantined,
 }
 
 impl ErrorCode {
@@ -42,6 +48,9 @@ impl ErrorCode {
         ErrorCode::RoomInUse,
         ErrorCode::Stopping,
         ErrorCode::TimedOut,
+        ErrorCode::DiskFull,
+        ErrorCode::LogFailed,
+        ErrorCode::Quarantined,
     ];
 
     /// The stable code, the same in REST answers, logs and Python.
@@ -82,6 +91,11 @@ impl ErrorCode {
             ErrorCode::RoomInUse => ("room_in_use", "ERR room has subscribers", true),
             ErrorCode::Stopping => ("stopping", "ERR server is stopping", true),
             ErrorCode::TimedOut => ("timed_out", "ERR request timed out, its outcome is unknown", true),
+            ErrorCode::DiskFull => ("disk_full", "ERR the disk is full, the message was not stored", true),
+            ErrorCode::LogFailed => ("log_failed", "ERR the log has failed, the outcome is unknown", false),
+            ErrorCode::Quarantined => {
+                ("quarantined", "ERR the log of this room is damaged and quarantined", false)
+            }
         }
     }
 }

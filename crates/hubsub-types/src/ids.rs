@@ -8,6 +8,10 @@ use std::str::FromStr;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct ShardId(pub u16);
 
+/// A hub of this cluster that has a log.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct HubId(pub u32);
+
 /// Who a connection acts for. 0 is the default user.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PrincipalId(pub u32);

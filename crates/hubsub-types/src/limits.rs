@@ -84,6 +84,24 @@ limits! {
     history_reply_bytes_max = 8 * MIB;
     /// Memory of all history rings of one shard.
     history_shard_bytes_max = 1024 * MIB;
+    /// Memory for the latest records of one hub with a log; older ones are read from the disk.
+    log_tail_bytes_max = 64 * MIB;
+    /// Bytes that wait for the journal; past it publishers into rooms with a log are not read.
+    log_pending_bytes_max = 64 * MIB;
+    /// Bytes that are safe in the journal and not in segments yet; past it the journal waits.
+    log_unwritten_bytes_max = 64 * MIB;
+    /// Size of a journal file.
+    log_journal_bytes = 64 * MIB;
+    /// A segment is sealed when it is so long; below 4 GiB.
+    log_segment_bytes = 64 * MIB;
+    /// Bytes between two checkpoints of the log.
+    log_checkpoint_bytes = 64 * MIB;
+    /// Time between two checkpoints of the log, in ms.
+    log_checkpoint_ms = 10_000;
+    /// Free space of the log's disk below which it takes no more.
+    log_reserve_bytes = 64 * MIB;
+    /// Segments and indexes open at once.
+    log_open_files_max = 256;
     /// Topics without subscribers whose room a shard remembers.
     route_cache_topics_max = 65_536;
     /// Topics whose matching patterns a shard remembers.

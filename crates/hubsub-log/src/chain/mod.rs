@@ -17,10 +17,10 @@ pub use read::Reach;
 use crate::LogError;
 use crate::files::{Files, Part};
 use crate::index::{Run, RunBuilder};
-use crate::record::HubId;
 use crate::rooms::{RoomHash, RoomTable};
 use crate::segment;
 use crate::storage::{self, Storage};
+use hubsub_types::HubId;
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// How a chain is kept.
@@ -143,6 +143,12 @@ impl<S: Storage> Chain<S> {
     #[must_use]
     pub fn hash(&self, room: &[u8]) -> RoomHash {
         RoomHash::new(self.identity, room)
+    }
+
+    /// Offset of the record that comes behind those written.
+    #[must_use]
+    pub fn next(&self) -> u64 {
+        self.read_state().open.next
     }
 
     /// What it tells of itself.

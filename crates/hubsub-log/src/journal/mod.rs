@@ -12,9 +12,10 @@ mod replay;
 
 pub use replay::{Replayed, replay};
 
-use crate::record::{HubId, u32_at, u64_at};
+use crate::record::{u32_at, u64_at};
 use crate::storage::{Storage, StorageFile, join};
 use crate::{FORMAT, LogError};
+use hubsub_types::HubId;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 

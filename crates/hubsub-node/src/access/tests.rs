@@ -10,7 +10,7 @@ use crate::node::NodeInfo;
 use crate::redis;
 use crate::rim::{Ends, Rim};
 use crate::transport::Transport;
-use hubsub_route::{Broker, Now, Settings};
+use hubsub_route::{Broker, Hubs, Now, Settings};
 use hubsub_types::{ClassTable, ConnKey, Limits, ShardId};
 use mio::{Poll, Token, Waker};
 use std::io::Read;
@@ -54,14 +54,15 @@ impl Edge {
             hinted: Default::default(),
             run_id: String::new(),
         };
+        let classes = ClassTable::new(Vec::new(), true);
         let mut broker = Broker::new(Settings {
             shard,
-            shards: 1,
-            classes: Arc::new(ClassTable::new(Vec::new(), true)),
+            hubs: Arc::new(Hubs::new(1, &classes, Vec::new())),
+            classes: Arc::new(classes),
             limits: limits.clone(),
             epochs: Arc::default(),
         });
-        let ends = Ends { shard, control: Arc::new(Control::new(1000).unwrap()), metrics };
+        let ends = Ends { shard, control: Arc::new(Control::new(1000).unwrap()), metrics, log: None };
         let mailer = Mailer::new(shard, inboxes, usize::MAX);
         let mut rim = Rim::new(Arc::new(info), limits, Now::default(), mailer, ends);
         let key = rim.add(Conn::new(Transport::Plain(mio::net::TcpStream::from_std(socket)), 1, 0));

@@ -94,7 +94,7 @@ pub fn subscribe(core: &mut Core, key: ConnKey, args: Args<'_>) {
     match outcome {
         Outcome::Now(Ok(attached)) => {
             core.rim.push(key, |out, proto| write_started(out, proto, topic, count, &attached));
-            core.broker.drained(key, &mut core.rim);
+            core.broker.drained(key, core.rim.now, &mut core.rim);
         }
         Outcome::Now(Err(refused)) => {
             core.count_refusal(false);

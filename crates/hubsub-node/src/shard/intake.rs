@@ -190,7 +190,14 @@ impl Rim {
         output.slots.len() as u64 >= self.limits.pending_per_client_max
             || output.questions >= QUESTIONS_MAX
             || output.pending_bytes() as u64 >= self.limits.reply_bytes_max
-            || (!output.slots.is_empty() && self.mailer.any_congested())
+            || (!output.slots.is_empty() && (self.mailer.any_congested() || self.is_log_behind()))
+    }
+}
+
+impl Rim {
+    /// Whether the disk is behind, so that who waits for it must not send more.
+    fn is_log_behind(&self) -> bool {
+        self.log.as_ref().is_some_and(crate::log::LogEnd::is_behind)
     }
 }
 

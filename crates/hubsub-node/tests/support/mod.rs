@@ -3,12 +3,14 @@
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+use hubsub_node::log::start::LogConfig;
 use hubsub_node::mail::{Call, ClientFilter, ClientInfo, Part, Question, Request};
 use hubsub_node::{Control, Event, Node, NodeConfig};
 use hubsub_types::names::Matcher;
 use hubsub_types::{Class, ClassTable, Limits, PrincipalId};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,15 +30,42 @@ pub fn class(glob: &str) -> Class {
 
 impl TestNode {
     pub fn start(shards: u16, classes: Vec<Class>, limits: Limits) -> TestNode {
+        TestNode::start_with(shards, classes, limits, 1, None)
+    }
+
+    /// A node whose logged classes have their log in a directory, with small files and
+    /// hardly any memory beside them.
+    pub fn start_logged(shards: u16, classes: Vec<Class>, incarnation: u32, directory: &Path) -> TestNode {
+        let limits = Limits {
+            log_segment_bytes: 64 * 1024,
+            log_journal_bytes: 256 * 1024,
+            log_checkpoint_bytes: 100_000,
+            log_tail_bytes_max: 4 * 1024,
+            log_open_files_max: 8,
+            log_reserve_bytes: 0,
+            ..Limits::default()
+        };
+        let log = Some(LogConfig { directory: directory.to_owned(), identity: 7 });
+        TestNode::start_with(shards, classes, limits, incarnation, log)
+    }
+
+    fn start_with(
+        shards: u16,
+        classes: Vec<Class>,
+        limits: Limits,
+        incarnation: u32,
+        log: Option<LogConfig>,
+    ) -> TestNode {
         let control = Arc::new(Control::new(limits.control_events_max as usize).unwrap());
         let config = NodeConfig {
             name: "test".to_owned(),
-            incarnation: 1,
+            incarnation,
             shards,
             redis: Some("127.0.0.1:0".parse().unwrap()),
             advertise: None,
             classes: ClassTable::new(classes, true),
             limits,
+            log,
             version: "0.0.0".to_owned(),
         };
         let node = Node::start(config, control).unwrap();

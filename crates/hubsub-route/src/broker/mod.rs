@@ -12,8 +12,10 @@ mod publish;
 mod replay;
 mod subscribe;
 
-use crate::cursors::Cursors;
+use crate::cursors::{Cursors, Range};
+use crate::hubs::Hubs;
 use crate::idset::IdSet;
+use crate::logread::{Found, Known, LogRead, Then};
 use crate::patterns::Patterns;
 use crate::record::Record;
 use crate::rooms::Rooms;
@@ -22,7 +24,7 @@ use crate::topk::TopK;
 use crate::{Answer, Msg, Now, Sink, Ticket};
 use ahash::RandomState;
 use hashbrown::{HashMap, HashSet};
-use hubsub_types::{ClassTable, Limits, ShardId};
+use hubsub_types::{ClassTable, ErrorCode, Limits, ShardId};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -38,8 +40,8 @@ const SWEEP_ROOMS: usize = 2_000;
 pub struct Settings {
     /// Which shard it is.
     pub shard: ShardId,
-    /// Of how many.
-    pub shards: u16,
+    /// The hubs of the node.
+    pub hubs: Arc<Hubs>,
     /// The room classes.
     pub classes: Arc<ClassTable>,
     /// The limits.
@@ -85,6 +87,8 @@ pub struct Broker {
     next_id: u32,
     /// Publishes that wait for a shard that is behind.
     stalled: VecDeque<(Ticket, Arc<Record>)>,
+    /// Whether such a shard holds up a hub's log, too.
+    is_held_up: bool,
     /// Publishes of classes with a commit delay, by due time and arrival.
     delayed: BTreeMap<(u64, u64), (Ticket, Arc<Record>)>,
     delayed_next: u64,
@@ -96,14 +100,15 @@ impl Broker {
     /// A broker that knows nothing yet.
     #[must_use]
     pub fn new(settings: Settings) -> Broker {
-        let Settings { shard, shards, classes, limits, epochs } = settings;
+        let Settings { shard, hubs, classes, limits, epochs } = settings;
+        let shards = hubs.placement.shards();
         let routes_max = limits.route_cache_topics_max as usize;
         Broker {
             shard,
             shards,
-            topics: Topics::new(Arc::clone(&classes), shards, routes_max),
+            topics: Topics::new(Arc::clone(&classes), Arc::clone(&hubs), routes_max),
             patterns: Patterns::new(limits.pattern_cache_topics_max as usize),
-            rooms: Rooms::new(Arc::clone(&classes), shards, &limits, epochs),
+            rooms: Rooms::new(Arc::clone(&classes), hubs, shard, &limits, epochs),
             cursors: Cursors::default(),
             busiest: TopK::default(),
             classes,
@@ -115,6 +120,7 @@ impl Broker {
             cancelled: HashSet::default(),
             next_id: 0,
             stalled: VecDeque::new(),
+            is_held_up: false,
             delayed: BTreeMap::new(),
             delayed_next: 0,
             catch_ups: 0,
@@ -141,10 +147,16 @@ impl Broker {
             Msg::Published(ticket, published) => sink.answer(ticket.asker, Answer::Published(published)),
             Msg::Attach(attach) => {
                 let from = attach.ticket.shard;
-                let attached = self.rooms.attach(&attach, from, now).map(|(attached, _)| attached);
-                sink.send(from, Msg::Attached(Box::new((*attach, attached))));
+                let recall = |hub, room: &[u8]| sink.recall(hub, room);
+                match self.rooms.attach(&attach, from, now, recall) {
+                    Ok((Known::InLog(ask), _)) => sink.read_log(ask),
+                    Ok((Known::Here(attached), _)) => {
+                        sink.send(from, Msg::Attached(Box::new((*attach, Ok(attached)))))
+                    }
+                    Err(refused) => sink.send(from, Msg::Attached(Box::new((*attach, Err(refused))))),
+                }
             }
-            Msg::Attached(answer) => self.attached(answer.0, answer.1, sink),
+            Msg::Attached(answer) => self.attached(answer.0, answer.1, now, sink),
             Msg::Detach(from, namespace, topic) => self.rooms.detach(namespace, &topic, from, now),
             Msg::Pattern(from, source, true, waiting) => {
                 let id = self.patterns.intern(&source);
@@ -177,16 +189,53 @@ impl Broker {
                 let matched = self.matching(record.namespace, record.topic());
                 self.fan_out(id, &record.view(on_slow), matched.as_deref(), sink);
             }
-            Msg::Read(read) => {
-                let range = self.rooms.range(&read);
-                sink.send(read.from, Msg::Range(Box::new((*read, range))));
-            }
+            Msg::Read(read) => match self.rooms.range(&read, now) {
+                Known::Here(range) => sink.send(read.from, Msg::Range(Box::new((*read, range)))),
+                Known::InLog(ask) => sink.read_log(ask),
+            },
             Msg::Range(answer) => {
                 let (read, range) = *answer;
                 let conn = read.conn;
                 if self.replay(&read, range, sink) {
-                    self.drained(conn, sink);
+                    self.drained(conn, now, sink);
                 }
+            }
+        }
+    }
+
+    /// What a log found, or why it could not.
+    pub fn log_read(
+        &mut self,
+        read: LogRead,
+        found: Result<Found, ErrorCode>,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
+        match read.then.clone() {
+            Then::Range(cursor) => {
+                // What cannot be read is told as a gap without an end.
+                let range =
+                    found.map_or_else(|_| Range::gone(), |found| self.rooms.range_found(&cursor, found));
+                if cursor.from != self.shard {
+                    sink.send(cursor.from, Msg::Range(Box::new((*cursor, range))));
+                } else if self.replay(&cursor, range, sink) {
+                    self.drained(cursor.conn, now, sink);
+                }
+            }
+            Then::Attach(attach, from) => {
+                let attached = found.map(|found| self.rooms.attach_found(&attach, read.seq_max, &found));
+                if attached.is_err() && attach.adds {
+                    self.rooms.detach(attach.namespace, &attach.topic, from, now);
+                }
+                if from == self.shard {
+                    self.attached(*attach, attached, now, sink);
+                } else {
+                    sink.send(from, Msg::Attached(Box::new((*attach, attached))));
+                }
+            }
+            Then::History(query, ask) => {
+                let part = found.map(|found| self.rooms.history_found(&read, &query, found));
+                sink.history(ask, part);
             }
         }
     }

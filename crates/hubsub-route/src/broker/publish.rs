@@ -1,14 +1,17 @@
 //! The way of a publish: `publish` on the edge, `lead` on the hub's shard,
-//! `commit`, and `fan_out` on every shard with interest.
+//! `commit`, and `fan_out` on every shard with interest. In a logged class there
+//! is `append` between: the record has its position and waits for the log, and
+//! `release` commits it.
 
 use super::Broker;
 use crate::counts::ShardSet;
 use crate::cursors::{CursorKey, Cursors, Key};
+use crate::hubs::Pending;
 use crate::record::{Headers, Namespace, Record, RecordView};
-use crate::rooms::RoomHandle;
+use crate::rooms::{Room, RoomHandle};
 use crate::topics::TopicId;
 use crate::{Answer, CloseReason, Delivery, Msg, Now, Outcome, Published, Sink, Ticket, Via};
-use hubsub_types::{Class, ErrorCode, OnSlow};
+use hubsub_types::{Class, ErrorCode, HubId, OnSlow};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -33,6 +36,18 @@ pub enum Publisher<'a> {
     Name(&'a str),
     /// A connection of this shard.
     Conn(u32),
+}
+
+/// Who gets a record.
+struct Audience {
+    /// Other shards.
+    shards: ShardSet,
+    /// Whether this shard does, too.
+    is_local: bool,
+    /// Subscribers in the whole room, patterns included.
+    receivers: u64,
+    /// Patterns that match.
+    matched: Option<Rc<[u32]>>,
 }
 
 /// A record as a publish brought it, or as it came from another shard.
@@ -67,10 +82,17 @@ impl Broker {
             sink.send(shard, Msg::Publish(ticket, record));
             return Outcome::Later;
         }
-        if class.commit_delay_ms > 0 || !self.stalled.is_empty() {
+        if class.commit_delay_ms > 0 || (!self.stalled.is_empty() && !class.durability.is_logged()) {
             let record = own(draft, remembers, sink);
             self.lead(ticket, record, now, sink);
             return Outcome::Later;
+        }
+        if class.durability.is_logged() {
+            let record = own(draft, remembers, sink);
+            return match self.append(ticket, id, record, now, sink) {
+                Ok(()) => Outcome::Later,
+                Err(refused) => Outcome::Now(Err(refused)),
+            };
         }
         match self.commit(id, Body::Draft(draft), now, sink) {
             Ok(published) => Outcome::Now(published),
@@ -95,10 +117,16 @@ impl Broker {
 
     /// Commits behind those that are held up, if there are any.
     fn commit_owned(&mut self, ticket: Ticket, record: Arc<Record>, now: Now, sink: &mut impl Sink) {
+        let id = self.topics.intern(record.namespace, record.topic());
+        if self.classes.get(self.topics.get(id).class).durability.is_logged() {
+            if let Err(refused) = self.append(ticket, id, record, now, sink) {
+                self.tell_published(ticket, Err(refused), sink);
+            }
+            return;
+        }
         if !self.stalled.is_empty() {
             return self.stalled.push_back((ticket, record));
         }
-        let id = self.topics.intern(record.namespace, record.topic());
         match self.commit(id, Body::Record(record), now, sink) {
             Ok(published) => self.tell_published(ticket, published, sink),
             Err(record) => self.stalled.push_back((ticket, record)),
@@ -110,6 +138,70 @@ impl Broker {
             sink.answer(to.asker, Answer::Published(published));
         } else {
             sink.send(to.shard, Msg::Published(to, published));
+        }
+    }
+
+    /// Gives a record its place in its room and in its hub's log, which gets it. It is
+    /// committed when the log has made it safe: nobody hears of it before.
+    fn append(
+        &mut self,
+        ticket: Ticket,
+        id: TopicId,
+        mut record: Arc<Record>,
+        now: Now,
+        sink: &mut impl Sink,
+    ) -> Result<(), ErrorCode> {
+        let room = match self.topics.get(id).room {
+            room if self.rooms.get(room).is_some() => room,
+            _ => self.find_room(id, record.topic(), true, now, sink)?,
+        };
+        if let Some(refused) = self.rooms.log_of(room).and_then(|log| sink.log_refuses(log.id)) {
+            return Err(refused);
+        }
+        let fresh = Arc::get_mut(&mut record).expect("nobody else has a record before its commit");
+        let offset = self.rooms.append(room, fresh, now);
+        if let (Some(log), Some(Room { name, .. })) = (self.rooms.log_of(room), self.rooms.get(room)) {
+            sink.append(log.id, offset, name, &record);
+        }
+        self.rooms.wait_for_log(Pending { offset, ticket, room, record });
+        Ok(())
+    }
+
+    /// A hub's log has made its records up to an offset safe.
+    pub fn logged(&mut self, hub: HubId, offset: u64, sink: &mut impl Sink) {
+        if let Some(slot) = self.rooms.hubs.slot_of(hub) {
+            if let Some(log) = &mut self.rooms.hubs.get_mut(slot).log {
+                log.safe_to(offset);
+            }
+            self.release(slot, sink);
+        }
+    }
+
+    /// The log makes nothing safe any more: what came of the records that wait is not known.
+    pub fn log_failed(&mut self, sink: &mut impl Sink) {
+        for ticket in self.rooms.hubs.give_up() {
+            self.tell_published(ticket, Err(ErrorCode::LogFailed), sink);
+        }
+    }
+
+    /// Commits a hub's records that may be, in the order of their offsets, as far as
+    /// no shard with interest is behind.
+    fn release(&mut self, slot: u16, sink: &mut impl Sink) {
+        loop {
+            let Some(log) = &self.rooms.hubs.get(slot).log else { return };
+            let Some(next) = log.committable() else { return };
+            let (room, record) = (next.room, Arc::clone(&next.record));
+            let id = self.topics.intern(record.namespace, record.topic());
+            let Some(audience) = self.audience(id, room, record.namespace, record.topic(), sink) else {
+                self.is_held_up = true;
+                return;
+            };
+            let Some(Pending { ticket, .. }) = self.rooms.release(slot) else { return };
+            let published = Published { receivers: audience.receivers, position: record.position };
+            self.rooms.remember(room, Arc::clone(&record));
+            self.count_busy(room);
+            self.hand_out(id, &record, &audience, sink);
+            self.tell_published(ticket, Ok(published), sink);
         }
     }
 
@@ -127,44 +219,29 @@ impl Broker {
             Body::Record(record) => (record.namespace, record.topic()),
         };
         let topic = self.topics.get(id);
-        let (is_room, class) = (topic.is_room, self.classes.get(topic.class));
+        let class = self.classes.get(topic.class);
         let (remembers, on_slow) = (class.history.is_some(), class.on_slow);
         let room = match topic.room {
             room if self.rooms.get(room).is_some() => room,
-            _ => match self.find_room(id, remembers, now) {
+            _ => match self.find_room(id, name, remembers, now, sink) {
                 Ok(room) => room,
                 Err(refused) => return Ok(Err(refused)),
             },
         };
-        let mut shards = ShardSet::default();
-        let mut receivers = self.rooms.interest(room, is_room, namespace, name, &mut shards);
-        let matched = self.matching(namespace, name);
-        for &pattern in matched.iter().flat_map(|m| m.iter()) {
-            let counts = &self.patterns.get(pattern).counts;
-            counts.shards(&mut shards);
-            receivers += counts.total();
-        }
-        let is_local = shards.remove(self.shard);
-        let travels = !shards.is_empty();
-        if travels && shards.iter().any(|shard| sink.congested(shard)) {
+        let Some(audience) = self.audience(id, room, namespace, name, sink) else {
             return Err(match body {
                 Body::Draft(draft) => own(draft, remembers, sink),
                 Body::Record(record) => record,
             });
-        }
-
+        };
         let (position, timestamp_us) = self.rooms.next_position(room, now);
-        if self.busiest.counts_next()
-            && let Some(room) = self.rooms.get(room)
-        {
-            self.busiest.publish(&room.name);
-        }
+        self.count_busy(room);
         match body {
-            Body::Draft(draft) if !remembers && !travels => {
-                if is_local {
+            Body::Draft(draft) if !remembers && audience.shards.is_empty() => {
+                if audience.is_local {
                     let Draft { topic, payload, .. } = draft;
                     let record = RecordView { namespace, topic, payload, position, on_slow };
-                    self.fan_out(id, &record, matched.as_deref(), sink);
+                    self.fan_out(id, &record, audience.matched.as_deref(), sink);
                 }
             }
             body => {
@@ -177,23 +254,70 @@ impl Broker {
                 if remembers {
                     self.rooms.remember(room, Arc::clone(&record));
                 }
-                for shard in shards.iter() {
-                    sink.send(shard, Msg::Deliver(Arc::clone(&record)));
-                }
-                if is_local {
-                    self.fan_out(id, &record.view(on_slow), matched.as_deref(), sink);
-                }
+                self.hand_out(id, &record, &audience, sink);
             }
         }
-        Ok(Ok(Published { receivers, position }))
+        Ok(Ok(Published { receivers: audience.receivers, position }))
+    }
+
+    /// Who gets a record of a topic; nobody says, when a shard with interest is too
+    /// far behind.
+    fn audience(
+        &mut self,
+        id: TopicId,
+        room: RoomHandle,
+        namespace: Namespace,
+        name: &[u8],
+        sink: &impl Sink,
+    ) -> Option<Audience> {
+        let is_room = self.topics.get(id).is_room;
+        let mut shards = ShardSet::default();
+        let mut receivers = self.rooms.interest(room, is_room, namespace, name, &mut shards);
+        let matched = self.matching(namespace, name);
+        for &pattern in matched.iter().flat_map(|m| m.iter()) {
+            let counts = &self.patterns.get(pattern).counts;
+            counts.shards(&mut shards);
+            receivers += counts.total();
+        }
+        let is_local = shards.remove(self.shard);
+        if !shards.is_empty() && shards.iter().any(|shard| sink.congested(shard)) {
+            return None;
+        }
+        Some(Audience { shards, is_local, receivers, matched })
+    }
+
+    /// Sends a committed record to every shard with interest.
+    fn hand_out(&mut self, id: TopicId, record: &Arc<Record>, audience: &Audience, sink: &mut impl Sink) {
+        for shard in audience.shards.iter() {
+            sink.send(shard, Msg::Deliver(Arc::clone(record)));
+        }
+        if audience.is_local {
+            let on_slow = self.classes.get(self.topics.get(id).class).on_slow;
+            self.fan_out(id, &record.view(on_slow), audience.matched.as_deref(), sink);
+        }
+    }
+
+    fn count_busy(&mut self, room: RoomHandle) {
+        if self.busiest.counts_next()
+            && let Some(room) = self.rooms.get(room)
+        {
+            self.busiest.publish(&room.name);
+        }
     }
 
     /// Looks for the room of a topic whose hub is here; makes it if its class
     /// remembers. Else there may be none.
-    fn find_room(&mut self, id: TopicId, remembers: bool, now: Now) -> Result<RoomHandle, ErrorCode> {
-        let name = &self.topics.get(id).name;
+    fn find_room(
+        &mut self,
+        id: TopicId,
+        name: &[u8],
+        remembers: bool,
+        now: Now,
+        sink: &impl Sink,
+    ) -> Result<RoomHandle, ErrorCode> {
         let room = if remembers {
-            self.rooms.open(&self.classes.room(name), now)?
+            let name = self.classes.room(name);
+            self.rooms.open(&name, now, |hub| sink.recall(hub, &name))?
         } else {
             self.rooms.find_of_topic(name).unwrap_or(RoomHandle::NONE)
         };
@@ -232,8 +356,14 @@ impl Broker {
         self.catch_ups += (cursors.len() - lagging) as u64;
     }
 
-    /// Publishes that a shard behind held up go on, in order.
+    /// Publishes that a shard behind held up go on, in order, and so do those that
+    /// need no log to be committed.
     pub fn retry_stalled(&mut self, now: Now, sink: &mut impl Sink) {
+        self.is_held_up = false;
+        for i in 0..self.rooms.hubs.logged().len() {
+            let slot = self.rooms.hubs.logged()[i];
+            self.release(slot, sink);
+        }
         while let Some((ticket, record)) = self.stalled.pop_front() {
             let id = self.topics.intern(record.namespace, record.topic());
             match self.commit(id, Body::Record(record), now, sink) {
@@ -243,10 +373,16 @@ impl Broker {
         }
     }
 
-    /// Publishes that wait for a shard that is behind.
+    /// Publishes that wait for a shard that is behind, near enough to know whether any does.
     #[must_use]
     pub fn stalled(&self) -> usize {
-        self.stalled.len()
+        self.stalled.len() + usize::from(self.is_held_up)
+    }
+
+    /// Records that wait for the log.
+    #[must_use]
+    pub fn unlogged(&self) -> usize {
+        self.rooms.hubs.pending()
     }
 
     /// When `commit_due` has work next.

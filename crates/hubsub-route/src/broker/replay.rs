@@ -3,7 +3,8 @@
 
 use super::Broker;
 use crate::cursors::{CursorKey, Key, Range, Read};
-use crate::{Delivery, Msg, Sink, Via};
+use crate::logread::Known;
+use crate::{Delivery, Msg, Now, Sink, Via};
 use hubsub_types::{ConnKey, Position, Seq, ShardId};
 
 /// Bytes that a cursor reads at once.
@@ -11,7 +12,7 @@ const READ_BYTES: usize = 64 * 1024;
 
 impl Broker {
     /// A connection's output has room again: its cursors read on.
-    pub fn drained(&mut self, conn: ConnKey, sink: &mut impl Sink) {
+    pub fn drained(&mut self, conn: ConnKey, now: Now, sink: &mut impl Sink) {
         while sink.wants_replay(conn.index) {
             let Some(read) = self.next_read(conn) else { return };
             let shard = self.topics_shard(&read);
@@ -19,8 +20,11 @@ impl Broker {
                 sink.send(shard, Msg::Read(Box::new(read)));
                 return;
             }
-            let range = self.rooms.range(&read);
-            if !self.replay(&read, range, sink) {
+            let goes_on = match self.rooms.range(&read, now) {
+                Known::Here(range) => self.replay(&read, range, sink),
+                Known::InLog(ask) => return sink.read_log(ask),
+            };
+            if !goes_on {
                 return;
             }
         }

@@ -3,6 +3,7 @@
 
 use super::{Broker, Client};
 use crate::cursors::{CursorKey, Key};
+use crate::logread::Known;
 use crate::record::Namespace;
 use crate::topics::TopicId;
 use crate::{Answer, Asker, Attach, Attached, CloseReason, Msg, Now, Outcome, Sink, Start, Ticket};
@@ -110,19 +111,34 @@ impl Broker {
             Attach { ticket, conn: conn.index, namespace, topic: name, start, adds, id: self.next_id };
         let shard = self.topics.get(id).shard;
         if shard != self.shard {
-            let attaching = self.attaching.entry((conn.index, id));
-            let attaching = attaching.or_insert(Attaching { latest: attach.id, adding: None });
-            attaching.latest = attach.id;
-            attaching.adding = attaching.adding.or(adds.then_some(attach.id));
+            self.await_attached(id, &attach);
             sink.send(shard, Msg::Attach(Box::new(attach)));
             return Outcome::Later;
         }
-        let attached = self.rooms.attach(&attach, self.shard, now).map(|(attached, room)| {
-            self.topics.get_mut(id).room = room;
-            attached
-        });
+        let recall = |hub, room: &[u8]| sink.recall(hub, room);
+        let attached = match self.rooms.attach(&attach, self.shard, now, recall) {
+            Ok((attached, room)) => {
+                self.topics.get_mut(id).room = room;
+                match attached {
+                    Known::Here(attached) => Ok(attached),
+                    Known::InLog(ask) => {
+                        self.await_attached(id, &attach);
+                        sink.read_log(ask);
+                        return Outcome::Later;
+                    }
+                }
+            }
+            Err(refused) => Err(refused),
+        };
         self.confirm(conn, &attach, &attached);
         Outcome::Now(attached)
+    }
+
+    fn await_attached(&mut self, id: TopicId, attach: &Attach) {
+        let attaching = self.attaching.entry((attach.conn, id));
+        let attaching = attaching.or_insert(Attaching { latest: attach.id, adding: None });
+        attaching.latest = attach.id;
+        attaching.adding = attaching.adding.or(attach.adds.then_some(attach.id));
     }
 
     /// Takes a subscription away; whether it was there.
@@ -232,15 +248,29 @@ impl Broker {
     fn drop_subscription(&mut self, conn: u32, id: TopicId, now: Now, sink: &mut impl Sink) {
         let topic = self.topics.get(id);
         let (namespace, name, shard) = (topic.namespace, Arc::clone(&topic.name), topic.shard);
-        if shard == self.shard {
-            self.rooms.detach(namespace, &name, self.shard, now);
-        } else if let Some(adding) = self.attaching.remove(&(conn, id)).and_then(|a| a.adding) {
+        if let Some(adding) = self.attaching.remove(&(conn, id)).and_then(|a| a.adding) {
             // The hub may yet refuse it: interest is taken back when it has not.
             self.cancelled.insert(adding);
         } else {
-            sink.send(shard, Msg::Detach(self.shard, namespace, name));
+            self.take_back(shard, namespace, name, now, sink);
         }
         self.topics.unsubscribe(id, conn);
+    }
+
+    /// Tells the hub of a subscription less.
+    fn take_back(
+        &mut self,
+        shard: ShardId,
+        namespace: Namespace,
+        topic: Arc<[u8]>,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
+        if shard == self.shard {
+            self.rooms.detach(namespace, &topic, self.shard, now);
+        } else {
+            sink.send(shard, Msg::Detach(self.shard, namespace, topic));
+        }
     }
 
     fn drop_pattern(&mut self, conn: u32, id: u32, sink: &mut impl Sink) {
@@ -254,11 +284,12 @@ impl Broker {
         }
     }
 
-    /// The answer to an attach that went to another shard.
+    /// The answer to an attach that went to another shard, or that the log had to be asked for.
     pub(super) fn attached(
         &mut self,
         attach: Attach,
         attached: Result<Attached, ErrorCode>,
+        now: Now,
         sink: &mut impl Sink,
     ) {
         let Asker::Client { conn, .. } = attach.ticket.asker else { return };
@@ -266,7 +297,7 @@ impl Broker {
             if attached.is_ok() {
                 let id = self.topics.intern(attach.namespace, &attach.topic);
                 let shard = self.topics.get(id).shard;
-                sink.send(shard, Msg::Detach(self.shard, attach.namespace, Arc::clone(&attach.topic)));
+                self.take_back(shard, attach.namespace, Arc::clone(&attach.topic), now, sink);
             }
         } else if let Some(id) = self.topics.find(attach.namespace, &attach.topic)
             && let Some(attaching) = self.attaching.get_mut(&(attach.conn, id))
@@ -284,7 +315,7 @@ impl Broker {
         }
         sink.answer(attach.ticket.asker, Answer::Attached(attached));
         if self.clients[conn.index as usize].generation == conn.generation {
-            self.drained(conn, sink);
+            self.drained(conn, now, sink);
         }
     }
 

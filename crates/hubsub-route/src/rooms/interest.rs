@@ -1,23 +1,26 @@
 //! Who is interested in a room's topics, and where a new subscription begins.
 
-use super::{Key, Room, RoomHandle, Rooms, seconds};
+use super::{Key, Recalled, Room, RoomHandle, Rooms, seconds};
 use crate::counts::ShardSet;
+use crate::logread::{Found, Known, LogRead, Then, Want};
 use crate::record::{Namespace, Record};
 use crate::{Attach, Attached, Now, Start};
-use hubsub_types::{ErrorCode, Position, ShardId};
+use hubsub_types::{ErrorCode, HubId, Position, Seq, ShardId};
 use std::sync::Arc;
 
 impl Rooms {
-    /// Registers a subscription and finds where it begins.
+    /// Registers a subscription and finds where it begins, or what the log must be
+    /// asked to know it.
     pub fn attach(
         &mut self,
         attach: &Attach,
         from: ShardId,
         now: Now,
-    ) -> Result<(Attached, RoomHandle), ErrorCode> {
+        recall: impl FnOnce(HubId, &[u8]) -> Option<Recalled>,
+    ) -> Result<(Known<Attached>, RoomHandle), ErrorCode> {
         let classes = Arc::clone(&self.classes);
         let name = classes.room(&attach.topic);
-        let handle = self.open(&name, now)?;
+        let handle = self.open(&name, now, |hub| recall(hub, &name))?;
         let shards = self.shards;
         let room = self.get_mut(handle).expect("opened above");
         if attach.adds {
@@ -30,11 +33,81 @@ impl Rooms {
             };
             let is_first = counts.is_zero();
             counts.add(from, shards);
-            let began = beginning(room, attach);
             self.subscribed[attach.namespace as usize] += u64::from(is_first);
-            return Ok((began, handle));
         }
-        Ok((beginning(room, attach), handle))
+        Ok((self.beginning(self.at(handle.index), attach, from, now), handle))
+    }
+
+    /// Where a subscription begins in a room.
+    fn beginning(&self, room: &Room, attach: &Attach, from: ShardId, now: Now) -> Known<Attached> {
+        let position = Position { epoch: room.epoch, seq: room.seq };
+        let first = room.first_seq();
+        let of_topic = |r: &&Arc<Record>| r.namespace == attach.namespace && r.topic() == &*attach.topic;
+        let log = || match first > Seq(1) && attach.start != Start::Live {
+            true => self.ask_log(room, now, Then::Attach(Box::new(attach.clone()), from)),
+            false => None,
+        };
+        let (replay_from, recovered) = match attach.start {
+            Start::Live => (None, true),
+            Start::After(p) if p.epoch != room.epoch || p.seq > room.seq => (None, false),
+            Start::After(p) => {
+                let next = p.seq.next();
+                if let Some(log) = log().filter(|_| next < first && next <= room.seq) {
+                    return Known::InLog(Box::new(LogRead { want: Want::On(next), count: 1, ..log }));
+                }
+                (Some(next.max(first)), next >= first)
+            }
+            Start::Last(n) => {
+                let records = room.ring.iter().flat_map(|r| r.from(first)).rev().filter(of_topic);
+                let count = usize::try_from(n).unwrap_or(usize::MAX);
+                let (mut found, mut oldest) = (0, None);
+                for record in records.take(count) {
+                    (found, oldest) = (found + 1, Some(record.position.seq));
+                }
+                if let Some(log) = log().filter(|log| found < n && log.seq_min < first) {
+                    let (topic, namespace) = (Some(attach.topic.to_vec()), Some(attach.namespace));
+                    return Known::InLog(Box::new(LogRead {
+                        want: Want::Back,
+                        count: n,
+                        topic,
+                        namespace,
+                        ..log
+                    }));
+                }
+                (oldest, true)
+            }
+            Start::Since(us) => {
+                let oldest = room.ring.as_ref().and_then(|r| r.first());
+                let is_older = oldest.is_some_and(|r| r.timestamp_us < us);
+                if let Some(log) = log().filter(|log| !is_older && log.seq_min < first) {
+                    return Known::InLog(Box::new(LogRead { want: Want::Since(us), count: 1, ..log }));
+                }
+                (room.ring.as_ref().and_then(|r| r.since(us)), true)
+            }
+        };
+        let replay_from = replay_from.filter(|&seq| seq <= room.seq);
+        Known::Here(Attached { position, replay_from, recovered })
+    }
+
+    /// Where a subscription begins, from what the log has found. `last` was the room's
+    /// last record when interest began: later ones have passed the subscription by.
+    #[must_use]
+    pub fn attach_found(&self, attach: &Attach, last: Seq, found: &Found) -> Attached {
+        let Some(room) = self.find_of_topic(&attach.topic).and_then(|h| self.get(h)) else {
+            return Attached { position: Position::default(), replay_from: None, recovered: false };
+        };
+        let position = Position { epoch: room.epoch, seq: room.seq };
+        let of_epoch = found.iter().find(|r| r.position.epoch == room.epoch).map(|r| r.position.seq);
+        let (from, recovered) = match attach.start {
+            Start::After(p) if p.epoch != room.epoch => (None, false),
+            Start::After(p) => {
+                let first = of_epoch.unwrap_or_else(|| room.first_seq());
+                (Some(p.seq.next().max(first)), p.seq.next() >= first)
+            }
+            Start::Live | Start::Last(_) | Start::Since(_) => (of_epoch, true),
+        };
+        let from = from.map_or(last.next(), |seq| seq.min(last.next()));
+        Attached { position, replay_from: Some(from).filter(|&seq| seq <= room.seq), recovered }
     }
 
     /// A subscription less. The room goes when it was the last and nothing is kept.
@@ -58,7 +131,7 @@ impl Rooms {
         }
         let is_idle = room.is_idle();
         self.subscribed[namespace as usize] -= u64::from(is_last);
-        if is_idle && self.classes.get(self.at(handle.index).class).history.is_none() {
+        if is_idle && self.classes.get(self.hubs.get(self.at(handle.index).hub).class).history.is_none() {
             self.forget(handle);
         }
     }
@@ -78,23 +151,4 @@ impl Rooms {
             counts.total()
         })
     }
-}
-
-/// Where a subscription begins in a room.
-fn beginning(room: &Room, attach: &Attach) -> Attached {
-    let position = Position { epoch: room.epoch, seq: room.seq };
-    let first = room.first_seq();
-    let of_topic = |r: &&Arc<Record>| r.namespace == attach.namespace && r.topic() == &*attach.topic;
-    let (from, recovered) = match attach.start {
-        Start::Live => (None, true),
-        Start::After(p) if p.epoch != room.epoch || p.seq > room.seq => (None, false),
-        Start::After(p) => (Some(p.seq.next().max(first)), p.seq.next() >= first),
-        Start::Last(n) => {
-            let records = room.ring.iter().flat_map(|r| r.from(first)).rev().filter(of_topic);
-            let count = usize::try_from(n).unwrap_or(usize::MAX);
-            (records.take(count).last().map(|r| r.position.seq), true)
-        }
-        Start::Since(us) => (room.ring.as_ref().and_then(|r| r.since(us)), true),
-    };
-    Attached { position, replay_from: from.filter(|&seq| seq <= room.seq), recovered }
 }

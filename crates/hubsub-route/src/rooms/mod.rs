@@ -11,12 +11,13 @@ pub use past::{HistoryPart, HistoryQuery};
 
 use crate::Now;
 use crate::counts::Counts;
-use crate::history::{Ledger, Ring};
-use crate::record::Namespace;
+use crate::history::Ring;
+use crate::hubs::{HubLog, Hubs, Pending, ShardHubs};
+use crate::record::{Namespace, Record};
 use ahash::RandomState;
 use hashbrown::{HashMap, HashTable};
 use hubsub_types::class::ClassIndex;
-use hubsub_types::{ClassTable, Epoch, ErrorCode, Limits, Position, Seq, ShardId};
+use hubsub_types::{ClassTable, Epoch, ErrorCode, HubId, Limits, Position, Seq, ShardId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -30,6 +31,12 @@ pub struct RoomHandle {
 impl RoomHandle {
     /// A handle of no room.
     pub const NONE: RoomHandle = RoomHandle { index: u32::MAX, generation: 0 };
+
+    /// Its place in the shard's table.
+    #[must_use]
+    pub fn index(self) -> u32 {
+        self.index
+    }
 }
 
 /// Interest by topic.
@@ -42,7 +49,7 @@ pub struct Room {
     pub name: Arc<[u8]>,
     /// Its present life.
     pub epoch: Epoch,
-    /// Its last record.
+    /// Its last record that was committed.
     pub seq: Seq,
     /// Interest in the topic that has the room's own name.
     own: Counts,
@@ -51,8 +58,8 @@ pub struct Room {
     ring: Option<Box<Ring>>,
     /// Last publish or change of interest, in s of the node's clock.
     used_s: u32,
-    /// For life.
-    pub class: ClassIndex,
+    /// Place of its hub on this shard, and so its class, for life.
+    hub: u16,
     /// Made by name, not by a record or a subscription: it stays without either.
     was_created: bool,
 }
@@ -95,6 +102,15 @@ impl hashbrown::Equivalent<(Namespace, Arc<[u8]>)> for Key<'_> {
     }
 }
 
+/// What a log knows of a room: its last record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Recalled {
+    /// Its position.
+    pub position: Position,
+    /// Its place in the hub's log.
+    pub offset: u64,
+}
+
 /// What a room tells of itself.
 #[derive(Clone, Debug)]
 pub struct RoomInfo {
@@ -130,8 +146,10 @@ pub struct Rooms {
     names: HashTable<u32>,
     /// The node's incarnation << 32 and up: the next epoch.
     epochs: Arc<AtomicU64>,
-    /// By class: arrival order of the hub of that class.
-    ledgers: Vec<Ledger>,
+    /// Which hub each room belongs to.
+    all_hubs: Arc<Hubs>,
+    /// Those that live here.
+    pub hubs: ShardHubs,
     /// Latest timestamp given.
     last_us: u64,
     /// Second in which rooms were last made, and how many.
@@ -152,20 +170,27 @@ pub struct Rooms {
 }
 
 impl Rooms {
-    /// No rooms, on one of `shards` shards.
+    /// No rooms, on one shard of those that `hubs` are spread over.
     #[must_use]
-    pub fn new(classes: Arc<ClassTable>, shards: u16, limits: &Limits, epochs: Arc<AtomicU64>) -> Rooms {
-        let ledgers = classes.classes().iter().map(|_| Ledger::default()).collect();
+    pub fn new(
+        classes: Arc<ClassTable>,
+        all_hubs: Arc<Hubs>,
+        shard: ShardId,
+        limits: &Limits,
+        epochs: Arc<AtomicU64>,
+    ) -> Rooms {
+        let last_us = all_hubs.seeds.iter().map(|seed| seed.last_us).max().unwrap_or(0);
         let mut rooms = Rooms {
+            hubs: ShardHubs::new(&all_hubs, &classes, shard),
+            shards: all_hubs.placement.shards(),
+            all_hubs,
             classes,
-            shards,
             hasher: RandomState::new(),
             slots: Vec::new(),
             free: Vec::new(),
             names: HashTable::new(),
             epochs,
-            ledgers,
-            last_us: 0,
+            last_us,
             created: (0, 0),
             swept: 0,
             rooms_max: 0,
@@ -211,7 +236,7 @@ impl Rooms {
     /// Bytes and records of all histories.
     #[must_use]
     pub fn history_size(&self) -> (u64, u64) {
-        self.ledgers.iter().fold((0, 0), |sum, l| (sum.0 + l.bytes, sum.1 + l.records))
+        self.hubs.iter().fold((0, 0), |sum, hub| (sum.0 + hub.ledger.bytes, sum.1 + hub.ledger.records))
     }
 
     /// A room by a handle that may be stale.
@@ -239,22 +264,36 @@ impl Rooms {
         self.find(&self.classes.room(topic))
     }
 
-    /// A room by name, made if it is new.
-    pub fn open(&mut self, name: &[u8], now: Now) -> Result<RoomHandle, ErrorCode> {
+    /// A room by name, made if it is new. `recall` is asked for what the log of a hub
+    /// knows of the room.
+    pub fn open(
+        &mut self,
+        name: &[u8],
+        now: Now,
+        recall: impl FnOnce(HubId) -> Option<Recalled>,
+    ) -> Result<RoomHandle, ErrorCode> {
         if let Some(handle) = self.find(name) {
             return Ok(handle);
         }
-        self.may_create(now).inspect_err(|_| self.refused += 1)?;
         let class = self.classes.class_of_room(name);
+        let hub = self.hubs.slot(class, self.all_hubs.placement.hub(class, name));
+        let log = self.hubs.get(hub).log.as_ref();
+        let recalled = log.and_then(|log| recall(log.id).filter(|r| r.offset >= log.continuous_from));
+        if recalled.is_none() {
+            self.may_create(now).inspect_err(|_| self.refused += 1)?;
+        }
+        let known = recalled.map(|recalled| recalled.position);
+        let fresh = || Position { epoch: Epoch(self.epochs.fetch_add(1, Ordering::Relaxed)), seq: Seq(0) };
+        let Position { epoch, seq } = known.unwrap_or_else(fresh);
         let room = Room {
             name: name.into(),
-            epoch: Epoch(self.epochs.fetch_add(1, Ordering::Relaxed)),
-            seq: Seq(0),
+            epoch,
+            seq,
             own: Counts::Zero,
             others: None,
             ring: None,
             used_s: seconds(now),
-            class,
+            hub,
             was_created: false,
         };
         let index = self.free.pop().unwrap_or(self.slots.len() as u32);
@@ -272,8 +311,13 @@ impl Rooms {
 
     /// A room by name that stays when it has neither records nor subscribers,
     /// until it is deleted or its class's `idle_ms` is over.
-    pub fn create(&mut self, name: &[u8], now: Now) -> Result<RoomHandle, ErrorCode> {
-        let handle = self.open(name, now)?;
+    pub fn create(
+        &mut self,
+        name: &[u8],
+        now: Now,
+        recall: impl FnOnce(HubId) -> Option<Recalled>,
+    ) -> Result<RoomHandle, ErrorCode> {
+        let handle = self.open(name, now, recall)?;
         self.get_mut(handle).expect("opened above").was_created = true;
         Ok(handle)
     }
@@ -291,6 +335,43 @@ impl Rooms {
         (position.unwrap_or_default(), last_us)
     }
 
+    /// Gives a record of a logged class its place in its room; its offset.
+    pub fn append(&mut self, handle: RoomHandle, record: &mut Record, now: Now) -> u64 {
+        self.last_us = self.last_us.max(now.wall_us);
+        record.timestamp_us = self.last_us;
+        let room = self.get_mut(handle).expect("the caller holds a live handle");
+        room.used_s = seconds(now);
+        let (slot, epoch, seq) = (room.hub, room.epoch, room.seq);
+        let log = self.hubs.get_mut(slot).log.as_mut().expect("its class is logged");
+        record.position = Position { epoch, seq: Seq(seq.0 + log.pending_of(handle.index) + 1) };
+        log.take_offset()
+    }
+
+    /// A record that has its place waits for the log.
+    pub fn wait_for_log(&mut self, pending: Pending) {
+        let slot = self.at(pending.room.index).hub;
+        self.hubs.get_mut(slot).log.as_mut().expect("its class is logged").push(pending);
+    }
+
+    /// Takes a hub's next record, which is committed now.
+    pub fn release(&mut self, slot: u16) -> Option<Pending> {
+        let pending = self.hubs.get_mut(slot).log.as_mut()?.pop()?;
+        let room = self.get_mut(pending.room).expect("a room stays while it has records that wait");
+        room.seq = pending.record.position.seq;
+        Some(pending)
+    }
+
+    /// The log of a room's hub, if its class is logged.
+    #[must_use]
+    pub fn log_of(&self, handle: RoomHandle) -> Option<&HubLog> {
+        self.hubs.get(self.get(handle)?.hub).log.as_ref()
+    }
+
+    /// Records of a room that wait for the log.
+    fn waits_for_log(&self, handle: RoomHandle) -> bool {
+        self.log_of(handle).is_some_and(|log| log.pending_of(handle.index) > 0)
+    }
+
     /// What a room tells of itself.
     #[must_use]
     pub fn info(&self, handle: RoomHandle, shard: ShardId, now: Now) -> Option<RoomInfo> {
@@ -298,7 +379,7 @@ impl Rooms {
         let others = || room.others.iter().flat_map(|o| o.values());
         Some(RoomInfo {
             name: Arc::clone(&room.name),
-            class: room.class,
+            class: self.hubs.get(room.hub).class,
             shard,
             position: Position { epoch: room.epoch, seq: room.seq },
             first_seq: room.first_seq(),
@@ -336,7 +417,7 @@ impl Rooms {
     /// Deletes a room and its history. Refused while somebody subscribes.
     pub fn delete(&mut self, name: &[u8]) -> Result<bool, ErrorCode> {
         let Some(handle) = self.find(name) else { return Ok(false) };
-        if !self.at(handle.index).is_idle() {
+        if !self.at(handle.index).is_idle() || self.waits_for_log(handle) {
             return Err(ErrorCode::RoomInUse);
         }
         while !self.at(handle.index).is_empty() {
@@ -384,18 +465,24 @@ fn seconds(now: Now) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::logread::{Ask, Known};
     use crate::record::Record;
     use hubsub_types::{Class, History};
 
     fn rooms(history: Option<History>, limits: Limits) -> Rooms {
         let mut class = Class::named("all");
         class.history = history;
+        of_class(class, limits)
+    }
+
+    fn of_class(class: Class, limits: Limits) -> Rooms {
         let classes = Arc::new(ClassTable::new(vec![class], true));
-        Rooms::new(classes, 1, &limits, Arc::new(AtomicU64::new(1 << 32)))
+        let hubs = Arc::new(Hubs::new(1, &classes, Vec::new()));
+        Rooms::new(classes, hubs, ShardId(0), &limits, Arc::new(AtomicU64::new(1 << 32)))
     }
 
     fn say(rooms: &mut Rooms, room: &str, payload: &[u8], now: Now) -> Position {
-        let handle = rooms.open(room.as_bytes(), now).unwrap();
+        let handle = rooms.open(room.as_bytes(), now, |_| None).unwrap();
         let mut record = Record::new(Namespace::Global, room.as_bytes(), payload, "me".into(), None);
         (record.position, record.timestamp_us) = rooms.next_position(handle, now);
         let position = record.position;
@@ -403,9 +490,17 @@ mod tests {
         position
     }
 
+    fn past(rooms: &Rooms, query: &HistoryQuery) -> HistoryPart {
+        let ask = Ask { shard: ShardId(0), number: 0 };
+        match rooms.history(query, Now::default(), ask, |_| None) {
+            Known::Here(part) => part,
+            Known::InLog(_) => unreachable!("there is no log"),
+        }
+    }
+
     fn payloads(rooms: &Rooms, room: &str, count: u64, after: Option<Position>) -> Vec<Vec<u8>> {
         let query = HistoryQuery { room: room.into(), count, after, topic: None };
-        rooms.history(&query).records.iter().map(|r| r.payload().to_vec()).collect()
+        past(rooms, &query).records.iter().map(|r| r.payload().to_vec()).collect()
     }
 
     const NO_LIMIT: History = History { messages: 0, bytes: u64::MAX, age_ms: 0 };
@@ -459,7 +554,7 @@ mod tests {
         assert_ne!(before.epoch, after.epoch);
         assert_eq!(after.seq, Seq(1));
         let part =
-            rooms.history(&HistoryQuery { room: b"a".to_vec(), count: 9, after: Some(before), topic: None });
+            past(&rooms, &HistoryQuery { room: b"a".to_vec(), count: 9, after: Some(before), topic: None });
         assert!(!part.recovered && part.records.is_empty());
     }
 
@@ -467,8 +562,8 @@ mod tests {
     fn a_created_room_stays_until_it_is_deleted_or_idle_for_too_long() {
         let at = |s: u64| Now { mono_ms: s * 1000, wall_us: s * 1_000_000 };
         let mut rooms = rooms(Some(History { messages: 9, bytes: 0, age_ms: 1000 }), Limits::default());
-        rooms.create(b"a", at(1)).unwrap();
-        rooms.open(b"b", at(1)).unwrap();
+        rooms.create(b"a", at(1), |_| None).unwrap();
+        rooms.open(b"b", at(1), |_| None).unwrap();
         rooms.sweep(at(2), 10);
         assert!(rooms.find(b"a").is_some() && rooms.find(b"b").is_none());
         let position = say(&mut rooms, "a", b"x", at(3));
@@ -479,9 +574,8 @@ mod tests {
 
         let mut class = Class::named("all");
         (class.history, class.idle_ms) = (Some(NO_LIMIT), 5000);
-        let classes = Arc::new(ClassTable::new(vec![class], true));
-        let mut rooms = Rooms::new(classes, 1, &Limits::default(), Arc::new(AtomicU64::new(1 << 32)));
-        rooms.create(b"a", at(1)).unwrap();
+        let mut rooms = of_class(class, Limits::default());
+        rooms.create(b"a", at(1), |_| None).unwrap();
         rooms.sweep(at(5), 10);
         assert_eq!(rooms.len(), 1);
         rooms.sweep(at(6), 10);
@@ -495,7 +589,7 @@ mod tests {
         assert_eq!(payloads(&rooms, "a", 1, Some(positions[2])), [[3]]);
         assert_eq!(payloads(&rooms, "a", 9, Some(positions[1])), [[2], [3], [4]]);
         let lost = HistoryQuery { room: b"a".to_vec(), count: 9, after: Some(positions[0]), topic: None };
-        assert!(!rooms.history(&lost).recovered);
+        assert!(!past(&rooms, &lost).recovered);
         assert_eq!(payloads(&rooms, "a", 2, None), [[3], [4]]);
     }
 
@@ -504,10 +598,10 @@ mod tests {
         let limits = Limits { rooms_max: 2, room_creations_per_second_max: 1, ..Limits::default() };
         let mut rooms = rooms(Some(NO_LIMIT), limits);
         let at = |s: u64| Now { mono_ms: s * 1000, wall_us: 0 };
-        assert!(rooms.open(b"a", at(1)).is_ok());
-        assert_eq!(rooms.open(b"b", at(1)), Err(ErrorCode::RoomCreationRate));
-        assert!(rooms.open(b"b", at(2)).is_ok() && rooms.open(b"a", at(2)).is_ok());
-        assert_eq!(rooms.open(b"c", at(3)), Err(ErrorCode::TooManyRooms));
+        assert!(rooms.open(b"a", at(1), |_| None).is_ok());
+        assert_eq!(rooms.open(b"b", at(1), |_| None), Err(ErrorCode::RoomCreationRate));
+        assert!(rooms.open(b"b", at(2), |_| None).is_ok() && rooms.open(b"a", at(2), |_| None).is_ok());
+        assert_eq!(rooms.open(b"c", at(3), |_| None), Err(ErrorCode::TooManyRooms));
         assert_eq!(rooms.refused, 2);
     }
 
@@ -515,7 +609,7 @@ mod tests {
     fn pages_are_in_order_of_name() {
         let mut rooms = rooms(Some(NO_LIMIT), Limits::default());
         for name in ["d", "a", "c", "b", "e"] {
-            rooms.open(name.as_bytes(), Now::default()).unwrap();
+            rooms.open(name.as_bytes(), Now::default(), |_| None).unwrap();
         }
         let names = |handles: Vec<RoomHandle>| -> Vec<Vec<u8>> {
             handles.iter().map(|&h| rooms.get(h).unwrap().name.to_vec()).collect()

@@ -1,11 +1,12 @@
 //! What rooms remember: keeping, reading, forgetting.
 
-use super::{Room, RoomHandle, Rooms, seconds};
+use super::{Recalled, Room, RoomHandle, Rooms, seconds};
 use crate::Now;
 use crate::cursors::{Range, Read};
-use crate::history::Entry;
+use crate::history::{Entry, Ring};
+use crate::logread::{Ask, Found, Known, LogRead, Then, Want};
 use crate::record::Record;
-use hubsub_types::{Position, Seq};
+use hubsub_types::{HubId, Position, Seq};
 use std::sync::Arc;
 
 /// The answer to HISTORY.
@@ -36,35 +37,48 @@ impl Rooms {
     /// Keeps a record that has its position.
     pub fn remember(&mut self, handle: RoomHandle, record: Arc<Record>) {
         let room = self.get_mut(handle).expect("the caller holds a live handle");
-        let class = usize::from(room.class);
+        let slot = room.hub;
         let (entry, weight) = (Entry { room: handle, seq: record.position.seq }, record.weight() as u64);
         room.ring.get_or_insert_default().push(record);
-        self.ledgers[class].kept(entry, weight);
-        let Some(history) = self.classes.classes()[class].history else { return };
+        self.hubs.get_mut(slot).ledger.kept(entry, weight);
+        let hub = self.hubs.get(slot);
+        let Some(mut history) = self.classes.get(hub.class).history else { return };
+        if hub.log.is_some() {
+            // What memory forgets is in the log.
+            history.bytes = self.all_hubs.tail_bytes_max;
+        }
         if history.messages > 0 {
             while self.at(handle.index).ring.as_ref().is_some_and(|r| r.len() as u64 > history.messages) {
                 self.drop_oldest(handle);
             }
         }
         if history.bytes > 0 {
-            while self.ledgers[class].bytes > history.bytes && self.drop_oldest_of(class) {}
+            while self.hubs.get(slot).ledger.bytes > history.bytes && self.drop_oldest_of(slot) {}
         }
         while self.history_size().0 > self.history_bytes_max {
-            let largest = (0..self.ledgers.len()).max_by_key(|&i| self.ledgers[i].bytes);
-            if !largest.is_some_and(|class| self.drop_oldest_of(class)) {
+            let largest = (0u16..).zip(self.hubs.iter()).max_by_key(|(_, hub)| hub.ledger.bytes);
+            let largest = largest.map(|(slot, _)| slot);
+            if !largest.is_some_and(|slot| self.drop_oldest_of(slot)) {
                 break;
             }
         }
         let slots = &self.slots;
-        self.ledgers[class].tidy(|entry| is_kept(slots, entry));
+        self.hubs.get_mut(slot).ledger.tidy(|entry| is_kept(slots, entry));
     }
 
-    /// A cursor's next records.
-    #[must_use]
-    pub fn range(&self, read: &Read) -> Range {
-        let room = self.find_of_topic(&read.topic).and_then(|h| self.get(h));
-        let Some(room) = room.filter(|r| r.epoch == read.next.epoch) else { return Range::gone() };
+    /// A cursor's next records, or the question to the log that will bring them.
+    pub fn range(&self, read: &Read, now: Now) -> Known<Range> {
+        let handle = self.find_of_topic(&read.topic);
+        let room = handle.and_then(|h| self.get(h)).filter(|r| r.epoch == read.next.epoch);
+        let Some(room) = room else { return Known::Here(Range::gone()) };
         let first = room.first_seq();
+        if read.next.seq < first
+            && read.next.seq <= room.seq
+            && let Some(ask) = self.ask_log(room, now, Then::Range(Box::new(read.clone())))
+        {
+            let (want, bytes_max) = (Want::On(read.next.seq), read.bytes_max);
+            return Known::InLog(Box::new(LogRead { want, bytes_max, ..ask }));
+        }
         let mut range = Range { next: read.next.seq.max(first), at_end: true, ..Range::default() };
         if first > read.next.seq {
             range.gap = Some((read.next.seq, Seq(first.0 - 1)));
@@ -81,20 +95,82 @@ impl Rooms {
                 range.records.push(Arc::clone(record));
             }
         }
-        range
+        Known::Here(range)
     }
 
-    /// Records for HISTORY, bounded by number and bytes.
+    /// The same, from what the log has found.
     #[must_use]
-    pub fn history(&self, query: &HistoryQuery) -> HistoryPart {
+    pub fn range_found(&self, read: &Read, found: Found) -> Range {
+        let handle = self.find_of_topic(&read.topic);
+        let room = handle.and_then(|h| self.get(h)).filter(|r| r.epoch == read.next.epoch);
+        let Some(room) = room else { return Range::gone() };
+        let first = found.first().map_or_else(|| room.first_seq(), |record| record.position.seq);
+        let next = found.last().map_or(first, |record| record.position.seq.next());
+        let is_wanted = |r: &Arc<Record>| r.namespace == read.namespace && r.topic() == &*read.topic;
+        Range {
+            gap: (first > read.next.seq).then(|| (read.next.seq, Seq(first.0 - 1))),
+            next,
+            at_end: next > room.seq,
+            records: found.into_iter().filter(is_wanted).collect(),
+            is_gone: false,
+        }
+    }
+
+    /// A question to the log of a room's hub for all that its class still shows; none
+    /// if there is no log.
+    pub(super) fn ask_log(&self, room: &Room, now: Now, then: Then) -> Option<LogRead> {
+        let position = Position { epoch: room.epoch, seq: room.seq };
+        self.ask_log_at(room.hub, Arc::clone(&room.name), position, now, then)
+    }
+
+    fn ask_log_at(
+        &self,
+        slot: u16,
+        room: Arc<[u8]>,
+        last: Position,
+        now: Now,
+        then: Then,
+    ) -> Option<LogRead> {
+        let hub = self.hubs.get(slot);
+        let log = hub.log.as_ref()?;
+        let history = self.classes.get(hub.class).history;
+        let messages = history.map_or(0, |h| h.messages);
+        let oldest_us = |age_ms: u64| now.wall_us.saturating_sub(age_ms * 1000);
+        Some(LogRead {
+            hub: log.id,
+            room,
+            through: log.committed(),
+            epoch: last.epoch,
+            seq_max: last.seq,
+            seq_min: Seq(if messages == 0 { 1 } else { (last.seq.0 + 1).saturating_sub(messages).max(1) }),
+            since_us: history.filter(|h| h.age_ms > 0).map_or(0, |h| oldest_us(h.age_ms)),
+            topic: None,
+            namespace: None,
+            want: Want::Back,
+            count: u64::MAX,
+            bytes_max: usize::MAX,
+            then,
+        })
+    }
+
+    /// Records for HISTORY, bounded by number and bytes; or the question to the log
+    /// that will bring them, under the asker's number.
+    pub fn history(
+        &self,
+        query: &HistoryQuery,
+        now: Now,
+        ask: Ask,
+        recall: impl FnOnce(HubId) -> Option<Recalled>,
+    ) -> Known<HistoryPart> {
         let Some(room) = self.find(&query.room).and_then(|h| self.get(h)) else {
-            return HistoryPart { recovered: query.after.is_none(), ..HistoryPart::default() };
+            return self.history_of_cold_room(query, now, ask, recall);
         };
         let first = room.first_seq();
         let start = Position { epoch: room.epoch, seq: Seq(first.0 - 1) };
         let known = |p: Position| p.epoch == room.epoch && p.seq >= start.seq && p.seq <= room.seq;
         let mut part = HistoryPart { recovered: query.after.is_none_or(known), start, records: Vec::new() };
-        let Some(ring) = &room.ring else { return part };
+        let then = Then::History(Box::new(query.clone()), ask);
+        let log = if first > Seq(1) { self.ask_log(room, now, then) } else { None };
         let wanted = |r: &&Arc<Record>| query.topic.as_ref().is_none_or(|t| *t == r.topic());
         let count = query.count.min(self.history_reply_records_max);
         let mut bytes = 0;
@@ -102,19 +178,83 @@ impl Rooms {
             bytes += r.payload().len() as u64;
             bytes <= self.history_reply_bytes_max || bytes == r.payload().len() as u64
         };
+        let none = Ring::default();
+        let ring = room.ring.as_deref().unwrap_or(&none);
         match query.after {
             Some(after) if part.recovered => {
                 let records = ring.from(after.seq.next()).filter(wanted).take(count as usize);
                 part.records = records.take_while(&mut fits).cloned().collect();
             }
-            Some(_) => {}
+            Some(_) => {
+                if let Some(log) = log {
+                    return Known::InLog(Box::new(self.bounded(log, query)));
+                }
+            }
             None => {
                 let records = ring.from(first).rev().filter(wanted).take(count as usize);
                 part.records = records.take_while(&mut fits).cloned().collect();
+                let is_all = part.records.len() as u64 == count || bytes > self.history_reply_bytes_max;
+                if let Some(log) = log.filter(|log| !is_all && log.seq_min < first) {
+                    return Known::InLog(Box::new(self.bounded(log, query)));
+                }
                 part.records.reverse();
             }
         }
-        part
+        Known::Here(part)
+    }
+
+    /// Records of a room that is in no memory.
+    fn history_of_cold_room(
+        &self,
+        query: &HistoryQuery,
+        now: Now,
+        ask: Ask,
+        recall: impl FnOnce(HubId) -> Option<Recalled>,
+    ) -> Known<HistoryPart> {
+        let class = self.classes.class_of_room(&query.room);
+        let slot = self.hubs.slot(class, self.all_hubs.placement.hub(class, &query.room));
+        let recalled = self.hubs.get(slot).log.as_ref().and_then(|log| recall(log.id));
+        let then = Then::History(Box::new(query.clone()), ask);
+        let log = recalled.and_then(|recalled| {
+            self.ask_log_at(slot, query.room.as_slice().into(), recalled.position, now, then)
+        });
+        match log {
+            Some(log) => Known::InLog(Box::new(self.bounded(log, query))),
+            None => Known::Here(HistoryPart { recovered: query.after.is_none(), ..HistoryPart::default() }),
+        }
+    }
+
+    /// A question to the log for what a query wants, within the limits of a reply.
+    fn bounded(&self, log: LogRead, query: &HistoryQuery) -> LogRead {
+        let is_known = |after: Position| after.epoch == log.epoch && after.seq <= log.seq_max;
+        let want = match query.after {
+            None => Want::Back,
+            Some(after) if is_known(after) => Want::On(after.seq.next()),
+            // Only to tell where history starts.
+            Some(_) => Want::On(Seq(1)),
+        };
+        LogRead {
+            want,
+            count: query.count.min(self.history_reply_records_max),
+            bytes_max: self.history_reply_bytes_max as usize,
+            topic: query.topic.clone(),
+            ..log
+        }
+    }
+
+    /// Records for HISTORY, from what the log has found.
+    #[must_use]
+    pub fn history_found(&self, log: &LogRead, query: &HistoryQuery, found: Found) -> HistoryPart {
+        let epoch = log.epoch;
+        let first = found.first().filter(|r| r.position.epoch == epoch).map(|r| r.position.seq);
+        let start = Position { epoch, seq: Seq(first.map_or(log.seq_max.0, |first| first.0 - 1)) };
+        let recovered = match query.after {
+            None => true,
+            Some(after) if after.epoch != epoch || after.seq > log.seq_max => false,
+            // With a topic, what is between may be of others: then the log says nothing of a gap.
+            Some(after) => query.topic.is_some() || after.seq >= start.seq,
+        };
+        HistoryPart { recovered, start, records: if recovered { found } else { Vec::new() } }
     }
 
     /// Looks at up to `budget` rooms: drops what is too old, forgets who is
@@ -124,7 +264,7 @@ impl Rooms {
             self.swept = (self.swept + 1) % self.slots.len();
             let (generation, Some(room)) = &self.slots[self.swept] else { continue };
             let handle = RoomHandle { index: self.swept as u32, generation: *generation };
-            let class = self.classes.get(room.class);
+            let class = self.classes.get(self.hubs.get(room.hub).class);
             let (idle_ms, age_ms) = (class.idle_ms, class.history.map_or(0, |h| h.age_ms));
             if age_ms > 0 {
                 let oldest_us = now.wall_us.saturating_sub(age_ms * 1000);
@@ -138,7 +278,7 @@ impl Rooms {
             let room = self.at(handle.index);
             let unused_ms = u64::from(seconds(now).saturating_sub(room.used_s)) * 1000;
             let is_due = if idle_ms > 0 { unused_ms >= idle_ms } else { room.is_forgettable() };
-            if room.is_idle() && is_due {
+            if room.is_idle() && is_due && !self.waits_for_log(handle) {
                 while !self.at(handle.index).is_empty() {
                     self.drop_oldest(handle);
                 }
@@ -149,17 +289,17 @@ impl Rooms {
 
     pub(super) fn drop_oldest(&mut self, handle: RoomHandle) {
         let room = self.get_mut(handle).expect("the caller holds a live handle");
-        let class = usize::from(room.class);
+        let slot = room.hub;
         if let Some(ring) = room.ring.as_mut().filter(|r| !r.is_empty()) {
             let bytes = ring.pop();
-            self.ledgers[class].dropped(bytes);
+            self.hubs.get_mut(slot).ledger.dropped(bytes);
             self.expired += 1;
         }
     }
 
-    /// Drops the oldest record of a class's hub; false if there was none.
-    fn drop_oldest_of(&mut self, class: usize) -> bool {
-        while let Some(entry) = self.ledgers[class].oldest() {
+    /// Drops the oldest record of a hub; false if there was none.
+    fn drop_oldest_of(&mut self, slot: u16) -> bool {
+        while let Some(entry) = self.hubs.get_mut(slot).ledger.oldest() {
             if is_kept(&self.slots, &entry) {
                 self.drop_oldest(entry.room);
                 return true;

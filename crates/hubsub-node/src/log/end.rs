@@ -1,0 +1,140 @@
+//! A shard's end of the log: what its hubs said in this turn, what the log knows of
+//! rooms, and questions to it.
+
+use super::reading::{Chains, find};
+use super::{Log, Readers, State};
+use crate::inbox::Inbox;
+use crate::mail::Mail;
+use hubsub_log::record::{self, encode_headers};
+use hubsub_log::{Batch, Kind};
+use hubsub_route::{LogRead, Namespace, Recalled, Record};
+use hubsub_types::{Epoch, ErrorCode, HubId, Position, Seq, ShardId};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// The term of a hub that has one member and no other node.
+const TERM: u64 = 1;
+
+/// See the module.
+#[derive(Clone)]
+pub struct LogEnd {
+    log: Arc<Log>,
+    readers: Arc<Readers>,
+    chains: Arc<Chains>,
+    inboxes: Arc<[Inbox]>,
+    shard: ShardId,
+    /// Of this turn, a batch for each hub that said something.
+    batches: Vec<Batch>,
+    /// Questions that the readers had no room for.
+    waiting: VecDeque<Box<LogRead>>,
+}
+
+impl LogEnd {
+    /// The end of one shard.
+    pub fn new(
+        shard: ShardId,
+        log: Arc<Log>,
+        readers: Arc<Readers>,
+        chains: Arc<Chains>,
+        inboxes: Arc<[Inbox]>,
+    ) -> LogEnd {
+        LogEnd { log, readers, chains, inboxes, shard, batches: Vec::new(), waiting: VecDeque::new() }
+    }
+
+    /// The last record of a room that a hub's log has.
+    pub fn recall(&self, hub: HubId, room: &[u8]) -> Option<Recalled> {
+        let chain = self.chains.get(hub)?;
+        let last = chain.rooms.get(chain.hash(room))?;
+        let position = Position { epoch: Epoch(last.epoch), seq: Seq(last.seq) };
+        Some(Recalled { position, offset: last.offset })
+    }
+
+    /// Why a hub's log takes nothing.
+    pub fn refuses(&self, hub: HubId) -> Option<ErrorCode> {
+        match self.log.state() {
+            _ if self.chains.get(hub).is_none() => Some(ErrorCode::Quarantined),
+            State::Open => None,
+            State::Full => Some(ErrorCode::DiskFull),
+            State::Failed => Some(ErrorCode::LogFailed),
+        }
+    }
+
+    /// Whether so much waits for the disk that publishers must.
+    pub fn is_behind(&self) -> bool {
+        self.log.is_behind()
+    }
+
+    /// A record for a hub's log.
+    pub fn append(&mut self, hub: HubId, offset: u64, room: &[u8], record: &Record) {
+        let at = self.batches.iter().position(|batch| batch.hub == hub).unwrap_or_else(|| {
+            self.batches.push(Batch { hub, first: offset, count: 0, bytes: Vec::new() });
+            self.batches.len() - 1
+        });
+        let headers = record.headers.iter().flat_map(|h| h.iter().map(|(k, v)| (&**k, &**v)));
+        let publisher = record.publisher.as_bytes();
+        let batch = &mut self.batches[at];
+        batch.count += 1;
+        record::encode(
+            &record::Record {
+                hub,
+                kind: Kind::Message,
+                is_sharded: record.namespace == Namespace::Shard,
+                term: TERM,
+                offset,
+                epoch: record.position.epoch.0,
+                seq: record.position.seq.0,
+                producer: 0,
+                producer_seq: 0,
+                timestamp_us: record.timestamp_us,
+                room,
+                topic: record.topic(),
+                publisher: &publisher[..publisher.len().min(usize::from(u16::MAX))],
+                headers: &encode_headers(headers),
+                payload: record.payload(),
+            },
+            &mut batch.bytes,
+        );
+    }
+
+    /// Hands over what this turn's hubs said, and questions that had to wait.
+    pub fn flush(&mut self) {
+        self.log.submit(&mut self.batches);
+        while let Some(read) = self.waiting.pop_front() {
+            if let Some(read) = self.submit(read) {
+                return self.waiting.push_front(read);
+            }
+        }
+    }
+
+    /// Whether questions wait for a reader.
+    pub fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Asks the log; the answer comes as mail.
+    pub fn read(&mut self, read: Box<LogRead>) {
+        if let Some(read) = self.submit(read) {
+            self.waiting.push_back(read);
+        }
+    }
+
+    /// Gives a question to the readers; gives it back when they have no room.
+    fn submit(&self, read: Box<LogRead>) -> Option<Box<LogRead>> {
+        let (chain, inboxes, shard) = (self.chains.get(read.hub), Arc::clone(&self.inboxes), self.shard);
+        let slot = Arc::new(std::sync::Mutex::new(Some(read)));
+        let taken = Arc::clone(&slot);
+        let log = Arc::clone(&self.log);
+        let job = Box::new(move || {
+            let Some(read) = taken.lock().expect("nothing panics under this lock").take() else { return };
+            let found = match &chain {
+                Some(chain) => find(chain, &read, &log),
+                None => Err(ErrorCode::Quarantined),
+            };
+            inboxes[usize::from(shard.0)].send(&mut vec![Mail::Found(read, found)]);
+        });
+        match self.readers.submit(job) {
+            Ok(()) => None,
+            Err(_) => slot.lock().expect("nothing panics under this lock").take(),
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Where shards put what their hubs said, and the journal thread takes it.
+
+use hubsub_log::Batch;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
+
+/// See the module.
+#[derive(Default)]
+pub struct Intake {
+    waiting: Mutex<Waiting>,
+    came: Condvar,
+    /// Bytes put in and not yet safe.
+    bytes: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Waiting {
+    batches: Vec<Batch>,
+    is_stopping: bool,
+}
+
+/// What the journal thread finds.
+pub enum Taken {
+    /// Records, in the order of each hub.
+    Batches(Vec<Batch>),
+    /// Nothing came in the given time.
+    Nothing,
+    /// Nothing more will come.
+    End,
+}
+
+impl Intake {
+    /// Puts a turn's batches in and empties the list.
+    pub fn put(&self, batches: &mut Vec<Batch>) {
+        if batches.is_empty() {
+            return;
+        }
+        self.bytes.fetch_add(bytes_of(batches), Ordering::Relaxed);
+        let mut waiting = self.waiting.lock().expect("nothing panics under this lock");
+        let was_empty = waiting.batches.is_empty();
+        waiting.batches.append(batches);
+        drop(waiting);
+        if was_empty {
+            self.came.notify_one();
+        }
+    }
+
+    /// Takes everything that waits; waits for something, at most so long.
+    pub fn take(&self, wait: Option<Duration>) -> Taken {
+        let waiting = self.waiting.lock().expect("nothing panics under this lock");
+        let is_idle = |waiting: &mut Waiting| waiting.batches.is_empty() && !waiting.is_stopping;
+        let proof = "nothing panics under this lock";
+        let mut waiting = match wait {
+            Some(wait) => self.came.wait_timeout_while(waiting, wait, is_idle).expect(proof).0,
+            None => self.came.wait_while(waiting, is_idle).expect(proof),
+        };
+        match (waiting.batches.is_empty(), waiting.is_stopping) {
+            (false, _) => Taken::Batches(std::mem::take(&mut waiting.batches)),
+            (true, false) => Taken::Nothing,
+            (true, true) => Taken::End,
+        }
+    }
+
+    /// These are safe.
+    pub fn done(&self, batches: &[Batch]) {
+        self.bytes.fetch_sub(bytes_of(batches), Ordering::Relaxed);
+    }
+
+    /// Bytes that were put in and are not yet safe.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Nothing more will be put in.
+    pub fn stop(&self) {
+        self.waiting.lock().expect("nothing panics under this lock").is_stopping = true;
+        self.came.notify_one();
+    }
+}
+
+/// Bytes of the records.
+pub fn bytes_of(batches: &[Batch]) -> usize {
+    batches.iter().map(|batch| batch.bytes.len()).sum()
+}

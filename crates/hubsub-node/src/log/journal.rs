@@ -1,0 +1,108 @@
+//! The journal thread: everything that waits goes into one frame, one sync, and
+//! what came meanwhile shares the next.
+
+use super::intake::{Intake, Taken, bytes_of};
+use super::segments::{Frame, Handover};
+use super::state::{Shared, State};
+use hubsub_log::storage::Storage;
+use hubsub_log::{Batch, HubId, Journal, LogError};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// An idle journal writes its mark after this time.
+const MARK: Duration = Duration::from_millis(100);
+
+/// Wait between tries while the disk is full.
+const RETRY: Duration = Duration::from_millis(50);
+
+/// Bytes of one frame, unless a record is longer.
+const FRAME_BYTES: usize = 16 << 20;
+
+/// See the module.
+pub struct Thread<S: Storage> {
+    pub journal: Journal<S>,
+    pub intake: Arc<Intake>,
+    pub shared: Arc<Shared>,
+    pub handover: Arc<Handover<S::File>>,
+    pub unwritten_bytes_max: usize,
+}
+
+impl<S: Storage> Thread<S> {
+    /// Runs until nothing more comes, or it fails.
+    pub fn run(mut self) {
+        loop {
+            let wait = self.journal.wants_mark().then_some(MARK);
+            let done = match self.intake.take(wait) {
+                Taken::Batches(batches) => self.write_all(batches),
+                Taken::Nothing => self.write(Vec::new()),
+                Taken::End => break,
+            };
+            if let Err(e) = done {
+                if !matches!(e, LogError::Full) {
+                    self.shared.fail(&e.to_string());
+                }
+                break;
+            }
+        }
+        self.handover.end();
+    }
+
+    /// Writes batches in frames of bounded length.
+    fn write_all(&mut self, batches: Vec<Batch>) -> Result<(), LogError> {
+        let mut frame: Vec<Batch> = Vec::new();
+        let mut bytes = 0;
+        for batch in batches {
+            if bytes + batch.bytes.len() > FRAME_BYTES && !frame.is_empty() {
+                self.write(std::mem::take(&mut frame))?;
+                bytes = 0;
+            }
+            bytes += batch.bytes.len();
+            frame.push(batch);
+        }
+        self.write(frame)
+    }
+
+    /// Makes one frame safe, tells who waits for it, and hands it on. While the disk
+    /// is full it tries again, until the node stops.
+    fn write(&mut self, batches: Vec<Batch>) -> Result<(), LogError> {
+        let bytes = bytes_of(&batches);
+        let frame = loop {
+            if self.shared.state() == State::Failed {
+                return Err(LogError::Broken);
+            }
+            if self.journal.wants_next()
+                && let Some(file) = self.handover.take_file(!self.journal.has_room(bytes), RETRY)
+            {
+                self.journal.give_next(file);
+            }
+            let written = if self.journal.has_room(bytes) {
+                self.journal.append(&batches)
+            } else {
+                Err(LogError::Full)
+            };
+            match written {
+                Ok(frame) => break frame,
+                Err(LogError::Full) if self.shared.is_stopping() => return Err(LogError::Full),
+                Err(LogError::Full) => self.handover.pause(RETRY),
+                Err(e) => return Err(e),
+            }
+        };
+        let begin = Instant::now();
+        self.journal.sync()?;
+        if batches.is_empty() {
+            return Ok(());
+        }
+        let records: u64 = batches.iter().map(|batch| u64::from(batch.count)).sum();
+        self.shared.counters.synced(records, bytes as u64, begin.elapsed());
+        let mut safe: BTreeMap<HubId, u64> = BTreeMap::new();
+        for batch in &batches {
+            safe.insert(batch.hub, batch.first + u64::from(batch.count) - 1);
+        }
+        self.intake.done(&batches);
+        self.shared.listener.safe(&safe.into_iter().collect::<Vec<_>>());
+        let frame = Frame { file: self.journal.file(), number: frame, batches };
+        self.handover.put(frame, self.unwritten_bytes_max);
+        Ok(())
+    }
+}

@@ -1,0 +1,165 @@
+//! The log's threads, and how shards reach them. Nothing here is done by a shard
+//! but to hand over and to be told.
+//!
+//! ```text
+//!   shards ── batches ──► journal thread ── frames ──► segment thread
+//!     ▲                      │    ▲                      │
+//!     └───── safe, failed ───┘    └── next journal file ─┘
+//!   shards ── jobs ──► readers ── answers ──► shards
+//! ```
+//!
+//! Invariants: what is told to be safe was synced; segments get nothing before it
+//! is; each queue has a limit, and who would pass it waits or is refused.
+
+mod end;
+mod intake;
+mod journal;
+mod readers;
+mod reading;
+mod segments;
+pub mod start;
+mod state;
+
+pub use end::LogEnd;
+pub use readers::Readers;
+pub use reading::Chains;
+pub use state::{Counters, State};
+
+use crate::control::{Control, Level};
+use hubsub_log::storage::Storage;
+use hubsub_log::{Batch, HubId, Opened, Retention};
+use intake::Intake;
+use segments::Handover;
+use state::Shared;
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+/// Who is told what became of records.
+pub trait Listener: Send + Sync + 'static {
+    /// Records of these hubs are safe up to these offsets.
+    fn safe(&self, hubs: &[(HubId, u64)]);
+    /// Nothing more will become safe.
+    fn failed(&self);
+}
+
+/// How the threads behave.
+#[derive(Clone, Debug)]
+pub struct LogSettings {
+    /// Bytes that wait for the journal; past it publishers into logged rooms are not read.
+    pub pending_bytes_max: usize,
+    /// Bytes that wait for the segments; past it the journal waits.
+    pub unwritten_bytes_max: usize,
+    /// Bytes between two checkpoints.
+    pub checkpoint_bytes: u64,
+    /// Time between two checkpoints, in ms.
+    pub checkpoint_ms: u64,
+    /// Free space of the disk below which nothing more is taken.
+    pub reserve_bytes: u64,
+    /// How long each hub keeps its records.
+    pub retention: HashMap<HubId, Retention>,
+}
+
+/// A running log.
+pub struct Log {
+    shared: Arc<Shared>,
+    intake: Arc<Intake>,
+    settings: LogSettings,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Log {
+    /// Starts the threads on a log that was opened.
+    ///
+    /// # Errors
+    /// The system is out of threads.
+    pub fn start<S: Storage>(
+        opened: Opened<S>,
+        settings: LogSettings,
+        listener: Arc<dyn Listener>,
+        control: Arc<Control>,
+    ) -> io::Result<Log> {
+        let Opened { journal, segments, warnings, .. } = opened;
+        for warning in warnings {
+            control.log(Level::Error, "log is damaged", vec![("reason", warning)]);
+        }
+        let (shared, intake) = (Arc::new(Shared::new(control, listener)), Arc::new(Intake::default()));
+        let handover = Arc::new(Handover::default());
+        let log = Log {
+            shared: Arc::clone(&shared),
+            intake: Arc::clone(&intake),
+            settings: settings.clone(),
+            threads: Mutex::new(Vec::new()),
+        };
+        let unwritten_bytes_max = settings.unwritten_bytes_max;
+        let writes = segments::Thread::new(segments, settings, Arc::clone(&shared), Arc::clone(&handover));
+        let syncs = journal::Thread { journal, intake, shared, handover, unwritten_bytes_max };
+        let mut threads = log.threads.lock().expect("nothing panics under this lock");
+        threads.push(named("hubsub-log-segments").spawn(move || writes.run())?);
+        match named("hubsub-log-journal").spawn(move || syncs.run()) {
+            Ok(thread) => threads.push(thread),
+            Err(e) => {
+                drop(threads);
+                log.stop();
+                return Err(e);
+            }
+        }
+        drop(threads);
+        Ok(log)
+    }
+
+    /// Takes what a shard's hubs said in a turn.
+    pub fn submit(&self, batches: &mut Vec<Batch>) {
+        self.intake.put(batches);
+    }
+
+    /// Whether so much waits that publishers must.
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        self.intake.bytes() > self.settings.pending_bytes_max
+    }
+
+    /// Whether it takes records.
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.shared.state()
+    }
+
+    /// Why it does not, where it says.
+    #[must_use]
+    pub fn reason(&self) -> Option<String> {
+        self.shared.reason()
+    }
+
+    /// Figures.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+
+    /// A line for the operator.
+    pub fn tell(&self, level: Level, message: &'static str, fields: Vec<(&'static str, String)>) {
+        self.shared.log(level, message, fields);
+    }
+
+    /// Makes everything safe that was submitted, if it can be, and ends cleanly.
+    pub fn stop(&self) {
+        self.intake.stop();
+        self.shared.begin_to_stop();
+        let threads = std::mem::take(&mut *self.threads.lock().expect("nothing panics under this lock"));
+        // The journal's end ends the segments.
+        for thread in threads.into_iter().rev() {
+            if thread.join().is_err() {
+                self.shared.fail("a thread of the log panicked");
+            }
+        }
+    }
+}
+
+fn named(name: &str) -> std::thread::Builder {
+    std::thread::Builder::new().name(name.to_owned())
+}
+
+#[cfg(test)]
+mod tests;

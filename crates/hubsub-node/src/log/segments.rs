@@ -1,0 +1,213 @@
+//! The segment thread: what is safe goes into segments, in large writes;
+//! checkpoints, retention, and the next journal file before it is needed.
+
+use super::LogSettings;
+use super::intake::bytes_of;
+use super::state::{Shared, State};
+use crate::control::Level;
+use hubsub_log::journal::Prepared;
+use hubsub_log::storage::Storage;
+use hubsub_log::{Batch, LogError, Retention, Segments};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Time between two looks at what is not urgent.
+const HOUSEKEEPING: Duration = Duration::from_millis(500);
+
+/// Wait between tries while the disk is full.
+const RETRY: Duration = Duration::from_millis(50);
+
+/// A frame that is safe in the journal.
+pub struct Frame {
+    /// Which journal file it is in.
+    pub file: u64,
+    /// Its number.
+    pub number: u64,
+    /// Its records.
+    pub batches: Vec<Batch>,
+}
+
+/// Between the two threads: frames one way, journal files the other.
+pub struct Handover<F> {
+    inner: Mutex<Inner<F>>,
+    /// For the segment thread.
+    to_write: Condvar,
+    /// For the journal thread.
+    to_sync: Condvar,
+}
+
+struct Inner<F> {
+    frames: Vec<Frame>,
+    bytes: usize,
+    file: Option<Prepared<F>>,
+    has_ended: bool,
+}
+
+impl<F> Default for Handover<F> {
+    fn default() -> Self {
+        let inner = Inner { frames: Vec::new(), bytes: 0, file: None, has_ended: false };
+        Handover { inner: Mutex::new(inner), to_write: Condvar::new(), to_sync: Condvar::new() }
+    }
+}
+
+impl<F> Handover<F> {
+    fn inner(&self) -> std::sync::MutexGuard<'_, Inner<F>> {
+        self.inner.lock().expect("nothing panics under this lock")
+    }
+
+    /// Hands a frame on; waits while more than `bytes_max` are there already.
+    pub fn put(&self, frame: Frame, bytes_max: usize) {
+        let mut inner = self.inner();
+        while inner.bytes > bytes_max && !inner.has_ended {
+            inner = self.to_sync.wait(inner).expect("nothing panics under this lock");
+        }
+        inner.bytes += bytes_of(&frame.batches);
+        inner.frames.push(frame);
+        self.to_write.notify_one();
+    }
+
+    /// The next journal file, if it is ready; if it is `needed`, waits for it a while.
+    pub fn take_file(&self, needed: bool, wait: Duration) -> Option<Prepared<F>> {
+        let mut inner = self.inner();
+        if needed && inner.file.is_none() {
+            self.to_write.notify_one();
+            let is_missing = |inner: &mut Inner<F>| inner.file.is_none() && !inner.has_ended;
+            let waited = self.to_sync.wait_timeout_while(inner, wait, is_missing);
+            inner = waited.expect("nothing panics under this lock").0;
+        }
+        let file = inner.file.take();
+        if file.is_some() {
+            self.to_write.notify_one();
+        }
+        file
+    }
+
+    /// Waits a while.
+    pub fn pause(&self, wait: Duration) {
+        drop(self.to_sync.wait_timeout(self.inner(), wait));
+    }
+
+    /// No frame will come any more, or none will be taken.
+    pub fn end(&self) {
+        self.inner().has_ended = true;
+        self.to_write.notify_one();
+        self.to_sync.notify_one();
+    }
+
+    fn has_file(&self) -> bool {
+        self.inner().file.is_some()
+    }
+
+    fn give_file(&self, file: Prepared<F>) {
+        self.inner().file = Some(file);
+        self.to_sync.notify_one();
+    }
+
+    /// Frames that wait, and whether more may come.
+    fn take_frames(&self, wait: Duration) -> (Vec<Frame>, bool) {
+        let is_idle =
+            |inner: &mut Inner<F>| inner.frames.is_empty() && !inner.has_ended && inner.file.is_some();
+        let waited = self.to_write.wait_timeout_while(self.inner(), wait, is_idle);
+        let mut inner = waited.expect("nothing panics under this lock").0;
+        inner.bytes = 0;
+        self.to_sync.notify_one();
+        (std::mem::take(&mut inner.frames), !inner.has_ended)
+    }
+}
+
+/// See the module.
+pub struct Thread<S: Storage> {
+    segments: Segments<S>,
+    settings: LogSettings,
+    shared: Arc<Shared>,
+    handover: Arc<Handover<S::File>>,
+    saved: Instant,
+    kept_house: Instant,
+}
+
+impl<S: Storage> Thread<S> {
+    /// Ready to run.
+    pub fn new(
+        segments: Segments<S>,
+        settings: LogSettings,
+        shared: Arc<Shared>,
+        handover: Arc<Handover<S::File>>,
+    ) -> Thread<S> {
+        let now = Instant::now();
+        Thread { segments, settings, shared, handover, saved: now, kept_house: now }
+    }
+
+    /// Runs until the journal has ended.
+    pub fn run(mut self) {
+        let mut is_full = false;
+        loop {
+            let (frames, goes_on) = self.handover.take_frames(if is_full { RETRY } else { HOUSEKEEPING });
+            for frame in &frames {
+                self.segments.apply(frame.file, frame.number, &frame.batches);
+            }
+            let done = self.turn();
+            is_full = matches!(done, Err(LogError::Full));
+            match done {
+                Ok(()) | Err(LogError::Full) => {}
+                Err(e) => {
+                    self.shared.fail(&e.to_string());
+                    return self.handover.end();
+                }
+            }
+            if !goes_on {
+                break;
+            }
+        }
+        if self.shared.state() != State::Failed
+            && let Err(e) = self.segments.close()
+        {
+            self.shared.log(Level::Warning, "log did not end cleanly", vec![("reason", e.to_string())]);
+        }
+    }
+
+    fn turn(&mut self) -> Result<(), LogError> {
+        let outcome = self.keep_up();
+        if self.kept_house.elapsed() >= HOUSEKEEPING || matches!(outcome, Err(LogError::Full)) {
+            self.kept_house = Instant::now();
+            self.retire()?;
+            let is_full = matches!(outcome, Err(LogError::Full)) || !self.has_space()?;
+            self.shared.set_full(is_full);
+        }
+        outcome
+    }
+
+    fn keep_up(&mut self) -> Result<(), LogError> {
+        self.segments.flush()?;
+        if !self.handover.has_file() {
+            let file = self.segments.prepare_next()?;
+            self.handover.give_file(file);
+        }
+        let unsaved = self.segments.unsaved_bytes();
+        let is_due = self.saved.elapsed() >= Duration::from_millis(self.settings.checkpoint_ms);
+        if unsaved >= self.settings.checkpoint_bytes || (unsaved > 0 && is_due) {
+            self.segments.checkpoint()?;
+            self.saved = Instant::now();
+            self.shared.counters.checkpoints.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn retire(&mut self) -> Result<(), LogError> {
+        let now_us = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64;
+        let retention = &self.settings.retention;
+        let none = Retention::default();
+        let limits = |hub| (retention.get(&hub).copied().unwrap_or(none), None);
+        let retired = match self.segments.retire(now_us, limits) {
+            Err(LogError::Full) => 0,
+            retired => retired?,
+        };
+        self.shared.counters.retired.fetch_add(retired as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether the disk has its reserve.
+    fn has_space(&self) -> Result<bool, LogError> {
+        Ok(self.segments.free_bytes()? >= self.settings.reserve_bytes)
+    }
+}

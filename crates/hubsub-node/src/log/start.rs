@@ -1,0 +1,157 @@
+//! Bringing a node's log up: opens the directory, finds or makes the hubs of each
+//! logged class, starts the threads.
+
+use super::{Chains, Listener, Log, LogSettings, Readers};
+use crate::control::Control;
+use crate::inbox::Inbox;
+use crate::mail::Mail;
+use hubsub_log::{ChainOptions, Disk, LogOptions, Opened, Retention, open};
+use hubsub_route::HubSeed;
+use hubsub_types::class::ClassIndex;
+use hubsub_types::{ClassTable, Durability, HubId, Limits};
+use std::collections::HashMap;
+use std::io::{self, ErrorKind};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Threads that read the log.
+const READERS: usize = 2;
+
+/// Questions that wait for them.
+const JOBS_MAX: usize = 1024;
+
+/// Where a node's log is; how it is kept stand in the limits.
+#[derive(Clone, Debug)]
+pub struct LogConfig {
+    /// The data directory.
+    pub directory: PathBuf,
+    /// Identity of a directory that is made now.
+    pub identity: u64,
+}
+
+/// A log that runs.
+pub struct Started {
+    /// Its threads.
+    pub log: Arc<Log>,
+    /// Who reads it.
+    pub readers: Arc<Readers>,
+    /// The chains of the hubs that are whole.
+    pub chains: Arc<Chains>,
+    /// All hubs.
+    pub seeds: Vec<HubSeed>,
+}
+
+/// Tells the shards of the hubs.
+struct Tells {
+    inboxes: Arc<[Inbox]>,
+    /// By hub, its shard.
+    shards: HashMap<HubId, usize>,
+}
+
+impl Listener for Tells {
+    fn safe(&self, hubs: &[(HubId, u64)]) {
+        let mut by_shard: Vec<Vec<(HubId, u64)>> = vec![Vec::new(); self.inboxes.len()];
+        hubs.iter().for_each(|&(hub, offset)| by_shard[self.shards[&hub]].push((hub, offset)));
+        for (hubs, inbox) in by_shard.into_iter().zip(self.inboxes.iter()) {
+            if !hubs.is_empty() {
+                inbox.send(&mut vec![Mail::Safe(hubs)]);
+            }
+        }
+    }
+
+    fn failed(&self) {
+        self.inboxes.iter().for_each(|inbox| inbox.send(&mut vec![Mail::LogFailed]));
+    }
+}
+
+/// Opens a node's log and starts its threads. A class that has no hubs yet gets one
+/// for each shard; a hub lives on the shard of its index modulo the shards.
+///
+/// # Errors
+/// Another process uses the directory, it cannot be opened, or it has hubs of a
+/// class that the node does not know or no longer logs.
+pub fn start(
+    config: &LogConfig,
+    limits: &Limits,
+    classes: &ClassTable,
+    inboxes: &Arc<[Inbox]>,
+    control: &Arc<Control>,
+) -> io::Result<Started> {
+    let refused = |text: String| io::Error::other(text);
+    let directory = config.directory.display();
+    let options = LogOptions {
+        chain: ChainOptions { segment_bytes: limits.log_segment_bytes, ..ChainOptions::default() },
+        journal_bytes: limits.log_journal_bytes,
+        open_files_max: limits.log_open_files_max as usize,
+    };
+    let disk = Disk::lock(&config.directory).map_err(|e| match e.kind() {
+        ErrorKind::WouldBlock => refused(format!("another node uses the data directory: {directory}")),
+        _ => refused(format!("cannot open the data directory {directory}: {e}")),
+    })?;
+    let Opened { journal, mut segments, was_clean, warnings } =
+        open(Arc::new(disk), config.identity, options).map_err(|e| refused(e.to_string()))?;
+
+    let logged = (0u16..).zip(classes.classes()).filter(|(_, class)| class.durability.is_logged());
+    let logged: HashMap<&str, ClassIndex> =
+        logged.map(|(index, class)| (class.name.as_str(), index)).collect();
+    let known: Vec<String> = segments.manifest().hubs.iter().map(|entry| entry.class.clone()).collect();
+    if let Some(class) = known.iter().find(|class| !logged.contains_key(class.as_str())) {
+        return Err(refused(format!(
+            "the data directory {directory} has a log of class {class}, which is not configured as replicated \
+             or durable; hint: bring the class back, or start with another data directory"
+        )));
+    }
+    let mut missing: Vec<&str> =
+        logged.keys().copied().filter(|&name| !known.iter().any(|k| k == name)).collect();
+    missing.sort_unstable();
+    for class in missing {
+        for index in 0..inboxes.len() as u16 {
+            segments.add_hub(class, index).map_err(|e| refused(e.to_string()))?;
+        }
+    }
+
+    let (mut seeds, mut chains, mut retention) = (Vec::new(), Chains::default(), HashMap::new());
+    for entry in segments.manifest().hubs.clone() {
+        let index = logged[entry.class.as_str()];
+        let class = classes.get(index);
+        if class.durability == Durability::Replicated && !was_clean {
+            // What was acknowledged from memory alone may be missing.
+            segments.end_epochs(entry.hub).map_err(|e| refused(e.to_string()))?;
+        }
+        let history = class.history.map_or_else(Retention::default, |history| Retention {
+            bytes: history.bytes,
+            age_us: history.age_ms * 1000,
+        });
+        retention.insert(entry.hub, history);
+        let chain = segments.chain(entry.hub);
+        seeds.push(HubSeed {
+            id: entry.hub,
+            class: index,
+            index: entry.index,
+            next: chain.as_ref().map_or(entry.next, |chain| chain.next()),
+            last_us: chain.as_ref().map_or(0, |chain| chain.info().last_us),
+            continuous_from: segments.continuous_from(entry.hub),
+        });
+        chains.0.extend(chain.map(|chain| (entry.hub, chain)));
+    }
+    let shards = seeds.iter().map(|seed| (seed.id, usize::from(seed.index) % inboxes.len())).collect();
+    let listener = Arc::new(Tells { inboxes: Arc::clone(inboxes), shards });
+    let settings = LogSettings {
+        pending_bytes_max: limits.log_pending_bytes_max as usize,
+        unwritten_bytes_max: limits.log_unwritten_bytes_max as usize,
+        checkpoint_bytes: limits.log_checkpoint_bytes,
+        checkpoint_ms: limits.log_checkpoint_ms,
+        reserve_bytes: limits.log_reserve_bytes,
+        retention,
+    };
+    let opened = Opened { journal, segments, was_clean, warnings };
+    let log = Arc::new(Log::start(opened, settings, listener, Arc::clone(control))?);
+    let readers = match Readers::start(READERS, JOBS_MAX) {
+        Ok(readers) => Arc::new(readers),
+        Err(e) => {
+            log.stop();
+            return Err(e);
+        }
+    };
+    Ok(Started { log, readers, chains: Arc::new(chains), seeds })
+}

@@ -1,0 +1,136 @@
+//! What the log's threads share: whether it takes records, and its figures.
+
+use super::Listener;
+use crate::control::{Control, Level};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Whether a log takes records.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum State {
+    /// It does.
+    Open = 0,
+    /// Not until the disk has room.
+    Full = 1,
+    /// Not any more: what reached the disk since the last sync is not known.
+    Failed = 2,
+}
+
+/// Upper bounds of the sync times that are counted apart, in µs; what is longer is
+/// counted in the last place.
+pub const SYNC_BOUNDS_US: [u64; 9] = [100, 250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 250_000];
+
+/// Figures since the start.
+#[derive(Default)]
+pub struct Counters {
+    /// Records that are safe.
+    pub records: AtomicU64,
+    /// Their bytes.
+    pub bytes: AtomicU64,
+    /// Syncs of the journal that carried records.
+    pub syncs: AtomicU64,
+    /// Time in them, in µs.
+    pub sync_us: AtomicU64,
+    /// How many took how long.
+    pub syncs_by_time: [AtomicU64; SYNC_BOUNDS_US.len() + 1],
+    /// Checkpoints.
+    pub checkpoints: AtomicU64,
+    /// Segments that retention removed.
+    pub retired: AtomicU64,
+}
+
+impl Counters {
+    /// A sync carried so many records and bytes and took so long.
+    pub fn synced(&self, records: u64, bytes: u64, took: Duration) {
+        let us = took.as_micros() as u64;
+        self.records.fetch_add(records, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        self.sync_us.fetch_add(us, Ordering::Relaxed);
+        let at = SYNC_BOUNDS_US.partition_point(|&bound| bound < us);
+        self.syncs_by_time[at].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// See the module.
+pub struct Shared {
+    state: AtomicU8,
+    reason: Mutex<Option<String>>,
+    is_stopping: AtomicBool,
+    control: Arc<Control>,
+    /// Who is told what is safe.
+    pub listener: Arc<dyn Listener>,
+    /// Figures.
+    pub counters: Counters,
+}
+
+impl Shared {
+    /// Of a log that takes records.
+    pub fn new(control: Arc<Control>, listener: Arc<dyn Listener>) -> Shared {
+        Shared {
+            state: AtomicU8::new(State::Open as u8),
+            reason: Mutex::new(None),
+            is_stopping: AtomicBool::new(false),
+            control,
+            listener,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Whether it takes records.
+    pub fn state(&self) -> State {
+        match self.state.load(Ordering::Acquire) {
+            0 => State::Open,
+            1 => State::Full,
+            _ => State::Failed,
+        }
+    }
+
+    /// Why it does not.
+    pub fn reason(&self) -> Option<String> {
+        self.reason.lock().expect("nothing panics under this lock").clone()
+    }
+
+    /// The disk is full, or has room again.
+    pub fn set_full(&self, is_full: bool) {
+        let (from, to) = if is_full { (State::Open, State::Full) } else { (State::Full, State::Open) };
+        let changed =
+            self.state.compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        if !changed {
+            return;
+        }
+        let reason = is_full.then(|| "the disk is full".to_owned());
+        *self.reason.lock().expect("nothing panics under this lock") = reason;
+        match is_full {
+            true => self.control.log(Level::Error, "log refuses records: disk is full", Vec::new()),
+            false => self.control.log(Level::Warning, "log takes records again", Vec::new()),
+        }
+    }
+
+    /// Nothing more can be made safe.
+    pub fn fail(&self, why: &str) {
+        if self.state.swap(State::Failed as u8, Ordering::AcqRel) == State::Failed as u8 {
+            return;
+        }
+        *self.reason.lock().expect("nothing panics under this lock") = Some(why.to_owned());
+        self.control.log(Level::Error, "log has failed", vec![("reason", why.to_owned())]);
+        self.listener.failed();
+    }
+
+    /// A log line.
+    pub fn log(&self, level: Level, message: &'static str, fields: Vec<(&'static str, String)>) {
+        self.control.log(level, message, fields);
+    }
+
+    /// What cannot be made safe now is given up.
+    pub fn begin_to_stop(&self) {
+        self.is_stopping.store(true, Ordering::Release);
+    }
+
+    /// Whether the node stops.
+    pub fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,167 @@
+//! Rooms with a log, over real sockets and on a real disk: what was acknowledged
+//! outlives the node, and what memory has no more is read from disk.
+
+mod support;
+
+use hubsub_types::{Class, Durability, History, OnSlow};
+use std::path::Path;
+use support::{Client, TestNode, Value, class};
+
+fn logged(glob: &str, durability: Durability) -> Class {
+    let history = Some(History { messages: 0, bytes: 1 << 30, age_ms: 0 });
+    Class { durability, history, on_slow: OnSlow::CatchUp, ..class(glob) }
+}
+
+fn node(shards: u16, incarnation: u32, directory: &Path) -> TestNode {
+    let classes = vec![logged("chat:*", Durability::Durable), logged("fast:*", Durability::Replicated)];
+    TestNode::start_logged(shards, classes, incarnation, directory)
+}
+
+/// Position and payload of a room's history.
+fn history(client: &mut Client, room: &str, options: &[&str]) -> Vec<(String, String)> {
+    let args = [&["HUBSUB", "HISTORY", room], options].concat();
+    let rows = client.call(&args);
+    let row = |row: &Value| (row.items()[0].text().to_owned(), row.items()[4].text().to_owned());
+    rows.items().iter().map(row).collect()
+}
+
+fn payloads(rows: &[(String, String)]) -> Vec<&str> {
+    rows.iter().map(|(_, payload)| payload.as_str()).collect()
+}
+
+fn publish(client: &mut Client, topic: &str, from: u32, to: u32) {
+    let texts: Vec<String> = (from..=to).map(|i| format!("{i:04} {}", "x".repeat(95))).collect();
+    let commands: Vec<Vec<&str>> = texts.iter().map(|text| vec!["PUBLISH", topic, text]).collect();
+    let commands: Vec<&[&str]> = commands.iter().map(Vec::as_slice).collect();
+    client.send_all(&commands);
+    for reply in client.read_many(commands.len()) {
+        assert!(matches!(reply, Value::Line(':', _)), "{reply:?}");
+    }
+}
+
+fn numbers(payloads: &[&str]) -> Vec<u32> {
+    payloads.iter().map(|payload| payload[..4].parse().unwrap()).collect()
+}
+
+#[test]
+fn a_restart_keeps_history_and_epoch_and_loses_nothing() {
+    for shards in [1, 3] {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut positions, mut next) = (Vec::new(), 1);
+        // The number of shards may change between two starts.
+        for (life, shards) in [(1, shards), (2, 4 - shards), (3, 2)] {
+            let node = node(shards, life, directory.path());
+            let mut client = node.connect();
+            publish(&mut client, "chat:1", next, next + 99);
+            publish(&mut client, "fast:1", next, next + 99);
+            next += 100;
+            for room in ["chat:1", "fast:1"] {
+                let rows = history(&mut client, room, &["COUNT", "10000"]);
+                assert_eq!(numbers(&payloads(&rows)), (1..next).collect::<Vec<_>>(), "{room} in life {life}");
+                let (epoch, seq) = rows[rows.len() - 1].0.split_once('-').unwrap();
+                assert_eq!(seq, (next - 1).to_string());
+                positions.push((room, epoch.to_owned()));
+            }
+        }
+        for room in ["chat:1", "fast:1"] {
+            let mut epochs: Vec<_> = positions.iter().filter(|p| p.0 == room).map(|p| &p.1).collect();
+            epochs.dedup();
+            assert_eq!(epochs.len(), 1, "{room}: {epochs:?}");
+        }
+    }
+}
+
+#[test]
+fn a_subscriber_resumes_across_a_restart_and_reads_from_disk_what_memory_has_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let position = {
+        let node = node(2, 1, directory.path());
+        let mut client = node.connect();
+        publish(&mut client, "chat:a", 1, 300);
+        history(&mut client, "chat:a", &["COUNT", "250"])[0].0.clone()
+    };
+    let node = node(2, 2, directory.path());
+    let (mut publisher, mut subscriber) = (node.connect(), node.connect());
+    publish(&mut publisher, "chat:a", 301, 400);
+    let started = subscriber.call(&["HUBSUB", "SUBSCRIBE", "chat:a", "FROM", &position]);
+    assert!(started.is_a("subscribe") && started.items()[4].int() == 1, "{started:?}");
+    publish(&mut publisher, "chat:a", 401, 500);
+    let got: Vec<Value> = subscriber.read_many(500 - 51);
+    let payloads: Vec<&str> = got.iter().map(|message| message.items()[2].text()).collect();
+    assert_eq!(numbers(&payloads), (52..=500).collect::<Vec<_>>());
+}
+
+#[test]
+fn history_is_read_on_from_any_position_and_bounded_by_its_topic() {
+    let directory = tempfile::tempdir().unwrap();
+    let node = node(1, 1, directory.path());
+    let mut client = node.connect();
+    publish(&mut client, "{chat:b}.one", 1, 150);
+    publish(&mut client, "{chat:b}.two", 151, 152);
+    publish(&mut client, "{chat:b}.one", 153, 300);
+    let all = history(&mut client, "chat:b", &["COUNT", "1000"]);
+    assert_eq!(numbers(&payloads(&all)), (1..=300).collect::<Vec<_>>());
+    for at in [0, 7, 150, 260, 298] {
+        let page = history(&mut client, "chat:b", &["COUNT", "20", "AFTER", &all[at].0]);
+        assert_eq!(page, all[at + 1..(at + 21).min(300)], "after {}", all[at].0);
+    }
+    let mut subscriber = node.connect();
+    let started = subscriber.call(&["HUBSUB", "SUBSCRIBE", "{chat:b}.two", "LAST", "5"]);
+    assert!(started.is_a("subscribe"));
+    let got: Vec<Value> = subscriber.read_many(2);
+    let texts: Vec<&str> = got.iter().map(|message| message.items()[2].text()).collect();
+    assert_eq!(numbers(&texts), [151, 152]);
+}
+
+#[test]
+fn replies_keep_their_order_behind_a_disk() {
+    let directory = tempfile::tempdir().unwrap();
+    let node = node(2, 1, directory.path());
+    let mut client = node.connect();
+    for round in 0..50 {
+        let topic = format!("chat:{round}");
+        let commands: [&[&str]; 6] = [
+            &["PING", "a"],
+            &["PUBLISH", &topic, "durable"],
+            &["PUBLISH", "plain", "ephemeral"],
+            &["PING", "b"],
+            &["PUBSUB", "NUMSUB", "plain"],
+            &["PING", "c"],
+        ];
+        client.send_all(&commands);
+        let replies = client.read_many(6);
+        let texts: Vec<String> = [0, 3, 5].map(|i: usize| replies[i].text().to_owned()).to_vec();
+        assert_eq!(texts, ["a", "b", "c"]);
+        assert_eq!((replies[1].int(), replies[2].int(), replies[4].items().len()), (0, 0, 2));
+        assert_eq!(payloads(&history(&mut client, &topic, &[])), ["durable"]);
+    }
+    client.send_all(&[
+        &["MULTI"],
+        &["PUBLISH", "chat:x", "1"],
+        &["PUBLISH", "plain", "2"],
+        &["EXEC"],
+        &["PING"],
+    ]);
+    let replies = client.read_many(5);
+    assert_eq!(replies[3].items().iter().map(Value::int).collect::<Vec<_>>(), [0, 0]);
+    assert_eq!(replies[4].text(), "PONG");
+}
+
+#[test]
+fn a_slow_subscriber_catches_up_from_the_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let node = node(2, 1, directory.path());
+    let mut subscribers = [node.connect_narrow(), node.connect_narrow()];
+    for subscriber in &mut subscribers {
+        assert!(subscriber.call(&["SUBSCRIBE", "chat:slow"]).is_a("subscribe"));
+    }
+    let mut publisher = node.connect();
+    for part in 0..20 {
+        publish(&mut publisher, "chat:slow", part * 250 + 1, part * 250 + 250);
+    }
+    for mut subscriber in subscribers {
+        let got: Vec<Value> = subscriber.read_many(5000);
+        let texts: Vec<&str> = got.iter().map(|message| message.items()[2].text()).collect();
+        assert_eq!(numbers(&texts), (1..=5000).collect::<Vec<_>>());
+    }
+}

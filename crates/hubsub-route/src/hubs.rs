@@ -1,0 +1,255 @@
+//! The hubs of a node, and those of one shard: what a hub knows beside its rooms.
+//!
+//! A hub of a logged class gives each record its offset. A durable one holds it
+//! until the log has made it safe; then, in the order of offsets, it is committed:
+//! kept in memory, delivered, acknowledged. Nobody hears of it before.
+
+use crate::Ticket;
+use crate::history::Ledger;
+use crate::record::Record;
+use crate::ring::Placement;
+use crate::rooms::RoomHandle;
+use ahash::RandomState;
+use hashbrown::HashMap;
+use hubsub_types::class::ClassIndex;
+use hubsub_types::{ClassTable, Durability, HubId, ShardId};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// A hub with a log, as its log was found at the start.
+#[derive(Clone, Copy, Debug)]
+pub struct HubSeed {
+    /// Its id.
+    pub id: HubId,
+    /// Its class.
+    pub class: ClassIndex,
+    /// Which of the class's hubs it is.
+    pub index: u16,
+    /// Offset of its next record.
+    pub next: u64,
+    /// Timestamp of its last record, in µs.
+    pub last_us: u64,
+    /// Rooms whose last record is below this offset begin a new epoch.
+    pub continuous_from: u64,
+}
+
+/// All hubs of a node.
+pub struct Hubs {
+    /// Which hub a room belongs to.
+    pub placement: Placement,
+    /// Those with a log.
+    pub seeds: Vec<HubSeed>,
+    /// Memory for the latest records of each of those; older ones are read from the log.
+    pub tail_bytes_max: u64,
+}
+
+/// Memory for the latest records of a hub with a log.
+pub const TAIL_BYTES: u64 = 64 << 20;
+
+impl Hubs {
+    /// The hubs of `shards` shards; a class that is not logged has one on each.
+    #[must_use]
+    pub fn new(shards: u16, classes: &ClassTable, seeds: Vec<HubSeed>) -> Hubs {
+        let of_class = |class| seeds.iter().filter(|seed| seed.class == class).count() as u16;
+        let counts: Vec<u16> = (0..classes.classes().len() as u16).map(of_class).collect();
+        Hubs { placement: Placement::new(shards, &counts), seeds, tail_bytes_max: TAIL_BYTES }
+    }
+}
+
+/// One hub of this shard.
+#[derive(Debug)]
+pub struct Hub {
+    /// Its class.
+    pub class: ClassIndex,
+    /// Order of the records that are kept in memory.
+    pub ledger: Ledger,
+    /// If its class is logged.
+    pub log: Option<HubLog>,
+}
+
+/// What a hub knows of its log.
+#[derive(Debug)]
+pub struct HubLog {
+    /// Its id.
+    pub id: HubId,
+    /// When it may commit.
+    pub durability: Durability,
+    /// Rooms whose last record is below this offset begin a new epoch.
+    pub continuous_from: u64,
+    /// Offset of the next record.
+    next: u64,
+    /// Records up to this offset are safe.
+    safe: u64,
+    /// Records up to this offset are committed.
+    committed: u64,
+    /// Records that are not committed yet, by offset.
+    pending: VecDeque<Pending>,
+    /// How many of them each room has, by its place.
+    of_room: HashMap<u32, u64, RandomState>,
+}
+
+/// A record that has its position and is not committed.
+#[derive(Debug)]
+pub struct Pending {
+    /// Its offset.
+    pub offset: u64,
+    /// Who waits for it.
+    pub ticket: Ticket,
+    /// Its room.
+    pub room: RoomHandle,
+    /// The record.
+    pub record: Arc<Record>,
+}
+
+impl HubLog {
+    fn new(seed: &HubSeed, durability: Durability) -> HubLog {
+        HubLog {
+            id: seed.id,
+            durability,
+            continuous_from: seed.continuous_from,
+            next: seed.next,
+            safe: seed.next - 1,
+            committed: seed.next - 1,
+            pending: VecDeque::new(),
+            of_room: HashMap::default(),
+        }
+    }
+
+    /// Gives the next offset out.
+    pub fn take_offset(&mut self) -> u64 {
+        self.next += 1;
+        self.next - 1
+    }
+
+    /// A record that was handed to the log.
+    pub fn push(&mut self, pending: Pending) {
+        *self.of_room.entry(pending.room.index()).or_default() += 1;
+        self.pending.push_back(pending);
+    }
+
+    /// The log is safe up to an offset.
+    pub fn safe_to(&mut self, offset: u64) {
+        self.safe = self.safe.max(offset);
+    }
+
+    /// The next record, if it may be committed.
+    #[must_use]
+    pub fn committable(&self) -> Option<&Pending> {
+        let is_free = self.durability == Durability::Replicated;
+        self.pending.front().filter(|pending| is_free || pending.offset <= self.safe)
+    }
+
+    /// Takes the next record out.
+    pub fn pop(&mut self) -> Option<Pending> {
+        let pending = self.pending.pop_front()?;
+        self.committed = pending.offset;
+        let index = pending.room.index();
+        if let Some(count) = self.of_room.get_mut(&index) {
+            *count -= 1;
+            if *count == 0 {
+                self.of_room.remove(&index);
+            }
+        }
+        Some(pending)
+    }
+
+    /// Offset of the last record that is committed.
+    #[must_use]
+    pub fn committed(&self) -> u64 {
+        self.committed
+    }
+
+    fn give_up(&mut self) -> Vec<Ticket> {
+        self.of_room.clear();
+        self.pending.drain(..).map(|pending| pending.ticket).collect()
+    }
+
+    /// Records of a room that are not committed.
+    #[must_use]
+    pub fn pending_of(&self, index: u32) -> u64 {
+        if self.of_room.is_empty() { 0 } else { self.of_room.get(&index).copied().unwrap_or(0) }
+    }
+
+    /// Records that are not committed.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+}
+
+/// The hubs of one shard: for each class one or more, in the order of their index.
+#[derive(Debug)]
+pub struct ShardHubs {
+    hubs: Vec<Hub>,
+    /// By class, its first.
+    first: Vec<u16>,
+    /// Those with a log.
+    logged: Vec<u16>,
+    shards: u16,
+}
+
+impl ShardHubs {
+    /// Those of `all` that live on a shard.
+    #[must_use]
+    pub fn new(all: &Hubs, classes: &ClassTable, shard: ShardId) -> ShardHubs {
+        let placement = &all.placement;
+        let (mut hubs, mut first): (Vec<Hub>, _) = (Vec::new(), Vec::new());
+        for (class, settings) in (0u16..).zip(classes.classes()) {
+            first.push(hubs.len() as u16);
+            for index in (0..placement.hubs(class)).filter(|&index| placement.shard(index) == shard) {
+                let seed = all.seeds.iter().find(|seed| (seed.class, seed.index) == (class, index));
+                let log = seed.map(|seed| HubLog::new(seed, settings.durability));
+                hubs.push(Hub { class, ledger: Ledger::default(), log });
+            }
+        }
+        let logged = (0u16..).zip(&hubs).filter(|(_, hub)| hub.log.is_some()).map(|(slot, _)| slot).collect();
+        ShardHubs { hubs, first, logged, shards: placement.shards() }
+    }
+
+    /// Place of a class's hub that lives here.
+    #[must_use]
+    pub fn slot(&self, class: ClassIndex, index: u16) -> u16 {
+        self.first[usize::from(class)] + index / self.shards
+    }
+
+    /// A hub by its place.
+    #[must_use]
+    pub fn get(&self, slot: u16) -> &Hub {
+        &self.hubs[usize::from(slot)]
+    }
+
+    /// As `get`.
+    pub fn get_mut(&mut self, slot: u16) -> &mut Hub {
+        &mut self.hubs[usize::from(slot)]
+    }
+
+    /// The place of a hub with a log.
+    #[must_use]
+    pub fn slot_of(&self, id: HubId) -> Option<u16> {
+        let is_it = |hub: &Hub| hub.log.as_ref().is_some_and(|log| log.id == id);
+        self.hubs.iter().position(is_it).map(|slot| slot as u16)
+    }
+
+    /// Places of those with a log.
+    #[must_use]
+    pub fn logged(&self) -> &[u16] {
+        &self.logged
+    }
+
+    /// Records that are not committed, of all hubs.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.hubs.iter().filter_map(|hub| hub.log.as_ref()).map(HubLog::pending).sum()
+    }
+
+    /// Drops what is not committed; who waits for it, in order.
+    pub fn give_up(&mut self) -> Vec<Ticket> {
+        let logs = self.hubs.iter_mut().filter_map(|hub| hub.log.as_mut());
+        logs.flat_map(HubLog::give_up).collect()
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Hub> {
+        self.hubs.iter()
+    }
+}
