@@ -140,6 +140,28 @@ class TimedOutError(Refused):
     words = "request timed out, its outcome is unknown"
 
 
+class DiskFullError(Refused):
+    code = "disk_full"
+    status = 507
+    resp = "ERR the disk is full, the message was not stored"
+    retryable = True
+    words = "the disk is full, the message was not stored"
+
+
+class LogFailedError(Refused):
+    code = "log_failed"
+    status = 503
+    resp = "ERR the log has failed, the outcome is unknown"
+    words = "the log has failed, the outcome is unknown"
+
+
+class QuarantinedError(Refused):
+    code = "quarantined"
+    status = 503
+    resp = "ERR the log of this room is damaged and quarantined"
+    words = "the log of this room is damaged and quarantined"
+
+
 # -- starting a node --
 
 

@@ -13,6 +13,7 @@ import asyncio
 import fcntl
 import itertools
 import os
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -114,12 +115,15 @@ class Node:
             Listener to its bound `HOST:PORT`, None if off.
 
         Raises:
-            StartError: an address cannot be bound.
+            StartError: an address cannot be bound, or the log cannot be opened.
         """
         loop = asyncio.get_running_loop()
         try:
             self.addresses = self._core.start()
         except OSError as error:
+            if not error.errno:
+                what, _, hint = (error.strerror or str(error)).partition("; hint: ")
+                raise StartError(what, None, hint or None) from None
             raise StartError(
                 f"cannot listen ({error.strerror or error})",
                 error.filename or self.config.redis,
@@ -349,8 +353,16 @@ def core_config(config: Config, incarnation: int) -> dict[str, Any]:
         "advertise": config.advertise,
         "hash_tags": config.hash_tags,
         "limits": config.core_limits(),
+        "log": _log(config),
         "classes": [core_class(cls) for cls in config.classes],
     }
+
+
+def _log(config: Config) -> tuple[str, int] | None:
+    """Directory of the log, and the identity of one that is made now; None where no class has one."""
+    if config.data is None or not any(cls.is_logged for cls in config.classes):
+        return None
+    return str(Path(config.data) / "log"), secrets.randbits(64)
 
 
 def core_class(cls: RoomClass) -> dict[str, Any]:
@@ -359,6 +371,7 @@ def core_class(cls: RoomClass) -> dict[str, Any]:
         "name": cls.name,
         "match": list(cls.match),
         "room": None if cls.room == "topic" else cls.room,
+        "durability": cls.durability,
         "history": None
         if history is None
         else {"messages": history.messages, "bytes": history.bytes, "age_ms": history.age_ms},

@@ -151,9 +151,13 @@ def test_every_variable_that_the_project_reads_is_known(repository: Path) -> Non
 
 
 @pytest.mark.parametrize("durability", ["durable", "replicated"])
-def test_a_durability_that_this_build_cannot_keep_is_refused(durability: str) -> None:
-    text = problems({"class": [{"name": "a", "durability": durability}]})
-    assert "this build keeps no log yet" in text and repr(durability) in text
+def test_a_class_with_a_log_needs_a_directory_and_a_bound_on_its_bytes(durability: str) -> None:
+    logged = {"name": "a", "durability": durability}
+    sized = {**logged, "history": {"bytes": "1MiB"}}
+    text = problems({"class": [logged], "data": "d"})
+    assert "class a, durability: needs `history.bytes`" in text and repr(durability) in text
+    assert f"data: is needed: class a is {durability}" in problems({"class": [sized]})
+    assert config({"class": [sized], "data": "d"}).classes[0].is_logged
 
 
 @pytest.mark.parametrize("listener", ["redis", "http"])

@@ -121,7 +121,13 @@ def _parse_coordinator(raw: object) -> str:
 
 KEYS: tuple[Key, ...] = (
     Key("node", TEXT, None, "Name of this node, unique in its cluster. Default: the host's name.", "NAME"),
-    Key("data", TEXT, None, "Directory of what the node keeps. Default: it keeps nothing.", "DIR"),
+    Key(
+        "data",
+        TEXT,
+        None,
+        "Directory of what the node keeps: its log, and positions across restarts. Default: it keeps nothing.",
+        "DIR",
+    ),
     Key(
         "shards",
         Kind(f"number up to {SHARDS_MAX}, or auto", _parse_shards, lambda v: "auto" if v is None else v),
@@ -248,6 +254,44 @@ LIMITS: tuple[Limit, ...] = (
     ),
     Limit("history_shard_bytes_max", 1024 * MIB, "Memory of all history rings of one shard."),
     Limit(
+        "log_tail_bytes_max",
+        64 * MIB,
+        "Memory for the latest records of one hub with a log; older ones are read from the disk.",
+        reload=False,
+    ),
+    Limit(
+        "log_pending_bytes_max",
+        64 * MIB,
+        "Bytes that wait for the journal; past it publishers into rooms with a log are not read.",
+        1_024,
+        reload=False,
+    ),
+    Limit(
+        "log_unwritten_bytes_max",
+        64 * MIB,
+        "Bytes that are safe in the journal and not in segments yet; past it the journal waits.",
+        1_024,
+        reload=False,
+    ),
+    Limit("log_journal_bytes", 64 * MIB, "Size of a journal file.", 64 * KIB, reload=False),
+    Limit(
+        "log_segment_bytes",
+        64 * MIB,
+        "A segment is sealed when it is so long.",
+        64 * KIB,
+        high=2048 * MIB,
+        reload=False,
+    ),
+    Limit("log_checkpoint_bytes", 64 * MIB, "Bytes between two checkpoints of the log.", 1_024, reload=False),
+    Limit("log_checkpoint_ms", 10_000, "Time between two checkpoints of the log.", 1, reload=False),
+    Limit(
+        "log_reserve_bytes",
+        64 * MIB,
+        "Free space of the log's disk below which it takes no more.",
+        reload=False,
+    ),
+    Limit("log_open_files_max", 256, "Segments and indexes open at once.", 1, reload=False),
+    Limit(
         "route_cache_topics_max",
         65_536,
         "Topics without subscribers whose room a shard remembers.",
@@ -323,7 +367,8 @@ CLASS_KEYS: tuple[ClassKey, ...] = (
         "durability",
         choice("ephemeral", "replicated", "durable"),
         "ephemeral",
-        "When a publish is acknowledged. This build has `ephemeral` only.",
+        "When a publish is acknowledged: `ephemeral` at once, kept in memory only; `replicated` from memory, "
+        "and logged; `durable` when it is on disk. The last two need `data` and `history.bytes`.",
     ),
     ClassKey("members", count(1, 9), 1, "Nodes that hold a room. One node holds all rooms for now."),
     ClassKey(
@@ -343,8 +388,9 @@ CLASS_KEYS: tuple[ClassKey, ...] = (
     ClassKey(
         "on_gap",
         choice("continue", "disconnect"),
-        "continue",
-        "What a subscriber meets behind a gap that its protocol has no words for.",
+        None,
+        "What a subscriber meets behind a gap that its protocol has no words for. Default: `continue` in an "
+        "ephemeral class, else `disconnect`.",
     ),
     ClassKey("placement", choice("ring", "least-busy"), "least-busy", "Which hub a new room goes to."),
     ClassKey(

@@ -59,6 +59,11 @@ class RoomClass(msgspec.Struct, frozen=True, kw_only=True):
     idle_ms: int = 0
     commit_delay_ms: int = 0
 
+    @property
+    def is_logged(self) -> bool:
+        """Whether its records go into the log."""
+        return self.durability != "ephemeral"
+
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     """The resolved configuration: all that the rest of the program sees.
@@ -148,6 +153,12 @@ def resolve(file: Mapping[str, Any], flags: Mapping[str, object], environ: Mappi
     limits = _limits(problems, sources, file, flags, environ)
     classes = _classes(problems, file.get("class", []))
     _relations(problems, values, limits, sources)
+    logged = [cls.name for cls in classes if cls.is_logged]
+    if logged and not values["data"]:
+        what = f"class {logged[0]} is {next(cls.durability for cls in classes if cls.is_logged)}"
+        problems.append(
+            Problem("data", None, f"is needed: {what}", "a directory of this node alone: --data DIR")
+        )
     if problems:
         raise ConfigError(problems)
     values["node"] = values["node"] or socket.gethostname()
@@ -248,18 +259,20 @@ def _class(problems: list[Problem], index: int, table: Mapping[str, Any]) -> Roo
     for key in CLASS_KEYS:
         raw = table.get(key.name, key.default)
         values[key.name] = None if raw is None else _parse(problems, f"{where}, {key.name}", key.kind, raw)
-    if values["durability"] in ("replicated", "durable"):
-        hint = 'durability = "ephemeral" with a `history` keeps records in memory'
+    if values["history"] is not None:
+        values["history"] = _history(problems, f"{where}, history", values["history"])
+    is_logged = values["durability"] in ("replicated", "durable")
+    if is_logged and (values["history"] is None or values["history"].bytes == 0):
         problems.append(
             Problem(
                 f"{where}, durability",
                 values["durability"],
-                "this build keeps no log yet, it cannot keep that promise",
-                hint,
+                "needs `history.bytes`, the size of its log",
+                'such as history = { bytes = "1GiB", age = "7d" }',
             )
         )
-    if values["history"] is not None:
-        values["history"] = _history(problems, f"{where}, history", values["history"])
+    if values["on_gap"] is None:
+        values["on_gap"] = "disconnect" if is_logged else "continue"
     if values["on_slow"] is None:
         values["on_slow"] = "disconnect" if values["history"] is None else "catch-up"
     elif values["on_slow"] == "catch-up" and values["history"] is None:
