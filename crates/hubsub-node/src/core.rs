@@ -4,7 +4,7 @@ use crate::conn::{Conn, Flags};
 use crate::mail::{ClientFilter, ClientInfo, Mail, Part, Question};
 use crate::rim::{Rim, TURN_BYTES, Timer};
 use hubsub_route::rooms::RoomHandle;
-use hubsub_route::{Ask, Broker, Known, Namespace, RoomInfo, Sink};
+use hubsub_route::{Ask, Broker, Namespace, RoomInfo};
 use hubsub_types::ConnKey;
 use hubsub_types::names::Glob;
 use hubsub_wire::resp::Proto;
@@ -27,7 +27,7 @@ impl Core {
             Mail::Broker(msg) => self.broker.receive(msg, self.rim.now, &mut self.rim),
             Mail::Safe(hubs) => {
                 for (hub, offset) in hubs {
-                    self.broker.logged(hub, offset, &mut self.rim);
+                    self.broker.logged(hub, offset, self.rim.now, &mut self.rim);
                 }
             }
             Mail::LogFailed => self.broker.log_failed(&mut self.rim),
@@ -135,18 +135,17 @@ impl Core {
     /// This shard's part of the answer to a question; none when the log has to be
     /// asked for it, which sends it.
     pub fn part(&mut self, question: &Question, ask: Ask) -> Option<Part> {
-        if let Question::History(query) = question {
-            let log = self.rim.log.as_ref();
-            let recall = |hub| log.and_then(|log| log.recall(hub, &query.room));
-            return match self.broker.rooms.history(query, self.rim.now, ask, recall) {
-                Known::Here(part) => Some(Part::History(part)),
-                Known::InLog(read) => {
-                    self.rim.read_log(read);
-                    None
-                }
-            };
+        let now = self.rim.now;
+        match question {
+            Question::History(query) => {
+                self.broker.history(query, ask, now, &mut self.rim).map(Part::History)
+            }
+            Question::DeleteRoom(name) => {
+                let deleted = self.broker.delete_room(name, ask, now, &mut self.rim);
+                deleted.transpose().map(|deleted| Part::Number(deleted.map(u64::from)))
+            }
+            _ => Some(self.part_at_once(question)),
         }
-        Some(self.part_at_once(question))
     }
 
     fn part_at_once(&mut self, question: &Question) -> Part {
@@ -193,14 +192,13 @@ impl Core {
                     let log = self.rim.log.as_ref();
                     rooms.create(name, now, |hub| log.and_then(|log| log.recall(hub, name))).map(Some)
                 } else {
-                    Ok(rooms.find(name))
+                    Ok(rooms.find(name).filter(|&room| !rooms.is_gone(room)))
                 };
                 Part::Rooms(
                     found.map(|room| room.and_then(|room| self.room_info(room)).into_iter().collect()),
                 )
             }
-            Question::DeleteRoom(name) => Part::Number(self.broker.rooms.delete(name).map(u64::from)),
-            Question::History(_) => unreachable!("`part` has answered it"),
+            Question::DeleteRoom(_) | Question::History(_) => unreachable!("`part` has answered it"),
             Question::Busiest(limit) => {
                 // Counts halve each interval, so they settle between once and twice the interval's.
                 let rate = |count: u64| count as f64 / (1.5 * FADE_S as f64);

@@ -170,6 +170,15 @@ impl Rim {
             || (pending > 0 && self.output_bytes >= limits.output_shard_bytes_max as usize)
     }
 
+    /// A part of an answer that had to wait.
+    fn answer_part(&mut self, ask: Ask, part: Part) {
+        if ask.shard == self.shard {
+            self.gather(ask.number, part);
+        } else {
+            self.mailer.post(ask.shard, Mail::Part { gathering: ask.number, part });
+        }
+    }
+
     fn lose(&mut self, conn: u32, records: u64) {
         if records > 0
             && let Some(c) = self.conns.at_mut(conn)
@@ -305,6 +314,16 @@ impl Sink for Rim {
         }
     }
 
+    fn append_deletion(&mut self, hub: HubId, offset: u64, room: &[u8], last: Position, timestamp_us: u64) {
+        if let Some(log) = &mut self.log {
+            log.append_deletion(hub, offset, room, last, timestamp_us);
+        }
+    }
+
+    fn recalls_through(&self, hub: HubId) -> u64 {
+        self.log.as_ref().map_or(0, |log| log.recalls_through(hub))
+    }
+
     fn log_refuses(&self, hub: HubId) -> Option<ErrorCode> {
         self.log.as_ref().map_or(Some(ErrorCode::LogFailed), |log| log.refuses(hub))
     }
@@ -316,12 +335,11 @@ impl Sink for Rim {
     }
 
     fn history(&mut self, ask: Ask, part: Result<HistoryPart, ErrorCode>) {
-        let part = part.map_or_else(Part::Refused, Part::History);
-        if ask.shard == self.shard {
-            self.gather(ask.number, part);
-        } else {
-            self.mailer.post(ask.shard, Mail::Part { gathering: ask.number, part });
-        }
+        self.answer_part(ask, part.map_or_else(Part::Refused, Part::History));
+    }
+
+    fn deleted(&mut self, ask: Ask, outcome: Result<(), ErrorCode>) {
+        self.answer_part(ask, Part::Number(outcome.map(|()| 1)));
     }
 
     fn close(&mut self, conn: u32, reason: CloseReason) {

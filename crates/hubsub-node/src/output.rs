@@ -146,6 +146,9 @@ pub struct Output {
     pub long_bytes: usize,
     /// Questions to other shards whose answers have slots.
     pub questions: u32,
+    /// Slot of its latest publish that waited for the log. The journal takes publishes
+    /// in order, so none before it waits when it does not.
+    pub logged_slot: Option<u32>,
     /// Since when the queue is above the soft limit, in ms.
     pub soft_since_ms: Option<u64>,
     /// To be told before the queue's next frame.
@@ -176,8 +179,15 @@ impl Output {
         self.pieces.shrink_to(KEPT);
         self.queue.shrink_to(KEPT);
         self.slots.shrink_to(KEPT);
-        (self.head_sent, self.first_slot, self.soft_since_ms) = (0, 0, None);
+        (self.head_sent, self.first_slot, self.soft_since_ms, self.logged_slot) = (0, 0, None, None);
         (self.popped, self.oldest, self.empty, self.latest) = (0, 0, 0, None);
+    }
+
+    /// Whether one of its publishes waits for the log.
+    #[must_use]
+    pub fn waits_for_log(&self) -> bool {
+        let place = self.logged_slot.map(|slot| slot.wrapping_sub(self.first_slot) as usize);
+        matches!(place.and_then(|place| self.slots.get(place)), Some(Slot::Waiting(_)))
     }
 
     /// Bytes that wait for the client.

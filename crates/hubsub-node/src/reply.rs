@@ -119,6 +119,13 @@ impl Rim {
         slot
     }
 
+    /// The publish of a slot waits for the log.
+    pub fn note_logged(&mut self, key: ConnKey, slot: u32) {
+        if let Some(output) = self.conns.get_mut(key).and_then(|c| c.output.as_mut()) {
+            output.logged_slot = Some(slot);
+        }
+    }
+
     /// A question has its answer.
     pub fn close_question(&mut self, key: ConnKey) {
         if let Some(output) = self.conns.get_mut(key).and_then(|c| c.output.as_mut()) {

@@ -3,7 +3,7 @@
 
 mod support;
 
-use hubsub_types::{Class, Durability, History, OnSlow};
+use hubsub_types::{Class, Durability, ErrorCode, History, OnSlow};
 use std::path::Path;
 use support::{Client, TestNode, Value, class};
 
@@ -164,4 +164,84 @@ fn a_slow_subscriber_catches_up_from_the_log() {
         let texts: Vec<&str> = got.iter().map(|message| message.items()[2].text()).collect();
         assert_eq!(numbers(&texts), (1..=5000).collect::<Vec<_>>());
     }
+}
+
+#[test]
+fn a_question_for_history_sees_what_its_asker_published_before_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let node = node(2, 1, directory.path());
+    let mut client = node.connect();
+    for round in 1..=30 {
+        let topic = format!("chat:{}", round % 3);
+        client.send_all(&[
+            &["PUBLISH", &topic, "a"],
+            &["PUBLISH", &topic, "b"],
+            &["HUBSUB", "HISTORY", &topic, "COUNT", "2"],
+        ]);
+        let replies = client.read_many(3);
+        let texts: Vec<&str> = replies[2].items().iter().map(|row| row.items()[4].text()).collect();
+        assert_eq!(texts, ["a", "b"], "round {round}");
+    }
+}
+
+#[test]
+fn a_deleted_room_stays_deleted_and_begins_a_new_life() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut epochs = Vec::new();
+    for life in 1..=3 {
+        let node = node(2, life, directory.path());
+        let mut client = node.connect();
+        if life == 2 {
+            // In no memory yet: only the log knows it.
+            assert_eq!(node.delete("chat:d"), Ok(1));
+            assert_eq!(node.delete("chat:d"), Ok(0), "it is gone");
+            assert_eq!(history(&mut client, "chat:d", &[]), []);
+        }
+        if life == 3 {
+            assert_eq!(history(&mut client, "chat:d", &[]).len(), 40, "those before are gone");
+        }
+        publish(&mut client, "chat:d", 1, 20);
+        if life == 1 {
+            assert_eq!(node.delete("chat:d"), Ok(1));
+        }
+        publish(&mut client, "chat:d", 21, 40);
+        let rows = history(&mut client, "chat:d", &["COUNT", "1000"]);
+        let expected: Vec<u32> = match life {
+            1 => (21..=40).collect(),
+            2 => (1..=40).collect(),
+            _ => (1..=40).chain(1..=40).collect(),
+        };
+        assert_eq!(numbers(&payloads(&rows)), expected);
+        epochs.push(rows[0].0.split_once('-').unwrap().0.to_owned());
+    }
+    assert!(epochs[0] != epochs[1] && epochs[1] == epochs[2], "{epochs:?}");
+}
+
+#[test]
+fn a_room_with_a_subscriber_is_not_deleted() {
+    let directory = tempfile::tempdir().unwrap();
+    let node = node(2, 1, directory.path());
+    let (mut client, mut publisher) = (node.connect(), node.connect());
+    assert!(client.call(&["SUBSCRIBE", "chat:s"]).is_a("subscribe"));
+    publish(&mut publisher, "chat:s", 1, 1);
+    assert_eq!(node.delete("chat:s"), Err(ErrorCode::RoomInUse));
+    assert_eq!(history(&mut publisher, "chat:s", &[]).len(), 1);
+}
+
+#[test]
+fn a_subscription_begins_at_a_time_that_only_the_disk_remembers() {
+    let directory = tempfile::tempdir().unwrap();
+    let node = node(2, 1, directory.path());
+    let mut client = node.connect();
+    publish(&mut client, "chat:t", 1, 200);
+    let rows = client.call(&["HUBSUB", "HISTORY", "chat:t", "COUNT", "150"]);
+    let ms = rows.items()[0].items()[1].int();
+    publish(&mut client, "chat:t", 201, 400);
+    let mut subscriber = node.connect();
+    assert!(subscriber.call(&["HUBSUB", "SUBSCRIBE", "chat:t", "SINCE", &ms.to_string()]).is_a("subscribe"));
+    let first: u32 = subscriber.read_many(1)[0].items()[2].text()[..4].parse().unwrap();
+    assert!((1..=51).contains(&first), "all of that ms and later, from {first}");
+    let rest: Vec<Value> = subscriber.read_many(400 - first as usize);
+    let texts: Vec<&str> = rest.iter().map(|message| message.items()[2].text()).collect();
+    assert_eq!(numbers(&texts), (first + 1..=400).collect::<Vec<_>>());
 }

@@ -6,13 +6,14 @@
 
 use crate::Ticket;
 use crate::history::Ledger;
+use crate::logread::Ask;
 use crate::record::Record;
 use crate::ring::Placement;
-use crate::rooms::RoomHandle;
+use crate::rooms::{HistoryQuery, Recalled, RoomHandle};
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_types::class::ClassIndex;
-use hubsub_types::{ClassTable, Durability, HubId, ShardId};
+use hubsub_types::{ClassTable, Durability, HubId, Position, ShardId};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -82,23 +83,34 @@ pub struct HubLog {
     safe: u64,
     /// Records up to this offset are committed.
     committed: u64,
-    /// Records that are not committed yet, by offset.
+    /// Offset of the last deletion of a room.
+    deleted: u64,
+    /// What waits for the log, by offset.
     pending: VecDeque<Pending>,
-    /// How many of them each room has, by its place.
+    /// How many of the records there each room has, by its place.
     of_room: HashMap<u32, u64, RandomState>,
 }
 
-/// A record that has its position and is not committed.
+/// What happens when the log has made an offset safe.
 #[derive(Debug)]
 pub struct Pending {
-    /// Its offset.
+    /// The offset.
     pub offset: u64,
-    /// Who waits for it.
-    pub ticket: Ticket,
-    /// Its room.
+    /// A room.
     pub room: RoomHandle,
-    /// The record.
-    pub record: Arc<Record>,
+    /// What waits.
+    pub waits: Waits,
+}
+
+/// What waits for a hub's log.
+#[derive(Debug)]
+pub enum Waits {
+    /// A record that has its position, and who published it.
+    Record(Ticket, Arc<Record>),
+    /// Who deleted the room.
+    Deletion(Ask),
+    /// A question for the room's history: it sees what was published before it.
+    History(Box<HistoryQuery>, Ask),
 }
 
 impl HubLog {
@@ -110,9 +122,16 @@ impl HubLog {
             next: seed.next,
             safe: seed.next - 1,
             committed: seed.next - 1,
+            deleted: 0,
             pending: VecDeque::new(),
             of_room: HashMap::default(),
         }
+    }
+
+    /// Where a room's present life stands, by what the log knows of the room.
+    #[must_use]
+    pub fn of_this_life(&self, recalled: Option<Recalled>) -> Option<Position> {
+        recalled.filter(|r| r.offset >= self.continuous_from).map(|r| r.position)
     }
 
     /// Gives the next offset out.
@@ -121,10 +140,26 @@ impl HubLog {
         self.next - 1
     }
 
-    /// A record that was handed to the log.
+    /// Offset of the last record that was handed to the log.
+    #[must_use]
+    pub fn last(&self) -> u64 {
+        self.next - 1
+    }
+
+    /// Something waits behind all that do.
     pub fn push(&mut self, pending: Pending) {
-        *self.of_room.entry(pending.room.index()).or_default() += 1;
+        match pending.waits {
+            Waits::Record(..) => *self.of_room.entry(pending.room.index()).or_default() += 1,
+            Waits::Deletion(_) => self.deleted = pending.offset,
+            Waits::History(..) => {}
+        }
         self.pending.push_back(pending);
+    }
+
+    /// Offset of the last deletion of a room.
+    #[must_use]
+    pub fn deleted(&self) -> u64 {
+        self.deleted
     }
 
     /// The log is safe up to an offset.
@@ -132,19 +167,21 @@ impl HubLog {
         self.safe = self.safe.max(offset);
     }
 
-    /// The next record, if it may be committed.
+    /// What waits in front, if it waits for the log no more.
     #[must_use]
     pub fn committable(&self) -> Option<&Pending> {
         let is_free = self.durability == Durability::Replicated;
         self.pending.front().filter(|pending| is_free || pending.offset <= self.safe)
     }
 
-    /// Takes the next record out.
+    /// Takes it out: everything up to its offset is committed.
     pub fn pop(&mut self) -> Option<Pending> {
         let pending = self.pending.pop_front()?;
         self.committed = pending.offset;
         let index = pending.room.index();
-        if let Some(count) = self.of_room.get_mut(&index) {
+        if matches!(pending.waits, Waits::Record(..))
+            && let Some(count) = self.of_room.get_mut(&index)
+        {
             *count -= 1;
             if *count == 0 {
                 self.of_room.remove(&index);
@@ -159,9 +196,9 @@ impl HubLog {
         self.committed
     }
 
-    fn give_up(&mut self) -> Vec<Ticket> {
+    fn give_up(&mut self) -> Vec<Waits> {
         self.of_room.clear();
-        self.pending.drain(..).map(|pending| pending.ticket).collect()
+        self.pending.drain(..).map(|pending| pending.waits).collect()
     }
 
     /// Records of a room that are not committed.
@@ -170,7 +207,7 @@ impl HubLog {
         if self.of_room.is_empty() { 0 } else { self.of_room.get(&index).copied().unwrap_or(0) }
     }
 
-    /// Records that are not committed.
+    /// What waits for the log.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.pending.len()
@@ -236,14 +273,14 @@ impl ShardHubs {
         &self.logged
     }
 
-    /// Records that are not committed, of all hubs.
+    /// What waits for the logs of all hubs.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.hubs.iter().filter_map(|hub| hub.log.as_ref()).map(HubLog::pending).sum()
     }
 
-    /// Drops what is not committed; who waits for it, in order.
-    pub fn give_up(&mut self) -> Vec<Ticket> {
+    /// Lets nothing wait any more; what did, in order.
+    pub fn give_up(&mut self) -> Vec<Waits> {
         let logs = self.hubs.iter_mut().filter_map(|hub| hub.log.as_mut());
         logs.flat_map(HubLog::give_up).collect()
     }

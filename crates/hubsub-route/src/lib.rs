@@ -183,14 +183,20 @@ pub trait Sink {
     fn publisher(&self, conn: u32) -> Box<str>;
     /// The last record of a room that a hub's log has, if it has any.
     fn recall(&self, hub: HubId, room: &[u8]) -> Option<Recalled>;
+    /// What a recall of any room of the hub takes into account: the log up to this offset.
+    fn recalls_through(&self, hub: HubId) -> u64;
     /// A record for a hub's log, the next after those before.
     fn append(&mut self, hub: HubId, offset: u64, room: &[u8], record: &Record);
+    /// Likewise, that a room and all its records before are gone.
+    fn append_deletion(&mut self, hub: HubId, offset: u64, room: &[u8], last: Position, timestamp_us: u64);
     /// Why a hub's log takes nothing at present, if so.
     fn log_refuses(&self, hub: HubId) -> Option<ErrorCode>;
     /// A question to a log; [`Broker::log_read`] brings the answer.
     fn read_log(&mut self, read: Box<LogRead>);
     /// The answer to a question for history that had to wait for the log.
     fn history(&mut self, ask: Ask, part: Result<HistoryPart, ErrorCode>);
+    /// A room's deletion is safe, or what came of it is not known.
+    fn deleted(&mut self, ask: Ask, outcome: Result<(), ErrorCode>);
     /// A message for another shard's broker.
     fn send(&mut self, to: ShardId, msg: Msg);
     /// Whether another shard is behind, so that nothing big should be sent.

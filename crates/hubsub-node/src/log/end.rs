@@ -49,6 +49,11 @@ impl LogEnd {
         Some(Recalled { position, offset: last.offset })
     }
 
+    /// What `recall` of any room of the hub takes into account: the log up to this offset.
+    pub fn recalls_through(&self, hub: HubId) -> u64 {
+        self.chains.get(hub).map_or(0, |chain| chain.next() - 1)
+    }
+
     /// Why a hub's log takes nothing.
     pub fn refuses(&self, hub: HubId) -> Option<ErrorCode> {
         match self.log.state() {
@@ -66,34 +71,60 @@ impl LogEnd {
 
     /// A record for a hub's log.
     pub fn append(&mut self, hub: HubId, offset: u64, room: &[u8], record: &Record) {
+        let headers = record.headers.iter().flat_map(|h| h.iter().map(|(k, v)| (&**k, &**v)));
+        let publisher = record.publisher.as_bytes();
+        self.push(&record::Record {
+            hub,
+            kind: Kind::Message,
+            is_sharded: record.namespace == Namespace::Shard,
+            term: TERM,
+            offset,
+            epoch: record.position.epoch.0,
+            seq: record.position.seq.0,
+            producer: 0,
+            producer_seq: 0,
+            timestamp_us: record.timestamp_us,
+            room,
+            topic: record.topic(),
+            publisher: &publisher[..publisher.len().min(usize::from(u16::MAX))],
+            headers: &encode_headers(headers),
+            payload: record.payload(),
+        });
+    }
+
+    /// A room and all that was said in it before are gone.
+    pub fn append_deletion(
+        &mut self,
+        hub: HubId,
+        offset: u64,
+        room: &[u8],
+        last: Position,
+        timestamp_us: u64,
+    ) {
+        let (kind, epoch, seq) = (Kind::RoomDeleted, last.epoch.0, last.seq.0);
+        let deletion = record::Record {
+            hub,
+            kind,
+            term: TERM,
+            offset,
+            epoch,
+            seq,
+            timestamp_us,
+            room,
+            topic: room,
+            ..Default::default()
+        };
+        self.push(&deletion);
+    }
+
+    fn push(&mut self, record: &record::Record<'_>) {
+        let record::Record { hub, offset, .. } = *record;
         let at = self.batches.iter().position(|batch| batch.hub == hub).unwrap_or_else(|| {
             self.batches.push(Batch { hub, first: offset, count: 0, bytes: Vec::new() });
             self.batches.len() - 1
         });
-        let headers = record.headers.iter().flat_map(|h| h.iter().map(|(k, v)| (&**k, &**v)));
-        let publisher = record.publisher.as_bytes();
-        let batch = &mut self.batches[at];
-        batch.count += 1;
-        record::encode(
-            &record::Record {
-                hub,
-                kind: Kind::Message,
-                is_sharded: record.namespace == Namespace::Shard,
-                term: TERM,
-                offset,
-                epoch: record.position.epoch.0,
-                seq: record.position.seq.0,
-                producer: 0,
-                producer_seq: 0,
-                timestamp_us: record.timestamp_us,
-                room,
-                topic: record.topic(),
-                publisher: &publisher[..publisher.len().min(usize::from(u16::MAX))],
-                headers: &encode_headers(headers),
-                payload: record.payload(),
-            },
-            &mut batch.bytes,
-        );
+        self.batches[at].count += 1;
+        record::encode(record, &mut self.batches[at].bytes);
     }
 
     /// Hands over what this turn's hubs said, and questions that had to wait.

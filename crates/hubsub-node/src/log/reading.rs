@@ -47,16 +47,10 @@ pub fn find(chain: &Chain<Disk>, read: &LogRead, log: &Log) -> Result<Found, Err
         }
         Want::On(seq) => {
             let from = seq.max(read.seq_min).0;
-            chain
-                .read_on(&read.room, read.epoch.0, from, None, |record| found.take(record, read.since_us))
-                .map(drop)
+            chain.read_on(&read.room, read.epoch.0, from, None, |record| found.take(record)).map(drop)
         }
-        Want::Since(us) => {
-            let (from, since_us) = (read.seq_min.0, us.max(read.since_us));
-            chain
-                .read_on(&read.room, read.epoch.0, from, None, |record| found.take(record, since_us))
-                .map(drop)
-        }
+        // What is found here is replayed next, so looking at all of it costs no more.
+        Want::Since(us) => chain.read_back(&read.room, |record| found.take_first(record, us)),
     };
     match outcome {
         Ok(()) => Ok(found.records),
@@ -79,11 +73,11 @@ struct Collected<'a> {
 
 impl Collected<'_> {
     /// The next record, in order of seqs.
-    fn take(&mut self, record: &record::Record<'_>, since_us: u64) -> ControlFlow<()> {
+    fn take(&mut self, record: &record::Record<'_>) -> ControlFlow<()> {
         if record.seq > self.read.seq_max.0 {
             return ControlFlow::Break(());
         }
-        if record.timestamp_us < since_us && self.records.is_empty() {
+        if record.timestamp_us < self.read.since_us && self.records.is_empty() {
             return ControlFlow::Continue(());
         }
         self.keep(record)
@@ -99,6 +93,22 @@ impl Collected<'_> {
             return ControlFlow::Break(());
         }
         self.keep(record)
+    }
+
+    /// The next record, from the last one back: the first of this epoch that is not
+    /// older is the only one wanted.
+    fn take_first(&mut self, record: &record::Record<'_>, since_us: u64) -> ControlFlow<()> {
+        let is_over = record.epoch != self.read.epoch.0
+            || record.seq < self.read.seq_min.0
+            || record.timestamp_us < since_us.max(self.read.since_us);
+        if is_over {
+            return ControlFlow::Break(());
+        }
+        if record.seq <= self.read.seq_max.0 {
+            self.records.clear();
+            _ = self.keep(record);
+        }
+        ControlFlow::Continue(())
     }
 
     fn keep(&mut self, record: &record::Record<'_>) -> ControlFlow<()> {

@@ -7,7 +7,7 @@ use crate::gather::{Then, To};
 use crate::mail::{Part, Question};
 use crate::meter::MESSAGES_IN;
 use crate::output::Pending;
-use hubsub_route::{Draft, Namespace, Outcome, Publisher, Start, Wish};
+use hubsub_route::{Asker, Draft, Namespace, Outcome, Publisher, Start, Wish};
 use hubsub_types::{ConnKey, ErrorCode};
 use hubsub_wire::resp::{self, Subscription};
 use std::sync::Arc;
@@ -38,7 +38,14 @@ fn publish_to(core: &mut Core, key: ConnKey, namespace: Namespace, topic: &[u8],
             core.count_refusal(true);
             error(core, key, refused.resp());
         }
-        Outcome::Later => core.rim.wait(key, Pending::Publish),
+        Outcome::Later => {
+            core.rim.wait(key, Pending::Publish);
+            if core.broker.is_logged(namespace, topic)
+                && let Asker::Client { slot, .. } = ticket.asker
+            {
+                core.rim.note_logged(key, slot);
+            }
+        }
     }
 }
 

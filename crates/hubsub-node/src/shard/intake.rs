@@ -181,7 +181,8 @@ impl Shard {
 
 impl Rim {
     /// Whether a connection must not go on executing: too many of its requests
-    /// or questions wait, it does not read its replies, or another shard is behind.
+    /// or questions wait, it does not read its replies, another shard is behind, or
+    /// the disk is and it publishes into rooms with a log.
     pub(super) fn must_pause(&self, key: ConnKey) -> bool {
         let Some(output) = self.conns.get(key).and_then(|c| c.output.as_ref()) else { return false };
         if output.slots.is_empty() && output.queue.is_empty() {
@@ -190,7 +191,8 @@ impl Rim {
         output.slots.len() as u64 >= self.limits.pending_per_client_max
             || output.questions >= QUESTIONS_MAX
             || output.pending_bytes() as u64 >= self.limits.reply_bytes_max
-            || (!output.slots.is_empty() && (self.mailer.any_congested() || self.is_log_behind()))
+            || (!output.slots.is_empty() && self.mailer.any_congested())
+            || (self.is_log_behind() && output.waits_for_log())
     }
 }
 

@@ -7,7 +7,7 @@ use hubsub_node::log::start::LogConfig;
 use hubsub_node::mail::{Call, ClientFilter, ClientInfo, Part, Question, Request};
 use hubsub_node::{Control, Event, Node, NodeConfig};
 use hubsub_types::names::Matcher;
-use hubsub_types::{Class, ClassTable, Limits, PrincipalId};
+use hubsub_types::{Class, ClassTable, ErrorCode, Limits, PrincipalId};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -124,6 +124,18 @@ impl TestNode {
         };
         let of = |part| if let Part::Clients(infos) = part { infos } else { Vec::new() };
         parts.into_iter().flat_map(of).collect()
+    }
+
+    /// Deletes a room; how many there were.
+    pub fn delete(&self, room: &str) -> Result<u64, ErrorCode> {
+        let call = Call::Room(room.into(), Question::DeleteRoom(room.into()));
+        match self.request(PrincipalId::default(), call) {
+            Event::Parts(_, parts) => match &parts[..] {
+                [Part::Number(number)] => *number,
+                other => panic!("{other:?}"),
+            },
+            _ => panic!("a question is answered by parts"),
+        }
     }
 
     /// The answer to a request of the control plane.

@@ -1,21 +1,22 @@
 //! One shard's broker: takes events, keeps the tables, gives actions.
 //!
-//! Its three ways have a file each: a publish ([`publish`]), a subscription
-//! ([`subscribe`]), a subscriber that lags ([`replay`]). Here are its tables,
-//! what other shards tell it, and what time brings.
+//! Its four ways have a file each: a publish ([`publish`]), a subscription
+//! ([`subscribe`]), a subscriber that lags ([`replay`]), what rooms remember
+//! ([`past`]). Here are its tables, what other shards tell it, and what time brings.
 //!
 //! Invariants: a connection's subscriptions stand both here (`clients`) and at
 //! the topic or pattern; interest that a hub counts equals the subscribers of
 //! that shard, once messages under way have arrived.
 
+mod past;
 mod publish;
 mod replay;
 mod subscribe;
 
-use crate::cursors::{Cursors, Range};
+use crate::cursors::Cursors;
 use crate::hubs::Hubs;
 use crate::idset::IdSet;
-use crate::logread::{Found, Known, LogRead, Then};
+use crate::logread::Known;
 use crate::patterns::Patterns;
 use crate::record::Record;
 use crate::rooms::Rooms;
@@ -24,7 +25,7 @@ use crate::topk::TopK;
 use crate::{Answer, Msg, Now, Sink, Ticket};
 use ahash::RandomState;
 use hashbrown::{HashMap, HashSet};
-use hubsub_types::{ClassTable, ErrorCode, Limits, ShardId};
+use hubsub_types::{ClassTable, Limits, ShardId};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -203,45 +204,10 @@ impl Broker {
         }
     }
 
-    /// What a log found, or why it could not.
-    pub fn log_read(
-        &mut self,
-        read: LogRead,
-        found: Result<Found, ErrorCode>,
-        now: Now,
-        sink: &mut impl Sink,
-    ) {
-        match read.then.clone() {
-            Then::Range(cursor) => {
-                // What cannot be read is told as a gap without an end.
-                let range =
-                    found.map_or_else(|_| Range::gone(), |found| self.rooms.range_found(&cursor, found));
-                if cursor.from != self.shard {
-                    sink.send(cursor.from, Msg::Range(Box::new((*cursor, range))));
-                } else if self.replay(&cursor, range, sink) {
-                    self.drained(cursor.conn, now, sink);
-                }
-            }
-            Then::Attach(attach, from) => {
-                let attached = found.map(|found| self.rooms.attach_found(&attach, read.seq_max, &found));
-                if attached.is_err() && attach.adds {
-                    self.rooms.detach(attach.namespace, &attach.topic, from, now);
-                }
-                if from == self.shard {
-                    self.attached(*attach, attached, now, sink);
-                } else {
-                    sink.send(from, Msg::Attached(Box::new((*attach, attached))));
-                }
-            }
-            Then::History(query, ask) => {
-                let part = found.map(|found| self.rooms.history_found(&read, &query, found));
-                sink.history(ask, part);
-            }
-        }
-    }
-
     /// Retention and forgetting, a part of the rooms at each call.
-    pub fn sweep(&mut self, now: Now) {
-        self.rooms.sweep(now, SWEEP_ROOMS);
+    pub fn sweep(&mut self, now: Now, sink: &impl Sink) {
+        // Asked in this order: what is recalled is at least as new.
+        let log_knows = |hub, room: &[u8]| (sink.recalls_through(hub), sink.recall(hub, room));
+        self.rooms.sweep(now, SWEEP_ROOMS, log_knows);
     }
 }

@@ -6,7 +6,7 @@
 use super::Broker;
 use crate::counts::ShardSet;
 use crate::cursors::{CursorKey, Cursors, Key};
-use crate::hubs::Pending;
+use crate::hubs::{Pending, Waits};
 use crate::record::{Headers, Namespace, Record, RecordView};
 use crate::rooms::{Room, RoomHandle};
 use crate::topics::TopicId;
@@ -103,6 +103,12 @@ impl Broker {
         }
     }
 
+    /// Whether publishes to a topic wait for a log.
+    pub fn is_logged(&mut self, namespace: Namespace, topic: &[u8]) -> bool {
+        let id = self.topics.intern(namespace, topic);
+        self.classes.get(self.topics.get(id).class).durability.is_logged()
+    }
+
     /// A publish whose hub is here and whose answer is due later.
     pub(super) fn lead(&mut self, ticket: Ticket, record: Arc<Record>, now: Now, sink: &mut impl Sink) {
         let id = self.topics.intern(record.namespace, record.topic());
@@ -163,40 +169,56 @@ impl Broker {
         if let (Some(log), Some(Room { name, .. })) = (self.rooms.log_of(room), self.rooms.get(room)) {
             sink.append(log.id, offset, name, &record);
         }
-        self.rooms.wait_for_log(Pending { offset, ticket, room, record });
+        self.rooms.wait_for_log(Pending { offset, room, waits: Waits::Record(ticket, record) });
         Ok(())
     }
 
     /// A hub's log has made its records up to an offset safe.
-    pub fn logged(&mut self, hub: HubId, offset: u64, sink: &mut impl Sink) {
+    pub fn logged(&mut self, hub: HubId, offset: u64, now: Now, sink: &mut impl Sink) {
         if let Some(slot) = self.rooms.hubs.slot_of(hub) {
             if let Some(log) = &mut self.rooms.hubs.get_mut(slot).log {
                 log.safe_to(offset);
             }
-            self.release(slot, sink);
+            self.release(slot, now, sink);
         }
     }
 
     /// The log makes nothing safe any more: what came of the records that wait is not known.
     pub fn log_failed(&mut self, sink: &mut impl Sink) {
-        for ticket in self.rooms.hubs.give_up() {
-            self.tell_published(ticket, Err(ErrorCode::LogFailed), sink);
+        for waits in self.rooms.hubs.give_up() {
+            match waits {
+                Waits::Record(ticket, _) => self.tell_published(ticket, Err(ErrorCode::LogFailed), sink),
+                Waits::Deletion(ask) => sink.deleted(ask, Err(ErrorCode::LogFailed)),
+                Waits::History(_, ask) => sink.history(ask, Err(ErrorCode::LogFailed)),
+            }
         }
     }
 
     /// Commits a hub's records that may be, in the order of their offsets, as far as
-    /// no shard with interest is behind.
-    fn release(&mut self, slot: u16, sink: &mut impl Sink) {
+    /// no shard with interest is behind, and answers who waited for them.
+    fn release(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
         loop {
             let Some(log) = &self.rooms.hubs.get(slot).log else { return };
-            let Some(next) = log.committable() else { return };
-            let (room, record) = (next.room, Arc::clone(&next.record));
+            let Some(&Pending { room, ref waits, .. }) = log.committable() else { return };
+            let Waits::Record(ticket, record) = waits else {
+                match self.rooms.release(slot) {
+                    Some(Waits::History(query, ask)) => {
+                        if let Some(part) = self.history_now(&query, ask, now, sink) {
+                            sink.history(ask, Ok(part));
+                        }
+                    }
+                    Some(Waits::Deletion(ask)) => sink.deleted(ask, Ok(())),
+                    Some(Waits::Record(..)) | None => unreachable!("it was looked at above"),
+                }
+                continue;
+            };
+            let (ticket, record) = (*ticket, Arc::clone(record));
             let id = self.topics.intern(record.namespace, record.topic());
             let Some(audience) = self.audience(id, room, record.namespace, record.topic(), sink) else {
                 self.is_held_up = true;
                 return;
             };
-            let Some(Pending { ticket, .. }) = self.rooms.release(slot) else { return };
+            self.rooms.release(slot);
             let published = Published { receivers: audience.receivers, position: record.position };
             self.rooms.remember(room, Arc::clone(&record));
             self.count_busy(room);
@@ -362,7 +384,7 @@ impl Broker {
         self.is_held_up = false;
         for i in 0..self.rooms.hubs.logged().len() {
             let slot = self.rooms.hubs.logged()[i];
-            self.release(slot, sink);
+            self.release(slot, now, sink);
         }
         while let Some((ticket, record)) = self.stalled.pop_front() {
             let id = self.topics.intern(record.namespace, record.topic());

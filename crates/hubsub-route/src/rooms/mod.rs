@@ -12,7 +12,7 @@ pub use past::{HistoryPart, HistoryQuery};
 use crate::Now;
 use crate::counts::Counts;
 use crate::history::Ring;
-use crate::hubs::{HubLog, Hubs, Pending, ShardHubs};
+use crate::hubs::{HubLog, Hubs, Pending, ShardHubs, Waits};
 use crate::record::{Namespace, Record};
 use ahash::RandomState;
 use hashbrown::{HashMap, HashTable};
@@ -62,6 +62,8 @@ pub struct Room {
     hub: u16,
     /// Made by name, not by a record or a subscription: it stays without either.
     was_created: bool,
+    /// Its hub's log has records of an earlier life.
+    has_past: bool,
 }
 
 impl Room {
@@ -278,11 +280,11 @@ impl Rooms {
         let class = self.classes.class_of_room(name);
         let hub = self.hubs.slot(class, self.all_hubs.placement.hub(class, name));
         let log = self.hubs.get(hub).log.as_ref();
-        let recalled = log.and_then(|log| recall(log.id).filter(|r| r.offset >= log.continuous_from));
-        if recalled.is_none() {
+        let recalled = log.and_then(|log| recall(log.id));
+        let known = log.and_then(|log| log.of_this_life(recalled));
+        if known.is_none() {
             self.may_create(now).inspect_err(|_| self.refused += 1)?;
         }
-        let known = recalled.map(|recalled| recalled.position);
         let fresh = || Position { epoch: Epoch(self.epochs.fetch_add(1, Ordering::Relaxed)), seq: Seq(0) };
         let Position { epoch, seq } = known.unwrap_or_else(fresh);
         let room = Room {
@@ -295,6 +297,7 @@ impl Rooms {
             used_s: seconds(now),
             hub,
             was_created: false,
+            has_past: recalled.is_some() && known.is_none(),
         };
         let index = self.free.pop().unwrap_or(self.slots.len() as u32);
         match self.slots.get_mut(index as usize) {
@@ -347,18 +350,36 @@ impl Rooms {
         log.take_offset()
     }
 
-    /// A record that has its place waits for the log.
+    /// Something waits for the log.
     pub fn wait_for_log(&mut self, pending: Pending) {
         let slot = self.at(pending.room.index).hub;
         self.hubs.get_mut(slot).log.as_mut().expect("its class is logged").push(pending);
     }
 
-    /// Takes a hub's next record, which is committed now.
-    pub fn release(&mut self, slot: u16) -> Option<Pending> {
-        let pending = self.hubs.get_mut(slot).log.as_mut()?.pop()?;
-        let room = self.get_mut(pending.room).expect("a room stays while it has records that wait");
-        room.seq = pending.record.position.seq;
-        Some(pending)
+    /// Takes what waits in front of a hub's log. A record is committed now.
+    pub fn release(&mut self, slot: u16) -> Option<Waits> {
+        let Pending { room, waits, .. } = self.hubs.get_mut(slot).log.as_mut()?.pop()?;
+        if let Waits::Record(_, record) = &waits {
+            let room = self.get_mut(room).expect("a room stays while it has records that wait");
+            room.seq = record.position.seq;
+        }
+        Some(waits)
+    }
+
+    /// Ends a room's life, whose log is told so at the offset that is returned with
+    /// the room's last position and the time. What is said next is of a new life.
+    pub fn end_life(&mut self, handle: RoomHandle, now: Now) -> (u64, Position, u64) {
+        while !self.at(handle.index).is_empty() {
+            self.drop_oldest(handle);
+        }
+        self.last_us = self.last_us.max(now.wall_us);
+        let (last_us, epoch) = (self.last_us, Epoch(self.epochs.fetch_add(1, Ordering::Relaxed)));
+        let room = self.get_mut(handle).expect("the caller holds a live handle");
+        let last = Position { epoch: room.epoch, seq: room.seq };
+        (room.epoch, room.seq, room.has_past, room.was_created) = (epoch, Seq(0), false, false);
+        let slot = room.hub;
+        let log = self.hubs.get_mut(slot).log.as_mut().expect("its class is logged");
+        (log.take_offset(), last, last_us)
     }
 
     /// The log of a room's hub, if its class is logged.
@@ -367,8 +388,18 @@ impl Rooms {
         self.hubs.get(self.get(handle)?.hub).log.as_ref()
     }
 
-    /// Records of a room that wait for the log.
-    fn waits_for_log(&self, handle: RoomHandle) -> bool {
+    /// Whether a room has nothing that anybody could know of: it was deleted, or its
+    /// last subscriber has gone before a first record.
+    #[must_use]
+    pub fn is_gone(&self, handle: RoomHandle) -> bool {
+        let room = self.at(handle.index);
+        let is_logged = self.hubs.get(room.hub).log.is_some();
+        let is_blank = room.seq == Seq(0) && room.is_idle() && room.is_forgettable() && !room.has_past;
+        is_logged && is_blank && !self.waits_for_log(handle)
+    }
+
+    /// Whether records of a room wait for the log.
+    pub fn waits_for_log(&self, handle: RoomHandle) -> bool {
         self.log_of(handle).is_some_and(|log| log.pending_of(handle.index) > 0)
     }
 
@@ -402,8 +433,9 @@ impl Rooms {
         let mut rooms: Vec<(&[u8], RoomHandle)> = Vec::new();
         for (index, (generation, room)) in (0u32..).zip(&self.slots) {
             let Some(room) = room else { continue };
-            if after.is_none_or(|after| *room.name > *after) && matches(&room.name) {
-                rooms.push((&room.name, RoomHandle { index, generation: *generation }));
+            let handle = RoomHandle { index, generation: *generation };
+            if after.is_none_or(|after| *room.name > *after) && matches(&room.name) && !self.is_gone(handle) {
+                rooms.push((&room.name, handle));
             }
         }
         if rooms.len() > limit && limit > 0 {
@@ -414,12 +446,30 @@ impl Rooms {
         rooms.into_iter().map(|(_, handle)| handle).collect()
     }
 
-    /// Deletes a room and its history. Refused while somebody subscribes.
+    /// Whether a room's hub has a log, and which.
+    #[must_use]
+    pub fn log_of_name(&self, name: &[u8]) -> Option<&HubLog> {
+        let class = self.classes.class_of_room(name);
+        self.hubs.get(self.hubs.slot(class, self.all_hubs.placement.hub(class, name))).log.as_ref()
+    }
+
+    /// Whether a room may be deleted.
+    ///
+    /// # Errors
+    /// Somebody subscribes, or what was published waits for the log.
+    pub fn may_delete(&self, handle: RoomHandle) -> Result<(), ErrorCode> {
+        let is_used = !self.at(handle.index).is_idle() || self.waits_for_log(handle);
+        if is_used { Err(ErrorCode::RoomInUse) } else { Ok(()) }
+    }
+
+    /// Deletes a room that is nowhere but in memory, and its history; whether it was
+    /// there.
+    ///
+    /// # Errors
+    /// See [`Rooms::may_delete`].
     pub fn delete(&mut self, name: &[u8]) -> Result<bool, ErrorCode> {
         let Some(handle) = self.find(name) else { return Ok(false) };
-        if !self.at(handle.index).is_idle() || self.waits_for_log(handle) {
-            return Err(ErrorCode::RoomInUse);
-        }
+        self.may_delete(handle)?;
         while !self.at(handle.index).is_empty() {
             self.drop_oldest(handle);
         }
@@ -463,160 +513,4 @@ fn seconds(now: Now) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::logread::{Ask, Known};
-    use crate::record::Record;
-    use hubsub_types::{Class, History};
-
-    fn rooms(history: Option<History>, limits: Limits) -> Rooms {
-        let mut class = Class::named("all");
-        class.history = history;
-        of_class(class, limits)
-    }
-
-    fn of_class(class: Class, limits: Limits) -> Rooms {
-        let classes = Arc::new(ClassTable::new(vec![class], true));
-        let hubs = Arc::new(Hubs::new(1, &classes, Vec::new()));
-        Rooms::new(classes, hubs, ShardId(0), &limits, Arc::new(AtomicU64::new(1 << 32)))
-    }
-
-    fn say(rooms: &mut Rooms, room: &str, payload: &[u8], now: Now) -> Position {
-        let handle = rooms.open(room.as_bytes(), now, |_| None).unwrap();
-        let mut record = Record::new(Namespace::Global, room.as_bytes(), payload, "me".into(), None);
-        (record.position, record.timestamp_us) = rooms.next_position(handle, now);
-        let position = record.position;
-        rooms.remember(handle, Arc::new(record));
-        position
-    }
-
-    fn past(rooms: &Rooms, query: &HistoryQuery) -> HistoryPart {
-        let ask = Ask { shard: ShardId(0), number: 0 };
-        match rooms.history(query, Now::default(), ask, |_| None) {
-            Known::Here(part) => part,
-            Known::InLog(_) => unreachable!("there is no log"),
-        }
-    }
-
-    fn payloads(rooms: &Rooms, room: &str, count: u64, after: Option<Position>) -> Vec<Vec<u8>> {
-        let query = HistoryQuery { room: room.into(), count, after, topic: None };
-        past(rooms, &query).records.iter().map(|r| r.payload().to_vec()).collect()
-    }
-
-    const NO_LIMIT: History = History { messages: 0, bytes: u64::MAX, age_ms: 0 };
-
-    #[test]
-    fn a_room_is_small() {
-        assert!(
-            std::mem::size_of::<(u32, Option<Room>)>() <= 88,
-            "{}",
-            std::mem::size_of::<(u32, Option<Room>)>()
-        );
-    }
-
-    #[test]
-    fn messages_bound_a_room_and_bytes_bound_the_hub_oldest_first() {
-        let record = Record::new(Namespace::Global, b"a", b"0", "me".into(), None).weight() as u64;
-        let mut rooms = rooms(Some(History { messages: 3, bytes: 4 * record, age_ms: 0 }), Limits::default());
-        let now = Now::default();
-        for payload in [b"1", b"2", b"3", b"4"] {
-            say(&mut rooms, "a", payload, now);
-        }
-        assert_eq!(payloads(&rooms, "a", 9, None), [b"2", b"3", b"4"]);
-        say(&mut rooms, "b", b"5", now);
-        say(&mut rooms, "b", b"6", now);
-        assert_eq!(payloads(&rooms, "a", 9, None), [b"3", b"4"]);
-        assert_eq!(payloads(&rooms, "b", 9, None), [b"5", b"6"]);
-        assert_eq!(rooms.history_size(), (4 * record, 4));
-    }
-
-    #[test]
-    fn a_quiet_room_does_not_let_the_ledger_grow() {
-        let mut rooms = rooms(Some(History { messages: 2, bytes: 0, age_ms: 0 }), Limits::default());
-        say(&mut rooms, "quiet", b"x", Now::default());
-        for _ in 0..100_000 {
-            say(&mut rooms, "busy", b"x", Now::default());
-        }
-        assert!(rooms.history_size().1 == 3);
-        assert_eq!(payloads(&rooms, "quiet", 9, None).len(), 1);
-    }
-
-    #[test]
-    fn age_empties_a_room_and_the_sweep_forgets_it() {
-        let mut rooms = rooms(Some(History { messages: 9, bytes: 0, age_ms: 1000 }), Limits::default());
-        let at = |s: u64| Now { mono_ms: s * 1000, wall_us: s * 1_000_000 };
-        let before = say(&mut rooms, "a", b"x", at(10));
-        rooms.sweep(at(10), 10);
-        assert_eq!(rooms.len(), 1);
-        rooms.sweep(at(12), 10);
-        assert_eq!(rooms.len(), 0);
-        let after = say(&mut rooms, "a", b"y", at(13));
-        assert_ne!(before.epoch, after.epoch);
-        assert_eq!(after.seq, Seq(1));
-        let part =
-            past(&rooms, &HistoryQuery { room: b"a".to_vec(), count: 9, after: Some(before), topic: None });
-        assert!(!part.recovered && part.records.is_empty());
-    }
-
-    #[test]
-    fn a_created_room_stays_until_it_is_deleted_or_idle_for_too_long() {
-        let at = |s: u64| Now { mono_ms: s * 1000, wall_us: s * 1_000_000 };
-        let mut rooms = rooms(Some(History { messages: 9, bytes: 0, age_ms: 1000 }), Limits::default());
-        rooms.create(b"a", at(1), |_| None).unwrap();
-        rooms.open(b"b", at(1), |_| None).unwrap();
-        rooms.sweep(at(2), 10);
-        assert!(rooms.find(b"a").is_some() && rooms.find(b"b").is_none());
-        let position = say(&mut rooms, "a", b"x", at(3));
-        rooms.sweep(at(5), 10);
-        assert_eq!(payloads(&rooms, "a", 9, None).len(), 0);
-        assert_eq!(say(&mut rooms, "a", b"y", at(6)).epoch, position.epoch);
-        assert_eq!(rooms.delete(b"a"), Ok(true));
-
-        let mut class = Class::named("all");
-        (class.history, class.idle_ms) = (Some(NO_LIMIT), 5000);
-        let mut rooms = of_class(class, Limits::default());
-        rooms.create(b"a", at(1), |_| None).unwrap();
-        rooms.sweep(at(5), 10);
-        assert_eq!(rooms.len(), 1);
-        rooms.sweep(at(6), 10);
-        assert_eq!(rooms.len(), 0);
-    }
-
-    #[test]
-    fn history_reads_on_behind_a_position_and_says_when_it_cannot() {
-        let mut rooms = rooms(Some(History { messages: 3, bytes: 0, age_ms: 0 }), Limits::default());
-        let positions: Vec<_> = (0..5u8).map(|i| say(&mut rooms, "a", &[i], Now::default())).collect();
-        assert_eq!(payloads(&rooms, "a", 1, Some(positions[2])), [[3]]);
-        assert_eq!(payloads(&rooms, "a", 9, Some(positions[1])), [[2], [3], [4]]);
-        let lost = HistoryQuery { room: b"a".to_vec(), count: 9, after: Some(positions[0]), topic: None };
-        assert!(!past(&rooms, &lost).recovered);
-        assert_eq!(payloads(&rooms, "a", 2, None), [[3], [4]]);
-    }
-
-    #[test]
-    fn rooms_and_their_creation_rate_are_limited() {
-        let limits = Limits { rooms_max: 2, room_creations_per_second_max: 1, ..Limits::default() };
-        let mut rooms = rooms(Some(NO_LIMIT), limits);
-        let at = |s: u64| Now { mono_ms: s * 1000, wall_us: 0 };
-        assert!(rooms.open(b"a", at(1), |_| None).is_ok());
-        assert_eq!(rooms.open(b"b", at(1), |_| None), Err(ErrorCode::RoomCreationRate));
-        assert!(rooms.open(b"b", at(2), |_| None).is_ok() && rooms.open(b"a", at(2), |_| None).is_ok());
-        assert_eq!(rooms.open(b"c", at(3), |_| None), Err(ErrorCode::TooManyRooms));
-        assert_eq!(rooms.refused, 2);
-    }
-
-    #[test]
-    fn pages_are_in_order_of_name() {
-        let mut rooms = rooms(Some(NO_LIMIT), Limits::default());
-        for name in ["d", "a", "c", "b", "e"] {
-            rooms.open(name.as_bytes(), Now::default(), |_| None).unwrap();
-        }
-        let names = |handles: Vec<RoomHandle>| -> Vec<Vec<u8>> {
-            handles.iter().map(|&h| rooms.get(h).unwrap().name.to_vec()).collect()
-        };
-        assert_eq!(names(rooms.page(None, 2, |_| true)), [b"a", b"b"]);
-        assert_eq!(names(rooms.page(Some(b"b"), 2, |_| true)), [b"c", b"d"]);
-        assert_eq!(names(rooms.page(Some(b"d"), 9, |n| n != b"a")), [b"e"]);
-        assert!(rooms.page(None, 0, |_| true).is_empty());
-    }
-}
+mod tests;

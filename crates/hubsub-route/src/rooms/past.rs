@@ -170,7 +170,7 @@ impl Rooms {
         let known = |p: Position| p.epoch == room.epoch && p.seq >= start.seq && p.seq <= room.seq;
         let mut part = HistoryPart { recovered: query.after.is_none_or(known), start, records: Vec::new() };
         let then = Then::History(Box::new(query.clone()), ask);
-        let log = if first > Seq(1) { self.ask_log(room, now, then) } else { None };
+        let log = if first > Seq(1) || room.has_past { self.ask_log(room, now, then) } else { None };
         let wanted = |r: &&Arc<Record>| query.topic.as_ref().is_none_or(|t| *t == r.topic());
         let count = query.count.min(self.history_reply_records_max);
         let mut bytes = 0;
@@ -194,7 +194,7 @@ impl Rooms {
                 let records = ring.from(first).rev().filter(wanted).take(count as usize);
                 part.records = records.take_while(&mut fits).cloned().collect();
                 let is_all = part.records.len() as u64 == count || bytes > self.history_reply_bytes_max;
-                if let Some(log) = log.filter(|log| !is_all && log.seq_min < first) {
+                if let Some(log) = log.filter(|log| !is_all && (log.seq_min < first || room.has_past)) {
                     return Known::InLog(Box::new(self.bounded(log, query)));
                 }
                 part.records.reverse();
@@ -258,8 +258,15 @@ impl Rooms {
     }
 
     /// Looks at up to `budget` rooms: drops what is too old, forgets who is
-    /// idle. Called at a steady interval; goes on where it stopped.
-    pub fn sweep(&mut self, now: Now, budget: usize) {
+    /// idle. Called at a steady interval; goes on where it stopped. A room that its
+    /// hub's log knows is not forgotten with that: it only leaves memory. `log_knows`
+    /// tells what a recall of a hub's rooms takes into account, and recalls one.
+    pub fn sweep(
+        &mut self,
+        now: Now,
+        budget: usize,
+        log_knows: impl Fn(HubId, &[u8]) -> (u64, Option<Recalled>),
+    ) {
         for _ in 0..budget.min(self.slots.len()) {
             self.swept = (self.swept + 1) % self.slots.len();
             let (generation, Some(room)) = &self.slots[self.swept] else { continue };
@@ -278,12 +285,30 @@ impl Rooms {
             let room = self.at(handle.index);
             let unused_ms = u64::from(seconds(now).saturating_sub(room.used_s)) * 1000;
             let is_due = if idle_ms > 0 { unused_ms >= idle_ms } else { room.is_forgettable() };
-            if room.is_idle() && is_due && !self.waits_for_log(handle) {
+            if room.is_idle() && is_due && self.may_leave(handle, &log_knows) {
                 while !self.at(handle.index).is_empty() {
                     self.drop_oldest(handle);
                 }
                 self.forget(handle);
             }
+        }
+    }
+
+    /// Whether what memory knows of a room is nowhere else: its log, if it has one,
+    /// must give the same answer when the room is wanted again.
+    fn may_leave(
+        &self,
+        handle: RoomHandle,
+        log_knows: impl Fn(HubId, &[u8]) -> (u64, Option<Recalled>),
+    ) -> bool {
+        let (Some(log), room) = (self.log_of(handle), self.at(handle.index)) else { return true };
+        if log.pending_of(handle.index) > 0 {
+            return false;
+        }
+        let (through, recalled) = log_knows(log.id, &room.name);
+        match log.of_this_life(recalled) {
+            Some(known) => known == Position { epoch: room.epoch, seq: room.seq },
+            None => through >= if room.seq == Seq(0) { log.deleted() } else { log.committed() },
         }
     }
 

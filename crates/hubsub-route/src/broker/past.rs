@@ -1,0 +1,113 @@
+//! What rooms remember: questions for history, the deletion of a room, and what
+//! logs answer.
+
+use super::Broker;
+use crate::cursors::Range;
+use crate::hubs::{Pending, Waits};
+use crate::logread::{Ask, Found, Known, LogRead, Then};
+use crate::rooms::{HistoryPart, HistoryQuery};
+use crate::{Msg, Now, Sink};
+use hubsub_types::ErrorCode;
+
+impl Broker {
+    /// Records of a room; none: [`Sink::history`] will bring them, because the log is
+    /// asked, or because records that came before the question wait for it.
+    pub fn history(
+        &mut self,
+        query: &HistoryQuery,
+        ask: Ask,
+        now: Now,
+        sink: &mut impl Sink,
+    ) -> Option<HistoryPart> {
+        if let Some(room) = self.rooms.find(&query.room).filter(|&room| self.rooms.waits_for_log(room)) {
+            let offset = self.rooms.log_of(room)?.last();
+            let waits = Waits::History(Box::new(query.clone()), ask);
+            self.rooms.wait_for_log(Pending { offset, room, waits });
+            return None;
+        }
+        self.history_now(query, ask, now, sink)
+    }
+
+    /// Likewise, of what is committed.
+    pub(super) fn history_now(
+        &self,
+        query: &HistoryQuery,
+        ask: Ask,
+        now: Now,
+        sink: &mut impl Sink,
+    ) -> Option<HistoryPart> {
+        match self.rooms.history(query, now, ask, |hub| sink.recall(hub, &query.room)) {
+            Known::Here(part) => Some(part),
+            Known::InLog(read) => {
+                sink.read_log(read);
+                None
+            }
+        }
+    }
+
+    /// Deletes a room and its history; whether it was there. None: [`Sink::deleted`]
+    /// will say when the log has it.
+    ///
+    /// # Errors
+    /// Somebody uses the room, or its log takes nothing at present.
+    pub fn delete_room(
+        &mut self,
+        name: &[u8],
+        ask: Ask,
+        now: Now,
+        sink: &mut impl Sink,
+    ) -> Result<Option<bool>, ErrorCode> {
+        let Some(hub) = self.rooms.log_of_name(name).map(|log| log.id) else {
+            return self.rooms.delete(name).map(Some);
+        };
+        let room = match self.rooms.find(name) {
+            Some(room) if self.rooms.is_gone(room) => return Ok(Some(false)),
+            Some(room) => room,
+            None if sink.recall(hub, name).is_none() => return Ok(Some(false)),
+            None => self.rooms.open(name, now, |hub| sink.recall(hub, name))?,
+        };
+        self.rooms.may_delete(room)?;
+        sink.log_refuses(hub).map_or(Ok(()), Err)?;
+        let (offset, last, timestamp_us) = self.rooms.end_life(room, now);
+        sink.append_deletion(hub, offset, name, last, timestamp_us);
+        self.rooms.wait_for_log(Pending { offset, room, waits: Waits::Deletion(ask) });
+        Ok(None)
+    }
+
+    /// What a log found, or why it could not.
+    pub fn log_read(
+        &mut self,
+        read: LogRead,
+        found: Result<Found, ErrorCode>,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
+        match read.then.clone() {
+            Then::Range(cursor) => {
+                // What cannot be read is told as a gap without an end.
+                let range =
+                    found.map_or_else(|_| Range::gone(), |found| self.rooms.range_found(&cursor, found));
+                if cursor.from != self.shard {
+                    sink.send(cursor.from, Msg::Range(Box::new((*cursor, range))));
+                } else if self.replay(&cursor, range, sink) {
+                    self.drained(cursor.conn, now, sink);
+                }
+            }
+            Then::Attach(attach, from) => {
+                let attached = found.map(|found| self.rooms.attach_found(&attach, read.seq_max, &found));
+                if attached.is_err() && attach.adds {
+                    self.rooms.detach(attach.namespace, &attach.topic, from, now);
+                }
+                if from == self.shard {
+                    self.attached(*attach, attached, now, sink);
+                } else {
+                    sink.send(from, Msg::Attached(Box::new((*attach, attached))));
+                }
+            }
+            Then::History(query, ask) => {
+                let part = found.map(|found| self.rooms.history_found(&read, &query, found));
+                sink.history(ask, part);
+            }
+        }
+    }
+}
