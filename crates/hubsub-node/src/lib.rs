@@ -30,6 +30,7 @@ mod shard;
 mod slab;
 mod sniff;
 mod soft;
+mod spin;
 mod stopping;
 mod sys;
 mod transport;

@@ -13,6 +13,7 @@ use crate::core::{Core, FADE_S};
 use crate::listener::Listener;
 use crate::mail::Mail;
 use crate::rim::{TURN_BYTES, Timer};
+use crate::spin::Spin;
 use crate::stopping::Stopping;
 use clock::Clock;
 use hubsub_route::Now;
@@ -59,6 +60,8 @@ pub struct Shard {
     paused: Vec<ConnKey>,
     mail: Vec<Mail>,
     clock: Clock,
+    /// Waits for the disk.
+    spin: Spin,
     /// Since it was told to stop.
     stopping: Option<Stopping>,
 }
@@ -82,6 +85,7 @@ impl Shard {
             paused: Vec::new(),
             mail: Vec::new(),
             clock: Clock::default(),
+            spin: Spin::default(),
             stopping: None,
         }
     }
@@ -119,7 +123,9 @@ impl Shard {
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
         let has_work =
             !self.ready.is_empty() || self.accepts_more || self.core.has_more() || self.may_go_on();
-        let timeout_ms = if has_work || !self.core.rim.mailer.own().may_sleep() {
+        let waits_for_disk = !has_work && self.core.broker.unlogged() > 0;
+        let is_news = waits_for_disk && self.look_for_disk(events)?;
+        let timeout_ms = if has_work || is_news || !self.core.rim.mailer.own().may_sleep() {
             Some(0)
         } else {
             let now_ms = self.core.rim.now.mono_ms;
@@ -133,11 +139,13 @@ impl Shard {
             let timers_ms = self.core.rim.timers.wait_ms(now_ms);
             [due_ms, congested_ms, stop_ms, timers_ms].into_iter().flatten().min()
         };
-        match self.poll.poll(events, timeout_ms.map(Duration::from_millis)) {
-            Err(e) if e.kind() != ErrorKind::Interrupted => return Err(e),
-            _ => {}
+        if !is_news {
+            self.poll(events, timeout_ms.map(Duration::from_millis))?;
         }
         self.core.rim.mailer.own().woke();
+        if waits_for_disk && self.core.rim.mailer.own().bytes() > 0 {
+            self.spin.came();
+        }
         let passed = self.started.elapsed();
         self.core.rim.now = Now {
             mono_ms: passed.as_millis() as u64,
@@ -145,6 +153,26 @@ impl Shard {
         };
         self.clock.begin_turn();
         Ok(())
+    }
+
+    /// Looks for mail and sockets for a moment, since the disk answers soon; whether
+    /// there is anything.
+    fn look_for_disk(&mut self, events: &mut Events) -> io::Result<bool> {
+        self.spin.begin();
+        while self.core.rim.mailer.own().bytes() == 0 && self.spin.looks_again() {
+            self.poll(events, Some(Duration::ZERO))?;
+            if !events.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn poll(&mut self, events: &mut Events, wait: Option<Duration>) -> io::Result<()> {
+        match self.poll.poll(events, wait) {
+            Err(e) if e.kind() != ErrorKind::Interrupted => Err(e),
+            _ => Ok(()),
+        }
     }
 
     /// Whether something that was held up need not wait: the reason may have

@@ -1,5 +1,6 @@
 //! Where shards put what their hubs said, and the journal thread takes it.
 
+use crate::spin::Spin;
 use hubsub_log::Batch;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
@@ -17,6 +18,8 @@ pub struct Intake {
 #[derive(Default)]
 struct Waiting {
     batches: Vec<Batch>,
+    /// Whether the journal thread must be woken.
+    is_asleep: bool,
     is_stopping: bool,
 }
 
@@ -38,23 +41,34 @@ impl Intake {
         }
         self.bytes.fetch_add(bytes_of(batches), Ordering::Relaxed);
         let mut waiting = self.waiting.lock().expect("nothing panics under this lock");
-        let was_empty = waiting.batches.is_empty();
         waiting.batches.append(batches);
+        let is_asleep = std::mem::take(&mut waiting.is_asleep);
         drop(waiting);
-        if was_empty {
+        if is_asleep {
             self.came.notify_one();
         }
     }
 
-    /// Takes everything that waits; waits for something, at most so long.
-    pub fn take(&self, wait: Option<Duration>) -> Taken {
-        let waiting = self.waiting.lock().expect("nothing panics under this lock");
+    /// Takes everything that waits; waits for something, at most so long. All that was
+    /// taken before is done.
+    pub fn take(&self, wait: Option<Duration>, spin: &mut Spin) -> Taken {
+        spin.begin();
+        while self.bytes() == 0 && spin.looks_again() {}
+        let taken = self.sleep(wait);
+        spin.came();
+        taken
+    }
+
+    fn sleep(&self, wait: Option<Duration>) -> Taken {
+        let mut waiting = self.waiting.lock().expect("nothing panics under this lock");
         let is_idle = |waiting: &mut Waiting| waiting.batches.is_empty() && !waiting.is_stopping;
         let proof = "nothing panics under this lock";
+        waiting.is_asleep = true;
         let mut waiting = match wait {
             Some(wait) => self.came.wait_timeout_while(waiting, wait, is_idle).expect(proof).0,
             None => self.came.wait_while(waiting, is_idle).expect(proof),
         };
+        waiting.is_asleep = false;
         match (waiting.batches.is_empty(), waiting.is_stopping) {
             (false, _) => Taken::Batches(std::mem::take(&mut waiting.batches)),
             (true, false) => Taken::Nothing,

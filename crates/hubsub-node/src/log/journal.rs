@@ -4,6 +4,7 @@
 use super::intake::{Intake, Taken, bytes_of};
 use super::segments::{Frame, Handover};
 use super::state::{Shared, State};
+use crate::spin::Spin;
 use hubsub_log::storage::Storage;
 use hubsub_log::{Batch, HubId, Journal, LogError};
 use std::collections::BTreeMap;
@@ -31,9 +32,10 @@ pub struct Thread<S: Storage> {
 impl<S: Storage> Thread<S> {
     /// Runs until nothing more comes, or it fails.
     pub fn run(mut self) {
+        let mut spin = Spin::default();
         loop {
             let wait = self.journal.wants_mark().then_some(MARK);
-            let done = match self.intake.take(wait) {
+            let done = match self.intake.take(wait, &mut spin) {
                 Taken::Batches(batches) => self.write_all(batches),
                 Taken::Nothing => self.write(Vec::new()),
                 Taken::End => break,

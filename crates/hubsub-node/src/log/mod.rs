@@ -66,6 +66,8 @@ pub struct Log {
     shared: Arc<Shared>,
     intake: Arc<Intake>,
     settings: LogSettings,
+    /// Tells the segment thread that somebody waits for it.
+    hurry: Box<dyn Fn() + Send + Sync>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -90,6 +92,10 @@ impl Log {
             shared: Arc::clone(&shared),
             intake: Arc::clone(&intake),
             settings: settings.clone(),
+            hurry: {
+                let handover = Arc::clone(&handover);
+                Box::new(move || handover.hurry())
+            },
             threads: Mutex::new(Vec::new()),
         };
         let unwritten_bytes_max = settings.unwritten_bytes_max;
@@ -112,6 +118,11 @@ impl Log {
     /// Takes what a shard's hubs said in a turn.
     pub fn submit(&self, batches: &mut Vec<Batch>) {
         self.intake.put(batches);
+    }
+
+    /// Somebody waits for what is safe and not in segments yet.
+    pub fn hurry(&self) {
+        (self.hurry)();
     }
 
     /// Whether so much waits that publishers must.

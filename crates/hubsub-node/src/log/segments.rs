@@ -15,6 +15,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// Time between two looks at what is not urgent.
 const HOUSEKEEPING: Duration = Duration::from_millis(500);
 
+/// Bytes that are worth a write before it is time for one.
+const WRITE_BYTES: usize = 256 << 10;
+
 /// Wait between tries while the disk is full.
 const RETRY: Duration = Duration::from_millis(50);
 
@@ -40,13 +43,15 @@ pub struct Handover<F> {
 struct Inner<F> {
     frames: Vec<Frame>,
     bytes: usize,
+    /// Somebody waits for what is in the frames.
+    is_urgent: bool,
     file: Option<Prepared<F>>,
     has_ended: bool,
 }
 
 impl<F> Default for Handover<F> {
     fn default() -> Self {
-        let inner = Inner { frames: Vec::new(), bytes: 0, file: None, has_ended: false };
+        let inner = Inner { frames: Vec::new(), bytes: 0, is_urgent: false, file: None, has_ended: false };
         Handover { inner: Mutex::new(inner), to_write: Condvar::new(), to_sync: Condvar::new() }
     }
 }
@@ -60,11 +65,24 @@ impl<F> Handover<F> {
     pub fn put(&self, frame: Frame, bytes_max: usize) {
         let mut inner = self.inner();
         while inner.bytes > bytes_max && !inner.has_ended {
+            inner.is_urgent = true;
+            self.to_write.notify_one();
             inner = self.to_sync.wait(inner).expect("nothing panics under this lock");
         }
+        let before = inner.bytes;
         inner.bytes += bytes_of(&frame.batches);
         inner.frames.push(frame);
-        self.to_write.notify_one();
+        if before < WRITE_BYTES && inner.bytes >= WRITE_BYTES {
+            self.to_write.notify_one();
+        }
+    }
+
+    /// Somebody waits for what was handed over: it is not kept for a larger write.
+    pub fn hurry(&self) {
+        let mut inner = self.inner();
+        if !inner.frames.is_empty() && !std::mem::replace(&mut inner.is_urgent, true) {
+            self.to_write.notify_one();
+        }
     }
 
     /// The next journal file, if it is ready; if it is `needed`, waits for it a while.
@@ -104,13 +122,16 @@ impl<F> Handover<F> {
         self.to_sync.notify_one();
     }
 
-    /// Frames that wait, and whether more may come.
+    /// Frames that wait, once they are worth it or somebody wants them, or some time
+    /// has passed; and whether more may come.
     fn take_frames(&self, wait: Duration) -> (Vec<Frame>, bool) {
-        let is_idle =
-            |inner: &mut Inner<F>| inner.frames.is_empty() && !inner.has_ended && inner.file.is_some();
+        let is_idle = |inner: &mut Inner<F>| {
+            let is_due = inner.bytes >= WRITE_BYTES || inner.is_urgent;
+            !is_due && !inner.has_ended && inner.file.is_some()
+        };
         let waited = self.to_write.wait_timeout_while(self.inner(), wait, is_idle);
         let mut inner = waited.expect("nothing panics under this lock").0;
-        inner.bytes = 0;
+        (inner.bytes, inner.is_urgent) = (0, false);
         self.to_sync.notify_one();
         (std::mem::take(&mut inner.frames), !inner.has_ended)
     }
