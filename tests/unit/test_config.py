@@ -158,6 +158,9 @@ def test_a_class_with_a_log_needs_a_directory_and_a_bound_on_its_bytes(durabilit
     assert "class a, durability: needs `history.bytes`" in text and repr(durability) in text
     assert f"data: is needed: class a is {durability}" in problems({"class": [sized]})
     assert config({"class": [sized], "data": "d"}).classes[0].is_logged
+    assert "class a, idle_ms: is for rooms without a log" in problems(
+        {"class": [{**sized, "idle_ms": "1h"}], "data": "d"}
+    )
 
 
 @pytest.mark.parametrize("listener", ["redis", "http"])

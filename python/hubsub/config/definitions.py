@@ -407,7 +407,7 @@ CLASS_KEYS: tuple[ClassKey, ...] = (
         millis(),
         0,
         "Time without publish and subscriber after which a room with history is forgotten; "
-        "0: when its history is empty, unless it was created by name.",
+        "0: when its history is empty, unless it was created by name. Not for a class with a log.",
     ),
     ClassKey(
         "commit_delay_ms",

@@ -271,6 +271,15 @@ def _class(problems: list[Problem], index: int, table: Mapping[str, Any]) -> Roo
                 'such as history = { bytes = "1GiB", age = "7d" }',
             )
         )
+    if is_logged and values["idle_ms"]:
+        problems.append(
+            Problem(
+                f"{where}, idle_ms",
+                values["idle_ms"],
+                "is for rooms without a log: those with one leave memory by themselves",
+                "history.age says how long records are kept, and a room without records is forgotten",
+            )
+        )
     if values["on_gap"] is None:
         values["on_gap"] = "disconnect" if is_logged else "continue"
     if values["on_slow"] is None:
