@@ -32,7 +32,12 @@ const LOOK: Duration = Duration::from_micros(200);
 pub fn find(chain: &Chain<Disk>, read: &LogRead, log: &Log) -> Result<Found, ErrorCode> {
     let begin = Instant::now();
     // What is committed is on its way into the segments, at leisure until somebody wants it.
-    while chain.next() <= read.through {
+    let has_all = || {
+        let last = chain.rooms.get(chain.hash(&read.room));
+        let has_room = last.is_some_and(|last| last.epoch == read.epoch.0 && last.seq >= read.seq_max.0);
+        has_room || chain.next() > read.through
+    };
+    while !has_all() {
         if begin.elapsed() > PATIENCE {
             return Err(ErrorCode::TimedOut);
         }
