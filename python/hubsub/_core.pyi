@@ -117,3 +117,6 @@ class Core:
 
     def stop(self, grace_ms: int) -> None:
         """Stops accepting, lets output drain for `grace_ms`, closes. A `stopped` event a shard."""
+
+    def join(self) -> None:
+        """Waits for shards that stop, then ends the log cleanly. Releases the interpreter."""

@@ -148,6 +148,10 @@ class Node:
                 await asyncio.wait_for(self._stopped.wait(), (grace_ms + STOP_MARGIN_MS) / 1_000)
         except TimeoutError:
             log.error("shards did not stop in time", shards=self._shards_running)
+        else:
+            # What is safe in the journal goes into segments, and the log ends cleanly.
+            await asyncio.to_thread(self._core.join)
+            self._on_wake()
         self._loop.remove_reader(self._core.wake_fd())
         self._loop = None
         self._forget_all()

@@ -152,6 +152,12 @@ impl Core {
         self.started()?.stop(grace_ms);
         Ok(())
     }
+
+    fn join(&self, py: Python<'_>) -> PyResult<()> {
+        let node = self.started()?;
+        py.detach(|| node.join());
+        Ok(())
+    }
 }
 
 impl Core {
