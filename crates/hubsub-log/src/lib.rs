@@ -6,7 +6,8 @@
 //! - [`journal`] takes what all hubs said, writes and syncs it: then it is safe;
 //! - [`segments`] takes it from there into one chain of segments for each hub,
 //!   makes checkpoints, removes what is too old;
-//! - [`chain`] reads: a range of a hub, or a room's past by [`rooms`] and [`index`].
+//! - [`chain`] reads: a range of a hub, a room's past by [`rooms`] and [`index`], or
+//!   which rooms there are.
 //!
 //! [`open`] brings a directory back to where it was: exactly what was acknowledged,
 //! or a clear refusal. Below them, [`storage`] is what a disk is, and [`sim`] one
@@ -19,6 +20,7 @@ mod files;
 pub mod index;
 pub mod journal;
 pub mod manifest;
+mod names;
 mod open;
 pub mod record;
 pub mod rooms;

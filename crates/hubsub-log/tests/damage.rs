@@ -92,6 +92,14 @@ fn apply(log: &TestLog, path: &str, damage: &Damage) {
 /// Reads a hub's rooms: all of each, or an error.
 fn rooms_are_whole_or_refused(log: &TestLog, hub: HubId) {
     let chain = log.segments.chain(hub).unwrap();
+    match chain.rooms_page(None, 9, |_| true) {
+        Ok(listed) => {
+            let listed = listed.into_iter().map(|(name, last)| (name, (last.epoch, last.seq)));
+            assert_eq!(listed.collect::<std::collections::HashMap<_, _>>(), log.hubs[&hub].rooms);
+        }
+        Err(LogError::Damaged { .. }) => {}
+        Err(e) => panic!("{e}"),
+    }
     for room in (0..4).map(|r| format!("room:{r}").into_bytes()) {
         let all: Vec<Sent> = log.hubs[&hub].sent.iter().filter(|sent| sent.room == room).cloned().collect();
         let mut back = Vec::new();

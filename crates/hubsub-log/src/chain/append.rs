@@ -68,6 +68,7 @@ impl<S: Storage> Appender<S> {
     pub fn flush(&mut self) -> Result<(), LogError> {
         let mut done = 0;
         let outcome = self.flush_counting(&mut done);
+        self.chain.flush_names();
         self.pending.drain(..done);
         if self.pending.is_empty() && self.pending.capacity() > 1 << 20 {
             self.pending = Vec::new();
@@ -160,6 +161,7 @@ impl<S: Storage> Appender<S> {
             sync(&self.file)?;
             self.is_dirty = false;
         }
+        self.chain.sync_names();
         Ok(())
     }
 
@@ -219,7 +221,9 @@ impl<S: Storage> Chain<S> {
         let mut at = 0;
         while at < records.len() {
             let (record, len) = record::parse(&records[at..]).expect("whole records were pushed");
-            note(self.identity, &self.rooms, open, &record, open.end);
+            if note(self.identity, &self.rooms, open, &record, open.end) {
+                self.names.push(record.room);
+            }
             open.end += len as u64;
             at += len;
         }
@@ -243,15 +247,24 @@ impl<S: Storage> Chain<S> {
     }
 }
 
-/// Takes note of one record at a place of an open segment.
-pub(super) fn note(identity: u64, rooms: &RoomTable, open: &mut Open, record: &Record<'_>, position: u64) {
+/// Takes note of one record at a place of an open segment. Whether its room is new to
+/// the table.
+pub(super) fn note(
+    identity: u64,
+    rooms: &RoomTable,
+    open: &mut Open,
+    record: &Record<'_>,
+    position: u64,
+) -> bool {
     let room = RoomHash::new(identity, record.room);
     let position = position as u32;
     let Record { offset, epoch, seq, timestamp_us, .. } = *record;
+    let mut is_new = false;
     let item = match record.kind {
         Kind::Message => {
-            let prev = rooms.set(room, Last { epoch, seq, offset }).unwrap_or(0);
-            Some(Item { room, epoch, seq, offset, prev, position })
+            let before = rooms.set(room, Last { epoch, seq, offset });
+            is_new = before.is_none();
+            Some(Item { room, epoch, seq, offset, prev: before.unwrap_or(0), position })
         }
         Kind::RoomDeleted => {
             rooms.remove(room);
@@ -265,6 +278,7 @@ pub(super) fn note(identity: u64, rooms: &RoomTable, open: &mut Open, record: &R
     }
     open.last_us = timestamp_us;
     open.next = offset + 1;
+    is_new
 }
 
 impl Open {

@@ -17,6 +17,7 @@ pub use read::Reach;
 use crate::LogError;
 use crate::files::{Files, Part};
 use crate::index::{Run, RunBuilder};
+use crate::names::Names;
 use crate::rooms::{RoomHash, RoomTable};
 use crate::segment;
 use crate::storage::{self, Storage};
@@ -42,10 +43,12 @@ impl Default for ChainOptions {
 pub struct Chain<S: Storage> {
     /// Whose it is.
     pub hub: HubId,
-    identity: u64,
+    pub(crate) identity: u64,
     files: Arc<Files<S>>,
     /// The last record of every room in it.
     pub rooms: RoomTable,
+    /// What they are called.
+    pub(crate) names: Names<S::File>,
     state: RwLock<State>,
     /// Held by the reader that makes an index again: another that found the same waits for it.
     mending: Mutex<()>,
@@ -110,6 +113,15 @@ pub struct ChainInfo {
 }
 
 impl<S: Storage> Chain<S> {
+    pub(crate) fn storage(&self) -> &S {
+        self.files.storage()
+    }
+
+    /// While this is held, nothing is written.
+    pub(crate) fn hold(&self) -> impl Sized {
+        self.read_state()
+    }
+
     fn read_state(&self) -> RwLockReadGuard<'_, State> {
         self.state.read().expect("nothing panics under this lock")
     }

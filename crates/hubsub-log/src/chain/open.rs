@@ -7,6 +7,7 @@ use crate::LogError;
 use crate::files::{Files, Part};
 use crate::index::{RoomHead, Run};
 use crate::manifest::{HubEntry, SegmentEntry};
+use crate::names::{self, Names};
 use crate::record::Record;
 use crate::rooms::{RoomHash, RoomTable};
 use crate::segment;
@@ -29,6 +30,7 @@ pub fn new<S: Storage>(
     let state = State { sealed: Vec::new(), open: Open::at(1), earliest: 1 };
     let chain = Arc::new(chain_of(files, identity, hub, state));
     let file = create(&chain, 1)?;
+    chain.new_names();
     Ok(Appender::new(chain, options, file))
 }
 
@@ -48,6 +50,7 @@ pub fn open<S: Storage>(
     remove_strangers(files, entry);
     let state = State { sealed: Vec::new(), open: Open::at(first), earliest: entry.earliest };
     let chain = Arc::new(chain_of(files, identity, entry.hub, state));
+    chain.open_names();
     for (i, &SegmentEntry(first, bytes)) in sealed.iter().enumerate() {
         let next = entry.segments[i + 1].0;
         let file = check_file(&chain, first)?;
@@ -77,7 +80,7 @@ pub fn open<S: Storage>(
 
 fn chain_of<S: Storage>(files: &Arc<Files<S>>, identity: u64, hub: HubId, state: State) -> Chain<S> {
     let (files, rooms, state) = (Arc::clone(files), RoomTable::default(), RwLock::new(state));
-    Chain { hub, identity, files, rooms, state, mending: Mutex::default() }
+    Chain { hub, identity, files, rooms, names: Names::default(), state, mending: Mutex::default() }
 }
 
 fn damaged<S: Storage>(chain: &Chain<S>, first: u64, at: u64, why: String) -> LogError {
@@ -101,7 +104,8 @@ fn check_file<S: Storage>(chain: &Chain<S>, first: u64) -> Result<Arc<S::File>, 
 fn remove_strangers<S: Storage>(files: &Files<S>, entry: &HubEntry) {
     let storage = files.storage();
     let of_segment = |s: &SegmentEntry| [segment::name(s.0, Part::Segment), segment::name(s.0, Part::Index)];
-    let listed: HashSet<String> = entry.segments.iter().flat_map(of_segment).collect();
+    let listed = entry.segments.iter().flat_map(of_segment).chain([names::NAME.to_owned()]);
+    let listed: HashSet<String> = listed.collect();
     let directory = segment::directory(entry.hub);
     for name in storage.list(&directory).unwrap_or_default() {
         if !listed.contains(&name) {
@@ -178,7 +182,7 @@ impl<S: Storage> Chain<S> {
             let why = format!("offset {} stands where {} should", record.offset, open.next);
             return Err(damaged(self, open.first, position, why));
         }
-        note(self.identity, rooms, open, record, position);
+        let _ = note(self.identity, rooms, open, record, position);
         Ok(())
     }
 

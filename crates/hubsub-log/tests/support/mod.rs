@@ -3,9 +3,10 @@
 #![allow(dead_code)]
 
 use hubsub_log::record::{self, Record};
+use hubsub_log::rooms::Last;
 use hubsub_log::sim::SimDisk;
 use hubsub_log::{Batch, ChainOptions, HubId, Journal, Kind, LogError, LogOptions, Opened, Segments, open};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -206,6 +207,19 @@ impl TestLog {
             }
         }
         let kept = &expected.sent[earliest..];
+        let mut named = BTreeMap::new();
+        for (offset, sent) in (1..).zip(&expected.sent) {
+            let Sent { room, epoch, seq, .. } = sent;
+            match sent.kind {
+                Kind::Message if offset > earliest as u64 => {
+                    _ = named.insert(room.clone(), Last { epoch: *epoch, seq: *seq, offset });
+                }
+                Kind::Message => {}
+                Kind::RoomDeleted => _ = named.remove(room),
+            }
+        }
+        let listed = chain.rooms_page(None, usize::MAX, |_| true).unwrap();
+        assert_eq!(listed, named.into_iter().collect::<Vec<_>>(), "names of rooms");
         for (room, all) in rooms {
             let mut all: Vec<Sent> = all.into_iter().filter(|sent| kept.contains(sent)).collect();
             let mut back = Vec::new();

@@ -1,0 +1,559 @@
+//! The names of a hub's rooms, in a file beside its segments: the table of rooms
+//! knows hashes only, and a listing has to tell names. The layout stands in
+//! `docs/log-format.md`.
+//!
+//! The file is an aid. It holds the name of every room in the table, and others:
+//! rooms that are gone, and names twice. It is appended to when the table gets a new
+//! row, and written anew when more than half of it is of no use. What stands in it is
+//! checked once after each start, by the first reader that asks, against the table;
+//! if a name is missing, the file is made again from the segments. So nothing is kept
+//! in memory for a name, and whatever happens to the file, no room is lost with it:
+//! a disk that fails here costs the file and nothing else.
+//!
+//! Invariant: while `file` is set and `is_checked`, file and `pending` have the name
+//! of every row in the table, except of rows that `written` is about to push.
+//! Locks, in their order: `making`, the chain's state, `state`.
+
+use crate::FORMAT;
+use crate::LogError;
+use crate::chain::Chain;
+use crate::record::{self, u16_at, u32_at};
+use crate::rooms::{Last, RoomHash};
+use crate::segment;
+use crate::storage::{Storage, StorageFile, join};
+use hubsub_types::HubId;
+use std::collections::{BTreeMap, HashSet};
+use std::io::{self, ErrorKind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+
+const MAGIC: &[u8; 8] = b"HSNAMES1";
+const HEAD: u64 = 64;
+
+/// Bytes of an entry before its name: checksum of what follows it, length of the name.
+const PREFIX: usize = 6;
+
+/// Name of the file, and of the one that takes its place.
+pub(crate) const NAME: &str = "names";
+const NEW_NAME: &str = "names.new";
+
+/// Read at once.
+const READ_BYTES: usize = 256 * 1024;
+
+/// Written at once when the file is made again.
+const WRITE_BYTES: usize = 64 * 1024;
+
+/// Names that wait for room on the disk; past it the file is given up.
+const PENDING_BYTES_MAX: usize = 1 << 20;
+
+/// Entries of no use that are not worth writing the file anew.
+const SPARE_ENTRIES: u64 = 1024;
+
+/// Times that the segments are read on to find names that came meanwhile.
+const ROUNDS_MAX: u32 = 8;
+
+/// See the module.
+pub(crate) struct Names<F> {
+    state: Mutex<State<F>>,
+    /// Held while the file is checked or made.
+    making: Mutex<()>,
+    is_stopping: AtomicBool,
+}
+
+struct State<F> {
+    /// None: there is none of use, and nobody appends to it.
+    file: Option<Arc<F>>,
+    /// Bytes of whole entries in it, head included.
+    end: u64,
+    /// Entries in the file and behind it.
+    entries: u64,
+    /// Entries that are yet to be written.
+    pending: Vec<u8>,
+    /// Whether the file has bytes that were not synced.
+    is_dirty: bool,
+    /// Whether no name is missing.
+    is_checked: bool,
+}
+
+/// What a reader reads without a lock.
+struct Snapshot<F> {
+    file: Arc<F>,
+    end: u64,
+    pending: Vec<u8>,
+}
+
+impl<F> Default for Names<F> {
+    fn default() -> Names<F> {
+        let (file, pending) = (None, Vec::new());
+        let state = State { file, end: HEAD, entries: 0, pending, is_dirty: false, is_checked: false };
+        Names { state: Mutex::new(state), making: Mutex::default(), is_stopping: AtomicBool::new(false) }
+    }
+}
+
+impl<F: StorageFile> Names<F> {
+    fn state(&self) -> MutexGuard<'_, State<F>> {
+        self.state.lock().expect("nothing panics under this lock")
+    }
+
+    /// The table has a new row; the caller holds the chain's state.
+    pub(crate) fn push(&self, name: &[u8]) {
+        let mut state = self.state();
+        if state.file.is_some() {
+            encode(name, &mut state.pending);
+            state.entries += 1;
+        }
+    }
+
+    fn snapshot(&self) -> Option<Snapshot<F>> {
+        let state = self.state();
+        let file = Arc::clone(state.file.as_ref()?);
+        Some(Snapshot { file, end: state.end, pending: state.pending.clone() })
+    }
+}
+
+impl<F: StorageFile> State<F> {
+    /// Begins with a file that has nothing but its head.
+    fn begin(&mut self, file: F, is_checked: bool) {
+        let file = Some(Arc::new(file));
+        *self = State { file, end: HEAD, entries: 0, pending: Vec::new(), is_dirty: true, is_checked };
+    }
+
+    /// Writes what waits.
+    fn flush(&mut self) -> io::Result<()> {
+        let Some(file) = self.file.as_ref().filter(|_| !self.pending.is_empty()) else { return Ok(()) };
+        self.is_dirty = true;
+        file.write_all_at(&self.pending, self.end)?;
+        self.end += self.pending.len() as u64;
+        self.pending.clear();
+        self.pending.shrink_to(WRITE_BYTES);
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.flush()?;
+        if let Some(file) = self.file.as_ref().filter(|_| self.is_dirty) {
+            file.sync()?;
+            self.is_dirty = false;
+        }
+        Ok(())
+    }
+}
+
+/// For the writer of the chain.
+impl<S: Storage> Chain<S> {
+    /// Begins the file of a hub without rooms.
+    pub(crate) fn new_names(&self) {
+        if let Ok(file) = self.create_names(NAME) {
+            self.names.state().begin(file, true);
+        }
+    }
+
+    /// Takes the file over as it is found, as far as it can be read.
+    pub(crate) fn open_names(&self) {
+        let path = self.names_path(NAME);
+        let found = self.storage().open(&path).and_then(|file| {
+            let len = file.len()?;
+            if !is_head(&file, self.hub, self.identity)? {
+                return Err(ErrorKind::InvalidData.into());
+            }
+            let (end, entries) = walk(&file, HEAD, len, |_| {})?;
+            if end < len {
+                file.set_len(end)?;
+            }
+            Ok((file, end, entries))
+        });
+        if let Ok((file, end, entries)) = found {
+            let mut state = self.names.state();
+            state.begin(file, false);
+            (state.end, state.entries) = (end, entries);
+        }
+    }
+
+    /// Writes the names of new rows.
+    pub(crate) fn flush_names(&self) {
+        let mut state = self.names.state();
+        if let Err(e) = state.flush()
+            && (e.kind() != ErrorKind::StorageFull || state.pending.len() > PENDING_BYTES_MAX)
+        {
+            self.drop_names(&mut state);
+        }
+    }
+
+    /// Makes what was flushed safe, as a part of a checkpoint: it may fail, and then
+    /// there is no file until somebody asks for it.
+    pub(crate) fn sync_names(&self) {
+        self.rewrite_names();
+        let mut state = self.names.state();
+        if state.sync().is_err() {
+            self.drop_names(&mut state);
+        }
+    }
+
+    /// Writes the file anew if more than half of it is of no use.
+    fn rewrite_names(&self) {
+        let is_bloated = |state: &State<S::File>| {
+            state.file.is_some() && state.entries > 2 * self.rooms.len() as u64 + SPARE_ENTRIES
+        };
+        if !is_bloated(&self.names.state()) {
+            return;
+        }
+        // Segments wait for no reader; there is another checkpoint.
+        let _alone = match self.names.making.try_lock() {
+            Ok(alone) => alone,
+            Err(TryLockError::WouldBlock) => return,
+            Err(TryLockError::Poisoned(_)) => unreachable!("nothing panics under this lock"),
+        };
+        let Some(old) = self.names.snapshot() else { return };
+        match self.copy_names(&old) {
+            Ok((file, end, entries)) => {
+                let mut state = self.names.state();
+                let is_checked = state.is_checked;
+                state.begin(file, is_checked);
+                (state.end, state.entries, state.is_dirty) = (end, entries, false);
+            }
+            Err(e) => {
+                let _ = self.storage().unlink(&self.names_path(NEW_NAME));
+                if e.kind() != ErrorKind::StorageFull {
+                    self.drop_names(&mut self.names.state());
+                }
+            }
+        }
+    }
+
+    /// Puts a file in place of the old one that has the names of present rooms, each once.
+    fn copy_names(&self, old: &Snapshot<S::File>) -> io::Result<(S::File, u64, u64)> {
+        let file = self.create_names(NEW_NAME)?;
+        let (mut end, mut bytes, mut seen) = (HEAD, Vec::new(), HashSet::new());
+        let mut failed = Ok(());
+        let read = old.read(HEAD, |name| {
+            let hash = self.hash(name);
+            if failed.is_ok() && self.rooms.get(hash).is_some() && seen.insert(hash) {
+                encode(name, &mut bytes);
+                if bytes.len() >= WRITE_BYTES {
+                    failed = file.write_all_at(&bytes, end);
+                    end += bytes.len() as u64;
+                    bytes.clear();
+                }
+            }
+        });
+        failed.and(read)?;
+        file.write_all_at(&bytes, end)?;
+        end += bytes.len() as u64;
+        file.sync()?;
+        self.storage().rename(&self.names_path(NEW_NAME), &self.names_path(NAME))?;
+        self.storage().sync_directory(&segment::directory(self.hub))?;
+        Ok((file, end, seen.len() as u64))
+    }
+
+    /// There is no file until it is made again.
+    fn drop_names(&self, state: &mut State<S::File>) {
+        (state.file, state.pending, state.is_checked) = (None, Vec::new(), false);
+        let _ = self.storage().unlink(&self.names_path(NAME));
+    }
+
+    fn create_names(&self, name: &str) -> io::Result<S::File> {
+        let path = self.names_path(name);
+        match self.storage().unlink(&path) {
+            Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+        let file = self.storage().create(&path)?;
+        file.write_all_at(&head(self.hub, self.identity), 0)?;
+        Ok(file)
+    }
+
+    fn names_path(&self, name: &str) -> String {
+        join(&segment::directory(self.hub), name)
+    }
+}
+
+/// For readers.
+impl<S: Storage> Chain<S> {
+    /// Up to `limit` rooms behind a name that `matches` wants, in the order of their
+    /// names, each with its last record. Reads the whole file of names, and the first
+    /// time looks whether all are there: not for a thread that others wait for.
+    ///
+    /// # Errors
+    /// The file had to be made again and could not: segments are damaged, or the
+    /// storage failed or is full.
+    pub fn rooms_page(
+        &self,
+        after: Option<&[u8]>,
+        limit: usize,
+        mut matches: impl FnMut(&[u8]) -> bool,
+    ) -> Result<Vec<(Vec<u8>, Last)>, LogError> {
+        let mut is_second = false;
+        loop {
+            self.check_names()?;
+            let Some(names) = self.names.snapshot() else { return Err(given_up()) };
+            let mut page: BTreeMap<Vec<u8>, Last> = BTreeMap::new();
+            let read = names.read(HEAD, |name| {
+                let is_behind = after.is_none_or(|after| name > after);
+                let is_full = page.len() >= limit;
+                let is_near = !is_full || page.last_key_value().is_some_and(|(last, _)| name < &last[..]);
+                if !is_behind || !is_near || page.contains_key(name) || !matches(name) {
+                    return;
+                }
+                if let Some(last) = self.rooms.get(self.hash(name)) {
+                    page.insert(name.to_vec(), last);
+                    if is_full {
+                        page.pop_last();
+                    }
+                }
+            });
+            match read {
+                Ok(()) => return Ok(page.into_iter().collect()),
+                Err(e) if is_second => return Err(LogError::io("cannot read the names of rooms", e)),
+                Err(_) => self.forget_names(&names.file),
+            }
+            is_second = true;
+        }
+    }
+
+    /// Whoever makes the file again gives up.
+    pub fn stop_names(&self) {
+        self.names.is_stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// Makes sure that no name is missing, once after each start.
+    fn check_names(&self) -> Result<(), LogError> {
+        let _alone = self.names.making.lock().expect("nothing panics under this lock");
+        if self.names.state().is_checked || self.is_all_named() {
+            return Ok(());
+        }
+        let file = self.create_names(NAME).map_err(cannot_make)?;
+        self.names.state().begin(file, false);
+        let mut from = 0;
+        for _ in 0..ROUNDS_MAX {
+            match self.name_all(from) {
+                Ok(next) => from = next,
+                Err(e) => {
+                    self.drop_names(&mut self.names.state());
+                    return Err(e);
+                }
+            }
+            if self.is_all_named() {
+                let synced = self.names.state().sync();
+                let directory = segment::directory(self.hub);
+                return synced.and_then(|()| self.storage().sync_directory(&directory)).map_err(|e| {
+                    self.drop_names(&mut self.names.state());
+                    cannot_make(e)
+                });
+            }
+        }
+        self.drop_names(&mut self.names.state());
+        Err(given_up())
+    }
+
+    /// Whether file and `pending` have the name of every row of the table; if so, that
+    /// is noted.
+    fn is_all_named(&self) -> bool {
+        let Some(first) = self.names.snapshot() else { return false };
+        let mut seen = HashSet::new();
+        match walk(&*first.file, HEAD, first.end, |name| _ = seen.insert(self.hash(name))) {
+            Ok((end, _)) if end == first.end => {}
+            _ => return false,
+        }
+        let mut missing: HashSet<RoomHash> = HashSet::new();
+        self.rooms.for_each(|hash, _| _ = !seen.contains(&hash) && missing.insert(hash));
+        drop(seen);
+        // Rows that came meanwhile have their names now: who makes them holds the chain's state.
+        let held = self.hold();
+        let Some(now) = self.names.snapshot().filter(|now| Arc::ptr_eq(&now.file, &first.file)) else {
+            return false;
+        };
+        drop(held);
+        let is_read = now.read(first.end, |name| _ = missing.remove(&self.hash(name))).is_ok();
+        missing.retain(|&hash| self.rooms.get(hash).is_some());
+        let mut state = self.names.state();
+        let is_same = state.file.as_ref().is_some_and(|file| Arc::ptr_eq(file, &first.file));
+        state.is_checked = is_same && is_read && missing.is_empty();
+        state.is_checked
+    }
+
+    /// Adds the names of rooms that have records from an offset on. The offset behind
+    /// the last of them.
+    fn name_all(&self, from: u64) -> Result<u64, LogError> {
+        let (mut seen, mut names, mut bytes) = (HashSet::new(), Vec::new(), Vec::new());
+        let through = self.next();
+        let mut next = from.max(self.info().earliest);
+        while next < through {
+            if self.names.is_stopping.load(Ordering::Relaxed) {
+                return Err(LogError::Refused("the log is being closed".to_owned()));
+            }
+            bytes.clear();
+            next = match self.read_offsets(next, READ_BYTES, &mut bytes) {
+                Ok(behind) => behind,
+                // Its segment was retired meanwhile.
+                Err(_) if self.info().earliest > next => self.info().earliest,
+                Err(e) => return Err(e),
+            };
+            let mut at = 0;
+            while at < bytes.len() {
+                let (record, len) = record::parse(&bytes[at..]).expect("it was decoded before");
+                at += len;
+                let hash = self.hash(record.room);
+                if self.rooms.get(hash).is_some() && seen.insert(hash) {
+                    names.push(record.room.to_vec());
+                }
+            }
+            let mut state = self.names.state();
+            if state.file.is_none() {
+                return Err(given_up());
+            }
+            for name in names.drain(..) {
+                encode(&name, &mut state.pending);
+                state.entries += 1;
+            }
+            if state.pending.len() >= WRITE_BYTES {
+                state.flush().map_err(cannot_make)?;
+            }
+        }
+        Ok(through)
+    }
+
+    /// A file that was found damaged is of no use.
+    fn forget_names(&self, file: &Arc<S::File>) {
+        let mut state = self.names.state();
+        if state.file.as_ref().is_some_and(|now| Arc::ptr_eq(now, file)) {
+            self.drop_names(&mut state);
+        }
+    }
+}
+
+impl<F: StorageFile> Snapshot<F> {
+    /// Gives every name from a place of the file on to `take`, and those behind it.
+    fn read(&self, from: u64, mut take: impl FnMut(&[u8])) -> io::Result<()> {
+        let (end, _) = walk(&*self.file, from, self.end, &mut take)?;
+        if end < self.end {
+            return Err(ErrorKind::InvalidData.into());
+        }
+        let mut at = 0;
+        while let Some((name, len)) = decode(&self.pending[at..]) {
+            take(name);
+            at += len;
+        }
+        Ok(())
+    }
+}
+
+fn cannot_make(e: io::Error) -> LogError {
+    LogError::storage("cannot write the names of rooms", e)
+}
+
+/// The file was taken away while it was made: the storage has failed the writer.
+fn given_up() -> LogError {
+    LogError::Refused("the names of the rooms cannot be written; hint: ask again".to_owned())
+}
+
+fn head(hub: HubId, identity: u64) -> Vec<u8> {
+    let mut head = Vec::with_capacity(HEAD as usize);
+    head.extend_from_slice(MAGIC);
+    for field in [FORMAT, hub.0] {
+        head.extend_from_slice(&field.to_le_bytes());
+    }
+    head.extend_from_slice(&identity.to_le_bytes());
+    head.resize(HEAD as usize - 4, 0);
+    head.extend_from_slice(&crc32c::crc32c(&head).to_le_bytes());
+    head
+}
+
+fn is_head(file: &impl StorageFile, hub: HubId, identity: u64) -> io::Result<bool> {
+    let mut bytes = [0; HEAD as usize];
+    Ok(file.read_full_at(&mut bytes, 0)? == bytes.len() && bytes[..] == head(hub, identity))
+}
+
+/// Appends an entry.
+fn encode(name: &[u8], out: &mut Vec<u8>) {
+    let start = out.len();
+    let len = u16::try_from(name.len()).expect("names have at most 65,535 bytes");
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&len.to_le_bytes());
+    out.extend_from_slice(name);
+    let checksum = crc32c::crc32c(&out[start + 4..]);
+    out[start..start + 4].copy_from_slice(&checksum.to_le_bytes());
+}
+
+/// The name that begins here, and the bytes of its entry; none if there is no whole one.
+fn decode(bytes: &[u8]) -> Option<(&[u8], usize)> {
+    let len = PREFIX + usize::from(u16_at(bytes.get(..PREFIX)?, 4));
+    let entry = bytes.get(..len)?;
+    (crc32c::crc32c(&entry[4..]) == u32_at(entry, 0)).then_some((&entry[PREFIX..], len))
+}
+
+/// Gives the names between two places of a file to `take`, up to the first that cannot
+/// be read. The place behind the last, and how many there were.
+fn walk(file: &impl StorageFile, from: u64, to: u64, mut take: impl FnMut(&[u8])) -> io::Result<(u64, u64)> {
+    let mut buffer = vec![0; READ_BYTES.min((to - from) as usize)];
+    let (mut at, mut entries) = (from, 0);
+    while at < to {
+        let n = buffer.len().min((to - at) as usize);
+        let n = file.read_full_at(&mut buffer[..n], at)?;
+        let mut used = 0;
+        while let Some((name, len)) = decode(&buffer[used..n]) {
+            take(name);
+            used += len;
+            entries += 1;
+        }
+        if used == 0 {
+            break;
+        }
+        at += used as u64;
+    }
+    Ok((at, entries))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::SimDisk;
+    use proptest::prelude::*;
+
+    fn file_of(names: &[Vec<u8>]) -> (SimDisk, u64) {
+        let (disk, mut bytes) = (SimDisk::default(), head(HubId(1), 7));
+        names.iter().for_each(|name| encode(name, &mut bytes));
+        disk.create("f").unwrap().write_all_at(&bytes, 0).unwrap();
+        (disk, bytes.len() as u64)
+    }
+
+    fn read(disk: &SimDisk, end: u64) -> (Vec<Vec<u8>>, u64) {
+        let mut names = Vec::new();
+        let (at, entries) =
+            walk(&disk.open("f").unwrap(), HEAD, end, |name| names.push(name.to_vec())).unwrap();
+        assert_eq!(entries, names.len() as u64);
+        (names, at)
+    }
+
+    proptest! {
+        #[test]
+        fn names_of_any_length_and_bytes_are_read_back(
+            names in prop::collection::vec(prop_oneof![
+                prop::collection::vec(any::<u8>(), 0..40),
+                (any::<u8>(), 0..=usize::from(u16::MAX)).prop_map(|(byte, len)| vec![byte; len]),
+            ], 0..60),
+            cut in 0..100_000u64,
+        ) {
+            let (disk, end) = file_of(&names);
+            prop_assert_eq!(read(&disk, end), (names.clone(), end));
+            // What is cut ends where a whole entry does.
+            let (left, at) = read(&disk, end.saturating_sub(cut).max(HEAD));
+            prop_assert_eq!(&left[..], &names[..left.len()]);
+            prop_assert_eq!(file_of(&left).1, at);
+        }
+    }
+
+    #[test]
+    fn nothing_is_an_entry_that_was_not_written() {
+        assert_eq!(decode(&[0; 4096]), None);
+        assert_eq!(decode(&[0xff; 70_000]), None);
+        let mut entry = Vec::new();
+        encode(b"lobby", &mut entry);
+        assert_eq!(decode(&entry), Some((&b"lobby"[..], 11)));
+        for bit in 0..entry.len() * 8 {
+            let mut bytes = entry.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            bytes.resize(70_000, 0);
+            assert_eq!(decode(&bytes), None, "bit {bit}");
+        }
+    }
+}
