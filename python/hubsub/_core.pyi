@@ -79,7 +79,8 @@ class Core:
 
     def room(self, ticket: int, room: bytes) -> None:
         """Answer: None or a dict of `name` (bytes), `class`, `epoch`, `seq`, `shard`, `hub`,
-        `subscribers`, `topics`, `history` (records), `history_bytes`, `first_seq`, `idle_ms`."""
+        `in_memory`, `subscribers`, `topics`, `history` (records), `history_bytes`, `first_seq`,
+        `idle_ms`; the last four are None for a room that only the log knows."""
 
     def rooms(self, ticket: int, match: bytes | None, after: bytes | None, limit: int) -> None:
         """Answer: up to `limit` dicts as of `room`, in order of name, behind `after`."""

@@ -206,7 +206,7 @@ class Node:
         return answer
 
     async def rooms(self, match: bytes | None, after: bytes | None, limit: int) -> list[dict[str, Any]]:
-        """Up to `limit` rooms in order of name, behind `after`."""
+        """Up to `limit` rooms in order of name, behind `after`: those in memory and those in the log."""
         answer: list[dict[str, Any]] = await self._ask_in_time(self._core.rooms, match, after, limit)
         return answer
 

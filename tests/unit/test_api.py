@@ -24,7 +24,8 @@ ODD_ROOM = b"a/b c%2F\xff"
 
 def room_row(name: bytes) -> dict[str, Any]:
     numbers = ("seq", "shard", "subscribers", "topics", "history", "history_bytes", "first_seq", "idle_ms")
-    return {"name": name, "class": "chat", "epoch": 2**63 + 1, "hub": "chat-0"} | dict.fromkeys(numbers, 3)
+    known = {"name": name, "class": "chat", "epoch": 2**63 + 1, "hub": "chat-0", "in_memory": True}
+    return known | dict.fromkeys(numbers, 3)
 
 
 def client_row(number: int) -> dict[str, Any]:

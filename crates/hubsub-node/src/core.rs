@@ -1,12 +1,14 @@
 //! Broker and rim together: what commands and mail act on.
 
 use crate::conn::{Conn, Flags};
-use crate::mail::{ClientFilter, ClientInfo, Mail, Part, Question};
+use crate::log::Wanted;
+use crate::mail::{ClientFilter, ClientInfo, Listed, Mail, Part, Question};
 use crate::rim::{Rim, TURN_BYTES, Timer};
+use hubsub_route::hubs::HubLog;
 use hubsub_route::rooms::RoomHandle;
 use hubsub_route::{Ask, Broker, Namespace, RoomInfo};
-use hubsub_types::ConnKey;
 use hubsub_types::names::Glob;
+use hubsub_types::{ConnKey, HubId};
 use hubsub_wire::resp::Proto;
 
 /// See the module.
@@ -114,6 +116,7 @@ impl Core {
         let gauges = [
             (&metrics.connections, self.rim.conns.len() as u64),
             (&metrics.rooms, broker.rooms.len() as u64),
+            (&metrics.rooms_logged, self.rooms_logged()),
             (&metrics.topics, broker.topics.len() as u64),
             (&metrics.channels, broker.rooms.subscribed(Namespace::Global)),
             (&metrics.shard_channels, broker.rooms.subscribed(Namespace::Shard)),
@@ -143,6 +146,10 @@ impl Core {
             Question::DeleteRoom(name) => {
                 let deleted = self.broker.delete_room(name, ask, now, &mut self.rim);
                 deleted.transpose().map(|deleted| Part::Number(deleted.map(u64::from)))
+            }
+            Question::Rooms(glob, after, limit) => {
+                let wanted = Wanted { glob: glob.clone(), after: after.clone(), limit: *limit };
+                self.list(wanted, ask)
             }
             _ => Some(self.part_at_once(question)),
         }
@@ -178,12 +185,6 @@ impl Core {
                 }
                 Part::Number(Ok(keys.len() as u64))
             }
-            Question::Rooms(glob, after, limit) => {
-                let glob = glob.as_deref().map(Glob::new);
-                let wanted = |name: &[u8]| glob.as_ref().is_none_or(|g| g.matches(name));
-                let page = self.broker.rooms.page(after.as_deref(), *limit, wanted);
-                Part::Rooms(Ok(page.into_iter().filter_map(|room| self.room_info(room)).collect()))
-            }
             Question::Room(name, create) => {
                 let classes = self.broker.classes();
                 let remembers = classes.get(classes.class_of_room(name)).history.is_some();
@@ -192,13 +193,13 @@ impl Core {
                     let log = self.rim.log.as_ref();
                     rooms.create(name, now, |hub| log.and_then(|log| log.recall(hub, name))).map(Some)
                 } else {
-                    Ok(rooms.find(name).filter(|&room| !rooms.is_gone(room)))
+                    Ok(rooms.find(name))
                 };
-                Part::Rooms(
-                    found.map(|room| room.and_then(|room| self.room_info(room)).into_iter().collect()),
-                )
+                Part::Rooms(found.map(|room| self.known(name, room).into_iter().collect()))
             }
-            Question::DeleteRoom(_) | Question::History(_) => unreachable!("`part` has answered it"),
+            Question::Rooms(..) | Question::DeleteRoom(_) | Question::History(_) => {
+                unreachable!("`part` has answered it")
+            }
             Question::Busiest(limit) => {
                 // Counts halve each interval, so they settle between once and twice the interval's.
                 let rate = |count: u64| count as f64 / (1.5 * FADE_S as f64);
@@ -206,6 +207,40 @@ impl Core {
                 Part::Busiest(rooms.map(|(room, count)| (room, rate(count))).collect())
             }
         }
+    }
+
+    /// A page of rooms; none when the log's part of it is still to come.
+    fn list(&self, wanted: Wanted, ask: Ask) -> Option<Part> {
+        let glob = wanted.glob.as_deref().map(Glob::new);
+        let matches = |name: &[u8]| glob.as_ref().is_none_or(|g| g.matches(name));
+        let page = self.broker.rooms.page(wanted.after.as_deref(), wanted.limit, matches);
+        let here: Vec<RoomInfo> = page.into_iter().filter_map(|room| self.room_info(room)).collect();
+        let hubs: Vec<(HubId, u64)> = self.hub_logs().map(|hub| (hub.id, hub.committed())).collect();
+        match &self.rim.log {
+            Some(log) if !hubs.is_empty() => log.list(hubs, wanted, here, ask),
+            _ => Some(Part::Rooms(Ok(here.into_iter().map(Listed::Here).collect()))),
+        }
+    }
+
+    /// A room in memory, or else as its hub's log knows it.
+    fn known(&self, name: &[u8], room: Option<RoomHandle>) -> Option<Listed> {
+        let rooms = &self.broker.rooms;
+        match room {
+            Some(room) if rooms.is_gone(room) => None,
+            Some(room) => self.room_info(room).map(Listed::Here),
+            None => {
+                let (hub, log) = (rooms.log_of_name(name)?, self.rim.log.as_ref()?);
+                log.room(hub.id, name).map(Listed::InLog)
+            }
+        }
+    }
+
+    fn rooms_logged(&self) -> u64 {
+        self.rim.log.as_ref().map_or(0, |log| log.count_rooms(self.hub_logs().map(|hub| hub.id)))
+    }
+
+    fn hub_logs(&self) -> impl Iterator<Item = &HubLog> {
+        self.broker.rooms.hubs.iter().filter_map(|hub| hub.log.as_ref())
     }
 
     fn room_info(&self, room: RoomHandle) -> Option<RoomInfo> {

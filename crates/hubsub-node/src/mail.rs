@@ -3,7 +3,8 @@
 
 use hubsub_route::rooms::{HistoryPart, HistoryQuery};
 use hubsub_route::{Found, Headers, LogRead, Msg, Namespace, RoomInfo};
-use hubsub_types::{ErrorCode, HubId, Limits, PrincipalId, ShardId};
+use hubsub_types::class::ClassIndex;
+use hubsub_types::{ErrorCode, HubId, Limits, Position, PrincipalId, ShardId};
 use std::sync::Arc;
 
 /// One letter.
@@ -108,13 +109,48 @@ pub enum Part {
     /// To `KillClients` and `DeleteRoom`: how many.
     Number(Result<u64, ErrorCode>),
     /// To `Rooms` and `Room`.
-    Rooms(Result<Vec<RoomInfo>, ErrorCode>),
+    Rooms(Result<Vec<Listed>, ErrorCode>),
     /// To `History`.
     History(HistoryPart),
     /// To `Busiest`: room and publishes a second.
     Busiest(Vec<(Arc<[u8]>, f64)>),
     /// To any: who asks may not.
     Refused(ErrorCode),
+}
+
+/// A room, and who knows of it.
+#[derive(Clone, Debug)]
+pub enum Listed {
+    /// The shard of its hub has it in memory.
+    Here(RoomInfo),
+    /// Nobody uses it, and it is in its hub's log alone.
+    InLog(ColdRoom),
+}
+
+impl Listed {
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        match self {
+            Listed::Here(room) => &room.name,
+            Listed::InLog(room) => &room.name,
+        }
+    }
+}
+
+/// What a log tells of a room without reading it.
+#[derive(Clone, Debug)]
+pub struct ColdRoom {
+    /// Its name.
+    pub name: Box<[u8]>,
+    /// Index of its class.
+    pub class: ClassIndex,
+    /// Which of the class's hubs it belongs to.
+    pub hub: u16,
+    /// The shard of that.
+    pub shard: ShardId,
+    /// Of its last record.
+    pub position: Position,
 }
 
 /// A client connection as CLIENT LIST and the API show it.

@@ -101,8 +101,10 @@ metrics! {
     pool_bytes;
     /// Mail waiting for this shard, in bytes.
     mailbox_bytes;
-    /// Rooms whose hub is here.
+    /// Rooms in memory whose hub is here.
     rooms;
+    /// Rooms that the logs of the hubs here know, in memory or not.
+    rooms_logged;
     /// Topics and routes known here.
     topics;
     /// Topics with subscribers on any shard whose hub is here.

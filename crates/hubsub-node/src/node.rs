@@ -5,7 +5,7 @@ use crate::core::Core;
 use crate::inbox::{Inbox, Mailer};
 use crate::listener::{self, Listener};
 use crate::log::start::LogConfig;
-use crate::log::{self, Log, LogEnd, Readers};
+use crate::log::{self, Listing, Log, LogEnd, Readers};
 use crate::mail::{Mail, Request};
 use crate::metrics::ShardMetrics;
 use crate::rim::{Ends, Rim};
@@ -150,7 +150,12 @@ impl Node {
         let tail_bytes_max = config.limits.log_tail_bytes_max;
         let hubs = Arc::new(Hubs { tail_bytes_max, ..Hubs::new(shards, &classes, seeds) });
         let log = started.as_ref().map(|s| (Arc::clone(&s.log), Arc::clone(&s.readers)));
+        let listing = started.as_ref().map(|s| {
+            Listing::start(Arc::clone(&s.chains), Arc::clone(&hubs), Arc::clone(&classes)).map(Arc::new)
+        });
         let node = Node { info, control, redis, inboxes, threads: Mutex::new(Vec::new()), log };
+        // Only now: who stops the node ends the log's other threads too.
+        let listing = listing.transpose().inspect_err(|_| node.join())?;
         for ((poll, socket), id) in polls.into_iter().zip(sockets).zip(0u16..) {
             let shard = ShardId(id);
             let settings = Settings {
@@ -161,10 +166,10 @@ impl Node {
                 epochs: Arc::clone(&epochs),
             };
             let metrics = Arc::clone(&node.info.metrics[usize::from(id)]);
-            let log = started.as_ref().map(|s| {
+            let log = started.as_ref().zip(listing.as_ref()).map(|(s, listing)| {
                 let (log, readers, chains) =
                     (Arc::clone(&s.log), Arc::clone(&s.readers), Arc::clone(&s.chains));
-                LogEnd::new(shard, log, readers, chains, Arc::clone(&node.inboxes))
+                LogEnd::new(shard, log, readers, chains, Arc::clone(listing), Arc::clone(&node.inboxes))
             });
             let ends = Ends { shard, control: Arc::clone(&node.control), metrics, log };
             let (info, inboxes) = (Arc::clone(&node.info), Arc::clone(&node.inboxes));

@@ -1,7 +1,7 @@
 //! Events of the data plane as Python objects.
 
 use hubsub_node::control::Level;
-use hubsub_node::mail::{ClientInfo, Part};
+use hubsub_node::mail::{ClientInfo, ColdRoom, Listed, Part};
 use hubsub_node::{Event, NodeInfo};
 use hubsub_types::ClassTable;
 use pyo3::IntoPyObjectExt;
@@ -99,13 +99,13 @@ fn answer<'py>(
         Wanted::Published => py.None().into_bound(py),
         Wanted::Removed => (removed > 0).into_bound_py_any(py)?,
         Wanted::Room => match rooms.first() {
-            Some(info) => room(py, info, classes)?.into_any(),
+            Some(listed) => room(py, listed, classes)?.into_any(),
             None => py.None().into_bound(py),
         },
         Wanted::Rooms(limit) => {
-            rooms.sort_by(|a, b| a.name.cmp(&b.name));
+            rooms.sort_by(|a, b| a.name().cmp(b.name()));
             rooms.truncate(limit);
-            let rooms = rooms.iter().map(|info| room(py, info, classes)).collect::<PyResult<Vec<_>>>()?;
+            let rooms = rooms.iter().map(|listed| room(py, listed, classes)).collect::<PyResult<Vec<_>>>()?;
             PyList::new(py, rooms)?.into_any()
         }
         Wanted::Clients(sort, limit) => {
@@ -145,7 +145,33 @@ fn answer<'py>(
     Ok(Ok(value))
 }
 
-fn room<'py>(
+fn room<'py>(py: Python<'py>, listed: &Listed, classes: &ClassTable) -> PyResult<Bound<'py, PyDict>> {
+    match listed {
+        Listed::Here(info) => room_here(py, info, classes),
+        Listed::InLog(room) => room_in_log(py, room, classes),
+    }
+}
+
+/// What memory would tell is not known: it is None.
+fn room_in_log<'py>(py: Python<'py>, cold: &ColdRoom, classes: &ClassTable) -> PyResult<Bound<'py, PyDict>> {
+    let room = PyDict::new(py);
+    room.set_item("name", PyBytes::new(py, &cold.name))?;
+    room.set_item("class", &classes.get(cold.class).name)?;
+    room.set_item("epoch", cold.position.epoch.0)?;
+    room.set_item("seq", cold.position.seq.0)?;
+    room.set_item("shard", cold.shard.0)?;
+    room.set_item("hub", format!("{}-{}", classes.get(cold.class).name, cold.hub))?;
+    room.set_item("in_memory", false)?;
+    for name in ["subscribers", "topics"] {
+        room.set_item(name, 0)?;
+    }
+    for name in ["history", "history_bytes", "first_seq", "idle_ms"] {
+        room.set_item(name, py.None())?;
+    }
+    Ok(room)
+}
+
+fn room_here<'py>(
     py: Python<'py>,
     info: &hubsub_route::RoomInfo,
     classes: &ClassTable,
@@ -157,6 +183,7 @@ fn room<'py>(
     room.set_item("seq", info.position.seq.0)?;
     room.set_item("shard", info.shard.0)?;
     room.set_item("hub", format!("{}-{}", classes.get(info.class).name, info.shard.0))?;
+    room.set_item("in_memory", true)?;
     room.set_item("subscribers", info.subscribers)?;
     room.set_item("topics", info.topics)?;
     room.set_item("history", info.history)?;

@@ -98,7 +98,8 @@ def _unrecorded(state: State, room: bytes) -> dict[str, Any]:
         "first_seq",
         "idle_ms",
     )
-    return {"name": room, "class": state.node.room_of(room)[1], "hub": None} | dict.fromkeys(numbers, 0)
+    known = {"name": room, "class": state.node.room_of(room)[1], "hub": None, "in_memory": False}
+    return known | dict.fromkeys(numbers, 0)
 
 
 def _room(state: State, request: Request) -> bytes:

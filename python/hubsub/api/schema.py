@@ -38,12 +38,21 @@ class Room(Struct, kw_only=True):
     position: Annotated[str, Meta(description="EPOCH-SEQ of its last record.")]
     shard: int
     hub: Annotated[str | None, Meta(description="Null while no hub keeps a record of it.")]
+    in_memory: Annotated[
+        bool, Meta(description="False: nobody has used it lately; what it remembers is on disk alone.")
+    ]
     subscribers: int
     topics: int
-    history: Annotated[int, Meta(description="Records that it remembers.")]
-    history_bytes: int
-    first_seq: int
-    idle_ms: int
+    history: Annotated[
+        int | None,
+        Meta(
+            description="Records of it in memory: all that it remembers, or in a class with a log the latest of "
+            "them. Null for a room that is not in memory: the log is not read to count them."
+        ),
+    ]
+    history_bytes: Annotated[int | None, Meta(description="Bytes of these; null likewise.")]
+    first_seq: Annotated[int | None, Meta(description="Seq of the first of these; null likewise.")]
+    idle_ms: Annotated[int | None, Meta(description="Since it was last used; null likewise.")]
     nodes: Annotated[list[NodeRef], Meta(description="Leader first.")]
 
 

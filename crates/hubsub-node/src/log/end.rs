@@ -2,12 +2,12 @@
 //! rooms, and questions to it.
 
 use super::reading::{Chains, find};
-use super::{Log, Readers, State};
+use super::{Listing, Log, Readers, State, Wanted};
 use crate::inbox::Inbox;
-use crate::mail::Mail;
+use crate::mail::{ColdRoom, Mail, Part};
 use hubsub_log::record::{self, encode_headers};
 use hubsub_log::{Batch, Kind};
-use hubsub_route::{LogRead, Namespace, Recalled, Record};
+use hubsub_route::{Ask, LogRead, Namespace, Recalled, Record, RoomInfo};
 use hubsub_types::{Epoch, ErrorCode, HubId, Position, Seq, ShardId};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,6 +21,7 @@ pub struct LogEnd {
     log: Arc<Log>,
     readers: Arc<Readers>,
     chains: Arc<Chains>,
+    listing: Arc<Listing>,
     inboxes: Arc<[Inbox]>,
     shard: ShardId,
     /// Of this turn, a batch for each hub that said something.
@@ -36,9 +37,19 @@ impl LogEnd {
         log: Arc<Log>,
         readers: Arc<Readers>,
         chains: Arc<Chains>,
+        listing: Arc<Listing>,
         inboxes: Arc<[Inbox]>,
     ) -> LogEnd {
-        LogEnd { log, readers, chains, inboxes, shard, batches: Vec::new(), waiting: VecDeque::new() }
+        LogEnd {
+            log,
+            readers,
+            chains,
+            listing,
+            inboxes,
+            shard,
+            batches: Vec::new(),
+            waiting: VecDeque::new(),
+        }
     }
 
     /// The last record of a room that a hub's log has.
@@ -125,6 +136,28 @@ impl LogEnd {
         });
         self.batches[at].count += 1;
         record::encode(record, &mut self.batches[at].bytes);
+    }
+
+    /// What a hub's log knows of a room.
+    pub fn room(&self, hub: HubId, name: &[u8]) -> Option<ColdRoom> {
+        self.listing.room(hub, name)
+    }
+
+    /// How many rooms some hubs' logs know.
+    pub fn count_rooms(&self, hubs: impl Iterator<Item = HubId>) -> u64 {
+        self.listing.count(hubs)
+    }
+
+    /// Adds to the rooms in memory those that hubs' logs know up to an offset; the part
+    /// is the answer, if there will be no other.
+    pub fn list(
+        &self,
+        hubs: Vec<(HubId, u64)>,
+        wanted: Wanted,
+        here: Vec<RoomInfo>,
+        ask: Ask,
+    ) -> Option<Part> {
+        self.listing.page(hubs, wanted, here, ask, &self.inboxes)
     }
 
     /// Hands over what this turn's hubs said, and questions that had to wait.

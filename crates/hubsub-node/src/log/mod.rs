@@ -5,7 +5,7 @@
 //!   shards ── batches ──► journal thread ── frames ──► segment thread
 //!     ▲                      │    ▲                      │
 //!     └───── safe, failed ───┘    └── next journal file ─┘
-//!   shards ── jobs ──► readers ── answers ──► shards
+//!   shards ── jobs ──► readers, listing ── answers ──► shards
 //! ```
 //!
 //! Invariants: what is told to be safe was synced; segments get nothing before it
@@ -14,6 +14,7 @@
 mod end;
 mod intake;
 mod journal;
+mod listing;
 mod readers;
 mod reading;
 mod segments;
@@ -21,6 +22,7 @@ pub mod start;
 mod state;
 
 pub use end::LogEnd;
+pub use listing::{Listing, Wanted};
 pub use readers::Readers;
 pub use reading::Chains;
 pub use state::{Counters, State};

@@ -27,16 +27,16 @@ struct Inner {
 }
 
 impl Readers {
-    /// `count` threads for at most `jobs_max` jobs that wait.
+    /// `count` threads of that name for at most `jobs_max` jobs that wait.
     ///
     /// # Errors
     /// The system is out of threads.
-    pub fn start(count: usize, jobs_max: usize) -> io::Result<Readers> {
+    pub fn start(name: &str, count: usize, jobs_max: usize) -> io::Result<Readers> {
         let queue = Arc::new(Queue { inner: Mutex::default(), came: Condvar::new(), jobs_max });
         let readers = Readers { queue: Arc::clone(&queue), threads: Mutex::new(Vec::new()) };
         for i in 0..count {
             let queue = Arc::clone(&queue);
-            let thread = super::named(&format!("hubsub-log-reader-{i}")).spawn(move || queue.run());
+            let thread = super::named(&format!("{name}-{i}")).spawn(move || queue.run());
             match thread {
                 Ok(thread) => readers.threads.lock().expect("nothing panics under this lock").push(thread),
                 Err(e) => {

@@ -62,12 +62,17 @@ pub fn find(chain: &Chain<Disk>, read: &LogRead, log: &Log) -> Result<Found, Err
         Ok(()) => Ok(found.records),
         Err(error) => {
             log.tell(Level::Error, "log cannot be read", vec![("reason", error.to_string())]);
-            Err(if matches!(error, LogError::Damaged { .. }) {
-                ErrorCode::Quarantined
-            } else {
-                ErrorCode::LogFailed
-            })
+            Err(refusal(&error))
         }
+    }
+}
+
+/// What a client is told when the log cannot be read.
+pub fn refusal(error: &LogError) -> ErrorCode {
+    match error {
+        LogError::Damaged { .. } => ErrorCode::Quarantined,
+        LogError::Full => ErrorCode::DiskFull,
+        _ => ErrorCode::LogFailed,
     }
 }
 

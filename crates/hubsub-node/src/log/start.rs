@@ -146,7 +146,7 @@ pub fn start(
     };
     let opened = Opened { journal, segments, was_clean, warnings };
     let log = Arc::new(Log::start(opened, settings, listener, Arc::clone(control))?);
-    let readers = match Readers::start(READERS, JOBS_MAX) {
+    let readers = match Readers::start("hubsub-log-reader", READERS, JOBS_MAX) {
         Ok(readers) => Arc::new(readers),
         Err(e) => {
             log.stop();

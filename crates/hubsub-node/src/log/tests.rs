@@ -166,7 +166,7 @@ fn a_failed_sync_is_told_and_nothing_is_safe_from_then_on() {
 
 #[test]
 fn readers_do_what_waits_and_refuse_what_is_too_much() {
-    let readers = Readers::start(2, 3).unwrap();
+    let readers = Readers::start("reader", 2, 3).unwrap();
     let (hold, held) = mpsc::channel::<()>();
     let held = Arc::new(Mutex::new(held));
     let (tell, done) = mpsc::channel();
