@@ -49,6 +49,9 @@ const PENDING_BYTES_MAX: usize = 1 << 20;
 /// Entries of no use that are not worth writing the file anew.
 const SPARE_ENTRIES: u64 = 1024;
 
+/// Times that a reader begins anew since the file was found damaged.
+const TRIES_MAX: u32 = 4;
+
 /// Times that the segments are read on to find names that came meanwhile.
 const ROUNDS_MAX: u32 = 8;
 
@@ -105,13 +108,22 @@ impl<F: StorageFile> Names<F> {
     }
 
     fn snapshot(&self) -> Option<Snapshot<F>> {
+        self.state().snapshot()
+    }
+
+    /// Of a file with all names.
+    fn checked(&self) -> Option<Snapshot<F>> {
         let state = self.state();
-        let file = Arc::clone(state.file.as_ref()?);
-        Some(Snapshot { file, end: state.end, pending: state.pending.clone() })
+        if state.is_checked { state.snapshot() } else { None }
     }
 }
 
 impl<F: StorageFile> State<F> {
+    fn snapshot(&self) -> Option<Snapshot<F>> {
+        let file = Arc::clone(self.file.as_ref()?);
+        Some(Snapshot { file, end: self.end, pending: self.pending.clone() })
+    }
+
     /// Begins with a file that has nothing but its head.
     fn begin(&mut self, file: F, is_checked: bool) {
         let file = Some(Arc::new(file));
@@ -282,10 +294,11 @@ impl<S: Storage> Chain<S> {
         limit: usize,
         mut matches: impl FnMut(&[u8]) -> bool,
     ) -> Result<Vec<(Vec<u8>, Last)>, LogError> {
-        let mut is_second = false;
-        loop {
+        let mut failed = given_up();
+        for _ in 0..TRIES_MAX {
             self.check_names()?;
-            let Some(names) = self.names.snapshot() else { return Err(given_up()) };
+            // Another reader may have found it damaged since, and makes it again.
+            let Some(names) = self.names.checked() else { continue };
             let mut page: BTreeMap<Vec<u8>, Last> = BTreeMap::new();
             let read = names.read(HEAD, |name| {
                 let is_behind = after.is_none_or(|after| name > after);
@@ -303,11 +316,13 @@ impl<S: Storage> Chain<S> {
             });
             match read {
                 Ok(()) => return Ok(page.into_iter().collect()),
-                Err(e) if is_second => return Err(LogError::io("cannot read the names of rooms", e)),
-                Err(_) => self.forget_names(&names.file),
+                Err(e) => {
+                    self.forget_names(&names.file);
+                    failed = LogError::io("cannot read the names of rooms", e);
+                }
             }
-            is_second = true;
         }
+        Err(failed)
     }
 
     /// Whoever makes the file again gives up.

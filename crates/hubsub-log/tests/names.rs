@@ -8,6 +8,8 @@ use hubsub_log::{HubId, Kind, Retention};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 use support::{Publish, TestLog};
 
 const HUB: HubId = HubId(1);
@@ -130,29 +132,39 @@ fn readers_list_while_rooms_come_and_the_file_is_lost() {
     let mut log = TestLog::new(1);
     say(&mut log, (0..100).map(message));
     let chain = log.segments.chain(HUB).unwrap();
-    let is_done = std::sync::atomic::AtomicBool::new(false);
+    let (is_done, pages) = (AtomicBool::new(false), [AtomicUsize::new(0), AtomicUsize::new(0)]);
     std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
+        for pages in &pages {
+            let (chain, is_done) = (&chain, &is_done);
+            scope.spawn(move || {
                 let mut most = 0;
-                while !is_done.load(std::sync::atomic::Ordering::Relaxed) {
+                while !is_done.load(Ordering::Relaxed) {
                     let before = chain.rooms.len();
                     let found = chain.rooms_page(None, usize::MAX, |_| true).unwrap();
                     // A row is named by the time that its write is over.
                     assert!(found.len() + 50 >= before && found.len() >= most, "{} of {before}", found.len());
                     assert!(found.windows(2).all(|pair| pair[0].0 < pair[1].0));
                     most = found.len();
+                    pages.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
+        let mut seen = [0; 2];
         for i in 2..60 {
             say(&mut log, (i * 50..(i + 1) * 50).map(message));
-            if i % 10 == 0 {
-                // Under the readers: what they find damaged they make again.
-                log.disk.damage(NAMES, |bytes| bytes[200] ^= 1);
+            if i % 15 == 0 {
+                // Under the readers, once each has got something since the last time: what they
+                // find damaged they make again.
+                let begin = Instant::now();
+                while pages.iter().zip(seen).any(|(pages, seen)| pages.load(Ordering::Relaxed) < seen + 2) {
+                    assert!(begin.elapsed() < Duration::from_secs(60), "a reader has stopped");
+                    std::thread::yield_now();
+                }
+                log.disk.damage(NAMES, |bytes| bytes[70] ^= 1);
+                seen = pages.each_ref().map(|pages| pages.load(Ordering::Relaxed));
             }
         }
-        is_done.store(true, std::sync::atomic::Ordering::Relaxed);
+        is_done.store(true, Ordering::Relaxed);
     });
     assert_eq!(listed(&log), rooms(0..3000));
 }
