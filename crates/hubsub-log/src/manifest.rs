@@ -22,6 +22,8 @@ pub struct Manifest {
     pub journals: (u64, u64),
     /// Every frame up to this one is in segments.
     pub checkpoint: u64,
+    /// Under which rules every room is in the hub that they say; 0: nobody has looked.
+    pub rules: u64,
     /// The hubs, by id.
     pub hubs: Vec<HubEntry>,
 }
@@ -62,7 +64,15 @@ impl Manifest {
     /// Of a new directory.
     #[must_use]
     pub fn new(identity: u64) -> Manifest {
-        Manifest { format: FORMAT, identity, clean: None, journals: (1, 0), checkpoint: 0, hubs: Vec::new() }
+        Manifest {
+            format: FORMAT,
+            identity,
+            clean: None,
+            journals: (1, 0),
+            checkpoint: 0,
+            rules: 0,
+            hubs: Vec::new(),
+        }
     }
 
     /// The manifest of a directory; none if it has none.

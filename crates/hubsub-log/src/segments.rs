@@ -222,6 +222,18 @@ impl<S: Storage> Segments<S> {
         self.manifest.store(&*self.storage)
     }
 
+    /// Every room is in the hub that these rules say; 0: perhaps not.
+    ///
+    /// # Errors
+    /// The manifest cannot be written; it says what it said.
+    pub fn set_rules(&mut self, rules: u64) -> Result<(), LogError> {
+        let before = std::mem::replace(&mut self.manifest.rules, rules);
+        if before == rules {
+            return Ok(());
+        }
+        self.manifest.store(&*self.storage).inspect_err(|_| self.manifest.rules = before)
+    }
+
     /// Offset below which a hub's rooms have lost their epochs.
     #[must_use]
     pub fn continuous_from(&self, hub: HubId) -> u64 {

@@ -136,9 +136,9 @@ impl Node {
             run_id: run_id(),
         });
         let epochs = Arc::new(AtomicU64::new((u64::from(config.incarnation) << 32) | 1));
-        let classes = Arc::new(config.classes);
+        let mut classes = config.classes;
         let started = match &config.log {
-            Some(log) => Some(log::start::start(log, &config.limits, &classes, &inboxes, &control)?),
+            Some(log) => Some(log::start::start(log, &config.limits, &mut classes, &inboxes, &control)?),
             None if classes.classes().iter().any(|class| class.durability.is_logged()) => {
                 return Err(io::Error::other(
                     "a class is replicated or durable, and there is no data directory",
@@ -146,6 +146,7 @@ impl Node {
             }
             None => None,
         };
+        let classes = Arc::new(classes);
         let seeds = started.as_ref().map_or_else(Vec::new, |started| started.seeds.clone());
         let tail_bytes_max = config.limits.log_tail_bytes_max;
         let hubs = Arc::new(Hubs { tail_bytes_max, ..Hubs::new(shards, &classes, seeds) });

@@ -245,3 +245,31 @@ fn a_subscription_begins_at_a_time_that_only_the_disk_remembers() {
     let texts: Vec<&str> = rest.iter().map(|message| message.items()[2].text()).collect();
     assert_eq!(numbers(&texts), (first + 1..=400).collect::<Vec<_>>());
 }
+
+#[test]
+fn a_room_keeps_its_class_when_the_rules_change() {
+    let directory = tempfile::tempdir().unwrap();
+    let broad = || logged("chat:*", Durability::Durable);
+    let narrow = || Class { name: "vip".to_owned(), ..logged("chat:v*", Durability::Durable) };
+    let mut epoch = None;
+    for (life, classes) in [
+        (1, vec![broad()]),
+        (2, vec![narrow(), broad()]),
+        (3, vec![narrow(), broad()]),
+        (4, vec![broad(), narrow()]),
+    ] {
+        let node = TestNode::start_logged(2, classes, life, directory.path());
+        let mut client = node.connect();
+        publish(&mut client, "chat:v1", life * 10, life * 10 + 4);
+        let rows = history(&mut client, "chat:v1", &["COUNT", "100"]);
+        assert_eq!(rows.len(), life as usize * 5, "what was said before is there in life {life}");
+        let position = rows.last().unwrap().0.clone();
+        let (this, seq) = position.split_once('-').unwrap();
+        assert_eq!(
+            (seq, epoch.get_or_insert(this.to_owned()).as_str()),
+            (rows.len().to_string().as_str(), this)
+        );
+        // A new room follows the new rules.
+        publish(&mut client, &format!("chat:v-{life}"), 1, 1);
+    }
+}

@@ -3,6 +3,8 @@
 
 use crate::names::{Matcher, NameError, Template, hash_tag};
 use std::borrow::Cow;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// When a publish is acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -146,6 +148,8 @@ pub struct ClassTable {
     classes: Vec<Class>,
     /// Whether `{tag}` in a topic names its room.
     hash_tags: bool,
+    /// Rooms that were made under other rules, and keep their class.
+    kept: HashMap<Box<[u8]>, ClassIndex>,
 }
 
 /// Index of a class in its table.
@@ -160,7 +164,21 @@ impl ClassTable {
             classes.push(Class::named("default"));
         }
         assert!(classes.len() < usize::from(ClassIndex::MAX), "config bounds the number of classes");
-        ClassTable { classes, hash_tags }
+        ClassTable { classes, hash_tags, kept: HashMap::new() }
+    }
+
+    /// A room keeps a class, whatever the rules say.
+    pub fn keep(&mut self, room: &[u8], class: ClassIndex) {
+        self.kept.insert(room.into(), class);
+    }
+
+    /// Which rules decide a room's class, as a number: another one where they changed.
+    #[must_use]
+    pub fn rules(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        let rules = self.classes.iter().map(|class| (&class.name, format!("{:?}", class.matches)));
+        rules.for_each(|rule| rule.hash(&mut hasher));
+        hasher.finish()
     }
 
     /// What is wrong with the classes, one error a class at most.
@@ -201,9 +219,14 @@ impl ClassTable {
         Cow::Borrowed(topic)
     }
 
-    /// The class of a room: the first that matches its name.
+    /// The class of a room: the one that it keeps, or the first that matches its name.
     #[must_use]
     pub fn class_of_room(&self, room: &[u8]) -> ClassIndex {
+        if !self.kept.is_empty()
+            && let Some(&class) = self.kept.get(room)
+        {
+            return class;
+        }
         let index = self.classes.iter().position(|c| c.matches(room));
         index.unwrap_or(self.classes.len() - 1) as ClassIndex
     }

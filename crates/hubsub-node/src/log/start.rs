@@ -2,10 +2,10 @@
 //! logged class, starts the threads.
 
 use super::{Chains, Listener, Log, LogSettings, Readers};
-use crate::control::Control;
+use crate::control::{Control, Level};
 use crate::inbox::Inbox;
 use crate::mail::Mail;
-use hubsub_log::{ChainOptions, Disk, LogOptions, Opened, Retention, open};
+use hubsub_log::{ChainOptions, Disk, LogError, LogOptions, Opened, Retention, Segments, open};
 use hubsub_route::HubSeed;
 use hubsub_types::class::ClassIndex;
 use hubsub_types::{ClassTable, Durability, HubId, Limits};
@@ -64,6 +64,36 @@ impl Listener for Tells {
     }
 }
 
+/// Rooms that other rules put into another class keep the one that they were made with.
+fn keep_classes(
+    segments: &mut Segments<Disk>,
+    classes: &mut ClassTable,
+    control: &Control,
+) -> Result<(), LogError> {
+    let rules = classes.rules();
+    if segments.manifest().rules == rules {
+        return Ok(());
+    }
+    let mut is_settled = true;
+    for entry in segments.manifest().hubs.clone() {
+        let Some(chain) = segments.chain(entry.hub) else {
+            is_settled = false;
+            continue;
+        };
+        let index = classes.classes().iter().position(|class| class.name == entry.class);
+        let index = index.expect("the caller has looked") as ClassIndex;
+        let strays = chain.rooms_page(None, usize::MAX, |room| classes.class_of_room(room) != index)?;
+        if strays.is_empty() {
+            continue;
+        }
+        is_settled = false;
+        let fields = vec![("class", entry.class), ("rooms", strays.len().to_string())];
+        control.log(Level::Warning, "rooms keep the class that they were made with", fields);
+        strays.iter().for_each(|(room, _)| classes.keep(room, index));
+    }
+    segments.set_rules(if is_settled { rules } else { 0 })
+}
+
 /// Opens a node's log and starts its threads. A class that has no hubs yet gets one
 /// for each shard; a hub lives on the shard of its index modulo the shards.
 ///
@@ -73,7 +103,7 @@ impl Listener for Tells {
 pub fn start(
     config: &LogConfig,
     limits: &Limits,
-    classes: &ClassTable,
+    classes: &mut ClassTable,
     inboxes: &Arc<[Inbox]>,
     control: &Arc<Control>,
 ) -> io::Result<Started> {
@@ -91,9 +121,7 @@ pub fn start(
     let Opened { journal, mut segments, was_clean, warnings } =
         open(Arc::new(disk), config.identity, options).map_err(|e| refused(e.to_string()))?;
 
-    let logged = (0u16..).zip(classes.classes()).filter(|(_, class)| class.durability.is_logged());
-    let logged: HashMap<&str, ClassIndex> =
-        logged.map(|(index, class)| (class.name.as_str(), index)).collect();
+    let logged = of_logged(classes);
     let known: Vec<String> = segments.manifest().hubs.iter().map(|entry| entry.class.clone()).collect();
     if let Some(class) = known.iter().find(|class| !logged.contains_key(class.as_str())) {
         return Err(refused(format!(
@@ -110,6 +138,9 @@ pub fn start(
         }
     }
 
+    drop(logged);
+    keep_classes(&mut segments, classes, control).map_err(|e| refused(e.to_string()))?;
+    let logged: HashMap<&str, ClassIndex> = of_logged(classes);
     let (mut seeds, mut chains, mut retention) = (Vec::new(), Chains::default(), HashMap::new());
     for entry in segments.manifest().hubs.clone() {
         let index = logged[entry.class.as_str()];
@@ -154,4 +185,10 @@ pub fn start(
         }
     };
     Ok(Started { log, readers, chains: Arc::new(chains), seeds })
+}
+
+/// The classes with a log, by name.
+fn of_logged(classes: &ClassTable) -> HashMap<&str, ClassIndex> {
+    let logged = (0u16..).zip(classes.classes()).filter(|(_, class)| class.durability.is_logged());
+    logged.map(|(index, class)| (class.name.as_str(), index)).collect()
 }
