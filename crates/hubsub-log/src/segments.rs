@@ -27,6 +27,8 @@ pub struct Segments<S: Storage> {
     journals: BTreeMap<u64, u64>,
     /// Journal files that nobody needs.
     spare: Vec<u64>,
+    /// Segments that no chain has any more, whose files go once the manifest does not list them.
+    retired: Vec<(HubId, Vec<u64>)>,
     /// Bytes taken since the last checkpoint.
     unsaved_bytes: u64,
     /// A sync has failed: a later one could succeed without the bytes of that one.
@@ -52,6 +54,7 @@ impl<S: Storage> Segments<S> {
             applied,
             journals,
             spare: Vec::new(),
+            retired: Vec::new(),
             unsaved_bytes: 0,
             is_broken: false,
         }
@@ -137,15 +140,10 @@ impl<S: Storage> Segments<S> {
         self.hubs.values_mut().try_for_each(Appender::sync).inspect_err(|_| self.is_broken = true)?;
         let last = *self.journals.last_key_value().expect("one journal is written").0;
         let applied = self.applied;
-        let free: Vec<u64> = self
-            .journals
-            .iter()
-            .filter(|&(&f, &frame)| f != last && frame <= applied)
-            .map(|(&f, _)| f)
-            .collect();
-        free.iter().for_each(|file| _ = self.journals.remove(file));
+        let is_needed = |(&file, &frame): (&u64, &u64)| file == last || frame > applied;
         self.manifest.checkpoint = applied;
-        self.manifest.journals.0 = *self.journals.first_key_value().expect("the last one stays").0;
+        self.manifest.journals.0 =
+            self.journals.iter().find(|&entry| is_needed(entry)).map_or(last, |(&file, _)| file);
         for entry in &mut self.manifest.hubs {
             if let Some(appender) = self.hubs.get(&entry.hub) {
                 (entry.segments, entry.next, entry.earliest) = appender.entries();
@@ -153,7 +151,11 @@ impl<S: Storage> Segments<S> {
         }
         self.manifest.store(&*self.storage)?;
         self.unsaved_bytes = 0;
-        self.spare.extend(free);
+        let (needed, free): (BTreeMap<u64, u64>, BTreeMap<u64, u64>) = std::mem::take(&mut self.journals)
+            .into_iter()
+            .partition(|(file, frame)| is_needed((file, frame)));
+        self.journals = needed;
+        self.spare.extend(free.into_keys());
         let too_many = self.spare.split_off(self.spare.len().min(1));
         journal::unlink(&self.storage, too_many.into_iter());
         Ok(())
@@ -181,13 +183,12 @@ impl<S: Storage> Segments<S> {
     /// How many segments went.
     ///
     /// # Errors
-    /// The manifest cannot be written; nothing was removed from the disk.
+    /// The manifest cannot be written; nothing was removed from the disk, the next call does.
     pub fn retire(
         &mut self,
         now_us: u64,
         retention: impl Fn(HubId) -> (Retention, Option<u64>),
     ) -> Result<usize, LogError> {
-        let mut retired = Vec::new();
         for entry in &mut self.manifest.hubs {
             let Some(appender) = self.hubs.get_mut(&entry.hub) else { continue };
             let (limits, hold) = retention(entry.hub);
@@ -197,13 +198,14 @@ impl<S: Storage> Segments<S> {
             if !segments.is_empty() {
                 entry.earliest = appender.chain.info().earliest;
                 entry.segments.retain(|s| s.0 >= entry.earliest);
-                retired.push((entry.hub, segments));
+                self.retired.push((entry.hub, segments));
             }
         }
-        if retired.is_empty() {
+        if self.retired.is_empty() {
             return Ok(0);
         }
         self.manifest.store(&*self.storage)?;
+        let retired = std::mem::take(&mut self.retired);
         for (hub, segments) in &retired {
             self.hubs[hub].unlink(segments);
         }

@@ -2,8 +2,9 @@
 
 mod support;
 
+use hubsub_log::sim::Faults;
 use hubsub_log::verify::verify;
-use hubsub_log::{HubId, Kind, Retention};
+use hubsub_log::{HubId, Kind, LogError, Retention};
 use std::ops::ControlFlow;
 use support::{Sent, TestLog};
 
@@ -90,4 +91,53 @@ fn power_may_fail_in_the_middle_of_it() {
         assert_eq!(found.problems, [] as [String; 0]);
         assert_eq!(found.hubs[0].records as usize, log.held(HUB).unwrap().len());
     }
+}
+
+#[test]
+fn a_room_whose_records_are_gone_goes_on_in_its_epoch() {
+    let mut log = sixty();
+    retire(&mut log, Retention { bytes: 9_000, age_us: 0 }, 0, None);
+    assert_eq!(room(&log, b"quiet"), []);
+    let epoch = log.hubs[&HUB].rooms[&b"quiet"[..]].0;
+    // Somebody subscribes to it all the time, so that it stays in memory with its epoch and seq.
+    for i in 0..40u8 {
+        log.append(&[(HUB, vec![(b"quiet".to_vec(), vec![i; 500], Kind::Message)])]).unwrap();
+        log.sync().unwrap();
+        log.apply().unwrap();
+        let records = room(&log, b"quiet");
+        assert_eq!((records.len(), records[0].seq, records[0].epoch), (usize::from(i) + 1, 6, epoch));
+    }
+    log.segments.checkpoint().unwrap();
+    log.check(HUB);
+    // An index that is made again does not know of what was before, either.
+    let indexes = log.disk.paths().into_iter().filter(|path| path.ends_with(".index"));
+    indexes.for_each(|path| hubsub_log::storage::Storage::unlink(&log.disk, &path).unwrap());
+    log.reopen().unwrap();
+    log.check(HUB);
+}
+
+#[test]
+fn a_disk_without_room_for_the_manifest_gets_its_room_back() {
+    let mut log = sixty();
+    let files = |log: &TestLog, end: &str| log.disk.paths().iter().filter(|p| p.ends_with(end)).count();
+    let full = Faults { free_bytes: Some(0), ..Faults::default() };
+    // Two checkpoints and a retirement come to nothing for want of room.
+    for i in 0..60u8 {
+        log.append(&[(HUB, vec![(b"talks".to_vec(), vec![i; 500], Kind::Message)])]).unwrap();
+        log.sync().unwrap();
+    }
+    log.apply().unwrap();
+    log.disk.set_faults(full);
+    assert!(matches!(log.segments.checkpoint(), Err(LogError::Full)));
+    let limits = Retention { bytes: 9_000, age_us: 0 };
+    assert!(matches!(log.segments.retire(0, |_| (limits, None)), Err(LogError::Full)));
+    log.disk.set_faults(Faults::default());
+    log.segments.retire(0, |_| (limits, None)).unwrap();
+    log.segments.checkpoint().unwrap();
+    log.segments.retire(0, |_| (limits, None)).unwrap();
+    assert_eq!(files(&log, ".segment"), log.segments.chain(HUB).unwrap().info().segments);
+    // The one that is written, the next one, one that is spare.
+    assert!(files(&log, ".journal") <= 3, "{:?}", log.disk.paths());
+    log.reopen().unwrap();
+    log.check(HUB);
 }

@@ -10,6 +10,7 @@ use crate::rooms::{Last, RoomHash, RoomTable};
 use crate::segment;
 use crate::storage::{Storage, StorageFile};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// How long a hub's records are kept. 0 means no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -227,6 +228,7 @@ impl<S: Storage> Chain<S> {
             open.end += len as u64;
             at += len;
         }
+        self.next.store(open.next, Ordering::Release);
         open.end - open.run_start >= run_bytes
     }
 

@@ -22,6 +22,7 @@ use crate::rooms::{RoomHash, RoomTable};
 use crate::segment;
 use crate::storage::{self, Storage};
 use hubsub_types::HubId;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// How a chain is kept.
@@ -50,6 +51,9 @@ pub struct Chain<S: Storage> {
     /// What they are called.
     pub(crate) names: Names<S::File>,
     state: RwLock<State>,
+    /// `open.next` of that: the lock is held while an index is written, and who only wants to
+    /// know how far the chain is must not wait for the disk.
+    next: AtomicU64,
     /// Held by the reader that makes an index again: another that found the same waits for it.
     mending: Mutex<()>,
 }
@@ -138,8 +142,9 @@ impl<S: Storage> Chain<S> {
     /// Takes a file away. What cannot be removed now is removed at the next start,
     /// since the manifest does not list it.
     fn unlink(&self, first: u64, part: Part) {
-        self.files.forget(self.hub, first, part);
+        // In this order: who opens it in between keeps a file that has no name for no longer than this.
         let _ = self.files.storage().unlink(&segment::path(self.hub, first, part));
+        self.files.forget(self.hub, first, part);
     }
 
     /// Writes the index of a sealed segment, in place of the one it had.
@@ -160,7 +165,7 @@ impl<S: Storage> Chain<S> {
     /// Offset of the record that comes behind those written.
     #[must_use]
     pub fn next(&self) -> u64 {
-        self.read_state().open.next
+        self.next.load(Ordering::Acquire)
     }
 
     /// What it tells of itself.

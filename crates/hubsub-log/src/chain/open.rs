@@ -15,6 +15,7 @@ use crate::storage::{Storage, StorageFile};
 use hubsub_types::HubId;
 use std::collections::HashSet;
 use std::io::ErrorKind;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 /// Makes the chain of a new hub.
@@ -79,8 +80,9 @@ pub fn open<S: Storage>(
 }
 
 fn chain_of<S: Storage>(files: &Arc<Files<S>>, identity: u64, hub: HubId, state: State) -> Chain<S> {
-    let (files, rooms, state) = (Arc::clone(files), RoomTable::default(), RwLock::new(state));
-    Chain { hub, identity, files, rooms, names: Names::default(), state, mending: Mutex::default() }
+    let (files, rooms, names) = (Arc::clone(files), RoomTable::default(), Names::default());
+    let (next, state) = (AtomicU64::new(state.open.next), RwLock::new(state));
+    Chain { hub, identity, files, rooms, names, state, next, mending: Mutex::default() }
 }
 
 fn damaged<S: Storage>(chain: &Chain<S>, first: u64, at: u64, why: String) -> LogError {
@@ -198,6 +200,7 @@ impl<S: Storage> Chain<S> {
             self.note_in_order(&self.rooms, &mut open, record, position)
         })?;
         open.end = end;
+        self.next.store(open.next, Ordering::Release);
         self.write_state().open = open;
         Ok(())
     }

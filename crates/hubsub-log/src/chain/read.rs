@@ -28,7 +28,7 @@ const NEAR_BYTES: u32 = 8 * 1024;
 /// Records whose places are looked up at once when reading backwards.
 const BACKWARDS: u32 = 64;
 
-/// Segments that may be sealed under one read.
+/// Segments that may be sealed or retired under one read.
 const MOVES_MAX: u32 = 100;
 
 /// What came of reading on from a seq.
@@ -57,7 +57,7 @@ enum Place {
 enum Stop {
     /// The index of this segment leads to what is not there.
     Astray(u64, String),
-    /// A segment was sealed meanwhile, and its runs are elsewhere now.
+    /// A segment was sealed meanwhile, and its runs are elsewhere now, or it was retired.
     Moved(u64),
     Failed(LogError),
 }
@@ -119,8 +119,13 @@ impl<S: Storage> Chain<S> {
         self.mending(|| {
             let mut begun = false;
             self.read_on_once(room, (epoch, next), near, |record| {
-                if !std::mem::replace(&mut begun, true) && reach == Reach::Nothing {
-                    reach = Reach::From { first: record.seq };
+                if !std::mem::replace(&mut begun, true) {
+                    match reach {
+                        Reach::Nothing => reach = Reach::From { first: record.seq },
+                        // What is between was retired since: that is for another read to tell.
+                        Reach::From { .. } if record.seq != next => return ControlFlow::Break(()),
+                        Reach::From { .. } => {}
+                    }
                 }
                 next = record.seq + 1;
                 take(record)
@@ -189,7 +194,8 @@ impl<S: Storage> Chain<S> {
                 left -= n;
             }
             offset = step.head.prev;
-            if offset == 0 && newer.is_some_and(|(_, seq)| seq > 1) {
+            // Once anything was retired, what came before may be: the room table knows no more of it.
+            if offset == 0 && newer.is_some_and(|(_, seq)| seq > 1) && self.read_state().earliest == 1 {
                 return Err(Stop::Astray(step.segment, "a room that begins in its middle".to_owned()));
             }
         }
@@ -378,7 +384,7 @@ impl<S: Storage> Chain<S> {
     }
 
     /// Reads records of one segment, in the order of their places, and gives each with
-    /// its bytes to `take`. Breaks off as `take` does, or when the segment was retired.
+    /// its bytes to `take`. Breaks off as `take` does.
     fn read_places(
         &self,
         segment: u64,
@@ -387,7 +393,7 @@ impl<S: Storage> Chain<S> {
     ) -> Result<ControlFlow<()>, Stop> {
         let file = match self.files.get(self.hub, segment, Part::Segment) {
             Err(e) if e.kind() == ErrorKind::NotFound && segment < self.info().earliest => {
-                return Ok(ControlFlow::Break(()));
+                return Err(Stop::Moved(segment));
             }
             file => file.map_err(|e| LogError::io("cannot open a segment", e))?,
         };
