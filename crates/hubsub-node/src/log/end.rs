@@ -10,7 +10,12 @@ use hubsub_log::{Batch, Kind};
 use hubsub_route::{Ask, LogRead, Namespace, Recalled, Record, RoomInfo};
 use hubsub_types::{Epoch, ErrorCode, HubId, Position, Seq, ShardId};
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a question waits for the segments to have what was committed.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The term of a hub that has one member and no other node.
 const TERM: u64 = 1;
@@ -188,13 +193,23 @@ impl LogEnd {
         let slot = Arc::new(std::sync::Mutex::new(Some(read)));
         let taken = Arc::clone(&slot);
         let log = Arc::clone(&self.log);
+        let mut begin = None;
         let job = Box::new(move || {
-            let Some(read) = taken.lock().expect("nothing panics under this lock").take() else { return };
-            let found = match &chain {
-                Some(chain) => find(chain, &read, &log),
-                None => Err(ErrorCode::Quarantined),
+            let mut slot = taken.lock().expect("nothing panics under this lock");
+            let Some(read) = slot.take() else { return true };
+            let is_late = begin.get_or_insert_with(Instant::now).elapsed() > PATIENCE;
+            let find =
+                || chain.as_ref().map_or(Err(ErrorCode::Quarantined), |chain| find(chain, &read, &log));
+            let found = match catch_unwind(AssertUnwindSafe(find)) {
+                Ok(Ok(None)) if !is_late => {
+                    *slot = Some(read);
+                    return false;
+                }
+                Ok(found) => found.and_then(|found| found.ok_or(ErrorCode::TimedOut)),
+                Err(_) => Err(ErrorCode::LogFailed),
             };
             inboxes[usize::from(shard.0)].send(&mut vec![Mail::Found(read, found)]);
+            true
         });
         match self.readers.submit(job) {
             Ok(()) => None,

@@ -41,7 +41,8 @@ impl<S: Storage> Thread<S> {
                 Taken::End => break,
             };
             if let Err(e) = done {
-                if !matches!(e, LogError::Full) {
+                // What is given up may have been acknowledged from memory, so the end is no clean one.
+                if !matches!(e, LogError::Full) || self.intake.bytes() > 0 {
                     self.shared.fail(&e.to_string());
                 }
                 break;

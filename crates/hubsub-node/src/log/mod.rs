@@ -101,11 +101,21 @@ impl Log {
             threads: Mutex::new(Vec::new()),
         };
         let unwritten_bytes_max = settings.unwritten_bytes_max;
+        let ended = Arc::clone(&handover);
         let writes = segments::Thread::new(segments, settings, Arc::clone(&shared), Arc::clone(&handover));
         let syncs = journal::Thread { journal, intake, shared, handover, unwritten_bytes_max };
+        let ends = || Ends { shared: Arc::clone(&log.shared), handover: Arc::clone(&ended) };
+        let (of_writes, of_syncs) = (ends(), ends());
         let mut threads = log.threads.lock().expect("nothing panics under this lock");
-        threads.push(named("hubsub-log-segments").spawn(move || writes.run())?);
-        match named("hubsub-log-journal").spawn(move || syncs.run()) {
+        threads.push(named("hubsub-log-segments").spawn(move || {
+            let _ends = of_writes;
+            writes.run();
+        })?);
+        let syncing = named("hubsub-log-journal").spawn(move || {
+            let _ends = of_syncs;
+            syncs.run();
+        });
+        match syncing {
             Ok(thread) => threads.push(thread),
             Err(e) => {
                 drop(threads);
@@ -163,10 +173,24 @@ impl Log {
         let threads = std::mem::take(&mut *self.threads.lock().expect("nothing panics under this lock"));
         // The journal's end ends the segments.
         for thread in threads.into_iter().rev() {
-            if thread.join().is_err() {
-                self.shared.fail("a thread of the log panicked");
-            }
+            // One that panicked has said so.
+            let _ = thread.join();
         }
+    }
+}
+
+/// Goes when one of the two threads ends, or cannot begin: the other must not wait for it.
+struct Ends<F> {
+    shared: Arc<Shared>,
+    handover: Arc<Handover<F>>,
+}
+
+impl<F> Drop for Ends<F> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.shared.fail("a thread of the log panicked");
+        }
+        self.handover.end();
     }
 }
 

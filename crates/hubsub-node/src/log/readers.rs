@@ -1,12 +1,17 @@
-//! The threads that read the log for shards. A job reads and sends its answer.
+//! The threads that read the log for shards. A job reads and sends its answer; one
+//! that waits for what is on its way to the disk keeps no thread from the others.
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-/// What a reader does.
-pub type Job = Box<dyn FnOnce() + Send>;
+/// What a reader does; false: it is not done, and what it waits for not there.
+pub type Job = Box<dyn FnMut() -> bool + Send>;
+
+/// Wait between two looks at jobs that wait.
+const LOOK: Duration = Duration::from_micros(200);
 
 /// See the module.
 pub struct Readers {
@@ -63,9 +68,13 @@ impl Readers {
         Ok(())
     }
 
-    /// Ends the threads once the jobs that wait are done.
+    /// Ends the threads once each has done the job it is at. Whoever would get the other
+    /// answers has ended.
     pub fn stop(&self) {
-        self.queue.inner.lock().expect("nothing panics under this lock").is_stopping = true;
+        let mut inner = self.queue.inner.lock().expect("nothing panics under this lock");
+        inner.is_stopping = true;
+        let jobs = std::mem::take(&mut inner.jobs);
+        drop((inner, jobs));
         self.queue.came.notify_all();
         let threads = std::mem::take(&mut *self.threads.lock().expect("nothing panics under this lock"));
         // A job that panicked has said so by its silence; the others go on.
@@ -75,13 +84,28 @@ impl Readers {
 
 impl Queue {
     fn run(&self) {
+        // How many jobs were tried in vain, one after the other.
+        let mut unready = 0;
         loop {
             let inner = self.inner.lock().expect("nothing panics under this lock");
             let is_idle = |inner: &mut Inner| inner.jobs.is_empty() && !inner.is_stopping;
             let mut inner = self.came.wait_while(inner, is_idle).expect("nothing panics under this lock");
-            let Some(job) = inner.jobs.pop_front() else { return };
+            let Some(mut job) = inner.jobs.pop_front() else { return };
             drop(inner);
-            job();
+            if job() {
+                unready = 0;
+                continue;
+            }
+            unready += 1;
+            let mut inner = self.inner.lock().expect("nothing panics under this lock");
+            if !inner.is_stopping {
+                inner.jobs.push_back(job);
+            }
+            if unready >= inner.jobs.len() {
+                unready = 0;
+                drop(inner);
+                std::thread::sleep(LOOK);
+            }
         }
     }
 }

@@ -4,12 +4,11 @@ use super::Log;
 use crate::control::Level;
 use hubsub_log::record::{self, decode_headers};
 use hubsub_log::{Chain, Disk, LogError};
-use hubsub_route::{Found, LogRead, Namespace, Record, Want};
+use hubsub_route::{Found, LogRead, Namespace, Record, Then, Want};
 use hubsub_types::{Epoch, ErrorCode, HubId, Position, Seq};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 /// The chains of a node's hubs that are whole.
 #[derive(Default)]
@@ -22,29 +21,21 @@ impl Chains {
     }
 }
 
-/// How long a reader waits for the segments to have what was committed.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Wait between two looks at it.
-const LOOK: Duration = Duration::from_micros(200);
-
-/// Answers a question.
-pub fn find(chain: &Chain<Disk>, read: &LogRead, log: &Log) -> Result<Found, ErrorCode> {
-    let begin = Instant::now();
-    // What is committed is on its way into the segments, at leisure until somebody wants it.
-    let has_all = || {
-        let last = chain.rooms.get(chain.hash(&read.room));
-        let has_room = last.is_some_and(|last| last.epoch == read.epoch.0 && last.seq >= read.seq_max.0);
-        has_room || chain.next() > read.through
+/// Answers a question; none while the segments have not what that takes. It is on its
+/// way there, at leisure until somebody wants it.
+pub fn find(chain: &Chain<Disk>, read: &LogRead, log: &Log) -> Result<Option<Found>, ErrorCode> {
+    let has_all = chain.next() > read.through;
+    let last = chain.rooms.get(chain.hash(&read.room)).filter(|last| last.epoch == read.epoch.0);
+    // Who reads on takes what there is.
+    let enough = match (read.want, &read.then) {
+        (Want::On(seq), Then::Range(_) | Then::Attach(..)) => seq.max(read.seq_min),
+        _ => read.seq_max,
     };
-    while !has_all() {
-        if begin.elapsed() > PATIENCE {
-            return Err(ErrorCode::TimedOut);
-        }
+    if !has_all && last.is_none_or(|last| last.seq < enough.0) {
         log.hurry();
-        std::thread::sleep(LOOK);
+        return Ok(None);
     }
-    let mut found = Collected { read, records: Vec::new(), bytes: 0 };
+    let mut found = Collected { read, records: Vec::new(), taken: 0, bytes: 0 };
     let outcome = match read.want {
         Want::Back => {
             let outcome = chain.read_back(&read.room, |record| found.take_back(record));
@@ -55,11 +46,17 @@ pub fn find(chain: &Chain<Disk>, read: &LogRead, log: &Log) -> Result<Found, Err
             let from = seq.max(read.seq_min).0;
             chain.read_on(&read.room, read.epoch.0, from, None, |record| found.take(record)).map(drop)
         }
-        // What is found here is replayed next, so looking at all of it costs no more.
-        Want::Since(us) => chain.read_back(&read.room, |record| found.take_first(record, us)),
+        Want::Since(us) => found.find_first(chain, us.max(read.since_us)),
     };
     match outcome {
-        Ok(()) => Ok(found.records),
+        // All that is there was too old; what comes may not be.
+        Ok(())
+            if found.records.is_empty() && !has_all && last.is_none_or(|last| last.seq < read.seq_max.0) =>
+        {
+            log.hurry();
+            Ok(None)
+        }
+        Ok(()) => Ok(Some(found.records)),
         Err(error) => {
             log.tell(Level::Error, "log cannot be read", vec![("reason", error.to_string())]);
             Err(refusal(&error))
@@ -79,6 +76,8 @@ pub fn refusal(error: &LogError) -> ErrorCode {
 struct Collected<'a> {
     read: &'a LogRead,
     records: Found,
+    /// How many were taken; where a subscription begins only the last one of them is kept.
+    taken: u64,
     bytes: usize,
 }
 
@@ -97,6 +96,9 @@ impl Collected<'_> {
     /// The next record, from the last one back.
     fn take_back(&mut self, record: &record::Record<'_>) -> ControlFlow<()> {
         let is_present = record.epoch == self.read.epoch.0;
+        if !is_present && self.is_of_attach() {
+            return ControlFlow::Break(());
+        }
         if is_present && record.seq > self.read.seq_max.0 {
             return ControlFlow::Continue(());
         }
@@ -106,20 +108,34 @@ impl Collected<'_> {
         self.keep(record)
     }
 
-    /// The next record, from the last one back: the first of this epoch that is not
-    /// older is the only one wanted.
-    fn take_first(&mut self, record: &record::Record<'_>, since_us: u64) -> ControlFlow<()> {
-        let is_over = record.epoch != self.read.epoch.0
-            || record.seq < self.read.seq_min.0
-            || record.timestamp_us < since_us.max(self.read.since_us);
-        if is_over {
-            return ControlFlow::Break(());
+    /// The first record that is not older: timestamps never fall, so half of what is left
+    /// goes with each look.
+    fn find_first(&mut self, chain: &Chain<Disk>, since_us: u64) -> Result<(), LogError> {
+        let read = self.read;
+        let (mut from, mut to) = (read.seq_min.0.max(1), read.seq_max.0 + 1);
+        while from < to {
+            let middle = from + (to - from) / 2;
+            let mut older = None;
+            chain.read_on(&read.room, read.epoch.0, middle, None, |record| {
+                if record.timestamp_us < since_us {
+                    older = Some(record.seq);
+                } else if record.seq <= read.seq_max.0 {
+                    (self.taken, self.bytes) = (0, 0);
+                    self.records.clear();
+                    _ = self.keep(record);
+                }
+                ControlFlow::Break(())
+            })?;
+            match older {
+                Some(seq) => from = seq + 1,
+                None => to = middle,
+            }
         }
-        if record.seq <= self.read.seq_max.0 {
-            self.records.clear();
-            _ = self.keep(record);
-        }
-        ControlFlow::Continue(())
+        Ok(())
+    }
+
+    fn is_of_attach(&self) -> bool {
+        matches!(self.read.then, Then::Attach(..))
     }
 
     fn keep(&mut self, record: &record::Record<'_>) -> ControlFlow<()> {
@@ -129,7 +145,7 @@ impl Collected<'_> {
         if !is_wanted {
             return ControlFlow::Continue(());
         }
-        if self.records.len() as u64 >= self.read.count {
+        if self.taken >= self.read.count {
             return ControlFlow::Break(());
         }
         let publisher = String::from_utf8_lossy(record.publisher).into();
@@ -139,9 +155,14 @@ impl Collected<'_> {
         let mut kept = Record::new(namespace, record.topic, record.payload, publisher, headers);
         kept.position = Position { epoch: Epoch(record.epoch), seq: Seq(record.seq) };
         kept.timestamp_us = record.timestamp_us;
-        self.bytes += kept.weight();
+        self.taken += 1;
+        if self.is_of_attach() {
+            self.records.clear();
+        } else {
+            self.bytes += kept.weight();
+        }
         self.records.push(Arc::new(kept));
-        let is_full = self.records.len() as u64 >= self.read.count || self.bytes >= self.read.bytes_max;
+        let is_full = self.taken >= self.read.count || self.bytes >= self.read.bytes_max;
         if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }

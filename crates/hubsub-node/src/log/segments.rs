@@ -123,11 +123,12 @@ impl<F> Handover<F> {
     }
 
     /// Frames that wait, once they are worth it or somebody wants them, or some time
-    /// has passed; and whether more may come.
-    fn take_frames(&self, wait: Duration) -> (Vec<Frame>, bool) {
+    /// has passed, or, if it can be made, the next journal file is wanted; and whether
+    /// more may come.
+    fn take_frames(&self, wait: Duration, makes_files: bool) -> (Vec<Frame>, bool) {
         let is_idle = |inner: &mut Inner<F>| {
             let is_due = inner.bytes >= WRITE_BYTES || inner.is_urgent;
-            !is_due && !inner.has_ended && inner.file.is_some()
+            !is_due && !inner.has_ended && (inner.file.is_some() || !makes_files)
         };
         let waited = self.to_write.wait_timeout_while(self.inner(), wait, is_idle);
         let mut inner = waited.expect("nothing panics under this lock").0;
@@ -163,7 +164,8 @@ impl<S: Storage> Thread<S> {
     pub fn run(mut self) {
         let mut is_full = false;
         loop {
-            let (frames, goes_on) = self.handover.take_frames(if is_full { RETRY } else { HOUSEKEEPING });
+            let wait = if is_full { RETRY } else { HOUSEKEEPING };
+            let (frames, goes_on) = self.handover.take_frames(wait, !is_full);
             for frame in &frames {
                 self.segments.apply(frame.file, frame.number, &frame.batches);
             }
@@ -230,5 +232,18 @@ impl<S: Storage> Thread<S> {
     /// Whether the disk has its reserve.
     fn has_space(&self) -> Result<bool, LogError> {
         Ok(self.segments.free_bytes()? >= self.settings.reserve_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_tried_now_and_then_not_all_the_time() {
+        let handover: Handover<()> = Handover::default();
+        let begin = Instant::now();
+        let (frames, goes_on) = handover.take_frames(RETRY, false);
+        assert!(frames.is_empty() && goes_on && begin.elapsed() >= RETRY);
     }
 }

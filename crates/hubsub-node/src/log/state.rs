@@ -96,13 +96,14 @@ impl Shared {
     /// The disk is full, or has room again.
     pub fn set_full(&self, is_full: bool) {
         let (from, to) = if is_full { (State::Open, State::Full) } else { (State::Full, State::Open) };
+        let mut reason = self.reason.lock().expect("nothing panics under this lock");
         let changed =
             self.state.compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Acquire).is_ok();
         if !changed {
             return;
         }
-        let reason = is_full.then(|| "the disk is full".to_owned());
-        *self.reason.lock().expect("nothing panics under this lock") = reason;
+        *reason = is_full.then(|| "the disk is full".to_owned());
+        drop(reason);
         match is_full {
             true => self.control.log(Level::Error, "log refuses records: disk is full", Vec::new()),
             false => self.control.log(Level::Warning, "log takes records again", Vec::new()),
@@ -111,10 +112,12 @@ impl Shared {
 
     /// Nothing more can be made safe.
     pub fn fail(&self, why: &str) {
+        let mut reason = self.reason.lock().expect("nothing panics under this lock");
         if self.state.swap(State::Failed as u8, Ordering::AcqRel) == State::Failed as u8 {
             return;
         }
-        *self.reason.lock().expect("nothing panics under this lock") = Some(why.to_owned());
+        *reason = Some(why.to_owned());
+        drop(reason);
         self.control.log(Level::Error, "log has failed", vec![("reason", why.to_owned())]);
         self.listener.failed();
     }

@@ -176,11 +176,145 @@ fn readers_do_what_waits_and_refuse_what_is_too_much() {
         let job = Box::new(move || {
             let _ = held.lock().unwrap().recv();
             let _ = tell.send(i);
+            true
         });
         refused += usize::from(readers.submit(job).is_err());
     }
     assert!((15..=17).contains(&refused), "{refused}");
     drop(hold);
+    (refused..20).for_each(|_| _ = done.recv_timeout(Duration::from_secs(30)).expect("it is done"));
     readers.stop();
-    assert_eq!(done.try_iter().count(), 20 - refused);
+}
+
+#[test]
+fn who_waits_for_the_disk_keeps_no_reader_from_the_others() {
+    let readers = Readers::start(2, 1000).unwrap();
+    let is_there = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let (tell, done) = mpsc::channel();
+    for _ in 0..20 {
+        let (is_there, tell) = (Arc::clone(&is_there), tell.clone());
+        let job = Box::new(move || {
+            let is_there = is_there.load(std::sync::atomic::Ordering::Relaxed);
+            is_there && tell.send("late").is_ok()
+        });
+        assert!(readers.submit(job).is_ok());
+    }
+    let now = Box::new(move || tell.send("now").is_ok());
+    assert!(readers.submit(now).is_ok());
+    assert_eq!(done.recv_timeout(Duration::from_secs(30)), Ok("now"));
+    is_there.store(true, std::sync::atomic::Ordering::Relaxed);
+    (0..20).for_each(|_| assert_eq!(done.recv_timeout(Duration::from_secs(30)), Ok("late")));
+    // Those that would wait for ever do not keep a stop waiting.
+    (0..20).for_each(|_| assert!(readers.submit(Box::new(|| false)).is_ok()));
+    readers.stop();
+}
+
+#[test]
+fn a_stop_that_gives_records_up_is_no_clean_end() {
+    let opened = open(Arc::new(SimDisk::default()), 5, OPTIONS).unwrap();
+    let (tell, news) = mpsc::channel();
+    let control = Arc::new(Control::new(100).unwrap());
+    let shared = Arc::new(Shared::new(control, Arc::new(Tells(Mutex::new(tell)))));
+    // Nobody makes it another journal file, as if there was no room for one; what else was
+    // to be written has its place.
+    let (intake, handover) = (Arc::new(Intake::default()), Arc::new(Handover::default()));
+    let batch = |first| Batch { hub: HubId(1), first, count: 1, bytes: vec![0; 30_000] };
+    let mut journal = opened.journal;
+    journal.append(&[batch(1)]).unwrap();
+    journal.sync().unwrap();
+    intake.put(&mut vec![batch(2)]);
+    shared.begin_to_stop();
+    intake.stop();
+    let unwritten_bytes_max = 1 << 20;
+    let of_run = Arc::clone(&shared);
+    journal::Thread { journal, intake, shared: of_run, handover, unwritten_bytes_max }.run();
+    assert_eq!(shared.state(), State::Failed);
+    assert_eq!(news.try_iter().collect::<Vec<_>>(), [None]);
+}
+
+#[test]
+fn a_thread_that_panics_is_a_log_that_has_failed() {
+    struct Panics(Mutex<mpsc::Sender<()>>);
+    impl Listener for Panics {
+        fn safe(&self, _: &[(HubId, u64)]) {
+            panic!("as a test wants it");
+        }
+        fn failed(&self) {
+            let _ = self.0.lock().unwrap().send(());
+        }
+    }
+    let mut opened = open(Arc::new(SimDisk::default()), 5, OPTIONS).unwrap();
+    let hub = opened.segments.add_hub("chat", 0).unwrap();
+    let (tell, news) = mpsc::channel();
+    let control = Arc::new(Control::new(100).unwrap());
+    let log = Log::start(opened, settings(), Arc::new(Panics(Mutex::new(tell))), control).unwrap();
+    let (_, news_of_none) = mpsc::channel();
+    let mut log = TestLog { log, news: news_of_none, hub, next: 1 };
+    log.say(1, 10);
+    news.recv_timeout(Duration::from_secs(30)).expect("it says that it has failed");
+    assert_eq!(log.log.state(), State::Failed);
+    log.log.stop();
+}
+
+#[test]
+fn where_a_subscription_begins_is_one_record_however_many_there_are() {
+    use hubsub_route::{Asker, Attach, LogRead, Namespace, Start, Then, Ticket, Want};
+    use hubsub_types::{ConnKey, Epoch, Position, Seq, ShardId};
+    let directory = tempfile::tempdir().unwrap();
+    let disk = Arc::new(hubsub_log::Disk::lock(directory.path()).unwrap());
+    let mut opened = open(disk, 5, OPTIONS).unwrap();
+    let hub = opened.segments.add_hub("chat", 0).unwrap();
+    let chain = opened.segments.chain(hub).unwrap();
+    let (tell, news) = mpsc::channel();
+    let control = Arc::new(Control::new(100).unwrap());
+    let log = Log::start(opened, settings(), Arc::new(Tells(Mutex::new(tell))), control).unwrap();
+    let mut log = TestLog { log, news, hub, next: 1 };
+    (0..100).for_each(|_| _ = log.say(10, 300));
+    log.wait_for(1000);
+    let asker = Asker::Client { conn: ConnKey { index: 0, generation: 0 }, slot: 0 };
+    let find = |want, count, seq_min| {
+        let attach = Attach {
+            ticket: Ticket { shard: ShardId(0), asker },
+            conn: 0,
+            namespace: Namespace::Global,
+            topic: (*b"r").into(),
+            start: Start::Last(count),
+            adds: true,
+            id: 1,
+        };
+        let read = LogRead {
+            hub,
+            room: (*b"r").into(),
+            through: 1000,
+            epoch: Epoch(1),
+            seq_max: Seq(990),
+            seq_min: Seq(seq_min),
+            since_us: 0,
+            topic: None,
+            namespace: None,
+            want,
+            count,
+            bytes_max: usize::MAX,
+            then: Then::Attach(Box::new(attach), ShardId(0)),
+        };
+        loop {
+            if let Some(found) = reading::find(&chain, &read, &log.log).unwrap() {
+                return found.iter().map(|record| record.position).collect::<Vec<_>>();
+            }
+            std::thread::yield_now();
+        }
+    };
+    let at = |seq| [Position { epoch: Epoch(1), seq: Seq(seq) }];
+    for (count, first) in [(1, 990), (2, 989), (989, 2), (990, 1), (5_000, 1), (u64::MAX, 1)] {
+        assert_eq!(find(Want::Back, count, 1), at(first), "the last {count}");
+    }
+    assert_eq!(find(Want::Back, 800, 500), at(500));
+    // The record of offset n has the time n.
+    for since in [0, 1, 2, 3, 499, 500, 989, 990] {
+        assert_eq!(find(Want::Since(since), 1, 1), at(since.max(1)), "since {since}");
+        assert_eq!(find(Want::Since(since), 1, 400), at(since.max(400)), "since {since}");
+        assert_eq!(find(Want::On(Seq(since)), 1, 1), at(since.max(1)), "from {since} on");
+    }
+    assert_eq!(find(Want::Since(991), 1, 1), []);
+    log.log.stop();
 }
