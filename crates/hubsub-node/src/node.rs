@@ -152,7 +152,8 @@ impl Node {
         let hubs = Arc::new(Hubs { tail_bytes_max, ..Hubs::new(shards, &classes, seeds) });
         let log = started.as_ref().map(|s| (Arc::clone(&s.log), Arc::clone(&s.readers)));
         let listing = started.as_ref().map(|s| {
-            Listing::start(Arc::clone(&s.chains), Arc::clone(&hubs), Arc::clone(&classes)).map(Arc::new)
+            Listing::start(Arc::clone(&s.log), Arc::clone(&s.chains), Arc::clone(&hubs), Arc::clone(&classes))
+                .map(Arc::new)
         });
         let node = Node { info, control, redis, inboxes, threads: Mutex::new(Vec::new()), log };
         // Only now: who stops the node ends the log's other threads too.

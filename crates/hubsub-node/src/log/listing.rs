@@ -2,7 +2,7 @@
 //! its hubs know, in one page. The names are on disk, so a thread of its own reads
 //! them: a listing keeps nobody waiting who reads history.
 
-use super::{Chains, Readers};
+use super::{Chains, Log, Readers};
 use crate::inbox::Inbox;
 use crate::mail::{ColdRoom, Listed, Mail, Part};
 use hubsub_log::rooms::Last;
@@ -21,9 +21,6 @@ const JOBS_MAX: usize = 1024;
 /// above all; what came last may be missing from it then.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Wait between two looks at it.
-const LOOK: Duration = Duration::from_millis(1);
-
 /// What a page holds.
 #[derive(Clone, Debug)]
 pub struct Wanted {
@@ -39,6 +36,7 @@ pub struct Wanted {
 pub struct Listing {
     thread: Readers,
     known: Arc<Known>,
+    log: Arc<Log>,
 }
 
 /// What is known of hubs.
@@ -53,9 +51,14 @@ impl Listing {
     ///
     /// # Errors
     /// The system is out of threads.
-    pub fn start(chains: Arc<Chains>, hubs: Arc<Hubs>, classes: Arc<ClassTable>) -> io::Result<Listing> {
+    pub fn start(
+        log: Arc<Log>,
+        chains: Arc<Chains>,
+        hubs: Arc<Hubs>,
+        classes: Arc<ClassTable>,
+    ) -> io::Result<Listing> {
         let thread = Readers::start("hubsub-log-names", 1, JOBS_MAX)?;
-        Ok(Listing { thread, known: Arc::new(Known { chains, hubs, classes }) })
+        Ok(Listing { thread, known: Arc::new(Known { chains, hubs, classes }), log })
     }
 
     /// What the log of a room's hub knows of it; from memory.
@@ -80,13 +83,19 @@ impl Listing {
         ask: Ask,
         inboxes: &Arc<[Inbox]>,
     ) -> Option<Part> {
-        let (known, inboxes) = (Arc::clone(&self.known), Arc::clone(inboxes));
+        let (known, log, inboxes) = (Arc::clone(&self.known), Arc::clone(&self.log), Arc::clone(inboxes));
+        let (begin, mut here) = (Instant::now(), here);
         let job = Box::new(move || {
-            let part = match known.page(&hubs, &wanted, here) {
+            if known.is_behind(&hubs) && begin.elapsed() < PATIENCE {
+                log.hurry();
+                return false;
+            }
+            let part = match known.page(&hubs, &wanted, std::mem::take(&mut here)) {
                 Ok(rooms) => Part::Rooms(Ok(rooms)),
                 Err(refused) => Part::Refused(refused),
             };
             inboxes[usize::from(ask.shard.0)].send(&mut vec![Mail::Part { gathering: ask.number, part }]);
+            true
         });
         self.thread.submit(job).is_err().then_some(Part::Refused(ErrorCode::TimedOut))
     }
@@ -100,22 +109,23 @@ impl Drop for Listing {
 }
 
 impl Known {
+    /// Whether segments have not yet what was committed.
+    fn is_behind(&self, hubs: &[(HubId, u64)]) -> bool {
+        hubs.iter().any(|&(hub, through)| self.chains.get(hub).is_some_and(|chain| chain.next() <= through))
+    }
+
     fn page(
         &self,
         hubs: &[(HubId, u64)],
         wanted: &Wanted,
         here: Vec<RoomInfo>,
     ) -> Result<Vec<Listed>, ErrorCode> {
-        let begin = Instant::now();
         let glob = wanted.glob.as_deref().map(Glob::new);
         let names: HashSet<Arc<[u8]>> = here.iter().map(|room| Arc::clone(&room.name)).collect();
         let mut rooms: Vec<Listed> = here.into_iter().map(Listed::Here).collect();
-        for &(hub, through) in hubs {
+        for &(hub, _) in hubs {
             // Without its chain it is quarantined: it serves no room.
             let Some(chain) = self.chains.get(hub) else { continue };
-            while chain.next() <= through && begin.elapsed() < PATIENCE {
-                std::thread::sleep(LOOK);
-            }
             let matches = |name: &[u8]| {
                 glob.as_ref().is_none_or(|glob| glob.matches(name)) && self.is_served(hub, name)
             };
