@@ -70,11 +70,15 @@ class Core:
             `("stopped", shard, reason)` with reason None after a clean stop.
         """
 
-    def publish(self, ticket: int, items: Sequence[tuple[bytes, bytes, Mapping[str, str], str]]) -> None:
-        """Publishes `(topic, payload, headers, publisher)` in order.
+    def publish(
+        self,
+        ticket: int,
+        items: Sequence[tuple[bytes, bytes, Mapping[str, str], str, tuple[int, int] | None]],
+    ) -> None:
+        """Publishes `(topic, payload, headers, publisher, (producer, sequence) | None)` in order.
 
-        Answer: a list as long as `items` of `(receivers, epoch, seq)` or `(code, message)`;
-        epoch and seq are 0 where no room took the record.
+        Answer: a list as long as `items` of `(receivers, epoch, seq, is_duplicate)` or
+        `(code, message)`; epoch and seq are 0 where no room took the record.
         """
 
     def room(self, ticket: int, room: bytes) -> None:

@@ -162,6 +162,33 @@ class QuarantinedError(Refused):
     words = "the log of this room is damaged and quarantined"
 
 
+class NotLoggedError(Refused):
+    code = "not_logged"
+    resp = "ERR a producer's records need a replicated or durable class"
+    words = "a producer's records need a replicated or durable class"
+
+
+class SequenceTooOldError(Refused):
+    code = "sequence_too_old"
+    status = 409
+    resp = "ERR the sequence is older than the window, its outcome is unknown"
+    words = "the sequence is older than the window, its outcome is unknown"
+
+
+class SequencePassedError(Refused):
+    code = "sequence_passed"
+    status = 409
+    resp = "ERR a later sequence came before, the message was not stored"
+    words = "a later sequence came before, the message was not stored"
+
+
+class SequenceReusedError(Refused):
+    code = "sequence_reused"
+    status = 422
+    resp = "ERR the sequence was another message, this one was not stored"
+    words = "the sequence was another message, this one was not stored"
+
+
 # -- starting a node --
 
 

@@ -5,6 +5,7 @@ so does a `%` that two hex digits follow, so that every name reads back as the
 bytes it was. The same form holds for input and output.
 """
 
+import hashlib
 import re
 
 _ESCAPED = re.compile(rb"%[0-9A-Fa-f]{2}")
@@ -32,6 +33,18 @@ def bytes_of(text: str) -> bytes:
         bytes.fromhex(part) if i % 2 else part.encode("utf-8", "surrogateescape")
         for i, part in enumerate(parts)
     )
+
+
+def producer_id(name: str) -> int:
+    """The number that a producer's name stands for in the log.
+
+    It is the first 8 bytes of the SHA-256 of the name in UTF-8, big-endian, with the
+    highest bit set: numbers below 2**63 are left to producers that are not named.
+
+    >>> hex(producer_id("billing-7"))
+    '0xf95ae464d6c6209c'
+    """
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) | 1 << 63
 
 
 # What surrogateescape makes of the bytes that are not UTF-8.

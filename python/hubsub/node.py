@@ -53,6 +53,19 @@ class Published(NamedTuple):
     receivers: int
     epoch: int
     seq: int
+    is_duplicate: bool = False
+    """Its producer had sent it before: this is where it stands since."""
+
+
+class Item(NamedTuple):
+    """A record to publish."""
+
+    topic: bytes
+    payload: bytes
+    headers: Mapping[str, str]
+    publisher: str
+    producer: tuple[int, int] | None = None
+    """Who numbered it and that number, both from 1; see `hubsub.names.producer_id`."""
 
 
 class Failed(NamedTuple):
@@ -191,15 +204,13 @@ class Node:
 
     # -- requests --
 
-    async def publish(
-        self, items: Sequence[tuple[bytes, bytes, Mapping[str, str], str]]
-    ) -> list[Published | Failed]:
-        """Publishes `(topic, payload, headers, publisher)` in order; one result each.
+    async def publish(self, items: Sequence[Item]) -> list[Published | Failed]:
+        """Publishes records in order; one result each.
 
         Waits without a time limit: a publish whose outcome is unknown must not be taken for a failed one.
         """
         answers = await self._ask(self._core.publish, list(items))
-        return [Published(*a) if len(a) == 3 else Failed(*a) for a in answers]
+        return [Published(*a) if len(a) == 4 else Failed(*a) for a in answers]
 
     async def room(self, room: bytes) -> dict[str, Any] | None:
         answer: dict[str, Any] | None = await self._ask_in_time(self._core.room, room)

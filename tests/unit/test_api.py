@@ -62,7 +62,7 @@ class PlayedNode:
         self.published += len(items)
         return [
             Failed("payload_length", "too long") if payload == b"long" else Published(3, 7, i + 1)
-            for i, (_, payload, _, _) in enumerate(items)
+            for i, (_, payload, _, _, _) in enumerate(items)
         ]
 
     async def room(self, room: bytes) -> dict[str, Any] | None:
@@ -252,7 +252,7 @@ async def test_one_record_is_published_with_its_bytes() -> None:
     answer = await api.ask("POST", "/v1/publish", body)
     assert answer.json == {"receivers": 3, "position": "7-1"}
     fits(answer, "/v1/publish", "post")
-    assert api.node.asked == [[(b"a\xff", b"\x00\xff", {"k": "v"}, "http:127.0.0.1:9")]]
+    assert api.node.asked == [[(b"a\xff", b"\x00\xff", {"k": "v"}, "http:127.0.0.1:9", None)]]
 
 
 async def test_a_refused_record_of_a_batch_leaves_the_others() -> None:

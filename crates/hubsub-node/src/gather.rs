@@ -123,7 +123,7 @@ impl Core {
             self.rim.finish_batch(ticket);
         }
         for (item, index) in items.into_iter().zip(0u32..) {
-            let Item { topic, payload, headers, publisher } = item;
+            let Item { topic, payload, headers, publisher, producer } = item;
             let asker = Asker::Control { ticket, item: index };
             let draft = Draft {
                 namespace: Namespace::Global,
@@ -131,6 +131,7 @@ impl Core {
                 payload: &payload,
                 headers,
                 publisher: Publisher::Name(&publisher),
+                producer,
             };
             let (shard, now) = (self.rim.shard, self.rim.now);
             let outcome = if self.rim.access.allowed(principal, Action::Publish, &topic) {

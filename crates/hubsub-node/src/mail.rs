@@ -2,7 +2,7 @@
 //! all shards and their answers, requests of the control plane, orders.
 
 use hubsub_route::rooms::{HistoryPart, HistoryQuery};
-use hubsub_route::{Found, Headers, LogRead, Msg, Namespace, RoomInfo};
+use hubsub_route::{Found, Headers, LogRead, Msg, Namespace, Producer, RoomInfo};
 use hubsub_types::class::ClassIndex;
 use hubsub_types::{ErrorCode, HubId, Limits, Position, PrincipalId, ShardId};
 use std::sync::Arc;
@@ -219,6 +219,8 @@ pub struct Item {
     pub headers: Headers,
     /// Who.
     pub publisher: String,
+    /// Who numbered it, if somebody did.
+    pub producer: Option<Producer>,
 }
 
 /// What the control plane asks for, and for whom.

@@ -137,7 +137,7 @@ impl Node {
         });
         let epochs = Arc::new(AtomicU64::new((u64::from(config.incarnation) << 32) | 1));
         let mut classes = config.classes;
-        let started = match &config.log {
+        let mut started = match &config.log {
             Some(log) => Some(log::start::start(log, &config.limits, &mut classes, &inboxes, &control)?),
             None if classes.classes().iter().any(|class| class.durability.is_logged()) => {
                 return Err(io::Error::other(
@@ -149,7 +149,9 @@ impl Node {
         let classes = Arc::new(classes);
         let seeds = started.as_ref().map_or_else(Vec::new, |started| started.seeds.clone());
         let tail_bytes_max = config.limits.log_tail_bytes_max;
-        let hubs = Arc::new(Hubs { tail_bytes_max, ..Hubs::new(shards, &classes, seeds) });
+        let windows = started.as_mut().map_or_else(Default::default, |s| std::mem::take(&mut s.producers));
+        let producers = Mutex::new(windows);
+        let hubs = Arc::new(Hubs { tail_bytes_max, producers, ..Hubs::new(shards, &classes, seeds) });
         let log = started.as_ref().map(|s| (Arc::clone(&s.log), Arc::clone(&s.readers)));
         let listing = started.as_ref().map(|s| {
             Listing::start(Arc::clone(&s.log), Arc::clone(&s.chains), Arc::clone(&hubs), Arc::clone(&classes))

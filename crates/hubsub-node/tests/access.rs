@@ -12,7 +12,7 @@ const STRANGER: PrincipalId = PrincipalId(1);
 
 fn publish() -> Call {
     let (topic, payload) = (b"t".to_vec(), b"x".to_vec());
-    Call::Publish(vec![Item { topic, payload, headers: None, publisher: String::new() }])
+    Call::Publish(vec![Item { topic, payload, headers: None, publisher: String::new(), producer: None }])
 }
 
 fn calls() -> Vec<Call> {

@@ -3,7 +3,7 @@
 use hubsub_node::control::Level;
 use hubsub_node::mail::{ClientInfo, ColdRoom, Listed, Part};
 use hubsub_node::{Event, NodeInfo};
-use hubsub_types::ClassTable;
+use hubsub_types::{ClassTable, Position};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
@@ -58,7 +58,10 @@ pub fn event<'py>(
             let list = PyList::empty(py);
             for outcome in outcomes {
                 list.append(match outcome {
-                    Ok(p) => (p.receivers, p.position.epoch.0, p.position.seq.0).into_bound_py_any(py)?,
+                    Ok(p) => {
+                        let Position { epoch, seq } = p.position;
+                        (p.receivers, epoch.0, seq.0, p.is_duplicate).into_bound_py_any(py)?
+                    }
                     Err(e) => (e.code(), e.resp()).into_bound_py_any(py)?,
                 })?;
             }

@@ -4,9 +4,10 @@ use crate::answers::{self, Wanted};
 use crate::config;
 use hubsub_node::mail::{Call, ClientFilter, Item, Question, Request};
 use hubsub_node::{Control, Node, NodeConfig};
+use hubsub_route::Producer;
 use hubsub_route::rooms::HistoryQuery;
-use hubsub_types::{ClassTable, Epoch, Position, PrincipalId, Seq};
-use pyo3::exceptions::{PyOSError, PyRuntimeError};
+use hubsub_types::{ClassTable, Epoch, Position, PrincipalId, ProducerId, Seq};
+use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::collections::HashMap;
@@ -75,16 +76,23 @@ impl Core {
     fn publish(
         &self,
         ticket: u64,
-        items: Vec<(Vec<u8>, Vec<u8>, HashMap<String, String>, String)>,
+        items: Vec<(Vec<u8>, Vec<u8>, HashMap<String, String>, String, Option<(u64, u64)>)>,
     ) -> PyResult<()> {
-        let items = items.into_iter().map(|(topic, payload, headers, publisher)| {
+        let items = items.into_iter().map(|(topic, payload, headers, publisher, producer)| {
             let mut headers: Vec<(Box<str>, Box<str>)> =
                 headers.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
             headers.sort_unstable();
             let headers = (!headers.is_empty()).then(|| headers.into());
-            Item { topic, payload, headers, publisher }
+            let producer = producer
+                .map(|numbers| match numbers {
+                    (0, _) | (_, 0) => Err(PyValueError::new_err("a producer and its sequence begin at 1")),
+                    (id, sequence) => Ok(Producer { id: ProducerId(id), sequence }),
+                })
+                .transpose()?;
+            Ok(Item { topic, payload, headers, publisher, producer })
         });
-        self.request(ticket, Wanted::Published, Call::Publish(items.collect()))
+        let items = items.collect::<PyResult<Vec<Item>>>()?;
+        self.request(ticket, Wanted::Published, Call::Publish(items))
     }
 
     fn room(&self, ticket: u64, room: Vec<u8>) -> PyResult<()> {

@@ -7,15 +7,16 @@
 use crate::Ticket;
 use crate::history::Ledger;
 use crate::logread::Ask;
+use crate::producers::{Producers, log_bytes, log_bytes_of};
 use crate::record::Record;
 use crate::ring::Placement;
 use crate::rooms::{HistoryQuery, Recalled, RoomHandle};
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_types::class::ClassIndex;
-use hubsub_types::{ClassTable, Durability, HubId, Position, ShardId};
+use hubsub_types::{ClassTable, Durability, ErrorCode, HubId, Position, ShardId};
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// A hub with a log, as its log was found at the start.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +43,8 @@ pub struct Hubs {
     pub seeds: Vec<HubSeed>,
     /// Memory for the latest records of each of those; older ones are read from the log.
     pub tail_bytes_max: u64,
+    /// The duplicate windows of their logs, until the shard of each takes it.
+    pub producers: Mutex<Vec<(HubId, Producers)>>,
 }
 
 /// Memory for the latest records of a hub with a log.
@@ -53,7 +56,8 @@ impl Hubs {
     pub fn new(shards: u16, classes: &ClassTable, seeds: Vec<HubSeed>) -> Hubs {
         let of_class = |class| seeds.iter().filter(|seed| seed.class == class).count() as u16;
         let counts: Vec<u16> = (0..classes.classes().len() as u16).map(of_class).collect();
-        Hubs { placement: Placement::new(shards, &counts), seeds, tail_bytes_max: TAIL_BYTES }
+        let placement = Placement::new(shards, &counts);
+        Hubs { placement, seeds, tail_bytes_max: TAIL_BYTES, producers: Mutex::default() }
     }
 }
 
@@ -89,6 +93,8 @@ pub struct HubLog {
     pending: VecDeque<Pending>,
     /// How many of the records there each room has, by its place.
     of_room: HashMap<u32, u64, RandomState>,
+    /// Records that need not be kept again.
+    producers: Producers,
 }
 
 /// What happens when the log has made an offset safe.
@@ -107,14 +113,25 @@ pub struct Pending {
 pub enum Waits {
     /// A record that has its position, and who published it.
     Record(Ticket, Arc<Record>),
+    /// Who sent a record again that waits, and that one's position.
+    Repeat(Ticket, Position),
     /// Who deleted the room.
     Deletion(Ask),
     /// A question for the room's history: it sees what was published before it.
     History(Box<HistoryQuery>, Ask),
 }
 
+/// A record that its producer sent before, and its position.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Repeat {
+    /// It is committed.
+    Committed(Position),
+    /// It waits for the log, or the log failed over it.
+    Pending(Position),
+}
+
 impl HubLog {
-    fn new(seed: &HubSeed, durability: Durability) -> HubLog {
+    fn new(seed: &HubSeed, durability: Durability, producers: Producers) -> HubLog {
         HubLog {
             id: seed.id,
             durability,
@@ -125,7 +142,30 @@ impl HubLog {
             deleted: 0,
             pending: VecDeque::new(),
             of_room: HashMap::default(),
+            producers,
         }
+    }
+
+    /// Whether a record's producer sent it before; nothing if it is new.
+    ///
+    /// # Errors
+    /// It is not in the log and will not be, or nobody knows whether it is.
+    pub fn repeat(&self, record: &Record) -> Result<Option<Repeat>, ErrorCode> {
+        let known = self.producers.find(record)?;
+        Ok(known.map(|known| match known.offset <= self.committed {
+            true => Repeat::Committed(known.position),
+            false => Repeat::Pending(known.position),
+        }))
+    }
+
+    /// A record was given this offset; its room's name is so long.
+    pub fn took_record(&mut self, offset: u64, room_len: usize, record: &Record) {
+        self.producers.keep(offset, log_bytes_of(room_len, record), record);
+    }
+
+    /// Likewise, the deletion of a room.
+    pub fn took_deletion(&mut self, offset: u64, room_len: usize) {
+        self.producers.pass(offset, log_bytes(room_len, room_len, 0, 0, 0));
     }
 
     /// Where a room's present life stands, by what the log knows of the room.
@@ -151,7 +191,7 @@ impl HubLog {
         match pending.waits {
             Waits::Record(..) => *self.of_room.entry(pending.room.index()).or_default() += 1,
             Waits::Deletion(_) => self.deleted = pending.offset,
-            Waits::History(..) => {}
+            Waits::Repeat(..) | Waits::History(..) => {}
         }
         self.pending.push_back(pending);
     }
@@ -235,7 +275,12 @@ impl ShardHubs {
             first.push(hubs.len() as u16);
             for index in (0..placement.hubs(class)).filter(|&index| placement.shard(index) == shard) {
                 let seed = all.seeds.iter().find(|seed| (seed.class, seed.index) == (class, index));
-                let log = seed.map(|seed| HubLog::new(seed, settings.durability));
+                let log = seed.map(|seed| {
+                    let mut producers = all.producers.lock().expect("nothing panics under this lock");
+                    let at = producers.iter().position(|(hub, _)| *hub == seed.id);
+                    let own = at.map_or_else(Producers::default, |at| producers.swap_remove(at).1);
+                    HubLog::new(seed, settings.durability, own)
+                });
                 hubs.push(Hub { class, ledger: Ledger::default(), log });
             }
         }

@@ -16,6 +16,7 @@
 //! - [`rooms`]: the hub's table: epoch, seq, interest, history
 //! - [`history`]: bounded rings, and the per-hub bound over them
 //! - [`hubs`]: the hubs of a shard: offsets, and records that the log has yet to make safe
+//! - [`producers`]: numbered records, of which each is kept once
 //! - [`logread`]: questions to the log, for what memory has no more
 //! - [`cursors`]: subscribers that catch up
 //! - [`ring`]: which hub, and so which shard, a room belongs to
@@ -28,6 +29,7 @@ pub mod hubs;
 pub mod idset;
 pub mod logread;
 pub mod patterns;
+pub mod producers;
 pub mod record;
 pub mod ring;
 pub mod rooms;
@@ -41,6 +43,7 @@ use std::sync::Arc;
 pub use broker::{Broker, Draft, Publisher, Settings, Wish};
 pub use hubs::{HubSeed, Hubs};
 pub use logread::{Ask, Found, Known, LogRead, Then, Want};
+pub use producers::{Producer, Producers, Window};
 pub use record::{Headers, Namespace, Record, RecordView};
 pub use rooms::{Recalled, RoomHandle, RoomInfo};
 
@@ -88,6 +91,16 @@ pub struct Published {
     pub receivers: u64,
     /// Where the record stands; zero where no room took it.
     pub position: Position,
+    /// Whether it stood there before: then nobody gets it again, and `receivers` is 0.
+    pub is_duplicate: bool,
+}
+
+impl Published {
+    /// The answer to a record that is there already.
+    #[must_use]
+    pub fn again(position: Position) -> Published {
+        Published { receivers: 0, position, is_duplicate: true }
+    }
 }
 
 /// Where a new subscription begins.

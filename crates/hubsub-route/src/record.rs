@@ -1,5 +1,6 @@
 //! A record: what a publish becomes, and what subscribers get.
 
+use crate::producers::Producer;
 use hubsub_types::{OnSlow, Position};
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ pub type Headers = Option<Arc<[(Box<str>, Box<str>)]>>;
 #[derive(Debug)]
 pub struct Record {
     bytes: Box<[u8]>,
-    topic_len: usize,
+    topic_len: u32,
     /// Of its topic.
     pub namespace: Namespace,
     /// Given by the hub; zero before, and where no room took it.
@@ -32,6 +33,8 @@ pub struct Record {
     pub publisher: Box<str>,
     /// Beside the payload.
     pub headers: Headers,
+    /// Who numbered it; apart, since few do.
+    producer: Option<Box<Producer>>,
 }
 
 impl Record {
@@ -49,25 +52,38 @@ impl Record {
         bytes.extend_from_slice(payload);
         Record {
             bytes: bytes.into_boxed_slice(),
-            topic_len: topic.len(),
+            topic_len: topic.len() as u32,
             namespace,
             position: Position::default(),
             timestamp_us: 0,
             publisher,
             headers,
+            producer: None,
         }
+    }
+
+    /// The same, numbered by a producer.
+    #[must_use]
+    pub fn from_producer(self, producer: Option<Producer>) -> Record {
+        Record { producer: producer.map(Box::new), ..self }
+    }
+
+    /// Who numbered it.
+    #[must_use]
+    pub fn producer(&self) -> Option<Producer> {
+        self.producer.as_deref().copied()
     }
 
     /// The topic it was published to.
     #[must_use]
     pub fn topic(&self) -> &[u8] {
-        &self.bytes[..self.topic_len]
+        &self.bytes[..self.topic_len as usize]
     }
 
     /// What was published.
     #[must_use]
     pub fn payload(&self) -> &[u8] {
-        &self.bytes[self.topic_len..]
+        &self.bytes[self.topic_len as usize..]
     }
 
     /// Its memory, in bytes, near enough for limits.
@@ -75,7 +91,8 @@ impl Record {
     pub fn weight(&self) -> usize {
         let headers = self.headers.iter().flat_map(|h| h.iter());
         let headers: usize = headers.map(|(k, v)| k.len() + v.len() + 32).sum();
-        std::mem::size_of::<Record>() + 32 + self.bytes.len() + self.publisher.len() + headers
+        let producer = self.producer.as_ref().map_or(0, |_| std::mem::size_of::<Producer>() + 16);
+        std::mem::size_of::<Record>() + producer + 32 + self.bytes.len() + self.publisher.len() + headers
     }
 
     /// The parts that delivery needs.

@@ -264,8 +264,14 @@ fn limits_are_named_in_the_refusal() {
     let mut net = Net::new(1, 1, class);
     let topic = vec![b'x'; 70_000];
     let publisher = Publisher::Conn(0);
-    let draft =
-        |topic, payload| Draft { namespace: Namespace::Global, topic, payload, headers: None, publisher };
+    let draft = |topic, payload| Draft {
+        namespace: Namespace::Global,
+        topic,
+        payload,
+        headers: None,
+        publisher,
+        producer: None,
+    };
     let long = net.act(0, |b, w| b.publish(ticket(0, 0, 0), draft(&topic, b"x"), NOW, w));
     assert_eq!(long, Outcome::Now(Err(ErrorCode::TopicLength)));
     let big = net.act(0, |b, w| b.publish(ticket(0, 0, 0), draft(b"a", b"xxxx"), NOW, w));

@@ -105,6 +105,7 @@ fn a_log_that_takes_nothing_refuses_and_one_that_fails_says_so() {
         payload: &7u32.to_le_bytes(),
         headers: None,
         publisher: Publisher::Conn(0),
+        producer: None,
     };
     let outcome = net.act(0, |b, w| b.publish(ticket(0, 0, 9), draft, NOW, w));
     assert_eq!(outcome, Outcome::Now(Err(ErrorCode::DiskFull)));

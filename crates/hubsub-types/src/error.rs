@@ -32,6 +32,14 @@ pub enum ErrorCode {
     LogFailed,
     /// The log of the room's hub is damaged.
     Quarantined,
+    /// A producer numbers a record of a class without a log.
+    NotLogged,
+    /// The sequence is below the producer's window: what came of it is not known.
+    SequenceTooOld,
+    /// The sequence was never used, and a later one was.
+    SequencePassed,
+    /// The sequence was another record before.
+    SequenceReused,
 }
 
 impl ErrorCode {
@@ -51,6 +59,10 @@ impl ErrorCode {
         ErrorCode::DiskFull,
         ErrorCode::LogFailed,
         ErrorCode::Quarantined,
+        ErrorCode::NotLogged,
+        ErrorCode::SequenceTooOld,
+        ErrorCode::SequencePassed,
+        ErrorCode::SequenceReused,
     ];
 
     /// The stable code, the same in REST answers, logs and Python.
@@ -95,6 +107,20 @@ impl ErrorCode {
             ErrorCode::LogFailed => ("log_failed", "ERR the log has failed, the outcome is unknown", false),
             ErrorCode::Quarantined => {
                 ("quarantined", "ERR the log of this room is damaged and quarantined", false)
+            }
+            ErrorCode::NotLogged => {
+                ("not_logged", "ERR a producer's records need a replicated or durable class", false)
+            }
+            ErrorCode::SequenceTooOld => (
+                "sequence_too_old",
+                "ERR the sequence is older than the window, its outcome is unknown",
+                false,
+            ),
+            ErrorCode::SequencePassed => {
+                ("sequence_passed", "ERR a later sequence came before, the message was not stored", false)
+            }
+            ErrorCode::SequenceReused => {
+                ("sequence_reused", "ERR the sequence was another message, this one was not stored", false)
             }
         }
     }

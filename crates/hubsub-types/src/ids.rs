@@ -12,6 +12,10 @@ pub struct ShardId(pub u16);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct HubId(pub u32);
 
+/// Who numbers records before they have an offset; 0 is nobody.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct ProducerId(pub u64);
+
 /// Who a connection acts for. 0 is the default user.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PrincipalId(pub u32);

@@ -102,6 +102,10 @@ limits! {
     log_reserve_bytes = 64 * MIB;
     /// Segments and indexes open at once.
     log_open_files_max = 256;
+    /// Latest records of one hub with a log among which a producer's repeats are found.
+    producer_window_records = 262_144;
+    /// Latest bytes of one hub's log among which a producer's repeats are found.
+    producer_window_bytes = 64 * MIB;
     /// Topics without subscribers whose room a shard remembers.
     route_cache_topics_max = 65_536;
     /// Topics whose matching patterns a shard remembers.

@@ -1,4 +1,8 @@
-"""POST /v1/publish: one record or a batch, once for one Idempotency-Key."""
+"""POST /v1/publish: one record or a batch, once for one Idempotency-Key.
+
+A key is remembered by this process and stands for the whole answer, in every class. A
+producer's sequence is in the log and stands for one record: it outlives the process.
+"""
 
 import asyncio
 import hashlib
@@ -12,8 +16,8 @@ from hubsub.api.params import body, decode
 from hubsub.api.schema import ErrorBody, PublishBatch, PublishItem, PublishResult, PublishResults
 from hubsub.api.state import State
 from hubsub.errors import BadRequestError, TimedOutError, refusal
-from hubsub.names import bytes_of
-from hubsub.node import Failed, Published
+from hubsub.names import bytes_of, producer_id
+from hubsub.node import Failed, Item, Published
 
 KEY_CHARACTERS_MAX = 255
 
@@ -26,15 +30,18 @@ async def publish(state: State, request: Request) -> Response:
     if len(records) > most:
         raise BadRequestError(f"a batch has at most {most} records", len(records), "send several batches")
     publisher = f"http:{request.client.host}:{request.client.port}" if request.client else "http"
-    items = [(bytes_of(r.topic), r.payload_bytes(), r.headers, publisher) for r in records]
+    name = parsed.producer if isinstance(parsed, PublishBatch) else None
+    items = [
+        Item(bytes_of(r.topic), r.payload_bytes(), r.headers, publisher, _producer(r, name)) for r in records
+    ]
 
     async def work() -> bytes:
         results = await state.node.publish(items)
         if isinstance(parsed, PublishItem):
             if isinstance(results[0], Failed):
                 raise refusal(*results[0])
-            return json_bytes(_result(results[0]))
-        return json_bytes(PublishResults(results=[_result(r) for r in results]))
+            return json_bytes(_result(items[0], results[0]))
+        return json_bytes(PublishResults(results=list(map(_result, items, results))))
 
     key = request.headers.get("idempotency-key")
     if key is not None and not 0 < len(key) <= KEY_CHARACTERS_MAX:
@@ -44,7 +51,9 @@ async def publish(state: State, request: Request) -> Response:
         async with asyncio.timeout(state.limits["request_timeout_ms"] / 1_000):
             answer = await done
     except TimeoutError:
-        raise TimedOutError(hint="with an Idempotency-Key the same request may be sent again") from None
+        raise TimedOutError(
+            hint="with a producer or an Idempotency-Key the same request may be sent again"
+        ) from None
     return Response(answer, media_type="application/json")
 
 
@@ -55,9 +64,21 @@ def _parse(data: bytes) -> PublishItem | PublishBatch:
     return parsed
 
 
-def _result(result: Published | Failed) -> PublishResult:
+def _producer(record: PublishItem, batch: str | None) -> tuple[int, int] | None:
+    """The record's producer and sequence, if it has them."""
+    name = record.producer or batch
+    if (name is None) != (record.sequence is None):
+        raise BadRequestError("a producer and a sequence go together", record.topic, "give both, or neither")
+    return None if name is None or record.sequence is None else (producer_id(name), record.sequence)
+
+
+def _result(item: Item, result: Published | Failed) -> PublishResult:
     if isinstance(result, Failed):
         error = refusal(*result)
         return PublishResult(error=ErrorBody(code=error.code, message=error.message))
     position = f"{result.epoch}-{result.seq}" if result.seq else None
-    return PublishResult(receivers=result.receivers, position=position)
+    if result.is_duplicate:
+        return PublishResult(position=position, duplicate=True)
+    return PublishResult(
+        receivers=result.receivers, position=position, duplicate=None if item.producer is None else False
+    )

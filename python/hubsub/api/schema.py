@@ -83,6 +83,17 @@ class HistoryPage(Struct, kw_only=True):
     next: Annotated[str | None, Meta(description="The next page's `after`; null where there is no more.")]
 
 
+ProducerName = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=255,
+        description="Who numbers records, unique among publishers. Only for replicated and durable "
+        "classes, and with `sequence` in each record; a batch's is for those that name none.",
+    ),
+]
+
+
 class PublishItem(Struct, kw_only=True, forbid_unknown_fields=True):
     """A record to publish; give `payload` or `payload_base64`."""
 
@@ -90,6 +101,18 @@ class PublishItem(Struct, kw_only=True, forbid_unknown_fields=True):
     payload: str | None = None
     payload_base64: str | None = None
     headers: dict[str, str] = {}
+    producer: ProducerName | None = None
+    sequence: (
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                le=2**63 - 1,
+                description="The producer's own number for it, rising; with the same one it is kept once.",
+            ),
+        ]
+        | None
+    ) = None
 
     def payload_bytes(self) -> bytes:
         if (self.payload is None) == (self.payload_base64 is None):
@@ -108,15 +131,23 @@ class PublishBatch(Struct, kw_only=True, forbid_unknown_fields=True):
     """Records to publish in order."""
 
     records: Annotated[list[PublishItem], Meta(min_length=1)]
+    producer: ProducerName | None = None
 
 
 class PublishResult(Struct, kw_only=True, omit_defaults=True):
-    """What became of a record: `receivers`, or `error`."""
+    """What became of a record: `receivers`, `duplicate`, or `error`."""
 
     receivers: Annotated[int | None, Meta(description="Subscribers of the whole room that it goes to.")] = (
         None
     )
     position: Annotated[str | None, Meta(description="Absent where no room took the record.")] = None
+    duplicate: Annotated[
+        bool | None,
+        Meta(
+            description="Where there is a producer: true, the record was there already, at this position, "
+            "and nobody got it again; `receivers` is absent."
+        ),
+    ] = None
     error: ErrorBody | None = None
 
 

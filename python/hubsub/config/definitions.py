@@ -292,6 +292,20 @@ LIMITS: tuple[Limit, ...] = (
     ),
     Limit("log_open_files_max", 256, "Segments and indexes open at once.", 1, reload=False),
     Limit(
+        "producer_window_records",
+        262_144,
+        "Latest records of one hub with a log among which a producer's repeats are found.",
+        1,
+        reload=False,
+    ),
+    Limit(
+        "producer_window_bytes",
+        64 * MIB,
+        "Latest bytes of one hub's log among which a producer's repeats are found.",
+        1_024,
+        reload=False,
+    ),
+    Limit(
         "route_cache_topics_max",
         65_536,
         "Topics without subscribers whose room a shard remembers.",

@@ -57,6 +57,56 @@ impl<S: Storage> Chain<S> {
         Ok(next.unwrap_or(from))
     }
 
+    /// An offset from which on there are the chain's last `bytes` bytes, and little more.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub fn offset_of_last(&self, bytes: u64) -> Result<u64, LogError> {
+        let earliest = self.info().earliest;
+        let Some((first, mark)) = self.place_of_last(bytes) else { return Ok(earliest) };
+        let samples = self.samples(first);
+        let before = samples.partition_point(|s| u64::from(s.position) <= mark).checked_sub(1);
+        if let Some(Sample { offset, position, .. }) = before.map(|at| samples[at])
+            && record_at(&*self.file(first, Part::Segment)?, u64::from(position))? == Some(offset)
+        {
+            return Ok(offset);
+        }
+        Ok(first.max(earliest))
+    }
+
+    /// First offset of the segment in which the chain's last `bytes` bytes begin, and where
+    /// in it they do.
+    fn place_of_last(&self, bytes: u64) -> Option<(u64, u64)> {
+        let state = self.read_state();
+        let sealed = state.sealed.iter().rev().map(|s| (s.first, s.bytes));
+        let mut left = bytes;
+        std::iter::once((state.open.first, state.open.end)).chain(sealed).find_map(|(first, end)| {
+            let of_records = end.saturating_sub(segment::HEAD_BYTES);
+            let is_here = left <= of_records;
+            let place = is_here.then(|| (first, end - left));
+            left = left.saturating_sub(of_records);
+            place
+        })
+    }
+
+    /// Places in a segment, as far as its index can be read.
+    fn samples(&self, first: u64) -> Vec<Sample> {
+        let of_run = |part: Part, run: Option<Run>| {
+            let file = self.files.get(self.hub, first, part).ok()?;
+            run.or_else(|| Run::open(&*file, 0).ok())?.samples(&*file).ok()
+        };
+        let (runs, in_memory) = {
+            let state = self.read_state();
+            if first != state.open.first {
+                drop(state);
+                return of_run(Part::Index, None).unwrap_or_default();
+            }
+            (state.open.runs.clone(), state.open.run.samples().to_vec())
+        };
+        let of_runs = runs.into_iter().filter_map(|run| of_run(Part::Runs, Some(run))).flatten();
+        of_runs.chain(in_memory).collect()
+    }
+
     /// First offset and end of the segment that has an offset.
     fn segment_of(&self, offset: u64) -> Option<(u64, u64)> {
         let state = self.read_state();

@@ -89,6 +89,7 @@ impl LogEnd {
     pub fn append(&mut self, hub: HubId, offset: u64, room: &[u8], record: &Record) {
         let headers = record.headers.iter().flat_map(|h| h.iter().map(|(k, v)| (&**k, &**v)));
         let publisher = record.publisher.as_bytes();
+        let (producer, producer_seq) = record.producer().map_or((0, 0), |p| (p.id.0, p.sequence));
         self.push(&record::Record {
             hub,
             kind: Kind::Message,
@@ -97,8 +98,8 @@ impl LogEnd {
             offset,
             epoch: record.position.epoch.0,
             seq: record.position.seq.0,
-            producer: 0,
-            producer_seq: 0,
+            producer,
+            producer_seq,
             timestamp_us: record.timestamp_us,
             room,
             topic: record.topic(),

@@ -15,6 +15,7 @@ mod end;
 mod intake;
 mod journal;
 mod listing;
+mod producers;
 mod readers;
 mod reading;
 mod segments;

@@ -139,7 +139,7 @@ impl Collected<'_> {
     }
 
     fn keep(&mut self, record: &record::Record<'_>) -> ControlFlow<()> {
-        let namespace = if record.is_sharded { Namespace::Shard } else { Namespace::Global };
+        let namespace = namespace(record);
         let is_wanted = self.read.topic.as_ref().is_none_or(|topic| *topic == record.topic)
             && self.read.namespace.is_none_or(|wanted| wanted == namespace);
         if !is_wanted {
@@ -148,13 +148,7 @@ impl Collected<'_> {
         if self.taken >= self.read.count {
             return ControlFlow::Break(());
         }
-        let publisher = String::from_utf8_lossy(record.publisher).into();
-        let headers: Vec<(Box<str>, Box<str>)> =
-            decode_headers(record.headers).map(|(k, v)| (k.into(), v.into())).collect();
-        let headers = (!headers.is_empty()).then(|| headers.into());
-        let mut kept = Record::new(namespace, record.topic, record.payload, publisher, headers);
-        kept.position = Position { epoch: Epoch(record.epoch), seq: Seq(record.seq) };
-        kept.timestamp_us = record.timestamp_us;
+        let kept = owned(record);
         self.taken += 1;
         if self.is_of_attach() {
             self.records.clear();
@@ -165,4 +159,20 @@ impl Collected<'_> {
         let is_full = self.taken >= self.read.count || self.bytes >= self.read.bytes_max;
         if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
+}
+
+fn namespace(record: &record::Record<'_>) -> Namespace {
+    if record.is_sharded { Namespace::Shard } else { Namespace::Global }
+}
+
+/// A record of a log as brokers have it.
+pub(super) fn owned(record: &record::Record<'_>) -> Record {
+    let publisher = String::from_utf8_lossy(record.publisher).into();
+    let headers: Vec<(Box<str>, Box<str>)> =
+        decode_headers(record.headers).map(|(k, v)| (k.into(), v.into())).collect();
+    let headers = (!headers.is_empty()).then(|| headers.into());
+    let mut owned = Record::new(namespace(record), record.topic, record.payload, publisher, headers);
+    owned.position = Position { epoch: Epoch(record.epoch), seq: Seq(record.seq) };
+    owned.timestamp_us = record.timestamp_us;
+    owned
 }

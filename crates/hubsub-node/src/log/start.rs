@@ -1,12 +1,12 @@
 //! Bringing a node's log up: opens the directory, finds or makes the hubs of each
 //! logged class, starts the threads.
 
-use super::{Chains, Listener, Log, LogSettings, Readers};
+use super::{Chains, Listener, Log, LogSettings, Readers, producers};
 use crate::control::{Control, Level};
 use crate::inbox::Inbox;
 use crate::mail::Mail;
 use hubsub_log::{ChainOptions, Disk, LogError, LogOptions, Opened, Retention, Segments, open};
-use hubsub_route::HubSeed;
+use hubsub_route::{HubSeed, Producers, Window};
 use hubsub_types::class::ClassIndex;
 use hubsub_types::{ClassTable, Durability, HubId, Limits};
 use std::collections::HashMap;
@@ -39,6 +39,8 @@ pub struct Started {
     pub chains: Arc<Chains>,
     /// All hubs.
     pub seeds: Vec<HubSeed>,
+    /// The duplicate windows of those that are whole.
+    pub producers: Vec<(HubId, Producers)>,
 }
 
 /// Tells the shards of the hubs.
@@ -118,7 +120,7 @@ pub fn start(
         ErrorKind::WouldBlock => refused(format!("another node uses the data directory: {directory}")),
         _ => refused(format!("cannot open the data directory {directory}: {e}")),
     })?;
-    let Opened { journal, mut segments, was_clean, warnings } =
+    let Opened { journal, mut segments, was_clean, mut warnings } =
         open(Arc::new(disk), config.identity, options).map_err(|e| refused(e.to_string()))?;
 
     let logged = of_logged(classes);
@@ -142,6 +144,7 @@ pub fn start(
     keep_classes(&mut segments, classes, control).map_err(|e| refused(e.to_string()))?;
     let logged: HashMap<&str, ClassIndex> = of_logged(classes);
     let (mut seeds, mut chains, mut retention) = (Vec::new(), Chains::default(), HashMap::new());
+    let mut windows = Vec::new();
     for entry in segments.manifest().hubs.clone() {
         let index = logged[entry.class.as_str()];
         let class = classes.get(index);
@@ -163,7 +166,17 @@ pub fn start(
             last_us: chain.as_ref().map_or(0, |chain| chain.info().last_us),
             continuous_from: segments.continuous_from(entry.hub),
         });
-        chains.0.extend(chain.map(|chain| (entry.hub, chain)));
+        let Some(chain) = chain else { continue };
+        match producers::rebuild(&chain, Window::from(limits)) {
+            Ok(window) => windows.push((entry.hub, window)),
+            Err(e @ LogError::Damaged { .. }) => {
+                // Neither written nor read: what is there twice could not be told.
+                warnings.push(format!("hub {} ({}) is quarantined: {e}", entry.hub.0, entry.class));
+                continue;
+            }
+            Err(e) => return Err(refused(e.to_string())),
+        }
+        chains.0.insert(entry.hub, chain);
     }
     let shards = seeds.iter().map(|seed| (seed.id, usize::from(seed.index) % inboxes.len())).collect();
     let listener = Arc::new(Tells { inboxes: Arc::clone(inboxes), shards });
@@ -184,7 +197,7 @@ pub fn start(
             return Err(e);
         }
     };
-    Ok(Started { log, readers, chains: Arc::new(chains), seeds })
+    Ok(Started { log, readers, chains: Arc::new(chains), seeds, producers: windows })
 }
 
 /// The classes with a log, by name.

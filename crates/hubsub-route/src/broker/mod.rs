@@ -10,6 +10,7 @@
 
 mod past;
 mod publish;
+mod repeat;
 mod replay;
 mod subscribe;
 

@@ -7,6 +7,7 @@ use super::Broker;
 use crate::counts::ShardSet;
 use crate::cursors::{CursorKey, Cursors, Key};
 use crate::hubs::{Pending, Waits};
+use crate::producers::Producer;
 use crate::record::{Headers, Namespace, Record, RecordView};
 use crate::rooms::{Room, RoomHandle};
 use crate::topics::TopicId;
@@ -27,6 +28,8 @@ pub struct Draft<'a> {
     pub headers: Headers,
     /// Who.
     pub publisher: Publisher<'a>,
+    /// Who numbered it, if somebody did.
+    pub producer: Option<Producer>,
 }
 
 /// Who publishes; its name is asked for only when the record is kept or travels.
@@ -75,6 +78,9 @@ impl Broker {
         if draft.payload.len() as u64 > class.payload_bytes_max {
             return Outcome::Now(Err(ErrorCode::PayloadLength));
         }
+        if draft.producer.is_some() && !class.durability.is_logged() {
+            return Outcome::Now(Err(ErrorCode::NotLogged));
+        }
         let remembers = class.history.is_some();
         if topic.shard != self.shard {
             let shard = topic.shard;
@@ -90,7 +96,8 @@ impl Broker {
         if class.durability.is_logged() {
             let record = own(draft, remembers, sink);
             return match self.append(ticket, id, record, now, sink) {
-                Ok(()) => Outcome::Later,
+                Ok(Outcome::Later) => Outcome::Later,
+                Ok(Outcome::Now(published)) => Outcome::Now(Ok(published)),
                 Err(refused) => Outcome::Now(Err(refused)),
             };
         }
@@ -125,10 +132,11 @@ impl Broker {
     fn commit_owned(&mut self, ticket: Ticket, record: Arc<Record>, now: Now, sink: &mut impl Sink) {
         let id = self.topics.intern(record.namespace, record.topic());
         if self.classes.get(self.topics.get(id).class).durability.is_logged() {
-            if let Err(refused) = self.append(ticket, id, record, now, sink) {
-                self.tell_published(ticket, Err(refused), sink);
-            }
-            return;
+            return match self.append(ticket, id, record, now, sink) {
+                Ok(Outcome::Later) => {}
+                Ok(Outcome::Now(published)) => self.tell_published(ticket, Ok(published), sink),
+                Err(refused) => self.tell_published(ticket, Err(refused), sink),
+            };
         }
         if !self.stalled.is_empty() {
             return self.stalled.push_back((ticket, record));
@@ -148,7 +156,8 @@ impl Broker {
     }
 
     /// Gives a record its place in its room and in its hub's log, which gets it. It is
-    /// committed when the log has made it safe: nobody hears of it before.
+    /// committed when the log has made it safe: nobody hears of it before. One that its
+    /// producer sent before gets no place, but the answer of then.
     fn append(
         &mut self,
         ticket: Ticket,
@@ -156,11 +165,14 @@ impl Broker {
         mut record: Arc<Record>,
         now: Now,
         sink: &mut impl Sink,
-    ) -> Result<(), ErrorCode> {
+    ) -> Result<Outcome<Published>, ErrorCode> {
         let room = match self.topics.get(id).room {
             room if self.rooms.get(room).is_some() => room,
             _ => self.find_room(id, record.topic(), true, now, sink)?,
         };
+        if let Some(outcome) = self.repeated(ticket, room, &record, sink)? {
+            return Ok(outcome);
+        }
         if let Some(refused) = self.rooms.log_of(room).and_then(|log| sink.log_refuses(log.id)) {
             return Err(refused);
         }
@@ -170,7 +182,7 @@ impl Broker {
             sink.append(log.id, offset, name, &record);
         }
         self.rooms.wait_for_log(Pending { offset, room, waits: Waits::Record(ticket, record) });
-        Ok(())
+        Ok(Outcome::Later)
     }
 
     /// A hub's log has made its records up to an offset safe.
@@ -187,7 +199,9 @@ impl Broker {
     pub fn log_failed(&mut self, sink: &mut impl Sink) {
         for waits in self.rooms.hubs.give_up() {
             match waits {
-                Waits::Record(ticket, _) => self.tell_published(ticket, Err(ErrorCode::LogFailed), sink),
+                Waits::Record(ticket, _) | Waits::Repeat(ticket, _) => {
+                    self.tell_published(ticket, Err(ErrorCode::LogFailed), sink)
+                }
                 Waits::Deletion(ask) => sink.deleted(ask, Err(ErrorCode::LogFailed)),
                 Waits::History(_, ask) => sink.history(ask, Err(ErrorCode::LogFailed)),
             }
@@ -208,6 +222,9 @@ impl Broker {
                         }
                     }
                     Some(Waits::Deletion(ask)) => sink.deleted(ask, Ok(())),
+                    Some(Waits::Repeat(ticket, position)) => {
+                        self.tell_published(ticket, Ok(Published::again(position)), sink);
+                    }
                     Some(Waits::Record(..)) | None => unreachable!("it was looked at above"),
                 }
                 continue;
@@ -219,7 +236,8 @@ impl Broker {
                 return;
             };
             self.rooms.release(slot);
-            let published = Published { receivers: audience.receivers, position: record.position };
+            let (receivers, position) = (audience.receivers, record.position);
+            let published = Published { receivers, position, is_duplicate: false };
             self.rooms.remember(room, Arc::clone(&record));
             self.count_busy(room);
             self.hand_out(id, &record, &audience, sink);
@@ -279,7 +297,7 @@ impl Broker {
                 self.hand_out(id, &record, &audience, sink);
             }
         }
-        Ok(Ok(Published { receivers: audience.receivers, position }))
+        Ok(Ok(Published { receivers: audience.receivers, position, is_duplicate: false }))
     }
 
     /// Who gets a record of a topic; nobody says, when a shard with interest is too
@@ -424,13 +442,13 @@ impl Broker {
 
 /// A record that outlives its publish. Only history asks who published it.
 fn own(draft: Draft<'_>, remembers: bool, sink: &impl Sink) -> Arc<Record> {
-    let Draft { namespace, topic, payload, headers, publisher } = draft;
+    let Draft { namespace, topic, payload, headers, publisher, producer } = draft;
     let publisher = match publisher {
         _ if !remembers => Box::default(),
         Publisher::Name(name) => name.into(),
         Publisher::Conn(conn) => sink.publisher(conn),
     };
-    Arc::new(Record::new(namespace, topic, payload, publisher, headers))
+    Arc::new(Record::new(namespace, topic, payload, publisher, headers).from_producer(producer))
 }
 
 /// One record for one connection: live, passed by, or by its class's policy.

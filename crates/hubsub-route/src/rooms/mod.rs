@@ -344,10 +344,12 @@ impl Rooms {
         record.timestamp_us = self.last_us;
         let room = self.get_mut(handle).expect("the caller holds a live handle");
         room.used_s = seconds(now);
-        let (slot, epoch, seq) = (room.hub, room.epoch, room.seq);
+        let (slot, epoch, seq, name_len) = (room.hub, room.epoch, room.seq, room.name.len());
         let log = self.hubs.get_mut(slot).log.as_mut().expect("its class is logged");
         record.position = Position { epoch, seq: Seq(seq.0 + log.pending_of(handle.index) + 1) };
-        log.take_offset()
+        let offset = log.take_offset();
+        log.took_record(offset, name_len, record);
+        offset
     }
 
     /// Something waits for the log.
@@ -377,9 +379,11 @@ impl Rooms {
         let room = self.get_mut(handle).expect("the caller holds a live handle");
         let last = Position { epoch: room.epoch, seq: room.seq };
         (room.epoch, room.seq, room.has_past, room.was_created) = (epoch, Seq(0), false, false);
-        let slot = room.hub;
+        let (slot, name_len) = (room.hub, room.name.len());
         let log = self.hubs.get_mut(slot).log.as_mut().expect("its class is logged");
-        (log.take_offset(), last, last_us)
+        let offset = log.take_offset();
+        log.took_deletion(offset, name_len);
+        (offset, last, last_us)
     }
 
     /// The log of a room's hub, if its class is logged.

@@ -262,6 +262,7 @@ impl Net {
             payload: &payload,
             headers: None,
             publisher: Publisher::Conn(0),
+            producer: None,
         };
         if let Outcome::Now(published) = self.act(shard, |b, w| b.publish(ticket, draft, NOW, w)) {
             self.receivers.insert(id, published.unwrap());
