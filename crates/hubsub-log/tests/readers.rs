@@ -2,7 +2,7 @@
 
 mod support;
 
-use hubsub_log::{HubId, Kind};
+use hubsub_log::{HubId, Kind, record};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use support::TestLog;
@@ -53,4 +53,39 @@ fn readers_get_whole_rooms_while_segments_are_sealed() {
     });
     assert!(chain.info().segments > 20);
     log.check(hub);
+}
+
+#[test]
+fn the_end_of_a_chain_is_found_by_its_bytes() {
+    let mut log = TestLog::new(1);
+    let hub = HubId(1);
+    for i in 0..400usize {
+        let room = format!("room {}", i % 3).into_bytes();
+        log.append(&[(hub, vec![(room, vec![7; i * 37 % 600], Kind::Message)])]).unwrap();
+        log.sync().unwrap();
+        log.apply().unwrap();
+    }
+    for _ in 0..2 {
+        let chain = log.segments.chain(hub).unwrap();
+        let mut bytes = Vec::new();
+        let mut at = 1;
+        while at < chain.next() {
+            at = chain.read_offsets(at, 10_000, &mut bytes).unwrap();
+        }
+        // Where each record begins.
+        let mut starts = vec![0];
+        while let Ok((_, len)) = record::decode(&bytes[starts[starts.len() - 1]..]) {
+            starts.push(starts[starts.len() - 1] + len);
+        }
+        assert_eq!(starts.len() as u64, chain.next());
+        for wanted in (0..bytes.len() + 5_000).step_by(97) {
+            let from = chain.offset_of_last(wanted as u64).unwrap() as usize;
+            let given = bytes.len() - starts[from - 1];
+            assert!(given >= wanted.min(bytes.len()), "{given} of {wanted} bytes");
+            assert!(given <= wanted + 1_024 + 2 * 800, "{given} for {wanted} bytes");
+        }
+        assert_eq!(chain.offset_of_last(u64::MAX).unwrap(), 1);
+        drop(chain);
+        log.reopen().unwrap();
+    }
 }
