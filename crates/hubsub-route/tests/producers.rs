@@ -19,6 +19,9 @@ use std::sync::{Arc, Mutex};
 const NOW: Now = Now { mono_ms: 1, wall_us: 1 };
 const HUB: HubId = HubId(1);
 
+/// Marks a deletion in the log; nobody publishes there.
+const DELETION: Namespace = Namespace::Shard;
+
 type Outcomes = BTreeMap<u32, Result<Published, ErrorCode>>;
 
 /// A copy of a record, as a log has it.
@@ -56,12 +59,18 @@ impl Sink for World {
     }
     fn recall(&self, _: HubId, room: &[u8]) -> Option<Recalled> {
         let at = self.log[..self.safe].iter().rposition(|record| record.topic() == room)?;
+        if self.log[at].namespace == DELETION {
+            return None;
+        }
         Some(Recalled { position: self.log[at].position, offset: at as u64 + 1 })
     }
     fn recalls_through(&self, _: HubId) -> u64 {
         self.safe as u64
     }
-    fn append_deletion(&mut self, _: HubId, _: u64, _: &[u8], _: Position, _: u64) {}
+    fn append_deletion(&mut self, _: HubId, offset: u64, room: &[u8], _: Position, _: u64) {
+        self.log.push(Record::new(DELETION, room, b"", "".into(), None));
+        assert_eq!(self.log.len() as u64, offset);
+    }
     fn deleted(&mut self, _: Ask, _: Result<(), ErrorCode>) {}
     fn append(&mut self, _: HubId, offset: u64, _: &[u8], record: &Record) {
         self.log.push(copy(record));
@@ -224,6 +233,12 @@ impl Net {
         }
     }
 
+    fn delete(&mut self, room: &str) {
+        let ask = Ask { shard: ShardId(0), number: 0 };
+        // Refused while records of the room wait.
+        let _ = self.brokers[0].delete_room(room.as_bytes(), ask, NOW, &mut self.world);
+    }
+
     fn log(&mut self, count: usize) {
         if !self.has_failed {
             self.world.safe = self.world.safe.saturating_add(count).min(self.world.log.len());
@@ -281,6 +296,7 @@ enum Op {
     Plain {
         bytes: usize,
     },
+    Delete,
     Log(usize),
     Full(bool),
     Fail,
@@ -296,6 +312,7 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(shard, producer, step, bytes)| Op::Send { shard, producer, step, bytes }),
         6 => (0..2u16, 0..12usize).prop_map(|(shard, ago)| Op::Repeat { shard, ago }),
         2 => (0..400usize).prop_map(|bytes| Op::Plain { bytes }),
+        1 => Just(Op::Delete),
         4 => (1..4usize).prop_map(Op::Log),
         1 => any::<bool>().prop_map(Op::Full),
         1 => Just(Op::Fail),
@@ -330,6 +347,7 @@ proptest! {
                     net.publish(shard, topic, &payload, Some(producer));
                 }
                 Op::Plain { bytes } => net.publish(1, "a", &vec![0; bytes], None),
+                Op::Delete => net.delete("a"),
                 Op::Log(count) => net.log(count),
                 Op::Full(is_full) if !net.has_failed => {
                     net.world.refuses = is_full.then_some(ErrorCode::DiskFull);
