@@ -45,6 +45,8 @@ REACHED = {
     "history_reply_records_max": "test_a_history_reply_is_bounded_by_records_and_bytes",
     "history_reply_bytes_max": "test_a_history_reply_is_bounded_by_records_and_bytes",
     "history_shard_bytes_max": "test_history_of_a_shard_is_bounded_oldest_first",
+    "producer_window_records": "test_a_restart_knows_as_much_as_the_node_before",
+    "producer_window_bytes": "test_a_restart_knows_as_much_as_the_node_before",
     "route_cache_topics_max": "test_remembered_routes_and_matches_are_bounded",
     "pattern_cache_topics_max": "test_remembered_routes_and_matches_are_bounded",
     "pool_bytes_max": "test_idle_buffers_are_bounded",

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from node.conftest import Start
 
 from hubsub.testing import Node
+from node.conftest import Start
 
 HISTORY = {"bytes": "64MiB"}
 CLASSES = [

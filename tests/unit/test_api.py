@@ -17,6 +17,7 @@ from hubsub.api.state import State
 from hubsub.api.table import ROUTES, openapi_document
 from hubsub.config import resolve
 from hubsub.errors import BY_CODE, RoomInUseError
+from hubsub.names import producer_id
 from hubsub.node import Failed, HistoryRow, Published
 
 ODD_ROOM = b"a/b c%2F\xff"
@@ -61,7 +62,9 @@ class PlayedNode:
             raise self.fail
         self.published += len(items)
         return [
-            Failed("payload_length", "too long") if payload == b"long" else Published(3, 7, i + 1)
+            Failed("payload_length", "too long")
+            if payload == b"long"
+            else Published(0 if payload == b"again" else 3, 7, i + 1, payload == b"again")
             for i, (_, payload, _, _, _) in enumerate(items)
         ]
 
@@ -265,6 +268,25 @@ async def test_a_refused_record_of_a_batch_leaves_the_others() -> None:
     assert (alone.status, alone.json["code"]) == (413, "payload_length")
 
 
+async def test_a_numbered_record_goes_with_its_producer_and_tells_whether_it_was_there() -> None:
+    api = Api()
+    body = {"topic": "a", "payload": "x", "producer": "billing-7", "sequence": 2**63 - 1}
+    answer = await api.ask("POST", "/v1/publish", body)
+    assert answer.json == {"receivers": 3, "position": "7-1", "duplicate": False}
+    assert api.node.asked[-1][0].producer == (producer_id("billing-7"), 2**63 - 1)
+    records = [
+        {"topic": "a", "payload": "again", "sequence": 1},
+        {"topic": "a", "payload": "x", "sequence": 2, "producer": "other"},
+    ]
+    answer = await api.ask("POST", "/v1/publish", {"producer": "billing-7", "records": records})
+    fits(answer, "/v1/publish", "post")
+    first, second = answer.json["results"]
+    assert first == {"position": "7-1", "duplicate": True}
+    assert second == {"receivers": 3, "position": "7-2", "duplicate": False}
+    sent = [item.producer for item in api.node.asked[-1]]
+    assert sent == [(producer_id("billing-7"), 1), (producer_id("other"), 2)]
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -279,6 +301,11 @@ async def test_a_refused_record_of_a_batch_leaves_the_others() -> None:
         b'{"topic": "\\ud800", "payload": "x"}',
         b'{"topic": ' + b"[" * 100_000,
         b'{"topic": "a", "payload": "x", "hedaers": {}}',
+        b'{"topic": "a", "payload": "x", "producer": "p"}',
+        b'{"topic": "a", "payload": "x", "sequence": 1}',
+        b'{"topic": "a", "payload": "x", "producer": "p", "sequence": 0}',
+        b'{"topic": "a", "payload": "x", "producer": "", "sequence": 1}',
+        b'{"producer": "p", "records": [{"topic": "a", "payload": "x"}]}',
         b'{"records": []}',
         b'{"topic": "a", "payload": "\xff"}',
     ],

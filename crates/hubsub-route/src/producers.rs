@@ -7,8 +7,8 @@
 //! - above the producer's last sequence: it is new, and is kept;
 //! - in the window: it is there already, and its position is the answer, once it is
 //!   committed; with other content it is refused (`SequenceReused`);
-//! - between sequences in the window: it was never kept and will not be, since a later one
-//!   was (`SequencePassed`);
+//! - between sequences in the window: it was never kept, and is not, since a later one was
+//!   (`SequencePassed`);
 //! - below the window: nobody knows any more (`SequenceTooOld`);
 //! - of a producer without any record in the window: it is new, as a producer's first is.
 //!
@@ -16,6 +16,8 @@
 //! the last `records` offsets and the last `bytes` bytes of the hub's log both reach. So
 //! the end of a log, read from anywhere before that, gives the same window as the hub had
 //! that wrote it. What the log refused is not in it.
+//!
+//! What a publisher does and meets stands in docs/protocol/producers.md.
 //!
 //! A record without a producer costs an addition and a comparison; one with a producer a
 //! look into a table. Memory is bounded by `records`, and by `bytes`.
