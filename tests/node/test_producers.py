@@ -155,6 +155,33 @@ def record(sequence: Any, payload: str = "x", topic: str = "chat:a", producer: A
     return {"topic": topic, "payload": payload, "producer": producer, "sequence": sequence}
 
 
+def test_where_the_log_is_damaged_no_number_is_guessed_and_the_rest_goes_on(
+    http_of: Any, tmp_path: Path
+) -> None:
+    limits = {
+        "log_segment_bytes": 65_536,
+        "producer_window_records": 100,
+        "producer_window_bytes": 50_000_000,
+    }
+    client = http_of(limits, shards=1)
+    for sequence in range(1, 31):
+        assert client.publish(record(sequence, "x" * 10_000))[0] == 200
+    http_of.node.stop()
+    segments = sorted((tmp_path / "data").rglob("*.segment"), key=lambda path: path.stat().st_size)
+    data = bytearray(segments[-1].read_bytes())
+    data[len(data) // 2] ^= 1
+    segments[-1].write_bytes(data)
+    client = http_of(limits, shards=1)
+    for body in (record(30, "x" * 10_000), record(31), record(1, producer="new")):
+        status, answer = client.publish(body)
+        assert (status, answer["code"]) == (503, "quarantined")
+    assert any("cannot tell repeats" in line for line in http_of.node.log.splitlines())
+    plain = [{"topic": "chat:a", "payload": "y"}] * 100
+    assert client.publish({"records": plain})[0] == 200
+    assert client.publish(record(31))[1]["duplicate"] is False
+    assert client.publish(record(31))[1]["duplicate"] is True
+
+
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_a_restart_knows_as_much_as_the_node_before(http_of: Any, how: int) -> None:
     limits = {"producer_window_records": 3, "producer_window_bytes": 100_000}

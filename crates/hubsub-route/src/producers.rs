@@ -10,6 +10,7 @@
 //! - between sequences in the window: it was never kept, and is not, since a later one was
 //!   (`SequencePassed`);
 //! - below the window: nobody knows any more (`SequenceTooOld`);
+//! - with the log damaged within the window: nobody can tell new from old (`Quarantined`);
 //! - of a producer without any record in the window: it is new, as a producer's first is.
 //!
 //! Invariant: the window is a function of the log: the producers' records among those that
@@ -71,9 +72,13 @@ pub struct Known {
     pub position: Position,
 }
 
+/// Stands in the place of what cannot be read.
+const NOBODY: ProducerId = ProducerId(0);
+
 /// Where a record of a producer is in the log.
 #[derive(Debug)]
 struct Place {
+    /// Whose it is, or `NOBODY`, which is the first if it is there.
     producer: ProducerId,
     offset: u64,
     /// Bytes of the log before it, since counting began.
@@ -100,6 +105,14 @@ impl Producers {
         Producers { window, ..Producers::default() }
     }
 
+    /// The window of a log up to this offset, which cannot be read: until it has moved past
+    /// there, it tells nothing.
+    #[must_use]
+    pub fn damaged(window: Window, offset: u64) -> Producers {
+        let place = Place { producer: NOBODY, offset, before: 0 };
+        Producers { places: VecDeque::from([place]), ..Producers::new(window) }
+    }
+
     /// What became of a record that is sent, perhaps not for the first time; nothing if it
     /// is new or nobody numbered it.
     ///
@@ -107,6 +120,9 @@ impl Producers {
     /// The record is not in the log, or nobody knows, and it will not be.
     pub fn find(&self, record: &Record) -> Result<Option<Known>, ErrorCode> {
         let Some(Producer { id, sequence }) = record.producer() else { return Ok(None) };
+        if self.places.front().is_some_and(|place| place.producer == NOBODY) {
+            return Err(ErrorCode::Quarantined);
+        }
         let Some(known) = self.known.get(&id) else { return Ok(None) };
         if known.back().is_some_and(|last| sequence > last.sequence) {
             return Ok(None);

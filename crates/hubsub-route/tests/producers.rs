@@ -434,6 +434,23 @@ fn a_class_without_a_log_takes_no_numbered_record() {
 }
 
 #[test]
+fn a_log_that_cannot_be_read_tells_nothing_until_the_window_has_passed_it() {
+    let numbered = |sequence| {
+        Record::new(Namespace::Global, b"t", b"x", "".into(), None).from_producer(numbered(sequence))
+    };
+    for window in [Window { records: 3, bytes: u64::MAX }, Window { records: 9, bytes: 299 }] {
+        let mut producers = Producers::damaged(window, 10);
+        for offset in 11..=13 {
+            assert_eq!(producers.find(&numbered(offset)).unwrap_err(), ErrorCode::Quarantined);
+            producers.pass(offset, 100);
+        }
+        assert_eq!(producers.find(&numbered(1)), Ok(None));
+        producers.keep(14, 100, &numbered(1));
+        assert_eq!(producers.find(&numbered(1)).unwrap().unwrap().offset, 14);
+    }
+}
+
+#[test]
 fn a_window_holds_no_more_than_its_records_and_gives_memory_back() {
     let mut producers = Producers::new(Window { records: 1000, bytes: u64::MAX });
     for offset in 1..=20_000u64 {

@@ -167,15 +167,14 @@ pub fn start(
             continuous_from: segments.continuous_from(entry.hub),
         });
         let Some(chain) = chain else { continue };
-        match producers::rebuild(&chain, Window::from(limits)) {
-            Ok(window) => windows.push((entry.hub, window)),
-            Err(e @ LogError::Damaged { .. }) => {
-                // Neither written nor read: what is there twice could not be told.
-                warnings.push(format!("hub {} ({}) is quarantined: {e}", entry.hub.0, entry.class));
-                continue;
-            }
-            Err(e) => return Err(refused(e.to_string())),
-        }
+        let window = producers::rebuild(&chain, Window::from(limits)).or_else(|e| {
+            let LogError::Damaged { .. } = e else { return Err(refused(e.to_string())) };
+            let (hub, class) = (entry.hub.0, &entry.class);
+            warnings
+                .push(format!("hub {hub} ({class}) refuses numbered records, it cannot tell repeats: {e}"));
+            Ok(Producers::damaged(Window::from(limits), chain.next() - 1))
+        });
+        windows.push((entry.hub, window?));
         chains.0.insert(entry.hub, chain);
     }
     let shards = seeds.iter().map(|seed| (seed.id, usize::from(seed.index) % inboxes.len())).collect();
