@@ -1,5 +1,6 @@
 //! Storage on a directory of this machine. Opening it takes the directory's
-//! lock, which its end gives back: two nodes cannot share one.
+//! lock, which its end gives back: two nodes cannot share one. It may also be opened
+//! to look at it only: then nothing in it is changed, not even made.
 
 use crate::storage::{Storage, StorageFile};
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -13,8 +14,9 @@ const LOCK: &str = "lock";
 /// A directory.
 pub struct Disk {
     root: PathBuf,
-    /// Locked while this lives.
-    _lock: File,
+    is_read_only: bool,
+    /// Locked while this lives; none in a directory that never had a node.
+    _lock: Option<File>,
 }
 
 impl Disk {
@@ -25,11 +27,26 @@ impl Disk {
     pub fn lock(root: &Path) -> io::Result<Disk> {
         fs::create_dir_all(root)?;
         let lock = OpenOptions::new().create(true).truncate(false).write(true).open(root.join(LOCK))?;
-        match lock.try_lock() {
-            Ok(()) => Ok(Disk { root: root.to_owned(), _lock: lock }),
-            Err(TryLockError::WouldBlock) => Err(ErrorKind::WouldBlock.into()),
-            Err(TryLockError::Error(e)) => Err(e),
-        }
+        take(&lock)?;
+        Ok(Disk { root: root.to_owned(), is_read_only: false, _lock: Some(lock) })
+    }
+
+    /// Takes a directory that is there, to look at it: whatever would change it fails.
+    ///
+    /// # Errors
+    /// As for `lock`, and where there is no such directory.
+    pub fn inspect(root: &Path) -> io::Result<Disk> {
+        fs::read_dir(root)?;
+        let lock = match File::open(root.join(LOCK)) {
+            Err(e) if e.kind() == ErrorKind::NotFound => None,
+            lock => Some(lock?),
+        };
+        lock.as_ref().map_or(Ok(()), take)?;
+        Ok(Disk { root: root.to_owned(), is_read_only: true, _lock: lock })
+    }
+
+    fn may_write(&self) -> io::Result<()> {
+        if self.is_read_only { Err(ErrorKind::ReadOnlyFilesystem.into()) } else { Ok(()) }
     }
 
     fn path(&self, path: &str) -> PathBuf {
@@ -55,10 +72,18 @@ impl Disk {
     }
 }
 
+fn take(lock: &File) -> io::Result<()> {
+    lock.try_lock().map_err(|e| match e {
+        TryLockError::WouldBlock => ErrorKind::WouldBlock.into(),
+        TryLockError::Error(e) => e,
+    })
+}
+
 impl Storage for Disk {
     type File = File;
 
     fn create(&self, path: &str) -> io::Result<File> {
+        self.may_write()?;
         let path = self.path(path);
         let open = || OpenOptions::new().create_new(true).read(true).write(true).open(&path);
         match open() {
@@ -71,14 +96,16 @@ impl Storage for Disk {
     }
 
     fn open(&self, path: &str) -> io::Result<File> {
-        OpenOptions::new().read(true).write(true).open(self.path(path))
+        OpenOptions::new().read(true).write(!self.is_read_only).open(self.path(path))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.may_write()?;
         fs::rename(self.path(from), self.path(to))
     }
 
     fn unlink(&self, path: &str) -> io::Result<()> {
+        self.may_write()?;
         fs::remove_file(self.path(path))
     }
 
@@ -135,6 +162,24 @@ mod tests {
     use super::*;
     use crate::{LogOptions, open};
     use std::sync::Arc;
+
+    #[test]
+    fn who_only_looks_changes_nothing_and_meets_the_owner() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        assert_eq!(Disk::inspect(&root.join("none")).err().map(|e| e.kind()), Some(ErrorKind::NotFound));
+        let looks = Disk::inspect(root).unwrap();
+        assert!(looks.create("a").is_err() && looks.list("").unwrap().is_empty());
+        let owner = Disk::lock(root).unwrap();
+        FileExt::write_all_at(&owner.create("a").unwrap(), b"a", 0).unwrap();
+        assert_eq!(Disk::inspect(root).err().map(|e| e.kind()), Some(ErrorKind::WouldBlock));
+        drop(owner);
+        let looks = Disk::inspect(root).unwrap();
+        assert!(looks.unlink("a").is_err() && looks.rename("a", "b").is_err());
+        assert!(FileExt::write_all_at(&looks.open("a").unwrap(), b"b", 0).is_err());
+        assert_eq!(crate::storage::read(&looks, "a").unwrap(), b"a");
+        assert_eq!(Disk::lock(root).err().map(|e| e.kind()), Some(ErrorKind::WouldBlock));
+    }
 
     #[test]
     fn a_directory_has_one_owner_and_keeps_what_it_was_given() {

@@ -40,6 +40,9 @@ pub enum LogError {
         /// The latest that is understood.
         known: u32,
     },
+    /// Who watched it told it to stop.
+    #[error("it was stopped")]
+    Stopped,
     /// A directory that cannot be opened as it is.
     #[error("{0}")]
     Refused(String),

@@ -316,6 +316,19 @@ impl Run {
         table.chunks_exact(ROOM).map(read_room).collect()
     }
 
+    /// Where records begin, as far as it says, in order.
+    ///
+    /// # Errors
+    /// As the storage says.
+    pub fn all_places(&self, file: &impl StorageFile) -> io::Result<Vec<u32>> {
+        let rooms = self.rooms_with_places(file)?;
+        let mut places: Vec<u32> = rooms.into_iter().flat_map(|(.., places)| places).collect();
+        places.extend(self.samples(file)?.iter().map(|sample| sample.position));
+        places.sort_unstable();
+        places.dedup();
+        Ok(places)
+    }
+
     /// Every room in it with its places.
     fn rooms_with_places(&self, file: &impl StorageFile) -> io::Result<Vec<RoomRun>> {
         let mut places = vec![0; self.places as usize * PLACE];

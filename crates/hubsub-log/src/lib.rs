@@ -10,7 +10,8 @@
 //!   which rooms there are.
 //!
 //! [`open`] brings a directory back to where it was: exactly what was acknowledged,
-//! or a clear refusal. Below them, [`storage`] is what a disk is, and [`sim`] one
+//! or a clear refusal. On a directory that no node uses, [`verify`] says whether
+//! all is there, [`show`] what is, and [`repair`] mends it. Below them, [`storage`] is what a disk is, and [`sim`] one
 //! that fails on demand. What the files hold stands in `docs/log-format.md`.
 
 pub mod chain;
@@ -23,9 +24,12 @@ pub mod manifest;
 mod names;
 mod open;
 pub mod record;
+pub mod repair;
 pub mod rooms;
+mod salvage;
 pub mod segment;
 pub mod segments;
+pub mod show;
 pub mod sim;
 pub mod storage;
 pub mod verify;
@@ -33,6 +37,7 @@ pub mod verify;
 pub use chain::{Chain, ChainInfo, ChainOptions, Reach, Retention};
 pub use disk::Disk;
 pub use error::LogError;
+pub use files::Part;
 pub use hubsub_types::HubId;
 pub use journal::{Batch, Journal};
 pub use open::{Opened, open};

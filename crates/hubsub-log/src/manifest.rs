@@ -1,13 +1,21 @@
 //! The manifest: what a data directory holds. It is replaced as a whole, so it is
 //! either the old one or the new one; every other file is judged by it.
+//!
+//! What it says of hubs that no other file tells, their classes, stands once more in
+//! a file of each hub ([`HubFile`]): so that a manifest that is lost can be made again.
 
+use crate::segment;
 use crate::storage::{self, Storage};
 use crate::{FORMAT, LogError};
 use hubsub_types::HubId;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::ErrorKind;
 
-const NAME: &str = "manifest.json";
+pub(crate) const NAME: &str = "manifest.json";
+
+/// Name of a hub's own file, in its directory.
+pub(crate) const HUB_NAME: &str = "hub.json";
 
 /// See the module.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -24,6 +32,10 @@ pub struct Manifest {
     pub checkpoint: u64,
     /// Under which rules every room is in the hub that they say; 0: nobody has looked.
     pub rules: u64,
+    /// Journals that are put aside, since a quarantined hub needs them: those that are not yet
+    /// were left by a start that was cut short.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aside: Vec<u64>,
     /// The hubs, by id.
     pub hubs: Vec<HubEntry>,
 }
@@ -49,6 +61,36 @@ pub struct HubEntry {
     pub continuous_from: u64,
     /// Why its records are not complete, if they are not.
     pub quarantined: Option<String>,
+    /// Offsets whose loss an operator has accepted: between two segments, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<Lost>,
+}
+
+/// Offsets that are lost: the first and the last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Lost(pub u64, pub u64);
+
+/// What of these a hub's segment ends before, when the next one begins with offset
+/// `next_first`: there, or where records before that are lost.
+#[must_use]
+pub fn end_before(lost: &[Lost], next_first: u64) -> u64 {
+    lost.iter().find(|lost| lost.1 + 1 == next_first).map_or(next_first, |lost| lost.0)
+}
+
+/// What the manifest says of a hub that cannot be told from its records.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct HubFile {
+    /// Version of the directory's format.
+    pub format: u32,
+    /// Identity of the directory.
+    pub identity: u64,
+    /// The hub.
+    #[serde(with = "HubNumber")]
+    pub hub: HubId,
+    /// Name of its class.
+    pub class: String,
+    /// Which of the class's hubs it is.
+    pub index: u16,
 }
 
 /// How a hub's id is written.
@@ -71,6 +113,7 @@ impl Manifest {
             journals: (1, 0),
             checkpoint: 0,
             rules: 0,
+            aside: Vec::new(),
             hubs: Vec::new(),
         }
     }
@@ -80,30 +123,7 @@ impl Manifest {
     /// # Errors
     /// It cannot be read, is damaged, or is of a newer format.
     pub fn load(storage: &impl Storage) -> Result<Option<Manifest>, LogError> {
-        let bytes = match storage::read(storage, NAME) {
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-            bytes => bytes.map_err(|e| LogError::io("cannot read the manifest", e))?,
-        };
-        let damaged = |why: &str| LogError::Damaged { path: NAME.to_owned(), at: 0, why: why.to_owned() };
-        let text = std::str::from_utf8(&bytes).map_err(|_| damaged("it is not text"))?;
-        let (json, checksum) = text.split_once('\n').ok_or_else(|| damaged("it has no checksum"))?;
-        if checksum.strip_suffix('\n') != Some(format!("{:08x}", crc32c::crc32c(json.as_bytes())).as_str()) {
-            return Err(damaged("its checksum is of other bytes"));
-        }
-        /// Of any version.
-        #[derive(Deserialize)]
-        struct Version {
-            format: u32,
-        }
-        let version: Version = serde_json::from_str(json).map_err(|e| damaged(&e.to_string()))?;
-        if version.format > FORMAT {
-            return Err(LogError::NewerFormat {
-                path: NAME.to_owned(),
-                found: version.format,
-                known: FORMAT,
-            });
-        }
-        serde_json::from_str(json).map(Some).map_err(|e| damaged(&e.to_string()))
+        load(storage, NAME)
     }
 
     /// Puts this one in place of the one before.
@@ -111,9 +131,7 @@ impl Manifest {
     /// # Errors
     /// Those of the storage; the one before stands.
     pub fn store(&self, storage: &impl Storage) -> Result<(), LogError> {
-        let json = serde_json::to_string(self).expect("numbers and strings only");
-        let text = format!("{json}\n{:08x}\n", crc32c::crc32c(json.as_bytes()));
-        storage::replace(storage, "", NAME, text.as_bytes())
+        storage::replace(storage, "", NAME, checked(self).as_bytes())
             .map_err(|e| LogError::storage("cannot write the manifest", e))
     }
 
@@ -137,6 +155,68 @@ impl HubEntry {
             earliest: 1,
             continuous_from: 1,
             quarantined: None,
+            lost: Vec::new(),
         }
     }
+
+    /// Offset behind the records of one of its segments, up to the checkpoint.
+    #[must_use]
+    pub fn end_of(&self, segment: usize) -> u64 {
+        self.segments.get(segment + 1).map_or(self.next, |next| end_before(&self.lost, next.0))
+    }
+
+    /// The file that says the same of the hub.
+    #[must_use]
+    pub fn file(&self, identity: u64) -> HubFile {
+        HubFile { format: FORMAT, identity, hub: self.hub, class: self.class.clone(), index: self.index }
+    }
+}
+
+impl HubFile {
+    /// That of a hub; none if it has none.
+    ///
+    /// # Errors
+    /// As for a manifest.
+    pub fn load(storage: &impl Storage, hub: HubId) -> Result<Option<HubFile>, LogError> {
+        load(storage, &storage::join(&segment::directory(hub), HUB_NAME))
+    }
+
+    /// Puts it into the hub's directory.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub fn store(&self, storage: &impl Storage) -> Result<(), LogError> {
+        storage::replace(storage, &segment::directory(self.hub), HUB_NAME, checked(self).as_bytes())
+            .map_err(|e| LogError::storage("cannot write what a hub is", e))
+    }
+}
+
+/// JSON in one line, and a line with its checksum.
+fn checked(value: &impl Serialize) -> String {
+    let json = serde_json::to_string(value).expect("numbers and strings only");
+    format!("{json}\n{:08x}\n", crc32c::crc32c(json.as_bytes()))
+}
+
+/// What `checked` wrote into a file, if there is one.
+fn load<T: DeserializeOwned>(storage: &impl Storage, path: &str) -> Result<Option<T>, LogError> {
+    /// Of any version.
+    #[derive(Deserialize)]
+    struct Version {
+        format: u32,
+    }
+    let bytes = match storage::read(storage, path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        bytes => bytes.map_err(|e| LogError::io(format!("cannot read {path}"), e))?,
+    };
+    let damaged = |why: &str| LogError::Damaged { path: path.to_owned(), at: 0, why: why.to_owned() };
+    let text = std::str::from_utf8(&bytes).map_err(|_| damaged("it is not text"))?;
+    let (json, checksum) = text.split_once('\n').ok_or_else(|| damaged("it has no checksum"))?;
+    if checksum.strip_suffix('\n') != Some(format!("{:08x}", crc32c::crc32c(json.as_bytes())).as_str()) {
+        return Err(damaged("its checksum is of other bytes"));
+    }
+    let version: Version = serde_json::from_str(json).map_err(|e| damaged(&e.to_string()))?;
+    if version.format > FORMAT {
+        return Err(LogError::NewerFormat { path: path.to_owned(), found: version.format, known: FORMAT });
+    }
+    serde_json::from_str(json).map(Some).map_err(|e| damaged(&e.to_string()))
 }

@@ -8,7 +8,7 @@
 use crate::chain::{self, Appender};
 use crate::files::Files;
 use crate::journal::{self, Journal};
-use crate::manifest::Manifest;
+use crate::manifest::{HubFile, Manifest};
 use crate::record;
 use crate::segments::Segments;
 use crate::storage::{Storage, join};
@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 /// Where journals go that are needed to find out what a quarantined hub has lost.
-const KEPT: &str = "quarantine";
+pub(crate) const KEPT: &str = "quarantine";
 
 /// Bytes that wait for a segment while journals are read.
 const REPLAY_BYTES: usize = 4 << 20;
@@ -42,15 +42,34 @@ pub struct Opened<S: Storage> {
 /// The storage failed, the directory is of a newer format, or its manifest is
 /// missing or damaged. Damage elsewhere is no error: it quarantines hubs.
 pub fn open<S: Storage>(storage: Arc<S>, identity: u64, options: LogOptions) -> Result<Opened<S>, LogError> {
-    let mut manifest = match Manifest::load(&*storage)? {
+    let manifest = match Manifest::load(&*storage)? {
         Some(manifest) => manifest,
         None => fresh(&*storage, identity)?,
     };
+    recover(storage, manifest, options, &[])
+}
+
+/// Opens a directory that has this manifest. The hubs among `suspects` are quarantined
+/// for the reason that stands beside them, if they are not already.
+///
+/// # Errors
+/// As for [`open`].
+pub(crate) fn recover<S: Storage>(
+    storage: Arc<S>,
+    mut manifest: Manifest,
+    options: LogOptions,
+    suspects: &[(HubId, String)],
+) -> Result<Opened<S>, LogError> {
+    keep(&*storage, &manifest.aside)?;
     let files = Arc::new(Files::new(Arc::clone(&storage), options.open_files_max));
     let was_clean = manifest.clean.is_some() || manifest.journals.1 == 0;
     let quarantined =
         |manifest: &Manifest| manifest.hubs.iter().filter(|hub| hub.quarantined.is_some()).count();
     let known = quarantined(&manifest);
+    for entry in manifest.hubs.iter_mut().filter(|entry| entry.quarantined.is_none()) {
+        let suspect = suspects.iter().find(|(hub, _)| *hub == entry.hub);
+        entry.quarantined = suspect.map(|(_, why)| why.clone());
+    }
     let mut recovery = Recovery { manifest: &mut manifest, hubs: BTreeMap::new(), continued: HashSet::new() };
     recovery.open_chains(&files, options)?;
     let mut warnings = recovery.replay(&*storage)?;
@@ -76,12 +95,21 @@ pub fn open<S: Storage>(storage: Arc<S>, identity: u64, options: LogOptions) -> 
             (entry.segments, entry.next, entry.earliest) = appender.entries();
         }
     }
+    for entry in &manifest.hubs {
+        // Also of hubs that were made before there was such a file.
+        let file = entry.file(manifest.identity);
+        match HubFile::load(&*storage, entry.hub) {
+            Ok(Some(found)) if found == file => {}
+            Ok(_) | Err(LogError::Damaged { .. }) => file.store(&*storage)?,
+            Err(e) => return Err(e),
+        }
+    }
     manifest.journals = (number, number);
     manifest.clean = None;
+    manifest.aside = if is_news { old.clone() } else { Vec::new() };
     manifest.store(&*storage)?;
-    if is_news {
-        keep(&*storage, &old)?;
-    } else {
+    keep(&*storage, &manifest.aside)?;
+    if !is_news {
         journal::unlink(&storage, old.into_iter());
     }
     let journal = Journal::new(manifest.identity, manifest.checkpoint, file);
@@ -200,9 +228,14 @@ impl<S: Storage> Recovery<'_, S> {
     }
 }
 
-/// Puts journals aside.
+/// Puts journals aside, as far as they are not yet.
 fn keep(storage: &impl Storage, numbers: &[u64]) -> Result<(), LogError> {
     let cannot = |e| LogError::io("cannot keep a journal", e);
+    let mut here = journal::files(storage).map_err(cannot)?;
+    here.retain(|number| numbers.contains(number));
+    if here.is_empty() {
+        return Ok(());
+    }
     let marker = join(KEPT, "README");
     if storage.open(&marker).is_err() {
         // A directory is made with its first file.
@@ -210,7 +243,7 @@ fn keep(storage: &impl Storage, numbers: &[u64]) -> Result<(), LogError> {
         let text = b"Journals that a start found damaged, or that a quarantined hub needs.\n";
         crate::storage::StorageFile::write_all_at(&file, text, 0).map_err(cannot)?;
     }
-    for &number in numbers {
+    for number in here {
         let from = journal::path(number);
         storage.rename(&from, &join(KEPT, &format!("{number:08}.journal"))).map_err(cannot)?;
     }

@@ -128,6 +128,14 @@ pub fn len(bytes: &[u8]) -> Result<usize, NotARecord> {
     if (HEAD_BYTES..=RECORD_BYTES_MAX).contains(&all) { Ok(all) } else { Err(NotARecord::Length(rest)) }
 }
 
+/// Bytes that a record takes.
+#[must_use]
+pub fn len_of(record: &Record<'_>) -> usize {
+    let room = if record.room == record.topic { 0 } else { record.room.len() };
+    let names = room + record.topic.len() + record.publisher.len();
+    HEAD_BYTES + names + record.headers.len() + record.payload.len()
+}
+
 /// The record that begins here, and how many bytes it takes.
 ///
 /// # Errors

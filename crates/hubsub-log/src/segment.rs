@@ -11,6 +11,8 @@ const MAGIC: &[u8; 8] = b"HSSEGMT1";
 /// Bytes before the first record.
 pub const HEAD_BYTES: u64 = 64;
 
+const FOREIGN: &str = "it is of another hub, place or directory";
+
 /// Read at once when a segment is read from end to end.
 const SCAN_BYTES: usize = 1024 * 1024;
 
@@ -70,9 +72,15 @@ pub fn check_head(file: &impl StorageFile, identity: u64, hub: HubId, first: u64
         return Err(LogError::NewerFormat { path, found: format.max(FORMAT + 1), known: FORMAT });
     }
     if (u32_at(&head, 16), u64_at(&head, 24), u64_at(&head, 32)) != (hub.0, first, identity) {
-        return Err(damaged("it is of another hub, place or directory"));
+        return Err(damaged(FOREIGN));
     }
     Ok(())
+}
+
+/// Whether a head's fault is that it is another file's.
+#[must_use]
+pub fn is_foreign(e: &LogError) -> bool {
+    matches!(e, LogError::Damaged { why, .. } if why == FOREIGN)
 }
 
 /// Reads the records between two places of a file in order, and gives each with

@@ -5,9 +5,9 @@
 //! checkpoint has made their records safe in segments, and the manifest says so.
 
 use crate::chain::{self, Appender, Chain, Retention};
-use crate::files::Files;
+use crate::files::{Files, Part};
 use crate::journal::{self, Batch, Prepared};
-use crate::manifest::{HubEntry, Manifest};
+use crate::manifest::{HubEntry, Manifest, SegmentEntry};
 use crate::storage::Storage;
 use crate::{LogError, LogOptions};
 use hubsub_types::HubId;
@@ -79,13 +79,38 @@ impl<S: Storage> Segments<S> {
     pub fn add_hub(&mut self, class: &str, index: u16) -> Result<HubId, LogError> {
         let hub = HubId(self.manifest.hubs.last().map_or(1, |entry| entry.hub.0 + 1));
         let appender = chain::new(&self.files, self.manifest.identity, hub, self.options.chain)?;
-        self.manifest.hubs.push(HubEntry::new(hub, class, index));
+        let entry = HubEntry::new(hub, class, index);
+        entry.file(self.manifest.identity).store(&*self.storage)?;
+        self.manifest.hubs.push(entry);
         if let Err(e) = self.manifest.store(&*self.storage) {
             self.manifest.hubs.pop();
             return Err(e);
         }
         self.hubs.insert(hub, appender);
         Ok(hub)
+    }
+
+    /// Takes a hub that was quarantined into service as this entry says.
+    ///
+    /// # Errors
+    /// Its records are not as the entry says, or the storage failed: it is left as it was.
+    pub(crate) fn adopt(&mut self, entry: HubEntry) -> Result<(), LogError> {
+        for &SegmentEntry(first, _) in &entry.segments {
+            for part in [Part::Segment, Part::Index, Part::Runs] {
+                self.files.forget(entry.hub, first, part);
+            }
+        }
+        let mut appender = chain::open(&self.files, self.manifest.identity, &entry, self.options.chain)?;
+        appender.sync()?;
+        let at = self.manifest.hubs.iter().position(|old| old.hub == entry.hub);
+        let at = at.expect("who calls has it from the manifest");
+        let (hub, old) = (entry.hub, std::mem::replace(&mut self.manifest.hubs[at], entry));
+        if let Err(e) = self.manifest.store(&*self.storage) {
+            self.manifest.hubs[at] = old;
+            return Err(e);
+        }
+        self.hubs.insert(hub, appender);
+        Ok(())
     }
 
     /// Takes a frame that is safe in a journal file; `flush` writes it.
@@ -198,6 +223,7 @@ impl<S: Storage> Segments<S> {
             if !segments.is_empty() {
                 entry.earliest = appender.chain.info().earliest;
                 entry.segments.retain(|s| s.0 >= entry.earliest);
+                entry.lost.retain(|lost| lost.0 > entry.earliest);
                 self.retired.push((entry.hub, segments));
             }
         }

@@ -95,6 +95,17 @@ impl SimDisk {
                 after.insert(name, Arc::clone(content));
             }
         }
+        // A rename that was not synced leaves the old name, the new one, or both, never neither.
+        for (old, content) in &state.synced {
+            let is_it = |other: &Arc<Mutex<Content>>| Arc::ptr_eq(other, content);
+            let new = state.names.iter().find(|(_, now)| is_it(now)).map(|(name, _)| name);
+            if let Some(new) = new
+                && !after.values().any(is_it)
+            {
+                let name = if after.contains_key(old) { new } else { old };
+                after.insert(name.clone(), Arc::clone(content));
+            }
+        }
         // Two names may stand for one file now, as after a rename that was half lost.
         let after: BTreeMap<_, _> = after
             .into_iter()

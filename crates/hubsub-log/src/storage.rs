@@ -5,7 +5,8 @@
 //! Paths are relative, with `/`. A directory is there once a file was made in it.
 //! What is promised after a crash: bytes written before a `sync` that returned;
 //! names made, renamed or unlinked before a `sync_directory` that returned.
-//! Everything else may be there, in part, or not at all.
+//! Everything else may be there, in part, or not at all; a file that was renamed is
+//! there under its old name, its new one, or both.
 
 use std::io::{self, ErrorKind};
 

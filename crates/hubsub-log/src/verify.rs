@@ -1,13 +1,21 @@
 //! Looking at a data directory that no node uses: is everything there, and is it
 //! what was written? Nothing is changed.
+//!
+//! It is stricter than a start, which reads of sealed segments only the indexes:
+//! here every record is read. What it finds wrong with a hub, [`crate::repair`] mends.
 
 use crate::LogError;
 use crate::files::Part;
 use crate::journal;
 use crate::manifest::{HubEntry, Manifest};
-use crate::record;
+use crate::record::{self, Record};
 use crate::segment;
 use crate::storage::{Storage, StorageFile};
+use hubsub_types::HubId;
+use std::ops::ControlFlow;
+
+/// Records between two looks at whoever watches.
+const WATCH_RECORDS: u64 = 16 * 1024;
 
 /// What was found.
 #[derive(Clone, Debug, Default)]
@@ -29,104 +37,215 @@ pub struct VerifiedHub {
     pub records: u64,
     /// Bytes of its segments, likewise.
     pub bytes: u64,
+    /// Records in journals behind those.
+    pub journal_records: u64,
+    /// Offset behind all of them.
+    pub next: u64,
+    /// What is wrong with it, in sentences; none: it is whole.
+    pub problems: Vec<String>,
+    /// Whether records may be missing behind its last one, nobody can tell how many.
+    pub may_lack_more: bool,
 }
+
+impl VerifiedHub {
+    /// Whether everything is there that should be.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.problems.is_empty()
+    }
+}
+
+/// How far it is: bytes of segments that were read, and of all.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress(pub u64, pub u64);
+
+/// Who is told how far it is, and may stop it.
+pub type Watch<'a> = &'a mut dyn FnMut(Progress) -> ControlFlow<()>;
 
 /// Reads every record of a directory.
 ///
 /// # Errors
 /// The manifest is missing, damaged or of a newer format, or the storage failed.
 pub fn verify(storage: &impl Storage) -> Result<Verified, LogError> {
+    verify_watched(storage, &mut |_| ControlFlow::Continue(()))
+}
+
+/// As [`verify`], told to somebody while it goes on.
+///
+/// # Errors
+/// As for [`verify`], and [`LogError::Stopped`].
+pub fn verify_watched(storage: &impl Storage, watch: Watch<'_>) -> Result<Verified, LogError> {
     let Some(manifest) = Manifest::load(storage)? else {
         return Err(LogError::Refused("there is no manifest.json".to_owned()));
     };
+    verify_as(storage, &manifest, watch)
+}
+
+/// As [`verify_watched`], by a manifest that need not be the one on disk.
+pub(crate) fn verify_as(
+    storage: &impl Storage,
+    manifest: &Manifest,
+    watch: Watch<'_>,
+) -> Result<Verified, LogError> {
     let mut found = Verified::default();
+    let all = manifest.hubs.iter().flat_map(|entry| &entry.segments).map(|s| s.1).sum();
+    let mut read = 0;
     for entry in &manifest.hubs {
-        if let Some(why) = &entry.quarantined {
-            found.problems.push(format!("hub {} is quarantined: {why}", entry.hub.0));
-        }
-        let hub = verify_hub(storage, &manifest, entry, &mut found.problems)?;
+        let mut hub = VerifiedHub {
+            entry: entry.clone(),
+            records: 0,
+            bytes: 0,
+            journal_records: 0,
+            next: entry.next,
+            problems: entry.quarantined.iter().map(|why| format!("it is quarantined: {why}")).collect(),
+            may_lack_more: entry.quarantined.is_some(),
+        };
+        hub.read_segments(storage, manifest.identity, &mut |bytes| watch(Progress(read + bytes, all)))?;
+        read += hub.bytes;
         found.hubs.push(hub);
     }
-    let mut next: Vec<u64> = manifest.hubs.iter().map(|entry| entry.next).collect();
-    let (first, last) = manifest.journals;
-    let (records, problems) = (&mut found.journal_records, &mut found.problems);
-    let replayed =
-        journal::replay(storage, manifest.identity, first..=last, manifest.checkpoint, |_, bytes| {
-            let mut at = 0;
-            while let Ok((record, len)) = record::decode(&bytes[at..]) {
-                at += len;
-                let Some(hub) = manifest.hubs.iter().position(|entry| entry.hub == record.hub) else {
-                    problems.push(format!(
-                        "the journal has a record of hub {}, which there is not",
-                        record.hub.0
-                    ));
-                    continue;
-                };
-                if record.offset > next[hub] {
-                    let to = record.offset - 1;
-                    problems
-                        .push(format!("offsets {} to {to} of hub {} are missing", next[hub], record.hub.0));
-                }
-                if record.offset >= next[hub] {
-                    next[hub] = record.offset + 1;
-                    *records += 1;
-                }
-            }
-        })?;
-    for (from, to, why) in &replayed.lost {
-        found.problems.push(format!("frames {from} to {to} of the journal are missing: {why}"));
-    }
-    if manifest.clean.is_some_and(|clean| clean > replayed.last) {
-        found.problems.push("the log ended cleanly behind what can be read".to_owned());
+    found.read_journals(storage, manifest)?;
+    for hub in &found.hubs {
+        let of_hub = |problem| format!("hub {} ({}): {problem}", hub.entry.hub.0, hub.entry.class);
+        found.problems.extend(hub.problems.iter().map(of_hub));
     }
     Ok(found)
 }
 
-fn verify_hub<S: Storage>(
-    storage: &S,
-    manifest: &Manifest,
-    entry: &HubEntry,
-    problems: &mut Vec<String>,
-) -> Result<VerifiedHub, LogError> {
-    let mut hub = VerifiedHub { entry: entry.clone(), records: 0, bytes: 0 };
-    let mut next = entry.segments.first().map_or(entry.next, |s| s.0);
-    for (i, segment) in entry.segments.iter().enumerate() {
-        let path = segment::path(entry.hub, segment.0, Part::Segment);
-        let file = match storage.open(&path) {
-            Ok(file) => file,
-            Err(e) => {
-                problems.push(format!("{path}: {e}"));
-                continue;
+impl Verified {
+    /// What journals have behind the checkpoint; who lacks something is found as at a start.
+    fn read_journals(&mut self, storage: &impl Storage, manifest: &Manifest) -> Result<(), LogError> {
+        let (first, last) = manifest.journals;
+        let (identity, checkpoint) = (manifest.identity, manifest.checkpoint);
+        // Hubs that were seen to go on without a gap since frames were last missing.
+        let mut continued: Vec<HubId> = Vec::new();
+        let mut losses = 0;
+        let replayed = journal::replay(storage, identity, first..=last, checkpoint, |lost, bytes| {
+            if lost != losses {
+                losses = lost;
+                continued.clear();
             }
-        };
-        let is_sealed = i + 1 < entry.segments.len();
-        let len = file.len().map_err(|e| LogError::io(format!("cannot read {path}"), e))?;
-        if (is_sealed && len != segment.1) || len < segment.1 {
-            problems.push(format!("{path} has {len} bytes, not {}", segment.1));
+            let mut at = 0;
+            while let Ok((record, len)) = record::decode(&bytes[at..]) {
+                at += len;
+                self.take(&record, &mut continued);
+            }
+        })?;
+        let mut lost = replayed.lost;
+        if let Some(clean) = manifest.clean.filter(|&clean| clean > replayed.last) {
+            lost.push((replayed.last + 1, clean, "the log ended cleanly behind what can be read".to_owned()));
         }
-        let mut scan = || {
-            segment::check_head(&file, manifest.identity, entry.hub, segment.0)?;
-            let range = segment::HEAD_BYTES..segment.1.min(len);
-            segment::scan(&file, entry.hub, segment.0, range, |record, at| {
-                if record.offset != next {
-                    let why = format!("offset {} stands where {next} should", record.offset);
-                    return Err(LogError::Damaged { path: path.clone(), at, why });
+        if lost.len() != losses {
+            continued.clear();
+        }
+        let sentence = |(from, to, why)| format!("frames {from} to {to} of the journal are missing: {why}");
+        let lost: Vec<String> = lost.into_iter().map(sentence).collect();
+        if let Some(why) = lost.last() {
+            let is_hit = |hub: &&mut VerifiedHub| {
+                hub.entry.quarantined.is_none() && !continued.contains(&hub.entry.hub)
+            };
+            for hub in self.hubs.iter_mut().filter(is_hit) {
+                hub.may_lack_more = true;
+                hub.problems.push(why.clone());
+            }
+        }
+        self.problems.extend(lost);
+        Ok(())
+    }
+
+    /// One record of a journal.
+    fn take(&mut self, record: &Record<'_>, continued: &mut Vec<HubId>) {
+        let Some(hub) = self.hubs.iter_mut().find(|hub| hub.entry.hub == record.hub) else {
+            let why = format!("the journal has a record of hub {}, which there is not", record.hub.0);
+            if !self.problems.contains(&why) {
+                self.problems.push(why);
+            }
+            return;
+        };
+        if record.offset < hub.next || hub.entry.quarantined.is_some() {
+            return;
+        }
+        if record.offset > hub.next {
+            let to = record.offset - 1;
+            hub.problems.push(format!("offsets {} to {to} are missing in the journal", hub.next));
+        } else if !continued.contains(&record.hub) {
+            continued.push(record.hub);
+        }
+        hub.next = record.offset + 1;
+        hub.journal_records += 1;
+        self.journal_records += 1;
+    }
+}
+
+impl VerifiedHub {
+    fn read_segments(
+        &mut self,
+        storage: &impl Storage,
+        identity: u64,
+        watch: &mut dyn FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<(), LogError> {
+        for i in 0..self.entry.segments.len() {
+            let read = self.bytes;
+            let outcome = check_segment(storage, identity, &self.entry, i, &mut |records, at| {
+                self.records += 1;
+                if records % WATCH_RECORDS == 0 && watch(read + at).is_break() {
+                    return Err(LogError::Stopped);
                 }
-                next += 1;
-                hub.records += 1;
                 Ok(())
-            })
-        };
-        match scan() {
-            Err(e @ LogError::Io { .. }) => return Err(e),
-            Err(e) => problems.push(e.to_string()),
-            Ok(()) => {}
+            });
+            match outcome {
+                Ok(()) => {}
+                Err(e @ LogError::Damaged { .. }) => self.problems.push(e.to_string()),
+                Err(e) => return Err(e),
+            }
+            self.bytes += self.entry.segments[i].1;
+            if watch(self.bytes).is_break() {
+                return Err(LogError::Stopped);
+            }
         }
-        next = entry.segments.get(i + 1).map_or(next, |s| s.0);
-        hub.bytes += segment.1;
+        Ok(())
     }
-    if next != entry.next && problems.is_empty() {
-        problems.push(format!("hub {} ends before offset {next}, not {}", entry.hub.0, entry.next));
+}
+
+/// Reads a segment that the manifest lists, up to the checkpoint. `take` is told of each
+/// record: how many there were, and its place.
+///
+/// # Errors
+/// [`LogError::Damaged`]: it is not as it was. Others: as they say.
+pub(crate) fn check_segment(
+    storage: &impl Storage,
+    identity: u64,
+    entry: &HubEntry,
+    segment: usize,
+    take: &mut dyn FnMut(u64, u64) -> Result<(), LogError>,
+) -> Result<(), LogError> {
+    let (first, bytes) = (entry.segments[segment].0, entry.segments[segment].1);
+    let path = segment::path(entry.hub, first, Part::Segment);
+    let damaged = |at, why: String| LogError::Damaged { path: path.clone(), at, why };
+    let file = match storage.open(&path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            return Err(damaged(0, "it is missing".to_owned()));
+        }
+        file => file.map_err(|e| LogError::io(format!("cannot open {path}"), e))?,
+    };
+    let len = file.len().map_err(|e| LogError::io(format!("cannot read {path}"), e))?;
+    segment::check_head(&file, identity, entry.hub, first)?;
+    let (mut next, mut records) = (first, 0);
+    let range = segment::HEAD_BYTES..bytes.min(len);
+    segment::scan(&file, entry.hub, first, range, |record, at| {
+        if record.offset != next {
+            return Err(damaged(at, format!("offset {} stands where {next} should", record.offset)));
+        }
+        (next, records) = (next + 1, records + 1);
+        take(records, at)
+    })?;
+    let is_sealed = segment + 1 < entry.segments.len();
+    if (is_sealed && len != bytes) || len < bytes {
+        return Err(damaged(len.min(bytes), format!("it has {len} bytes, not {bytes}")));
     }
-    Ok(hub)
+    let end = entry.end_of(segment);
+    if next != end {
+        return Err(damaged(bytes, format!("it ends before offset {next}, not {end}")));
+    }
+    Ok(())
 }

@@ -1,13 +1,20 @@
 //! Any file of a data directory may be flipped, cut, doubled or removed: then
-//! everything acknowledged is read back, or it is said that it cannot be.
+//! everything acknowledged is read back, or it is said that it cannot be. And a repair
+//! keeps what is undamaged, and nothing that was not written.
 
 mod support;
 
+use hubsub_log::manifest::{HubEntry, Manifest};
 use hubsub_log::record::{self, Record};
-use hubsub_log::{HubId, Kind, LogError};
+use hubsub_log::repair::{Repair, repair};
+use hubsub_log::show::{Selection, show};
+use hubsub_log::sim::{Faults, SimDisk};
+use hubsub_log::verify::verify;
+use hubsub_log::{Batch, Chain, HubId, Kind, LogError, Opened, Part};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use support::{Sent, TestLog, opened};
 
 #[derive(Clone, Debug)]
@@ -142,8 +149,10 @@ proptest! {
         let mut log = some_log(is_clean, checkpoint_at);
         let paths = log.disk.paths();
         let path = paths[file.index(paths.len())].clone();
+        let segments = listed(&log);
         apply(&log, &path, &damage);
-        let verified = hubsub_log::verify::verify(&log.disk).map(|found| found.problems);
+        repairs(&log.disk.copy(), &log, &segments, &path, &damage);
+        let verified = verify(&log.disk).map(|found| found.problems);
         match log.reopen() {
             Err(LogError::Io { source, .. }) => panic!("{source}"),
             // A clear refusal; the files are as they were.
@@ -186,6 +195,187 @@ proptest! {
         let before = (before, kept(&log));
         log.reopen().unwrap();
         prop_assert_eq!((quarantined(&log), kept(&log)), before);
+        // What a start has found is mended as well.
+        repairs(&log.disk, &log, &segments, &path, &damage);
+    }
+
+    #[test]
+    fn a_repair_that_is_cut_short_is_done_by_the_next_one(
+        file in any::<Index>(), damage in damages(), fails_after in 0..60u64, seed in any::<u64>(),
+    ) {
+        let log = some_log(false, 40);
+        let segments = listed(&log);
+        let paths = log.disk.paths();
+        let path = paths[file.index(paths.len())].clone();
+        apply(&log, &path, &damage);
+        let whole = log.disk.copy();
+        repair_all(&whole).unwrap();
+        log.disk.set_faults(Faults { fails_after: Some(fails_after), ..Faults::default() });
+        let is_done = repair_all(&log.disk).is_ok();
+        let mut seed = seed;
+        log.disk.crash(|| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            seed >> 63 == 0
+        });
+        if !is_done {
+            repairs(&log.disk, &log, &segments, &path, &damage);
+        }
+        for hub in [HubId(1), HubId(2)] {
+            prop_assert_eq!(offsets_of(&log.disk, hub), offsets_of(&whole, hub), "{} {:?}", path, damage);
+        }
+    }
+}
+
+/// For each hub, first offset and the one behind of every segment at the checkpoint.
+fn listed(log: &TestLog) -> Vec<(String, HubId, std::ops::Range<u64>)> {
+    let manifest = Manifest::load(&log.disk).unwrap().unwrap();
+    let of_hub = |entry: &HubEntry| {
+        let range = |i: usize| entry.segments[i].0..entry.end_of(i);
+        let path = |i: usize| hubsub_log::segment::path(entry.hub, entry.segments[i].0, Part::Segment);
+        (0..entry.segments.len()).map(|i| (path(i), entry.hub, range(i))).collect::<Vec<_>>()
+    };
+    manifest.hubs.iter().flat_map(of_hub).collect()
+}
+
+fn repair_all(disk: &SimDisk) -> Result<Repair, LogError> {
+    let watch = &mut |_| ControlFlow::Continue(());
+    repair(&Arc::new(disk.clone()), support::OPTIONS, None, true, watch)
+}
+
+/// Every record that a directory holds of a hub.
+fn held(disk: &SimDisk, hub: HubId) -> Vec<(u64, Sent)> {
+    let mut all = Vec::new();
+    let wanted = Selection { hub: Some(hub), room: None, from: 0, count: u64::MAX };
+    let unread = show(disk, &wanted, &mut |record| {
+        all.push((record.offset, Sent::of(record)));
+        ControlFlow::Continue(())
+    });
+    assert_eq!(unread.unwrap(), [] as [String; 0]);
+    all
+}
+
+fn offsets_of(disk: &SimDisk, hub: HubId) -> Vec<u64> {
+    held(disk, hub).into_iter().map(|(offset, _)| offset).collect()
+}
+
+/// Repairs a damaged directory: what is undamaged is there, and nothing that was not written.
+fn repairs(
+    disk: &SimDisk,
+    log: &TestLog,
+    segments: &[(String, HubId, std::ops::Range<u64>)],
+    path: &str,
+    damage: &Damage,
+) {
+    let before = disk.copy();
+    let watch = &mut |_| ControlFlow::Continue(());
+    let dry = repair(&Arc::new(disk.clone()), support::OPTIONS, None, false, watch).unwrap();
+    assert!(disk.paths() == before.paths() && disk.paths().iter().all(|p| disk.bytes(p) == before.bytes(p)));
+    let done = repair_all(disk).unwrap();
+    assert_eq!(done.is_done, !done.problems.is_empty(), "{path} {damage:?}: {:?}", done.problems);
+    assert_eq!(done.left, [] as [String; 0]);
+    let told = |done: &Repair| -> Vec<_> {
+        done.hubs.iter().map(|h| (h.hub, h.kept, h.lost.clone(), h.next)).collect()
+    };
+    assert_eq!(told(&dry), told(&done), "it does what it said");
+    assert_eq!(verify(disk).unwrap().problems, [] as [String; 0]);
+    for (file, hub, offsets) in segments {
+        let there = offsets_of(disk, *hub);
+        let missing = offsets.clone().filter(|offset| there.binary_search(offset).is_err()).count();
+        if file != path {
+            assert_eq!(missing, 0, "{path} {damage:?}: records of {file}");
+        } else if matches!(damage, Damage::Flip(..))
+            && before.paths().contains(&file.replace(".segment", ".index"))
+        {
+            assert!(missing <= 1, "{path} {damage:?}: {missing} of {offsets:?} are missing");
+        }
+    }
+    for file in before.paths().iter().filter(|file| file.ends_with(".segment")) {
+        // What was put aside is there, byte by byte.
+        let is_kept =
+            disk.paths().iter().any(|p| p.starts_with(file.as_str()) && disk.bytes(p) == before.bytes(file));
+        assert!(is_kept || !listed_in(segments, file) || file != path, "{file} is gone");
+    }
+
+    let disk = disk.copy();
+    let Opened { mut segments, mut journal, warnings, .. } = opened(&disk).unwrap();
+    assert_eq!(warnings, [] as [String; 0], "{path} {damage:?} {:?}", segments.manifest());
+    for hub in [HubId(1), HubId(2)] {
+        let (sent, there) = (&log.hubs[&hub].sent, held(&disk, hub));
+        assert!(there.iter().all(|(offset, record)| sent[*offset as usize - 1] == *record));
+        let chain = segments.chain(hub).unwrap();
+        assert_eq!(chain.info().last_us, there.last().map_or(0, |(offset, _)| offset * 10));
+        rooms_have(&chain, &there);
+        if let Some(mended) = done.hubs.iter().find(|mended| mended.hub == hub) {
+            assert_eq!((segments.continuous_from(hub), chain.next()), (mended.next, mended.next));
+            assert!(mended.next > there.last().map_or(0, |(offset, _)| *offset));
+        }
+        // It takes records.
+        let record = Record {
+            hub,
+            offset: chain.next(),
+            epoch: 99,
+            seq: 1,
+            timestamp_us: u64::MAX,
+            room: b"new",
+            topic: b"new",
+            ..Record::default()
+        };
+        let mut bytes = Vec::new();
+        record::encode(&record, &mut bytes);
+        let batch = Batch { hub, first: record.offset, count: 1, bytes };
+        let frame = journal.append(std::slice::from_ref(&batch)).unwrap();
+        journal.sync().unwrap();
+        segments.apply(journal.file(), frame, &[batch]);
+        segments.flush().unwrap();
+    }
+    journal.append(&[]).unwrap();
+    journal.sync().unwrap();
+    for _ in 0..2 {
+        let Opened { segments, warnings, .. } = opened(&disk).unwrap();
+        assert_eq!(warnings, [] as [String; 0]);
+        for hub in [HubId(1), HubId(2)] {
+            let mut new = 0;
+            let chain = segments.chain(hub).unwrap();
+            chain
+                .read_back(b"new", |_| {
+                    new += 1;
+                    ControlFlow::Continue(())
+                })
+                .unwrap();
+            assert_eq!(new, 1);
+        }
+    }
+    assert_eq!(verify(&disk).unwrap().problems, [] as [String; 0]);
+}
+
+fn listed_in(segments: &[(String, HubId, std::ops::Range<u64>)], file: &str) -> bool {
+    segments.iter().any(|(path, ..)| path == file)
+}
+
+/// A chain's rooms are what `there` has of them: all of it backwards, and from the
+/// last hole on in order.
+fn rooms_have(chain: &Chain<SimDisk>, there: &[(u64, Sent)]) {
+    for room in (0..4).map(|r| format!("room:{r}").into_bytes()) {
+        let all: Vec<&Sent> = there.iter().map(|(_, sent)| sent).filter(|sent| sent.room == room).collect();
+        let mut back = Vec::new();
+        chain
+            .read_back(&room, |record| {
+                back.push(Sent::of(record));
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+        back.reverse();
+        assert_eq!(back.iter().collect::<Vec<_>>(), all);
+        let Some(last) = all.last() else { continue };
+        let mut on = Vec::new();
+        chain
+            .read_on(&room, last.epoch, 1, None, |record| {
+                on.push(record.seq);
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+        assert!(on.windows(2).all(|pair| pair[0] + 1 == pair[1]) && on.last() == Some(&last.seq), "{on:?}");
+        assert!(on.len() <= all.len());
     }
 }
 

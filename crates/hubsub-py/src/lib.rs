@@ -5,6 +5,7 @@
 mod answers;
 mod config;
 mod core;
+mod offline;
 
 use hubsub_types::{ErrorCode, Limits};
 use pyo3::prelude::*;
@@ -18,6 +19,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 mod door {
     #[pymodule_export]
     use super::core::Core;
+    #[pymodule_export]
+    use super::offline::{log_repair, log_show, log_verify};
     #[pymodule_export]
     use super::{error_codes, limits_default, room_of};
 

@@ -3,7 +3,8 @@
 //! [`Appender`] is its only writer, on the segment thread. Readers
 //! ([`read`]) see what was written, in this process; what is *safe* is the
 //! journal's business. Invariant: the chain holds every offset from `earliest`
-//! to `next - 1`, except what was compacted.
+//! to `next - 1`, except what was compacted, and what was lost and given up
+//! ([`crate::repair`]): such holes are between segments, never within one.
 
 mod append;
 mod open;
@@ -17,6 +18,7 @@ pub use read::Reach;
 use crate::LogError;
 use crate::files::{Files, Part};
 use crate::index::{Run, RunBuilder};
+use crate::manifest::{Lost, end_before};
 use crate::names::Names;
 use crate::rooms::{RoomHash, RoomTable};
 use crate::segment;
@@ -54,6 +56,8 @@ pub struct Chain<S: Storage> {
     /// `open.next` of that: the lock is held while an index is written, and who only wants to
     /// know how far the chain is must not wait for the disk.
     next: AtomicU64,
+    /// Offsets whose loss was accepted, between segments, in order.
+    lost: Vec<Lost>,
     /// Held by the reader that makes an index again: another that found the same waits for it.
     mending: Mutex<()>,
 }
@@ -137,6 +141,22 @@ impl<S: Storage> Chain<S> {
     fn file(&self, first: u64, part: Part) -> Result<Arc<S::File>, LogError> {
         let cannot = |e| LogError::io(format!("cannot open {}", segment::path(self.hub, first, part)), e);
         self.files.get(self.hub, first, part).map_err(cannot)
+    }
+
+    /// Offset behind the records of the segment before the one that begins with `next_first`.
+    fn end_before(&self, next_first: u64) -> u64 {
+        end_before(&self.lost, next_first)
+    }
+
+    /// An offset, or the first one behind it that is not lost.
+    fn kept_from(&self, offset: u64) -> u64 {
+        let hole = self.lost.iter().find(|lost| (lost.0..=lost.1).contains(&offset));
+        hole.map_or(offset, |lost| lost.1 + 1)
+    }
+
+    /// First offset of the unbroken part that an offset is in.
+    fn unbroken_from(&self, offset: u64) -> u64 {
+        self.lost.iter().rev().find(|lost| lost.1 < offset).map_or(0, |lost| lost.1 + 1)
     }
 
     /// Takes a file away. What cannot be removed now is removed at the next start,

@@ -6,9 +6,10 @@ use super::{Chain, ChainOptions, Open, Sealed, State};
 use crate::LogError;
 use crate::files::{Files, Part};
 use crate::index::{RoomHead, Run};
-use crate::manifest::{HubEntry, SegmentEntry};
+use crate::manifest::{HUB_NAME, HubEntry, Lost, SegmentEntry};
 use crate::names::{self, Names};
 use crate::record::Record;
+use crate::repair::DAMAGED;
 use crate::rooms::{RoomHash, RoomTable};
 use crate::segment;
 use crate::storage::{Storage, StorageFile};
@@ -29,7 +30,7 @@ pub fn new<S: Storage>(
     options: ChainOptions,
 ) -> Result<Appender<S>, LogError> {
     let state = State { sealed: Vec::new(), open: Open::at(1), earliest: 1 };
-    let chain = Arc::new(chain_of(files, identity, hub, state));
+    let chain = Arc::new(chain_of(files, identity, hub, Vec::new(), state));
     let file = create(&chain, 1)?;
     chain.new_names();
     Ok(Appender::new(chain, options, file))
@@ -50,10 +51,10 @@ pub fn open<S: Storage>(
     };
     remove_strangers(files, entry);
     let state = State { sealed: Vec::new(), open: Open::at(first), earliest: entry.earliest };
-    let chain = Arc::new(chain_of(files, identity, entry.hub, state));
+    let chain = Arc::new(chain_of(files, identity, entry.hub, entry.lost.clone(), state));
     chain.open_names();
     for (i, &SegmentEntry(first, bytes)) in sealed.iter().enumerate() {
-        let next = entry.segments[i + 1].0;
+        let next = entry.end_of(i);
         let file = check_file(&chain, first)?;
         let len = file.len().map_err(|e| LogError::io("cannot read a segment", e))?;
         if len != bytes {
@@ -72,6 +73,7 @@ pub fn open<S: Storage>(
     let made = chain.files.storage().create(&segment::path(chain.hub, first, Part::Runs));
     made.map_err(|e| LogError::storage("cannot make an index", e))?;
     chain.reread(&file, end, options)?;
+    chain.remember_time()?;
     let next = chain.read_state().open.next;
     if next != entry.next {
         return Err(damaged(&chain, first, end, format!("it ends before offset {next}, not {}", entry.next)));
@@ -79,10 +81,16 @@ pub fn open<S: Storage>(
     Ok(Appender::new(chain, options, file))
 }
 
-fn chain_of<S: Storage>(files: &Arc<Files<S>>, identity: u64, hub: HubId, state: State) -> Chain<S> {
+fn chain_of<S: Storage>(
+    files: &Arc<Files<S>>,
+    identity: u64,
+    hub: HubId,
+    lost: Vec<Lost>,
+    state: State,
+) -> Chain<S> {
     let (files, rooms, names) = (Arc::clone(files), RoomTable::default(), Names::default());
     let (next, state) = (AtomicU64::new(state.open.next), RwLock::new(state));
-    Chain { hub, identity, files, rooms, names, state, next, mending: Mutex::default() }
+    Chain { hub, identity, files, rooms, names, state, next, lost, mending: Mutex::default() }
 }
 
 fn damaged<S: Storage>(chain: &Chain<S>, first: u64, at: u64, why: String) -> LogError {
@@ -102,15 +110,16 @@ fn check_file<S: Storage>(chain: &Chain<S>, first: u64) -> Result<Arc<S::File>, 
 }
 
 /// Removes files that the manifest does not list: from behind the checkpoint, or
-/// retired before it.
+/// retired before it. What a repair set aside stays until somebody removes it.
 fn remove_strangers<S: Storage>(files: &Files<S>, entry: &HubEntry) {
     let storage = files.storage();
     let of_segment = |s: &SegmentEntry| [segment::name(s.0, Part::Segment), segment::name(s.0, Part::Index)];
-    let listed = entry.segments.iter().flat_map(of_segment).chain([names::NAME.to_owned()]);
-    let listed: HashSet<String> = listed.collect();
+    let listed = entry.segments.iter().flat_map(of_segment);
+    let listed: HashSet<String> =
+        listed.chain([names::NAME.to_owned(), HUB_NAME.to_owned()]).collect();
     let directory = segment::directory(entry.hub);
     for name in storage.list(&directory).unwrap_or_default() {
-        if !listed.contains(&name) {
+        if !listed.contains(&name) && !name.ends_with(DAMAGED) {
             let _ = storage.unlink(&crate::storage::join(&directory, &name));
         }
     }
@@ -185,6 +194,29 @@ impl<S: Storage> Chain<S> {
             return Err(damaged(self, open.first, position, why));
         }
         let _ = note(self.identity, rooms, open, record, position);
+        Ok(())
+    }
+
+    /// Finds out the time of the last record where the open segment has none.
+    fn remember_time(&self) -> Result<(), LogError> {
+        let last = self.read_state().sealed.last().copied();
+        let Some(Sealed { first, bytes, .. }) = last.filter(|_| self.read_state().open.last_us == 0) else {
+            return Ok(());
+        };
+        let file = self.file(first, Part::Segment)?;
+        let mut last_us = 0;
+        let mut read = |from| {
+            segment::scan(&*file, self.hub, first, from..bytes, |record, _| {
+                last_us = record.timestamp_us;
+                Ok(())
+            })
+        };
+        // Where the index leads astray, from the beginning.
+        match read(self.position_before(first, u64::MAX)?) {
+            Err(LogError::Damaged { .. }) => read(segment::HEAD_BYTES)?,
+            outcome => outcome?,
+        }
+        self.write_state().open.last_us = last_us;
         Ok(())
     }
 

@@ -10,12 +10,13 @@ use crate::segment;
 use crate::storage::{Storage, StorageFile};
 
 impl<S: Storage> Chain<S> {
-    /// Appends the records from an offset on to `out`, as bytes of whole records of one
+    /// Appends the records from an offset on, or from the first one that is not lost, to `out`, as bytes of whole records of one
     /// segment, until it has `bytes_max` of them or a record more. The offset behind them.
     ///
     /// # Errors
     /// Damage, or the storage's.
     pub fn read_offsets(&self, from: u64, bytes_max: usize, out: &mut Vec<u8>) -> Result<u64, LogError> {
+        let from = self.kept_from(from);
         let Some((first, end)) = self.segment_of(from) else { return Ok(self.info().next) };
         let file = self.file(first, Part::Segment)?;
         let mut at = self.position_before(first, from)?;
@@ -121,7 +122,7 @@ impl<S: Storage> Chain<S> {
     }
 
     /// A place in a segment at or before an offset, where a record begins.
-    fn position_before(&self, first: u64, offset: u64) -> Result<u64, LogError> {
+    pub(super) fn position_before(&self, first: u64, offset: u64) -> Result<u64, LogError> {
         let of = |samples: &[Sample]| {
             let at = samples.partition_point(|s| s.offset <= offset);
             at.checked_sub(1).map_or(segment::HEAD_BYTES, |at| u64::from(samples[at].position))

@@ -164,7 +164,8 @@ impl<S: Storage> Chain<S> {
         let hash = self.hash(room);
         let Some(last) = self.rooms.get(hash) else { return Ok(()) };
         let mut offset = last.offset;
-        let mut newer: Option<(u64, u64)> = None;
+        // Epoch, seq and offset.
+        let mut newer: Option<(u64, u64, u64)> = None;
         while let Some(step) = self.step(hash, offset)? {
             let mut left = step.head.count;
             while left > 0 {
@@ -180,13 +181,14 @@ impl<S: Storage> Chain<S> {
                 }
                 for bytes in records.iter().rev() {
                     let (record, _) = record::parse(bytes).expect("it was decoded before");
-                    let follows = newer.is_none_or(|(epoch, seq)| {
-                        if epoch == record.epoch { record.seq + 1 == seq } else { seq == 1 }
+                    let follows = newer.is_none_or(|(epoch, seq, offset)| {
+                        let is_next = if epoch == record.epoch { record.seq + 1 == seq } else { seq == 1 };
+                        is_next || self.unbroken_from(offset) > record.offset
                     });
                     if record.room != room || !follows {
                         return Err(astray(&step, &record));
                     }
-                    newer = Some((record.epoch, record.seq));
+                    newer = Some((record.epoch, record.seq, record.offset));
                     if take(&record).is_break() {
                         return Ok(());
                     }
@@ -194,8 +196,10 @@ impl<S: Storage> Chain<S> {
                 left -= n;
             }
             offset = step.head.prev;
-            // Once anything was retired, what came before may be: the room table knows no more of it.
-            if offset == 0 && newer.is_some_and(|(_, seq)| seq > 1) && self.read_state().earliest == 1 {
+            // Once anything was retired or lost, what came before may be: the room table knows no more of it.
+            let may_begin_here =
+                |(_, seq, offset)| seq == 1 || self.unbroken_from(offset).max(self.info().earliest) > 1;
+            if offset == 0 && !newer.is_none_or(may_begin_here) {
                 return Err(Stop::Astray(step.segment, "a room that begins in its middle".to_owned()));
             }
         }
@@ -268,11 +272,14 @@ impl<S: Storage> Chain<S> {
         let holds = |head: &RoomHead| {
             head.last.epoch == epoch && (head.last.seq + 1).saturating_sub(u64::from(head.count)) <= from
         };
-        let at_hint = match near.map(|near| self.run_of(hash, near)).transpose()? {
-            Some(Place::Run(segment, run, part)) => self.step_in(hash, segment, run, part)?,
-            Some(Place::Memory(step)) => step,
-            Some(Place::Behind) | None => None,
-        };
+        // What is before records that are lost does not lead to what is behind them.
+        let unbroken = self.unbroken_from(last);
+        let at_hint =
+            match near.filter(|&near| near >= unbroken).map(|near| self.run_of(hash, near)).transpose()? {
+                Some(Place::Run(segment, run, part)) => self.step_in(hash, segment, run, part)?,
+                Some(Place::Memory(step)) => step,
+                Some(Place::Behind) | None => None,
+            };
         if let Some(step) = at_hint
             && holds(&step.head)
         {
@@ -288,7 +295,9 @@ impl<S: Storage> Chain<S> {
         }
         let mut found: Option<Step> = None;
         let mut offset = last;
-        while let Some(step) = self.step(hash, offset)? {
+        while offset >= unbroken
+            && let Some(step) = self.step(hash, offset)?
+        {
             if step.head.last.epoch != epoch || step.head.last.seq < from {
                 break;
             }
@@ -338,6 +347,7 @@ impl<S: Storage> Chain<S> {
 
     /// The run that has an offset.
     fn run_of(&self, hash: RoomHash, offset: u64) -> Result<Place, Stop> {
+        let offset = self.kept_from(offset);
         let segment = {
             let state = self.read_state();
             let open = &state.open;
@@ -438,9 +448,9 @@ impl<S: Storage> Chain<S> {
         let Some(entry) = sealed.get(at).filter(|s| s.first == segment) else { return Ok(()) };
         let before = RoomTable::default();
         for (i, &older) in sealed[..at].iter().enumerate() {
-            self.learn(older, sealed[i + 1].first, &before)?;
+            self.learn(older, self.end_before(sealed[i + 1].first), &before)?;
         }
-        let next = sealed.get(at + 1).map_or(open, |s| s.first);
+        let next = self.end_before(sealed.get(at + 1).map_or(open, |s| s.first));
         self.rebuild_index(*entry, next, &before)
     }
 

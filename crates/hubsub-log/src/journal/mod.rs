@@ -11,6 +11,7 @@
 mod replay;
 
 pub use replay::{Replayed, replay};
+pub(crate) use replay::{all_files, records};
 
 use crate::record::{u32_at, u64_at};
 use crate::storage::{Storage, StorageFile, join};

@@ -5,8 +5,10 @@
 //! the log. It is *damage in the middle* when a later frame can be read whose mark
 //! covers it: then acknowledged records are missing, and that is said.
 
-use super::{FILE_HEAD, FRAME_MAGIC, Frame, check_head, frame_at, path};
+use super::{DIRECTORY, FILE_HEAD, FRAME_MAGIC, Frame, check_head, frame_at, path};
 use crate::LogError;
+use crate::open::KEPT;
+use crate::record::{self, Record};
 use crate::storage::{self, Storage};
 
 /// What was found.
@@ -69,6 +71,53 @@ pub fn replay(
         found.lost.push((found.last + 1, found.last + 1, why));
     }
     Ok(found)
+}
+
+/// Paths of all journal files, those that a start has put aside among them, in
+/// the order of their numbers.
+///
+/// # Errors
+/// Those of the storage.
+pub(crate) fn all_files(storage: &impl Storage) -> Result<Vec<String>, LogError> {
+    let mut files: Vec<(u64, String)> = Vec::new();
+    for directory in [KEPT, DIRECTORY] {
+        let names = storage.list(directory).map_err(|e| LogError::io("cannot list the journals", e))?;
+        let number = |name: &str| name.strip_suffix(".journal")?.parse().ok();
+        files.extend(names.iter().filter_map(|name| Some((number(name)?, storage::join(directory, name)))));
+    }
+    files.sort_unstable();
+    Ok(files.into_iter().map(|(_, path)| path).collect())
+}
+
+/// Gives every record to `take` that stands in a whole frame of these files, with
+/// its bytes, in the order of frames. Whether frames are missing is not asked.
+///
+/// # Errors
+/// A file cannot be read or is of a newer format, or what `take` says.
+pub(crate) fn records(
+    storage: &impl Storage,
+    identity: u64,
+    files: &[String],
+    mut take: impl FnMut(&Record<'_>, &[u8]) -> Result<(), LogError>,
+) -> Result<(), LogError> {
+    let mut least = 1;
+    for path in files {
+        let bytes =
+            storage::read(storage, path).map_err(|e| LogError::io(format!("cannot read {path}"), e))?;
+        if let Err(e @ LogError::NewerFormat { .. }) = check_head(&bytes, 0, identity) {
+            return Err(e);
+        }
+        let mut at = FILE_HEAD;
+        while let Some((start, frame)) = next_frame(&bytes, at, identity, least) {
+            let mut from = 0;
+            while let Ok((record, len)) = record::decode(&frame.records[from..]) {
+                take(&record, &frame.records[from..from + len])?;
+                from += len;
+            }
+            (least, at) = (frame.number + 1, start + frame.len());
+        }
+    }
+    Ok(())
 }
 
 /// The next whole frame from a place on whose number is not below `least`.

@@ -1,0 +1,346 @@
+//! What can still be read of a damaged hub: pieces of its log, each an unbroken run
+//! of records that verify.
+//!
+//! Where a record begins is told by the one before it, or by the index, and is
+//! never guessed: bytes in the middle of a payload could look like a record. So
+//! behind a record that is damaged the next one is where its length says, if a
+//! record of the right offset stands there, else at the next place that the index
+//! knows. Without an index (the open segment's goes with a start) the rest is given up
+//! where a length is damaged. A file that opens as another's gives nothing at all.
+
+use crate::LogError;
+use crate::files::Part;
+use crate::index::Run;
+use crate::journal;
+use crate::manifest::{HubEntry, SegmentEntry};
+use crate::record::{self, NotARecord, Record};
+use crate::repair::DAMAGED;
+use crate::segment;
+use crate::storage::{Storage, StorageFile, join};
+use crate::verify::check_segment;
+use hubsub_types::HubId;
+use std::io::ErrorKind;
+use std::ops::Range;
+
+/// Read at once while a damaged file is walked through.
+const WINDOW_BYTES: usize = 256 * 1024;
+
+/// An unbroken run of records.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Piece {
+    /// Offset of its first record.
+    pub first: u64,
+    /// Offset behind its last one.
+    pub next: u64,
+    /// Where they are.
+    pub source: Source,
+}
+
+/// Where a piece is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// In a segment that is as it was.
+    Segment(SegmentEntry),
+    /// In these bytes of a damaged file.
+    Part(String, Range<u64>),
+    /// In journals.
+    Journals,
+}
+
+/// What was found of a hub.
+#[derive(Debug, Default)]
+pub struct Salvage {
+    /// In order of offset.
+    pub pieces: Vec<Piece>,
+    /// Segments that are listed and not as they were, by path.
+    pub damaged: Vec<String>,
+    /// Found in the file that is read now.
+    fresh: Vec<Piece>,
+}
+
+/// Looks for the records of a hub in its segments, in what an earlier repair set
+/// aside of those, and in all journals.
+///
+/// # Errors
+/// The storage failed, or a file is of a newer format.
+pub fn salvage(
+    storage: &impl Storage,
+    identity: u64,
+    entry: &HubEntry,
+    journals: &[String],
+    take: &mut dyn FnMut(u64, u64) -> Result<(), LogError>,
+) -> Result<Salvage, LogError> {
+    let mut found = Salvage::default();
+    let directory = segment::directory(entry.hub);
+    let names = storage.list(&directory).map_err(|e| LogError::io("cannot list segments", e))?;
+    for (i, &listed) in entry.segments.iter().enumerate() {
+        let offsets = listed.0..entry.end_of(i);
+        match check_segment(storage, identity, entry, i, take) {
+            Ok(()) => {
+                // One without records is made anew where it is needed.
+                if !offsets.is_empty() {
+                    found.fresh.push(Piece {
+                        first: offsets.start,
+                        next: offsets.end,
+                        source: Source::Segment(listed),
+                    });
+                }
+            }
+            Err(LogError::Damaged { .. }) => {
+                let name = segment::name(listed.0, Part::Segment);
+                let path = join(&directory, &name);
+                if names.contains(&name) {
+                    found.damaged.push(path.clone());
+                    found.walk(storage, identity, entry.hub, path, listed, &offsets)?;
+                    found.settle();
+                }
+                // A repair that was cut short has put it aside already.
+                let aside = names.iter().filter(|n| n.starts_with(&name) && n.ends_with(DAMAGED));
+                for name in aside {
+                    let path = join(&directory, name);
+                    found.walk(storage, identity, entry.hub, path, listed, &offsets)?;
+                    found.settle();
+                }
+            }
+            Err(e) => return Err(e),
+        }
+        found.settle();
+    }
+    journal::records(storage, identity, journals, |record, _| {
+        if record.hub == entry.hub && record.offset >= entry.earliest && !found.has(record.offset) {
+            found.add_of_journal(record.offset);
+        }
+        Ok(())
+    })?;
+    found.settle();
+    Ok(found)
+}
+
+/// Gives the records of a piece to `take`, with their bytes, in order.
+///
+/// # Errors
+/// The storage failed, the file has changed, or what `take` says.
+pub fn read_piece(
+    storage: &impl Storage,
+    identity: u64,
+    hub: HubId,
+    piece: &Piece,
+    journals: &[String],
+    mut take: impl FnMut(u64, &[u8]) -> Result<(), LogError>,
+) -> Result<(), LogError> {
+    let mut next = piece.first;
+    match &piece.source {
+        Source::Journals => journal::records(storage, identity, journals, |record, bytes| {
+            if record.hub == hub && record.offset == next && next < piece.next {
+                next += 1;
+                take(record.offset, bytes)?;
+            }
+            Ok(())
+        })?,
+        Source::Part(path, range) => {
+            let file = storage.open(path).map_err(|e| LogError::io(format!("cannot open {path}"), e))?;
+            let (mut window, mut at) = (Window::default(), range.start);
+            while at < range.end {
+                let Ok((record, len)) = window.record(&file, at, range.end)? else { break };
+                take(record.offset, &window.bytes[window.skip(at)..][..len])?;
+                (next, at) = (next + 1, at + len as u64);
+            }
+        }
+        Source::Segment(_) => next = piece.next,
+    }
+    if next != piece.next {
+        let why = format!("offset {next} was there a moment ago");
+        return Err(LogError::Damaged { path: segment::directory(hub), at: 0, why });
+    }
+    Ok(())
+}
+
+impl Salvage {
+    /// Reads what can be read of a damaged segment, up to the end that it had, between two offsets.
+    fn walk<S: Storage>(
+        &mut self,
+        storage: &S,
+        identity: u64,
+        hub: HubId,
+        path: String,
+        SegmentEntry(first, bytes): SegmentEntry,
+        offsets: &Range<u64>,
+    ) -> Result<(), LogError> {
+        let cannot = |e| LogError::io(format!("cannot read {path}"), e);
+        let file = storage.open(&path).map_err(cannot)?;
+        match segment::check_head(&file, identity, hub, first) {
+            Err(e @ (LogError::NewerFormat { .. } | LogError::Io { .. })) => return Err(e),
+            Err(e) if segment::is_foreign(&e) => return Ok(()),
+            // With a head that cannot be read, records may be whole all the same.
+            Ok(()) | Err(_) => {}
+        }
+        let end = file.len().map_err(cannot)?.min(bytes);
+        let places = places(storage, hub, first);
+        let is_ours = |record: &Record<'_>, next: u64| {
+            record.hub == hub && (next..offsets.end).contains(&record.offset)
+        };
+        let (mut window, mut at, mut next) = (Window::default(), segment::HEAD_BYTES, offsets.start);
+        // Offset that the record here must have.
+        let mut only = Some(next);
+        let mut came_by_length = false;
+        while at < end && next < offsets.end {
+            let read = window.record(&file, at, end)?;
+            if let Ok((record, len)) = read
+                && is_ours(&record, next)
+                && only.is_none_or(|only| only == record.offset)
+            {
+                let offset = record.offset;
+                if !self.has(offset) {
+                    self.add(offset, &path, at..at + len as u64);
+                }
+                (at, next, only) = (at + len as u64, offset + 1, Some(offset + 1));
+                continue;
+            }
+            if came_by_length
+                && let Ok((record, _)) = read
+                && record.offset < next
+            {
+                // A record that stands again: what came before it was inside of another.
+                self.fresh.pop();
+                break;
+            }
+            came_by_length = false;
+            // Damaged. Where is the next one?
+            let by_length = only.and_then(|only| {
+                let behind = at + window.len(at)? as u64;
+                let read = window.record(&file, behind, end).ok()?.ok()?;
+                (is_ours(&read.0, next) && read.0.offset == only + 1).then_some((behind, only + 1))
+            });
+            match by_length {
+                Some((behind, offset)) => {
+                    (at, only, came_by_length) = (behind, Some(offset), true);
+                }
+                None => {
+                    let known = places.partition_point(|&place| place <= at);
+                    let Some(&place) = places.get(known) else { break };
+                    (at, only) = (place, None);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether an offset is in a piece that was settled.
+    fn has(&self, offset: u64) -> bool {
+        let at = self.pieces.partition_point(|piece| piece.first <= offset);
+        at.checked_sub(1).is_some_and(|at| offset < self.pieces[at].next)
+    }
+
+    fn add(&mut self, offset: u64, path: &str, range: Range<u64>) {
+        if let Some(last) = self.fresh.last_mut()
+            && last.next == offset
+            && let Source::Part(of, bytes) = &mut last.source
+            && of == path
+            && bytes.end == range.start
+        {
+            (last.next, bytes.end) = (offset + 1, range.end);
+            return;
+        }
+        let source = Source::Part(path.to_owned(), range);
+        self.fresh.push(Piece { first: offset, next: offset + 1, source });
+    }
+
+    /// A record that a journal has; one below the last is there twice.
+    fn add_of_journal(&mut self, offset: u64) {
+        match self.fresh.last_mut() {
+            Some(last) if offset == last.next => last.next += 1,
+            Some(last) if offset < last.next => {}
+            _ => self.fresh.push(Piece { first: offset, next: offset + 1, source: Source::Journals }),
+        }
+    }
+
+    fn settle(&mut self) {
+        self.pieces.append(&mut self.fresh);
+        self.pieces.sort_unstable_by_key(|piece| piece.first);
+    }
+}
+
+/// Where the index of a segment says that records begin, in order.
+fn places<S: Storage>(storage: &S, hub: HubId, first: u64) -> Vec<u64> {
+    let mut places: Vec<u64> = Vec::new();
+    for part in [Part::Index, Part::Runs] {
+        let Ok(file) = storage.open(&segment::path(hub, first, part)) else { continue };
+        let mut at = 0;
+        while let Ok(run) = Run::open(&file, at) {
+            places.extend(run.all_places(&file).unwrap_or_default().into_iter().map(u64::from));
+            at += run.bytes();
+        }
+    }
+    places.sort_unstable();
+    places.dedup();
+    places
+}
+
+/// A part of a file in memory.
+#[derive(Default)]
+struct Window {
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl Window {
+    /// The record at a place of a file whose records end before `end`.
+    fn record(
+        &mut self,
+        file: &impl StorageFile,
+        at: u64,
+        end: u64,
+    ) -> Result<Result<(Record<'_>, usize), NotARecord>, LogError> {
+        let is_here = self.rest(at).is_some_and(|rest| {
+            record::len(rest)
+                .map_or_else(|e| !matches!(e, NotARecord::Incomplete(_)), |len| len <= rest.len())
+        });
+        if !is_here {
+            self.fill(file, at, end, WINDOW_BYTES)?;
+            if let Ok(len) = record::len(&self.bytes)
+                && len > self.bytes.len()
+                && at + len as u64 <= end
+            {
+                self.fill(file, at, end, len)?;
+            }
+        }
+        Ok(record::decode(self.rest(at).unwrap_or_default()))
+    }
+
+    /// Length of what was last looked for at a place, by its length alone.
+    fn len(&self, at: u64) -> Option<usize> {
+        record::len(self.rest(at)?).ok()
+    }
+
+    fn fill(&mut self, file: &impl StorageFile, at: u64, end: u64, len: usize) -> Result<(), LogError> {
+        let len = usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX).min(len);
+        self.start = at;
+        self.bytes.resize(len, 0);
+        let n =
+            file.read_full_at(&mut self.bytes, at).map_err(|e| LogError::io("cannot read a segment", e))?;
+        self.bytes.truncate(n);
+        Ok(())
+    }
+
+    fn skip(&self, at: u64) -> usize {
+        (at - self.start) as usize
+    }
+
+    fn rest(&self, at: u64) -> Option<&[u8]> {
+        self.bytes.get(usize::try_from(at.checked_sub(self.start)?).ok()?..)
+    }
+}
+
+/// The numbers of the hubs that have a directory.
+///
+/// # Errors
+/// Those of the storage.
+pub fn hub_directories(storage: &impl Storage) -> Result<Vec<HubId>, LogError> {
+    let names = storage.list_directories("hubs").map_err(|e| match e.kind() {
+        ErrorKind::NotFound => LogError::Refused("there is no directory hubs".to_owned()),
+        _ => LogError::io("cannot list the hubs", e),
+    })?;
+    let mut hubs: Vec<HubId> = names.iter().filter_map(|name| name.parse().ok().map(HubId)).collect();
+    hubs.sort_unstable_by_key(|hub| hub.0);
+    Ok(hubs)
+}

@@ -1,0 +1,111 @@
+//! Reading the records of a data directory that no node uses, one after the other,
+//! without changing anything.
+
+use crate::LogError;
+use crate::files::Part;
+use crate::journal;
+use crate::manifest::{HubEntry, Manifest};
+use crate::record::Record;
+use crate::segment;
+use crate::storage::{Storage, StorageFile};
+use hubsub_types::HubId;
+use std::ops::ControlFlow;
+
+/// What is wanted.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    /// Of this hub; else of all, one after the other.
+    pub hub: Option<HubId>,
+    /// Of this room.
+    pub room: Option<Vec<u8>>,
+    /// From this offset on.
+    pub from: u64,
+    /// At most so many.
+    pub count: u64,
+}
+
+/// Gives records to `take`, in order of offset, until it breaks off: what segments have
+/// up to the checkpoint, and behind it what is in journals. What cannot be read, in sentences.
+///
+/// # Errors
+/// There is no such hub, the manifest cannot be read, a file is of a newer format, or the
+/// storage failed.
+pub fn show(
+    storage: &impl Storage,
+    wanted: &Selection,
+    take: &mut dyn FnMut(&Record<'_>) -> ControlFlow<()>,
+) -> Result<Vec<String>, LogError> {
+    let Some(manifest) = Manifest::load(storage)? else {
+        return Err(LogError::Refused("there is no manifest.json".to_owned()));
+    };
+    if let Some(hub) = wanted.hub.filter(|&hub| manifest.hub(hub).is_none()) {
+        return Err(LogError::Refused(format!("there is no hub {}", hub.0)));
+    }
+    let journals = journal::all_files(storage)?;
+    let mut shown = Shown { wanted, left: wanted.count, unread: Vec::new(), take };
+    for entry in manifest.hubs.iter().filter(|entry| wanted.hub.is_none_or(|hub| entry.hub == hub)) {
+        match shown.hub(storage, manifest.identity, entry, &journals) {
+            Ok(()) => {}
+            Err(LogError::Stopped) => break,
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(shown.unread)
+}
+
+struct Shown<'a> {
+    wanted: &'a Selection,
+    left: u64,
+    unread: Vec<String>,
+    take: &'a mut dyn FnMut(&Record<'_>) -> ControlFlow<()>,
+}
+
+impl Shown<'_> {
+    fn hub(
+        &mut self,
+        storage: &impl Storage,
+        identity: u64,
+        entry: &HubEntry,
+        journals: &[String],
+    ) -> Result<(), LogError> {
+        for (i, &listed) in entry.segments.iter().enumerate() {
+            if entry.end_of(i) <= self.wanted.from {
+                continue;
+            }
+            let path = segment::path(entry.hub, listed.0, Part::Segment);
+            let file = match storage.open(&path) {
+                Ok(file) => file,
+                Err(e) => {
+                    self.unread.push(format!("{path}: {e}"));
+                    continue;
+                }
+            };
+            let len = file.len().map_err(|e| LogError::io(format!("cannot read {path}"), e))?;
+            let range = segment::HEAD_BYTES..listed.1.min(len);
+            let read = segment::check_head(&file, identity, entry.hub, listed.0).and_then(|()| {
+                segment::scan(&file, entry.hub, listed.0, range, |record, _| self.record(record))
+            });
+            match read {
+                Ok(()) => {}
+                Err(e @ LogError::Damaged { .. }) => self.unread.push(e.to_string()),
+                Err(e) => return Err(e),
+            }
+        }
+        journal::records(storage, identity, journals, |record, _| {
+            if record.hub == entry.hub && record.offset >= entry.next { self.record(record) } else { Ok(()) }
+        })
+    }
+
+    fn record(&mut self, record: &Record<'_>) -> Result<(), LogError> {
+        let is_wanted = record.offset >= self.wanted.from
+            && self.wanted.room.as_ref().is_none_or(|room| room == record.room);
+        if !is_wanted {
+            return Ok(());
+        }
+        if self.left == 0 || (self.take)(record).is_break() {
+            return Err(LogError::Stopped);
+        }
+        self.left -= 1;
+        if self.left == 0 { Err(LogError::Stopped) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,396 @@
+//! Single damages, and what a repair makes of them.
+
+mod support;
+
+use hubsub_log::manifest::{Lost, Manifest};
+use hubsub_log::repair::{Repair, UNKNOWN_OFFSETS, repair};
+use hubsub_log::show::{Selection, show};
+use hubsub_log::sim::SimDisk;
+use hubsub_log::verify::{Verified, verify, verify_watched};
+use hubsub_log::{HubId, Kind, LogError, Retention};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use support::{OPTIONS, TestLog};
+
+const HUB: HubId = HubId(1);
+const NONE: [String; 0] = [];
+
+/// Sixty records of 500 bytes in two rooms, all in segments and none in a journal, though journals
+/// may be used again and then hold older frames behind the new ones; a second hub without any.
+fn sixty() -> TestLog {
+    let mut log = TestLog::new(2);
+    for i in 0..60u8 {
+        let room = if i % 2 == 0 { b"even" } else { b"odds" };
+        log.append(&[(HUB, vec![(room.to_vec(), vec![i; 500], Kind::Message)])]).unwrap();
+        log.sync().unwrap();
+        log.apply().unwrap();
+    }
+    log.segments.checkpoint().unwrap();
+    let segments = std::mem::replace(&mut log.segments, TestLog::new(0).segments);
+    segments.close().unwrap();
+    wipe_journals(&log.disk);
+    log
+}
+
+fn wipe_journals(disk: &SimDisk) {
+    for journal in disk.paths().iter().filter(|path| path.starts_with("journal/")) {
+        disk.damage(journal, |bytes| bytes[64..].fill(0));
+    }
+}
+
+fn run(disk: &SimDisk, only: Option<HubId>, accepts_loss: bool) -> Result<Repair, LogError> {
+    repair(&Arc::new(disk.clone()), OPTIONS, only, accepts_loss, &mut |_| ControlFlow::Continue(()))
+}
+
+fn offsets(disk: &SimDisk, hub: HubId, room: Option<&[u8]>, from: u64, count: u64) -> Vec<u64> {
+    let wanted = Selection { hub: Some(hub), room: room.map(<[u8]>::to_vec), from, count };
+    let mut all = Vec::new();
+    show(disk, &wanted, &mut |record| {
+        all.push(record.offset);
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    all
+}
+
+fn segments(disk: &SimDisk) -> Vec<String> {
+    disk.paths()
+        .into_iter()
+        .filter(|path| path.starts_with("hubs/1/") && path.ends_with(".segment"))
+        .collect()
+}
+
+#[test]
+fn a_record_that_is_damaged_leaves_a_hole_of_one() {
+    let mut log = sixty();
+    let path = segments(&log.disk)[2].clone();
+    log.disk.damage(&path, |bytes| bytes[1000] ^= 1);
+    let first: u64 = path.trim_end_matches(".segment").rsplit('/').next().unwrap().parse().unwrap();
+
+    let dry = run(&log.disk, None, false).unwrap();
+    assert_eq!((dry.is_done, dry.hubs.len()), (false, 1));
+    let told = &dry.hubs[0];
+    assert_eq!((told.hub, told.kept, &told.lost[..]), (HUB, (59, 0), &[Lost(first + 1, first + 1)][..]));
+    assert_eq!((told.next, told.unknown_from, &told.set_aside), (61, None, &vec![path.clone()]));
+
+    let damaged = log.disk.bytes(&path).unwrap();
+    let done = run(&log.disk, None, true).unwrap();
+    assert!(done.is_done && done.left.is_empty());
+    assert_eq!(log.disk.bytes(&format!("{path}.damaged")).unwrap(), damaged, "it is put aside");
+    let kept: Vec<u64> = (1..=60).filter(|&offset| offset != first + 1).collect();
+    assert_eq!(offsets(&log.disk, HUB, None, 0, u64::MAX), kept);
+    assert_eq!(run(&log.disk, None, true).unwrap().problems, NONE, "there is nothing left to do");
+
+    // What was put aside outlives starts, and the epochs have ended.
+    log.reopen().unwrap();
+    assert_eq!(log.warnings, NONE);
+    assert!(log.disk.bytes(&format!("{path}.damaged")).is_some());
+    assert_eq!((log.segments.continuous_from(HUB), log.segments.continuous_from(HubId(2))), (61, 1));
+    let chain = log.segments.chain(HUB).unwrap();
+    let mut bytes = Vec::new();
+    assert_eq!(
+        chain.read_offsets(first + 1, 1, &mut bytes).unwrap(),
+        first + 3,
+        "it goes on behind the hole"
+    );
+    assert_eq!(chain.info().last_us, 600);
+}
+
+#[test]
+fn a_lost_segment_is_a_hole_and_rooms_are_read_over_it_backwards_only() {
+    let mut log = sixty();
+    let all = segments(&log.disk);
+    log.disk.lose(&all[1]);
+    let done = run(&log.disk, None, true).unwrap();
+    let lost = done.hubs[0].lost[0];
+    assert!(lost.1 > lost.0 + 4 && done.hubs[0].set_aside.is_empty(), "{lost:?}");
+    log.reopen().unwrap();
+    let chain = log.segments.chain(HUB).unwrap();
+    let (mut back, mut on) = (Vec::new(), Vec::new());
+    let take = |record: &hubsub_log::Record<'_>| {
+        back.push(record.offset);
+        ControlFlow::Continue(())
+    };
+    chain.read_back(b"even", take).unwrap();
+    back.reverse();
+    let is_there = |offset: &u64| !(lost.0..=lost.1).contains(offset);
+    assert_eq!(back, (1..=59).step_by(2).filter(is_there).collect::<Vec<u64>>());
+    // Also where somebody remembers a place before the hole.
+    for near in [None, Some(1)] {
+        on.clear();
+        chain
+            .read_on(b"even", 2, 1, near, |record| {
+                on.push(record.offset);
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+        assert_eq!(on, (1..=59).step_by(2).filter(|offset| *offset > lost.1).collect::<Vec<u64>>());
+    }
+}
+
+#[test]
+fn an_index_that_is_lost_as_well_is_made_again_over_the_hole() {
+    let mut log = sixty();
+    let all = segments(&log.disk);
+    log.disk.lose(&all[1]);
+    run(&log.disk, None, true).unwrap();
+    log.reopen().unwrap();
+    let chain = log.segments.chain(HUB).unwrap();
+    for path in log.disk.paths().iter().filter(|path| path.ends_with(".index")) {
+        log.disk.damage(path, |bytes| bytes.fill(0));
+    }
+    let mut n = 0;
+    chain
+        .read_back(b"odds", |_| {
+            n += 1;
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    assert!(n > 20, "{n}");
+}
+
+#[test]
+fn retention_takes_holes_with_it() {
+    let mut log = sixty();
+    let all = segments(&log.disk);
+    log.disk.lose(&all[1]);
+    run(&log.disk, None, true).unwrap();
+    log.reopen().unwrap();
+    log.segments.retire(0, |_| (Retention { bytes: 9_000, age_us: 0 }, None)).unwrap();
+    let entry = log.segments.manifest().hub(HUB).unwrap();
+    assert!(entry.earliest > 20 && entry.lost.is_empty(), "{entry:?}");
+    log.reopen().unwrap();
+    assert_eq!((&log.warnings, verify(&log.disk).unwrap().problems), (&Vec::new(), Vec::new()));
+}
+
+#[test]
+fn a_room_whose_beginning_was_retired_is_read_without_its_index() {
+    let mut log = sixty();
+    log.reopen().unwrap();
+    log.segments.retire(0, |_| (Retention { bytes: 9_000, age_us: 0 }, None)).unwrap();
+    for path in log.disk.paths().iter().filter(|path| path.ends_with(".index")) {
+        log.disk.damage(path, |bytes| bytes.fill(0));
+    }
+    let chain = log.segments.chain(HUB).unwrap();
+    let mut n = 0;
+    chain
+        .read_back(b"even", |_| {
+            n += 1;
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    assert!(n > 3, "{n}");
+}
+
+#[test]
+fn the_beginning_and_everything_may_be_lost() {
+    let log = sixty();
+    let all = segments(&log.disk);
+    log.disk.lose(&all[0]);
+    let done = run(&log.disk, None, true).unwrap();
+    assert_eq!((done.hubs[0].lost[0].0, done.hubs[0].earliest), (1, done.hubs[0].lost[0].1 + 1));
+    assert_eq!(Manifest::load(&log.disk).unwrap().unwrap().hubs[0].lost, []);
+
+    segments(&log.disk).iter().for_each(|path| log.disk.lose(path));
+    let done = run(&log.disk, None, true).unwrap();
+    assert_eq!((done.hubs[0].kept, done.hubs[0].earliest, done.hubs[0].next), ((0, 0), 61, 61));
+    assert_eq!(verify(&log.disk).unwrap().problems, NONE);
+    let mut log = log;
+    log.reopen().unwrap();
+    assert_eq!((&log.warnings, log.segments.chain(HUB).unwrap().next()), (&Vec::new(), 61));
+}
+
+#[test]
+fn where_nobody_can_tell_how_many_are_missing_offsets_are_left_out() {
+    let mut log = TestLog::new(1);
+    for i in 0..20u8 {
+        log.append(&[(HUB, vec![(b"r".to_vec(), vec![i; 900], Kind::Message)])]).unwrap();
+        log.sync().unwrap();
+    }
+    let journals: Vec<String> =
+        log.disk.paths().into_iter().filter(|path| path.starts_with("journal/")).collect();
+    assert!(journals.len() > 2);
+    log.disk.lose(&journals[1]);
+    log.disk.lose(&journals[2]);
+    let done = run(&log.disk, None, true).unwrap();
+    let hub = &done.hubs[0];
+    assert!(hub.kept.0 == hub.kept.1 && hub.kept.0 > 3, "{hub:?}");
+    assert_eq!((hub.unknown_from, hub.next), (Some(hub.kept.0 + 1), hub.kept.0 + 1 + UNKNOWN_OFFSETS));
+    assert_eq!((&hub.lost[..], done.left), (&[][..], vec![]));
+    log.reopen().unwrap();
+    let chain = log.segments.chain(HUB).unwrap();
+    assert_eq!((chain.next(), chain.info().last_us), (hub.next, hub.kept.0 * 10), "time does not fall");
+}
+
+#[test]
+fn journals_that_a_start_put_aside_give_back_what_they_have() {
+    let mut log = TestLog::new(2);
+    for i in 0..12u8 {
+        let to = |hub| (hub, vec![(b"r".to_vec(), vec![i; 300], Kind::Message)]);
+        log.append(&[to(HUB), to(HubId(2))]).unwrap();
+        log.sync().unwrap();
+        log.apply().unwrap();
+        if i == 5 {
+            log.segments.checkpoint().unwrap();
+        }
+    }
+    let path = segments(&log.disk)[0].clone();
+    log.disk.damage(&path, |bytes| bytes[200] ^= 4);
+    log.reopen().unwrap();
+    assert!(log.segments.chain(HUB).is_none());
+    // The other hub has gone on since.
+    log.hubs.get_mut(&HUB).unwrap().sent.clear();
+    let done = run(&log.disk, Some(HUB), true).unwrap();
+    assert_eq!(done.left, NONE);
+    let kept = offsets(&log.disk, HUB, None, 0, u64::MAX);
+    assert!(kept.len() >= 11 && kept[kept.len() - 6..] == [7, 8, 9, 10, 11, 12], "{kept:?}");
+    assert_eq!(offsets(&log.disk, HubId(2), None, 0, u64::MAX).len(), 12);
+}
+
+#[test]
+fn one_hub_may_be_mended_and_the_other_left() {
+    let mut log = TestLog::new(2);
+    for i in 0..30u8 {
+        let to = |hub| (hub, vec![(b"r".to_vec(), vec![i; 400], Kind::Message)]);
+        log.append(&[to(HUB), to(HubId(2))]).unwrap();
+        log.sync().unwrap();
+    }
+    log.apply().unwrap();
+    log.segments.checkpoint().unwrap();
+    for hub in ["hubs/1/", "hubs/2/"] {
+        let of_hub = |path: &&String| path.starts_with(hub) && path.ends_with(".segment");
+        let path = log.disk.paths().iter().find(of_hub).unwrap().clone();
+        log.disk.damage(&path, |bytes| bytes[300] ^= 1);
+    }
+    let done = run(&log.disk, Some(HubId(2)), true).unwrap();
+    assert_eq!((done.hubs.len(), done.hubs[0].hub), (1, HubId(2)));
+    assert!(done.left.iter().all(|problem| problem.starts_with("hub 1 ")) && !done.left.is_empty());
+    assert!(run(&log.disk, Some(HubId(3)), true).unwrap_err().to_string().contains("no hub 3"));
+}
+
+#[test]
+fn a_lost_or_damaged_manifest_is_made_again_from_what_hubs_say() {
+    for is_lost in [true, false] {
+        let mut log = sixty();
+        if is_lost {
+            log.disk.lose("manifest.json");
+        } else {
+            log.disk.damage("manifest.json", |bytes| bytes[20] ^= 1);
+        }
+        assert!(log.reopen().is_err());
+        let done = run(&log.disk, None, true).unwrap();
+        assert!(done.manifest.is_some() && done.left.is_empty());
+        assert_eq!((done.hubs[0].kept.0, done.hubs[1].kept.0), (60, 0));
+        assert_eq!(log.disk.paths().contains(&"manifest.json.damaged".to_owned()), !is_lost);
+        assert_eq!(offsets(&log.disk, HUB, None, 0, u64::MAX), (1..=60).collect::<Vec<u64>>());
+        log.reopen().unwrap();
+        let manifest = log.segments.manifest();
+        assert_eq!((log.warnings.len(), &*manifest.hubs[0].class, manifest.hubs[1].index), (0, "chat", 1));
+        assert!(manifest.hubs.iter().all(|entry| entry.continuous_from == entry.next));
+    }
+}
+
+#[test]
+fn without_what_a_hub_says_of_itself_a_lost_manifest_is_refused() {
+    for damages in [true, false] {
+        let log = sixty();
+        log.disk.lose("manifest.json");
+        if damages {
+            log.disk.damage("hubs/2/hub.json", |bytes| bytes[5] ^= 1);
+        } else {
+            log.disk.lose("hubs/2/hub.json");
+        }
+        let before = log.disk.paths();
+        let why = run(&log.disk, None, true).unwrap_err().to_string();
+        assert!(why.contains("hub.json") && why.contains("hint: bring manifest.json back"), "{why}");
+        assert_eq!(log.disk.paths(), before);
+    }
+    let why = run(&SimDisk::default(), None, true).unwrap_err().to_string();
+    assert!(why.contains("there are no hubs"), "{why}");
+}
+
+#[test]
+fn what_a_hub_says_of_itself_is_written_again_when_it_is_lost() {
+    let mut log = sixty();
+    log.disk.lose("hubs/1/hub.json");
+    log.disk.damage("hubs/2/hub.json", |bytes| bytes[5] ^= 1);
+    log.reopen().unwrap();
+    log.disk.lose("manifest.json");
+    assert!(run(&log.disk, None, false).is_ok());
+}
+
+#[test]
+fn records_inside_of_a_payload_are_never_taken_for_records() {
+    // A payload that holds, as bytes, records of the same hub with the offsets that follow.
+    let mut log = TestLog::new(1);
+    let mut fakes = vec![0; 40];
+    for offset in 3..40 {
+        let fake = hubsub_log::Record {
+            hub: HUB,
+            offset,
+            epoch: 2,
+            seq: offset,
+            room: b"r",
+            topic: b"r",
+            payload: b"fake",
+            ..Default::default()
+        };
+        hubsub_log::record::encode(&fake, &mut fakes);
+    }
+    for payload in [b"one".to_vec(), fakes, b"three".to_vec(), b"four".to_vec()] {
+        log.append(&[(HUB, vec![(b"r".to_vec(), payload, Kind::Message)])]).unwrap();
+        log.sync().unwrap();
+    }
+    log.apply().unwrap();
+    log.segments.checkpoint().unwrap();
+    let path = segments(&log.disk)[0].clone();
+    // They would give everything back.
+    wipe_journals(&log.disk);
+    let second = 64 + 8 + 80 - 8 + 1 + 2 + 3;
+    for bit in 0..32 * 8 {
+        let disk = log.disk.copy();
+        disk.damage(&path, |bytes| bytes[second + bit / 8] ^= 1 << (bit % 8));
+        run(&disk, None, true).unwrap();
+        let wanted = Selection { hub: Some(HUB), room: None, from: 0, count: u64::MAX };
+        show(&disk, &wanted, &mut |record| {
+            assert_ne!(record.payload, b"fake", "bit {bit}");
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn records_are_shown_by_hub_room_offset_and_number() {
+    let mut log = sixty();
+    log.reopen().unwrap();
+    // Three more, in the journal only.
+    for _ in 0..3 {
+        log.append(&[(HUB, vec![(b"odds".to_vec(), vec![1; 10], Kind::Message)])]).unwrap();
+        log.sync().unwrap();
+    }
+    let before: Vec<_> = log.disk.paths().into_iter().map(|path| (log.disk.bytes(&path), path)).collect();
+    assert_eq!(offsets(&log.disk, HUB, None, 0, u64::MAX), (1..=63).collect::<Vec<u64>>());
+    assert_eq!(offsets(&log.disk, HUB, None, 58, 4), [58, 59, 60, 61]);
+    assert_eq!(offsets(&log.disk, HUB, Some(b"odds"), 57, u64::MAX), [58, 60, 61, 62, 63]);
+    assert!(offsets(&log.disk, HUB, Some(b"nobody"), 0, u64::MAX).is_empty());
+    assert!(offsets(&log.disk, HubId(2), None, 0, u64::MAX).is_empty());
+    assert!(offsets(&log.disk, HUB, None, 0, 0).is_empty());
+    let after: Vec<_> = log.disk.paths().into_iter().map(|path| (log.disk.bytes(&path), path)).collect();
+    assert!(before == after, "nothing has changed");
+    let Verified { hubs, journal_records, problems } = verify(&log.disk).unwrap();
+    assert_eq!((hubs[0].records, hubs[0].journal_records, hubs[0].next, journal_records), (60, 3, 64, 3));
+    assert_eq!(problems, NONE);
+}
+
+#[test]
+fn who_watches_may_stop_it() {
+    let log = sixty();
+    let mut seen = Vec::new();
+    let stopped = verify_watched(&log.disk, &mut |progress| {
+        seen.push((progress.0, progress.1));
+        if seen.len() == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    assert!(matches!(stopped, Err(LogError::Stopped)));
+    assert!(seen.is_sorted() && seen[2].0 < seen[2].1, "{seen:?}");
+}

@@ -1,0 +1,263 @@
+//! A data directory that no node uses: looked at, read, mended.
+
+use hubsub_log::record::{Record, decode_headers};
+use hubsub_log::repair::{HubRepair, Repair};
+use hubsub_log::show::Selection;
+use hubsub_log::verify::{Progress, Verified};
+use hubsub_log::{Disk, HubId, Kind, LogError, LogOptions};
+use pyo3::exceptions::{PyOSError, PyRuntimeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use std::io::ErrorKind;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Records handed over at once, and bytes.
+const BATCH_RECORDS: usize = 256;
+const BATCH_BYTES: usize = 1 << 20;
+
+/// Everything that is wrong with a log, and what its hubs hold.
+#[pyfunction]
+#[pyo3(signature = (directory, progress))]
+pub fn log_verify<'py>(
+    py: Python<'py>,
+    directory: PathBuf,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let mut watcher = Watcher { progress, failed: None };
+    let found = py.detach(|| {
+        let disk = Disk::inspect(&directory).map_err(|e| cannot_open(&directory, &e))?;
+        hubsub_log::verify::verify_watched(&disk, &mut |at| watcher.look(at)).map_err(raised)
+    });
+    verified(py, &watcher.outcome(found)?)
+}
+
+/// Gives the records of a log to `take`, in lists.
+#[pyfunction]
+#[pyo3(signature = (directory, hub, room, first, count, take))]
+pub fn log_show(
+    py: Python<'_>,
+    directory: PathBuf,
+    hub: Option<u32>,
+    room: Option<Vec<u8>>,
+    first: u64,
+    count: Option<u64>,
+    take: Py<PyAny>,
+) -> PyResult<Vec<String>> {
+    let wanted = Selection { hub: hub.map(HubId), room, from: first, count: count.unwrap_or(u64::MAX) };
+    let mut failed = None;
+    let unread = py.detach(|| {
+        let disk = Disk::inspect(&directory).map_err(|e| cannot_open(&directory, &e))?;
+        let mut batch = Batch::default();
+        let unread = hubsub_log::show::show(&disk, &wanted, &mut |record| {
+            batch.push(record);
+            if batch.is_full() { batch.hand_over(&take, &mut failed) } else { ControlFlow::Continue(()) }
+        })
+        .map_err(raised)?;
+        let _ = batch.hand_over(&take, &mut failed);
+        Ok(unread)
+    });
+    match failed {
+        Some(e) => Err(e),
+        None => unread,
+    }
+}
+
+/// Mends a log, or says what that would do.
+#[pyfunction]
+#[pyo3(signature = (directory, hub, accept_loss, progress))]
+pub fn log_repair<'py>(
+    py: Python<'py>,
+    directory: PathBuf,
+    hub: Option<u32>,
+    accept_loss: bool,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let mut watcher = Watcher { progress, failed: None };
+    let done = py.detach(|| {
+        let disk = if accept_loss { Disk::lock(&directory) } else { Disk::inspect(&directory) };
+        let disk = Arc::new(disk.map_err(|e| cannot_open(&directory, &e))?);
+        let (options, hub) = (LogOptions::default(), hub.map(HubId));
+        hubsub_log::repair::repair(&disk, options, hub, accept_loss, &mut |at| watcher.look(at))
+            .map_err(raised)
+    });
+    repaired(py, &watcher.outcome(done)?)
+}
+
+/// Tells Python how far it is, and hears of signals.
+struct Watcher {
+    progress: Option<Py<PyAny>>,
+    failed: Option<PyErr>,
+}
+
+impl Watcher {
+    fn look(&mut self, Progress(done, all): Progress) -> ControlFlow<()> {
+        let outcome = Python::attach(|py| {
+            py.check_signals()?;
+            self.progress.as_ref().map_or(Ok(()), |progress| progress.call1(py, (done, all)).map(drop))
+        });
+        match outcome {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(e) => {
+                self.failed = Some(e);
+                ControlFlow::Break(())
+            }
+        }
+    }
+
+    fn outcome<T>(self, outcome: PyResult<T>) -> PyResult<T> {
+        self.failed.map_or(outcome, Err)
+    }
+}
+
+/// A record, owned.
+struct Row {
+    head: (u32, u64, u64, u64, u64, u64),
+    is_deletion: bool,
+    room: Vec<u8>,
+    topic: Vec<u8>,
+    publisher: String,
+    headers: Vec<(String, String)>,
+    payload: Vec<u8>,
+}
+
+#[derive(Default)]
+struct Batch {
+    rows: Vec<Row>,
+    bytes: usize,
+}
+
+impl Batch {
+    fn push(&mut self, record: &Record<'_>) {
+        self.bytes += record.payload.len();
+        let Record { hub, offset, term, epoch, seq, timestamp_us, .. } = *record;
+        self.rows.push(Row {
+            head: (hub.0, offset, term, epoch, seq, timestamp_us),
+            is_deletion: record.kind == Kind::RoomDeleted,
+            room: record.room.to_vec(),
+            topic: record.topic.to_vec(),
+            publisher: String::from_utf8_lossy(record.publisher).into_owned(),
+            headers: decode_headers(record.headers).map(|(k, v)| (k.to_owned(), v.to_owned())).collect(),
+            payload: record.payload.to_vec(),
+        });
+    }
+
+    fn is_full(&self) -> bool {
+        self.rows.len() >= BATCH_RECORDS || self.bytes >= BATCH_BYTES
+    }
+
+    fn hand_over(&mut self, take: &Py<PyAny>, failed: &mut Option<PyErr>) -> ControlFlow<()> {
+        let rows = std::mem::take(self).rows;
+        if rows.is_empty() || failed.is_some() {
+            return ControlFlow::Continue(());
+        }
+        let outcome = Python::attach(|py| {
+            py.check_signals()?;
+            let rows = rows.iter().map(|row| row_of(py, row)).collect::<PyResult<Vec<_>>>()?;
+            take.call1(py, (rows,)).map(drop)
+        });
+        match outcome {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(e) => {
+                *failed = Some(e);
+                ControlFlow::Break(())
+            }
+        }
+    }
+}
+
+fn row_of<'py>(py: Python<'py>, row: &Row) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    let (hub, offset, term, epoch, seq, timestamp_us) = row.head;
+    dict.set_item("hub", hub)?;
+    dict.set_item("offset", offset)?;
+    dict.set_item("term", term)?;
+    dict.set_item("epoch", epoch)?;
+    dict.set_item("seq", seq)?;
+    dict.set_item("timestamp_us", timestamp_us)?;
+    dict.set_item("kind", if row.is_deletion { "room deleted" } else { "message" })?;
+    dict.set_item("room", PyBytes::new(py, &row.room))?;
+    dict.set_item("topic", PyBytes::new(py, &row.topic))?;
+    dict.set_item("publisher", &row.publisher)?;
+    let headers = PyDict::new(py);
+    for (name, value) in &row.headers {
+        headers.set_item(name, value)?;
+    }
+    dict.set_item("headers", headers)?;
+    dict.set_item("payload", PyBytes::new(py, &row.payload))?;
+    Ok(dict)
+}
+
+fn verified<'py>(py: Python<'py>, found: &Verified) -> PyResult<Bound<'py, PyDict>> {
+    let mut hubs = Vec::new();
+    for hub in &found.hubs {
+        let dict = PyDict::new(py);
+        dict.set_item("hub", hub.entry.hub.0)?;
+        dict.set_item("class", &hub.entry.class)?;
+        dict.set_item("index", hub.entry.index)?;
+        dict.set_item("segments", hub.entry.segments.len())?;
+        dict.set_item("records", hub.records)?;
+        dict.set_item("journal_records", hub.journal_records)?;
+        dict.set_item("bytes", hub.bytes)?;
+        dict.set_item("earliest", hub.entry.earliest)?;
+        dict.set_item("next", hub.next)?;
+        dict.set_item("continuous_from", hub.entry.continuous_from)?;
+        dict.set_item("lost", hub.entry.lost.iter().map(|lost| (lost.0, lost.1)).collect::<Vec<_>>())?;
+        dict.set_item("quarantined", &hub.entry.quarantined)?;
+        dict.set_item("problems", &hub.problems)?;
+        hubs.push(dict);
+    }
+    let dict = PyDict::new(py);
+    dict.set_item("hubs", hubs)?;
+    dict.set_item("journal_records", found.journal_records)?;
+    dict.set_item("problems", &found.problems)?;
+    Ok(dict)
+}
+
+fn repaired<'py>(py: Python<'py>, done: &Repair) -> PyResult<Bound<'py, PyDict>> {
+    let mut hubs = Vec::new();
+    for hub in &done.hubs {
+        let HubRepair { hub: id, class, problems, kept, lost, unknown_from, earliest, next, set_aside } = hub;
+        let dict = PyDict::new(py);
+        dict.set_item("hub", id.0)?;
+        dict.set_item("class", class)?;
+        dict.set_item("problems", problems)?;
+        dict.set_item("kept", kept.0)?;
+        dict.set_item("kept_from_journals", kept.1)?;
+        dict.set_item("lost", lost.iter().map(|lost| (lost.0, lost.1)).collect::<Vec<_>>())?;
+        dict.set_item("unknown_from", unknown_from)?;
+        dict.set_item("earliest", earliest)?;
+        dict.set_item("next", next)?;
+        dict.set_item("set_aside", set_aside)?;
+        hubs.push(dict);
+    }
+    let dict = PyDict::new(py);
+    dict.set_item("hubs", hubs)?;
+    dict.set_item("problems", &done.problems)?;
+    dict.set_item("manifest", &done.manifest)?;
+    dict.set_item("done", done.is_done)?;
+    dict.set_item("left", &done.left)?;
+    Ok(dict)
+}
+
+fn cannot_open(directory: &Path, e: &std::io::Error) -> PyErr {
+    let directory = directory.display();
+    PyOSError::new_err((
+        0,
+        match e.kind() {
+            ErrorKind::WouldBlock => {
+                format!("a node uses the data directory: {directory}; hint: stop it first")
+            }
+            _ => format!("cannot open the data directory {directory}: {e}"),
+        },
+    ))
+}
+
+fn raised(e: LogError) -> PyErr {
+    match e {
+        // Whoever stopped it has raised.
+        LogError::Stopped => PyRuntimeError::new_err("stopped"),
+        e => PyOSError::new_err((0, e.to_string())),
+    }
+}
