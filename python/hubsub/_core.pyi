@@ -5,10 +5,22 @@ return at once; answers, log lines and state changes come back as events that
 `drain` hands over in batches after `wake_fd` became readable.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
 from typing import Any, Final, Self, final
 
-__all__ = ["BUILD_PROFILE", "Core", "__version__", "error_codes", "limits_default", "room_of"]
+__all__ = [
+    "BUILD_PROFILE",
+    "Core",
+    "__version__",
+    "error_codes",
+    "limits_default",
+    "log_manifest",
+    "log_repair",
+    "log_show",
+    "log_verify",
+    "room_of",
+]
 
 __version__: Final[str]
 BUILD_PROFILE: Final[str]
@@ -25,6 +37,73 @@ def room_of(classes: Sequence[Mapping[str, Any]], hash_tags: bool, topic: bytes)
 
     Raises:
         ValueError: a class has a pattern or template that cannot be read.
+    """
+
+def log_manifest(directory: str | PathLike[str]) -> dict[str, Any]:
+    """What a log that no node uses says of itself; no record is read.
+
+    Returns:
+        `format`, `identity` (hexadecimal), `clean` (whether the node ended cleanly), `checkpoint` (frame up to
+        which segments hold everything), `journals` (first and last), and `hubs`: dicts of `hub`, `class`,
+        `index`, `segments`, `bytes`, `earliest`, `next`, `continuous_from` (rooms whose last record is below
+        this offset begin a new epoch), `lost` (pairs of first and last offset), `quarantined` (why, or None).
+
+    Raises:
+        OSError: a node uses it, it cannot be read, its manifest is missing or damaged, or it is of a newer format.
+    """
+
+def log_verify(
+    directory: str | PathLike[str], progress: Callable[[int, int], object] | None
+) -> dict[str, Any]:
+    """Reads every record of a log that no node uses, and changes nothing.
+
+    Args:
+        directory: That of the log.
+        progress: Called with the bytes that were read and those of all segments; what it raises ends it.
+
+    Returns:
+        `problems` (sentences), `journal_records`, and `hubs`: as of `log_manifest`, with `records` (in
+        segments), `journal_records` (behind those), `next` behind all of them, and `problems`.
+
+    Raises:
+        OSError: as `log_manifest`.
+    """
+
+def log_show(
+    directory: str | PathLike[str],
+    hub: int | None,
+    room: bytes | None,
+    first: int,
+    count: int | None,
+    take: Callable[[list[dict[str, Any]]], object],
+) -> list[str]:
+    """Gives the records of a log that no node uses to `take`, some at a time, in order of hub and offset.
+
+    Each is a dict of `hub`, `offset`, `term`, `epoch`, `seq`, `timestamp_us`, `kind` (`message` or
+    `room deleted`), `room`, `topic`, `publisher`, `headers`, `payload`.
+
+    Returns:
+        What could not be read, in sentences.
+
+    Raises:
+        OSError: as `log_manifest`, or there is no such hub.
+    """
+
+def log_repair(
+    directory: str | PathLike[str],
+    hub: int | None,
+    accept_loss: bool,
+    progress: Callable[[int, int], object] | None,
+) -> dict[str, Any]:
+    """Mends the hubs of a log that no node uses, or one of them; without `accept_loss` it changes nothing.
+
+    Returns:
+        `problems` (what is wrong), `manifest` (why it is made again, or None), `done`, `left` (what is still
+        wrong), and `hubs`: dicts of `hub`, `class`, `problems`, `kept`, `kept_from_journals`, `lost` (pairs of
+        first and last offset), `unknown_from` (offset or None), `earliest`, `next`, `set_aside` (paths).
+
+    Raises:
+        OSError: as `log_manifest`; there is no such hub; or the manifest cannot be made again.
     """
 
 @final

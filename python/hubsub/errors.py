@@ -228,6 +228,13 @@ class StartError(HubSubError):
     words = "the node cannot start"
 
 
+class DataDirectoryError(HubSubError):
+    """A data directory that cannot be read or mended offline."""
+
+    code = "data_directory"
+    words = "the data directory cannot be used"
+
+
 class NodeFailedError(HubSubError):
     code = "node_failed"
     words = "a shard of the node failed"

@@ -36,6 +36,12 @@ from hubsub.errors import (
 BUILD_PROFILE = _native.BUILD_PROFILE
 CORE_VERSION = _native.__version__
 
+# For a log that no node uses.
+log_manifest = _native.log_manifest
+log_verify = _native.log_verify
+log_show = _native.log_show
+log_repair = _native.log_repair
+
 DRAIN_EVENTS_MAX = 1_024
 """Events handled before other work of the loop has its turn."""
 

@@ -20,7 +20,7 @@ mod door {
     #[pymodule_export]
     use super::core::Core;
     #[pymodule_export]
-    use super::offline::{log_repair, log_show, log_verify};
+    use super::offline::{log_manifest, log_repair, log_show, log_verify};
     #[pymodule_export]
     use super::{error_codes, limits_default, room_of};
 

@@ -1,5 +1,6 @@
 //! A data directory that no node uses: looked at, read, mended.
 
+use hubsub_log::manifest::{HubEntry, Manifest};
 use hubsub_log::record::{Record, decode_headers};
 use hubsub_log::repair::{HubRepair, Repair};
 use hubsub_log::show::Selection;
@@ -31,6 +32,25 @@ pub fn log_verify<'py>(
         hubsub_log::verify::verify_watched(&disk, &mut |at| watcher.look(at)).map_err(raised)
     });
     verified(py, &watcher.outcome(found)?)
+}
+
+/// What a log's manifest says; no record is read.
+#[pyfunction]
+pub fn log_manifest(py: Python<'_>, directory: PathBuf) -> PyResult<Bound<'_, PyDict>> {
+    let manifest = py.detach(|| {
+        let disk = Disk::inspect(&directory).map_err(|e| cannot_open(&directory, &e))?;
+        let missing = || LogError::Refused("there is no manifest.json".to_owned());
+        Manifest::load(&disk).and_then(|manifest| manifest.ok_or_else(missing)).map_err(raised)
+    })?;
+    let hubs = manifest.hubs.iter().map(|entry| entry_of(py, entry)).collect::<PyResult<Vec<_>>>()?;
+    let dict = PyDict::new(py);
+    dict.set_item("format", manifest.format)?;
+    dict.set_item("identity", format!("{:016x}", manifest.identity))?;
+    dict.set_item("clean", manifest.clean.is_some())?;
+    dict.set_item("checkpoint", manifest.checkpoint)?;
+    dict.set_item("journals", manifest.journals)?;
+    dict.set_item("hubs", hubs)?;
+    Ok(dict)
 }
 
 /// Gives the records of a log to `take`, in lists.
@@ -189,22 +209,28 @@ fn row_of<'py>(py: Python<'py>, row: &Row) -> PyResult<Bound<'py, PyDict>> {
     Ok(dict)
 }
 
+fn entry_of<'py>(py: Python<'py>, entry: &HubEntry) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("hub", entry.hub.0)?;
+    dict.set_item("class", &entry.class)?;
+    dict.set_item("index", entry.index)?;
+    dict.set_item("segments", entry.segments.len())?;
+    dict.set_item("bytes", entry.segments.iter().map(|s| s.1).sum::<u64>())?;
+    dict.set_item("earliest", entry.earliest)?;
+    dict.set_item("next", entry.next)?;
+    dict.set_item("continuous_from", entry.continuous_from)?;
+    dict.set_item("lost", entry.lost.iter().map(|lost| (lost.0, lost.1)).collect::<Vec<_>>())?;
+    dict.set_item("quarantined", &entry.quarantined)?;
+    Ok(dict)
+}
+
 fn verified<'py>(py: Python<'py>, found: &Verified) -> PyResult<Bound<'py, PyDict>> {
     let mut hubs = Vec::new();
     for hub in &found.hubs {
-        let dict = PyDict::new(py);
-        dict.set_item("hub", hub.entry.hub.0)?;
-        dict.set_item("class", &hub.entry.class)?;
-        dict.set_item("index", hub.entry.index)?;
-        dict.set_item("segments", hub.entry.segments.len())?;
+        let dict = entry_of(py, &hub.entry)?;
         dict.set_item("records", hub.records)?;
         dict.set_item("journal_records", hub.journal_records)?;
-        dict.set_item("bytes", hub.bytes)?;
-        dict.set_item("earliest", hub.entry.earliest)?;
         dict.set_item("next", hub.next)?;
-        dict.set_item("continuous_from", hub.entry.continuous_from)?;
-        dict.set_item("lost", hub.entry.lost.iter().map(|lost| (lost.0, lost.1)).collect::<Vec<_>>())?;
-        dict.set_item("quarantined", &hub.entry.quarantined)?;
         dict.set_item("problems", &hub.problems)?;
         hubs.push(dict);
     }

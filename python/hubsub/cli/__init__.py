@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "top": ("hubsub.cli.top", "Shows live what a node does."),
     "bench": ("hubsub.bench.cli", "Measures a node, and others against it."),
     "doctor": ("hubsub.cli.doctor", "Checks what this machine allows."),
+    "log": ("hubsub.cli.datadir", "Verifies, shows and repairs the log of a node that does not run."),
     "config": ("hubsub.cli.settings", "Checks and shows the configuration."),
     "demo": ("hubsub.cli.demo", "Makes data to try things with."),
 }
