@@ -225,7 +225,7 @@ def _as_line(record: Mapping[str, Any]) -> str:
     """`offset  time  room  topic  position  publisher  headers  payload`."""
     seconds, micros = divmod(record["timestamp_us"], 1_000_000)
     try:
-        at = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).replace(microsecond=micros)
+        at = datetime.datetime.fromtimestamp(seconds, datetime.UTC).replace(microsecond=micros)
         time = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except (ValueError, OverflowError, OSError):  # Of no calendar.
         time = f"{record['timestamp_us']}us"
