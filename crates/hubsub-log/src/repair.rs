@@ -131,7 +131,7 @@ pub fn repair<S: Storage>(
         found.hubs.iter().filter(|hub| !hub.is_whole() && only.is_none_or(|only| hub.entry.hub == only))
     {
         let plan = Plan::new(&**storage, manifest.identity, &hub.entry, hub.may_lack_more, watch)?;
-        done.hubs.push(plan.told(&hub.problems));
+        done.hubs.push(plan.told(&hub.problems, done.manifest.is_some()));
         plans.push(plan);
     }
     if !accepts_loss {
@@ -211,9 +211,10 @@ fn list_segments(storage: &impl Storage, identity: u64, entry: &mut HubEntry) ->
         let file = storage.open(&path).map_err(cannot)?;
         let len = file.len().map_err(cannot)?;
         let (mut next, mut end) = (first, segment::HEAD_BYTES);
-        match segment::check_head(&file, identity, entry.hub, first) {
-            Err(e @ (LogError::NewerFormat { .. } | LogError::Io { .. })) => return Err(e),
-            Ok(()) | Err(_) => {}
+        if let Err(e @ (LogError::NewerFormat { .. } | LogError::Io { .. })) =
+            segment::check_head(&file, identity, entry.hub, first)
+        {
+            return Err(e);
         }
         let read = segment::scan(&file, entry.hub, first, segment::HEAD_BYTES..len, |record, at| {
             if record.offset != next {
@@ -262,7 +263,7 @@ impl Plan {
         let journals = journal::all_files(storage)?;
         let bytes: u64 = entry.segments.iter().map(|s| s.1).sum();
         let mut take = |records: u64, at: u64| {
-            let is_stopped = records % 16_384 == 0 && watch(Progress(at, bytes)).is_break();
+            let is_stopped = records.is_multiple_of(16_384) && watch(Progress(at, bytes)).is_break();
             if is_stopped { Err(LogError::Stopped) } else { Ok(()) }
         };
         let found = salvage(storage, identity, entry, &journals, &mut take)?;
@@ -284,8 +285,8 @@ impl Plan {
         Ok(Plan { entry: entry.clone(), found, journals, earliest, next, lost, unknown_from })
     }
 
-    /// For whoever is to accept it.
-    fn told(&self, problems: &[String]) -> HubRepair {
+    /// For whoever is to accept it. Holes that the manifest named are accepted already.
+    fn told(&self, problems: &[String], is_remade: bool) -> HubRepair {
         let count = |of: fn(&Piece) -> bool| -> u64 {
             self.found.pieces.iter().filter(|piece| of(piece)).map(|piece| piece.next - piece.first).sum()
         };
@@ -293,7 +294,8 @@ impl Plan {
         let before = (self.entry.earliest < kept_first).then(|| Lost(self.entry.earliest, kept_first - 1));
         // What may be missing at the end is told by where that begins.
         let end = self.unknown_from.unwrap_or(self.next);
-        let known = self.lost.iter().filter(|lost| lost.0 < end && !self.entry.lost.contains(lost));
+        let is_news = |lost: &&Lost| is_remade || !self.entry.lost.contains(lost);
+        let known = self.lost.iter().filter(|lost| lost.0 < end).filter(is_news);
         HubRepair {
             hub: self.entry.hub,
             class: self.entry.class.clone(),

@@ -291,6 +291,18 @@ fn a_lost_or_damaged_manifest_is_made_again_from_what_hubs_say() {
 }
 
 #[test]
+fn what_else_is_missing_beside_the_manifest_is_told() {
+    let log = sixty();
+    let path = segments(&log.disk)[2].clone();
+    log.disk.lose("manifest.json");
+    log.disk.lose(&path);
+    let done = run(&log.disk, None, true).unwrap();
+    let hub = &done.hubs[0];
+    assert_eq!((hub.lost.len(), hub.kept.0 + hub.lost[0].1 + 1 - hub.lost[0].0), (1, 60));
+    assert_eq!((hub.unknown_from, hub.next, done.left), (Some(61), 61 + UNKNOWN_OFFSETS, vec![]));
+}
+
+#[test]
 fn without_what_a_hub_says_of_itself_a_lost_manifest_is_refused() {
     for damages in [true, false] {
         let log = sixty();

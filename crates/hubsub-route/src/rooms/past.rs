@@ -215,9 +215,12 @@ impl Rooms {
         let slot = self.hubs.slot(class, self.all_hubs.placement.hub(class, &query.room));
         // Behind a loss the room's next record begins a new epoch, so no position is known.
         let is_known = |r: &Recalled, from| query.after.is_none() || r.offset >= from;
-        let recalled = self.hubs.get(slot).log.as_ref().and_then(|log| {
-            recall(log.id).filter(|recalled| is_known(recalled, log.continuous_from))
-        });
+        let recalled = self
+            .hubs
+            .get(slot)
+            .log
+            .as_ref()
+            .and_then(|log| recall(log.id).filter(|recalled| is_known(recalled, log.continuous_from)));
         let then = Then::History(Box::new(query.clone()), ask);
         let log = recalled.and_then(|recalled| {
             self.ask_log_at(slot, query.room.as_slice().into(), recalled.position, now, then)
