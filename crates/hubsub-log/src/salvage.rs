@@ -222,6 +222,10 @@ impl Salvage {
                 }
             }
         }
+        if came_by_length && next == offsets.end && at < end {
+            // As above: the last record of a segment ends where the segment does.
+            self.fresh.pop();
+        }
         Ok(())
     }
 

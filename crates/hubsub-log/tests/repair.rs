@@ -3,6 +3,7 @@
 mod support;
 
 use hubsub_log::manifest::{Lost, Manifest};
+use hubsub_log::record::{self, Record};
 use hubsub_log::repair::{Repair, UNKNOWN_OFFSETS, repair};
 use hubsub_log::show::{Selection, show};
 use hubsub_log::sim::SimDisk;
@@ -107,7 +108,7 @@ fn a_lost_segment_is_a_hole_and_rooms_are_read_over_it_backwards_only() {
     log.reopen().unwrap();
     let chain = log.segments.chain(HUB).unwrap();
     let (mut back, mut on) = (Vec::new(), Vec::new());
-    let take = |record: &hubsub_log::Record<'_>| {
+    let take = |record: &Record<'_>| {
         back.push(record.offset);
         ControlFlow::Continue(())
     };
@@ -333,43 +334,71 @@ fn what_a_hub_says_of_itself_is_written_again_when_it_is_lost() {
 
 #[test]
 fn records_inside_of_a_payload_are_never_taken_for_records() {
-    // A payload that holds, as bytes, records of the same hub with the offsets that follow.
-    let mut log = TestLog::new(1);
-    let mut fakes = vec![0; 40];
-    for offset in 3..40 {
-        let fake = hubsub_log::Record {
-            hub: HUB,
-            offset,
-            epoch: 2,
-            seq: offset,
-            room: b"r",
-            topic: b"r",
-            payload: b"fake",
-            ..Default::default()
-        };
-        hubsub_log::record::encode(&fake, &mut fakes);
+    // A payload that holds, as bytes, records of the same hub with the offsets that follow: fewer
+    // than really do, as many, and more.
+    for fakes in 1..6 {
+        let mut log = TestLog::new(1);
+        let mut payload = vec![0; 40];
+        for offset in 3..3 + fakes {
+            let fake = Record {
+                hub: HUB,
+                offset,
+                epoch: 2,
+                seq: offset,
+                room: b"r",
+                topic: b"r",
+                payload: b"fake",
+                ..Record::default()
+            };
+            record::encode(&fake, &mut payload);
+        }
+        for payload in
+            [b"one".to_vec(), payload.clone(), b"three".to_vec(), b"four".to_vec(), b"five".to_vec()]
+        {
+            log.append(&[(HUB, vec![(b"r".to_vec(), payload, Kind::Message)])]).unwrap();
+            log.sync().unwrap();
+        }
+        log.apply().unwrap();
+        log.segments.checkpoint().unwrap();
+        let path = segments(&log.disk)[0].clone();
+        // They would give everything back.
+        wipe_journals(&log.disk);
+        let bytes = log.disk.bytes(&path).unwrap();
+        let second = 64 + record::decode(&bytes[64..]).unwrap().1;
+        let first_fake = bytes.windows(payload.len()).position(|at| at == payload).unwrap() + 40;
+        // The length of the second leads to what its payload holds; or it is another one.
+        let length = (first_fake - second - record::PREFIX_BYTES) as u32;
+        let real = u32::from_le_bytes(*bytes[second..].first_chunk().unwrap());
+        for length in std::iter::once(length).chain((0..32).map(|bit| real ^ 1 << bit)) {
+            let disk = log.disk.copy();
+            disk.damage(&path, |bytes| bytes[second..second + 4].copy_from_slice(&length.to_le_bytes()));
+            run(&disk, None, true).unwrap();
+            let wanted = Selection { hub: Some(HUB), room: None, from: 0, count: u64::MAX };
+            show(&disk, &wanted, &mut |record| {
+                assert_ne!(record.payload, b"fake", "{fakes} of them, length {length}");
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+        }
     }
-    for payload in [b"one".to_vec(), fakes, b"three".to_vec(), b"four".to_vec()] {
-        log.append(&[(HUB, vec![(b"r".to_vec(), payload, Kind::Message)])]).unwrap();
-        log.sync().unwrap();
-    }
-    log.apply().unwrap();
-    log.segments.checkpoint().unwrap();
-    let path = segments(&log.disk)[0].clone();
-    // They would give everything back.
-    wipe_journals(&log.disk);
-    let second = 64 + 8 + 80 - 8 + 1 + 2 + 3;
-    for bit in 0..32 * 8 {
-        let disk = log.disk.copy();
-        disk.damage(&path, |bytes| bytes[second + bit / 8] ^= 1 << (bit % 8));
-        run(&disk, None, true).unwrap();
-        let wanted = Selection { hub: Some(HUB), room: None, from: 0, count: u64::MAX };
-        show(&disk, &wanted, &mut |record| {
-            assert_ne!(record.payload, b"fake", "bit {bit}");
-            ControlFlow::Continue(())
-        })
-        .unwrap();
-    }
+}
+
+#[test]
+fn a_segment_of_another_directory_gives_nothing() {
+    let log = sixty();
+    let path = segments(&log.disk)[1].clone();
+    log.disk.damage(&path, |bytes| {
+        bytes[32] ^= 1;
+        let checksum = crc32c::crc32c(&bytes[..60]);
+        bytes[60..64].copy_from_slice(&checksum.to_le_bytes());
+    });
+    let done = run(&log.disk, None, true).unwrap();
+    let Lost(first, last) = done.hubs[0].lost[0];
+    assert!(last > first + 4 && done.hubs[0].kept.0 == 60 - (last + 1 - first), "{:?}", done.hubs);
+    // But one whose head cannot be read gives all it has.
+    let log = sixty();
+    log.disk.damage(&path, |bytes| bytes[32] ^= 1);
+    assert_eq!(run(&log.disk, None, true).unwrap().hubs[0].kept.0, 60);
 }
 
 #[test]
