@@ -115,8 +115,7 @@ fn remove_strangers<S: Storage>(files: &Files<S>, entry: &HubEntry) {
     let storage = files.storage();
     let of_segment = |s: &SegmentEntry| [segment::name(s.0, Part::Segment), segment::name(s.0, Part::Index)];
     let listed = entry.segments.iter().flat_map(of_segment);
-    let listed: HashSet<String> =
-        listed.chain([names::NAME.to_owned(), HUB_NAME.to_owned()]).collect();
+    let listed: HashSet<String> = listed.chain([names::NAME.to_owned(), HUB_NAME.to_owned()]).collect();
     let directory = segment::directory(entry.hub);
     for name in storage.list(&directory).unwrap_or_default() {
         if !listed.contains(&name) && !name.ends_with(DAMAGED) {
