@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -77,7 +78,6 @@ impl Readers {
         drop((inner, jobs));
         self.queue.came.notify_all();
         let threads = std::mem::take(&mut *self.threads.lock().expect("nothing panics under this lock"));
-        // A job that panicked has said so by its silence; the others go on.
         threads.into_iter().for_each(|thread| _ = thread.join());
     }
 }
@@ -92,7 +92,8 @@ impl Queue {
             let mut inner = self.came.wait_while(inner, is_idle).expect("nothing panics under this lock");
             let Some(mut job) = inner.jobs.pop_front() else { return };
             drop(inner);
-            if job() {
+            // One that panics has no answer; the others go on.
+            if catch_unwind(AssertUnwindSafe(&mut job)).unwrap_or(true) {
                 unready = 0;
                 continue;
             }

@@ -188,7 +188,7 @@ fn readers_do_what_waits_and_refuse_what_is_too_much() {
 
 #[test]
 fn who_waits_for_the_disk_keeps_no_reader_from_the_others() {
-    let readers = Readers::start("test", 2, 1000).unwrap();
+    let readers = Readers::start("reader", 2, 1000).unwrap();
     let is_there = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let (tell, done) = mpsc::channel();
     for _ in 0..20 {
