@@ -5,6 +5,7 @@
 
 use crate::conn::{Conn, Flags};
 use crate::control::Level;
+use crate::log::LogEnd;
 use crate::mail::{Mail, Part};
 use crate::meter::{BYTES_OUT, MESSAGES_OUT};
 use crate::output::{Bytes, Frame, Output, Pending, Tag};
@@ -326,6 +327,10 @@ impl Sink for Rim {
 
     fn log_refuses(&self, hub: HubId) -> Option<ErrorCode> {
         self.log.as_ref().map_or(Some(ErrorCode::LogFailed), |log| log.refuses(hub))
+    }
+
+    fn log_is_behind(&self) -> bool {
+        self.log.as_ref().is_some_and(LogEnd::is_behind)
     }
 
     fn read_log(&mut self, read: Box<LogRead>) {

@@ -207,10 +207,11 @@ impl HubLog {
         self.safe = self.safe.max(offset);
     }
 
-    /// What waits in front, if it waits for the log no more.
+    /// What waits in front, if it waits for the log no more. While that is behind, nothing
+    /// is free of it: who publishes faster than the disk writes would fill the memory.
     #[must_use]
-    pub fn committable(&self) -> Option<&Pending> {
-        let is_free = self.durability == Durability::Replicated;
+    pub fn committable(&self, is_behind: bool) -> Option<&Pending> {
+        let is_free = self.durability == Durability::Replicated && !is_behind;
         self.pending.front().filter(|pending| is_free || pending.offset <= self.safe)
     }
 
@@ -218,15 +219,7 @@ impl HubLog {
     pub fn pop(&mut self) -> Option<Pending> {
         let pending = self.pending.pop_front()?;
         self.committed = pending.offset;
-        let index = pending.room.index();
-        if matches!(pending.waits, Waits::Record(..))
-            && let Some(count) = self.of_room.get_mut(&index)
-        {
-            *count -= 1;
-            if *count == 0 {
-                self.of_room.remove(&index);
-            }
-        }
+        self.left(&pending);
         Some(pending)
     }
 
@@ -236,9 +229,27 @@ impl HubLog {
         self.committed
     }
 
+    /// What is not safe and will not be.
     fn give_up(&mut self) -> Vec<Waits> {
-        self.of_room.clear();
-        self.pending.drain(..).map(|pending| pending.waits).collect()
+        let safe = self.pending.partition_point(|pending| pending.offset <= self.safe);
+        let given_up = self.pending.split_off(safe);
+        for pending in &given_up {
+            self.left(pending);
+        }
+        given_up.into_iter().map(|pending| pending.waits).collect()
+    }
+
+    /// One of those that wait does no longer.
+    fn left(&mut self, pending: &Pending) {
+        let index = pending.room.index();
+        if matches!(pending.waits, Waits::Record(..))
+            && let Some(count) = self.of_room.get_mut(&index)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.of_room.remove(&index);
+            }
+        }
     }
 
     /// Records of a room that are not committed.

@@ -204,6 +204,8 @@ pub trait Sink {
     fn append_deletion(&mut self, hub: HubId, offset: u64, room: &[u8], last: Position, timestamp_us: u64);
     /// Why a hub's log takes nothing at present, if so.
     fn log_refuses(&self, hub: HubId) -> Option<ErrorCode>;
+    /// Whether so much waits for the disk that publishers must.
+    fn log_is_behind(&self) -> bool;
     /// A question to a log; [`Broker::log_read`] brings the answer.
     fn read_log(&mut self, read: Box<LogRead>);
     /// The answer to a question for history that had to wait for the log.

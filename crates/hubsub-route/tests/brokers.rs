@@ -24,6 +24,12 @@ enum Op {
     Relieve(u16),
     Log(u16, usize),
     AnswerLog(u16),
+    /// Readers find what is safe only now.
+    Find(u16, usize),
+    /// Rooms leave memory, if they may.
+    Sweep(u16),
+    /// The log falls behind, or is no longer.
+    Behind(u16),
 }
 
 fn durability() -> impl Strategy<Value = Durability> {
@@ -48,7 +54,10 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (shard.clone(), shard.clone()).prop_map(|(a, b)| Op::Congest(a, b)),
         2 => shard.clone().prop_map(Op::Relieve),
         4 => (shard.clone(), 1..4usize).prop_map(|(s, n)| Op::Log(s, n)),
-        3 => shard.prop_map(Op::AnswerLog),
+        3 => shard.clone().prop_map(Op::AnswerLog),
+        3 => (shard.clone(), 1..4usize).prop_map(|(s, n)| Op::Find(s, n)),
+        2 => shard.clone().prop_map(Op::Sweep),
+        1 => shard.prop_map(Op::Behind),
     ]
 }
 
@@ -67,6 +76,7 @@ proptest! {
         durability in durability(), tail in prop_oneof![Just(0), Just(700), Just(u64::MAX)], ops in proptest::collection::vec(op(), 1..120),
     ) {
         let mut net = Net::with_tail(SHARDS, CONNS, Class { durability, ..remembering() }, tail.max(1));
+        net.worlds.iter_mut().for_each(|world| world.readers_lag = true);
         let mut subscribed: BTreeSet<(u16, u32, usize)> = BTreeSet::new();
         let mut patterns: BTreeSet<(u16, u32)> = BTreeSet::new();
         let (mut kept, mut resumed) = (BTreeSet::new(), BTreeSet::new());
@@ -118,6 +128,11 @@ proptest! {
                 Op::Congest(shard, to) => _ = net.worlds[usize::from(shard)].congested.insert(to),
                 Op::Log(shard, count) => _ = net.log(shard, count),
                 Op::AnswerLog(shard) => _ = net.answer_log(shard),
+                Op::Find(shard, count) => _ = net.find_logged(shard, count),
+                // Without a log, what leaves memory is gone.
+                Op::Sweep(_) if durability == Durability::Ephemeral => {}
+                Op::Sweep(shard) => net.act(shard, |b, w| b.sweep(NOW, w)),
+                Op::Behind(shard) => net.worlds[usize::from(shard)].is_behind ^= true,
                 Op::Relieve(shard) => {
                     net.worlds[usize::from(shard)].congested.clear();
                     net.act(shard, |b, w| b.retry_stalled(NOW, w));

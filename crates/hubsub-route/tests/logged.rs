@@ -47,6 +47,63 @@ fn a_replicated_record_is_committed_in_its_turn_and_logged_behind() {
 }
 
 #[test]
+fn a_replicated_record_waits_for_a_log_that_is_behind() {
+    let mut net = Net::new(1, 1, Class { durability: Durability::Replicated, ..remembering() });
+    net.worlds[0].is_behind = true;
+    let ids = [net.publish(0, "a"), net.publish(0, "a")];
+    net.act(0, |b, w| b.retry_stalled(NOW, w));
+    assert!(net.receivers.is_empty());
+    assert!(net.log(0, 1));
+    assert_eq!(net.receivers.keys().collect::<Vec<_>>(), [&ids[0]]);
+    net.worlds[0].is_behind = false;
+    net.act(0, |b, w| b.retry_stalled(NOW, w));
+    assert!(net.receivers.contains_key(&ids[1]));
+}
+
+#[test]
+fn what_is_safe_when_a_log_fails_is_delivered_all_the_same() {
+    let mut net = Net::new(2, 1, durable());
+    let hub = net.brokers[0].topics.shard_of_room(b"a").0;
+    let other = 1 - hub;
+    net.subscribe(other, 0, "a", Start::Live);
+    net.settle();
+    net.worlds[usize::from(hub)].congested.insert(other);
+    net.publish(hub, "a");
+    net.publish(hub, "a");
+    assert!(net.log(hub, 1));
+    let (broker, world) = (&mut net.brokers[usize::from(hub)], &mut net.worlds[usize::from(hub)]);
+    broker.log_failed(world);
+    let answers: Vec<_> = world.answers.drain(..).map(|(_, answer)| answer).collect();
+    assert!(matches!(answers[..], [Answer::Published(Err(ErrorCode::LogFailed))]));
+    world.congested.clear();
+    net.act(hub, |b, w| b.retry_stalled(NOW, w));
+    while net.step(hub, other) {}
+    assert_eq!((net.got(other, 0).len(), net.brokers[usize::from(hub)].unlogged()), (1, 0));
+}
+
+#[test]
+fn a_pattern_catches_up_in_rooms_that_left_memory() {
+    for shard in [0, 1] {
+        let mut net = Net::with_tail(2, 1, durable(), 1);
+        net.act(shard, |b, w| _ = b.subscribe_pattern(ticket(shard, 0, 0), key(0), b"*", w));
+        net.settle();
+        net.worlds[usize::from(shard)].full.insert(0);
+        (0..5).for_each(|_| _ = net.publish(0, "a"));
+        let hub = net.brokers[0].topics.shard_of_room(b"a").0;
+        while net.step(0, hub) || net.log(hub, 5) || net.step(hub, shard) {}
+        net.act(hub, |b, w| b.sweep(NOW, w));
+        assert!(net.brokers[usize::from(hub)].rooms.is_empty());
+        assert_eq!(net.got(shard, 0).len(), 0);
+        net.settle();
+        assert_eq!(net.got(shard, 0).iter().map(|got| got.2.seq.0).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+        assert_eq!(net.worlds[usize::from(shard)].gaps, 0);
+        net.publish(0, "a");
+        net.settle();
+        assert_eq!(net.got(shard, 0).len(), 6);
+    }
+}
+
+#[test]
 fn what_comes_while_the_log_is_asked_where_to_begin_is_not_missed() {
     let mut net = Net::with_tail(1, 1, durable(), 1);
     // Records of another topic of the room, which are in no memory.
@@ -147,6 +204,18 @@ fn a_room_in_no_memory_goes_on_where_its_log_ends() {
         net.worlds[0] = World::default();
         net.worlds[0].logs.insert(hub, log.clone());
         assert_eq!(net.history("a"), [1], "what is old is read from the log");
+        let after = Some(Position { seq: Seq(0), ..before });
+        let query = HistoryQuery { room: b"a".to_vec(), count: 10, after, topic: None };
+        let ask = Ask { shard: ShardId(0), number: 9 };
+        let part = net.act(0, |b, w| b.history(&query, ask, NOW, w));
+        net.worlds[0].histories.extend(part.map(|part| (9, part)));
+        net.settle();
+        let part = net.worlds[0].histories.remove(&9).unwrap();
+        assert_eq!(
+            (part.recovered, part.records.len() as u64),
+            (seq == 2, seq - 1),
+            "of an epoch that is over"
+        );
         let id = net.publish(0, "a");
         net.settle();
         let after = net.receivers[&id].position;

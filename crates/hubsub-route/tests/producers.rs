@@ -76,6 +76,9 @@ impl Sink for World {
         self.log.push(copy(record));
         assert_eq!(self.log.len() as u64, offset);
     }
+    fn log_is_behind(&self) -> bool {
+        false
+    }
     fn log_refuses(&self, _: HubId) -> Option<ErrorCode> {
         self.refuses
     }

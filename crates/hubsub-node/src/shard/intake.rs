@@ -9,6 +9,7 @@ use crate::meter::BYTES_IN;
 use crate::redis;
 use crate::rim::{Rim, TURN_BYTES};
 use crate::sniff;
+use hubsub_route::Sink;
 use hubsub_types::ConnKey;
 use hubsub_wire::resp::{DecodeLimits, Decoded, Decoder};
 use std::io::ErrorKind;
@@ -192,14 +193,7 @@ impl Rim {
             || output.questions >= QUESTIONS_MAX
             || output.pending_bytes() as u64 >= self.limits.reply_bytes_max
             || (!output.slots.is_empty() && self.mailer.any_congested())
-            || (self.is_log_behind() && output.waits_for_log())
-    }
-}
-
-impl Rim {
-    /// Whether the disk is behind, so that who waits for it must not send more.
-    fn is_log_behind(&self) -> bool {
-        self.log.as_ref().is_some_and(crate::log::LogEnd::is_behind)
+            || (self.log_is_behind() && output.waits_for_log())
     }
 }
 

@@ -191,7 +191,7 @@ impl Broker {
                 let matched = self.matching(record.namespace, record.topic());
                 self.fan_out(id, &record.view(on_slow), matched.as_deref(), sink);
             }
-            Msg::Read(read) => match self.rooms.range(&read, now) {
+            Msg::Read(read) => match self.rooms.range(&read, now, |hub, room| sink.recall(hub, room)) {
                 Known::Here(range) => sink.send(read.from, Msg::Range(Box::new((*read, range)))),
                 Known::InLog(ask) => sink.read_log(ask),
             },

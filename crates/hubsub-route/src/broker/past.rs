@@ -85,8 +85,9 @@ impl Broker {
         match read.then.clone() {
             Then::Range(cursor) => {
                 // What cannot be read is told as a gap without an end.
-                let range =
-                    found.map_or_else(|_| Range::gone(), |found| self.rooms.range_found(&cursor, found));
+                let recall = |hub, room: &[u8]| sink.recall(hub, room);
+                let of = |found| self.rooms.range_found(&cursor, found, recall);
+                let range = found.map_or_else(|_| Range::gone(), of);
                 if cursor.from != self.shard {
                     sink.send(cursor.from, Msg::Range(Box::new((*cursor, range))));
                 } else if self.replay(&cursor, range, sink) {

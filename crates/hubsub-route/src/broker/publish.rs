@@ -213,7 +213,9 @@ impl Broker {
     fn release(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
         loop {
             let Some(log) = &self.rooms.hubs.get(slot).log else { return };
-            let Some(&Pending { room, ref waits, .. }) = log.committable() else { return };
+            let Some(&Pending { room, ref waits, .. }) = log.committable(sink.log_is_behind()) else {
+                return;
+            };
             let Waits::Record(ticket, record) = waits else {
                 match self.rooms.release(slot) {
                     Some(Waits::History(query, ask)) => {

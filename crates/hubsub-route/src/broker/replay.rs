@@ -20,7 +20,7 @@ impl Broker {
                 sink.send(shard, Msg::Read(Box::new(read)));
                 return;
             }
-            let goes_on = match self.rooms.range(&read, now) {
+            let goes_on = match self.rooms.range(&read, now, |hub, room| sink.recall(hub, room)) {
                 Known::Here(range) => self.replay(&read, range, sink),
                 Known::InLog(ask) => return sink.read_log(ask),
             };

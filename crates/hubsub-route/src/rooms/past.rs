@@ -66,11 +66,20 @@ impl Rooms {
         self.hubs.get_mut(slot).ledger.tidy(|entry| is_kept(slots, entry));
     }
 
-    /// A cursor's next records, or the question to the log that will bring them.
-    pub fn range(&self, read: &Read, now: Now) -> Known<Range> {
-        let handle = self.find_of_topic(&read.topic);
-        let room = handle.and_then(|h| self.get(h)).filter(|r| r.epoch == read.next.epoch);
-        let Some(room) = room else { return Known::Here(Range::gone()) };
+    /// A cursor's next records, or the question to the log that will bring them. A pattern
+    /// keeps no room in memory, so `recall` is asked for one that is not there.
+    pub fn range(
+        &self,
+        read: &Read,
+        now: Now,
+        recall: impl FnOnce(HubId, &[u8]) -> Option<Recalled>,
+    ) -> Known<Range> {
+        let Some(room) = self.find_of_topic(&read.topic).and_then(|h| self.get(h)) else {
+            return self.range_of_cold_room(read, now, recall);
+        };
+        if room.epoch != read.next.epoch {
+            return Known::Here(Range::gone());
+        }
         let first = room.first_seq();
         if read.next.seq < first
             && read.next.seq <= room.seq
@@ -98,19 +107,62 @@ impl Rooms {
         Known::Here(range)
     }
 
+    fn range_of_cold_room(
+        &self,
+        read: &Read,
+        now: Now,
+        recall: impl FnOnce(HubId, &[u8]) -> Option<Recalled>,
+    ) -> Known<Range> {
+        let name = self.classes.room(&read.topic);
+        let known = self.cold_room(&name, recall).filter(|(_, last)| last.epoch == read.next.epoch);
+        let Some((slot, last)) = known else { return Known::Here(Range::gone()) };
+        if read.next.seq > last.seq {
+            return Known::Here(Range { next: read.next.seq, at_end: true, ..Range::default() });
+        }
+        let then = Then::Range(Box::new(read.clone()));
+        let (want, bytes_max) = (Want::On(read.next.seq), read.bytes_max);
+        match self.ask_log_at(slot, name.as_ref().into(), last, now, then) {
+            Some(ask) => Known::InLog(Box::new(LogRead { want, bytes_max, ..ask })),
+            None => Known::Here(Range::gone()),
+        }
+    }
+
+    /// Place of the hub and last position of a room that is in no memory, if it lives.
+    fn cold_room(
+        &self,
+        name: &[u8],
+        recall: impl FnOnce(HubId, &[u8]) -> Option<Recalled>,
+    ) -> Option<(u16, Position)> {
+        let class = self.classes.class_of_room(name);
+        let slot = self.hubs.slot(class, self.all_hubs.placement.hub(class, name));
+        let log = self.hubs.get(slot).log.as_ref()?;
+        Some((slot, log.of_this_life(recall(log.id, name))?))
+    }
+
     /// The same, from what the log has found.
     #[must_use]
-    pub fn range_found(&self, read: &Read, found: Found) -> Range {
-        let handle = self.find_of_topic(&read.topic);
-        let room = handle.and_then(|h| self.get(h)).filter(|r| r.epoch == read.next.epoch);
-        let Some(room) = room else { return Range::gone() };
-        let first = found.first().map_or_else(|| room.first_seq(), |record| record.position.seq);
+    pub fn range_found(
+        &self,
+        read: &Read,
+        found: Found,
+        recall: impl FnOnce(HubId, &[u8]) -> Option<Recalled>,
+    ) -> Range {
+        let room = self.find_of_topic(&read.topic).and_then(|h| self.get(h));
+        let in_memory = room.map(|room| (room.epoch, room.seq, room.first_seq()));
+        let known = in_memory.or_else(|| {
+            let (_, last) = self.cold_room(&self.classes.room(&read.topic), recall)?;
+            Some((last.epoch, last.seq, last.seq.next()))
+        });
+        let Some((_, last, first)) = known.filter(|known| known.0 == read.next.epoch) else {
+            return Range::gone();
+        };
+        let first = found.first().map_or(first, |record| record.position.seq);
         let next = found.last().map_or(first, |record| record.position.seq.next());
         let is_wanted = |r: &Arc<Record>| r.namespace == read.namespace && r.topic() == &*read.topic;
         Range {
             gap: (first > read.next.seq).then(|| (read.next.seq, Seq(first.0 - 1))),
             next,
-            at_end: next > room.seq,
+            at_end: next > last,
             records: found.into_iter().filter(is_wanted).collect(),
             is_gone: false,
         }
@@ -213,14 +265,10 @@ impl Rooms {
     ) -> Known<HistoryPart> {
         let class = self.classes.class_of_room(&query.room);
         let slot = self.hubs.slot(class, self.all_hubs.placement.hub(class, &query.room));
-        // Behind a loss the room's next record begins a new epoch, so no position is known.
-        let is_known = |r: &Recalled, from| query.after.is_none() || r.offset >= from;
-        let recalled = self
-            .hubs
-            .get(slot)
-            .log
-            .as_ref()
-            .and_then(|log| recall(log.id).filter(|recalled| is_known(recalled, log.continuous_from)));
+        let recalled = self.hubs.get(slot).log.as_ref().and_then(|log| {
+            // Of an earlier life there is something to see, and no position to go on from.
+            recall(log.id).filter(|&it| query.after.is_none() || log.of_this_life(Some(it)).is_some())
+        });
         let then = Then::History(Box::new(query.clone()), ask);
         let log = recalled.and_then(|recalled| {
             self.ask_log_at(slot, query.room.as_slice().into(), recalled.position, now, then)
@@ -234,15 +282,16 @@ impl Rooms {
     /// A question to the log for what a query wants, within the limits of a reply.
     fn bounded(&self, log: LogRead, query: &HistoryQuery) -> LogRead {
         let is_known = |after: Position| after.epoch == log.epoch && after.seq <= log.seq_max;
-        let want = match query.after {
-            None => Want::Back,
-            Some(after) if is_known(after) => Want::On(after.seq.next()),
+        let count = query.count.min(self.history_reply_records_max);
+        let (want, count) = match query.after {
+            None => (Want::Back, count),
+            Some(after) if is_known(after) => (Want::On(after.seq.next()), count),
             // Only to tell where history starts.
-            Some(_) => Want::On(Seq(1)),
+            Some(_) => (Want::On(Seq(1)), 1),
         };
         LogRead {
             want,
-            count: query.count.min(self.history_reply_records_max),
+            count,
             bytes_max: self.history_reply_bytes_max as usize,
             topic: query.topic.clone(),
             ..log

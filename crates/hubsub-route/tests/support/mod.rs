@@ -7,10 +7,10 @@ use hubsub_route::rooms::{HistoryPart, HistoryQuery};
 use hubsub_route::{
     Answer, Ask, Asker, Attached, Broker, CloseReason, Delivery, Draft, Found, HubSeed, Hubs, Known, LogRead,
     Msg, Namespace, Now, Outcome, Published, Publisher, Recalled, Record, RecordView, Settings, Sink, Start,
-    Ticket, Via, Want, Wish,
+    Then, Ticket, Via, Want, Wish,
 };
 use hubsub_types::{
-    Class, ClassTable, ConnKey, ErrorCode, History, HubId, Limits, OnGap, OnSlow, Position, ShardId,
+    Class, ClassTable, ConnKey, ErrorCode, History, HubId, Limits, OnGap, OnSlow, Position, Seq, ShardId,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -37,6 +37,7 @@ pub struct World {
     /// Whether what is safe is found by readers only later.
     pub readers_lag: bool,
     pub refuses: Option<ErrorCode>,
+    pub is_behind: bool,
     /// Questions to those logs that are not answered yet.
     pub asked: VecDeque<LogRead>,
     pub histories: BTreeMap<u32, HistoryPart>,
@@ -169,6 +170,9 @@ impl Sink for World {
     }
     fn log_refuses(&self, _: HubId) -> Option<ErrorCode> {
         self.refuses
+    }
+    fn log_is_behind(&self) -> bool {
+        self.is_behind
     }
     fn send(&mut self, to: ShardId, msg: Msg) {
         self.sent.push((to, msg));
@@ -314,7 +318,18 @@ impl Net {
     /// A shard's log answers its first question, if it has what that is about.
     pub fn answer_log(&mut self, shard: u16) -> bool {
         let world = &mut self.worlds[usize::from(shard)];
-        let is_ready = |read: &&LogRead| read.through as usize <= world.logs[&read.hub].found;
+        let is_ready = |read: &&LogRead| {
+            let log = &world.logs[&read.hub];
+            // Who reads on takes what there is.
+            let (last, seq) = (
+                log.of_room(&read.room).pop(),
+                if let Want::On(seq) = read.want { seq } else { Seq(u64::MAX) },
+            );
+            let has_some = matches!(read.then, Then::Range(_) | Then::Attach(..))
+                && last
+                    .is_some_and(|(_, last)| last.position.epoch == read.epoch && last.position.seq >= seq);
+            has_some || read.through as usize <= log.found
+        };
         if world.asked.front().filter(is_ready).is_none() {
             return false;
         }
@@ -334,6 +349,7 @@ impl Net {
         let shards = self.brokers.len() as u16;
         for world in &mut self.worlds {
             world.congested.clear();
+            world.is_behind = false;
         }
         for _ in 0..10_000 {
             let mut busy = false;
