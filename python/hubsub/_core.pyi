@@ -196,6 +196,18 @@ class Core:
     def metrics(self) -> dict[str, Any]:
         """Counters and gauges now: `{"shards": [{name: int}, …], "node": {name: int}}`."""
 
+    def log(self) -> dict[str, Any] | None:
+        """What the log tells now; None where no class has one.
+
+        Returns:
+            A dict of `state` (`open|full|failed`), `reason` (str or None), `figures` (name to int;
+            counters end in `_total`), `syncs` (of each stretch of time its upper bound in µs, None
+            for the last, and how many syncs took so long), `hubs` (by id, dicts of `id`, `class`,
+            `index`, `durability`, `shard`, `state` (as the log's, or `quarantined`), `reason`,
+            `earliest`, `latest`, `committed` and `synced` (offsets), `bytes`, `segments`, `rooms`,
+            `index_bytes`, `first_us` and `last_us`, 0 without records).
+        """
+
     def reload(self, limits: Mapping[str, int]) -> None:
         """Sets the limits; those of mailboxes and of the route cache hold from the start."""
 

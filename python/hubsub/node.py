@@ -156,7 +156,7 @@ class Node:
         return self.addresses
 
     async def stop(self) -> None:
-        """Stops accepting, lets output drain for `drain_ms`, closes."""
+        """Stops accepting, lets output drain for `drain_ms`, closes; ends the log, so that the next start trusts it."""
         if self._loop is None:
             self._unlock()
             return
@@ -262,6 +262,10 @@ class Node:
     def metrics(self) -> dict[str, Any]:
         """Counters and gauges now: `{"shards": [{name: int}, …], "node": {name: int}}`."""
         return self._core.metrics()
+
+    def log(self) -> dict[str, Any] | None:
+        """State, figures and hubs of the log, as `Core.log`; None where no class has one."""
+        return self._core.log() if self.addresses else None
 
     def room_of(self, topic: bytes) -> tuple[bytes, str]:
         """Room of a topic and the name of its class."""

@@ -123,6 +123,8 @@ impl Core {
             (&metrics.patterns, broker.patterns.len() as u64),
             (&metrics.cursors, broker.cursors.len() as u64),
             (&metrics.stalled, broker.stalled() as u64),
+            (&metrics.unlogged, broker.unlogged() as u64),
+            (&metrics.log_reads_held, self.rim.log.as_ref().map_or(0, |log| log.waiting() as u64)),
             (&metrics.history_records, history_records),
             (&metrics.history_bytes, history_bytes),
             (&metrics.history_expired_total, broker.rooms.expired),

@@ -117,6 +117,10 @@ metrics! {
     cursors;
     /// Publishes waiting for a shard that is behind.
     stalled;
+    /// Records that wait for the log, not yet committed.
+    unlogged;
+    /// Questions to the log for which the readers had no place.
+    log_reads_held;
     /// Records in history.
     history_records;
     /// Bytes in history.

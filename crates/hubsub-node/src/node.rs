@@ -5,7 +5,8 @@ use crate::core::Core;
 use crate::inbox::{Inbox, Mailer};
 use crate::listener::{self, Listener};
 use crate::log::start::LogConfig;
-use crate::log::{self, Listing, Log, LogEnd, Readers};
+use crate::log::start::Started;
+use crate::log::{self, Listing, LogEnd, LogStatus};
 use crate::mail::{Mail, Request};
 use crate::metrics::ShardMetrics;
 use crate::rim::{Ends, Rim};
@@ -85,7 +86,7 @@ pub struct Node {
     pub redis: Option<SocketAddr>,
     inboxes: Arc<[Inbox]>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    log: Option<(Arc<Log>, Arc<Readers>)>,
+    log: Option<Started>,
 }
 
 impl Node {
@@ -152,12 +153,11 @@ impl Node {
         let windows = started.as_mut().map_or_else(Default::default, |s| std::mem::take(&mut s.producers));
         let producers = Mutex::new(windows);
         let hubs = Arc::new(Hubs { tail_bytes_max, producers, ..Hubs::new(shards, &classes, seeds) });
-        let log = started.as_ref().map(|s| (Arc::clone(&s.log), Arc::clone(&s.readers)));
         let listing = started.as_ref().map(|s| {
             Listing::start(Arc::clone(&s.log), Arc::clone(&s.chains), Arc::clone(&hubs), Arc::clone(&classes))
                 .map(Arc::new)
         });
-        let node = Node { info, control, redis, inboxes, threads: Mutex::new(Vec::new()), log };
+        let node = Node { info, control, redis, inboxes, threads: Mutex::new(Vec::new()), log: started };
         // Only now: who stops the node ends the log's other threads too.
         let listing = listing.transpose().inspect_err(|_| node.join())?;
         for ((poll, socket), id) in polls.into_iter().zip(sockets).zip(0u16..) {
@@ -170,10 +170,11 @@ impl Node {
                 epochs: Arc::clone(&epochs),
             };
             let metrics = Arc::clone(&node.info.metrics[usize::from(id)]);
-            let log = started.as_ref().zip(listing.as_ref()).map(|(s, listing)| {
-                let (log, readers, chains) =
-                    (Arc::clone(&s.log), Arc::clone(&s.readers), Arc::clone(&s.chains));
-                LogEnd::new(shard, log, readers, chains, Arc::clone(listing), Arc::clone(&node.inboxes))
+            let log = node.log.as_ref().zip(listing.as_ref()).map(|(s, listing)| {
+                let (log, readers) = (Arc::clone(&s.log), Arc::clone(&s.readers));
+                let (chains, known) = (Arc::clone(&s.chains), Arc::clone(&s.hubs));
+                let listing = Arc::clone(listing);
+                LogEnd::new(shard, log, readers, chains, listing, known, Arc::clone(&node.inboxes))
             });
             let ends = Ends { shard, control: Arc::clone(&node.control), metrics, log };
             let (info, inboxes) = (Arc::clone(&node.info), Arc::clone(&node.inboxes));
@@ -225,10 +226,16 @@ impl Node {
             // A shard that panicked has told so as its last event.
             let _ = thread.join();
         }
-        if let Some((log, readers)) = &self.log {
+        if let Some(Started { log, readers, .. }) = &self.log {
             readers.stop();
             log.stop();
         }
+    }
+
+    /// What the log tells, if any class has one.
+    #[must_use]
+    pub fn log_status(&self) -> Option<LogStatus> {
+        self.log.as_ref().map(Started::status)
     }
 }
 

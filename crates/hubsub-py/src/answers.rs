@@ -1,9 +1,10 @@
 //! Events of the data plane as Python objects.
 
 use hubsub_node::control::Level;
+use hubsub_node::log::{HubStatus, LogStatus};
 use hubsub_node::mail::{ClientInfo, ColdRoom, Listed, Part};
 use hubsub_node::{Event, NodeInfo};
-use hubsub_types::{ClassTable, Position};
+use hubsub_types::{ClassTable, Durability, Position};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
@@ -185,7 +186,7 @@ fn room_here<'py>(
     room.set_item("epoch", info.position.epoch.0)?;
     room.set_item("seq", info.position.seq.0)?;
     room.set_item("shard", info.shard.0)?;
-    room.set_item("hub", format!("{}-{}", classes.get(info.class).name, info.shard.0))?;
+    room.set_item("hub", format!("{}-{}", classes.get(info.class).name, info.hub))?;
     room.set_item("in_memory", true)?;
     room.set_item("subscribers", info.subscribers)?;
     room.set_item("topics", info.topics)?;
@@ -265,4 +266,51 @@ pub fn metrics<'py>(py: Python<'py>, info: &Arc<NodeInfo>, dropped: u64) -> PyRe
     all.set_item("shards", shards)?;
     all.set_item("node", node)?;
     Ok(all)
+}
+
+/// State and figures of the log, and its hubs.
+pub fn log<'py>(py: Python<'py>, status: &LogStatus) -> PyResult<Bound<'py, PyDict>> {
+    let figures = PyDict::new(py);
+    for (name, value) in &status.figures {
+        figures.set_item(name, value)?;
+    }
+    let hubs = status.hubs.iter().map(|status| hub(py, status)).collect::<PyResult<Vec<_>>>()?;
+    let log = PyDict::new(py);
+    log.set_item("state", status.state)?;
+    log.set_item("reason", &status.reason)?;
+    log.set_item("figures", figures)?;
+    log.set_item("syncs", &status.syncs)?;
+    log.set_item("hubs", hubs)?;
+    Ok(log)
+}
+
+fn hub<'py>(py: Python<'py>, status: &HubStatus) -> PyResult<Bound<'py, PyDict>> {
+    let durability = match status.durability {
+        Durability::Ephemeral => "ephemeral",
+        Durability::Replicated => "replicated",
+        Durability::Durable => "durable",
+    };
+    let hub = PyDict::new(py);
+    hub.set_item("id", status.id.0)?;
+    hub.set_item("class", &status.class)?;
+    hub.set_item("index", status.index)?;
+    hub.set_item("durability", durability)?;
+    hub.set_item("shard", status.shard)?;
+    hub.set_item("state", status.state)?;
+    hub.set_item("reason", &status.reason)?;
+    for (name, value) in [
+        ("earliest", status.earliest),
+        ("latest", status.latest),
+        ("committed", status.committed),
+        ("synced", status.synced),
+        ("bytes", status.bytes),
+        ("segments", status.segments),
+        ("rooms", status.rooms),
+        ("index_bytes", status.index_bytes),
+        ("first_us", status.first_us),
+        ("last_us", status.last_us),
+    ] {
+        hub.set_item(name, value)?;
+    }
+    Ok(hub)
 }

@@ -151,6 +151,11 @@ impl Core {
         answers::metrics(py, &self.started()?.info, self.control.dropped())
     }
 
+    fn log<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let status = self.started()?.log_status();
+        status.map(|status| answers::log(py, &status)).transpose()
+    }
+
     fn reload(&self, limits: &Bound<'_, PyAny>) -> PyResult<()> {
         self.started()?.set_limits(&config::limits(limits)?);
         Ok(())

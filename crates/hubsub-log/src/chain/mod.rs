@@ -60,6 +60,8 @@ pub struct Chain<S: Storage> {
     lost: Vec<Lost>,
     /// Held by the reader that makes an index again: another that found the same waits for it.
     mending: Mutex<()>,
+    /// Indexes that were made again, since the start.
+    index_rebuilds: AtomicU64,
 }
 
 /// What changes as records come and go.
@@ -116,8 +118,12 @@ pub struct ChainInfo {
     pub rooms: usize,
     /// Memory of table and index.
     pub index_bytes: usize,
+    /// Timestamp of the oldest record kept, in µs; 0 without one.
+    pub first_us: u64,
     /// Timestamp of the last record; 0 without one.
     pub last_us: u64,
+    /// Indexes that were made again, since the start.
+    pub index_rebuilds: u64,
 }
 
 impl<S: Storage> Chain<S> {
@@ -203,7 +209,9 @@ impl<S: Storage> Chain<S> {
             segments: state.sealed.len() + 1,
             rooms: self.rooms.len(),
             index_bytes: memory + self.rooms.bytes(),
+            first_us: state.sealed.first().map_or(state.open.first_us, |segment| segment.first_us),
             last_us: state.open.last_us,
+            index_rebuilds: self.index_rebuilds.load(Ordering::Relaxed),
         }
     }
 }

@@ -90,7 +90,18 @@ fn chain_of<S: Storage>(
 ) -> Chain<S> {
     let (files, rooms, names) = (Arc::clone(files), RoomTable::default(), Names::default());
     let (next, state) = (AtomicU64::new(state.open.next), RwLock::new(state));
-    Chain { hub, identity, files, rooms, names, state, next, lost, mending: Mutex::default() }
+    Chain {
+        hub,
+        identity,
+        files,
+        rooms,
+        names,
+        state,
+        next,
+        lost,
+        mending: Mutex::default(),
+        index_rebuilds: AtomicU64::default(),
+    }
 }
 
 fn damaged<S: Storage>(chain: &Chain<S>, first: u64, at: u64, why: String) -> LogError {
@@ -163,6 +174,7 @@ impl<S: Storage> Chain<S> {
         next: u64,
         before: &RoomTable,
     ) -> Result<(), LogError> {
+        self.index_rebuilds.fetch_add(1, Ordering::Relaxed);
         let Sealed { first, bytes, .. } = segment;
         let file = self.file(first, Part::Segment)?;
         let mut open = Open::at(first);

@@ -2,7 +2,7 @@
 //! rooms, and questions to it.
 
 use super::reading::{Chains, find};
-use super::{Listing, Log, Readers, State, Wanted};
+use super::{Listing, Log, LoggedHubs, Readers, State, Wanted};
 use crate::inbox::Inbox;
 use crate::mail::{ColdRoom, Mail, Part};
 use hubsub_log::record::{self, encode_headers};
@@ -12,6 +12,7 @@ use hubsub_types::{Epoch, ErrorCode, HubId, Position, Seq, ShardId};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// How long a question waits for the segments to have what was committed.
@@ -27,6 +28,7 @@ pub struct LogEnd {
     readers: Arc<Readers>,
     chains: Arc<Chains>,
     listing: Arc<Listing>,
+    hubs: Arc<LoggedHubs>,
     inboxes: Arc<[Inbox]>,
     shard: ShardId,
     /// Of this turn, a batch for each hub that said something.
@@ -43,6 +45,7 @@ impl LogEnd {
         readers: Arc<Readers>,
         chains: Arc<Chains>,
         listing: Arc<Listing>,
+        hubs: Arc<LoggedHubs>,
         inboxes: Arc<[Inbox]>,
     ) -> LogEnd {
         LogEnd {
@@ -50,6 +53,7 @@ impl LogEnd {
             readers,
             chains,
             listing,
+            hubs,
             inboxes,
             shard,
             batches: Vec::new(),
@@ -168,6 +172,9 @@ impl LogEnd {
 
     /// Hands over what this turn's hubs said, and questions that had to wait.
     pub fn flush(&mut self) {
+        for batch in &self.batches {
+            self.hubs.given(batch.hub, batch.first + u64::from(batch.count) - 1);
+        }
         self.log.submit(&mut self.batches);
         while let Some(read) = self.waiting.pop_front() {
             if let Some(read) = self.submit(read) {
@@ -176,9 +183,9 @@ impl LogEnd {
         }
     }
 
-    /// Whether questions wait for a reader.
-    pub fn has_waiting(&self) -> bool {
-        !self.waiting.is_empty()
+    /// Questions that wait for a place among the readers' jobs.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
     }
 
     /// Asks the log; the answer comes as mail.
@@ -209,6 +216,9 @@ impl LogEnd {
                 Ok(found) => found.and_then(|found| found.ok_or(ErrorCode::TimedOut)),
                 Err(_) => Err(ErrorCode::LogFailed),
             };
+            let counters = log.counters();
+            counters.reads.fetch_add(1, Ordering::Relaxed);
+            counters.reads_failed.fetch_add(u64::from(found.is_err()), Ordering::Relaxed);
             inboxes[usize::from(shard.0)].send(&mut vec![Mail::Found(read, found)]);
             true
         });

@@ -9,6 +9,7 @@ use hubsub_log::storage::Storage;
 use hubsub_log::{Batch, HubId, Journal, LogError};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// An idle journal writes its mark after this time.
@@ -105,7 +106,9 @@ impl<S: Storage> Thread<S> {
         self.intake.done(&batches);
         self.shared.listener.safe(&safe.into_iter().collect::<Vec<_>>());
         let frame = Frame { file: self.journal.file(), number: frame, batches };
-        self.handover.put(frame, self.unwritten_bytes_max);
+        if self.handover.put(frame, self.unwritten_bytes_max) {
+            self.shared.counters.journal_waits.fetch_add(1, Ordering::Relaxed);
+        }
         Ok(())
     }
 }

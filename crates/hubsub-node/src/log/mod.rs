@@ -21,12 +21,14 @@ mod reading;
 mod segments;
 pub mod start;
 mod state;
+mod status;
 
 pub use end::LogEnd;
 pub use listing::{Listing, Wanted};
 pub use readers::Readers;
 pub use reading::Chains;
 pub use state::{Counters, State};
+pub use status::{HubStatus, LogStatus, LoggedHubs};
 
 use crate::control::{Control, Level};
 use hubsub_log::storage::Storage;
@@ -105,8 +107,9 @@ impl Log {
         let ended = Arc::clone(&handover);
         let writes = segments::Thread::new(segments, settings, Arc::clone(&shared), Arc::clone(&handover));
         let syncs = journal::Thread { journal, intake, shared, handover, unwritten_bytes_max };
-        let ends = || Ends { shared: Arc::clone(&log.shared), handover: Arc::clone(&ended) };
-        let (of_writes, of_syncs) = (ends(), ends());
+        let ends =
+            |is_writer| Ends { shared: Arc::clone(&log.shared), handover: Arc::clone(&ended), is_writer };
+        let (of_writes, of_syncs) = (ends(true), ends(false));
         let mut threads = log.threads.lock().expect("nothing panics under this lock");
         threads.push(named("hubsub-log-segments").spawn(move || {
             let _ends = of_writes;
@@ -138,10 +141,17 @@ impl Log {
         (self.hurry)();
     }
 
-    /// Whether so much waits that publishers must.
+    /// Whether so much waits that publishers must. Nothing does once it has failed:
+    /// what it took then stays, and new records are refused.
     #[must_use]
     pub fn is_behind(&self) -> bool {
-        self.intake.bytes() > self.settings.pending_bytes_max
+        self.intake.bytes() > self.settings.pending_bytes_max && self.state() != State::Failed
+    }
+
+    /// Bytes that wait for the disk.
+    #[must_use]
+    pub fn pending_bytes(&self) -> usize {
+        self.intake.bytes()
     }
 
     /// Whether it takes records.
@@ -154,6 +164,12 @@ impl Log {
     #[must_use]
     pub fn reason(&self) -> Option<String> {
         self.shared.reason()
+    }
+
+    /// Whether segments get nothing more: what they lack now they will not have.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.shared.has_ended()
     }
 
     /// Figures.
@@ -184,6 +200,8 @@ impl Log {
 struct Ends<F> {
     shared: Arc<Shared>,
     handover: Arc<Handover<F>>,
+    /// Whether it is the one that writes segments.
+    is_writer: bool,
 }
 
 impl<F> Drop for Ends<F> {
@@ -192,6 +210,9 @@ impl<F> Drop for Ends<F> {
             self.shared.fail("a thread of the log panicked");
         }
         self.handover.end();
+        if self.is_writer {
+            self.shared.end();
+        }
     }
 }
 

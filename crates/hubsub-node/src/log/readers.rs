@@ -29,6 +29,7 @@ struct Queue {
 #[derive(Default)]
 struct Inner {
     jobs: VecDeque<Job>,
+    running: usize,
     is_stopping: bool,
 }
 
@@ -69,6 +70,13 @@ impl Readers {
         Ok(())
     }
 
+    /// How many jobs wait, and how many are done at present.
+    #[must_use]
+    pub fn load(&self) -> (usize, usize) {
+        let inner = self.queue.inner.lock().expect("nothing panics under this lock");
+        (inner.jobs.len(), inner.running)
+    }
+
     /// Ends the threads once each has done the job it is at. Whoever would get the other
     /// answers has ended.
     pub fn stop(&self) {
@@ -91,14 +99,17 @@ impl Queue {
             let is_idle = |inner: &mut Inner| inner.jobs.is_empty() && !inner.is_stopping;
             let mut inner = self.came.wait_while(inner, is_idle).expect("nothing panics under this lock");
             let Some(mut job) = inner.jobs.pop_front() else { return };
+            inner.running += 1;
             drop(inner);
             // One that panics has no answer; the others go on.
-            if catch_unwind(AssertUnwindSafe(&mut job)).unwrap_or(true) {
+            let is_done = catch_unwind(AssertUnwindSafe(&mut job)).unwrap_or(true);
+            let mut inner = self.inner.lock().expect("nothing panics under this lock");
+            inner.running -= 1;
+            if is_done {
                 unready = 0;
                 continue;
             }
             unready += 1;
-            let mut inner = self.inner.lock().expect("nothing panics under this lock");
             if !inner.is_stopping {
                 inner.jobs.push_back(job);
             }

@@ -22,9 +22,17 @@ impl Chains {
 }
 
 /// Answers a question; none while the segments have not what that takes. It is on its
-/// way there, at leisure until somebody wants it.
+/// way there, at leisure until somebody wants it; once the log has ended it never comes.
 pub fn find(chain: &Chain<Disk>, read: &LogRead, log: &Log) -> Result<Option<Found>, ErrorCode> {
+    let has_ended = log.has_ended();
     let has_all = chain.next() > read.through;
+    let later = || match has_ended {
+        true => Err(ErrorCode::LogFailed),
+        false => {
+            log.hurry();
+            Ok(None)
+        }
+    };
     let last = chain.rooms.get(chain.hash(&read.room)).filter(|last| last.epoch == read.epoch.0);
     // Who reads on takes what there is.
     let enough = match (read.want, &read.then) {
@@ -32,8 +40,7 @@ pub fn find(chain: &Chain<Disk>, read: &LogRead, log: &Log) -> Result<Option<Fou
         _ => read.seq_max,
     };
     if !has_all && last.is_none_or(|last| last.seq < enough.0) {
-        log.hurry();
-        return Ok(None);
+        return later();
     }
     let mut found = Collected { read, records: Vec::new(), taken: 0, bytes: 0 };
     let outcome = match read.want {
@@ -53,8 +60,7 @@ pub fn find(chain: &Chain<Disk>, read: &LogRead, log: &Log) -> Result<Option<Fou
         Ok(())
             if found.records.is_empty() && !has_all && last.is_none_or(|last| last.seq < read.seq_max.0) =>
         {
-            log.hurry();
-            Ok(None)
+            later()
         }
         Ok(()) => Ok(Some(found.records)),
         Err(error) => {

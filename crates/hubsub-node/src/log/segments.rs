@@ -61,9 +61,10 @@ impl<F> Handover<F> {
         self.inner.lock().expect("nothing panics under this lock")
     }
 
-    /// Hands a frame on; waits while more than `bytes_max` are there already.
-    pub fn put(&self, frame: Frame, bytes_max: usize) {
+    /// Hands a frame on; waits while more than `bytes_max` are there already. Whether it did.
+    pub fn put(&self, frame: Frame, bytes_max: usize) -> bool {
         let mut inner = self.inner();
+        let has_waited = inner.bytes > bytes_max;
         while inner.bytes > bytes_max && !inner.has_ended {
             inner.is_urgent = true;
             self.to_write.notify_one();
@@ -75,6 +76,7 @@ impl<F> Handover<F> {
         if before < WRITE_BYTES && inner.bytes >= WRITE_BYTES {
             self.to_write.notify_one();
         }
+        has_waited
     }
 
     /// Somebody waits for what was handed over: it is not kept for a larger write.
@@ -145,7 +147,8 @@ pub struct Thread<S: Storage> {
     shared: Arc<Shared>,
     handover: Arc<Handover<S::File>>,
     saved: Instant,
-    kept_house: Instant,
+    /// When it last looked at what is not urgent.
+    kept_house: Option<Instant>,
 }
 
 impl<S: Storage> Thread<S> {
@@ -157,7 +160,7 @@ impl<S: Storage> Thread<S> {
         handover: Arc<Handover<S::File>>,
     ) -> Thread<S> {
         let now = Instant::now();
-        Thread { segments, settings, shared, handover, saved: now, kept_house: now }
+        Thread { segments, settings, shared, handover, saved: now, kept_house: None }
     }
 
     /// Runs until the journal has ended.
@@ -191,8 +194,9 @@ impl<S: Storage> Thread<S> {
 
     fn turn(&mut self) -> Result<(), LogError> {
         let outcome = self.keep_up();
-        if self.kept_house.elapsed() >= HOUSEKEEPING || matches!(outcome, Err(LogError::Full)) {
-            self.kept_house = Instant::now();
+        let is_due = self.kept_house.is_none_or(|kept| kept.elapsed() >= HOUSEKEEPING);
+        if is_due || matches!(outcome, Err(LogError::Full)) {
+            self.kept_house = Some(Instant::now());
             self.retire()?;
             let is_full = matches!(outcome, Err(LogError::Full)) || !self.has_space()?;
             self.shared.set_full(is_full);

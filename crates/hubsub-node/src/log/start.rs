@@ -1,7 +1,8 @@
 //! Bringing a node's log up: opens the directory, finds or makes the hubs of each
 //! logged class, starts the threads.
 
-use super::{Chains, Listener, Log, LogSettings, Readers, producers};
+use super::status::LoggedHub;
+use super::{Chains, Listener, Log, LogSettings, LoggedHubs, Readers, producers};
 use crate::control::{Control, Level};
 use crate::inbox::Inbox;
 use crate::mail::Mail;
@@ -37,6 +38,8 @@ pub struct Started {
     pub readers: Arc<Readers>,
     /// The chains of the hubs that are whole.
     pub chains: Arc<Chains>,
+    /// All hubs, as an operator sees them.
+    pub hubs: Arc<LoggedHubs>,
     /// All hubs.
     pub seeds: Vec<HubSeed>,
     /// The duplicate windows of those that are whole.
@@ -48,12 +51,16 @@ struct Tells {
     inboxes: Arc<[Inbox]>,
     /// By hub, its shard.
     shards: HashMap<HubId, usize>,
+    hubs: Arc<LoggedHubs>,
 }
 
 impl Listener for Tells {
     fn safe(&self, hubs: &[(HubId, u64)]) {
         let mut by_shard: Vec<Vec<(HubId, u64)>> = vec![Vec::new(); self.inboxes.len()];
-        hubs.iter().for_each(|&(hub, offset)| by_shard[self.shards[&hub]].push((hub, offset)));
+        for &(hub, offset) in hubs {
+            self.hubs.synced(hub, offset);
+            by_shard[self.shards[&hub]].push((hub, offset));
+        }
         for (hubs, inbox) in by_shard.into_iter().zip(self.inboxes.iter()) {
             if !hubs.is_empty() {
                 inbox.send(&mut vec![Mail::Safe(hubs)]);
@@ -145,6 +152,7 @@ pub fn start(
     let logged: HashMap<&str, ClassIndex> = of_logged(classes);
     let (mut seeds, mut chains, mut retention) = (Vec::new(), Chains::default(), HashMap::new());
     let mut windows = Vec::new();
+    let mut hubs = LoggedHubs::default();
     for entry in segments.manifest().hubs.clone() {
         let index = logged[entry.class.as_str()];
         let class = classes.get(index);
@@ -166,6 +174,8 @@ pub fn start(
             last_us: chain.as_ref().map_or(0, |chain| chain.info().last_us),
             continuous_from: segments.continuous_from(entry.hub),
         });
+        let shard = entry.index % inboxes.len() as u16;
+        hubs.0.insert(entry.hub, LoggedHub::new(&entry, chain.clone(), class.durability, shard));
         let Some(chain) = chain else { continue };
         let window = producers::rebuild(&chain, Window::from(limits)).or_else(|e| {
             let LogError::Damaged { .. } = e else { return Err(refused(e.to_string())) };
@@ -178,7 +188,8 @@ pub fn start(
         chains.0.insert(entry.hub, chain);
     }
     let shards = seeds.iter().map(|seed| (seed.id, usize::from(seed.index) % inboxes.len())).collect();
-    let listener = Arc::new(Tells { inboxes: Arc::clone(inboxes), shards });
+    let hubs = Arc::new(hubs);
+    let listener = Arc::new(Tells { inboxes: Arc::clone(inboxes), shards, hubs: Arc::clone(&hubs) });
     let settings = LogSettings {
         pending_bytes_max: limits.log_pending_bytes_max as usize,
         unwritten_bytes_max: limits.log_unwritten_bytes_max as usize,
@@ -196,7 +207,7 @@ pub fn start(
             return Err(e);
         }
     };
-    Ok(Started { log, readers, chains: Arc::new(chains), seeds, producers: windows })
+    Ok(Started { log, readers, chains: Arc::new(chains), hubs, seeds, producers: windows })
 }
 
 /// The classes with a log, by name.

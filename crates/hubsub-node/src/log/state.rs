@@ -18,6 +18,18 @@ pub enum State {
     Failed = 2,
 }
 
+impl State {
+    /// The word for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            State::Open => "open",
+            State::Full => "full",
+            State::Failed => "failed",
+        }
+    }
+}
+
 /// Upper bounds of the sync times that are counted apart, in µs; what is longer is
 /// counted in the last place.
 pub const SYNC_BOUNDS_US: [u64; 9] = [100, 250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 250_000];
@@ -39,6 +51,12 @@ pub struct Counters {
     pub checkpoints: AtomicU64,
     /// Segments that retention removed.
     pub retired: AtomicU64,
+    /// Times that the journal waited for the segments.
+    pub journal_waits: AtomicU64,
+    /// Questions that readers answered.
+    pub reads: AtomicU64,
+    /// Those that they could not.
+    pub reads_failed: AtomicU64,
 }
 
 impl Counters {
@@ -59,6 +77,7 @@ pub struct Shared {
     state: AtomicU8,
     reason: Mutex<Option<String>>,
     is_stopping: AtomicBool,
+    has_ended: AtomicBool,
     control: Arc<Control>,
     /// Who is told what is safe.
     pub listener: Arc<dyn Listener>,
@@ -73,6 +92,7 @@ impl Shared {
             state: AtomicU8::new(State::Open as u8),
             reason: Mutex::new(None),
             is_stopping: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
             control,
             listener,
             counters: Counters::default(),
@@ -130,6 +150,16 @@ impl Shared {
     /// What cannot be made safe now is given up.
     pub fn begin_to_stop(&self) {
         self.is_stopping.store(true, Ordering::Release);
+    }
+
+    /// Segments get nothing more.
+    pub fn end(&self) {
+        self.has_ended.store(true, Ordering::Release);
+    }
+
+    /// Whether segments get nothing more.
+    pub fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Acquire)
     }
 
     /// Whether the node stops.

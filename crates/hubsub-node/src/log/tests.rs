@@ -158,8 +158,10 @@ fn a_failed_sync_is_told_and_nothing_is_safe_from_then_on() {
     assert_eq!(log.news.recv_timeout(Duration::from_secs(30)), Ok(None));
     assert_eq!(log.log.state(), State::Failed);
     disk.set_faults(Faults::default());
-    log.say(1, 10);
+    log.say(1, 2 << 20);
+    assert!(log.log.pending_bytes() > 2 << 20 && !log.log.is_behind(), "nobody waits for what will not come");
     log.log.stop();
+    assert!(log.log.has_ended());
     assert!(log.news.try_iter().all(|news| news.is_none()));
     assert!(!open(Arc::new(disk), 5, OPTIONS).unwrap().was_clean);
 }

@@ -120,7 +120,9 @@ pub struct RoomInfo {
     pub name: Arc<[u8]>,
     /// Index of its class.
     pub class: ClassIndex,
-    /// The shard of its hub.
+    /// Which of the class's hubs it belongs to.
+    pub hub: u16,
+    /// The shard of that.
     pub shard: ShardId,
     /// Its epoch and last seq.
     pub position: Position,
@@ -415,6 +417,7 @@ impl Rooms {
         Some(RoomInfo {
             name: Arc::clone(&room.name),
             class: self.hubs.get(room.hub).class,
+            hub: self.all_hubs.placement.hub(self.hubs.get(room.hub).class, &room.name),
             shard,
             position: Position { epoch: room.epoch, seq: room.seq },
             first_seq: room.first_seq(),

@@ -1,0 +1,206 @@
+//! What a node's log tells its operator: its state, its figures, and each of its
+//! hubs. No shard is asked for it. A chain tells of itself; how far a hub is stands
+//! in two marks that its shard and the journal thread raise.
+
+use super::start::Started;
+use super::state::{SYNC_BOUNDS_US, State};
+use hubsub_log::manifest::HubEntry;
+use hubsub_log::{Chain, Disk};
+use hubsub_types::{Durability, HubId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A hub with a log.
+pub struct LoggedHub {
+    /// Name of its class.
+    class: String,
+    /// Which of the class's hubs it is.
+    index: u16,
+    durability: Durability,
+    shard: u16,
+    /// Its records, if they are whole; else why not and what the manifest says.
+    records: Result<Arc<Chain<Disk>>, Box<HubEntry>>,
+    /// Last offset that its shard gave out.
+    given: AtomicU64,
+    /// Last offset that was synced.
+    synced: AtomicU64,
+}
+
+impl LoggedHub {
+    /// As it was found at the start.
+    pub fn new(
+        entry: &HubEntry,
+        chain: Option<Arc<Chain<Disk>>>,
+        durability: Durability,
+        shard: u16,
+    ) -> LoggedHub {
+        let last = chain.as_ref().map_or(entry.next, |chain| chain.next()) - 1;
+        LoggedHub {
+            class: entry.class.clone(),
+            index: entry.index,
+            durability,
+            shard,
+            records: chain.ok_or_else(|| Box::new(entry.clone())),
+            given: AtomicU64::new(last),
+            synced: AtomicU64::new(last),
+        }
+    }
+
+    fn status(&self, id: HubId, log: (State, Option<&str>)) -> HubStatus {
+        let (given, synced) = (self.given.load(Ordering::Relaxed), self.synced.load(Ordering::Relaxed));
+        let mut status = HubStatus {
+            id,
+            class: self.class.clone(),
+            index: self.index,
+            durability: self.durability,
+            shard: self.shard,
+            state: log.0.name(),
+            reason: log.1.map(str::to_owned),
+            earliest: 0,
+            latest: given.max(synced),
+            committed: synced,
+            synced,
+            bytes: 0,
+            segments: 0,
+            rooms: 0,
+            index_bytes: 0,
+            index_rebuilds: 0,
+            first_us: 0,
+            last_us: 0,
+        };
+        match &self.records {
+            Ok(chain) => {
+                let info = chain.info();
+                if self.durability == Durability::Replicated {
+                    // The only member that there is commits what it has in memory.
+                    status.committed = status.latest;
+                }
+                status.earliest = info.earliest;
+                (status.bytes, status.segments) = (info.bytes, info.segments as u64);
+                (status.rooms, status.index_bytes) = (info.rooms as u64, info.index_bytes as u64);
+                status.index_rebuilds = info.index_rebuilds;
+                if info.earliest < info.next {
+                    (status.first_us, status.last_us) = (info.first_us, info.last_us);
+                }
+            }
+            Err(entry) => {
+                status.state = "quarantined";
+                status.reason.clone_from(&entry.quarantined);
+                status.earliest = entry.earliest;
+                status.bytes = entry.segments.iter().map(|segment| segment.1).sum();
+                status.segments = entry.segments.len() as u64;
+            }
+        }
+        status
+    }
+}
+
+/// The hubs of a node that have a log.
+#[derive(Default)]
+pub struct LoggedHubs(pub BTreeMap<HubId, LoggedHub>);
+
+impl LoggedHubs {
+    /// A hub's shard gave out offsets up to this one.
+    pub fn given(&self, hub: HubId, offset: u64) {
+        if let Some(hub) = self.0.get(&hub) {
+            hub.given.fetch_max(offset, Ordering::Relaxed);
+        }
+    }
+
+    /// A hub's records up to this one are synced.
+    pub fn synced(&self, hub: HubId, offset: u64) {
+        if let Some(hub) = self.0.get(&hub) {
+            hub.synced.fetch_max(offset, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What is told of a hub.
+#[derive(Clone, Debug)]
+pub struct HubStatus {
+    /// Its id: the number of its directory.
+    pub id: HubId,
+    /// Name of its class.
+    pub class: String,
+    /// Which of the class's hubs it is.
+    pub index: u16,
+    /// When it may commit.
+    pub durability: Durability,
+    /// Where it lives.
+    pub shard: u16,
+    /// `open`, `full`, `failed` or `quarantined`.
+    pub state: &'static str,
+    /// Why it takes no records.
+    pub reason: Option<String>,
+    /// Offset of the oldest record kept, or of the next one.
+    pub earliest: u64,
+    /// Last offset given out.
+    pub latest: u64,
+    /// Last one that is delivered and acknowledged.
+    pub committed: u64,
+    /// Last one on disk.
+    pub synced: u64,
+    /// Bytes of its segments.
+    pub bytes: u64,
+    /// How many there are.
+    pub segments: u64,
+    /// Rooms that have records; 0 where that is not known.
+    pub rooms: u64,
+    /// Memory that finds them.
+    pub index_bytes: u64,
+    /// Indexes that were made again since the start.
+    pub index_rebuilds: u64,
+    /// Timestamp of its oldest record in a segment, in µs; 0 without one.
+    pub first_us: u64,
+    /// Likewise of its last one.
+    pub last_us: u64,
+}
+
+/// What is told of a log.
+#[derive(Clone, Debug)]
+pub struct LogStatus {
+    /// `open`, `full` or `failed`.
+    pub state: &'static str,
+    /// Why it takes no records.
+    pub reason: Option<String>,
+    /// Counters (their names end in `_total`) and gauges.
+    pub figures: Vec<(&'static str, u64)>,
+    /// Syncs by their time: upper bounds in µs and how many took so long at most and
+    /// longer than the bound before; none for the last bound.
+    pub syncs: Vec<(Option<u64>, u64)>,
+    /// By id.
+    pub hubs: Vec<HubStatus>,
+}
+
+impl Started {
+    /// What the log and its hubs tell now.
+    #[must_use]
+    pub fn status(&self) -> LogStatus {
+        let (state, reason) = (self.log.state(), self.log.reason());
+        let reason = reason.filter(|_| state != State::Open);
+        let hubs: Vec<HubStatus> =
+            self.hubs.0.iter().map(|(&id, hub)| hub.status(id, (state, reason.as_deref()))).collect();
+        let counters = self.log.counters();
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (waiting, running) = self.readers.load();
+        let figures = vec![
+            ("records_total", load(&counters.records)),
+            ("bytes_total", load(&counters.bytes)),
+            ("syncs_total", load(&counters.syncs)),
+            ("sync_us_total", load(&counters.sync_us)),
+            ("checkpoints_total", load(&counters.checkpoints)),
+            ("segments_retired_total", load(&counters.retired)),
+            ("journal_waits_total", load(&counters.journal_waits)),
+            ("reads_total", load(&counters.reads)),
+            ("reads_failed_total", load(&counters.reads_failed)),
+            ("index_rebuilds_total", hubs.iter().map(|hub| hub.index_rebuilds).sum()),
+            ("pending_bytes", self.log.pending_bytes() as u64),
+            ("reads_waiting", waiting as u64),
+            ("reads_running", running as u64),
+        ];
+        let bounds = SYNC_BOUNDS_US.iter().copied().map(Some).chain([None]);
+        let syncs = bounds.zip(counters.syncs_by_time.iter().map(load)).collect();
+        LogStatus { state: state.name(), reason, figures, syncs, hubs }
+    }
+}
