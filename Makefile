@@ -25,7 +25,7 @@ help: ## lists what make can do
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /\1\t/' | awk -F'\t' '{ printf "  make %-7s %s\n", $$1, $$2 }'
 
 run: build ## builds, starts a node with the sample configuration
-	@echo "redis: redis-cli -p 3221    http: http://127.0.0.1:3220/v1/rooms    rooms chat:* remember    ctrl-c ends it"
+	@echo "redis: redis-cli -p 3221    http: http://127.0.0.1:3220/v1/rooms    rooms chat:* remember, in hubsub-data/    ctrl-c ends it"
 	@exec $(BIN)/hubsub serve --config sample/hubsub.toml
 
 build: $(CORE) ## makes .venv with the release core and all tools: .venv/bin/hubsub
