@@ -273,6 +273,12 @@ class NoSuchNodeError(HubSubError):
     words = "no such node"
 
 
+class NoSuchHubError(HubSubError):
+    code = "no_such_hub"
+    status = 404
+    words = "no such hub"
+
+
 class BodyTooLargeError(HubSubError):
     code = "body_too_large"
     status = 413

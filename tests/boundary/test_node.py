@@ -58,7 +58,7 @@ def test_a_node_is_ready_and_ends_cleanly_on_sigterm(make_node: Callable[..., No
     node = make_node()
     assert set(node.ready) == {"event", "redis", "http", "ws", "mqtt", "link"}
     assert node.ready["mqtt"] is None
-    assert ask(node, "GET", "/readyz") == (200, "ok")
+    assert ask(node, "GET", "/readyz") == (200, {"status": "ready", "log": "none", "reasons": []})
     assert node.stop() == 0
     assert [e["event"] for e in node.events][-1] == "node stopped"
 

@@ -36,6 +36,19 @@ def client_row(number: int) -> dict[str, Any]:
     )
 
 
+def hub_row(number: int, **more: Any) -> dict[str, Any]:
+    texts = {"class": "chat", "durability": "durable", "state": "open", "reason": None}
+    numbers = ("shard", "earliest", "latest", "committed", "synced", "bytes", "segments", "rooms")
+    times = {"index_bytes": 9, "first_us": 1_500_000, "last_us": 2_500_000}
+    return {"id": number, "index": number - 1} | dict.fromkeys(numbers, 3) | texts | times | more
+
+
+def played_log(*hubs: dict[str, Any], state: str = "open", reason: str | None = None) -> dict[str, Any]:
+    figures = {"records_total": 40, "syncs_total": 4, "sync_us_total": 3_000, "reads_waiting": 2}
+    syncs = [(100, 0), (1_000, 3), (None, 1)]
+    return {"state": state, "reason": reason, "figures": figures, "syncs": syncs, "hubs": list(hubs)}
+
+
 class PlayedNode:
     """Answers what the test put there, and keeps what was asked."""
 
@@ -54,6 +67,7 @@ class PlayedNode:
         self.gate.set()
         self.published = 0
         self.fail: Exception | None = None
+        self.played_log: dict[str, Any] | None = None
 
     async def publish(self, items: list[Any]) -> list[Published | Failed]:
         self.asked.append(items)
@@ -103,6 +117,9 @@ class PlayedNode:
 
     async def busiest_rooms(self, limit: int) -> list[tuple[bytes, float]]:
         return [(b"r", 2.5)]
+
+    def log(self) -> dict[str, Any] | None:
+        return self.played_log
 
     def metrics(self) -> dict[str, Any]:
         return {"shards": [{"socket_ns_total": 2_000_000_000, "connections": 1}] * 2, "node": {"x_total": 4}}
@@ -388,6 +405,90 @@ async def test_health_follows_the_node() -> None:
     assert [(await api.get(path)).status for path in ("/livez", "/readyz")] == [200, 200]
     api.state.stopping = True
     assert [(await api.get(path)).status for path in ("/livez", "/readyz")] == [200, 503]
+
+
+async def test_ready_says_what_the_log_refuses_and_which_hubs_are_quarantined() -> None:
+    api = Api()
+    answer = await api.get("/readyz")
+    assert answer.json == {"status": "ready", "log": "none", "reasons": []}
+    fits(answer, "/readyz")
+    api.node.played_log = played_log(hub_row(1), state="full", reason="the disk is full")
+    answer = await api.get("/readyz")
+    assert (answer.status, answer.json["log"]) == (200, "full"), "what it has is still served"
+    assert "the disk is full" in answer.json["reasons"][0]
+    fits(answer, "/readyz")
+    api.node.played_log = played_log(hub_row(1), hub_row(2, state="quarantined", reason="byte 7"))
+    answer = await api.get("/readyz")
+    assert (answer.status, answer.json["log"]) == (200, "open"), "the other hubs are served"
+    assert answer.json["reasons"] == ["hub chat-1 is quarantined: byte 7"]
+
+
+async def test_a_node_whose_log_has_failed_is_not_ready_and_says_why() -> None:
+    api = Api()
+    lost = hub_row(2, state="quarantined", reason="byte 7")
+    api.node.played_log = played_log(lost, state="failed", reason="cannot sync the journal: EIO")
+    answer = await api.get("/readyz")
+    assert (answer.status, answer.json["code"]) == (503, "log_failed")
+    assert "cannot sync the journal: EIO; hub chat-1 is quarantined: byte 7" in answer.json["message"]
+    fits(answer, "/readyz")
+    assert (await api.get("/livez")).status == 200
+
+
+async def test_hubs_are_listed_page_by_page_and_shown_by_name_or_id() -> None:
+    api, ids, target = Api(), [], "/v1/hubs?limit=100"
+    assert (await api.get("/v1/hubs")).json == {"hubs": [], "next": None}
+    api.node.played_log = played_log(*(hub_row(n) for n in range(1, 251)), hub_row(300, **{"class": "x"}))
+    while target:
+        page = await api.get(target)
+        fits(page, "/v1/hubs")
+        ids += [hub["id"] for hub in page.json["hubs"]]
+        target = page.json["next"] and f"/v1/hubs?limit=100&after={page.json['next']}"
+    assert ids == [*range(1, 251), 300]
+    assert [hub["id"] for hub in (await api.get("/v1/hubs?class=x")).json["hubs"]] == [300]
+    assert (await api.get("/v1/hubs?limit=251")).json["next"] is None, "the last page has no next"
+    for name in ("chat-6", "7"):
+        shown = await api.get(f"/v1/hubs/{name}")
+        fits(shown, "/v1/hubs/{hub}")
+        assert (shown.json["name"], shown.json["id"], shown.json["leader"]) == ("chat-6", 7, "one")
+        assert shown.json["last_timestamp_us"] == 2_500_000
+    for name in ("chat-250", "chat", "0", "%FF"):
+        gone = await api.get(f"/v1/hubs/{name}")
+        assert (gone.status, gone.json["code"]) == (404, "no_such_hub")
+    for query in ("after=x", "after=-1", "limit=0"):
+        assert (await api.get(f"/v1/hubs?{query}")).status == 400
+
+
+async def test_a_quarantined_hub_is_listed_with_its_reason_and_without_what_is_not_known() -> None:
+    api = Api()
+    api.node.played_log = played_log(hub_row(1, state="quarantined", reason="byte 7", first_us=0, last_us=0))
+    (hub,) = (await api.get("/v1/hubs")).json["hubs"]
+    assert (hub["state"], hub["reason"], hub["rooms"]) == ("quarantined", "byte 7", None)
+    assert hub["first_timestamp_us"] is None and hub["last_timestamp_us"] is None
+    fits(await api.get("/v1/hubs/chat-0"), "/v1/hubs/{hub}")
+
+
+async def test_metrics_of_the_log_have_a_histogram_of_syncs_and_each_hub() -> None:
+    api = Api()
+    assert "hubsub_log" not in (await api.get("/metrics")).text
+    api.node.played_log = played_log(hub_row(1), hub_row(2, state="quarantined", reason="x"), state="full")
+    lines = (await api.get("/metrics")).text.splitlines()
+    for line in (
+        "# TYPE hubsub_log_sync_seconds histogram",
+        'hubsub_log_sync_seconds_bucket{le="0.0001"} 0',
+        'hubsub_log_sync_seconds_bucket{le="0.001"} 3',
+        'hubsub_log_sync_seconds_bucket{le="+Inf"} 4',
+        "hubsub_log_sync_seconds_sum 0.003",
+        "hubsub_log_sync_seconds_count 4",
+        "hubsub_log_records_total 40",
+        "hubsub_log_reads_waiting 2",
+        'hubsub_log_state{state="full"} 1',
+        'hubsub_log_state{state="failed"} 0',
+        'hubsub_hub_bytes{hub="chat-0",class="chat"} 3',
+        'hubsub_hub_quarantined{hub="chat-1",class="chat"} 1',
+    ):
+        assert line in lines, line
+    families = [line.split()[2] for line in lines if line.startswith("# TYPE")]
+    assert len(set(families)) == len(families)
 
 
 async def test_metrics_are_prometheus_text_with_bounded_labels() -> None:

@@ -199,10 +199,47 @@ def test_config_check_warns_of_an_unknown_variable_and_goes_on() -> None:
     )
 
 
-def test_the_sample_configuration_is_sound_and_gives_chat_rooms_a_history(repository: Path) -> None:
+def test_the_sample_configuration_is_sound_and_makes_chat_rooms_durable(repository: Path) -> None:
     run = hubsub("config", "show", str(repository / "sample" / "hubsub.toml"), "--json")
-    (chat,) = json.loads(run.stdout)["class"]
-    assert chat["match"] == ["chat:*"] and chat["history"]
+    shown = json.loads(run.stdout)
+    (chat,) = shown["class"]
+    assert (chat["match"], chat["durability"]) == (["chat:*"], "durable") and chat["history"]["bytes"]
+    assert f"/{shown['data']}/" in (repository / ".gitignore").read_text().splitlines(), "it is no source"
+
+
+def doctor(config: Path, *args: str) -> tuple[int, dict[str, dict[str, str]]]:
+    """Exit code of `hubsub doctor` with a configuration, and its checks by name."""
+    run = hubsub("doctor", "--json", *args, HUBSUB_CONFIG=str(config))
+    rows = [json.loads(line) for line in run.stdout.splitlines()]
+    return run.returncode, {row["check"]: row for row in rows}
+
+
+def test_doctor_looks_at_the_data_directory(tmp_path: Path) -> None:
+    config = tmp_path / "hubsub.toml"
+    chat = (
+        '[[class]]\nname = "chat"\nmatch = ["chat:*"]\ndurability = "durable"\nhistory = { bytes = "1GiB" }\n'
+    )
+    head = 'redis = "127.0.0.1:0"\nhttp = "127.0.0.1:0"\n'
+    config.write_text(f'{head}data = "{tmp_path / "new" / "data"}"\n{chat}')
+    code, checks = doctor(config)
+    assert (code, checks["data"]["state"]) == (0, "ok") and "free" in checks["data"]["found"]
+    config.write_text(config.read_text() + f"[limits]\nlog_reserve_bytes = {2**53}\n")
+    code, checks = doctor(config)
+    assert (code, checks["data"]["state"]) == (1, "bad") and "log_reserve_bytes" in checks["data"]["hint"]
+    config.write_text(f'{head}data = "{config}/data"\n{chat}')
+    code, checks = doctor(config)
+    assert (code, checks["data"]["state"]) == (1, "bad") and "cannot be written" in checks["data"]["found"]
+
+
+def test_doctor_asks_the_node_that_it_is_given(tmp_path: Path) -> None:
+    config = tmp_path / "hubsub.toml"
+    config.write_text('redis = "127.0.0.1:0"\nhttp = "127.0.0.1:0"\n')
+    assert "node" not in doctor(config)[1], "none is looked for where none is named"
+    code, checks = doctor(config, "--url", "http://127.0.0.1:1")
+    assert (code, checks["node"]["state"]) == (1, "bad") and "no node answers" in checks["node"]["found"]
+    with http_server(200, b'{"status": "fine"}') as url:
+        code, checks = doctor(config, "--url", url)
+    assert (code, checks["node"]["state"]) == (1, "bad") and "not from HubSub" in checks["node"]["found"]
 
 
 def test_the_generator_gives_the_same_events_for_the_same_seed() -> None:
@@ -351,7 +388,7 @@ def http_server(status: int, body: bytes) -> Iterator[str]:
             thread.join()
 
 
-FIELDS = ("rooms", "clients", "nodes", "classes", "records", "recovered")
+FIELDS = ("rooms", "hubs", "clients", "nodes", "classes", "records", "recovered")
 
 
 @pytest.mark.parametrize(
@@ -375,6 +412,7 @@ def test_an_answer_of_another_http_server_is_called_so(status: int, body: bytes)
             ("room", "ls"),
             ("room", "history", "r"),
             ("client", "ls"),
+            ("hub", "ls"),
             ("node", "ls"),
             ("node", "show"),
             ("class", "ls"),

@@ -1,13 +1,15 @@
 """/metrics in the Prometheus text format 0.0.4.
 
 Label sets are bounded: `shard`, `route` with `status` (the table of routes),
-`limit` names. Rooms and clients are never labels; `/v1/busiest` and
+`limit` names, `hub` with `class` (hubs that have a log: so many a class as there
+were shards when it first was). Rooms and clients are never labels; `/v1/busiest` and
 `/v1/clients` have them.
 """
 
 import resource
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from hubsub.api.state import State
 from hubsub.node import BUILD_PROFILE
@@ -25,9 +27,27 @@ class Page:
     def add(self, name: str, value: float, labels: Labels | None = None, doc: str = "") -> None:
         """One sample; names that end in `_total` are counters, all others gauges."""
         kind = "counter" if name.endswith("_total") else "gauge"
-        family = self._families.setdefault(name, (kind, doc, []))
-        text = ",".join(f'{k}="{_escape(str(v))}"' for k, v in (labels or {}).items())
-        family[2].append(f"{name}{{{text}}} {value}" if text else f"{name} {value}")
+        self._sample(self._family(name, kind, doc), name, value, labels or {})
+
+    def add_histogram(
+        self, name: str, times: Iterable[tuple[int | None, int]], sum_us: int, doc: str
+    ) -> None:
+        """Times in µs, by upper bound, each count without those below; it goes out in seconds."""
+        samples, count = self._family(name, "histogram", doc), 0
+        for bound, some in times:
+            count += some
+            le = "+Inf" if bound is None else f"{bound / 1e6:g}"
+            self._sample(samples, f"{name}_bucket", count, {"le": le})
+        self._sample(samples, f"{name}_sum", sum_us / 1e6, {})
+        self._sample(samples, f"{name}_count", count, {})
+
+    def _family(self, name: str, kind: str, doc: str) -> list[str]:
+        return self._families.setdefault(name, (kind, doc, []))[2]
+
+    @staticmethod
+    def _sample(samples: list[str], name: str, value: float, labels: Labels) -> None:
+        text = ",".join(f'{k}="{_escape(str(v))}"' for k, v in labels.items())
+        samples.append(f"{name}{{{text}}} {value}" if text else f"{name} {value}")
 
     def text(self) -> str:
         out: list[str] = []
@@ -49,6 +69,9 @@ def prometheus(state: State) -> str:
     for shard, counters in enumerate(metrics["shards"]):
         for name, value in counters.items():
             _core_sample(page, f"hubsub_shard_{name}", value, {"shard": shard})
+    log = state.node.log()
+    if log is not None:
+        _log(page, log)
     _http(page, state)
     _process(page)
     return page.text()
@@ -61,6 +84,39 @@ def _core_sample(page: Page, name: str, value: float, labels: Labels) -> None:
             page.add(name.removesuffix(suffix) + "_seconds_total", value / 1e9, labels)
             return
     page.add(name, value, labels)
+
+
+STATES = ("open", "full", "failed")
+"""Of a log."""
+
+HUB_GAUGES = (
+    ("bytes", "Bytes of its segments."),
+    ("segments", "How many there are."),
+    ("rooms", "Rooms that have records."),
+    ("index_bytes", "Memory that finds its rooms and records."),
+    ("earliest", "Offset of the oldest record kept, or of the next one."),
+    ("latest", "Last offset given out."),
+    ("committed", "Last offset that is acknowledged and delivered."),
+    ("synced", "Last offset that is on disk."),
+)
+
+
+def _log(page: Page, log: Mapping[str, Any]) -> None:
+    """The log, and each of its hubs."""
+    for state in STATES:
+        page.add("hubsub_log_state", int(state == log["state"]), {"state": state}, "1 for the present one.")
+    figures = dict(log["figures"])
+    sync_us = figures.pop("sync_us_total")
+    for name, value in figures.items():
+        page.add(f"hubsub_log_{name}", value)
+    doc = "Time of syncs of the journal that carried records."
+    page.add_histogram("hubsub_log_sync_seconds", log["syncs"], sync_us, doc)
+    for hub in log["hubs"]:
+        labels = {"hub": f"{hub['class']}-{hub['index']}", "class": hub["class"]}
+        for name, doc in HUB_GAUGES:
+            page.add(f"hubsub_hub_{name}", hub[name], labels, doc)
+        is_lost = int(hub["state"] == "quarantined")
+        page.add("hubsub_hub_quarantined", is_lost, labels, "1: neither written nor read, files are kept.")
 
 
 def _http(page: Page, state: State) -> None:

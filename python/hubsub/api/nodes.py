@@ -6,10 +6,10 @@ from starlette.responses import PlainTextResponse, Response
 from hubsub.api.answers import json_answer
 from hubsub.api.metrics import prometheus
 from hubsub.api.params import path_name
-from hubsub.api.schema import ClassList, HistoryLimits, NodeInfo, NodeList, RoomClass, Stat, Version
+from hubsub.api.schema import ClassList, HistoryLimits, NodeInfo, NodeList, Ready, RoomClass, Stat, Version
 from hubsub.api.state import State
 from hubsub.config import RoomClass as Configured
-from hubsub.errors import NoSuchNodeError, StoppingError
+from hubsub.errors import LogFailedError, NoSuchNodeError, StoppingError
 from hubsub.names import text_of
 from hubsub.node import BUILD_PROFILE, CORE_VERSION
 from hubsub.version import VERSION
@@ -106,4 +106,17 @@ async def live(state: State, request: Request) -> Response:
 async def ready(state: State, request: Request) -> Response:
     if state.stopping or not state.node.running:
         raise StoppingError()
-    return PlainTextResponse("ok")
+    log = state.node.log()
+    if log is None:
+        return json_answer(Ready(log="none", reasons=[]))
+    hubs = [hub for hub in log["hubs"] if hub["state"] == "quarantined"]
+    reasons = [f"hub {hub['class']}-{hub['index']} is quarantined: {hub['reason']}" for hub in hubs]
+    if log["state"] == "failed":
+        raise LogFailedError(
+            "the log has failed, records of replicated and durable classes are refused",
+            "; ".join([log["reason"] or "no reason given", *reasons]),
+            "what was written is still served; mend the disk, then start the node again",
+        )
+    if log["state"] == "full":
+        reasons.insert(0, f"records of replicated and durable classes are refused: {log['reason']}")
+    return json_answer(Ready(log=log["state"], reasons=reasons))

@@ -1,7 +1,7 @@
 """What the REST API takes and gives: one struct a body. The OpenAPI document is made of these."""
 
 import base64
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -214,6 +214,50 @@ class NodeList(Struct, kw_only=True):
     """All nodes."""
 
     nodes: list[NodeInfo]
+
+
+class Hub(Struct, kw_only=True):
+    """A hub that has a log. Offsets count the records of all its rooms, from 1."""
+
+    name: Annotated[str, Meta(description="CLASS-INDEX, as its rooms name it.")]
+    id: Annotated[int, Meta(description="The number of its directory.")]
+    room_class: str = msgspec.field(name="class")
+    index: int
+    durability: str
+    shard: int
+    leader: Annotated[str, Meta(description="Name of the node that gives out its offsets.")]
+    state: Annotated[
+        Literal["open", "full", "failed", "quarantined"],
+        Meta(description="Only an open one takes records; one that is full or failed is still read."),
+    ]
+    reason: Annotated[str | None, Meta(description="Why it is not open.")]
+    earliest: Annotated[int, Meta(description="Offset of the oldest record kept, or of the next one.")]
+    latest: Annotated[int, Meta(description="Last offset given out; 0 before the first.")]
+    committed: Annotated[int, Meta(description="Last offset that is acknowledged and delivered.")]
+    synced: Annotated[int, Meta(description="Last offset that is on disk.")]
+    bytes: Annotated[int, Meta(description="Of all its segments.")]
+    segments: int
+    rooms: Annotated[int | None, Meta(description="Rooms with records; null while it is quarantined.")]
+    index_bytes: Annotated[int, Meta(description="Memory that finds its rooms and records.")]
+    first_timestamp_us: Annotated[int | None, Meta(description="Of its oldest record; null without one.")]
+    last_timestamp_us: int | None
+
+
+class HubPage(Struct, kw_only=True):
+    """One page of hubs, by id."""
+
+    hubs: list[Hub]
+    next: Annotated[int | None, Meta(description="The next page's `after`; null on the last page.")]
+
+
+class Ready(Struct, kw_only=True):
+    """A node that serves. A log that is full, or hubs that are quarantined, do not end that: reads go on."""
+
+    status: Literal["ready"] = "ready"
+    log: Annotated[
+        Literal["none", "open", "full"], Meta(description="`full`: publishes to logged classes are refused.")
+    ]
+    reasons: Annotated[list[str], Meta(description="What an operator must see to; mostly empty.")]
 
 
 class HistoryLimits(Struct, kw_only=True):

@@ -6,7 +6,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from hubsub.api import clients, nodes, publish, rooms
+from hubsub.api import clients, hubs, nodes, publish, rooms
 from hubsub.api.answers import json_answer
 from hubsub.api.openapi import document
 from hubsub.api.routes import Param, Route
@@ -16,6 +16,8 @@ from hubsub.api.schema import (
     Client,
     ClientList,
     HistoryPage,
+    Hub,
+    HubPage,
     NodeInfo,
     NodeList,
     NodeRef,
@@ -23,6 +25,7 @@ from hubsub.api.schema import (
     PublishItem,
     PublishResult,
     PublishResults,
+    Ready,
     Room,
     RoomPage,
     Stat,
@@ -171,6 +174,28 @@ ROUTES: tuple[Route, ...] = (
         errors=("no_such_client",),
         tag="clients",
     ),
+    Route(
+        "GET",
+        "/v1/hubs",
+        "Hubs that have a log, by id",
+        hubs.list_hubs,
+        (
+            Param("class", "Of this class only."),
+            Param("after", "Hubs behind this id: the `next` of the page before.", "integer", minimum=0),
+            LIMIT,
+        ),
+        answer=(HubPage,),
+        tag="hubs",
+    ),
+    Route(
+        "GET",
+        "/v1/hubs/{hub}",
+        "A hub, by its name or id",
+        hubs.show_hub,
+        answer=(Hub,),
+        errors=("no_such_hub",),
+        tag="hubs",
+    ),
     Route("GET", "/v1/nodes", "All nodes", nodes.list_nodes, answer=(NodeList,)),
     Route("GET", "/v1/nodes/{node}", "A node", nodes.show_node, answer=(NodeInfo,), errors=("no_such_node",)),
     Route(
@@ -189,6 +214,6 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/s/ver", "What runs here", nodes.version, answer=(Version,)),
     Route("GET", "/s/stat", "Counters and gauges", nodes.stat, answer=(Stat,)),
     Route("GET", "/livez", "Whether the process lives", nodes.live, media_type=TEXT),
-    Route("GET", "/readyz", "Whether it serves", nodes.ready, media_type=TEXT),
+    Route("GET", "/readyz", "Whether it serves", nodes.ready, answer=(Ready,), errors=("log_failed",)),
     Route("GET", "/metrics", "Prometheus metrics", nodes.metrics, media_type=TEXT),
 )

@@ -4,7 +4,7 @@ Each command lives in a module of its own, imported only when it is called, so
 that `hubsub --help` answers at once. Exit codes: 0 done, 1 failed, 2 used or
 configured wrongly, 130 ended by Ctrl-C (SIGINT), 143 by SIGTERM, so that a script
 can tell "-n records came" from "somebody ended it". `serve` alone ends with 0 on
-these: to be stopped is how a server is done.
+these: to be stopped is how a server is done. If its log had failed, it is 1.
 """
 
 import contextlib
@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sub": ("hubsub.cli.sub", "Prints the records of topics as they come."),
     "room": ("hubsub.cli.rooms", "Lists, shows, creates and deletes rooms; reads their history."),
     "client": ("hubsub.cli.clients", "Lists, shows and closes connections."),
+    "hub": ("hubsub.cli.hubs", "Lists and shows hubs that have a log."),
     "node": ("hubsub.cli.nodes", "Lists and shows nodes."),
     "class": ("hubsub.cli.classes", "Lists room classes."),
     "top": ("hubsub.cli.top", "Shows live what a node does."),
@@ -92,7 +93,7 @@ def usage() -> str:
             "",
             "Exit codes:",
             "  0 done, 1 failed, 2 used or configured wrongly, 130 ended by Ctrl-C, 143 ended by SIGTERM.",
-            "  `serve` ends with 0 when it is told to stop.",
+            "  `serve` ends with 0 when it is told to stop, with 1 if its log had failed.",
         ]
     )
 

@@ -1,17 +1,21 @@
-"""`hubsub doctor`: what this machine allows, and the one command that allows more."""
+"""`hubsub doctor`: what this machine allows, and the one command that allows more; how the node is that runs here."""
 
+import os
 import platform
 import resource
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
-from hubsub.cli.common import Json, new_app, print_rows
+from hubsub.cli.common import Api, Json, Url, new_app, print_rows
 
-app = new_app("Checks what this machine allows.")
+if TYPE_CHECKING:
+    from hubsub.config import Config
+
+app = new_app("Checks what this machine allows, and the node that runs on it.")
 
 
 class Finding(NamedTuple):
@@ -33,16 +37,16 @@ SYSCTLS = (
 
 
 @app.command()
-def doctor(as_json: Json = False) -> None:
+def doctor(url: Url = None, as_json: Json = False) -> None:
     """Prints one line a check; exit code 1 if one is bad."""
-    found = [finding._asdict() for finding in findings()]
+    found = [finding._asdict() for finding in findings(url)]
     print_rows(found, ("check", "state", "found", "hint"), as_json)
     if any(row["state"] == "bad" for row in found):
         raise typer.Exit(1)
 
 
-def findings() -> Iterator[Finding]:
-    """All checks, in order."""
+def findings(url: str | None = None) -> Iterator[Finding]:
+    """All checks, in order. Without `url` a node is looked for where the configuration has it."""
     from hubsub.config import cpus
     from hubsub.version import VERSION
 
@@ -53,7 +57,8 @@ def findings() -> Iterator[Finding]:
     yield from _descriptors()
     for name, wanted, doc in SYSCTLS:
         yield from _sysctl(name, wanted, doc)
-    yield from _ports()
+    yield from _configured()
+    yield from _node(url)
 
 
 def _core() -> Finding:
@@ -86,8 +91,8 @@ def _sysctl(name: str, wanted: int, doc: str) -> Iterator[Finding]:
     )
 
 
-def _ports() -> Iterator[Finding]:
-    from hubsub.config import LISTENERS, load, split_address
+def _configured() -> Iterator[Finding]:
+    from hubsub.config import load
     from hubsub.errors import ConfigError
 
     try:
@@ -95,6 +100,51 @@ def _ports() -> Iterator[Finding]:
     except ConfigError as error:
         yield Finding("configuration", "bad", f"{len(error.problems)} problems", "hubsub config check")
         return
+    if config.data is not None:
+        yield _data(config, Path(config.data))
+    yield from _ports(config)
+
+
+def _data(config: "Config", directory: Path) -> Finding:
+    """Whether the data directory can be written, and its disk has what the log leaves free."""
+    there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        return Finding("data", "bad", f"{there} cannot be written", "another --data, or its permissions")
+    stat = os.statvfs(there)
+    free, reserve = stat.f_bavail * stat.f_frsize, config.limits["log_reserve_bytes"]
+    found = f"{directory}, {free >> 20:,} MiB free"
+    if any(cls.is_logged for cls in config.classes) and free < reserve:
+        hint = f"its log refuses records below {reserve >> 20:,} MiB (log_reserve_bytes)"
+        return Finding("data", "bad", found, hint)
+    return Finding("data", "ok", found)
+
+
+def _node(url: str | None) -> Iterator[Finding]:
+    """What a node says of itself; nothing where none runs and none was named."""
+    from hubsub.errors import ClientError, ConfigError, HubSubError, LogFailedError
+
+    try:
+        api = Api(url)
+        ready = api.get("/readyz")
+        state, reasons = ready["log"], ready["reasons"]
+    except LogFailedError as error:
+        yield Finding("node", "bad", error.message, error.hint or "")
+    except ConfigError:
+        return  # Told above.
+    except ClientError as error:  # Nobody answers there, or a stranger.
+        if url is not None:
+            yield Finding("node", "bad", error.message, error.hint or "")
+    except HubSubError as error:
+        yield Finding("node", "note", error.message, error.hint or "")
+    else:
+        found = f"{api.url} serves, its log: {state}"
+        hint = "; ".join(map(str, reasons))
+        yield Finding("node", "bad" if reasons else "ok", found, hint)
+
+
+def _ports(config: "Config") -> Iterator[Finding]:
+    from hubsub.config import LISTENERS, split_address
+
     for name in LISTENERS:
         address = getattr(config, name)
         if address is None:

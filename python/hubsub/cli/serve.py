@@ -71,7 +71,7 @@ class _Process:
         self._end = asyncio.Event()
 
     async def run(self) -> int:
-        """Serves until a signal (0) or the failure of a shard (1)."""
+        """Serves until a signal (0; 1 if the log has failed by then) or the failure of a shard (1)."""
         from hubsub.api import HttpServer, State
         from hubsub.control.activity import report
         from hubsub.node import BUILD_PROFILE, Node
@@ -116,6 +116,11 @@ class _Process:
         finally:
             await node.stop()
             await http.stop()
+        log = node.log()
+        if log is not None and log["state"] == "failed":
+            # Who watches the process learns of it at the latest now.
+            self._log.error("log has failed, restart when the disk is mended", reason=log["reason"])
+            code = 1
         self._log.info("node stopped", node=node.name)
         return code
 

@@ -1,0 +1,60 @@
+"""/v1/hubs: the hubs that have a log, how far each is and what it holds."""
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from hubsub.api.answers import json_answer
+from hubsub.api.params import number, path_name
+from hubsub.api.schema import Hub, HubPage
+from hubsub.api.state import State
+from hubsub.errors import NoSuchHubError
+from hubsub.names import text_of
+
+
+async def list_hubs(state: State, request: Request) -> Response:
+    limit = number(request, "limit", 100, state.limits["http_page_max"])
+    after = number(request, "after", 0, 2**64, low=0)
+    wanted = request.query_params.get("class")
+    hubs = [hub for hub in _hubs(state) if hub.id > after and wanted in (None, hub.room_class)]
+    page = hubs[:limit]
+    return json_answer(HubPage(hubs=page, next=page[-1].id if len(hubs) > limit else None))
+
+
+async def show_hub(state: State, request: Request) -> Response:
+    wanted = text_of(path_name(request, "hub"))
+    for hub in _hubs(state):
+        if wanted in (hub.name, str(hub.id)):
+            return json_answer(hub)
+    raise NoSuchHubError(value=wanted, hint="GET /v1/hubs lists those with a log; others are in memory only")
+
+
+def _hubs(state: State) -> list[Hub]:
+    """All of them, by id."""
+    log = state.node.log()
+    return [_hub(row, state.node.name) for row in log["hubs"]] if log else []
+
+
+def _hub(row: dict[str, Any], leader: str) -> Hub:
+    return Hub(
+        name=f"{row['class']}-{row['index']}",
+        id=row["id"],
+        room_class=row["class"],
+        index=row["index"],
+        durability=row["durability"],
+        shard=row["shard"],
+        leader=leader,
+        state=row["state"],
+        reason=row["reason"],
+        earliest=row["earliest"],
+        latest=row["latest"],
+        committed=row["committed"],
+        synced=row["synced"],
+        bytes=row["bytes"],
+        segments=row["segments"],
+        rooms=None if row["state"] == "quarantined" else row["rooms"],
+        index_bytes=row["index_bytes"],
+        first_timestamp_us=row["first_us"] or None,
+        last_timestamp_us=row["last_us"] or None,
+    )

@@ -1,0 +1,75 @@
+"""`hubsub hub …`: over the REST API."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from hubsub.cli.common import Api, Json, Url, group, print_fields, print_rows, say, segment
+
+app = group("Lists and shows hubs that have a log.")
+
+COLUMNS = (
+    "name",
+    "state",
+    "rooms",
+    "earliest",
+    "latest",
+    "committed",
+    "bytes",
+    "segments",
+    "durability",
+    "shard",
+    "leader",
+    "id",
+)
+
+
+@app.command("ls")
+def list_hubs(
+    room_class: Annotated[str | None, typer.Option("--class", help="Of this class only.")] = None,
+    limit: Annotated[int, typer.Option(help="At most so many.", min=1)] = 100,
+    after: Annotated[int | None, typer.Option(help="Hubs behind this id.", min=0)] = None,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Lists hubs by id; what is wrong with one is told on stderr."""
+    api, more = Api(url), after
+    rows: list[Any] = []
+    while len(rows) < limit:
+        page = api.get("/v1/hubs", **{"class": room_class, "after": more, "limit": limit - len(rows)})
+        rows += page.rows("hubs")
+        more = page["next"]
+        if more is None:
+            break
+    print_rows(rows, COLUMNS, as_json, keep="state")
+    for row in rows:
+        if row["state"] != "open":
+            say(f"{row['name']} is {row['state']}: {row['reason']}")
+    if more is not None:
+        say(f"more behind {more}: --after, or a larger --limit")
+
+
+@app.command("show")
+def show_hub(
+    hub: Annotated[str, typer.Argument(help="Its name (CLASS-INDEX) or id.", show_default=False)],
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Shows a hub."""
+    fields: dict[str, Any] = Api(url).get(f"/v1/hubs/{segment(hub)}")
+    if not as_json:
+        fields = {_head(key): _time(value) if _is_time(key) else value for key, value in fields.items()}
+    print_fields(fields, as_json)
+
+
+def _is_time(key: str) -> bool:
+    return key.endswith("_timestamp_us")
+
+
+def _head(key: str) -> str:
+    return key.removesuffix("_timestamp_us") if _is_time(key) else key
+
+
+def _time(us: int | None) -> str | None:
+    return None if us is None else datetime.fromtimestamp(us / 1e6, UTC).isoformat(timespec="milliseconds")
