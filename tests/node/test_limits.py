@@ -54,6 +54,15 @@ REACHED = {
     "tcp_user_timeout_ms": "test_unacknowledged_bytes_bound_the_life_of_a_connection",
     "drain_ms": "test_a_stop_waits_no_longer_than_the_limit_for_who_does_not_read",
     "control_events_max": "test_the_queue_of_events_takes_its_new_limit_over",
+    "log_tail_bytes_max": "test_memory_keeps_so_many_bytes_and_the_disk_has_the_rest",
+    "log_pending_bytes_max": "test_publishers_wait_while_so_much_waits_for_the_journal",
+    "log_unwritten_bytes_max": "test_the_journal_waits_while_so_much_waits_for_the_segments",
+    "log_journal_bytes": "test_a_journal_file_has_its_size_and_the_next_one_follows",
+    "log_segment_bytes": "test_a_segment_is_sealed_at_its_length",
+    "log_checkpoint_bytes": "test_so_many_bytes_make_a_checkpoint",
+    "log_checkpoint_ms": "test_so_much_time_makes_a_checkpoint",
+    "log_reserve_bytes": "test_below_its_reserve_the_disk_counts_as_full_and_reads_go_on",
+    "log_open_files_max": "test_so_many_segments_and_indexes_are_open_at_once",
 }
 
 
