@@ -6,6 +6,7 @@ hiredis parses, so a test of some hundred thousand messages takes seconds.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any, Self
 
@@ -68,7 +69,14 @@ class Member(asyncio.Protocol):
             raise EOFError("the server closed")
         future = asyncio.get_running_loop().create_future()
         self._waiting = (condition, future)
-        await asyncio.wait_for(future, TIMEOUT_S)
+        async with asyncio.timeout(TIMEOUT_S):
+            await future
+
+    async def until_closed(self) -> None:
+        """Waits until the server has closed, and for all that it had sent."""
+        if not self.is_closed:
+            with contextlib.suppress(EOFError):
+                await self.until(lambda: False)
 
     async def call(self, *command: bytes | str | int) -> Any:
         """One command and its reply; of a (un)subscribe the last confirmation."""
