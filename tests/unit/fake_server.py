@@ -28,6 +28,8 @@ def array(*values: Any, head: bytes = b"*") -> bytes:
 class FakeServer:
     def __init__(self) -> None:
         self.epoch = 7
+        self.forgotten = 0
+        """Seq up to which no record can be read any more."""
         self.log: dict[bytes, list[bytes]] = defaultdict(list)
         self.silent: set[bytes] = set()
         self.refuse: set[bytes] = set()
@@ -142,8 +144,9 @@ class FakeServer:
             first = max(0, len(log) - int(where))
         elif kind == b"FROM":
             epoch, _, seq = where.partition(b"-")
-            recovered = int(int(epoch) == self.epoch)
-            first = int(seq) if recovered else len(log)
+            is_known = int(epoch) == self.epoch
+            recovered = int(is_known and int(seq) >= self.forgotten)
+            first = max(int(seq), self.forgotten) if is_known else len(log)
         self.writers[writer].add(topic)
         frames = [array(b"subscribe", topic, 1, self.position(len(log)), recovered, head=b">")]
         frames += [

@@ -70,6 +70,77 @@ async def test_an_unknown_epoch_is_told_as_a_gap(server: FakeServer) -> None:
         assert record.gap == Gap(b"room", None, None) == gaps[0]
 
 
+async def test_a_room_that_began_anew_during_an_outage_is_read_from_its_beginning(
+    server: FakeServer,
+) -> None:
+    gaps: list[Gap] = []
+    async with (
+        Client(server.url, options=QUICK) as client,
+        client.subscribe("room", on_gap=gaps.append) as records,
+    ):
+        server.publish(b"room", b"1")
+        await anext(records)
+        server.cut()
+        server.epoch, server.log = 8, type(server.log)(list)
+        server.publish(b"room", b"new 1")
+        server.publish(b"room", b"new 2")
+        await server.seen(b"HUBSUB", b"SUBSCRIBE", b"room", b"FROM", b"8-0")
+        server.publish(b"room", b"new 3")
+        got = [await anext(records) for _ in range(3)]
+        assert [r.payload for r in got] == [b"new 1", b"new 2", b"new 3"]
+        assert [r.position for r in got] == [(8, 1), (8, 2), (8, 3)]
+        assert gaps == [Gap(b"room", None, None)] == [got[0].gap]
+        assert records.positions == {b"room": Position(8, 3)}
+
+
+async def test_a_resume_from_another_life_of_the_room_says_so_and_starts_now(server: FakeServer) -> None:
+    gaps: list[Gap] = []
+    server.publish(b"room", b"1")
+    async with (
+        Client(server.url) as client,
+        client.subscribe("room", resume="6-5", on_gap=gaps.append) as records,
+    ):
+        assert gaps == [Gap(b"room", None, None)]
+        server.publish(b"room", b"2")
+        assert (await anext(records)).payload == b"2"
+
+
+async def test_records_that_history_has_lost_are_a_gap_and_the_rest_comes_over_further_reconnects(
+    server: FakeServer,
+) -> None:
+    gaps: list[Gap] = []
+    async with (
+        Client(server.url, options=QUICK) as client,
+        client.subscribe("room", on_gap=gaps.append) as records,
+    ):
+        server.publish(b"room", b"1")
+        await anext(records)
+        server.cut()
+        for n in range(2, 6):
+            server.publish(b"room", b"%d" % n)
+        server.forgotten = 3
+        await server.seen(b"HUBSUB", b"SUBSCRIBE", b"room", b"FROM", b"7-1")
+        record = await anext(records)
+        assert (record.payload, record.gap) == (b"4", Gap(b"room", Position(7, 2), None)) and gaps == [
+            record.gap
+        ]
+        server.cut()
+        assert (await anext(records)).payload == b"5"
+
+
+async def test_the_end_and_the_return_of_the_connection_are_told(server: FakeServer) -> None:
+    told: list[object] = []
+    async with (
+        Client(server.url, options=QUICK) as client,
+        client.subscribe("room", on_connection=told.append) as records,
+    ):
+        server.cut()
+        await server.seen(b"HUBSUB", b"SUBSCRIBE", b"room", b"FROM", b"7-0")
+        server.publish(b"room", b"1")
+        await anext(records)
+        assert [type(error) for error in told] == [NotConnectedError, type(None)]
+
+
 async def test_a_gap_that_the_server_tells_reaches_the_next_record(server: FakeServer) -> None:
     async with Client(server.url) as client, client.subscribe("room") as records:
         server.push(b"gap", b"room", b"7-2", b"7-5")

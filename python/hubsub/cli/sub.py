@@ -1,10 +1,16 @@
-"""`hubsub sub`: prints records as they come, over reconnects."""
+"""`hubsub sub`: prints records as they come, over reconnects, and at its end how to go on from there.
+
+Records go to stdout; what became of the connection, what was missed and the last positions go to
+stderr.
+"""
 
 import asyncio
 import contextlib
+import shlex
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -27,7 +33,12 @@ def sub(
         ),
     ] = None,
     resume: Annotated[
-        str | None, typer.Option("--resume", metavar="EPOCH-SEQ", help="Starts behind this position.")
+        list[str] | None,
+        typer.Option(
+            "--resume",
+            metavar="EPOCH-SEQ",
+            help="Starts behind this position; with topics of several rooms, one for each in their order.",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Prints one JSON object a record.")] = False,
     count: Annotated[
@@ -39,14 +50,23 @@ def sub(
     start: dict[str, Any] = {}
     if rewind is not None:
         start = _rewind(rewind)
-    if resume is not None:
+    if resume:
         if rewind is not None:
             raise typer.BadParameter("give --rewind or --resume, not both")
-        from hubsub.client import Position
-
-        start = {"resume": {bytes_of(t): Position.parse(resume) for t in topics}}
+        start = {"resume": _resume(topics, resume)}
     names = [bytes_of(topic) for topic in topics]
     raise typer.Exit(asyncio.run(_print(redis_url(server), names, pattern, start, as_json, count)))
+
+
+def _resume(topics: list[str], resume: list[str]) -> dict[bytes, Any]:
+    from hubsub.client import Position
+
+    if len(resume) not in (1, len(topics)):
+        raise typer.BadParameter(
+            f"{len(topics)} topics need --resume once for each, in their order, or once for all"
+        )
+    positions = [Position.parse(text) for text in resume] * (1 if len(resume) > 1 else len(topics))
+    return dict(zip(map(bytes_of, topics), positions, strict=True))
 
 
 def _rewind(text: str) -> dict[str, Any]:
@@ -62,11 +82,26 @@ async def _print(
     url: str, names: list[bytes], pattern: bool, start: dict[str, Any], as_json: bool, count: int | None
 ) -> int:
     """Prints records; the exit code. A signal ends it between two of them."""
-    from hubsub.client import Client, Gap
+    from hubsub.client import Client, Gap, Options
+    from hubsub.errors import HubSubError
+
+    lost_at = 0.0
 
     def on_gap(gap: Gap) -> None:
-        what = f"{gap.first} to {gap.last}" if gap.first else "unknown, the connection or the room was lost"
+        if gap.first is None:
+            why = "patterns do not resume" if pattern else "the room began anew, or keeps no history"
+            what = f"{why}; records may be missing"
+        else:
+            what = f"from {gap.first} to {gap.last}" if gap.last else f"from {gap.first} to the next one here"
         say(f"gap in {shown(text_of(gap.topic))}: {what}")
+
+    def on_connection(error: HubSubError | None) -> None:
+        nonlocal lost_at
+        if error is None:
+            say(f"connected again after {time.monotonic() - lost_at:.1f} s, going on from the last position")
+        else:
+            lost_at = time.monotonic()
+            say(f"connection lost ({error.what}), trying again")
 
     loop, me = asyncio.get_running_loop(), asyncio.current_task()
     assert me is not None, "a coroutine runs in a task"
@@ -80,12 +115,13 @@ async def _print(
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) != signal.SIG_IGN:
             loop.add_signal_handler(number, end, number)
-    client = Client(url)
+    # Who looks at a screen waits for a second at most once the server is back.
+    client = Client(url, options=Options(backoff_s_max=1.0))
+    topics, patterns = ([], names) if pattern else (names, [])
+    records = client.subscribe(
+        *topics, patterns=patterns, on_gap=on_gap, on_connection=on_connection, **start
+    )
     try:
-        if pattern:
-            records = client.subscribe(patterns=names, on_gap=on_gap, **start)
-        else:
-            records = client.subscribe(*names, on_gap=on_gap, **start)
         async with records:
             say(f"subscribed to {', '.join(shown(text_of(n)) for n in names)}")
             left = count
@@ -100,7 +136,17 @@ async def _print(
     finally:
         with contextlib.suppress(asyncio.CancelledError):
             await client.close()
+        if records.is_hubsub:
+            _say_how_to_resume(topics, records.positions)
     return code
+
+
+def _say_how_to_resume(topics: list[bytes], positions: Mapping[bytes, Any]) -> None:
+    """Nothing where a topic has no position: patterns have none, nor has plain Redis."""
+    if topics and all(topic in positions for topic in topics):
+        names = [shlex.quote(text_of(topic)) for topic in topics]
+        resume = [f"--resume {positions[topic]}" for topic in topics]
+        say(f"go on from here: hubsub sub {' '.join(map(shown, [*names, *resume]))}")
 
 
 def _print_record(record: Any, as_json: bool) -> None:

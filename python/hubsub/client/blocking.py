@@ -11,7 +11,7 @@ from hubsub.client.client import URL_DEFAULT, Client, Name
 from hubsub.client.options import Options
 from hubsub.client.subscription import Subscription
 from hubsub.client.types import Gap, History, Member, Position, Record
-from hubsub.errors import ClientError, NotConnectedError
+from hubsub.errors import ClientError, HubSubError, NotConnectedError
 
 T = TypeVar("T")
 
@@ -99,12 +99,19 @@ class BlockingClient:
         since_ms: int | None = None,
         resume: Position | str | Mapping[Name, Position | str] | None = None,
         on_gap: Callable[[Gap], None] | None = None,
+        on_connection: Callable[[HubSubError | None], None] | None = None,
     ) -> BlockingSubscription:
-        """See `Client.subscribe`; returns once the server has confirmed. `on_gap` is called in the client's thread."""
+        """See `Client.subscribe`; returns once the server has confirmed. Callbacks run in the client's thread."""
 
         async def opened() -> Subscription:
             inner = self._client.subscribe(
-                *topics, patterns=patterns, last=last, since_ms=since_ms, resume=resume, on_gap=on_gap
+                *topics,
+                patterns=patterns,
+                last=last,
+                since_ms=since_ms,
+                resume=resume,
+                on_gap=on_gap,
+                on_connection=on_connection,
             )
             await inner.open()
             return inner

@@ -103,6 +103,7 @@ class Client:
         since_ms: int | None = None,
         resume: Position | str | Mapping[Name, Position | str] | None = None,
         on_gap: Callable[[Gap], None] | None = None,
+        on_connection: Callable[[HubSubError | None], None] | None = None,
     ) -> Subscription:
         """Subscribes to topics and patterns.
 
@@ -114,6 +115,8 @@ class Client:
             resume: Starts behind this position (of one topic), or these by topic.
             on_gap: Called when records were missed, or may have been; the next record of that
                 topic carries the gap too.
+            on_connection: Called with the error when the connection is lost, with None when a new
+                one has resumed.
 
         Returns:
             An asynchronous iterator of records, to be used with `async with`.
@@ -130,7 +133,15 @@ class Client:
         if self._closed:
             raise NotConnectedError("the client is closed")
         return Subscription(
-            self._servers, self._options, names, globs, start, positions, on_gap, self._subscriptions
+            self._servers,
+            self._options,
+            names,
+            globs,
+            start,
+            positions,
+            on_gap,
+            on_connection,
+            self._subscriptions,
         )
 
     async def history(self, room: Name, *, count: int = 100, after: Position | str | None = None) -> History:

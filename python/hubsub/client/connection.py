@@ -189,9 +189,9 @@ class Connection:
     def paused(self) -> bool:
         return not self._may_read.is_set()
 
-    async def close(self) -> None:
+    async def close(self, why: str = "the connection was closed") -> None:
         """Closes; requests that wait fail with `NotConnectedError`."""
-        self._fail(NotConnectedError("the connection was closed", self.target))
+        self._fail(NotConnectedError(why, self.target))
         if self._task is not None and self._task is not asyncio.current_task():
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -6,7 +6,9 @@ consumer is a slow subscriber to the server and nothing piles up here.
 
 On HubSub it knows the position of each topic and resumes from it after a
 reconnect. Where that cannot work (a pattern, a plain Redis, a position that
-the server no longer knows) the loss is told as a `Gap`.
+the server no longer knows) the loss is told as a `Gap`. A room that began a
+new epoch during an outage is then read from that epoch's beginning: all of it
+is news here.
 """
 
 import asyncio
@@ -46,6 +48,7 @@ class Subscription:
         start: Start,
         positions: Mapping[bytes, Position],
         on_gap: Callable[[Gap], None] | None,
+        on_connection: Callable[[HubSubError | None], None] | None,
         opened: "set[Subscription]",
     ) -> None:
         self._opened = opened
@@ -61,10 +64,13 @@ class Subscription:
         self._taken = dict(positions)
         """The same of the records that the consumer has taken."""
         self._on_gap = on_gap
+        self._on_connection = on_connection
         self._gaps: dict[bytes, Gap] = {}
         self._queue: deque[Record] = deque()
         self._changed = asyncio.Event()
         self._unconfirmed: set[tuple[bytes, bytes]] = set()
+        self._starting_over: set[bytes] = set()
+        """Topics whose new epoch was asked for from its beginning: what comes before the answer comes again."""
         self._confirmed = asyncio.Event()
         self._closed = asyncio.Event()
         self._connection: Connection | None = None
@@ -152,8 +158,10 @@ class Subscription:
                 await self._until_closed()
                 if self._error is not None:
                     raise self._error
+                self._tell_connection(self._connection.error if self._connection else None)
                 await self._reconnect()
                 self.reconnects += 1
+                self._tell_connection(None)
         except Exception as error:
             self._error = error
             self._changed.set()
@@ -175,7 +183,7 @@ class Subscription:
                 connection.send("PING")
                 await self._wait_closed(self._options.timeout_s)
                 if connection.heard_at == heard_at and not connection.paused:
-                    return await connection.close()
+                    return await connection.close("the server is silent")
             else:
                 await self._wait_closed(due if due > 0 else self._options.ping_s)
         return None
@@ -228,6 +236,7 @@ class Subscription:
                 "this server keeps no history to start from", connection.target, "it is no HubSub"
             )
         self._confirmed.clear()
+        self._starting_over.clear()
         self._unconfirmed = {(b"subscribe", t) for t in self._topics} | {
             (b"psubscribe", p) for p in self._patterns
         }
@@ -268,10 +277,16 @@ class Subscription:
         for pattern in self._patterns:
             self._tell_gap(Gap(pattern, None, None))
 
+    def _tell_connection(self, error: HubSubError | None) -> None:
+        if self._on_connection is not None:
+            self._on_connection(error)
+
     # -- what the server says --
 
     def _on_push(self, push: Push) -> None:
         match push:
+            case [b"message", topic, *_] if topic in self._starting_over:
+                pass
             case [b"message", topic, payload, *rest]:
                 position = Position.parse(rest[0]) if rest else None
                 if position is not None:
@@ -298,18 +313,38 @@ class Subscription:
 
     def _confirm(self, kind: bytes, name: bytes, rest: list[Any]) -> None:
         self._unconfirmed.discard((kind, name))
+        starts_over = kind == b"subscribe" and name in self._starting_over
+        if starts_over:
+            self._starting_over.discard(name)
         if len(rest) >= 2:
             position, recovered = Position.parse(rest[0]), bool(int(rest[1]))
-            if not recovered and name in self._positions:
-                self._tell_gap(Gap(name, None, None))
-                self._positions[name] = position
-            elif name not in self._positions and self._start[:1] != ("SINCE",):
+            known = self._positions.get(name)
+            if known is not None and not recovered:
+                if not (starts_over and known.epoch == position.epoch):  # The gap that was told covers it.
+                    self._not_recovered(name, known, position)
+            elif known is None and self._start[:1] != ("SINCE",):
                 # A loss before the first record resumes from where this began, not from what is newest then.
                 back = int(self._start[1]) if self._start else 0
                 start = position._replace(seq=max(0, position.seq - back))
                 self._positions[name] = self._taken[name] = start
         if not self._unconfirmed:
             self._confirmed.set()
+
+    def _not_recovered(self, topic: bytes, known: Position, last: Position) -> None:
+        """The server cannot go on behind `known`; `last` is the position of the room's last record."""
+        if known.epoch == last.epoch and known.seq < last.seq:
+            # The same life of the room, whose oldest records are gone: those that are left come now.
+            self._tell_gap(Gap(topic, known._replace(seq=known.seq + 1), None))
+            return
+        self._tell_gap(Gap(topic, None, None))
+        self._positions[topic] = self._taken[topic] = last
+        if self._runner is not None and self._connection is not None and last.seq > 0:
+            # While this subscription was there, the room began anew: nothing of that life was seen here.
+            first = last._replace(seq=0)
+            self._positions[topic] = self._taken[topic] = first
+            self._unconfirmed.add((b"subscribe", topic))
+            self._starting_over.add(topic)
+            self._connection.send_unanswered("HUBSUB", "SUBSCRIBE", topic, "FROM", str(first))
 
     def _tell_gap(self, gap: Gap) -> None:
         self._gaps[gap.topic] = gap

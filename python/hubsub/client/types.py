@@ -43,7 +43,7 @@ class Gap:
     first: Position | None
     """First missing record; None where the server cannot tell."""
     last: Position | None
-    """Last missing record; None where the server cannot tell."""
+    """Last missing record; None where the server cannot tell. With `first` alone, the next record ends it."""
 
 
 @dataclass(frozen=True, slots=True)
