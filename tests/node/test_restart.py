@@ -1,0 +1,141 @@
+"""What a node finds of its rooms after a clean stop, and after SIGKILL, by durability."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clients.raw import Connection
+
+from node.home import Home, home
+
+DURABLE = {"name": "kept", "match": ["kept:*"], "durability": "durable", "history": {"bytes": "64MiB"}}
+REPLICATED = {"name": "live", "match": ["live:*"], "durability": "replicated", "history": {"bytes": "64MiB"}}
+EPHEMERAL = {"name": "brief", "match": ["brief:*"], "history": {"messages": 1_000}}
+
+
+@pytest.fixture
+def one(needs: Callable[..., None], tmp_path: Path) -> Iterator[Home]:
+    needs("hubsub-core")
+    with home(tmp_path / "data", classes=[DURABLE, REPLICATED, EPHEMERAL]) as one:
+        yield one
+
+
+def publish(connection: Connection, room: str, count: int, first: int = 1) -> None:
+    for n in range(first, first + count):
+        connection.command("PUBLISH", room, n)
+    assert all(frame.kind == ":" for frame in connection.read_many(count))
+
+
+def history(connection: Connection, room: str) -> list[tuple[str, int, bytes]]:
+    """Epoch, seq and payload of each record."""
+    rows = connection.ask("HUBSUB", "HISTORY", room, "COUNT", 10_000)
+    assert isinstance(rows, list), rows
+    positions = [row[0].decode().partition("-") for row in rows]
+    return [(epoch, int(seq), row[4]) for (epoch, _, seq), row in zip(positions, rows, strict=True)]
+
+
+def resumed(one: Home, room: str, position: str) -> tuple[str, int, list[Any]]:
+    """What HUBSUB SUBSCRIBE FROM says: the room's position, recovered; and what it replays, by the next PING."""
+    with one.server.connect(3) as connection:
+        assert connection.ask("HUBSUB", "POSITIONS", "ON") == b"OK"
+        answer = connection.ask("HUBSUB", "SUBSCRIBE", room, "FROM", position)
+        assert isinstance(answer, list)
+        last = int(answer[3].decode().partition("-")[2])
+        replayed: list[Any] = []
+        if answer[4]:
+            while not replayed or int(replayed[-1][3].decode().partition("-")[2]) < last:
+                replayed.append(connection.read().plain())
+        return answer[3].decode(), answer[4], replayed
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_a_durable_room_goes_on_in_its_epoch_after_a_stop_and_after_a_kill(one: Home, end: str) -> None:
+    with one.server.connect() as connection:
+        publish(connection, "kept:a", 500)
+        (epoch, _, _), *_ = before = history(connection, "kept:a")
+    getattr(one, end)()
+    one.start()
+    with one.server.connect() as connection:
+        assert history(connection, "kept:a") == before == [(epoch, n, b"%d" % n) for n in range(1, 501)]
+        publish(connection, "kept:a", 10, first=501)
+        assert history(connection, "kept:a") == [(epoch, n, b"%d" % n) for n in range(1, 511)]
+    _, recovered, replayed = resumed(one, "kept:a", f"{epoch}-490")
+    assert recovered == 1 and [message[2] for message in replayed] == [b"%d" % n for n in range(491, 511)]
+
+
+def test_a_replicated_room_keeps_its_epoch_over_a_clean_stop(one: Home) -> None:
+    with one.server.connect() as connection:
+        publish(connection, "live:a", 500)
+        epoch = history(connection, "live:a")[0][0]
+    one.stop()
+    one.start()
+    with one.server.connect() as connection:
+        publish(connection, "live:a", 1, first=501)
+        assert history(connection, "live:a") == [(epoch, n, b"%d" % n) for n in range(1, 502)]
+    assert resumed(one, "live:a", f"{epoch}-500")[:2] == (f"{epoch}-501", 1)
+
+
+def test_a_replicated_room_begins_a_new_epoch_after_a_kill_and_says_so_to_who_resumes(one: Home) -> None:
+    """Records acknowledged from memory may be lost, so nobody may go on as if none were."""
+    with one.server.connect() as connection:
+        publish(connection, "live:a", 500)
+        old = history(connection, "live:a")[0][0]
+    one.kill()
+    one.start()
+    last, recovered, _ = resumed(one, "live:a", f"{old}-500")
+    assert recovered == 0 and last.partition("-")[0] != old
+    with one.server.connect() as connection:
+        reply = connection.call("HUBSUB", "HISTORY", "live:a", "AFTER", f"{old}-500")
+        assert reply.kind == "-" and str(reply.value).startswith("b'NOTRECOVERED ")
+        publish(connection, "live:a", 3, first=1001)
+        rows = history(connection, "live:a")
+        survived = [row for row in rows if row[0] == old]
+        assert survived == [(old, n, b"%d" % n) for n in range(1, len(survived) + 1)], (
+            "a beginning, unchanged"
+        )
+        (new,) = {epoch for epoch, _, _ in rows} - {old}
+        assert rows[len(survived) :] == [(new, n, b"%d" % (1000 + n)) for n in range(1, 4)]
+    assert resumed(one, "live:a", f"{old}-3")[1] == 0, "the old epoch stays over"
+    assert resumed(one, "live:a", f"{new}-1")[:2] == (f"{new}-3", 1)
+    one.kill()
+    one.start()
+    assert resumed(one, "live:a", f"{new}-1")[1] == 0, "each kill ends an epoch"
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_an_ephemeral_room_begins_anew_beside_rooms_that_remember(one: Home, end: str) -> None:
+    with one.server.connect() as connection:
+        publish(connection, "brief:a", 5)
+        old = history(connection, "brief:a")[0][0]
+    getattr(one, end)()
+    one.start()
+    with one.server.connect() as connection:
+        assert history(connection, "brief:a") == []
+    assert resumed(one, "brief:a", f"{old}-5")[1] == 0
+
+
+def test_rooms_of_many_starts_have_epochs_of_their_own(one: Home) -> None:
+    """An epoch is never given out twice, whatever was lost."""
+    epochs: list[str] = []
+    for n in range(4):
+        with one.server.connect() as connection:
+            for room in (f"kept:{n}", f"live:{n}", f"brief:{n}"):
+                publish(connection, room, 1)
+                epochs.append(history(connection, room)[0][0])
+        one.kill()
+        one.start()
+    assert len(set(epochs)) == len(epochs) == 12
+
+
+def test_a_second_node_on_the_same_directory_is_refused_and_the_first_serves_on(one: Home) -> None:
+    from hubsub.errors import StartError
+
+    first = one.server
+    with pytest.raises(StartError, match="data directory"):
+        one.start()
+    with first.connect() as connection:
+        publish(connection, "kept:a", 3)
+        assert len(history(connection, "kept:a")) == 3

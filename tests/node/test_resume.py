@@ -1,0 +1,227 @@
+"""`hubsub sub` and the client over kill -9: they come back by themselves, miss nothing, and say what they cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clients.raw import TIMEOUT_S
+from clients.servers import until
+
+from hubsub import Client
+from hubsub.client import Gap, Options, Position
+from hubsub.errors import TimedOutError
+from node.home import CHAT, Home, home
+
+REPLICATED = {"name": "live", "match": ["live:*"], "durability": "replicated", "history": {"bytes": "1GiB"}}
+
+
+@pytest.fixture
+def one(needs: Callable[..., None], tmp_path: Path) -> Iterator[Home]:
+    needs("hubsub-core")
+    with home(tmp_path / "data", classes=[CHAT, REPLICATED]) as one:
+        yield one
+
+
+class Sub:
+    """A running `hubsub sub --json`."""
+
+    def __init__(self, one: Home, directory: Path, *args: str) -> None:
+        self.out, self.err = directory / "out", directory / "err"
+        environ = {k: v for k, v in os.environ.items() if not k.startswith("HUBSUB_")}
+        command = [sys.executable, "-m", "hubsub", "sub", "--json", "--server", one.server.url, *args]
+        with open(self.out, "wb") as out, open(self.err, "wb") as err:
+            self.process = subprocess.Popen(command, stdout=out, stderr=err, env=environ)
+
+    def said(self, text: str, count: int = 1) -> str:
+        """Waits for a line on stderr; the last of them."""
+        lines = until(
+            lambda: (
+                (found := [x for x in self.err.read_text().splitlines() if text in x])[count - 1 :] and found
+            ),
+            f"{text}: {self.err.read_text()}",
+        )
+        return lines[-1]
+
+    def payloads(self, count: int) -> list[str]:
+        """Waits for so many records; all there are."""
+        until(lambda: self.out.read_bytes().count(b"\n") >= count, f"{count} records: {self.err.read_text()}")
+        return [json.loads(line)["payload"] for line in self.out.read_text().splitlines()]
+
+    def __enter__(self) -> Sub:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def publish(one: Home, room: str, numbers: range) -> None:
+    """Publishes numbers, each acknowledged."""
+    with one.server.connect() as connection:
+        for n in numbers:
+            connection.command("PUBLISH", room, n)
+        assert all(frame.kind == ":" for frame in connection.read_many(len(numbers)))
+
+
+def test_sub_prints_every_record_once_in_order_over_kills_and_says_how_to_go_on(
+    one: Home, tmp_path: Path
+) -> None:
+    publish(one, "chat:1", range(1, 101))
+    with Sub(one, tmp_path, "chat:1", "--rewind", "100") as sub:
+        sub.said("subscribed to chat:1")
+        for kills, first in enumerate(range(101, 401, 100), 1):
+            publish(one, "chat:1", range(first, first + 50))
+            one.kill()
+            sub.said("connection lost (", kills)
+            one.start()
+            publish(one, "chat:1", range(first + 50, first + 100))
+            sub.said("connected again after", kills)
+        assert sub.payloads(400) == [str(n) for n in range(1, 401)]
+        sub.process.send_signal(signal.SIGINT)
+        assert sub.process.wait(TIMEOUT_S) == 130
+        assert "gap" not in sub.err.read_text()
+        hint = sub.said("go on from here: ").partition(": ")[2]
+    publish(one, "chat:1", range(401, 451))
+    one.kill()
+    one.start()
+    publish(one, "chat:1", range(451, 501))
+    words = shlex.split(hint)
+    assert words[:2] == ["hubsub", "sub"]
+    with Sub(one, tmp_path, *words[2:], "--count", "100") as sub:
+        assert sub.process.wait(TIMEOUT_S) == 0
+        assert sub.payloads(100) == [str(n) for n in range(401, 501)]
+
+
+def test_sub_resumes_each_of_several_rooms_from_its_own_position(one: Home, tmp_path: Path) -> None:
+    for room in ("chat:a", "chat:b"):
+        publish(one, room, range(1, 11))
+    with one.server.connect() as connection:
+        rows = [connection.ask("HUBSUB", "HISTORY", room) for room in ("chat:a", "chat:b")]
+        a, b = rows[0][3][0].decode(), rows[1][6][0].decode()  # type: ignore[index]
+    one.kill()
+    one.start()
+    args = ("chat:a", "chat:b", "--resume", a, "--resume", b, "--count", "9")
+    with Sub(one, tmp_path, *args) as sub:
+        assert sub.process.wait(TIMEOUT_S) == 0
+        records = [json.loads(line) for line in sub.out.read_text().splitlines()]
+        of = {room: [r["payload"] for r in records if r["topic"] == room] for room in ("chat:a", "chat:b")}
+        assert of == {"chat:a": [str(n) for n in range(5, 11)], "chat:b": [str(n) for n in range(8, 11)]}
+        assert "gap" not in sub.err.read_text()
+
+
+def test_sub_says_that_a_position_of_another_life_is_not_recovered(one: Home, tmp_path: Path) -> None:
+    publish(one, "chat:1", range(1, 4))
+    with Sub(one, tmp_path, "chat:1", "--resume", "12345-2", "--count", "1") as sub:
+        sub.said("gap in chat:1: the room began anew, or keeps no history")
+        sub.said("subscribed")
+        publish(one, "chat:1", range(4, 5))
+        assert sub.process.wait(TIMEOUT_S) == 0
+        assert sub.payloads(1) == ["4"]
+
+
+def bounded(work: Coroutine[Any, Any, None]) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(4 * TIMEOUT_S):
+            await work
+
+    asyncio.run(run())
+
+
+class Reader:
+    """A subscription of the client whose records are kept by topic, and what it was told."""
+
+    def __init__(self, client: Client, *topics: str) -> None:
+        self.seen: dict[str, list[tuple[Position | None, bytes]]] = {topic: [] for topic in topics}
+        self.gaps: list[Gap] = []
+        self.came = asyncio.Condition()
+        self.records = client.subscribe(*topics, last=0, on_gap=self.gaps.append)
+
+    async def read(self) -> None:
+        async for record in self.records:
+            self.seen[record.topic.decode()].append((record.position, record.payload))
+            async with self.came:
+                self.came.notify_all()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with self.came:
+            await self.came.wait_for(condition)
+
+
+@contextlib.asynccontextmanager
+async def reading(client: Client, *topics: str) -> AsyncIterator[Reader]:
+    reader = Reader(client, *topics)
+    async with reader.records:
+        task = asyncio.create_task(reader.read())
+        yield reader
+    await task
+
+
+QUICK = Options(backoff_s=0.01, backoff_s_max=0.1)
+
+
+def test_a_client_misses_nothing_of_durable_rooms_that_are_published_to_through_kills(one: Home) -> None:
+    """After each kill the publisher reads in history how far it came, and goes on from there."""
+    rooms = [f"chat:{n}" for n in range(5)]
+
+    async def play() -> None:
+        async with Client(one.server.url, options=QUICK) as client:
+            # A room without a record has nothing to keep its epoch by.
+            await client.publish_many([(room, "1") for room in rooms])
+            async with reading(client, *rooms) as reader:
+                for _ in range(3):
+                    sent = {room: (await client.history(room, count=1)).records[0].position for room in rooms}
+                    batch = [(r, str(sent[r].seq + n)) for n in range(1, 4_001) for r in rooms]  # type: ignore[union-attr]
+                    publishing = asyncio.ensure_future(client.publish_many(batch))
+                    due = len(reader.seen["chat:0"]) + 100
+                    await reader.until(lambda due=due: len(reader.seen["chat:0"]) >= due)  # type: ignore[misc]
+                    one.kill()
+                    with pytest.raises(TimedOutError):
+                        await publishing
+                    one.start()
+                ends = {room: (await client.history(room, count=1)).records[0].position for room in rooms}
+                for room, end in ends.items():
+                    assert end is not None
+                    await reader.until(
+                        lambda r=room, e=end: bool(reader.seen[r]) and reader.seen[r][-1][0] == e
+                    )  # type: ignore[misc]
+                    expected = [(end._replace(seq=seq), b"%d" % seq) for seq in range(2, end.seq + 1)]
+                    assert reader.seen[room] == expected
+                assert not reader.gaps and reader.records.reconnects == 3
+
+    bounded(play())
+
+
+def test_a_client_is_told_when_a_replicated_room_began_anew_and_gets_all_of_its_new_life(one: Home) -> None:
+    async def play() -> None:
+        async with Client(one.server.url, options=QUICK) as client, reading(client, "live:a") as reader:
+            await client.publish_many([("live:a", str(n)) for n in range(10)])
+            await reader.until(lambda: len(reader.seen["live:a"]) == 10)
+            one.kill()
+            one.start()
+            publish(one, "live:a", range(10, 20))
+            await reader.until(lambda: len(reader.seen["live:a"]) == 20)
+            assert [payload for _, payload in reader.seen["live:a"]] == [b"%d" % n for n in range(20)]
+            old, new = (reader.seen["live:a"][i][0] for i in (0, 10))
+            assert old and new and new.seq == 1 and old.epoch != new.epoch
+            assert reader.gaps == [Gap(b"live:a", None, None)]
+            one.stop()
+            one.start()
+            publish(one, "live:a", range(20, 25))
+            await reader.until(lambda: len(reader.seen["live:a"]) == 25)
+            assert [position for position, _ in reader.seen["live:a"][20:]] == [
+                (new.epoch, seq) for seq in range(11, 16)
+            ]
+            assert len(reader.gaps) == 1, "a clean stop keeps the epoch"
+
+    bounded(play())
