@@ -51,7 +51,7 @@ def seed_and_rounds() -> list[tuple[int, int]]:
     """What runs: seed, number of kills."""
     if given := os.environ.get("HUBSUB_KILL_SEED"):
         return [(int(given), 40)]
-    return [(random.SystemRandom().randrange(1 << 32), 40) for _ in range(5)] if IS_SOAK else [(1, 3)]
+    return [(random.SystemRandom().randrange(1 << 32), 60) for _ in range(2)] if IS_SOAK else [(1, 3)]
 
 
 class Publisher(Member):

@@ -23,8 +23,8 @@ SMALL_FILES = {
 }
 """Memory holds some 60 of the records of these tests, a segment some 250."""
 
-BEYOND = 10_000
-"""Records that a subscriber is behind at least: 10 MB, far more than memory and the kernel's buffers hold."""
+BEYOND = 5_000
+"""Records that a subscriber is behind at least: 5 MB, far more than memory and the kernel's buffers hold."""
 
 
 @pytest.fixture
@@ -52,11 +52,10 @@ def history_starts_behind(server: Server, seq: int) -> bool:
         return reply.kind == "-"
 
 
-@pytest.mark.parametrize("shards", [1, 3])
 def test_it_reads_on_from_the_disk_without_gap_or_double_and_becomes_live_again(
-    start: Callable[..., Server], shards: int
+    start: Callable[..., Server],
 ) -> None:
-    server = start(shards)
+    server = start(3)
     stalled, pattern = subscribe(server, "room", positions=True), server.connect(3, 4096)
     pattern.ask("PSUBSCRIBE", "r*")
     publisher = Publisher(server)
