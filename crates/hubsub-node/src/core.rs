@@ -33,7 +33,12 @@ impl Core {
                 }
             }
             Mail::LogFailed => self.broker.log_failed(&mut self.rim),
-            Mail::Found(read, found) => self.broker.log_read(*read, found, self.rim.now, &mut self.rim),
+            Mail::Found(read, found) => {
+                if let Some(log) = &mut self.rim.log {
+                    log.answered(&read);
+                }
+                self.broker.log_read(*read, found, self.rim.now, &mut self.rim);
+            }
             Mail::Ask { from, gathering, question } => self.answer_question(from, gathering, &question),
             Mail::Part { gathering, part } => self.rim.gather(gathering, part),
             Mail::Request(ticket, request) => self.request(ticket, request),

@@ -161,7 +161,7 @@ impl Rim {
 
     /// Whether the log is behind, or questions to it wait for a reader.
     pub fn waits_for_log(&self) -> bool {
-        self.log.as_ref().is_some_and(|log| log.is_behind() || log.waiting() > 0)
+        self.log.as_ref().is_some_and(|log| log.is_behind() || log.has_waiting())
     }
 
     /// The node's clock in s.

@@ -273,3 +273,23 @@ fn a_room_keeps_its_class_when_the_rules_change() {
         publish(&mut client, &format!("chat:v-{life}"), 1, 1);
     }
 }
+
+#[test]
+fn a_crowd_catches_up_and_keeps_no_question_waiting() {
+    let directory = tempfile::tempdir().unwrap();
+    let node = node(2, 1, directory.path());
+    let mut publisher = node.connect();
+    publish(&mut publisher, "chat:crowd", 1, 500);
+    let position = history(&mut publisher, "chat:crowd", &["COUNT", "500"])[0].0.clone();
+    // More than a shard reads for at once.
+    let mut crowd: Vec<Client> = (0..150).map(|_| node.connect()).collect();
+    crowd.iter_mut().for_each(|one| one.send(&["HUBSUB", "SUBSCRIBE", "chat:crowd", "FROM", &position]));
+    assert_eq!(history(&mut publisher, "chat:crowd", &["COUNT", "400"]).len(), 400);
+    publish(&mut publisher, "chat:crowd", 501, 600);
+    for one in &mut crowd {
+        assert!(one.read().is_a("subscribe"));
+        let got: Vec<Value> = one.read_many(599);
+        let texts: Vec<&str> = got.iter().map(|message| message.items()[2].text()).collect();
+        assert_eq!(numbers(&texts), (2..=600).collect::<Vec<_>>());
+    }
+}

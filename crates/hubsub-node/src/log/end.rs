@@ -7,7 +7,7 @@ use crate::inbox::Inbox;
 use crate::mail::{ColdRoom, Mail, Part};
 use hubsub_log::record::{self, encode_headers};
 use hubsub_log::{Batch, Kind};
-use hubsub_route::{Ask, LogRead, Namespace, Recalled, Record, RoomInfo};
+use hubsub_route::{Ask, LogRead, Namespace, Recalled, Record, RoomInfo, Then};
 use hubsub_types::{Epoch, ErrorCode, HubId, Position, Seq, ShardId};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,6 +17,10 @@ use std::time::{Duration, Instant};
 
 /// How long a question waits for the segments to have what was committed.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Reads of cursors that a shard has under way at once: a crowd that catches up must
+/// neither fill its mailbox nor keep questions waiting.
+const RANGES_MAX: usize = 32;
 
 /// The term of a hub that has one member and no other node.
 const TERM: u64 = 1;
@@ -35,6 +39,9 @@ pub struct LogEnd {
     batches: Vec<Batch>,
     /// Questions that the readers had no room for.
     waiting: VecDeque<Box<LogRead>>,
+    /// Reads of cursors under way, and those that wait for them to end.
+    ranges: usize,
+    waiting_ranges: VecDeque<Box<LogRead>>,
 }
 
 impl LogEnd {
@@ -58,6 +65,8 @@ impl LogEnd {
             shard,
             batches: Vec::new(),
             waiting: VecDeque::new(),
+            ranges: 0,
+            waiting_ranges: VecDeque::new(),
         }
     }
 
@@ -181,18 +190,42 @@ impl LogEnd {
                 return self.waiting.push_front(read);
             }
         }
+        while self.ranges < RANGES_MAX
+            && let Some(read) = self.waiting_ranges.pop_front()
+        {
+            if let Some(read) = self.submit(read) {
+                return self.waiting_ranges.push_front(read);
+            }
+            self.ranges += 1;
+        }
     }
 
     /// Questions that wait for a place among the readers' jobs.
     pub fn waiting(&self) -> usize {
-        self.waiting.len()
+        self.waiting.len() + self.waiting_ranges.len()
+    }
+
+    /// Whether such questions wait with no answer to come before them.
+    pub fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty() || (self.ranges == 0 && !self.waiting_ranges.is_empty())
     }
 
     /// Asks the log; the answer comes as mail.
     pub fn read(&mut self, read: Box<LogRead>) {
-        if let Some(read) = self.submit(read) {
-            self.waiting.push_back(read);
+        let is_range = matches!(read.then, Then::Range(_));
+        if is_range && (self.ranges >= RANGES_MAX || !self.waiting_ranges.is_empty()) {
+            return self.waiting_ranges.push_back(read);
         }
+        match self.submit(read) {
+            None => self.ranges += usize::from(is_range),
+            Some(read) if is_range => self.waiting_ranges.push_back(read),
+            Some(read) => self.waiting.push_back(read),
+        }
+    }
+
+    /// An answer has come.
+    pub fn answered(&mut self, read: &LogRead) {
+        self.ranges -= usize::from(matches!(read.then, Then::Range(_)));
     }
 
     /// Gives a question to the readers; gives it back when they have no room.

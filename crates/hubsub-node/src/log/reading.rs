@@ -49,11 +49,8 @@ pub fn find(chain: &Chain<Disk>, read: &LogRead, log: &Log) -> Result<Option<Fou
             found.records.reverse();
             outcome
         }
-        Want::On(seq) => {
-            let from = seq.max(read.seq_min).0;
-            chain.read_on(&read.room, read.epoch.0, from, None, |record| found.take(record)).map(drop)
-        }
-        Want::Since(us) => found.find_first(chain, us.max(read.since_us)),
+        Want::On(seq) => found.read_on(chain, seq.max(read.seq_min).0),
+        Want::Since(us) => found.keep_first(chain, us.max(read.since_us)),
     };
     match outcome {
         // All that is there was too old; what comes may not be.
@@ -93,9 +90,6 @@ impl Collected<'_> {
         if record.seq > self.read.seq_max.0 {
             return ControlFlow::Break(());
         }
-        if record.timestamp_us < self.read.since_us && self.records.is_empty() {
-            return ControlFlow::Continue(());
-        }
         self.keep(record)
     }
 
@@ -114,11 +108,36 @@ impl Collected<'_> {
         self.keep(record)
     }
 
-    /// The first record that is not older: timestamps never fall, so half of what is left
-    /// goes with each look.
-    fn find_first(&mut self, chain: &Chain<Disk>, since_us: u64) -> Result<(), LogError> {
+    /// The records from a seq on, but for those that are too old.
+    fn read_on(&mut self, chain: &Chain<Disk>, from: u64) -> Result<(), LogError> {
+        let (read, mut is_old) = (self.read, false);
+        chain.read_on(&read.room, read.epoch.0, from, None, |record| {
+            is_old = record.timestamp_us < read.since_us;
+            if is_old { ControlFlow::Break(()) } else { self.take(record) }
+        })?;
+        match is_old.then(|| self.first_since(chain, from, read.since_us)).transpose()?.flatten() {
+            Some(from) => chain.read_on(&read.room, read.epoch.0, from, None, |r| self.take(r)).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// The first record that is not older.
+    fn keep_first(&mut self, chain: &Chain<Disk>, since_us: u64) -> Result<(), LogError> {
         let read = self.read;
-        let (mut from, mut to) = (read.seq_min.0.max(1), read.seq_max.0 + 1);
+        let Some(from) = self.first_since(chain, read.seq_min.0.max(1), since_us)? else { return Ok(()) };
+        chain.read_on(&read.room, read.epoch.0, from, None, |record| self.take(record)).map(drop)
+    }
+
+    /// Seq of the first record from `from` on that is not older. Timestamps never fall, so
+    /// half of what is left goes with each look.
+    fn first_since(
+        &self,
+        chain: &Chain<Disk>,
+        mut from: u64,
+        since_us: u64,
+    ) -> Result<Option<u64>, LogError> {
+        let (read, mut first) = (self.read, None);
+        let mut to = read.seq_max.0 + 1;
         while from < to {
             let middle = from + (to - from) / 2;
             let mut older = None;
@@ -126,9 +145,7 @@ impl Collected<'_> {
                 if record.timestamp_us < since_us {
                     older = Some(record.seq);
                 } else if record.seq <= read.seq_max.0 {
-                    (self.taken, self.bytes) = (0, 0);
-                    self.records.clear();
-                    _ = self.keep(record);
+                    first = Some(record.seq);
                 }
                 ControlFlow::Break(())
             })?;
@@ -137,7 +154,7 @@ impl Collected<'_> {
                 None => to = middle,
             }
         }
-        Ok(())
+        Ok(first)
     }
 
     fn is_of_attach(&self) -> bool {

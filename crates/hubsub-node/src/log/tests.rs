@@ -274,7 +274,7 @@ fn where_a_subscription_begins_is_one_record_however_many_there_are() {
     (0..100).for_each(|_| _ = log.say(10, 300));
     log.wait_for(1000);
     let asker = Asker::Client { conn: ConnKey { index: 0, generation: 0 }, slot: 0 };
-    let find = |want, count, seq_min| {
+    let find_since = |want, count, seq_min, since_us| {
         let attach = Attach {
             ticket: Ticket { shard: ShardId(0), asker },
             conn: 0,
@@ -291,7 +291,7 @@ fn where_a_subscription_begins_is_one_record_however_many_there_are() {
             epoch: Epoch(1),
             seq_max: Seq(990),
             seq_min: Seq(seq_min),
-            since_us: 0,
+            since_us,
             topic: None,
             namespace: None,
             want,
@@ -306,6 +306,7 @@ fn where_a_subscription_begins_is_one_record_however_many_there_are() {
             std::thread::yield_now();
         }
     };
+    let find = |want, count, seq_min| find_since(want, count, seq_min, 0);
     let at = |seq| [Position { epoch: Epoch(1), seq: Seq(seq) }];
     for (count, first) in [(1, 990), (2, 989), (989, 2), (990, 1), (5_000, 1), (u64::MAX, 1)] {
         assert_eq!(find(Want::Back, count, 1), at(first), "the last {count}");
@@ -318,5 +319,11 @@ fn where_a_subscription_begins_is_one_record_however_many_there_are() {
         assert_eq!(find(Want::On(Seq(since)), 1, 1), at(since.max(1)), "from {since} on");
     }
     assert_eq!(find(Want::Since(991), 1, 1), []);
+    // What is too old is not there.
+    assert_eq!(find_since(Want::On(Seq(5)), 1, 1, 700), at(700));
+    assert_eq!(find_since(Want::On(Seq(800)), 1, 1, 700), at(800));
+    assert_eq!(find_since(Want::On(Seq(5)), 1, 1, 2_000), []);
+    assert_eq!(find_since(Want::Since(10), 1, 1, 700), at(700));
+    assert_eq!(find_since(Want::Back, 5_000, 1, 700), at(700));
     log.log.stop();
 }
