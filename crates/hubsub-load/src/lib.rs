@@ -12,6 +12,7 @@
 //! `procfs` reads the server's costs; `report` is the one JSON line that comes out.
 
 pub mod codec;
+pub mod disk;
 pub mod ledger;
 pub mod pace;
 pub mod procfs;

@@ -1,14 +1,39 @@
-//! `hubsub-load`: runs one scenario and prints its report as one JSON line.
+//! `hubsub-load`: runs one scenario, or one of the smaller measurements, and
+//! prints its report as one JSON line.
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use hubsub_load::{run, scenario::Scenario};
+use clap::{Parser, Subcommand};
+use hubsub_load::{disk, run, scenario::Scenario};
+use serde::Serialize;
+
+#[derive(Parser)]
+#[command(name = "hubsub-load", version, about, args_conflicts_with_subcommands = true)]
+struct Line {
+    #[command(subcommand)]
+    what: Option<What>,
+    #[command(flatten)]
+    scenario: Scenario,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Measures a write and its fdatasync, one after another.
+    Sync(disk::Sync),
+    /// Makes the system forget the files below a directory, and reads them from the disk.
+    Scan(disk::Scan),
+}
 
 fn main() -> ExitCode {
-    match run::run(Scenario::parse()) {
+    let line = Line::parse();
+    let printed = match &line.what {
+        None => run::run(line.scenario).map(|report| json(&report)),
+        Some(What::Sync(options)) => disk::sync(options).map(|report| json(&report)).map_err(|e| e.to_string()),
+        Some(What::Scan(options)) => disk::scan(options).map(|report| json(&report)).map_err(|e| e.to_string()),
+    };
+    match printed {
         Ok(report) => {
-            println!("{}", serde_json::to_string(&report).expect("a report has string keys only"));
+            println!("{report}");
             ExitCode::SUCCESS
         }
         Err(error) => {
@@ -16,4 +41,8 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn json(report: &impl Serialize) -> String {
+    serde_json::to_string(report).expect("a report has string keys only")
 }

@@ -3,16 +3,43 @@
 //! Frames are copies of one template with room, stamp and nothing else changed;
 //! all that may be sent now goes out in one write.
 
+use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
+
+use hdrhistogram::Histogram;
 
 use crate::codec::{self, Frame, Malformed};
 use crate::pace::{Pace, RoomPick, Schedule};
-use crate::scenario::{ROOM_DIGITS, Scenario, room_name};
+use crate::scenario::{ROOM_DIGITS, Scenario, Verb, room_name};
 use crate::socket::{ReadEnd, Socket};
 use crate::stamp::{FILLER, Stamp};
+use crate::subscriber::LATENCY_NS_MAX;
 
 /// Bytes encoded before they are written; more would wait in user space only.
 const BATCH_BYTES_MAX: usize = 256 * 1024;
+
+/// How long publishes waited for their reply.
+pub struct Waits {
+    /// Due times of the publishes in flight, in ns of the generator's clock; replies come in their order.
+    due_ns: VecDeque<u64>,
+    /// Waits in ns of publishes that were due in the window.
+    pub histogram: Histogram<u64>,
+}
+
+impl Waits {
+    fn new() -> Waits {
+        let histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("the bounds are valid");
+        Waits { due_ns: VecDeque::new(), histogram }
+    }
+
+    fn answered(&mut self, now_ns: u64, window: &Range<u64>) {
+        let Some(due_ns) = self.due_ns.pop_front() else { return };
+        if window.contains(&due_ns) {
+            self.histogram.saturating_record(now_ns.saturating_sub(due_ns));
+        }
+    }
+}
 
 /// One publisher.
 pub struct Publisher {
@@ -27,6 +54,9 @@ pub struct Publisher {
     template: Vec<u8>,
     digits_at: usize,
     payload_at: usize,
+    verb: Verb,
+    /// Where waits are measured.
+    pub waits: Option<Box<Waits>>,
     /// Publishes encoded for sending.
     pub sent: u64,
     /// Replies, errors included.
@@ -51,9 +81,15 @@ impl Publisher {
         let (first, count) = scenario.rooms_of_publisher(index);
         let name = room_name(first);
         let mut template = Vec::new();
-        codec::command(&mut template, &[b"PUBLISH", name.as_bytes(), &vec![FILLER; scenario.payload]]);
+        let filler = vec![FILLER; scenario.payload];
+        match scenario.verb {
+            Verb::Publish => codec::command(&mut template, &[b"PUBLISH", name.as_bytes(), &filler]),
+            Verb::Xadd => codec::command(&mut template, &[b"XADD", name.as_bytes(), b"*", b"d", &filler]),
+        }
         let payload_at = template.len() - 2 - scenario.payload;
-        let digits_at = payload_at - format!("\r\n${}\r\n", scenario.payload).len() - ROOM_DIGITS;
+        // The verb is no part of the name, so its first place is the only one.
+        let name_at = memchr::memmem::find(&template, name.as_bytes()).expect("the name is in the template");
+        let digits_at = name_at + name.len() - ROOM_DIGITS;
         Publisher {
             index,
             socket: Some(socket),
@@ -64,6 +100,8 @@ impl Publisher {
             template,
             digits_at,
             payload_at,
+            verb: scenario.verb,
+            waits: scenario.replies.then(|| Box::new(Waits::new())),
             sent: 0,
             answered: 0,
             errors: 0,
@@ -99,10 +137,10 @@ impl Publisher {
         (self.rooms.rooms().start, self.seqs)
     }
 
-    /// Takes the replies that came.
-    pub fn on_readable(&mut self, scratch: &mut Vec<u8>) {
+    /// Takes the replies that came until `now_ns`; the window is of due times that are measured.
+    pub fn on_readable(&mut self, scratch: &mut Vec<u8>, now_ns: u64, window: &Range<u64>) {
         let Some(mut socket) = self.socket.take() else { return };
-        match socket.read(scratch, |bytes| self.take_replies(bytes)) {
+        match socket.read(scratch, |bytes| self.take_replies(bytes, now_ns, window)) {
             Ok(ReadEnd::Drained) => self.socket = Some(socket),
             Ok(ReadEnd::Closed) => {
                 self.error_last = Some("the server closed a publisher's connection".to_owned())
@@ -153,11 +191,15 @@ impl Publisher {
         Stamp { publisher: self.index, room, seq: *seq, due_ns }.write(&mut self.template[self.payload_at..]);
         *seq += 1;
         self.sent += 1;
+        if let Some(waits) = &mut self.waits {
+            waits.due_ns.push_back(due_ns);
+        }
         out.extend_from_slice(&self.template);
     }
 
-    fn take_replies(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
+    fn take_replies(&mut self, bytes: &[u8], now_ns: u64, window: &Range<u64>) -> Result<usize, Malformed> {
         let mut used = 0;
+        let answered_before = self.answered;
         while let Some((frame, len)) = codec::frame(&bytes[used..])? {
             used += len;
             match frame {
@@ -170,8 +212,12 @@ impl Publisher {
                     self.errors += 1;
                     self.error_last = Some(String::from_utf8_lossy(text).into_owned());
                 }
+                Frame::Other if self.verb == Verb::Xadd => self.answered += 1,
                 Frame::Message { .. } | Frame::Subscribed | Frame::Other => {}
             }
+        }
+        if let Some(waits) = &mut self.waits {
+            (answered_before..self.answered).for_each(|_| waits.answered(now_ns, window));
         }
         Ok(used)
     }

@@ -21,6 +21,8 @@ pub struct Report {
     pub total: Total,
     /// Publish to delivery, of publishes due in the window.
     pub latency: Latency,
+    /// Publish to its reply, of publishes due in the window, where that was asked for.
+    pub replies: Latency,
     /// What the server spent.
     pub server: Option<Server>,
     /// Slow subscribers.
@@ -34,10 +36,14 @@ pub struct Window {
     pub seconds: f64,
     /// Publishes sent.
     pub published: u64,
+    /// Publishes answered, errors included.
+    pub answered: u64,
     /// Deliveries counted.
     pub delivered: u64,
     /// Publishes sent a second.
     pub published_per_second: f64,
+    /// Answers a second.
+    pub answered_per_second: f64,
     /// Deliveries a second.
     pub delivered_per_second: f64,
     /// The generator's threads: share of a core each; near 1 it is the bottleneck, unless it spins.

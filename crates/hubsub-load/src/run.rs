@@ -54,6 +54,7 @@ struct Run {
 struct Mark {
     at: Instant,
     published: u64,
+    answered: u64,
     delivered: u64,
     cpu: Option<Cpu>,
     threads_ns: Vec<u64>,
@@ -180,7 +181,8 @@ impl Run {
             .seats
             .iter()
             .map(|seat| procfs::thread_cpu_ns(seat.thread.load(Relaxed)).unwrap_or(0));
-        Mark { at: Instant::now(), published, delivered, cpu, threads_ns: threads_ns.collect() }
+        let answered = self.shared.seats.iter().map(|seat| seat.answered.load(Relaxed)).sum();
+        Mark { at: Instant::now(), published, answered, delivered, cpu, threads_ns: threads_ns.collect() }
     }
 
     fn sample(&mut self, moment: &'static str) {
@@ -193,6 +195,7 @@ impl Run {
         let scenario = self.shared.scenario.clone();
         let seconds = (to.at - from.at).as_secs_f64();
         let (published, delivered) = (to.published - from.published, to.delivered - from.delivered);
+        let answered = to.answered - from.answered;
         let threads =
             from.threads_ns.iter().zip(&to.threads_ns).enumerate().map(|(seat, (from_ns, to_ns))| Thread {
                 publishes: scenario.shares_of(seat).0.is_some(),
@@ -201,7 +204,9 @@ impl Run {
         let window = Window {
             seconds,
             published,
+            answered,
             delivered,
+            answered_per_second: answered as f64 / seconds,
             published_per_second: published as f64 / seconds,
             delivered_per_second: delivered as f64 / seconds,
             threads: threads.collect(),
@@ -227,7 +232,7 @@ impl Run {
             closed_s: holder.closed_ns.map(|at_ns| at_ns.saturating_sub(load_from_ns) as f64 / 1e9),
         });
         let slow = slow.collect();
-        let (total, latency) = add_up(&scenario, outcomes);
+        let (total, latency, replies) = add_up(&scenario, outcomes);
         Report {
             version: env!("CARGO_PKG_VERSION"),
             build_profile: if cfg!(debug_assertions) { "debug" } else { "release" },
@@ -235,6 +240,7 @@ impl Run {
             window,
             total,
             latency,
+            replies,
             server,
             slow,
         }
@@ -242,9 +248,10 @@ impl Run {
 }
 
 /// Adds the threads' counts up; closes every lane with what its publisher sent.
-fn add_up(scenario: &Scenario, outcomes: Vec<Outcome>) -> (Total, Latency) {
+fn add_up(scenario: &Scenario, outcomes: Vec<Outcome>) -> (Total, Latency, Latency) {
     let mut total = Total::default();
     let mut latency = Tally::new(0).latency;
+    let mut replies = Tally::new(0).latency;
     let mut publishers: Vec<Publisher> = Vec::new();
     let mut receivers = Vec::new();
     for outcome in outcomes {
@@ -262,6 +269,9 @@ fn add_up(scenario: &Scenario, outcomes: Vec<Outcome>) -> (Total, Latency) {
         total.errors += publisher.errors;
         total.disconnected += u64::from(publisher.is_disconnected());
         total.error = total.error.take().or_else(|| publisher.error_last.clone());
+        if let Some(waits) = &publisher.waits {
+            replies.add(&waits.histogram).expect("both histograms have the same bounds");
+        }
     }
     total.expected = total.published * u64::from(scenario.subscribers);
     let sent: Vec<(u32, Vec<u64>)> = publishers.into_iter().map(Publisher::into_sent).collect();
@@ -288,7 +298,7 @@ fn add_up(scenario: &Scenario, outcomes: Vec<Outcome>) -> (Total, Latency) {
         total.error = total.error.take().or(tally.error_last);
         latency.add(&tally.latency).expect("both histograms have the same bounds");
     }
-    (total, Latency::of(&latency))
+    (total, Latency::of(&latency), Latency::of(&replies))
 }
 
 fn raise_descriptor_limit() {

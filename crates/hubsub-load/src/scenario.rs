@@ -86,9 +86,25 @@ pub struct Scenario {
     /// Bytes a second that a slow subscriber reads; 0 for none.
     #[arg(long, default_value_t = 0)]
     pub slow_bytes_per_second: u64,
+    /// How a publisher publishes.
+    #[arg(long, value_enum, default_value_t = Verb::Publish)]
+    pub verb: Verb,
+    /// Measure how long each publish waits for its reply.
+    #[arg(long)]
+    pub replies: bool,
     /// Decides which rooms are picked.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+}
+
+/// The command of a publish.
+#[derive(ValueEnum, Serialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(rename_all = "lowercase")]
+pub enum Verb {
+    /// `PUBLISH room payload`, answered with an integer.
+    Publish,
+    /// `XADD room * d payload`, answered with the entry's id.
+    Xadd,
 }
 
 /// To which rooms a publisher publishes.

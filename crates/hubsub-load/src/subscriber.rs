@@ -14,7 +14,7 @@ use crate::socket::Socket;
 use crate::stamp::Stamp;
 
 /// Latencies above this count as this.
-const LATENCY_NS_MAX: u64 = 120_000_000_000;
+pub const LATENCY_NS_MAX: u64 = 120_000_000_000;
 
 /// What a holder without a room asks to be answered, and how that answer ends.
 const ANSWER: &[u8] = b"hubsub-load";

@@ -68,6 +68,8 @@ pub struct Seat {
     pub thread: AtomicU32,
     /// Publishes sent.
     pub published: AtomicU64,
+    /// Publishes answered.
+    pub answered: AtomicU64,
     /// Deliveries.
     pub delivered: AtomicU64,
     /// Whether no publish waits for its reply.
@@ -279,6 +281,7 @@ impl<'s> Worker<'s> {
         }
         let seat = &self.shared.seats[self.seat];
         seat.published.store(self.publishers.iter().map(|publisher| publisher.sent).sum(), Relaxed);
+        seat.answered.store(self.publishers.iter().map(|publisher| publisher.answered).sum(), Relaxed);
         seat.delivered.store(self.tally.ledger.delivered, Relaxed);
         if self.shared.is_past(Phase::Load) {
             seat.settled.store(self.publishers.iter().all(Publisher::is_settled), Relaxed);
@@ -292,7 +295,9 @@ impl<'s> Worker<'s> {
             SUBSCRIBER => self.on_subscriber(event, index),
             PUBLISHER => {
                 if event.is_readable() {
-                    self.publishers[index].on_readable(&mut self.scratch);
+                    let window = self.tally.window_from_ns..self.tally.window_to_ns;
+                    let now_ns = self.shared.now_ns();
+                    self.publishers[index].on_readable(&mut self.scratch, now_ns, &window);
                 }
                 if self.shared.is_past(Phase::Connect) {
                     self.publishers[index].publish(self.shared.now_ns());

@@ -1,0 +1,155 @@
+//! What the disk itself takes: one write and one `fdatasync` after another into a
+//! file that was written before, so that no sync has a length or an extent to record.
+//!
+//! And forgetting what the system holds of files in memory, so that reads are cold.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use crate::report::Latency;
+use crate::subscriber::LATENCY_NS_MAX;
+
+/// Length of the file that is written over and over.
+const FILE_BYTES: u64 = 64 << 20;
+/// Bytes of one large write or read.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Measures write and fdatasync, one after another; prints one JSON line.
+#[derive(Args, Serialize, Clone, Debug)]
+pub struct Sync {
+    /// Directory on the disk that is measured; a file is made there and removed.
+    #[arg(long)]
+    pub directory: PathBuf,
+    /// Bytes of each write.
+    #[arg(long, default_value_t = 4096)]
+    pub size: usize,
+    /// Seconds that are measured.
+    #[arg(long, default_value_t = 2.0)]
+    pub seconds: f64,
+}
+
+/// What the disk takes.
+#[derive(Serialize)]
+pub struct SyncReport {
+    /// Syncs a second.
+    pub per_second: f64,
+    /// A write and its sync.
+    pub latency: Latency,
+}
+
+/// Measures.
+///
+/// # Errors
+/// The file system's, or nothing to measure.
+pub fn sync(options: &Sync) -> io::Result<SyncReport> {
+    if options.size == 0 || options.size as u64 > FILE_BYTES || options.seconds <= 0.0 {
+        return Err(io::Error::other(format!("--size {} and --seconds {} measure nothing", options.size, options.seconds)));
+    }
+    let path = options.directory.join(format!("hubsub-load-{}.sync", std::process::id()));
+    let file = OpenOptions::new().write(true).create_new(true).open(&path)?;
+    let measured = sync_into(&file, options);
+    fs::remove_file(&path)?;
+    measured
+}
+
+fn sync_into(file: &File, options: &Sync) -> io::Result<SyncReport> {
+    let piece = vec![0; PIECE_BYTES];
+    for at in (0..FILE_BYTES).step_by(PIECE_BYTES) {
+        file.write_all_at(&piece, at)?;
+    }
+    file.sync_all()?;
+    let record = vec![b'.'; options.size];
+    let places = FILE_BYTES / options.size as u64;
+    let mut times = Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("the bounds are valid");
+    let (started, lasts) = (Instant::now(), Duration::from_secs_f64(options.seconds));
+    while started.elapsed() < lasts {
+        let from = Instant::now();
+        file.write_all_at(&record, times.len() % places * options.size as u64)?;
+        file.sync_data()?;
+        times.saturating_record(from.elapsed().as_nanos() as u64);
+    }
+    let per_second = times.len() as f64 / started.elapsed().as_secs_f64();
+    Ok(SyncReport { per_second, latency: Latency::of(&times) })
+}
+
+/// Reads files once from the disk; prints one JSON line.
+#[derive(Args, Serialize, Clone, Debug)]
+pub struct Scan {
+    /// A directory; all files below it are read, or only forgotten.
+    #[arg(long)]
+    pub directory: PathBuf,
+    /// Read no file: only make the system forget what it holds of them in memory.
+    #[arg(long)]
+    pub forget: bool,
+}
+
+/// What was read.
+#[derive(Serialize)]
+pub struct ScanReport {
+    /// Files.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Time that took.
+    pub seconds: f64,
+}
+
+/// Forgets all files below a directory, then reads them if that is asked for.
+///
+/// # Errors
+/// The file system's.
+pub fn scan(options: &Scan) -> io::Result<ScanReport> {
+    let mut files = Vec::new();
+    list(&options.directory, &mut files)?;
+    let mut bytes = 0;
+    for path in &files {
+        let file = File::open(path)?;
+        bytes += file.metadata()?.len();
+        file.sync_data()?; // What is not on the disk cannot be forgotten.
+        forget(&file)?;
+    }
+    let started = Instant::now();
+    let mut piece = vec![0; PIECE_BYTES];
+    for path in files.iter().filter(|_| !options.forget) {
+        let mut file = File::open(path)?;
+        while io::Read::read(&mut file, &mut piece)? > 0 {}
+    }
+    Ok(ScanReport { files: files.len() as u64, bytes, seconds: started.elapsed().as_secs_f64() })
+}
+
+#[cfg(target_os = "linux")]
+fn forget(file: &File) -> io::Result<()> {
+    // SAFETY: the descriptor is open for the length of the call, which touches no memory of ours.
+    match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
+        0 => Ok(()),
+        code => Err(io::Error::from_raw_os_error(code)),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn forget(file: &File) -> io::Result<()> {
+    let _ = file.as_raw_fd();
+    Err(io::Error::other("this system cannot be told to forget a file"))
+}
+
+fn list(directory: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            list(&entry.path(), files)?;
+        } else if kind.is_file() {
+            files.push(entry.path());
+        }
+    }
+    files.sort();
+    Ok(())
+}
