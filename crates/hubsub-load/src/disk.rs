@@ -14,7 +14,7 @@ use clap::Args;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::report::Latency;
+use crate::report::{BUILD_PROFILE, Latency};
 use crate::subscriber::LATENCY_NS_MAX;
 
 /// Length of the file that is written over and over.
@@ -39,6 +39,8 @@ pub struct Sync {
 /// What the disk takes.
 #[derive(Serialize)]
 pub struct SyncReport {
+    /// `debug` or `release`.
+    pub build_profile: &'static str,
     /// Syncs a second.
     pub per_second: f64,
     /// A write and its sync.
@@ -51,7 +53,10 @@ pub struct SyncReport {
 /// The file system's, or nothing to measure.
 pub fn sync(options: &Sync) -> io::Result<SyncReport> {
     if options.size == 0 || options.size as u64 > FILE_BYTES || options.seconds <= 0.0 {
-        return Err(io::Error::other(format!("--size {} and --seconds {} measure nothing", options.size, options.seconds)));
+        return Err(io::Error::other(format!(
+            "--size {} and --seconds {} measure nothing",
+            options.size, options.seconds
+        )));
     }
     let path = options.directory.join(format!("hubsub-load-{}.sync", std::process::id()));
     let file = OpenOptions::new().write(true).create_new(true).open(&path)?;
@@ -77,7 +82,7 @@ fn sync_into(file: &File, options: &Sync) -> io::Result<SyncReport> {
         times.saturating_record(from.elapsed().as_nanos() as u64);
     }
     let per_second = times.len() as f64 / started.elapsed().as_secs_f64();
-    Ok(SyncReport { per_second, latency: Latency::of(&times) })
+    Ok(SyncReport { build_profile: BUILD_PROFILE, per_second, latency: Latency::of(&times) })
 }
 
 /// Reads files once from the disk; prints one JSON line.
@@ -94,6 +99,8 @@ pub struct Scan {
 /// What was read.
 #[derive(Serialize)]
 pub struct ScanReport {
+    /// `debug` or `release`.
+    pub build_profile: &'static str,
     /// Files.
     pub files: u64,
     /// Their bytes.
@@ -122,7 +129,12 @@ pub fn scan(options: &Scan) -> io::Result<ScanReport> {
         let mut file = File::open(path)?;
         while io::Read::read(&mut file, &mut piece)? > 0 {}
     }
-    Ok(ScanReport { files: files.len() as u64, bytes, seconds: started.elapsed().as_secs_f64() })
+    Ok(ScanReport {
+        build_profile: BUILD_PROFILE,
+        files: files.len() as u64,
+        bytes,
+        seconds: started.elapsed().as_secs_f64(),
+    })
 }
 
 #[cfg(target_os = "linux")]

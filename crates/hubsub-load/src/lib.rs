@@ -10,11 +10,17 @@
 //! `scenario` says what to do; `run` does it with `worker` threads that own the
 //! `publisher`s and `subscriber`s; `codec`, `stamp`, `pace` and `ledger` are pure;
 //! `procfs` reads the server's costs; `report` is the one JSON line that comes out.
+//!
+//! Beside it stand smaller measurements for servers with a log: `disk` (what a sync
+//! takes without any server, and cold files), `past` (what rooms remember) and
+//! `follow` (slow subscribers that catch up).
 
 pub mod codec;
 pub mod disk;
+pub mod follow;
 pub mod ledger;
 pub mod pace;
+pub mod past;
 pub mod procfs;
 mod publisher;
 pub mod report;

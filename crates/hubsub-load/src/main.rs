@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use hubsub_load::{disk, run, scenario::Scenario};
+use hubsub_load::{disk, follow, past, run, scenario::Scenario};
 use serde::Serialize;
 
 #[derive(Parser)]
@@ -22,14 +22,22 @@ enum What {
     Sync(disk::Sync),
     /// Makes the system forget the files below a directory, and reads them from the disk.
     Scan(disk::Scan),
+    /// Asks for what rooms remember.
+    Past(past::Past),
+    /// Subscribes to all that rooms remember, and reads slowly.
+    Follow(follow::Follow),
 }
 
 fn main() -> ExitCode {
     let line = Line::parse();
-    let printed = match &line.what {
+    let printed = match line.what {
         None => run::run(line.scenario).map(|report| json(&report)),
-        Some(What::Sync(options)) => disk::sync(options).map(|report| json(&report)).map_err(|e| e.to_string()),
-        Some(What::Scan(options)) => disk::scan(options).map(|report| json(&report)).map_err(|e| e.to_string()),
+        Some(What::Past(asked)) => past::read(asked).map(|report| json(&report)),
+        Some(What::Sync(asked)) => disk::sync(&asked).map(|report| json(&report)).map_err(|e| e.to_string()),
+        Some(What::Scan(asked)) => disk::scan(&asked).map(|report| json(&report)).map_err(|e| e.to_string()),
+        Some(What::Follow(asked)) => {
+            follow::follow(&asked).map(|report| json(&report)).map_err(|e| e.to_string())
+        }
     };
     match printed {
         Ok(report) => {

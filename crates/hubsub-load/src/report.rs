@@ -6,6 +6,9 @@ use serde::Serialize;
 use crate::procfs::{Cpu, Kernel, Memory};
 use crate::scenario::Scenario;
 
+/// `debug` or `release`: a debug build measures itself.
+pub const BUILD_PROFILE: &str = if cfg!(debug_assertions) { "debug" } else { "release" };
+
 /// The result of a run.
 #[derive(Serialize)]
 pub struct Report {

@@ -8,15 +8,13 @@ use std::time::{Duration, Instant};
 
 use crate::procfs::{self, Cpu};
 use crate::publisher::Publisher;
-use crate::report::{Latency, Report, Sample, Server, Slow, Thread, Total, Window};
+use crate::report::{BUILD_PROFILE, Latency, Report, Sample, Server, Slow, Thread, Total, Window};
 use crate::scenario::Scenario;
 use crate::subscriber::Tally;
 use crate::worker::{self, Outcome, Phase, Seat, Shared};
 
 /// How often progress is looked at.
 const TICK: Duration = Duration::from_millis(2);
-/// Without a further delivery for so long, what is missing counts as lost.
-const QUIET_MAX: Duration = Duration::from_secs(2);
 /// How long a drain may last in all.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
 
@@ -147,6 +145,7 @@ impl Run {
 
     /// Waits until `done(published, delivered)`, until nothing moves any more, or for `at_most`.
     fn wait_while_progress(&self, done: impl Fn(u64, u64) -> bool, at_most: Duration) {
+        let quiet_max = Duration::from_secs_f64(self.shared.scenario.patience);
         let started = Instant::now();
         let (mut last, mut moved) = ((0, 0), Instant::now());
         loop {
@@ -154,7 +153,7 @@ impl Run {
             if counts != last {
                 (last, moved) = (counts, Instant::now());
             }
-            if done(counts.0, counts.1) || moved.elapsed() > QUIET_MAX || started.elapsed() > at_most {
+            if done(counts.0, counts.1) || moved.elapsed() > quiet_max || started.elapsed() > at_most {
                 return;
             }
             thread::sleep(TICK);
@@ -235,7 +234,7 @@ impl Run {
         let (total, latency, replies) = add_up(&scenario, outcomes);
         Report {
             version: env!("CARGO_PKG_VERSION"),
-            build_profile: if cfg!(debug_assertions) { "debug" } else { "release" },
+            build_profile: BUILD_PROFILE,
             scenario,
             window,
             total,

@@ -62,6 +62,9 @@ pub struct Scenario {
     /// Stop after so many publishes instead of by time, without warm-up; 0 for by time.
     #[arg(long, default_value_t = 0)]
     pub messages: u64,
+    /// Seconds without any progress after which a run by messages, or a drain, is given up.
+    #[arg(long, default_value_t = 2.0)]
+    pub patience: f64,
     /// Version of the protocol, 2 or 3.
     #[arg(long, default_value_t = 2)]
     pub resp: u8,
@@ -171,9 +174,11 @@ impl Scenario {
             || !self.rate.is_finite()
             || self.warmup < 0.0
             || self.seconds <= 0.0
+            || !(0.0..=3600.0).contains(&self.patience)
         {
             return no(
-                "--in-flight and --seconds must be above 0, --rate and --warmup not negative".to_owned()
+                "--in-flight and --seconds must be above 0, --rate, --warmup and --patience not negative"
+                    .to_owned(),
             );
         }
         let lanes = self.subscriptions() * self.lanes() as u64;

@@ -1,11 +1,14 @@
 """`hubsub bench`: one command a scenario, `all`, `capacity`."""
 
 import sys
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from hubsub.bench.log_scenarios import LOG_BY_NAME, LOG_SCENARIOS, LogScenario
 from hubsub.bench.scenarios import BY_NAME, SCENARIOS, Scenario
 
 app = typer.Typer(
@@ -14,6 +17,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+SIZE = "10GB"
+"""Of a log that is filled."""
 
 RESULTS = Path("benches/results")
 """Where results go in a checkout."""
@@ -47,6 +53,17 @@ Out = Annotated[
 ]
 
 
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        help="Directory on the disk that is measured; what is made there is removed. Default: the system's."
+    ),
+]
+Size = Annotated[str, typer.Option(help="Of the log, where one is filled: `10GB`, `50MB`.")]
+
+ALL: dict[str, Scenario | LogScenario] = {**BY_NAME, **LOG_BY_NAME}
+
+
 def _add(scenario: Scenario) -> None:
     def command(
         against: Against = None,
@@ -59,13 +76,31 @@ def _add(scenario: Scenario) -> None:
         spin: Spin = False,
         out: Out = None,
     ) -> None:
-        _run([scenario], against, pairs, seconds, shards, server_cmd, target, pid, spin, out)
+        _run([scenario], against, pairs, seconds, shards, server_cmd, target, pid, spin, out, None, SIZE)
+
+    app.command(scenario.name, help=f"{scenario.title[0].upper()}{scenario.title[1:]}.")(command)
+
+
+def _add_log(scenario: LogScenario) -> None:
+    def command(
+        against: Against = None,
+        pairs: Pairs = 3,
+        seconds: Seconds = 5.0,
+        shards: Shards = None,
+        server_cmd: ServerCmd = None,
+        data: Data = None,
+        size: Size = SIZE,
+        out: Out = None,
+    ) -> None:
+        _run([scenario], against, pairs, seconds, shards, server_cmd, None, None, False, out, data, size)
 
     app.command(scenario.name, help=f"{scenario.title[0].upper()}{scenario.title[1:]}.")(command)
 
 
 for _scenario in SCENARIOS:
     _add(_scenario)
+for _log_scenario in LOG_SCENARIOS:
+    _add_log(_log_scenario)
 
 
 @app.command("all")
@@ -79,17 +114,30 @@ def run_all(
     target: Running = None,
     pid: Pid = None,
     spin: Spin = False,
+    data: Data = None,
+    size: Size = SIZE,
     out: Out = None,
 ) -> None:
-    """Every scenario, one table."""
+    """Every scenario, one table; with --target without those that fill or restart a log."""
     from hubsub.bench import BenchError
 
-    names = [scenario.name for scenario in SCENARIOS] if only is None else only.split(",")
-    unknown = [name for name in names if name not in BY_NAME]
+    names = list(ALL if target is None else BY_NAME) if only is None else only.split(",")
+    unknown = [name for name in names if name not in ALL]
     if unknown:
-        raise BenchError("there is no such scenario", ", ".join(unknown), f"one of {', '.join(BY_NAME)}")
+        raise BenchError("there is no such scenario", ", ".join(unknown), f"one of {', '.join(ALL)}")
     _run(
-        [BY_NAME[name] for name in names], against, pairs, seconds, shards, server_cmd, target, pid, spin, out
+        [ALL[name] for name in names],
+        against,
+        pairs,
+        seconds,
+        shards,
+        server_cmd,
+        target,
+        pid,
+        spin,
+        out,
+        data,
+        size,
     )
 
 
@@ -124,7 +172,7 @@ def capacity(
 
 
 def _run(
-    scenarios: list[Scenario],
+    scenarios: Sequence[Scenario | LogScenario],
     against: str | None,
     pairs: int,
     seconds: float,
@@ -134,15 +182,26 @@ def _run(
     pid: int | None,
     spin: bool,
     out: Path | None,
+    data: Path | None,
+    size: str,
 ) -> None:
     from rich.console import Console
 
-    from hubsub.bench import report, servers
+    from hubsub.bench import BenchError, report, servers
     from hubsub.bench.load import find_program
+    from hubsub.bench.log_runner import run_log_scenario
     from hubsub.bench.machine import describe, need_descriptors
     from hubsub.bench.plot import plot
-    from hubsub.bench.runner import Row, run_scenario
+    from hubsub.bench.runner import Result, Row, run_scenario
+    from hubsub.config.kinds import Bad, parse_size
 
+    try:
+        size_bytes = parse_size(size)
+    except Bad as error:
+        raise BenchError(f"--size {error.reason}", size, error.hint) from error
+    logged = [scenario.name for scenario in scenarios if isinstance(scenario, LogScenario)]
+    if target and logged:
+        raise BenchError("a running server cannot be restarted on a new log", ", ".join(logged))
     find_program()
     need_descriptors(17_000)
     ours: servers.Target = (
@@ -161,7 +220,7 @@ def _run(
     def on_row(row: Row) -> None:
         rows.add(row)
         first, value = next(iter(row.figures.items()))
-        unit = next(f.unit for f in BY_NAME[row.scenario].figures if f.name == first)
+        unit = next(f.unit for f in ALL[row.scenario].figures if f.name == first)
         complaints = "".join(f"; {text}" for text in row.complaints)
         progress.print(
             f"{row.scenario} pair {row.pair + 1} {row.target}: {first} "
@@ -169,12 +228,25 @@ def _run(
             highlight=False,
         )
 
-    results = [
-        run_scenario(
+    def result(scenario: Scenario | LogScenario) -> Result:
+        if isinstance(scenario, LogScenario):
+            place = data or Path(tempfile.gettempdir())
+            return run_log_scenario(
+                scenario,
+                ours,
+                peer,
+                data=place,
+                size=size_bytes,
+                pairs=pairs,
+                seconds=seconds,
+                shards=shards,
+                on_row=on_row,
+            )
+        return run_scenario(
             scenario, ours, peer, pairs=pairs, seconds=seconds, shards=shards, spin=spin, on_row=on_row
         )
-        for scenario in scenarios
-    ]
+
+    results = [result(scenario) for scenario in scenarios]
     (path / report.TABLE_FILE).write_text(report.markdown_table(results), encoding="utf-8")
     drawn = plot(results, path)
     Console(width=None if sys.stdout.isatty() else 120).print(report.terminal_table(results))

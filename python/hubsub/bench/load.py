@@ -4,7 +4,8 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from hubsub.bench.pinning import pinned
 PROGRAM = "hubsub-load"
 SLACK_S = 120.0
 """Time for connecting and draining, beyond what a scenario asks for."""
+FILL_S = 3600.0
+"""Time that may be spent on filling or reading a whole log."""
 BUSY_MAX = 0.9
 """Share of a core above which a thread of the generator counts as the bottleneck."""
 
@@ -47,6 +50,11 @@ def find_program() -> Path:
     )
 
 
+def latency_us(latency: Mapping[str, Any], name: str) -> float | None:
+    """Of one of the generator's latencies, in µs by name: `p50`, …; None where nothing was measured."""
+    return latency[f"{name}_ns"] / 1000 if latency["count"] else None
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """What one run of the generator found.
@@ -68,13 +76,26 @@ class Report:
         return float(self.raw["window"]["delivered_per_second"])
 
     @property
+    def answered_per_second(self) -> float:
+        return float(self.raw["window"]["answered_per_second"])
+
+    @property
+    def cpu_us_per_publish(self) -> float | None:
+        """CPU of the server per publish, in µs."""
+        spent = (self.raw["server"] or {}).get("cpu_ns_per_publish")
+        return None if spent is None else spent / 1000
+
+    @property
     def published_per_second(self) -> float:
         return float(self.raw["window"]["published_per_second"])
 
     def latency_us(self, name: str) -> float | None:
         """Latency in µs by name: `p50`, `p99`, `p999`, …; None where nothing was measured."""
-        latency = self.raw["latency"]
-        return latency[f"{name}_ns"] / 1000 if latency["count"] else None
+        return latency_us(self.raw["latency"], name)
+
+    def reply_us(self, name: str) -> float | None:
+        """Time from a publish to its reply, likewise."""
+        return latency_us(self.raw["replies"], name)
 
     def memory(self, moment: str, kind: str = "rss") -> int | None:
         """Memory of the server in bytes at the last sample of a moment."""
@@ -117,21 +138,58 @@ def run(address: str, pid: int | None, cores: Cores, params: Mapping[str, object
     options = {"threads": cores.load_threads, **params, "target": address}
     if pid is not None:
         options["pid"] = pid
-    command = [str(find_program())]
-    for name, value in options.items():
+    limit_s = float(str(options.get("seconds", 5))) + float(str(options.get("warmup", 1))) + SLACK_S
+    if options.get("messages"):
+        limit_s = FILL_S
+    return Report(_end_of(_start(None, cores, options), limit_s))
+
+
+def measure(what: str, cores: Cores, params: Mapping[str, object]) -> Mapping[str, Any]:
+    """Runs one of the generator's smaller measurements: `sync`, `scan` or `past`; its JSON object.
+
+    Raises:
+        BenchError: it failed, or is a debug build.
+    """
+    return _end_of(_start(what, cores, params), FILL_S)
+
+
+@contextmanager
+def beside(
+    what: str, cores: Cores, params: Mapping[str, object]
+) -> Iterator[Callable[[], Mapping[str, Any]]]:
+    """Runs a smaller measurement meanwhile; its JSON object is had by calling what this yields, which waits."""
+    process = _start(what, cores, params)
+    limit_s = float(str(params.get("seconds", 5))) + SLACK_S
+    try:
+        yield lambda: _end_of(process, limit_s)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
+def _start(what: str | None, cores: Cores, params: Mapping[str, object]) -> "subprocess.Popen[str]":
+    command = [str(find_program()), *([what] if what else [])]
+    for name, value in params.items():
         flag = f"--{name.replace('_', '-')}"
         command += [flag] if value is True else [flag, str(value)]
-    limit_s = float(str(options.get("seconds", 5))) + float(str(options.get("warmup", 1))) + SLACK_S
+    with pinned(cores.load):
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def _end_of(process: "subprocess.Popen[str]", limit_s: float) -> Mapping[str, Any]:
     try:
-        with pinned(cores.load):
-            done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s)
+        printed, complaint = process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired as error:
+        process.kill()
+        process.communicate()
         raise BenchError("the load generator did not end", f"{limit_s:.0f} s") from error
-    if done.returncode != 0:
-        raise BenchError("the load generator failed", done.stderr.strip() or done.returncode)
-    report = Report(json.loads(done.stdout))
-    if report.raw["build_profile"] == "debug":
+    if process.returncode != 0:
+        raise BenchError("the load generator failed", complaint.strip() or process.returncode)
+    raw: dict[str, Any] = json.loads(printed)
+    if raw["build_profile"] == "debug":
+        program = str(process.args[0] if isinstance(process.args, list) else process.args)
         raise BenchError(
-            "the load generator is a debug build", command[0], "cargo build --release -p hubsub-load"
+            "the load generator is a debug build", program, "cargo build --release -p hubsub-load"
         )
-    return report
+    return raw

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hubsub.bench.load import Report, run
+from hubsub.bench.log_scenarios import LogScenario
 from hubsub.bench.machine import Cores, busy_seconds, share_cores
 from hubsub.bench.scenarios import Params, Scenario
 from hubsub.bench.servers import Running, Target
@@ -40,7 +41,7 @@ class Row:
 class Result:
     """All runs of a scenario."""
 
-    scenario: Scenario
+    scenario: Scenario | LogScenario
     ours: str
     peer: str | None
     rows: list[Row] = field(default_factory=list)

@@ -12,9 +12,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -25,6 +26,36 @@ from hubsub.errors import without_secrets
 
 START_S = 30.0
 STOP_S = 30.0
+STORE_START_S = 600.0
+"""A log is read again before a server serves."""
+STORE_STOP_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """What a server keeps on the disk, and where.
+
+    Args:
+        directory: Made for this run; what an earlier server of the run left there is taken up.
+        history_bytes: What HubSub's class of all rooms keeps.
+        durability: Of that class.
+    """
+
+    directory: Path
+    history_bytes: int = 64 << 30
+    durability: str = "durable"
+
+    def write_config(self) -> Path:
+        """HubSub's configuration, in the directory."""
+        path = self.directory / "hubsub.toml"
+        path.write_text(
+            "[[class]]\n"
+            'name = "all"\n'
+            f'durability = "{self.durability}"\n'
+            f"history = {{ bytes = {self.history_bytes} }}\n",
+            encoding="utf-8",
+        )
+        return path
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +67,15 @@ class Running:
     version: str
     build_profile: str
     """`release`, `dist`, `debug`, or empty where a server does not say."""
+    http: str | None = None
+    """Where its metrics are."""
+    start_s: float | None = None
+    """From its start until it served."""
+
+    @property
+    def verb(self) -> str:
+        """How the generator writes into its log: Redis has no durable PUBLISH."""
+        return "xadd" if self.version.startswith("Redis") else "publish"
 
 
 class Target(Protocol):
@@ -45,8 +85,10 @@ class Target(Protocol):
     def name(self) -> str:
         """What to call it in tables."""
 
-    def running(self, cores: Cores, shards: int) -> AbstractContextManager[Running]:
-        """The server, on its cores, until the end of the block."""
+    def running(
+        self, cores: Cores, shards: int, store: Store | None = None
+    ) -> AbstractContextManager[Running]:
+        """The server, on its cores, until the end of the block; with a store it logs what it gets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +103,13 @@ class HubSubServer:
     name: str = "HubSub"
 
     @contextmanager
-    def running(self, cores: Cores, shards: int) -> Iterator[Running]:
+    def running(self, cores: Cores, shards: int, store: Store | None = None) -> Iterator[Running]:
         """The node, on its cores, until the end of the block."""
         own = [sys.executable, "-m", "hubsub", "serve", "--redis", "127.0.0.1:0", "--http", "127.0.0.1:0"]
         command = shlex.split(self.command) if self.command else own
+        if store is not None:
+            command += ["--config", str(store.write_config()), "--data", str(store.directory / "data")]
+        started = time.monotonic()
         with pinned(cores.server):
             process = subprocess.Popen(
                 [*command, "--shards", str(shards)],
@@ -73,29 +118,32 @@ class HubSubServer:
                 stderr=subprocess.DEVNULL,
             )
         try:
-            address = _ready_address(process, shlex.join(command))
-            running = _inspect(address, process.pid)
+            ready = _ready(process, shlex.join(command), START_S if store is None else STORE_START_S)
+            start_s = time.monotonic() - started
+            running = _inspect(str(ready["redis"]), process.pid)
             if running.build_profile == "debug":
                 raise BenchError("the server is a debug build", None, "make build builds a release")
-            yield running
+            http = ready.get("http")
+            yield replace(running, http=str(http) if http else None, start_s=start_s)
         finally:
-            _end(process)
+            _end(process, STOP_S if store is None else STORE_STOP_S)
 
 
 @dataclass(frozen=True, slots=True)
 class RedisServer:
-    """A `redis-server` with its defaults, but for persistence, which is off."""
+    """A `redis-server` with its defaults, but for persistence: off, or with a store a log synced before each reply."""
 
     name: str = "Redis"
 
     @contextmanager
-    def running(self, cores: Cores, shards: int) -> Iterator[Running]:
+    def running(self, cores: Cores, shards: int, store: Store | None = None) -> Iterator[Running]:
         """The server, on its cores, until the end of the block; it routes on one thread, whatever `shards` says."""
         program = shutil.which("redis-server")
         if program is None:
             raise BenchError("redis-server is not installed", None, "apt-get install redis-server")
         port = _free_port()
-        options = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+        options = ["--port", str(port), "--bind", "127.0.0.1", "--save", ""]
+        options += ["--appendonly", "no"] if store is None else _synced_options(store)
         with pinned(cores.server):
             process = subprocess.Popen(
                 [program, *options, "--maxclients", "100000"],
@@ -124,8 +172,8 @@ class RunningServer:
     name: str = "peer"
 
     @contextmanager
-    def running(self, cores: Cores, shards: int) -> Iterator[Running]:
-        """The server as it is."""
+    def running(self, cores: Cores, shards: int, store: Store | None = None) -> Iterator[Running]:
+        """The server as it is; what it logs, and where, is its own affair."""
         yield _inspect(self.address(), self.pid)
 
     def check(self) -> None:
@@ -176,12 +224,20 @@ def _inspect(address: str, pid: int | None) -> Running:
     return Running(address, pid, version.strip(), about.get("hubsub_build_profile", ""))
 
 
-def _ready_address(process: subprocess.Popen[bytes], command: str) -> str:
+def _synced_options(store: Store) -> list[str]:
+    # A rewrite of its log in the measured window would only make it slower.
+    synced = ["--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0"]
+    return [*synced, "--dir", str(store.directory)]
+
+
+def _ready(process: subprocess.Popen[bytes], command: str, limit_s: float) -> Mapping[str, object]:
     assert process.stdout is not None
-    readable, _, _ = select.select([process.stdout], [], [], START_S)
+    readable, _, _ = select.select([process.stdout], [], [], limit_s)
     line = process.stdout.readline() if readable else b""
     try:
-        return str(json.loads(line)["redis"])
+        ready: dict[str, object] = json.loads(line)
+        ready["redis"]
+        return ready
     except (ValueError, KeyError, TypeError) as error:
         raise BenchError("the server printed no ready line", f"{command} ({line!r})") from error
 
@@ -203,11 +259,11 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes], limit_s: float = STOP_S) -> None:
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(STOP_S)
+            process.wait(limit_s)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

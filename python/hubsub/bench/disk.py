@@ -1,0 +1,70 @@
+"""The disk below a directory: what it is, what was flushed to it, whether a log fits on it."""
+
+import os
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from hubsub.bench import BenchError
+
+IN_MEMORY = ("tmpfs", "ramfs")
+SPARE_BYTES = 2 << 30
+"""Room for journals and indexes, beside a log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """Where a directory lies."""
+
+    file_system: str
+    """`ext4`, …; empty where it is not known."""
+    device: str
+
+    def as_dict(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def find(directory: Path) -> Disk:
+    """The disk of a directory."""
+    best = ("", "", "")
+    for fields in _fields("/proc/mounts"):
+        device, mount, kind = fields[:3]
+        inside = directory.resolve().is_relative_to(mount)
+        if inside and len(mount) >= len(best[1]):
+            best = (device, mount, kind)
+    return Disk(file_system=best[2], device=best[0])
+
+
+def flushes(directory: Path) -> int | None:
+    """Flushes that the directory's device has done since the system started; None where it does not say.
+
+    Each sync of a file ends in one, whoever asks for it: on a quiet machine they are the server's.
+    """
+    device = directory.stat().st_dev
+    for fields in _fields("/proc/diskstats"):
+        if fields[:2] == [str(os.major(device)), str(os.minor(device))] and len(fields) > 18:
+            return int(fields[18])
+    return None
+
+
+def need_space(directory: Path, size: int) -> None:
+    """Refuses a directory whose disk cannot hold a log of this size.
+
+    Raises:
+        BenchError: it is too small, or in memory.
+    """
+    kind = find(directory).file_system
+    if kind in IN_MEMORY:
+        raise BenchError("the directory is in memory, not on a disk", f"{directory} ({kind})", "--data DIR")
+    free, needed = shutil.disk_usage(directory).free, size + size // 4 + SPARE_BYTES
+    if free < needed:
+        raise BenchError(
+            "the disk has too little room", f"{free:,} of {needed:,} bytes", "--data DIR, or --size"
+        )
+
+
+def _fields(path: str) -> list[list[str]]:
+    try:
+        return [line.split() for line in Path(path).read_text().splitlines()]
+    except OSError:
+        return []

@@ -1,0 +1,88 @@
+"""Runs a scenario with a log: as `runner` does, each run in a directory of its own that is removed behind it."""
+
+import resource
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from hubsub.bench.disk import need_space
+from hubsub.bench.log_scenarios import LogScenario
+from hubsub.bench.machine import busy_seconds, share_cores
+from hubsub.bench.runner import OTHERS_BUSY_MAX, Result, Row
+from hubsub.bench.servers import Target
+from hubsub.bench.site import Site
+
+SIZE = 10 * 10**9
+"""Bytes of a log that is filled."""
+
+
+def run_log_scenario(
+    scenario: LogScenario,
+    ours: Target,
+    peer: Target | None,
+    *,
+    data: Path,
+    size: int = SIZE,
+    pairs: int = 3,
+    seconds: float = 5.0,
+    shards: int | None = None,
+    on_row: Callable[[Row], None] = lambda row: None,
+) -> Result:
+    """Runs a scenario with a log in pairs.
+
+    Args:
+        data: Where directories are made; on the disk that is measured.
+        size: Bytes of the log, where the scenario fills one.
+        pairs: Runs of each server, at most as many as the scenario allows.
+        seconds: Length of each measured window.
+        shards: Shards of HubSub, and cores of both servers; default: the scenario's.
+        on_row: Called after every run.
+
+    Raises:
+        BenchError: a server or the generator could not be run, is a debug build, or the disk has too little room.
+    """
+    shards = shards or scenario.shards
+    cores = share_cores(shards)
+    targets = [ours] if peer is None or not scenario.has_peer else [ours, peer]
+    result = Result(scenario, ours.name, targets[1].name if len(targets) > 1 else None)
+    need_space(data, size)
+    for pair in range(min(pairs, scenario.pairs_max or pairs)):
+        for target in targets if pair % 2 == 0 else reversed(targets):
+            with tempfile.TemporaryDirectory(prefix="hubsub-bench-", dir=data) as directory:
+                meter = _Others()
+                site = Site(target, cores, shards, Path(directory), size=size, seconds=seconds)
+                figures = scenario.stages(site)
+                others = meter.busy()
+            crowded = [f"other processes kept {others:.1f} cores busy"] if others > OTHERS_BUSY_MAX else []
+            row = Row(
+                scenario=scenario.name,
+                pair=pair,
+                target=target.name,
+                version=site.version,
+                build_profile=site.build_profile,
+                figures=figures,
+                complaints=[*site.wrong, *crowded],
+                others_busy=round(others, 2),
+                reports=site.reports,
+            )
+            result.rows.append(row)
+            on_row(row)
+    return result
+
+
+class _Others:
+    """Cores that others than this process's children keep busy; all of these have ended at both looks."""
+
+    def __init__(self) -> None:
+        self._at = time.monotonic()
+        self._all, self._own = busy_seconds(), _own_seconds()
+
+    def busy(self) -> float:
+        others = (busy_seconds() - self._all) - (_own_seconds() - self._own)
+        return max(0.0, others / (time.monotonic() - self._at))
+
+
+def _own_seconds() -> float:
+    spent = [resource.getrusage(who) for who in (resource.RUSAGE_CHILDREN, resource.RUSAGE_SELF)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in spent)

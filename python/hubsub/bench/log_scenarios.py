@@ -1,0 +1,243 @@
+"""The rows of a node that remembers: what a synced publish costs, and what reading a large log does.
+
+A scenario starts servers on a directory of its own as often as it needs to. Redis
+writes with `XADD`, its log synced before each reply (`appendfsync always`): the
+same promise as a publish to a durable class.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hubsub.bench.load import Report, latency_us
+from hubsub.bench.scenarios import Figure, Figures, Params
+from hubsub.bench.site import Site, Subject
+from hubsub.bench.stats import Bound
+
+DURABLE: Params = {"rooms": 100, "subscribers": 0, "publishers": 16, "in_flight": 64, "replies": True}
+DURABLE_ONE: Params = {
+    "rooms": 1,
+    "subscribers": 0,
+    "publishers": 1,
+    "in_flight": 1,
+    "threads": 1,
+    "replies": True,
+    "spin": True,
+}
+JOURNAL_BYTES = 269
+"""What the journal gets for one record of 128 bytes."""
+
+PAYLOAD_BYTES = 1024
+"""Of the records that logs are filled with."""
+FILL: Params = {
+    "subscribers": 0,
+    "publishers": 16,
+    "in_flight": 64,
+    "payload": PAYLOAD_BYTES,
+    "patience": 60,
+}
+ROOMS_MAX = 100_000
+ROOM_RECORDS = 100
+"""Records of a room, in the mean."""
+QUESTIONS = 2000
+HISTORY = 50
+PAGE = 1000
+
+LIVE_ROOMS = 100
+LIVE: Params = {
+    "rooms": LIVE_ROOMS,
+    "subscribers": 10,
+    "publishers": 20,
+    "rate": 2000,
+    "publisher_threads": 1,
+}
+CATCH_UP_SHARE = 10
+"""Slow subscribers catch up with a tenth of the log's size: so much they read in a window at most."""
+SLOW_SUBSCRIBERS = 1000
+SLOW_BYTES_PER_SECOND = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class LogScenario:
+    """One row.
+
+    Args:
+        stages: Runs it on a site; figures by name.
+        shards: Shards of the server, and its cores.
+        has_peer: Whether the peer can do it too.
+        pairs_max: Where a run takes long.
+    """
+
+    name: str
+    title: str
+    figures: tuple[Figure, ...]
+    stages: Callable[[Site], Figures]
+    shards: int = 2
+    has_peer: bool = True
+    pairs_max: int | None = None
+
+
+def _durable(site: Site) -> Figures:
+    with site.serving() as server:
+        flushes, before = site.flushes(), server.metrics()
+        report = server.load({**DURABLE, "verb": server.server.verb})
+        after, flushed = server.metrics(), site.flushes()
+    syncs, records = (_gained(before, after, f"hubsub_log_{name}_total") for name in ("syncs", "records"))
+    by_disk = None if flushes is None or flushed is None else flushed - flushes
+    site.keep("syncs", {"flushes_of_the_disk": by_disk, "syncs": syncs, "records": records})
+    if not syncs:
+        # A server that does not say: every sync is a flush of the disk, with few others between.
+        syncs, records = by_disk, report.raw["total"]["answered"]
+    return {
+        "acknowledged per second": report.answered_per_second,
+        "p50": report.reply_us("p50"),
+        "p99": report.reply_us("p99"),
+        "CPU per publish": report.cpu_us_per_publish,
+        "records per sync": records / syncs if syncs and records else None,
+    }
+
+
+def _durable_one(site: Site) -> Figures:
+    before = site.disk_sync_us(JOURNAL_BYTES)
+    with site.serving() as server:
+        report = server.load({**DURABLE_ONE, "verb": server.server.verb})
+    disk = (before + site.disk_sync_us(JOURNAL_BYTES)) / 2
+    with site.serving(durability=None) as server:
+        unlogged = server.load({**DURABLE_ONE, "verb": server.server.verb})
+    p50 = report.reply_us("p50")
+    return {
+        "p50 to the disk's own": None if p50 is None else p50 / disk,
+        "p50": p50,
+        "p99": report.reply_us("p99"),
+        "write and fdatasync": disk,
+        "p50 without a log": unlogged.reply_us("p50"),
+    }
+
+
+def _cold(site: Site) -> Figures:
+    with site.serving() as server:
+        empty = server.resident_settled()
+        filled, rooms, records = _fill(server, site.size)
+    with site.serving() as server:
+        clean_start = server.server.start_s
+        loaded = server.resident_settled()
+        site.forget()
+        asked = {"rooms": rooms, "count": HISTORY, "questions": QUESTIONS}
+        cold = server.past(asked)
+        disk = site.scan_rate()
+        whole = server.past({"rooms": rooms, "count": PAGE, "connections": 4})
+        server.kill()
+    if whole["records"] != records:
+        site.wrong.append(f"{whole['records']} records of {records} were read")
+    site.forget()
+    with site.serving() as server:
+        killed_start = server.server.start_s
+    return {
+        "history p99": latency_us(cold["latency"], "p99"),
+        "history p50": latency_us(cold["latency"], "p50"),
+        "memory per room": None if loaded is None or empty is None else max(0, loaded - empty) / rooms,
+        "resident, log read": None if whole["rss_max"] is None else whole["rss_max"] / 2**20,
+        "start after a clean stop": clean_start,
+        "start after a kill": killed_start,
+        "disk, read from end to end": disk / 1e6,
+        "filled": filled.answered_per_second,
+        "read": whole["records"] / whole["seconds"],
+    }
+
+
+def _catch_up(site: Site) -> Figures:
+    with site.serving() as server:
+        _fill(server, site.size // CATCH_UP_SHARE, LIVE_ROOMS)
+    with site.serving() as server:
+        live = {**LIVE, "spin": True, "threads": 2}
+        without = server.load(live)
+        asked = {
+            "rooms": LIVE_ROOMS,
+            "subscribers": SLOW_SUBSCRIBERS,
+            "bytes_per_second": SLOW_BYTES_PER_SECOND,
+            "seconds": site.seconds + 2,
+        }
+        with server.followed(asked) as ended:
+            beside = server.load(live)
+            slow = site.keep("follow", ended())
+    for count in ("wrong", "without", "errors", "disconnected"):
+        if slow[count]:
+            site.wrong.append(f"{slow[count]} {count} of the slow subscribers")
+    p99, p99_without = beside.latency_us("p99"), without.latency_us("p99")
+    return {
+        "p99 with to without": p99 / p99_without if p99 and p99_without else None,
+        "p99 without": p99_without,
+        "p99 with": p99,
+        "caught up": slow["bytes"] / slow["seconds"] / 1e6,
+    }
+
+
+def _fill(server: Subject, size: int, rooms: int | None = None) -> tuple[Report, int, int]:
+    """Publishes a log of so many bytes; the report, the rooms, and the records."""
+    records = max(1, size // PAYLOAD_BYTES)
+    rooms = rooms or min(ROOMS_MAX, max(1, records // ROOM_RECORDS))
+    return server.load({**FILL, "rooms": rooms, "messages": records, "verb": "publish"}), rooms, records
+
+
+def _gained(before: Mapping[str, float], after: Mapping[str, float], name: str) -> Any:
+    return after[name] - before.get(name, 0.0) if name in after else None
+
+
+LOG_SCENARIOS: tuple[LogScenario, ...] = (
+    LogScenario(
+        "durable",
+        "durable publish: 16 connections × 64 in flight, 100 rooms; Redis: XADD, appendfsync always",
+        (
+            Figure("acknowledged per second", "/s", lower_is_better=False, bound=Bound(1.0, 1.5)),
+            Figure("p50", "µs"),
+            Figure("p99", "µs"),
+            Figure("CPU per publish", "µs"),
+            Figure("records per sync", "", lower_is_better=False, bound=Bound(50, of="value")),
+        ),
+        _durable,
+    ),
+    LogScenario(
+        "durable-one",
+        "durable publish, one in flight on one connection, beside what a write and fdatasync take",
+        (
+            Figure("p50 to the disk's own", "×", bound=Bound(1.3, of="value")),
+            Figure("p50", "µs"),
+            Figure("p99", "µs"),
+            Figure("write and fdatasync", "µs"),
+            Figure("p50 without a log", "µs"),
+        ),
+        _durable_one,
+    ),
+    LogScenario(
+        "cold",
+        f"HISTORY COUNT {HISTORY} of cold rooms among {ROOMS_MAX:,} in a log of --size, restarts, reading it all",
+        (
+            Figure("history p99", "µs", bound=Bound(10_000, of="value")),
+            Figure("history p50", "µs"),
+            Figure("memory per room", "B", bound=Bound(64 + ROOM_RECORDS / 1000, of="value")),
+            Figure("resident, log read", "MiB", bound=Bound(512, of="value")),
+            Figure("start after a clean stop", "s", bound=Bound(3, of="value")),
+            Figure("start after a kill", "s", bound=Bound(10, of="value")),
+            Figure("disk, read from end to end", "MB/s", lower_is_better=False),
+            Figure("filled", "/s", lower_is_better=False),
+            Figure("read", "/s", lower_is_better=False),
+        ),
+        _cold,
+        has_peer=False,
+        pairs_max=1,
+    ),
+    LogScenario(
+        "catch-up",
+        f"live subscribers at a fixed rate, without and with {SLOW_SUBSCRIBERS:,} slow ones that catch up",
+        (
+            Figure("p99 with to without", "×", bound=Bound(1.5, of="value")),
+            Figure("p99 without", "µs"),
+            Figure("p99 with", "µs"),
+            Figure("caught up", "MB/s", lower_is_better=False),
+        ),
+        _catch_up,
+        has_peer=False,
+    ),
+)
+
+LOG_BY_NAME: dict[str, LogScenario] = {scenario.name: scenario for scenario in LOG_SCENARIOS}

@@ -1,0 +1,145 @@
+"""Where a scenario with a log does its work: a directory of its own, in which it starts servers one after another."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from hubsub.bench import disk, load
+from hubsub.bench.load import Report
+from hubsub.bench.machine import Cores
+from hubsub.bench.servers import Running, Store, Target
+
+METRICS_S = 10.0
+
+
+class Site:
+    """One run of one scenario against one target.
+
+    Args:
+        directory: Empty; on the disk that is measured.
+        size: Bytes of the log, where a scenario fills one.
+        seconds: Length of every measured window.
+    """
+
+    def __init__(
+        self, target: Target, cores: Cores, shards: int, directory: Path, *, size: int, seconds: float
+    ) -> None:
+        self.size, self.seconds = size, seconds
+        self._target, self._cores, self._shards = target, cores, shards
+        self._directory = directory
+        self.reports: list[dict[str, Any]] = [{"measured": "disk", **disk.find(directory).as_dict()}]
+        """Everything raw, in order: `measured` says what each is."""
+        self.wrong: list[str] = []
+        """Why the figures are not to be trusted."""
+        self.version, self.build_profile = "", ""
+
+    @contextmanager
+    def serving(self, *, durability: str | None = "durable") -> Iterator["Subject"]:
+        """A server on this site's directory; without a log if `durability` is None."""
+        store = None if durability is None else Store(self._directory, durability=durability)
+        with self._target.running(self._cores, self._shards, store) as server:
+            self.version, self.build_profile = server.version, server.build_profile
+            yield Subject(self, server, self._cores)
+
+    def disk_sync_us(self, size: int) -> float:
+        """What a write of so many bytes and its fdatasync take: the median."""
+        asked = {"directory": self._directory, "size": size, "seconds": max(0.2, self.seconds / 2)}
+        raw = self.keep("sync", load.measure("sync", self._cores, asked))
+        return float(raw["latency"]["p50_ns"]) / 1000
+
+    def forget(self) -> None:
+        """Makes the system forget what it holds of the log in memory: the next reads are cold."""
+        self.keep("forget", load.measure("scan", self._cores, {"directory": self._directory, "forget": True}))
+
+    def scan_rate(self) -> float:
+        """Bytes a second at which the disk gives the log's files, read from end to end."""
+        raw = self.keep("scan", load.measure("scan", self._cores, {"directory": self._directory}))
+        return float(raw["bytes"]) / float(raw["seconds"])
+
+    def flushes(self) -> int | None:
+        """Flushes of the disk so far."""
+        return disk.flushes(self._directory)
+
+    def keep(self, measured: str, raw: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Keeps what was measured, for the rows."""
+        self.reports.append({"measured": measured, **raw})
+        return raw
+
+
+class Subject:
+    """A server that runs on a site."""
+
+    def __init__(self, site: Site, server: Running, cores: Cores) -> None:
+        self.server = server
+        self._site, self._cores = site, cores
+
+    def load(self, params: Mapping[str, object]) -> Report:
+        """Runs the generator; any wrong delivery, error or bottleneck is kept as a complaint."""
+        common = {"seconds": self._site.seconds}
+        report = load.run(self.server.address, self.server.pid, self._cores, {**common, **params})
+        self._site.keep("load", report.raw)
+        self._site.wrong += report.complaints()
+        return report
+
+    def past(self, params: Mapping[str, object]) -> Mapping[str, Any]:
+        """Asks for the past of rooms."""
+        asked = {**params, "target": self.server.address}
+        if self.server.pid is not None:
+            asked["pid"] = self.server.pid
+        raw = self._site.keep("past", load.measure("past", self._cores, asked))
+        self._site.wrong += [
+            f"{raw[count]} {count} in the past" for count in ("wrong", "errors") if raw[count]
+        ]
+        return raw
+
+    def followed(
+        self, params: Mapping[str, object]
+    ) -> AbstractContextManager[Callable[[], Mapping[str, Any]]]:
+        """Slow subscribers that catch up meanwhile."""
+        return load.beside("follow", self._cores, {**params, "target": self.server.address})
+
+    def metrics(self) -> dict[str, float]:
+        """The server's metrics by name, labels apart; empty where it has none."""
+        if self.server.http is None:
+            return {}
+        try:
+            with urlopen(f"http://{self.server.http}/metrics", timeout=METRICS_S) as reply:
+                text = reply.read().decode()
+        except (URLError, OSError):
+            return {}
+        sums: dict[str, float] = {}
+        for line in text.splitlines():
+            name, _, value = line.rpartition(" ")
+            if name and not line.startswith("#"):
+                bare = name.partition("{")[0]
+                sums[bare] = sums.get(bare, 0.0) + float(value)
+        return sums
+
+    def resident(self) -> int | None:
+        """Resident memory in bytes."""
+        try:
+            pages = int(Path(f"/proc/{self.server.pid}/statm").read_text().split()[1])
+        except (OSError, ValueError, IndexError):
+            return None
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def resident_settled(self, within_s: float = 15.0) -> int | None:
+        """Resident memory once it no longer falls: allocators give back what a start took bit by bit."""
+        until, least, since = time.monotonic() + within_s, self.resident(), time.monotonic()
+        while least is not None and time.monotonic() < min(until, since + 4):
+            time.sleep(0.25)
+            now = self.resident()
+            if now is not None and now < least * 0.99:
+                least, since = now, time.monotonic()
+        return least
+
+    def kill(self) -> None:
+        """Kills it as a crash does."""
+        if self.server.pid is not None:
+            os.kill(self.server.pid, signal.SIGKILL)
