@@ -165,3 +165,44 @@ fn list(directory: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     files.sort();
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory of this test's own.
+    fn directory(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("hubsub-load-{name}-{}", std::process::id()));
+        fs::create_dir_all(path.join("below")).expect("the system's directory can be written to");
+        path
+    }
+
+    #[test]
+    fn syncs_are_measured_and_nothing_is_left() {
+        let directory = directory("sync");
+        let report = sync(&Sync { directory: directory.clone(), size: 300, seconds: 0.05 });
+        let report = report.expect("the directory can be written to");
+        assert!(report.latency.count > 0 && report.latency.min_ns > 0 && report.per_second > 0.0);
+        let left = fs::read_dir(&directory).expect("the directory is there").count();
+        assert_eq!(left, 1, "only what was there before");
+        fs::remove_dir_all(directory).expect("the directory is there");
+    }
+
+    #[test]
+    fn files_below_are_found_and_counted() {
+        let directory = directory("scan");
+        fs::write(directory.join("a"), vec![1; 1000]).expect("the directory can be written to");
+        fs::write(directory.join("below/b"), vec![1; 500]).expect("the directory can be written to");
+        for forget in [false, true] {
+            let report = scan(&Scan { directory: directory.clone(), forget }).expect("all can be read");
+            assert_eq!((report.files, report.bytes), (2, 1500));
+        }
+        fs::remove_dir_all(directory).expect("the directory is there");
+    }
+
+    #[test]
+    fn what_measures_nothing_is_refused() {
+        let refused = sync(&Sync { directory: std::env::temp_dir(), size: 0, seconds: 1.0 });
+        assert!(refused.is_err_and(|e| e.to_string().starts_with("--size 0 and --seconds 1")));
+    }
+}

@@ -115,15 +115,18 @@ def _durable_one(site: Site) -> Figures:
 
 
 def _cold(site: Site) -> Figures:
+    rooms, records = _rooms(site.size), _records(site.size)
+    asked = {"rooms": rooms, "count": HISTORY, "questions": QUESTIONS}
     with site.serving() as server:
+        # The same questions of a log without records: what is gained over that is the log's.
+        server.past(asked)
         empty = server.resident_settled()
-        filled, rooms, records = _fill(server, site.size)
+        filled = _fill(server, site.size, rooms)
     with site.serving() as server:
         clean_start = server.server.start_s
-        loaded = server.resident_settled()
         site.forget()
-        asked = {"rooms": rooms, "count": HISTORY, "questions": QUESTIONS}
         cold = server.past(asked)
+        loaded = server.resident_settled()
         disk = site.scan_rate()
         whole = server.past({"rooms": rooms, "count": PAGE, "connections": 4})
         server.kill()
@@ -172,11 +175,17 @@ def _catch_up(site: Site) -> Figures:
     }
 
 
-def _fill(server: Subject, size: int, rooms: int | None = None) -> tuple[Report, int, int]:
-    """Publishes a log of so many bytes; the report, the rooms, and the records."""
-    records = max(1, size // PAYLOAD_BYTES)
-    rooms = rooms or min(ROOMS_MAX, max(1, records // ROOM_RECORDS))
-    return server.load({**FILL, "rooms": rooms, "messages": records, "verb": "publish"}), rooms, records
+def _records(size: int) -> int:
+    return max(1, size // PAYLOAD_BYTES)
+
+
+def _rooms(size: int) -> int:
+    return min(ROOMS_MAX, max(1, _records(size) // ROOM_RECORDS))
+
+
+def _fill(server: Subject, size: int, rooms: int) -> Report:
+    """Publishes a log of so many bytes, as fast as it is taken."""
+    return server.load({**FILL, "rooms": rooms, "messages": _records(size), "verb": "publish"})
 
 
 def _gained(before: Mapping[str, float], after: Mapping[str, float], name: str) -> Any:
