@@ -17,6 +17,8 @@ from hubsub.bench.pinning import pinned
 PROGRAM = "hubsub-load"
 SLACK_S = 120.0
 """Time for connecting and draining, beyond what a scenario asks for."""
+REFUSED_PROFILE = "debug"
+"""A build of the generator that would measure itself."""
 FILL_S = 3600.0
 """Time that may be spent on filling or reading a whole log."""
 BUSY_MAX = 0.9
@@ -187,7 +189,7 @@ def _end_of(process: "subprocess.Popen[str]", limit_s: float) -> Mapping[str, An
     if process.returncode != 0:
         raise BenchError("the load generator failed", complaint.strip() or process.returncode)
     raw: dict[str, Any] = json.loads(printed)
-    if raw["build_profile"] == "debug":
+    if raw["build_profile"] == REFUSED_PROFILE:
         program = str(process.args[0] if isinstance(process.args, list) else process.args)
         raise BenchError(
             "the load generator is a debug build", program, "cargo build --release -p hubsub-load"

@@ -16,6 +16,11 @@ from hubsub.bench.machine import Cores
 from hubsub.bench.servers import Running, Store, Target
 
 METRICS_S = 10.0
+SETTLE_S = 15.0
+"""Longest wait for memory to settle."""
+SETTLED_S = 4.0
+"""Without falling for so long it has."""
+LOOK_S = 0.25
 
 
 class Site:
@@ -81,7 +86,7 @@ class Subject:
 
     def load(self, params: Mapping[str, object]) -> Report:
         """Runs the generator; any wrong delivery, error or bottleneck is kept as a complaint."""
-        common = {"seconds": self._site.seconds}
+        common = {"seconds": self._site.seconds, "warmup": min(1.0, self._site.seconds)}
         report = load.run(self.server.address, self.server.pid, self._cores, {**common, **params})
         self._site.keep("load", report.raw)
         self._site.wrong += report.complaints()
@@ -129,11 +134,13 @@ class Subject:
             return None
         return pages * os.sysconf("SC_PAGE_SIZE")
 
-    def resident_settled(self, within_s: float = 15.0) -> int | None:
+    def resident_settled(self) -> int | None:
         """Resident memory once it no longer falls: allocators give back what a start took bit by bit."""
-        until, least, since = time.monotonic() + within_s, self.resident(), time.monotonic()
-        while least is not None and time.monotonic() < min(until, since + 4):
-            time.sleep(0.25)
+        quiet_s = min(SETTLED_S, self._site.seconds)
+        until = time.monotonic() + SETTLE_S
+        least, since = self.resident(), time.monotonic()
+        while least is not None and time.monotonic() < min(until, since + quiet_s):
+            time.sleep(LOOK_S)
             now = self.resident()
             if now is not None and now < least * 0.99:
                 least, since = now, time.monotonic()
