@@ -234,7 +234,7 @@ def test_a_disk_is_found_by_its_longest_mount(monkeypatch: pytest.MonkeyPatch, t
     assert disk.find(below) == disk.Disk(file_system="xfs", device="/dev/b")
 
 
-def test_flushes_are_those_of_the_directorys_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_flushes_are_those_of_the_device_below(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     device = tmp_path.stat().st_dev
     row = [str(os.major(device)), str(os.minor(device)), "sda", *["0"] * 15, "4711", "0"]
     monkeypatch.setattr(disk, "_fields", lambda _: [["999", "9", "x", *["0"] * 15, "1", "0"], row])
