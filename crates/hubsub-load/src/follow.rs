@@ -1,5 +1,5 @@
-//! Subscribers that catch up: each asks for everything its room remembers and what
-//! comes then, and reads so many bytes a second.
+//! Subscribers that catch up: each resumes its room from before its first record, so
+//! it gets everything and what comes then, and reads so many bytes a second.
 //!
 //! A publisher's messages into a room count up from 0; a second run of the
 //! generator begins at 0 again. So what follows a message of a publisher is the
@@ -8,12 +8,14 @@
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde::Serialize;
 
 use crate::codec::{self, Frame, Malformed};
+use crate::past;
 use crate::report::BUILD_PROFILE;
 use crate::scenario::room_name;
 use crate::stamp::Stamp;
@@ -39,6 +41,9 @@ pub struct Follow {
     /// Bytes a second that each reads.
     #[arg(long, default_value_t = 100_000)]
     pub bytes_per_second: u64,
+    /// Bytes that the kernel may receive ahead of a subscriber; 0: as it likes, some MB.
+    #[arg(long, default_value_t = 0)]
+    pub receive_bytes: u32,
     /// How long.
     #[arg(long, default_value_t = 5.0)]
     pub seconds: f64,
@@ -84,10 +89,12 @@ pub fn follow(asked: &Follow) -> io::Result<FollowReport> {
     if asked.rooms == 0 || asked.subscribers == 0 || asked.bytes_per_second == 0 {
         return Err(io::Error::other("--rooms, --subscribers and --bytes-per-second must be above 0"));
     }
+    let epochs = past::epochs(&asked.target, asked.rooms)?;
     let started = Instant::now();
     let mut followers = Vec::new();
     for index in 0..asked.subscribers {
-        followers.push(Follower::connect(&asked.target, index % asked.rooms)?);
+        let room = index % asked.rooms;
+        followers.push(Follower::connect(asked, room, epochs[room as usize])?);
     }
     let mut report = FollowReport { build_profile: BUILD_PROFILE, ..FollowReport::default() };
     let mut scratch = vec![0; SCRATCH_BYTES];
@@ -107,10 +114,18 @@ pub fn follow(asked: &Follow) -> io::Result<FollowReport> {
 }
 
 impl Follower {
-    fn connect(target: &str, room: u32) -> io::Result<Follower> {
-        let mut stream = TcpStream::connect(target)?;
+    fn connect(asked: &Follow, room: u32, epoch: Option<u64>) -> io::Result<Follower> {
+        let mut stream = TcpStream::connect(&asked.target)?;
+        if asked.receive_bytes > 0 {
+            bound_receive_buffer(&stream, asked.receive_bytes)?;
+        }
         let mut request = Vec::new();
-        codec::command(&mut request, &[b"HUBSUB", b"SUBSCRIBE", room_name(room).as_bytes(), b"SINCE", b"0"]);
+        let name = room_name(room);
+        let (word, value) = epoch.map_or(("LAST", "0".to_owned()), |epoch| ("FROM", format!("{epoch}-0")));
+        codec::command(
+            &mut request,
+            &[b"HUBSUB", b"SUBSCRIBE", name.as_bytes(), word.as_bytes(), value.as_bytes()],
+        );
         stream.write_all(&request)?;
         stream.set_nonblocking(true)?;
         let read_at = Instant::now();
@@ -182,5 +197,16 @@ impl Follower {
         }
         self.held.drain(..used);
         Ok(())
+    }
+}
+
+fn bound_receive_buffer(stream: &TcpStream, bytes: u32) -> io::Result<()> {
+    let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    let len = size_of::<libc::c_int>() as libc::socklen_t;
+    let at = (&raw const bytes).cast();
+    // SAFETY: the descriptor is open for the length of the call, which reads `len` bytes of `bytes`.
+    match unsafe { libc::setsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, at, len) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }

@@ -142,6 +142,16 @@ pub fn read(asked: Past) -> Result<PastReport, String> {
     })
 }
 
+/// The epoch of each room's last record; None: it has none.
+///
+/// # Errors
+/// The connection's, or bytes that are no reply.
+pub(crate) fn epochs(target: &str, rooms: u32) -> io::Result<Vec<Option<u64>>> {
+    let mut connection = Connection::open(target)?;
+    let mut epoch = |room| Ok(connection.ask(room, 1, None, &mut Tally::new())?.map(|(epoch, _)| epoch));
+    (0..rooms).map(&mut epoch).collect()
+}
+
 fn one(asked: &Past, index: u32, next_room: &AtomicU32) -> io::Result<Tally> {
     let mut connection = Connection::open(&asked.target)?;
     let mut tally = Tally::new();

@@ -55,6 +55,8 @@ CATCH_UP_SHARE = 10
 """Slow subscribers catch up with a tenth of the log's size: so much they read in a window at most."""
 SLOW_SUBSCRIBERS = 1000
 SLOW_BYTES_PER_SECOND = 50_000
+SLOW_RECEIVE_BYTES = 64 * 1024
+"""Received ahead of each: more would make them quick ones at first, until some MB are full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,8 @@ def _durable_one(site: Site) -> Figures:
     before = site.disk_sync_us(JOURNAL_BYTES)
     with site.serving() as server:
         report = server.load({**DURABLE_ONE, "verb": server.server.verb})
-    disk = (before + site.disk_sync_us(JOURNAL_BYTES)) / 2
+    # The quicker of both: where the machine was busy meanwhile, it is the nearer to the disk's own.
+    disk = min(before, site.disk_sync_us(JOURNAL_BYTES))
     with site.serving(durability=None) as server:
         unlogged = server.load({**DURABLE_ONE, "verb": server.server.verb})
     p50 = report.reply_us("p50")
@@ -158,6 +161,7 @@ def _catch_up(site: Site) -> Figures:
             "rooms": LIVE_ROOMS,
             "subscribers": SLOW_SUBSCRIBERS,
             "bytes_per_second": SLOW_BYTES_PER_SECOND,
+            "receive_bytes": SLOW_RECEIVE_BYTES,
             "seconds": site.seconds + 2,
         }
         with server.followed(asked) as ended:
