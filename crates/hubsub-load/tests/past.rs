@@ -118,8 +118,14 @@ fn ask(tell: Tell, questions: u64, count: u64) -> PastReport {
 }
 
 fn subscribe(tell: Tell) -> (u64, u64, u64) {
-    let asked =
-        Follow { target: start(tell), rooms: 5, subscribers: 10, bytes_per_second: 10_000_000, seconds: 0.5 };
+    let asked = Follow {
+        target: start(tell),
+        rooms: 5,
+        subscribers: 10,
+        bytes_per_second: 10_000_000,
+        receive_bytes: 16_384,
+        seconds: 0.5,
+    };
     let report = follow(&asked).expect("the server answers");
     assert_eq!((report.errors, report.disconnected), (0, 0));
     (report.messages, report.wrong, report.without)
@@ -192,8 +198,11 @@ fn a_reader_of_what_is_no_history_says_so() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
     let target = listener.local_addr().expect("a bound listener has an address").to_string();
     thread::spawn(move || {
-        let (mut connection, _) = listener.accept().expect("the reader connects");
-        connection.write_all(b"+OK\r\n").expect("the reader reads");
+        let (mut connection, _) = listener.accept()?;
+        let mut input = BufReader::new(connection.try_clone()?);
+        command(&mut input)?;
+        connection.write_all(b"+OK\r\n")?;
+        command(&mut input) // Until the reader goes.
     });
     let asked = Past { target, pid: None, rooms: 1, connections: 1, count: 1, questions: 1, seed: 1 };
     let error = read(asked).err().expect("a status line is no history");
