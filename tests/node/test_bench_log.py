@@ -34,6 +34,7 @@ def test_a_tiny_run_measures_every_figure_and_leaves_nothing(
     monkeypatch.setenv("HUBSUB_LOAD", str(generator))
     monkeypatch.setattr(load, "REFUSED_PROFILE", "")
     monkeypatch.setattr("hubsub.bench.disk.IN_MEMORY", ())
+    monkeypatch.setattr("hubsub.bench.disk.SPARE_BYTES", 0)
     monkeypatch.setattr("hubsub.bench.log_scenarios.SLOW_SUBSCRIBERS", 50)
     data, out = tmp_path / "data", tmp_path / "out"
     data.mkdir()

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -244,10 +245,12 @@ def test_flushes_are_those_of_the_device_below(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_a_disk_without_room_or_in_memory_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    free = 10 * disk.SPARE_BYTES
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
     monkeypatch.setattr(disk, "_fields", lambda _: [["/dev/a", "/", "ext4"]])
-    disk.need_space(tmp_path, 0)
+    disk.need_space(tmp_path, 7 * disk.SPARE_BYTES)
     with pytest.raises(BenchError, match="too little room"):
-        disk.need_space(tmp_path, 10**18)
+        disk.need_space(tmp_path, 8 * disk.SPARE_BYTES)
     monkeypatch.setattr(disk, "_fields", lambda _: [["tmpfs", "/", "tmpfs"]])
     with pytest.raises(BenchError, match="in memory"):
         disk.need_space(tmp_path, 0)
