@@ -113,9 +113,7 @@ def recovers(connection: Connection) -> None:
     until(lambda: connection.call("PUBLISH", "chat:later", "x").kind == ":", "the log takes records again")
 
 
-def test_below_the_reserve_durable_publishes_are_refused_reads_go_on_and_room_mends_it(
-    server: Server, tmp_path: Path
-) -> None:
+def test_durable_publishes_are_refused_reads_go_on_and_room_mends_it(server: Server, tmp_path: Path) -> None:
     disk = Disk(server, tmp_path)
     with server.connect() as connection, server.connect(3) as subscriber:
         for n in range(2_000):
@@ -123,7 +121,7 @@ def test_below_the_reserve_durable_publishes_are_refused_reads_go_on_and_room_me
         assert all(frame.kind == ":" for frame in connection.read_many(2_000))
         subscriber.ask("SUBSCRIBE", "chat:later")
         for _ in range(2):
-            disk.fill(leave=1 << 20)
+            disk.fill()
             until(lambda: connection.call("PUBLISH", "chat:0", "-1").value == FULL, "a refusal")
             assert rest(server, "chat:0") == (507, "disk_full")
             assert connection.call("PUBLISH", "plain", "x").kind == ":", "other classes need no disk"

@@ -25,6 +25,7 @@ mod names;
 mod open;
 pub mod record;
 pub mod repair;
+mod reserve;
 pub mod rooms;
 mod salvage;
 pub mod segment;
@@ -56,10 +57,17 @@ pub struct LogOptions {
     pub journal_bytes: u64,
     /// Segments and indexes open at once.
     pub open_files_max: usize,
+    /// Space that is kept for what was acknowledged.
+    pub reserve_bytes: u64,
 }
 
 impl Default for LogOptions {
     fn default() -> LogOptions {
-        LogOptions { chain: ChainOptions::default(), journal_bytes: 64 << 20, open_files_max: 256 }
+        LogOptions {
+            chain: ChainOptions::default(),
+            journal_bytes: 64 << 20,
+            open_files_max: 256,
+            reserve_bytes: 0,
+        }
     }
 }

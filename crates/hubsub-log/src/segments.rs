@@ -8,6 +8,7 @@ use crate::chain::{self, Appender, Chain, Retention};
 use crate::files::{Files, Part};
 use crate::journal::{self, Batch, Prepared};
 use crate::manifest::{HubEntry, Manifest, SegmentEntry};
+use crate::reserve::Reserve;
 use crate::storage::Storage;
 use crate::{LogError, LogOptions};
 use hubsub_types::HubId;
@@ -31,6 +32,8 @@ pub struct Segments<S: Storage> {
     retired: Vec<(HubId, Vec<u64>)>,
     /// Bytes taken since the last checkpoint.
     unsaved_bytes: u64,
+    /// Space for what was taken, on a disk that is full.
+    reserve: Reserve<S>,
     /// A sync has failed: a later one could succeed without the bytes of that one.
     is_broken: bool,
 }
@@ -44,6 +47,7 @@ impl<S: Storage> Segments<S> {
     ) -> Segments<S> {
         let storage = Arc::clone(files.storage());
         let applied = manifest.checkpoint;
+        let reserve = Reserve::new(Arc::clone(&storage), options.reserve_bytes);
         let journals = [(manifest.journals.1, applied)].into();
         Segments {
             storage,
@@ -56,6 +60,7 @@ impl<S: Storage> Segments<S> {
             spare: Vec::new(),
             retired: Vec::new(),
             unsaved_bytes: 0,
+            reserve,
             is_broken: false,
         }
     }
@@ -127,11 +132,27 @@ impl<S: Storage> Segments<S> {
         self.journals.insert(file, frame);
     }
 
-    /// Writes what was taken.
+    /// Writes what was taken; on a full disk, into the space that is kept for it.
     ///
     /// # Errors
     /// The first that failed; the others were written, and it may be tried again.
     pub fn flush(&mut self) -> Result<(), LogError> {
+        match self.write() {
+            Err(LogError::Full) if self.reserve.spend(self.pending_bytes() as u64) => self.write(),
+            outcome => outcome,
+        }
+    }
+
+    /// Takes the space that is kept for a full disk, as far as it is missing; whether it
+    /// is all there.
+    ///
+    /// # Errors
+    /// Those of the storage, but for a full one.
+    pub fn keep_reserve(&mut self) -> Result<bool, LogError> {
+        self.reserve.fill().map_err(|e| LogError::io("cannot keep space for a full disk", e))
+    }
+
+    fn write(&mut self) -> Result<(), LogError> {
         let mut outcome = Ok(());
         for appender in self.hubs.values_mut() {
             if let Err(e) = appender.flush() {
@@ -174,7 +195,10 @@ impl<S: Storage> Segments<S> {
                 (entry.segments, entry.next, entry.earliest) = appender.entries();
             }
         }
-        self.manifest.store(&*self.storage)?;
+        match self.manifest.store(&*self.storage) {
+            Err(LogError::Full) if self.reserve.spend(0) => self.manifest.store(&*self.storage),
+            stored => stored,
+        }?;
         self.unsaved_bytes = 0;
         let (needed, free): (BTreeMap<u64, u64>, BTreeMap<u64, u64>) = std::mem::take(&mut self.journals)
             .into_iter()
@@ -266,14 +290,6 @@ impl<S: Storage> Segments<S> {
     #[must_use]
     pub fn continuous_from(&self, hub: HubId) -> u64 {
         self.manifest.hub(hub).map_or(1, |entry| entry.continuous_from)
-    }
-
-    /// Free space of the disk.
-    ///
-    /// # Errors
-    /// Those of the storage.
-    pub fn free_bytes(&self) -> Result<u64, LogError> {
-        self.storage.free_bytes().map_err(|e| LogError::io("cannot ask for free space", e))
     }
 
     /// Ends cleanly behind the last frame, which was synced: the next start knows

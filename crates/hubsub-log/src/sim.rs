@@ -249,10 +249,6 @@ impl Storage for SimDisk {
         synced.extend(here.map(|(name, content)| (name.clone(), Arc::clone(content))));
         Ok(())
     }
-
-    fn free_bytes(&self) -> io::Result<u64> {
-        Ok(locked(&self.state).faults.free_bytes.unwrap_or(u64::MAX))
-    }
 }
 
 impl SimFile {
@@ -318,6 +314,10 @@ impl StorageFile for SimFile {
         }
         content.bytes.resize(len as usize, 0);
         Ok(())
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        self.set_len(len)
     }
 
     fn len(&self) -> io::Result<u64> {

@@ -35,9 +35,6 @@ pub trait Storage: Send + Sync + 'static {
 
     /// Makes the names in a directory, and its own, safe.
     fn sync_directory(&self, directory: &str) -> io::Result<()>;
-
-    /// Bytes that may still be written.
-    fn free_bytes(&self) -> io::Result<u64>;
 }
 
 /// An open file; used by several threads.
@@ -53,6 +50,9 @@ pub trait StorageFile: Send + Sync + 'static {
 
     /// Cuts or extends (with zeros) to a length.
     fn set_len(&self, len: u64) -> io::Result<()>;
+
+    /// Extends to a length, and has the space for it.
+    fn allocate(&self, len: u64) -> io::Result<()>;
 
     /// Its length in bytes.
     fn len(&self) -> io::Result<u64>;

@@ -112,9 +112,13 @@ def _data(config: "Config", directory: Path) -> Finding:
         return Finding("data", "bad", f"{there} cannot be written", "another --data, or its permissions")
     stat = os.statvfs(there)
     free, reserve = stat.f_bavail * stat.f_frsize, config.limits["log_reserve_bytes"]
+    kept = directory / "log" / "reserve"
+    reserve -= kept.stat().st_size if kept.exists() else 0
     found = f"{directory}, {free >> 20:,} MiB free"
     if any(cls.is_logged for cls in config.classes) and free < reserve:
-        hint = f"its log refuses records below {reserve >> 20:,} MiB (log_reserve_bytes)"
+        hint = (
+            f"its log keeps {reserve >> 20:,} MiB for itself (log_reserve_bytes), and refuses records without"
+        )
         return Finding("data", "bad", found, hint)
     return Finding("data", "ok", found)
 

@@ -287,7 +287,8 @@ LIMITS: tuple[Limit, ...] = (
     Limit(
         "log_reserve_bytes",
         64 * MIB,
-        "Free space of the log's disk below which it takes no more.",
+        "Space of the log's disk that a file keeps for what was acknowledged. While it is not all there, "
+        "the disk counts as full.",
         reload=False,
     ),
     Limit("log_open_files_max", 256, "Segments and indexes open at once.", 1, reload=False),

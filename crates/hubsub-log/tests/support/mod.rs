@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 /// Small files, so that everything has ends.
 pub const OPTIONS: LogOptions = LogOptions {
+    reserve_bytes: 0,
     chain: ChainOptions { segment_bytes: 4096, run_bytes: 1024 },
     journal_bytes: 8192,
     open_files_max: 4,

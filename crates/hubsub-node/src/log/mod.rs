@@ -60,8 +60,6 @@ pub struct LogSettings {
     pub checkpoint_bytes: u64,
     /// Time between two checkpoints, in ms.
     pub checkpoint_ms: u64,
-    /// Free space of the disk below which nothing more is taken.
-    pub reserve_bytes: u64,
     /// How long each hub keeps its records.
     pub retention: HashMap<HubId, Retention>,
 }

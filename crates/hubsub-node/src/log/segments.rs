@@ -198,7 +198,7 @@ impl<S: Storage> Thread<S> {
         if is_due || matches!(outcome, Err(LogError::Full)) {
             self.kept_house = Some(Instant::now());
             self.retire()?;
-            let is_full = matches!(outcome, Err(LogError::Full)) || !self.has_space()?;
+            let is_full = !self.segments.keep_reserve()? || matches!(outcome, Err(LogError::Full));
             self.shared.set_full(is_full);
         }
         outcome
@@ -231,11 +231,6 @@ impl<S: Storage> Thread<S> {
         };
         self.shared.counters.retired.fetch_add(retired as u64, Ordering::Relaxed);
         Ok(())
-    }
-
-    /// Whether the disk has its reserve.
-    fn has_space(&self) -> Result<bool, LogError> {
-        Ok(self.segments.free_bytes()? >= self.settings.reserve_bytes)
     }
 }
 

@@ -122,6 +122,7 @@ pub fn start(
         chain: ChainOptions { segment_bytes: limits.log_segment_bytes, ..ChainOptions::default() },
         journal_bytes: limits.log_journal_bytes,
         open_files_max: limits.log_open_files_max as usize,
+        reserve_bytes: limits.log_reserve_bytes,
     };
     let disk = Disk::lock(&config.directory).map_err(|e| match e.kind() {
         ErrorKind::WouldBlock => refused(format!("another node uses the data directory: {directory}")),
@@ -195,7 +196,6 @@ pub fn start(
         unwritten_bytes_max: limits.log_unwritten_bytes_max as usize,
         checkpoint_bytes: limits.log_checkpoint_bytes,
         checkpoint_ms: limits.log_checkpoint_ms,
-        reserve_bytes: limits.log_reserve_bytes,
         retention,
     };
     let opened = Opened { journal, segments, was_clean, warnings };

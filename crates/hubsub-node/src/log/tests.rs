@@ -9,6 +9,7 @@ const OPTIONS: LogOptions = LogOptions {
     chain: ChainOptions { segment_bytes: 64 * 1024, run_bytes: 4096 },
     journal_bytes: 32 * 1024,
     open_files_max: 8,
+    reserve_bytes: 0,
 };
 
 /// Tells a channel.
@@ -39,7 +40,6 @@ fn settings() -> LogSettings {
         unwritten_bytes_max: 1 << 20,
         checkpoint_bytes: 20_000,
         checkpoint_ms: 10_000,
-        reserve_bytes: 0,
         retention: HashMap::new(),
     }
 }
