@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(Disk::lock(&root).err().map(|e| e.kind()), Some(ErrorKind::WouldBlock));
         let options = LogOptions { journal_bytes: 10_000, ..LogOptions::default() };
         let mut log = open(Arc::new(disk), 7, options).unwrap();
-        let hub = log.segments.add_hub("chat", 0).unwrap();
+        let hub = log.segments.add_hub("chat", 0, crate::Keep::Log).unwrap();
         log.segments.close().unwrap();
         drop(log.journal);
 

@@ -1,6 +1,6 @@
 //! Open segments and indexes: the ones used last, up to a limit.
 
-use crate::segment;
+use crate::segment::{self, Name};
 use crate::storage::Storage;
 use hubsub_types::HubId;
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ pub enum Part {
     Runs,
 }
 
-type Key = (HubId, u64, Part);
+type Key = (HubId, Name, Part);
 
 /// See the module.
 pub struct Files<S: Storage> {
@@ -51,27 +51,27 @@ impl<S: Storage> Files<S> {
     ///
     /// # Errors
     /// Those of the storage.
-    pub fn get(&self, hub: HubId, first: u64, part: Part) -> io::Result<Arc<S::File>> {
+    pub fn get(&self, hub: HubId, name: Name, part: Part) -> io::Result<Arc<S::File>> {
         let mut open = self.open.lock().expect("nothing panics under this lock");
         open.uses += 1;
         let now = open.uses;
-        if let Some((file, used)) = open.files.get_mut(&(hub, first, part)) {
+        if let Some((file, used)) = open.files.get_mut(&(hub, name, part)) {
             *used = now;
             return Ok(Arc::clone(file));
         }
-        let path = segment::path(hub, first, part);
+        let path = segment::path(hub, name, part);
         let file = Arc::new(self.storage.open(&path)?);
         if open.files.len() >= self.open_max
             && let Some(&oldest) = open.files.iter().min_by_key(|(_, (_, used))| used).map(|(key, _)| key)
         {
             open.files.remove(&oldest);
         }
-        open.files.insert((hub, first, part), (Arc::clone(&file), now));
+        open.files.insert((hub, name, part), (Arc::clone(&file), now));
         Ok(file)
     }
 
     /// Closes a file that was replaced or taken away; who reads it still may.
-    pub fn forget(&self, hub: HubId, first: u64, part: Part) {
-        self.open.lock().expect("nothing panics under this lock").files.remove(&(hub, first, part));
+    pub fn forget(&self, hub: HubId, name: Name, part: Part) {
+        self.open.lock().expect("nothing panics under this lock").files.remove(&(hub, name, part));
     }
 }

@@ -56,7 +56,8 @@ pub struct Sample {
 pub struct RoomHead {
     /// The last of its records here.
     pub last: Last,
-    /// Offset of the room's record before the first of them; 0 if there is none.
+    /// Offset of the room's record before the first of them, which may have been
+    /// compacted away since; 0 if there was none.
     pub prev: u64,
     /// How many there are. None: the room was deleted and has no record behind that.
     pub count: u32,
@@ -78,7 +79,7 @@ pub struct RunBuilder {
     items: Vec<Item>,
     deleted: Vec<RoomHash>,
     samples: Vec<Sample>,
-    /// Offsets of the first and the last record.
+    /// First and last offset of what it is for.
     range: Option<(u64, u64)>,
 }
 
@@ -97,6 +98,11 @@ impl RunBuilder {
     pub fn delete(&mut self, room: RoomHash) {
         self.items.retain(|item| item.room != room);
         self.deleted.push(room);
+    }
+
+    /// It is for these offsets, though not all of them have records.
+    pub fn cover(&mut self, first: u64, last: u64) {
+        self.range = Some((first, last));
     }
 
     /// Whether no record was added.
@@ -201,9 +207,9 @@ pub struct Run {
     rooms: u32,
     places: u32,
     samples: u32,
-    /// Offset of its first record.
+    /// First offset of what it is for.
     pub first: u64,
-    /// Offset of its last record.
+    /// Last one.
     pub last: u64,
 }
 

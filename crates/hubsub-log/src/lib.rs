@@ -5,7 +5,7 @@
 //!
 //! - [`journal`] takes what all hubs said, writes and syncs it: then it is safe;
 //! - [`segments`] takes it from there into one chain of segments for each hub,
-//!   makes checkpoints, removes what is too old;
+//!   makes checkpoints, removes what is too old or was replaced;
 //! - [`chain`] reads: a range of a hub, a room's past by [`rooms`] and [`index`], or
 //!   which rooms there are.
 //!
@@ -41,9 +41,10 @@ pub use error::LogError;
 pub use files::Part;
 pub use hubsub_types::HubId;
 pub use journal::{Batch, Journal};
+pub use manifest::Keep;
 pub use open::{Opened, open};
 pub use record::{Kind, Record};
-pub use segments::Segments;
+pub use segments::{Compaction, Segments};
 
 /// Version of everything that is written; older ones are read, newer ones refused.
 pub const FORMAT: u32 = 1;

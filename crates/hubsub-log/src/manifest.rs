@@ -50,6 +50,12 @@ pub struct HubEntry {
     pub class: String,
     /// Which of the class's hubs it is.
     pub index: u16,
+    /// What it keeps.
+    #[serde(default)]
+    pub keep: Keep,
+    /// How far it is compacted, if it keeps the latest.
+    #[serde(default)]
+    pub compacted: Compacted,
     /// Sealed segments, oldest first, and the open one.
     pub segments: Vec<SegmentEntry>,
     /// Offset of the record behind the checkpoint.
@@ -91,6 +97,9 @@ pub struct HubFile {
     pub class: String,
     /// Which of the class's hubs it is.
     pub index: u16,
+    /// What it keeps.
+    #[serde(default)]
+    pub keep: Keep,
 }
 
 /// How a hub's id is written.
@@ -98,9 +107,39 @@ pub struct HubFile {
 #[serde(remote = "HubId")]
 struct HubNumber(u32);
 
-/// What the manifest says of a segment: first offset, and bytes that are safe.
+/// What a hub keeps of its records.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Keep {
+    /// All, as far as retention lets it.
+    #[default]
+    Log,
+    /// The latest of each key, which is the pair of room and topic, for ever.
+    Latest,
+}
+
+/// How far a hub is compacted.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Compacted {
+    /// Below this offset no key has two records.
+    pub to: u64,
+    /// Pairs of an offset and a time in µs: from that time on there was, below the offset,
+    /// nothing that a later record replaces. Oldest first. A tombstone there is the
+    /// first that a read which began later can find of its key.
+    pub settled: Vec<(u64, u64)>,
+}
+
+/// What the manifest says of a segment: first offset, bytes that are safe, generation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct SegmentEntry(pub u64, pub u64);
+pub struct SegmentEntry(pub u64, pub u64, #[serde(default)] pub u32);
+
+impl SegmentEntry {
+    /// What its files are named by.
+    #[must_use]
+    pub fn name(&self) -> segment::Name {
+        segment::Name { first: self.0, generation: self.2 }
+    }
+}
 
 impl Manifest {
     /// Of a new directory.
@@ -129,7 +168,7 @@ impl Manifest {
     /// Puts this one in place of the one before.
     ///
     /// # Errors
-    /// Those of the storage; the one before stands.
+    /// Those of the storage. [`LogError::Full`]: the one before stands.
     pub fn store(&self, storage: &impl Storage) -> Result<(), LogError> {
         storage::replace(storage, "", NAME, checked(self).as_bytes())
             .map_err(|e| LogError::storage("cannot write the manifest", e))
@@ -145,11 +184,13 @@ impl Manifest {
 impl HubEntry {
     /// Of a hub without records.
     #[must_use]
-    pub fn new(hub: HubId, class: &str, index: u16) -> HubEntry {
+    pub fn new(hub: HubId, class: &str, index: u16, keep: Keep) -> HubEntry {
         HubEntry {
             hub,
             class: class.to_owned(),
             index,
+            keep,
+            compacted: Compacted::default(),
             segments: Vec::new(),
             next: 1,
             earliest: 1,
@@ -168,7 +209,8 @@ impl HubEntry {
     /// The file that says the same of the hub.
     #[must_use]
     pub fn file(&self, identity: u64) -> HubFile {
-        HubFile { format: FORMAT, identity, hub: self.hub, class: self.class.clone(), index: self.index }
+        let HubEntry { hub, index, keep, .. } = *self;
+        HubFile { format: FORMAT, identity, hub, class: self.class.clone(), index, keep }
     }
 }
 

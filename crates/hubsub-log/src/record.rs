@@ -25,6 +25,9 @@ pub enum Kind {
     Message = 0,
     /// The room and everything in it before this is gone.
     RoomDeleted = 1,
+    /// In a hub that keeps the latest of each key: its key, which is the pair of room and
+    /// topic, has no value any more. Elsewhere a record like others.
+    Tombstone = 2,
 }
 
 /// One record, borrowed.
@@ -42,7 +45,7 @@ pub struct Record<'a> {
     pub offset: u64,
     /// Life of the room.
     pub epoch: u64,
-    /// Place in it, from 1, without gaps.
+    /// Place in it, from 1, without gaps where nothing was compacted.
     pub seq: u64,
     /// Who numbered it before it had an offset; 0 nobody.
     pub producer: u64,
@@ -160,6 +163,7 @@ pub fn parse(bytes: &[u8]) -> Result<(Record<'_>, usize), NotARecord> {
     let kind = match flags >> 8 {
         0 => Kind::Message,
         1 => Kind::RoomDeleted,
+        2 => Kind::Tombstone,
         _ => return Err(NotARecord::Fields),
     };
     let lengths = [u16_at(bytes, 14) as usize, u16_at(bytes, 16) as usize, u16_at(bytes, 18) as usize];
@@ -244,7 +248,7 @@ mod tests {
         fn a_record_reads_back_what_was_written_and_any_flipped_bit_is_seen(
             (room, topic, publisher, payload) in (some_bytes(40), some_bytes(40), some_bytes(20), some_bytes(300)),
             numbers in any::<[u64; 7]>(),
-            (hub, is_sharded, same, deleted) in any::<(u32, bool, bool, bool)>(),
+            (hub, is_sharded, same, kind) in any::<(u32, bool, bool, prop::sample::Index)>(),
             headers in prop::collection::vec(("[a-z]{0,9}", ".{0,9}"), 0..4),
             (flip, bit) in (any::<prop::sample::Index>(), 0..8u8),
         ) {
@@ -252,7 +256,7 @@ mod tests {
             let [term, offset, epoch, seq, producer, producer_seq, timestamp_us] = numbers;
             let record = Record {
                 hub: HubId(hub),
-                kind: if deleted { Kind::RoomDeleted } else { Kind::Message },
+                kind: *kind.get(&[Kind::Message, Kind::RoomDeleted, Kind::Tombstone]),
                 is_sharded, term, offset, epoch, seq, producer, producer_seq, timestamp_us,
                 room: if same { &topic } else { &room },
                 topic: &topic, publisher: &publisher, headers: &headers, payload: &payload,

@@ -22,6 +22,9 @@
 //! - Nothing is deleted but indexes, which are made again: damaged files get the ending
 //!   `.damaged`, journals are put aside.
 //!
+//! A hub that keeps the latest of each key has holes within its segments, so none of this
+//! holds there: its repair is refused.
+//!
 //! A manifest that is lost is made again from the segments and from what each hub's own
 //! file says of it (`hub.json`); without one of those it is refused. Then every hub counts
 //! as damaged, since nobody can tell what else is missing.
@@ -32,11 +35,11 @@
 
 use crate::files::Part;
 use crate::journal;
-use crate::manifest::{self, HubEntry, HubFile, Lost, Manifest, SegmentEntry};
+use crate::manifest::{self, HubEntry, HubFile, Keep, Lost, Manifest, SegmentEntry};
 use crate::open::recover;
 use crate::record;
 use crate::salvage::{Piece, Salvage, Source, hub_directories, read_piece, salvage};
-use crate::segment;
+use crate::segment::{self, Name};
 use crate::storage::{Storage, StorageFile, join};
 use crate::verify::{Progress, Watch, verify_as};
 use crate::{LogError, LogOptions};
@@ -126,6 +129,18 @@ pub fn repair<S: Storage>(
     if found.problems.is_empty() {
         return Ok(done);
     }
+    let is_wanted = |hub: HubId| only.is_none_or(|only| hub == only);
+    if let Some(hub) = found
+        .hubs
+        .iter()
+        .find(|hub| hub.entry.keep == Keep::Latest && !hub.is_whole() && is_wanted(hub.entry.hub))
+    {
+        return Err(LogError::Refused(format!(
+            "hub {} keeps the latest of each key, and what is lost of it cannot be told from what was \
+             compacted; hint: bring its directory back from a copy, or name another hub",
+            hub.entry.hub.0
+        )));
+    }
     let mut plans = Vec::new();
     for hub in
         found.hubs.iter().filter(|hub| !hub.is_whole() && only.is_none_or(|only| hub.entry.hub == only))
@@ -184,7 +199,10 @@ fn remake(storage: &impl Storage) -> Result<Manifest, LogError> {
         if file.identity != manifest.identity || file.hub != hub {
             return refused(format!("the hub.json of hub {} is of another hub or directory", hub.0));
         }
-        let mut entry = HubEntry::new(hub, &file.class, file.index);
+        if file.keep == Keep::Latest {
+            return refused(format!("hub {} keeps the latest of each key", hub.0));
+        }
+        let mut entry = HubEntry::new(hub, &file.class, file.index, file.keep);
         list_segments(storage, manifest.identity, &mut entry)?;
         manifest.hubs.push(entry);
     }
@@ -206,31 +224,32 @@ fn list_segments(storage: &impl Storage, identity: u64, entry: &mut HubEntry) ->
         names.iter().filter_map(|name| name.strip_suffix(".segment")?.parse().ok()).collect();
     firsts.sort_unstable();
     for (i, &first) in firsts.iter().enumerate() {
-        let path = segment::path(entry.hub, first, Part::Segment);
+        let path = segment::path(entry.hub, Name::written(first), Part::Segment);
         let cannot = |e| LogError::io(format!("cannot read {path}"), e);
         let file = storage.open(&path).map_err(cannot)?;
         let len = file.len().map_err(cannot)?;
         let (mut next, mut end) = (first, segment::HEAD_BYTES);
         if let Err(e @ (LogError::NewerFormat { .. } | LogError::Io { .. })) =
-            segment::check_head(&file, identity, entry.hub, first)
+            segment::check_head(&file, identity, entry.hub, Name::written(first), 0)
         {
             return Err(e);
         }
-        let read = segment::scan(&file, entry.hub, first, segment::HEAD_BYTES..len, |record, at| {
-            if record.offset != next {
-                return Err(LogError::Damaged { path: path.clone(), at, why: String::new() });
-            }
-            end = at + record::len_of(record) as u64;
-            next += 1;
-            Ok(())
-        });
+        let read =
+            segment::scan(&file, entry.hub, Name::written(first), segment::HEAD_BYTES..len, |record, at| {
+                if record.offset != next {
+                    return Err(LogError::Damaged { path: path.clone(), at, why: String::new() });
+                }
+                end = at + record::len_of(record) as u64;
+                next += 1;
+                Ok(())
+            });
         match read {
             Ok(()) | Err(LogError::Damaged { .. }) => {}
             Err(e) => return Err(e),
         }
         // Of the last one, what cannot be read may never have been written.
         let is_last = i + 1 == firsts.len();
-        entry.segments.push(SegmentEntry(first, if is_last { end } else { len }));
+        entry.segments.push(SegmentEntry(first, if is_last { end } else { len }, 0));
         entry.next = next;
         let behind = firsts.get(i + 1).copied().filter(|&behind| behind > next && end == len);
         entry.lost.extend(behind.map(|behind| Lost(next, behind - 1)));
@@ -325,7 +344,7 @@ impl Plan {
             match &piece.source {
                 Source::Segment(entry) => {
                     writer.finish()?;
-                    let path = segment::path(hub, entry.0, Part::Segment);
+                    let path = segment::path(hub, entry.name(), Part::Segment);
                     let file = storage.open(&path).map_err(cannot)?;
                     // Of the open one, what is behind the checkpoint.
                     file.set_len(entry.1).and_then(|()| file.sync()).map_err(cannot)?;
@@ -346,7 +365,7 @@ impl Plan {
 
         self.found.damaged.iter().try_for_each(|path| set_aside(storage, path))?;
         for entry in &written {
-            let path = segment::path(hub, entry.0, Part::Segment);
+            let path = segment::path(hub, entry.name(), Part::Segment);
             storage.rename(&new_path(hub, entry.0), &path).map_err(cannot)?;
         }
         let mut entry = HubEntry { quarantined: None, ..self.entry.clone() };
@@ -392,7 +411,7 @@ fn set_aside(storage: &impl Storage, path: &str) -> Result<(), LogError> {
 }
 
 fn new_path(hub: HubId, first: u64) -> String {
-    format!("{}.new", segment::path(hub, first, Part::Segment))
+    format!("{}.new", segment::path(hub, Name::written(first), Part::Segment))
 }
 
 /// Writes segments beside those that are there.
@@ -436,7 +455,7 @@ impl<S: Storage> Writer<'_, S> {
         // Of a repair that was cut short.
         let _ = self.storage.unlink(&path);
         let file = self.storage.create(&path).map_err(|e| LogError::storage("cannot make a segment", e))?;
-        let bytes = segment::head(self.identity, self.hub, first);
+        let bytes = segment::head(self.identity, self.hub, Name::written(first), 0);
         self.open = Some(Written { file, first, next: first, end: 0, bytes });
         Ok(())
     }
@@ -445,7 +464,7 @@ impl<S: Storage> Writer<'_, S> {
         let Some(mut open) = self.open.take() else { return Ok(()) };
         open.write()?;
         open.file.sync().map_err(|e| LogError::io("cannot sync a segment", e))?;
-        self.done.push(SegmentEntry(open.first, open.end));
+        self.done.push(SegmentEntry(open.first, open.end, 0));
         Ok(())
     }
 }

@@ -78,7 +78,7 @@ impl<S: Storage> Reserve<S> {
 mod tests {
     use super::*;
     use crate::sim::{Faults, SimDisk};
-    use crate::{Batch, LogError, LogOptions, Record, open, record};
+    use crate::{Batch, Keep, LogError, LogOptions, Record, open, record};
     use std::ops::ControlFlow;
 
     fn faults(free: u64) -> Faults {
@@ -90,7 +90,7 @@ mod tests {
         let disk = Arc::new(SimDisk::default());
         let options = LogOptions { reserve_bytes: 1 << 20, journal_bytes: 64 << 10, ..LogOptions::default() };
         let mut segments = open(Arc::clone(&disk), 7, options).unwrap().segments;
-        let hub = segments.add_hub("chat", 0).unwrap();
+        let hub = segments.add_hub("chat", 0, Keep::Log).unwrap();
         assert!(segments.keep_reserve().unwrap());
         disk.set_faults(faults(0));
         let mut say = |offset: u64| {

@@ -104,6 +104,14 @@ impl RoomTable {
         self.stripe(hash).remove(hash);
     }
 
+    /// Forgets a room if its last record is at an offset.
+    pub fn remove_at(&self, hash: RoomHash, offset: u64) {
+        let mut stripe = self.stripe(hash);
+        if stripe.get(hash).is_some_and(|last| last.offset == offset) {
+            stripe.remove(hash);
+        }
+    }
+
     /// Forgets rooms whose last record is below an offset; how many.
     pub fn remove_below(&self, offset: u64) -> usize {
         self.stripes.iter().map(|stripe| locked(stripe).remove_below(offset)).sum()

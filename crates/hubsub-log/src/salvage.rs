@@ -15,7 +15,7 @@ use crate::journal;
 use crate::manifest::{HubEntry, SegmentEntry};
 use crate::record::{self, NotARecord, Record};
 use crate::repair::DAMAGED;
-use crate::segment;
+use crate::segment::{self, Name};
 use crate::storage::{Storage, StorageFile, join};
 use crate::verify::check_segment;
 use hubsub_types::HubId;
@@ -87,7 +87,7 @@ pub fn salvage(
                 }
             }
             Err(LogError::Damaged { .. }) => {
-                let name = segment::name(listed.0, Part::Segment);
+                let name = listed.name().file(Part::Segment);
                 let path = join(&directory, &name);
                 if names.contains(&name) {
                     found.damaged.push(path.clone());
@@ -163,19 +163,19 @@ impl Salvage {
         identity: u64,
         hub: HubId,
         path: String,
-        SegmentEntry(first, bytes): SegmentEntry,
+        listed: SegmentEntry,
         offsets: &Range<u64>,
     ) -> Result<(), LogError> {
         let cannot = |e| LogError::io(format!("cannot read {path}"), e);
         let file = storage.open(&path).map_err(cannot)?;
-        match segment::check_head(&file, identity, hub, first) {
+        match segment::check_head(&file, identity, hub, listed.name(), offsets.end) {
             Err(e @ (LogError::NewerFormat { .. } | LogError::Io { .. })) => return Err(e),
             Err(e) if segment::is_foreign(&e) => return Ok(()),
             // With a head that cannot be read, records may be whole all the same.
             Ok(()) | Err(_) => {}
         }
-        let end = file.len().map_err(cannot)?.min(bytes);
-        let places = places(storage, hub, first);
+        let end = file.len().map_err(cannot)?.min(listed.1);
+        let places = places(storage, hub, listed.name());
         let is_ours = |record: &Record<'_>, next: u64| {
             record.hub == hub && (next..offsets.end).contains(&record.offset)
         };
@@ -265,10 +265,10 @@ impl Salvage {
 }
 
 /// Where the index of a segment says that records begin, in order.
-fn places<S: Storage>(storage: &S, hub: HubId, first: u64) -> Vec<u64> {
+fn places<S: Storage>(storage: &S, hub: HubId, name: Name) -> Vec<u64> {
     let mut places: Vec<u64> = Vec::new();
     for part in [Part::Index, Part::Runs] {
-        let Ok(file) = storage.open(&segment::path(hub, first, part)) else { continue };
+        let Ok(file) = storage.open(&segment::path(hub, name, part)) else { continue };
         let mut at = 0;
         while let Ok(run) = Run::open(&file, at) {
             places.extend(run.all_places(&file).unwrap_or_default().into_iter().map(u64::from));

@@ -1,10 +1,12 @@
-//! A segment file: a head, then records, offset by offset.
+//! A segment file: a head, then records, offset by offset. Only one that was
+//! compacted may lack some.
 
 use crate::files::Part;
-use crate::record::{self, NotARecord, Record, u32_at, u64_at};
+use crate::record::{self, NotARecord, Record, u32_at};
 use crate::storage::{StorageFile, join};
 use crate::{FORMAT, LogError};
 use hubsub_types::HubId;
+use std::ops::Range;
 
 const MAGIC: &[u8; 8] = b"HSSEGMT1";
 
@@ -22,31 +24,62 @@ pub fn directory(hub: HubId) -> String {
     format!("hubs/{}", hub.0)
 }
 
-/// A file of a segment, by its first offset.
-#[must_use]
-pub fn path(hub: HubId, first: u64, part: Part) -> String {
-    join(&directory(hub), &name(first, part))
+/// Which segment of a hub: what its files are named by.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Name {
+    /// Offset from which on it has the hub's records.
+    pub first: u64,
+    /// How often it was compacted. Its bytes never change: a compaction makes a
+    /// segment of the next generation and puts it in its place.
+    pub generation: u32,
 }
 
-pub(crate) fn name(first: u64, part: Part) -> String {
-    let ending = match part {
-        Part::Segment => "segment",
-        Part::Index => "index",
-        Part::Runs => "runs",
-    };
-    format!("{first:020}.{ending}")
+impl Name {
+    /// Of a segment as it was written first.
+    #[must_use]
+    pub fn written(first: u64) -> Name {
+        Name { first, generation: 0 }
+    }
+
+    /// Whether a record of this offset may stand behind those below `next`: what was
+    /// compacted has holes, and nothing else has.
+    #[must_use]
+    pub fn takes(self, next: u64, offset: u64) -> bool {
+        if self.generation == 0 { offset == next } else { offset >= next }
+    }
+
+    pub(crate) fn file(self, part: Part) -> String {
+        let Name { first, generation } = self;
+        let ending = match part {
+            Part::Segment => "segment",
+            Part::Index => "index",
+            Part::Runs => "runs",
+        };
+        match generation {
+            0 => format!("{first:020}.{ending}"),
+            _ => format!("{first:020}-{generation}.{ending}"),
+        }
+    }
 }
 
-/// What a segment opens with.
+/// A file of a segment.
 #[must_use]
-pub fn head(identity: u64, hub: HubId, first: u64) -> Vec<u8> {
+pub fn path(hub: HubId, name: Name, part: Part) -> String {
+    join(&directory(hub), &name.file(part))
+}
+
+/// What a segment opens with. `next`: the offset behind those it is for; of a
+/// segment that is yet to be written nobody knows, and 0 stands there.
+#[must_use]
+pub fn head(identity: u64, hub: HubId, name: Name, next: u64) -> Vec<u8> {
     let mut head = Vec::with_capacity(HEAD_BYTES as usize);
     head.extend_from_slice(MAGIC);
-    // Format, features (none yet), hub, nothing.
-    for field in [FORMAT, 0, hub.0, 0] {
+    // Format, features (none yet), hub, generation.
+    for field in [FORMAT, 0, hub.0, name.generation] {
         head.extend_from_slice(&field.to_le_bytes());
     }
-    for field in [first, identity] {
+    let next = if name.generation == 0 { 0 } else { next };
+    for field in [name.first, identity, next] {
         head.extend_from_slice(&field.to_le_bytes());
     }
     head.resize(HEAD_BYTES as usize - 4, 0);
@@ -54,12 +87,18 @@ pub fn head(identity: u64, hub: HubId, first: u64) -> Vec<u8> {
     head
 }
 
-/// Whether a file opens as this segment.
+/// Whether a file opens as this segment, which is for offsets below `next`.
 ///
 /// # Errors
 /// It does not, or it is of a newer format, or it cannot be read.
-pub fn check_head(file: &impl StorageFile, identity: u64, hub: HubId, first: u64) -> Result<(), LogError> {
-    let path = path(hub, first, Part::Segment);
+pub fn check_head(
+    file: &impl StorageFile,
+    identity: u64,
+    hub: HubId,
+    name: Name,
+    next: u64,
+) -> Result<(), LogError> {
+    let path = path(hub, name, Part::Segment);
     let damaged = |why: &str| LogError::Damaged { path: path.clone(), at: 0, why: why.to_owned() };
     let mut head = [0; HEAD_BYTES as usize];
     let n = file.read_full_at(&mut head, 0).map_err(|e| LogError::io(format!("cannot read {path}"), e))?;
@@ -71,7 +110,7 @@ pub fn check_head(file: &impl StorageFile, identity: u64, hub: HubId, first: u64
     if format > FORMAT || features != 0 {
         return Err(LogError::NewerFormat { path, found: format.max(FORMAT + 1), known: FORMAT });
     }
-    if (u32_at(&head, 16), u64_at(&head, 24), u64_at(&head, 32)) != (hub.0, first, identity) {
+    if head != *self::head(identity, hub, name, next) {
         return Err(damaged(FOREIGN));
     }
     Ok(())
@@ -91,43 +130,65 @@ pub fn is_foreign(e: &LogError) -> bool {
 pub fn scan(
     file: &impl StorageFile,
     hub: HubId,
-    first: u64,
-    range: std::ops::Range<u64>,
+    name: Name,
+    range: Range<u64>,
     mut take: impl FnMut(&Record<'_>, u64) -> Result<(), LogError>,
 ) -> Result<(), LogError> {
-    let path = || path(hub, first, Part::Segment);
-    let damaged = |at, why: &str| LogError::Damaged { path: path(), at, why: why.to_owned() };
     let mut buffer = Vec::new();
     let mut at = range.start;
-    let mut wanted = SCAN_BYTES;
     while at < range.end {
-        let n = wanted.min(usize::try_from(range.end - at).unwrap_or(usize::MAX));
-        buffer.resize(n, 0);
-        let n = file
-            .read_full_at(&mut buffer, at)
-            .map_err(|e| LogError::io(format!("cannot read {}", path()), e))?;
-        let mut used = 0;
-        wanted = SCAN_BYTES;
-        while used < n {
-            match record::decode(&buffer[used..n]) {
-                Ok((record, len)) if record.hub == hub => {
-                    take(&record, at + used as u64)?;
-                    used += len;
-                }
-                Err(NotARecord::Incomplete(len))
-                    if at + (used + len) as u64 <= range.end && n == buffer.len() =>
-                {
-                    wanted = len.max(SCAN_BYTES);
-                    break;
-                }
-                Ok(_) => return Err(damaged(at + used as u64, "a record of another hub")),
-                Err(e) => return Err(damaged(at + used as u64, &e.to_string())),
-            }
-        }
-        if n == 0 {
-            return Err(damaged(at, "it was cut"));
-        }
-        at += used as u64;
+        at = scan_some(file, hub, name, at..range.end, SCAN_BYTES, &mut buffer, |record, _, at| {
+            take(record, at)
+        })?;
     }
     Ok(())
+}
+
+/// As [`scan`], of the first `bytes` and at least one record; gives the bytes of each
+/// too. The place behind the last.
+///
+/// # Errors
+/// As [`scan`].
+pub fn scan_some(
+    file: &impl StorageFile,
+    hub: HubId,
+    name: Name,
+    range: Range<u64>,
+    bytes: usize,
+    buffer: &mut Vec<u8>,
+    mut take: impl FnMut(&Record<'_>, &[u8], u64) -> Result<(), LogError>,
+) -> Result<u64, LogError> {
+    let path = || path(hub, name, Part::Segment);
+    let damaged = |at, why: &str| Err(LogError::Damaged { path: path(), at, why: why.to_owned() });
+    let mut wanted = bytes;
+    while !range.is_empty() {
+        let n = wanted.min(usize::try_from(range.end - range.start).unwrap_or(usize::MAX));
+        buffer.resize(n, 0);
+        let n = file
+            .read_full_at(buffer, range.start)
+            .map_err(|e| LogError::io(format!("cannot read {}", path()), e))?;
+        if n < buffer.len() {
+            return damaged(range.start + n as u64, "it was cut");
+        }
+        let mut used = 0;
+        while used < n {
+            let at = range.start + used as u64;
+            match record::decode(&buffer[used..n]) {
+                Ok((record, len)) if record.hub == hub => {
+                    take(&record, &buffer[used..used + len], at)?;
+                    used += len;
+                }
+                Err(NotARecord::Incomplete(len)) if at + len as u64 <= range.end => {
+                    wanted = len;
+                    break;
+                }
+                Ok(_) => return damaged(at, "a record of another hub"),
+                Err(e) => return damaged(at, &e.to_string()),
+            }
+        }
+        if used > 0 {
+            return Ok(range.start + used as u64);
+        }
+    }
+    Ok(range.end)
 }

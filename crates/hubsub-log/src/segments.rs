@@ -4,15 +4,20 @@
 //! holds nothing that could be lost. It says when journals are needed no more: a
 //! checkpoint has made their records safe in segments, and the manifest says so.
 
-use crate::chain::{self, Appender, Chain, Retention};
+mod compact;
+
+pub use compact::Compaction;
+
+use crate::chain::{self, Appender, Chain, Pass, Retention};
 use crate::files::{Files, Part};
 use crate::journal::{self, Batch, Prepared};
-use crate::manifest::{HubEntry, Manifest, SegmentEntry};
+use crate::manifest::{HubEntry, Keep, Manifest, SegmentEntry};
 use crate::reserve::Reserve;
+use crate::segment::Name;
 use crate::storage::Storage;
 use crate::{LogError, LogOptions};
 use hubsub_types::HubId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 /// See the module.
@@ -29,13 +34,21 @@ pub struct Segments<S: Storage> {
     /// Journal files that nobody needs.
     spare: Vec<u64>,
     /// Segments that no chain has any more, whose files go once the manifest does not list them.
-    retired: Vec<(HubId, Vec<u64>)>,
+    retired: Vec<(HubId, Vec<Name>)>,
     /// Bytes taken since the last checkpoint.
     unsaved_bytes: u64,
     /// Space for what was taken, on a disk that is full.
     reserve: Reserve<S>,
     /// A sync has failed: a later one could succeed without the bytes of that one.
     is_broken: bool,
+    /// Bytes that hubs which keep the latest were given since their last compaction turn.
+    given_bytes: u64,
+    /// The compaction that is under way, and whose.
+    pass: Option<(HubId, Pass<S>)>,
+    /// The hub that was compacted last.
+    compacted: HubId,
+    /// Hubs whose segments cannot be read, which are not compacted any more.
+    unreadable: HashSet<HubId>,
 }
 
 impl<S: Storage> Segments<S> {
@@ -62,6 +75,10 @@ impl<S: Storage> Segments<S> {
             unsaved_bytes: 0,
             reserve,
             is_broken: false,
+            given_bytes: 0,
+            pass: None,
+            compacted: HubId(0),
+            unreadable: HashSet::new(),
         }
     }
 
@@ -77,14 +94,15 @@ impl<S: Storage> Segments<S> {
         self.hubs.get(&hub).map(|appender| Arc::clone(&appender.chain))
     }
 
-    /// Makes a hub. It is safe once this has returned.
+    /// Makes a hub, which keeps all or the latest of its records. It is safe once this
+    /// has returned.
     ///
     /// # Errors
     /// Those of the storage; there is no such hub then.
-    pub fn add_hub(&mut self, class: &str, index: u16) -> Result<HubId, LogError> {
+    pub fn add_hub(&mut self, class: &str, index: u16, keep: Keep) -> Result<HubId, LogError> {
         let hub = HubId(self.manifest.hubs.last().map_or(1, |entry| entry.hub.0 + 1));
-        let appender = chain::new(&self.files, self.manifest.identity, hub, self.options.chain)?;
-        let entry = HubEntry::new(hub, class, index);
+        let appender = chain::new(&self.files, self.manifest.identity, hub, keep, self.options.chain)?;
+        let entry = HubEntry::new(hub, class, index, keep);
         entry.file(self.manifest.identity).store(&*self.storage)?;
         self.manifest.hubs.push(entry);
         if let Err(e) = self.manifest.store(&*self.storage) {
@@ -100,9 +118,9 @@ impl<S: Storage> Segments<S> {
     /// # Errors
     /// Its records are not as the entry says, or the storage failed: it is left as it was.
     pub(crate) fn adopt(&mut self, entry: HubEntry) -> Result<(), LogError> {
-        for &SegmentEntry(first, _) in &entry.segments {
+        for name in entry.segments.iter().map(SegmentEntry::name) {
             for part in [Part::Segment, Part::Index, Part::Runs] {
-                self.files.forget(entry.hub, first, part);
+                self.files.forget(entry.hub, name, part);
             }
         }
         let mut appender = chain::open(&self.files, self.manifest.identity, &entry, self.options.chain)?;
@@ -127,6 +145,9 @@ impl<S: Storage> Segments<S> {
             let hub = self.hubs.get_mut(&batch.hub).expect("only whole hubs are written");
             hub.push(&batch.bytes, batch.first + u64::from(batch.count));
             self.unsaved_bytes += batch.bytes.len() as u64;
+            if hub.chain.keep == Keep::Latest {
+                self.given_bytes += batch.bytes.len() as u64;
+            }
         }
         self.applied = frame;
         self.journals.insert(file, frame);
@@ -229,7 +250,7 @@ impl<S: Storage> Segments<S> {
 
     /// Removes what hubs need not keep. `retention` is asked for each hub: its
     /// limits, and the offset from which somebody still needs its records.
-    /// How many segments went.
+    /// How many segments went. Hubs that keep the latest keep it for ever.
     ///
     /// # Errors
     /// The manifest cannot be written; nothing was removed from the disk, the next call does.
@@ -238,7 +259,7 @@ impl<S: Storage> Segments<S> {
         now_us: u64,
         retention: impl Fn(HubId) -> (Retention, Option<u64>),
     ) -> Result<usize, LogError> {
-        for entry in &mut self.manifest.hubs {
+        for entry in self.manifest.hubs.iter_mut().filter(|entry| entry.keep == Keep::Log) {
             let Some(appender) = self.hubs.get_mut(&entry.hub) else { continue };
             let (limits, hold) = retention(entry.hub);
             // The next start needs the segment that was open at the last checkpoint.
@@ -298,6 +319,9 @@ impl<S: Storage> Segments<S> {
     /// # Errors
     /// The next start takes this for an unclean end.
     pub fn close(mut self) -> Result<(), LogError> {
+        if let Some((_, pass)) = self.pass.take() {
+            pass.discard();
+        }
         self.checkpoint()?;
         self.manifest.clean = Some(self.applied);
         self.manifest.store(&*self.storage)

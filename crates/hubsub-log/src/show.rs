@@ -72,7 +72,7 @@ impl Shown<'_> {
             if entry.end_of(i) <= self.wanted.from {
                 continue;
             }
-            let path = segment::path(entry.hub, listed.0, Part::Segment);
+            let path = segment::path(entry.hub, listed.name(), Part::Segment);
             let file = match storage.open(&path) {
                 Ok(file) => file,
                 Err(e) => {
@@ -82,9 +82,9 @@ impl Shown<'_> {
             };
             let len = file.len().map_err(|e| LogError::io(format!("cannot read {path}"), e))?;
             let range = segment::HEAD_BYTES..listed.1.min(len);
-            let read = segment::check_head(&file, identity, entry.hub, listed.0).and_then(|()| {
-                segment::scan(&file, entry.hub, listed.0, range, |record, _| self.record(record))
-            });
+            let (name, end) = (listed.name(), entry.end_of(i));
+            let read = segment::check_head(&file, identity, entry.hub, name, end)
+                .and_then(|()| segment::scan(&file, entry.hub, name, range, |record, _| self.record(record)));
             match read {
                 Ok(()) => {}
                 Err(e @ LogError::Damaged { .. }) => self.unread.push(e.to_string()),

@@ -97,7 +97,7 @@ pub trait StorageFile: Send + Sync + 'static {
 /// is the old one or the new one.
 ///
 /// # Errors
-/// Those of the storage; the old file stands.
+/// Those of the storage. `StorageFull`: the old file stands.
 pub fn replace(storage: &impl Storage, directory: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
     let path = join(directory, name);
     let new = format!("{path}.new");
@@ -106,10 +106,17 @@ pub fn replace(storage: &impl Storage, directory: &str, name: &str, bytes: &[u8]
         _ => {}
     }
     let file = storage.create(&new)?;
-    file.write_all_at(bytes, 0)?;
-    file.sync()?;
+    if let Err(e) = file.write_all_at(bytes, 0).and_then(|()| file.sync()) {
+        // On a full disk it would take what little there is.
+        let _ = storage.unlink(&new);
+        return Err(e);
+    }
     storage.rename(&new, &path)?;
-    storage.sync_directory(directory)
+    // Which of the two a crash would leave is not known now: no reason to try again.
+    storage.sync_directory(directory).map_err(|e| match e.kind() {
+        ErrorKind::StorageFull => io::Error::other(e),
+        _ => e,
+    })
 }
 
 /// All bytes of a file.

@@ -7,7 +7,7 @@
 use crate::LogError;
 use crate::files::Part;
 use crate::journal;
-use crate::manifest::{HubEntry, Manifest};
+use crate::manifest::{HubEntry, Keep, Manifest};
 use crate::record::{self, Record};
 use crate::segment;
 use crate::storage::{Storage, StorageFile};
@@ -219,8 +219,8 @@ pub(crate) fn check_segment(
     segment: usize,
     take: &mut dyn FnMut(u64, u64) -> Result<(), LogError>,
 ) -> Result<(), LogError> {
-    let (first, bytes) = (entry.segments[segment].0, entry.segments[segment].1);
-    let path = segment::path(entry.hub, first, Part::Segment);
+    let (name, bytes) = (entry.segments[segment].name(), entry.segments[segment].1);
+    let path = segment::path(entry.hub, name, Part::Segment);
     let damaged = |at, why: String| LogError::Damaged { path: path.clone(), at, why };
     let file = match storage.open(&path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
@@ -229,22 +229,25 @@ pub(crate) fn check_segment(
         file => file.map_err(|e| LogError::io(format!("cannot open {path}"), e))?,
     };
     let len = file.len().map_err(|e| LogError::io(format!("cannot read {path}"), e))?;
-    segment::check_head(&file, identity, entry.hub, first)?;
-    let (mut next, mut records) = (first, 0);
+    if name.generation > 0 && entry.keep == Keep::Log {
+        return Err(damaged(0, "it was compacted, and the hub keeps all".to_owned()));
+    }
+    let end = entry.end_of(segment);
+    segment::check_head(&file, identity, entry.hub, name, end)?;
+    let (mut next, mut records) = (name.first, 0);
     let range = segment::HEAD_BYTES..bytes.min(len);
-    segment::scan(&file, entry.hub, first, range, |record, at| {
-        if record.offset != next {
+    segment::scan(&file, entry.hub, name, range, |record, at| {
+        if !name.takes(next, record.offset) {
             return Err(damaged(at, format!("offset {} stands where {next} should", record.offset)));
         }
-        (next, records) = (next + 1, records + 1);
+        (next, records) = (record.offset + 1, records + 1);
         take(records, at)
     })?;
     let is_sealed = segment + 1 < entry.segments.len();
     if (is_sealed && len != bytes) || len < bytes {
         return Err(damaged(len.min(bytes), format!("it has {len} bytes, not {bytes}")));
     }
-    let end = entry.end_of(segment);
-    if next != end {
+    if !name.takes(next, end) {
         return Err(damaged(bytes, format!("it ends before offset {next}, not {end}")));
     }
     Ok(())

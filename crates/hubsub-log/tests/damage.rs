@@ -231,7 +231,7 @@ fn listed(log: &TestLog) -> Vec<(String, HubId, std::ops::Range<u64>)> {
     let manifest = Manifest::load(&log.disk).unwrap().unwrap();
     let of_hub = |entry: &HubEntry| {
         let range = |i: usize| entry.segments[i].0..entry.end_of(i);
-        let path = |i: usize| hubsub_log::segment::path(entry.hub, entry.segments[i].0, Part::Segment);
+        let path = |i: usize| hubsub_log::segment::path(entry.hub, entry.segments[i].name(), Part::Segment);
         (0..entry.segments.len()).map(|i| (path(i), entry.hub, range(i))).collect::<Vec<_>>()
     };
     manifest.hubs.iter().flat_map(of_hub).collect()

@@ -7,7 +7,7 @@ use crate::index::{self, Item, Run, RunBuilder, Sample};
 use crate::manifest::SegmentEntry;
 use crate::record::{self, Kind, Record};
 use crate::rooms::{Last, RoomHash, RoomTable};
-use crate::segment;
+use crate::segment::{self, Name};
 use crate::storage::{Storage, StorageFile};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -124,20 +124,21 @@ impl<S: Storage> Appender<S> {
     fn seal(&mut self) -> Result<(), LogError> {
         self.write_run()?;
         let chain = Arc::clone(&self.chain);
-        let (first, next, runs) = {
+        let (name, next, runs) = {
             let open = &chain.read_state().open;
-            (open.first, open.next, open.runs.clone())
+            (open.name, open.next, open.runs.clone())
         };
-        let merged = index::merge(&*chain.file(first, Part::Runs)?, &runs)
+        let merged = index::merge(&*chain.file(name, Part::Runs)?, &runs)
             .map_err(|e| LogError::io("cannot read an index", e))?;
-        chain.store_index(first, &merged)?;
-        let file = create(&chain, next)?;
+        chain.store_index(name, &merged)?;
+        let file = create(&chain, Name::written(next))?;
         let mut state = chain.write_state();
         let Open { end, first_us, last_us, .. } = state.open;
-        state.sealed.push(Sealed { first, bytes: end, first_us });
-        state.open = Open { last_us, ..Open::at(next) };
+        state.sealed.push(Sealed { name, bytes: end, first_us });
+        state.changes += 1;
+        state.open = Open { last_us, ..Open::at(Name::written(next)) };
         drop(state);
-        chain.unlink(first, Part::Runs);
+        chain.unlink(name, Part::Runs);
         let old = std::mem::replace(&mut self.file, file);
         if std::mem::replace(&mut self.is_dirty, true) {
             self.unsynced.push(old);
@@ -170,22 +171,22 @@ impl<S: Storage> Appender<S> {
     #[must_use]
     pub fn entries(&self) -> (Vec<SegmentEntry>, u64, u64) {
         let state = self.chain.read_state();
-        let sealed = state.sealed.iter().map(|s| SegmentEntry(s.first, s.bytes));
-        let segments = sealed.chain([SegmentEntry(state.open.first, state.open.end)]).collect();
+        let open = Sealed { name: state.open.name, bytes: state.open.end, first_us: 0 };
+        let segments = state.sealed.iter().chain([&open]).map(Sealed::entry).collect();
         (segments, state.open.next, state.earliest)
     }
 
     /// Takes whole segments off the chain that are over its limits and below `hold`
-    /// (an offset that somebody still needs). First offsets of the segments, whose
-    /// files may go once the manifest no longer lists them.
-    pub fn retire(&mut self, retention: Retention, now_us: u64, hold: u64) -> Vec<u64> {
+    /// (an offset that somebody still needs). The segments, whose files may go once
+    /// the manifest no longer lists them.
+    pub fn retire(&mut self, retention: Retention, now_us: u64, hold: u64) -> Vec<Name> {
         let mut state = self.chain.write_state();
         let mut bytes: u64 = state.sealed.iter().map(|s| s.bytes).sum::<u64>() + state.open.end;
         let mut n = 0;
         while n < state.sealed.len() {
             let next = state.sealed.get(n + 1);
             let (next_first, last_us) =
-                next.map_or((state.open.first, state.open.first_us), |s| (s.first, s.first_us));
+                next.map_or((state.open.name.first, state.open.first_us), |s| (s.name.first, s.first_us));
             let is_long = retention.bytes > 0 && bytes > retention.bytes;
             let is_old = retention.age_us > 0 && last_us > 0 && last_us + retention.age_us < now_us;
             if !(is_long || is_old) || hold < next_first {
@@ -195,7 +196,8 @@ impl<S: Storage> Appender<S> {
             state.earliest = next_first;
             n += 1;
         }
-        let retired: Vec<u64> = state.sealed.drain(..n).map(|s| s.first).collect();
+        let retired: Vec<Name> = state.sealed.drain(..n).map(|s| s.name).collect();
+        state.changes += u64::from(n > 0);
         let earliest = state.earliest;
         drop(state);
         if !retired.is_empty() {
@@ -205,10 +207,10 @@ impl<S: Storage> Appender<S> {
     }
 
     /// Takes the files of retired segments away.
-    pub fn unlink(&self, retired: &[u64]) {
-        for &first in retired {
-            self.chain.unlink(first, Part::Segment);
-            self.chain.unlink(first, Part::Index);
+    pub fn unlink(&self, retired: &[Name]) {
+        for &name in retired {
+            self.chain.unlink(name, Part::Segment);
+            self.chain.unlink(name, Part::Index);
         }
     }
 }
@@ -237,7 +239,7 @@ impl<S: Storage> Chain<S> {
         if open.run.is_empty() {
             return Ok(());
         }
-        let file = self.file(open.first, Part::Runs)?;
+        let file = self.file(open.name, Part::Runs)?;
         let bytes = open.run.encode();
         let written =
             file.write_all_at(&bytes, open.runs_bytes).and_then(|()| Run::open(&*file, open.runs_bytes));
@@ -263,7 +265,7 @@ pub(super) fn note(
     let Record { offset, epoch, seq, timestamp_us, .. } = *record;
     let mut is_new = false;
     let item = match record.kind {
-        Kind::Message => {
+        Kind::Message | Kind::Tombstone => {
             let before = rooms.set(room, Last { epoch, seq, offset });
             is_new = before.is_none();
             Some(Item { room, epoch, seq, offset, prev: before.unwrap_or(0), position })
@@ -275,7 +277,7 @@ pub(super) fn note(
         }
     };
     open.run.push(Sample { offset, timestamp_us, position }, item);
-    if open.next == open.first {
+    if open.next == open.name.first {
         open.first_us = timestamp_us;
     }
     open.last_us = timestamp_us;
@@ -285,10 +287,10 @@ pub(super) fn note(
 
 impl Open {
     /// A segment without records.
-    pub(super) fn at(first: u64) -> Open {
+    pub(super) fn at(name: Name) -> Open {
         Open {
-            first,
-            next: first,
+            name,
+            next: name.first,
             end: segment::HEAD_BYTES,
             run_start: segment::HEAD_BYTES,
             ..Open::default()
@@ -298,14 +300,14 @@ impl Open {
 
 /// Makes the files of a new segment. Files of that name are left over from before
 /// a crash, behind the last checkpoint.
-pub(super) fn create<S: Storage>(chain: &Chain<S>, first: u64) -> Result<Arc<S::File>, LogError> {
+pub(super) fn create<S: Storage>(chain: &Chain<S>, name: Name) -> Result<Arc<S::File>, LogError> {
     let create = |part| {
-        chain.unlink(first, part);
-        chain.files.storage().create(&segment::path(chain.hub, first, part))
+        chain.unlink(name, part);
+        chain.files.storage().create(&segment::path(chain.hub, name, part))
     };
     let cannot = |e| LogError::storage("cannot make a segment", e);
     create(Part::Runs).map_err(cannot)?;
     let file = create(Part::Segment).map_err(cannot)?;
-    file.write_all_at(&segment::head(chain.identity, chain.hub, first), 0).map_err(cannot)?;
+    file.write_all_at(&segment::head(chain.identity, chain.hub, name, 0), 0).map_err(cannot)?;
     Ok(Arc::new(file))
 }

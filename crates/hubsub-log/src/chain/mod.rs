@@ -5,23 +5,29 @@
 //! journal's business. Invariant: the chain holds every offset from `earliest`
 //! to `next - 1`, except what was compacted, and what was lost and given up
 //! ([`crate::repair`]): such holes are between segments, never within one.
+//!
+//! Sealed segments never change. They are taken off the chain by retention, or
+//! replaced by others with fewer records ([`compact`]); a reader that meets this
+//! looks again.
 
 mod append;
+mod compact;
 mod open;
 mod range;
 pub mod read;
 
 pub use append::{Appender, Retention};
+pub(crate) use compact::{Limits as PassLimits, Pass, Replacement, Turn};
 pub use open::{new, open};
 pub use read::Reach;
 
 use crate::LogError;
 use crate::files::{Files, Part};
 use crate::index::{Run, RunBuilder};
-use crate::manifest::{Lost, end_before};
+use crate::manifest::{Keep, Lost, SegmentEntry, end_before};
 use crate::names::Names;
 use crate::rooms::{RoomHash, RoomTable};
-use crate::segment;
+use crate::segment::{self, Name};
 use crate::storage::{self, Storage};
 use hubsub_types::HubId;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,6 +52,8 @@ impl Default for ChainOptions {
 pub struct Chain<S: Storage> {
     /// Whose it is.
     pub hub: HubId,
+    /// What it keeps. Where that is the latest of each key, seqs have gaps.
+    pub keep: Keep,
     pub(crate) identity: u64,
     files: Arc<Files<S>>,
     /// The last record of every room in it.
@@ -69,24 +77,26 @@ pub struct Chain<S: Storage> {
 struct State {
     /// Oldest first.
     sealed: Vec<Sealed>,
+    /// How often segments were sealed, removed or replaced.
+    changes: u64,
     open: Open,
     /// Offset of the oldest record kept, or of the next one.
     earliest: u64,
 }
 
-/// A segment that is not written any more. Its last offset is below the next one's first.
+/// A segment that is not written any more. It is for the offsets below the next one's first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Sealed {
-    first: u64,
+    name: Name,
     bytes: u64,
-    /// Timestamp of its first record.
+    /// Timestamp of its first record; 0 without one.
     first_us: u64,
 }
 
 /// The segment that is written.
 #[derive(Debug, Default)]
 struct Open {
-    first: u64,
+    name: Name,
     /// Offset of the record that comes.
     next: u64,
     /// Bytes in it, head included.
@@ -101,6 +111,20 @@ struct Open {
     runs_bytes: u64,
     /// Where the run in memory begins.
     run_start: u64,
+}
+
+impl State {
+    /// Of a chain with one segment, which is open.
+    fn at(open: Name, earliest: u64) -> State {
+        State { sealed: Vec::new(), changes: 0, open: Open::at(open), earliest }
+    }
+}
+
+impl Sealed {
+    /// As the manifest lists it.
+    fn entry(&self) -> SegmentEntry {
+        SegmentEntry(self.name.first, self.bytes, self.name.generation)
+    }
 }
 
 /// What a chain tells of itself.
@@ -144,9 +168,9 @@ impl<S: Storage> Chain<S> {
         self.state.write().expect("nothing panics under this lock")
     }
 
-    fn file(&self, first: u64, part: Part) -> Result<Arc<S::File>, LogError> {
-        let cannot = |e| LogError::io(format!("cannot open {}", segment::path(self.hub, first, part)), e);
-        self.files.get(self.hub, first, part).map_err(cannot)
+    fn file(&self, name: Name, part: Part) -> Result<Arc<S::File>, LogError> {
+        let cannot = |e| LogError::io(format!("cannot open {}", segment::path(self.hub, name, part)), e);
+        self.files.get(self.hub, name, part).map_err(cannot)
     }
 
     /// Offset behind the records of the segment before the one that begins with `next_first`.
@@ -167,18 +191,18 @@ impl<S: Storage> Chain<S> {
 
     /// Takes a file away. What cannot be removed now is removed at the next start,
     /// since the manifest does not list it.
-    fn unlink(&self, first: u64, part: Part) {
+    fn unlink(&self, name: Name, part: Part) {
         // In this order: who opens it in between keeps a file that has no name for no longer than this.
-        let _ = self.files.storage().unlink(&segment::path(self.hub, first, part));
-        self.files.forget(self.hub, first, part);
+        let _ = self.files.storage().unlink(&segment::path(self.hub, name, part));
+        self.files.forget(self.hub, name, part);
     }
 
     /// Writes the index of a sealed segment, in place of the one it had.
-    fn store_index(&self, first: u64, bytes: &[u8]) -> Result<(), LogError> {
-        let name = segment::name(first, Part::Index);
-        storage::replace(&**self.files.storage(), &segment::directory(self.hub), &name, bytes)
+    fn store_index(&self, name: Name, bytes: &[u8]) -> Result<(), LogError> {
+        let directory = segment::directory(self.hub);
+        storage::replace(&**self.files.storage(), &directory, &name.file(Part::Index), bytes)
             .map_err(|e| LogError::storage("cannot write an index", e))?;
-        self.files.forget(self.hub, first, Part::Index);
+        self.files.forget(self.hub, name, Part::Index);
         Ok(())
     }
 
@@ -194,10 +218,17 @@ impl<S: Storage> Chain<S> {
         self.next.load(Ordering::Acquire)
     }
 
+    /// How often segments were sealed, removed or replaced: a reader that found
+    /// something amiss looks again if this has changed.
+    fn changes(&self) -> u64 {
+        self.read_state().changes
+    }
+
     /// What it tells of itself.
     #[must_use]
     pub fn info(&self) -> ChainInfo {
         let state = self.read_state();
+        let first_us = state.sealed.iter().map(|segment| segment.first_us).find(|&us| us > 0);
         let sealed: u64 = state.sealed.iter().map(|segment| segment.bytes).sum();
         let memory = state.sealed.capacity() * size_of::<Sealed>()
             + state.open.runs.capacity() * size_of::<Run>()
@@ -209,7 +240,7 @@ impl<S: Storage> Chain<S> {
             segments: state.sealed.len() + 1,
             rooms: self.rooms.len(),
             index_bytes: memory + self.rooms.bytes(),
-            first_us: state.sealed.first().map_or(state.open.first_us, |segment| segment.first_us),
+            first_us: first_us.unwrap_or(state.open.first_us),
             last_us: state.open.last_us,
             index_rebuilds: self.index_rebuilds.load(Ordering::Relaxed),
         }

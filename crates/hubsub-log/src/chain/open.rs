@@ -6,12 +6,12 @@ use super::{Chain, ChainOptions, Open, Sealed, State};
 use crate::LogError;
 use crate::files::{Files, Part};
 use crate::index::{RoomHead, Run};
-use crate::manifest::{HUB_NAME, HubEntry, Lost, SegmentEntry};
+use crate::manifest::{HUB_NAME, HubEntry, Keep, Lost, SegmentEntry};
 use crate::names::{self, Names};
 use crate::record::Record;
 use crate::repair::DAMAGED;
 use crate::rooms::{RoomHash, RoomTable};
-use crate::segment;
+use crate::segment::{self, Name};
 use crate::storage::{Storage, StorageFile};
 use hubsub_types::HubId;
 use std::collections::HashSet;
@@ -27,11 +27,12 @@ pub fn new<S: Storage>(
     files: &Arc<Files<S>>,
     identity: u64,
     hub: HubId,
+    keep: Keep,
     options: ChainOptions,
 ) -> Result<Appender<S>, LogError> {
-    let state = State { sealed: Vec::new(), open: Open::at(1), earliest: 1 };
-    let chain = Arc::new(chain_of(files, identity, hub, Vec::new(), state));
-    let file = create(&chain, 1)?;
+    let first = Name::written(1);
+    let chain = Arc::new(chain_of(files, identity, hub, keep, Vec::new(), State::at(first, 1)));
+    let file = create(&chain, first)?;
     chain.new_names();
     Ok(Appender::new(chain, options, file))
 }
@@ -46,37 +47,42 @@ pub fn open<S: Storage>(
     entry: &HubEntry,
     options: ChainOptions,
 ) -> Result<Appender<S>, LogError> {
-    let Some((&SegmentEntry(first, end), sealed)) = entry.segments.split_last() else {
-        return new(files, identity, entry.hub, options);
+    let Some((open, sealed)) = entry.segments.split_last() else {
+        return new(files, identity, entry.hub, entry.keep, options);
     };
+    let (name, end) = (open.name(), open.1);
     remove_strangers(files, entry);
-    let state = State { sealed: Vec::new(), open: Open::at(first), earliest: entry.earliest };
-    let chain = Arc::new(chain_of(files, identity, entry.hub, entry.lost.clone(), state));
+    let state = State::at(name, entry.earliest);
+    let chain = Arc::new(chain_of(files, identity, entry.hub, entry.keep, entry.lost.clone(), state));
     chain.open_names();
-    for (i, &SegmentEntry(first, bytes)) in sealed.iter().enumerate() {
-        let next = entry.end_of(i);
-        let file = check_file(&chain, first)?;
+    for (i, segment) in sealed.iter().enumerate() {
+        let (name, bytes, next) = (segment.name(), segment.1, entry.end_of(i));
+        if name.generation > 0 && entry.keep == Keep::Log {
+            return Err(damaged(&chain, name, 0, "it was compacted, and the hub keeps all".to_owned()));
+        }
+        let file = check_file(&chain, name, next)?;
         let len = file.len().map_err(|e| LogError::io("cannot read a segment", e))?;
         if len != bytes {
-            return Err(damaged(&chain, first, len.min(bytes), format!("it has {len} bytes, not {bytes}")));
+            return Err(damaged(&chain, name, len.min(bytes), format!("it has {len} bytes, not {bytes}")));
         }
-        let first_us = chain.learn(Sealed { first, bytes, first_us: 0 }, next, &chain.rooms)?;
-        chain.write_state().sealed.push(Sealed { first, bytes, first_us });
+        let sealed = Sealed { name, bytes, first_us: 0 };
+        let first_us = chain.learn(sealed, next, &chain.rooms)?;
+        chain.write_state().sealed.push(Sealed { first_us, ..sealed });
     }
-    let file = check_file(&chain, first)?;
+    let file = check_file(&chain, name, 0)?;
     let len = file.len().map_err(|e| LogError::io("cannot read a segment", e))?;
     if len < end {
-        return Err(damaged(&chain, first, len, format!("it has {len} bytes, not {end}")));
+        return Err(damaged(&chain, name, len, format!("it has {len} bytes, not {end}")));
     }
     file.set_len(end).map_err(|e| LogError::storage("cannot cut a segment", e))?;
-    chain.unlink(first, Part::Runs);
-    let made = chain.files.storage().create(&segment::path(chain.hub, first, Part::Runs));
+    chain.unlink(name, Part::Runs);
+    let made = chain.files.storage().create(&segment::path(chain.hub, name, Part::Runs));
     made.map_err(|e| LogError::storage("cannot make an index", e))?;
     chain.reread(&file, end, options)?;
     chain.remember_time()?;
     let next = chain.read_state().open.next;
     if next != entry.next {
-        return Err(damaged(&chain, first, end, format!("it ends before offset {next}, not {}", entry.next)));
+        return Err(damaged(&chain, name, end, format!("it ends before offset {next}, not {}", entry.next)));
     }
     Ok(Appender::new(chain, options, file))
 }
@@ -85,6 +91,7 @@ fn chain_of<S: Storage>(
     files: &Arc<Files<S>>,
     identity: u64,
     hub: HubId,
+    keep: Keep,
     lost: Vec<Lost>,
     state: State,
 ) -> Chain<S> {
@@ -92,6 +99,7 @@ fn chain_of<S: Storage>(
     let (next, state) = (AtomicU64::new(state.open.next), RwLock::new(state));
     Chain {
         hub,
+        keep,
         identity,
         files,
         rooms,
@@ -104,27 +112,27 @@ fn chain_of<S: Storage>(
     }
 }
 
-fn damaged<S: Storage>(chain: &Chain<S>, first: u64, at: u64, why: String) -> LogError {
-    LogError::Damaged { path: segment::path(chain.hub, first, Part::Segment), at, why }
+fn damaged<S: Storage>(chain: &Chain<S>, name: Name, at: u64, why: String) -> LogError {
+    LogError::Damaged { path: segment::path(chain.hub, name, Part::Segment), at, why }
 }
 
 /// A segment's file, if it is one.
-fn check_file<S: Storage>(chain: &Chain<S>, first: u64) -> Result<Arc<S::File>, LogError> {
-    let file = match chain.files.get(chain.hub, first, Part::Segment) {
+fn check_file<S: Storage>(chain: &Chain<S>, name: Name, next: u64) -> Result<Arc<S::File>, LogError> {
+    let file = match chain.files.get(chain.hub, name, Part::Segment) {
         Err(e) if e.kind() == ErrorKind::NotFound => {
-            return Err(damaged(chain, first, 0, "it is missing".to_owned()));
+            return Err(damaged(chain, name, 0, "it is missing".to_owned()));
         }
         file => file.map_err(|e| LogError::io("cannot open a segment", e))?,
     };
-    segment::check_head(&*file, chain.identity, chain.hub, first)?;
+    segment::check_head(&*file, chain.identity, chain.hub, name, next)?;
     Ok(file)
 }
 
 /// Removes files that the manifest does not list: from behind the checkpoint, or
-/// retired before it. What a repair set aside stays until somebody removes it.
+/// retired or replaced before it. What a repair set aside stays until somebody removes it.
 fn remove_strangers<S: Storage>(files: &Files<S>, entry: &HubEntry) {
     let storage = files.storage();
-    let of_segment = |s: &SegmentEntry| [segment::name(s.0, Part::Segment), segment::name(s.0, Part::Index)];
+    let of_segment = |s: &SegmentEntry| [Part::Segment, Part::Index].map(|part| s.name().file(part));
     let listed = entry.segments.iter().flat_map(of_segment);
     let listed: HashSet<String> = listed.chain([names::NAME.to_owned(), HUB_NAME.to_owned()]).collect();
     let directory = segment::directory(entry.hub);
@@ -139,13 +147,13 @@ impl<S: Storage> Chain<S> {
     /// Brings a table of rooms from before a sealed segment to behind it, by its index,
     /// which is made again if it is of no use. Timestamp of the first record.
     pub(super) fn learn(&self, segment: Sealed, next: u64, rooms: &RoomTable) -> Result<u64, LogError> {
-        let Sealed { first, bytes, .. } = segment;
-        let (of_segment, first_us) = match self.read_index(first, next) {
+        let Sealed { name, bytes, .. } = segment;
+        let (of_segment, first_us) = match self.read_index(name, next) {
             Some(index) => index,
             None => {
                 self.rebuild_index(segment, next, rooms)?;
-                let why = || damaged(self, first, bytes, "its index cannot be made".to_owned());
-                self.read_index(first, next).ok_or_else(why)?
+                let why = || damaged(self, name, bytes, "its index cannot be made".to_owned());
+                self.read_index(name, next).ok_or_else(why)?
             }
         };
         for (room, head) in of_segment {
@@ -159,11 +167,12 @@ impl<S: Storage> Chain<S> {
 
     /// What the index of a sealed segment says of rooms, and the timestamp of the first
     /// record; none if it is missing, damaged or not over all of the segment.
-    fn read_index(&self, first: u64, next: u64) -> Option<(Vec<(RoomHash, RoomHead)>, u64)> {
-        let file = self.files.get(self.hub, first, Part::Index).ok()?;
-        let run = Run::open(&*file, 0).ok().filter(|run| run.first == first && run.last + 1 == next)?;
+    fn read_index(&self, name: Name, next: u64) -> Option<(Vec<(RoomHash, RoomHead)>, u64)> {
+        let file = self.files.get(self.hub, name, Part::Index).ok()?;
+        let run = Run::open(&*file, 0).ok().filter(|run| run.first == name.first && run.last + 1 == next)?;
         let samples = run.samples(&*file).ok()?;
-        Some((run.rooms(&*file).ok()?, samples.first()?.timestamp_us))
+        // Of what was compacted, nothing may be left.
+        Some((run.rooms(&*file).ok()?, samples.first().map_or(0, |sample| sample.timestamp_us)))
     }
 
     /// Makes the index of a sealed segment again. `before` knows the rooms as they
@@ -175,34 +184,31 @@ impl<S: Storage> Chain<S> {
         before: &RoomTable,
     ) -> Result<(), LogError> {
         self.index_rebuilds.fetch_add(1, Ordering::Relaxed);
-        let Sealed { first, bytes, .. } = segment;
-        let file = self.file(first, Part::Segment)?;
-        let mut open = Open::at(first);
-        segment::scan(&*file, self.hub, first, segment::HEAD_BYTES..bytes, |record, position| {
+        let Sealed { name, bytes, .. } = segment;
+        let file = self.file(name, Part::Segment)?;
+        let mut open = Open::at(name);
+        segment::scan(&*file, self.hub, name, segment::HEAD_BYTES..bytes, |record, position| {
             self.note_in_order(before, &mut open, record, position)
         })?;
-        if open.next != next {
-            return Err(damaged(
-                self,
-                first,
-                bytes,
-                format!("it ends before offset {}, not {next}", open.next),
-            ));
+        if !name.takes(open.next, next) {
+            let why = format!("it ends before offset {}, not {next}", open.next);
+            return Err(damaged(self, name, bytes, why));
         }
-        self.store_index(first, &open.run.encode())
+        open.run.cover(name.first, next - 1);
+        self.store_index(name, &open.run.encode())
     }
 
     /// Takes note of a record that was read back, if it is the one that comes next.
-    fn note_in_order(
+    pub(super) fn note_in_order(
         &self,
         rooms: &RoomTable,
         open: &mut Open,
         record: &Record<'_>,
         position: u64,
     ) -> Result<(), LogError> {
-        if record.offset != open.next {
+        if !open.name.takes(open.next, record.offset) {
             let why = format!("offset {} stands where {} should", record.offset, open.next);
-            return Err(damaged(self, open.first, position, why));
+            return Err(damaged(self, open.name, position, why));
         }
         let _ = note(self.identity, rooms, open, record, position);
         Ok(())
@@ -210,32 +216,35 @@ impl<S: Storage> Chain<S> {
 
     /// Finds out the time of the last record where the open segment has none.
     fn remember_time(&self) -> Result<(), LogError> {
-        let last = self.read_state().sealed.last().copied();
-        let Some(Sealed { first, bytes, .. }) = last.filter(|_| self.read_state().open.last_us == 0) else {
-            return Ok(());
-        };
-        let file = self.file(first, Part::Segment)?;
-        let mut last_us = 0;
-        let mut read = |from| {
-            segment::scan(&*file, self.hub, first, from..bytes, |record, _| {
-                last_us = record.timestamp_us;
-                Ok(())
-            })
-        };
-        // Where the index leads astray, from the beginning.
-        match read(self.position_before(first, u64::MAX)?) {
-            Err(LogError::Damaged { .. }) => read(segment::HEAD_BYTES)?,
-            outcome => outcome?,
+        let sealed = self.read_state().sealed.clone();
+        // Of what was compacted, nothing may be left.
+        for Sealed { name, bytes, .. } in sealed.into_iter().rev() {
+            if self.read_state().open.last_us > 0 {
+                break;
+            }
+            let file = self.file(name, Part::Segment)?;
+            let mut last_us = 0;
+            let mut read = |from| {
+                segment::scan(&*file, self.hub, name, from..bytes, |record, _| {
+                    last_us = record.timestamp_us;
+                    Ok(())
+                })
+            };
+            // Where the index leads astray, from the beginning.
+            match read(self.position_before(name, u64::MAX)?) {
+                Err(LogError::Damaged { .. }) => read(segment::HEAD_BYTES)?,
+                outcome => outcome?,
+            }
+            self.write_state().open.last_us = last_us;
         }
-        self.write_state().open.last_us = last_us;
         Ok(())
     }
 
     /// Takes note of the records that the open segment has, up to `end`.
     fn reread(&self, file: &S::File, end: u64, options: ChainOptions) -> Result<(), LogError> {
         let mut open = std::mem::take(&mut self.write_state().open);
-        let first = open.first;
-        segment::scan(file, self.hub, first, segment::HEAD_BYTES..end, |record, position| {
+        let name = open.name;
+        segment::scan(file, self.hub, name, segment::HEAD_BYTES..end, |record, position| {
             open.end = position;
             if open.end - open.run_start >= options.run_bytes {
                 self.write_run(&mut open)?;

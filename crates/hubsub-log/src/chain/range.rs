@@ -1,25 +1,65 @@
 //! Reading a chain by offsets: what was written, in the order in which it was.
 
 use super::Chain;
-use super::read::{READ_BYTES, read_at};
+use super::read::{MOVES_MAX, READ_BYTES, read_at};
 use crate::LogError;
 use crate::files::Part;
 use crate::index::{Run, Sample};
-use crate::record::{self, NotARecord};
-use crate::segment;
+use crate::record::{self, NotARecord, Record};
+use crate::segment::{self, Name};
 use crate::storage::{Storage, StorageFile};
 
 impl<S: Storage> Chain<S> {
-    /// Appends the records from an offset on, or from the first one that is not lost, to `out`, as bytes of whole records of one
-    /// segment, until it has `bytes_max` of them or a record more. The offset behind them.
+    /// Gives the records from an offset on to `take`, in order of offsets, up to the
+    /// last one written. The offset behind them.
+    ///
+    /// Of a hub that keeps the latest of each key: what is given last of a key is its
+    /// value, and after a tombstone it has none. This holds if the whole is read, from
+    /// the beginning, within the time that tombstones are kept, or on hold.
+    ///
+    /// # Errors
+    /// Damage, or the storage's.
+    pub fn replay(&self, from: u64, mut take: impl FnMut(&Record<'_>)) -> Result<u64, LogError> {
+        let mut from = from.max(self.info().earliest);
+        let mut bytes = Vec::new();
+        while from < self.next() {
+            bytes.clear();
+            from = self.read_offsets(from, READ_BYTES as usize, &mut bytes)?;
+            let mut at = 0;
+            while at < bytes.len() {
+                let (record, len) = record::parse(&bytes[at..]).expect("whole records were given");
+                take(&record);
+                at += len;
+            }
+        }
+        Ok(from)
+    }
+
+    /// Appends the records from an offset on, or from the first one that is not lost, to
+    /// `out`, as bytes of whole records of one segment, until it has `bytes_max` of them or
+    /// a record more. The offset from which to go on; there may be nothing below it.
     ///
     /// # Errors
     /// Damage, or the storage's.
     pub fn read_offsets(&self, from: u64, bytes_max: usize, out: &mut Vec<u8>) -> Result<u64, LogError> {
         let from = self.kept_from(from);
-        let Some((first, end)) = self.segment_of(from) else { return Ok(self.info().next) };
-        let file = self.file(first, Part::Segment)?;
-        let mut at = self.position_before(first, from)?;
+        let start = out.len();
+        let mut moves = 0;
+        loop {
+            let changes = self.changes();
+            match self.read_offsets_once(from, bytes_max, out) {
+                // The segment was removed or replaced in between.
+                Err(_) if self.changes() != changes && moves < MOVES_MAX => moves += 1,
+                outcome => return outcome,
+            }
+            out.truncate(start);
+        }
+    }
+
+    fn read_offsets_once(&self, from: u64, bytes_max: usize, out: &mut Vec<u8>) -> Result<u64, LogError> {
+        let Some((name, end, behind)) = self.segment_of(from) else { return Ok(self.info().next) };
+        let file = self.file(name, Part::Segment)?;
+        let mut at = self.position_before(name, from)?;
         if record_at(&*file, at)?.is_none_or(|offset| offset > from) {
             // The index leads astray; without it the segment is read from its beginning.
             at = segment::HEAD_BYTES;
@@ -36,9 +76,9 @@ impl<S: Storage> Chain<S> {
             while used < bytes.len() && out.len() - start < bytes_max {
                 match record::decode(&bytes[used..]) {
                     Ok((record, len)) => {
-                        if next.is_some_and(|next| next != record.offset) {
+                        if next.is_some_and(|next| !name.takes(next, record.offset)) {
                             return Err(self.damaged(
-                                first,
+                                name,
                                 at + used as u64,
                                 "offsets do not follow each other",
                             ));
@@ -50,10 +90,14 @@ impl<S: Storage> Chain<S> {
                         used += len;
                     }
                     Err(NotARecord::Incomplete(_)) if used > 0 => break,
-                    Err(e) => return Err(self.damaged(first, at + used as u64, &e.to_string())),
+                    Err(e) => return Err(self.damaged(name, at + used as u64, &e.to_string())),
                 }
             }
             at += used as u64;
+        }
+        if name.generation > 0 && at >= end {
+            // What was behind the last one was compacted away.
+            return Ok(behind);
         }
         Ok(next.unwrap_or(from))
     }
@@ -64,41 +108,41 @@ impl<S: Storage> Chain<S> {
     /// The storage's.
     pub fn offset_of_last(&self, bytes: u64) -> Result<u64, LogError> {
         let earliest = self.info().earliest;
-        let Some((first, mark)) = self.place_of_last(bytes) else { return Ok(earliest) };
-        let samples = self.samples(first);
+        let Some((name, mark)) = self.place_of_last(bytes) else { return Ok(earliest) };
+        let samples = self.samples(name);
         let before = samples.partition_point(|s| u64::from(s.position) <= mark).checked_sub(1);
         if let Some(Sample { offset, position, .. }) = before.map(|at| samples[at])
-            && record_at(&*self.file(first, Part::Segment)?, u64::from(position))? == Some(offset)
+            && record_at(&*self.file(name, Part::Segment)?, u64::from(position))? == Some(offset)
         {
             return Ok(offset);
         }
-        Ok(first.max(earliest))
+        Ok(name.first.max(earliest))
     }
 
-    /// First offset of the segment in which the chain's last `bytes` bytes begin, and where
+    /// The segment in which the chain's last `bytes` bytes begin, and where
     /// in it they do.
-    fn place_of_last(&self, bytes: u64) -> Option<(u64, u64)> {
+    fn place_of_last(&self, bytes: u64) -> Option<(Name, u64)> {
         let state = self.read_state();
-        let sealed = state.sealed.iter().rev().map(|s| (s.first, s.bytes));
+        let sealed = state.sealed.iter().rev().map(|s| (s.name, s.bytes));
         let mut left = bytes;
-        std::iter::once((state.open.first, state.open.end)).chain(sealed).find_map(|(first, end)| {
+        std::iter::once((state.open.name, state.open.end)).chain(sealed).find_map(|(name, end)| {
             let of_records = end.saturating_sub(segment::HEAD_BYTES);
             let is_here = left <= of_records;
-            let place = is_here.then(|| (first, end - left));
+            let place = is_here.then(|| (name, end - left));
             left = left.saturating_sub(of_records);
             place
         })
     }
 
     /// Places in a segment, as far as its index can be read.
-    fn samples(&self, first: u64) -> Vec<Sample> {
+    fn samples(&self, name: Name) -> Vec<Sample> {
         let of_run = |part: Part, run: Option<Run>| {
-            let file = self.files.get(self.hub, first, part).ok()?;
+            let file = self.files.get(self.hub, name, part).ok()?;
             run.or_else(|| Run::open(&*file, 0).ok())?.samples(&*file).ok()
         };
         let (runs, in_memory) = {
             let state = self.read_state();
-            if first != state.open.first {
+            if name != state.open.name {
                 drop(state);
                 return of_run(Part::Index, None).unwrap_or_default();
             }
@@ -108,28 +152,30 @@ impl<S: Storage> Chain<S> {
         of_runs.chain(in_memory).collect()
     }
 
-    /// First offset and end of the segment that has an offset.
-    fn segment_of(&self, offset: u64) -> Option<(u64, u64)> {
+    /// The segment that has an offset, its end, and the offset behind those it is for.
+    fn segment_of(&self, offset: u64) -> Option<(Name, u64, u64)> {
         let state = self.read_state();
-        if offset >= state.open.next {
+        let open = &state.open;
+        if offset >= open.next {
             return None;
         }
-        if offset >= state.open.first {
-            return Some((state.open.first, state.open.end));
+        if offset >= open.name.first {
+            return Some((open.name, open.end, open.next));
         }
-        let at = state.sealed.partition_point(|s| s.first <= offset).saturating_sub(1);
-        state.sealed.get(at).map(|s| (s.first, s.bytes))
+        let at = state.sealed.partition_point(|s| s.name.first <= offset).saturating_sub(1);
+        let behind = state.sealed.get(at + 1).map_or(open.name.first, |s| s.name.first);
+        state.sealed.get(at).map(|s| (s.name, s.bytes, behind))
     }
 
     /// A place in a segment at or before an offset, where a record begins.
-    pub(super) fn position_before(&self, first: u64, offset: u64) -> Result<u64, LogError> {
+    pub(super) fn position_before(&self, name: Name, offset: u64) -> Result<u64, LogError> {
         let of = |samples: &[Sample]| {
             let at = samples.partition_point(|s| s.offset <= offset);
             at.checked_sub(1).map_or(segment::HEAD_BYTES, |at| u64::from(samples[at].position))
         };
         let run = {
             let state = self.read_state();
-            if first == state.open.first {
+            if name == state.open.name {
                 match state.open.runs.iter().find(|run| offset <= run.last) {
                     Some(&run) => Some((run, Part::Runs)),
                     None => return Ok(of(state.open.run.samples())),
@@ -140,13 +186,13 @@ impl<S: Storage> Chain<S> {
         };
         let (run, part) = match run {
             Some(run) => run,
-            None => match self.files.get(self.hub, first, Part::Index).and_then(|f| Run::open(&*f, 0)) {
+            None => match self.files.get(self.hub, name, Part::Index).and_then(|f| Run::open(&*f, 0)) {
                 Ok(run) => (run, Part::Index),
                 // Without an index it is read from its beginning.
                 Err(_) => return Ok(segment::HEAD_BYTES),
             },
         };
-        let file = self.file(first, part)?;
+        let file = self.file(name, part)?;
         Ok(run.samples(&*file).map_or(segment::HEAD_BYTES, |samples| of(&samples)))
     }
 }

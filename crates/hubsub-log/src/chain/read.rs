@@ -4,14 +4,19 @@
 //! checked as it is read: each record's own checksum, its room, and that seqs
 //! follow each other. An index that leads astray is made again from its segment
 //! and the read begins anew; a segment that does is damaged.
+//!
+//! Where the latest of each key is kept, seqs have gaps, and `prev` may lead to a
+//! record that is gone: then the room's record before it is in an older run. That
+//! nothing is hidden there is what the checksum of each row of an index is for.
 
 use super::{Chain, Open};
 use crate::LogError;
 use crate::files::Part;
 use crate::index::{RoomHead, Run};
+use crate::manifest::Keep;
 use crate::record::{self, Record};
 use crate::rooms::{RoomHash, RoomTable};
-use crate::segment;
+use crate::segment::{self, Name};
 use crate::storage::{Storage, StorageFile};
 use std::io::ErrorKind;
 use std::ops::ControlFlow;
@@ -28,8 +33,8 @@ const NEAR_BYTES: u32 = 8 * 1024;
 /// Records whose places are looked up at once when reading backwards.
 const BACKWARDS: u32 = 64;
 
-/// Segments that may be sealed or retired under one read.
-const MOVES_MAX: u32 = 100;
+/// Segments that may be sealed, removed or replaced under one read.
+pub(super) const MOVES_MAX: u32 = 100;
 
 /// What came of reading on from a seq.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,15 +55,13 @@ enum Place {
     /// In the run in memory, with what that says of the room.
     Memory(Option<Step>),
     /// In a run of a segment.
-    Run(u64, Run, Part),
+    Run(Name, Run, Part),
 }
 
 /// Why a read stopped.
 enum Stop {
     /// The index of this segment leads to what is not there.
-    Astray(u64, String),
-    /// A segment was sealed meanwhile, and its runs are elsewhere now, or it was retired.
-    Moved(u64),
+    Astray(Name, String),
     Failed(LogError),
 }
 
@@ -70,7 +73,7 @@ impl From<LogError> for Stop {
 
 /// A run, and what it says of the room that is read.
 struct Step {
-    segment: u64,
+    segment: Name,
     /// None: it is in memory, and so are its places.
     run: Option<(Run, Part)>,
     head: RoomHead,
@@ -123,7 +126,9 @@ impl<S: Storage> Chain<S> {
                     match reach {
                         Reach::Nothing => reach = Reach::From { first: record.seq },
                         // What is between was retired since: that is for another read to tell.
-                        Reach::From { .. } if record.seq != next => return ControlFlow::Break(()),
+                        Reach::From { .. } if self.keep == Keep::Log && record.seq != next => {
+                            return ControlFlow::Break(());
+                        }
                         Reach::From { .. } => {}
                     }
                 }
@@ -135,24 +140,27 @@ impl<S: Storage> Chain<S> {
     }
 
     /// Runs a read again after its index was mended, once for each segment at most, or
-    /// after segments were sealed under it.
+    /// after segments were sealed, removed or replaced under it.
     fn mending(&self, mut read: impl FnMut() -> Result<(), Stop>) -> Result<(), LogError> {
         let mut mended = Vec::new();
         let mut moves = 0;
         loop {
-            match read() {
-                Ok(()) => return Ok(()),
-                Err(Stop::Failed(e)) => return Err(e),
-                Err(Stop::Moved(_)) if moves < MOVES_MAX => moves += 1,
-                Err(Stop::Moved(segment)) => return Err(self.damaged(segment, 0, "its runs are gone")),
-                Err(Stop::Astray(segment, why)) => {
-                    if mended.contains(&segment) {
-                        return Err(self.damaged(segment, 0, &why));
-                    }
-                    mended.push(segment);
-                    self.mend(segment)?;
-                }
+            let changes = self.changes();
+            let Err(stop) = read() else { return Ok(()) };
+            let has_changed = || self.changes() != changes;
+            if has_changed() && moves < MOVES_MAX {
+                moves += 1;
+                continue;
             }
+            let (segment, why) = match stop {
+                Stop::Astray(segment, why) => (segment, why),
+                Stop::Failed(e) => return Err(e),
+            };
+            if mended.contains(&segment) {
+                return Err(self.damaged(segment, 0, &why));
+            }
+            mended.push(segment);
+            self.mend(segment).or_else(|e| if has_changed() { Ok(()) } else { Err(e) })?;
         }
     }
 
@@ -182,7 +190,12 @@ impl<S: Storage> Chain<S> {
                 for bytes in records.iter().rev() {
                     let (record, _) = record::parse(bytes).expect("it was decoded before");
                     let follows = newer.is_none_or(|(epoch, seq, offset)| {
-                        let is_next = if epoch == record.epoch { record.seq + 1 == seq } else { seq == 1 };
+                        let is_same = epoch == record.epoch;
+                        let is_next = match self.keep {
+                            Keep::Log if is_same => record.seq + 1 == seq,
+                            Keep::Log => seq == 1,
+                            Keep::Latest => !is_same || record.seq < seq,
+                        };
                         is_next || self.unbroken_from(offset) > record.offset
                     });
                     if record.room != room || !follows {
@@ -199,7 +212,7 @@ impl<S: Storage> Chain<S> {
             // Once anything was retired or lost, what came before may be: the room table knows no more of it.
             let may_begin_here =
                 |(_, seq, offset)| seq == 1 || self.unbroken_from(offset).max(self.info().earliest) > 1;
-            if offset == 0 && !newer.is_none_or(may_begin_here) {
+            if self.keep == Keep::Log && offset == 0 && !newer.is_none_or(may_begin_here) {
                 return Err(Stop::Astray(step.segment, "a room that begins in its middle".to_owned()));
             }
         }
@@ -228,14 +241,18 @@ impl<S: Storage> Chain<S> {
                 skip += places.len() as u32;
                 let mut wrong = None;
                 let flow = self.read_places(step.segment, &places, |record, _| {
-                    if record.room == room && record.epoch != epoch && newest.is_none() {
-                        // Of the life before, in the same run.
+                    if record.room == room
+                        && newest.is_none()
+                        && (record.epoch != epoch || (self.keep == Keep::Latest && record.seq < from))
+                    {
+                        // Of the life before, in the same run, or where seqs have gaps of what was skipped.
                         return ControlFlow::Continue(());
                     }
-                    if record.room != room
-                        || record.epoch != epoch
-                        || newest.is_some_and(|seq| seq + 1 != record.seq)
-                    {
+                    let follows = |seq| match self.keep {
+                        Keep::Log => seq + 1 == record.seq,
+                        Keep::Latest => seq < record.seq,
+                    };
+                    if record.room != room || record.epoch != epoch || !newest.is_none_or(follows) {
                         wrong = Some(astray(&step, record));
                         return ControlFlow::Break(());
                     }
@@ -254,6 +271,9 @@ impl<S: Storage> Chain<S> {
             }
             match self.step_behind(hash, &step)? {
                 Some(next) if next.head.prev == step.head.last.offset => step = next,
+                // What was between them was compacted away.
+                Some(next) if self.keep == Keep::Latest && next.head.last.epoch == epoch => step = next,
+                None if self.keep == Keep::Latest => return Ok(()),
                 // A room that was deleted meanwhile, or an index that hides a run.
                 _ if self.rooms.get(hash).is_none_or(|now| now.epoch != epoch) => return Ok(()),
                 _ => return Err(Stop::Astray(step.segment, "a run is missing".to_owned())),
@@ -312,19 +332,23 @@ impl<S: Storage> Chain<S> {
     }
 
     /// What the run that has an offset says of the room whose record it is. None: the
-    /// offset is of nobody, or was removed.
-    fn step(&self, hash: RoomHash, offset: u64) -> Result<Option<Step>, Stop> {
-        if offset < self.read_state().earliest {
-            return Ok(None);
-        }
-        match self.run_of(hash, offset)? {
-            Place::Behind => Ok(None),
-            Place::Memory(step) => Ok(step),
-            Place::Run(segment, run, part) => {
-                let step = self.step_in(hash, segment, run, part)?;
-                step.map(Some).ok_or_else(|| Stop::Astray(segment, format!("no room of offset {offset}")))
+    /// offset is of nobody, or was removed. What was compacted away is looked for in
+    /// older runs.
+    fn step(&self, hash: RoomHash, mut offset: u64) -> Result<Option<Step>, Stop> {
+        let earliest = self.read_state().earliest;
+        while offset >= earliest {
+            let (segment, run, part) = match self.run_of(hash, offset)? {
+                Place::Behind => return Ok(None),
+                Place::Memory(step) => return Ok(step),
+                Place::Run(segment, run, part) => (segment, run, part),
+            };
+            match self.step_in(hash, segment, run, part)? {
+                Some(step) => return Ok(Some(step)),
+                None if self.keep == Keep::Latest => offset = run.first - 1,
+                None => return Err(Stop::Astray(segment, format!("no room of offset {offset}"))),
             }
         }
+        Ok(None)
     }
 
     /// The next run behind one that has something of the room.
@@ -354,34 +378,34 @@ impl<S: Storage> Chain<S> {
             if offset >= open.next {
                 return Ok(Place::Behind);
             }
-            if offset >= open.first {
+            if offset >= open.name.first {
                 return Ok(match open.runs.iter().find(|run| offset <= run.last) {
-                    Some(&run) => Place::Run(open.first, run, Part::Runs),
+                    Some(&run) => Place::Run(open.name, run, Part::Runs),
                     None => Place::Memory(in_memory(open, hash)),
                 });
             }
             // Below the oldest, it is in what was removed meanwhile.
-            match state.sealed.partition_point(|s| s.first <= offset).checked_sub(1) {
-                Some(at) => state.sealed[at].first,
+            match state.sealed.partition_point(|s| s.name.first <= offset).checked_sub(1) {
+                Some(at) => state.sealed[at].name,
                 None => return Ok(Place::Memory(None)),
             }
         };
         Ok(Place::Run(segment, self.sealed_run(segment)?, Part::Index))
     }
 
-    fn step_in(&self, hash: RoomHash, segment: u64, run: Run, part: Part) -> Result<Option<Step>, Stop> {
+    fn step_in(&self, hash: RoomHash, segment: Name, run: Run, part: Part) -> Result<Option<Step>, Stop> {
         let file = self.index_file(segment, part)?;
-        let head = run.room(&*file, hash).map_err(|e| index_failed(segment, part, e))?;
+        let head = run.room(&*file, hash).map_err(|e| index_failed(segment, e))?;
         Ok(head.map(|head| Step { segment, run: Some((run, part)), head, in_memory: Vec::new() }))
     }
 
-    fn sealed_run(&self, segment: u64) -> Result<Run, Stop> {
+    fn sealed_run(&self, segment: Name) -> Result<Run, Stop> {
         let file = self.index_file(segment, Part::Index)?;
-        Run::open(&*file, 0).map_err(|e| index_failed(segment, Part::Index, e))
+        Run::open(&*file, 0).map_err(|e| index_failed(segment, e))
     }
 
-    fn index_file(&self, segment: u64, part: Part) -> Result<std::sync::Arc<S::File>, Stop> {
-        self.files.get(self.hub, segment, part).map_err(|e| index_failed(segment, part, e))
+    fn index_file(&self, segment: Name, part: Part) -> Result<std::sync::Arc<S::File>, Stop> {
+        self.files.get(self.hub, segment, part).map_err(|e| index_failed(segment, e))
     }
 
     fn places(&self, step: &Step, skip: u32, count: u32) -> Result<Vec<u32>, Stop> {
@@ -390,20 +414,20 @@ impl<S: Storage> Chain<S> {
             return Ok(from[..from.len().min(count as usize)].to_vec());
         };
         let file = self.index_file(step.segment, part)?;
-        run.places(&*file, &step.head, skip, count).map_err(|e| index_failed(step.segment, part, e))
+        run.places(&*file, &step.head, skip, count).map_err(|e| index_failed(step.segment, e))
     }
 
     /// Reads records of one segment, in the order of their places, and gives each with
     /// its bytes to `take`. Breaks off as `take` does.
     fn read_places(
         &self,
-        segment: u64,
+        segment: Name,
         places: &[u32],
         mut take: impl FnMut(&Record<'_>, &[u8]) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, Stop> {
         let file = match self.files.get(self.hub, segment, Part::Segment) {
-            Err(e) if e.kind() == ErrorKind::NotFound && segment < self.info().earliest => {
-                return Err(Stop::Moved(segment));
+            Err(e) if e.kind() == ErrorKind::NotFound && segment.first < self.info().earliest => {
+                return Err(Stop::Astray(segment, "it was retired".to_owned()));
             }
             file => file.map_err(|e| LogError::io("cannot open a segment", e))?,
         };
@@ -438,31 +462,31 @@ impl<S: Storage> Chain<S> {
 
     /// Makes the index of a segment again. What is wrong with an open one is only in memory
     /// and in a file that nobody else wrote, so that is damage.
-    fn mend(&self, segment: u64) -> Result<(), LogError> {
+    fn mend(&self, segment: Name) -> Result<(), LogError> {
         let _alone = self.mending.lock().expect("nothing panics under this lock");
         let (at, sealed, open) = {
             let state = self.read_state();
-            let at = state.sealed.partition_point(|s| s.first < segment);
-            (at, state.sealed.clone(), state.open.first)
+            let at = state.sealed.partition_point(|s| s.name.first < segment.first);
+            (at, state.sealed.clone(), state.open.name.first)
         };
-        let Some(entry) = sealed.get(at).filter(|s| s.first == segment) else { return Ok(()) };
+        let Some(entry) = sealed.get(at).filter(|s| s.name == segment) else { return Ok(()) };
         let before = RoomTable::default();
         for (i, &older) in sealed[..at].iter().enumerate() {
-            self.learn(older, self.end_before(sealed[i + 1].first), &before)?;
+            self.learn(older, self.end_before(sealed[i + 1].name.first), &before)?;
         }
-        let next = self.end_before(sealed.get(at + 1).map_or(open, |s| s.first));
+        let next = self.end_before(sealed.get(at + 1).map_or(open, |s| s.name.first));
         self.rebuild_index(*entry, next, &before)
     }
 
-    pub(super) fn damaged(&self, first: u64, at: u64, why: &str) -> LogError {
-        LogError::Damaged { path: segment::path(self.hub, first, Part::Segment), at, why: why.to_owned() }
+    pub(super) fn damaged(&self, name: Name, at: u64, why: &str) -> LogError {
+        LogError::Damaged { path: segment::path(self.hub, name, Part::Segment), at, why: why.to_owned() }
     }
 }
 
 /// What the run in memory says of a room.
 fn in_memory(open: &Open, hash: RoomHash) -> Option<Step> {
     let of_room = open.run.room(hash);
-    of_room.map(|(head, in_memory)| Step { segment: open.first, run: None, head, in_memory })
+    of_room.map(|(head, in_memory)| Step { segment: open.name, run: None, head, in_memory })
 }
 
 fn astray(step: &Step, record: &Record<'_>) -> Stop {
@@ -470,9 +494,8 @@ fn astray(step: &Step, record: &Record<'_>) -> Stop {
 }
 
 /// An index that cannot be read can be made again; a storage that fails cannot.
-fn index_failed(segment: u64, part: Part, e: std::io::Error) -> Stop {
+fn index_failed(segment: Name, e: std::io::Error) -> Stop {
     match e.kind() {
-        ErrorKind::NotFound if part == Part::Runs => Stop::Moved(segment),
         ErrorKind::InvalidData | ErrorKind::NotFound => Stop::Astray(segment, e.to_string()),
         _ => Stop::Failed(LogError::io("cannot read an index", e)),
     }

@@ -5,7 +5,9 @@
 use hubsub_log::record::{self, Record};
 use hubsub_log::rooms::Last;
 use hubsub_log::sim::SimDisk;
-use hubsub_log::{Batch, ChainOptions, HubId, Journal, Kind, LogError, LogOptions, Opened, Segments, open};
+use hubsub_log::{
+    Batch, ChainOptions, HubId, Journal, Keep, Kind, LogError, LogOptions, Opened, Segments, open,
+};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -26,7 +28,10 @@ pub type Publish = (Vec<u8>, Vec<u8>, Kind);
 /// One record as a test sent it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Sent {
+    pub offset: u64,
+    pub timestamp_us: u64,
     pub room: Vec<u8>,
+    pub topic: Vec<u8>,
     pub epoch: u64,
     pub seq: u64,
     pub payload: Vec<u8>,
@@ -42,8 +47,9 @@ impl std::fmt::Debug for Sent {
 
 impl Sent {
     pub fn of(record: &Record<'_>) -> Sent {
-        let Record { epoch, seq, kind, .. } = *record;
-        Sent { room: record.room.to_vec(), epoch, seq, payload: record.payload.to_vec(), kind }
+        let Record { offset, timestamp_us, epoch, seq, kind, .. } = *record;
+        let [room, topic, payload] = [record.room, record.topic, record.payload].map(<[u8]>::to_vec);
+        Sent { offset, timestamp_us, room, topic, epoch, seq, payload, kind }
     }
 }
 
@@ -59,6 +65,7 @@ pub struct Expected {
 }
 
 pub struct TestLog {
+    pub options: LogOptions,
     pub disk: SimDisk,
     pub journal: Journal<SimDisk>,
     pub segments: Segments<SimDisk>,
@@ -68,24 +75,36 @@ pub struct TestLog {
     pub written: Option<(u64, u64, Vec<Batch>)>,
     pub hubs: HashMap<HubId, Expected>,
     pub epochs: u64,
+    /// Time of offset 0, in µs; 10 µs are between two records.
+    pub clock_us: u64,
     pub warnings: Vec<String>,
 }
 
 pub fn opened(disk: &SimDisk) -> Result<Opened<SimDisk>, LogError> {
-    open(Arc::new(disk.clone()), IDENTITY, OPTIONS)
+    open_with(disk, OPTIONS)
+}
+
+fn open_with(disk: &SimDisk, options: LogOptions) -> Result<Opened<SimDisk>, LogError> {
+    open(Arc::new(disk.clone()), IDENTITY, options)
 }
 
 impl TestLog {
     pub fn new(hubs: u16) -> TestLog {
+        TestLog::with(&vec![Keep::Log; usize::from(hubs)], OPTIONS)
+    }
+
+    pub fn with(keeps: &[Keep], options: LogOptions) -> TestLog {
         let disk = SimDisk::default();
-        let Opened { journal, mut segments, warnings, .. } = opened(&disk).unwrap();
-        let hubs = (0..hubs).map(|i| (segments.add_hub("chat", i).unwrap(), Expected::default())).collect();
-        TestLog { disk, journal, segments, safe: Vec::new(), written: None, hubs, epochs: 1, warnings }
+        let Opened { journal, mut segments, warnings, .. } = open_with(&disk, options).unwrap();
+        let mut add = |(i, &keep)| (segments.add_hub("chat", i, keep).unwrap(), Expected::default());
+        let hubs = (0u16..).zip(keeps).map(&mut add).collect();
+        let (safe, written, epochs, clock_us) = (Vec::new(), None, 1, 0);
+        TestLog { options, disk, journal, segments, safe, written, hubs, epochs, clock_us, warnings }
     }
 
     /// Opens the disk again, as it is.
     pub fn reopen(&mut self) -> Result<(), LogError> {
-        let Opened { journal, segments, warnings, .. } = opened(&self.disk)?;
+        let Opened { journal, segments, warnings, .. } = open_with(&self.disk, self.options)?;
         (self.journal, self.segments, self.warnings) = (journal, segments, warnings);
         (self.safe, self.written) = (Vec::new(), None);
         Ok(())
@@ -105,7 +124,7 @@ impl TestLog {
                     self.epochs += 1;
                     (self.epochs, 0)
                 });
-                let seq = seq + u64::from(*kind == Kind::Message);
+                let seq = seq + u64::from(*kind != Kind::RoomDeleted);
                 let offset = expected.sent.len() as u64 + 1;
                 let topic = if payload.len() % 2 == 0 { room.clone() } else { [room, &b"/t"[..]].concat() };
                 let sent = Record {
@@ -115,7 +134,7 @@ impl TestLog {
                     offset,
                     epoch,
                     seq,
-                    timestamp_us: offset * 10,
+                    timestamp_us: self.clock_us + offset * 10,
                     room,
                     topic: &topic,
                     publisher: b"me",
@@ -126,7 +145,9 @@ impl TestLog {
                 batch.count += 1;
                 expected.sent.push(Sent::of(&sent));
                 match kind {
-                    Kind::Message => _ = expected.rooms.insert(room.clone(), (epoch, seq)),
+                    Kind::Message | Kind::Tombstone => {
+                        expected.rooms.insert(room.clone(), (epoch, seq));
+                    }
                     Kind::RoomDeleted => _ = expected.rooms.remove(room),
                 }
             }
@@ -197,7 +218,7 @@ impl TestLog {
         expected.rooms.clear();
         for sent in &expected.sent {
             match sent.kind {
-                Kind::Message => {
+                Kind::Message | Kind::Tombstone => {
                     rooms.entry(sent.room.clone()).or_default().push(sent.clone());
                     expected.rooms.insert(sent.room.clone(), (sent.epoch, sent.seq));
                 }
@@ -212,10 +233,10 @@ impl TestLog {
         for (offset, sent) in (1..).zip(&expected.sent) {
             let Sent { room, epoch, seq, .. } = sent;
             match sent.kind {
-                Kind::Message if offset > earliest as u64 => {
+                Kind::Message | Kind::Tombstone if offset > earliest as u64 => {
                     _ = named.insert(room.clone(), Last { epoch: *epoch, seq: *seq, offset });
                 }
-                Kind::Message => {}
+                Kind::Message | Kind::Tombstone => {}
                 Kind::RoomDeleted => _ = named.remove(room),
             }
         }

@@ -7,7 +7,7 @@ use super::state::{Shared, State};
 use crate::control::Level;
 use hubsub_log::journal::Prepared;
 use hubsub_log::storage::Storage;
-use hubsub_log::{Batch, LogError, Retention, Segments};
+use hubsub_log::{Batch, Compaction, LogError, Retention, Segments};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -198,6 +198,7 @@ impl<S: Storage> Thread<S> {
         if is_due || matches!(outcome, Err(LogError::Full)) {
             self.kept_house = Some(Instant::now());
             self.retire()?;
+            self.compact()?;
             let is_full = !self.segments.keep_reserve()? || matches!(outcome, Err(LogError::Full));
             self.shared.set_full(is_full);
         }
@@ -221,17 +222,34 @@ impl<S: Storage> Thread<S> {
     }
 
     fn retire(&mut self) -> Result<(), LogError> {
-        let now_us = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64;
         let retention = &self.settings.retention;
         let none = Retention::default();
         let limits = |hub| (retention.get(&hub).copied().unwrap_or(none), None);
-        let retired = match self.segments.retire(now_us, limits) {
+        let retired = match self.segments.retire(now_us(), limits) {
             Err(LogError::Full) => 0,
             retired => retired?,
         };
         self.shared.counters.retired.fetch_add(retired as u64, Ordering::Relaxed);
         Ok(())
     }
+
+    /// A little of it: records wait meanwhile.
+    fn compact(&mut self) -> Result<(), LogError> {
+        match self.segments.compact(now_us(), Compaction::default(), |_| None) {
+            Ok(_) | Err(LogError::Full) => Ok(()),
+            Err(e @ LogError::Damaged { .. }) => {
+                let reason = vec![("reason", e.to_string())];
+                self.shared.log(Level::Error, "hub is not compacted any more", reason);
+                Ok(())
+            }
+            Err(e) => Err(e),
+        }
+    }
+}
+
+/// By the clock of the system, in µs since 1970.
+fn now_us() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use super::{Chains, Listener, Log, LogSettings, LoggedHubs, Readers, producers};
 use crate::control::{Control, Level};
 use crate::inbox::Inbox;
 use crate::mail::Mail;
-use hubsub_log::{ChainOptions, Disk, LogError, LogOptions, Opened, Retention, Segments, open};
+use hubsub_log::{ChainOptions, Disk, Keep, LogError, LogOptions, Opened, Retention, Segments, open};
 use hubsub_route::{HubSeed, Producers, Window};
 use hubsub_types::class::ClassIndex;
 use hubsub_types::{ClassTable, Durability, HubId, Limits};
@@ -144,7 +144,7 @@ pub fn start(
     missing.sort_unstable();
     for class in missing {
         for index in 0..inboxes.len() as u16 {
-            segments.add_hub(class, index).map_err(|e| refused(e.to_string()))?;
+            segments.add_hub(class, index, Keep::Log).map_err(|e| refused(e.to_string()))?;
         }
     }
 

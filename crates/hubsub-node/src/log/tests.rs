@@ -1,7 +1,7 @@
 use super::*;
 use hubsub_log::record::{self, Record};
 use hubsub_log::sim::{Faults, SimDisk};
-use hubsub_log::{ChainOptions, LogOptions, open};
+use hubsub_log::{ChainOptions, Keep, LogOptions, open};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -45,9 +45,13 @@ fn settings() -> LogSettings {
 }
 
 fn start(disk: &SimDisk) -> TestLog {
+    start_keeping(disk, Keep::Log)
+}
+
+fn start_keeping(disk: &SimDisk, keep: Keep) -> TestLog {
     let mut opened = open(Arc::new(disk.clone()), 5, OPTIONS).unwrap();
     let known = opened.segments.manifest().hubs.first().map(|entry| entry.hub);
-    let hub = known.unwrap_or_else(|| opened.segments.add_hub("chat", 0).unwrap());
+    let hub = known.unwrap_or_else(|| opened.segments.add_hub("chat", 0, keep).unwrap());
     let next = opened.segments.chain(hub).unwrap().info().next;
     let (tell, news) = mpsc::channel();
     let control = Arc::new(Control::new(100).unwrap());
@@ -246,7 +250,7 @@ fn a_thread_that_panics_is_a_log_that_has_failed() {
         }
     }
     let mut opened = open(Arc::new(SimDisk::default()), 5, OPTIONS).unwrap();
-    let hub = opened.segments.add_hub("chat", 0).unwrap();
+    let hub = opened.segments.add_hub("chat", 0, Keep::Log).unwrap();
     let (tell, news) = mpsc::channel();
     let control = Arc::new(Control::new(100).unwrap());
     let log = Log::start(opened, settings(), Arc::new(Panics(Mutex::new(tell))), control).unwrap();
@@ -265,7 +269,7 @@ fn where_a_subscription_begins_is_one_record_however_many_there_are() {
     let directory = tempfile::tempdir().unwrap();
     let disk = Arc::new(hubsub_log::Disk::lock(directory.path()).unwrap());
     let mut opened = open(disk, 5, OPTIONS).unwrap();
-    let hub = opened.segments.add_hub("chat", 0).unwrap();
+    let hub = opened.segments.add_hub("chat", 0, Keep::Log).unwrap();
     let chain = opened.segments.chain(hub).unwrap();
     let (tell, news) = mpsc::channel();
     let control = Arc::new(Control::new(100).unwrap());
@@ -326,4 +330,28 @@ fn where_a_subscription_begins_is_one_record_however_many_there_are() {
     assert_eq!(find_since(Want::Since(10), 1, 1, 700), at(700));
     assert_eq!(find_since(Want::Back, 5_000, 1, 700), at(700));
     log.log.stop();
+}
+
+#[test]
+fn a_hub_that_keeps_the_latest_is_compacted_while_it_runs() {
+    let disk = SimDisk::default();
+    let mut log = start_keeping(&disk, Keep::Latest);
+    let segments = || disk.paths().iter().filter(|path| path.ends_with(".segment")).count();
+    for _ in 0..40 {
+        // All of one key.
+        let last = log.say(10, 1000);
+        log.wait_for(last);
+    }
+    assert!(segments() > 5);
+    let begin = std::time::Instant::now();
+    while segments() > 2 {
+        assert!(begin.elapsed() < Duration::from_secs(30), "{} segments are left", segments());
+        std::thread::yield_now();
+    }
+    log.log.stop();
+    let opened = open(Arc::new(disk), 5, OPTIONS).unwrap();
+    assert!(opened.was_clean);
+    let mut last = 0;
+    opened.segments.chain(log.hub).unwrap().replay(1, |record| last = record.offset).unwrap();
+    assert_eq!(last, log.next - 1);
 }

@@ -1,0 +1,154 @@
+//! Compaction of the hubs that keep the latest of each key, one after the other, a
+//! little at a time: the thread that does it has segments to write.
+//!
+//! Invariant: the manifest lists what was copied before what it was copied from is
+//! taken away, so a crash leaves the one or the other. What it leaves of both, the
+//! next start removes, since the manifest lists only one.
+
+use super::Segments;
+use crate::LogError;
+use crate::chain::{Pass, PassLimits, Replacement, Turn};
+use crate::manifest::Keep;
+use crate::storage::Storage;
+use hubsub_types::HubId;
+
+/// Keys that a pass has in memory: those of a segment of 64 MiB at least, in 26 MiB
+/// (what a hash table with 2²⁰ places takes before it grows).
+const KEYS_MAX: usize = 917_504;
+
+/// A day, as Kafka keeps its tombstones.
+const TOMBSTONE_US: u64 = 24 * 3600 * 1_000_000;
+
+/// How much is read, and at most as much written and synced, in a turn of the segment
+/// thread: some ms, during which records wait in memory and in the journal.
+const BUDGET_BYTES: u64 = 1 << 20;
+
+/// What comes new is read twice, and what was there, at most as much, once: with this
+/// a pass is done before as much has come again, however fast it comes.
+const PACE: u64 = 4;
+
+/// How hubs are compacted.
+#[derive(Clone, Copy, Debug)]
+pub struct Compaction {
+    /// Bytes that one call reads, and at most as many that it writes.
+    pub budget_bytes: u64,
+    /// So many more for each byte that such hubs were given since the call before.
+    pub pace: u64,
+    /// How long a tombstone is kept at least after what it hides is gone, in µs: a
+    /// reader that takes longer for the whole hub must hold it.
+    pub tombstone_us: u64,
+    /// Keys of new records that are in memory at once; a pass ends where there are more.
+    pub keys_max: usize,
+}
+
+impl Default for Compaction {
+    fn default() -> Compaction {
+        Compaction { budget_bytes: BUDGET_BYTES, pace: PACE, tombstone_us: TOMBSTONE_US, keys_max: KEYS_MAX }
+    }
+}
+
+impl<S: Storage> Segments<S> {
+    /// Goes on compacting. `hold` says from which offset on somebody needs all records
+    /// of a hub. How many segments went.
+    ///
+    /// # Errors
+    /// [`LogError::Full`]: there is no room for a copy; it begins again with the next
+    /// call. [`LogError::Damaged`]: a hub's segments cannot be read, and it will not be
+    /// compacted until the next start. In both cases nothing was lost. Others: the
+    /// storage's.
+    pub fn compact(
+        &mut self,
+        now_us: u64,
+        limits: Compaction,
+        hold: impl Fn(HubId) -> Option<u64>,
+    ) -> Result<usize, LogError> {
+        if self.is_broken {
+            return Err(LogError::Broken);
+        }
+        let hold = |hub| hold(hub).unwrap_or(u64::MAX);
+        let given = std::mem::take(&mut self.given_bytes);
+        let mut left = limits.budget_bytes.saturating_add(given.saturating_mul(limits.pace));
+        let mut gone = 0;
+        while left > 0 {
+            if let Some((_, pass)) = self.pass.take_if(|(hub, pass)| hold(*hub) < pass.behind()) {
+                pass.discard();
+            }
+            if self.pass.is_none() {
+                self.pass = self.next_pass(now_us, limits, &hold);
+            }
+            let Some((hub, mut pass)) = self.pass.take() else { break };
+            let turn = pass.turn(&mut left).and_then(|turn| match turn {
+                Turn::Copied(replacement) => {
+                    gone += self.put(hub, &replacement)?;
+                    pass.replaced();
+                    Ok(true)
+                }
+                Turn::Paused => Ok(true),
+                Turn::Done => Ok(false),
+            });
+            match turn {
+                Ok(true) => self.pass = Some((hub, pass)),
+                Ok(false) => {
+                    self.compacted = hub;
+                    let entry = self.manifest.hubs.iter_mut().find(|entry| entry.hub == hub);
+                    let entry = entry.expect("hubs stay");
+                    // Safe with the next manifest: were it lost, the pass would be made again.
+                    entry.compacted = pass.compacted(&entry.compacted, now_us);
+                }
+                Err(e @ (LogError::Full | LogError::Damaged { .. })) => {
+                    pass.discard();
+                    if matches!(e, LogError::Damaged { .. }) {
+                        self.unreadable.insert(hub);
+                    }
+                    return Err(e);
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(gone)
+    }
+
+    /// A pass over the next hub in turn that is worth one.
+    fn next_pass(
+        &self,
+        now_us: u64,
+        limits: Compaction,
+        hold: &impl Fn(HubId) -> u64,
+    ) -> Option<(HubId, Pass<S>)> {
+        let Compaction { tombstone_us, keys_max, .. } = limits;
+        let (before, behind): (Vec<_>, Vec<_>) =
+            self.manifest.hubs.iter().partition(|entry| entry.hub <= self.compacted);
+        behind.into_iter().chain(before).find_map(|entry| {
+            let hub = entry.hub;
+            let appender = self.hubs.get(&hub).filter(|_| !self.unreadable.contains(&hub))?;
+            // The next start needs the segment that was open at the last checkpoint.
+            let listed = entry.segments.last().map_or(0, |s| s.0);
+            let range = (listed, hold(hub));
+            let limits = PassLimits { tombstone_us, keys_max };
+            let options = self.options.chain;
+            let pass = (entry.keep == Keep::Latest)
+                .then(|| Pass::new(&appender.chain, options, limits, &entry.compacted, range, now_us));
+            pass.flatten().map(|pass| (hub, pass))
+        })
+    }
+
+    /// Puts a copy in place of what it was made from; how many those were.
+    fn put(&mut self, hub: HubId, replacement: &Replacement) -> Result<usize, LogError> {
+        let entry = self.manifest.hubs.iter_mut().find(|entry| entry.hub == hub).expect("hubs stay");
+        let old = replacement.old();
+        let at = entry.segments.iter().position(|s| s.name() == old[0]);
+        let at = at.expect("a pass is over listed segments");
+        let before = entry.segments.clone();
+        entry.segments.splice(at..at + old.len(), [replacement.entry()]);
+        if let Err(e) = self.manifest.store(&*self.storage) {
+            // With another error the disk may have either list; both have all their files
+            // as long as nothing is made or removed.
+            self.is_broken |= !matches!(e, LogError::Full);
+            let entry = self.manifest.hubs.iter_mut().find(|entry| entry.hub == hub);
+            entry.expect("hubs stay").segments = before;
+            return Err(e);
+        }
+        self.hubs[&hub].chain.replace(replacement);
+        Ok(old.len())
+    }
+}
