@@ -29,12 +29,18 @@ impl<S: Storage> Reserve<S> {
         Reserve { storage, file: None, bytes, len: 0 }
     }
 
+    /// Whether it has its length.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.len == self.bytes
+    }
+
     /// Takes what is missing of it; whether it is whole.
     ///
     /// # Errors
     /// Those of the storage, but for a full one.
     pub fn fill(&mut self) -> io::Result<bool> {
-        if self.len == self.bytes {
+        if self.is_whole() {
             return Ok(true);
         }
         match self.take() {
@@ -46,7 +52,7 @@ impl<S: Storage> Reserve<S> {
             }
             Err(e) => return Err(e),
         }
-        Ok(self.len == self.bytes)
+        Ok(self.is_whole())
     }
 
     fn take(&mut self) -> io::Result<()> {

@@ -164,6 +164,12 @@ impl<S: Storage> Segments<S> {
         }
     }
 
+    /// Whether the space that is kept for a full disk is all there.
+    #[must_use]
+    pub fn has_reserve(&self) -> bool {
+        self.reserve.is_whole()
+    }
+
     /// Takes the space that is kept for a full disk, as far as it is missing; whether it
     /// is all there.
     ///

@@ -77,7 +77,7 @@ pub fn path(number: u64) -> String {
 /// or a new one.
 ///
 /// # Errors
-/// Those of the storage. What was made stays, and is overwritten by the next try.
+/// Those of the storage. The file stays, and is used by the next try.
 pub fn prepare<S: Storage>(
     storage: &S,
     identity: u64,
@@ -96,12 +96,10 @@ pub fn prepare<S: Storage>(
             file => file?,
         },
     };
-    let zeros = vec![0; FILL_BYTES.min(bytes as usize)];
-    let mut at = file.len()?;
-    while at < bytes {
-        let n = zeros.len().min((bytes - at) as usize);
-        file.write_all_at(&zeros[..n], at)?;
-        at += n as u64;
+    if let Err(e) = fill(&file, bytes) {
+        // What it got of a full disk is for others.
+        let _ = file.set_len(0);
+        return Err(e);
     }
     let mut head = Vec::with_capacity(FILE_HEAD);
     head.extend_from_slice(FILE_MAGIC);
@@ -116,6 +114,18 @@ pub fn prepare<S: Storage>(
     file.sync()?;
     storage.sync_directory(DIRECTORY)?;
     Ok(Prepared { file, number, bytes })
+}
+
+/// Writes a file to its full size, so that a sync has its bytes to write and no sizes.
+fn fill(file: &impl StorageFile, bytes: u64) -> io::Result<()> {
+    let zeros = vec![0; FILL_BYTES.min(bytes as usize)];
+    let mut at = file.len()?;
+    while at < bytes {
+        let n = zeros.len().min((bytes - at) as usize);
+        file.write_all_at(&zeros[..n], at)?;
+        at += n as u64;
+    }
+    Ok(())
 }
 
 impl<S: Storage> Journal<S> {

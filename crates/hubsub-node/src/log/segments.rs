@@ -195,7 +195,8 @@ impl<S: Storage> Thread<S> {
     fn turn(&mut self) -> Result<(), LogError> {
         let outcome = self.keep_up();
         let is_due = self.kept_house.is_none_or(|kept| kept.elapsed() >= HOUSEKEEPING);
-        if is_due || matches!(outcome, Err(LogError::Full)) {
+        // What is spent of the reserve is for what was taken already: no more is, from here on.
+        if is_due || !self.segments.has_reserve() || matches!(outcome, Err(LogError::Full)) {
             self.kept_house = Some(Instant::now());
             self.retire()?;
             self.compact()?;
@@ -207,17 +208,29 @@ impl<S: Storage> Thread<S> {
 
     fn keep_up(&mut self) -> Result<(), LogError> {
         self.segments.flush()?;
-        if !self.handover.has_file() {
-            let file = self.segments.prepare_next()?;
-            self.handover.give_file(file);
-        }
         let unsaved = self.segments.unsaved_bytes();
         let is_due = self.saved.elapsed() >= Duration::from_millis(self.settings.checkpoint_ms);
         if unsaved >= self.settings.checkpoint_bytes || (unsaved > 0 && is_due) {
-            self.segments.checkpoint()?;
-            self.saved = Instant::now();
-            self.shared.counters.checkpoints.fetch_add(1, Ordering::Relaxed);
+            self.checkpoint()?;
         }
+        if !self.handover.has_file() {
+            let file = match self.segments.prepare_next() {
+                // A checkpoint gives journals back.
+                Err(LogError::Full) if self.segments.unsaved_bytes() > 0 => {
+                    self.checkpoint()?;
+                    self.segments.prepare_next()
+                }
+                file => file,
+            };
+            self.handover.give_file(file?);
+        }
+        Ok(())
+    }
+
+    fn checkpoint(&mut self) -> Result<(), LogError> {
+        self.segments.checkpoint()?;
+        self.saved = Instant::now();
+        self.shared.counters.checkpoints.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
