@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Reads of cursors that a shard has under way at once: a crowd that catches up must
 /// neither fill its mailbox nor keep questions waiting.
-const RANGES_MAX: usize = 32;
+const RANGES_MAX: usize = 8;
 
 /// The term of a hub that has one member and no other node.
 const TERM: u64 = 1;

@@ -92,6 +92,8 @@ impl Readers {
 
 impl Queue {
     fn run(&self) {
+        // Who reads the past waits for who speaks now.
+        crate::sys::yield_to_others();
         // How many jobs were tried in vain, one after the other.
         let mut unready = 0;
         loop {
