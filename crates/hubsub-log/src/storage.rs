@@ -48,6 +48,9 @@ pub trait StorageFile: Send + Sync + 'static {
     /// Makes all bytes written before safe.
     fn sync(&self) -> io::Result<()>;
 
+    /// What stands in a range may go to the disk, so that a `sync` later has less to do.
+    fn begin_sync(&self, _from: u64, _to: u64) {}
+
     /// Cuts or extends (with zeros) to a length.
     fn set_len(&self, len: u64) -> io::Result<()>;
 

@@ -91,6 +91,12 @@ impl<S: Storage> Appender<S> {
             let is_run_full = self.chain.written(part, self.options.run_bytes);
             *done += n;
             if is_run_full {
+                let (from, to) = {
+                    let open = &self.chain.read_state().open;
+                    (open.run_start, open.end)
+                };
+                // A checkpoint that found all of it would keep the journal's syncs waiting.
+                self.file.begin_sync(from, to);
                 self.write_run()?;
             }
         }
