@@ -28,6 +28,7 @@ impl Core {
         match mail {
             Mail::Broker(msg) => self.broker.receive(msg, self.rim.now, &mut self.rim),
             Mail::Safe(hubs) => {
+                self.rim.expects_more = true;
                 for (hub, offset) in hubs {
                     self.broker.logged(hub, offset, self.rim.now, &mut self.rim);
                 }

@@ -310,6 +310,7 @@ impl Sink for Rim {
     }
 
     fn append(&mut self, hub: HubId, offset: u64, room: &[u8], record: &Record) {
+        self.expects_more = true;
         if let Some(log) = &mut self.log {
             log.append(hub, offset, room, record);
         }

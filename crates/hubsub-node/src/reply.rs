@@ -123,6 +123,7 @@ impl Rim {
     pub fn note_logged(&mut self, key: ConnKey, slot: u32) {
         if let Some(output) = self.conns.get_mut(key).and_then(|c| c.output.as_mut()) {
             output.logged_slot = Some(slot);
+            self.expects_more = true;
         }
     }
 
@@ -173,6 +174,7 @@ impl Rim {
         let Slot::Waiting(pending) = std::mem::replace(place, Slot::Ready(Vec::new())) else {
             unreachable!("`waiting` finds slots that wait")
         };
+        self.expects_more |= output.logged_slot == Some(slot);
         let confirms = is_confirm(&pending);
         if slot == output.first_slot {
             // Nothing is before it: no need to keep it.

@@ -85,6 +85,8 @@ pub struct Rim {
     pub mailer: Mailer,
     /// To the log, if any class has one.
     pub log: Option<LogEnd>,
+    /// Whether this turn had to do with a log, so that more of it comes in a moment.
+    pub expects_more: bool,
     /// Questions whose answers are still coming.
     pub gatherings: Gatherings,
     /// Timers.
@@ -132,6 +134,7 @@ impl Rim {
             conns: Slab::default(),
             mailer,
             log: ends.log,
+            expects_more: false,
             gatherings: Gatherings::default(),
             timers: Wheel::new(now.mono_ms),
             control: ends.control,

@@ -60,7 +60,7 @@ pub struct Shard {
     paused: Vec<ConnKey>,
     mail: Vec<Mail>,
     clock: Clock,
-    /// Waits for the disk.
+    /// Waits between a publish, its log and the next one.
     spin: Spin,
     /// Since it was told to stop.
     stopping: Option<Stopping>,
@@ -123,8 +123,8 @@ impl Shard {
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
         let has_work =
             !self.ready.is_empty() || self.accepts_more || self.core.has_more() || self.may_go_on();
-        let waits_for_disk = !has_work && self.core.broker.unlogged() > 0;
-        let is_news = waits_for_disk && self.look_for_disk(events)?;
+        let expects_more = std::mem::take(&mut self.core.rim.expects_more) && !has_work;
+        let is_news = expects_more && self.look_for_more(events)?;
         let timeout_ms = if has_work || is_news || !self.core.rim.mailer.own().may_sleep() {
             Some(0)
         } else {
@@ -143,7 +143,7 @@ impl Shard {
             self.poll(events, timeout_ms.map(Duration::from_millis))?;
         }
         self.core.rim.mailer.own().woke();
-        if waits_for_disk && self.core.rim.mailer.own().bytes() > 0 {
+        if expects_more {
             self.spin.came();
         }
         let passed = self.started.elapsed();
@@ -155,9 +155,9 @@ impl Shard {
         Ok(())
     }
 
-    /// Looks for mail and sockets for a moment, since the disk answers soon; whether
-    /// there is anything.
-    fn look_for_disk(&mut self, events: &mut Events) -> io::Result<bool> {
+    /// Looks for mail and sockets for a moment, since the disk answers soon, or who was
+    /// answered goes on; whether there is anything from a socket.
+    fn look_for_more(&mut self, events: &mut Events) -> io::Result<bool> {
         self.spin.begin();
         while self.core.rim.mailer.own().bytes() == 0 && self.spin.looks_again() {
             self.poll(events, Some(Duration::ZERO))?;

@@ -45,7 +45,8 @@ impl Rooms {
         let Some(mut history) = self.classes.get(hub.class).history else { return };
         if hub.log.is_some() {
             // What memory forgets is in the log.
-            history.bytes = self.all_hubs.tail_bytes_max;
+            let tail = self.all_hubs.tail_bytes_max;
+            history.bytes = if history.bytes == 0 { tail } else { tail.min(history.bytes) };
         }
         if history.messages > 0 {
             while self.at(handle.index).ring.as_ref().is_some_and(|r| r.len() as u64 > history.messages) {
