@@ -51,6 +51,7 @@ bench: build ## the benchmark against redis-server; results under benches/result
 	$(BIN)/hubsub bench all --against redis-server
 
 soak: build ## long runs of the same tests, bounded: SOAK_ROUNDS of them (10)
+	cargo test --quiet --release -p hubsub-log -p hubsub-route
 	@for round in $$(seq 1 $${SOAK_ROUNDS:-10}); do echo "round $$round"; \
 	  HYPOTHESIS_PROFILE=soak $(BIN)/pytest -q tests/property tests/node; done
 

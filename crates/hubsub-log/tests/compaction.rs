@@ -390,7 +390,7 @@ fn run(steps: Vec<Step>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 200 } else { 2000 }))]
 
     #[test]
     fn the_latest_of_each_key_is_there_and_readers_come_to_it(steps in steps()) {

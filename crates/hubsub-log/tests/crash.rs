@@ -118,7 +118,7 @@ fn after_a_failed_sync_there_is_no_checkpoint() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 300 } else { 3000 }))]
 
     #[test]
     fn what_was_acknowledged_is_read_back_and_nothing_that_was_not_sent(steps in steps()) {

@@ -140,7 +140,7 @@ fn rooms_are_whole_or_refused(log: &TestLog, hub: HubId) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 400 } else { 4000 }))]
 
     #[test]
     fn damage_is_told_or_harmless(

@@ -223,7 +223,7 @@ fn apply(log: &TestLog, damage: &Damage) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(150))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 150 } else { 1500 }))]
 
     #[test]
     fn damage_is_mended_from_the_segments(
