@@ -52,7 +52,7 @@ class Home:
         """A start that SIGKILL ends so much later, wherever it is by then."""
         file = self.directory.with_suffix(".toml")
         tables = {"limits": dict(self._options.get("limits", {})), "class": list(self._options["classes"])}
-        file.write_text(toml({"http": None, **self._config, **tables}))
+        file.write_text(toml({"http": "127.0.0.1:0", **self._config, **tables}))
         command = [sys.executable, "-m", "hubsub", "serve", "--config", str(file)]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
             try:

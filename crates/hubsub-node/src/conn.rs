@@ -116,6 +116,8 @@ flags! {
     ENDED = 13;
     /// A timer looks at its soft limit.
     WATCHED = 14;
+    /// It caught up once: the kernel takes little for it ahead of its reading.
+    PACED = 15;
 }
 
 impl Flags {

@@ -370,6 +370,13 @@ impl Sink for Rim {
         !c.is_closing() && c.output.as_ref().is_none_or(|o| o.pending_bytes() < REPLAY_BELOW)
     }
 
+    fn replays(&mut self, conn: u32) {
+        if let Some(c) = self.conns.at_mut(conn).filter(|c| !c.flags.any(Flags::PACED)) {
+            c.flags.set(Flags::PACED, true);
+            c.io.pace();
+        }
+    }
+
     fn publisher(&self, conn: u32) -> Box<str> {
         self.conns.at(conn).map_or_else(Box::default, Conn::publisher)
     }

@@ -38,12 +38,6 @@ fn listening_socket(address: SocketAddr, shares: bool, backlog: i32) -> io::Resu
     Ok(socket)
 }
 
-/// Bytes that the kernel takes for a client beyond what the network has taken. Without
-/// this it takes megabytes for one that reads slowly: memory that no limit here sees,
-/// and work done for those who cannot use it before it is done for those who can.
-#[cfg(target_os = "linux")]
-const UNSENT_BYTES: u32 = 256 * 1024;
-
 /// Sets what every client's socket has. A socket that refuses works without.
 pub fn prepare(socket: &TcpStream, keepalive_ms: u64, user_timeout_ms: u64) {
     let _ = socket.set_nodelay(true);
@@ -55,14 +49,24 @@ pub fn prepare(socket: &TcpStream, keepalive_ms: u64, user_timeout_ms: u64) {
         let _ = socket.set_tcp_keepalive(&keepalive);
     }
     #[cfg(target_os = "linux")]
-    {
-        let _ = socket.set_tcp_notsent_lowat(UNSENT_BYTES);
-        if user_timeout_ms > 0 {
-            let _ = socket.set_tcp_user_timeout(Some(Duration::from_millis(user_timeout_ms)));
-        }
+    if user_timeout_ms > 0 {
+        let _ = socket.set_tcp_user_timeout(Some(Duration::from_millis(user_timeout_ms)));
     }
     #[cfg(not(target_os = "linux"))]
     let _ = user_timeout_ms;
+}
+
+/// Lets the system take no more than this for a client beyond what the network has
+/// taken. Else it takes megabytes for each that reads slowly: memory that no limit here
+/// sees, and work done for those who cannot use it before it is done for those who can.
+pub fn pace(socket: &TcpStream) {
+    #[cfg(target_os = "linux")]
+    {
+        const UNSENT_BYTES: u32 = 256 * 1024;
+        let _ = SockRef::from(socket).set_tcp_notsent_lowat(UNSENT_BYTES);
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = socket;
 }
 
 /// This thread runs when others of the process leave it a processor, if the system can

@@ -33,6 +33,12 @@ impl Transport {
         }
     }
 
+    /// From now on the system takes little ahead of what the peer reads.
+    pub fn pace(&self) {
+        let Transport::Plain(socket) = self;
+        crate::sys::pace(socket);
+    }
+
     /// The socket, to register it.
     pub fn source(&mut self) -> &mut TcpStream {
         let Transport::Plain(socket) = self;

@@ -192,6 +192,8 @@ pub trait Sink {
     fn close(&mut self, conn: u32, reason: CloseReason);
     /// Whether replayed records still fit into a connection's output.
     fn wants_replay(&self, conn: u32) -> bool;
+    /// A connection gets records of the past, as fast as it takes them.
+    fn replays(&mut self, _conn: u32) {}
     /// The name of a connection as a publisher.
     fn publisher(&self, conn: u32) -> Box<str>;
     /// The last record of a room that a hub's log has, if it has any.

@@ -15,6 +15,7 @@ impl Broker {
     pub fn drained(&mut self, conn: ConnKey, now: Now, sink: &mut impl Sink) {
         while sink.wants_replay(conn.index) {
             let Some(read) = self.next_read(conn) else { return };
+            sink.replays(conn.index);
             let shard = self.topics_shard(&read);
             if shard != self.shard {
                 sink.send(shard, Msg::Read(Box::new(read)));
