@@ -10,6 +10,7 @@ use crate::files::Files;
 use crate::journal::{self, Journal};
 use crate::manifest::{HubFile, Manifest};
 use crate::record;
+use crate::reserve;
 use crate::segments::Segments;
 use crate::storage::{Storage, join};
 use crate::{LogError, LogOptions};
@@ -55,6 +56,32 @@ pub fn open<S: Storage>(storage: Arc<S>, identity: u64, options: LogOptions) -> 
 /// # Errors
 /// As for [`open`].
 pub(crate) fn recover<S: Storage>(
+    storage: Arc<S>,
+    manifest: Manifest,
+    options: LogOptions,
+    suspects: &[(HubId, String)],
+) -> Result<Opened<S>, LogError> {
+    match try_recover(Arc::clone(&storage), manifest.clone(), options, suspects) {
+        // What was acknowledged must be readable, also after a kill on a full disk: the manifest
+        // says what it said, so the same begins again.
+        Err(LogError::Full) => {
+            make_room(&storage, &manifest);
+            try_recover(storage, manifest, options, suspects)
+        }
+        outcome => outcome,
+    }
+}
+
+/// Takes what is kept for a full disk, and journals that were ready for use and have nothing.
+fn make_room<S: Storage>(storage: &Arc<S>, manifest: &Manifest) {
+    reserve::give_back(&**storage);
+    let (first, last) = manifest.journals;
+    let is_free = |number: &u64| !(first..=last).contains(number) && !manifest.aside.contains(number);
+    let journals = journal::files(&**storage).unwrap_or_default();
+    journal::unlink(storage, journals.into_iter().filter(is_free));
+}
+
+fn try_recover<S: Storage>(
     storage: Arc<S>,
     mut manifest: Manifest,
     options: LogOptions,

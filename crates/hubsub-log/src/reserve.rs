@@ -12,6 +12,11 @@ const NAME: &str = "reserve";
 /// Least that is given back at once: names and blocks take space too.
 const PART_BYTES: u64 = 256 << 10;
 
+/// Gives all of it back, where a start needs it: who recovers holds none yet.
+pub(crate) fn give_back(storage: &impl Storage) {
+    let _ = storage.unlink(NAME);
+}
+
 /// See the module.
 pub struct Reserve<S: Storage> {
     storage: Arc<S>,

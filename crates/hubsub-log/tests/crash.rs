@@ -4,9 +4,9 @@
 mod support;
 
 use hubsub_log::sim::Faults;
-use hubsub_log::{HubId, Kind, LogError};
+use hubsub_log::{HubId, Keep, Kind, LogError, LogOptions};
 use proptest::prelude::*;
-use support::{Publish, TestLog};
+use support::{OPTIONS, Publish, TestLog};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -191,4 +191,18 @@ proptest! {
         log.reopen().unwrap();
         log.check_all();
     }
+}
+
+#[test]
+fn a_node_that_was_killed_on_a_full_disk_starts_there_and_reads_what_was_acknowledged() {
+    let options = LogOptions { reserve_bytes: 64 << 10, ..OPTIONS };
+    let mut log = TestLog::with(&[Keep::Log], options);
+    assert!(log.segments.keep_reserve().unwrap());
+    log.append(&frame(&[(0, vec![(0, 1000), (1, 1000)])])).unwrap();
+    log.sync().unwrap();
+    log.disk.set_faults(Faults { free_bytes: Some(0), ..Faults::default() });
+    log.reopen().unwrap();
+    log.check_all();
+    log.disk.set_faults(Faults::default());
+    assert!(log.segments.keep_reserve().unwrap());
 }
