@@ -122,8 +122,15 @@ impl<S: Storage> Appender<S> {
 
     /// Moves the run in memory to the file of the open segment's runs.
     fn write_run(&mut self) -> Result<(), LogError> {
-        // Under the lock: readers find the run in memory or in the file, never in neither.
-        self.chain.write_run(&mut self.chain.write_state().open)
+        // No lock is held while the disk is waited for: until it is in the file, readers find
+        // the run in memory, which nobody but this thread adds to.
+        let (name, at, bytes) = {
+            let open = &self.chain.read_state().open;
+            (open.name, open.runs_bytes, open.run.encode())
+        };
+        let Some(run) = self.chain.store_run(name, at, bytes)? else { return Ok(()) };
+        self.chain.write_state().open.took_run(run);
+        Ok(())
     }
 
     /// Ends the open segment and begins another.
@@ -242,18 +249,20 @@ impl<S: Storage> Chain<S> {
 
     /// Moves a segment's run in memory to the file of its runs.
     pub(super) fn write_run(&self, open: &mut Open) -> Result<(), LogError> {
-        if open.run.is_empty() {
-            return Ok(());
+        if let Some(run) = self.store_run(open.name, open.runs_bytes, open.run.encode())? {
+            open.took_run(run);
         }
-        let file = self.file(open.name, Part::Runs)?;
-        let bytes = open.run.encode();
-        let written =
-            file.write_all_at(&bytes, open.runs_bytes).and_then(|()| Run::open(&*file, open.runs_bytes));
-        open.runs.push(written.map_err(|e| LogError::storage("cannot write an index", e))?);
-        open.run = RunBuilder::default();
-        open.runs_bytes += bytes.len() as u64;
-        open.run_start = open.end;
         Ok(())
+    }
+
+    /// Writes a segment's run at a place of the file of its runs; none if it is empty.
+    fn store_run(&self, name: Name, at: u64, bytes: Vec<u8>) -> Result<Option<Run>, LogError> {
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        let file = self.file(name, Part::Runs)?;
+        let written = file.write_all_at(&bytes, at).and_then(|()| Run::open(&*file, at));
+        written.map(Some).map_err(|e| LogError::storage("cannot write an index", e))
     }
 }
 
@@ -292,6 +301,14 @@ pub(super) fn note(
 }
 
 impl Open {
+    /// The run in memory is in the file.
+    fn took_run(&mut self, run: Run) {
+        self.runs.push(run);
+        self.run = RunBuilder::default();
+        self.runs_bytes += run.bytes();
+        self.run_start = self.end;
+    }
+
     /// A segment without records.
     pub(super) fn at(name: Name) -> Open {
         Open {

@@ -60,9 +60,9 @@ pub struct Chain<S: Storage> {
     pub rooms: RoomTable,
     /// What they are called.
     pub(crate) names: Names<S::File>,
+    /// Never held while the disk is waited for: who only looks must not wait for it.
     state: RwLock<State>,
-    /// `open.next` of that: the lock is held while an index is written, and who only wants to
-    /// know how far the chain is must not wait for the disk.
+    /// `open.next` of that, for those who ask often how far the chain is.
     next: AtomicU64,
     /// Offsets whose loss was accepted, between segments, in order.
     lost: Vec<Lost>,
