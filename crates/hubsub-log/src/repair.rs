@@ -20,7 +20,7 @@
 //! - What journals have of the hub fills holes and goes on behind the segments: those in
 //!   use, and those that a start has put aside for this (`quarantine/`).
 //! - Nothing is deleted but indexes, which are made again: damaged files get the ending
-//!   `.damaged`, journals are put aside.
+//!   `.damaged`, and so do their indexes; journals are put aside.
 //!
 //! A hub that keeps the latest of each key has holes within its segments, so none of this
 //! holds there: its repair is refused.
@@ -363,7 +363,12 @@ impl Plan {
         let directory = segment::directory(hub);
         storage.sync_directory(&directory).map_err(cannot)?;
 
-        self.found.damaged.iter().try_for_each(|path| set_aside(storage, path))?;
+        for path in &self.found.damaged {
+            set_aside(storage, path)?;
+            // A repair that is cut short here needs it: it tells where records begin.
+            let stem = path.strip_suffix("segment").expect("they are segments");
+            set_aside(storage, &format!("{stem}index"))?;
+        }
         for entry in &written {
             let path = segment::path(hub, entry.name(), Part::Segment);
             storage.rename(&new_path(hub, entry.0), &path).map_err(cannot)?;

@@ -264,11 +264,15 @@ impl Salvage {
     }
 }
 
-/// Where the index of a segment says that records begin, in order.
+/// Where the indexes of a segment say that records begin, in order: also those that a
+/// repair set aside.
 fn places<S: Storage>(storage: &S, hub: HubId, name: Name) -> Vec<u64> {
+    let directory = segment::directory(hub);
+    let [index, runs] = [Part::Index, Part::Runs].map(|part| name.file(part));
+    let is_one = |n: &String| *n == index || *n == runs || (n.starts_with(&index) && n.ends_with(DAMAGED));
     let mut places: Vec<u64> = Vec::new();
-    for part in [Part::Index, Part::Runs] {
-        let Ok(file) = storage.open(&segment::path(hub, name, part)) else { continue };
+    for name in storage.list(&directory).unwrap_or_default().iter().filter(|n| is_one(n)) {
+        let Ok(file) = storage.open(&join(&directory, name)) else { continue };
         let mut at = 0;
         while let Ok(run) = Run::open(&file, at) {
             places.extend(run.all_places(&file).unwrap_or_default().into_iter().map(u64::from));

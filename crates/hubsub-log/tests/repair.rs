@@ -6,7 +6,7 @@ use hubsub_log::manifest::{Lost, Manifest};
 use hubsub_log::record::{self, Record};
 use hubsub_log::repair::{Repair, UNKNOWN_OFFSETS, repair};
 use hubsub_log::show::{Selection, show};
-use hubsub_log::sim::SimDisk;
+use hubsub_log::sim::{Faults, SimDisk};
 use hubsub_log::verify::{Verified, verify, verify_watched};
 use hubsub_log::{HubId, Kind, LogError, Retention};
 use std::ops::ControlFlow;
@@ -434,4 +434,35 @@ fn who_watches_may_stop_it() {
     });
     assert!(matches!(stopped, Err(LogError::Stopped)));
     assert!(seen.is_sorted() && seen[2].0 < seen[2].1, "{seen:?}");
+}
+
+#[test]
+fn a_repair_that_was_cut_short_anywhere_is_done_again_and_keeps_as_much() {
+    let log = sixty();
+    let path = segments(&log.disk)[2].clone();
+    // Length of the third record: what is behind it is found by the index alone.
+    let at = {
+        let bytes = log.disk.bytes(&path).unwrap();
+        let mut at = 64;
+        for _ in 0..2 {
+            at += record::len(&bytes[at..]).unwrap();
+        }
+        at
+    };
+    log.disk.damage(&path, |bytes| bytes[at..at + 8].fill(0xff));
+    let whole = log.disk.copy();
+    run(&whole, None, true).unwrap();
+    let kept = offsets(&whole, HUB, None, 0, u64::MAX);
+    assert_eq!(kept.len(), 59);
+    for calls in 0.. {
+        let disk = log.disk.copy();
+        disk.set_faults(Faults { fails_after: Some(calls), ..Faults::default() });
+        let is_done = run(&disk, None, true).is_ok();
+        disk.set_faults(Faults::default());
+        run(&disk, None, true).unwrap();
+        assert_eq!(offsets(&disk, HUB, None, 0, u64::MAX), kept, "cut after {calls} calls");
+        if is_done {
+            return;
+        }
+    }
 }
