@@ -56,6 +56,25 @@ impl LogError {
 
     /// The storage failed, maybe for want of room.
     pub(crate) fn storage(what: &str, source: io::Error) -> LogError {
-        if source.kind() == ErrorKind::StorageFull { LogError::Full } else { LogError::io(what, source) }
+        if is_full(&source) { LogError::Full } else { LogError::io(what, source) }
+    }
+}
+
+/// Whether there was no room: on the disk, or in what a quota leaves of it.
+pub(crate) fn is_full(e: &io::Error) -> bool {
+    matches!(e.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quota_that_is_used_up_is_a_full_disk_and_no_broken_one() {
+        use rustix::io::Errno;
+        for (errno, full) in [(Errno::NOSPC, true), (Errno::DQUOT, true), (Errno::IO, false)] {
+            let e = LogError::storage("cannot write", io::Error::from_raw_os_error(errno.raw_os_error()));
+            assert_eq!(matches!(e, LogError::Full), full, "{errno}");
+        }
     }
 }

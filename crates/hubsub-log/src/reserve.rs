@@ -3,6 +3,7 @@
 //! or it could not be read; then the file is made shorter by as much. While it has not
 //! its length, the owner takes no more.
 
+use crate::error::is_full;
 use crate::storage::{Storage, StorageFile};
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -51,7 +52,7 @@ impl<S: Storage> Reserve<S> {
         match self.take() {
             Ok(()) => self.len = self.bytes,
             // A file system may call so much too large for any file.
-            Err(e) if matches!(e.kind(), ErrorKind::StorageFull | ErrorKind::FileTooLarge) => {
+            Err(e) if is_full(&e) || e.kind() == ErrorKind::FileTooLarge => {
                 // What it got before there was no more is for others.
                 _ = self.file.as_ref().map(|file| file.set_len(self.len));
             }

@@ -8,6 +8,7 @@
 //! Everything else may be there, in part, or not at all; a file that was renamed is
 //! there under its old name, its new one, or both.
 
+use crate::error::is_full;
 use std::io::{self, ErrorKind};
 
 /// A directory of files.
@@ -100,7 +101,7 @@ pub trait StorageFile: Send + Sync + 'static {
 /// is the old one or the new one.
 ///
 /// # Errors
-/// Those of the storage. `StorageFull`: the old file stands.
+/// Those of the storage. One that is full: the old file stands.
 pub fn replace(storage: &impl Storage, directory: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
     let path = join(directory, name);
     let new = format!("{path}.new");
@@ -116,10 +117,7 @@ pub fn replace(storage: &impl Storage, directory: &str, name: &str, bytes: &[u8]
     }
     storage.rename(&new, &path)?;
     // Which of the two a crash would leave is not known now: no reason to try again.
-    storage.sync_directory(directory).map_err(|e| match e.kind() {
-        ErrorKind::StorageFull => io::Error::other(e),
-        _ => e,
-    })
+    storage.sync_directory(directory).map_err(|e| if is_full(&e) { io::Error::other(e) } else { e })
 }
 
 /// All bytes of a file.

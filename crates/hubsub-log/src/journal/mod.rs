@@ -13,6 +13,7 @@ mod replay;
 pub use replay::{Replayed, replay};
 pub(crate) use replay::{all_files, records};
 
+use crate::error::is_full;
 use crate::record::{u32_at, u64_at};
 use crate::storage::{Storage, StorageFile, join};
 use crate::{FORMAT, LogError};
@@ -211,7 +212,7 @@ impl<S: Storage> Journal<S> {
         frame[4..8].copy_from_slice(&checksum.to_le_bytes());
         match self.file.file.write_all_at(frame, self.at) {
             Ok(()) => {}
-            Err(e) if e.kind() == ErrorKind::StorageFull => return Err(LogError::Full),
+            Err(e) if is_full(&e) => return Err(LogError::Full),
             Err(e) => {
                 self.is_broken = true;
                 return Err(LogError::io("cannot write the journal", e));

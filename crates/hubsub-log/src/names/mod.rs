@@ -18,6 +18,7 @@ mod file;
 
 use crate::LogError;
 use crate::chain::Chain;
+use crate::error::is_full;
 use crate::record;
 use crate::rooms::{Last, RoomHash};
 use crate::segment;
@@ -175,7 +176,7 @@ impl<S: Storage> Chain<S> {
     pub(crate) fn flush_names(&self) {
         let mut state = self.names.state();
         if let Err(e) = state.flush()
-            && (e.kind() != ErrorKind::StorageFull || state.pending.len() > PENDING_BYTES_MAX)
+            && (!is_full(&e) || state.pending.len() > PENDING_BYTES_MAX)
         {
             self.drop_names(&mut state);
         }
@@ -215,7 +216,7 @@ impl<S: Storage> Chain<S> {
             }
             Err(e) => {
                 let _ = self.storage().unlink(&self.names_path(NEW_NAME));
-                if e.kind() != ErrorKind::StorageFull {
+                if !is_full(&e) {
                     self.drop_names(&mut self.names.state());
                 }
             }
