@@ -36,7 +36,7 @@
 use crate::files::Part;
 use crate::journal;
 use crate::manifest::{self, HubEntry, HubFile, Keep, Lost, Manifest, SegmentEntry};
-use crate::open::recover;
+use crate::open::{Opened, recover};
 use crate::record;
 use crate::salvage::{Piece, Salvage, Source, hub_directories, read_piece, salvage};
 use crate::segment::{self, Name};
@@ -164,14 +164,15 @@ pub fn repair<S: Storage>(
         .map(|hub| (hub.entry.hub, hub.problems.join("; ")))
         .collect();
     let identity = manifest.identity;
-    let mut segments = recover(Arc::clone(storage), manifest, options, &suspects)?.segments;
+    let Opened { mut segments, was_clean, .. } = recover(Arc::clone(storage), manifest, options, &suspects)?;
     for plan in &mut plans {
         // The journals are elsewhere now.
         plan.journals = journal::all_files(&**storage)?;
         let entry = plan.carry_out(&**storage, identity, options.chain.segment_bytes)?;
         segments.adopt(entry)?;
     }
-    segments.close()?;
+    // What other hubs acknowledged from memory alone may be missing still: the next start must know.
+    if was_clean { segments.close() } else { segments.checkpoint() }?;
     done.is_done = true;
     let manifest = Manifest::load(&**storage)?.expect("it was stored just now");
     done.left = verify_as(&**storage, &manifest, watch)?.problems;

@@ -466,3 +466,19 @@ fn a_repair_that_was_cut_short_anywhere_is_done_again_and_keeps_as_much() {
         }
     }
 }
+
+#[test]
+fn a_repair_does_not_make_a_clean_end_of_an_unclean_one() {
+    for is_clean in [false, true] {
+        let mut log = sixty();
+        if !is_clean {
+            log.reopen().unwrap();
+        }
+        let path = segments(&log.disk)[2].clone();
+        log.disk.damage(&path, |bytes| bytes[1000] ^= 1);
+        assert!(run(&log.disk, None, true).unwrap().is_done);
+        // Whoever acknowledges from memory alone must know, also where nothing was repaired.
+        let opened = support::opened(&log.disk).unwrap();
+        assert_eq!(opened.was_clean, is_clean);
+    }
+}
