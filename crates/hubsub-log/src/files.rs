@@ -1,11 +1,13 @@
-//! Open segments and indexes: the ones used last, up to a limit.
+//! Open segments and indexes, up to a limit. For one more, the one goes that was not
+//! used for longest among a few: who reads a log from end to end, again and again, would
+//! find none open if it were the one of all.
 
 use crate::segment::{self, Name};
 use crate::storage::Storage;
 use hubsub_types::HubId;
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Which file of a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -20,6 +22,9 @@ pub enum Part {
 
 type Key = (HubId, Name, Part);
 
+/// Files that one is chosen from to be closed.
+const SAMPLE: u64 = 2;
+
 /// See the module.
 pub struct Files<S: Storage> {
     storage: Arc<S>,
@@ -28,17 +33,51 @@ pub struct Files<S: Storage> {
 }
 
 struct Open<F> {
+    places: HashMap<Key, usize>,
     /// With the time of last use, by count.
-    files: HashMap<Key, (Arc<F>, u64)>,
+    files: Vec<(Key, Arc<F>, u64)>,
     uses: u64,
+    /// How often a file was forgotten.
+    forgotten: u64,
+}
+
+impl<F> Open<F> {
+    fn get(&mut self, key: Key) -> Option<Arc<F>> {
+        self.uses += 1;
+        let (_, file, used) = &mut self.files[*self.places.get(&key)?];
+        *used = self.uses;
+        Some(Arc::clone(file))
+    }
+
+    fn insert(&mut self, key: Key, file: Arc<F>, open_max: usize) {
+        if self.files.len() >= open_max {
+            let of_all = |i: u64| {
+                // Of a count, as good as at random.
+                let random = (self.uses * SAMPLE + i).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                ((u128::from(random) * self.files.len() as u128) >> 64) as usize
+            };
+            let oldest = (0..SAMPLE).map(of_all).min_by_key(|&at| self.files[at].2);
+            self.remove(oldest.expect("a sample has some"));
+        }
+        self.places.insert(key, self.files.len());
+        self.files.push((key, file, self.uses));
+    }
+
+    fn remove(&mut self, at: usize) {
+        let (key, ..) = self.files.swap_remove(at);
+        self.places.remove(&key);
+        if let Some((moved, ..)) = self.files.get(at) {
+            self.places.insert(*moved, at);
+        }
+    }
 }
 
 impl<S: Storage> Files<S> {
     /// None open, at most `open_max` ≥ 1 later.
     #[must_use]
     pub fn new(storage: Arc<S>, open_max: usize) -> Files<S> {
-        let open = Mutex::new(Open { files: HashMap::new(), uses: 0 });
-        Files { storage, open_max: open_max.max(1), open }
+        let open = Open { places: HashMap::new(), files: Vec::new(), uses: 0, forgotten: 0 };
+        Files { storage, open_max: open_max.max(1), open: Mutex::new(open) }
     }
 
     /// What they are files of.
@@ -52,26 +91,63 @@ impl<S: Storage> Files<S> {
     /// # Errors
     /// Those of the storage.
     pub fn get(&self, hub: HubId, name: Name, part: Part) -> io::Result<Arc<S::File>> {
-        let mut open = self.open.lock().expect("nothing panics under this lock");
-        open.uses += 1;
-        let now = open.uses;
-        if let Some((file, used)) = open.files.get_mut(&(hub, name, part)) {
-            *used = now;
-            return Ok(Arc::clone(file));
+        let key = (hub, name, part);
+        let forgotten = {
+            let mut open = self.open();
+            if let Some(file) = open.get(key) {
+                return Ok(file);
+            }
+            open.forgotten
+        };
+        // Without the lock: nobody waits for the disk but who wants this file.
+        let file = Arc::new(self.storage.open(&segment::path(hub, name, part))?);
+        let mut open = self.open();
+        if let Some(file) = open.get(key) {
+            return Ok(file);
         }
-        let path = segment::path(hub, name, part);
-        let file = Arc::new(self.storage.open(&path)?);
-        if open.files.len() >= self.open_max
-            && let Some(&oldest) = open.files.iter().min_by_key(|(_, (_, used))| used).map(|(key, _)| key)
-        {
-            open.files.remove(&oldest);
+        // What was forgotten meanwhile may be this one.
+        if open.forgotten == forgotten {
+            open.insert(key, Arc::clone(&file), self.open_max);
         }
-        open.files.insert((hub, name, part), (Arc::clone(&file), now));
         Ok(file)
     }
 
     /// Closes a file that was replaced or taken away; who reads it still may.
     pub fn forget(&self, hub: HubId, name: Name, part: Part) {
-        self.open.lock().expect("nothing panics under this lock").files.remove(&(hub, name, part));
+        let mut open = self.open();
+        open.forgotten += 1;
+        if let Some(&at) = open.places.get(&(hub, name, part)) {
+            open.remove(at);
+        }
+    }
+
+    fn open(&self) -> MutexGuard<'_, Open<S::File>> {
+        self.open.lock().expect("nothing panics under this lock")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::SimDisk;
+
+    #[test]
+    fn who_goes_round_more_files_than_may_be_open_finds_most_of_them_open() {
+        let disk = SimDisk::default();
+        let name = |i: u64| Name::written(1 + i % 100);
+        let hub = HubId(1);
+        (0..100).for_each(|i| _ = disk.create(&segment::path(hub, name(i), Part::Segment)).unwrap());
+        let files = Files::new(Arc::new(disk), 80);
+        let mut opened = 0;
+        for i in 0..1000 {
+            opened += usize::from(!files.open().places.contains_key(&(hub, name(i), Part::Segment)));
+            files.get(hub, name(i), Part::Segment).unwrap();
+            let open = files.open();
+            assert!(open.files.len() <= 80 && open.files.len() == open.places.len());
+            assert!(open.places.iter().all(|(key, &at)| open.files[at].0 == *key));
+        }
+        assert!(opened < 700, "{opened} of 1000");
+        (0..100).for_each(|i| files.forget(hub, name(i), Part::Segment));
+        assert!(files.open().files.is_empty() && files.open().places.is_empty());
     }
 }

@@ -101,7 +101,7 @@ limits! {
     /// Free space of the log's disk below which it takes no more.
     log_reserve_bytes = 64 * MIB;
     /// Segments and indexes open at once.
-    log_open_files_max = 256;
+    log_open_files_max = 512;
     /// Latest records of one hub with a log among which a producer's repeats are found.
     producer_window_records = 262_144;
     /// Latest bytes of one hub's log among which a producer's repeats are found.

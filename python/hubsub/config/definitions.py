@@ -291,7 +291,7 @@ LIMITS: tuple[Limit, ...] = (
         "the disk counts as full.",
         reload=False,
     ),
-    Limit("log_open_files_max", 256, "Segments and indexes open at once.", 1, reload=False),
+    Limit("log_open_files_max", 512, "Segments and indexes open at once.", 1, reload=False),
     Limit(
         "producer_window_records",
         262_144,
