@@ -5,13 +5,17 @@
 //! run before that has some: so a room's past is walked from its last record
 //! backwards, touching only runs that hold it. A row has a checksum, since a wrong
 //! `prev` would hide records; a wrong place is found out by the record that is there.
+//!
+//! The table is open-addressed, with rows in the order of hashes: a row is at its
+//! hash's home or shortly behind. So one read finds it, and where that read will be is
+//! known beforehand: who walks many segments can ask for them all at once.
 
 use crate::record::{u32_at, u64_at};
 use crate::rooms::{Last, RoomHash};
 use crate::storage::StorageFile;
 use std::io::{self, ErrorKind};
 
-const MAGIC: &[u8; 8] = b"HSRUN001";
+const MAGIC: &[u8; 8] = b"HSRUN002";
 const HEAD: usize = 64;
 const ROOM: usize = 52;
 const PLACE: usize = 4;
@@ -20,8 +24,9 @@ const SAMPLE: usize = 24;
 /// Bytes of segment between two samples.
 const SAMPLE_BYTES: u32 = 64 * 1024;
 
-/// Entries of the room table that a look-up reads at once.
-const WINDOW: usize = 64;
+/// Rows of the room table that a look-up reads at once: seven in eight are taken, so
+/// hardly any is so far from its home.
+const WINDOW: usize = 32;
 
 /// One record, as the index sees it.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +66,7 @@ pub struct RoomHead {
     pub prev: u64,
     /// How many there are. None: the room was deleted and has no record behind that.
     pub count: u32,
-    /// Where in the run their places begin.
+    /// Where in the run their places begin; of a single one, that place itself.
     from: u32,
 }
 
@@ -164,29 +169,37 @@ fn head_of(items: &[Item]) -> RoomHead {
 }
 
 fn encode((first, last): (u64, u64), rooms: impl Iterator<Item = RoomRun>, samples: &[Sample]) -> Vec<u8> {
-    let (mut table, mut places) = (Vec::new(), Vec::new());
+    let rooms: Vec<RoomRun> = rooms.collect();
+    let homes = homes_for(rooms.len());
+    let (mut table, mut places, mut rows) = (Vec::new(), Vec::new(), 0);
     for (hash, head, of_room) in rooms {
+        while rows < home(homes, hash) {
+            push_row(&mut table, [0; 5], [0; 2]);
+            rows += 1;
+        }
+        rows += 1;
         let [a, b] = [u64::from(hash.low >> 16) << 48, u64::from(hash.low & 0xffff) << 48];
-        for field in [hash.high, head.last.epoch, a | head.last.seq, b | head.prev, head.last.offset] {
-            table.extend_from_slice(&field.to_le_bytes());
-        }
-        for field in [(places.len() / PLACE) as u32, of_room.len() as u32] {
-            table.extend_from_slice(&field.to_le_bytes());
-        }
-        let checksum = crc32c::crc32c(&table[table.len() - (ROOM - 4)..]);
-        table.extend_from_slice(&checksum.to_le_bytes());
-        of_room.iter().for_each(|place| places.extend_from_slice(&place.to_le_bytes()));
+        let Last { epoch, seq, offset } = head.last;
+        let count = of_room.len() as u32;
+        let from = match *of_room {
+            [place] => place,
+            _ => {
+                let from = places.len() / PLACE;
+                of_room.iter().for_each(|place| places.extend_from_slice(&place.to_le_bytes()));
+                from as u32
+            }
+        };
+        push_row(&mut table, [hash.high, epoch, a | seq, b | head.prev, offset], [from, count]);
     }
     let mut out = Vec::with_capacity(HEAD + table.len() + places.len() + samples.len() * SAMPLE);
     out.extend_from_slice(MAGIC);
-    for field in
-        [crate::FORMAT, (table.len() / ROOM) as u32, (places.len() / PLACE) as u32, samples.len() as u32]
-    {
+    for field in [crate::FORMAT, rows as u32, (places.len() / PLACE) as u32, samples.len() as u32] {
         out.extend_from_slice(&field.to_le_bytes());
     }
     for field in [first, last] {
         out.extend_from_slice(&field.to_le_bytes());
     }
+    out.extend_from_slice(&(homes as u32).to_le_bytes());
     out.resize(HEAD - 4, 0);
     out.extend_from_slice(&crc32c::crc32c(&out).to_le_bytes());
     out.extend_from_slice(&table);
@@ -199,12 +212,33 @@ fn encode((first, last): (u64, u64), rooms: impl Iterator<Item = RoomRun>, sampl
     out
 }
 
+/// A row, free if all is 0: that has a checksum too, so zeros on the disk hide no room.
+fn push_row(table: &mut Vec<u8>, long: [u64; 5], short: [u32; 2]) {
+    let start = table.len();
+    long.iter().for_each(|field| table.extend_from_slice(&field.to_le_bytes()));
+    short.iter().for_each(|field| table.extend_from_slice(&field.to_le_bytes()));
+    let checksum = crc32c::crc32c(&table[start..]);
+    table.extend_from_slice(&checksum.to_le_bytes());
+}
+
+/// Rows that the hashes of so many rooms are spread over.
+fn homes_for(rooms: usize) -> u64 {
+    rooms as u64 * 8 / 7
+}
+
+/// The row from which on a room is looked for.
+fn home(homes: u64, room: RoomHash) -> u64 {
+    ((u128::from(room.high) * u128::from(homes)) >> 64) as u64
+}
+
 /// A run in a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Run {
     /// Where in the file it begins.
     at: u64,
-    rooms: u32,
+    /// Of the room table, free ones too.
+    rows: u32,
+    homes: u32,
     places: u32,
     samples: u32,
     /// First offset of what it is for.
@@ -220,22 +254,30 @@ impl Run {
     /// `InvalidData`: there is none. Others: as the storage says.
     pub fn open(file: &impl StorageFile, at: u64) -> io::Result<Run> {
         let mut head = [0; HEAD];
-        if file.read_full_at(&mut head, at)? < HEAD
-            || head[..8] != *MAGIC
-            || u32_at(&head, 8) != crate::FORMAT
-            || u32_at(&head, HEAD - 4) != crc32c::crc32c(&head[..HEAD - 4])
-        {
-            return Err(ErrorKind::InvalidData.into());
-        }
-        let run = Run {
-            at,
-            rooms: u32_at(&head, 12),
-            places: u32_at(&head, 16),
-            samples: u32_at(&head, 20),
-            first: u64_at(&head, 24),
-            last: u64_at(&head, 32),
-        };
+        let n = file.read_full_at(&mut head, at)?;
+        let run = Run::of(&head[..n], at).ok_or(ErrorKind::InvalidData)?;
         if at + run.bytes() > file.len()? { Err(ErrorKind::InvalidData.into()) } else { Ok(run) }
+    }
+
+    /// The run of whose bytes these are the first, at a place of a file.
+    #[must_use]
+    pub fn of(bytes: &[u8], at: u64) -> Option<Run> {
+        let head = bytes.get(..HEAD)?;
+        if head[..8] != *MAGIC
+            || u32_at(head, 8) != crate::FORMAT
+            || u32_at(head, HEAD - 4) != crc32c::crc32c(&head[..HEAD - 4])
+        {
+            return None;
+        }
+        Some(Run {
+            at,
+            rows: u32_at(head, 12),
+            places: u32_at(head, 16),
+            samples: u32_at(head, 20),
+            first: u64_at(head, 24),
+            last: u64_at(head, 32),
+            homes: u32_at(head, 40),
+        })
     }
 
     /// Bytes in the file.
@@ -245,7 +287,7 @@ impl Run {
     }
 
     fn places_at(&self) -> u64 {
-        self.at + HEAD as u64 + u64::from(self.rooms) * ROOM as u64
+        self.at + HEAD as u64 + u64::from(self.rows) * ROOM as u64
     }
 
     fn samples_at(&self) -> u64 {
@@ -257,25 +299,34 @@ impl Run {
     /// # Errors
     /// `InvalidData`: the run cannot be right. Others: as the storage says.
     pub fn room(&self, file: &impl StorageFile, room: RoomHash) -> io::Result<Option<RoomHead>> {
-        let (mut low, mut high) = (0, self.rooms as usize);
-        let mut guess = ((u128::from(room.high) * high as u128) >> 64) as usize;
-        while low < high {
-            let from = guess.saturating_sub(WINDOW / 2).clamp(low, high.saturating_sub(WINDOW).max(low));
-            let mut bytes = vec![0; (high - from).min(WINDOW) * ROOM];
-            read_exact(file, &mut bytes, self.at + (HEAD + from * ROOM) as u64)?;
-            let entries = bytes.chunks_exact(ROOM).map(read_room);
-            let entries = entries.collect::<io::Result<Vec<(RoomHash, RoomHead)>>>()?;
-            if room < entries[0].0 {
-                high = from;
-            } else if room > entries[entries.len() - 1].0 {
-                low = from + entries.len();
-            } else {
-                let found = entries.binary_search_by_key(&room, |(hash, _)| *hash);
-                return Ok(found.ok().map(|at| entries[at].1));
+        let mut at = home(u64::from(self.homes), room);
+        let mut window = [0; WINDOW * ROOM];
+        while at < u64::from(self.rows) {
+            let n = (u64::from(self.rows) - at).min(WINDOW as u64);
+            let rows = &mut window[..n as usize * ROOM];
+            read_exact(file, rows, self.row_at(at))?;
+            for row in rows.chunks_exact(ROOM) {
+                match read_room(row)? {
+                    Some((hash, _)) if hash < room => {}
+                    Some((hash, head)) if hash == room => return Ok(Some(head)),
+                    // A room is never behind a free row that is at or behind its home.
+                    _ => return Ok(None),
+                }
             }
-            guess = usize::midpoint(low, high);
+            at += n;
         }
         Ok(None)
+    }
+
+    /// What it says of a room will be asked for.
+    pub fn advise_room(&self, file: &impl StorageFile, room: RoomHash) {
+        let at = home(u64::from(self.homes), room).min(u64::from(self.rows));
+        let n = (u64::from(self.rows) - at).min(WINDOW as u64);
+        file.advise(self.row_at(at), n * ROOM as u64);
+    }
+
+    fn row_at(&self, row: u64) -> u64 {
+        self.at + HEAD as u64 + row * ROOM as u64
     }
 
     /// Where a room's records begin, from the `skip`th on, at most `count`.
@@ -290,6 +341,9 @@ impl Run {
         count: u32,
     ) -> io::Result<Vec<u32>> {
         let count = count.min(head.count.saturating_sub(skip));
+        if head.count == 1 {
+            return Ok(vec![head.from; count as usize]);
+        }
         let from = u64::from(head.from) + u64::from(skip);
         if from + u64::from(count) > u64::from(self.places) {
             return Err(ErrorKind::InvalidData.into());
@@ -298,6 +352,14 @@ impl Run {
         read_exact(file, &mut bytes, self.places_at() + from * PLACE as u64)?;
         let places: Vec<u32> = bytes.chunks_exact(PLACE).map(|place| u32_at(place, 0)).collect();
         if places.is_sorted() { Ok(places) } else { Err(ErrorKind::InvalidData.into()) }
+    }
+
+    /// Those places will be asked for.
+    pub fn advise_places(&self, file: &impl StorageFile, head: &RoomHead, skip: u32, count: u32) {
+        if head.count > 1 {
+            let at = self.places_at() + (u64::from(head.from) + u64::from(skip)) * PLACE as u64;
+            file.advise(at, u64::from(count) * PLACE as u64);
+        }
     }
 
     /// Samples in it, in order.
@@ -317,9 +379,9 @@ impl Run {
     /// # Errors
     /// As the storage says.
     pub fn rooms(&self, file: &impl StorageFile) -> io::Result<Vec<(RoomHash, RoomHead)>> {
-        let mut table = vec![0; self.rooms as usize * ROOM];
-        read_exact(file, &mut table, self.at + HEAD as u64)?;
-        table.chunks_exact(ROOM).map(read_room).collect()
+        let mut table = vec![0; self.rows as usize * ROOM];
+        read_exact(file, &mut table, self.row_at(0))?;
+        table.chunks_exact(ROOM).filter_map(|row| read_room(row).transpose()).collect()
     }
 
     /// Where records begin, as far as it says, in order.
@@ -341,6 +403,9 @@ impl Run {
         read_exact(file, &mut places, self.places_at())?;
         let places: Vec<u32> = places.chunks_exact(PLACE).map(|place| u32_at(place, 0)).collect();
         let with_places = |(room, head): (RoomHash, RoomHead)| {
+            if head.count == 1 {
+                return Ok((room, head, vec![head.from]));
+            }
             let of_room = places.get(head.from as usize..).and_then(|rest| rest.get(..head.count as usize));
             Ok((room, head, of_room.ok_or(ErrorKind::InvalidData)?.to_vec()))
         };
@@ -348,8 +413,8 @@ impl Run {
     }
 }
 
-/// A row of a run's table of rooms.
-fn read_room(bytes: &[u8]) -> io::Result<(RoomHash, RoomHead)> {
+/// A row of a run's table of rooms, unless it is free.
+fn read_room(bytes: &[u8]) -> io::Result<Option<(RoomHash, RoomHead)>> {
     if u32_at(bytes, ROOM - 4) != crc32c::crc32c(&bytes[..ROOM - 4]) {
         return Err(ErrorKind::InvalidData.into());
     }
@@ -357,7 +422,9 @@ fn read_room(bytes: &[u8]) -> io::Result<(RoomHash, RoomHead)> {
     let (a, b) = (u64_at(bytes, 16), u64_at(bytes, 24));
     let room = RoomHash { high: u64_at(bytes, 0), low: ((a >> 48) << 16 | b >> 48) as u32 };
     let last = Last { epoch: u64_at(bytes, 8), seq: a & LOW, offset: u64_at(bytes, 32) };
-    Ok((room, RoomHead { last, prev: b & LOW, from: u32_at(bytes, 40), count: u32_at(bytes, 44) }))
+    let head = RoomHead { last, prev: b & LOW, from: u32_at(bytes, 40), count: u32_at(bytes, 44) };
+    let is_free = head == RoomHead::DELETED && (room.high, room.low) == (0, 0);
+    Ok((!is_free).then_some((room, head)))
 }
 
 /// One run over the parts that several runs cover, oldest first.

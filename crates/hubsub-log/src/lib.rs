@@ -35,7 +35,7 @@ pub mod sim;
 pub mod storage;
 pub mod verify;
 
-pub use chain::{Chain, ChainInfo, ChainOptions, Reach, Retention};
+pub use chain::{Chain, ChainInfo, ChainOptions, Mark, Reach, Retention};
 pub use disk::Disk;
 pub use error::LogError;
 pub use files::Part;
@@ -67,7 +67,7 @@ impl Default for LogOptions {
         LogOptions {
             chain: ChainOptions::default(),
             journal_bytes: 64 << 20,
-            open_files_max: 256,
+            open_files_max: 512,
             reserve_bytes: 0,
         }
     }

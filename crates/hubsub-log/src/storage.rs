@@ -58,6 +58,10 @@ pub trait StorageFile: Send + Sync + 'static {
     /// Extends to a length, and has the space for it.
     fn allocate(&self, len: u64) -> io::Result<()>;
 
+    /// Some bytes will be read soon, so that who wants many has them read at once. It
+    /// need not be so, and nothing comes of it but speed.
+    fn advise(&self, _at: u64, _len: u64) {}
+
     /// Its length in bytes.
     fn len(&self) -> io::Result<u64>;
 

@@ -125,7 +125,7 @@ fn rooms_are_whole_or_refused(log: &TestLog, hub: HubId) {
         let Some(last) = all.last() else { continue };
         for from in [1, last.seq / 2 + 1] {
             let mut on = Vec::new();
-            let outcome = chain.read_on(&room, last.epoch, from, None, |record| {
+            let outcome = chain.read_on(&room, last.epoch, from, u64::MAX, |record| {
                 on.push(Sent::of(record));
                 ControlFlow::Continue(())
             });
@@ -369,7 +369,7 @@ fn rooms_have(chain: &Chain<SimDisk>, there: &[(u64, Sent)]) {
         let Some(last) = all.last() else { continue };
         let mut on = Vec::new();
         chain
-            .read_on(&room, last.epoch, 1, None, |record| {
+            .read_on(&room, last.epoch, 1, u64::MAX, |record| {
                 on.push(record.seq);
                 ControlFlow::Continue(())
             })

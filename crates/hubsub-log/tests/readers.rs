@@ -32,7 +32,7 @@ fn readers_get_whole_rooms_while_segments_are_sealed() {
                     let (epoch, from) = (2, last / (reader + 1));
                     let mut on = Vec::new();
                     chain
-                        .read_on(b"room", epoch, from.max(1), None, |record| {
+                        .read_on(b"room", epoch, from.max(1), 10, |record| {
                             on.push(record.seq);
                             ControlFlow::Continue(())
                         })
@@ -85,6 +85,48 @@ fn the_end_of_a_chain_is_found_by_its_bytes() {
             assert!(given <= wanted + 1_024 + 2 * 800, "{given} for {wanted} bytes");
         }
         assert_eq!(chain.offset_of_last(u64::MAX).unwrap(), 1);
+        drop(chain);
+        log.reopen().unwrap();
+    }
+}
+
+#[test]
+fn any_place_of_a_room_is_found_however_much_is_behind_it() {
+    let mut log = TestLog::new(1);
+    let hub = HubId(1);
+    // One room is everywhere, one here and there, one only far back.
+    for i in 0..600usize {
+        let some = (0..12).map(|n| match n {
+            3 if i % 40 < 15 => b"some".to_vec(),
+            4 if i == 20 => b"once".to_vec(),
+            _ => b"room".to_vec(),
+        });
+        let frame = some.map(|room| (room, vec![7; i % 40], Kind::Message)).collect();
+        log.append(&[(hub, frame)]).unwrap();
+        log.sync().unwrap();
+        log.apply().unwrap();
+    }
+    for _ in 0..2 {
+        let chain = log.segments.chain(hub).unwrap();
+        assert!(chain.info().segments > 150);
+        for room in [&b"room"[..], b"some", b"once"] {
+            let sent = log.hubs[&hub].sent.iter().filter(|sent| sent.room == room);
+            let offsets: Vec<u64> = sent.map(|sent| sent.offset).collect();
+            let step = 1 + offsets.len() / 300;
+            for from in (1..=offsets.len()).step_by(step) {
+                for wanted in [1, 5, 200] {
+                    let mut on = Vec::new();
+                    let epoch = log.hubs[&hub].rooms[room].0;
+                    let take = |record: &record::Record<'_>| {
+                        assert_eq!(record.seq as usize, from + on.len());
+                        on.push(record.offset);
+                        if on.len() < wanted { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+                    };
+                    chain.read_on(room, epoch, from as u64, wanted as u64, take).unwrap();
+                    assert_eq!(on, offsets[from - 1..(from - 1 + wanted).min(offsets.len())]);
+                }
+            }
+        }
         drop(chain);
         log.reopen().unwrap();
     }

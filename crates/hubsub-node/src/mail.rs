@@ -48,7 +48,8 @@ impl Mail {
         match self {
             Mail::Broker(msg) => msg.weight(),
             Mail::Found(_, Ok(found)) => {
-                std::mem::size_of::<Mail>() + found.iter().map(|record| record.weight()).sum::<usize>()
+                std::mem::size_of::<Mail>()
+                    + found.records.iter().map(|record| record.weight()).sum::<usize>()
             }
             _ => std::mem::size_of::<Mail>(),
         }

@@ -83,5 +83,11 @@ pub struct Ask {
     pub number: u32,
 }
 
-/// Records that a log gave.
-pub type Found = Vec<Arc<Record>>;
+/// What a log gave.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    /// Oldest first.
+    pub records: Vec<Arc<Record>>,
+    /// Where records from a seq on are wanted: the first of them that is left, of any topic.
+    pub first: Option<Seq>,
+}

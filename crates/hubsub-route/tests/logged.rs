@@ -5,9 +5,10 @@ mod support;
 
 use hubsub_route::rooms::HistoryQuery;
 use hubsub_route::{
-    Answer, Ask, Broker, Draft, HubSeed, Hubs, Namespace, Outcome, Publisher, Settings, Start,
+    Answer, Ask, Broker, Draft, Found, HubSeed, Hubs, LogRead, Namespace, Outcome, Publisher, Record,
+    Settings, Start, Then, Want,
 };
-use hubsub_types::{Class, ClassTable, Durability, ErrorCode, HubId, Limits, Position, Seq, ShardId};
+use hubsub_types::{Class, ClassTable, Durability, Epoch, ErrorCode, HubId, Limits, Position, Seq, ShardId};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -222,6 +223,48 @@ fn a_room_in_no_memory_goes_on_where_its_log_ends() {
         assert_eq!((after.seq.0, after.epoch == before.epoch), (seq, seq == 2));
         net.receivers.clear();
     }
+}
+
+#[test]
+fn history_of_a_topic_says_what_is_gone_before_it_and_nothing_of_other_topics() {
+    let net = Net::new(1, 1, durable());
+    let at = |seq| Position { epoch: Epoch(3), seq: Seq(seq) };
+    let record = |seq| {
+        let mut record = Record::new(Namespace::Global, b"rare", b"", "".into(), None);
+        record.position = at(seq);
+        Arc::new(record)
+    };
+    let query = |after| HistoryQuery {
+        room: b"a".to_vec(),
+        count: 10,
+        after: Some(at(after)),
+        topic: Some(b"rare".to_vec()),
+    };
+    let read = LogRead {
+        hub: HubId(1),
+        room: (*b"a").into(),
+        through: 100,
+        epoch: Epoch(3),
+        seq_max: Seq(90),
+        seq_min: Seq(1),
+        since_us: 0,
+        topic: Some(b"rare".to_vec()),
+        namespace: None,
+        want: Want::On(Seq(1)),
+        count: 10,
+        bytes_max: 1000,
+        then: Then::History(Box::new(query(0)), Ask { shard: ShardId(0), number: 1 }),
+    };
+    let part = |after, first: Option<u64>, seqs: &[u64]| {
+        let found = Found { records: seqs.iter().map(|&seq| record(seq)).collect(), first: first.map(Seq) };
+        let part = net.brokers[0].rooms.history_found(&read, &query(after), found);
+        (part.recovered, part.start, part.records.len())
+    };
+    assert_eq!(part(20, Some(21), &[70]), (true, at(20), 1), "others are between");
+    assert_eq!(part(20, Some(21), &[]), (true, at(20), 0));
+    assert_eq!(part(20, Some(50), &[70]), (false, at(49), 0), "what was between is gone");
+    assert_eq!(part(20, None, &[]), (false, at(90), 0), "all of it is gone");
+    assert_eq!(part(90, None, &[]), (true, at(90), 0));
 }
 
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! Writing a chain: appending, sealing, syncing, removing what is too old.
 
-use super::{Chain, ChainOptions, Open, Sealed};
+use super::{Chain, ChainOptions, Open, Sealed, entry};
 use crate::LogError;
 use crate::files::Part;
 use crate::index::{self, Item, Run, RunBuilder, Sample};
@@ -143,11 +143,11 @@ impl<S: Storage> Appender<S> {
         };
         let merged = index::merge(&*chain.file(name, Part::Runs)?, &runs)
             .map_err(|e| LogError::io("cannot read an index", e))?;
-        chain.store_index(name, &merged)?;
+        let index = chain.store_index(name, &merged)?;
         let file = create(&chain, Name::written(next))?;
         let mut state = chain.write_state();
         let Open { end, first_us, last_us, .. } = state.open;
-        state.sealed.push(Sealed { name, bytes: end, first_us });
+        state.sealed.push(Sealed { name, bytes: end, first_us, index });
         state.changes += 1;
         state.open = Open { last_us, ..Open::at(Name::written(next)) };
         drop(state);
@@ -184,8 +184,8 @@ impl<S: Storage> Appender<S> {
     #[must_use]
     pub fn entries(&self) -> (Vec<SegmentEntry>, u64, u64) {
         let state = self.chain.read_state();
-        let open = Sealed { name: state.open.name, bytes: state.open.end, first_us: 0 };
-        let segments = state.sealed.iter().chain([&open]).map(Sealed::entry).collect();
+        let open = entry(state.open.name, state.open.end);
+        let segments = state.sealed.iter().map(Sealed::entry).chain([open]).collect();
         (segments, state.open.next, state.earliest)
     }
 

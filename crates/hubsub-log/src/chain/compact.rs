@@ -382,10 +382,10 @@ impl<S: Storage> Pass<S> {
         self.save()?;
         let copy = self.copy.as_mut().expect("it has begun");
         // This syncs the directory, and so the name of the segment too.
-        self.chain.store_index(name, &copy.open.run.encode())?;
+        let index = self.chain.store_index(name, &copy.open.run.encode())?;
         let old = self.segments[self.segment - copy.count..self.segment].to_vec();
         let forgotten = std::mem::take(&mut copy.forgotten);
-        Ok(Replacement { old, new: Sealed { name, bytes: end, first_us }, forgotten })
+        Ok(Replacement { old, new: Sealed { name, bytes: end, first_us, index }, forgotten })
     }
 
     /// Takes note that what was copied is in its place.

@@ -15,11 +15,12 @@ mod compact;
 mod open;
 mod range;
 pub mod read;
+mod walk;
 
 pub use append::{Appender, Retention};
 pub(crate) use compact::{Limits as PassLimits, Pass, Replacement, Turn};
 pub use open::{new, open};
-pub use read::Reach;
+pub use read::{Mark, Reach};
 
 use crate::LogError;
 use crate::files::{Files, Part};
@@ -91,6 +92,9 @@ struct Sealed {
     bytes: u64,
     /// Timestamp of its first record; 0 without one.
     first_us: u64,
+    /// Its index, as it was when it was made or read last: so no look-up begins with the
+    /// head of a file.
+    index: Run,
 }
 
 /// The segment that is written.
@@ -123,8 +127,12 @@ impl State {
 impl Sealed {
     /// As the manifest lists it.
     fn entry(&self) -> SegmentEntry {
-        SegmentEntry(self.name.first, self.bytes, self.name.generation)
+        entry(self.name, self.bytes)
     }
+}
+
+fn entry(name: Name, bytes: u64) -> SegmentEntry {
+    SegmentEntry(name.first, bytes, name.generation)
 }
 
 /// What a chain tells of itself.
@@ -198,12 +206,12 @@ impl<S: Storage> Chain<S> {
     }
 
     /// Writes the index of a sealed segment, in place of the one it had.
-    fn store_index(&self, name: Name, bytes: &[u8]) -> Result<(), LogError> {
+    fn store_index(&self, name: Name, bytes: &[u8]) -> Result<Run, LogError> {
         let directory = segment::directory(self.hub);
         storage::replace(&**self.files.storage(), &directory, &name.file(Part::Index), bytes)
             .map_err(|e| LogError::storage("cannot write an index", e))?;
         self.files.forget(self.hub, name, Part::Index);
-        Ok(())
+        Ok(Run::of(bytes, 0).expect("a segment that is sealed has records or covers offsets"))
     }
 
     /// The hash that stands for a room of this directory.

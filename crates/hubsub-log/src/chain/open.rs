@@ -19,6 +19,14 @@ use std::io::ErrorKind;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
+/// What an index says of its segment.
+struct Learned {
+    rooms: Vec<(RoomHash, RoomHead)>,
+    /// Timestamp of the first record; 0 without one.
+    first_us: u64,
+    index: Run,
+}
+
 /// Makes the chain of a new hub.
 ///
 /// # Errors
@@ -65,9 +73,8 @@ pub fn open<S: Storage>(
         if len != bytes {
             return Err(damaged(&chain, name, len.min(bytes), format!("it has {len} bytes, not {bytes}")));
         }
-        let sealed = Sealed { name, bytes, first_us: 0 };
-        let first_us = chain.learn(sealed, next, &chain.rooms)?;
-        chain.write_state().sealed.push(Sealed { first_us, ..sealed });
+        let (first_us, index) = chain.learn(segment, next, &chain.rooms)?;
+        chain.write_state().sealed.push(Sealed { name, bytes, first_us, index });
     }
     let file = check_file(&chain, name, 0)?;
     let len = file.len().map_err(|e| LogError::io("cannot read a segment", e))?;
@@ -145,14 +152,19 @@ fn remove_strangers<S: Storage>(files: &Files<S>, entry: &HubEntry) {
 
 impl<S: Storage> Chain<S> {
     /// Brings a table of rooms from before a sealed segment to behind it, by its index,
-    /// which is made again if it is of no use. Timestamp of the first record.
-    pub(super) fn learn(&self, segment: Sealed, next: u64, rooms: &RoomTable) -> Result<u64, LogError> {
-        let Sealed { name, bytes, .. } = segment;
-        let (of_segment, first_us) = match self.read_index(name, next) {
+    /// which is made again if it is of no use. Timestamp of the first record, and the index.
+    pub(super) fn learn(
+        &self,
+        segment: &SegmentEntry,
+        next: u64,
+        rooms: &RoomTable,
+    ) -> Result<(u64, Run), LogError> {
+        let name = segment.name();
+        let Learned { rooms: of_segment, first_us, index } = match self.read_index(name, next) {
             Some(index) => index,
             None => {
                 self.rebuild_index(segment, next, rooms)?;
-                let why = || damaged(self, name, bytes, "its index cannot be made".to_owned());
+                let why = || damaged(self, name, segment.1, "its index cannot be made".to_owned());
                 self.read_index(name, next).ok_or_else(why)?
             }
         };
@@ -162,29 +174,30 @@ impl<S: Storage> Chain<S> {
                 _ => _ = rooms.set(room, head.last),
             }
         }
-        Ok(first_us)
+        Ok((first_us, index))
     }
 
-    /// What the index of a sealed segment says of rooms, and the timestamp of the first
-    /// record; none if it is missing, damaged or not over all of the segment.
-    fn read_index(&self, name: Name, next: u64) -> Option<(Vec<(RoomHash, RoomHead)>, u64)> {
+    /// What the index of a sealed segment says; none if it is missing, damaged or not
+    /// over all of the segment.
+    fn read_index(&self, name: Name, next: u64) -> Option<Learned> {
         let file = self.files.get(self.hub, name, Part::Index).ok()?;
         let run = Run::open(&*file, 0).ok().filter(|run| run.first == name.first && run.last + 1 == next)?;
         let samples = run.samples(&*file).ok()?;
         // Of what was compacted, nothing may be left.
-        Some((run.rooms(&*file).ok()?, samples.first().map_or(0, |sample| sample.timestamp_us)))
+        let first_us = samples.first().map_or(0, |sample| sample.timestamp_us);
+        Some(Learned { rooms: run.rooms(&*file).ok()?, first_us, index: run })
     }
 
     /// Makes the index of a sealed segment again. `before` knows the rooms as they
     /// were before it.
     pub(super) fn rebuild_index(
         &self,
-        segment: Sealed,
+        segment: &SegmentEntry,
         next: u64,
         before: &RoomTable,
-    ) -> Result<(), LogError> {
+    ) -> Result<Run, LogError> {
         self.index_rebuilds.fetch_add(1, Ordering::Relaxed);
-        let Sealed { name, bytes, .. } = segment;
+        let (name, bytes) = (segment.name(), segment.1);
         let file = self.file(name, Part::Segment)?;
         let mut open = Open::at(name);
         segment::scan(&*file, self.hub, name, segment::HEAD_BYTES..bytes, |record, position| {

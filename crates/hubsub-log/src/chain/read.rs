@@ -9,13 +9,13 @@
 //! record that is gone: then the room's record before it is in an older run. That
 //! nothing is hidden there is what the checksum of each row of an index is for.
 
-use super::{Chain, Open};
+use super::Chain;
+use super::walk::{Ahead, Step, Stop};
 use crate::LogError;
 use crate::files::Part;
-use crate::index::{RoomHead, Run};
 use crate::manifest::Keep;
 use crate::record::{self, Record};
-use crate::rooms::{RoomHash, RoomTable};
+use crate::rooms::{Last, RoomHash, RoomTable};
 use crate::segment::{self, Name};
 use crate::storage::{Storage, StorageFile};
 use std::io::ErrorKind;
@@ -30,11 +30,27 @@ const RECORD_GUESS: u64 = 2 * 1024;
 /// Places of records that are nearer than this are read together.
 const NEAR_BYTES: u32 = 8 * 1024;
 
-/// Records whose places are looked up at once when reading backwards.
-const BACKWARDS: u32 = 64;
+/// Records that are looked for at once, then read.
+const BATCH: u32 = 64;
 
 /// Segments that may be sealed, removed or replaced under one read.
 pub(super) const MOVES_MAX: u32 = 100;
+
+/// Where a read of a room's past stopped, for another to go on from there.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark {
+    /// The last record that was given.
+    last: Last,
+    segment: Name,
+    place: u32,
+}
+
+/// Some of a run's records of the room that is read.
+struct Piece {
+    step: Step,
+    skip: u32,
+    count: u32,
+}
 
 /// What came of reading on from a seq.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,38 +64,6 @@ pub enum Reach {
     Nothing,
 }
 
-/// Where an offset is.
-enum Place {
-    /// Nothing was written there yet.
-    Behind,
-    /// In the run in memory, with what that says of the room.
-    Memory(Option<Step>),
-    /// In a run of a segment.
-    Run(Name, Run, Part),
-}
-
-/// Why a read stopped.
-enum Stop {
-    /// The index of this segment leads to what is not there.
-    Astray(Name, String),
-    Failed(LogError),
-}
-
-impl From<LogError> for Stop {
-    fn from(e: LogError) -> Stop {
-        Stop::Failed(e)
-    }
-}
-
-/// A run, and what it says of the room that is read.
-struct Step {
-    segment: Name,
-    /// None: it is in memory, and so are its places.
-    run: Option<(Run, Part)>,
-    head: RoomHead,
-    in_memory: Vec<u32>,
-}
-
 impl<S: Storage> Chain<S> {
     /// Gives a room's records to `take`, newest first, until it breaks off or there
     /// are no more.
@@ -89,24 +73,28 @@ impl<S: Storage> Chain<S> {
     pub fn read_back(
         &self,
         room: &[u8],
+        take: impl FnMut(&Record<'_>) -> ControlFlow<()>,
+    ) -> Result<(), LogError> {
+        self.read_back_from(room, &mut None, u64::MAX, take)
+    }
+
+    /// Likewise those before a mark, which then is the last one given. `wanted`: how many
+    /// will be taken, so that not many more are looked for.
+    ///
+    /// # Errors
+    /// Damage, or the storage's.
+    pub fn read_back_from(
+        &self,
+        room: &[u8],
+        mark: &mut Option<Mark>,
+        wanted: u64,
         mut take: impl FnMut(&Record<'_>) -> ControlFlow<()>,
     ) -> Result<(), LogError> {
-        // Those that were given before the index was mended are not given again.
-        let mut given: Option<u64> = None;
-        self.mending(|| {
-            self.read_back_once(room, |record| {
-                if given.is_some_and(|offset| record.offset >= offset) {
-                    return ControlFlow::Continue(());
-                }
-                given = Some(record.offset);
-                take(record)
-            })
-        })
+        self.mending(|| self.read_back_once(room, mark, wanted, &mut take))
     }
 
     /// Gives a room's records of one epoch to `take`, from a seq on, until it breaks
-    /// off or there are no more. `near`: an offset shortly before them, if one is
-    /// known, from which they are found at once.
+    /// off or there are no more. `wanted`: as for `read_back_from`.
     ///
     /// # Errors
     /// Damage, or the storage's.
@@ -115,13 +103,13 @@ impl<S: Storage> Chain<S> {
         room: &[u8],
         epoch: u64,
         from: u64,
-        near: Option<u64>,
+        wanted: u64,
         mut take: impl FnMut(&Record<'_>) -> ControlFlow<()>,
     ) -> Result<Reach, LogError> {
         let (mut next, mut reach) = (from, Reach::Nothing);
         self.mending(|| {
             let mut begun = false;
-            self.read_on_once(room, (epoch, next), near, |record| {
+            self.read_on_once(room, (epoch, next), wanted, |record| {
                 if !std::mem::replace(&mut begun, true) {
                     match reach {
                         Reach::Nothing => reach = Reach::From { first: record.seq },
@@ -167,80 +155,147 @@ impl<S: Storage> Chain<S> {
     fn read_back_once(
         &self,
         room: &[u8],
+        mark: &mut Option<Mark>,
+        wanted: u64,
         mut take: impl FnMut(&Record<'_>) -> ControlFlow<()>,
     ) -> Result<(), Stop> {
         let hash = self.hash(room);
         let Some(last) = self.rooms.get(hash) else { return Ok(()) };
-        let mut offset = last.offset;
-        // Epoch, seq and offset.
-        let mut newer: Option<(u64, u64, u64)> = None;
-        while let Some(step) = self.step(hash, offset)? {
-            let mut left = step.head.count;
-            while left > 0 {
-                let n = left.min(BACKWARDS);
-                let places = self.places(&step, left - n, n)?;
+        let Some(mut step) = self.step(hash, mark.map_or(last.offset, |mark| mark.last.offset))? else {
+            return Ok(());
+        };
+        let mut left = self.count_before(&step, mark.as_ref())?;
+        let mut ahead = Ahead::default();
+        let mut at_once = batch(wanted);
+        loop {
+            let (mut pieces, mut got, mut walked) = (Vec::new(), 0, Ok(true));
+            while got < at_once && matches!(walked, Ok(true)) {
+                if left == 0 {
+                    walked = self.step(hash, step.head.prev).map(|older| match older {
+                        Some(older) if older.head.count > 0 => {
+                            left = older.head.count;
+                            step = older;
+                            true
+                        }
+                        _ => false,
+                    });
+                    continue;
+                }
+                let count = left.min(at_once - got);
+                left -= count;
+                got += count;
+                pieces.push(Piece { step: step.clone(), skip: left, count });
+                if got < at_once {
+                    let (got, wanted) = (u64::from(got), u64::from(at_once - got));
+                    self.look_ahead(hash, step.segment, (got, wanted), &mut ahead);
+                }
+            }
+            for (step, places) in self.located(pieces)? {
                 let mut records = Vec::new();
-                let flow = self.read_places(step.segment, &places, |_, bytes| {
-                    records.push(bytes.to_vec());
+                let flow = self.read_places(step.segment, &places, |_, bytes, place| {
+                    records.push((bytes.to_vec(), place));
                     ControlFlow::Continue(())
                 })?;
                 if flow.is_break() {
                     return Ok(());
                 }
-                for bytes in records.iter().rev() {
+                for (bytes, place) in records.iter().rev() {
                     let (record, _) = record::parse(bytes).expect("it was decoded before");
-                    let follows = newer.is_none_or(|(epoch, seq, offset)| {
-                        let is_same = epoch == record.epoch;
-                        let is_next = match self.keep {
-                            Keep::Log if is_same => record.seq + 1 == seq,
-                            Keep::Log => seq == 1,
-                            Keep::Latest => !is_same || record.seq < seq,
-                        };
-                        is_next || self.unbroken_from(offset) > record.offset
-                    });
-                    if record.room != room || !follows {
+                    if mark.is_some_and(|mark| record.room == room && record.offset >= mark.last.offset) {
+                        continue;
+                    }
+                    if record.room != room || !mark.is_none_or(|mark| self.follows_back(&mark.last, &record))
+                    {
                         return Err(astray(&step, &record));
                     }
-                    newer = Some((record.epoch, record.seq, record.offset));
+                    let Record { epoch, seq, offset, .. } = record;
+                    let last = Last { epoch, seq, offset };
+                    *mark = Some(Mark { last, segment: step.segment, place: *place });
                     if take(&record).is_break() {
                         return Ok(());
                     }
                 }
-                left -= n;
             }
-            offset = step.head.prev;
+            if walked? {
+                at_once = BATCH;
+                continue;
+            }
             // Once anything was retired or lost, what came before may be: the room table knows no more of it.
-            let may_begin_here =
-                |(_, seq, offset)| seq == 1 || self.unbroken_from(offset).max(self.info().earliest) > 1;
-            if self.keep == Keep::Log && offset == 0 && !newer.is_none_or(may_begin_here) {
+            let may_begin_here = |mark: Mark| {
+                mark.last.seq == 1 || self.unbroken_from(mark.last.offset).max(self.info().earliest) > 1
+            };
+            if self.keep == Keep::Log && step.head.prev == 0 && !mark.is_none_or(may_begin_here) {
                 return Err(Stop::Astray(step.segment, "a room that begins in its middle".to_owned()));
             }
+            return Ok(());
         }
-        Ok(())
+    }
+
+    /// How many of a run's records are before a mark, or more.
+    fn count_before(&self, step: &Step, mark: Option<&Mark>) -> Result<u32, Stop> {
+        match mark {
+            Some(mark) if mark.segment == step.segment => {
+                let places = self.places(step, 0, step.head.count)?;
+                Ok(places.partition_point(|&place| place < mark.place) as u32)
+            }
+            _ => Ok(step.head.count),
+        }
+    }
+
+    /// Whether a record may be the one before `newer`.
+    fn follows_back(&self, newer: &Last, record: &Record<'_>) -> bool {
+        let is_same = newer.epoch == record.epoch;
+        let is_next = match self.keep {
+            Keep::Log if is_same => record.seq + 1 == newer.seq,
+            Keep::Log => newer.seq == 1,
+            Keep::Latest => !is_same || record.seq < newer.seq,
+        };
+        is_next || self.unbroken_from(newer.offset) > record.offset
     }
 
     fn read_on_once(
         &self,
         room: &[u8],
         (epoch, from): (u64, u64),
-        near: Option<u64>,
+        wanted: u64,
         mut take: impl FnMut(&Record<'_>) -> ControlFlow<()>,
     ) -> Result<(), Stop> {
         let hash = self.hash(room);
         let Some(last) = self.rooms.get(hash).filter(|last| last.epoch == epoch && from <= last.seq) else {
             return Ok(());
         };
-        let Some(mut step) = self.first_step(hash, (epoch, from), near, last.offset)? else { return Ok(()) };
+        let mut steps = self.first_steps(hash, (epoch, from), last.offset)?;
+        let Some(mut step) = steps.pop_back() else { return Ok(()) };
+        // How many of the run's records are from `from` on, were they all of this epoch.
+        let of_run = (step.head.last.seq + 1).saturating_sub(from);
+        let mut skip = step.head.count.saturating_sub(u32::try_from(of_run).unwrap_or(u32::MAX));
         let mut newest: Option<u64> = None;
+        let mut at_once = batch(wanted);
         loop {
-            // How many of the run's records are from `from` on, were they all of this epoch.
-            let wanted = (step.head.last.seq + 1).saturating_sub(newest.map_or(from, |seq| seq + 1));
-            let mut skip = step.head.count.saturating_sub(u32::try_from(wanted).unwrap_or(u32::MAX));
-            while skip < step.head.count {
-                let places = self.places(&step, skip, BACKWARDS * 8)?;
-                skip += places.len() as u32;
+            let (mut pieces, mut got, mut walked) = (Vec::new(), 0, Ok(true));
+            while got < at_once && matches!(walked, Ok(true)) {
+                if skip >= step.head.count {
+                    let next = steps.pop_back().map_or_else(
+                        || self.next_step(hash, (epoch, last.offset), &step),
+                        |step| Ok(Some(step)),
+                    );
+                    walked = next.map(|next| {
+                        let is_there = next.is_some();
+                        if let Some(next) = next {
+                            (step, skip) = (next, 0);
+                        }
+                        is_there
+                    });
+                    continue;
+                }
+                let count = (step.head.count - skip).min(at_once - got);
+                pieces.push(Piece { step: step.clone(), skip, count });
+                skip += count;
+                got += count;
+            }
+            for (step, places) in self.located(pieces)? {
                 let mut wrong = None;
-                let flow = self.read_places(step.segment, &places, |record, _| {
+                let flow = self.read_places(step.segment, &places, |record, _, _| {
                     if record.room == room
                         && newest.is_none()
                         && (record.epoch != epoch || (self.keep == Keep::Latest && record.seq < from))
@@ -266,164 +321,63 @@ impl<S: Storage> Chain<S> {
                     return Ok(());
                 }
             }
-            if step.head.last.offset >= last.offset {
+            if !walked? {
                 return Ok(());
             }
-            match self.step_behind(hash, &step)? {
-                Some(next) if next.head.prev == step.head.last.offset => step = next,
-                // What was between them was compacted away.
-                Some(next) if self.keep == Keep::Latest && next.head.last.epoch == epoch => step = next,
-                None if self.keep == Keep::Latest => return Ok(()),
-                // A room that was deleted meanwhile, or an index that hides a run.
-                _ if self.rooms.get(hash).is_none_or(|now| now.epoch != epoch) => return Ok(()),
-                _ => return Err(Stop::Astray(step.segment, "a run is missing".to_owned())),
-            }
+            at_once = BATCH;
         }
     }
 
-    /// The run that has the first of the wanted records that is left.
-    fn first_step(
+    /// The run behind one that was read; none behind the one that has the last record.
+    fn next_step(
         &self,
         hash: RoomHash,
-        (epoch, from): (u64, u64),
-        near: Option<u64>,
-        last: u64,
+        (epoch, last): (u64, u64),
+        step: &Step,
     ) -> Result<Option<Step>, Stop> {
-        let holds = |head: &RoomHead| {
-            head.last.epoch == epoch && (head.last.seq + 1).saturating_sub(u64::from(head.count)) <= from
-        };
-        // What is before records that are lost does not lead to what is behind them.
-        let unbroken = self.unbroken_from(last);
-        let at_hint =
-            match near.filter(|&near| near >= unbroken).map(|near| self.run_of(hash, near)).transpose()? {
-                Some(Place::Run(segment, run, part)) => self.step_in(hash, segment, run, part)?,
-                Some(Place::Memory(step)) => step,
-                Some(Place::Behind) | None => None,
-            };
-        if let Some(step) = at_hint
-            && holds(&step.head)
-        {
-            if step.head.last.seq >= from {
-                return Ok(Some(step));
+        if step.head.last.offset >= last {
+            return Ok(None);
+        }
+        match self.step_behind(hash, step)? {
+            Some(next) if next.head.prev == step.head.last.offset => Ok(Some(next)),
+            // What was between them was compacted away.
+            Some(next) if self.keep == Keep::Latest && next.head.last.epoch == epoch => Ok(Some(next)),
+            None if self.keep == Keep::Latest => Ok(None),
+            // A room that was deleted meanwhile, or an index that hides a run.
+            _ if self.rooms.get(hash).is_none_or(|now| now.epoch != epoch) => Ok(None),
+            _ => Err(Stop::Astray(step.segment, "a run is missing".to_owned())),
+        }
+    }
+
+    /// Where some records are. The disk is asked for all of them at once.
+    fn located(&self, pieces: Vec<Piece>) -> Result<Vec<(Step, Vec<u32>)>, Stop> {
+        let is_alone = pieces.len() < 2;
+        for Piece { step, skip, count } in pieces.iter().filter(|_| !is_alone) {
+            if let Some((run, part)) = step.run {
+                run.advise_places(&*self.index_file(step.segment, part)?, &step.head, *skip, *count);
             }
-            if let Some(next) = self.step_behind(hash, &step)?
-                && next.head.last.epoch == epoch
-                && next.head.last.seq >= from
+        }
+        let mut located = Vec::with_capacity(pieces.len());
+        for Piece { step, skip, count } in pieces {
+            let places = self.places(&step, skip, count)?;
+            let groups = groups(&places);
+            if let Ok(file) = self.files.get(self.hub, step.segment, Part::Segment)
+                && (!is_alone || groups.len() > 1)
             {
-                return Ok(Some(next));
+                groups.iter().for_each(|&(at, len)| file.advise(at, len));
             }
+            located.push((step, places));
         }
-        let mut found: Option<Step> = None;
-        let mut offset = last;
-        while offset >= unbroken
-            && let Some(step) = self.step(hash, offset)?
-        {
-            if step.head.last.epoch != epoch || step.head.last.seq < from {
-                break;
-            }
-            offset = step.head.prev;
-            let is_first = holds(&step.head);
-            found = Some(step);
-            if is_first {
-                break;
-            }
-        }
-        Ok(found)
-    }
-
-    /// What the run that has an offset says of the room whose record it is. None: the
-    /// offset is of nobody, or was removed. What was compacted away is looked for in
-    /// older runs.
-    fn step(&self, hash: RoomHash, mut offset: u64) -> Result<Option<Step>, Stop> {
-        let earliest = self.read_state().earliest;
-        while offset >= earliest {
-            let (segment, run, part) = match self.run_of(hash, offset)? {
-                Place::Behind => return Ok(None),
-                Place::Memory(step) => return Ok(step),
-                Place::Run(segment, run, part) => (segment, run, part),
-            };
-            match self.step_in(hash, segment, run, part)? {
-                Some(step) => return Ok(Some(step)),
-                None if self.keep == Keep::Latest => offset = run.first - 1,
-                None => return Err(Stop::Astray(segment, format!("no room of offset {offset}"))),
-            }
-        }
-        Ok(None)
-    }
-
-    /// The next run behind one that has something of the room.
-    fn step_behind(&self, hash: RoomHash, step: &Step) -> Result<Option<Step>, Stop> {
-        let Some((mut run, _)) = step.run else { return Ok(None) };
-        loop {
-            let (segment, part);
-            (segment, run, part) = match self.run_of(hash, run.last + 1)? {
-                Place::Behind => return Ok(None),
-                Place::Memory(step) => return Ok(step),
-                Place::Run(segment, run, part) => (segment, run, part),
-            };
-            if let Some(step) = self.step_in(hash, segment, run, part)?
-                && step.head.count > 0
-            {
-                return Ok(Some(step));
-            }
-        }
-    }
-
-    /// The run that has an offset.
-    fn run_of(&self, hash: RoomHash, offset: u64) -> Result<Place, Stop> {
-        let offset = self.kept_from(offset);
-        let segment = {
-            let state = self.read_state();
-            let open = &state.open;
-            if offset >= open.next {
-                return Ok(Place::Behind);
-            }
-            if offset >= open.name.first {
-                return Ok(match open.runs.iter().find(|run| offset <= run.last) {
-                    Some(&run) => Place::Run(open.name, run, Part::Runs),
-                    None => Place::Memory(in_memory(open, hash)),
-                });
-            }
-            // Below the oldest, it is in what was removed meanwhile.
-            match state.sealed.partition_point(|s| s.name.first <= offset).checked_sub(1) {
-                Some(at) => state.sealed[at].name,
-                None => return Ok(Place::Memory(None)),
-            }
-        };
-        Ok(Place::Run(segment, self.sealed_run(segment)?, Part::Index))
-    }
-
-    fn step_in(&self, hash: RoomHash, segment: Name, run: Run, part: Part) -> Result<Option<Step>, Stop> {
-        let file = self.index_file(segment, part)?;
-        let head = run.room(&*file, hash).map_err(|e| index_failed(segment, e))?;
-        Ok(head.map(|head| Step { segment, run: Some((run, part)), head, in_memory: Vec::new() }))
-    }
-
-    fn sealed_run(&self, segment: Name) -> Result<Run, Stop> {
-        let file = self.index_file(segment, Part::Index)?;
-        Run::open(&*file, 0).map_err(|e| index_failed(segment, e))
-    }
-
-    fn index_file(&self, segment: Name, part: Part) -> Result<std::sync::Arc<S::File>, Stop> {
-        self.files.get(self.hub, segment, part).map_err(|e| index_failed(segment, e))
-    }
-
-    fn places(&self, step: &Step, skip: u32, count: u32) -> Result<Vec<u32>, Stop> {
-        let Some((run, part)) = step.run else {
-            let from = step.in_memory.get(skip as usize..).unwrap_or_default();
-            return Ok(from[..from.len().min(count as usize)].to_vec());
-        };
-        let file = self.index_file(step.segment, part)?;
-        run.places(&*file, &step.head, skip, count).map_err(|e| index_failed(step.segment, e))
+        Ok(located)
     }
 
     /// Reads records of one segment, in the order of their places, and gives each with
-    /// its bytes to `take`. Breaks off as `take` does.
+    /// its bytes and place to `take`. Breaks off as `take` does.
     fn read_places(
         &self,
         segment: Name,
         places: &[u32],
-        mut take: impl FnMut(&Record<'_>, &[u8]) -> ControlFlow<()>,
+        mut take: impl FnMut(&Record<'_>, &[u8], u32) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, Stop> {
         let file = match self.files.get(self.hub, segment, Part::Segment) {
             Err(e) if e.kind() == ErrorKind::NotFound && segment.first < self.info().earliest => {
@@ -450,7 +404,7 @@ impl<S: Storage> Chain<S> {
             let found = found.unwrap_or_default();
             match record::decode(found) {
                 Ok((record, len)) => {
-                    if take(&record, &found[..len]).is_break() {
+                    if take(&record, &found[..len], places[i]).is_break() {
                         return Ok(ControlFlow::Break(()));
                     }
                 }
@@ -471,11 +425,16 @@ impl<S: Storage> Chain<S> {
         };
         let Some(entry) = sealed.get(at).filter(|s| s.name == segment) else { return Ok(()) };
         let before = RoomTable::default();
-        for (i, &older) in sealed[..at].iter().enumerate() {
-            self.learn(older, self.end_before(sealed[i + 1].name.first), &before)?;
+        for (i, older) in sealed[..at].iter().enumerate() {
+            self.learn(&older.entry(), self.end_before(sealed[i + 1].name.first), &before)?;
         }
         let next = self.end_before(sealed.get(at + 1).map_or(open, |s| s.name.first));
-        self.rebuild_index(*entry, next, &before)
+        let index = self.rebuild_index(&entry.entry(), next, &before)?;
+        let mut state = self.write_state();
+        // Those who read with the one before look again.
+        state.changes += 1;
+        state.sealed.iter_mut().filter(|s| s.name == segment).for_each(|s| s.index = index);
+        Ok(())
     }
 
     pub(super) fn damaged(&self, name: Name, at: u64, why: &str) -> LogError {
@@ -483,22 +442,13 @@ impl<S: Storage> Chain<S> {
     }
 }
 
-/// What the run in memory says of a room.
-fn in_memory(open: &Open, hash: RoomHash) -> Option<Step> {
-    let of_room = open.run.room(hash);
-    of_room.map(|(head, in_memory)| Step { segment: open.name, run: None, head, in_memory })
-}
-
 fn astray(step: &Step, record: &Record<'_>) -> Stop {
     Stop::Astray(step.segment, format!("offset {} is of another room or seq", record.offset))
 }
 
-/// An index that cannot be read can be made again; a storage that fails cannot.
-fn index_failed(segment: Name, e: std::io::Error) -> Stop {
-    match e.kind() {
-        ErrorKind::InvalidData | ErrorKind::NotFound => Stop::Astray(segment, e.to_string()),
-        _ => Stop::Failed(LogError::io("cannot read an index", e)),
-    }
+/// Records to look for at first.
+fn batch(wanted: u64) -> u32 {
+    wanted.clamp(1, u64::from(BATCH)) as u32
 }
 
 /// Bytes to read for the first of some places and those near it.
@@ -511,6 +461,18 @@ fn span(places: &[u32]) -> usize {
         end = place;
     }
     (u64::from(end - places[0]) + RECORD_GUESS) as usize
+}
+
+/// Where the reads for some places begin, and how long they are.
+fn groups(places: &[u32]) -> Vec<(u64, u64)> {
+    let (mut groups, mut left) = (Vec::new(), places);
+    while let Some(&first) = left.first() {
+        let len = span(left) as u64;
+        groups.push((u64::from(first), len));
+        let behind = u64::from(first) + len - RECORD_GUESS;
+        left = &left[left.partition_point(|&place| u64::from(place) <= behind)..];
+    }
+    groups
 }
 
 pub(super) fn read_at(file: &impl StorageFile, at: u64, len: usize) -> Result<Vec<u8>, LogError> {

@@ -253,18 +253,37 @@ impl TestLog {
                 .unwrap();
             back.reverse();
             assert_eq!(back, all, "room {room:?}");
+            // A few at a time, each time from where it stopped.
+            let (mut mark, mut back) = (None, Vec::new());
+            loop {
+                let (before, wanted) = (back.len(), 1 + back.len() % 4);
+                let take = |record: &Record<'_>| {
+                    back.push(Sent::of(record));
+                    if back.len() - before < wanted {
+                        ControlFlow::Continue(())
+                    } else {
+                        ControlFlow::Break(())
+                    }
+                };
+                chain.read_back_from(&room, &mut mark, wanted as u64, take).unwrap();
+                if back.len() < before + wanted {
+                    break;
+                }
+            }
+            back.reverse();
+            assert_eq!(back, all, "room {room:?} in parts");
             let Some(last) = all.last().cloned() else { continue };
             all.retain(|sent| sent.epoch == last.epoch);
             for (at, from) in all.iter().enumerate() {
-                for near in [None, Some(1 + at as u64), Some(chain.info().next - 1)] {
+                for wanted in [1, 3, u64::MAX] {
                     let mut on = Vec::new();
                     chain
-                        .read_on(&room, last.epoch, from.seq, near, |record| {
+                        .read_on(&room, last.epoch, from.seq, wanted, |record| {
                             on.push(Sent::of(record));
                             ControlFlow::Continue(())
                         })
                         .unwrap();
-                    assert_eq!(on, all[at..], "room {room:?} from {} near {near:?}", from.seq);
+                    assert_eq!(on, all[at..], "room {room:?} from {}, {wanted} wanted", from.seq);
                 }
             }
         }

@@ -1,8 +1,8 @@
 //! A shard's end of the log: what its hubs said in this turn, what the log knows of
 //! rooms, and questions to it.
 
-use super::reading::{Chains, find};
-use super::{Listing, Log, LoggedHubs, Readers, State, Wanted};
+use super::reading::{Answer, Chains, Search};
+use super::{Listing, Log, LoggedHubs, Readers, State, Turn, Wanted};
 use crate::inbox::Inbox;
 use crate::mail::{ColdRoom, Mail, Part};
 use hubsub_log::record::{self, encode_headers};
@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 
 /// How long a question waits for the segments to have what was committed.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long one is looked for, a turn at a time: who asked may be gone.
+const SEARCH: Duration = Duration::from_secs(60);
 
 /// Reads of cursors that a shard has under way at once: a crowd that catches up must
 /// neither fill its mailbox nor keep questions waiting.
@@ -231,33 +234,39 @@ impl LogEnd {
     /// Gives a question to the readers; gives it back when they have no room.
     fn submit(&self, read: Box<LogRead>) -> Option<Box<LogRead>> {
         let (chain, inboxes, shard) = (self.chains.get(read.hub), Arc::clone(&self.inboxes), self.shard);
-        let slot = Arc::new(std::sync::Mutex::new(Some(read)));
+        let slot = Arc::new(std::sync::Mutex::new(Some(Search::new(read))));
         let taken = Arc::clone(&slot);
         let log = Arc::clone(&self.log);
         let mut begin = None;
         let job = Box::new(move || {
             let mut slot = taken.lock().expect("nothing panics under this lock");
-            let Some(read) = slot.take() else { return true };
-            let is_late = begin.get_or_insert_with(Instant::now).elapsed() > PATIENCE;
-            let find =
-                || chain.as_ref().map_or(Err(ErrorCode::Quarantined), |chain| find(chain, &read, &log));
-            let found = match catch_unwind(AssertUnwindSafe(find)) {
-                Ok(Ok(None)) if !is_late => {
-                    *slot = Some(read);
-                    return false;
-                }
-                Ok(found) => found.and_then(|found| found.ok_or(ErrorCode::TimedOut)),
-                Err(_) => Err(ErrorCode::LogFailed),
+            let Some(mut search) = slot.take() else { return Turn::Done };
+            let passed = begin.get_or_insert_with(Instant::now).elapsed();
+            let turn =
+                || chain.as_ref().map_or(Err(ErrorCode::Quarantined), |chain| search.turn(chain, &log));
+            let answer = catch_unwind(AssertUnwindSafe(turn)).unwrap_or(Err(ErrorCode::LogFailed));
+            let turn = match answer {
+                Ok(Answer::Waits) if passed <= PATIENCE => Turn::Waits,
+                Ok(Answer::GoesOn) if passed <= SEARCH => Turn::GoesOn,
+                _ => Turn::Done,
             };
+            if turn != Turn::Done {
+                *slot = Some(search);
+                return turn;
+            }
+            let found = answer.and_then(|answer| match answer {
+                Answer::Found(found) => Ok(found),
+                Answer::Waits | Answer::GoesOn => Err(ErrorCode::TimedOut),
+            });
             let counters = log.counters();
             counters.reads.fetch_add(1, Ordering::Relaxed);
             counters.reads_failed.fetch_add(u64::from(found.is_err()), Ordering::Relaxed);
-            inboxes[usize::from(shard.0)].send(&mut vec![Mail::Found(read, found)]);
-            true
+            inboxes[usize::from(shard.0)].send(&mut vec![Mail::Found(search.read, found)]);
+            Turn::Done
         });
         match self.readers.submit(job) {
             Ok(()) => None,
-            Err(_) => slot.lock().expect("nothing panics under this lock").take(),
+            Err(_) => slot.lock().expect("nothing panics under this lock").take().map(|search| search.read),
         }
     }
 }

@@ -2,7 +2,7 @@
 //! its hubs know, in one page. The names are on disk, so a thread of its own reads
 //! them: a listing keeps nobody waiting who reads history.
 
-use super::{Chains, Log, Readers};
+use super::{Chains, Log, Readers, Turn};
 use crate::inbox::Inbox;
 use crate::mail::{ColdRoom, Listed, Mail, Part};
 use hubsub_log::rooms::Last;
@@ -88,14 +88,14 @@ impl Listing {
         let job = Box::new(move || {
             if known.is_behind(&hubs) && begin.elapsed() < PATIENCE {
                 log.hurry();
-                return false;
+                return Turn::Waits;
             }
             let part = match known.page(&hubs, &wanted, std::mem::take(&mut here)) {
                 Ok(rooms) => Part::Rooms(Ok(rooms)),
                 Err(refused) => Part::Refused(refused),
             };
             inboxes[usize::from(ask.shard.0)].send(&mut vec![Mail::Part { gathering: ask.number, part }]);
-            true
+            Turn::Done
         });
         self.thread.submit(job).is_err().then_some(Part::Refused(ErrorCode::TimedOut))
     }

@@ -25,7 +25,7 @@ mod status;
 
 pub use end::LogEnd;
 pub use listing::{Listing, Wanted};
-pub use readers::Readers;
+pub use readers::{Readers, Turn};
 pub use reading::Chains;
 pub use state::{Counters, State};
 pub use status::{HubStatus, LogStatus, LoggedHubs};

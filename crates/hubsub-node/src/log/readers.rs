@@ -1,5 +1,6 @@
 //! The threads that read the log for shards. A job reads and sends its answer; one
-//! that waits for what is on its way to the disk keeps no thread from the others.
+//! that waits for what is on its way to the disk keeps no thread from the others, and
+//! one that takes long goes on a turn at a time, between others.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,8 +9,19 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// What a reader does; false: it is not done, and what it waits for not there.
-pub type Job = Box<dyn FnMut() -> bool + Send>;
+/// What a reader does: a turn of it.
+pub type Job = Box<dyn FnMut() -> Turn + Send>;
+
+/// What came of a turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Turn {
+    /// The job is done.
+    Done,
+    /// What it waits for is not there.
+    Waits,
+    /// It has more to read.
+    GoesOn,
+}
 
 /// Wait between two looks at jobs that wait.
 const LOOK: Duration = Duration::from_micros(200);
@@ -29,8 +41,25 @@ struct Queue {
 #[derive(Default)]
 struct Inner {
     jobs: VecDeque<Job>,
+    /// Those that take more than one turn: every other turn is for them.
+    long: VecDeque<Job>,
     running: usize,
     is_stopping: bool,
+}
+
+impl Inner {
+    fn len(&self) -> usize {
+        self.jobs.len() + self.long.len()
+    }
+
+    /// The next job, and whether it is a long one.
+    fn next(&mut self, was_long: bool) -> Option<(Job, bool)> {
+        if !was_long && let Some(job) = self.long.pop_front() {
+            return Some((job, true));
+        }
+        let job = self.jobs.pop_front().map(|job| (job, false));
+        job.or_else(|| self.long.pop_front().map(|job| (job, true)))
+    }
 }
 
 impl Readers {
@@ -61,7 +90,7 @@ impl Readers {
     /// The job.
     pub fn submit(&self, job: Job) -> Result<(), Job> {
         let mut inner = self.queue.inner.lock().expect("nothing panics under this lock");
-        if inner.jobs.len() >= self.queue.jobs_max || inner.is_stopping {
+        if inner.len() >= self.queue.jobs_max || inner.is_stopping {
             return Err(job);
         }
         inner.jobs.push_back(job);
@@ -74,7 +103,7 @@ impl Readers {
     #[must_use]
     pub fn load(&self) -> (usize, usize) {
         let inner = self.queue.inner.lock().expect("nothing panics under this lock");
-        (inner.jobs.len(), inner.running)
+        (inner.len(), inner.running)
     }
 
     /// Ends the threads once each has done the job it is at. Whoever would get the other
@@ -82,8 +111,9 @@ impl Readers {
     pub fn stop(&self) {
         let mut inner = self.queue.inner.lock().expect("nothing panics under this lock");
         inner.is_stopping = true;
-        let jobs = std::mem::take(&mut inner.jobs);
-        drop((inner, jobs));
+        let jobs = [std::mem::take(&mut inner.jobs), std::mem::take(&mut inner.long)];
+        drop(inner);
+        drop(jobs);
         self.queue.came.notify_all();
         let threads = std::mem::take(&mut *self.threads.lock().expect("nothing panics under this lock"));
         threads.into_iter().for_each(|thread| _ = thread.join());
@@ -95,27 +125,25 @@ impl Queue {
         // Who reads the past waits for who speaks now.
         crate::sys::yield_to_others();
         // How many jobs were tried in vain, one after the other.
-        let mut unready = 0;
+        let (mut unready, mut was_long) = (0, false);
         loop {
             let inner = self.inner.lock().expect("nothing panics under this lock");
-            let is_idle = |inner: &mut Inner| inner.jobs.is_empty() && !inner.is_stopping;
+            let is_idle = |inner: &mut Inner| inner.len() == 0 && !inner.is_stopping;
             let mut inner = self.came.wait_while(inner, is_idle).expect("nothing panics under this lock");
-            let Some(mut job) = inner.jobs.pop_front() else { return };
+            let Some((mut job, is_long)) = inner.next(was_long) else { return };
+            was_long = is_long;
             inner.running += 1;
             drop(inner);
             // One that panics has no answer; the others go on.
-            let is_done = catch_unwind(AssertUnwindSafe(&mut job)).unwrap_or(true);
+            let turn = catch_unwind(AssertUnwindSafe(&mut job)).unwrap_or(Turn::Done);
             let mut inner = self.inner.lock().expect("nothing panics under this lock");
             inner.running -= 1;
-            if is_done {
-                unready = 0;
-                continue;
+            if turn != Turn::Done && !inner.is_stopping {
+                let of_its_kind = if turn == Turn::GoesOn { &mut inner.long } else { &mut inner.jobs };
+                of_its_kind.push_back(job);
             }
-            unready += 1;
-            if !inner.is_stopping {
-                inner.jobs.push_back(job);
-            }
-            if unready >= inner.jobs.len() {
+            unready = if turn == Turn::Waits { unready + 1 } else { 0 };
+            if unready > 0 && unready >= inner.len() {
                 unready = 0;
                 drop(inner);
                 std::thread::sleep(LOOK);

@@ -3,12 +3,13 @@
 use super::Log;
 use crate::control::Level;
 use hubsub_log::record::{self, decode_headers};
-use hubsub_log::{Chain, Disk, LogError};
+use hubsub_log::{Chain, Disk, Keep, LogError, Mark, Reach};
 use hubsub_route::{Found, LogRead, Namespace, Record, Then, Want};
 use hubsub_types::{Epoch, ErrorCode, HubId, Position, Seq};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// The chains of a node's hubs that are whole.
 #[derive(Default)]
@@ -21,76 +22,109 @@ impl Chains {
     }
 }
 
-/// Answers a question; none while the segments have not what that takes. It is on its
-/// way there, at leisure until somebody wants it; once the log has ended it never comes.
-pub fn find(chain: &Chain<Disk>, read: &LogRead, log: &Log) -> Result<Option<Found>, ErrorCode> {
-    let has_ended = log.has_ended();
-    let has_all = chain.next() > read.through;
-    let later = || match has_ended {
-        true => Err(ErrorCode::LogFailed),
-        false => {
-            log.hurry();
-            Ok(None)
-        }
-    };
-    let last = chain.rooms.get(chain.hash(&read.room)).filter(|last| last.epoch == read.epoch.0);
-    // Who reads on takes what there is.
-    let enough = match (read.want, &read.then) {
-        (Want::On(seq), Then::Range(_) | Then::Attach(..)) => seq.max(read.seq_min),
-        _ => read.seq_max,
-    };
-    if !has_all && last.is_none_or(|last| last.seq < enough.0) {
-        return later();
-    }
-    let mut found = Collected { read, records: Vec::new(), taken: 0, bytes: 0 };
-    let outcome = match read.want {
-        Want::Back => {
-            let outcome = chain.read_back(&read.room, |record| found.take_back(record));
-            found.records.reverse();
-            outcome
-        }
-        Want::On(seq) => found.read_on(chain, seq.max(read.seq_min).0),
-        Want::Since(us) => found.keep_first(chain, us.max(read.since_us)),
-    };
-    match outcome {
-        // All that is there was too old; what comes may not be.
-        Ok(())
-            if found.records.is_empty() && !has_all && last.is_none_or(|last| last.seq < read.seq_max.0) =>
-        {
-            later()
-        }
-        Ok(()) => Ok(Some(found.records)),
-        Err(error) => {
-            log.tell(Level::Error, "log cannot be read", vec![("reason", error.to_string())]);
-            Err(refusal(&error))
-        }
-    }
+/// How long a question is read for before others have their turn.
+const SLICE: Duration = Duration::from_millis(5);
+
+/// What came of a turn at a question.
+#[derive(Debug)]
+pub enum Answer {
+    /// The answer.
+    Found(Found),
+    /// The segments have not yet what it takes.
+    Waits,
+    /// There is more to look through.
+    GoesOn,
 }
 
-/// What a client is told when the log cannot be read.
-pub fn refusal(error: &LogError) -> ErrorCode {
-    match error {
-        LogError::Damaged { .. } => ErrorCode::Quarantined,
-        LogError::Full => ErrorCode::DiskFull,
-        _ => ErrorCode::LogFailed,
-    }
-}
-
-struct Collected<'a> {
-    read: &'a LogRead,
-    records: Found,
+/// A question to a chain, and how far it was read for. It keeps what it has found and a
+/// place, so whatever it looks through, its memory is that of its answer.
+pub struct Search {
+    /// The question.
+    pub read: Box<LogRead>,
+    found: Found,
     /// How many were taken; where a subscription begins only the last one of them is kept.
     taken: u64,
     bytes: usize,
+    /// Reading back: the last record that was looked at.
+    mark: Option<Mark>,
+    /// Reading on: the seq behind it.
+    next: Option<Seq>,
+    /// When the turn ends, and whether it did.
+    until: Instant,
+    is_over: bool,
 }
 
-impl Collected<'_> {
-    /// The next record, in order of seqs.
-    fn take(&mut self, record: &record::Record<'_>) -> ControlFlow<()> {
-        if record.seq > self.read.seq_max.0 {
-            return ControlFlow::Break(());
+impl Search {
+    /// Of nothing yet.
+    pub fn new(read: Box<LogRead>) -> Search {
+        let (found, until) = (Found::default(), Instant::now());
+        Search { read, found, taken: 0, bytes: 0, mark: None, next: None, until, is_over: false }
+    }
+
+    /// Goes on for a while. What it waits for is on its way to the segments, at leisure until
+    /// somebody wants it; once the log has ended it never comes.
+    ///
+    /// # Errors
+    /// As a client is told.
+    pub fn turn(&mut self, chain: &Chain<Disk>, log: &Log) -> Result<Answer, ErrorCode> {
+        self.turn_for(SLICE, chain, log)
+    }
+
+    pub(super) fn turn_for(
+        &mut self,
+        slice: Duration,
+        chain: &Chain<Disk>,
+        log: &Log,
+    ) -> Result<Answer, ErrorCode> {
+        let has_ended = log.has_ended();
+        let has_all = chain.next() > self.read.through;
+        let later = || match has_ended {
+            true => Err(ErrorCode::LogFailed),
+            false => {
+                log.hurry();
+                Ok(Answer::Waits)
+            }
+        };
+        let read = &self.read;
+        let last = chain.rooms.get(chain.hash(&read.room)).filter(|last| last.epoch == read.epoch.0);
+        let lacks = |seq: Seq| !has_all && last.is_none_or(|last| last.seq < seq.0);
+        // Who reads on takes what there is.
+        let enough = match (read.want, &read.then) {
+            (Want::On(seq), Then::Range(_) | Then::Attach(..)) => seq.max(read.seq_min),
+            _ => read.seq_max,
+        };
+        if lacks(enough) {
+            return later();
         }
-        self.keep(record)
+        (self.until, self.is_over) = (Instant::now() + slice, false);
+        let outcome = match read.want {
+            Want::Back => self.read_back(chain),
+            Want::On(seq) => self.read_on(chain, self.next.unwrap_or(seq.max(read.seq_min)).0),
+            Want::Since(us) => self.read_since(chain, us.max(read.since_us)),
+        };
+        match outcome {
+            Ok(()) if self.is_over => Ok(Answer::GoesOn),
+            // All that is there was too old; what comes may not be.
+            Ok(()) if self.found.records.is_empty() && lacks(self.read.seq_max) => later(),
+            Ok(()) => {
+                let mut found = std::mem::take(&mut self.found);
+                if self.read.want == Want::Back {
+                    found.records.reverse();
+                }
+                Ok(Answer::Found(found))
+            }
+            Err(error) => {
+                log.tell(Level::Error, "log cannot be read", vec![("reason", error.to_string())]);
+                Err(refusal(&error))
+            }
+        }
+    }
+
+    fn read_back(&mut self, chain: &Chain<Disk>) -> Result<(), LogError> {
+        let (room, wanted, mut mark) = (Arc::clone(&self.read.room), self.wanted(), self.mark);
+        let outcome = chain.read_back_from(&room, &mut mark, wanted, |record| self.take_back(record));
+        self.mark = mark;
+        outcome
     }
 
     /// The next record, from the last one back.
@@ -110,22 +144,55 @@ impl Collected<'_> {
 
     /// The records from a seq on, but for those that are too old.
     fn read_on(&mut self, chain: &Chain<Disk>, from: u64) -> Result<(), LogError> {
-        let (read, mut is_old) = (self.read, false);
-        chain.read_on(&read.room, read.epoch.0, from, None, |record| {
-            is_old = record.timestamp_us < read.since_us;
-            if is_old { ControlFlow::Break(()) } else { self.take(record) }
+        let (room, epoch, since_us) = (Arc::clone(&self.read.room), self.read.epoch.0, self.read.since_us);
+        let (goes_on, mut is_old) = (self.next.is_some() && chain.keep == Keep::Log, false);
+        let reach = chain.read_on(&room, epoch, from, self.wanted(), |record| {
+            is_old = record.timestamp_us < since_us;
+            // What was removed between two turns is for another question to tell.
+            let is_gap = goes_on && self.next.is_some_and(|next| next.0 != record.seq);
+            if is_old || is_gap { ControlFlow::Break(()) } else { self.take(record) }
         })?;
-        match is_old.then(|| self.first_since(chain, from, read.since_us)).transpose()?.flatten() {
-            Some(from) => chain.read_on(&read.room, read.epoch.0, from, None, |r| self.take(r)).map(drop),
+        if !is_old {
+            self.begins_at(reach);
+            return Ok(());
+        }
+        match self.first_since(chain, from, since_us)? {
+            Some(from) => self.take_from(chain, from),
             None => Ok(()),
         }
     }
 
-    /// The first record that is not older.
-    fn keep_first(&mut self, chain: &Chain<Disk>, since_us: u64) -> Result<(), LogError> {
-        let read = self.read;
-        let Some(from) = self.first_since(chain, read.seq_min.0.max(1), since_us)? else { return Ok(()) };
-        chain.read_on(&read.room, read.epoch.0, from, None, |record| self.take(record)).map(drop)
+    /// The records from the first on that is not older.
+    fn read_since(&mut self, chain: &Chain<Disk>, since_us: u64) -> Result<(), LogError> {
+        let from = match self.next {
+            Some(next) => Some(next.0),
+            None => self.first_since(chain, self.read.seq_min.0.max(1), since_us)?,
+        };
+        from.map_or(Ok(()), |from| self.take_from(chain, from))
+    }
+
+    fn take_from(&mut self, chain: &Chain<Disk>, from: u64) -> Result<(), LogError> {
+        let (room, epoch, wanted) = (Arc::clone(&self.read.room), self.read.epoch.0, self.wanted());
+        let reach = chain.read_on(&room, epoch, from, wanted, |record| self.take(record))?;
+        self.begins_at(reach);
+        Ok(())
+    }
+
+    fn begins_at(&mut self, reach: Reach) {
+        if let Reach::From { first } = reach
+            && first <= self.read.seq_max.0
+        {
+            self.found.first.get_or_insert(Seq(first));
+        }
+    }
+
+    /// The next record, in order of seqs.
+    fn take(&mut self, record: &record::Record<'_>) -> ControlFlow<()> {
+        if record.seq > self.read.seq_max.0 {
+            return ControlFlow::Break(());
+        }
+        self.next = Some(Seq(record.seq + 1));
+        self.keep(record)
     }
 
     /// Seq of the first record from `from` on that is not older. Timestamps never fall, so
@@ -136,12 +203,12 @@ impl Collected<'_> {
         mut from: u64,
         since_us: u64,
     ) -> Result<Option<u64>, LogError> {
-        let (read, mut first) = (self.read, None);
+        let (read, mut first) = (&self.read, None);
         let mut to = read.seq_max.0 + 1;
         while from < to {
             let middle = from + (to - from) / 2;
             let mut older = None;
-            chain.read_on(&read.room, read.epoch.0, middle, None, |record| {
+            chain.read_on(&read.room, read.epoch.0, middle, 1, |record| {
                 if record.timestamp_us < since_us {
                     older = Some(record.seq);
                 } else if record.seq <= read.seq_max.0 {
@@ -161,12 +228,20 @@ impl Collected<'_> {
         matches!(self.read.then, Then::Attach(..))
     }
 
+    /// How many records it will take, as far as that is known.
+    fn wanted(&self) -> u64 {
+        match self.read.topic {
+            None => self.read.count.saturating_sub(self.taken),
+            Some(_) => u64::MAX,
+        }
+    }
+
     fn keep(&mut self, record: &record::Record<'_>) -> ControlFlow<()> {
         let namespace = namespace(record);
         let is_wanted = self.read.topic.as_ref().is_none_or(|topic| *topic == record.topic)
             && self.read.namespace.is_none_or(|wanted| wanted == namespace);
         if !is_wanted {
-            return ControlFlow::Continue(());
+            return self.go_on();
         }
         if self.taken >= self.read.count {
             return ControlFlow::Break(());
@@ -174,13 +249,27 @@ impl Collected<'_> {
         let kept = owned(record);
         self.taken += 1;
         if self.is_of_attach() {
-            self.records.clear();
+            self.found.records.clear();
         } else {
             self.bytes += kept.weight();
         }
-        self.records.push(Arc::new(kept));
+        self.found.records.push(Arc::new(kept));
         let is_full = self.taken >= self.read.count || self.bytes >= self.read.bytes_max;
-        if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if is_full { ControlFlow::Break(()) } else { self.go_on() }
+    }
+
+    fn go_on(&mut self) -> ControlFlow<()> {
+        self.is_over = Instant::now() >= self.until;
+        if self.is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+/// What a client is told when the log cannot be read.
+pub fn refusal(error: &LogError) -> ErrorCode {
+    match error {
+        LogError::Damaged { .. } => ErrorCode::Quarantined,
+        LogError::Full => ErrorCode::DiskFull,
+        _ => ErrorCode::LogFailed,
     }
 }
 

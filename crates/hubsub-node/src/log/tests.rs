@@ -73,7 +73,7 @@ impl TestLog {
                 seq: offset,
                 timestamp_us: offset,
                 room: b"r",
-                topic: b"r",
+                topic: if offset % 100 == 7 { b"rare" } else { b"r" },
                 payload: &payload,
                 ..Record::default()
             };
@@ -182,7 +182,7 @@ fn readers_do_what_waits_and_refuse_what_is_too_much() {
         let job = Box::new(move || {
             let _ = held.lock().unwrap().recv();
             let _ = tell.send(i);
-            true
+            Turn::Done
         });
         refused += usize::from(readers.submit(job).is_err());
     }
@@ -201,17 +201,52 @@ fn who_waits_for_the_disk_keeps_no_reader_from_the_others() {
         let (is_there, tell) = (Arc::clone(&is_there), tell.clone());
         let job = Box::new(move || {
             let is_there = is_there.load(std::sync::atomic::Ordering::Relaxed);
-            is_there && tell.send("late").is_ok()
+            if !is_there {
+                return Turn::Waits;
+            }
+            tell.send("late").unwrap();
+            Turn::Done
         });
         assert!(readers.submit(job).is_ok());
     }
-    let now = Box::new(move || tell.send("now").is_ok());
+    let now = Box::new(move || {
+        tell.send("now").unwrap();
+        Turn::Done
+    });
     assert!(readers.submit(now).is_ok());
     assert_eq!(done.recv_timeout(Duration::from_secs(30)), Ok("now"));
     is_there.store(true, std::sync::atomic::Ordering::Relaxed);
     (0..20).for_each(|_| assert_eq!(done.recv_timeout(Duration::from_secs(30)), Ok("late")));
     // Those that would wait for ever do not keep a stop waiting.
-    (0..20).for_each(|_| assert!(readers.submit(Box::new(|| false)).is_ok()));
+    (0..20).for_each(|_| assert!(readers.submit(Box::new(|| Turn::Waits)).is_ok()));
+    readers.stop();
+}
+
+#[test]
+fn who_reads_for_long_lets_the_others_read_in_between() {
+    let readers = Readers::start("reader", 1, 1000).unwrap();
+    let (tell, done) = mpsc::channel();
+    for _ in 0..20 {
+        let mut turns = 0;
+        let tell = tell.clone();
+        let job = Box::new(move || {
+            turns += 1;
+            if turns < 1_000 {
+                return Turn::GoesOn;
+            }
+            tell.send("long").unwrap();
+            Turn::Done
+        });
+        assert!(readers.submit(job).is_ok());
+    }
+    let now = Box::new(move || {
+        tell.send("now").unwrap();
+        Turn::Done
+    });
+    assert!(readers.submit(now).is_ok());
+    assert_eq!(done.recv_timeout(Duration::from_secs(30)), Ok("now"));
+    (0..20).for_each(|_| assert_eq!(done.recv_timeout(Duration::from_secs(30)), Ok("long")));
+    (0..20).for_each(|_| assert!(readers.submit(Box::new(|| Turn::GoesOn)).is_ok()));
     readers.stop();
 }
 
@@ -303,9 +338,10 @@ fn where_a_subscription_begins_is_one_record_however_many_there_are() {
             bytes_max: usize::MAX,
             then: Then::Attach(Box::new(attach), ShardId(0)),
         };
+        let mut search = reading::Search::new(Box::new(read));
         loop {
-            if let Some(found) = reading::find(&chain, &read, &log.log).unwrap() {
-                return found.iter().map(|record| record.position).collect::<Vec<_>>();
+            if let reading::Answer::Found(found) = search.turn(&chain, &log.log).unwrap() {
+                return found.records.iter().map(|record| record.position).collect::<Vec<_>>();
             }
             std::thread::yield_now();
         }
@@ -329,6 +365,92 @@ fn where_a_subscription_begins_is_one_record_however_many_there_are() {
     assert_eq!(find_since(Want::On(Seq(5)), 1, 1, 2_000), []);
     assert_eq!(find_since(Want::Since(10), 1, 1, 700), at(700));
     assert_eq!(find_since(Want::Back, 5_000, 1, 700), at(700));
+    log.log.stop();
+}
+
+#[test]
+fn a_question_that_is_looked_for_in_turns_has_the_same_answer() {
+    use hubsub_route::rooms::HistoryQuery;
+    use hubsub_route::{Ask, Found, LogRead, Then, Want};
+    use hubsub_types::{Epoch, Seq, ShardId};
+    let directory = tempfile::tempdir().unwrap();
+    let disk = Arc::new(hubsub_log::Disk::lock(directory.path()).unwrap());
+    let mut opened = open(disk, 5, OPTIONS).unwrap();
+    let hub = opened.segments.add_hub("chat", 0, Keep::Log).unwrap();
+    let chain = opened.segments.chain(hub).unwrap();
+    let (tell, news) = mpsc::channel();
+    let control = Arc::new(Control::new(100).unwrap());
+    let retention = HashMap::from([(hub, Retention { bytes: 300_000, age_us: 0 })]);
+    let settings = LogSettings { retention, ..settings() };
+    let log = Log::start(opened, settings, Arc::new(Tells(Mutex::new(tell))), control).unwrap();
+    let mut log = TestLog { log, news, hub, next: 1 };
+    let say = |log: &mut TestLog| {
+        (0..50).for_each(|_| _ = log.say(10, 300));
+        log.wait_for(log.next - 1);
+        log.log.hurry();
+        while chain.next() < log.next {
+            std::thread::yield_now();
+        }
+    };
+    say(&mut log);
+    let find = |log: &TestLog, slice: Option<u64>, want, count, topic: Option<&str>, since_us| {
+        let topic = topic.map(|topic| topic.as_bytes().to_vec());
+        let query = HistoryQuery { room: b"r".to_vec(), count, after: None, topic: topic.clone() };
+        let mut search = reading::Search::new(Box::new(LogRead {
+            hub,
+            room: (*b"r").into(),
+            through: log.next - 1,
+            epoch: Epoch(1),
+            seq_max: Seq(log.next - 1),
+            seq_min: Seq(1),
+            since_us,
+            topic,
+            namespace: None,
+            want,
+            count,
+            bytes_max: usize::MAX,
+            then: Then::History(Box::new(query), Ask { shard: ShardId(0), number: 1 }),
+        }));
+        let mut turns = 0;
+        loop {
+            turns += 1;
+            let slice = Duration::from_secs(slice.unwrap_or(30));
+            match search.turn_for(slice, &chain, &log.log).unwrap() {
+                reading::Answer::Found(Found { records, first }) => {
+                    let seqs: Vec<u64> = records.iter().map(|record| record.position.seq.0).collect();
+                    return (seqs, first.map(|first| first.0), turns);
+                }
+                reading::Answer::GoesOn => {}
+                reading::Answer::Waits => panic!("the segments have all"),
+            }
+        }
+    };
+    let seqs = |seqs: std::ops::RangeInclusive<u64>| seqs.collect::<Vec<_>>();
+    let rare = || (7..=500).step_by(100).collect::<Vec<u64>>();
+    // In one turn, or a record in each.
+    for (slice, turns) in [(None, 1), (Some(0), 400)] {
+        let all = |want, topic, since| find(&log, slice, want, u64::MAX, topic, since);
+        let (found, _, n) = all(Want::Back, Some("rare"), 0);
+        assert!(found == rare() && n >= turns, "{found:?} in {n} turns");
+        let (found, first, n) = all(Want::On(Seq(2)), Some("rare"), 0);
+        assert!((found, first) == (rare(), Some(2)) && n >= turns);
+        assert_eq!(all(Want::Back, None, 0).0, seqs(1..=500));
+        assert_eq!(all(Want::On(Seq(9)), None, 0).0, seqs(9..=500));
+        assert_eq!(all(Want::On(Seq(9)), Some("rare"), 101).0, rare()[1..]);
+        assert_eq!(all(Want::On(Seq(9)), Some("rare"), 101).1, Some(101), "before it all is too old");
+        assert_eq!(all(Want::Since(101), None, 0).0, seqs(101..=500));
+        assert_eq!(find(&log, slice, Want::Back, 2, Some("rare"), 0).0, [307, 407]);
+        assert_eq!(find(&log, slice, Want::Back, 450, None, 0).0, seqs(51..=500));
+        assert_eq!(find(&log, slice, Want::On(Seq(8)), 2, Some("rare"), 0).0, [107, 207]);
+    }
+    // What was removed is told, whatever its topic.
+    while chain.info().earliest == 1 {
+        say(&mut log);
+    }
+    let earliest = chain.info().earliest;
+    let (found, first, _) = find(&log, None, Want::On(Seq(8)), 1, Some("rare"), 0);
+    let first = first.expect("there are some");
+    assert!(first >= earliest && found[0] >= first && found[0] < first + 100, "{found:?} from {first} on");
     log.log.stop();
 }
 

@@ -97,7 +97,7 @@ impl Rooms {
             return Attached { position: Position::default(), replay_from: None, recovered: false };
         };
         let position = Position { epoch: room.epoch, seq: room.seq };
-        let of_epoch = found.iter().find(|r| r.position.epoch == room.epoch).map(|r| r.position.seq);
+        let of_epoch = found.records.iter().find(|r| r.position.epoch == room.epoch).map(|r| r.position.seq);
         let (from, recovered) = match attach.start {
             Start::After(p) if p.epoch != room.epoch => (None, false),
             Start::After(p) => {

@@ -157,14 +157,14 @@ impl Rooms {
         let Some((_, last, first)) = known.filter(|known| known.0 == read.next.epoch) else {
             return Range::gone();
         };
-        let first = found.first().map_or(first, |record| record.position.seq);
-        let next = found.last().map_or(first, |record| record.position.seq.next());
+        let first = found.records.first().map_or(first, |record| record.position.seq);
+        let next = found.records.last().map_or(first, |record| record.position.seq.next());
         let is_wanted = |r: &Arc<Record>| r.namespace == read.namespace && r.topic() == &*read.topic;
         Range {
             gap: (first > read.next.seq).then(|| (read.next.seq, Seq(first.0 - 1))),
             next,
             at_end: next > last,
-            records: found.into_iter().filter(is_wanted).collect(),
+            records: found.records.into_iter().filter(is_wanted).collect(),
             is_gone: false,
         }
     }
@@ -284,34 +284,29 @@ impl Rooms {
     fn bounded(&self, log: LogRead, query: &HistoryQuery) -> LogRead {
         let is_known = |after: Position| after.epoch == log.epoch && after.seq <= log.seq_max;
         let count = query.count.min(self.history_reply_records_max);
-        let (want, count) = match query.after {
-            None => (Want::Back, count),
-            Some(after) if is_known(after) => (Want::On(after.seq.next()), count),
+        let topic = query.topic.clone();
+        let (want, count, topic) = match query.after {
+            None => (Want::Back, count, topic),
+            Some(after) if is_known(after) => (Want::On(after.seq.next()), count, topic),
             // Only to tell where history starts.
-            Some(_) => (Want::On(Seq(1)), 1),
+            Some(_) => (Want::On(Seq(1)), 1, None),
         };
-        LogRead {
-            want,
-            count,
-            bytes_max: self.history_reply_bytes_max as usize,
-            topic: query.topic.clone(),
-            ..log
-        }
+        LogRead { want, count, bytes_max: self.history_reply_bytes_max as usize, topic, ..log }
     }
 
     /// Records for HISTORY, from what the log has found.
     #[must_use]
     pub fn history_found(&self, log: &LogRead, query: &HistoryQuery, found: Found) -> HistoryPart {
         let epoch = log.epoch;
-        let first = found.first().filter(|r| r.position.epoch == epoch).map(|r| r.position.seq);
+        let of_epoch = found.records.first().filter(|r| r.position.epoch == epoch).map(|r| r.position.seq);
+        let first = found.first.or(of_epoch);
         let start = Position { epoch, seq: Seq(first.map_or(log.seq_max.0, |first| first.0 - 1)) };
         let recovered = match query.after {
             None => true,
             Some(after) if after.epoch != epoch || after.seq > log.seq_max => false,
-            // With a topic, what is between may be of others: then the log says nothing of a gap.
-            Some(after) => query.topic.is_some() || after.seq >= start.seq,
+            Some(after) => after.seq >= start.seq,
         };
-        HistoryPart { recovered, start, records: if recovered { found } else { Vec::new() } }
+        HistoryPart { recovered, start, records: if recovered { found.records } else { Vec::new() } }
     }
 
     /// Looks at up to `budget` rooms: drops what is too old, forgets who is

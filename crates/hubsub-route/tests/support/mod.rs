@@ -87,8 +87,16 @@ impl World {
             let is_shown = epoch != read.epoch || (read.seq_min..=read.seq_max).contains(&seq);
             is_shown && read.topic.as_ref().is_none_or(|topic| *topic == entry.topic)
         };
-        let found = self.logs[&read.hub].of_room(&read.room).into_iter().filter(|(_, entry)| fits(entry));
-        let mut records: Found = found
+        let of_room = self.logs[&read.hub].of_room(&read.room).into_iter();
+        let first = match read.want {
+            Want::On(from) => of_room.clone().map(|(_, entry)| entry.position).find(|position| {
+                position.epoch == read.epoch
+                    && (from.max(read.seq_min)..=read.seq_max).contains(&position.seq)
+            }),
+            Want::Since(_) | Want::Back => None,
+        };
+        let found = of_room.filter(|(_, entry)| fits(entry));
+        let mut records: Vec<Arc<Record>> = found
             .map(|(_, entry)| {
                 let payload = entry.payload.as_deref().unwrap_or_default();
                 let mut record = Record::new(Namespace::Global, &entry.topic, payload, "".into(), None);
@@ -105,7 +113,7 @@ impl World {
             // At most three at a time, as if they weighed much.
             records.truncate((read.count as usize).min(3));
         }
-        records
+        Found { records, first: first.map(|position| position.seq) }
     }
 
     pub fn take(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) {
