@@ -118,7 +118,7 @@ pub fn scan(options: &Scan) -> io::Result<ScanReport> {
     list(&options.directory, &mut files)?;
     let mut bytes = 0;
     for path in &files {
-        let file = File::open(path)?;
+        let Some(file) = open(path)? else { continue };
         bytes += file.metadata()?.len();
         file.sync_data()?; // What is not on the disk cannot be forgotten.
         forget(&file)?;
@@ -126,7 +126,7 @@ pub fn scan(options: &Scan) -> io::Result<ScanReport> {
     let started = Instant::now();
     let mut piece = vec![0; PIECE_BYTES];
     for path in files.iter().filter(|_| !options.forget) {
-        let mut file = File::open(path)?;
+        let Some(mut file) = open(path)? else { continue };
         while io::Read::read(&mut file, &mut piece)? > 0 {}
     }
     Ok(ScanReport {
@@ -135,6 +135,14 @@ pub fn scan(options: &Scan) -> io::Result<ScanReport> {
         bytes,
         seconds: started.elapsed().as_secs_f64(),
     })
+}
+
+/// A file, unless the server that owns it has taken it away.
+fn open(path: &Path) -> io::Result<Option<File>> {
+    match File::open(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        file => file.map(Some),
+    }
 }
 
 #[cfg(target_os = "linux")]
