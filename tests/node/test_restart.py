@@ -132,3 +132,26 @@ def test_a_second_node_on_the_same_directory_is_refused_and_the_first_serves_on(
     with first.connect() as connection:
         publish(connection, "kept:a", 3)
         assert len(history(connection, "kept:a")) == 3
+
+
+def test_a_start_that_is_refused_for_its_classes_ends_no_epoch(
+    needs: Callable[..., None], tmp_path: Path
+) -> None:
+    needs("hubsub-core")
+    from hubsub.errors import StartError
+
+    classes = [DURABLE, REPLICATED]
+    with home(tmp_path / "data", classes=classes) as one:
+        with one.server.connect() as connection:
+            publish(connection, "live:a", 5)
+            before = history(connection, "live:a")
+        one.stop()
+        classes.remove(REPLICATED)
+        with pytest.raises(StartError, match="has a log of class live"):
+            one.start()
+        classes.append(REPLICATED)
+        one.start()
+        with one.server.connect() as connection:
+            publish(connection, "live:a", 1, first=6)
+            epoch = before[0][0]
+            assert history(connection, "live:a") == [*before, (epoch, 6, b"6")]

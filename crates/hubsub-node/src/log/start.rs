@@ -134,6 +134,10 @@ pub fn start(
     let logged = of_logged(classes);
     let known: Vec<String> = segments.manifest().hubs.iter().map(|entry| entry.class.clone()).collect();
     if let Some(class) = known.iter().find(|class| !logged.contains_key(class.as_str())) {
+        if was_clean {
+            // It stays so for the start that is not refused; if it cannot, that one takes care.
+            let _ = segments.close();
+        }
         return Err(refused(format!(
             "the data directory {directory} has a log of class {class}, which is not configured as replicated \
              or durable; hint: bring the class back, or start with another data directory"
