@@ -6,10 +6,10 @@
 use std::time::{Duration, Instant};
 
 /// How long to look before sleeping.
-const LOOK: Duration = Duration::from_micros(150);
+const LOOK: Duration = Duration::from_micros(250);
 
 /// What came within this time would have been worth looking for.
-const WORTH: Duration = Duration::from_micros(300);
+const WORTH: Duration = Duration::from_micros(400);
 
 /// See the module.
 pub struct Spin {

@@ -62,7 +62,7 @@ pub fn prepare(socket: &TcpStream, keepalive_ms: u64, user_timeout_ms: u64) {
 pub fn pace(socket: &TcpStream) {
     #[cfg(target_os = "linux")]
     {
-        const UNSENT_BYTES: u32 = 256 * 1024;
+        const UNSENT_BYTES: u32 = 32 * 1024;
         let _ = SockRef::from(socket).set_tcp_notsent_lowat(UNSENT_BYTES);
     }
     #[cfg(not(target_os = "linux"))]
