@@ -265,6 +265,11 @@ def test_a_damaged_hub_is_named_and_the_others_go_on(start: Start, data: Path) -
             assert publish(connection, room, range(10, 11)) == [expected]
             if hub == "chat-1":
                 assert numbers(connection, room) == list(range(11))
+                continue
+            assert connection.call("HUBSUB", "HISTORY", room) == LOST, "not empty"
+            assert connection.call("HUBSUB", "SUBSCRIBE", room, "LAST", 1) == LOST
+            with pytest.raises(urllib.error.HTTPError, match="503"):
+                server.get(f"/v1/rooms/{room}/history")
     seen = hubsub(server, "doctor", "--json")
     assert seen.returncode == 1 and "chat-0 is quarantined" in seen.stdout
     listed = hubsub(server, "hub", "ls")

@@ -149,7 +149,8 @@ impl Core {
         let now = self.rim.now;
         match question {
             Question::History(query) => {
-                self.broker.history(query, ask, now, &mut self.rim).map(Part::History)
+                let past = self.broker.history(query, ask, now, &mut self.rim);
+                past.map_or_else(|refused| Some(Part::Refused(refused)), |part| part.map(Part::History))
             }
             Question::DeleteRoom(name) => {
                 let deleted = self.broker.delete_room(name, ask, now, &mut self.rim);
@@ -194,6 +195,9 @@ impl Core {
                 Part::Number(Ok(keys.len() as u64))
             }
             Question::Room(name, create) => {
+                if let Some(refused) = self.broker.refuses_past(name, &self.rim) {
+                    return Part::Rooms(Err(refused));
+                }
                 let classes = self.broker.classes();
                 let remembers = classes.get(classes.class_of_room(name)).history.is_some();
                 let rooms = &mut self.broker.rooms;

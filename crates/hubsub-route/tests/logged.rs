@@ -6,7 +6,7 @@ mod support;
 use hubsub_route::rooms::HistoryQuery;
 use hubsub_route::{
     Answer, Ask, Broker, Draft, Found, HubSeed, Hubs, LogRead, Namespace, Outcome, Publisher, Record,
-    Settings, Start, Then, Want,
+    Settings, Start, Then, Want, Wish,
 };
 use hubsub_types::{Class, ClassTable, Durability, Epoch, ErrorCode, HubId, Limits, Position, Seq, ShardId};
 use proptest::prelude::*;
@@ -208,7 +208,7 @@ fn a_room_in_no_memory_goes_on_where_its_log_ends() {
         let after = Some(Position { seq: Seq(0), ..before });
         let query = HistoryQuery { room: b"a".to_vec(), count: 10, after, topic: None };
         let ask = Ask { shard: ShardId(0), number: 9 };
-        let part = net.act(0, |b, w| b.history(&query, ask, NOW, w));
+        let part = net.act(0, |b, w| b.history(&query, ask, NOW, w)).unwrap();
         net.worlds[0].histories.extend(part.map(|part| (9, part)));
         net.settle();
         let part = net.worlds[0].histories.remove(&9).unwrap();
@@ -350,7 +350,7 @@ proptest! {
                     let number = asked.len() as u32 + 10;
                     let ask = Ask { shard, number };
                     let query = HistoryQuery { room: room.into(), count: 1000, after: None, topic: None };
-                    let part = net.act(shard.0, |b, w| b.history(&query, ask, NOW, w));
+                    let part = net.act(shard.0, |b, w| b.history(&query, ask, NOW, w)).unwrap();
                     net.worlds[usize::from(shard.0)].histories.extend(part.map(|part| (number, part)));
                     asked.insert(number, (room, shard.0, life(&net, shard.0, room)));
                 }
@@ -384,4 +384,23 @@ proptest! {
             prop_assert!(net.brokers.iter().all(|broker| broker.rooms.is_empty()));
         }
     }
+}
+
+#[test]
+fn the_past_of_a_damaged_log_is_refused_not_empty() {
+    let mut net = Net::new(1, 1, durable());
+    net.publish(0, "a");
+    net.settle();
+    net.worlds[0].refuses = Some(ErrorCode::Quarantined);
+    let ask = Ask { shard: ShardId(0), number: 1 };
+    let query = HistoryQuery { room: b"a".to_vec(), count: 1, after: None, topic: None };
+    assert_eq!(net.act(0, |b, w| b.history(&query, ask, NOW, w)).err(), Some(ErrorCode::Quarantined));
+    assert_eq!(net.act(0, |b, w| b.delete_room(b"a", ask, NOW, w)), Err(ErrorCode::Quarantined));
+    let wish = Wish { topic: b"a", namespace: Namespace::Global, start: Start::Last(1) };
+    let begun = net.act(0, |b, w| b.subscribe(ticket(0, 0, 0), key(0), wish, NOW, w));
+    assert_eq!(begun, Outcome::Now(Err(ErrorCode::Quarantined)));
+    assert_eq!(net.brokers[0].cursors.len(), 0);
+    // Another class's log, or none, is not asked.
+    net.worlds[0].refuses = Some(ErrorCode::DiskFull);
+    assert!(net.act(0, |b, w| b.history(&query, ask, NOW, w)).is_ok());
 }

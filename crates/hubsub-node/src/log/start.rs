@@ -129,7 +129,14 @@ pub fn start(
         _ => refused(format!("cannot open the data directory {directory}: {e}")),
     })?;
     let Opened { journal, mut segments, was_clean, mut warnings } =
-        open(Arc::new(disk), config.identity, options).map_err(|e| refused(e.to_string()))?;
+        open(Arc::new(disk), config.identity, options).map_err(|e| match e {
+            LogError::Full => refused(format!(
+                "the disk of {directory} is full; hint: the log needs {} MiB there at least \
+                 (log_reserve_bytes, log_journal_bytes)",
+                (limits.log_reserve_bytes + 2 * limits.log_journal_bytes) >> 20,
+            )),
+            e => refused(e.to_string()),
+        })?;
 
     let logged = of_logged(classes);
     let known: Vec<String> = segments.manifest().hubs.iter().map(|entry| entry.class.clone()).collect();

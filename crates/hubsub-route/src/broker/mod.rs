@@ -149,6 +149,9 @@ impl Broker {
             Msg::Published(ticket, published) => sink.answer(ticket.asker, Answer::Published(published)),
             Msg::Attach(attach) => {
                 let from = attach.ticket.shard;
+                if let Some(refused) = self.refuses_start(&attach, sink) {
+                    return sink.send(from, Msg::Attached(Box::new((*attach, Err(refused)))));
+                }
                 let recall = |hub, room: &[u8]| sink.recall(hub, room);
                 match self.rooms.attach(&attach, from, now, recall) {
                     Ok((Known::InLog(ask), _)) => sink.read_log(ask),

@@ -3,29 +3,47 @@
 
 use super::Broker;
 use crate::cursors::Range;
-use crate::hubs::{Pending, Waits};
+use crate::hubs::{HubLog, Pending, Waits};
 use crate::logread::{Ask, Found, Known, LogRead, Then};
 use crate::rooms::{HistoryPart, HistoryQuery};
-use crate::{Msg, Now, Sink};
+use crate::{Attach, Msg, Now, Sink, Start};
 use hubsub_types::ErrorCode;
 
 impl Broker {
+    /// Why nothing can be said of a room's past: its hub's log is damaged.
+    pub fn refuses_past(&self, room: &[u8], sink: &impl Sink) -> Option<ErrorCode> {
+        let hub = self.rooms.log_of_name(room)?.id;
+        sink.log_refuses(hub).filter(|refused| *refused == ErrorCode::Quarantined)
+    }
+
+    /// Likewise, of where a subscription begins.
+    pub(super) fn refuses_start(&self, attach: &Attach, sink: &impl Sink) -> Option<ErrorCode> {
+        if attach.start == Start::Live {
+            return None;
+        }
+        self.refuses_past(&self.classes.room(&attach.topic), sink)
+    }
+
     /// Records of a room; none: [`Sink::history`] will bring them, because the log is
     /// asked, or because records that came before the question wait for it.
+    ///
+    /// # Errors
+    /// The log of its hub is damaged.
     pub fn history(
         &mut self,
         query: &HistoryQuery,
         ask: Ask,
         now: Now,
         sink: &mut impl Sink,
-    ) -> Option<HistoryPart> {
+    ) -> Result<Option<HistoryPart>, ErrorCode> {
+        self.refuses_past(&query.room, sink).map_or(Ok(()), Err)?;
         if let Some(room) = self.rooms.find(&query.room).filter(|&room| self.rooms.waits_for_log(room)) {
-            let offset = self.rooms.log_of(room)?.last();
+            let offset = self.rooms.log_of(room).map_or(0, HubLog::last);
             let waits = Waits::History(Box::new(query.clone()), ask);
             self.rooms.wait_for_log(Pending { offset, room, waits });
-            return None;
+            return Ok(None);
         }
-        self.history_now(query, ask, now, sink)
+        Ok(self.history_now(query, ask, now, sink))
     }
 
     /// Likewise, of what is committed.
@@ -57,6 +75,7 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) -> Result<Option<bool>, ErrorCode> {
+        self.refuses_past(name, sink).map_or(Ok(()), Err)?;
         let Some(hub) = self.rooms.log_of_name(name).map(|log| log.id) else {
             return self.rooms.delete(name).map(Some);
         };

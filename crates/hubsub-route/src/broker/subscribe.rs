@@ -116,7 +116,11 @@ impl Broker {
             return Outcome::Later;
         }
         let recall = |hub, room: &[u8]| sink.recall(hub, room);
-        let attached = match self.rooms.attach(&attach, self.shard, now, recall) {
+        let known = match self.refuses_start(&attach, sink) {
+            Some(refused) => Err(refused),
+            None => self.rooms.attach(&attach, self.shard, now, recall),
+        };
+        let attached = match known {
             Ok((attached, room)) => {
                 self.topics.get_mut(id).room = room;
                 match attached {
