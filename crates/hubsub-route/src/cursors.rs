@@ -115,6 +115,12 @@ impl Range {
     pub fn gone() -> Range {
         Range { at_end: true, is_gone: true, ..Range::default() }
     }
+
+    /// The answer when records of the room cannot be read.
+    #[must_use]
+    pub fn lost(from: Seq, to: Seq) -> Range {
+        Range { gap: Some((from, to)), next: to.next(), ..Range::default() }
+    }
 }
 
 /// All cursors of a shard.

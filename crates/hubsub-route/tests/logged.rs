@@ -404,3 +404,32 @@ fn the_past_of_a_damaged_log_is_refused_not_empty() {
     net.worlds[0].refuses = Some(ErrorCode::DiskFull);
     assert!(net.act(0, |b, w| b.history(&query, ask, NOW, w)).is_ok());
 }
+
+#[test]
+fn what_a_cursor_cannot_read_is_told_from_where_to_where_and_it_goes_on_behind() {
+    let mut net = Net::with_tail(1, 1, durable(), 1);
+    (0..5).for_each(|_| _ = net.publish(0, "a"));
+    net.settle();
+    let position = net.receivers[&1].position;
+    net.subscribe(0, 0, "a", Start::After(position));
+    net.publish(0, "a");
+    let mut failures = [ErrorCode::TimedOut, ErrorCode::Quarantined].into_iter();
+    for _ in 0..100 {
+        net.log(0, 9);
+        net.find_logged(0, 9);
+        // Where it begins is found; what follows cannot be read.
+        let is_range = matches!(net.worlds[0].asked.front().map(|ask| &ask.then), Some(Then::Range(_)));
+        if is_range && let Some(failure) = failures.next() {
+            let ask = net.worlds[0].asked.pop_front().unwrap();
+            net.act(0, |b, w| b.log_read(ask, Err(failure), NOW, w));
+        } else if !net.answer_log(0) {
+            break;
+        }
+    }
+    net.settle();
+    assert!(failures.next().is_none());
+    let got: Vec<u64> = net.got(0, 0).iter().map(|got| got.2.seq.0).collect();
+    let (from, to) = net.worlds[0].told[0];
+    assert_eq!((from.seq.0, net.worlds[0].told.len()), (2, 1));
+    assert_eq!(got, (to.seq.0 + 1..=6).collect::<Vec<_>>());
+}

@@ -103,10 +103,17 @@ impl Broker {
     ) {
         match read.then.clone() {
             Then::Range(cursor) => {
-                // What cannot be read is told as a gap without an end.
                 let recall = |hub, room: &[u8]| sink.recall(hub, room);
-                let of = |found| self.rooms.range_found(&cursor, found, recall);
-                let range = found.map_or_else(|_| Range::gone(), of);
+                let range = match found {
+                    Ok(found) => self.rooms.range_found(&cursor, found, recall),
+                    // Nothing is lost: the disk is slow.
+                    Err(ErrorCode::TimedOut) => match self.rooms.range(&cursor, now, recall) {
+                        Known::Here(range) => range,
+                        Known::InLog(ask) => return sink.read_log(ask),
+                    },
+                    // What cannot be read is told, and what came since is read on.
+                    Err(_) => Range::lost(cursor.next.seq, read.seq_max),
+                };
                 if cursor.from != self.shard {
                     sink.send(cursor.from, Msg::Range(Box::new((*cursor, range))));
                 } else if self.replay(&cursor, range, sink) {

@@ -32,6 +32,8 @@ pub struct World {
     pub congested: BTreeSet<u16>,
     pub squeezed: usize,
     pub gaps: usize,
+    /// From where to where they were.
+    pub told: Vec<(Position, Position)>,
     /// The logs of this shard's hubs.
     pub logs: BTreeMap<HubId, Log>,
     /// Whether what is safe is found by readers only later.
@@ -136,7 +138,8 @@ impl Sink for World {
     fn squeeze(&mut self, _: u32, _: Via<'_>, _: &RecordView<'_>, _: OnSlow, _: OnGap) {
         self.squeezed += 1;
     }
-    fn gap(&mut self, _: u32, _: &[u8], _: Position, _: Position, _: OnGap) {
+    fn gap(&mut self, _: u32, _: &[u8], from: Position, to: Position, _: OnGap) {
+        self.told.push((from, to));
         self.gaps += 1;
     }
     fn close(&mut self, conn: u32, _: CloseReason) {
