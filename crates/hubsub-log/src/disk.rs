@@ -155,13 +155,12 @@ impl StorageFile for File {
         File::set_len(self, len)
     }
 
+    #[cfg(target_os = "linux")]
     fn allocate(&self, len: u64) -> io::Result<()> {
-        #[cfg(target_os = "linux")]
         match rustix::fs::fallocate(self, rustix::fs::FallocateFlags::empty(), 0, len) {
-            Err(rustix::io::Errno::OPNOTSUPP) => {}
-            done => return Ok(done?),
+            Err(rustix::io::Errno::OPNOTSUPP) => self.fill(len),
+            done => Ok(done?),
         }
-        File::set_len(self, len)
     }
 
     fn advise(&self, at: u64, len: u64) {

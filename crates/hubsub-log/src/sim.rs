@@ -316,10 +316,6 @@ impl StorageFile for SimFile {
         Ok(())
     }
 
-    fn allocate(&self, len: u64) -> io::Result<()> {
-        self.set_len(len)
-    }
-
     fn len(&self) -> io::Result<u64> {
         self.disk()?;
         Ok(locked(&self.content).bytes.len() as u64)

@@ -11,6 +11,9 @@
 use crate::error::is_full;
 use std::io::{self, ErrorKind};
 
+/// Bytes of zeros that are written at once.
+const FILL_BYTES: u64 = 1 << 20;
+
 /// A directory of files.
 pub trait Storage: Send + Sync + 'static {
     /// An open file.
@@ -56,7 +59,9 @@ pub trait StorageFile: Send + Sync + 'static {
     fn set_len(&self, len: u64) -> io::Result<()>;
 
     /// Extends to a length, and has the space for it.
-    fn allocate(&self, len: u64) -> io::Result<()>;
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        self.fill(len)
+    }
 
     /// Some bytes will be read soon, so that who wants many has them read at once. It
     /// need not be so, and nothing comes of it but speed.
@@ -82,6 +87,18 @@ pub trait StorageFile: Send + Sync + 'static {
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) => return Err(e),
             }
+        }
+        Ok(())
+    }
+
+    /// Extends to a length with zeros that are written.
+    fn fill(&self, len: u64) -> io::Result<()> {
+        let mut at = self.len()?;
+        let zeros = vec![0; FILL_BYTES.min(len.saturating_sub(at)) as usize];
+        while at < len {
+            let n = (len - at).min(FILL_BYTES);
+            self.write_all_at(&zeros[..n as usize], at)?;
+            at += n;
         }
         Ok(())
     }

@@ -130,11 +130,9 @@ impl Shard {
         } else {
             let now_ms = self.core.rim.now.mono_ms;
             let due_ms = self.core.broker.next_due_ms().map(|due| due.saturating_sub(now_ms).max(1));
-            let is_held_up =
-                self.core.broker.stalled() > 0 || !self.paused.is_empty() || self.core.rim.waits_for_log();
-            let waits = self.core.rim.mailer.any_congested() || self.core.rim.waits_for_log();
-            let congested = is_held_up && waits;
-            let congested_ms = congested.then_some(CONGESTED_MS);
+            let is_held_up = self.core.broker.stalled() > 0 || !self.paused.is_empty();
+            let congested = is_held_up && self.core.rim.mailer.any_congested();
+            let congested_ms = (congested || self.core.rim.waits_for_log()).then_some(CONGESTED_MS);
             let stop_ms = self.stopping.as_ref().map(|_| STOPPING_MS);
             let timers_ms = self.core.rim.timers.wait_ms(now_ms);
             [due_ms, congested_ms, stop_ms, timers_ms].into_iter().flatten().min()

@@ -116,6 +116,12 @@ impl Range {
         Range { at_end: true, is_gone: true, ..Range::default() }
     }
 
+    /// The answer when nothing was read, and the same must be asked again.
+    #[must_use]
+    pub fn again(from: Seq) -> Range {
+        Range { next: from, ..Range::default() }
+    }
+
     /// The answer when records of the room cannot be read.
     #[must_use]
     pub fn lost(from: Seq, to: Seq) -> Range {

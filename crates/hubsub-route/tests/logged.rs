@@ -61,14 +61,20 @@ fn a_replicated_record_waits_for_a_log_that_is_behind() {
     assert!(net.receivers.contains_key(&ids[1]));
 }
 
-#[test]
-fn what_is_safe_when_a_log_fails_is_delivered_all_the_same() {
+/// Two shards: that of room a's hub, and another with a subscriber, which is behind.
+fn beside_one_that_is_behind() -> (Net, u16, u16) {
     let mut net = Net::new(2, 1, durable());
     let hub = net.brokers[0].topics.shard_of_room(b"a").0;
     let other = 1 - hub;
     net.subscribe(other, 0, "a", Start::Live);
     net.settle();
     net.worlds[usize::from(hub)].congested.insert(other);
+    (net, hub, other)
+}
+
+#[test]
+fn what_is_safe_when_a_log_fails_is_delivered_all_the_same() {
+    let (mut net, hub, other) = beside_one_that_is_behind();
     net.publish(hub, "a");
     net.publish(hub, "a");
     assert!(net.log(hub, 1));
@@ -139,12 +145,7 @@ fn a_subscription_that_ends_while_the_log_is_asked_leaves_nothing() {
 
 #[test]
 fn a_shard_that_is_behind_holds_up_what_is_safe_and_is_named() {
-    let mut net = Net::new(2, 1, durable());
-    let hub = net.brokers[0].topics.shard_of_room(b"a").0;
-    let other = 1 - hub;
-    net.subscribe(other, 0, "a", Start::Live);
-    net.settle();
-    net.worlds[usize::from(hub)].congested.insert(other);
+    let (mut net, hub, other) = beside_one_that_is_behind();
     let id = net.publish(hub, "a");
     assert!(net.log(hub, 1));
     assert_eq!((net.brokers[usize::from(hub)].stalled(), net.receivers.len()), (1, 0));

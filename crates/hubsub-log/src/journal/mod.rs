@@ -97,7 +97,8 @@ pub fn prepare<S: Storage>(
             file => file?,
         },
     };
-    if let Err(e) = fill(&file, bytes) {
+    // So that a sync has its bytes to write and no sizes.
+    if let Err(e) = file.fill(bytes) {
         // What it got of a full disk is for others.
         let _ = file.set_len(0);
         return Err(e);
@@ -115,18 +116,6 @@ pub fn prepare<S: Storage>(
     file.sync()?;
     storage.sync_directory(DIRECTORY)?;
     Ok(Prepared { file, number, bytes })
-}
-
-/// Writes a file to its full size, so that a sync has its bytes to write and no sizes.
-fn fill(file: &impl StorageFile, bytes: u64) -> io::Result<()> {
-    let zeros = vec![0; FILL_BYTES.min(bytes as usize)];
-    let mut at = file.len()?;
-    while at < bytes {
-        let n = zeros.len().min((bytes - at) as usize);
-        file.write_all_at(&zeros[..n], at)?;
-        at += n as u64;
-    }
-    Ok(())
 }
 
 impl<S: Storage> Journal<S> {

@@ -2,7 +2,7 @@
 //! what came meanwhile shares the next.
 
 use super::intake::{Intake, Taken, bytes_of};
-use super::segments::{Frame, Handover};
+use super::segments::{Frame, Handover, RETRY};
 use super::state::{Shared, State};
 use crate::spin::Spin;
 use hubsub_log::storage::Storage;
@@ -14,9 +14,6 @@ use std::time::{Duration, Instant};
 
 /// An idle journal writes its mark after this time.
 const MARK: Duration = Duration::from_millis(100);
-
-/// Wait between tries while the disk is full.
-const RETRY: Duration = Duration::from_millis(50);
 
 /// Bytes of one frame, unless a record is longer.
 const FRAME_BYTES: usize = 16 << 20;
@@ -39,17 +36,16 @@ impl<S: Storage> Thread<S> {
             let done = match self.intake.take(wait, &mut spin) {
                 Taken::Batches(batches) => self.write_all(batches),
                 Taken::Nothing => self.write(Vec::new()),
-                Taken::End => break,
+                Taken::End => return,
             };
             if let Err(e) = done {
                 // What is given up may have been acknowledged from memory, so the end is no clean one.
                 if !matches!(e, LogError::Full) || self.intake.bytes() > 0 {
                     self.shared.fail(&e.to_string());
                 }
-                break;
+                return;
             }
         }
-        self.handover.end();
     }
 
     /// Writes batches in frames of bounded length.

@@ -19,7 +19,7 @@ const HOUSEKEEPING: Duration = Duration::from_millis(500);
 const WRITE_BYTES: usize = 256 << 10;
 
 /// Wait between tries while the disk is full.
-const RETRY: Duration = Duration::from_millis(50);
+pub(super) const RETRY: Duration = Duration::from_millis(50);
 
 /// A frame that is safe in the journal.
 pub struct Frame {
@@ -176,10 +176,7 @@ impl<S: Storage> Thread<S> {
             is_full = matches!(done, Err(LogError::Full));
             match done {
                 Ok(()) | Err(LogError::Full) => {}
-                Err(e) => {
-                    self.shared.fail(&e.to_string());
-                    return self.handover.end();
-                }
+                Err(e) => return self.shared.fail(&e.to_string()),
             }
             if !goes_on {
                 break;
@@ -194,15 +191,19 @@ impl<S: Storage> Thread<S> {
 
     fn turn(&mut self) -> Result<(), LogError> {
         let outcome = self.keep_up();
+        let met_full = matches!(outcome, Err(LogError::Full));
         let is_due = self.kept_house.is_none_or(|kept| kept.elapsed() >= HOUSEKEEPING);
-        // What is spent of the reserve is for what was taken already: no more is, from here on.
-        if is_due || !self.segments.has_reserve() || matches!(outcome, Err(LogError::Full)) {
-            self.kept_house = Some(Instant::now());
+        if is_due || met_full {
             self.retire()?;
             self.compact()?;
-            let is_full = !self.segments.keep_reserve()? || matches!(outcome, Err(LogError::Full));
-            self.shared.set_full(is_full);
         }
+        if is_due {
+            // Not more often: a try may take all that is left from others, for a moment.
+            self.kept_house = Some(Instant::now());
+            self.segments.keep_reserve()?;
+        }
+        // What is spent of the reserve is for what was taken already: no more is, from here on.
+        self.shared.set_full(met_full || !self.segments.has_reserve());
         outcome
     }
 

@@ -1,7 +1,8 @@
 use super::*;
 use hubsub_log::record::{self, Record};
 use hubsub_log::sim::{Faults, SimDisk};
-use hubsub_log::{ChainOptions, Keep, LogOptions, open};
+use hubsub_log::{Chain, ChainOptions, Disk, Keep, LogOptions, open};
+use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -52,10 +53,23 @@ fn start_keeping(disk: &SimDisk, keep: Keep) -> TestLog {
     let mut opened = open(Arc::new(disk.clone()), 5, OPTIONS).unwrap();
     let known = opened.segments.manifest().hubs.first().map(|entry| entry.hub);
     let hub = known.unwrap_or_else(|| opened.segments.add_hub("chat", 0, keep).unwrap());
+    start_opened(opened, hub, settings())
+}
+
+/// On a real disk, as readers want it.
+fn start_on_disk(directory: &Path, retention: Retention) -> (TestLog, Arc<Chain<Disk>>) {
+    let mut opened = open(Arc::new(Disk::lock(directory).unwrap()), 5, OPTIONS).unwrap();
+    let hub = opened.segments.add_hub("chat", 0, Keep::Log).unwrap();
+    let chain = opened.segments.chain(hub).unwrap();
+    let retention = HashMap::from([(hub, retention)]);
+    (start_opened(opened, hub, LogSettings { retention, ..settings() }), chain)
+}
+
+fn start_opened<S: Storage>(opened: Opened<S>, hub: HubId, settings: LogSettings) -> TestLog {
     let next = opened.segments.chain(hub).unwrap().info().next;
     let (tell, news) = mpsc::channel();
     let control = Arc::new(Control::new(100).unwrap());
-    let log = Log::start(opened, settings(), Arc::new(Tells(Mutex::new(tell))), control).unwrap();
+    let log = Log::start(opened, settings, Arc::new(Tells(Mutex::new(tell))), control).unwrap();
     TestLog { log, news, hub, next }
 }
 
@@ -302,14 +316,8 @@ fn where_a_subscription_begins_is_one_record_however_many_there_are() {
     use hubsub_route::{Asker, Attach, LogRead, Namespace, Start, Then, Ticket, Want};
     use hubsub_types::{ConnKey, Epoch, Position, Seq, ShardId};
     let directory = tempfile::tempdir().unwrap();
-    let disk = Arc::new(hubsub_log::Disk::lock(directory.path()).unwrap());
-    let mut opened = open(disk, 5, OPTIONS).unwrap();
-    let hub = opened.segments.add_hub("chat", 0, Keep::Log).unwrap();
-    let chain = opened.segments.chain(hub).unwrap();
-    let (tell, news) = mpsc::channel();
-    let control = Arc::new(Control::new(100).unwrap());
-    let log = Log::start(opened, settings(), Arc::new(Tells(Mutex::new(tell))), control).unwrap();
-    let mut log = TestLog { log, news, hub, next: 1 };
+    let (mut log, chain) = start_on_disk(directory.path(), Retention::default());
+    let hub = log.hub;
     (0..100).for_each(|_| _ = log.say(10, 300));
     log.wait_for(1000);
     let asker = Asker::Client { conn: ConnKey { index: 0, generation: 0 }, slot: 0 };
@@ -374,16 +382,8 @@ fn a_question_that_is_looked_for_in_turns_has_the_same_answer() {
     use hubsub_route::{Ask, Found, LogRead, Then, Want};
     use hubsub_types::{Epoch, Seq, ShardId};
     let directory = tempfile::tempdir().unwrap();
-    let disk = Arc::new(hubsub_log::Disk::lock(directory.path()).unwrap());
-    let mut opened = open(disk, 5, OPTIONS).unwrap();
-    let hub = opened.segments.add_hub("chat", 0, Keep::Log).unwrap();
-    let chain = opened.segments.chain(hub).unwrap();
-    let (tell, news) = mpsc::channel();
-    let control = Arc::new(Control::new(100).unwrap());
-    let retention = HashMap::from([(hub, Retention { bytes: 300_000, age_us: 0 })]);
-    let settings = LogSettings { retention, ..settings() };
-    let log = Log::start(opened, settings, Arc::new(Tells(Mutex::new(tell))), control).unwrap();
-    let mut log = TestLog { log, news, hub, next: 1 };
+    let (mut log, chain) = start_on_disk(directory.path(), Retention { bytes: 300_000, age_us: 0 });
+    let hub = log.hub;
     let say = |log: &mut TestLog| {
         (0..50).for_each(|_| _ = log.say(10, 300));
         log.wait_for(log.next - 1);

@@ -107,10 +107,7 @@ impl Broker {
                 let range = match found {
                     Ok(found) => self.rooms.range_found(&cursor, found, recall),
                     // Nothing is lost: the disk is slow.
-                    Err(ErrorCode::TimedOut) => match self.rooms.range(&cursor, now, recall) {
-                        Known::Here(range) => range,
-                        Known::InLog(ask) => return sink.read_log(ask),
-                    },
+                    Err(ErrorCode::TimedOut) => Range::again(cursor.next.seq),
                     // What cannot be read is told, and what came since is read on.
                     Err(_) => Range::lost(cursor.next.seq, read.seq_max),
                 };

@@ -5,6 +5,7 @@
 //! is interested; seqs of an epoch have no gaps; an epoch is used once.
 
 mod interest;
+mod logged;
 mod past;
 
 pub use past::{HistoryPart, HistoryQuery};
@@ -12,8 +13,8 @@ pub use past::{HistoryPart, HistoryQuery};
 use crate::Now;
 use crate::counts::Counts;
 use crate::history::Ring;
-use crate::hubs::{HubLog, Hubs, Pending, ShardHubs, Waits};
-use crate::record::{Namespace, Record};
+use crate::hubs::{Hubs, ShardHubs};
+use crate::record::Namespace;
 use ahash::RandomState;
 use hashbrown::{HashMap, HashTable};
 use hubsub_types::class::ClassIndex;
@@ -340,75 +341,6 @@ impl Rooms {
         (position.unwrap_or_default(), last_us)
     }
 
-    /// Gives a record of a logged class its place in its room; its offset.
-    pub fn append(&mut self, handle: RoomHandle, record: &mut Record, now: Now) -> u64 {
-        self.last_us = self.last_us.max(now.wall_us);
-        record.timestamp_us = self.last_us;
-        let room = self.get_mut(handle).expect("the caller holds a live handle");
-        room.used_s = seconds(now);
-        let (slot, epoch, seq, name_len) = (room.hub, room.epoch, room.seq, room.name.len());
-        let log = self.hubs.get_mut(slot).log.as_mut().expect("its class is logged");
-        record.position = Position { epoch, seq: Seq(seq.0 + log.pending_of(handle.index) + 1) };
-        let offset = log.take_offset();
-        log.took_record(offset, name_len, record);
-        offset
-    }
-
-    /// Something waits for the log.
-    pub fn wait_for_log(&mut self, pending: Pending) {
-        let slot = self.at(pending.room.index).hub;
-        self.hubs.get_mut(slot).log.as_mut().expect("its class is logged").push(pending);
-    }
-
-    /// Takes what waits in front of a hub's log. A record is committed now.
-    pub fn release(&mut self, slot: u16) -> Option<Waits> {
-        let Pending { room, waits, .. } = self.hubs.get_mut(slot).log.as_mut()?.pop()?;
-        if let Waits::Record(_, record) = &waits {
-            let room = self.get_mut(room).expect("a room stays while it has records that wait");
-            room.seq = record.position.seq;
-        }
-        Some(waits)
-    }
-
-    /// Ends a room's life, whose log is told so at the offset that is returned with
-    /// the room's last position and the time. What is said next is of a new life.
-    pub fn end_life(&mut self, handle: RoomHandle, now: Now) -> (u64, Position, u64) {
-        while !self.at(handle.index).is_empty() {
-            self.drop_oldest(handle);
-        }
-        self.last_us = self.last_us.max(now.wall_us);
-        let (last_us, epoch) = (self.last_us, Epoch(self.epochs.fetch_add(1, Ordering::Relaxed)));
-        let room = self.get_mut(handle).expect("the caller holds a live handle");
-        let last = Position { epoch: room.epoch, seq: room.seq };
-        (room.epoch, room.seq, room.has_past, room.was_created) = (epoch, Seq(0), false, false);
-        let (slot, name_len) = (room.hub, room.name.len());
-        let log = self.hubs.get_mut(slot).log.as_mut().expect("its class is logged");
-        let offset = log.take_offset();
-        log.took_deletion(offset, name_len);
-        (offset, last, last_us)
-    }
-
-    /// The log of a room's hub, if its class is logged.
-    #[must_use]
-    pub fn log_of(&self, handle: RoomHandle) -> Option<&HubLog> {
-        self.hubs.get(self.get(handle)?.hub).log.as_ref()
-    }
-
-    /// Whether a room has nothing that anybody could know of: it was deleted, or its
-    /// last subscriber has gone before a first record.
-    #[must_use]
-    pub fn is_gone(&self, handle: RoomHandle) -> bool {
-        let room = self.at(handle.index);
-        let is_logged = self.hubs.get(room.hub).log.is_some();
-        let is_blank = room.seq == Seq(0) && room.is_idle() && room.is_forgettable() && !room.has_past;
-        is_logged && is_blank && !self.waits_for_log(handle)
-    }
-
-    /// Whether records of a room wait for the log.
-    pub fn waits_for_log(&self, handle: RoomHandle) -> bool {
-        self.log_of(handle).is_some_and(|log| log.pending_of(handle.index) > 0)
-    }
-
     /// What a room tells of itself.
     #[must_use]
     pub fn info(&self, handle: RoomHandle, shard: ShardId, now: Now) -> Option<RoomInfo> {
@@ -453,13 +385,6 @@ impl Rooms {
         rooms.into_iter().map(|(_, handle)| handle).collect()
     }
 
-    /// Whether a room's hub has a log, and which.
-    #[must_use]
-    pub fn log_of_name(&self, name: &[u8]) -> Option<&HubLog> {
-        let class = self.classes.class_of_room(name);
-        self.hubs.get(self.hubs.slot(class, self.all_hubs.placement.hub(class, name))).log.as_ref()
-    }
-
     /// Whether a room may be deleted.
     ///
     /// # Errors
@@ -477,9 +402,7 @@ impl Rooms {
     pub fn delete(&mut self, name: &[u8]) -> Result<bool, ErrorCode> {
         let Some(handle) = self.find(name) else { return Ok(false) };
         self.may_delete(handle)?;
-        while !self.at(handle.index).is_empty() {
-            self.drop_oldest(handle);
-        }
+        self.drop_all(handle);
         self.forget(handle);
         Ok(true)
     }

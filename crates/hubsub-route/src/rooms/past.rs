@@ -338,29 +338,15 @@ impl Rooms {
             let unused_ms = u64::from(seconds(now).saturating_sub(room.used_s)) * 1000;
             let is_due = if idle_ms > 0 { unused_ms >= idle_ms } else { room.is_forgettable() };
             if room.is_idle() && is_due && self.may_leave(handle, &log_knows) {
-                while !self.at(handle.index).is_empty() {
-                    self.drop_oldest(handle);
-                }
+                self.drop_all(handle);
                 self.forget(handle);
             }
         }
     }
 
-    /// Whether what memory knows of a room is nowhere else: its log, if it has one,
-    /// must give the same answer when the room is wanted again.
-    fn may_leave(
-        &self,
-        handle: RoomHandle,
-        log_knows: impl Fn(HubId, &[u8]) -> (u64, Option<Recalled>),
-    ) -> bool {
-        let (Some(log), room) = (self.log_of(handle), self.at(handle.index)) else { return true };
-        if log.pending_of(handle.index) > 0 {
-            return false;
-        }
-        let (through, recalled) = log_knows(log.id, &room.name);
-        match log.of_this_life(recalled) {
-            Some(known) => known == Position { epoch: room.epoch, seq: room.seq },
-            None => through >= if room.seq == Seq(0) { log.deleted() } else { log.committed() },
+    pub(super) fn drop_all(&mut self, handle: RoomHandle) {
+        while !self.at(handle.index).is_empty() {
+            self.drop_oldest(handle);
         }
     }
 
