@@ -78,7 +78,7 @@ class FakeSite:
         yield lambda: {**clean, **self.follow}
 
     def read_metrics(self) -> dict[str, float]:
-        return self.metrics.pop(0) if self.metrics else {}
+        return self.metrics.pop(0) if self.metrics else {"hubsub_hub_index_bytes": 25_000.0}
 
     def flushes(self) -> int:
         self.flushed += 60
@@ -170,7 +170,8 @@ def test_cold_rooms_are_asked_after_a_restart_with_nothing_in_memory() -> None:
     rooms = records // 97
     assert [params["rooms"] for params in site.asked] == [rooms] * 4
     assert site.asked[1]["messages"] == records
-    assert found["memory per room"] == pytest.approx(500_000 / rooms)
+    assert found["resident per room"] == pytest.approx(500_000 / rooms)
+    assert found["index per room"] == pytest.approx(25_000 / rooms)
     assert found["read"] == records / 2
 
 
