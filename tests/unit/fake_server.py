@@ -30,6 +30,8 @@ class FakeServer:
         self.epoch = 7
         self.forgotten = 0
         """Seq up to which no record can be read any more."""
+        self.unrecovered: set[bytes] = set()
+        """Positions that nothing goes on behind."""
         self.log: dict[bytes, list[bytes]] = defaultdict(list)
         self.silent: set[bytes] = set()
         self.refuse: set[bytes] = set()
@@ -145,7 +147,7 @@ class FakeServer:
         elif kind == b"FROM":
             epoch, _, seq = where.partition(b"-")
             is_known = int(epoch) == self.epoch
-            recovered = int(is_known and int(seq) >= self.forgotten)
+            recovered = int(is_known and int(seq) >= self.forgotten and where not in self.unrecovered)
             first = max(int(seq), self.forgotten) if is_known else len(log)
         self.writers[writer].add(topic)
         frames = [array(b"subscribe", topic, 1, self.position(len(log)), recovered, head=b">")]

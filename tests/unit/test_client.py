@@ -128,6 +128,27 @@ async def test_records_that_history_has_lost_are_a_gap_and_the_rest_comes_over_f
         assert (await anext(records)).payload == b"5"
 
 
+async def test_a_position_of_the_present_epoch_that_is_not_recovered_brings_no_record_twice(
+    server: FakeServer,
+) -> None:
+    gaps: list[Gap] = []
+    async with (
+        asyncio.timeout(30),
+        Client(server.url, options=QUICK) as client,
+        client.subscribe("room", on_gap=gaps.append) as records,
+    ):
+        for payload in (b"1", b"2", b"3"):
+            server.publish(b"room", payload)
+            await anext(records)
+        server.unrecovered.add(b"7-3")
+        server.cut()
+        await server.seen(b"HUBSUB", b"SUBSCRIBE", b"room", b"FROM", b"7-3")
+        server.publish(b"room", b"4")
+        record = await anext(records)
+        assert (record.payload, record.position, record.gap) == (b"4", (7, 4), Gap(b"room", None, None))
+        assert gaps == [record.gap] and records.positions == {b"room": Position(7, 4)}
+
+
 async def test_the_end_and_the_return_of_the_connection_are_told(server: FakeServer) -> None:
     told: list[object] = []
     async with (
@@ -226,6 +247,31 @@ async def test_publishes_of_a_batch_keep_their_order(server: FakeServer) -> None
     async with Client(server.url) as client:
         assert await client.publish_many([("room", str(i)) for i in range(3_000)]) == [0] * 3_000
     assert server.log[b"room"] == [str(i).encode() for i in range(3_000)]
+
+
+async def test_what_of_a_batch_was_answered_before_a_failure_is_told(server: FakeServer) -> None:
+    told: list[int] = []
+    real, answers = server.publish, asyncio.Event()
+
+    def publish(topic: bytes, payload: bytes) -> int:
+        if payload == b"4":
+            server.silent.add(b"PUBLISH")  # From the next one on.
+        return real(topic, payload)
+
+    def on_answer(receivers: int) -> None:
+        told.append(receivers)
+        if len(told) == 5:
+            answers.set()
+
+    server.publish = publish  # type: ignore[method-assign]
+    async with asyncio.timeout(30), Client(server.url) as client, client.subscribe("room"):
+        batch = [("room", str(n)) for n in range(9)]
+        publishing = asyncio.ensure_future(client.publish_many(batch, on_answer=on_answer))
+        await answers.wait()
+        server.cut()
+        with pytest.raises(TimedOutError):
+            await publishing
+    assert told == [1] * 5
 
 
 async def test_the_next_server_of_the_list_is_tried(server: FakeServer) -> None:
@@ -356,6 +402,13 @@ async def test_a_consumer_slower_than_the_answer_to_a_ping_keeps_its_connection(
                 await server.seen(b"HUBSUB", b"POSITIONS", b"ON", count=2)
         server.silent.clear()
         assert [int((await anext(records)).payload) for _ in range(1_000)] == list(range(1_000))
+
+
+async def test_a_subscription_that_is_closed_as_its_connection_breaks_ends(server: FakeServer) -> None:
+    async with asyncio.timeout(30), Client(server.url, options=QUICK) as client:
+        async with client.subscribe("room") as records:
+            server.cut()
+            await records._closed.wait()
 
 
 async def test_a_closed_subscription_is_forgotten(server: FakeServer) -> None:

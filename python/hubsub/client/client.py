@@ -70,8 +70,15 @@ class Client:
         """
         return int(await self._once("PUBLISH", _bytes(topic), _bytes(payload)))
 
-    async def publish_many(self, items: Iterable[tuple[Name, Name]]) -> list[int]:
+    async def publish_many(
+        self, items: Iterable[tuple[Name, Name]], *, on_answer: Callable[[int], None] | None = None
+    ) -> list[int]:
         """Publishes `(topic, payload)` pairs in order, without waiting for each answer.
+
+        Args:
+            items: What to publish.
+            on_answer: Called with the receivers of each once it is answered, in the same order: what
+                was acknowledged is known even if a later one fails.
 
         Returns:
             Receivers of each, in the same order.
@@ -82,14 +89,20 @@ class Client:
         connection = await self._connected()
         results: list[int] = []
         waiting: deque[asyncio.Future[Any]] = deque()
+
+        async def take_answer() -> None:
+            results.append(int(await self._answer(connection, waiting.popleft())))
+            if on_answer is not None:
+                on_answer(results[-1])
+
         try:
             for topic, payload in items:
                 waiting.append(connection.send("PUBLISH", _bytes(topic), _bytes(payload)))
                 await connection.drain()
                 if len(waiting) >= IN_FLIGHT_MAX:
-                    results.append(int(await self._answer(connection, waiting.popleft())))
+                    await take_answer()
             while waiting:
-                results.append(int(await self._answer(connection, waiting.popleft())))
+                await take_answer()
         finally:
             for future in waiting:  # After an error nobody asks for these any more.
                 future.cancel()

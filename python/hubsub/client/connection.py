@@ -151,11 +151,13 @@ class Connection:
             return
         try:
             async with asyncio.timeout(self.timeout_s):
-                with contextlib.suppress(OSError):
-                    await self._writer.drain()
+                await self._writer.drain()
         except TimeoutError:
             self._fail(TimedOutError(value=self.target))
             raise TimedOutError(value=self.target) from None
+        except OSError as error:
+            # Before more is written, which asyncio would complain of on its own.
+            self._fail(NotConnectedError(f"the connection broke ({_reason(error)})", self.target))
 
     async def call(self, *args: Argument) -> Any:
         """Sends a command and waits for its reply.

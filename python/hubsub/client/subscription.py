@@ -189,8 +189,10 @@ class Subscription:
         return None
 
     async def _wait_closed(self, most_s: float) -> None:
+        # `wait_for` of Python 3.11 loses a cancellation that comes with the end, and `close` would wait for ever.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._closed.wait(), most_s)
+            async with asyncio.timeout(most_s):
+                await self._closed.wait()
 
     async def _reconnect(self) -> None:
         self._lost()
@@ -338,7 +340,8 @@ class Subscription:
             return
         self._tell_gap(Gap(topic, None, None))
         self._positions[topic] = self._taken[topic] = last
-        if self._runner is not None and self._connection is not None and last.seq > 0:
+        is_news = known.epoch != last.epoch and last.seq > 0
+        if is_news and self._runner is not None and self._connection is not None:
             # While this subscription was there, the room began anew: nothing of that life was seen here.
             first = last._replace(seq=0)
             self._positions[topic] = self._taken[topic] = first
