@@ -215,12 +215,16 @@ class ConfigError(HubSubError):
     status = 400
     words = "bad configuration"
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        super().__init__("bad configuration")
+    def __init__(self, problems: Sequence[Problem], file: object = None) -> None:
+        super().__init__()
         self.problems = tuple(problems)
+        self.file = file
+        """The file that was read, if one was; flags and environment may be wrong all the same."""
 
     def __str__(self) -> str:
-        return "\n".join([f"{self.what}, {len(self.problems)} to mend:", *(str(p) for p in self.problems)])
+        of_file = "" if self.file is None else f" ({self.file})"
+        head = f"{self.what}{of_file}, {len(self.problems)} to mend:"
+        return "\n".join([head, *(str(p) for p in self.problems)])
 
 
 class StartError(HubSubError):
@@ -277,6 +281,12 @@ class NoSuchHubError(HubSubError):
     code = "no_such_hub"
     status = 404
     words = "no such hub"
+
+
+class NoSuchClassError(HubSubError):
+    code = "no_such_class"
+    status = 404
+    words = "no such class"
 
 
 class BodyTooLargeError(HubSubError):

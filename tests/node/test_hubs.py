@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -140,6 +141,34 @@ def test_the_command_line_lists_and_shows_hubs(start: Start, data: Path) -> None
     assert "durability" in hubsub(server, "hub", "show", "chat-0").stdout
     gone = hubsub(server, "hub", "show", "chat-7")
     assert gone.returncode == 1 and "no such hub: chat-7" in gone.stderr
+    assert "hint: `hubsub hub ls` lists those with a log" in gone.stderr
+    strange = hubsub(server, "hub", "ls", "--class", "nope")
+    assert (strange.returncode, strange.stdout) == (1, "")
+    assert strange.stderr == "error: no such class: nope\nhint: the classes are chat, default\n"
+
+
+def test_the_command_line_says_that_a_room_is_not_there_and_in_its_own_words(
+    start: Start, data: Path
+) -> None:
+    server = start(2, classes=[DURABLE], config={"data": str(data)})
+    for args in (("show",), ("history",), ("delete",), ("history", "--count", "3")):
+        run = hubsub(server, "room", args[0], "chat:none", *args[1:])
+        assert (
+            (run.returncode, run.stdout) == (1, "") and "no such room: chat:none" in run.stderr
+        ) or args == ("delete",)
+        assert "hint: `hubsub room ls` lists them" in run.stderr
+        assert not re.search("GET|PUT|create=", run.stderr), run.stderr
+    run = hubsub(server, "node", "show", "none")
+    assert (run.returncode, run.stderr.splitlines()[1]) == (1, "hint: `hubsub node ls` lists them")
+    assert hubsub(server, "room", "create", "chat:new").returncode == 0
+    run = hubsub(server, "room", "history", "chat:new")
+    assert (run.returncode, run.stdout, run.stderr) == (0, "", "there are no records\n")
+    with server.connect() as connection:
+        publish(connection, "chat:new", range(1))
+    run = hubsub(server, "room", "history", "chat:new", "--topic", "other")
+    assert (run.returncode, run.stdout, run.stderr) == (0, "", "there are no such records\n")
+    run = hubsub(server, "room", "history", "chat:new")
+    assert (run.returncode, run.stderr) == (0, "") and len(run.stdout.splitlines()) == 1
 
 
 def test_an_end_by_signal_is_a_clean_one(start: Start, data: Path) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from clients.raw import TIMEOUT_S
 from clients.servers import until
 
 from hubsub import Client
+from hubsub.cli.pub import BATCH
 from hubsub.client import Gap, Options, Position
 from hubsub.errors import TimedOutError
 from node.home import CHAT, Home, home
@@ -128,6 +130,60 @@ def test_sub_says_that_a_position_of_another_life_is_not_recovered(one: Home, tm
         publish(one, "chat:1", range(4, 5))
         assert sub.process.wait(TIMEOUT_S) == 0
         assert sub.payloads(1) == ["4"]
+
+
+@pytest.mark.parametrize("pattern", [False, True])
+def test_sub_says_after_the_return_of_its_connection_what_it_could_not_go_on_with(
+    one: Home, tmp_path: Path, pattern: bool
+) -> None:
+    name, why = ("live:*", "patterns do not resume") if pattern else ("live:a", "the room began anew")
+    publish(one, "live:a", range(1, 4))
+    with Sub(one, tmp_path, name, *(["--pattern"] if pattern else [])) as sub:
+        sub.said("subscribed")
+        publish(one, "live:a", range(4, 6))
+        sub.payloads(2)
+        one.kill()
+        sub.said("connection lost")
+        one.start()
+        publish(one, "live:a", range(6, 7))
+        sub.said("gap in ")
+        lost, back, gap = sub.err.read_text().splitlines()[1:4]
+    assert lost.startswith("connection lost (") and gap.startswith(f"gap in {name}: {why}")
+    assert re.fullmatch(r"connected again after [0-9.]+ s", back), back
+
+
+def test_pub_that_a_kill_breaks_off_goes_on_behind_what_was_acknowledged(one: Home, tmp_path: Path) -> None:
+    lines = [json.dumps({"topic": "chat:1", "payload": str(n)}) + "\n" for n in range(2 * BATCH)]
+    file = tmp_path / "lines.jsonl"
+    file.write_text("".join(lines))
+    pub = [sys.executable, "-m", "hubsub", "pub", "--server", one.server.url, "--from"]
+    with subprocess.Popen([*pub, "-"], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        assert run.stdin and run.stderr
+        run.stdin.write("".join(lines[:BATCH]))
+        run.stdin.flush()
+
+        def is_there() -> bool:
+            with one.server.connect() as connection:
+                rows = connection.ask("HUBSUB", "HISTORY", "chat:1", "COUNT", 1)
+            return bool(rows) and rows[0][4] == b"%d" % (BATCH - 1)  # type: ignore[index]
+
+        until(is_there)
+        one.kill()
+        run.stdin.write("".join(lines[BATCH:]))
+        run.stdin.close()
+        said, error, *_ = run.stderr.read().splitlines()
+        assert run.wait(TIMEOUT_S) == 1
+    assert said == (
+        f"the first {BATCH} records are acknowledged, the next {BATCH} may be there or not; "
+        f"--skip {BATCH} goes on behind them"
+    )
+    assert error.startswith("error: ")
+    one.start()
+    subprocess.run([*pub, str(file), "--skip", str(BATCH)], check=True, timeout=TIMEOUT_S)
+    with one.server.connect() as connection:
+        rows = connection.ask("HUBSUB", "HISTORY", "chat:1", "COUNT", 10_000)
+    assert isinstance(rows, list)
+    assert [row[4] for row in rows] == [b"%d" % n for n in range(2 * BATCH)]
 
 
 def bounded(work: Coroutine[Any, Any, None]) -> None:

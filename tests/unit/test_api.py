@@ -445,6 +445,11 @@ async def test_hubs_are_listed_page_by_page_and_shown_by_name_or_id() -> None:
         target = page.json["next"] and f"/v1/hubs?limit=100&after={page.json['next']}"
     assert ids == [*range(1, 251), 300]
     assert [hub["id"] for hub in (await api.get("/v1/hubs?class=x")).json["hubs"]] == [300]
+    assert (await api.get("/v1/hubs?class=default")).json == {"hubs": [], "next": None}
+    unknown = await api.get("/v1/hubs?class=nope")
+    fits(unknown, "/v1/hubs")
+    assert (unknown.status, unknown.json["code"]) == (404, "no_such_class")
+    assert unknown.json["hint"] == "the classes are default, chat, x"
     assert (await api.get("/v1/hubs?limit=251")).json["next"] is None, "the last page has no next"
     for name in ("chat-6", "7"):
         shown = await api.get(f"/v1/hubs/{name}")

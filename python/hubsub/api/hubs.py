@@ -9,7 +9,7 @@ from hubsub.api.answers import json_answer
 from hubsub.api.params import number, path_name
 from hubsub.api.schema import Hub, HubPage
 from hubsub.api.state import State
-from hubsub.errors import NoSuchHubError
+from hubsub.errors import NoSuchClassError, NoSuchHubError
 from hubsub.names import text_of
 
 
@@ -17,7 +17,11 @@ async def list_hubs(state: State, request: Request) -> Response:
     limit = number(request, "limit", 100, state.limits["http_page_max"])
     after = number(request, "after", 0, 2**64, low=0)
     wanted = request.query_params.get("class")
-    hubs = [hub for hub in _hubs(state) if hub.id > after and wanted in (None, hub.room_class)]
+    hubs = _hubs(state)
+    names = dict.fromkeys([*(cls.name for cls in state.classes), *(hub.room_class for hub in hubs)])
+    if wanted is not None and wanted not in names:
+        raise NoSuchClassError(value=wanted, hint=f"the classes are {', '.join(names)}")
+    hubs = [hub for hub in hubs if hub.id > after and wanted in (None, hub.room_class)]
     page = hubs[:limit]
     return json_answer(HubPage(hubs=page, next=page[-1].id if len(hubs) > limit else None))
 

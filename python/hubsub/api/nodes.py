@@ -48,10 +48,7 @@ async def nodes_plain(state: State, request: Request) -> Response:
 
 
 async def list_classes(state: State, request: Request) -> Response:
-    classes = [_class(cls) for cls in state.config.classes]
-    if not classes or classes[-1].match or classes[-1].room != "topic":
-        classes.append(_class(Configured(name="default")))
-    return json_answer(ClassList(classes=classes))
+    return json_answer(ClassList(classes=[_class(cls) for cls in state.classes]))
 
 
 def _class(cls: Configured) -> RoomClass:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from starlette.requests import Request
 
 from hubsub.api.schema import NodeRef
-from hubsub.config import Config, is_wildcard, join_address, split_address
+from hubsub.config import Config, RoomClass, is_wildcard, join_address, split_address
 from hubsub.control.idempotency import Window
 from hubsub.node import Node
 
@@ -34,6 +34,13 @@ class State:
     @property
     def limits(self) -> Mapping[str, int]:
         return self.config.limits
+
+    @property
+    def classes(self) -> tuple[RoomClass, ...]:
+        """All room classes in order of precedence; the last one is the default class."""
+        classes = self.config.classes
+        is_closed = bool(classes) and not classes[-1].match and classes[-1].room == "topic"
+        return classes if is_closed else (*classes, RoomClass(name="default"))
 
     def node_ref(self, request: Request) -> NodeRef:
         """This node as the asker can reach it."""

@@ -185,6 +185,7 @@ ROUTES: tuple[Route, ...] = (
             LIMIT,
         ),
         answer=(HubPage,),
+        errors=("no_such_class",),
         tag="hubs",
     ),
     Route(

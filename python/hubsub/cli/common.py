@@ -19,6 +19,10 @@ Url = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Prints JSON, one object a line.")]
+Data = Annotated[
+    str | None,
+    typer.Option("--data", metavar="DIR", help="As of `hubsub serve`: where the node keeps its log."),
+]
 Server = Annotated[
     str | None,
     typer.Option(
@@ -267,5 +271,15 @@ def _error(value: Any, status: int, url: str) -> HubSubError:
         return _stranger(url, f"has status {status} and no code and message")
     cls = BY_CODE.get(code, ClientError)
     error = HubSubError.__new__(cls)
-    HubSubError.__init__(error, message, None, hint)
+    HubSubError.__init__(error, message, None, _HINTS.get(code, hint))
     return error
+
+
+_HINTS = {
+    "no_such_room": "`hubsub room ls` lists them; a first subscriber makes one, or a first record where its class "
+    "keeps a history, or `hubsub room create`",
+    "no_such_hub": "`hubsub hub ls` lists those with a log; others are in memory only",
+    "no_such_client": "`hubsub client ls` lists them",
+    "no_such_node": "`hubsub node ls` lists them",
+}
+"""In place of the node's own, which are about the REST API."""

@@ -1,4 +1,7 @@
-"""`hubsub pub`: publishes one message, or the lines of a file in order."""
+"""`hubsub pub`: publishes one message, or the lines of a file in order.
+
+Whatever ends it before the last line, it says how many were acknowledged and how to go on behind them.
+"""
 
 import asyncio
 import base64
@@ -9,6 +12,7 @@ import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import nullcontext
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,12 +40,17 @@ def pub(
             "A line without them goes whole to the topic in its `room`.",
         ),
     ] = None,
+    skip: Annotated[
+        int, typer.Option("--skip", metavar="N", help="Leaves out the first N records of FILE.", min=0)
+    ] = 0,
     server: Server = None,
 ) -> None:
     """Publishes TOPIC MESSAGE and prints how many subscribers it goes to, or every line of --from FILE."""
     if source is not None and topic is None:
-        asyncio.run(_publish_lines(redis_url(server), source))
+        asyncio.run(_publish_lines(redis_url(server), source, skip))
     elif source is None and topic is not None and message is not None:
+        if skip:
+            raise typer.BadParameter("--skip goes with --from FILE")
         payload = _stdin().read() if message == "-" else message.encode("utf-8", "surrogateescape")
         print(asyncio.run(_publish(redis_url(server), bytes_of(topic), payload)))
     else:
@@ -55,21 +64,34 @@ async def _publish(url: str, topic: bytes, payload: bytes) -> int:
         return await client.publish(topic, payload)
 
 
-async def _publish_lines(url: str, source: Path) -> None:
+async def _publish_lines(url: str, source: Path, skip: int) -> None:
     from hubsub.client import Client
 
-    records = receivers = 0
-    async with Client(url) as client:
-        batch: list[tuple[str | bytes, str | bytes]] = []
-        for item in read(source):
-            batch.append(item)
-            if len(batch) == BATCH:
-                receivers += sum(await client.publish_many(batch))
-                records += len(batch)
-                batch.clear()
-        receivers += sum(await client.publish_many(batch))
-        records += len(batch)
-    say(f"published {records} records, {receivers} deliveries")
+    sent = acknowledged = receivers = 0
+
+    def on_answer(count: int) -> None:
+        nonlocal acknowledged, receivers
+        acknowledged += 1
+        receivers += count
+
+    try:
+        async with Client(url) as client:
+            records = islice(read(source), skip, None)
+            while batch := list(islice(records, BATCH)):
+                sent += len(batch)
+                await client.publish_many(batch, on_answer=on_answer)
+    except BaseException:  # Also a signal.
+        if sent:
+            _say_how_to_go_on(skip + acknowledged, sent - acknowledged)
+        raise
+    say(f"published {acknowledged} records, {receivers} deliveries")
+
+
+def _say_how_to_go_on(acknowledged: int, unknown: int) -> None:
+    behind = f", the next {unknown} may be there or not" if unknown else ""
+    say(
+        f"the first {acknowledged} records are acknowledged{behind}; --skip {acknowledged} goes on behind them"
+    )
 
 
 def _stdin() -> Any:

@@ -62,11 +62,16 @@ def history(
     as_json: Json = False,
 ) -> None:
     """Prints what a room remembers, oldest first."""
-    answer = Api(url).get(f"/v1/rooms/{segment(room)}/history", count=count, after=after, topic=topic)
+    api, path = Api(url), f"/v1/rooms/{segment(room)}"
+    answer = api.get(f"{path}/history", count=count, after=after, topic=topic)
     if not answer["recovered"]:
         say("the position is of another life of the room")
         raise typer.Exit(1)
-    for record in answer.rows("records"):
+    records = answer.rows("records")
+    if not records:
+        api.get(path)  # A room that is not there is an error here, as it is for `show`.
+        say("there are no records" if after is None and topic is None else "there are no such records")
+    for record in records:
         if as_json:
             print_json(record)
         else:

@@ -17,6 +17,7 @@ import typer
 
 from hubsub.cli.common import Server, new_app, print_json, redis_url, say, shown
 from hubsub.config.kinds import Bad, parse_duration
+from hubsub.errors import ClientError, HubSubError
 from hubsub.names import bytes_of, text_of
 
 app = new_app("Prints the records of topics as they come.")
@@ -37,7 +38,7 @@ def sub(
         typer.Option(
             "--resume",
             metavar="EPOCH-SEQ",
-            help="Starts behind this position; with topics of several rooms, one for each in their order.",
+            help="Starts behind this position; with several topics, one for each in their order.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Prints one JSON object a record.")] = False,
@@ -47,6 +48,8 @@ def sub(
     server: Server = None,
 ) -> None:
     """Prints `topic: payload` a line, or JSON, until --count records came or a signal ends it."""
+    if pattern and (rewind is not None or resume):
+        raise typer.BadParameter("--rewind and --resume go with topics; what --pattern matches starts now")
     start: dict[str, Any] = {}
     if rewind is not None:
         start = _rewind(rewind)
@@ -61,11 +64,15 @@ def sub(
 def _resume(topics: list[str], resume: list[str]) -> dict[bytes, Any]:
     from hubsub.client import Position
 
-    if len(resume) not in (1, len(topics)):
+    if len(resume) != len(topics):
         raise typer.BadParameter(
-            f"{len(topics)} topics need --resume once for each, in their order, or once for all"
+            f"a position is of one room: give --resume once for each topic, in their order; there are "
+            f"{len(topics)} topics and {len(resume)} positions"
         )
-    positions = [Position.parse(text) for text in resume] * (1 if len(resume) > 1 else len(topics))
+    try:
+        positions = [Position.parse(text) for text in resume]
+    except ClientError as error:
+        raise typer.BadParameter(f"--resume: {error.message}; {error.hint}") from None
     return dict(zip(map(bytes_of, topics), positions, strict=True))
 
 
@@ -83,9 +90,9 @@ async def _print(
 ) -> int:
     """Prints records; the exit code. A signal ends it between two of them."""
     from hubsub.client import Client, Gap, Options
-    from hubsub.errors import HubSubError
 
-    lost_at = 0.0
+    lost_at: float | None = None  # While it is lost: since when,
+    gaps: list[str] = []  # and what was missed, to be told once it is back.
 
     def on_gap(gap: Gap) -> None:
         if gap.first is None:
@@ -93,12 +100,25 @@ async def _print(
             what = f"{why}; records may be missing"
         else:
             what = f"from {gap.first} to {gap.last}" if gap.last else f"from {gap.first} to the next one here"
-        say(f"gap in {shown(text_of(gap.topic))}: {what}")
+        text = f"gap in {shown(text_of(gap.topic))}: {what}"
+        if lost_at is None:
+            say(text)
+        else:
+            gaps.append(text)
+
+    def say_gaps() -> None:
+        for text in gaps:
+            say(text)
+        gaps.clear()
 
     def on_connection(error: HubSubError | None) -> None:
         nonlocal lost_at
         if error is None:
-            say(f"connected again after {time.monotonic() - lost_at:.1f} s, going on from the last position")
+            seconds = time.monotonic() - (lost_at or 0.0)
+            lost_at = None
+            # What could not be gone on with says so itself.
+            say(f"connected again after {seconds:.1f} s{'' if gaps else ', going on from the last position'}")
+            say_gaps()
         else:
             lost_at = time.monotonic()
             say(f"connection lost ({error.what}), trying again")
@@ -136,6 +156,7 @@ async def _print(
     finally:
         with contextlib.suppress(asyncio.CancelledError):
             await client.close()
+        say_gaps()
         if records.is_hubsub:
             _say_how_to_resume(topics, records.positions)
     return code

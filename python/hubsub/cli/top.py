@@ -38,21 +38,19 @@ def top(
     rows: Annotated[int, typer.Option(help="Clients and rooms to show.", min=1, max=100)] = 10,
     url: Url = None,
 ) -> None:
-    """Shows shards, busiest clients and busiest rooms until interrupted."""
+    """Shows shards, busiest clients and busiest rooms until interrupted; to a pipe or file, once."""
     from rich.console import Console
     from rich.live import Live
 
-    api = Api(url)
+    api, console = Api(url), Console()
     before = _look(api, rows)
-    if once:
+    if once or not console.is_terminal:
         # Rates need two looks.
         time.sleep(interval)
-        console = Console()
         if not console.is_terminal:
             console = Console(width=WIDTH_UNBOUNDED)
         console.print(view(_look(api, rows), before, console.width))
         return
-    console = Console()
     with Live(view(before, None, console.width), console=console, screen=True, auto_refresh=False) as live:
         while True:
             time.sleep(interval)
