@@ -1,8 +1,10 @@
 """The command line, as far as it needs no node."""
 
 import contextlib
+import errno
 import gzip
 import json
+import os
 import re
 import signal
 import subprocess
@@ -12,6 +14,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,14 +22,14 @@ from hubsub import BlockingClient
 from hubsub.cli import COMMANDS, usage
 from hubsub.cli.common import fitting, print_rows, shown
 from hubsub.cli.demo import events
+from hubsub.cli.doctor import Finding, _data
 from hubsub.cli.pub import BATCH, read, record_of
 from hubsub.cli.top import COLUMNS, view
+from hubsub.config import Config, resolve
 from hubsub.errors import ClientError, without_secrets
 
 
 def hubsub(*args: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
-    import os
-
     environ = {k: v for k, v in os.environ.items() if not k.startswith("HUBSUB_")} | env
     command = [sys.executable, "-m", "hubsub", *args]
     return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, env=environ)
@@ -92,8 +95,6 @@ def test_a_wrong_argument_is_a_sentence_and_no_traceback(args: tuple[str, ...]) 
 
 @pytest.mark.parametrize("args", [("--help",), ("config", "reference"), ("demo", "generate")])
 def test_a_reader_that_is_gone_or_a_full_disk_is_no_traceback(args: tuple[str, ...]) -> None:
-    import os
-
     command = [sys.executable, "-m", "hubsub", *args]
     gone, out = os.pipe()
     os.close(gone)
@@ -141,7 +142,49 @@ def test_a_signal_ends_sub_and_a_pub_that_waits_for_lines(
                     run.stdin.flush()
                     assert all(records.get(timeout_s=30) for _ in range(BATCH))
             run.send_signal(number)
-            assert (run.wait(60), run.stderr.read(), run.stdout.read()) == (code, b"", b"")
+            assert (run.wait(60), run.stdout.read()) == (code, b"")
+            said = run.stderr.read()
+            if args[0] == "sub":
+                assert said == b""
+            else:  # The last answers may have been on their way.
+                assert re.match(rb"the first \d+ records are acknowledged.*; --skip \d+ goes on behind", said)
+
+
+def test_pub_says_how_to_go_on_behind_what_was_acknowledged_and_does(
+    tmp_path: Path, redis_server: tuple[str, int]
+) -> None:
+    server, file = "{}:{}".format(*redis_server), tmp_path / "lines.jsonl"
+    good = [json.dumps({"topic": "demo", "payload": str(n)}) for n in range(BATCH + 5)]
+    file.write_text("\n".join([*good[:BATCH], "no JSON", *good[BATCH:]]))
+    run = hubsub("pub", "--from", str(file), "-s", server)
+    said, error, _ = run.stderr.splitlines()
+    assert (run.returncode, run.stdout) == (1, "")
+    assert said == f"the first {BATCH} records are acknowledged; --skip {BATCH} goes on behind them"
+    assert error.startswith(f"error: line {BATCH + 1} is no JSON")
+    file.write_text("\n".join(good))
+    with BlockingClient(f"redis://{server}") as client, client.subscribe("demo") as records:
+        run = hubsub("pub", "--from", str(file), "--skip", str(BATCH), "-s", server)
+        assert (run.returncode, run.stderr) == (0, "published 5 records, 5 deliveries\n")
+        got = [records.get(timeout_s=30) for _ in range(5)]
+    assert [record and record.payload for record in got] == [b"%d" % n for n in range(BATCH, BATCH + 5)]
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("sub", "a*", "-p", "--resume", "1-1"), "--rewind and --resume go with topics"),
+        (("sub", "a*", "-p", "--rewind", "3"), "--rewind and --resume go with topics"),
+        (("sub", "a", "--resume", "foo"), "--resume: a position has the form EPOCH-SEQ: foo"),
+        (("sub", "a", "b", "--resume", "1-1"), "2 topics and 1 positions"),
+        (("sub", "a", "--resume", "1-1", "--resume", "1-2"), "1 topics and 2 positions"),
+        (("sub", "a", "--resume", "1-1", "--rewind", "1"), "give --rewind or --resume, not both"),
+        (("pub", "a", "b", "--skip", "1"), "--skip goes with --from FILE"),
+    ],
+)
+def test_options_used_wrongly_are_named_as_they_were_given(args: tuple[str, ...], words: str) -> None:
+    run = hubsub(*args, "-s", "127.0.0.1:1", COLUMNS="300")
+    assert (run.returncode, run.stdout) == (2, "") and words in run.stderr, run.stderr
+    assert "resume=" not in run.stderr and "since_ms" not in run.stderr
 
 
 def test_an_interrupt_that_is_ignored_from_the_start_stays_so(redis_server: tuple[str, int]) -> None:
@@ -189,6 +232,25 @@ def test_config_check_and_show_read_a_file(tmp_path: Path) -> None:
     assert table["class"][0]["history"] == {"messages": 5}
 
 
+def test_a_file_that_needs_a_data_directory_is_checked_with_one(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text('[[class]]\nname = "a"\ndurability = "durable"\nhistory = { bytes = "1GiB" }\n')
+    run = hubsub("config", "check", str(file))
+    assert run.returncode == 2 and run.stderr.startswith(f"error: bad configuration ({file}), 1 to mend:\n")
+    assert 'hint: a directory of this node alone: data = "DIR", or --data DIR\n' in run.stderr
+    run = hubsub("config", "check", str(file), "--data", str(tmp_path))
+    assert run.returncode == 0 and "the configuration is sound: 1 class" in run.stderr
+    run = hubsub("config", "show", str(file), "--json", "--data", str(tmp_path))
+    assert json.loads(run.stdout)["data"] == str(tmp_path)
+    run = hubsub("doctor", "--json", "--config", str(file))
+    rows = {row["check"]: row for row in map(json.loads, run.stdout.splitlines())}
+    assert (run.returncode, rows["configuration"]["hint"]) == (1, f"hubsub config check {file}")
+    file.write_text('redis = "127.0.0.1:0"\nhttp = "off"\n' + file.read_text())
+    run = hubsub("doctor", "--json", "-c", str(file), "--data", str(tmp_path / "x"))
+    rows = {row["check"]: row for row in map(json.loads, run.stdout.splitlines())}
+    assert rows["data"]["found"].startswith(f"{tmp_path / 'x'}, ") and "node" not in rows
+
+
 def test_config_check_warns_of_an_unknown_variable_and_goes_on() -> None:
     run = hubsub("config", "check", HUBSUB_SHARD="2")
     warning, hint, sound = run.stderr.splitlines()
@@ -229,6 +291,52 @@ def test_doctor_looks_at_the_data_directory(tmp_path: Path) -> None:
     config.write_text(f'{head}data = "{config}/data"\n{chat}')
     code, checks = doctor(config)
     assert (code, checks["data"]["state"]) == (1, "bad") and "cannot be written" in checks["data"]["found"]
+
+
+def logged(**limits: int) -> Config:
+    cls = {"name": "chat", "durability": "durable", "history": {"bytes": "1GiB"}}
+    return resolve({"class": [cls], "data": "d", "limits": limits}, {}, {})
+
+
+def test_doctor_says_what_a_log_still_needs_of_its_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mib, log = 1 << 20, tmp_path / "log"
+    config = logged(log_reserve_bytes=8 * mib, log_journal_bytes=2 * mib)
+
+    def with_free(free: int) -> Finding:
+        disk = os.statvfs_result((4096, 1, 10**9, free, free, 1, 1, 1, 0, 255))
+        monkeypatch.setattr(os, "statvfs", lambda path: disk)
+        return _data(config, tmp_path)
+
+    assert with_free(12 * mib).state == "ok"
+    bad = with_free(12 * mib - 1)
+    assert bad.state == "bad" and "8 MiB for its reserve (log_reserve_bytes)" in bad.hint
+    assert "4 MiB for its journals (2 × log_journal_bytes)" in bad.hint
+    (log / "journal").mkdir(parents=True)
+    (log / "journal" / "1").write_bytes(b"")
+    with open(log / "reserve", "wb") as reserve:
+        reserve.truncate(5 * mib)
+    assert with_free(3 * mib).state == "ok"
+    bad = with_free(3 * mib - 1)
+    assert bad.state == "bad" and "needs 3 MiB for its reserve" in bad.hint and "journals" not in bad.hint
+
+
+@pytest.mark.parametrize("hidden", ["", "log/reserve", "log/journal"])
+def test_doctor_tells_of_a_directory_that_it_may_not_look_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hidden: str
+) -> None:
+    real = os.stat
+
+    def stat(path: Any, *args: Any, **kwargs: Any) -> os.stat_result:
+        if str(path) == str(tmp_path / hidden):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path, *args, **kwargs)
+
+    monkeypatch.setattr(os, "stat", stat)
+    found = _data(logged(), tmp_path)
+    assert (found.state, found.found) == ("bad", f"{tmp_path / hidden} cannot be read (Permission denied)")
+    assert "permissions" in found.hint
 
 
 def test_doctor_asks_the_node_that_it_is_given(tmp_path: Path) -> None:
@@ -361,6 +469,13 @@ def test_top_shows_the_columns_that_fit_and_whole_heads(width: int) -> None:
     assert ("routing" in head) == (width >= 80)
     if width == 1000:
         assert "10,000,010" in out.getvalue() and " 1%" in out.getvalue()
+
+
+def test_top_to_a_pipe_prints_one_look_and_ends() -> None:
+    stat = {"name": "n1", "version": "1", "uptime_s": 1.0, "shards": [], "clients": [], "rooms": []}
+    with http_server(200, json.dumps(stat).encode()) as url:
+        run = hubsub("top", "--interval", "0.2", "--url", url)
+    assert (run.returncode, run.stderr, run.stdout.count("n1  http://")) == (0, "", 1)
 
 
 @contextlib.contextmanager

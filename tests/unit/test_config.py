@@ -153,7 +153,7 @@ def test_every_variable_that_the_project_reads_is_known(repository: Path) -> Non
 @pytest.mark.parametrize("durability", ["durable", "replicated"])
 def test_a_class_with_a_log_needs_a_directory_and_a_bound_on_its_bytes(durability: str) -> None:
     logged = {"name": "a", "durability": durability}
-    sized = {**logged, "history": {"bytes": "1MiB"}}
+    sized = {**logged, "history": {"bytes": "64MiB"}}
     text = problems({"class": [logged], "data": "d"})
     assert "class a, durability: needs `history.bytes`" in text and repr(durability) in text
     assert f"data: is needed: class a is {durability}" in problems({"class": [sized]})
@@ -161,6 +161,18 @@ def test_a_class_with_a_log_needs_a_directory_and_a_bound_on_its_bytes(durabilit
     assert "class a, idle_ms: is for rooms without a log" in problems(
         {"class": [{**sized, "idle_ms": "1h"}], "data": "d"}
     )
+
+
+def test_a_history_that_is_smaller_than_what_a_log_has_at_least_is_refused() -> None:
+    def logged(size: str) -> list[dict[str, Any]]:
+        return [{"name": "a", "durability": "durable", "history": {"bytes": size}}]
+
+    text = problems({"class": logged("63MiB"), "data": "d"})
+    assert "class a, history.bytes: must not be below limits.log_segment_bytes (67108864)" in text
+    assert "a smaller limits.log_segment_bytes" in text
+    smaller = {"log_segment_bytes": "1MiB"}
+    assert config({"class": logged("1MiB"), "data": "d", "limits": smaller}).classes[0].is_logged
+    assert "must be between 1024 and" in problems({"class": [{"name": "a", "history": {"bytes": "10"}}]})
 
 
 @pytest.mark.parametrize("listener", ["redis", "http"])
@@ -209,6 +221,10 @@ def test_a_file_that_is_no_toml_names_the_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load(tmp_path / "none.toml", environ={})
     assert "cannot be read" in str(caught.value)
+    file.write_text("shards = 0")
+    with pytest.raises(ConfigError) as caught:
+        load(file, environ={})
+    assert str(caught.value).startswith(f"bad configuration ({file}), 1 to mend:\nshards: ")
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,13 @@ import os
 import platform
 import resource
 import socket
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from hubsub.cli.common import Api, Json, Url, new_app, print_rows
+from hubsub.cli.common import Api, Data, Json, Url, new_app, print_rows
 
 if TYPE_CHECKING:
     from hubsub.config import Config
@@ -37,16 +37,29 @@ SYSCTLS = (
 
 
 @app.command()
-def doctor(url: Url = None, as_json: Json = False) -> None:
+def doctor(
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", metavar="FILE", help="TOML file; also HUBSUB_CONFIG.")
+    ] = None,
+    data: Data = None,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
     """Prints one line a check; exit code 1 if one is bad."""
-    found = [finding._asdict() for finding in findings(url)]
+    found = [finding._asdict() for finding in findings(config, data, url)]
     print_rows(found, ("check", "state", "found", "hint"), as_json)
     if any(row["state"] == "bad" for row in found):
         raise typer.Exit(1)
 
 
-def findings(url: str | None = None) -> Iterator[Finding]:
-    """All checks, in order. Without `url` a node is looked for where the configuration has it."""
+def findings(file: Path | None = None, data: str | None = None, url: str | None = None) -> Iterator[Finding]:
+    """All checks, in order.
+
+    Args:
+        file: The configuration; default: HUBSUB_CONFIG, else none.
+        data: The data directory, if not the configuration's.
+        url: Of a node; default: where the configuration has it.
+    """
     from hubsub.config import cpus
     from hubsub.version import VERSION
 
@@ -57,8 +70,10 @@ def findings(url: str | None = None) -> Iterator[Finding]:
     yield from _descriptors()
     for name, wanted, doc in SYSCTLS:
         yield from _sysctl(name, wanted, doc)
-    yield from _configured()
-    yield from _node(url)
+    config = yield from _configured(file, data)
+    where = url or (f"http://{config.http}" if config is not None and config.http else None)
+    if where is not None:
+        yield from _node(where, is_named=url is not None)
 
 
 def _core() -> Finding:
@@ -91,41 +106,59 @@ def _sysctl(name: str, wanted: int, doc: str) -> Iterator[Finding]:
     )
 
 
-def _configured() -> Iterator[Finding]:
+def _configured(file: Path | None, data: str | None) -> "Generator[Finding, None, Config | None]":
     from hubsub.config import load
     from hubsub.errors import ConfigError
 
     try:
-        config = load()
+        config = load(file, {"data": data})
     except ConfigError as error:
-        yield Finding("configuration", "bad", f"{len(error.problems)} problems", "hubsub config check")
-        return
+        found, hint = (
+            f"{len(error.problems)} problems",
+            f"hubsub config check{'' if file is None else f' {file}'}",
+        )
+        yield Finding("configuration", "bad", found, hint)
+        return None
     if config.data is not None:
         yield _data(config, Path(config.data))
     yield from _ports(config)
+    return config
 
 
 def _data(config: "Config", directory: Path) -> Finding:
-    """Whether the data directory can be written, and its disk has what the log leaves free."""
-    there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        return Finding("data", "bad", f"{there} cannot be written", "another --data, or its permissions")
-    stat = os.statvfs(there)
-    free, reserve = stat.f_bavail * stat.f_frsize, config.limits["log_reserve_bytes"]
-    kept = directory / "log" / "reserve"
-    reserve -= kept.stat().st_size if kept.exists() else 0
+    """Whether the data directory can be written, and its disk has what the log takes at once."""
+    hint = "another --data, or its permissions"
+    try:
+        there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+        if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+            return Finding("data", "bad", f"{there} cannot be written", hint)
+        disk = os.statvfs(there)
+        missing = _missing(directory / "log", config.limits)
+    except OSError as error:
+        return Finding("data", "bad", f"{error.filename} cannot be read ({error.strerror})", hint)
+    free = disk.f_bavail * disk.f_frsize
     found = f"{directory}, {free >> 20:,} MiB free"
-    if any(cls.is_logged for cls in config.classes) and free < reserve:
-        hint = (
-            f"its log keeps {reserve >> 20:,} MiB for itself (log_reserve_bytes), and refuses records without"
-        )
-        return Finding("data", "bad", found, hint)
+    if any(cls.is_logged for cls in config.classes) and free < sum(missing.values()):
+        parts = " and ".join(f"{size >> 20:,} MiB for {what}" for what, size in missing.items() if size)
+        return Finding("data", "bad", found, f"its log still needs {parts}; without, it refuses records")
     return Finding("data", "ok", found)
 
 
-def _node(url: str | None) -> Iterator[Finding]:
+def _missing(log: Path, limits: Mapping[str, int]) -> dict[str, int]:
+    """Bytes that a log takes at its start and has not yet, by what they are for."""
+    reserve, journals = log / "reserve", log / "journal"
+    has = reserve.stat().st_size if reserve.exists() else 0
+    # The one that is written to, and the next. Later ones take the places of those.
+    is_first = not journals.exists() or not any(journals.iterdir())
+    return {
+        "its reserve (log_reserve_bytes)": max(0, limits["log_reserve_bytes"] - has),
+        "its journals (2 × log_journal_bytes)": 2 * limits["log_journal_bytes"] if is_first else 0,
+    }
+
+
+def _node(url: str, is_named: bool) -> Iterator[Finding]:
     """What a node says of itself; nothing where none runs and none was named."""
-    from hubsub.errors import ClientError, ConfigError, HubSubError, LogFailedError
+    from hubsub.errors import ClientError, HubSubError, LogFailedError
 
     try:
         api = Api(url)
@@ -133,10 +166,8 @@ def _node(url: str | None) -> Iterator[Finding]:
         state, reasons = ready["log"], ready["reasons"]
     except LogFailedError as error:
         yield Finding("node", "bad", error.message, error.hint or "")
-    except ConfigError:
-        return  # Told above.
     except ClientError as error:  # Nobody answers there, or a stranger.
-        if url is not None:
+        if is_named:
             yield Finding("node", "bad", error.message, error.hint or "")
     except HubSubError as error:
         yield Finding("node", "note", error.message, error.hint or "")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from hubsub.cli.common import group, print_json, say
+from hubsub.cli.common import Data, group, print_json, say
 
 app = group("Checks and shows the configuration.")
 
@@ -15,7 +15,7 @@ File = Annotated[
 
 
 @app.command("check")
-def check(file: File = None) -> None:
+def check(file: File = None, data: Data = None) -> None:
     """Reports all that is wrong at once; exit code 2 if anything is. Unknown variables are warnings."""
     import os
 
@@ -23,7 +23,7 @@ def check(file: File = None) -> None:
 
     for name, hint in unknown_variables(os.environ):
         say(f"warning: this variable means nothing: {name}" + (f"\nhint: {hint}" if hint else ""))
-    config = load(file)
+    config = load(file, {"data": data})
     amounts = (_amount(len(config.classes), "class", "classes"), _amount(config.shards, "shard", "shards"))
     say(f"the configuration is sound: {', '.join(amounts)}")
 
@@ -31,12 +31,13 @@ def check(file: File = None) -> None:
 @app.command("show")
 def show(
     file: File = None,
+    data: Data = None,
     as_json: Annotated[bool, typer.Option("--json", help="Prints one JSON object.")] = False,
 ) -> None:
     """Prints every value with its source, as TOML that reads back."""
     from hubsub.config import load, render
 
-    config = load(file)
+    config = load(file, {"data": data})
     if as_json:
         print_json(render.plain(config))
     else:

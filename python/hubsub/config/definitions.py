@@ -391,6 +391,7 @@ CLASS_KEYS: tuple[ClassKey, ...] = (
         Kind("table of messages, bytes, age", lambda raw: raw),
         None,
         "What a room remembers: `messages` a room, `bytes` a hub, `age`; one of the first two is needed. "
+        "In a class with a log `bytes` must be there, and not below `limits.log_segment_bytes`. "
         "Default: nothing.",
     ),
     ClassKey(

@@ -31,6 +31,9 @@ from hubsub.config.kinds import (
 from hubsub.config.matching import parse_pattern, parse_template, strange_room
 from hubsub.errors import ConfigError, Problem
 
+HISTORY_BYTES_MIN = 1_024
+"""A record in memory weighs up to some hundred bytes without its payload: less would keep none."""
+
 Source = Literal["default", "file", "environment", "flag"]
 
 
@@ -116,7 +119,11 @@ def load(
     """
     environ = os.environ if environ is None else environ
     path = path or environ.get("HUBSUB_CONFIG") or None
-    return resolve(read_file(path) if path else {}, flags or {}, environ)
+    file = read_file(path) if path else {}
+    try:
+        return resolve(file, flags or {}, environ)
+    except ConfigError as error:
+        raise ConfigError(error.problems, path) from None
 
 
 def read_file(path: str | Path) -> dict[str, Any]:
@@ -153,12 +160,7 @@ def resolve(file: Mapping[str, Any], flags: Mapping[str, object], environ: Mappi
     limits = _limits(problems, sources, file, flags, environ)
     classes = _classes(problems, file.get("class", []))
     _relations(problems, values, limits, sources)
-    logged = [cls.name for cls in classes if cls.is_logged]
-    if logged and not values["data"]:
-        what = f"class {logged[0]} is {next(cls.durability for cls in classes if cls.is_logged)}"
-        problems.append(
-            Problem("data", None, f"is needed: {what}", "a directory of this node alone: --data DIR")
-        )
+    _logs(problems, values["data"], limits, [cls for cls in classes if cls.is_logged])
     if problems:
         raise ConfigError(problems)
     values["node"] = values["node"] or socket.gethostname()
@@ -296,7 +298,7 @@ def _history(problems: list[Problem], where: str, raw: object) -> History | None
         return None
     kinds = {
         "messages": Kind("number", within(parse_count, 1, 2**53)),
-        "bytes": Kind("size", within(parse_size, 1, 2**53)),
+        "bytes": Kind("size", within(parse_size, HISTORY_BYTES_MIN, 2**53)),
         "age": Kind("time", within(parse_duration, 1, 2**53)),
     }
     _unknown(problems, raw, list(kinds), f"{where}.")
@@ -331,6 +333,29 @@ def _names(problems: list[Problem], where: str, values: Mapping[str, Any]) -> No
         topic, made = strange
         reason = f"makes of topic {topic!r} the room {made!r}, which this class does not match"
         problems.append(Problem(f"{where}, room", room, reason, f"add a pattern that matches {made!r}"))
+
+
+def _logs(
+    problems: list[Problem], data: str | None, limits: Mapping[str, int], logged: list[RoomClass]
+) -> None:
+    """What the log of these classes needs."""
+    if logged and not data:
+        what = f"class {logged[0].name} is {logged[0].durability}"
+        hint = 'a directory of this node alone: data = "DIR", or --data DIR'
+        problems.append(Problem("data", None, f"is needed: {what}", hint))
+    least = limits["log_segment_bytes"]
+    for cls in logged:
+        assert cls.history is not None, "a class with a log has one"
+        if cls.history.bytes < least:
+            # Whole segments are removed, and never the one that is written to.
+            problems.append(
+                Problem(
+                    f"class {cls.name}, history.bytes",
+                    cls.history.bytes,
+                    f"must not be below limits.log_segment_bytes ({least}), which a log has at least",
+                    "so much or more, for each hub of the class; or a smaller limits.log_segment_bytes",
+                )
+            )
 
 
 def _relations(
