@@ -141,8 +141,7 @@ class Node:
             self.addresses = self._core.start()
         except OSError as error:
             if not error.errno:
-                what, _, hint = (error.strerror or str(error)).partition("; hint: ")
-                raise StartError(what, None, hint or None) from None
+                raise StartError(*log_problem(error, self.config.data)) from None
             raise StartError(
                 f"cannot listen ({error.strerror or error})",
                 error.filename or self.config.redis,
@@ -363,6 +362,20 @@ class Node:
         if incarnation > INCARNATION_MAX:
             raise StartError("the incarnation does not fit 32 bits", incarnation, f"mend {file}")
         return incarnation
+
+
+def log_problem(error: OSError, directory: str | Path | None) -> tuple[str, str | Path | None, str | None]:
+    """What the core says of a log: what happened, in which directory, and what to do about it.
+
+    Args:
+        error: As the core raised it.
+        directory: As the operator named it.
+    """
+    what, _, hint = (error.strerror or str(error)).partition("; hint: ")
+    if not hint and what.startswith("manifest.json is damaged"):
+        hint = f"stop the node, then `hubsub log repair {directory}` says what can be kept"
+    is_told = directory is None or str(directory) in what
+    return what, None if is_told else directory, hint or None
 
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}

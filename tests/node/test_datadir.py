@@ -187,7 +187,7 @@ def test_what_is_no_data_directory_is_named_and_left_alone(tmp_path: Path) -> No
 )
 def test_an_unknown_hub_is_named(data: Path, args: tuple[str, ...]) -> None:
     run = hubsub("log", args[0], data, "--hub", 7, *args[1:])
-    assert run.returncode == 1 and "error: there is no hub 7\n" in run.stderr
+    assert run.returncode == 1 and f"error: there is no hub 7: {data}\n" in run.stderr
 
 
 def test_two_nodes_cannot_share_a_log_also_by_another_name(
@@ -213,7 +213,7 @@ def test_a_newer_format_is_refused_with_both_versions_named(data: Path, node: Ca
         node()
     for command in (["verify"], ["show"], ["repair", "--accept-loss"]):
         run = hubsub("log", command[0], data, *command[1:])
-        assert (run.returncode, run.stderr) == (1, f"error: {told}\n")
+        assert (run.returncode, run.stderr) == (1, f"error: {told}: {data}\n")
     kept = {path: files for path, files in contents(data).items() if path.parts[-2] != data.name}
     assert kept == {path: before[path] for path in kept}
 
@@ -317,6 +317,54 @@ def test_a_hub_that_a_start_has_quarantined_is_brought_back(data: Path, node: Ca
         assert client.ask("PUBLISH", "chat:0", "yes") == 0
         history = client.ask("HUBSUB", "HISTORY", "chat:0", "COUNT", 1)
     assert isinstance(history, list) and history[0][4] == b"yes"
+
+
+def test_a_damaged_manifest_is_told_with_its_directory_and_what_to_do(
+    data: Path, node: Callable[[], Node]
+) -> None:
+    flip(data / "log" / "manifest.json", 20)
+    told = f"manifest.json is damaged at byte 0: its checksum is of other bytes: {data}\n"
+    hint = f"hint: stop the node, then `hubsub log repair {data}` says what can be kept"
+    with pytest.raises(StartError) as caught:
+        node()
+    assert told + hint in str(caught.value)
+    for command in (["verify"], ["show"]):
+        run = hubsub("log", *command, data)
+        assert (run.returncode, run.stdout, run.stderr) == (1, "", f"error: {told}{hint}\n")
+    assert asked("log", "repair", data, "--accept-loss")[0] == 0
+
+
+def test_a_problem_is_told_once_also_of_a_hub_that_is_quarantined(
+    data: Path, node: Callable[[], Node]
+) -> None:
+    wipe_journals(data)
+    missing = segments(data)[0]
+    missing.unlink()
+    node().stop()
+    (problem,) = asked("log", "repair", data)[1]["problems"]
+    assert problem.startswith("hub 1 (chat): it is quarantined: ") and missing.name in problem
+
+
+def test_a_whole_hub_has_nothing_to_repair_and_the_damaged_one_is_named(
+    make_node: Start, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    running = make_node(classes=[CHAT], limits=SMALL, config={"data": str(data), "shards": 2})
+    with Connection(*running.redis) as client:
+        for i in range(200):
+            client.ask("PUBLISH", f"chat:{i % 20}", f"{i}:{PAYLOAD}")
+    assert running.stop() == 0
+    wipe_journals(data)
+    flip(segments(data)[0], 3_000)
+    before = contents(data)
+    for args in ([], ["--accept-loss"]):
+        run = hubsub("log", "repair", data, "--hub", 2, *args)
+        assert run.returncode == 1 and run.stdout.startswith("problem: hub 1 (chat): hubs/1/")
+        assert run.stderr.startswith("hub 2 has nothing to repair, nothing was done"), run.stderr
+        assert {p: f for p, f in contents(data).items() if p.name != "lock"} == {
+            p: f for p, f in before.items() if p.name != "lock"
+        }
+    assert hubsub("log", "repair", data, "--hub", 1, "--accept-loss").returncode == 0
 
 
 def test_a_lost_manifest_is_made_again_or_refused(

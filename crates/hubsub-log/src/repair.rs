@@ -149,7 +149,8 @@ pub fn repair<S: Storage>(
         done.hubs.push(plan.told(&hub.problems, done.manifest.is_some()));
         plans.push(plan);
     }
-    if !accepts_loss {
+    // Who names a hub wants nothing done to others.
+    if !accepts_loss || (only.is_some() && plans.is_empty()) {
         return Ok(done);
     }
     if done.manifest.is_some() {

@@ -102,6 +102,8 @@ pub(crate) fn verify_as(
         };
         hub.read_segments(storage, manifest.identity, &mut |bytes| watch(Progress(read + bytes, all)))?;
         read += hub.bytes;
+        // What it was quarantined for is found again.
+        hub.problems.retain(|problem| entry.quarantined.as_ref() != Some(problem));
         found.hubs.push(hub);
     }
     found.read_journals(storage, manifest)?;

@@ -34,7 +34,7 @@ def verify(directory: Directory, as_json: Json = False) -> None:
     from hubsub.node import log_verify
 
     log = log_of(directory)
-    with core_errors(), progress_bar() as progress:
+    with core_errors(directory), progress_bar() as progress:
         found = log_verify(log, progress)
     if as_json:
         print_json(found)
@@ -67,7 +67,7 @@ def show(
     if hub is None and room is None:
         if first or count is not None:
             raise typer.BadParameter("--from and --count go with --hub or --room")
-        with core_errors():
+        with core_errors(directory):
             manifest = log_manifest(log)
         _print_manifest(log, manifest, as_json)
         return
@@ -79,7 +79,7 @@ def show(
             else:
                 print(_as_line(record))
 
-    with core_errors():
+    with core_errors(directory):
         unread = log_show(log, hub, None if room is None else bytes_of(room), first, count, take)
     for problem in unread:
         say(f"problem: {shown(problem)}")
@@ -102,12 +102,12 @@ def repair(
     from hubsub.node import log_repair
 
     log = log_of(directory)
-    with core_errors(), progress_bar() as progress:
+    with core_errors(directory), progress_bar() as progress:
         done = log_repair(log, hub, accept_loss, progress)
     if as_json:
         print_json(done)
     else:
-        _print_repair(done)
+        _print_repair(done, hub)
     if done["left"] or (done["problems"] and not done["done"]):
         raise typer.Exit(1)
 
@@ -127,15 +127,16 @@ def log_of(directory: Path) -> Path:
 
 
 @contextlib.contextmanager
-def core_errors() -> Iterator[None]:
+def core_errors(directory: Path) -> Iterator[None]:
     """What the core says of a directory, as errors for people."""
+    from hubsub.node import log_problem
+
     try:
         yield
     except OSError as error:
         if error.errno:  # Of our own output.
             raise
-        what, _, hint = (error.strerror or str(error)).partition("; hint: ")
-        raise DataDirectoryError(what, None, hint or None) from None
+        raise DataDirectoryError(*log_problem(error, directory)) from None
 
 
 @contextlib.contextmanager
@@ -176,24 +177,27 @@ def _print_manifest(log: Path, manifest: dict[str, Any], as_json: bool) -> None:
         print_fields(hub | {"lost": "; ".join(_range(*pair) for pair in hub["lost"]) or None}, False)
 
 
-def _print_repair(done: Mapping[str, Any]) -> None:
+def _print_repair(done: Mapping[str, Any], hub: int | None) -> None:
     for problem in done["problems"]:
         print(f"problem: {shown(problem)}")
     if not done["problems"]:
         print("nothing is wrong, nothing was done")
         return
+    if hub is not None and not done["hubs"]:
+        say(f"hub {hub} has nothing to repair, nothing was done; what is wrong is elsewhere, see above")
+        return
     if done["manifest"] is not None:
         print(f"the manifest is made again: {shown(done['manifest'])}")
-    for hub in done["hubs"]:
-        print(f"\nhub {hub['hub']} ({shown(hub['class'])})")
-        print(f"  keeps {hub['kept']} records, {hub['kept_from_journals']} of them from journals")
-        for pair in hub["lost"]:
+    for plan in done["hubs"]:
+        print(f"\nhub {plan['hub']} ({shown(plan['class'])})")
+        print(f"  keeps {plan['kept']} records, {plan['kept_from_journals']} of them from journals")
+        for pair in plan["lost"]:
             print(f"  loses offset{'s' if pair[0] < pair[1] else ''} {_range(*pair)}")
-        if hub["unknown_from"] is not None:
-            print(f"  may lose more from offset {hub['unknown_from']} on, nobody can tell how many")
-        for path in hub["set_aside"]:
+        if plan["unknown_from"] is not None:
+            print(f"  may lose more from offset {plan['unknown_from']} on, nobody can tell how many")
+        for path in plan["set_aside"]:
             print(f"  {path} becomes {path.rpartition('/')[2]}.damaged")
-        print(f"  goes on with offset {hub['next']}, its rooms with new epochs")
+        print(f"  goes on with offset {plan['next']}, its rooms with new epochs")
     print()
     if done["done"]:
         for problem in done["left"]:
