@@ -9,7 +9,7 @@ from pathlib import Path
 from hubsub.bench.disk import need_space
 from hubsub.bench.log_scenarios import LogScenario
 from hubsub.bench.machine import busy_seconds, share_cores
-from hubsub.bench.runner import OTHERS_BUSY_MAX, Result, Row
+from hubsub.bench.runner import OTHERS_BUSY_MAX, Result, Row, in_turn
 from hubsub.bench.servers import Target
 from hubsub.bench.site import Site
 
@@ -47,27 +47,26 @@ def run_log_scenario(
     targets = [ours] if peer is None or not scenario.has_peer else [ours, peer]
     result = Result(scenario, ours.name, targets[1].name if len(targets) > 1 else None)
     need_space(data, size)
-    for pair in range(min(pairs, scenario.pairs_max or pairs)):
-        for target in targets if pair % 2 == 0 else reversed(targets):
-            with tempfile.TemporaryDirectory(prefix="hubsub-bench-", dir=data) as directory:
-                meter = _Others()
-                site = Site(target, cores, shards, Path(directory), size=size, seconds=seconds)
-                figures = scenario.stages(site)
-                others = meter.busy()
-            crowded = [f"other processes kept {others:.1f} cores busy"] if others > OTHERS_BUSY_MAX else []
-            row = Row(
-                scenario=scenario.name,
-                pair=pair,
-                target=target.name,
-                version=site.version,
-                build_profile=site.build_profile,
-                figures=figures,
-                complaints=[*site.wrong, *crowded],
-                others_busy=round(others, 2),
-                reports=site.reports,
-            )
-            result.rows.append(row)
-            on_row(row)
+    for pair, target in in_turn(targets, min(pairs, scenario.pairs_max or pairs)):
+        with tempfile.TemporaryDirectory(prefix="hubsub-bench-", dir=data) as directory:
+            meter = _Others()
+            site = Site(target, cores, shards, Path(directory), size=size, seconds=seconds)
+            figures = scenario.stages(site)
+            others = meter.busy()
+        crowded = [f"other processes kept {others:.1f} cores busy"] if others > OTHERS_BUSY_MAX else []
+        row = Row(
+            scenario=scenario.name,
+            pair=pair,
+            target=target.name,
+            version=site.version,
+            build_profile=site.build_profile,
+            figures=figures,
+            complaints=[*site.wrong, *crowded],
+            others_busy=round(others, 2),
+            reports=site.reports,
+        )
+        result.rows.append(row)
+        on_row(row)
     return result
 
 

@@ -3,7 +3,7 @@
 import os
 import resource
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,25 +88,31 @@ def run_scenario(
     common: Params = {"seconds": seconds, **({"spin": True} if spin else {})}
     rates = _rates(scenario, targets, cores, shards, common)
     result = Result(scenario, ours.name, None if peer is None else peer.name)
+    for pair, target in in_turn(targets, pairs):
+        with target.running(cores, shards) as server:
+            meter = _Meter(server, cores, common)
+            figures = scenario.measure(meter.load, rates.get(target.name))
+            row = Row(
+                scenario=scenario.name,
+                pair=pair,
+                target=target.name,
+                version=server.version,
+                build_profile=server.build_profile,
+                figures=figures,
+                complaints=meter.complaints(),
+                others_busy=round(meter.others_busy(), 2),
+                reports=[report.raw for report in meter.reports],
+            )
+        result.rows.append(row)
+        on_row(row)
+    return result
+
+
+def in_turn(targets: Sequence[Target], pairs: int) -> Iterator[tuple[int, Target]]:
+    """Number of the pair and whose run it is, as A B, B A, A B."""
     for pair in range(pairs):
         for target in targets if pair % 2 == 0 else reversed(targets):
-            with target.running(cores, shards) as server:
-                meter = _Meter(server, cores, common)
-                figures = scenario.measure(meter.load, rates.get(target.name))
-                row = Row(
-                    scenario=scenario.name,
-                    pair=pair,
-                    target=target.name,
-                    version=server.version,
-                    build_profile=server.build_profile,
-                    figures=figures,
-                    complaints=meter.complaints(),
-                    others_busy=round(meter.others_busy(), 2),
-                    reports=[report.raw for report in meter.reports],
-                )
-            result.rows.append(row)
-            on_row(row)
-    return result
+            yield pair, target
 
 
 def _rates(
