@@ -6,7 +6,7 @@ mod support;
 use hubsub_log::sim::Faults;
 use hubsub_log::{HubId, Keep, Kind, LogError, LogOptions};
 use proptest::prelude::*;
-use support::{OPTIONS, Publish, TestLog};
+use support::{OPTIONS, Publish, TestLog, crash};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -42,14 +42,6 @@ fn room(n: u8) -> Vec<u8> {
     format!("room:{n}").into_bytes()
 }
 
-/// SplitMix64.
-fn random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let x = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
-
 fn frame(what: &[(u8, Vec<(u8, u16)>)]) -> Vec<(HubId, Vec<Publish>)> {
     let mut by_hub: std::collections::BTreeMap<HubId, Vec<_>> = Default::default();
     for (h, records) in what {
@@ -64,13 +56,11 @@ fn run(steps: Vec<Step>) {
     for step in steps {
         match step {
             Step::Append(what) => {
-                log.append(&frame(&what)).unwrap();
-                log.sync().unwrap();
+                log.say(&frame(&what));
             }
             Step::Delete(h, r) => {
                 if log.hubs[&hub(h)].rooms.contains_key(&room(r)) {
-                    log.append(&[(hub(h), vec![(room(r), Vec::new(), Kind::RoomDeleted)])]).unwrap();
-                    log.sync().unwrap();
+                    log.say(&[(hub(h), vec![(room(r), Vec::new(), Kind::RoomDeleted)])]);
                 }
             }
             Step::Apply => log.apply().unwrap(),
@@ -80,8 +70,7 @@ fn run(steps: Vec<Step>) {
             }
             Step::CleanRestart => {
                 log.apply().unwrap();
-                let segments = std::mem::replace(&mut log.segments, TestLog::new(0).segments);
-                segments.close().unwrap();
+                log.close();
                 log.reopen().unwrap();
                 assert_eq!(log.warnings, [] as [String; 0]);
                 log.check_all();
@@ -90,7 +79,7 @@ fn run(steps: Vec<Step>) {
                 if half {
                     log.append(&frame(&[(0, vec![(0, 300), (1, 10)]), (1, vec![(2, 1000)])])).unwrap();
                 }
-                log.disk.crash(|| random(&mut seed) & 1 == 1);
+                crash(&log.disk, &mut seed);
                 log.reopen().unwrap();
                 assert_eq!(log.warnings, [] as [String; 0]);
                 log.check_all();
@@ -105,8 +94,7 @@ fn run(steps: Vec<Step>) {
 fn after_a_failed_sync_there_is_no_checkpoint() {
     // A sync that is tried again may succeed without the bytes that the first one lost.
     let mut log = TestLog::new(1);
-    log.append(&frame(&[(0, vec![(0, 300)])])).unwrap();
-    log.sync().unwrap();
+    log.say(&frame(&[(0, vec![(0, 300)])]));
     log.apply().unwrap();
     log.disk.set_faults(Faults { fails_after: Some(0), ..Faults::default() });
     assert!(log.segments.checkpoint().is_err());
@@ -146,7 +134,7 @@ proptest! {
             let tried = if i % 3 == 0 { tried.and_then(|()| log.segments.checkpoint()) } else { tried };
             if tried.is_err() {
                 // The node stops here; power fails too.
-                log.disk.crash(|| random(&mut seed) & 1 == 1);
+                crash(&log.disk, &mut seed);
                 log.reopen().unwrap();
                 log.check_all();
             }
@@ -183,8 +171,7 @@ proptest! {
             }
         }
         log.disk.set_faults(Faults::default());
-        log.append(&frame(&[(0, vec![(0, 10)]), (1, vec![(0, 10)])])).unwrap();
-        log.sync().unwrap();
+        log.say(&frame(&[(0, vec![(0, 10)]), (1, vec![(0, 10)])]));
         log.apply().unwrap();
         log.segments.checkpoint().unwrap();
         log.check_all();
@@ -198,8 +185,7 @@ fn a_node_that_was_killed_on_a_full_disk_starts_there_and_reads_what_was_acknowl
     let options = LogOptions { reserve_bytes: 64 << 10, ..OPTIONS };
     let mut log = TestLog::with(&[Keep::Log], options);
     assert!(log.segments.keep_reserve().unwrap());
-    log.append(&frame(&[(0, vec![(0, 1000), (1, 1000)])])).unwrap();
-    log.sync().unwrap();
+    log.say(&frame(&[(0, vec![(0, 1000), (1, 1000)])]));
     log.disk.set_faults(Faults { free_bytes: Some(0), ..Faults::default() });
     log.reopen().unwrap();
     log.check_all();

@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use support::{Sent, TestLog, opened};
+use support::{Sent, TestLog, crash, opened, read_back, read_on};
 
 #[derive(Clone, Debug)]
 enum Damage {
@@ -47,8 +47,7 @@ fn some_log(is_clean: bool, checkpoint_at: usize) -> TestLog {
         let room = |r: usize| format!("room:{r}").into_bytes();
         let one = (room(i % 4), vec![i as u8; 30 + i * 7], Kind::Message);
         let two = (room(i % 3), vec![i as u8; 90], Kind::Message);
-        log.append(&[(HubId(1), vec![one.clone(), two.clone()]), (HubId(2), vec![two])]).unwrap();
-        log.sync().unwrap();
+        log.say(&[(HubId(1), vec![one.clone(), two.clone()]), (HubId(2), vec![two])]);
         if i <= checkpoint_at {
             log.apply().unwrap();
         }
@@ -58,8 +57,7 @@ fn some_log(is_clean: bool, checkpoint_at: usize) -> TestLog {
     }
     log.apply().unwrap();
     if is_clean {
-        let segments = std::mem::replace(&mut log.segments, TestLog::new(0).segments);
-        segments.close().unwrap();
+        log.close();
     } else {
         assert!(log.journal.wants_mark());
         log.journal.append(&[]).unwrap();
@@ -109,30 +107,19 @@ fn rooms_are_whole_or_refused(log: &TestLog, hub: HubId) {
     }
     for room in (0..4).map(|r| format!("room:{r}").into_bytes()) {
         let all: Vec<Sent> = log.hubs[&hub].sent.iter().filter(|sent| sent.room == room).cloned().collect();
-        let mut back = Vec::new();
-        let take = |record: &Record<'_>| {
-            back.push(Sent::of(record));
-            ControlFlow::Continue(())
-        };
-        match chain.read_back(&room, take) {
-            Ok(()) => {
-                back.reverse();
-                assert_eq!(back, all);
-            }
-            Err(LogError::Damaged { .. }) => assert!(back.iter().rev().all(|sent| all.contains(sent))),
+        let back = read_back(&chain, &room);
+        match back.outcome {
+            Ok(()) => assert_eq!(back.records, all),
+            Err(LogError::Damaged { .. }) => assert!(back.records.iter().all(|sent| all.contains(sent))),
             Err(e) => panic!("{e}"),
         }
         let Some(last) = all.last() else { continue };
         for from in [1, last.seq / 2 + 1] {
-            let mut on = Vec::new();
-            let outcome = chain.read_on(&room, last.epoch, from, u64::MAX, |record| {
-                on.push(Sent::of(record));
-                ControlFlow::Continue(())
-            });
+            let on = read_on(&chain, &room, last.epoch, from, u64::MAX);
             let rest = &all[from as usize - 1..];
-            match outcome {
-                Ok(_) => assert_eq!(on, rest),
-                Err(LogError::Damaged { .. }) => assert_eq!(on, rest[..on.len()]),
+            match on.outcome {
+                Ok(()) => assert_eq!(on.records, rest),
+                Err(LogError::Damaged { .. }) => assert_eq!(on.records, rest[..on.records.len()]),
                 Err(e) => panic!("{e}"),
             }
         }
@@ -201,7 +188,7 @@ proptest! {
 
     #[test]
     fn a_repair_that_is_cut_short_is_done_by_the_next_one(
-        file in any::<Index>(), damage in damages(), fails_after in 0..60u64, seed in any::<u64>(),
+        file in any::<Index>(), damage in damages(), fails_after in 0..60u64, mut seed in any::<u64>(),
     ) {
         let log = some_log(false, 40);
         let segments = listed(&log);
@@ -212,11 +199,7 @@ proptest! {
         repair_all(&whole).unwrap();
         log.disk.set_faults(Faults { fails_after: Some(fails_after), ..Faults::default() });
         let is_done = repair_all(&log.disk).is_ok();
-        let mut seed = seed;
-        log.disk.crash(|| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            seed >> 63 == 0
-        });
+        crash(&log.disk, &mut seed);
         if !is_done {
             repairs(&log.disk, &log, &segments, &path, &damage);
         }
@@ -243,11 +226,11 @@ fn repair_all(disk: &SimDisk) -> Result<Repair, LogError> {
 }
 
 /// Every record that a directory holds of a hub.
-fn held(disk: &SimDisk, hub: HubId) -> Vec<(u64, Sent)> {
+fn held(disk: &SimDisk, hub: HubId) -> Vec<Sent> {
     let mut all = Vec::new();
     let wanted = Selection { hub: Some(hub), room: None, from: 0, count: u64::MAX };
     let unread = show(disk, &wanted, &mut |record| {
-        all.push((record.offset, Sent::of(record)));
+        all.push(Sent::of(record));
         ControlFlow::Continue(())
     });
     assert_eq!(unread.unwrap(), [] as [String; 0]);
@@ -255,7 +238,7 @@ fn held(disk: &SimDisk, hub: HubId) -> Vec<(u64, Sent)> {
 }
 
 fn offsets_of(disk: &SimDisk, hub: HubId) -> Vec<u64> {
-    held(disk, hub).into_iter().map(|(offset, _)| offset).collect()
+    held(disk, hub).iter().map(|sent| sent.offset).collect()
 }
 
 /// Repairs a damaged directory: what is undamaged is there, and nothing that was not written.
@@ -301,13 +284,13 @@ fn repairs(
     assert_eq!(warnings, [] as [String; 0], "{path} {damage:?} {:?}", segments.manifest());
     for hub in [HubId(1), HubId(2)] {
         let (sent, there) = (&log.hubs[&hub].sent, held(&disk, hub));
-        assert!(there.iter().all(|(offset, record)| sent[*offset as usize - 1] == *record));
+        assert!(there.iter().all(|record| sent[record.offset as usize - 1] == *record));
         let chain = segments.chain(hub).unwrap();
-        assert_eq!(chain.info().last_us, there.last().map_or(0, |(offset, _)| offset * 10));
+        assert_eq!(chain.info().last_us, there.last().map_or(0, |sent| sent.offset * 10));
         rooms_have(&chain, &there);
         if let Some(mended) = done.hubs.iter().find(|mended| mended.hub == hub) {
             assert_eq!((segments.continuous_from(hub), chain.next()), (mended.next, mended.next));
-            assert!(mended.next > there.last().map_or(0, |(offset, _)| *offset));
+            assert!(mended.next > there.last().map_or(0, |sent| sent.offset));
         }
         // It takes records.
         let record = Record {
@@ -334,15 +317,8 @@ fn repairs(
         let Opened { segments, warnings, .. } = opened(&disk).unwrap();
         assert_eq!(warnings, [] as [String; 0]);
         for hub in [HubId(1), HubId(2)] {
-            let mut new = 0;
             let chain = segments.chain(hub).unwrap();
-            chain
-                .read_back(b"new", |_| {
-                    new += 1;
-                    ControlFlow::Continue(())
-                })
-                .unwrap();
-            assert_eq!(new, 1);
+            assert_eq!(read_back(&chain, b"new").whole().len(), 1);
         }
     }
     assert_eq!(verify(&disk).unwrap().problems, [] as [String; 0]);
@@ -354,26 +330,13 @@ fn listed_in(segments: &[(String, HubId, std::ops::Range<u64>)], file: &str) -> 
 
 /// A chain's rooms are what `there` has of them: all of it backwards, and from the
 /// last hole on in order.
-fn rooms_have(chain: &Chain<SimDisk>, there: &[(u64, Sent)]) {
+fn rooms_have(chain: &Chain<SimDisk>, there: &[Sent]) {
     for room in (0..4).map(|r| format!("room:{r}").into_bytes()) {
-        let all: Vec<&Sent> = there.iter().map(|(_, sent)| sent).filter(|sent| sent.room == room).collect();
-        let mut back = Vec::new();
-        chain
-            .read_back(&room, |record| {
-                back.push(Sent::of(record));
-                ControlFlow::Continue(())
-            })
-            .unwrap();
-        back.reverse();
-        assert_eq!(back.iter().collect::<Vec<_>>(), all);
+        let all: Vec<Sent> = there.iter().filter(|sent| sent.room == room).cloned().collect();
+        assert_eq!(read_back(chain, &room).whole(), all);
         let Some(last) = all.last() else { continue };
-        let mut on = Vec::new();
-        chain
-            .read_on(&room, last.epoch, 1, u64::MAX, |record| {
-                on.push(record.seq);
-                ControlFlow::Continue(())
-            })
-            .unwrap();
+        let on = read_on(chain, &room, last.epoch, 1, u64::MAX).whole();
+        let on: Vec<u64> = on.iter().map(|sent| sent.seq).collect();
         assert!(on.windows(2).all(|pair| pair[0] + 1 == pair[1]) && on.last() == Some(&last.seq), "{on:?}");
         assert!(on.len() <= all.len());
     }

@@ -10,7 +10,7 @@ use proptest::sample::Index;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use support::{Publish, TestLog};
+use support::{Publish, TestLog, crash};
 
 const HUB: HubId = HubId(1);
 const NAMES: &str = "hubs/1/names";
@@ -27,8 +27,7 @@ fn message(n: u32) -> Publish {
 fn say(log: &mut TestLog, records: impl IntoIterator<Item = Publish>) {
     let records: Vec<Publish> = records.into_iter().collect();
     for part in records.chunks(50) {
-        log.append(&[(HUB, part.to_vec())]).unwrap();
-        log.sync().unwrap();
+        log.say(&[(HUB, part.to_vec())]);
         log.apply().unwrap();
     }
 }
@@ -232,8 +231,7 @@ proptest! {
         let mut log = TestLog::new(2);
         let of_both = |n: u32| vec![(HubId(1), vec![message(n)]), (HubId(2), vec![message(n + 500)])];
         for n in 0..100 {
-            log.append(&of_both(n % 70)).unwrap();
-            log.sync().unwrap();
+            log.say(&of_both(n % 70));
         }
         log.apply().unwrap();
         log.segments.checkpoint().unwrap();
@@ -257,7 +255,7 @@ proptest! {
 
     #[test]
     fn a_disk_that_fails_does_not_take_the_log_along(
-        calls in 0..40u64, seed in any::<u64>(), is_lost in any::<bool>(),
+        calls in 0..40u64, mut seed in any::<u64>(), is_lost in any::<bool>(),
     ) {
         let mut log = TestLog::new(1);
         say(&mut log, (0..60).map(message));
@@ -273,11 +271,7 @@ proptest! {
         }
         log.disk.set_faults(Faults::default());
         log.check(HUB);
-        let mut bits = seed;
-        log.disk.crash(|| {
-            bits = bits.rotate_left(1);
-            bits & 1 == 1
-        });
+        crash(&log.disk, &mut seed);
         log.reopen().unwrap();
         log.check(HUB);
     }

@@ -5,7 +5,7 @@ mod support;
 use hubsub_log::{HubId, Kind, record};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
-use support::TestLog;
+use support::{TestLog, read_back, read_on};
 
 #[test]
 fn readers_get_whole_rooms_while_segments_are_sealed() {
@@ -19,34 +19,19 @@ fn readers_get_whole_rooms_while_segments_are_sealed() {
             scope.spawn(move || {
                 let mut most = 0;
                 while !is_done.load(Ordering::Relaxed) {
-                    let mut back = Vec::new();
-                    chain
-                        .read_back(b"room", |record| {
-                            back.push(record.seq);
-                            ControlFlow::Continue(())
-                        })
-                        .unwrap();
-                    let last = back.first().copied().unwrap_or(0);
-                    assert!(last >= most && back.iter().rev().copied().eq(1..=last));
+                    let back = read_back(chain, b"room").whole();
+                    let last = back.last().map_or(0, |sent| sent.seq);
+                    assert!(last >= most && back.iter().map(|sent| sent.seq).eq(1..=last));
                     most = last;
                     let (epoch, from) = (2, last / (reader + 1));
-                    let mut on = Vec::new();
-                    chain
-                        .read_on(b"room", epoch, from.max(1), 10, |record| {
-                            on.push(record.seq);
-                            ControlFlow::Continue(())
-                        })
-                        .unwrap();
-                    assert!(
-                        on.is_empty() || on.iter().copied().eq(from.max(1)..from.max(1) + on.len() as u64)
-                    );
+                    let on = read_on(chain, b"room", epoch, from.max(1), 10).whole();
+                    assert!(on.iter().map(|sent| sent.seq).eq(from.max(1)..from.max(1) + on.len() as u64));
                     assert!(on.len() as u64 + from.max(1) > last);
                 }
             });
         }
         for i in 0..600usize {
-            log.append(&[(hub, vec![(b"room".to_vec(), vec![7; i % 400], Kind::Message)])]).unwrap();
-            log.sync().unwrap();
+            log.say(&[(hub, vec![(b"room".to_vec(), vec![7; i % 400], Kind::Message)])]);
             log.apply().unwrap();
         }
         is_done.store(true, Ordering::Relaxed);
@@ -61,8 +46,7 @@ fn the_end_of_a_chain_is_found_by_its_bytes() {
     let hub = HubId(1);
     for i in 0..400usize {
         let room = format!("room {}", i % 3).into_bytes();
-        log.append(&[(hub, vec![(room, vec![7; i * 37 % 600], Kind::Message)])]).unwrap();
-        log.sync().unwrap();
+        log.say(&[(hub, vec![(room, vec![7; i * 37 % 600], Kind::Message)])]);
         log.apply().unwrap();
     }
     for _ in 0..2 {
@@ -102,8 +86,7 @@ fn any_place_of_a_room_is_found_however_much_is_behind_it() {
             _ => b"room".to_vec(),
         });
         let frame = some.map(|room| (room, vec![7; i % 40], Kind::Message)).collect();
-        log.append(&[(hub, frame)]).unwrap();
-        log.sync().unwrap();
+        log.say(&[(hub, frame)]);
         log.apply().unwrap();
     }
     for _ in 0..2 {

@@ -11,7 +11,7 @@ use hubsub_log::verify::{Verified, verify, verify_watched};
 use hubsub_log::{HubId, Kind, LogError, Retention};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use support::{OPTIONS, TestLog};
+use support::{OPTIONS, Sent, TestLog, read_back, read_on};
 
 const HUB: HubId = HubId(1);
 const NONE: [String; 0] = [];
@@ -22,13 +22,11 @@ fn sixty() -> TestLog {
     let mut log = TestLog::new(2);
     for i in 0..60u8 {
         let room = if i % 2 == 0 { b"even" } else { b"odds" };
-        log.append(&[(HUB, vec![(room.to_vec(), vec![i; 500], Kind::Message)])]).unwrap();
-        log.sync().unwrap();
+        log.say(&[(HUB, vec![(room.to_vec(), vec![i; 500], Kind::Message)])]);
         log.apply().unwrap();
     }
     log.segments.checkpoint().unwrap();
-    let segments = std::mem::replace(&mut log.segments, TestLog::new(0).segments);
-    segments.close().unwrap();
+    log.close();
     wipe_journals(&log.disk);
     log
 }
@@ -107,21 +105,11 @@ fn a_lost_segment_is_a_hole_and_rooms_are_read_over_it_backwards_only() {
     assert!(lost.1 > lost.0 + 4 && done.hubs[0].set_aside.is_empty(), "{lost:?}");
     log.reopen().unwrap();
     let chain = log.segments.chain(HUB).unwrap();
-    let (mut back, mut on) = (Vec::new(), Vec::new());
-    let take = |record: &Record<'_>| {
-        back.push(record.offset);
-        ControlFlow::Continue(())
-    };
-    chain.read_back(b"even", take).unwrap();
-    back.reverse();
+    let offsets = |records: Vec<Sent>| records.iter().map(|sent| sent.offset).collect::<Vec<u64>>();
     let is_there = |offset: &u64| !(lost.0..=lost.1).contains(offset);
+    let back = offsets(read_back(&chain, b"even").whole());
     assert_eq!(back, (1..=59).step_by(2).filter(is_there).collect::<Vec<u64>>());
-    chain
-        .read_on(b"even", 2, 1, u64::MAX, |record| {
-            on.push(record.offset);
-            ControlFlow::Continue(())
-        })
-        .unwrap();
+    let on = offsets(read_on(&chain, b"even", 2, 1, u64::MAX).whole());
     assert_eq!(on, (1..=59).step_by(2).filter(|offset| *offset > lost.1).collect::<Vec<u64>>());
 }
 
@@ -136,13 +124,7 @@ fn an_index_that_is_lost_as_well_is_made_again_over_the_hole() {
     for path in log.disk.paths().iter().filter(|path| path.ends_with(".index")) {
         log.disk.damage(path, |bytes| bytes.fill(0));
     }
-    let mut n = 0;
-    chain
-        .read_back(b"odds", |_| {
-            n += 1;
-            ControlFlow::Continue(())
-        })
-        .unwrap();
+    let n = read_back(&chain, b"odds").whole().len();
     assert!(n > 20, "{n}");
 }
 
@@ -169,13 +151,7 @@ fn a_room_whose_beginning_was_retired_is_read_without_its_index() {
         log.disk.damage(path, |bytes| bytes.fill(0));
     }
     let chain = log.segments.chain(HUB).unwrap();
-    let mut n = 0;
-    chain
-        .read_back(b"even", |_| {
-            n += 1;
-            ControlFlow::Continue(())
-        })
-        .unwrap();
+    let n = read_back(&chain, b"even").whole().len();
     assert!(n > 3, "{n}");
 }
 
@@ -201,8 +177,7 @@ fn the_beginning_and_everything_may_be_lost() {
 fn where_nobody_can_tell_how_many_are_missing_offsets_are_left_out() {
     let mut log = TestLog::new(1);
     for i in 0..20u8 {
-        log.append(&[(HUB, vec![(b"r".to_vec(), vec![i; 900], Kind::Message)])]).unwrap();
-        log.sync().unwrap();
+        log.say(&[(HUB, vec![(b"r".to_vec(), vec![i; 900], Kind::Message)])]);
     }
     let journals: Vec<String> =
         log.disk.paths().into_iter().filter(|path| path.starts_with("journal/")).collect();
@@ -224,8 +199,7 @@ fn journals_that_a_start_put_aside_give_back_what_they_have() {
     let mut log = TestLog::new(2);
     for i in 0..12u8 {
         let to = |hub| (hub, vec![(b"r".to_vec(), vec![i; 300], Kind::Message)]);
-        log.append(&[to(HUB), to(HubId(2))]).unwrap();
-        log.sync().unwrap();
+        log.say(&[to(HUB), to(HubId(2))]);
         log.apply().unwrap();
         if i == 5 {
             log.segments.checkpoint().unwrap();
@@ -249,8 +223,7 @@ fn one_hub_may_be_mended_and_the_other_left() {
     let mut log = TestLog::new(2);
     for i in 0..30u8 {
         let to = |hub| (hub, vec![(b"r".to_vec(), vec![i; 400], Kind::Message)]);
-        log.append(&[to(HUB), to(HubId(2))]).unwrap();
-        log.sync().unwrap();
+        log.say(&[to(HUB), to(HubId(2))]);
     }
     log.apply().unwrap();
     log.segments.checkpoint().unwrap();
@@ -351,8 +324,7 @@ fn records_inside_of_a_payload_are_never_taken_for_records() {
         for payload in
             [b"one".to_vec(), payload.clone(), b"three".to_vec(), b"four".to_vec(), b"five".to_vec()]
         {
-            log.append(&[(HUB, vec![(b"r".to_vec(), payload, Kind::Message)])]).unwrap();
-            log.sync().unwrap();
+            log.say(&[(HUB, vec![(b"r".to_vec(), payload, Kind::Message)])]);
         }
         log.apply().unwrap();
         log.segments.checkpoint().unwrap();
@@ -403,8 +375,7 @@ fn records_are_shown_by_hub_room_offset_and_number() {
     log.reopen().unwrap();
     // Three more, in the journal only.
     for _ in 0..3 {
-        log.append(&[(HUB, vec![(b"odds".to_vec(), vec![1; 10], Kind::Message)])]).unwrap();
-        log.sync().unwrap();
+        log.say(&[(HUB, vec![(b"odds".to_vec(), vec![1; 10], Kind::Message)])]);
     }
     let before: Vec<_> = log.disk.paths().into_iter().map(|path| (log.disk.bytes(&path), path)).collect();
     assert_eq!(offsets(&log.disk, HUB, None, 0, u64::MAX), (1..=63).collect::<Vec<u64>>());

@@ -5,8 +5,7 @@ mod support;
 use hubsub_log::sim::Faults;
 use hubsub_log::verify::verify;
 use hubsub_log::{HubId, Kind, LogError, Retention};
-use std::ops::ControlFlow;
-use support::{Sent, TestLog};
+use support::{Sent, TestLog, read_back};
 
 const HUB: HubId = HubId(1);
 
@@ -15,8 +14,7 @@ fn sixty() -> TestLog {
     let mut log = TestLog::new(1);
     for i in 0..60u8 {
         let room = if i < 10 && i % 2 == 0 { b"quiet" } else { b"talks" };
-        log.append(&[(HUB, vec![(room.to_vec(), vec![i; 500], Kind::Message)])]).unwrap();
-        log.sync().unwrap();
+        log.say(&[(HUB, vec![(room.to_vec(), vec![i; 500], Kind::Message)])]);
     }
     log.apply().unwrap();
     log.segments.checkpoint().unwrap();
@@ -29,14 +27,7 @@ fn retire(log: &mut TestLog, limits: Retention, now_us: u64, hold: Option<u64>) 
 }
 
 fn room(log: &TestLog, name: &[u8]) -> Vec<Sent> {
-    let mut records = Vec::new();
-    let take = |record: &hubsub_log::Record<'_>| {
-        records.push(Sent::of(record));
-        ControlFlow::Continue(())
-    };
-    log.segments.chain(HUB).unwrap().read_back(name, take).unwrap();
-    records.reverse();
-    records
+    read_back(&log.segments.chain(HUB).unwrap(), name).whole()
 }
 
 #[test]
@@ -101,8 +92,7 @@ fn a_room_whose_records_are_gone_goes_on_in_its_epoch() {
     let epoch = log.hubs[&HUB].rooms[&b"quiet"[..]].0;
     // Somebody subscribes to it all the time, so that it stays in memory with its epoch and seq.
     for i in 0..40u8 {
-        log.append(&[(HUB, vec![(b"quiet".to_vec(), vec![i; 500], Kind::Message)])]).unwrap();
-        log.sync().unwrap();
+        log.say(&[(HUB, vec![(b"quiet".to_vec(), vec![i; 500], Kind::Message)])]);
         log.apply().unwrap();
         let records = room(&log, b"quiet");
         assert_eq!((records.len(), records[0].seq, records[0].epoch), (usize::from(i) + 1, 6, epoch));
@@ -123,8 +113,7 @@ fn a_disk_without_room_for_the_manifest_gets_its_room_back() {
     let full = Faults { free_bytes: Some(0), ..Faults::default() };
     // Two checkpoints and a retirement come to nothing for want of room.
     for i in 0..60u8 {
-        log.append(&[(HUB, vec![(b"talks".to_vec(), vec![i; 500], Kind::Message)])]).unwrap();
-        log.sync().unwrap();
+        log.say(&[(HUB, vec![(b"talks".to_vec(), vec![i; 500], Kind::Message)])]);
     }
     log.apply().unwrap();
     log.disk.set_faults(full);

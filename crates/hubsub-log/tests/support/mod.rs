@@ -6,7 +6,7 @@ use hubsub_log::record::{self, Record};
 use hubsub_log::rooms::Last;
 use hubsub_log::sim::SimDisk;
 use hubsub_log::{
-    Batch, ChainOptions, HubId, Journal, Keep, Kind, LogError, LogOptions, Opened, Segments, open,
+    Batch, Chain, ChainOptions, HubId, Journal, Keep, Kind, LogError, LogOptions, Opened, Segments, open,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
@@ -51,6 +51,54 @@ impl Sent {
         let [room, topic, payload] = [record.room, record.topic, record.payload].map(<[u8]>::to_vec);
         Sent { offset, timestamp_us, room, topic, epoch, seq, payload, kind }
     }
+}
+
+/// What was read of a room, the oldest record first, and how that ended.
+pub struct Read {
+    pub records: Vec<Sent>,
+    pub outcome: Result<(), LogError>,
+}
+
+impl Read {
+    /// The records; nothing went wrong.
+    pub fn whole(self) -> Vec<Sent> {
+        self.outcome.unwrap();
+        self.records
+    }
+}
+
+/// A room that is read backwards.
+pub fn read_back(chain: &Chain<SimDisk>, room: &[u8]) -> Read {
+    let mut records = Vec::new();
+    let outcome = chain.read_back(room, |record| {
+        records.push(Sent::of(record));
+        ControlFlow::Continue(())
+    });
+    records.reverse();
+    Read { records, outcome }
+}
+
+/// A room from a seq on. `wanted` is a hint: all that is given is taken.
+pub fn read_on(chain: &Chain<SimDisk>, room: &[u8], epoch: u64, from: u64, wanted: u64) -> Read {
+    let mut records = Vec::new();
+    let outcome = chain.read_on(room, epoch, from, wanted, |record| {
+        records.push(Sent::of(record));
+        ControlFlow::Continue(())
+    });
+    Read { records, outcome: outcome.map(|_| ()) }
+}
+
+/// Power fails; the seed, which goes on, says what of the rest survives.
+pub fn crash(disk: &SimDisk, seed: &mut u64) {
+    disk.crash(|| random(seed) & 1 == 1);
+}
+
+/// SplitMix64.
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let x = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
 }
 
 /// What one hub should hold.
@@ -108,6 +156,18 @@ impl TestLog {
         (self.journal, self.segments, self.warnings) = (journal, segments, warnings);
         (self.safe, self.written) = (Vec::new(), None);
         Ok(())
+    }
+
+    /// Ends it cleanly; `reopen` begins again.
+    pub fn close(&mut self) {
+        let segments = std::mem::replace(&mut self.segments, TestLog::new(0).segments);
+        segments.close().unwrap();
+    }
+
+    /// One frame that is acknowledged.
+    pub fn say(&mut self, what: &[(HubId, Vec<Publish>)]) {
+        self.append(what).unwrap();
+        self.sync().unwrap();
     }
 
     /// Writes one frame, which is not safe yet: for each hub its rooms and payloads.
@@ -244,15 +304,7 @@ impl TestLog {
         assert_eq!(listed, named.into_iter().collect::<Vec<_>>(), "names of rooms");
         for (room, all) in rooms {
             let mut all: Vec<Sent> = all.into_iter().filter(|sent| kept.contains(sent)).collect();
-            let mut back = Vec::new();
-            chain
-                .read_back(&room, |record| {
-                    back.push(Sent::of(record));
-                    ControlFlow::Continue(())
-                })
-                .unwrap();
-            back.reverse();
-            assert_eq!(back, all, "room {room:?}");
+            assert_eq!(read_back(&chain, &room).whole(), all, "room {room:?}");
             // A few at a time, each time from where it stopped.
             let (mut mark, mut back) = (None, Vec::new());
             loop {
@@ -276,13 +328,7 @@ impl TestLog {
             all.retain(|sent| sent.epoch == last.epoch);
             for (at, from) in all.iter().enumerate() {
                 for wanted in [1, 3, u64::MAX] {
-                    let mut on = Vec::new();
-                    chain
-                        .read_on(&room, last.epoch, from.seq, wanted, |record| {
-                            on.push(Sent::of(record));
-                            ControlFlow::Continue(())
-                        })
-                        .unwrap();
+                    let on = read_on(&chain, &room, last.epoch, from.seq, wanted).whole();
                     assert_eq!(on, all[at..], "room {room:?} from {}, {wanted} wanted", from.seq);
                 }
             }
