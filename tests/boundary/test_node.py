@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import command_line
 import pytest
 
 from hubsub.client import BlockingClient, Client, Gap, Options
@@ -35,9 +36,8 @@ def ask(node: Node, method: str, path: str, body: Any = None, **headers: str) ->
 
 
 def hubsub(node: Node, *args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    env = os.environ | {"HUBSUB_URL": node.http_url, "HUBSUB_SERVER": node.redis_url}
-    command = [sys.executable, "-m", "hubsub", *args]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, env=env)
+    """A command of the command line, at this node."""
+    return command_line.hubsub(*args, stdin=stdin, HUBSUB_URL=node.http_url, HUBSUB_SERVER=node.redis_url)
 
 
 def metric(node: Node, name: str) -> float:

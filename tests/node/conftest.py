@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from clients.servers import Server, hubsub_node
 
 Start = Callable[..., Server]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Where the test's nodes have their data; the first one makes it."""
+    return tmp_path / "data"
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from clients.servers import Server
+from command_line import HUBSUB
 
 from hubsub.config.render import toml
 from hubsub.testing import Node
@@ -48,12 +48,17 @@ class Home:
         """Ends it with SIGKILL."""
         assert self._end(signal.SIGKILL) == -signal.SIGKILL, self.log
 
+    def restart(self, kills: bool = False) -> Server:
+        """Ends it, cleanly or with SIGKILL, and starts the next one."""
+        self.kill() if kills else self.stop()
+        return self.start()
+
     def start_and_kill(self, after_s: float) -> None:
         """A start that SIGKILL ends so much later, wherever it is by then."""
         file = self.directory.with_suffix(".toml")
         tables = {"limits": dict(self._options.get("limits", {})), "class": list(self._options["classes"])}
         file.write_text(toml({"http": "127.0.0.1:0", **self._config, **tables}))
-        command = [sys.executable, "-m", "hubsub", "serve", "--config", str(file)]
+        command = [*HUBSUB, "serve", "--config", str(file)]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
             try:
                 _, log = process.communicate(timeout=after_s)

@@ -94,7 +94,7 @@ async def run(one: Home, events: list[Event], end: Callable[[], None]) -> None:
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_the_chat_log_is_complete_in_order_and_once_through_a_restart_in_its_middle(
-    needs: Callable[..., None], repository: Path, tmp_path: Path, end: str
+    needs: Callable[..., None], repository: Path, data: Path, end: str
 ) -> None:
     needs("hubsub-core")
 
@@ -102,5 +102,5 @@ def test_the_chat_log_is_complete_in_order_and_once_through_a_restart_in_its_mid
         async with asyncio.timeout(4 * TIMEOUT_S):
             await run(one, chat_log(repository), getattr(one, end))
 
-    with home(tmp_path / "data", shards=3, limits={"log_tail_bytes_max": "256KiB"}) as one:
+    with home(data, shards=3, limits={"log_tail_bytes_max": "256KiB"}) as one:
         asyncio.run(bounded())

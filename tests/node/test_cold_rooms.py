@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import http.client
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
+import command_line
 import pytest
 from clients.raw import TIMEOUT_S
 from clients.servers import Server, hubsub_node, until
 
+from node.logged import DURABLE, REPLICATED
+
 CLASSES = [
-    {"name": "chat", "match": ["chat:*"], "durability": "durable", "history": {"bytes": "64MiB"}},
-    {"name": "fast", "match": ["fast:*"], "durability": "replicated", "history": {"bytes": "64MiB"}},
+    DURABLE,
+    REPLICATED,
     {"name": "kept", "match": ["kept:*"], "history": {"messages": 10}},
 ]
 ROOMS = 300
@@ -65,10 +66,10 @@ def publish(server: Server, rooms: list[str]) -> dict[str, str]:
 
 
 @pytest.fixture
-def restarted(needs: Callable[..., None], tmp_path: Path) -> Callable[..., Any]:
+def restarted(needs: Callable[..., None], data: Path) -> Callable[..., Any]:
     """A node on one data directory, ended and started again as often as it is called."""
     needs("hubsub-core")
-    return lambda shards=2: hubsub_node(shards, {"data": str(tmp_path / "data")}, classes=CLASSES)
+    return lambda shards=2: hubsub_node(shards, {"data": str(data)}, classes=CLASSES)
 
 
 def test_rooms_of_the_log_are_listed_and_shown_after_a_restart(restarted: Callable[..., Any]) -> None:
@@ -120,7 +121,7 @@ def test_a_page_holds_rooms_in_memory_and_others_each_once(restarted: Callable[.
 
 
 def test_a_deleted_room_is_listed_no_more_and_a_lost_file_of_names_is_made_again(
-    restarted: Callable[..., Any], tmp_path: Path
+    restarted: Callable[..., Any], data: Path
 ) -> None:
     rooms = [room(i) for i in range(60)]
     with restarted() as server:
@@ -132,15 +133,15 @@ def test_a_deleted_room_is_listed_no_more_and_a_lost_file_of_names_is_made_again
     left = sorted((name for i, name in enumerate(rooms) if i % 4), key=str.encode)
     with restarted() as server:
         assert [r["name"] for r in pages(server, 9)] == left
-    files = sorted((tmp_path / "data").rglob("names"))
+    files = sorted(data.rglob("names"))
     assert len(files) == 4, "one a hub"
     for i, file in enumerate(files):
         if i % 2:
             file.unlink()
         else:
-            data = bytearray(file.read_bytes())
-            data[len(data) // 2] ^= 1
-            file.write_bytes(data)
+            content = bytearray(file.read_bytes())
+            content[len(content) // 2] ^= 1
+            file.write_bytes(content)
     with restarted() as server:
         assert [r["name"] for r in pages(server, 9)] == left
         assert not server.log_lines('"level": "error"')
@@ -172,7 +173,6 @@ def delete(server: Server, name: str) -> None:
 def hubsub(server: Server, *args: str) -> str:
     """What the program prints."""
     assert server.node
-    command = [sys.executable, "-m", "hubsub", *args, "--url", server.node.http_url]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    done = command_line.hubsub(*args, "--url", server.node.http_url)
     assert done.returncode == 0, done.stderr
     return done.stdout

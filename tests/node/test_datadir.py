@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import struct
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,24 +13,19 @@ from typing import Any
 
 import pytest
 from clients.raw import Connection
+from command_line import HUBSUB, hubsub
 
 from hubsub.errors import StartError
 from hubsub.testing import Node
+from node.home import CHAT
 
 pytestmark = pytest.mark.needs("hubsub-core")
 
-CHAT = {"name": "chat", "match": ["chat:*"], "durability": "durable", "history": {"bytes": "1GiB"}}
 SMALL = {"log_segment_bytes": 65_536, "log_journal_bytes": 65_536, "log_checkpoint_ms": 1}
 RECORDS = 400
 PAYLOAD = "x" * 1_000
 
 Start = Callable[..., Node]
-
-
-def hubsub(*args: object) -> subprocess.CompletedProcess[str]:
-    environ = {k: v for k, v in os.environ.items() if not k.startswith("HUBSUB_")}
-    command = [sys.executable, "-m", "hubsub", *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environ)
 
 
 def asked(*args: object) -> tuple[int, Any]:
@@ -154,7 +147,7 @@ def test_records_that_only_the_journal_has_are_shown(node: Callable[[], Node], t
 
 
 def test_a_reader_of_show_may_go_away(data: Path) -> None:
-    command = [sys.executable, "-m", "hubsub", "log", "show", str(data), "--hub", "1"]
+    command = [*HUBSUB, "log", "show", str(data), "--hub", "1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
         assert run.stdout is not None and run.stderr is not None
         run.stdout.readline()

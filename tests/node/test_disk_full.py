@@ -20,6 +20,7 @@ from clients.raw import TIMEOUT_S, Connection
 from clients.servers import Server, hubsub_node, until
 
 from node.home import CHAT, home
+from node.logged import numbers
 
 FULL = b"ERR the disk is full, the message was not stored"
 PAYLOAD = b"." * 1000
@@ -87,13 +88,6 @@ def publish_until_full(connection: Connection, sent: list[int], rooms: int = 8) 
     raise AssertionError("20 MB fit into 16 MiB")
 
 
-def numbers(connection: Connection, room: str) -> list[int]:
-    """What history has of a room."""
-    rows = connection.ask("HUBSUB", "HISTORY", room, "COUNT", 10_000)
-    assert isinstance(rows, list), rows
-    return [int(row[4].split(b" ")[0]) for row in rows]
-
-
 def rest(server: Server, room: str) -> tuple[int, str]:
     """Publishes over REST: status and code."""
     assert server.node
@@ -155,11 +149,11 @@ def test_a_disk_that_fills_within_a_moment_loses_nothing_and_serves_what_it_has(
 
 
 def test_a_reserve_that_the_disk_does_not_have_refuses_publishes_and_serves_what_is_there(
-    needs: Callable[..., None], tmp_path: Path
+    needs: Callable[..., None], data: Path
 ) -> None:
     needs("hubsub-core")
     limits: dict[str, Any] = {}
-    with home(tmp_path / "data", limits=limits) as one:
+    with home(data, limits=limits) as one:
         with one.server.connect() as connection:
             assert [connection.call("PUBLISH", "chat:a", n).kind for n in range(10)] == [":"] * 10
         one.stop()

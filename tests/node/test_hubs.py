@@ -7,13 +7,13 @@ import os
 import re
 import resource
 import subprocess
-import sys
 import time
 import urllib.error
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import command_line
 import pytest
 from clients.raw import Frame
 from clients.servers import Server, until
@@ -26,17 +26,10 @@ FAILED = Frame("-", b"ERR the log has failed, the outcome is unknown")
 LOST = Frame("-", b"ERR the log of this room is damaged and quarantined")
 
 
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    return tmp_path / "data"
-
-
 def hubsub(server: Server, *args: str) -> subprocess.CompletedProcess[str]:
     """A command of the command line, at this node."""
     assert server.node
-    env = os.environ | {"HUBSUB_URL": server.node.http_url}
-    command = [sys.executable, "-m", "hubsub", *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=env)
+    return command_line.hubsub(*args, HUBSUB_URL=server.node.http_url)
 
 
 def ready(server: Server) -> tuple[int, dict[str, Any]]:

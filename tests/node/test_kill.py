@@ -232,7 +232,7 @@ async def series(one: Home, seed: int, rounds: int) -> None:
 
 @pytest.mark.parametrize(("seed", "rounds"), seed_and_rounds())
 def test_what_was_acknowledged_survives_kill_9_and_nobody_hears_of_what_does_not(
-    needs: Callable[..., None], tmp_path: Path, seed: int, rounds: int
+    needs: Callable[..., None], data: Path, seed: int, rounds: int
 ) -> None:
     needs("hubsub-core")
 
@@ -240,5 +240,5 @@ def test_what_was_acknowledged_survives_kill_9_and_nobody_hears_of_what_does_not
         async with asyncio.timeout((rounds + 4) * TIMEOUT_S):
             await series(one, seed, rounds)
 
-    with home(tmp_path / "data", shards=3, limits=LIMITS, classes=[CHAT]) as one:
+    with home(data, shards=3, limits=LIMITS, classes=[CHAT]) as one:
         asyncio.run(bounded())

@@ -22,7 +22,7 @@ NEVER: dict[str, Any] = {"log_checkpoint_ms": "1h", "log_checkpoint_bytes": "1Gi
 
 
 @pytest.fixture
-def begin(start: Start, tmp_path: Path) -> Start:
+def begin(start: Start, data: Path) -> Start:
     """A node with one shard, so that each class has one hub, on the data of the one before, which it ends."""
     last: list[Server] = []
 
@@ -30,15 +30,10 @@ def begin(start: Start, tmp_path: Path) -> Start:
         if last:
             node = last.pop().node
             assert node and node.stop() == 0
-        last.append(start(config={"data": str(tmp_path / "data")}, classes=[DURABLE], limits=limits))
+        last.append(start(config={"data": str(data)}, classes=[DURABLE], limits=limits))
         return last[0]
 
     return one
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    return tmp_path / "data"
 
 
 def test_below_its_reserve_the_disk_counts_as_full_and_reads_go_on(begin: Start) -> None:

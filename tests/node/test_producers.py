@@ -15,12 +15,8 @@ import pytest
 
 from hubsub.testing import Node
 from node.conftest import Start
+from node.logged import DURABLE, REPLICATED
 
-HISTORY = {"bytes": "64MiB"}
-CLASSES = [
-    {"name": "chat", "match": ["chat:*"], "durability": "durable", "history": HISTORY},
-    {"name": "fast", "match": ["fast:*"], "durability": "replicated", "history": HISTORY},
-]
 TIMEOUT_S = 30
 ROOMS = [f"chat:{i}" for i in range(6)]
 
@@ -57,11 +53,11 @@ class Http:
 
 
 @pytest.fixture
-def http_of(start: Start, tmp_path: Path) -> Iterator[Any]:
+def http_of(start: Start, data: Path) -> Iterator[Any]:
     """A connection to a new node on the same data as those before; `http_of.node` is that node."""
 
     def one(limits: dict[str, int] | None = None, shards: int = 2) -> Http:
-        server = start(shards, {"data": str(tmp_path / "data")}, classes=CLASSES, limits=limits)
+        server = start(shards, {"data": str(data)}, classes=[DURABLE, REPLICATED], limits=limits)
         assert server.node
         one.node = server.node  # type: ignore[attr-defined]
         return Http(server.node)
@@ -155,9 +151,7 @@ def record(sequence: Any, payload: str = "x", topic: str = "chat:a", producer: A
     return {"topic": topic, "payload": payload, "producer": producer, "sequence": sequence}
 
 
-def test_where_the_log_is_damaged_no_number_is_guessed_and_the_rest_goes_on(
-    http_of: Any, tmp_path: Path
-) -> None:
+def test_where_the_log_is_damaged_no_number_is_guessed_and_the_rest_goes_on(http_of: Any, data: Path) -> None:
     limits = {
         "log_segment_bytes": 65_536,
         "producer_window_records": 100,
@@ -167,10 +161,10 @@ def test_where_the_log_is_damaged_no_number_is_guessed_and_the_rest_goes_on(
     for sequence in range(1, 31):
         assert client.publish(record(sequence, "x" * 10_000))[0] == 200
     http_of.node.stop()
-    segments = sorted((tmp_path / "data").rglob("*.segment"), key=lambda path: path.stat().st_size)
-    data = bytearray(segments[-1].read_bytes())
-    data[len(data) // 2] ^= 1
-    segments[-1].write_bytes(data)
+    segments = sorted(data.rglob("*.segment"), key=lambda path: path.stat().st_size)
+    content = bytearray(segments[-1].read_bytes())
+    content[len(content) // 2] ^= 1
+    segments[-1].write_bytes(content)
     client = http_of(limits, shards=1)
     for body in (record(30, "x" * 10_000), record(31), record(1, producer="new")):
         status, answer = client.publish(body)

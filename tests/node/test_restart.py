@@ -17,9 +17,9 @@ EPHEMERAL = {"name": "brief", "match": ["brief:*"], "history": {"messages": 1_00
 
 
 @pytest.fixture
-def one(needs: Callable[..., None], tmp_path: Path) -> Iterator[Home]:
+def one(needs: Callable[..., None], data: Path) -> Iterator[Home]:
     needs("hubsub-core")
-    with home(tmp_path / "data", classes=[DURABLE, REPLICATED, EPHEMERAL]) as one:
+    with home(data, classes=[DURABLE, REPLICATED, EPHEMERAL]) as one:
         yield one
 
 
@@ -75,8 +75,7 @@ def test_a_replicated_room_keeps_its_epoch_over_a_clean_stop(one: Home) -> None:
     with one.server.connect() as connection:
         publish(connection, "live:a", 500)
         epoch = history(connection, "live:a")[0][0]
-    one.stop()
-    one.start()
+    one.restart()
     with one.server.connect() as connection:
         publish(connection, "live:a", 1, first=501)
         assert history(connection, "live:a") == [(epoch, n, b"%d" % n) for n in range(1, 502)]
@@ -88,8 +87,7 @@ def test_a_replicated_room_begins_a_new_epoch_after_a_kill_and_says_so_to_who_re
     with one.server.connect() as connection:
         publish(connection, "live:a", 500)
         old = history(connection, "live:a")[0][0]
-    one.kill()
-    one.start()
+    one.restart(kills=True)
     last, recovered, _ = resumed(one, "live:a", f"{old}-500")
     assert recovered == 0 and last.partition("-")[0] != old
     with one.server.connect() as connection:
@@ -105,8 +103,7 @@ def test_a_replicated_room_begins_a_new_epoch_after_a_kill_and_says_so_to_who_re
         assert rows[len(survived) :] == [(new, n, b"%d" % (1000 + n)) for n in range(1, 4)]
     assert resumed(one, "live:a", f"{old}-3")[1] == 0, "the old epoch stays over"
     assert resumed(one, "live:a", f"{new}-1")[:2] == (f"{new}-3", 1)
-    one.kill()
-    one.start()
+    one.restart(kills=True)
     assert resumed(one, "live:a", f"{new}-1")[1] == 0, "each kill ends an epoch"
 
 
@@ -118,8 +115,7 @@ def test_rooms_of_many_starts_have_epochs_of_their_own(one: Home) -> None:
             for room in (f"kept:{n}", f"live:{n}", f"brief:{n}"):
                 publish(connection, room, 1)
                 epochs.append(history(connection, room)[0][0])
-        one.kill()
-        one.start()
+        one.restart(kills=True)
     assert len(set(epochs)) == len(epochs) == 6
 
 
@@ -135,13 +131,13 @@ def test_a_second_node_on_the_same_directory_is_refused_and_the_first_serves_on(
 
 
 def test_a_start_that_is_refused_for_its_classes_ends_no_epoch(
-    needs: Callable[..., None], tmp_path: Path
+    needs: Callable[..., None], data: Path
 ) -> None:
     needs("hubsub-core")
     from hubsub.errors import StartError
 
     classes = [DURABLE, REPLICATED]
-    with home(tmp_path / "data", classes=classes) as one:
+    with home(data, classes=classes) as one:
         with one.server.connect() as connection:
             publish(connection, "live:a", 5)
             before = history(connection, "live:a")

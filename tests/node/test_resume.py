@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import re
 import shlex
 import signal
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from typing import Any
 import pytest
 from clients.raw import TIMEOUT_S
 from clients.servers import until
+from command_line import HUBSUB, environment
 
 from hubsub import Client
 from hubsub.cli.pub import BATCH
@@ -29,9 +28,9 @@ REPLICATED = {"name": "live", "match": ["live:*"], "durability": "replicated", "
 
 
 @pytest.fixture
-def one(needs: Callable[..., None], tmp_path: Path) -> Iterator[Home]:
+def one(needs: Callable[..., None], data: Path) -> Iterator[Home]:
     needs("hubsub-core")
-    with home(tmp_path / "data", classes=[CHAT, REPLICATED]) as one:
+    with home(data, classes=[CHAT, REPLICATED]) as one:
         yield one
 
 
@@ -40,10 +39,9 @@ class Sub:
 
     def __init__(self, one: Home, directory: Path, *args: str) -> None:
         self.out, self.err = directory / "out", directory / "err"
-        environ = {k: v for k, v in os.environ.items() if not k.startswith("HUBSUB_")}
-        command = [sys.executable, "-m", "hubsub", "sub", "--json", "--server", one.server.url, *args]
+        command = [*HUBSUB, "sub", "--json", "--server", one.server.url, *args]
         with open(self.out, "wb") as out, open(self.err, "wb") as err:
-            self.process = subprocess.Popen(command, stdout=out, stderr=err, env=environ)
+            self.process = subprocess.Popen(command, stdout=out, stderr=err, env=environment())
 
     def said(self, text: str, count: int = 1) -> str:
         """Waits for a line on stderr; the last of them."""
@@ -95,8 +93,7 @@ def test_sub_prints_every_record_once_in_order_over_kills_and_says_how_to_go_on(
         assert "gap" not in sub.err.read_text()
         hint = sub.said("go on from here: ").partition(": ")[2]
     publish(one, "chat:1", range(301, 351))
-    one.kill()
-    one.start()
+    one.restart(kills=True)
     publish(one, "chat:1", range(351, 401))
     words = shlex.split(hint)
     assert words[:2] == ["hubsub", "sub"]
@@ -111,8 +108,7 @@ def test_sub_resumes_each_of_several_rooms_from_its_own_position(one: Home, tmp_
     with one.server.connect() as connection:
         rows = [connection.ask("HUBSUB", "HISTORY", room) for room in ("chat:a", "chat:b")]
         a, b = rows[0][3][0].decode(), rows[1][6][0].decode()  # type: ignore[index]
-    one.kill()
-    one.start()
+    one.restart(kills=True)
     args = ("chat:a", "chat:b", "--resume", a, "--resume", b, "--count", "9")
     with Sub(one, tmp_path, *args) as sub:
         assert sub.process.wait(TIMEOUT_S) == 0
@@ -156,7 +152,7 @@ def test_pub_that_a_kill_breaks_off_goes_on_behind_what_was_acknowledged(one: Ho
     lines = [json.dumps({"topic": "chat:1", "payload": str(n)}) + "\n" for n in range(2 * BATCH)]
     file = tmp_path / "lines.jsonl"
     file.write_text("".join(lines))
-    pub = [sys.executable, "-m", "hubsub", "pub", "--server", one.server.url, "--from"]
+    pub = [*HUBSUB, "pub", "--server", one.server.url, "--from"]
     with subprocess.Popen([*pub, "-"], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
         assert run.stdin and run.stderr
         run.stdin.write("".join(lines[:BATCH]))
@@ -263,16 +259,14 @@ def test_a_client_is_told_when_a_replicated_room_began_anew_and_gets_all_of_its_
         async with Client(one.server.url, options=QUICK) as client, reading(client, "live:a") as reader:
             await client.publish_many([("live:a", str(n)) for n in range(10)])
             await reader.until(lambda: len(reader.seen["live:a"]) == 10)
-            one.kill()
-            one.start()
+            one.restart(kills=True)
             publish(one, "live:a", range(10, 20))
             await reader.until(lambda: len(reader.seen["live:a"]) == 20)
             assert [payload for _, payload in reader.seen["live:a"]] == [b"%d" % n for n in range(20)]
             old, new = (reader.seen["live:a"][i][0] for i in (0, 10))
             assert old and new and new.seq == 1 and old.epoch != new.epoch
             assert reader.gaps == [Gap(b"live:a", None, None)]
-            one.stop()
-            one.start()
+            one.restart()
             publish(one, "live:a", range(20, 25))
             await reader.until(lambda: len(reader.seen["live:a"]) == 25)
             assert [position for position, _ in reader.seen["live:a"][20:]] == [

@@ -28,7 +28,7 @@ BEYOND = 5_000
 
 
 @pytest.fixture
-def start(needs: Callable[..., None], tmp_path: Path) -> Iterator[Callable[..., Server]]:
+def start(needs: Callable[..., None], data: Path) -> Iterator[Callable[..., Server]]:
     """A node whose rooms `r*` are durable and catch up."""
     needs("hubsub-core")
     with contextlib.ExitStack() as stack:
@@ -36,9 +36,7 @@ def start(needs: Callable[..., None], tmp_path: Path) -> Iterator[Callable[..., 
         def one(shards: int = 2, history: str = "1GiB", **more: Any) -> Server:
             row = {"name": "slow", "match": ["r*"], "durability": "durable", "on_slow": "catch-up"}
             classes = [{**row, "history": {"bytes": history}, **more}]
-            return stack.enter_context(
-                home(tmp_path / "data", shards, limits=SMALL_FILES, classes=classes)
-            ).server
+            return stack.enter_context(home(data, shards, limits=SMALL_FILES, classes=classes)).server
 
         yield one
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import HUBSUB, hubsub
 
 from hubsub import BlockingClient
 from hubsub.cli import COMMANDS, usage
@@ -27,12 +28,6 @@ from hubsub.cli.pub import BATCH, read, record_of
 from hubsub.cli.top import COLUMNS, view
 from hubsub.config import Config, resolve
 from hubsub.errors import ClientError, without_secrets
-
-
-def hubsub(*args: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
-    environ = {k: v for k, v in os.environ.items() if not k.startswith("HUBSUB_")} | env
-    command = [sys.executable, "-m", "hubsub", *args]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, env=environ)
 
 
 def test_help_lists_every_command_without_loading_one() -> None:
@@ -95,7 +90,9 @@ def test_a_wrong_argument_is_a_sentence_and_no_traceback(args: tuple[str, ...]) 
 
 @pytest.mark.parametrize("args", [("--help",), ("config", "reference"), ("demo", "generate")])
 def test_a_reader_that_is_gone_or_a_full_disk_is_no_traceback(args: tuple[str, ...]) -> None:
-    command = [sys.executable, "-m", "hubsub", *args]
+    import os
+
+    command = [*HUBSUB, *args]
     gone, out = os.pipe()
     os.close(gone)
     run = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True, timeout=60)
@@ -113,7 +110,7 @@ def test_what_the_terminal_cannot_show_is_escaped() -> None:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_a_command_with_a_code_that_says_so(number: signal.Signals, code: int) -> None:
-    command = [sys.executable, "-m", "hubsub", "demo", "generate", "--events", "100000000"]
+    command = [*HUBSUB, "demo", "generate", "--events", "100000000"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
         assert run.stdout is not None and run.stderr is not None
         run.stdout.readline()
@@ -130,7 +127,7 @@ def test_a_signal_ends_sub_and_a_pub_that_waits_for_lines(
     commands = [("sub", "demo", "-s", server), ("pub", "--from", "-", "-s", server)]
     pipe = subprocess.PIPE
     for args in commands:
-        command = [sys.executable, "-m", "hubsub", *args]
+        command = [*HUBSUB, *args]
         with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as run:
             assert run.stdout is not None and run.stderr is not None and run.stdin is not None
             if args[0] == "sub":
@@ -414,7 +411,7 @@ def test_pub_needs_a_message_or_a_file() -> None:
 
 def test_pub_and_sub_work_over_redis(redis_server: tuple[str, int]) -> None:
     server = "{}:{}".format(*redis_server)
-    command = [sys.executable, "-m", "hubsub", "sub", "demo:*", "-p", "--json", "-n", "2", "-s", server]
+    command = [*HUBSUB, "sub", "demo:*", "-p", "--json", "-n", "2", "-s", server]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as sub:
         assert sub.stderr is not None and sub.stdout is not None
         assert sub.stderr.readline() == "subscribed to demo:*\n"
