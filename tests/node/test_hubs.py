@@ -40,8 +40,13 @@ def ready(server: Server) -> tuple[int, dict[str, Any]]:
         return error.code, json.loads(error.read())
 
 
-def fail_writes(server: Server) -> None:
-    """From now on the system refuses writes behind the first MiB of a file, as a disk would that fails."""
+def fail_writes(server: Server, data: Path) -> None:
+    """From now on the system refuses writes behind the first MiB of a file, as a disk would that fails.
+
+    Not before the reserve has its length: one that cannot grow is a full disk.
+    """
+    reserve = data / "log" / "reserve"
+    until(lambda: reserve.exists() and reserve.stat().st_size >= 64 << 20)
     resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))
 
 
@@ -183,7 +188,7 @@ def test_a_failed_write_ends_acknowledgements_loudly_and_nothing_else(start: Sta
     with server.connect() as connection, server.connect(3) as subscriber:
         subscriber.ask("SUBSCRIBE", "plain")
         assert set(publish(connection, "chat:a", range(100))) == {Frame(":", b"0")}
-        fail_writes(server)
+        fail_writes(server, data)
         replies = publish(connection, "chat:a", range(100, 3000), 1000)
         acknowledged = replies.index(FAILED)
         assert acknowledged < 2900 and set(replies[acknowledged:]) == {FAILED}, "none behind the first"
@@ -221,7 +226,7 @@ def test_a_log_that_failed_still_answers_from_disk(start: Start, data: Path) -> 
         publish(connection, "chat:old", range(100), 1000)
         publish(connection, "chat:new", range(2000), 1000)
         until(lambda: manifest(data)["hubs"][0]["next"] == 2101, "all of it is in segments")
-        fail_writes(server)
+        fail_writes(server, data)
         assert FAILED in publish(connection, "chat:new", range(2000, 2100), 1000)
         assert numbers(connection, "chat:old") == list(range(100))
         assert ready(server)[0] == 503
@@ -243,7 +248,7 @@ def test_what_a_failed_log_lacks_is_refused_at_once(start: Start, data: Path) ->
 
         until(is_prepared)
         until(lambda: hubs(server)[0]["rooms"] == 1)
-        fail_writes(server)
+        fail_writes(server, data)
         replies: list[Frame] = []
 
         def has_failed() -> bool:

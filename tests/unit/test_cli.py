@@ -90,8 +90,6 @@ def test_a_wrong_argument_is_a_sentence_and_no_traceback(args: tuple[str, ...]) 
 
 @pytest.mark.parametrize("args", [("--help",), ("config", "reference"), ("demo", "generate")])
 def test_a_reader_that_is_gone_or_a_full_disk_is_no_traceback(args: tuple[str, ...]) -> None:
-    import os
-
     command = [*HUBSUB, *args]
     gone, out = os.pipe()
     os.close(gone)
