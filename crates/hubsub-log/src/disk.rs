@@ -128,6 +128,11 @@ impl Storage for Disk {
         }
         Ok(())
     }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        let stat = rustix::fs::statvfs(&self.root)?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
 }
 
 impl StorageFile for File {
@@ -157,8 +162,11 @@ impl StorageFile for File {
 
     #[cfg(target_os = "linux")]
     fn allocate(&self, len: u64) -> io::Result<()> {
-        match rustix::fs::fallocate(self, rustix::fs::FallocateFlags::empty(), 0, len) {
-            Err(rustix::io::Errno::OPNOTSUPP) => self.fill(len),
+        use rustix::fs::{FallocateFlags, fallocate};
+        use rustix::io::{Errno, retry_on_intr};
+        match retry_on_intr(|| fallocate(self, FallocateFlags::empty(), 0, len)) {
+            // The file system or the kernel has no word for it.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.fill(len),
             done => Ok(done?),
         }
     }

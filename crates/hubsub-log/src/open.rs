@@ -61,12 +61,14 @@ pub(crate) fn recover<S: Storage>(
     options: LogOptions,
     suspects: &[(HubId, String)],
 ) -> Result<Opened<S>, LogError> {
-    match try_recover(Arc::clone(&storage), manifest.clone(), options, suspects) {
+    match try_recover(Arc::clone(&storage), manifest.clone(), options, suspects, false) {
         // What was acknowledged must be readable, also after a kill on a full disk: the manifest
         // says what it said, so the same begins again.
         Err(LogError::Full) => {
             make_room(&storage, &manifest);
-            try_recover(storage, manifest, options, suspects)
+            let mut opened = try_recover(storage, manifest, options, suspects, true)?;
+            opened.segments.keep_for_start();
+            Ok(opened)
         }
         outcome => outcome,
     }
@@ -81,11 +83,13 @@ fn make_room<S: Storage>(storage: &Arc<S>, manifest: &Manifest) {
     journal::unlink(storage, journals.into_iter().filter(is_free));
 }
 
+/// `recycles`: an old journal may become the new one, where there is no room for another.
 fn try_recover<S: Storage>(
     storage: Arc<S>,
     mut manifest: Manifest,
     options: LogOptions,
     suspects: &[(HubId, String)],
+    recycles: bool,
 ) -> Result<Opened<S>, LogError> {
     keep(&*storage, &manifest.aside)?;
     let files = Arc::new(Files::new(Arc::clone(&storage), options.open_files_max));
@@ -113,10 +117,6 @@ fn try_recover<S: Storage>(
         appender.flush()?;
         appender.sync()?;
     }
-    let old = journal::files(&*storage).map_err(|e| LogError::io("cannot list the journals", e))?;
-    let number = old.iter().copied().chain([manifest.journals.1]).max().unwrap_or(0) + 1;
-    let file = journal::prepare(&*storage, manifest.identity, number, options.journal_bytes, None)
-        .map_err(|e| LogError::storage("cannot make a journal", e))?;
     for entry in &mut manifest.hubs {
         if let Some(appender) = hubs.get(&entry.hub) {
             (entry.segments, entry.next, entry.earliest) = appender.entries();
@@ -131,6 +131,22 @@ fn try_recover<S: Storage>(
             Err(e) => return Err(e),
         }
     }
+    let old = journal::files(&*storage).map_err(|e| LogError::io("cannot list the journals", e))?;
+    let number = old.iter().copied().chain([manifest.journals.1]).max().unwrap_or(0) + 1;
+    let prepare = |recycled| {
+        journal::prepare(&*storage, manifest.identity, number, options.journal_bytes, recycled)
+            .map_err(|e| LogError::storage("cannot make a journal", e))
+    };
+    let file = match prepare(None) {
+        // Once the manifest says that none is needed.
+        Err(LogError::Full) if recycles && !is_news && !old.is_empty() => {
+            let journals = (number, number - 1);
+            Manifest { journals, aside: Vec::new(), ..manifest.clone() }.store(&*storage)?;
+            journal::clear(&*storage, old[0]).map_err(|e| LogError::storage("cannot clear a journal", e))?;
+            prepare(Some(old[0]))?
+        }
+        file => file?,
+    };
     manifest.journals = (number, number);
     manifest.clean = None;
     manifest.aside = if is_news { old.clone() } else { Vec::new() };

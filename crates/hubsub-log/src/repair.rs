@@ -40,6 +40,7 @@ use crate::open::{Opened, recover};
 use crate::record;
 use crate::salvage::{Piece, Salvage, Source, hub_directories, read_piece, salvage};
 use crate::segment::{self, Name};
+use crate::segments::Segments;
 use crate::storage::{Storage, StorageFile, join};
 use crate::verify::{Progress, Watch, verify_as};
 use crate::{LogError, LogOptions};
@@ -165,13 +166,24 @@ pub fn repair<S: Storage>(
         .map(|hub| (hub.entry.hub, hub.problems.join("; ")))
         .collect();
     let identity = manifest.identity;
+    // Whoever calls may know of no reserve; the node's next start needs its part.
+    let options = LogOptions { reserve_bytes: options.reserve_bytes.max(1), ..options };
     let Opened { mut segments, was_clean, .. } = recover(Arc::clone(storage), manifest, options, &suspects)?;
     for plan in &mut plans {
         // The journals are elsewhere now.
         plan.journals = journal::all_files(&**storage)?;
-        let entry = plan.carry_out(&**storage, identity, options.chain.segment_bytes)?;
-        segments.adopt(entry)?;
+        let carry_out = |segments: &mut Segments<S>| {
+            segments.adopt(plan.carry_out(&**storage, identity, options.chain.segment_bytes)?)
+        };
+        match carry_out(&mut segments) {
+            Err(LogError::Full) => {
+                segments.give_reserve_back();
+                carry_out(&mut segments)?;
+            }
+            outcome => outcome?,
+        }
     }
+    segments.keep_for_start();
     // What other hubs acknowledged from memory alone may be missing still: the next start must know.
     if was_clean { segments.close() } else { segments.checkpoint() }?;
     done.is_done = true;

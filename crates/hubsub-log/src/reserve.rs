@@ -2,6 +2,9 @@
 //! can. What is safe in the journal must get into segments even when the disk is full,
 //! or it could not be read; then the file is made shorter by as much. While it has not
 //! its length, the owner takes no more.
+//!
+//! A little more of it is left for a start: a node that is killed while the disk is full
+//! writes its manifest there, and takes it again behind that.
 
 use crate::error::is_full;
 use crate::storage::{Storage, StorageFile};
@@ -13,7 +16,10 @@ const NAME: &str = "reserve";
 /// Least that is given back at once: names and blocks take space too.
 const PART_BYTES: u64 = 256 << 10;
 
-/// Gives all of it back, where a start needs it: who recovers holds none yet.
+/// What a start needs where everything is in segments already: a manifest beside the old one.
+const START_BYTES: u64 = 1 << 20;
+
+/// Gives all of it back, where a start needs it: nobody holds it yet.
 pub(crate) fn give_back(storage: &impl Storage) {
     let _ = storage.unlink(NAME);
 }
@@ -29,9 +35,10 @@ pub struct Reserve<S: Storage> {
 }
 
 impl<S: Storage> Reserve<S> {
-    /// One of so many bytes; `fill` takes them.
+    /// One of so many bytes, and what a start needs; `fill` takes them.
     #[must_use]
     pub fn new(storage: Arc<S>, bytes: u64) -> Reserve<S> {
+        let bytes = if bytes > 0 { bytes + START_BYTES } else { 0 };
         Reserve { storage, file: None, bytes, len: 0 }
     }
 
@@ -49,35 +56,82 @@ impl<S: Storage> Reserve<S> {
         if self.is_whole() {
             return Ok(true);
         }
-        match self.take() {
-            Ok(()) => self.len = self.bytes,
+        match self.hold(self.bytes) {
             // A file system may call so much too large for any file.
-            Err(e) if is_full(&e) || e.kind() == ErrorKind::FileTooLarge => {
-                // What it got before there was no more is for others.
-                _ = self.file.as_ref().map(|file| file.set_len(self.len));
-            }
-            Err(e) => return Err(e),
+            Err(e) if is_full(&e) || e.kind() == ErrorKind::FileTooLarge => Ok(false),
+            held => held.map(|()| self.is_whole()),
         }
-        Ok(self.is_whole())
     }
 
-    fn take(&mut self) -> io::Result<()> {
+    /// Takes what a start needs, if it is there: before somebody else has it.
+    pub fn keep_for_start(&mut self) {
+        let _ = self.hold(self.bytes.min(START_BYTES));
+    }
+
+    /// Gives all of it back.
+    pub fn give_back(&mut self) {
+        if self.find().is_ok()
+            && let Some(file) = &self.file
+            && file.set_len(0).is_ok()
+        {
+            self.len = 0;
+        }
+    }
+
+    /// Lends what is kept for a start to something that needs room for a moment only.
+    pub fn lend<T>(&mut self, borrower: impl FnOnce() -> T) -> T {
+        let held = self.find().map_or(0, |()| self.len);
+        let is_lent = held > 0
+            && self.file.as_ref().is_some_and(|file| file.set_len(held.saturating_sub(START_BYTES)).is_ok());
+        let done = borrower();
+        if is_lent {
+            self.len = held.saturating_sub(START_BYTES);
+            let _ = self.hold(held);
+        }
+        done
+    }
+
+    /// Opens the file if there is one, as a start finds it.
+    fn find(&mut self) -> io::Result<()> {
         if self.file.is_none() {
-            self.file = Some(match self.storage.create(NAME) {
-                Err(e) if e.kind() == ErrorKind::AlreadyExists => self.storage.open(NAME)?,
-                file => file?,
-            });
+            self.file = match self.storage.open(NAME) {
+                Err(e) if e.kind() == ErrorKind::NotFound => None,
+                file => Some(file?),
+            };
         }
-        let file = self.file.as_ref().expect("opened above");
-        // A start finds it as it was left.
-        file.set_len(self.len)?;
-        file.allocate(self.bytes)
+        self.len = self.file.as_ref().map_or(Ok(0), StorageFile::len)?.min(self.bytes);
+        Ok(())
     }
 
-    /// Gives so much of it back, or what is left; whether there was any.
+    /// Makes it so long, if there is room.
+    fn hold(&mut self, bytes: u64) -> io::Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        self.find()?;
+        let held = self.len.min(bytes);
+        // A try that fails takes all that there is before, so that for a moment nobody can write.
+        if self.storage.free_bytes().unwrap_or(u64::MAX) < bytes - held {
+            return Ok(());
+        }
+        if self.file.is_none() {
+            self.file = Some(self.storage.create(NAME)?);
+        }
+        let file = self.file.as_ref().expect("made above");
+        file.set_len(held)?;
+        let taken = file.allocate(bytes);
+        self.len = if taken.is_ok() { bytes } else { held };
+        if taken.is_err() {
+            // What it got before there was no more is for others.
+            let _ = file.set_len(held);
+        }
+        taken
+    }
+
+    /// Gives so much of it back, or what is left but for a start; whether there was any.
     pub fn spend(&mut self, bytes: u64) -> bool {
-        let left = self.len.saturating_sub(bytes.max(PART_BYTES));
-        let Some(file) = self.file.as_ref().filter(|_| self.len > 0) else { return false };
+        let left = self.len.saturating_sub(bytes.max(PART_BYTES)).max(START_BYTES);
+        let Some(file) = self.file.as_ref().filter(|_| self.len > left) else { return false };
         let is_spent = file.set_len(left).is_ok();
         if is_spent {
             self.len = left;
@@ -148,14 +202,31 @@ mod tests {
         disk.set_faults(faults(100_000));
         let mut reserve = Reserve::new(Arc::clone(&disk), 1 << 20);
         assert!(!reserve.fill().unwrap() && !reserve.spend(1));
-        disk.set_faults(faults(2 << 20));
+        disk.set_faults(faults(4 << 20));
         assert!(reserve.fill().unwrap() && reserve.spend(1));
         assert!(reserve.fill().unwrap());
         // A start finds the file, longer or shorter than it should be.
         for bytes in [1 << 19, 1 << 21] {
             let mut reserve = Reserve::new(Arc::clone(&disk), bytes);
             assert!(reserve.fill().unwrap());
-            assert_eq!(disk.open(NAME).unwrap().len().unwrap(), bytes);
+            assert_eq!(disk.open(NAME).unwrap().len().unwrap(), bytes + START_BYTES);
         }
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_not_tried_so_that_others_have_what_is_left() {
+        let disk = Arc::new(SimDisk::default());
+        disk.set_faults(Faults { fails_after: Some(0), ..faults(1 << 20) });
+        let mut reserve = Reserve::new(Arc::clone(&disk), 1 << 20);
+        assert!(!reserve.fill().unwrap() && disk.paths().is_empty());
+        disk.set_faults(Faults::default());
+        assert!(reserve.fill().unwrap());
+        assert!(reserve.spend(1 << 20));
+        // A part is kept while the rest cannot be had.
+        disk.set_faults(faults(0));
+        let mut found = Reserve::new(Arc::clone(&disk), 1 << 20);
+        assert!(!found.fill().unwrap());
+        assert_eq!(disk.open(NAME).unwrap().len().unwrap(), START_BYTES);
+        assert!(!found.spend(1), "that is for a start");
     }
 }

@@ -128,7 +128,7 @@ impl<S: Storage> Segments<S> {
         let at = self.manifest.hubs.iter().position(|old| old.hub == entry.hub);
         let at = at.expect("who calls has it from the manifest");
         let (hub, old) = (entry.hub, std::mem::replace(&mut self.manifest.hubs[at], entry));
-        if let Err(e) = self.manifest.store(&*self.storage) {
+        if let Err(e) = self.store() {
             self.manifest.hubs[at] = old;
             return Err(e);
         }
@@ -179,6 +179,25 @@ impl<S: Storage> Segments<S> {
         self.reserve.fill().map_err(|e| LogError::io("cannot keep space for a full disk", e))
     }
 
+    /// Takes what the next start needs on a disk that is full.
+    pub(crate) fn keep_for_start(&mut self) {
+        self.reserve.keep_for_start();
+    }
+
+    /// Gives the space back that is kept for a full disk.
+    pub(crate) fn give_reserve_back(&mut self) {
+        self.reserve.give_back();
+    }
+
+    /// Puts the manifest in place of the one before, for a moment beside it.
+    fn store(&mut self) -> Result<(), LogError> {
+        let (manifest, storage) = (&self.manifest, &*self.storage);
+        match manifest.store(storage) {
+            Err(LogError::Full) => self.reserve.lend(|| manifest.store(storage)),
+            stored => stored,
+        }
+    }
+
     fn write(&mut self) -> Result<(), LogError> {
         let mut outcome = Ok(());
         for appender in self.hubs.values_mut() {
@@ -222,10 +241,7 @@ impl<S: Storage> Segments<S> {
                 (entry.segments, entry.next, entry.earliest) = appender.entries();
             }
         }
-        match self.manifest.store(&*self.storage) {
-            Err(LogError::Full) if self.reserve.spend(0) => self.manifest.store(&*self.storage),
-            stored => stored,
-        }?;
+        self.store()?;
         self.unsaved_bytes = 0;
         let (needed, free): (BTreeMap<u64, u64>, BTreeMap<u64, u64>) = std::mem::take(&mut self.journals)
             .into_iter()
@@ -247,7 +263,7 @@ impl<S: Storage> Segments<S> {
         let prepared = journal::prepare(&*self.storage, identity, number, bytes, self.spare.pop())
             .map_err(|e| LogError::storage("cannot make a journal", e))?;
         self.manifest.journals.1 = number;
-        if let Err(e) = self.manifest.store(&*self.storage) {
+        if let Err(e) = self.store() {
             self.manifest.journals.1 = number - 1;
             return Err(e);
         }
@@ -281,7 +297,7 @@ impl<S: Storage> Segments<S> {
         if self.retired.is_empty() {
             return Ok(0);
         }
-        self.manifest.store(&*self.storage)?;
+        self.store()?;
         let retired = std::mem::take(&mut self.retired);
         for (hub, segments) in &retired {
             self.hubs[hub].unlink(segments);
@@ -298,7 +314,7 @@ impl<S: Storage> Segments<S> {
         let entry = self.manifest.hubs.iter_mut().find(|entry| entry.hub == hub);
         let (Some(next), Some(entry)) = (next, entry) else { return Ok(()) };
         entry.continuous_from = next;
-        self.manifest.store(&*self.storage)
+        self.store()
     }
 
     /// Every room is in the hub that these rules say; 0: perhaps not.
@@ -310,7 +326,7 @@ impl<S: Storage> Segments<S> {
         if before == rules {
             return Ok(());
         }
-        self.manifest.store(&*self.storage).inspect_err(|_| self.manifest.rules = before)
+        self.store().inspect_err(|_| self.manifest.rules = before)
     }
 
     /// Offset below which a hub's rooms have lost their epochs.
@@ -330,6 +346,6 @@ impl<S: Storage> Segments<S> {
         }
         self.checkpoint()?;
         self.manifest.clean = Some(self.applied);
-        self.manifest.store(&*self.storage)
+        self.store()
     }
 }

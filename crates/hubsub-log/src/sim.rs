@@ -211,7 +211,10 @@ impl Storage for SimDisk {
         let mut state = locked(&self.state);
         state.spend()?;
         let content = state.names.remove(from).ok_or(ErrorKind::NotFound)?;
-        state.names.insert(to.to_owned(), content);
+        let replaced = state.names.insert(to.to_owned(), content);
+        if let (Some(free), Some(replaced)) = (&mut state.faults.free_bytes, replaced) {
+            *free += locked(&replaced).bytes.len() as u64;
+        }
         Ok(())
     }
 
@@ -248,6 +251,10 @@ impl Storage for SimDisk {
         let here = names.iter().filter(|(name, _)| directory_of(name) == directory);
         synced.extend(here.map(|(name, content)| (name.clone(), Arc::clone(content))));
         Ok(())
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        Ok(locked(&self.state).faults.free_bytes.unwrap_or(u64::MAX))
     }
 }
 

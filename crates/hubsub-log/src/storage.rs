@@ -39,6 +39,11 @@ pub trait Storage: Send + Sync + 'static {
 
     /// Makes the names in a directory, and its own, safe.
     fn sync_directory(&self, directory: &str) -> io::Result<()>;
+
+    /// Bytes that may still be stored, as far as it can tell.
+    fn free_bytes(&self) -> io::Result<u64> {
+        Ok(u64::MAX)
+    }
 }
 
 /// An open file; used by several threads.

@@ -192,3 +192,64 @@ fn a_node_that_was_killed_on_a_full_disk_starts_there_and_reads_what_was_acknowl
     log.disk.set_faults(Faults::default());
     assert!(log.segments.keep_reserve().unwrap());
 }
+
+/// A log on a disk that others have filled, down to the last byte, since it was killed there.
+fn killed_twice_on_a_full_disk() -> TestLog {
+    // What is kept for a start is less than a journal.
+    let options = LogOptions { reserve_bytes: 64 << 10, journal_bytes: 2 << 20, ..OPTIONS };
+    let mut log = TestLog::with(&[Keep::Log, Keep::Log], options);
+    assert!(log.segments.keep_reserve().unwrap());
+    for i in 0..20u16 {
+        log.append(&frame(&[(0, vec![(0, 1000 + i), (1, 1000)]), (1, vec![(2, 70)])])).unwrap();
+        log.sync().unwrap();
+    }
+    log.disk.set_faults(Faults { free_bytes: Some(0), ..Faults::default() });
+    log.reopen().unwrap();
+    log.disk.set_faults(Faults { free_bytes: Some(0), ..Faults::default() });
+    log
+}
+
+#[test]
+fn a_node_that_is_killed_again_on_a_full_disk_starts_without_the_reserve_that_it_had() {
+    let mut log = killed_twice_on_a_full_disk();
+    for _ in 0..3 {
+        log.reopen().unwrap();
+        assert_eq!(log.warnings, [] as [String; 0]);
+        log.check_all();
+        assert!(!log.segments.keep_reserve().unwrap(), "so it takes no records");
+        // What a node does at a start has room, too.
+        log.segments.end_epochs(hub(0)).unwrap();
+        log.segments.checkpoint().unwrap();
+        log.disk.set_faults(Faults { free_bytes: Some(0), ..Faults::default() });
+    }
+    log.disk.set_faults(Faults::default());
+    assert!(log.segments.keep_reserve().unwrap());
+    log.append(&frame(&[(0, vec![(0, 10)]), (1, vec![(0, 10)])])).unwrap();
+    log.sync().unwrap();
+    log.reopen().unwrap();
+    log.check_all();
+}
+
+#[test]
+fn a_start_on_a_full_disk_that_is_cut_short_anywhere_loses_nothing() {
+    let before = killed_twice_on_a_full_disk();
+    let full = |free, calls| Faults { free_bytes: Some(free), fails_after: calls, ..Faults::default() };
+    let (mut seed, mut calls) = (7, 0);
+    loop {
+        let mut log = TestLog { disk: before.disk.copy(), hubs: before.hubs.clone(), ..TestLog::new(0) };
+        log.options = before.options;
+        log.disk.set_faults(full(0, Some(calls)));
+        let cut = log.reopen();
+        log.disk.crash(|| random(&mut seed) & 1 == 1);
+        // Of what the start had given back there is enough for a manifest, not for a journal.
+        log.disk.set_faults(full(6000, None));
+        log.reopen().unwrap();
+        assert_eq!(log.warnings, [] as [String; 0], "call {calls}");
+        log.check_all();
+        if cut.is_ok() {
+            assert!(calls > 10);
+            break;
+        }
+        calls += 1;
+    }
+}

@@ -8,7 +8,7 @@ use hubsub_log::repair::{Repair, UNKNOWN_OFFSETS, repair};
 use hubsub_log::show::{Selection, show};
 use hubsub_log::sim::{Faults, SimDisk};
 use hubsub_log::verify::{Verified, verify, verify_watched};
-use hubsub_log::{HubId, Kind, LogError, Retention};
+use hubsub_log::{HubId, Kind, LogError, LogOptions, Retention};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use support::{OPTIONS, Sent, TestLog, read_back, read_on};
@@ -448,4 +448,22 @@ fn a_repair_does_not_make_a_clean_end_of_an_unclean_one() {
         let opened = support::opened(&log.disk).unwrap();
         assert_eq!(opened.was_clean, is_clean);
     }
+}
+
+#[test]
+fn a_repair_on_a_full_disk_takes_what_is_kept_for_that() {
+    let mut log = sixty();
+    log.options = LogOptions { reserve_bytes: 256 << 10, ..OPTIONS };
+    log.reopen().unwrap();
+    assert!(log.segments.keep_reserve().unwrap());
+    log.segments.checkpoint().unwrap();
+    let path = segments(&log.disk)[2].clone();
+    log.disk.damage(&path, |bytes| bytes[1000] ^= 1);
+    log.disk.set_faults(Faults { free_bytes: Some(9000), ..Faults::default() });
+    assert!(run(&log.disk, None, true).unwrap().is_done);
+    assert_eq!(offsets(&log.disk, HUB, None, 0, u64::MAX).len(), 59);
+    // The node starts behind it, though others have what it left.
+    log.disk.set_faults(Faults { free_bytes: Some(0), ..Faults::default() });
+    log.reopen().unwrap();
+    assert_eq!(log.warnings, NONE);
 }

@@ -303,6 +303,19 @@ fn check_head(bytes: &[u8], number: u64, identity: u64) -> Result<(), LogError> 
     Ok(())
 }
 
+/// Writes zeros over a journal that nobody needs, where there is no room for another.
+pub(crate) fn clear(storage: &impl Storage, number: u64) -> io::Result<()> {
+    let file = storage.open(&path(number))?;
+    let zeros = vec![0; FILL_BYTES];
+    let (mut at, len) = (0, file.len()?);
+    while at < len {
+        let n = (len - at).min(FILL_BYTES as u64);
+        file.write_all_at(&zeros[..n as usize], at)?;
+        at += n;
+    }
+    Ok(())
+}
+
 /// Names of the storage's journal files by number.
 pub(crate) fn files(storage: &impl Storage) -> io::Result<Vec<u64>> {
     let names = storage.list(DIRECTORY)?;
