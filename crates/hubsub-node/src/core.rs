@@ -33,7 +33,7 @@ impl Core {
                     self.broker.logged(hub, offset, self.rim.now, &mut self.rim);
                 }
             }
-            Mail::LogFailed => self.broker.log_failed(&mut self.rim),
+            Mail::LogFailed => self.broker.log_failed(self.rim.now, &mut self.rim),
             Mail::Found(read, found) => {
                 if let Some(log) = &mut self.rim.log {
                     log.answered(&read);

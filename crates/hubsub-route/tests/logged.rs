@@ -79,7 +79,7 @@ fn what_is_safe_when_a_log_fails_is_delivered_all_the_same() {
     net.publish(hub, "a");
     assert!(net.log(hub, 1));
     let (broker, world) = (&mut net.brokers[usize::from(hub)], &mut net.worlds[usize::from(hub)]);
-    broker.log_failed(world);
+    broker.log_failed(NOW, world);
     let answers: Vec<_> = world.answers.drain(..).map(|(_, answer)| answer).collect();
     assert!(matches!(answers[..], [Answer::Published(Err(ErrorCode::LogFailed))]));
     world.congested.clear();
@@ -171,10 +171,54 @@ fn a_log_that_takes_nothing_refuses_and_one_that_fails_says_so() {
     net.worlds[0].refuses = None;
     net.publish(0, "a");
     let (broker, world) = (&mut net.brokers[0], &mut net.worlds[0]);
-    broker.log_failed(world);
+    broker.log_failed(NOW, world);
     let answers: Vec<_> = world.answers.drain(..).map(|(_, answer)| answer).collect();
     assert!(matches!(answers[..], [Answer::Published(Err(ErrorCode::LogFailed))]));
     assert_eq!((broker.unlogged(), net.got(0, 0).len()), (0, 0));
+}
+
+#[test]
+fn a_question_behind_records_that_a_failed_log_gave_up_is_answered_with_what_there_is() {
+    let mut net = Net::new(1, 1, durable());
+    net.publish(0, "a");
+    assert!(net.log(0, 1));
+    net.publish(0, "a");
+    let query = HistoryQuery { room: b"a".to_vec(), count: 9, after: None, topic: None };
+    let ask = Ask { shard: ShardId(0), number: 77 };
+    let waits = net.act(0, |b, w| b.history(&query, ask, NOW, w)).unwrap();
+    assert!(waits.is_none() && net.worlds[0].histories.is_empty(), "it sees what came before it");
+    let (broker, world) = (&mut net.brokers[0], &mut net.worlds[0]);
+    broker.log_failed(NOW, world);
+    let seqs: Vec<u64> = world.histories[&77].records.iter().map(|r| r.position.seq.0).collect();
+    assert_eq!(seqs, [1]);
+}
+
+#[test]
+fn rooms_that_a_log_knows_count_when_they_come_back_and_give_way_to_others_when_nobody_uses_them() {
+    let mut net = Net::new(1, 2, durable());
+    let open = |net: &mut Net, conn, topic: &[u8]| {
+        let wish = Wish { topic, namespace: Namespace::Global, start: Start::Live };
+        net.act(0, |b, w| b.subscribe(ticket(0, conn, 0), key(conn), wish, NOW, w))
+    };
+    for room in ["a", "b", "c"] {
+        net.publish(0, room);
+    }
+    net.settle();
+    net.brokers[0].set_limits(Limits { rooms_max: 2, ..Limits::default() });
+    // All of them are idle and in the log.
+    (0..4).for_each(|_| net.act(0, |b, w| b.sweep(NOW, w)));
+    assert_eq!(net.brokers[0].rooms.len(), 1);
+    for room in [b"a", b"b"] {
+        assert!(matches!(open(&mut net, 0, room), Outcome::Now(Ok(_))));
+    }
+    (0..4).for_each(|_| net.act(0, |b, w| b.sweep(NOW, w)));
+    assert_eq!(open(&mut net, 1, b"c"), Outcome::Now(Err(ErrorCode::TooManyRooms)), "the others are in use");
+    net.settle();
+    assert_eq!(net.history("c").len(), 1, "its past is read without it");
+    net.act(0, |b, w| b.unsubscribe(key(0), Namespace::Global, b"a", NOW, w));
+    (0..4).for_each(|_| net.act(0, |b, w| b.sweep(NOW, w)));
+    let Outcome::Now(Ok(attached)) = open(&mut net, 1, b"c") else { panic!("there is place") };
+    assert_eq!(attached.position.seq, Seq(1), "its life goes on");
 }
 
 #[test]

@@ -265,7 +265,7 @@ impl Net {
 
     fn fail(&mut self) {
         (self.has_failed, self.world.refuses) = (true, Some(ErrorCode::LogFailed));
-        self.brokers[0].log_failed(&mut self.world);
+        self.brokers[0].log_failed(NOW, &mut self.world);
         self.deliver();
         let safe = self.world.safe;
         self.expected.retain(|slot, expected| {

@@ -46,8 +46,15 @@ impl Broker {
         Ok(self.history_now(query, ask, now, sink))
     }
 
+    /// The answer to who waited for it.
+    pub(super) fn tell_history(&self, query: &HistoryQuery, ask: Ask, now: Now, sink: &mut impl Sink) {
+        if let Some(part) = self.history_now(query, ask, now, sink) {
+            sink.history(ask, Ok(part));
+        }
+    }
+
     /// Likewise, of what is committed.
-    pub(super) fn history_now(
+    fn history_now(
         &self,
         query: &HistoryQuery,
         ask: Ask,

@@ -196,14 +196,15 @@ impl Broker {
     }
 
     /// The log makes nothing safe any more: what came of the records that wait is not known.
-    pub fn log_failed(&mut self, sink: &mut impl Sink) {
+    /// Questions that waited behind them see what there is, as later ones do.
+    pub fn log_failed(&mut self, now: Now, sink: &mut impl Sink) {
         for waits in self.rooms.hubs.give_up() {
             match waits {
                 Waits::Record(ticket, _) | Waits::Repeat(ticket, _) => {
                     self.tell_published(ticket, Err(ErrorCode::LogFailed), sink)
                 }
                 Waits::Deletion(ask) => sink.deleted(ask, Err(ErrorCode::LogFailed)),
-                Waits::History(_, ask) => sink.history(ask, Err(ErrorCode::LogFailed)),
+                Waits::History(query, ask) => self.tell_history(&query, ask, now, sink),
             }
         }
     }
@@ -218,11 +219,7 @@ impl Broker {
             };
             let Waits::Record(ticket, record) = waits else {
                 match self.rooms.release(slot) {
-                    Some(Waits::History(query, ask)) => {
-                        if let Some(part) = self.history_now(&query, ask, now, sink) {
-                            sink.history(ask, Ok(part));
-                        }
-                    }
+                    Some(Waits::History(query, ask)) => self.tell_history(&query, ask, now, sink),
                     Some(Waits::Deletion(ask)) => sink.deleted(ask, Ok(())),
                     Some(Waits::Repeat(ticket, position)) => {
                         self.tell_published(ticket, Ok(Published::again(position)), sink);

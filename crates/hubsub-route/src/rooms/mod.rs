@@ -22,6 +22,9 @@ use hubsub_types::{ClassTable, Epoch, ErrorCode, HubId, Limits, Position, Seq, S
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// The part of `rooms_max` that the sweep keeps free of rooms that nobody uses.
+const CROWDED: u64 = 16;
+
 /// A room of one shard; stale handles are recognised.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RoomHandle {
@@ -285,9 +288,9 @@ impl Rooms {
         let log = self.hubs.get(hub).log.as_ref();
         let recalled = log.and_then(|log| recall(log.id));
         let known = log.and_then(|log| log.of_this_life(recalled));
-        if known.is_none() {
-            self.may_create(now).inspect_err(|_| self.refused += 1)?;
-        }
+        // One that the log knows is not new, and takes memory as any.
+        let may = if known.is_none() { self.may_create(now) } else { self.has_place() };
+        may.inspect_err(|_| self.refused += 1)?;
         let fresh = || Position { epoch: Epoch(self.epochs.fetch_add(1, Ordering::Relaxed)), seq: Seq(0) };
         let Position { epoch, seq } = known.unwrap_or_else(fresh);
         let room = Room {
@@ -407,10 +410,17 @@ impl Rooms {
         Ok(true)
     }
 
+    fn has_place(&self) -> Result<(), ErrorCode> {
+        if self.len() as u64 >= self.rooms_max { Err(ErrorCode::TooManyRooms) } else { Ok(()) }
+    }
+
+    /// Whether rooms that are in a log as well should make place for others.
+    fn is_crowded(&self) -> bool {
+        self.len() as u64 >= self.rooms_max - self.rooms_max / CROWDED
+    }
+
     fn may_create(&mut self, now: Now) -> Result<(), ErrorCode> {
-        if self.len() as u64 >= self.rooms_max {
-            return Err(ErrorCode::TooManyRooms);
-        }
+        self.has_place()?;
         let second = now.mono_ms / 1000;
         if self.created.0 != second {
             self.created = (second, 0);

@@ -311,8 +311,8 @@ impl Rooms {
 
     /// Looks at up to `budget` rooms: drops what is too old, forgets who is
     /// idle. Called at a steady interval; goes on where it stopped. A room that its
-    /// hub's log knows is not forgotten with that: it only leaves memory. `log_knows`
-    /// tells what a recall of a hub's rooms takes into account, and recalls one.
+    /// hub's log knows is not forgotten with that: it only leaves memory, also before its
+    /// time where there is little place for others. `log_knows` tells what a recall of a hub's rooms takes into account, and recalls one.
     pub fn sweep(
         &mut self,
         now: Now,
@@ -337,7 +337,8 @@ impl Rooms {
             let room = self.at(handle.index);
             let unused_ms = u64::from(seconds(now).saturating_sub(room.used_s)) * 1000;
             let is_due = if idle_ms > 0 { unused_ms >= idle_ms } else { room.is_forgettable() };
-            if room.is_idle() && is_due && self.may_leave(handle, &log_knows) {
+            let gives_way = self.is_crowded() && room.seq > Seq(0) && self.hubs.get(room.hub).log.is_some();
+            if room.is_idle() && (is_due || gives_way) && self.may_leave(handle, &log_knows) {
                 self.drop_all(handle);
                 self.forget(handle);
             }
