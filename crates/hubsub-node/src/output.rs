@@ -186,8 +186,11 @@ impl Output {
     /// Whether one of its publishes waits for the log.
     #[must_use]
     pub fn waits_for_log(&self) -> bool {
-        let place = self.logged_slot.map(|slot| slot.wrapping_sub(self.first_slot) as usize);
-        matches!(place.and_then(|place| self.slots.get(place)), Some(Slot::Waiting(_)))
+        let Some(last) = self.logged_slot else { return false };
+        let place = last.wrapping_sub(self.first_slot) as usize;
+        // An answer may overtake those before it: a refusal, or that of another hub.
+        let publishes = |slot: &Slot| matches!(slot, Slot::Waiting(Pending::Publish | Pending::Silence));
+        place < self.slots.len() && self.slots.iter().take(place + 1).any(publishes)
     }
 
     /// Bytes that wait for the client.
@@ -458,4 +461,25 @@ type Latest = hashbrown::HashMap<Rc<[u8]>, u64, ahash::RandomState>;
 #[must_use]
 pub fn is_confirm(pending: &Pending) -> bool {
     matches!(pending, Pending::Confirm(_) | Pending::Start(..))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_publish_that_waits_for_the_log_is_not_overlooked_behind_a_later_answer() {
+        let mut output = Output::default();
+        let slots = [Pending::Publish, Pending::Publish].map(|pending| output.open_slot(pending));
+        output.logged_slot = Some(slots[1]);
+        assert!(output.waits_for_log());
+        *output.waiting(slots[1]).unwrap() = Slot::Ready(Vec::new());
+        assert!(output.waits_for_log(), "the first one waits still");
+        *output.waiting(slots[0]).unwrap() = Slot::Ready(Vec::new());
+        assert!(!output.waits_for_log());
+        output.slots.clear();
+        output.first_slot += 2;
+        output.open_slot(Pending::Publish);
+        assert!(!output.waits_for_log(), "that is of a room without a log");
+    }
 }
