@@ -79,8 +79,9 @@ def log_show(
 ) -> list[str]:
     """Gives the records of a log that no node uses to `take`, some at a time, in order of hub and offset.
 
-    Each is a dict of `hub`, `offset`, `term`, `epoch`, `seq`, `timestamp_us`, `kind` (`message` or
-    `room deleted`), `room`, `topic`, `publisher`, `headers`, `payload`.
+    Each is a dict of `hub`, `offset`, `term`, `epoch`, `seq`, `timestamp_us`, `kind` (`message`,
+    `room deleted` or `tombstone`), `room`, `topic`, `publisher`, `producer` and `sequence` (None where
+    nobody numbered it), `headers`, `payload`.
 
     Returns:
         What could not be read, in sentences.

@@ -119,6 +119,7 @@ def test_a_whole_log_is_verified_and_shown_and_nothing_changes(data: Path) -> No
     first = all_of_it[0]
     assert (first["room"], first["topic"], first["seq"], first["kind"]) == ("chat:0", "chat:0", 1, "message")
     assert first["position"] == f"{first['epoch']}-1" and first["payload_base64"] is None
+    assert (first["producer"], first["sequence"]) == (None, None), "nobody numbered it"
     some = shown(data, "--room", "chat:1", "--from", 100, "--count", 3)
     assert [(r["offset"], r["room"]) for r in some] == [(100, "chat:1"), (102, "chat:1"), (104, "chat:1")]
     lines = hubsub("log", "show", data, "--hub", 1, "-n", 2).stdout.splitlines()

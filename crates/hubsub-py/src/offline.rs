@@ -134,7 +134,8 @@ impl Watcher {
 /// A record, owned.
 struct Row {
     head: (u32, u64, u64, u64, u64, u64),
-    is_deletion: bool,
+    kind: &'static str,
+    producer: (u64, u64),
     room: Vec<u8>,
     topic: Vec<u8>,
     publisher: String,
@@ -154,7 +155,12 @@ impl Batch {
         let Record { hub, offset, term, epoch, seq, timestamp_us, .. } = *record;
         self.rows.push(Row {
             head: (hub.0, offset, term, epoch, seq, timestamp_us),
-            is_deletion: record.kind == Kind::RoomDeleted,
+            kind: match record.kind {
+                Kind::Message => "message",
+                Kind::RoomDeleted => "room deleted",
+                Kind::Tombstone => "tombstone",
+            },
+            producer: (record.producer, record.producer_seq),
             room: record.room.to_vec(),
             topic: record.topic.to_vec(),
             publisher: String::from_utf8_lossy(record.publisher).into_owned(),
@@ -196,7 +202,11 @@ fn row_of<'py>(py: Python<'py>, row: &Row) -> PyResult<Bound<'py, PyDict>> {
     dict.set_item("epoch", epoch)?;
     dict.set_item("seq", seq)?;
     dict.set_item("timestamp_us", timestamp_us)?;
-    dict.set_item("kind", if row.is_deletion { "room deleted" } else { "message" })?;
+    dict.set_item("kind", row.kind)?;
+    let (producer, sequence) = row.producer;
+    let is_numbered = producer != 0;
+    dict.set_item("producer", is_numbered.then_some(producer))?;
+    dict.set_item("sequence", is_numbered.then_some(sequence))?;
     dict.set_item("room", PyBytes::new(py, &row.room))?;
     dict.set_item("topic", PyBytes::new(py, &row.topic))?;
     dict.set_item("publisher", &row.publisher)?;

@@ -226,7 +226,7 @@ def _as_json(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_line(record: Mapping[str, Any]) -> str:
-    """`offset  time  room  topic  position  publisher  headers  payload`."""
+    """`offset  time  room  topic  position  publisher  producer/sequence  headers  payload`."""
     seconds, micros = divmod(record["timestamp_us"], 1_000_000)
     try:
         at = datetime.datetime.fromtimestamp(seconds, datetime.UTC).replace(microsecond=micros)
@@ -245,6 +245,7 @@ def _as_line(record: Mapping[str, Any]) -> str:
         text_of(record["topic"]),
         f"{record['epoch']}-{record['seq']}",
         record["publisher"] or "-",
+        "-" if record["producer"] is None else f"{record['producer']}/{record['sequence']}",
         dict(record["headers"]),
         text,
     )
