@@ -48,6 +48,9 @@ DRAIN_EVENTS_MAX = 1_024
 STOP_MARGIN_MS = 5_000
 """How much longer than its grace a shard may take to stop."""
 
+SLOW_STOP_S = 5.0
+"""After this time, and each time that twice as much has passed, a stop says that it waits for the log's disk."""
+
 INCARNATION_MAX = 2**32 - 1
 
 log = structlog.get_logger()
@@ -168,12 +171,22 @@ class Node:
             log.error("shards did not stop in time", shards=self._shards_running)
         else:
             # What is safe in the journal goes into segments, and the log ends cleanly.
-            await asyncio.to_thread(self._core.join)
+            await self._end_log()
             self._on_wake()
         self._loop.remove_reader(self._core.wake_fd())
         self._loop = None
         self._forget_all()
         self._unlock()
+
+    async def _end_log(self) -> None:
+        """Waits for the log, however long its disk takes: only what it has made safe is not lost."""
+        ended = asyncio.create_task(asyncio.to_thread(self._core.join))
+        wait_s, waited_s = SLOW_STOP_S, 0.0
+        while not (await asyncio.wait({ended}, timeout=wait_s))[0]:
+            waited_s += wait_s
+            wait_s = waited_s
+            log.warning("still waits for the disk of the log", data=self.config.data, waited_s=waited_s)
+        await ended
 
     async def wait_failed(self) -> None:
         """Returns never; raises when a shard ended without being told to.
