@@ -301,3 +301,52 @@ def test_a_damaged_hub_is_named_and_the_others_go_on(start: Start, data: Path) -
     assert seen.returncode == 1 and "chat-0 is quarantined" in seen.stdout
     listed = hubsub(server, "hub", "ls")
     assert listed.returncode == 0 and "chat-0 is quarantined" in listed.stderr
+
+
+def test_damage_that_a_read_finds_is_seen_and_what_is_whole_goes_on(start: Start, data: Path) -> None:
+    limits = {"log_segment_bytes": "64KiB", "log_tail_bytes_max": "64KiB"}
+    server = start(1, classes=[DURABLE], config={"data": str(data)}, limits=limits)
+    with server.connect() as connection:
+        publish(connection, "chat:a", range(1000), 1000)
+        until(lambda: hubs(server)[0]["bytes"] >= 1_000_000, "all of it is in segments")
+        path = sorted(data.glob("log/hubs/1/*.segment"))[2]
+        with open(path, "r+b") as segment:
+            segment.seek(path.stat().st_size // 2)
+            segment.write(b"\xff\x00")
+        assert ready(server) == (200, {"status": "ready", "log": "open", "reasons": []}), "nobody has read it"
+        assert connection.call("HUBSUB", "HISTORY", "chat:a", "COUNT", 1000) == LOST
+        (hub,) = hubs(server)
+        assert hub["state"] == "damaged" and hub["reason"] == hub["damaged"]
+        assert f"{path.name} is damaged at byte " in hub["damaged"]
+        status, body = ready(server)
+        assert (status, body["log"]) == (200, "open")
+        assert body["reasons"] == [f"hub chat-0 is damaged: {hub['damaged']}"], "once"
+        assert figure(server, "hubsub_hub_damaged") == 1 and figure(server, "hubsub_hub_quarantined") == 0
+        listed = hubsub(server, "hub", "ls")
+        assert "chat-0 is damaged: " in listed.stderr and path.name in listed.stderr
+        assert publish(connection, "chat:a", range(1000, 1001)) == [Frame(":", b"0")]
+        assert [n for _, n in history(connection, "chat:a", 10)] == list(range(991, 1001)), "the end is whole"
+
+
+def test_changed_rules_over_a_damaged_log_are_refused_with_what_to_do(start: Start, data: Path) -> None:
+    limits = {"log_segment_bytes": "64KiB"}
+    server = start(1, classes=[DURABLE], config={"data": str(data)}, limits=limits)
+    with server.connect() as connection:
+        publish(connection, "chat:a", range(200), 1000)
+        until(lambda: hubs(server)[0]["bytes"] >= 200_000, "all of it is in segments")
+    assert server.node
+    server.node.stop()
+    path = sorted(data.glob("log/hubs/1/*.segment"))[1]
+    with open(path, "r+b") as segment:
+        segment.seek(path.stat().st_size // 2)
+        segment.write(b"\xff\x00")
+    (data / "log/hubs/1/names").unlink()
+
+    from hubsub.errors import StartError
+
+    with pytest.raises(StartError) as refused:
+        start(
+            1, classes=[{**DURABLE, "match": ["chat:*", "room:*"]}], config={"data": str(data)}, limits=limits
+        )
+    assert path.name in str(refused.value) and "hint: start with the rules of before" in str(refused.value)
+    start(1, classes=[DURABLE], config={"data": str(data)}, limits=limits)

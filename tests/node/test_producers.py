@@ -5,6 +5,8 @@ from __future__ import annotations
 import http.client
 import json
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from hubsub.names import producer_id
 from hubsub.testing import Node
 from node.conftest import Start
 from node.logged import DURABLE, REPLICATED
@@ -170,10 +173,24 @@ def test_where_the_log_is_damaged_no_number_is_guessed_and_the_rest_goes_on(http
         status, answer = client.publish(body)
         assert (status, answer["code"]) == (503, "quarantined")
     assert any("cannot tell repeats" in line for line in http_of.node.log.splitlines())
+    _, ready = client.ask("GET", "/readyz")
+    assert ready["status"] == "ready" and "numbered records are refused" in ready["reasons"][0]
+    assert segments[-1].name in ready["reasons"][0]
     plain = [{"topic": "chat:a", "payload": "y"}] * 100
     assert client.publish({"records": plain})[0] == 200
     assert client.publish(record(31))[1]["duplicate"] is False
     assert client.publish(record(31))[1]["duplicate"] is True
+
+
+def test_a_log_shows_who_numbered_a_record(http_of: Any, tmp_path: Path) -> None:
+    client = http_of(shards=1)
+    assert client.publish(record(7))[0] == client.publish({"topic": "chat:a", "payload": "x"})[0] == 200
+    http_of.node.stop()
+    command = [sys.executable, "-m", "hubsub", "log", "show", str(tmp_path / "data"), "--hub", "1", "--json"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    numbered, plain = map(json.loads, run.stdout.splitlines())
+    assert (numbered["producer"], numbered["sequence"]) == (producer_id("p"), 7)
+    assert (plain["producer"], plain["sequence"], plain["kind"]) == (None, None, "message")
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])

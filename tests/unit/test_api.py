@@ -248,6 +248,10 @@ async def test_ready_says_what_the_log_refuses_and_which_hubs_are_quarantined() 
     assert (answer.status, answer.json["log"]) == (200, "open"), "the other hubs are served"
     assert answer.json["reasons"] == ["hub chat-1 is quarantined: byte 7"]
 
+    api.node.played_log = played_log(hub_row(1, state="full", reason="full", damaged="byte 9"), state="full")
+    answer = await api.get("/readyz")
+    assert (answer.status, answer.json["reasons"][1]) == (200, "hub chat-0 is damaged: byte 9")
+
 
 async def test_a_node_whose_log_has_failed_is_not_ready_and_says_why() -> None:
     api = Api()

@@ -154,8 +154,8 @@ impl Node {
         let producers = Mutex::new(windows);
         let hubs = Arc::new(Hubs { tail_bytes_max, producers, ..Hubs::new(shards, &classes, seeds) });
         let listing = started.as_ref().map(|s| {
-            Listing::start(Arc::clone(&s.log), Arc::clone(&s.chains), Arc::clone(&hubs), Arc::clone(&classes))
-                .map(Arc::new)
+            let (log, chains, logged) = (Arc::clone(&s.log), Arc::clone(&s.chains), Arc::clone(&s.hubs));
+            Listing::start(log, chains, logged, Arc::clone(&hubs), Arc::clone(&classes)).map(Arc::new)
         });
         let node = Node { info, control, redis, inboxes, threads: Mutex::new(Vec::new()), log: started };
         // Only now: who stops the node ends the log's other threads too.

@@ -298,6 +298,7 @@ fn hub<'py>(py: Python<'py>, status: &HubStatus) -> PyResult<Bound<'py, PyDict>>
     hub.set_item("shard", status.shard)?;
     hub.set_item("state", status.state)?;
     hub.set_item("reason", &status.reason)?;
+    hub.set_item("damaged", &status.damaged)?;
     for (name, value) in [
         ("earliest", status.earliest),
         ("latest", status.latest),

@@ -51,6 +51,7 @@ def _hub(row: dict[str, Any], leader: str) -> Hub:
         leader=leader,
         state=row["state"],
         reason=row["reason"],
+        damaged=row["damaged"],
         earliest=row["earliest"],
         latest=row["latest"],
         committed=row["committed"],

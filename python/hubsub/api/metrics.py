@@ -117,6 +117,10 @@ def _log(page: Page, log: Mapping[str, Any]) -> None:
             page.add(f"hubsub_hub_{name}", hub[name], labels, doc)
         is_lost = int(hub["state"] == "quarantined")
         page.add("hubsub_hub_quarantined", is_lost, labels, "1: neither written nor read, files are kept.")
+        is_damaged = int(hub["damaged"] is not None)
+        page.add(
+            "hubsub_hub_damaged", is_damaged, labels, "1: a part of it cannot be read, the rest is served."
+        )
 
 
 def _http(page: Page, state: State) -> None:

@@ -106,8 +106,13 @@ async def ready(state: State, request: Request) -> Response:
     log = state.node.log()
     if log is None:
         return json_answer(Ready(log="none", reasons=[]))
-    hubs = [hub for hub in log["hubs"] if hub["state"] == "quarantined"]
-    reasons = [f"hub {hub['class']}-{hub['index']} is quarantined: {hub['reason']}" for hub in hubs]
+    reasons = []
+    for hub in log["hubs"]:
+        name = f"hub {hub['class']}-{hub['index']}"
+        if hub["state"] == "quarantined":
+            reasons.append(f"{name} is quarantined: {hub['reason']}")
+        elif hub["damaged"]:
+            reasons.append(f"{name} is damaged: {hub['damaged']}")
     if log["state"] == "failed":
         raise LogFailedError(
             "the log has failed, records of replicated and durable classes are refused",

@@ -227,10 +227,13 @@ class Hub(Struct, kw_only=True):
     shard: int
     leader: Annotated[str, Meta(description="Name of the node that gives out its offsets.")]
     state: Annotated[
-        Literal["open", "full", "failed", "quarantined"],
-        Meta(description="Only an open one takes records; one that is full or failed is still read."),
+        Literal["open", "damaged", "full", "failed", "quarantined"],
+        Meta(description="An open or damaged one takes records; one that is full or failed is still read."),
     ]
     reason: Annotated[str | None, Meta(description="Why it is not open.")]
+    damaged: Annotated[
+        str | None, Meta(description="What was found damaged since the start; the rest is served.")
+    ]
     earliest: Annotated[int, Meta(description="Offset of the oldest record kept, or of the next one.")]
     latest: Annotated[int, Meta(description="Last offset given out; 0 before the first.")]
     committed: Annotated[int, Meta(description="Last offset that is acknowledged and delivered.")]
@@ -251,7 +254,7 @@ class HubPage(Struct, kw_only=True):
 
 
 class Ready(Struct, kw_only=True):
-    """A node that serves. A log that is full, or hubs that are quarantined, do not end that: reads go on."""
+    """A node that serves. A log that is full, or hubs that are damaged, do not end that: reads go on."""
 
     status: Literal["ready"] = "ready"
     log: Annotated[

@@ -236,7 +236,7 @@ impl LogEnd {
         let (chain, inboxes, shard) = (self.chains.get(read.hub), Arc::clone(&self.inboxes), self.shard);
         let slot = Arc::new(std::sync::Mutex::new(Some(Search::new(read))));
         let taken = Arc::clone(&slot);
-        let log = Arc::clone(&self.log);
+        let (log, hubs) = (Arc::clone(&self.log), Arc::clone(&self.hubs));
         let mut begin = None;
         let job = Box::new(move || {
             let mut slot = taken.lock().expect("nothing panics under this lock");
@@ -245,6 +245,9 @@ impl LogEnd {
             let turn =
                 || chain.as_ref().map_or(Err(ErrorCode::Quarantined), |chain| search.turn(chain, &log));
             let answer = catch_unwind(AssertUnwindSafe(turn)).unwrap_or(Err(ErrorCode::LogFailed));
+            if let Some(damage) = search.damage.take() {
+                hubs.damaged(search.read.hub, damage);
+            }
             let turn = match answer {
                 Ok(Answer::Waits) if passed <= PATIENCE => Turn::Waits,
                 Ok(Answer::GoesOn) if passed <= SEARCH => Turn::GoesOn,

@@ -2,7 +2,8 @@
 //! its hubs know, in one page. The names are on disk, so a thread of its own reads
 //! them: a listing keeps nobody waiting who reads history.
 
-use super::{Chains, Log, Readers, Turn};
+use super::reading;
+use super::{Chains, Log, LoggedHubs, Readers, Turn};
 use crate::inbox::Inbox;
 use crate::mail::{ColdRoom, Listed, Mail, Part};
 use hubsub_log::rooms::Last;
@@ -42,6 +43,7 @@ pub struct Listing {
 /// What is known of hubs.
 struct Known {
     chains: Arc<Chains>,
+    logged: Arc<LoggedHubs>,
     hubs: Arc<Hubs>,
     classes: Arc<ClassTable>,
 }
@@ -54,11 +56,12 @@ impl Listing {
     pub fn start(
         log: Arc<Log>,
         chains: Arc<Chains>,
+        logged: Arc<LoggedHubs>,
         hubs: Arc<Hubs>,
         classes: Arc<ClassTable>,
     ) -> io::Result<Listing> {
         let thread = Readers::start("hubsub-log-names", 1, JOBS_MAX)?;
-        Ok(Listing { thread, known: Arc::new(Known { chains, hubs, classes }), log })
+        Ok(Listing { thread, known: Arc::new(Known { chains, logged, hubs, classes }), log })
     }
 
     /// What the log of a room's hub knows of it; from memory.
@@ -130,7 +133,10 @@ impl Known {
                 glob.as_ref().is_none_or(|glob| glob.matches(name)) && self.is_served(hub, name)
             };
             let page = chain.rooms_page(wanted.after.as_deref(), wanted.limit, matches);
-            let page = page.map_err(|e| super::reading::refusal(&e))?;
+            let page = page.map_err(|e| {
+                reading::damage(&e).into_iter().for_each(|damage| self.logged.damaged(hub, damage));
+                reading::refusal(&e)
+            })?;
             let cold = page.into_iter().filter(|(name, _)| !names.contains(&name[..]));
             rooms.extend(cold.filter_map(|(name, last)| self.cold_room(hub, &name, last)).map(Listed::InLog));
         }

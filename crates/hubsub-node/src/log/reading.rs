@@ -52,13 +52,16 @@ pub struct Search {
     /// When the turn ends, and whether it did.
     until: Instant,
     is_over: bool,
+    /// What it could not read, for the operator.
+    pub damage: Option<String>,
 }
 
 impl Search {
     /// Of nothing yet.
     pub fn new(read: Box<LogRead>) -> Search {
         let (found, until) = (Found::default(), Instant::now());
-        Search { read, found, taken: 0, bytes: 0, mark: None, next: None, until, is_over: false }
+        let (mark, next, damage) = (None, None, None);
+        Search { read, found, taken: 0, bytes: 0, mark, next, until, is_over: false, damage }
     }
 
     /// Goes on for a while. What it waits for is on its way to the segments, at leisure until
@@ -115,6 +118,7 @@ impl Search {
             }
             Err(error) => {
                 log.tell(Level::Error, "log cannot be read", vec![("reason", error.to_string())]);
+                self.damage = damage(&error);
                 Err(refusal(&error))
             }
         }
@@ -262,6 +266,11 @@ impl Search {
         self.is_over = Instant::now() >= self.until;
         if self.is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
+}
+
+/// What is damaged, if that is why the log cannot be read.
+pub fn damage(error: &LogError) -> Option<String> {
+    matches!(error, LogError::Damaged { .. }).then(|| error.to_string())
 }
 
 /// What a client is told when the log cannot be read.

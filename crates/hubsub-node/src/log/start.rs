@@ -118,6 +118,13 @@ pub fn start(
 ) -> io::Result<Started> {
     let refused = |text: String| io::Error::other(text);
     let directory = config.directory.display();
+    let full = || {
+        refused(format!(
+            "the disk of {directory} is full; hint: the log needs {} MiB there at least \
+             (log_reserve_bytes, log_journal_bytes)",
+            (limits.log_reserve_bytes + 2 * limits.log_journal_bytes) >> 20,
+        ))
+    };
     let options = LogOptions {
         chain: ChainOptions { segment_bytes: limits.log_segment_bytes, ..ChainOptions::default() },
         journal_bytes: limits.log_journal_bytes,
@@ -130,11 +137,7 @@ pub fn start(
     })?;
     let Opened { journal, mut segments, was_clean, mut warnings } =
         open(Arc::new(disk), config.identity, options).map_err(|e| match e {
-            LogError::Full => refused(format!(
-                "the disk of {directory} is full; hint: the log needs {} MiB there at least \
-                 (log_reserve_bytes, log_journal_bytes)",
-                (limits.log_reserve_bytes + 2 * limits.log_journal_bytes) >> 20,
-            )),
+            LogError::Full => full(),
             e => refused(e.to_string()),
         })?;
 
@@ -155,12 +158,21 @@ pub fn start(
     missing.sort_unstable();
     for class in missing {
         for index in 0..inboxes.len() as u16 {
-            segments.add_hub(class, index, Keep::Log).map_err(|e| refused(e.to_string()))?;
+            segments.add_hub(class, index, Keep::Log).map_err(|e| match e {
+                LogError::Full => full(),
+                e => refused(format!("cannot make a hub of class {class}: {e}")),
+            })?;
         }
     }
 
     drop(logged);
-    keep_classes(&mut segments, classes, control).map_err(|e| refused(e.to_string()))?;
+    keep_classes(&mut segments, classes, control).map_err(|e| match e {
+        LogError::Full => full(),
+        e => refused(format!(
+            "the classes' rules have changed, and the log cannot tell which rooms keep their class: {e}; hint: \
+             start with the rules of before, or mend it with `hubsub log repair`"
+        )),
+    })?;
     let logged: HashMap<&str, ClassIndex> = of_logged(classes);
     let (mut seeds, mut chains, mut retention) = (Vec::new(), Chains::default(), HashMap::new());
     let mut windows = Vec::new();
@@ -170,7 +182,10 @@ pub fn start(
         let class = classes.get(index);
         if class.durability == Durability::Replicated && !was_clean {
             // What was acknowledged from memory alone may be missing.
-            segments.end_epochs(entry.hub).map_err(|e| refused(e.to_string()))?;
+            segments.end_epochs(entry.hub).map_err(|e| match e {
+                LogError::Full => full(),
+                e => refused(e.to_string()),
+            })?;
         }
         let history = class.history.map_or_else(Retention::default, |history| Retention {
             bytes: history.bytes,
@@ -194,6 +209,8 @@ pub fn start(
             let (hub, class) = (entry.hub.0, &entry.class);
             warnings
                 .push(format!("hub {hub} ({class}) refuses numbered records, it cannot tell repeats: {e}"));
+            let until = "numbered records are refused until the duplicate window is behind it";
+            hubs.damaged(entry.hub, format!("{e}; {until}"));
             Ok(Producers::damaged(Window::from(limits), chain.next() - 1))
         });
         windows.push((entry.hub, window?));

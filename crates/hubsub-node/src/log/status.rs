@@ -8,8 +8,11 @@ use hubsub_log::manifest::HubEntry;
 use hubsub_log::{Chain, Disk};
 use hubsub_types::{Durability, HubId};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Damages of a hub that are told one by one.
+const DAMAGES_MAX: usize = 8;
 
 /// A hub with a log.
 pub struct LoggedHub {
@@ -25,6 +28,8 @@ pub struct LoggedHub {
     given: AtomicU64,
     /// Last offset that was synced.
     synced: AtomicU64,
+    /// What was found damaged since the start, by the start and by those who read.
+    damages: Mutex<Vec<String>>,
 }
 
 impl LoggedHub {
@@ -44,11 +49,15 @@ impl LoggedHub {
             records: chain.ok_or_else(|| Box::new(entry.clone())),
             given: AtomicU64::new(last),
             synced: AtomicU64::new(last),
+            damages: Mutex::default(),
         }
     }
 
     fn status(&self, id: HubId, log: (State, Option<&str>)) -> HubStatus {
         let (given, synced) = (self.given.load(Ordering::Relaxed), self.synced.load(Ordering::Relaxed));
+        let damages = self.damages.lock().expect("nothing panics under this lock");
+        let damaged = (!damages.is_empty()).then(|| damages.join("; "));
+        drop(damages);
         let mut status = HubStatus {
             id,
             class: self.class.clone(),
@@ -68,9 +77,14 @@ impl LoggedHub {
             index_rebuilds: 0,
             first_us: 0,
             last_us: 0,
+            damaged,
         };
         match &self.records {
             Ok(chain) => {
+                if log.0 == State::Open && status.damaged.is_some() {
+                    status.state = "damaged";
+                    status.reason.clone_from(&status.damaged);
+                }
                 let info = chain.info();
                 if self.durability == Durability::Replicated {
                     // The only member that there is commits what it has in memory.
@@ -114,6 +128,15 @@ impl LoggedHubs {
             hub.synced.fetch_max(offset, Ordering::Relaxed);
         }
     }
+
+    /// Something of a hub cannot be read.
+    pub fn damaged(&self, hub: HubId, damage: String) {
+        let Some(hub) = self.0.get(&hub) else { return };
+        let mut damages = hub.damages.lock().expect("nothing panics under this lock");
+        if damages.len() < DAMAGES_MAX && !damages.contains(&damage) {
+            damages.push(damage);
+        }
+    }
 }
 
 /// What is told of a hub.
@@ -129,9 +152,9 @@ pub struct HubStatus {
     pub durability: Durability,
     /// Where it lives.
     pub shard: u16,
-    /// `open`, `full`, `failed` or `quarantined`.
+    /// `open`, `damaged`, `full`, `failed` or `quarantined`.
     pub state: &'static str,
-    /// Why it takes no records.
+    /// Why it is not open.
     pub reason: Option<String>,
     /// Offset of the oldest record kept, or of the next one.
     pub earliest: u64,
@@ -155,6 +178,8 @@ pub struct HubStatus {
     pub first_us: u64,
     /// Likewise of its last one.
     pub last_us: u64,
+    /// What of it was found damaged since the start, while the rest is served.
+    pub damaged: Option<String>,
 }
 
 /// What is told of a log.
