@@ -187,6 +187,14 @@ def test_too_few_cores_are_not_parted() -> None:
     assert share_cores(2, {5, 6}) == Cores(frozenset(), frozenset(), 2)
 
 
+def test_two_generators_part_the_cores_if_there_are_two() -> None:
+    live, beside = share_cores(2, {0, 1, 2, 3}).two_loads()
+    assert (live.load, live.load_threads) == ({2}, 1) and (beside.load, beside.load_threads) == ({3}, 1)
+    assert live.server == beside.server == {0, 1}
+    alone = share_cores(2, {0, 1, 2})
+    assert alone.two_loads() == (alone, alone)
+
+
 @pytest.mark.parametrize(
     ("value", "unit", "text"),
     [

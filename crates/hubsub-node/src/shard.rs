@@ -21,6 +21,7 @@ use hubsub_types::ConnKey;
 use hubsub_wire::resp::Decoder;
 use intake::READ_BYTES;
 use mio::{Events, Poll, Token};
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -32,6 +33,9 @@ pub const MAILBOX: Token = Token(usize::MAX);
 
 /// Socket events taken in one turn.
 const EVENTS: usize = 1024;
+
+/// Written from queues in one turn, and a queue more.
+const QUEUED_BYTES: u64 = 64 * 1024;
 
 /// Wait between looks at a shard that is behind, in ms.
 const CONGESTED_MS: u64 = 1;
@@ -56,6 +60,8 @@ pub struct Shard {
     accepts_more: bool,
     /// Connections with input that was not read or not executed.
     ready: Vec<ConnKey>,
+    /// Connections with a queue, whose sockets have room.
+    writable: VecDeque<ConnKey>,
     /// Connections whose reading is paused.
     paused: Vec<ConnKey>,
     mail: Vec<Mail>,
@@ -82,6 +88,7 @@ impl Shard {
             decoder: Decoder::default(),
             accepts_more: false,
             ready: Vec::new(),
+            writable: VecDeque::new(),
             paused: Vec::new(),
             mail: Vec::new(),
             clock: Clock::default(),
@@ -101,6 +108,7 @@ impl Shard {
             self.wait(&mut events)?;
             self.take_mail();
             self.take_events(&events);
+            self.take_writable();
             self.take_ready();
             self.take_timers();
             self.resume_paused();
@@ -121,8 +129,11 @@ impl Shard {
 
     /// Waits until there is something to do.
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
-        let has_work =
-            !self.ready.is_empty() || self.accepts_more || self.core.has_more() || self.may_go_on();
+        let has_work = !self.ready.is_empty()
+            || !self.writable.is_empty()
+            || self.accepts_more
+            || self.core.has_more()
+            || self.may_go_on();
         let expects_more = std::mem::take(&mut self.core.rim.expects_more) && !has_work;
         let is_news = expects_more && self.look_for_more(events)?;
         let timeout_ms = if has_work || is_news || !self.core.rim.mailer.own().may_sleep() {
@@ -209,8 +220,7 @@ impl Shard {
                 Token(index) => {
                     let Some(key) = self.core.rim.conns.key_at(index as u32) else { continue };
                     if event.is_writable() && self.has_queue(key) {
-                        self.core.rim.lagging = !self.core.broker.cursors.is_empty();
-                        self.core.rim.write_queue(key);
+                        self.writable.push_back(key);
                     }
                     if event.is_read_closed()
                         && let Some(conn) = self.core.rim.conns.get_mut(key)
@@ -227,6 +237,18 @@ impl Shard {
 
     fn has_queue(&self, key: ConnKey) -> bool {
         self.core.rim.conns.get(key).and_then(|c| c.output.as_ref()).is_some_and(|o| !o.queue.is_empty())
+    }
+
+    /// Writes queues, some a turn: who is behind keeps nobody waiting.
+    fn take_writable(&mut self) {
+        let rim = &mut self.core.rim;
+        rim.lagging = !self.core.broker.cursors.is_empty();
+        let written = rim.metrics.bytes_out_total.get();
+        while rim.metrics.bytes_out_total.get() - written < QUEUED_BYTES
+            && let Some(key) = self.writable.pop_front()
+        {
+            rim.write_queue(key);
+        }
     }
 
     fn accept(&mut self) {

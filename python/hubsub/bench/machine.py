@@ -65,6 +65,16 @@ class Cores:
     load: frozenset[int]
     load_threads: int
 
+    def two_loads(self) -> "tuple[Cores, Cores]":
+        """For two generators at once: all of its cores but one, and that one; the same for both if it has one."""
+        if len(self.load) < 2:
+            return self, self
+        *most, last = sorted(self.load)
+        return (
+            Cores(self.server, frozenset(most), min(len(most), self.load_threads)),
+            Cores(self.server, frozenset([last]), 1),
+        )
+
 
 def share_cores(shards: int, available: set[int] | None = None) -> Cores:
     """The first `shards` cores for the server, the others for the generator.

@@ -88,10 +88,15 @@ class Subject:
         self.server = server
         self._site, self._cores = site, cores
 
-    def load(self, params: Mapping[str, object]) -> Report:
-        """Runs the generator; any wrong delivery, error or bottleneck is kept as a complaint."""
+    def load(self, params: Mapping[str, object], *, leaves_a_core: bool = False) -> Report:
+        """Runs the generator; any wrong delivery, error or bottleneck is kept as a complaint.
+
+        Args:
+            leaves_a_core: To those who follow, now or in the run that this one is held against.
+        """
         common = {"seconds": self._site.seconds, "warmup": min(1.0, self._site.seconds)}
-        report = load.run(self.server.address, self.server.pid, self._cores, {**common, **params})
+        cores = self._cores.two_loads()[0] if leaves_a_core else self._cores
+        report = load.run(self.server.address, self.server.pid, cores, {**common, **params})
         self._site.keep("load", report.raw)
         self._site.wrong += report.complaints()
         return report
@@ -110,8 +115,9 @@ class Subject:
     def followed(
         self, params: Mapping[str, object]
     ) -> AbstractContextManager[Callable[[], Mapping[str, Any]]]:
-        """Slow subscribers that catch up meanwhile."""
-        return load.beside("follow", self._cores, {**params, "target": self.server.address})
+        """Slow subscribers that catch up meanwhile, on a core that others leave them."""
+        beside = self._cores.two_loads()[1]
+        return load.beside("follow", beside, {**params, "target": self.server.address})
 
     def metrics(self) -> dict[str, float]:
         """The server's metrics by name, labels apart; empty where it has none."""

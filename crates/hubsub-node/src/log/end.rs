@@ -23,7 +23,7 @@ const SEARCH: Duration = Duration::from_secs(60);
 
 /// Reads of cursors that a shard has under way at once: a crowd that catches up must
 /// neither fill its mailbox nor keep questions waiting.
-const RANGES_MAX: usize = 8;
+const RANGES_MAX: usize = 2;
 
 /// The term of a hub that has one member and no other node.
 const TERM: u64 = 1;

@@ -136,6 +136,9 @@ impl Queue {
             drop(inner);
             // One that panics has no answer; the others go on.
             let turn = catch_unwind(AssertUnwindSafe(&mut job)).unwrap_or(Turn::Done);
+            // A thread that looks for its answer lets others run between two looks, and would
+            // get the processor back at the next tick only.
+            std::thread::yield_now();
             let mut inner = self.inner.lock().expect("nothing panics under this lock");
             inner.running -= 1;
             if turn != Turn::Done && !inner.is_stopping {

@@ -23,7 +23,7 @@ impl Chains {
 }
 
 /// How long a question is read for before others have their turn.
-const SLICE: Duration = Duration::from_millis(5);
+const SLICE: Duration = Duration::from_millis(1);
 
 /// What came of a turn at a question.
 #[derive(Debug)]
