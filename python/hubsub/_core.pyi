@@ -145,7 +145,8 @@ class Core:
 
         Returns:
             In order of arrival, each one of
-            `("answer", ticket, value)`, `("refused", ticket, code, message)`,
+            `("answer", ticket, value)`, `("refused", ticket, code, message)` (of streams with two more:
+            what it happened with, and None or the first missing offset and the one behind the last),
             `("log", level, message, fields)` with level `debug|info|warning|error`,
             `("stopped", shard, reason)` with reason None after a clean stop.
         """
@@ -201,14 +202,40 @@ class Core:
         """What the log tells now; None where no class has one.
 
         Returns:
-            A dict of `state` (`open|full|failed`), `reason` (str or None), `figures` (name to int;
-            counters end in `_total`), `syncs` (of each stretch of time its upper bound in µs, None
+            A dict of `state` (`open|full|failed`), `identity` (hexadecimal), `reason` (str or None),
+            `figures` (name to int; counters end in `_total`), `syncs` (of each stretch of time its upper bound in µs, None
             for the last, and how many syncs took so long), `hubs` (by id, dicts of `id`, `class`,
             `index`, `durability`, `shard`, `state` (as the log's, `damaged` or `quarantined`), `reason`,
             `damaged` (what of it cannot be read, or None), `earliest`, `latest`, `committed` and
             `synced` (offsets), `bytes`, `segments`, `rooms`, `index_bytes`, `first_us` and `last_us`, 0
             without records).
         """
+
+    def log_hub_of(self, room: bytes) -> tuple[str, int | None]:
+        """Name of a room's class, and the id of the hub that logs its records, if one does."""
+
+    def log_open(self, ticket: int, scan: Mapping[str, Any]) -> None:
+        """Answer: the number of a stream of a hub's records, which `log_next` gives and `log_close` ends.
+
+        Args:
+            scan: `hub` (id), `from` and `until` (offsets or None: all that is kept and committed),
+                `rooms` and `topics` (lists of bytes), `room_prefix` and `topic_prefix` (bytes),
+                `room_patterns` and `topic_filters` (lists of patterns as of classes), `since_us`,
+                `until_us` (int or None), `columns` (names), `lz4` (bool), `batch_rows`, `batch_bytes`.
+                What is empty asks for nothing.
+
+        Raises:
+            ValueError: a key is missing or unknown, or a pattern cannot be read.
+        """
+
+    def log_next(self, ticket: int, stream: int) -> None:
+        """Answer: the next bytes of the Arrow IPC stream; None behind its end."""
+
+    def log_close(self, stream: int) -> None:
+        """Ends a stream, if it is there."""
+
+    def log_offset(self, ticket: int, hub: int, timestamp_us: int) -> None:
+        """Answer: the hub's first offset with that timestamp or a later one; the one behind what is committed."""
 
     def reload(self, limits: Mapping[str, int]) -> None:
         """Sets the limits; those of mailboxes and of the route cache hold from the start."""

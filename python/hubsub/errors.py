@@ -189,6 +189,51 @@ class SequenceReusedError(Refused):
     words = "the sequence was another message, this one was not stored"
 
 
+class OffsetsLostError(Refused):
+    """Records that a reader of a hub's log needs are gone.
+
+    Args:
+        hub: Name of the hub.
+        first: The first offset that is missing.
+        end: The first one behind it that is there.
+    """
+
+    code = "offsets_lost"
+    status = 410
+    resp = "ERR records are not there any more"
+    words = "records are not there any more"
+
+    def __init__(
+        self,
+        what: str | None = None,
+        value: object = None,
+        hint: str | None = None,
+        *,
+        hub: str | int | None = None,
+        first: int | None = None,
+        end: int | None = None,
+    ) -> None:
+        super().__init__(what, value, hint)
+        self.hub = hub
+        self.first = first
+        self.end = end
+
+
+class OffsetUnknownError(Refused):
+    code = "offset_unknown"
+    status = 416
+    resp = "ERR the offset is not committed"
+    words = "the offset is not committed"
+
+
+class TooManyStreamsError(Refused):
+    code = "too_many_streams"
+    status = 503
+    resp = "ERR max number of streams of records reached"
+    retryable = True
+    words = "max number of streams of records reached"
+
+
 # -- starting a node --
 
 
@@ -289,6 +334,14 @@ class NoSuchClassError(HubSubError):
     words = "no such class"
 
 
+class OtherLogError(HubSubError):
+    """The node has another log than the reader means, though it may have the same hubs."""
+
+    code = "other_log"
+    status = 409
+    words = "this node serves another log"
+
+
 class BodyTooLargeError(HubSubError):
     code = "body_too_large"
     status = 413
@@ -354,10 +407,22 @@ BY_CODE: dict[str, type[HubSubError]] = {cls.code: cls for cls in _tree(HubSubEr
 _BY_RESP: dict[str, type[HubSubError]] = {cls.resp: cls for cls in BY_CODE.values() if cls.resp is not None}
 
 
-def refusal(code: str, message: str) -> HubSubError:
-    """The error of a code that the data plane refused with; the message is for codes unknown here."""
+def refusal(
+    code: str, message: str, value: object = None, missing: tuple[int, int] | None = None
+) -> HubSubError:
+    """The error of a code that the data plane refused with.
+
+    Args:
+        code: Of `BY_CODE`.
+        message: For a code that is unknown here.
+        value: What it happened with.
+        missing: The first offset that is not there, and the one behind the last.
+    """
     cls = BY_CODE.get(code)
-    return Refused(message) if cls is None else cls()
+    if cls is OffsetsLostError and missing is not None:
+        first, end = missing
+        return OffsetsLostError(value=f"{first} to {end - 1}", first=first, end=end)
+    return Refused(message, value) if cls is None else cls(value=value or None)
 
 
 def from_reply(line: str) -> HubSubError:

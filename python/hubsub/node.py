@@ -24,6 +24,7 @@ import structlog
 from hubsub import _native
 from hubsub.config import Config, RoomClass
 from hubsub.errors import (
+    BadRequestError,
     ConfigError,
     NodeFailedError,
     Problem,
@@ -279,6 +280,44 @@ class Node:
         """State, figures and hubs of the log, as `Core.log`; None where no class has one."""
         return self._core.log() if self.addresses else None
 
+    def log_hub_of(self, room: bytes) -> tuple[str, int | None]:
+        """Name of a room's class, and the id of the hub that logs its records, if one does."""
+        return self._core.log_hub_of(room)
+
+    async def log_offset(self, hub: int, timestamp_us: int) -> int:
+        """The first offset of a hub whose timestamp is that or later; the one behind all that is committed."""
+        return int(await self._ask_in_time(self._core.log_offset, hub, timestamp_us))
+
+    async def open_records(self, scan: Mapping[str, Any]) -> "Records":
+        """Opens a stream of a hub's records.
+
+        Args:
+            scan: As `Core.log_open` takes it.
+
+        Returns:
+            The stream; what stands in the way of its first chunk was raised instead.
+
+        Raises:
+            OffsetsLostError, OffsetUnknownError, QuarantinedError, TooManyStreamsError, LogFailedError.
+            BadRequestError: a pattern cannot be read.
+        """
+        try:
+            records = Records(self, await self._ask(self._core.log_open, scan))
+        except ValueError as error:
+            raise BadRequestError(str(error)) from None
+        await records.begin()
+        return records
+
+    async def next_records(self, number: int) -> bytes | None:
+        """The next chunk of a stream; None behind the last."""
+        chunk: bytes | None = await self._ask(self._core.log_next, number)
+        return chunk
+
+    def close_records(self, number: int) -> None:
+        """Ends a stream, if it is there."""
+        if self._loop is not None:
+            self._core.log_close(number)
+
     def room_of(self, topic: bytes) -> tuple[bytes, str]:
         """Room of a topic and the name of its class."""
         return room_of(self.config, topic)
@@ -311,8 +350,8 @@ class Node:
             match event:
                 case ("answer", ticket, value):
                     self._settle(ticket, value, None)
-                case ("refused", ticket, code, message):
-                    self._settle(ticket, None, refusal(code, message))
+                case ("refused", ticket, code, message, *details):
+                    self._settle(ticket, None, refusal(code, message, *details))
                 case ("log", level, message, fields):
                     log.log(LEVELS.get(level, LEVELS["error"]), message, **fields)
                 case ("stopped", shard, reason):
@@ -389,6 +428,52 @@ def log_problem(error: OSError, directory: str | Path | None) -> tuple[str, str 
         hint = f"stop the node, then `hubsub log repair {directory}` says what can be kept"
     is_told = directory is None or str(directory) in what
     return what, None if is_told else directory, hint or None
+
+
+class Records:
+    """An Arrow IPC stream in chunks: an async iterator of bytes, each encoded when it is wanted.
+
+    It ends where the stream does. An error from it means that the rest is missing. Whoever
+    leaves it early closes it, and so do errors and cancellation of `anext`.
+    """
+
+    def __init__(self, node: Node, number: int) -> None:
+        self._node = node
+        self._number: int | None = number
+        self._first: bytes | None = None
+
+    async def begin(self) -> None:
+        """Waits for the first chunk, which `anext` then gives."""
+        self._first = await self._next()
+
+    def __aiter__(self) -> "Records":
+        return self
+
+    async def __anext__(self) -> bytes:
+        chunk, self._first = self._first, None
+        if chunk is None:
+            chunk = await self._next()
+        if chunk is None:
+            self.close()
+            raise StopAsyncIteration
+        return chunk
+
+    def close(self) -> None:
+        """Lets go of what the node holds for it."""
+        number, self._number = self._number, None
+        self._first = None
+        if number is not None:
+            self._node.close_records(number)
+
+    async def _next(self) -> bytes | None:
+        if self._number is None:
+            return None
+        try:
+            chunk: bytes | None = await self._node.next_records(self._number)
+        except BaseException:
+            self.close()
+            raise
+        return chunk
 
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}

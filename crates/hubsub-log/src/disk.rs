@@ -180,6 +180,18 @@ impl StorageFile for File {
         let _ = (at, len);
     }
 
+    #[cfg(target_os = "linux")]
+    fn expect_sequential(&self) {
+        let _ = rustix::fs::fadvise(self, 0, None, rustix::fs::Advice::Sequential);
+    }
+
+    #[cfg(target_os = "linux")]
+    fn forget(&self, at: u64, len: u64) {
+        if let Some(len) = std::num::NonZeroU64::new(len) {
+            let _ = rustix::fs::fadvise(self, at, Some(len), rustix::fs::Advice::DontNeed);
+        }
+    }
+
     fn len(&self) -> io::Result<u64> {
         Ok(self.metadata()?.len())
     }

@@ -40,6 +40,14 @@ pub enum LogError {
         /// The latest that is understood.
         known: u32,
     },
+    /// Offsets that retention has removed, or whose loss was accepted.
+    #[error("offsets {first} to {} are not there any more", end - 1)]
+    Gone {
+        /// The first of those asked for.
+        first: u64,
+        /// The one behind them.
+        end: u64,
+    },
     /// Who watched it told it to stop.
     #[error("it was stopped")]
     Stopped,

@@ -7,13 +7,14 @@
 //! - [`segments`] takes it from there into one chain of segments for each hub,
 //!   makes checkpoints, removes what is too old or was replaced;
 //! - [`chain`] reads: a range of a hub, a room's past by [`rooms`] and [`index`], or
-//!   which rooms there are.
+//!   which rooms there are. [`arrow`] makes an Arrow stream of a range.
 //!
 //! [`open`] brings a directory back to where it was: exactly what was acknowledged,
 //! or a clear refusal. On a directory that no node uses, [`verify`] says whether
 //! all is there, [`show`] what is, and [`repair`] mends it. Below them, [`storage`] is what a disk is, and [`sim`] one
 //! that fails on demand. What the files hold stands in `docs/log-format.md`.
 
+pub mod arrow;
 pub mod chain;
 pub mod disk;
 mod error;
@@ -35,7 +36,7 @@ pub mod sim;
 pub mod storage;
 pub mod verify;
 
-pub use chain::{Chain, ChainInfo, ChainOptions, Mark, Reach, Retention};
+pub use chain::{Chain, ChainInfo, ChainOptions, Cursor, Mark, Reach, Retention};
 pub use disk::Disk;
 pub use error::LogError;
 pub use files::Part;

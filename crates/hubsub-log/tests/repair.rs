@@ -8,7 +8,7 @@ use hubsub_log::repair::{Repair, UNKNOWN_OFFSETS, repair};
 use hubsub_log::show::{Selection, show};
 use hubsub_log::sim::{Faults, SimDisk};
 use hubsub_log::verify::{Verified, verify, verify_watched};
-use hubsub_log::{HubId, Kind, LogError, LogOptions, Retention};
+use hubsub_log::{Cursor, HubId, Kind, LogError, LogOptions, Retention};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use support::{OPTIONS, Sent, TestLog, read_back, read_on};
@@ -111,6 +111,36 @@ fn a_lost_segment_is_a_hole_and_rooms_are_read_over_it_backwards_only() {
     assert_eq!(back, (1..=59).step_by(2).filter(is_there).collect::<Vec<u64>>());
     let on = offsets(read_on(&chain, b"even", 2, 1, u64::MAX).whole());
     assert_eq!(on, (1..=59).step_by(2).filter(|offset| *offset > lost.1).collect::<Vec<u64>>());
+}
+
+#[test]
+fn who_reads_a_hub_through_is_told_of_a_hole_where_it_is() {
+    let mut log = sixty();
+    log.disk.lose(&segments(&log.disk)[1]);
+    let lost = run(&log.disk, None, true).unwrap().hubs[0].lost[0];
+    log.reopen().unwrap();
+    let chain = log.segments.chain(HUB).unwrap();
+    let read = |cursor: &mut Cursor<SimDisk>| {
+        let mut offsets = Vec::new();
+        let outcome = chain.read_through(cursor, u64::MAX, |record| {
+            offsets.push(record.offset);
+            ControlFlow::Continue(())
+        });
+        (offsets, outcome)
+    };
+    let mut cursor = Cursor::at(1);
+    let (before, outcome) = read(&mut cursor);
+    assert_eq!((before, cursor.next()), ((1..lost.0).collect(), lost.0));
+    for at in [lost.0, lost.0 + 1, lost.1] {
+        let (none, outcome) = read(&mut Cursor::at(at));
+        let is_gone =
+            |e: &LogError| matches!(*e, LogError::Gone { first, end } if (first, end) == (at, lost.1 + 1));
+        assert!(none.is_empty() && outcome.is_err_and(|e| is_gone(&e)), "{at} of {lost:?}");
+    }
+    assert!(matches!(outcome, Err(LogError::Gone { first, end }) if (first, end) == (lost.0, lost.1 + 1)));
+    let (behind, outcome) = read(&mut Cursor::at(lost.1 + 1));
+    assert!(outcome.is_ok());
+    assert_eq!(behind, (lost.1 + 1..chain.next()).collect::<Vec<_>>());
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! that is readable while there are some. Answers always fit, since each has a
 //! request before it; log lines beyond the limit are counted and dropped.
 
+use crate::log::{Refusal, StreamAnswer};
 use crate::mail::Part;
 use hubsub_route::Published;
 use hubsub_types::ErrorCode;
@@ -32,6 +33,8 @@ pub enum Event {
     Parts(u64, Vec<Part>),
     /// The outcome of each publish of a batch.
     Published(u64, Vec<Result<Published, ErrorCode>>),
+    /// What came of a question about a stream of records.
+    Stream(u64, Result<StreamAnswer, Refusal>),
     /// A constant message with its data.
     Log(Level, &'static str, Vec<(&'static str, String)>),
     /// A shard ended; with a reason if it was not asked to.

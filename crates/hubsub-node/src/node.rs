@@ -6,13 +6,13 @@ use crate::inbox::{Inbox, Mailer};
 use crate::listener::{self, Listener};
 use crate::log::start::LogConfig;
 use crate::log::start::Started;
-use crate::log::{self, Listing, LogEnd, LogStatus};
+use crate::log::{self, Listing, LogEnd, LogStatus, Streams};
 use crate::mail::{Mail, Request};
 use crate::metrics::ShardMetrics;
 use crate::rim::{Ends, Rim};
 use crate::shard::{LISTENER, MAILBOX, Shard};
 use hubsub_route::{Broker, Hubs, Now, Settings};
-use hubsub_types::{ClassTable, Limits, ShardId};
+use hubsub_types::{ClassTable, HubId, Limits, ShardId};
 use mio::{Poll, Waker};
 use std::io;
 use std::net::SocketAddr;
@@ -87,6 +87,8 @@ pub struct Node {
     inboxes: Arc<[Inbox]>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     log: Option<Started>,
+    hubs: Arc<Hubs>,
+    classes: Arc<ClassTable>,
 }
 
 impl Node {
@@ -157,7 +159,9 @@ impl Node {
             let (log, chains, logged) = (Arc::clone(&s.log), Arc::clone(&s.chains), Arc::clone(&s.hubs));
             Listing::start(log, chains, logged, Arc::clone(&hubs), Arc::clone(&classes)).map(Arc::new)
         });
-        let node = Node { info, control, redis, inboxes, threads: Mutex::new(Vec::new()), log: started };
+        let (threads, log) = (Mutex::new(Vec::new()), started);
+        let (of_node, table) = (Arc::clone(&hubs), Arc::clone(&classes));
+        let node = Node { info, control, redis, inboxes, threads, log, hubs: of_node, classes: table };
         // Only now: who stops the node ends the log's other threads too.
         let listing = listing.transpose().inspect_err(|_| node.join())?;
         for ((poll, socket), id) in polls.into_iter().zip(sockets).zip(0u16..) {
@@ -205,6 +209,9 @@ impl Node {
     /// calls gives their old values.
     pub fn set_limits(&self, limits: &Limits) {
         self.control.set_events_max(limits.control_events_max as usize);
+        if let Some(started) = &self.log {
+            started.streams.set_limits(limits);
+        }
         let limits = Arc::new(limits.clone());
         for inbox in self.inboxes.iter() {
             inbox.send(&mut vec![Mail::Limits(Arc::clone(&limits))]);
@@ -226,10 +233,26 @@ impl Node {
             // A shard that panicked has told so as its last event.
             let _ = thread.join();
         }
-        if let Some(Started { log, readers, .. }) = &self.log {
+        if let Some(Started { log, readers, streams, .. }) = &self.log {
+            streams.stop();
             readers.stop();
             log.stop();
         }
+    }
+
+    /// Who reads much of the log, if any class has one.
+    #[must_use]
+    pub fn streams(&self) -> Option<&Streams> {
+        self.log.as_ref().map(|started| &*started.streams)
+    }
+
+    /// Name of a room's class, and the hub that has its records, if that is kept in a log.
+    #[must_use]
+    pub fn logged_hub_of(&self, room: &[u8]) -> (&str, Option<HubId>) {
+        let class = self.classes.class_of_room(room);
+        let index = self.hubs.placement.hub(class, room);
+        let seed = self.hubs.seeds.iter().find(|seed| (seed.class, seed.index) == (class, index));
+        (&self.classes.get(class).name, seed.map(|seed| seed.id))
     }
 
     /// What the log tells, if any class has one.

@@ -1,7 +1,8 @@
 //! Events of the data plane as Python objects.
 
+use hubsub_log::arrow::Chunk;
 use hubsub_node::control::Level;
-use hubsub_node::log::{HubStatus, LogStatus};
+use hubsub_node::log::{HubStatus, LogStatus, Refusal, StreamAnswer};
 use hubsub_node::mail::{ClientInfo, ColdRoom, Listed, Part};
 use hubsub_node::{Event, NodeInfo};
 use hubsub_types::{ClassTable, Durability, Position};
@@ -68,6 +69,7 @@ pub fn event<'py>(
             }
             ("answer", ticket, list).into_bound_py_any(py).map(Some)
         }
+        Event::Stream(ticket, outcome) => stream(py, ticket, outcome).map(Some),
         Event::Parts(ticket, parts) => {
             let Some(wanted) = wanted(ticket) else { return Ok(None) };
             match answer(py, parts, wanted, classes)? {
@@ -76,6 +78,30 @@ pub fn event<'py>(
             }
         }
     }
+}
+
+/// What came of a question about a stream of records.
+fn stream(py: Python<'_>, ticket: u64, outcome: Result<StreamAnswer, Refusal>) -> PyResult<Object<'_>> {
+    let value = match outcome {
+        Ok(StreamAnswer::Opened(number) | StreamAnswer::Offset(number)) => number.into_bound_py_any(py)?,
+        Ok(StreamAnswer::Chunk(None)) => py.None().into_bound(py),
+        Ok(StreamAnswer::Chunk(Some(chunk))) => bytes(py, &chunk)?.into_any(),
+        Err(Refusal { code, value, missing }) => {
+            return ("refused", ticket, code.code(), code.resp(), value, missing).into_bound_py_any(py);
+        }
+    };
+    ("answer", ticket, value).into_bound_py_any(py)
+}
+
+/// A chunk's buffers, copied once to where Python has its bytes.
+fn bytes<'py>(py: Python<'py>, chunk: &Chunk) -> PyResult<Bound<'py, PyBytes>> {
+    PyBytes::new_with(py, chunk.len(), |mut place| {
+        for piece in chunk.pieces() {
+            let here = place.split_off_mut(..piece.len()).expect("there is room for all of them");
+            here.copy_from_slice(piece);
+        }
+        Ok(())
+    })
 }
 
 type Answer<'py> = Result<Object<'py>, hubsub_types::ErrorCode>;
@@ -277,6 +303,7 @@ pub fn log<'py>(py: Python<'py>, status: &LogStatus) -> PyResult<Bound<'py, PyDi
     let hubs = status.hubs.iter().map(|status| hub(py, status)).collect::<PyResult<Vec<_>>>()?;
     let log = PyDict::new(py);
     log.set_item("state", status.state)?;
+    log.set_item("identity", format!("{:016x}", status.identity))?;
     log.set_item("reason", &status.reason)?;
     log.set_item("figures", figures)?;
     log.set_item("syncs", &status.syncs)?;

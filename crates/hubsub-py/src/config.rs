@@ -12,19 +12,21 @@ use pyo3::types::PyDict;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
-fn bad(key: &str, why: impl std::fmt::Display) -> PyErr {
+/// What is wrong with a key.
+pub fn bad(key: &str, why: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(format!("{key}: {why}"))
 }
 
 /// A dict whose keys are all to be used.
-struct Table<'py> {
+pub struct Table<'py> {
     name: String,
     dict: Bound<'py, PyDict>,
     used: Vec<&'static str>,
 }
 
 impl<'py> Table<'py> {
-    fn new(name: impl Into<String>, value: &Bound<'py, PyAny>) -> PyResult<Table<'py>> {
+    /// Of this name in errors.
+    pub fn new(name: impl Into<String>, value: &Bound<'py, PyAny>) -> PyResult<Table<'py>> {
         let name = name.into();
         let dict = value.cast::<PyDict>().map_err(|_| bad(&name, "not a dict"))?.clone();
         Ok(Table { name, dict, used: Vec::new() })
@@ -35,7 +37,8 @@ impl<'py> Table<'py> {
         self.dict.get_item(key)?.ok_or_else(|| bad(&self.key(key), "missing"))
     }
 
-    fn take<T: for<'a> FromPyObject<'a, 'py>>(&mut self, key: &'static str) -> PyResult<T> {
+    /// A value that must be there.
+    pub fn take<T: for<'a> FromPyObject<'a, 'py>>(&mut self, key: &'static str) -> PyResult<T> {
         let value = self.any(key)?;
         value.extract::<T>().map_err(|error| bad(&self.key(key), error.into()))
     }
@@ -50,7 +53,8 @@ impl<'py> Table<'py> {
         if self.name.is_empty() { key.to_owned() } else { format!("{}.{key}", self.name) }
     }
 
-    fn done(self) -> PyResult<()> {
+    /// That nothing else is in it.
+    pub fn done(self) -> PyResult<()> {
         for (key, _) in self.dict.iter() {
             let key: String = key.extract()?;
             if !self.used.contains(&key.as_str()) {

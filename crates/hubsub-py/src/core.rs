@@ -1,12 +1,13 @@
 //! The class `Core`: a node's data plane in the hands of its control plane.
 
 use crate::answers::{self, Wanted};
-use crate::config;
+use crate::{config, scan};
+use hubsub_node::log::Streams;
 use hubsub_node::mail::{Call, ClientFilter, Item, Question, Request};
 use hubsub_node::{Control, Node, NodeConfig};
 use hubsub_route::Producer;
 use hubsub_route::rooms::HistoryQuery;
-use hubsub_types::{ClassTable, Epoch, Position, PrincipalId, ProducerId, Seq};
+use hubsub_types::{ClassTable, Epoch, HubId, Position, PrincipalId, ProducerId, Seq};
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -156,6 +157,35 @@ impl Core {
         status.map(|status| answers::log(py, &status)).transpose()
     }
 
+    fn log_hub_of(&self, room: &[u8]) -> PyResult<(String, Option<u32>)> {
+        let (class, hub) = self.started()?.logged_hub_of(room);
+        Ok((class.to_owned(), hub.map(|hub| hub.0)))
+    }
+
+    fn log_open(&self, py: Python<'_>, ticket: u64, scan: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (scan, streams) = (scan::scan(scan)?, self.streams()?);
+        py.detach(|| streams.open(ticket, scan));
+        Ok(())
+    }
+
+    fn log_next(&self, py: Python<'_>, ticket: u64, stream: u64) -> PyResult<()> {
+        let streams = self.streams()?;
+        py.detach(|| streams.next(ticket, stream));
+        Ok(())
+    }
+
+    fn log_close(&self, py: Python<'_>, stream: u64) -> PyResult<()> {
+        let streams = self.streams()?;
+        py.detach(|| streams.close(stream));
+        Ok(())
+    }
+
+    fn log_offset(&self, py: Python<'_>, ticket: u64, hub: u32, timestamp_us: u64) -> PyResult<()> {
+        let streams = self.streams()?;
+        py.detach(|| streams.offset(ticket, HubId(hub), timestamp_us));
+        Ok(())
+    }
+
     fn reload(&self, limits: &Bound<'_, PyAny>) -> PyResult<()> {
         self.started()?.set_limits(&config::limits(limits)?);
         Ok(())
@@ -180,6 +210,10 @@ impl Core {
         // The API knows no users yet.
         node.request(ticket, Request { principal: PrincipalId::default(), call });
         Ok(())
+    }
+
+    fn streams(&self) -> PyResult<&Streams> {
+        self.started()?.streams().ok_or_else(|| PyRuntimeError::new_err("no class has a log"))
     }
 
     fn started(&self) -> PyResult<&Node> {

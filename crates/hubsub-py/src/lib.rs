@@ -6,6 +6,7 @@ mod answers;
 mod config;
 mod core;
 mod offline;
+mod scan;
 
 use hubsub_types::{ErrorCode, Limits};
 use pyo3::prelude::*;

@@ -40,6 +40,12 @@ pub enum ErrorCode {
     SequencePassed,
     /// The sequence was another record before.
     SequenceReused,
+    /// Records that are asked for were removed, or lost and given up.
+    OffsetsLost,
+    /// The offset is behind what is committed.
+    OffsetUnknown,
+    /// `log_streams_max` is reached.
+    TooManyStreams,
 }
 
 impl ErrorCode {
@@ -63,6 +69,9 @@ impl ErrorCode {
         ErrorCode::SequenceTooOld,
         ErrorCode::SequencePassed,
         ErrorCode::SequenceReused,
+        ErrorCode::OffsetsLost,
+        ErrorCode::OffsetUnknown,
+        ErrorCode::TooManyStreams,
     ];
 
     /// The stable code, the same in REST answers, logs and Python.
@@ -121,6 +130,11 @@ impl ErrorCode {
             }
             ErrorCode::SequenceReused => {
                 ("sequence_reused", "ERR the sequence was another message, this one was not stored", false)
+            }
+            ErrorCode::OffsetsLost => ("offsets_lost", "ERR records are not there any more", false),
+            ErrorCode::OffsetUnknown => ("offset_unknown", "ERR the offset is not committed", false),
+            ErrorCode::TooManyStreams => {
+                ("too_many_streams", "ERR max number of streams of records reached", true)
             }
         }
     }

@@ -102,6 +102,10 @@ limits! {
     log_reserve_bytes = 64 * MIB;
     /// Segments and indexes open at once.
     log_open_files_max = 512;
+    /// Streams of records that are open at once.
+    log_streams_max = 16;
+    /// A stream that nobody asks for anything for so long is closed, in ms.
+    log_stream_idle_ms = 60_000;
     /// Latest records of one hub with a log among which a producer's repeats are found.
     producer_window_records = 262_144;
     /// Latest bytes of one hub's log among which a producer's repeats are found.

@@ -4,7 +4,7 @@ import msgspec
 from starlette.responses import Response
 
 from hubsub.api.schema import ErrorBody
-from hubsub.errors import HubSubError
+from hubsub.errors import HubSubError, OffsetsLostError
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -20,5 +20,9 @@ def json_bytes(body: object) -> bytes:
 def error_answer(error: HubSubError, headers: dict[str, str] | None = None) -> Response:
     """`{code, message, hint}` with the status of the error's class."""
     body = ErrorBody(code=error.code, message=error.message, hint=error.hint)
+    if isinstance(error, OffsetsLostError):
+        body.hub = msgspec.UNSET if error.hub is None else str(error.hub)
+        body.first = msgspec.UNSET if error.first is None else error.first
+        body.end = msgspec.UNSET if error.end is None else error.end
     more = {"retry-after": "1", **(headers or {})} if error.retryable else headers
     return Response(_ENCODER.encode(body), error.status, more, media_type="application/json")

@@ -17,7 +17,7 @@ async def list_hubs(state: State, request: Request) -> Response:
     limit = number(request, "limit", 100, state.limits["http_page_max"])
     after = number(request, "after", 0, 2**64, low=0)
     wanted = request.query_params.get("class")
-    hubs = _hubs(state)
+    hubs = hub_list(state)
     names = dict.fromkeys([*(cls.name for cls in state.classes), *(hub.room_class for hub in hubs)])
     if wanted is not None and wanted not in names:
         raise NoSuchClassError(value=wanted, hint=f"the classes are {', '.join(names)}")
@@ -28,13 +28,19 @@ async def list_hubs(state: State, request: Request) -> Response:
 
 async def show_hub(state: State, request: Request) -> Response:
     wanted = text_of(path_name(request, "hub"))
-    for hub in _hubs(state):
-        if wanted in (hub.name, str(hub.id)):
-            return json_answer(hub)
-    raise NoSuchHubError(value=wanted, hint="GET /v1/hubs lists those with a log; others are in memory only")
+    hub = find_hub(state, wanted)
+    if hub is None:
+        hint = "GET /v1/hubs lists those with a log; others are in memory only"
+        raise NoSuchHubError(value=wanted, hint=hint)
+    return json_answer(hub)
 
 
-def _hubs(state: State) -> list[Hub]:
+def find_hub(state: State, wanted: str) -> Hub | None:
+    """The hub of a name or an id."""
+    return next((hub for hub in hub_list(state) if wanted in (hub.name, str(hub.id))), None)
+
+
+def hub_list(state: State) -> list[Hub]:
     """All of them, by id."""
     log = state.node.log()
     return [_hub(row, state.node.name) for row in log["hubs"]] if log else []

@@ -42,6 +42,21 @@ def name(request: Request, key: str) -> bytes | None:
     return None if text is None else bytes_of(text)
 
 
+def names(request: Request, key: str) -> list[bytes]:
+    """Names of the query, one each time that the key is given."""
+    return [bytes_of(text) for text in request.query_params.getlist(key)]
+
+
+def optional_number(request: Request, key: str, low: int = 0, high: int = 2**63 - 1) -> int | None:
+    """A number of the query, exactly; None where it is not given."""
+    text = request.query_params.get(key)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit()) or len(text) > 19 or not low <= int(text) <= high:
+        raise BadRequestError(f"{key} must be a number from {low} to {high}", text)
+    return int(text)
+
+
 def flag(request: Request, key: str) -> bool:
     text = request.query_params.get(key, "false")
     if text not in ("true", "false", "1", "0"):

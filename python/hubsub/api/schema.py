@@ -18,6 +18,16 @@ class ErrorBody(Struct, kw_only=True):
     code: Annotated[str, Meta(description="Stable: what programs go by.")]
     message: str
     hint: str | None = None
+    hub: Annotated[
+        str | msgspec.UnsetType, Meta(description="With `offsets_lost`: name of the hub.")
+    ] = msgspec.UNSET
+    first: Annotated[
+        int | msgspec.UnsetType,
+        Meta(description="Likewise: the first offset that is missing. Nothing before it was left out."),
+    ] = msgspec.UNSET
+    end: Annotated[
+        int | msgspec.UnsetType, Meta(description="Likewise: the first one behind it that is there.")
+    ] = msgspec.UNSET
 
 
 class NodeRef(Struct, kw_only=True):
@@ -251,6 +261,47 @@ class HubPage(Struct, kw_only=True):
 
     hubs: list[Hub]
     next: Annotated[int | None, Meta(description="The next page's `after`; null on the last page.")]
+
+
+class LoggedHub(Struct, kw_only=True):
+    """A hub as a reader of its log needs it."""
+
+    hub: Annotated[int, Meta(description="Its id.")]
+    name: str
+    room_class: str = msgspec.field(name="class")
+    state: Annotated[
+        Literal["open", "damaged", "full", "failed", "quarantined"],
+        Meta(description="A quarantined one cannot be read, of a damaged one all but the damage."),
+    ]
+    earliest: Annotated[int, Meta(description="Offset of the oldest record kept, or of the next one.")]
+    committed_until: Annotated[
+        int, Meta(description="Behind the last offset that may be read: where a range may end at most.")
+    ]
+    bytes: Annotated[int, Meta(description="Of all its segments.")]
+    first_timestamp_us: Annotated[
+        int | None, Meta(description="Of its oldest record in a segment; null without one.")
+    ]
+    last_timestamp_us: int | None
+    servers: Annotated[list[str], Meta(description="HOST:PORT of those that serve it over HTTP, leader first.")]
+
+
+class LogInfo(Struct, kw_only=True):
+    """A log, and the hubs of it that have what was asked for."""
+
+    log: Annotated[
+        str | None,
+        Meta(description="Identity, in hexadecimal: offsets mean nothing in another one. Null: no class has a log."),
+    ]
+    hubs: Annotated[list[LoggedHub], Meta(description="By id.")]
+    ephemeral: Annotated[list[str], Meta(description="Classes among what was asked for that keep no log.")]
+
+
+class OffsetAnswer(Struct, kw_only=True):
+    """A place in a hub's log."""
+
+    offset: Annotated[
+        int, Meta(description="Of the first record of that time or later; `committed_until` if there is none.")
+    ]
 
 
 class Ready(Struct, kw_only=True):

@@ -46,6 +46,9 @@ class _Protocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        # Each request has a copy of this in its scope. An answer that breaks off has no other way
+        # to say so than the end of its connection.
+        self.app_state = {**self.app_state, "close_connection": self._close}
         self._watch()
 
     def data_received(self, data: bytes) -> None:
@@ -55,6 +58,13 @@ class _Protocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._unwatch()
         super().connection_lost(exc)
+
+    def _close(self, at_once: bool) -> None:
+        """Ends the connection: at once, or behind what was sent."""
+        if at_once:
+            self.transport.abort()
+        else:
+            self.transport.close()
 
     def _watch(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:

@@ -6,7 +6,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from hubsub.api import clients, hubs, nodes, publish, rooms
+from hubsub.api import clients, hubs, nodes, publish, records, rooms
 from hubsub.api.answers import json_answer
 from hubsub.api.openapi import document
 from hubsub.api.routes import Param, Route
@@ -18,9 +18,11 @@ from hubsub.api.schema import (
     HistoryPage,
     Hub,
     HubPage,
+    LogInfo,
     NodeInfo,
     NodeList,
     NodeRef,
+    OffsetAnswer,
     PublishBatch,
     PublishItem,
     PublishResult,
@@ -46,6 +48,8 @@ def openapi_document() -> dict[str, Any]:
 
 LIMIT = Param("limit", "Entries of the page; http_page_max bounds it.", "integer", minimum=1)
 TEXT = "text/plain"
+LOG = Param("log", "Identity of the log that is meant: another one refuses.")
+STREAM_ERRORS = ("no_such_hub", "other_log", "quarantined", "log_failed", "disk_full")
 
 ROUTES: tuple[Route, ...] = (
     Route(
@@ -196,6 +200,61 @@ ROUTES: tuple[Route, ...] = (
         answer=(Hub,),
         errors=("no_such_hub",),
         tag="hubs",
+    ),
+    Route(
+        "GET",
+        "/v1/log",
+        "The log: its identity, and the hubs that have what is asked for",
+        records.show_log,
+        (
+            Param("subscribe", "Hubs of these rooms: names with commas between, or given more than once."),
+            Param("subscribePattern", "Hubs that may have rooms which match: a glob, or an MQTT filter."),
+            Param("class", "Of this class only."),
+        ),
+        answer=(LogInfo,),
+        errors=("no_such_class",),
+        tag="log",
+    ),
+    Route(
+        "GET",
+        "/v1/hubs/{hub}/records",
+        "A range of a hub's log as an Arrow IPC stream",
+        records.read_records,
+        (
+            Param("from", "First offset; the oldest that is kept.", "integer", minimum=0),
+            Param("until", "The offset behind the last; behind what is committed.", "integer", minimum=0),
+            LOG,
+            Param("room", "Of this room; more than once: of one of them."),
+            Param("room_prefix", "Of rooms whose name begins so."),
+            Param("room_pattern", "Of rooms that match this glob or MQTT filter; more than once: one of them."),
+            Param("topic", "Of this topic; more than once: of one of them."),
+            Param("topic_prefix", "Of topics that begin so."),
+            Param("topic_filter", "Of topics that match this MQTT filter or glob; more than once: one of them."),
+            Param("since_us", "With this timestamp or a later one, in µs.", "integer", minimum=0),
+            Param("until_us", "With an earlier timestamp than this, in µs.", "integer", minimum=0),
+            Param("columns", f"With commas between: {', '.join(records.COLUMNS)}. All, if not given."),
+            Param("compression", "Of the batches' buffers.", choices=("none", "lz4")),
+            Param("batch_rows", f"Of a batch at most; {records.BATCH_ROWS:,}.", "integer", minimum=1),
+            Param(
+                "batch_bytes",
+                f"Of names, headers and payloads after which a batch ends; {records.BATCH_BYTES:,}.",
+                "integer",
+                minimum=1,
+            ),
+        ),
+        media_type=records.MEDIA_TYPE,
+        errors=(*STREAM_ERRORS, "offsets_lost", "offset_unknown", "too_many_streams"),
+        tag="log",
+    ),
+    Route(
+        "GET",
+        "/v1/hubs/{hub}/offset",
+        "Where a time begins in a hub's log",
+        records.show_offset,
+        (Param("timestamp_us", "In µs since 1970.", "integer", minimum=0), LOG),
+        answer=(OffsetAnswer,),
+        errors=STREAM_ERRORS,
+        tag="log",
     ),
     Route("GET", "/v1/nodes", "All nodes", nodes.list_nodes, answer=(NodeList,)),
     Route("GET", "/v1/nodes/{node}", "A node", nodes.show_node, answer=(NodeInfo,), errors=("no_such_node",)),

@@ -292,6 +292,8 @@ LIMITS: tuple[Limit, ...] = (
         reload=False,
     ),
     Limit("log_open_files_max", 512, "Segments and indexes open at once.", 1, reload=False),
+    Limit("log_streams_max", 16, "Streams of records (`GET /v1/hubs/{hub}/records`) open at once.", 1),
+    Limit("log_stream_idle_ms", 60_000, "A stream of records that nobody reads for so long is closed.", 1),
     Limit(
         "producer_window_records",
         262_144,

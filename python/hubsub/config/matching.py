@@ -22,6 +22,25 @@ def parse_pattern(text: str) -> re.Pattern[str]:
     return re.compile(_filter(body) if syntax == "mqtt" else _glob(body), re.DOTALL)
 
 
+def may_overlap(one: str, other: str) -> bool:
+    """Whether a name may match both patterns; only what they begin with is looked at.
+
+    >>> may_overlap("chat/#", "chat*"), may_overlap("irc:*", "chat:*"), may_overlap("a*", "+/state")
+    (True, False, True)
+    """
+    begins, begins_other = _literal(one), _literal(other)
+    return begins.startswith(begins_other) or begins_other.startswith(begins)
+
+
+def _literal(pattern: str) -> str:
+    """What every name begins with that matches."""
+    syntax, body = _syntax(pattern)
+    if syntax == "mqtt":
+        # The level above `#` matches too.
+        return re.split(r"/?#|\+", body, maxsplit=1)[0]
+    return re.split(r"[*?\[\\]", body, maxsplit=1)[0]
+
+
 def _syntax(text: str) -> tuple[str, str]:
     for syntax in ("mqtt", "glob"):
         if text.startswith(syntax + ":"):

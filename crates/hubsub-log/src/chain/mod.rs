@@ -15,12 +15,14 @@ mod compact;
 mod open;
 mod range;
 pub mod read;
+mod scan;
 mod walk;
 
 pub use append::{Appender, Retention};
 pub(crate) use compact::{Limits as PassLimits, Pass, Replacement, Turn};
 pub use open::{new, open};
 pub use read::{Mark, Reach};
+pub use scan::Cursor;
 
 use crate::LogError;
 use crate::files::{Files, Part};

@@ -135,7 +135,7 @@ impl<S: Storage> Chain<S> {
     }
 
     /// Places in a segment, as far as its index can be read.
-    fn samples(&self, name: Name) -> Vec<Sample> {
+    pub(super) fn samples(&self, name: Name) -> Vec<Sample> {
         let of_run = |part: Part, run: Option<Run>| {
             let file = self.files.get(self.hub, name, part).ok()?;
             run.or_else(|| Run::open(&*file, 0).ok())?.samples(&*file).ok()
@@ -153,7 +153,7 @@ impl<S: Storage> Chain<S> {
     }
 
     /// The segment that has an offset, its end, and the offset behind those it is for.
-    fn segment_of(&self, offset: u64) -> Option<(Name, u64, u64)> {
+    pub(super) fn segment_of(&self, offset: u64) -> Option<(Name, u64, u64)> {
         let state = self.read_state();
         let open = &state.open;
         if offset >= open.next {
@@ -198,7 +198,7 @@ impl<S: Storage> Chain<S> {
 }
 
 /// Offset of the record at a place, if one is there.
-fn record_at(file: &impl StorageFile, at: u64) -> Result<Option<u64>, LogError> {
+pub(super) fn record_at(file: &impl StorageFile, at: u64) -> Result<Option<u64>, LogError> {
     let bytes = read_at(file, at, record::HEAD_BYTES)?;
     let is_head = bytes.len() == record::HEAD_BYTES && record::len(&bytes).is_ok();
     Ok(is_head.then(|| record::u64_at(&bytes, 32)))

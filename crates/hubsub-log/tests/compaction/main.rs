@@ -9,7 +9,7 @@ mod support;
 use hubsub_log::repair::repair;
 use hubsub_log::sim::Faults;
 use hubsub_log::verify::verify;
-use hubsub_log::{Kind, LogError};
+use hubsub_log::{Cursor, Kind, LogError};
 use oracle::{HUB, Latest, OTHER, ROOMS, Reader, SMALL, TOMBSTONE_US, Test, publish, room, tombstone};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -249,6 +249,19 @@ fn readers_get_a_whole_state_while_segments_are_replaced() {
                             offsets.last().copied().unwrap_or(0).max(next - 1),
                             offsets.last().copied().unwrap_or(0)
                         );
+                        let (mut cursor, mut through) = (Cursor::at(1), Vec::new());
+                        while cursor.next() < chain.next() {
+                            let some = |record: &hubsub_log::Record<'_>| {
+                                through.push(record.offset);
+                                match through.len() % 3 {
+                                    0 => ControlFlow::Break(()),
+                                    _ => ControlFlow::Continue(()),
+                                }
+                            };
+                            chain.read_through(&mut cursor, u64::MAX, some).unwrap();
+                        }
+                        assert!(through.is_sorted_by(|a, b| a < b));
+                        assert!(through.last().copied().unwrap_or(0) >= next - 1);
                         let back = read_back(chain, &room(0)).whole();
                         assert!(back.is_sorted_by(|a, b| a.seq < b.seq));
                         let last = back.last().map_or(0, |sent| sent.seq);

@@ -3,7 +3,7 @@
 
 use crate::support::{OPTIONS, Publish, Sent, TestLog, read_back, read_on};
 use hubsub_log::verify::verify;
-use hubsub_log::{ChainOptions, Compaction, HubId, Keep, Kind, LogError, LogOptions};
+use hubsub_log::{ChainOptions, Compaction, Cursor, HubId, Keep, Kind, LogError, LogOptions};
 use std::collections::{HashMap, HashSet};
 
 /// Keeps the latest.
@@ -156,7 +156,16 @@ impl Test {
 
     pub fn held(&self) -> Vec<Sent> {
         let mut held: Vec<Sent> = Vec::new();
-        self.log.segments.chain(HUB).unwrap().replay(1, |record| held.push(Sent::of(record))).unwrap();
+        let chain = self.log.segments.chain(HUB).unwrap();
+        chain.replay(1, |record| held.push(Sent::of(record))).unwrap();
+        let (mut cursor, mut through) = (Cursor::at(1), Vec::new());
+        chain
+            .read_through(&mut cursor, u64::MAX, |record| {
+                through.push(Sent::of(record));
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+        assert_eq!((&through, cursor.next()), (&held, chain.next()));
         held
     }
 

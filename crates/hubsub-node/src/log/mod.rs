@@ -6,6 +6,7 @@
 //!     ▲                      │    ▲                      │
 //!     └───── safe, failed ───┘    └── next journal file ─┘
 //!   shards ── jobs ──► readers, listing ── answers ──► shards
+//!   control plane ── questions ──► streams ── chunks ──► control plane
 //! ```
 //!
 //! Invariants: what is told to be safe was synced; segments get nothing before it
@@ -22,6 +23,7 @@ mod segments;
 pub mod start;
 mod state;
 mod status;
+mod streams;
 
 pub use end::LogEnd;
 pub use listing::{Listing, Wanted};
@@ -29,6 +31,7 @@ pub use readers::{Readers, Turn};
 pub use reading::Chains;
 pub use state::{Counters, State};
 pub use status::{HubStatus, LogStatus, LoggedHubs};
+pub use streams::{Answer as StreamAnswer, Refusal, Streams};
 
 use crate::control::{Control, Level};
 use hubsub_log::storage::Storage;

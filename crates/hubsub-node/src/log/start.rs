@@ -2,7 +2,7 @@
 //! logged class, starts the threads.
 
 use super::status::LoggedHub;
-use super::{Chains, Listener, Log, LogSettings, LoggedHubs, Readers, producers};
+use super::{Chains, Listener, Log, LogSettings, LoggedHubs, Readers, Streams, producers};
 use crate::control::{Control, Level};
 use crate::inbox::Inbox;
 use crate::mail::Mail;
@@ -36,6 +36,10 @@ pub struct Started {
     pub log: Arc<Log>,
     /// Who reads it.
     pub readers: Arc<Readers>,
+    /// Who reads much of it.
+    pub streams: Arc<Streams>,
+    /// Identity of its directory.
+    pub identity: u64,
     /// The chains of the hubs that are whole.
     pub chains: Arc<Chains>,
     /// All hubs, as an operator sees them.
@@ -226,6 +230,7 @@ pub fn start(
         checkpoint_ms: limits.log_checkpoint_ms,
         retention,
     };
+    let identity = segments.manifest().identity;
     let opened = Opened { journal, segments, was_clean, warnings };
     let log = Arc::new(Log::start(opened, settings, listener, Arc::clone(control))?);
     let readers = match Readers::start("hubsub-log-reader", READERS, JOBS_MAX) {
@@ -235,7 +240,19 @@ pub fn start(
             return Err(e);
         }
     };
-    Ok(Started { log, readers, chains: Arc::new(chains), hubs, seeds, producers: windows })
+    let chains = Arc::new(chains);
+    let (of_streams, known) = (Arc::clone(&chains), Arc::clone(&hubs));
+    match Streams::start(Arc::clone(&log), of_streams, known, Arc::clone(control), limits) {
+        Ok(streams) => {
+            let streams = Arc::new(streams);
+            Ok(Started { log, readers, streams, identity, chains, hubs, seeds, producers: windows })
+        }
+        Err(e) => {
+            readers.stop();
+            log.stop();
+            Err(e)
+        }
+    }
 }
 
 /// The classes with a log, by name.

@@ -57,6 +57,16 @@ pub struct Counters {
     pub reads: AtomicU64,
     /// Those that they could not.
     pub reads_failed: AtomicU64,
+    /// Rows that streams gave.
+    pub stream_rows: AtomicU64,
+    /// Bytes of them.
+    pub stream_bytes: AtomicU64,
+    /// Streams that broke off.
+    pub streams_failed: AtomicU64,
+    /// Streams that were not opened, since too many were open.
+    pub streams_refused: AtomicU64,
+    /// Streams that were closed, since nobody asked for anything.
+    pub streams_idle: AtomicU64,
 }
 
 impl Counters {

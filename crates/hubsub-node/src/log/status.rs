@@ -53,6 +53,21 @@ impl LoggedHub {
         }
     }
 
+    /// The last offset that is committed.
+    pub fn committed(&self) -> u64 {
+        let (given, synced) = (self.given.load(Ordering::Relaxed), self.synced.load(Ordering::Relaxed));
+        match (&self.records, self.durability) {
+            // The only member that there is commits what it has in memory.
+            (Ok(_), Durability::Replicated) => given.max(synced),
+            _ => synced,
+        }
+    }
+
+    /// Why it is quarantined, if it is.
+    pub fn reason(&self) -> Option<String> {
+        self.records.as_ref().err().and_then(|entry| entry.quarantined.clone())
+    }
+
     fn status(&self, id: HubId, log: (State, Option<&str>)) -> HubStatus {
         let (given, synced) = (self.given.load(Ordering::Relaxed), self.synced.load(Ordering::Relaxed));
         let damages = self.damages.lock().expect("nothing panics under this lock");
@@ -68,7 +83,7 @@ impl LoggedHub {
             reason: log.1.map(str::to_owned),
             earliest: 0,
             latest: given.max(synced),
-            committed: synced,
+            committed: self.committed(),
             synced,
             bytes: 0,
             segments: 0,
@@ -86,10 +101,6 @@ impl LoggedHub {
                     status.reason.clone_from(&status.damaged);
                 }
                 let info = chain.info();
-                if self.durability == Durability::Replicated {
-                    // The only member that there is commits what it has in memory.
-                    status.committed = status.latest;
-                }
                 status.earliest = info.earliest;
                 (status.bytes, status.segments) = (info.bytes, info.segments as u64);
                 (status.rooms, status.index_bytes) = (info.rooms as u64, info.index_bytes as u64);
@@ -100,7 +111,7 @@ impl LoggedHub {
             }
             Err(entry) => {
                 status.state = "quarantined";
-                status.reason.clone_from(&entry.quarantined);
+                status.reason = self.reason();
                 status.earliest = entry.earliest;
                 status.bytes = entry.segments.iter().map(|segment| segment.1).sum();
                 status.segments = entry.segments.len() as u64;
@@ -187,6 +198,8 @@ pub struct HubStatus {
 pub struct LogStatus {
     /// `open`, `full` or `failed`.
     pub state: &'static str,
+    /// Of its directory, at random.
+    pub identity: u64,
     /// Why it takes no records.
     pub reason: Option<String>,
     /// Counters (their names end in `_total`) and gauges.
@@ -220,12 +233,18 @@ impl Started {
             ("reads_total", load(&counters.reads)),
             ("reads_failed_total", load(&counters.reads_failed)),
             ("index_rebuilds_total", hubs.iter().map(|hub| hub.index_rebuilds).sum()),
+            ("stream_rows_total", load(&counters.stream_rows)),
+            ("stream_bytes_total", load(&counters.stream_bytes)),
+            ("streams_failed_total", load(&counters.streams_failed)),
+            ("streams_refused_total", load(&counters.streams_refused)),
+            ("streams_idle_total", load(&counters.streams_idle)),
+            ("streams_open", self.streams.count() as u64),
             ("pending_bytes", self.log.pending_bytes() as u64),
             ("reads_waiting", waiting as u64),
             ("reads_running", running as u64),
         ];
         let bounds = SYNC_BOUNDS_US.iter().copied().map(Some).chain([None]);
         let syncs = bounds.zip(counters.syncs_by_time.iter().map(load)).collect();
-        LogStatus { state: state.name(), reason, figures, syncs, hubs }
+        LogStatus { state: state.name(), identity: self.identity, reason, figures, syncs, hubs }
     }
 }

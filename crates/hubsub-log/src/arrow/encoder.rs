@@ -1,0 +1,319 @@
+//! Records into Arrow IPC messages.
+//!
+//! A record's fields are copied once, from the bytes that were read into the buffers of
+//! the columns; these become the body of the message as they are. So a [`Chunk`] is a
+//! list of buffers, not one: who sends it copies it, or does not.
+
+use super::schema::{self, Column};
+use super::text::{append_lossy, append_name};
+use super::{COLUMNS, Shape};
+use crate::LogError;
+use crate::record::{Record, decode_headers};
+use arrow_array::types::{BinaryType, ByteArrayType, Utf8Type};
+use arrow_array::{
+    ArrayRef, GenericByteArray, Int32Array, Int64Array, MapArray, RecordBatch, RecordBatchOptions,
+    StringArray, StructArray, TimestampMicrosecondArray,
+};
+use arrow_buffer::{Buffer, OffsetBuffer, ScalarBuffer};
+use arrow_ipc::CompressionType;
+use arrow_ipc::writer::{IpcWriteOptions, StreamEncoder};
+use arrow_schema::{ArrowError, SchemaRef};
+use std::sync::Arc;
+
+/// Bytes that buffers begin with, so that the first rows do not make them grow one by one.
+const BEGIN_BYTES: usize = 64 * 1024;
+
+/// Part of a stream, in buffers that follow each other.
+#[derive(Clone, Debug, Default)]
+pub struct Chunk {
+    buffers: Vec<Buffer>,
+    /// Records in it.
+    pub rows: usize,
+}
+
+impl Chunk {
+    /// Its bytes, piece by piece.
+    pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        self.buffers.iter().map(Buffer::as_slice)
+    }
+
+    /// How many bytes these are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.buffers.iter().map(Buffer::len).sum()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Puts another behind it.
+    pub fn append(&mut self, other: Chunk) {
+        self.buffers.extend(other.buffers);
+        self.rows += other.rows;
+    }
+}
+
+/// See the module.
+pub struct Encoder {
+    shape: Shape,
+    schema: SchemaRef,
+    stream: StreamEncoder,
+    rows: Rows,
+    /// What the batch before came to, by which the next one's buffers are made.
+    before: Sizes,
+}
+
+impl Encoder {
+    /// Of an empty stream.
+    #[must_use]
+    pub fn new(mut shape: Shape) -> Encoder {
+        shape.columns.sort_unstable();
+        shape.columns.dedup();
+        let codec = shape.is_compressed.then_some(CompressionType::LZ4_FRAME);
+        let options = IpcWriteOptions::default().try_with_compression(codec);
+        let options = options.expect("this version of the format knows compression");
+        let schema = Arc::new(schema::schema(&shape.columns));
+        let stream = StreamEncoder::try_new_with_options(&schema, options);
+        let stream = stream.expect("the schema's types are all known to the format");
+        let (rows, before) = (Rows::new(&shape.columns, Sizes::default()), Sizes::default());
+        Encoder { shape, schema, stream, rows, before }
+    }
+
+    /// Adds a row.
+    pub fn push(&mut self, record: &Record<'_>) {
+        self.rows.push(record);
+    }
+
+    /// Rows that wait for `take`.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.rows.count
+    }
+
+    /// Whether they are a whole batch.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.rows.count >= self.shape.batch_rows || self.rows.bytes() >= self.shape.batch_bytes
+    }
+
+    /// A batch of the rows that wait, be there none; the first one has the schema before it.
+    ///
+    /// # Errors
+    /// They do not fit Arrow's 32-bit offsets.
+    pub fn take(&mut self) -> Result<Chunk, LogError> {
+        let count = self.rows.count;
+        let sizes = self.rows.sizes();
+        self.before = Sizes {
+            rows: sizes.rows.max(self.before.rows).min(self.shape.batch_rows),
+            names: sizes.names.max(self.before.names).min(self.shape.batch_bytes),
+            payload: sizes.payload.max(self.before.payload).min(self.shape.batch_bytes),
+        };
+        let rows = std::mem::replace(&mut self.rows, Rows::new(&self.shape.columns, self.before));
+        let cannot = |e: ArrowError| LogError::io("cannot encode records", std::io::Error::other(e));
+        let options = RecordBatchOptions::new().with_row_count(Some(count));
+        let batch = RecordBatch::try_new_with_options(Arc::clone(&self.schema), rows.columns(), &options);
+        let buffers = self.stream.encode(&batch.map_err(cannot)?).map_err(cannot)?;
+        Ok(Chunk { buffers, rows: count })
+    }
+
+    /// The rows that wait, and the end of the stream.
+    ///
+    /// # Errors
+    /// As `take`.
+    pub fn finish(mut self) -> Result<Chunk, LogError> {
+        let mut chunk = if self.rows() > 0 { self.take()? } else { Chunk::default() };
+        let cannot = |e: ArrowError| LogError::io("cannot encode records", std::io::Error::other(e));
+        chunk.buffers.extend(self.stream.finish().map_err(cannot)?);
+        Ok(chunk)
+    }
+}
+
+/// What buffers are made for.
+#[derive(Clone, Copy, Default)]
+struct Sizes {
+    rows: usize,
+    names: usize,
+    payload: usize,
+}
+
+/// The rows of one batch, by column; those of columns that nobody asked for stay empty.
+struct Rows {
+    count: usize,
+    wanted: [bool; COLUMNS.len()],
+    hub: Vec<i32>,
+    term: Vec<i64>,
+    offset: Vec<i64>,
+    room: Texts,
+    epoch: Vec<i64>,
+    seq: Vec<i64>,
+    topic: Texts,
+    timestamp: Vec<i64>,
+    publisher: Texts,
+    /// Where each row's headers end among all.
+    headers: Vec<i32>,
+    keys: Texts,
+    values: Texts,
+    payload: Texts,
+}
+
+impl Rows {
+    fn new(columns: &[Column], sizes: Sizes) -> Rows {
+        let mut wanted = [false; COLUMNS.len()];
+        columns.iter().for_each(|&column| wanted[column as usize] = true);
+        let rows = |column: Column| if wanted[column as usize] { sizes.rows } else { 0 };
+        let texts = |column: Column, bytes: usize| match wanted[column as usize] {
+            true => Texts::with_capacity(sizes.rows, bytes),
+            false => Texts::with_capacity(0, 0),
+        };
+        let mut headers = Vec::with_capacity(rows(Column::Headers) + 1);
+        headers.push(0);
+        Rows {
+            count: 0,
+            wanted,
+            hub: Vec::with_capacity(rows(Column::Hub)),
+            term: Vec::with_capacity(rows(Column::Term)),
+            offset: Vec::with_capacity(rows(Column::Offset)),
+            room: texts(Column::Room, sizes.names),
+            epoch: Vec::with_capacity(rows(Column::Epoch)),
+            seq: Vec::with_capacity(rows(Column::Seq)),
+            topic: texts(Column::Topic, sizes.names),
+            timestamp: Vec::with_capacity(rows(Column::Timestamp)),
+            publisher: texts(Column::Publisher, sizes.names),
+            headers,
+            keys: Texts::with_capacity(0, 0),
+            values: Texts::with_capacity(0, 0),
+            payload: texts(Column::Payload, sizes.payload),
+        }
+    }
+
+    fn wants(&self, column: Column) -> bool {
+        self.wanted[column as usize]
+    }
+
+    fn push(&mut self, record: &Record<'_>) {
+        self.count += 1;
+        // What the log numbers with 64 bits fits 63: offsets and seqs count from 1, and the
+        // high half of an epoch is a time in seconds.
+        if self.wants(Column::Hub) {
+            self.hub.push(record.hub.0 as i32);
+        }
+        if self.wants(Column::Term) {
+            self.term.push(record.term as i64);
+        }
+        if self.wants(Column::Offset) {
+            self.offset.push(record.offset as i64);
+        }
+        if self.wants(Column::Epoch) {
+            self.epoch.push(record.epoch as i64);
+        }
+        if self.wants(Column::Seq) {
+            self.seq.push(record.seq as i64);
+        }
+        if self.wants(Column::Timestamp) {
+            self.timestamp.push(record.timestamp_us as i64);
+        }
+        if self.wants(Column::Room) {
+            self.room.push(|bytes| append_name(bytes, record.room));
+        }
+        if self.wants(Column::Topic) {
+            self.topic.push(|bytes| append_name(bytes, record.topic));
+        }
+        if self.wants(Column::Publisher) {
+            self.publisher.push(|bytes| append_lossy(bytes, record.publisher));
+        }
+        if self.wants(Column::Headers) {
+            for (key, value) in decode_headers(record.headers) {
+                self.keys.push(|bytes| bytes.extend_from_slice(key.as_bytes()));
+                self.values.push(|bytes| bytes.extend_from_slice(value.as_bytes()));
+            }
+            self.headers.push(self.keys.len() as i32);
+        }
+        if self.wants(Column::Payload) {
+            self.payload.push(|bytes| bytes.extend_from_slice(record.payload));
+        }
+    }
+
+    /// Bytes that they have beside their numbers.
+    fn bytes(&self) -> usize {
+        let texts = [&self.room, &self.topic, &self.publisher, &self.keys, &self.values, &self.payload];
+        texts.iter().map(|texts| texts.bytes.len()).sum()
+    }
+
+    fn sizes(&self) -> Sizes {
+        let names = [&self.room, &self.topic, &self.publisher].map(|texts| texts.bytes.len());
+        Sizes {
+            rows: self.count,
+            names: names.into_iter().max().unwrap_or(0),
+            payload: self.payload.bytes.len(),
+        }
+    }
+
+    fn columns(self) -> Vec<ArrayRef> {
+        let wanted = self.wanted;
+        let all: [ArrayRef; COLUMNS.len()] = [
+            Arc::new(Int32Array::from(self.hub)),
+            Arc::new(Int64Array::from(self.term)),
+            Arc::new(Int64Array::from(self.offset)),
+            Arc::new(self.room.array::<Utf8Type>()),
+            Arc::new(Int64Array::from(self.epoch)),
+            Arc::new(Int64Array::from(self.seq)),
+            Arc::new(self.topic.array::<Utf8Type>()),
+            Arc::new(TimestampMicrosecondArray::from(self.timestamp).with_timezone("UTC")),
+            Arc::new(self.publisher.array::<Utf8Type>()),
+            Arc::new(StringArray::new_null(if wanted[Column::Device as usize] { self.count } else { 0 })),
+            Arc::new(headers(self.headers, self.keys, self.values)),
+            Arc::new(self.payload.array::<BinaryType>()),
+        ];
+        all.into_iter().zip(wanted).filter(|&(_, wanted)| wanted).map(|(array, _)| array).collect()
+    }
+}
+
+fn headers(ends: Vec<i32>, keys: Texts, values: Texts) -> MapArray {
+    let pairs: Vec<ArrayRef> = vec![Arc::new(keys.array::<Utf8Type>()), Arc::new(values.array::<Utf8Type>())];
+    let pairs = StructArray::new(schema::pair(), pairs, None);
+    let ends = OffsetBuffer::new(ScalarBuffer::from(ends));
+    MapArray::new(Arc::new(schema::entries()), ends, pairs, None, false)
+}
+
+/// A column of texts or bytes.
+struct Texts {
+    bytes: Vec<u8>,
+    /// Where each ends; and a 0 before them.
+    ends: Vec<i32>,
+}
+
+impl Texts {
+    fn with_capacity(rows: usize, bytes: usize) -> Texts {
+        let bytes = if rows > 0 { bytes.max(BEGIN_BYTES) + bytes / 8 } else { 0 };
+        let mut ends = Vec::with_capacity(rows + 1);
+        ends.push(0);
+        Texts { bytes: Vec::with_capacity(bytes), ends }
+    }
+
+    fn len(&self) -> usize {
+        self.ends.len() - 1
+    }
+
+    /// Adds one, which `append` appends.
+    fn push(&mut self, append: impl FnOnce(&mut Vec<u8>)) {
+        append(&mut self.bytes);
+        // A batch ends far below 2 GiB, and a record has 260 MiB at most.
+        self.ends.push(self.bytes.len() as i32);
+    }
+
+    /// As an array. What was appended to one of texts is UTF-8.
+    fn array<T: ByteArrayType<Offset = i32>>(self) -> GenericByteArray<T> {
+        let Texts { bytes, ends } = self;
+        assert!(i32::try_from(bytes.len()).is_ok(), "a batch of {} bytes", bytes.len());
+        // SAFETY: ends begin with 0, never fall, and the last is the length of the bytes, which
+        // fits. Texts were appended as whole `str`s: plain ones are ASCII, the others were
+        // made of chunks that are valid.
+        unsafe {
+            let ends = OffsetBuffer::new_unchecked(ScalarBuffer::from(ends));
+            GenericByteArray::new_unchecked(ends, Buffer::from_vec(bytes), None)
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Which records of a range are wanted.
+
+use crate::record::Record;
+use hubsub_types::names::Matcher;
+
+/// A record passes if it is of everything that is asked for; an empty list, and none,
+/// ask for nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// Of one of these rooms.
+    pub rooms: Vec<Vec<u8>>,
+    /// Of a room whose name begins so.
+    pub room_prefix: Vec<u8>,
+    /// Of a room that matches one of these.
+    pub room_patterns: Vec<Matcher>,
+    /// Of one of these topics.
+    pub topics: Vec<Vec<u8>>,
+    /// Of a topic that begins so.
+    pub topic_prefix: Vec<u8>,
+    /// Of a topic that matches one of these.
+    pub topic_filters: Vec<Matcher>,
+    /// With this timestamp or a later one.
+    pub since_us: u64,
+    /// With an earlier timestamp than this.
+    pub until_us: Option<u64>,
+}
+
+impl Filter {
+    /// Puts its lists in order, so that names are found by halving.
+    #[must_use]
+    pub fn prepared(mut self) -> Filter {
+        self.rooms.sort_unstable();
+        self.topics.sort_unstable();
+        self
+    }
+
+    /// Whether a record passes. Rooms and topics must be in order.
+    #[must_use]
+    pub fn passes(&self, record: &Record<'_>) -> bool {
+        record.timestamp_us >= self.since_us
+            && self.until_us.is_none_or(|until| record.timestamp_us < until)
+            && is_of(record.room, &self.rooms, &self.room_prefix, &self.room_patterns)
+            && is_of(record.topic, &self.topics, &self.topic_prefix, &self.topic_filters)
+    }
+
+    /// Whether neither this record nor any behind it passes: timestamps never fall.
+    #[must_use]
+    pub fn is_over(&self, record: &Record<'_>) -> bool {
+        self.until_us.is_some_and(|until| record.timestamp_us >= until)
+    }
+}
+
+fn is_of(name: &[u8], names: &[Vec<u8>], prefix: &[u8], patterns: &[Matcher]) -> bool {
+    (names.is_empty() || names.binary_search_by(|of| of[..].cmp(name)).is_ok())
+        && name.starts_with(prefix)
+        && (patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches(name)))
+}

@@ -1,0 +1,271 @@
+//! Reading a chain from end to end, as who wants much of it does: in large pieces, each
+//! once, from a file of its own, so that the system reads ahead for it alone and keeps
+//! nothing of what only it has wanted.
+//!
+//! Invariant: the records are given in order of offsets, each once, and none is passed
+//! over but those that were compacted away. What retention removed, and what is lost, is
+//! an error that says from where to where it goes.
+
+use super::Chain;
+use super::range::record_at;
+use super::read::MOVES_MAX;
+use crate::LogError;
+use crate::files::Part;
+use crate::record::{self, NotARecord, Record};
+use crate::segment::{self, Name};
+use crate::storage::{Storage, StorageFile};
+use std::io::ErrorKind;
+use std::ops::{ControlFlow, Range};
+
+/// Read at once.
+const PIECE_BYTES: usize = 256 * 1024;
+
+/// Bytes of a sealed segment after which the system is told that they are not wanted again.
+const FORGET_BYTES: u64 = 8 << 20;
+
+/// Where a reader is.
+pub struct Cursor<S: Storage> {
+    /// Offset of the record that comes.
+    next: u64,
+    segment: Option<Place<S::File>>,
+    /// What was read, of which `unread` is yet to be given.
+    buffer: Vec<u8>,
+    unread: Range<usize>,
+}
+
+/// A segment that is read.
+struct Place<F> {
+    name: Name,
+    file: F,
+    /// Where to read on: behind what is in the buffer.
+    at: u64,
+    /// Offset that its next record has, unless that was compacted away; none until one was seen.
+    follows: Option<u64>,
+    /// From where on the system may still have it in memory.
+    kept_from: u64,
+}
+
+/// Where a segment ends.
+struct End {
+    /// Its bytes.
+    at: u64,
+    /// The offset behind those it is for.
+    behind: u64,
+    /// Whether it is not written any more.
+    is_sealed: bool,
+}
+
+impl<S: Storage> Cursor<S> {
+    /// Before the record of an offset.
+    #[must_use]
+    pub fn at(offset: u64) -> Cursor<S> {
+        Cursor { next: offset, segment: None, buffer: Vec::new(), unread: 0..0 }
+    }
+
+    /// Offset of the record that comes.
+    #[must_use]
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Memory that it has.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.buffer.capacity()
+    }
+
+    fn begin_segment(&mut self, segment: Option<Place<S::File>>) {
+        self.segment = segment;
+        self.unread = 0..0;
+    }
+}
+
+impl<S: Storage> Chain<S> {
+    /// Gives the records from a cursor on, below `until`, to `take`, as far as they are
+    /// written, until it breaks off. The cursor is behind the last one given.
+    ///
+    /// # Errors
+    /// [`LogError::Gone`]; damage; the storage's. The cursor is where it fails.
+    pub fn read_through(
+        &self,
+        cursor: &mut Cursor<S>,
+        until: u64,
+        mut take: impl FnMut(&Record<'_>) -> ControlFlow<()>,
+    ) -> Result<(), LogError> {
+        while cursor.next < until.min(self.next()) {
+            if cursor.segment.is_none() {
+                let place = self.place_of(cursor.next)?;
+                cursor.begin_segment(Some(place));
+            }
+            if cursor.unread.is_empty() && !self.read_piece(cursor, 0)? {
+                continue;
+            }
+            if self.give(cursor, until, &mut take)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// An offset from which on there is everything that is as late as a time, and little more.
+    #[must_use]
+    pub fn offset_before_time(&self, us: u64) -> u64 {
+        let (name, earliest) = {
+            let state = self.read_state();
+            let open = (state.open.name, state.open.first_us);
+            let all = state.sealed.iter().map(|s| (s.name, s.first_us)).chain([open]);
+            // Of what was compacted, nothing may be left.
+            let before = all.filter(|&(_, first_us)| first_us > 0 && first_us < us).last();
+            (before.map(|(name, _)| name), state.earliest)
+        };
+        let Some(name) = name else { return earliest };
+        let samples = self.samples(name);
+        let before = samples.partition_point(|sample| sample.timestamp_us < us).checked_sub(1);
+        before.map_or(name.first, |at| samples[at].offset).max(earliest)
+    }
+
+    /// Gives what was read.
+    fn give(
+        &self,
+        cursor: &mut Cursor<S>,
+        until: u64,
+        take: &mut impl FnMut(&Record<'_>) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, LogError> {
+        while !cursor.unread.is_empty() {
+            let place = cursor.segment.as_mut().expect("what was read is of one");
+            match record::decode(&cursor.buffer[cursor.unread.clone()]) {
+                Ok((record, len)) => {
+                    let at = place.at - cursor.unread.len() as u64;
+                    if record.hub != self.hub {
+                        return Err(self.damaged(place.name, at, "a record of another hub"));
+                    }
+                    if place.follows.is_some_and(|next| !place.name.takes(next, record.offset)) {
+                        return Err(self.damaged(place.name, at, "offsets do not follow each other"));
+                    }
+                    if record.offset >= until {
+                        // What was between was compacted away.
+                        cursor.next = until;
+                        return Ok(ControlFlow::Break(()));
+                    }
+                    place.follows = Some(record.offset + 1);
+                    cursor.unread.start += len;
+                    if record.offset < cursor.next {
+                        continue;
+                    }
+                    if place.name.generation == 0 && record.offset != cursor.next {
+                        return Err(self.damaged(place.name, at, "offsets do not follow each other"));
+                    }
+                    cursor.next = record.offset + 1;
+                    if take(&record).is_break() {
+                        return Ok(ControlFlow::Break(()));
+                    }
+                }
+                Err(NotARecord::Incomplete(len)) => {
+                    let at = place.at - cursor.unread.len() as u64;
+                    let name = place.name;
+                    if !self.read_piece(cursor, len)? {
+                        return Err(self.damaged(name, at, "a record that goes on behind the end"));
+                    }
+                }
+                Err(e) => {
+                    let at = place.at - cursor.unread.len() as u64;
+                    return Err(self.damaged(place.name, at, &e.to_string()));
+                }
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Reads on behind what is unread, for a record of `wanted` bytes at least. Whether
+    /// there was something; else the segment is read, and the cursor goes to the next one.
+    fn read_piece(&self, cursor: &mut Cursor<S>, wanted: usize) -> Result<bool, LogError> {
+        let place = cursor.segment.as_mut().expect("the caller has placed it");
+        let Some(End { at: end, behind, is_sealed }) = self.end_of(place.name) else {
+            // It was removed or replaced: what comes is looked for anew.
+            cursor.begin_segment(None);
+            return Ok(true);
+        };
+        if is_sealed && (place.at - place.kept_from >= FORGET_BYTES || place.at >= end) {
+            place.file.forget(place.kept_from, place.at - place.kept_from);
+            place.kept_from = place.at;
+        }
+        let left = cursor.unread.len();
+        if place.at >= end && left == 0 {
+            if place.name.generation > 0 {
+                // What was behind its last record was compacted away.
+                cursor.next = cursor.next.max(behind);
+            } else if cursor.next < behind {
+                let why = format!("it ends before offset {}, not {behind}", cursor.next);
+                return Err(self.damaged(place.name, place.at, &why));
+            }
+            if is_sealed {
+                cursor.begin_segment(None);
+            }
+            return Ok(false);
+        }
+        if place.at >= end || wanted as u64 > left as u64 + (end - place.at) {
+            return Ok(false);
+        }
+        cursor.buffer.copy_within(cursor.unread.clone(), 0);
+        let size = wanted.max(PIECE_BYTES);
+        if cursor.buffer.len() > size && left <= size {
+            cursor.buffer.truncate(size);
+            cursor.buffer.shrink_to_fit();
+        }
+        cursor.buffer.resize(size.max(left), 0);
+        let n = (end - place.at).min((cursor.buffer.len() - left) as u64) as usize;
+        let read = place.file.read_full_at(&mut cursor.buffer[left..left + n], place.at);
+        let read = read.map_err(|e| LogError::io("cannot read a segment", e))?;
+        cursor.unread = 0..left + read;
+        place.at += read as u64;
+        if read < n {
+            return Err(self.damaged(place.name, place.at, "it was cut"));
+        }
+        Ok(true)
+    }
+
+    /// Where a segment ends; none if it is not of the chain any more.
+    fn end_of(&self, name: Name) -> Option<End> {
+        let state = self.read_state();
+        if name == state.open.name {
+            return Some(End { at: state.open.end, behind: state.open.next, is_sealed: false });
+        }
+        let at = state.sealed.partition_point(|s| s.name.first < name.first);
+        let sealed = state.sealed.get(at).filter(|s| s.name == name)?;
+        let next_first = state.sealed.get(at + 1).map_or(state.open.name.first, |s| s.name.first);
+        Some(End { at: sealed.bytes, behind: self.end_before(next_first), is_sealed: true })
+    }
+
+    /// The place of an offset, or of one shortly before it.
+    fn place_of(&self, offset: u64) -> Result<Place<S::File>, LogError> {
+        let mut moves = 0;
+        loop {
+            let (changes, earliest) = (self.changes(), self.info().earliest);
+            let behind = if offset < earliest { earliest } else { self.kept_from(offset) };
+            if behind > offset {
+                return Err(LogError::Gone { first: offset, end: behind });
+            }
+            match self.place_once(offset) {
+                // It was removed or replaced in between.
+                Err(_) if self.changes() != changes && moves < MOVES_MAX => moves += 1,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn place_once(&self, offset: u64) -> Result<Place<S::File>, LogError> {
+        let (name, ..) = self.segment_of(offset).expect("the caller knows that it is written");
+        let path = segment::path(self.hub, name, Part::Segment);
+        let file = self.files.storage().open(&path).map_err(|e| match e.kind() {
+            ErrorKind::NotFound => self.damaged(name, 0, "it is missing"),
+            _ => LogError::io(format!("cannot open {path}"), e),
+        })?;
+        file.expect_sequential();
+        let mut at = self.position_before(name, offset)?;
+        if record_at(&file, at)?.is_none_or(|found| found > offset) {
+            // The index leads astray; without it the segment is read from its beginning.
+            at = segment::HEAD_BYTES;
+        }
+        Ok(Place { name, file, at, follows: None, kept_from: at })
+    }
+}

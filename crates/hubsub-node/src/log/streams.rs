@@ -1,0 +1,598 @@
+//! Open scans: who reads a range of a hub as an Arrow stream has a number here, and asks
+//! for one chunk after the other. Threads of their own encode them, and go on with the
+//! next one before it is asked for, but no further.
+//!
+//! Invariants
+//! - A stream has one chunk at most that was not asked for. One that was refused, or that
+//!   nobody asked for anything in `log_stream_idle_ms`, is closed: it has no number any more.
+//! - Rows come from segments alone. What is committed and not in segments yet is waited
+//!   for; what is not committed is none of a scan's.
+//! - What fails is told behind the rows before it, and never looks like an end.
+
+use super::state::Counters;
+use super::{Chains, Log, LoggedHubs, State};
+use crate::control::{Control, Event, Level};
+use hubsub_log::arrow::{Chunk, Encoder, Filter, Scan};
+use hubsub_log::{Chain, Cursor, Disk, LogError};
+use hubsub_types::{ErrorCode, HubId, Limits};
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Threads that encode.
+const THREADS: usize = 2;
+
+/// How long one stream is worked on before another has its turn.
+const SLICE: Duration = Duration::from_millis(10);
+
+/// Records between two looks at the clock.
+const LOOK_EVERY: u32 = 256;
+
+/// A chunk comes after so long at the latest, whatever is in it: who waits sees that the
+/// filter lets little through, and not that nobody is there.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Wait between two looks at segments that have not yet what was committed.
+const WAIT: Duration = Duration::from_micros(500);
+
+/// Why there is no stream, or why it ended.
+#[derive(Clone, Debug)]
+pub struct Refusal {
+    /// What it is.
+    pub code: ErrorCode,
+    /// What it happened with.
+    pub value: String,
+    /// Of offsets that are missing: the first, and the one behind the last.
+    pub missing: Option<(u64, u64)>,
+}
+
+/// What a question of the control plane came to.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// The number of a stream.
+    Opened(u64),
+    /// The next chunk; none behind the last.
+    Chunk(Option<Chunk>),
+    /// An offset.
+    Offset(u64),
+}
+
+type Outcome = Result<Answer, Refusal>;
+
+/// See the module.
+pub struct Streams {
+    work: Arc<Work>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What the threads share.
+struct Work {
+    table: Mutex<Table>,
+    /// There is something to do, or an end to it.
+    came: Condvar,
+    log: Arc<Log>,
+    chains: Arc<Chains>,
+    hubs: Arc<LoggedHubs>,
+    control: Arc<Control>,
+    /// `log_streams_max`, `log_stream_idle_ms`.
+    streams_max: AtomicU64,
+    idle_ms: AtomicU64,
+}
+
+#[derive(Default)]
+struct Table {
+    last: u64,
+    open: HashMap<u64, Entry>,
+    /// What is to be done, in order.
+    jobs: VecDeque<Job>,
+    is_stopping: bool,
+}
+
+/// A stream, as its reader sees it.
+struct Entry {
+    /// None while a thread has it.
+    stream: Option<Box<Stream>>,
+    /// Who waits for a chunk.
+    asked: Option<u64>,
+    /// What came before it was asked for.
+    ahead: Option<Outcome>,
+    /// When its reader asked last.
+    touched: Instant,
+}
+
+enum Job {
+    /// A chunk of this stream.
+    Chunk(u64),
+    /// An offset, for this ticket.
+    Offset(u64, Box<Search>),
+}
+
+impl Streams {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// The system is out of threads.
+    pub fn start(
+        log: Arc<Log>,
+        chains: Arc<Chains>,
+        hubs: Arc<LoggedHubs>,
+        control: Arc<Control>,
+        limits: &Limits,
+    ) -> io::Result<Streams> {
+        let work = Arc::new(Work {
+            table: Mutex::default(),
+            came: Condvar::new(),
+            log,
+            chains,
+            hubs,
+            control,
+            streams_max: AtomicU64::new(limits.log_streams_max),
+            idle_ms: AtomicU64::new(limits.log_stream_idle_ms),
+        });
+        let streams = Streams { work: Arc::clone(&work), threads: Mutex::new(Vec::new()) };
+        for i in 0..THREADS {
+            let work = Arc::clone(&work);
+            match super::named(&format!("hubsub-log-stream-{i}")).spawn(move || work.run()) {
+                Ok(thread) => streams.threads.lock().expect("nothing panics under this lock").push(thread),
+                Err(e) => {
+                    streams.stop();
+                    return Err(e);
+                }
+            }
+        }
+        Ok(streams)
+    }
+
+    /// Opens a stream; its number is the answer to this ticket.
+    pub fn open(&self, ticket: u64, scan: Scan) {
+        self.work.tell(ticket, self.work.open(scan).map(Answer::Opened));
+    }
+
+    /// The next chunk of a stream is the answer to this ticket.
+    pub fn next(&self, ticket: u64, number: u64) {
+        let mut table = self.work.table();
+        let idle_ms = self.work.idle_ms.load(Ordering::Relaxed);
+        let Some(entry) = table.open.get_mut(&number) else {
+            drop(table);
+            let value = format!("nothing was asked for in {idle_ms} ms (log_stream_idle_ms)");
+            return self.work.tell(ticket, Err(refused(ErrorCode::TimedOut, value)));
+        };
+        entry.touched = Instant::now();
+        match entry.ahead.take() {
+            Some(outcome) => {
+                if outcome.is_err() {
+                    table.open.remove(&number);
+                } else if entry.stream.as_ref().is_some_and(|stream| !stream.is_over()) {
+                    table.jobs.push_back(Job::Chunk(number));
+                    self.work.came.notify_one();
+                }
+                drop(table);
+                self.work.tell(ticket, outcome);
+            }
+            None if entry.stream.as_ref().is_some_and(|stream| stream.is_over()) => {
+                let over = table.open.remove(&number);
+                drop((table, over));
+                self.work.tell(ticket, Ok(Answer::Chunk(None)));
+            }
+            None => {
+                let is_new = entry.asked.replace(ticket).is_none();
+                // Where a thread has it already, what it makes is for this ticket.
+                if is_new && entry.stream.is_some() && !table.jobs.iter().any(|job| job.is_of(number)) {
+                    table.jobs.push_back(Job::Chunk(number));
+                    self.work.came.notify_one();
+                }
+            }
+        }
+    }
+
+    /// Ends a stream; its reader gets nothing more.
+    pub fn close(&self, number: u64) {
+        let closed = self.work.table().open.remove(&number);
+        drop(closed);
+    }
+
+    /// The first offset of a hub whose timestamp is that or a later one is the answer to
+    /// this ticket; the one behind what is committed if there is none.
+    pub fn offset(&self, ticket: u64, hub: HubId, timestamp_us: u64) {
+        let search = self.work.chain(hub).map(|(chain, committed)| {
+            let cursor = Cursor::at(chain.offset_before_time(timestamp_us));
+            Search { chain, cursor, until: committed + 1, timestamp_us, begun: Instant::now() }
+        });
+        match search {
+            Ok(search) => {
+                self.work.table().jobs.push_back(Job::Offset(ticket, Box::new(search)));
+                self.work.came.notify_one();
+            }
+            Err(refusal) => self.work.tell(ticket, Err(refusal)),
+        }
+    }
+
+    /// Sets the limits.
+    pub fn set_limits(&self, limits: &Limits) {
+        self.work.streams_max.store(limits.log_streams_max, Ordering::Relaxed);
+        self.work.idle_ms.store(limits.log_stream_idle_ms, Ordering::Relaxed);
+        self.work.came.notify_all();
+    }
+
+    /// How many are open.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.work.table().open.len()
+    }
+
+    /// Ends all of them, and the threads.
+    pub fn stop(&self) {
+        let mut table = self.work.table();
+        table.is_stopping = true;
+        let ended = (std::mem::take(&mut table.open), std::mem::take(&mut table.jobs));
+        drop(table);
+        drop(ended);
+        self.work.came.notify_all();
+        let threads = std::mem::take(&mut *self.threads.lock().expect("nothing panics under this lock"));
+        threads.into_iter().for_each(|thread| _ = thread.join());
+    }
+}
+
+impl Job {
+    fn is_of(&self, number: u64) -> bool {
+        matches!(self, Job::Chunk(of) if *of == number)
+    }
+}
+
+impl Work {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().expect("nothing panics under this lock")
+    }
+
+    fn counters(&self) -> &Counters {
+        self.log.counters()
+    }
+
+    fn tell(&self, ticket: u64, outcome: Outcome) {
+        self.control.tell(Event::Stream(ticket, outcome));
+    }
+
+    /// The chain of a hub, and the last offset that is committed.
+    fn chain(&self, hub: HubId) -> Result<(Arc<Chain<Disk>>, u64), Refusal> {
+        let known = self.hubs.0.get(&hub);
+        let known = known.ok_or_else(|| refused(ErrorCode::NoSuchRoom, format!("hub {}", hub.0)))?;
+        match self.chains.get(hub) {
+            Some(chain) => Ok((chain, known.committed())),
+            None => Err(refused(ErrorCode::Quarantined, known.reason().unwrap_or_default())),
+        }
+    }
+
+    fn open(&self, scan: Scan) -> Result<u64, Refusal> {
+        let (chain, committed) = self.chain(scan.hub)?;
+        let (earliest, end) = (chain.info().earliest, committed + 1);
+        let from = scan.from.unwrap_or(earliest);
+        let until = scan.until.unwrap_or(end.max(from));
+        if until.max(from) > end {
+            let value = format!("{}, committed is what is below {end}", until.max(from));
+            return Err(refused(ErrorCode::OffsetUnknown, value));
+        }
+        let filter = scan.filter.prepared();
+        // What is older is passed over, as far as it is still there to be passed over.
+        let skipped = if filter.since_us > 0 { chain.offset_before_time(filter.since_us) } else { 0 };
+        let begin = if from >= earliest { from.max(skipped).min(until) } else { from };
+        let stream = Stream {
+            cursor: Cursor::at(begin),
+            chain,
+            until,
+            filter,
+            encoder: Some(Encoder::new(scan.shape)),
+            failed: None,
+            begun: None,
+            damage: None,
+        };
+        let mut table = self.table();
+        let streams_max = self.streams_max.load(Ordering::Relaxed);
+        if table.open.len() as u64 >= streams_max || table.is_stopping {
+            drop(table);
+            self.counters().streams_refused.fetch_add(1, Ordering::Relaxed);
+            return Err(refused(ErrorCode::TooManyStreams, format!("log_streams_max is {streams_max}")));
+        }
+        table.last += 1;
+        let number = table.last;
+        let stream = Some(Box::new(stream));
+        table.open.insert(number, Entry { stream, asked: None, ahead: None, touched: Instant::now() });
+        drop(table);
+        // A thread that sleeps must look when this one will have been idle.
+        self.came.notify_one();
+        Ok(number)
+    }
+
+    fn run(&self) {
+        // Who reads the past waits for who speaks now.
+        crate::sys::yield_to_others();
+        // How many jobs were tried in vain, one after the other.
+        let mut unready = 0;
+        loop {
+            let Some(job) = self.job() else { return };
+            let waits = match job {
+                Job::Chunk(number) => self.chunk(number),
+                Job::Offset(ticket, search) => self.search(ticket, search),
+            };
+            unready = if waits { unready + 1 } else { 0 };
+            if unready > 0 && unready >= self.table().jobs.len() {
+                unready = 0;
+                std::thread::sleep(WAIT);
+            }
+        }
+    }
+
+    /// The next thing to do; none at the end. Until there is one, streams are closed that
+    /// nobody asks for anything.
+    fn job(&self) -> Option<Job> {
+        let mut table = self.table();
+        loop {
+            if table.is_stopping {
+                return None;
+            }
+            let idle = Duration::from_millis(self.idle_ms.load(Ordering::Relaxed));
+            let (now, before) = (Instant::now(), table.open.len());
+            table.open.retain(|_, entry| entry.asked.is_some() || now < entry.touched + idle);
+            let closed = before - table.open.len();
+            if closed > 0 {
+                self.counters().streams_idle.fetch_add(closed as u64, Ordering::Relaxed);
+            }
+            if let Some(job) = table.jobs.pop_front() {
+                return Some(job);
+            }
+            let unasked = table.open.values().filter(|entry| entry.asked.is_none());
+            let next = unasked.map(|entry| entry.touched + idle).min();
+            table = match next {
+                None => self.came.wait(table).expect("nothing panics under this lock"),
+                Some(next) => {
+                    let wait = next.saturating_duration_since(now);
+                    self.came.wait_timeout(table, wait).expect("nothing panics under this lock").0
+                }
+            };
+        }
+    }
+
+    /// Goes on with a stream for a while. Whether it waits for segments.
+    fn chunk(&self, number: u64) -> bool {
+        let taken = self.table().open.get_mut(&number).and_then(|entry| entry.stream.take());
+        let Some(mut stream) = taken else { return false };
+        let turn = catch_unwind(AssertUnwindSafe(|| stream.turn(&self.log)));
+        let turn = turn.unwrap_or_else(|_| Turn::Is(Err(refused(ErrorCode::LogFailed, "a thread panicked"))));
+        if let Some(damage) = stream.damage.take() {
+            self.hubs.damaged(stream.chain.hub, damage);
+        }
+        let outcome = match turn {
+            Turn::Is(outcome) => outcome,
+            Turn::GoesOn | Turn::Waits => {
+                let mut table = self.table();
+                if let Some(entry) = table.open.get_mut(&number) {
+                    entry.stream = Some(stream);
+                    table.jobs.push_back(Job::Chunk(number));
+                }
+                return matches!(turn, Turn::Waits);
+            }
+        };
+        self.count(&stream, &outcome);
+        let mut table = self.table();
+        let Some(entry) = table.open.get_mut(&number) else { return false };
+        let has_more = outcome.is_ok() && !stream.is_over();
+        entry.stream = Some(stream);
+        match entry.asked.take() {
+            None => entry.ahead = Some(outcome),
+            Some(ticket) => {
+                entry.touched = Instant::now();
+                if outcome.is_err() {
+                    table.open.remove(&number);
+                } else if has_more {
+                    table.jobs.push_back(Job::Chunk(number));
+                    self.came.notify_one();
+                }
+                drop(table);
+                self.tell(ticket, outcome);
+            }
+        }
+        false
+    }
+
+    fn count(&self, stream: &Stream, outcome: &Outcome) {
+        let counters = self.counters();
+        match outcome {
+            Ok(Answer::Chunk(Some(chunk))) => {
+                counters.stream_rows.fetch_add(chunk.rows as u64, Ordering::Relaxed);
+                counters.stream_bytes.fetch_add(chunk.len() as u64, Ordering::Relaxed);
+            }
+            Ok(_) => {}
+            Err(refusal) => {
+                counters.streams_failed.fetch_add(1, Ordering::Relaxed);
+                let at = stream.cursor.next().to_string();
+                let hub = stream.chain.hub.0.to_string();
+                let (code, value) = (refusal.code.code().to_owned(), refusal.value.clone());
+                let fields = vec![("hub", hub), ("offset", at), ("code", code), ("reason", value)];
+                // What retention does to slow readers needs nobody to act.
+                let is_gone = refusal.code == ErrorCode::OffsetsLost;
+                let level = if is_gone { Level::Warning } else { Level::Error };
+                self.log.tell(level, "a stream of records broke off", fields);
+            }
+        }
+    }
+
+    /// Goes on with looking for an offset. Whether it waits for segments.
+    fn search(&self, ticket: u64, mut search: Box<Search>) -> bool {
+        match search.turn(&self.log) {
+            SearchTurn::Is(outcome) => {
+                self.tell(ticket, outcome.map(Answer::Offset));
+                false
+            }
+            SearchTurn::GoesOn { waits } => {
+                self.table().jobs.push_back(Job::Offset(ticket, search));
+                waits
+            }
+        }
+    }
+}
+
+/// A scan that is under way.
+struct Stream {
+    chain: Arc<Chain<Disk>>,
+    cursor: Cursor<Disk>,
+    until: u64,
+    filter: Filter,
+    /// None once the end was written.
+    encoder: Option<Encoder>,
+    /// Why it goes no further, told behind the rows before.
+    failed: Option<Refusal>,
+    /// When work on the present chunk began.
+    begun: Option<Instant>,
+    /// What it could not read, for the operator.
+    damage: Option<String>,
+}
+
+/// What came of working at a stream.
+enum Turn {
+    /// This.
+    Is(Outcome),
+    /// There is more to look through.
+    GoesOn,
+    /// Segments have not yet what comes.
+    Waits,
+}
+
+impl Stream {
+    fn is_over(&self) -> bool {
+        self.encoder.is_none()
+    }
+
+    fn turn(&mut self, log: &Log) -> Turn {
+        if let Some(refusal) = self.failed.take() {
+            return Turn::Is(Err(refusal));
+        }
+        let Some(encoder) = &mut self.encoder else { return Turn::Is(Ok(Answer::Chunk(None))) };
+        let begun = *self.begun.get_or_insert_with(Instant::now);
+        let (slice, mut seen, mut is_over, filter) = (Instant::now() + SLICE, 0, false, &self.filter);
+        // Before it reads: else it could miss what came in between.
+        let has_ended = log.has_ended();
+        let read = self.chain.read_through(&mut self.cursor, self.until, |record| {
+            if filter.is_over(record) {
+                is_over = true;
+                return ControlFlow::Break(());
+            }
+            if record.kind == hubsub_log::Kind::Message && filter.passes(record) {
+                encoder.push(record);
+            }
+            seen += 1;
+            let is_late = seen % LOOK_EVERY == 0 && Instant::now() >= slice;
+            if encoder.is_full() || is_late { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        let refusal = read.err().map(|e| {
+            self.damage = super::reading::damage(&e);
+            refusal(&e)
+        });
+        let (is_due, is_full) = (begun.elapsed() >= PATIENCE, encoder.is_full());
+        let next = self.cursor.next();
+        let is_over = is_over || (refusal.is_none() && next >= self.until);
+        let waits = next >= self.chain.next();
+        let refusal = refusal.or_else(|| match (is_over || !waits, log.state()) {
+            (true, _) => None,
+            // What it waits for will not come.
+            (_, _) if has_ended => Some(refused(ErrorCode::LogFailed, log.reason().unwrap_or_default())),
+            (_, State::Full) if is_due => {
+                Some(refused(ErrorCode::DiskFull, log.reason().unwrap_or_default()))
+            }
+            _ => None,
+        });
+        if is_over {
+            let encoder = self.encoder.take().expect("it was there");
+            return self.give(encoder.finish());
+        }
+        match refusal {
+            Some(refusal) if encoder.rows() == 0 => Turn::Is(Err(refusal)),
+            Some(refusal) => {
+                self.failed = Some(refusal);
+                let chunk = encoder.take();
+                self.give(chunk)
+            }
+            None if is_full || is_due => {
+                let chunk = encoder.take();
+                self.give(chunk)
+            }
+            None if waits => {
+                log.hurry();
+                Turn::Waits
+            }
+            None => Turn::GoesOn,
+        }
+    }
+
+    fn give(&mut self, chunk: Result<Chunk, LogError>) -> Turn {
+        self.begun = None;
+        Turn::Is(chunk.map(|chunk| Answer::Chunk(Some(chunk))).map_err(|e| refusal(&e)))
+    }
+}
+
+/// Looks for the first record of a time.
+struct Search {
+    chain: Arc<Chain<Disk>>,
+    cursor: Cursor<Disk>,
+    until: u64,
+    timestamp_us: u64,
+    begun: Instant,
+}
+
+enum SearchTurn {
+    Is(Result<u64, Refusal>),
+    GoesOn { waits: bool },
+}
+
+impl Search {
+    fn turn(&mut self, log: &Log) -> SearchTurn {
+        let (slice, mut found, has_ended) = (Instant::now() + SLICE, None, log.has_ended());
+        let wanted = self.timestamp_us;
+        let read = self.chain.read_through(&mut self.cursor, self.until, |record| {
+            if record.timestamp_us >= wanted {
+                found = Some(record.offset);
+            }
+            let is_late = record.offset % u64::from(LOOK_EVERY) == 0 && Instant::now() >= slice;
+            if found.is_some() || is_late { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        let next = self.cursor.next();
+        let waits = next >= self.chain.next();
+        match read {
+            Err(LogError::Gone { end, .. }) => {
+                // Retention goes on under it: what is asked for is behind that, or nowhere.
+                self.cursor = Cursor::at(end);
+                SearchTurn::GoesOn { waits: false }
+            }
+            Err(e) => SearchTurn::Is(Err(refusal(&e))),
+            Ok(()) if found.is_some() => SearchTurn::Is(Ok(found.expect("it was found"))),
+            Ok(()) if next >= self.until => SearchTurn::Is(Ok(self.until)),
+            Ok(())
+                if waits && (has_ended || self.begun.elapsed() > PATIENCE && log.state() != State::Open) =>
+            {
+                SearchTurn::Is(Err(refused(ErrorCode::LogFailed, log.reason().unwrap_or_default())))
+            }
+            Ok(()) => {
+                if waits {
+                    log.hurry();
+                }
+                SearchTurn::GoesOn { waits }
+            }
+        }
+    }
+}
+
+fn refused(code: ErrorCode, value: impl Into<String>) -> Refusal {
+    Refusal { code, value: value.into(), missing: None }
+}
+
+fn refusal(error: &LogError) -> Refusal {
+    match *error {
+        LogError::Gone { first, end } => {
+            Refusal { code: ErrorCode::OffsetsLost, value: first.to_string(), missing: Some((first, end)) }
+        }
+        ref error => refused(super::reading::refusal(error), error.to_string()),
+    }
+}

@@ -1,0 +1,43 @@
+//! What Python wants of a hub's log, as the data plane takes it.
+
+use crate::config::{Table, bad};
+use hubsub_log::arrow::{Column, Filter, Scan, Shape};
+use hubsub_types::HubId;
+use hubsub_types::names::Matcher;
+use pyo3::prelude::*;
+
+/// A scan from a dict with all its keys.
+pub fn scan(value: &Bound<'_, PyAny>) -> PyResult<Scan> {
+    let mut table = Table::new("", value)?;
+    let columns: Vec<String> = table.take("columns")?;
+    let column =
+        |name: &String| Column::named(name).ok_or_else(|| bad("columns", format!("unknown: {name}")));
+    let scan = Scan {
+        hub: HubId(table.take("hub")?),
+        from: table.take("from")?,
+        until: table.take("until")?,
+        filter: Filter {
+            rooms: table.take("rooms")?,
+            room_prefix: table.take("room_prefix")?,
+            room_patterns: matchers("room_patterns", &table.take::<Vec<String>>("room_patterns")?)?,
+            topics: table.take("topics")?,
+            topic_prefix: table.take("topic_prefix")?,
+            topic_filters: matchers("topic_filters", &table.take::<Vec<String>>("topic_filters")?)?,
+            since_us: table.take("since_us")?,
+            until_us: table.take("until_us")?,
+        },
+        shape: Shape {
+            columns: columns.iter().map(column).collect::<PyResult<_>>()?,
+            is_compressed: table.take("lz4")?,
+            batch_rows: table.take("batch_rows")?,
+            batch_bytes: table.take("batch_bytes")?,
+        },
+    };
+    table.done()?;
+    Ok(scan)
+}
+
+fn matchers(key: &str, patterns: &[String]) -> PyResult<Vec<Matcher>> {
+    let matchers = patterns.iter().map(|pattern| Matcher::parse(pattern));
+    matchers.collect::<Result<_, _>>().map_err(|e| bad(key, e))
+}
