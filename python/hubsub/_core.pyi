@@ -203,10 +203,10 @@ class Core:
 
         Returns:
             A dict of `state` (`open|full|failed`), `identity` (hexadecimal), `reason` (str or None),
-            `figures` (name to int; counters end in `_total`), `syncs` (of each stretch of time its upper bound in µs, None
-            for the last, and how many syncs took so long), `hubs` (by id, dicts of `id`, `class`,
-            `index`, `durability`, `shard`, `state` (as the log's, `damaged` or `quarantined`), `reason`,
-            `damaged` (what of it cannot be read, or None), `earliest`, `latest`, `committed` and
+            `figures` (name to int; counters end in `_total`), `syncs` (of each stretch of time its upper
+            bound in µs, None for the last, and how many syncs took so long), `hubs` (by id, dicts of `id`,
+            `class`, `index`, `durability`, `shard`, `state` (as the log's, `damaged` or `quarantined`),
+            `reason`, `damaged` (what of it cannot be read, or None), `earliest`, `latest`, `committed` and
             `synced` (offsets), `bytes`, `segments`, `rooms`, `index_bytes`, `first_us` and `last_us`, 0
             without records).
         """

@@ -62,6 +62,8 @@ REACHED = {
     "log_checkpoint_bytes": "test_so_many_bytes_make_a_checkpoint",
     "log_checkpoint_ms": "test_so_much_time_makes_a_checkpoint",
     "log_reserve_bytes": "test_below_its_reserve_the_disk_counts_as_full_and_reads_go_on",
+    "log_streams_max": "test_one_stream_too_many_is_refused_until_another_has_ended",
+    "log_stream_idle_ms": "test_a_stream_that_nobody_reads_is_closed_after_its_time_and_does_not_look_ended",
     "log_open_files_max": "test_so_many_segments_and_indexes_are_open_at_once",
 }
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 import threading
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,11 +75,11 @@ def test_what_was_published_is_what_is_read_in_order(
 
 
 def test_names_that_are_no_utf8_are_read_as_rest_tells_them(one: Server) -> None:
-    names = [b"chat:caf\xc3\xa9", b"chat:\xff", b"chat:%41", b"chat:100%"]
+    names = ["chat:é".encode(), b"chat:\xff", b"chat:%41", b"chat:100%"]
     with one.connect() as connection:
         for name in names:
             connection.ask("PUBLISH", name, b"\x00\xff")
-    texts = ["chat:café", "chat:%FF", "chat:%2541", "chat:100%"]
+    texts = ["chat:é", "chat:%FF", "chat:%2541", "chat:100%"]
     rows = fetch(one, "chat-0").to_pylist()
     assert [row["room"] for row in rows] == [row["topic"] for row in rows] == texts
     assert {row["payload"] for row in rows} == {b"\x00\xff"}
@@ -87,8 +91,6 @@ def test_deleted_rooms_leave_offsets_without_rows(one: Server) -> None:
     with one.connect() as connection:
         publish(connection, "chat:a", range(3))
         publish(connection, "chat:b", range(2))
-    import urllib.request
-
     assert one.node
     request = urllib.request.Request(f"{one.node.http_url}/v1/rooms/chat%3Aa", method="DELETE")
     urllib.request.urlopen(request, timeout=30).close()
@@ -291,7 +293,7 @@ def test_damage_is_told_with_its_segment_and_all_before_it_is_read(tmp_path: Pat
         with node.server.connect() as connection:
             publish(connection, "chat:a", range(500), length=1000)
         (segment, *_) = until(
-            lambda: [p for p in sorted((tmp_path / "data/log/hubs/1").glob("*.segment"))][1:-1],
+            lambda: sorted((tmp_path / "data/log/hubs/1").glob("*.segment"))[1:-1],
             "sealed segments",
         )
         first = int(segment.stem)
@@ -329,6 +331,28 @@ def whole_batches(partial: bytes) -> list[int]:
     for batch in pa.ipc.open_stream(partial):
         offsets += batch["offset"].to_pylist()
     return offsets
+
+
+@pytest.mark.needs("curl")
+def test_the_examples_of_the_page_read_what_was_published(
+    start: Start, tmp_path: Path, repository: Path
+) -> None:
+    server = start(2, config={"data": str(tmp_path / "data")}, classes=[DURABLE])
+    with server.connect() as connection:
+        for n in range(5):
+            publish(connection, f"chat:{n}", range(n + 1))
+    assert server.node
+    page = (repository / "docs/protocol/records.md").read_text()
+    page = page.replace("http://127.0.0.1:3220", server.node.http_url)
+    examples = {
+        kind: text.split("```")[0] for kind, text in re.findall(r"```(sh|python)\n(.*?)(?=```)", page, re.S)
+    }
+    for command in (["bash", "-euc", examples["sh"]], [sys.executable, "-c", examples["python"]]):
+        ran = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False)
+        assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines() == [f"chat:{n} {n + 1}" for n in range(5)]
+    rows = pa.ipc.open_stream((tmp_path / "chat-0.arrows").read_bytes()).read_all()
+    assert rows.num_rows == hub(server, "chat-0")["committed_until"] - 1
 
 
 def test_the_document_of_the_api_has_the_stream(one: Server) -> None:

@@ -170,9 +170,7 @@ def _selection(
     """The hubs that have what is asked for, and the classes among it that keep no log."""
     of_classes = {cls.name for cls in classes}
     hubs = [hub for hub in hubs if hub.room_class in of_classes]
-    rooms = [
-        bytes_of(room) for text in request.query_params.getlist("subscribe") for room in text.split(",")
-    ]
+    rooms = [bytes_of(room) for text in request.query_params.getlist("subscribe") for room in text.split(",")]
     pattern = request.query_params.get("subscribePattern")
     wanted: set[int] = set()
     unlogged: set[str] = set()

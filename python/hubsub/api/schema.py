@@ -18,9 +18,9 @@ class ErrorBody(Struct, kw_only=True):
     code: Annotated[str, Meta(description="Stable: what programs go by.")]
     message: str
     hint: str | None = None
-    hub: Annotated[
-        str | msgspec.UnsetType, Meta(description="With `offsets_lost`: name of the hub.")
-    ] = msgspec.UNSET
+    hub: Annotated[str | msgspec.UnsetType, Meta(description="With `offsets_lost`: name of the hub.")] = (
+        msgspec.UNSET
+    )
     first: Annotated[
         int | msgspec.UnsetType,
         Meta(description="Likewise: the first offset that is missing. Nothing before it was left out."),
@@ -282,7 +282,9 @@ class LoggedHub(Struct, kw_only=True):
         int | None, Meta(description="Of its oldest record in a segment; null without one.")
     ]
     last_timestamp_us: int | None
-    servers: Annotated[list[str], Meta(description="HOST:PORT of those that serve it over HTTP, leader first.")]
+    servers: Annotated[
+        list[str], Meta(description="HOST:PORT of those that serve it over HTTP, leader first.")
+    ]
 
 
 class LogInfo(Struct, kw_only=True):
@@ -290,7 +292,9 @@ class LogInfo(Struct, kw_only=True):
 
     log: Annotated[
         str | None,
-        Meta(description="Identity, in hexadecimal: offsets mean nothing in another one. Null: no class has a log."),
+        Meta(
+            description="Identity, in hexadecimal: offsets mean nothing in another one. Null: no class has a log."
+        ),
     ]
     hubs: Annotated[list[LoggedHub], Meta(description="By id.")]
     ephemeral: Annotated[list[str], Meta(description="Classes among what was asked for that keep no log.")]
@@ -300,7 +304,8 @@ class OffsetAnswer(Struct, kw_only=True):
     """A place in a hub's log."""
 
     offset: Annotated[
-        int, Meta(description="Of the first record of that time or later; `committed_until` if there is none.")
+        int,
+        Meta(description="Of the first record of that time or later; `committed_until` if there is none."),
     ]
 
 

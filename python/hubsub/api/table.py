@@ -226,10 +226,14 @@ ROUTES: tuple[Route, ...] = (
             LOG,
             Param("room", "Of this room; more than once: of one of them."),
             Param("room_prefix", "Of rooms whose name begins so."),
-            Param("room_pattern", "Of rooms that match this glob or MQTT filter; more than once: one of them."),
+            Param(
+                "room_pattern", "Of rooms that match this glob or MQTT filter; more than once: one of them."
+            ),
             Param("topic", "Of this topic; more than once: of one of them."),
             Param("topic_prefix", "Of topics that begin so."),
-            Param("topic_filter", "Of topics that match this MQTT filter or glob; more than once: one of them."),
+            Param(
+                "topic_filter", "Of topics that match this MQTT filter or glob; more than once: one of them."
+            ),
             Param("since_us", "With this timestamp or a later one, in µs.", "integer", minimum=0),
             Param("until_us", "With an earlier timestamp than this, in µs.", "integer", minimum=0),
             Param("columns", f"With commas between: {', '.join(records.COLUMNS)}. All, if not given."),
