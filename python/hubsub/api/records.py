@@ -21,7 +21,14 @@ from hubsub.api.schema import Hub, LoggedHub, LogInfo, OffsetAnswer
 from hubsub.api.state import State
 from hubsub.config import RoomClass
 from hubsub.config.matching import may_overlap
-from hubsub.errors import BadRequestError, HubSubError, NoSuchClassError, NoSuchHubError, OffsetsLostError, OtherLogError
+from hubsub.errors import (
+    BadRequestError,
+    HubSubError,
+    NoSuchClassError,
+    NoSuchHubError,
+    OffsetsLostError,
+    OtherLogError,
+)
 from hubsub.names import bytes_of, text_of
 from hubsub.node import Records
 

@@ -5,6 +5,7 @@ use crate::support::{OPTIONS, Publish, Sent, TestLog, read_back, read_on};
 use hubsub_log::verify::verify;
 use hubsub_log::{ChainOptions, Compaction, Cursor, HubId, Keep, Kind, LogError, LogOptions};
 use std::collections::{HashMap, HashSet};
+use std::ops::ControlFlow;
 
 /// Keeps the latest.
 pub const HUB: HubId = HubId(1);
