@@ -112,17 +112,13 @@ fn what_retention_removes_under_a_reader_is_an_error_with_its_range() {
     let earliest = chain.info().earliest;
     assert!(earliest > 50);
     let mut given = cursor.next();
-    let error = loop {
-        match chain.read_through(&mut cursor, u64::MAX, |record| {
-            // What was read already may still be given, and nothing is passed over.
-            assert_eq!(record.offset, given);
-            given += 1;
-            ControlFlow::Continue(())
-        }) {
-            Ok(()) => panic!("it read what is not there"),
-            Err(error) => break error,
-        }
-    };
+    let outcome = chain.read_through(&mut cursor, u64::MAX, |record| {
+        // What was read already may still be given, and nothing is passed over.
+        assert_eq!(record.offset, given);
+        given += 1;
+        ControlFlow::Continue(())
+    });
+    let error = outcome.expect_err("it read what is not there");
     assert!(matches!(error, LogError::Gone { first, end } if (first, end) == (given, earliest)), "{error}");
     let rest = read(&chain, &mut Cursor::at(earliest), u64::MAX, 9).unwrap();
     assert_eq!(rest, log.hubs[&HUB].sent[earliest as usize - 1..]);

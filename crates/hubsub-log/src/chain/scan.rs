@@ -113,9 +113,9 @@ impl<S: Storage> Chain<S> {
         let (name, earliest) = {
             let state = self.read_state();
             let open = (state.open.name, state.open.first_us);
-            let all = state.sealed.iter().map(|s| (s.name, s.first_us)).chain([open]);
+            let mut all = state.sealed.iter().map(|s| (s.name, s.first_us)).chain([open]);
             // Of what was compacted, nothing may be left.
-            let before = all.filter(|&(_, first_us)| first_us > 0 && first_us < us).last();
+            let before = all.rfind(|&(_, first_us)| first_us > 0 && first_us < us);
             (before.map(|(name, _)| name), state.earliest)
         };
         let Some(name) = name else { return earliest };
