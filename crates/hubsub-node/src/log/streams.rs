@@ -30,7 +30,8 @@ const THREADS: usize = 2;
 /// How long one stream is worked on before another has its turn.
 const SLICE: Duration = Duration::from_millis(10);
 
-/// Records between two looks at the clock.
+/// Records between two looks at the clock, at which others have the processor if they want it:
+/// a shard that looks for the disk's answer would get it back at the next tick only.
 const LOOK_EVERY: u32 = 256;
 
 /// A chunk comes after so long at the latest, whatever is in it: who waits sees that the
@@ -451,6 +452,12 @@ struct Stream {
     damage: Option<String>,
 }
 
+/// Whether a slice is over, once others have run.
+fn is_past(slice: Instant) -> bool {
+    std::thread::yield_now();
+    Instant::now() >= slice
+}
+
 /// What came of working at a stream.
 enum Turn {
     /// This.
@@ -484,7 +491,7 @@ impl Stream {
                 encoder.push(record);
             }
             seen += 1;
-            let is_late = seen % LOOK_EVERY == 0 && Instant::now() >= slice;
+            let is_late = seen % LOOK_EVERY == 0 && is_past(slice);
             if encoder.is_full() || is_late { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         let refusal = read.err().map(|e| {
@@ -555,7 +562,7 @@ impl Search {
             if record.timestamp_us >= wanted {
                 found = Some(record.offset);
             }
-            let is_late = record.offset % u64::from(LOOK_EVERY) == 0 && Instant::now() >= slice;
+            let is_late = record.offset % u64::from(LOOK_EVERY) == 0 && is_past(slice);
             if found.is_some() || is_late { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         let next = self.cursor.next();
