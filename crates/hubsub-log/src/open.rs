@@ -43,11 +43,16 @@ pub struct Opened<S: Storage> {
 /// The storage failed, the directory is of a newer format, or its manifest is
 /// missing or damaged. Damage elsewhere is no error: it quarantines hubs.
 pub fn open<S: Storage>(storage: Arc<S>, identity: u64, options: LogOptions) -> Result<Opened<S>, LogError> {
-    let manifest = match Manifest::load(&*storage)? {
-        Some(manifest) => manifest,
-        None => fresh(&*storage, identity)?,
-    };
-    recover(storage, manifest, options, &[])
+    if let Some(manifest) = Manifest::load(&*storage)? {
+        return recover(storage, manifest, options, &[]);
+    }
+    let manifest = fresh(&storage, identity)?;
+    let opened = recover(Arc::clone(&storage), manifest, options, &[]);
+    if matches!(opened, Err(LogError::Full)) {
+        // No manifest was stored. What it got of the disk is for others.
+        clear_away(&storage);
+    }
+    opened
 }
 
 /// Opens a directory that has this manifest. The hubs among `suspects` are quarantined
@@ -159,20 +164,44 @@ fn try_recover<S: Storage>(
     Ok(Opened { journal, segments: Segments::new(files, options, manifest, hubs), was_clean, warnings })
 }
 
-/// The manifest of an empty directory.
-fn fresh(storage: &impl Storage, identity: u64) -> Result<Manifest, LogError> {
-    let is_used = |directory: &str| {
-        let files = storage.list(directory).map(|names| !names.is_empty());
-        let directories = storage.list_directories(directory).map(|names| !names.is_empty());
-        files.and_then(|files| Ok(files || directories?))
-    };
-    let cannot = |e| LogError::io("cannot list the data directory", e);
-    if is_used(journal::DIRECTORY).map_err(cannot)? || is_used("hubs").map_err(cannot)? {
+/// The manifest of a directory in which nothing was ever written.
+fn fresh<S: Storage>(storage: &Arc<S>, identity: u64) -> Result<Manifest, LogError> {
+    if !is_unwritten(&**storage)? {
         let text = "the data directory has journals or segments, but no manifest.json: nobody can tell whether \
                     they are all there; hint: bring it back, or accept what is left with `hubsub log repair`";
         return Err(LogError::Refused(text.to_owned()));
     }
+    clear_away(storage);
     Ok(Manifest::new(identity))
+}
+
+/// Whether a directory without a manifest has no hubs and no journal with a byte of a
+/// record: it is empty, or its first start was cut short before the manifest.
+pub(crate) fn is_unwritten(storage: &impl Storage) -> Result<bool, LogError> {
+    let cannot = |e| LogError::io("cannot list the data directory", e);
+    for directory in ["hubs", KEPT] {
+        let files = storage.list(directory).map_err(cannot)?;
+        if !files.is_empty() || !storage.list_directories(directory).map_err(cannot)?.is_empty() {
+            return Ok(false);
+        }
+    }
+    let numbers = journal::files(storage).map_err(cannot)?;
+    if numbers.len() < storage.list(journal::DIRECTORY).map_err(cannot)?.len()
+        || !storage.list_directories(journal::DIRECTORY).map_err(cannot)?.is_empty()
+    {
+        return Ok(false);
+    }
+    for number in numbers {
+        if !journal::is_unwritten(storage, number).map_err(|e| LogError::io("cannot read a journal", e))? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Takes journals away in which there is nothing.
+fn clear_away<S: Storage>(storage: &Arc<S>) {
+    journal::unlink(storage, journal::files(&**storage).unwrap_or_default().into_iter());
 }
 
 struct Recovery<'a, S: Storage> {

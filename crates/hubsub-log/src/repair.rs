@@ -36,7 +36,7 @@
 use crate::files::Part;
 use crate::journal;
 use crate::manifest::{self, HubEntry, HubFile, Keep, Lost, Manifest, SegmentEntry};
-use crate::open::{Opened, recover};
+use crate::open::{Opened, is_unwritten, recover};
 use crate::record;
 use crate::salvage::{Piece, Salvage, Source, hub_directories, read_piece, salvage};
 use crate::segment::{self, Name};
@@ -194,6 +194,11 @@ pub fn repair<S: Storage>(
 
 /// A manifest by what the files of a directory say.
 fn remake(storage: &impl Storage) -> Result<Manifest, LogError> {
+    if is_unwritten(storage)? {
+        let text =
+            "there is no log to mend, no record was ever written here; hint: start the node, it makes one";
+        return Err(LogError::Refused(text.to_owned()));
+    }
     let refused = |why: String| {
         Err(LogError::Refused(format!(
             "the manifest cannot be made again, {why}; hint: bring manifest.json back from a copy of the \

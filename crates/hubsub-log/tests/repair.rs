@@ -318,7 +318,7 @@ fn without_what_a_hub_says_of_itself_a_lost_manifest_is_refused() {
         assert_eq!(log.disk.paths(), before);
     }
     let why = run(&SimDisk::default(), None, true).unwrap_err().to_string();
-    assert!(why.contains("there are no hubs"), "{why}");
+    assert!(why.contains("no log to mend") && why.contains("hint: start the node"), "{why}");
 }
 
 #[test]

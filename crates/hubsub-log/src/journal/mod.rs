@@ -316,6 +316,23 @@ pub(crate) fn clear(storage: &impl Storage, number: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether a journal has nothing but zeros behind its head, so that no frame was ever written to it.
+pub(crate) fn is_unwritten(storage: &impl Storage, number: u64) -> io::Result<bool> {
+    let file = storage.open(&path(number))?;
+    let mut bytes = vec![0; FILL_BYTES];
+    let mut at = FILE_HEAD as u64;
+    loop {
+        let n = file.read_full_at(&mut bytes, at)?;
+        if n == 0 {
+            return Ok(true);
+        }
+        if bytes[..n].iter().any(|&byte| byte != 0) {
+            return Ok(false);
+        }
+        at += n as u64;
+    }
+}
+
 /// Names of the storage's journal files by number.
 pub(crate) fn files(storage: &impl Storage) -> io::Result<Vec<u64>> {
     let names = storage.list(DIRECTORY)?;
