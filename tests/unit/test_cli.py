@@ -304,17 +304,24 @@ def test_doctor_says_what_a_log_still_needs_of_its_disk(
         monkeypatch.setattr(os, "statvfs", lambda path: disk)
         return _data(config, tmp_path)
 
-    assert with_free(12 * mib).state == "ok"
-    bad = with_free(12 * mib - 1)
-    assert bad.state == "bad" and "8 MiB for its reserve (log_reserve_bytes)" in bad.hint
-    assert "4 MiB for its journals (2 × log_journal_bytes)" in bad.hint
+    assert with_free(15 * mib).state == "ok"
+    bad = with_free(15 * mib - 1)
+    assert bad.state == "bad" and "9 MiB for its reserve (log_reserve_bytes and 1 MiB)" in bad.hint
+    assert "6 MiB for its journals (3 × log_journal_bytes)" in bad.hint
     (log / "journal").mkdir(parents=True)
-    (log / "journal" / "1").write_bytes(b"")
+    journals = [log / "journal" / f"0000000{n}.journal" for n in (1, 2, 3)]
+    # As a start that found no room left it.
+    journals[0].write_bytes(b"")
+    assert with_free(15 * mib).state == "ok" and with_free(15 * mib - 1).state == "bad"
+    for journal in journals[:2]:
+        journal.write_bytes(bytes(2 * mib))
+    assert with_free(11 * mib - 1).state == "bad", "the third is made with the first record"
+    journals[2].write_bytes(bytes(2 * mib))
     with open(log / "reserve", "wb") as reserve:
         reserve.truncate(5 * mib)
-    assert with_free(3 * mib).state == "ok"
-    bad = with_free(3 * mib - 1)
-    assert bad.state == "bad" and "needs 3 MiB for its reserve" in bad.hint and "journals" not in bad.hint
+    assert with_free(4 * mib).state == "ok"
+    bad = with_free(4 * mib - 1)
+    assert bad.state == "bad" and "needs 4 MiB for its reserve" in bad.hint and "journals" not in bad.hint
 
 
 @pytest.mark.parametrize("hidden", ["", "log/reserve", "log/journal"])

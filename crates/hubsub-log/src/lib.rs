@@ -63,6 +63,19 @@ pub struct LogOptions {
     pub reserve_bytes: u64,
 }
 
+/// Journals that a log has while it takes records: the one that is written, the next, and
+/// the one behind that, which is made ready meanwhile.
+const JOURNALS: u64 = 3;
+
+impl LogOptions {
+    /// Bytes of its disk that a log takes beside its records. With less it is full, soon
+    /// after its start.
+    #[must_use]
+    pub fn room_bytes(&self) -> u64 {
+        reserve::len(self.reserve_bytes).saturating_add(self.journal_bytes.saturating_mul(JOURNALS))
+    }
+}
+
 impl Default for LogOptions {
     fn default() -> LogOptions {
         LogOptions {

@@ -19,6 +19,11 @@ const PART_BYTES: u64 = 256 << 10;
 /// What a start needs where everything is in segments already: a manifest beside the old one.
 const START_BYTES: u64 = 1 << 20;
 
+/// Length of one of so many bytes.
+pub(crate) fn len(bytes: u64) -> u64 {
+    if bytes > 0 { bytes.saturating_add(START_BYTES) } else { 0 }
+}
+
 /// Gives all of it back, where a start needs it: nobody holds it yet.
 pub(crate) fn give_back(storage: &impl Storage) {
     let _ = storage.unlink(NAME);
@@ -38,14 +43,19 @@ impl<S: Storage> Reserve<S> {
     /// One of so many bytes, and what a start needs; `fill` takes them.
     #[must_use]
     pub fn new(storage: Arc<S>, bytes: u64) -> Reserve<S> {
-        let bytes = if bytes > 0 { bytes + START_BYTES } else { 0 };
-        Reserve { storage, file: None, bytes, len: 0 }
+        Reserve { storage, file: None, bytes: len(bytes), len: 0 }
     }
 
     /// Whether it has its length.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.len == self.bytes
+    }
+
+    /// Bytes that are missing of it.
+    #[must_use]
+    pub fn missing(&self) -> u64 {
+        self.bytes - self.len.min(self.bytes)
     }
 
     /// Takes what is missing of it; whether it is whole.

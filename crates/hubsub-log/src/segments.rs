@@ -170,6 +170,14 @@ impl<S: Storage> Segments<S> {
         self.reserve.is_whole()
     }
 
+    /// Bytes that the disk must have free, so that the log takes records: for the space that
+    /// is kept for a full one, for what waits, and for a journal, if it `wants_journal`.
+    #[must_use]
+    pub fn wanted_bytes(&self, wants_journal: bool) -> u64 {
+        let journal = if wants_journal { self.options.journal_bytes } else { 0 };
+        self.reserve.missing().saturating_add(journal).saturating_add(self.pending_bytes() as u64)
+    }
+
     /// Takes the space that is kept for a full disk, as far as it is missing; whether it
     /// is all there.
     ///

@@ -28,6 +28,9 @@ class Finding(NamedTuple):
     hint: str = ""
 
 
+START_BYTES = 1 << 20
+"""What a log keeps beside its reserve, for a start on a full disk."""
+
 SYSCTLS = (
     ("net.core.somaxconn", 4_096, "bursts of new connections are refused above it"),
     ("fs.nr_open", 1_048_576, "descriptors of one process"),
@@ -145,14 +148,15 @@ def _data(config: "Config", directory: Path) -> Finding:
 
 
 def _missing(log: Path, limits: Mapping[str, int]) -> dict[str, int]:
-    """Bytes that a log takes at its start and has not yet, by what they are for."""
+    """Bytes that a log takes beside its records and has not yet, by what they are for."""
     reserve, journals = log / "reserve", log / "journal"
     has = reserve.stat().st_size if reserve.exists() else 0
-    # The one that is written to, and the next. Later ones take the places of those.
-    is_first = not journals.exists() or not any(journals.iterdir())
+    written = sum(file.stat().st_size for file in journals.iterdir()) if journals.exists() else 0
+    kept = limits["log_reserve_bytes"]
+    # The one that is written, the next, and the one behind that. Later ones take their places.
     return {
-        "its reserve (log_reserve_bytes)": max(0, limits["log_reserve_bytes"] - has),
-        "its journals (2 × log_journal_bytes)": 2 * limits["log_journal_bytes"] if is_first else 0,
+        "its reserve (log_reserve_bytes and 1 MiB)": max(0, kept + START_BYTES - has) if kept else 0,
+        "its journals (3 × log_journal_bytes)": max(0, 3 * limits["log_journal_bytes"] - written),
     }
 
 

@@ -203,7 +203,8 @@ impl<S: Storage> Thread<S> {
             self.segments.keep_reserve()?;
         }
         // What is spent of the reserve is for what was taken already: no more is, from here on.
-        self.shared.set_full(met_full || !self.segments.has_reserve());
+        let is_full = met_full || !self.segments.has_reserve();
+        self.shared.set_full(is_full.then(|| self.segments.wanted_bytes(!self.handover.has_file())));
         outcome
     }
 

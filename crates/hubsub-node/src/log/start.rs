@@ -122,18 +122,18 @@ pub fn start(
 ) -> io::Result<Started> {
     let refused = |text: String| io::Error::other(text);
     let directory = config.directory.display();
-    let full = || {
-        refused(format!(
-            "the disk of {directory} is full; hint: the log needs {} MiB there at least \
-             (log_reserve_bytes, log_journal_bytes)",
-            (limits.log_reserve_bytes + 2 * limits.log_journal_bytes) >> 20,
-        ))
-    };
     let options = LogOptions {
         chain: ChainOptions { segment_bytes: limits.log_segment_bytes, ..ChainOptions::default() },
         journal_bytes: limits.log_journal_bytes,
         open_files_max: limits.log_open_files_max as usize,
         reserve_bytes: limits.log_reserve_bytes,
+    };
+    let full = || {
+        refused(format!(
+            "the disk of {directory} is full; hint: the log needs {} MiB there beside its records \
+             (log_reserve_bytes and 1 MiB, 3 × log_journal_bytes)",
+            options.room_bytes().div_ceil(1 << 20),
+        ))
     };
     let disk = Disk::lock(&config.directory).map_err(|e| match e.kind() {
         ErrorKind::WouldBlock => refused(format!("another node uses the data directory: {directory}")),

@@ -123,20 +123,26 @@ impl Shared {
         self.reason.lock().expect("nothing panics under this lock").clone()
     }
 
-    /// The disk is full, or has room again.
-    pub fn set_full(&self, is_full: bool) {
+    /// The disk is full, and so many bytes must be free on it; or it has room again.
+    pub fn set_full(&self, wants: Option<u64>) {
+        let is_full = wants.is_some();
         let (from, to) = if is_full { (State::Open, State::Full) } else { (State::Full, State::Open) };
         let mut reason = self.reason.lock().expect("nothing panics under this lock");
         let changed =
             self.state.compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        if !changed {
+        if self.state() != to {
             return;
         }
-        *reason = is_full.then(|| "the disk is full".to_owned());
+        *reason = wants.map(|bytes| {
+            let mib = bytes.div_ceil(1 << 20).max(1);
+            format!("the disk is full; the log goes on once it has {mib} MiB free")
+        });
+        let fields = reason.iter().map(|reason| ("reason", reason.clone())).collect();
         drop(reason);
         match is_full {
-            true => self.control.log(Level::Error, "log refuses records: disk is full", Vec::new()),
-            false => self.control.log(Level::Warning, "log takes records again", Vec::new()),
+            _ if !changed => {}
+            true => self.control.log(Level::Error, "log refuses records: disk is full", fields),
+            false => self.control.log(Level::Warning, "log takes records again", fields),
         }
     }
 

@@ -4,7 +4,7 @@ use hubsub_log::sim::{Faults, SimDisk};
 use hubsub_log::{Chain, ChainOptions, Disk, Keep, LogOptions, open};
 use std::path::Path;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const OPTIONS: LogOptions = LogOptions {
     chain: ChainOptions { segment_bytes: 64 * 1024, run_bytes: 4096 },
@@ -163,6 +163,47 @@ fn a_full_disk_holds_records_until_it_has_room() {
         open(Arc::new(disk), 5, OPTIONS).unwrap().segments.chain(log.hub).unwrap().info().next,
         last + 1
     );
+}
+
+/// A log that keeps a reserve, on a disk with so many bytes, which takes a record.
+fn start_with_room(disk: &SimDisk, options: LogOptions, bytes: u64) -> TestLog {
+    disk.set_faults(Faults { free_bytes: Some(bytes), ..Faults::default() });
+    let mut opened = open(Arc::new(disk.clone()), 5, options).unwrap();
+    let hub = opened.segments.add_hub("chat", 0, Keep::Log).unwrap();
+    let mut log = start_opened(opened, hub, settings());
+    let last = log.say(1, 10);
+    log.wait_for(last);
+    log
+}
+
+#[test]
+fn with_the_room_that_it_asks_for_a_log_is_open_and_with_less_it_says_how_much() {
+    // A journal is larger than all else that is written.
+    let options = LogOptions { journal_bytes: 1 << 20, reserve_bytes: 2 << 20, ..OPTIONS };
+    let else_bytes = 64 * 1024;
+    assert_eq!(options.room_bytes(), 6 << 20);
+    let until = |reached: &dyn Fn() -> bool| {
+        let begin = Instant::now();
+        while !reached() {
+            assert!(begin.elapsed() < Duration::from_secs(30), "it comes in time");
+            std::thread::yield_now();
+        }
+    };
+    let disk = SimDisk::default();
+    let log = start_with_room(&disk, options, options.room_bytes() + else_bytes);
+    let taken = || {
+        let files = disk.paths().into_iter().filter(|path| path == "reserve" || path.starts_with("journal/"));
+        files.map(|path| disk.bytes(&path).map_or(0, |bytes| bytes.len() as u64)).sum::<u64>()
+    };
+    until(&|| taken() == options.room_bytes());
+    log.log.stop();
+    assert_eq!((log.log.state(), log.log.reason()), (State::Open, None));
+
+    let disk = SimDisk::default();
+    let log = start_with_room(&disk, options, options.room_bytes() - else_bytes);
+    let says = |mib: u64| log.log.reason().is_some_and(|why| why.contains(&format!("has {mib} MiB free")));
+    until(&|| log.log.state() == State::Full && says(1));
+    log.log.stop();
 }
 
 #[test]
