@@ -389,3 +389,28 @@ fn a_segment_of_format_1_is_read() {
     let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
     assert_eq!(hex, include_str!("record-format-1.hex").trim());
 }
+
+#[test]
+fn a_read_that_meets_damage_names_its_byte_once() {
+    let log = some_log(false, 70);
+    let chain = log.segments.chain(HubId(1)).unwrap();
+    for is_sealed in [true, false] {
+        let mut paths = log.disk.paths();
+        paths.retain(|path| path.starts_with("hubs/1/") && path.ends_with(".segment"));
+        let path = if is_sealed { &paths[1] } else { paths.last().unwrap() };
+        let bytes = log.disk.bytes(path).unwrap();
+        // The last byte of the first record's payload.
+        let at = hubsub_log::segment::HEAD_BYTES;
+        let (record, len) = record::decode(&bytes[at as usize..]).unwrap();
+        let (room, epoch, seq) = (record.room.to_vec(), record.epoch, record.seq);
+        log.disk.damage(path, |bytes| bytes[at as usize + len - 1] ^= 1);
+        let back = chain.read_back(&room, |_| ControlFlow::Continue(())).unwrap_err();
+        let on = chain.read_on(&room, epoch, seq, u64::MAX, |_| ControlFlow::Continue(())).unwrap_err();
+        for error in [back, on] {
+            let text = error.to_string();
+            assert!(text.starts_with(&format!("{path} is damaged at byte {at}: ")), "{text}");
+            assert_eq!(text.matches(&at.to_string()).count(), 1, "{text}");
+        }
+        log.disk.damage(path, |bytes| bytes[at as usize + len - 1] ^= 1);
+    }
+}

@@ -140,12 +140,12 @@ impl<S: Storage> Chain<S> {
                 moves += 1;
                 continue;
             }
-            let (segment, why) = match stop {
-                Stop::Astray(segment, why) => (segment, why),
+            let (segment, at, why) = match stop {
+                Stop::Astray(segment, at, why) => (segment, at, why),
                 Stop::Failed(e) => return Err(e),
             };
             if mended.contains(&segment) {
-                return Err(self.damaged(segment, 0, &why));
+                return Err(self.damaged(segment, at, &why));
             }
             mended.push(segment);
             self.mend(segment).or_else(|e| if has_changed() { Ok(()) } else { Err(e) })?;
@@ -206,7 +206,7 @@ impl<S: Storage> Chain<S> {
                     }
                     if record.room != room || !mark.is_none_or(|mark| self.follows_back(&mark.last, &record))
                     {
-                        return Err(astray(&step, &record));
+                        return Err(astray(&step, &record, *place));
                     }
                     let Record { epoch, seq, offset, .. } = record;
                     let last = Last { epoch, seq, offset };
@@ -225,7 +225,7 @@ impl<S: Storage> Chain<S> {
                 mark.last.seq == 1 || self.unbroken_from(mark.last.offset).max(self.info().earliest) > 1
             };
             if self.keep == Keep::Log && step.head.prev == 0 && !mark.is_none_or(may_begin_here) {
-                return Err(Stop::Astray(step.segment, "a room that begins in its middle".to_owned()));
+                return Err(Stop::Astray(step.segment, 0, "a room that begins in its middle".to_owned()));
             }
             return Ok(());
         }
@@ -295,7 +295,7 @@ impl<S: Storage> Chain<S> {
             }
             for (step, places) in self.located(pieces)? {
                 let mut wrong = None;
-                let flow = self.read_places(step.segment, &places, |record, _, _| {
+                let flow = self.read_places(step.segment, &places, |record, _, place| {
                     if record.room == room
                         && newest.is_none()
                         && (record.epoch != epoch || (self.keep == Keep::Latest && record.seq < from))
@@ -308,7 +308,7 @@ impl<S: Storage> Chain<S> {
                         Keep::Latest => seq < record.seq,
                     };
                     if record.room != room || record.epoch != epoch || !newest.is_none_or(follows) {
-                        wrong = Some(astray(&step, record));
+                        wrong = Some(astray(&step, record, place));
                         return ControlFlow::Break(());
                     }
                     newest = Some(record.seq);
@@ -345,7 +345,7 @@ impl<S: Storage> Chain<S> {
             None if self.keep == Keep::Latest => Ok(None),
             // A room that was deleted meanwhile, or an index that hides a run.
             _ if self.rooms.get(hash).is_none_or(|now| now.epoch != epoch) => Ok(None),
-            _ => Err(Stop::Astray(step.segment, "a run is missing".to_owned())),
+            _ => Err(Stop::Astray(step.segment, 0, "a run is missing".to_owned())),
         }
     }
 
@@ -381,7 +381,7 @@ impl<S: Storage> Chain<S> {
     ) -> Result<ControlFlow<()>, Stop> {
         let file = match self.files.get(self.hub, segment, Part::Segment) {
             Err(e) if e.kind() == ErrorKind::NotFound && segment.first < self.info().earliest => {
-                return Err(Stop::Astray(segment, "it was retired".to_owned()));
+                return Err(Stop::Astray(segment, 0, "it was retired".to_owned()));
             }
             file => file.map_err(|e| LogError::io("cannot open a segment", e))?,
         };
@@ -408,7 +408,7 @@ impl<S: Storage> Chain<S> {
                         return Ok(ControlFlow::Break(()));
                     }
                 }
-                Err(e) => return Err(Stop::Astray(segment, format!("byte {place}: {e}"))),
+                Err(e) => return Err(Stop::Astray(segment, place, e.to_string())),
             }
         }
         Ok(ControlFlow::Continue(()))
@@ -442,8 +442,12 @@ impl<S: Storage> Chain<S> {
     }
 }
 
-fn astray(step: &Step, record: &Record<'_>) -> Stop {
-    Stop::Astray(step.segment, format!("offset {} is of another room or seq", record.offset))
+fn astray(step: &Step, record: &Record<'_>, place: u32) -> Stop {
+    Stop::Astray(
+        step.segment,
+        u64::from(place),
+        format!("offset {} is of another room or seq", record.offset),
+    )
 }
 
 /// Records to look for at first.

@@ -42,8 +42,8 @@ enum Place {
 
 /// Why a read stopped.
 pub(super) enum Stop {
-    /// The index of this segment leads to what is not there.
-    Astray(Name, String),
+    /// The index of this segment leads to what is not there: to this byte of it, or no place.
+    Astray(Name, u64, String),
     Failed(LogError),
 }
 
@@ -200,7 +200,7 @@ impl<S: Storage> Chain<S> {
             match self.step_in(hash, segment, run, part)? {
                 Some(step) => return Ok(Some(step)),
                 None if self.keep == Keep::Latest => offset = run.first - 1,
-                None => return Err(Stop::Astray(segment, format!("no room of offset {offset}"))),
+                None => return Err(Stop::Astray(segment, 0, format!("no room of offset {offset}"))),
             }
         }
         Ok(None)
@@ -282,7 +282,7 @@ fn in_memory(open: &Open, hash: RoomHash) -> Option<Step> {
 /// An index that cannot be read can be made again; a storage that fails cannot.
 fn index_failed(segment: Name, e: std::io::Error) -> Stop {
     match e.kind() {
-        ErrorKind::InvalidData | ErrorKind::NotFound => Stop::Astray(segment, e.to_string()),
+        ErrorKind::InvalidData | ErrorKind::NotFound => Stop::Astray(segment, 0, e.to_string()),
         _ => Stop::Failed(LogError::io("cannot read an index", e)),
     }
 }
