@@ -31,11 +31,13 @@ class HubSubError(Exception):
     """The whole Redis error line, where the data plane answers one."""
     retryable: ClassVar[bool] = False
     words: ClassVar[str] = "something went wrong inside"
+    advice: ClassVar[str | None] = None
+    """The hint, where none is given."""
 
     def __init__(self, what: str | None = None, value: object = None, hint: str | None = None) -> None:
         self.what = what or self.words
         self.value = value
-        self.hint = hint
+        self.hint = hint or self.advice
         super().__init__(self.what)
 
     @property
@@ -160,6 +162,7 @@ class QuarantinedError(Refused):
     status = 503
     resp = "ERR the log of this room is damaged and quarantined"
     words = "the log of this room is damaged and quarantined"
+    advice = "end the node, then `hubsub log verify` says where and `hubsub log repair` what can be kept"
 
 
 class NotLoggedError(Refused):

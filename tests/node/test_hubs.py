@@ -326,6 +326,16 @@ def test_damage_that_a_read_finds_is_seen_and_what_is_whole_goes_on(start: Start
         assert "chat-0 is damaged: " in listed.stderr and path.name in listed.stderr
         assert publish(connection, "chat:a", range(1000, 1001)) == [Frame(":", b"0")]
         assert [n for _, n in history(connection, "chat:a", 10)] == list(range(991, 1001)), "the end is whole"
+        epoch = history(connection, "chat:a", 1)[0][0].split("-")[0]
+    address = ("--server", f"redis://{server.host}:{server.port}")
+    rewound = hubsub(server, "sub", "chat:a", "--rewind", "1001", *address)
+    assert rewound.returncode == 1
+    assert "damaged and quarantined" in rewound.stderr and "hubsub log verify" in rewound.stderr
+    # The two bytes are of one record, or of two.
+    resumed = hubsub(server, "sub", "chat:a", "--resume", f"{epoch}-0", "--count", "999", *address)
+    assert resumed.returncode == 0 and resumed.stderr.count("gap in chat:a: from ") == 1
+    seen = [int(line.split()[1]) for line in resumed.stdout.splitlines()]
+    assert len(seen) == 999 and seen == sorted(set(seen)) and seen[-1] >= 999, "what is behind it came"
 
 
 def test_changed_rules_over_a_damaged_log_are_refused_with_what_to_do(start: Start, data: Path) -> None:

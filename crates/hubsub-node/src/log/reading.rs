@@ -116,12 +116,60 @@ impl Search {
                 }
                 Ok(Answer::Found(found))
             }
+            // A cursor has first what is before the damage; its next question meets that.
+            Err(LogError::Damaged { .. }) if self.is_of_cursor() && !self.found.records.is_empty() => {
+                Ok(Answer::Found(std::mem::take(&mut self.found)))
+            }
             Err(error) => {
                 log.tell(Level::Error, "log cannot be read", vec![("reason", error.to_string())]);
                 self.damage = damage(&error);
-                Err(refusal(&error))
+                match self.damage.is_some().then(|| self.behind_damage(chain)).flatten() {
+                    Some(found) => Ok(Answer::Found(found)),
+                    None => Err(refusal(&error)),
+                }
             }
         }
+    }
+
+    /// For a cursor whose next record is damaged: the first one behind that can be read, so
+    /// that what it is told to be missing is what is damaged. Steps are doubled, then halved.
+    fn behind_damage(&self, chain: &Chain<Disk>) -> Option<Found> {
+        let Want::On(seq) = self.read.want else { return None };
+        if !self.is_of_cursor() {
+            return None;
+        }
+        let mut damaged = self.next.unwrap_or(seq.max(self.read.seq_min)).0;
+        // More records at once may have met the damage of a later one.
+        let (mut at, mut step) = (damaged, 1);
+        let mut found = self.readable(chain, at);
+        while found.is_none() && damaged < self.read.seq_max.0 {
+            at = damaged.saturating_add(step).min(self.read.seq_max.0);
+            found = self.readable(chain, at);
+            if found.is_none() {
+                (damaged, step) = (at, step * 2);
+            }
+        }
+        let mut found = found?;
+        while damaged + 1 < at {
+            let middle = damaged + (at - damaged) / 2;
+            match self.readable(chain, middle) {
+                Some(record) => (at, found) = (middle, record),
+                None => damaged = middle,
+            }
+        }
+        Some(Found { first: Some(found.position.seq), records: vec![Arc::new(found)] })
+    }
+
+    /// The record of a seq, or the next that there is, if it can be read.
+    fn readable(&self, chain: &Chain<Disk>, seq: u64) -> Option<Record> {
+        let (read, mut found) = (&self.read, None);
+        let taken = chain.read_on(&read.room, read.epoch.0, seq, 1, |record| {
+            if (seq..=read.seq_max.0).contains(&record.seq) && record.timestamp_us >= read.since_us {
+                found = Some(owned(record));
+            }
+            ControlFlow::Break(())
+        });
+        taken.ok().and(found)
     }
 
     fn read_back(&mut self, chain: &Chain<Disk>) -> Result<(), LogError> {
@@ -226,6 +274,10 @@ impl Search {
             }
         }
         Ok(first)
+    }
+
+    fn is_of_cursor(&self) -> bool {
+        matches!(self.read.then, Then::Range(..))
     }
 
     fn is_of_attach(&self) -> bool {

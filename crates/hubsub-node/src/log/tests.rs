@@ -496,6 +496,96 @@ fn a_question_that_is_looked_for_in_turns_has_the_same_answer() {
 }
 
 #[test]
+fn who_catches_up_misses_what_is_damaged_and_nothing_else() {
+    use hubsub_route::cursors::Read;
+    use hubsub_route::{LogRead, Namespace, Then, Want};
+    use hubsub_types::{ConnKey, Epoch, ErrorCode, Position, Seq, ShardId};
+    use std::os::unix::fs::FileExt;
+    let directory = tempfile::tempdir().unwrap();
+    let (mut log, chain) = start_on_disk(directory.path(), Retention::default());
+    for _ in 0..100 {
+        let last = log.say(10, 300);
+        log.wait_for(last);
+    }
+    log.log.hurry();
+    while chain.next() < log.next {
+        std::thread::yield_now();
+    }
+    let find = |from: u64, seq_max: u64| {
+        let next = Position { epoch: Epoch(1), seq: Seq(from) };
+        let (topic, namespace) = ((*b"r").into(), Namespace::Global);
+        let (from, conn) = (ShardId(0), ConnKey { index: 0, generation: 0 });
+        let read = Read { from, conn, pattern: None, namespace, topic, next, bytes_max: 1 << 20 };
+        let mut search = reading::Search::new(Box::new(LogRead {
+            hub: log.hub,
+            room: (*b"r").into(),
+            through: log.next - 1,
+            epoch: Epoch(1),
+            seq_max: Seq(seq_max),
+            seq_min: Seq(1),
+            since_us: 0,
+            topic: None,
+            namespace: None,
+            want: Want::On(next.seq),
+            count: u64::MAX,
+            bytes_max: 1 << 20,
+            then: Then::Range(Box::new(read)),
+        }));
+        loop {
+            match search.turn(&chain, &log.log) {
+                Ok(reading::Answer::Found(found)) => {
+                    return Ok(found.records.iter().map(|record| record.position.seq.0).collect());
+                }
+                Ok(_) => std::thread::yield_now(),
+                Err(code) => {
+                    assert!(search.damage.is_some());
+                    return Err(code);
+                }
+            }
+        }
+    };
+    let catch_up = || {
+        let (mut next, mut seen) = (1, Vec::<u64>::new());
+        while next <= 1000 {
+            let seqs: Vec<u64> = find(next, 1000).unwrap();
+            next = seqs.last().unwrap() + 1;
+            seen.extend(seqs);
+        }
+        seen
+    };
+    assert!(catch_up().into_iter().eq(1..=1000));
+
+    let hub = directory.path().join(format!("hubs/{}", log.hub.0));
+    let mut segments: Vec<_> = std::fs::read_dir(hub).unwrap().map(|entry| entry.unwrap().path()).collect();
+    segments.retain(|path| path.extension().is_some_and(|ending| ending == "segment"));
+    segments.sort();
+    assert!(segments.len() > 4);
+    // A byte in a sealed segment, one in the open one, and a segment that ends too early.
+    let flip = |path: &Path, seq: u64| {
+        let bytes = std::fs::read(path).unwrap();
+        let payload = vec![seq as u8; 300];
+        let places = (0..bytes.len() - 300).filter(|&at| bytes[at..at + 300] == payload);
+        let at = places.last().unwrap() as u64 + 9;
+        std::fs::File::options().write(true).open(path).unwrap().write_all_at(&[!(seq as u8)], at).unwrap();
+    };
+    flip(&segments[1], 300);
+    flip(segments.last().unwrap(), 990);
+    let cut = std::fs::File::options().write(true).open(&segments[3]).unwrap();
+    cut.set_len(cut.metadata().unwrap().len() / 2).unwrap();
+    let seen = catch_up();
+    let missing: Vec<u64> = (1..=1000).filter(|seq| !seen.contains(seq)).collect();
+    assert!(seen.is_sorted_by(|a, b| a < b));
+    let (behind, cut): (Vec<u64>, Vec<u64>) = missing.iter().partition(|&&seq| seq == 300 || seq == 990);
+    assert_eq!(behind, [300, 990]);
+    let per_segment = 64 * 1024 / 350;
+    assert!(cut.windows(2).all(|pair| pair[0] + 1 == pair[1]), "in one piece: {cut:?}");
+    assert!((per_segment / 4..per_segment).contains(&cut.len()), "half of a segment: {}", cut.len());
+    // Where nothing behind can be read, that is said.
+    assert_eq!(find(300, 300), Err(ErrorCode::Quarantined));
+    log.log.stop();
+}
+
+#[test]
 fn a_hub_that_keeps_the_latest_is_compacted_while_it_runs() {
     let disk = SimDisk::default();
     let mut log = start_keeping(&disk, Keep::Latest);
