@@ -65,7 +65,7 @@ def history(
     api, path = Api(url), f"/v1/rooms/{segment(room)}"
     answer = api.get(f"{path}/history", count=count, after=after, topic=topic)
     if not answer["recovered"]:
-        say("the position is of another life of the room")
+        say("the position is of another life of the room, or what came behind it was removed")
         raise typer.Exit(1)
     records = answer.rows("records")
     if not records:
