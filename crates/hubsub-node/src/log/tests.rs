@@ -564,8 +564,7 @@ fn who_catches_up_misses_what_is_damaged_and_nothing_else() {
     let flip = |path: &Path, seq: u64| {
         let bytes = std::fs::read(path).unwrap();
         let payload = vec![seq as u8; 300];
-        let places = (0..bytes.len() - 300).filter(|&at| bytes[at..at + 300] == payload);
-        let at = places.last().unwrap() as u64 + 9;
+        let at = (0..bytes.len() - 300).rfind(|&at| bytes[at..at + 300] == payload).unwrap() as u64 + 9;
         std::fs::File::options().write(true).open(path).unwrap().write_all_at(&[!(seq as u8)], at).unwrap();
     };
     flip(&segments[1], 300);
