@@ -247,7 +247,7 @@ def test_what_a_failed_log_lacks_is_refused_at_once(start: Start, data: Path) ->
             return sum(files(data, "journal/*").values()) == 12 << 20
 
         until(is_prepared)
-        until(lambda: hubs(server)[0]["rooms"] == 1)
+        server.get("/v1/hubs/fast-0/records")  # Has all of them in segments: it reads nothing else.
         fail_writes(server, data)
         replies: list[Frame] = []
 
