@@ -146,9 +146,10 @@ pub struct Output {
     pub long_bytes: usize,
     /// Questions to other shards whose answers have slots.
     pub questions: u32,
-    /// Slot of its latest publish that waited for the log. The journal takes publishes
-    /// in order, so none before it waits when it does not.
+    /// Slot of its latest publish that waited for the log; those before it may wait still.
     pub logged_slot: Option<u32>,
+    /// Whether the shard's list of sockets that have room for the queue has it.
+    pub is_writable: bool,
     /// Since when the queue is above the soft limit, in ms.
     pub soft_since_ms: Option<u64>,
     /// To be told before the queue's next frame.
@@ -180,7 +181,7 @@ impl Output {
         self.queue.shrink_to(KEPT);
         self.slots.shrink_to(KEPT);
         (self.head_sent, self.first_slot, self.soft_since_ms, self.logged_slot) = (0, 0, None, None);
-        (self.popped, self.oldest, self.empty, self.latest) = (0, 0, 0, None);
+        (self.popped, self.oldest, self.empty, self.latest, self.is_writable) = (0, 0, 0, None, false);
     }
 
     /// Whether one of its publishes waits for the log.
@@ -259,7 +260,7 @@ impl Output {
             self.forget_latest(head.and_then(|head| head.tag).as_ref(), self.popped);
             self.popped = self.popped.wrapping_add(1);
         }
-        (self.popped, self.oldest, self.empty, self.latest) = (0, 0, 0, None);
+        (self.popped, self.oldest, self.empty, self.latest, self.is_writable) = (0, 0, 0, None, false);
     }
 
     /// Opens a slot; its number.

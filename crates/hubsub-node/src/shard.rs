@@ -60,7 +60,7 @@ pub struct Shard {
     accepts_more: bool,
     /// Connections with input that was not read or not executed.
     ready: Vec<ConnKey>,
-    /// Connections with a queue, whose sockets have room.
+    /// Connections with a queue, whose sockets have room; each once.
     writable: VecDeque<ConnKey>,
     /// Connections whose reading is paused.
     paused: Vec<ConnKey>,
@@ -219,8 +219,8 @@ impl Shard {
                 LISTENER => self.accept(),
                 Token(index) => {
                     let Some(key) = self.core.rim.conns.key_at(index as u32) else { continue };
-                    if event.is_writable() && self.has_queue(key) {
-                        self.writable.push_back(key);
+                    if event.is_writable() {
+                        self.note_writable(key);
                     }
                     if event.is_read_closed()
                         && let Some(conn) = self.core.rim.conns.get_mut(key)
@@ -235,8 +235,13 @@ impl Shard {
         }
     }
 
-    fn has_queue(&self, key: ConnKey) -> bool {
-        self.core.rim.conns.get(key).and_then(|c| c.output.as_ref()).is_some_and(|o| !o.queue.is_empty())
+    /// Takes note of a socket that has room, if there is something to write: it may be told
+    /// with each event of the socket.
+    fn note_writable(&mut self, key: ConnKey) {
+        let output = self.core.rim.conns.get_mut(key).and_then(|conn| conn.output.as_mut());
+        let Some(output) = output.filter(|o| !o.queue.is_empty() && !o.is_writable) else { return };
+        output.is_writable = true;
+        self.writable.push_back(key);
     }
 
     /// Writes queues, some a turn: who is behind keeps nobody waiting.
@@ -247,7 +252,10 @@ impl Shard {
         while rim.metrics.bytes_out_total.get() - written < QUEUED_BYTES
             && let Some(key) = self.writable.pop_front()
         {
-            rim.write_queue(key);
+            if let Some(output) = rim.conns.get_mut(key).and_then(|conn| conn.output.as_mut()) {
+                output.is_writable = false;
+                rim.write_queue(key);
+            }
         }
     }
 

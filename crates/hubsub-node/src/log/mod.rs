@@ -23,6 +23,7 @@ mod segments;
 pub mod start;
 mod state;
 mod status;
+mod stream;
 mod streams;
 
 pub use end::LogEnd;

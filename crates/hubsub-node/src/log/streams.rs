@@ -10,14 +10,14 @@
 //! - What fails is told behind the rows before it, and never looks like an end.
 
 use super::state::Counters;
-use super::{Chains, Log, LoggedHubs, State};
+use super::stream::{Search, SearchTurn, Stream, Turn};
+use super::{Chains, Log, LoggedHubs};
 use crate::control::{Control, Event, Level};
-use hubsub_log::arrow::{Chunk, Encoder, Filter, Scan};
-use hubsub_log::{Chain, Cursor, Disk, LogError};
+use hubsub_log::arrow::{Chunk, Scan};
+use hubsub_log::{Chain, Disk};
 use hubsub_types::{ErrorCode, HubId, Limits};
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -26,17 +26,6 @@ use std::time::{Duration, Instant};
 
 /// Threads that encode.
 const THREADS: usize = 2;
-
-/// How long one stream is worked on before another has its turn.
-const SLICE: Duration = Duration::from_millis(10);
-
-/// Records between two looks at the clock, at which others have the processor if they want it:
-/// a shard that looks for the disk's answer would get it back at the next tick only.
-const LOOK_EVERY: u32 = 256;
-
-/// A chunk comes after so long at the latest, whatever is in it: who waits sees that the
-/// filter lets little through, and not that nobody is there.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Wait between two looks at segments that have not yet what was committed.
 const WAIT: Duration = Duration::from_micros(500);
@@ -63,7 +52,8 @@ pub enum Answer {
     Offset(u64),
 }
 
-type Outcome = Result<Answer, Refusal>;
+/// What is told for a ticket.
+pub(super) type Outcome = Result<Answer, Refusal>;
 
 /// See the module.
 pub struct Streams {
@@ -200,10 +190,8 @@ impl Streams {
     /// The first offset of a hub whose timestamp is that or a later one is the answer to
     /// this ticket; the one behind what is committed if there is none.
     pub fn offset(&self, ticket: u64, hub: HubId, timestamp_us: u64) {
-        let search = self.work.chain(hub).map(|(chain, committed)| {
-            let cursor = Cursor::at(chain.offset_before_time(timestamp_us));
-            Search { chain, cursor, until: committed + 1, timestamp_us, begun: Instant::now() }
-        });
+        let search =
+            self.work.chain(hub).map(|(chain, committed)| Search::new(chain, committed + 1, timestamp_us));
         match search {
             Ok(search) => {
                 self.work.table().jobs.push_back(Job::Offset(ticket, Box::new(search)));
@@ -281,16 +269,7 @@ impl Work {
         // What is older is passed over, as far as it is still there to be passed over.
         let skipped = if filter.since_us > 0 { chain.offset_before_time(filter.since_us) } else { 0 };
         let begin = if from >= earliest { from.max(skipped).min(until) } else { from };
-        let stream = Stream {
-            cursor: Cursor::at(begin),
-            chain,
-            until,
-            filter,
-            encoder: Some(Encoder::new(scan.shape)),
-            failed: None,
-            begun: None,
-            damage: None,
-        };
+        let stream = Stream::new(chain, begin..until, filter, scan.shape);
         let mut table = self.table();
         let streams_max = self.streams_max.load(Ordering::Relaxed);
         if table.open.len() as u64 >= streams_max || table.is_stopping {
@@ -436,170 +415,7 @@ impl Work {
     }
 }
 
-/// A scan that is under way.
-struct Stream {
-    chain: Arc<Chain<Disk>>,
-    cursor: Cursor<Disk>,
-    until: u64,
-    filter: Filter,
-    /// None once the end was written.
-    encoder: Option<Encoder>,
-    /// Why it goes no further, told behind the rows before.
-    failed: Option<Refusal>,
-    /// When work on the present chunk began.
-    begun: Option<Instant>,
-    /// What it could not read, for the operator.
-    damage: Option<String>,
-}
-
-/// Whether a slice is over, once others have run.
-fn is_past(slice: Instant) -> bool {
-    std::thread::yield_now();
-    Instant::now() >= slice
-}
-
-/// What came of working at a stream.
-enum Turn {
-    /// This.
-    Is(Outcome),
-    /// There is more to look through.
-    GoesOn,
-    /// Segments have not yet what comes.
-    Waits,
-}
-
-impl Stream {
-    fn is_over(&self) -> bool {
-        self.encoder.is_none()
-    }
-
-    fn turn(&mut self, log: &Log) -> Turn {
-        if let Some(refusal) = self.failed.take() {
-            return Turn::Is(Err(refusal));
-        }
-        let Some(encoder) = &mut self.encoder else { return Turn::Is(Ok(Answer::Chunk(None))) };
-        let begun = *self.begun.get_or_insert_with(Instant::now);
-        let (slice, mut seen, mut is_over, filter) = (Instant::now() + SLICE, 0, false, &self.filter);
-        // Before it reads: else it could miss what came in between.
-        let has_ended = log.has_ended();
-        let read = self.chain.read_through(&mut self.cursor, self.until, |record| {
-            if filter.is_over(record) {
-                is_over = true;
-                return ControlFlow::Break(());
-            }
-            if record.kind == hubsub_log::Kind::Message && filter.passes(record) {
-                encoder.push(record);
-            }
-            seen += 1;
-            let is_late = seen % LOOK_EVERY == 0 && is_past(slice);
-            if encoder.is_full() || is_late { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        });
-        let refusal = read.err().map(|e| {
-            self.damage = super::reading::damage(&e);
-            refusal(&e)
-        });
-        let (is_due, is_full) = (begun.elapsed() >= PATIENCE, encoder.is_full());
-        let next = self.cursor.next();
-        let is_over = is_over || (refusal.is_none() && next >= self.until);
-        let waits = next >= self.chain.next();
-        let refusal = refusal.or_else(|| match (is_over || !waits, log.state()) {
-            (true, _) => None,
-            // What it waits for will not come.
-            (_, _) if has_ended => Some(refused(ErrorCode::LogFailed, log.reason().unwrap_or_default())),
-            (_, State::Full) if is_due => {
-                Some(refused(ErrorCode::DiskFull, log.reason().unwrap_or_default()))
-            }
-            _ => None,
-        });
-        if is_over {
-            let encoder = self.encoder.take().expect("it was there");
-            return self.give(encoder.finish());
-        }
-        match refusal {
-            Some(refusal) if encoder.rows() == 0 => Turn::Is(Err(refusal)),
-            Some(refusal) => {
-                self.failed = Some(refusal);
-                let chunk = encoder.take();
-                self.give(chunk)
-            }
-            None if is_full || is_due => {
-                let chunk = encoder.take();
-                self.give(chunk)
-            }
-            None if waits => {
-                log.hurry();
-                Turn::Waits
-            }
-            None => Turn::GoesOn,
-        }
-    }
-
-    fn give(&mut self, chunk: Result<Chunk, LogError>) -> Turn {
-        self.begun = None;
-        Turn::Is(chunk.map(|chunk| Answer::Chunk(Some(chunk))).map_err(|e| refusal(&e)))
-    }
-}
-
-/// Looks for the first record of a time.
-struct Search {
-    chain: Arc<Chain<Disk>>,
-    cursor: Cursor<Disk>,
-    until: u64,
-    timestamp_us: u64,
-    begun: Instant,
-}
-
-enum SearchTurn {
-    Is(Result<u64, Refusal>),
-    GoesOn { waits: bool },
-}
-
-impl Search {
-    fn turn(&mut self, log: &Log) -> SearchTurn {
-        let (slice, mut found, has_ended) = (Instant::now() + SLICE, None, log.has_ended());
-        let wanted = self.timestamp_us;
-        let read = self.chain.read_through(&mut self.cursor, self.until, |record| {
-            if record.timestamp_us >= wanted {
-                found = Some(record.offset);
-            }
-            let is_late = record.offset % u64::from(LOOK_EVERY) == 0 && is_past(slice);
-            if found.is_some() || is_late { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        });
-        let next = self.cursor.next();
-        let waits = next >= self.chain.next();
-        match read {
-            Err(LogError::Gone { end, .. }) => {
-                // Retention goes on under it: what is asked for is behind that, or nowhere.
-                self.cursor = Cursor::at(end);
-                SearchTurn::GoesOn { waits: false }
-            }
-            Err(e) => SearchTurn::Is(Err(refusal(&e))),
-            Ok(()) if found.is_some() => SearchTurn::Is(Ok(found.expect("it was found"))),
-            Ok(()) if next >= self.until => SearchTurn::Is(Ok(self.until)),
-            Ok(())
-                if waits && (has_ended || self.begun.elapsed() > PATIENCE && log.state() != State::Open) =>
-            {
-                SearchTurn::Is(Err(refused(ErrorCode::LogFailed, log.reason().unwrap_or_default())))
-            }
-            Ok(()) => {
-                if waits {
-                    log.hurry();
-                }
-                SearchTurn::GoesOn { waits }
-            }
-        }
-    }
-}
-
-fn refused(code: ErrorCode, value: impl Into<String>) -> Refusal {
+/// Without offsets that are missing.
+pub(super) fn refused(code: ErrorCode, value: impl Into<String>) -> Refusal {
     Refusal { code, value: value.into(), missing: None }
-}
-
-fn refusal(error: &LogError) -> Refusal {
-    match *error {
-        LogError::Gone { first, end } => {
-            Refusal { code: ErrorCode::OffsetsLost, value: first.to_string(), missing: Some((first, end)) }
-        }
-        ref error => refused(super::reading::refusal(error), error.to_string()),
-    }
 }

@@ -247,6 +247,16 @@ fn readers_do_what_waits_and_refuse_what_is_too_much() {
     readers.stop();
 }
 
+/// A job that comes behind all others is done before any of them.
+fn has_its_turn(readers: &Readers, tell: mpsc::Sender<&'static str>, done: &mpsc::Receiver<&'static str>) {
+    let now = Box::new(move || {
+        tell.send("now").unwrap();
+        Turn::Done
+    });
+    assert!(readers.submit(now).is_ok());
+    assert_eq!(done.recv_timeout(Duration::from_secs(30)), Ok("now"));
+}
+
 #[test]
 fn who_waits_for_the_disk_keeps_no_reader_from_the_others() {
     let readers = Readers::start("reader", 2, 1000).unwrap();
@@ -264,12 +274,7 @@ fn who_waits_for_the_disk_keeps_no_reader_from_the_others() {
         });
         assert!(readers.submit(job).is_ok());
     }
-    let now = Box::new(move || {
-        tell.send("now").unwrap();
-        Turn::Done
-    });
-    assert!(readers.submit(now).is_ok());
-    assert_eq!(done.recv_timeout(Duration::from_secs(30)), Ok("now"));
+    has_its_turn(&readers, tell, &done);
     is_there.store(true, std::sync::atomic::Ordering::Relaxed);
     (0..20).for_each(|_| assert_eq!(done.recv_timeout(Duration::from_secs(30)), Ok("late")));
     // Those that would wait for ever do not keep a stop waiting.
@@ -294,12 +299,7 @@ fn who_reads_for_long_lets_the_others_read_in_between() {
         });
         assert!(readers.submit(job).is_ok());
     }
-    let now = Box::new(move || {
-        tell.send("now").unwrap();
-        Turn::Done
-    });
-    assert!(readers.submit(now).is_ok());
-    assert_eq!(done.recv_timeout(Duration::from_secs(30)), Ok("now"));
+    has_its_turn(&readers, tell, &done);
     (0..20).for_each(|_| assert_eq!(done.recv_timeout(Duration::from_secs(30)), Ok("long")));
     (0..20).for_each(|_| assert!(readers.submit(Box::new(|| Turn::GoesOn)).is_ok()));
     readers.stop();
