@@ -400,6 +400,43 @@ class NotRecoveredError(ClientError):
     words = "the position is not known here"
 
 
+# -- the pipeline on Spark --
+
+
+class PipelineError(HubSubError):
+    """What the Spark source and the jobs meet on their own side."""
+
+    code = "pipeline"
+    words = "the pipeline cannot go on"
+
+
+class OptionError(PipelineError):
+    code = "option"
+    status = 400
+    words = "bad option"
+
+
+class NoLogError(PipelineError):
+    """All that was asked for is in memory only."""
+
+    code = "no_log"
+    status = 400
+    words = "the rooms keep no log"
+
+
+class StreamBrokenError(PipelineError):
+    """A stream of records broke, and again at each attempt to go on."""
+
+    code = "stream_broken"
+    retryable = True
+    words = "the stream of records broke off"
+
+
+class SparkMissingError(PipelineError):
+    code = "spark_missing"
+    words = "Spark cannot be started"
+
+
 def _tree(root: type[HubSubError]) -> list[type[HubSubError]]:
     return [root, *(c for child in root.__subclasses__() for c in _tree(child))]
 

@@ -1,0 +1,83 @@
+"""What batches and streams share: what a task reads, and how.
+
+These are plain values that go to executors; connections are made where they
+are used.
+"""
+
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+
+from hubsub.errors import NoLogError
+from hubsub.pipeline.listing import Listing
+from hubsub.pipeline.options import SourceOptions
+from hubsub.pipeline.packing import Range
+from hubsub.pipeline.selection import Selection
+from hubsub.pipeline.wire import Wire
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LOG = logging.getLogger("hubsub.pipeline")
+
+CORES = "PYSPARK_HUBSUB_CORES"
+"""Environment variable: tasks that Spark runs at once, where this machine's cores do not tell."""
+
+
+@dataclass(frozen=True)
+class Part(InputPartition):
+    """What one task reads."""
+
+    log: str
+    ranges: tuple[Range, ...]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How tasks read."""
+
+    options: SourceOptions
+    columns: tuple[str, ...]
+    """As Spark wants them, in its order."""
+    selection: Selection
+
+    def read(self, part: InputPartition) -> Iterator["pa.RecordBatch"]:
+        """The batches of a part; see `Records.read` for what it raises."""
+        from hubsub.pipeline.records import Records  # Where Arrow is needed, and no sooner.
+
+        assert isinstance(part, Part), "readers of this package make no others"
+        with Wire(self.options.access) as wire:
+            records = Records(
+                wire,
+                log=part.log,
+                selection=self.selection,
+                columns=self.columns,
+                compression=self.options.compression,
+                retry_s=self.options.access.retry_s,
+                fail_on_data_loss=self.options.fail_on_data_loss,
+            )
+            for range_ in part.ranges:
+                yield from records.read(range_)
+
+
+def check_logged(listing: Listing) -> None:
+    """Raises NoLogError if what was asked for is in memory only; says so if a part of it is."""
+    if not listing.ephemeral:
+        return
+    names = ", ".join(listing.ephemeral)
+    hint = 'set durability = "durable" (or "replicated") for them, with a history'
+    if not listing.hubs:
+        raise NoLogError("the rooms' classes keep no log, so Spark cannot see them", names, hint)
+    LOG.warning("classes that keep no log are left out of the read: %s; %s", names, hint)
+
+
+def cores() -> int:
+    """Tasks that run at once, as far as can be told here."""
+    told = os.environ.get(CORES, "")
+    if told.isdigit() and int(told) > 0:
+        return int(told)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

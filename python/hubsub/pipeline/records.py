@@ -1,0 +1,153 @@
+"""Streams of records: what executors do.
+
+A stream that breaks goes on behind the last offset that was handed out, so
+each record comes once, in order. It ends well only with the mark of Arrow's
+end and the last chunk of the body: what merely stops is broken.
+"""
+
+import http.client
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hubsub.errors import HubSubError, OffsetsLostError, PipelineError, StreamBrokenError
+from hubsub.pipeline.options import canonical
+from hubsub.pipeline.packing import Range
+from hubsub.pipeline.schema import arrow_schema
+from hubsub.pipeline.selection import Selection
+from hubsub.pipeline.wire import BROKEN, Params, Patience, Wire
+
+LOG = logging.getLogger("hubsub.pipeline")
+
+
+class Records:
+    """Reads ranges of one log.
+
+    Args:
+        wire: Who asks.
+        log: Identity of the log that the ranges are of.
+        selection: Which records of the ranges.
+        columns: Columns in the order that the caller wants them in.
+        compression: Of the stream.
+        retry_s: How long to go on without progress.
+        fail_on_data_loss: Whether offsets that are gone are an error; else they are left out and logged.
+    """
+
+    def __init__(
+        self,
+        wire: Wire,
+        *,
+        log: str,
+        selection: Selection,
+        columns: tuple[str, ...],
+        compression: str,
+        retry_s: float,
+        fail_on_data_loss: bool,
+    ) -> None:
+        self._wire = wire
+        self._rooms = selection.rooms_here
+        self._schema = arrow_schema(columns)
+        self._columns = columns
+        self._retry_s = retry_s
+        self._fail_on_data_loss = fail_on_data_loss
+        # The offset tells where to go on; it is 8 bytes a record.
+        asked = canonical({*columns, "offset"} | ({"room"} if self._rooms is not None else set()))
+        self._params: Params = [
+            *selection.params(),
+            ("columns", ",".join(asked)),
+            ("compression", compression),
+            ("log", log),
+        ]
+
+    def read(self, range_: Range) -> Iterator[pa.RecordBatch]:
+        """The records of a range that are selected, as Spark wants them.
+
+        Raises:
+            OffsetsLostError: some of the range is gone.
+            StreamBrokenError: it breaks again and again.
+            HubSubError: what else a server says no with.
+        """
+        at = range_.first
+        patience = Patience(self._retry_s)
+        while at < range_.end:
+            span = [("from", str(at)), ("until", str(range_.end))]
+            try:
+                with self._wire.records(range_.hub, range_.servers, [*span, *self._params]) as answer:
+                    for batch in _batches(answer):
+                        if batch.num_rows:
+                            at = _behind(batch, at, range_)
+                            patience.renew()
+                            yield self._shaped(batch)
+                return
+            except OffsetsLostError as error:
+                if self._fail_on_data_loss:
+                    raise
+                LOG.warning("records are gone, the read goes on behind them: %s", error.message)
+                at = max(at + 1, range_.end if error.end is None else error.end)
+            except (*BROKEN, pa.ArrowException) as broken:
+                reason = str(broken) or type(broken).__name__
+                where = f"hub {range_.hub}, at offset {at} of {range_.first} to {range_.end - 1}"
+                hint = "the node's log says why"
+                patience.wait(StreamBrokenError(f"the stream of records broke off ({reason})", where, hint))
+            except HubSubError as error:
+                if not error.retryable:
+                    raise
+                patience.wait(error)
+
+    def _shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The columns that were asked for, without a copy where their types are Spark's already."""
+        if self._rooms is not None:
+            rooms = pa.array(sorted(self._rooms), batch.schema.field("room").type)
+            batch = batch.filter(pc.is_in(batch.column("room"), value_set=rooms))
+        arrays = []
+        for field in self._schema:
+            array = batch.column(field.name)
+            arrays.append(array if array.type.equals(field.type) else array.cast(field.type))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def _behind(batch: pa.RecordBatch, at: int, range_: Range) -> int:
+    """The offset behind a batch, once it is sure that the batch is what was asked for."""
+    offsets = batch.column("offset")
+    first, last = offsets[0].as_py(), offsets[-1].as_py()
+    if not at <= first <= last < range_.end:
+        got = f"{first} to {last}, asked for were {at} to {range_.end - 1}"
+        raise PipelineError("the node sent offsets that were not asked for", got)
+    return int(last) + 1
+
+
+def _batches(answer: http.client.HTTPResponse) -> Iterator[pa.RecordBatch]:
+    body = _Body(answer)
+    yield from pa.ipc.open_stream(pa.PythonFile(body, mode="r"))
+    body.finish()
+
+
+class _Body:
+    """The body of an answer as a file, for Arrow. It reads into Arrow's own memory: one copy, from the socket."""
+
+    def __init__(self, answer: http.client.HTTPResponse) -> None:
+        self._answer = answer
+        self._short = False
+        self.closed = False
+
+    def read(self, size: int) -> Any:
+        buffer = pa.allocate_buffer(size)
+        got = self._answer.readinto(memoryview(buffer))
+        if got == size:
+            return buffer
+        self._short = True
+        return buffer.slice(0, got)
+
+    def finish(self) -> None:
+        """Raises unless all was read, and Arrow stopped at its mark and not for want of more."""
+        if self._short or self._answer.read(1):
+            raise http.client.IncompleteRead(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.closed = True

@@ -1,0 +1,112 @@
+"""The Spark source `hubsub`: what `spark.read.format("hubsub")` and SQL's `USING hubsub` are answered by.
+
+Spark makes these objects in one process, plans with them in another and reads
+with pickled copies in a third, so they hold plain values only.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from hubsub.pipeline.listing import Listing
+from hubsub.pipeline.offsets import offset_of, resolve
+from hubsub.pipeline.options import SourceOptions
+from hubsub.pipeline.packing import Range, pack
+from hubsub.pipeline.pushdown import push
+from hubsub.pipeline.reading import Part, Reading, check_logged, cores
+from hubsub.pipeline.schema import columns_of, spark_schema
+from hubsub.pipeline.selection import Selection
+from hubsub.pipeline.stream import HubSubStreamReader
+from hubsub.pipeline.wire import Wire
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class HubSubSource(DataSource):
+    """Records of hubs as rows."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "hubsub"
+
+    def schema(self) -> StructType:
+        return spark_schema(SourceOptions.parse(self.options).columns)
+
+    def reader(self, schema: StructType) -> "HubSubReader":
+        return HubSubReader(SourceOptions.parse(self.options), columns_of(schema))
+
+    def streamReader(self, schema: StructType) -> HubSubStreamReader:
+        return HubSubStreamReader(SourceOptions.parse(self.options), columns_of(schema))
+
+
+class _Pushing:
+    """`HubSubReader.pushFilters`, which Spark takes whether its configuration has pushdown on or off.
+
+    Spark refuses a reader with this method while spark.sql.python.filterPushdown.enabled is off, so that nobody
+    relies on filters that are never handed over. Ours saves work and changes no result. Spark goes by `__func__`,
+    which here is the base class's; where the configuration is on, it calls the method whatever that says.
+    """
+
+    __func__ = staticmethod(DataSourceReader.pushFilters)
+
+    def __init__(self, reader: "HubSubReader") -> None:
+        self._reader = reader
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+        return self._reader.push(filters)
+
+
+class HubSubReader(DataSourceReader):
+    """A batch: what is between two offsets of each hub when it is planned."""
+
+    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+        self._reading = Reading(options, columns, Selection.of(options))
+
+    @property
+    def pushFilters(self) -> _Pushing:
+        return _Pushing(self)
+
+    def push(self, filters: list[Filter]) -> list[Filter]:
+        """Takes filters over; returns those that Spark must still check."""
+        selection, rest = push(self._reading.selection, filters)
+        self._reading = replace(self._reading, selection=selection)
+        return rest
+
+    def partitions(self) -> list[InputPartition]:
+        """Asks the servers what there is, and shares it out."""
+        options = self._reading.options
+        with Wire(options.access) as wire:
+            listing = wire.listing(options.subscribe, options.subscribe_pattern)
+            check_logged(listing)
+            parts = pack(_ranges(wire, listing, self._reading), cores(), options.min_partitions)
+        return [Part(listing.log, part) for part in parts or [()]]  # Spark takes no empty list.
+
+    def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+        return self._reading.read(partition)
+
+
+def _ranges(wire: Wire, listing: Listing, reading: Reading) -> list[Range]:
+    """What has to be read of each hub: as little as options and filters leave."""
+    options, selection = reading.options, reading.selection
+    if selection.nothing:
+        return []
+    fail, at = options.fail_on_data_loss, wire.offset_at
+    starts = resolve(listing, options.starting_offsets, "earliest", fail_on_data_loss=fail)
+    ends = resolve(listing, options.ending_offsets, "latest", fail_on_data_loss=fail)
+    ranges = []
+    for hub in listing.hubs.values():
+        if not selection.has_hub(hub.id):
+            continue
+        first, end = max(starts[hub.id], selection.first), min(ends[hub.id], selection.end)
+        if selection.since_us is not None:
+            first = max(first, offset_of(hub, selection.since_us, at))
+        if selection.until_us is not None:
+            end = min(end, offset_of(hub, selection.until_us, at))
+        if first < end:
+            size = int(hub.row_bytes * (end - first))
+            ranges.append(Range(hub=hub.id, first=first, end=end, bytes=size, servers=hub.servers))
+    return ranges

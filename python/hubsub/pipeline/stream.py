@@ -1,0 +1,267 @@
+"""How a stream is planned: in one process that lives as long as the query, beside the tasks that read.
+
+What survives a restart is the offset that Spark keeps; what this object
+remembers only saves questions. Hubs that appear are read from their first
+offset on, hubs that end are read to their end.
+"""
+
+import secrets
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from hubsub.errors import HubSubError, OffsetsLostError, OptionError
+from hubsub.pipeline.admission import admit
+from hubsub.pipeline.listing import Hub, Listing
+from hubsub.pipeline.offsets import GO_ON, StreamOffset, checked, lost, offset_of, resolve
+from hubsub.pipeline.options import SourceOptions
+from hubsub.pipeline.packing import Range, pack
+from hubsub.pipeline.reading import LOG, Part, Reading, check_logged, cores
+from hubsub.pipeline.selection import Selection
+from hubsub.pipeline.wire import Wire
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+POLL_S = 0.05
+"""Between two questions for news when the last brought none: Spark asks every 10 ms, and the node has other work."""
+
+
+class HubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans micro-batches; reads them too, as a pickled copy that has never planned."""
+
+    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+        for name, value in (
+            ("endingOffsets", options.ending_offsets),
+            ("endingTimestamp", options.ending_timestamp_us),
+        ):
+            if value is not None:
+                raise OptionError("a stream has no end", name, "leave it out, or use spark.read")
+        self._options = options
+        self._reading = Reading(options, columns, Selection.of(options))
+        self._planner: _Planner | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_planner": None}
+
+    @property
+    def _plan(self) -> "_Planner":
+        if self._planner is None:
+            self._planner = _Planner(self._options)
+        return self._planner
+
+    def initialOffset(self) -> dict[str, Any]:
+        return self._plan.begin().encode()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Spark's limits cannot be joined: that of bytes is added where the one of rows comes back."""
+        if self._options.max_rows_per_batch is not None:
+            return ReadMaxRows(self._options.max_rows_per_batch)
+        if self._options.max_bytes_per_batch is not None:
+            return ReadMaxBytes(self._options.max_bytes_per_batch)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
+        if rows is not None:
+            size = self._options.max_bytes_per_batch
+        return self._plan.advance(StreamOffset.decode(start), rows, size).encode()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._plan.stop_here()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        latest = self._plan.latest()
+        return None if latest is None else latest.encode()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        begin, until = StreamOffset.decode(start), StreamOffset.decode(end)
+        parts = pack(self._plan.ranges(begin, until), cores(), self._options.min_partitions)
+        return [Part(until.log, part) for part in parts]
+
+    def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+        assert isinstance(partition, Part), "partitions() makes no others"
+        return self._reading.read(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._plan.report(StreamOffset.decode(end))
+
+    def stop(self) -> None:
+        if self._planner is not None:
+            self._planner.close()
+
+
+class _Planner:
+    """Asks the servers, and decides how far each batch goes."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._wire = Wire(options.access)
+        self._query = options.query_name
+        self._listing: Listing | None = None
+        """The last answer."""
+        self._ends: dict[int, int] = {}
+        """The last known end of each hub, also of those that are no more."""
+        self._target: dict[int, int] | None = None
+        """Where AvailableNow ends."""
+        self._polled = 0.0
+        self._quiet = False
+        """The last question brought nothing new."""
+        self._reported: tuple[float, StreamOffset] | None = None
+        self._deaf = False
+        """The last report found nobody; said once."""
+
+    def close(self) -> None:
+        self._wire.close()
+
+    def begin(self) -> StreamOffset:
+        """Where a new query begins."""
+        options, listing = self._options, self._ask()
+        if options.starting_timestamp_us is None:
+            fail = options.fail_on_data_loss
+            hubs = resolve(listing, options.starting_offsets, "latest", fail_on_data_loss=fail)
+        else:
+            moment = options.starting_timestamp_us
+            hubs = {hub.id: offset_of(hub, moment, self._wire.offset_at) for hub in listing.hubs.values()}
+        query = self._query or f"spark-{secrets.token_hex(4)}"
+        return StreamOffset(log=listing.log, query=query, hubs=hubs)
+
+    def stop_here(self) -> None:
+        """From now on there is nothing new. Hubs that are not asked for any more count: see `_ask`."""
+        self._ask()
+        self._target = {hub.id: hub.end for hub in self._wire.listing().hubs.values()}
+
+    def advance(self, start: StreamOffset, max_rows: int | None, max_bytes: int | None) -> StreamOffset:
+        """The end of the batch that begins at `start`; `start` itself if there is nothing new."""
+        if self._quiet and (early := self._polled + POLL_S - time.monotonic()) > 0:
+            time.sleep(early)
+        self._polled = time.monotonic()
+        listing = self._ask(start.hubs)
+        start.check_log(listing.log)
+        begins = {hub: self._kept(listing, hub, offset) for hub, offset in start.hubs.items()}
+        hubs = {hub: offset for hub, offset in begins.items() if offset is not None}
+        born = {}
+        for hub in listing.hubs.values():
+            if hub.id not in hubs and (self._target is None or hub.id in self._target):
+                hubs[hub.id] = born[hub.id] = self._first(hub)
+        backlog = {hub: max(self._end(listing, hub) - offset, 0) for hub, offset in hubs.items()}
+        taken = admit(
+            backlog,
+            max_rows=max_rows,
+            max_bytes=max_bytes,
+            row_bytes={hub.id: hub.row_bytes for hub in listing.hubs.values()},
+        )
+        self._quiet = not any(taken.values())
+        if self._quiet:
+            return start
+        born = {hub: first for hub, first in born.items() if taken[hub]}
+        ends = {hub: first + taken[hub] for hub, first in hubs.items() if taken[hub] or hub in start.hubs}
+        return StreamOffset(log=start.log, query=self._query or start.query, hubs=ends, born=born)
+
+    def latest(self) -> StreamOffset | None:
+        """How far a query could be; from the last answer, because Spark asks after each batch."""
+        if self._listing is None:
+            return None
+        ends = {hub.id: hub.end for hub in self._listing.hubs.values()}
+        return StreamOffset(log=self._listing.log, query=self._query or "", hubs=ends)
+
+    def ranges(self, start: StreamOffset, end: StreamOffset) -> list[Range]:
+        """What lies between two offsets. Also of a batch that was planned before a restart."""
+        listing = self._listing
+        if listing is None or not end.hubs.keys() <= listing.hubs.keys():
+            listing = self._ask(end.hubs)
+        end.check_log(listing.log)
+        ranges = []
+        for hub, until in end.hubs.items():
+            first = start.hubs.get(hub, end.born.get(hub, until))
+            if first >= until:
+                continue
+            known = listing.hubs.get(hub)
+            if known is not None:
+                first = checked(known, first, self._options.fail_on_data_loss)
+            elif self._options.fail_on_data_loss:
+                raise _gone(hub, first)
+            if known is not None and first < until:
+                size = int(known.row_bytes * (until - first))
+                ranges.append(Range(hub=hub, first=first, end=until, bytes=size, servers=known.servers))
+        return ranges
+
+    def report(self, end: StreamOffset) -> None:
+        """Tells the node how far the query is. A query does not fail for want of somebody to tell."""
+        now = time.monotonic()
+        rate = None
+        if self._reported is not None:
+            since, before = self._reported
+            rows = sum(max(offset - before.hubs.get(hub, offset), 0) for hub, offset in end.hubs.items())
+            rate = rows / max(now - since, 1e-3)
+        self._reported = (now, end)
+        try:
+            self._wire.report(end.query, end.hubs, rate)
+            self._deaf = False
+        except HubSubError as error:
+            if not self._deaf:
+                LOG.warning("the query's progress could not be reported: %s", error.message)
+            self._deaf = True
+
+    # -- hubs that come and go --
+
+    def _ask(self, wanted: Iterable[int] = ()) -> Listing:
+        """The hubs that are asked for now, and those of `wanted` that are still there.
+
+        A room that was deleted, or has moved, does not name its hub any more, and its last records are to be read.
+        """
+        listing = self._wire.listing(self._options.subscribe, self._options.subscribe_pattern)
+        missing = set(wanted) - listing.hubs.keys()
+        if missing and (self._options.subscribe or self._options.subscribe_pattern):
+            every = self._wire.listing()
+            kept = {hub: every.hubs[hub] for hub in missing & every.hubs.keys()}
+            listing = Listing.join([listing, Listing(log=listing.log, hubs=kept)])
+        if not listing.hubs:
+            check_logged(listing)
+        self._listing = listing
+        self._ends |= {hub.id: hub.end for hub in listing.hubs.values()}
+        return listing
+
+    def _kept(self, listing: Listing, hub: int, offset: int) -> int | None:
+        """Where a hub is read on from; None: it is no more and was read to its end."""
+        known = listing.hubs.get(hub)
+        if known is not None:
+            return checked(known, offset, self._options.fail_on_data_loss)
+        if self._options.fail_on_data_loss and self._ends.get(hub) != offset:
+            raise _gone(hub, offset)
+        LOG.warning("hub %d has ended, the query goes on without it", hub)
+        return None
+
+    def _first(self, hub: Hub) -> int:
+        """Where a hub that appeared is read from.
+
+        Asked for are single rooms: the hub may be old, and the room new in it. Else the hub is new, and all of it
+        is wanted.
+        """
+        if hub.earliest > 1 and not self._options.subscribe and self._options.fail_on_data_loss:
+            raise lost(hub.name, 1, hub.earliest)
+        return hub.earliest
+
+    def _end(self, listing: Listing, hub: int) -> int:
+        end = listing.hubs[hub].end
+        return end if self._target is None else min(end, self._target.get(hub, 0))
+
+
+def _gone(hub: int, first: int) -> OffsetsLostError:
+    return OffsetsLostError(
+        f"hub {hub} is gone, and was not read to its end",
+        f"offsets from {first} on",
+        GO_ON,
+        hub=hub,
+        first=first,
+    )

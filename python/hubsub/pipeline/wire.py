@@ -1,0 +1,276 @@
+"""Requests to the nodes' HTTP listeners, with what the standard library has: executors have nothing else.
+
+A request is tried on each server in turn, again and again with growing pauses,
+until it is answered or has made no progress for `retry_s`. An answer that says
+no for good is raised at once, as the class of its code.
+"""
+
+import contextlib
+import http.client
+import json
+import random
+import ssl
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote, urlencode
+
+from hubsub.errors import (
+    BY_CODE,
+    BadRequestError,
+    HubSubError,
+    NotConnectedError,
+    OffsetsLostError,
+    PipelineError,
+)
+from hubsub.pipeline.listing import Hub, Listing
+from hubsub.pipeline.options import Access
+from hubsub.pipeline.selection import slices
+
+CONNECT_S = 5.0
+PAUSE_S = 0.05
+PAUSE_S_MAX = 2.0
+ANSWER_BYTES_MAX = 64 << 20
+"""Of a JSON answer: a listing of 100,000 hubs is 30 MB."""
+REPORT_S = 2.0
+"""A report of progress delays the next batch by this at most."""
+
+Params = Sequence[tuple[str, str]]
+
+BROKEN = (OSError, http.client.HTTPException)
+"""What a connection that does not work raises."""
+
+
+class Patience:
+    """Pauses between attempts, and when to give up: `seconds` after the last progress."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self.renew()
+
+    def renew(self) -> None:
+        """There was progress."""
+        self._until = time.monotonic() + self._seconds
+        self._pause = PAUSE_S
+
+    def wait(self, error: HubSubError) -> None:
+        """Waits before the next attempt; raises the error instead if it is time to give up."""
+        pause = self._pause * random.uniform(0.5, 1.0)
+        if time.monotonic() + pause > self._until:
+            raise error
+        time.sleep(pause)
+        self._pause = min(2 * self._pause, PAUSE_S_MAX)
+
+
+class Wire:
+    """Connections to nodes, one a server, kept between requests. For one thread."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._idle: dict[str, http.client.HTTPConnection] = {}
+        self._context: ssl.SSLContext | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.popitem()[1].close()
+
+    # -- the contract --
+
+    def listing(self, rooms: Iterable[str] = (), pattern: str | None = None) -> Listing:
+        """The hubs that hold these rooms, or that may hold rooms of a pattern; all, if nothing is asked."""
+        asked: list[Params] = [[("subscribePattern", pattern)]] if pattern else [[]]
+        parts = slices(rooms)
+        if parts[0]:
+            asked = [[("subscribe", ",".join(part))] for part in parts]
+        return Listing.join(Listing.decode(self._json("GET", "/v1/log", params)) for params in asked)
+
+    def offset_at(self, hub: Hub, timestamp_us: int) -> int:
+        """First offset whose timestamp is not before; the end of the hub if there is none."""
+        path = f"/v1/hubs/{hub.id}/offset"
+        return int(
+            self._json("GET", path, [("timestamp_us", str(timestamp_us))], servers=hub.servers)["offset"]
+        )
+
+    def report(self, query: str, offsets: Mapping[int, int], rows_per_second: float | None) -> None:
+        """Tells how far a query is. One attempt: the next batch says it again.
+
+        Raises:
+            HubSubError: nobody took it.
+        """
+        body: dict[str, Any] = {"offsets": {str(hub): offset for hub, offset in offsets.items()}}
+        if rows_per_second is not None:
+            body["rows_per_second"] = round(rows_per_second, 1)
+        with self._answer("PUT", f"/v1/queries/{quote(query, safe='')}", (), (), json.dumps(body).encode()):
+            pass
+
+    @contextlib.contextmanager
+    def records(self, hub: int, servers: Sequence[str], params: Params) -> Iterator[http.client.HTTPResponse]:
+        """Opens a stream of records: one round over the servers; what reads it knows when to try again.
+
+        Raises:
+            HubSubError: a server said no, or none could be reached.
+        """
+        with self._answer("GET", f"/v1/hubs/{hub}/records", params, servers) as answer:
+            kind = answer.getheader("content-type", "")
+            if kind != "application/vnd.apache.arrow.stream":
+                raise PipelineError("the server sent no stream of records", kind or "nothing")
+            yield answer
+
+    # -- requests --
+
+    def _json(self, method: str, path: str, params: Params, servers: Sequence[str] = ()) -> dict[str, Any]:
+        patience = Patience(self._access.retry_s)
+        while True:
+            try:
+                with self._answer(method, path, params, servers) as answer:
+                    return _object(answer)
+            except BROKEN as broken:
+                patience.wait(_unreachable(self._access.servers, broken))
+            except HubSubError as error:
+                if not error.retryable:
+                    raise
+                patience.wait(error)
+
+    @contextlib.contextmanager
+    def _answer(
+        self, method: str, path: str, params: Params, servers: Sequence[str], body: bytes | None = None
+    ) -> Iterator[http.client.HTTPResponse]:
+        """The first good answer of a server. Its connection is kept if the answer was read to its end."""
+        last: HubSubError | None = None
+        target = path + (f"?{urlencode(params, quote_via=quote)}" if params else "")
+        for server in dict.fromkeys((*servers, *self._access.servers)):
+            try:
+                connection, answer = self._ask(server, method, target, body)
+            except BROKEN as broken:
+                last = _unreachable([server], broken)
+                if isinstance(broken, ssl.SSLCertVerificationError):
+                    raise last from None
+                continue
+            except HubSubError as error:
+                if not error.retryable:
+                    raise
+                last = error
+                continue
+            try:
+                yield answer
+            finally:
+                if answer.isclosed() and not answer.will_close:
+                    self._idle[server] = connection
+                else:
+                    connection.close()
+            return
+        assert last is not None, "there is a server"
+        raise last
+
+    def _ask(
+        self, server: str, method: str, target: str, body: bytes | None
+    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        """One request to one server. A kept connection that the server has closed since is made anew."""
+        kept = self._idle.pop(server, None)
+        for connection in ([kept] if kept else []) + [self._connection(server)]:
+            try:
+                if connection.sock is None:
+                    connection.connect()  # Sets TCP_NODELAY too.
+                assert connection.sock is not None
+                connection.sock.settimeout(REPORT_S if method == "PUT" else self._access.timeout_s)
+                connection.request(method, target, body, self._headers(body))
+                answer = connection.getresponse()
+                if answer.status >= 300:
+                    error = _refusal(answer)
+                    connection.close()
+                    raise error
+                if answer.status == 204:
+                    answer.read()
+                return connection, answer
+            except BROKEN:
+                connection.close()
+                if connection is not kept:
+                    raise
+        raise AssertionError("the new connection answers or raises")
+
+    def _headers(self, body: bytes | None) -> dict[str, str]:
+        headers = {"accept": "application/vnd.apache.arrow.stream, application/json"}
+        if body is not None:
+            headers["content-type"] = "application/json"
+        if self._access.token is not None:
+            headers["authorization"] = f"Bearer {self._access.token}"
+        return headers
+
+    def _connection(self, server: str) -> http.client.HTTPConnection:
+        host, _, port = server.rpartition(":")
+        host = host.strip("[]")
+        if not self._access.tls:
+            return http.client.HTTPConnection(host, int(port), timeout=CONNECT_S)
+        if self._context is None:
+            self._context = _tls(self._access)
+        return http.client.HTTPSConnection(host, int(port), timeout=CONNECT_S, context=self._context)
+
+
+def _tls(access: Access) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=access.tls_ca)
+        if not access.tls_verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if access.tls_cert is not None:
+            context.load_cert_chain(access.tls_cert, access.tls_key)
+    except OSError as error:  # Also what the files say wrongly.
+        files = ", ".join(name for name in (access.tls_ca, access.tls_cert, access.tls_key) if name)
+        hint = "each executor needs the files of tls.* under the same path"
+        raise PipelineError(
+            f"the files for TLS cannot be used ({error.strerror or error})", files, hint
+        ) from None
+    return context
+
+
+def _object(answer: http.client.HTTPResponse) -> dict[str, Any]:
+    text = answer.read(ANSWER_BYTES_MAX)
+    try:
+        body = json.loads(text)
+    except ValueError:
+        body = None
+    if not isinstance(body, dict):
+        raise PipelineError("the server sent no JSON object", text[:100], "is this HubSub's HTTP listener?")
+    return body
+
+
+def _refusal(answer: http.client.HTTPResponse) -> HubSubError:
+    """The error that an answer tells, as the class of its code."""
+    text = answer.read(64 << 10)
+    try:
+        body = json.loads(text)
+        code, message, hint = str(body["code"]), str(body["message"]), body.get("hint")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        shown = text[:100].decode(errors="replace")
+        if answer.status >= 500:  # Of something between us and the node, mostly.
+            return NotConnectedError(f"the server answered {answer.status}", shown)
+        hint = "does the option token hold a valid one?" if answer.status in (401, 403) else None
+        return PipelineError(f"the server answered {answer.status}", shown, hint)
+    cls = BY_CODE.get(code)
+    if cls is OffsetsLostError:
+        first, end = body.get("first"), body.get("end")
+        return OffsetsLostError(message, hint=hint, hub=body.get("hub"), first=first, end=end)
+    if cls is None or cls.__init__ is not HubSubError.__init__:
+        cls = NotConnectedError if answer.status >= 500 else BadRequestError
+    return cls(message, hint=hint)
+
+
+def _unreachable(servers: Sequence[str], broken: Exception) -> NotConnectedError:
+    reason = str(broken) or type(broken).__name__
+    hint = "option servers names the HTTP listeners of nodes, HOST:PORT"
+    if isinstance(broken, ssl.SSLCertVerificationError):
+        hint = "tls.ca names the file with the certificate that the server's is signed with"
+    elif isinstance(broken, ssl.SSLError):
+        hint = "is the server's listener plain? then write http://HOST:PORT"
+    elif isinstance(broken, http.client.RemoteDisconnected | http.client.BadStatusLine):
+        hint = "is the server's listener one for TLS? then write https://HOST:PORT"
+    return NotConnectedError(f"no server answers ({reason})", ", ".join(servers), hint)

@@ -1,0 +1,54 @@
+"""One Spark session for all tests of the pipeline: starting one costs more than most of them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from hubsub.pipeline.session import connect
+from pipeline.fake_log import FakeLog, rows
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Two cores, no pages, one shuffle partition."""
+    directory = tmp_path_factory.mktemp("spark")
+    session = connect(
+        "local[2]",
+        {
+            "spark.sql.shuffle.partitions": "1",
+            "spark.sql.warehouse.dir": str(directory / "warehouse"),
+            "spark.driver.memory": "1g",
+            "spark.log.level": "ERROR",
+        },
+        app="hubsub-tests",
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeLog]:
+    """Two hubs, 5,000 and 3,000 records in two rooms each."""
+    tables = {1: rows(1, 1, 5_001, ("lobby", "chat:a")), 2: rows(2, 1, 3_001, ("chat:b", "chat:c"))}
+    with FakeLog(tables) as log:
+        yield log
+
+
+@pytest.fixture
+def read(spark: Any, fake: FakeLog) -> Any:
+    """`read(subscribe="lobby")`: a frame of the fake log."""
+    return lambda **options: _with(spark.read, fake, options).load()
+
+
+@pytest.fixture
+def stream(spark: Any, fake: FakeLog) -> Any:
+    """The same as a stream."""
+    return lambda **options: _with(spark.readStream, fake, options).load()
+
+
+def _with(reader: Any, fake: FakeLog, options: dict[str, Any]) -> Any:
+    reader = reader.format("hubsub").option("servers", fake.address)
+    for name, value in options.items():
+        reader = reader.option(name, value)
+    return reader
