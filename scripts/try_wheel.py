@@ -7,7 +7,9 @@ import venv
 from pathlib import Path
 
 TRIAL = """
+import importlib.util
 import hubsub, hubsub.testing
+assert importlib.util.find_spec("pyspark_hubsub") is not None, "Spark finds the source by this package"
 with hubsub.testing.Node(classes=[{"name": "all", "history": {"messages": 10}}]) as node:
     with hubsub.BlockingClient(node.redis_url) as client, client.subscribe("lobby") as records:
         assert client.publish("lobby", "hello") == 1

@@ -1,6 +1,6 @@
 """Which records a read wants: a plain value, and the parameters of a request that say the same.
 
-Everything in it is ANDed. Names are text as names.py writes it.
+All of it must hold. Names are text as names.py writes it.
 """
 
 from collections.abc import Iterable

