@@ -37,3 +37,29 @@ def test_importing_the_package_loads_nothing_else() -> None:
     code = "import sys, hubsub; print(sorted(m for m in sys.modules if m.startswith('hubsub')))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert run.stdout.strip() == "['hubsub', 'hubsub.version']"
+
+
+def test_executors_need_pyspark_and_pyarrow_and_nothing_else() -> None:
+    missing = [
+        "hubsub._core",
+        "msgspec",
+        "starlette",
+        "uvicorn",
+        "structlog",
+        "typer",
+        "rich",
+        "pandas",
+        "deltalake",
+    ]
+    code = f"import sys\nfor name in {missing!r}: sys.modules[name] = None\n"
+    code += "import pyspark_hubsub, hubsub.pipeline.records\nprint(pyspark_hubsub.DefaultSource.name())"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.strip() == "hubsub"
+
+
+def test_looking_for_sources_loads_no_arrow() -> None:
+    """Spark imports `pyspark_hubsub` in sessions that never use it."""
+    code = "import sys, pyspark_hubsub; print([m for m in sys.modules if m.split('.')[0] in ('pyarrow', 'pandas')])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert run.stdout.strip() == "[]", run.stderr

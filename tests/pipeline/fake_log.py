@@ -79,6 +79,7 @@ class FakeLog:
         self.reports: list[tuple[str, dict[str, Any]]] = []
         """Query and body of each PUT."""
         self.headers: list[dict[str, str]] = []
+        self.connections: list[Any] = []
         outer = self
 
         class Handler(_Handler):
@@ -161,6 +162,10 @@ class _Handler(BaseHTTPRequestHandler):
     fake: FakeLog
     protocol_version = "HTTP/1.1"
     wbufsize = 0
+
+    def setup(self) -> None:
+        super().setup()
+        self.fake.connections.append(self.client_address)
 
     def log_message(self, *_: Any) -> None:
         pass
