@@ -124,7 +124,9 @@ def test_options_that_are_wrong_are_said(read: Any, options: dict[str, str], sai
 
 def test_offsets_lost_fail_the_read_and_name_the_range(read: Any, fake: FakeLog) -> None:
     fake.faults.lost = {1: (2_001, 3_001)}
-    with pytest.raises(PySparkException, match="OffsetsLostError: no: offsets_lost"):
+    with pytest.raises(
+        PySparkException, match="OffsetsLostError: records of hub chat-1 are gone: offsets 2001 to 3000"
+    ):
         read().count()
     fake.earliest[2] = 101
     with pytest.raises(PySparkException, match="records of hub chat-2 are gone: offsets 7 to 100"):

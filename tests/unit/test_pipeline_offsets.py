@@ -1,12 +1,14 @@
 """Where reads begin and end, and what a checkpoint keeps."""
 
+from dataclasses import replace
+
 import pytest
 
 from hubsub.errors import OffsetsLostError, OffsetUnknownError, OptionError, OtherLogError, PipelineError
 from hubsub.pipeline.listing import Hub, Listing
 from hubsub.pipeline.offsets import StreamOffset, checked, offset_of, resolve
 
-HUB = Hub(id=3, name="chat-0", earliest=10, end=20, first_timestamp_us=100, last_timestamp_us=200)
+HUB = Hub(id=3, name="chat-0", earliest=10, end=20, first_timestamp_us=100)
 LISTING = Listing(log="aa", hubs={3: HUB, 4: Hub(id=4, name="chat-1", earliest=1, end=1)})
 
 
@@ -35,15 +37,17 @@ def test_an_offset_behind_the_end_is_an_error() -> None:
     assert checked(HUB, 21, False) == 20 and checked(HUB, 20, True) == 20
 
 
-def test_the_node_is_asked_for_a_moment_only_inside_of_the_hub() -> None:
+def test_the_node_is_asked_for_a_moment_unless_all_of_the_hub_is_later() -> None:
     asked: list[int] = []
 
     def at(_: Hub, moment: int) -> int:
         asked.append(moment)
         return 15
 
-    assert [offset_of(HUB, moment, at) for moment in (50, 100, 150, 200, 201)] == [10, 10, 15, 15, 20]
-    assert asked == [150, 200]
+    assert [offset_of(HUB, moment, at) for moment in (50, 100, 101)] == [10, 10, 15]
+    in_memory, empty = replace(HUB, first_timestamp_us=None), LISTING.hubs[4]
+    assert (offset_of(in_memory, 50, at), offset_of(empty, 50, at)) == (15, 1)
+    assert asked == [101, 50]
 
 
 def test_a_checkpoint_keeps_all_of_an_offset() -> None:

@@ -17,8 +17,7 @@ class Hub:
     """First offset that is not committed: what a read may go up to."""
     bytes: int = 0
     first_timestamp_us: int | None = None
-    """Of its oldest record; None without one."""
-    last_timestamp_us: int | None = None
+    """Of its oldest record in a segment; None without one."""
     servers: tuple[str, ...] = ()
     """`HOST:PORT` of the HTTP listeners that serve it, leader first."""
 
@@ -31,7 +30,6 @@ class Hub:
             end=row["committed_until"],
             bytes=row["bytes"],
             first_timestamp_us=row["first_timestamp_us"],
-            last_timestamp_us=row["last_timestamp_us"],
             servers=tuple(row["servers"]),
         )
 
@@ -46,7 +44,7 @@ class Listing:
     """Hubs of one log, by id."""
 
     log: str
-    """Identity of the log: offsets mean nothing in another."""
+    """Identity of the log: offsets mean nothing in another. Empty: there is none, and no hub."""
     hubs: Mapping[int, Hub]
     ephemeral: tuple[str, ...] = ()
     """Classes that were asked for too and keep no log."""
@@ -54,7 +52,9 @@ class Listing:
     @classmethod
     def decode(cls, body: Mapping[str, Any]) -> Self:
         hubs = (Hub.decode(row) for row in body["hubs"])
-        return cls(log=body["log"], hubs={hub.id: hub for hub in hubs}, ephemeral=tuple(body["ephemeral"]))
+        return cls(
+            log=body["log"] or "", hubs={hub.id: hub for hub in hubs}, ephemeral=tuple(body["ephemeral"])
+        )
 
     def find(self, name: str) -> Hub | None:
         """A hub by its id or its name, as a person writes it."""

@@ -88,11 +88,12 @@ def resolve(
 
 
 def offset_of(hub: Hub, timestamp_us: int, offset_at: OffsetAt) -> int:
-    """The first offset of a hub whose timestamp is not before a moment; the node is asked only if it must."""
-    if hub.first_timestamp_us is None or hub.first_timestamp_us >= timestamp_us:
+    """The first offset of a hub whose timestamp is not before a moment; the node is asked only if it must.
+
+    What the listing says of timestamps leaves out records that are in memory still.
+    """
+    if hub.earliest == hub.end or (hub.first_timestamp_us or 0) >= timestamp_us:
         return hub.earliest
-    if hub.last_timestamp_us is not None and hub.last_timestamp_us < timestamp_us:
-        return hub.end
     return offset_at(hub, timestamp_us)
 
 

@@ -64,15 +64,16 @@ class Reading:
                 yield from records.read(range_)
 
 
-def check_logged(listing: Listing) -> None:
-    """Raises NoLogError if what was asked for is in memory only; says so if a part of it is."""
+def check_logged(listing: Listing, options: SourceOptions) -> None:
+    """Raises NoLogError if what was asked for is in memory only; says so if some of the rooms are."""
     if not listing.ephemeral:
         return
     names = ", ".join(listing.ephemeral)
     hint = 'set durability = "durable" (or "replicated") for them, with a history'
     if not listing.hubs:
         raise NoLogError("the rooms' classes keep no log, so Spark cannot see them", names, hint)
-    LOG.warning("classes that keep no log are left out of the read: %s; %s", names, hint)
+    if options.subscribe:  # A pattern matches such a class nearly always: the default one has all names.
+        LOG.warning("rooms of classes that keep no log are left out of the read: %s; %s", names, hint)
 
 
 def cores() -> int:

@@ -81,7 +81,7 @@ class HubSubReader(DataSourceReader):
         options = self._reading.options
         with Wire(options.access) as wire:
             listing = wire.listing(options.subscribe, options.subscribe_pattern)
-            check_logged(listing)
+            check_logged(listing, options)
             parts = pack(_ranges(wire, listing, self._reading), cores(), options.min_partitions)
         return [Part(listing.log, part) for part in parts or [()]]  # Spark takes no empty list.
 

@@ -227,7 +227,7 @@ class _Planner:
             kept = {hub: every.hubs[hub] for hub in missing & every.hubs.keys()}
             listing = Listing.join([listing, Listing(log=listing.log, hubs=kept)])
         if not listing.hubs:
-            check_logged(listing)
+            check_logged(listing, self._options)
         self._listing = listing
         self._ends |= {hub.id: hub.end for hub in listing.hubs.values()}
         return listing

@@ -25,6 +25,7 @@ from hubsub.errors import (
     PipelineError,
 )
 from hubsub.pipeline.listing import Hub, Listing
+from hubsub.pipeline.offsets import lost
 from hubsub.pipeline.options import Access
 from hubsub.pipeline.selection import slices
 
@@ -257,8 +258,10 @@ def _refusal(answer: http.client.HTTPResponse) -> HubSubError:
         return PipelineError(f"the server answered {answer.status}", shown, hint)
     cls = BY_CODE.get(code)
     if cls is OffsetsLostError:
-        first, end = body.get("first"), body.get("end")
-        return OffsetsLostError(message, hint=hint, hub=body.get("hub"), first=first, end=end)
+        hub, first, end = body.get("hub"), body.get("first"), body.get("end")
+        if isinstance(first, int) and isinstance(end, int):
+            return lost(str(hub), first, end)
+        return OffsetsLostError(message, hint=hint, hub=hub)
     if cls is None or cls.__init__ is not HubSubError.__init__:
         cls = NotConnectedError if answer.status >= 500 else BadRequestError
     return cls(message, hint=hint)
