@@ -112,6 +112,8 @@ class _Planner:
         """The last answer."""
         self._ends: dict[int, int] = {}
         """The last known end of each hub, also of those that are no more."""
+        self._ended: set[int] = set()
+        """Hubs that are no more, and of which that was said."""
         self._target: dict[int, int] | None = None
         """Where AvailableNow ends."""
         self._polled = 0.0
@@ -191,6 +193,8 @@ class _Planner:
                 first = checked(known, first, self._options.fail_on_data_loss)
             elif self._options.fail_on_data_loss:
                 raise _gone(hub, first)
+            if known is not None and not self._options.fail_on_data_loss:
+                until = min(until, known.end)  # The log may have lost what was planned.
             if known is not None and first < until:
                 size = int(known.row_bytes * (until - first))
                 ranges.append(Range(hub=hub, first=first, end=until, bytes=size, servers=known.servers))
@@ -239,7 +243,9 @@ class _Planner:
             return checked(known, offset, self._options.fail_on_data_loss)
         if self._options.fail_on_data_loss and self._ends.get(hub) != offset:
             raise _gone(hub, offset)
-        LOG.warning("hub %d has ended, the query goes on without it", hub)
+        if hub not in self._ended:
+            self._ended.add(hub)
+            LOG.warning("hub %d has ended, the query goes on without it", hub)
         return None
 
     def _first(self, hub: Hub) -> int:

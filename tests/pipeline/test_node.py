@@ -1,0 +1,94 @@
+"""The source against a real node: what clients published and see in history is what Spark reads."""
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+
+from hubsub import BlockingClient
+from hubsub.names import text_of
+from hubsub.testing import Node
+
+CLASSES = [
+    {"name": "chat", "match": ["chat:*"], "durability": "durable", "history": {"bytes": "1GiB"}},
+    {"name": "memory", "match": ["memory:*"], "history": {"messages": 10}},
+]
+ROOMS = [f"chat:{n}".encode() for n in range(7)] + [b"chat:\xff", b"chat:100%", "chat:é".encode()]
+
+Row = tuple[str, int, int, str, bytes]
+
+
+@pytest.fixture
+def chat(make_node: Callable[..., Node], tmp_path: Path) -> Node:
+    """A node with 1,000 records in ten rooms."""
+    node = make_node(classes=CLASSES, config={"data": str(tmp_path / "data")})
+    publish(node, 1_000)
+    return node
+
+
+def publish(node: Node, count: int) -> None:
+    with BlockingClient(node.redis_url) as client:
+        client.publish_many((ROOMS[n % len(ROOMS)], f"message {n}".encode()) for n in range(count))
+
+
+def history(node: Node) -> list[Row]:
+    """What clients see: room, epoch, seq, topic, payload."""
+    with BlockingClient(node.redis_url) as client:
+        return sorted(
+            (text_of(room), record.position.epoch, record.position.seq, text_of(record.topic), record.payload)
+            for room in ROOMS
+            for record in client.history(room, count=10_000).records
+        )
+
+
+def rows(frame: Any) -> list[Row]:
+    found = frame.select("room", "epoch", "seq", "topic", "payload").collect()
+    return sorted((row.room, row.epoch, row.seq, row.topic, bytes(row.payload)) for row in found)
+
+
+def test_a_batch_is_what_clients_see(spark: Any, chat: Node) -> None:
+    frame = spark.read.format("hubsub").option("servers", chat.http_url).load()
+    assert rows(frame) == history(chat)
+    assert frame.where("device is not null or timestamp < '2024-01-01'").count() == 0
+
+
+@pytest.mark.parametrize("room", [text_of(room) for room in ROOMS[5:]])
+def test_a_room_is_found_whatever_its_name(spark: Any, chat: Node, room: str) -> None:
+    expected = [row for row in history(chat) if row[0] == room]
+    reader = spark.read.format("hubsub").option("servers", chat.http_url)
+    assert rows(reader.load().where(f"room = '{room}'")) == expected
+    assert rows(reader.option("subscribe", room).load()) == expected
+
+
+def test_available_now_is_the_same_with_the_node_restarted_in_between(
+    spark: Any, make_node: Callable[..., Node], tmp_path: Path
+) -> None:
+    data = {"data": str(tmp_path / "data")}
+    found: list[Row] = []
+
+    def read(node: Node) -> None:
+        stream = spark.readStream.format("hubsub").option("servers", node.http_url)
+        options = {"startingOffsets": "earliest", "subscribePattern": "chat:*", "maxRowsPerBatch": "400"}
+        writer = stream.options(**options).load().writeStream
+        writer = writer.foreachBatch(lambda frame, _: found.extend(rows(frame)))
+        query = writer.option("checkpointLocation", str(tmp_path / "q")).trigger(availableNow=True).start()
+        assert query.awaitTermination(60)
+
+    first = make_node(classes=CLASSES, config=data)
+    publish(first, 1_000)
+    read(first)
+    first.stop(signal.SIGKILL)
+    second = make_node(classes=CLASSES, config=data)
+    publish(second, 500)
+    read(second)
+    assert sorted(found) == history(second) and len(found) == 1_500
+
+
+def test_rooms_in_memory_only_fail_with_what_to_do(spark: Any, chat: Node) -> None:
+    reader = spark.read.format("hubsub").option("servers", chat.http_url).option("subscribe", "memory:a")
+    with pytest.raises(PySparkException) as raised:
+        reader.load().count()
+    assert "so Spark cannot see them: memory\nhint: set durability" in str(raised.value)
