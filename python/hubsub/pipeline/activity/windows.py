@@ -1,0 +1,97 @@
+"""Messages, bytes, publishers and delays of each room and window of time.
+
+One aggregation, so it runs as it is in batch and in streaming: append mode gives each window once, when the
+watermark has passed its end.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+PERCENTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+ACCURACY = 1_000
+"""Of the percentiles: their rank is off by one in so many rows at most."""
+
+
+def activity(
+    events: "DataFrame",
+    window: str = "1 minute",
+    watermark: str | None = None,
+    arrived: "Column | None" = None,
+) -> "DataFrame":
+    """Activity of each room and window.
+
+    Input: `room string, epoch bigint, seq bigint, timestamp timestamp, event_time timestamp, publisher string,
+    payload binary`, as `events.good` gives them.
+    Output: `room, epoch, window_start, window_end timestamp, messages bigint, bytes bigint` (of payloads),
+    `publishers bigint` (distinct ones, by a HyperLogLog sketch: exact for few, within 2 % for many), `first_seq,
+    last_seq, missing bigint, delay_ms_p50, delay_ms_p95, delay_ms_p99 double, late bigint`.
+    Grain: one row for each room, epoch and window that has a message. A room that was made anew within a window
+    has a row for each of its lives, as their seqs have nothing to do with each other.
+    Null: a null publisher counts as none, a null payload as 0 bytes. `missing` is null where the events' times
+    are not those of their records: then a window need not hold neighbours, and `missing()` over all windows
+    is what to ask. Rows without room or event time are left out.
+
+    `delay_ms` is from the event to its arrival; below zero where the sender's clock is ahead. `late` counts the
+    messages that came later than the watermark allows: batch counts them in their window; streaming drops those
+    whose window was already given out, and its progress says how many.
+
+    Args:
+        window: Length of the windows, as Spark writes intervals; they tumble, aligned to midnight UTC.
+        watermark: How late an event may come, as an interval. Streaming needs one in append mode.
+        arrived: When a message arrived; None takes the record's timestamp. A stream that has no times of its
+            own gives `current_timestamp()` here, and sees how far behind it reads.
+    """
+    from pyspark.sql import functions as sf
+
+    rows = events.where("room IS NOT NULL AND event_time IS NOT NULL")
+    arrived = sf.col("timestamp") if arrived is None else arrived
+    rows = rows.withColumn(
+        "_delay_ms", (sf.unix_micros(arrived) - sf.unix_micros("event_time")) / sf.lit(1e3)
+    )
+    late: Column = sf.lit(0).cast("bigint")
+    if watermark is not None:
+        allowed = sf.expr(f"unix_micros(timestamp'1970-01-01 00:00:00Z' + INTERVAL '{watermark}') / 1e3")
+        late = sf.count_if(sf.col("_delay_ms") > allowed)
+        rows = rows.withWatermark("event_time", watermark)
+    span = sf.col("last_seq") - sf.col("first_seq") + 1 - sf.col("messages")
+    windows = rows.groupBy("room", "epoch", sf.window("event_time", window).alias("_window")).agg(
+        sf.count("*").alias("messages"),
+        sf.coalesce(sf.sum(sf.octet_length("payload")), sf.lit(0)).alias("bytes"),
+        sf.hll_sketch_estimate(sf.hll_sketch_agg("publisher")).alias("publishers"),
+        sf.min("seq").alias("first_seq"),
+        sf.max("seq").alias("last_seq"),
+        sf.bool_and(sf.col("event_time") == sf.col("timestamp")).alias("_in_order"),
+        sf.percentile_approx("_delay_ms", list(PERCENTILES.values()), ACCURACY).alias("_delays"),
+        late.alias("late") if watermark is not None else sf.sum(late).alias("late"),
+    )
+    return windows.select(
+        "room",
+        "epoch",
+        sf.col("_window.start").alias("window_start"),
+        sf.col("_window.end").alias("window_end"),
+        "messages",
+        "bytes",
+        "publishers",
+        "first_seq",
+        "last_seq",
+        sf.when(sf.col("_in_order"), span).alias("missing"),
+        *(sf.col("_delays")[at].alias(f"delay_ms_{name}") for at, name in enumerate(PERCENTILES)),
+        "late",
+    )
+
+
+def messages(rows: "DataFrame", prefix: str = "$stats/room/") -> "DataFrame":
+    """Rows of `activity` as messages for the sink.
+
+    Input: the output of `activity`.
+    Output: `topic string` (the prefix and the room), `payload binary` (the row as JSON, times in UTC).
+    Grain: one message for each row.
+    Null: columns that are null are left out of the JSON.
+    """
+    from pyspark.sql import functions as sf
+
+    options = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]XXX"}
+    payload = sf.to_json(sf.struct(*rows.columns), options).cast("binary")
+    return rows.select(sf.concat(sf.lit(prefix), sf.col("room")).alias("topic"), payload.alias("payload"))
