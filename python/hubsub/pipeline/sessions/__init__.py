@@ -1,0 +1,8 @@
+"""Sessions of users in rooms, from what they did there: join, leave, message, action."""
+
+from hubsub.pipeline.sessions.batch import sessions
+from hubsub.pipeline.sessions.concurrency import concurrency
+from hubsub.pipeline.sessions.rules import FIELDS, TIMEOUT, moves, strangers
+from hubsub.pipeline.sessions.stream import streamed
+
+__all__ = ["FIELDS", "TIMEOUT", "concurrency", "moves", "sessions", "strangers", "streamed"]

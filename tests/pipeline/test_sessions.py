@@ -1,0 +1,271 @@
+"""Sessions in batch and streaming, against the rules said once more in plain Python."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pytest
+
+from hubsub.pipeline import events
+from hubsub.pipeline.sessions import FIELDS, concurrency, moves, sessions, strangers, streamed
+from pipeline.frames import Row, chat, drained, frame, pieces, recorded, records, same, stream, table, utc
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+TIMEOUT = timedelta(minutes=30)
+KEYS = ["room", "user", "start", "end", "opened_by", "closed_by"]
+COLUMNS = ["room", "user", "start", "end", "last_seen", "duration_s", "messages", "opened_by", "closed_by"]
+
+
+def at(minutes: float) -> datetime:
+    return NOON + timedelta(minutes=minutes)
+
+
+def did(kind: str, minutes: float, user: str = "ann", room: str = "lobby") -> Row:
+    return {"kind": kind, "user": user, "room": room, "ts": at(minutes).isoformat()}
+
+
+def read(rows: DataFrame) -> DataFrame:
+    return moves(events.good(events.parsed(rows, FIELDS, "$.ts", ahead_max=timedelta(days=36500))))
+
+
+def of(spark: SparkSession, log: list[Row], **options: Any) -> list[tuple[Any, ...]]:
+    """Start, end (minutes after noon), messages, opened_by, closed_by."""
+    out = table(sessions(read(frame(spark, records(log))), TIMEOUT, **options)).sort_values("start")
+    return [
+        (
+            (row["start"] - NOON).total_seconds() / 60,
+            None if row["end"] is None else (row["end"] - NOON).total_seconds() / 60,
+            row["messages"],
+            row["opened_by"],
+            row["closed_by"],
+        )
+        for row in out.to_dict("records")
+    ]
+
+
+def directly(log: Iterable[Row]) -> pd.DataFrame:
+    """The same without Spark: one pass over each user's events."""
+    of_user: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for event in log:
+        of_user[event["room"], event["user"]].append(event)
+    found = [
+        {"room": room, "user": user, "duration_s": (row["end"] - row["start"]) / timedelta(seconds=1)} | row
+        for (room, user), mine in of_user.items()
+        for row in of_one(mine)
+    ]
+    return pd.DataFrame(found, columns=COLUMNS, dtype=object)
+
+
+def of_one(events: list[Row]) -> Iterator[Row]:
+    """The sessions of one user in one room."""
+    latest, session = datetime.min.replace(tzinfo=UTC), None
+    for event in events:
+        now = latest = max(latest, datetime.fromisoformat(event["ts"]))
+        if session and now - session["last_seen"] > TIMEOUT:
+            yield session | {"end": session["last_seen"] + TIMEOUT, "closed_by": "timeout"}
+            session = None
+        if session and event["kind"] == "leave":
+            yield session | {"last_seen": now, "end": now, "closed_by": "leave"}
+        elif session and event["kind"] == "join":
+            yield session | {"end": now, "closed_by": "join"}
+        if event["kind"] == "leave":
+            session = None
+            continue
+        if not session or event["kind"] == "join":
+            by = "join" if event["kind"] == "join" else "message"
+            session = {"start": now, "messages": 0, "opened_by": by}
+        session["last_seen"] = now
+        session["messages"] += event["kind"] != "join"
+    if session:
+        yield session | {"end": session["last_seen"] + TIMEOUT, "closed_by": "timeout"}
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        pytest.param(
+            [did("join", 0), did("message", 1), did("action", 2), did("leave", 5)],
+            [(0, 5, 2, "join", "leave")],
+            id="join and leave",
+        ),
+        pytest.param([did("join", 0), did("message", 1)], [(0, 31, 1, "join", "timeout")], id="no leave"),
+        pytest.param(
+            [did("join", 0), did("message", 5), did("join", 9), did("leave", 10)],
+            [(0, 9, 1, "join", "join"), (9, 10, 0, "join", "leave")],
+            id="ended by the next join",
+        ),
+        pytest.param(
+            [did("join", 0), did("join", 31)],
+            [(0, 30, 0, "join", "timeout"), (31, 61, 0, "join", "timeout")],
+            id="timed out before the next join",
+        ),
+        pytest.param(
+            [did("join", 0), did("message", 30), did("message", 60.5)],
+            [(0, 60, 1, "join", "timeout"), (60.5, 90.5, 1, "message", "timeout")],
+            id="a message at the very end of the time-out keeps it",
+        ),
+        pytest.param([did("message", 3)], [(3, 33, 1, "message", "timeout")], id="a message opens one"),
+        pytest.param([did("leave", 3)], [], id="a leave without a session is none"),
+        pytest.param(
+            [did("join", 0), did("leave", 40), did("leave", 41), did("message", 42)],
+            [(0, 30, 0, "join", "timeout"), (42, 72, 1, "message", "timeout")],
+            id="a leave after the time-out is none",
+        ),
+        pytest.param(
+            [did("join", 10), did("message", 4), did("leave", 2)],
+            [(10, 10, 1, "join", "leave")],
+            id="a clock that jumps back stands still",
+        ),
+        pytest.param(
+            [did("join", 10), did("leave", 12), did("message", 4)],
+            [(10, 12, 0, "join", "leave"), (12, 42, 1, "message", "timeout")],
+            id="also after a leave",
+        ),
+    ],
+)
+def test_a_session_opens_and_ends_by_the_rules(
+    spark: SparkSession, log: list[Row], expected: list[tuple[Any, ...]]
+) -> None:
+    assert of(spark, log) == expected
+    assert len(directly(log)) == len(expected)
+
+
+def test_a_session_that_may_go_on_is_open_at_the_time_given(spark: SparkSession) -> None:
+    log = [did("join", 0), did("message", 5)]
+    assert of(spark, log, now=at(35)) == [(0, None, 1, "join", "open")]
+    assert of(spark, log, now=at(36)) == [(0, 35, 1, "join", "timeout")]
+
+
+def test_an_epoch_that_is_smaller_but_later_comes_after(spark: SparkSession) -> None:
+    log = [did("join", 0), did("leave", 1), did("join", 2), did("leave", 3)]
+    rows = records(log, epochs=lambda room, n: 9 if n < 2 else 4)
+    out = table(sessions(read(frame(spark, rows)), TIMEOUT))
+    assert sorted(out["start"]) == [at(0), at(2)]
+
+
+@pytest.mark.parametrize("source", ["seeded", "recorded"])
+def test_batch_equals_a_direct_computation(spark: SparkSession, repository: Path, source: str) -> None:
+    log = chat(3_000, users=60) if source == "seeded" else recorded(repository, 3_000)
+    expected = directly(log)
+    assert set(expected["closed_by"]) == {"leave", "join", "timeout"}
+    same(table(sessions(read(frame(spark, records(log))), TIMEOUT)), expected, KEYS)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_streaming_equals_batch_wherever_the_batches_end(
+    spark: SparkSession, tmp_path: Path, seed: int
+) -> None:
+    dice = random.Random(seed)
+    log = chat(400, seed, rooms=3, users=8)
+    for event in log:  # Senders' clocks differ.
+        event["ts"] = (
+            datetime.fromisoformat(event["ts"]) - timedelta(seconds=dice.randrange(300))
+        ).isoformat()
+    rows = records(log)
+    # One event long after the others drives the watermark past all their time-outs.
+    last = did("leave", 60 * 24 * 1000, room="elsewhere")
+    source = stream(spark, [*pieces(rows, 4, seed), records([last], hubs=1)], tmp_path / "in")
+    got = drained(streamed(read(source), TIMEOUT, "1 hour"), tmp_path / "checkpoint")
+    same(utc(pd.DataFrame(got, columns=COLUMNS, dtype=object)), directly(log), KEYS)
+
+
+def test_sessions_open_across_a_restart_are_given_once(spark: SparkSession, tmp_path: Path) -> None:
+    log = [did("join", 0), did("message", 10), did("leave", 20)]
+    rows = records(log)
+    out = streamed(read(stream(spark, [rows[:1]], tmp_path / "in")), TIMEOUT)
+    assert drained(out, tmp_path / "checkpoint") == []
+    out = streamed(read(stream(spark, [rows[1:]], tmp_path / "in")), TIMEOUT)
+    (session,) = drained(out, tmp_path / "checkpoint")
+    assert (session["messages"], session["opened_by"], session["closed_by"]) == (1, "join", "leave")
+
+
+def test_unknown_kinds_and_missing_fields_are_dead_letters(spark: SparkSession) -> None:
+    log: list[Any] = [
+        did("join", 0),
+        did("dance", 1),
+        {"kind": "join", "ts": at(0).isoformat()},
+        {"user": "ann", "ts": at(0).isoformat()},
+        {"kind": "join", "user": "ann"},
+        {"kind": None, "user": "ann", "ts": at(0).isoformat()},
+    ]
+    rows = events.parsed(frame(spark, records(log)), FIELDS, "$.ts")
+    letters = events.bad(rows).unionByName(strangers(events.good(rows)))
+    assert sorted(row.reason for row in letters.collect()) == [
+        "missing:event_time",
+        "missing:kind",
+        "missing:kind",
+        "missing:user",
+        "unknown_kind",
+    ]
+    assert moves(events.good(rows)).count() == 1
+
+
+def test_the_room_of_the_payload_goes_before_that_of_the_record(spark: SparkSession) -> None:
+    log = [did("join", 0, room="inner"), {"kind": "join", "user": "ann", "ts": at(0).isoformat()}]
+    rows = read(frame(spark, records(log, room="outer")))
+    assert sorted(row.room for row in rows.collect()) == ["inner", "outer"]
+
+
+# -- concurrency --
+
+
+def peaks_directly(found: pd.DataFrame) -> dict[tuple[str, datetime], tuple[int, int]]:
+    """Sessions and peak of each room and hour, by asking at every instant at which somebody comes."""
+    peaks: dict[tuple[str, datetime], tuple[int, int]] = {}
+    hour = timedelta(hours=1)
+    for room, mine in found.groupby("room"):
+        spans = [(row.start, row.end) for row in mine.itertuples()]
+        first = min(start for start, _ in spans).replace(minute=0, second=0, microsecond=0)
+        for n in range(int((max(end for _, end in spans) - first) / hour) + 1):
+            begin = first + n * hour
+
+            def holds(span: tuple[datetime, datetime], instant: datetime) -> bool:
+                return span[0] <= instant < span[1] or span[0] == instant == span[1]
+
+            touching = [s for s in spans if s[0] < begin + hour and (s[1] > begin or s[0] == s[1] >= begin)]
+            if touching:
+                instants = {max(start, begin) for start, _ in touching}
+                peaks[room, begin] = (
+                    len(touching),
+                    max(sum(holds(span, instant) for span in touching) for instant in instants),
+                )
+    return peaks
+
+
+def test_peaks_equal_a_direct_computation(spark: SparkSession, repository: Path) -> None:
+    log = [*chat(2_000, rooms=5, users=40), *recorded(repository, 1_000)]
+    found = sessions(read(frame(spark, records(log))), TIMEOUT)
+    got = {
+        (row["room"], row["hour"]): (row["sessions"], row["peak"])
+        for row in table(concurrency(found)).to_dict("records")
+    }
+    assert got == peaks_directly(directly(log))
+
+
+def test_one_who_stays_for_hours_counts_in_each_and_one_who_goes_as_another_comes_makes_no_two(
+    spark: SparkSession,
+) -> None:
+    schema = "room string, start timestamp, end timestamp, last_seen timestamp"
+    rows = [
+        {"room": "a", "start": at(0), "end": at(150), "last_seen": at(150)},
+        {"room": "a", "start": at(150), "end": at(155), "last_seen": at(155)},
+        {"room": "a", "start": at(160), "end": at(160), "last_seen": at(160)},
+        {"room": "b", "start": at(10), "end": None, "last_seen": at(20)},
+    ]
+    out = table(concurrency(frame(spark, rows, schema)))
+    got = {(row["room"], row["hour"]): (row["sessions"], row["peak"]) for row in out.to_dict("records")}
+    assert got == {
+        ("a", at(0)): (1, 1),
+        ("a", at(60)): (1, 1),
+        ("a", at(120)): (3, 1),
+        ("b", at(0)): (1, 1),
+    }
