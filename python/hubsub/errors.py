@@ -437,6 +437,19 @@ class SparkMissingError(PipelineError):
     words = "Spark cannot be started"
 
 
+class ArchiveMismatchError(PipelineError):
+    """A batch and the archive do not belong together; nothing was committed."""
+
+    code = "archive_mismatch"
+    status = 409
+    words = "the archive and the checkpoint do not belong together"
+
+
+class ArchiveDamagedError(PipelineError):
+    code = "archive_damaged"
+    words = "the archive cannot be read"
+
+
 def _tree(root: type[HubSubError]) -> list[type[HubSubError]]:
     return [root, *(c for child in root.__subclasses__() for c in _tree(child))]
 

@@ -1,0 +1,149 @@
+"""A table of plain Parquet files: a file is part of it if the log of manifests says so.
+
+```
+_manifests/00000000000000000007.json         commit 7: state, files added, paths removed
+_manifests/00000000000000000007.whole.json   the table as it is after commit 7
+date=2026-03-01/batch_id=12/part-….parquet   data; batch_id=-1 holds several batches
+```
+
+A commit is the creation of one small file under the next number, whole or not at all. Each says the whole state,
+so a writer reads the last alone; files are those of the last `whole` and of the commits after it.
+
+Limit: object stores cannot refuse a second commit of one number here, so only one job may write to a table
+there. Two jobs on a local disk or HDFS find each other out.
+"""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from hubsub.errors import ArchiveDamagedError, ArchiveMismatchError
+from hubsub.pipeline.archive.store import Store
+from hubsub.pipeline.archive.table import DataFile, Ranges, State
+
+VERSION = 1
+DIRECTORY = "_manifests"
+WHOLE_EVERY = 64
+"""Commits between two `whole`: what a reader reads at most, and what a writer lists."""
+ATTEMPTS = 3
+"""How often a reader begins anew when what it was about to read was swept."""
+
+
+class ManifestTable:
+    """A table of Parquet files and manifests."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    @property
+    def uri(self) -> str:
+        """Its root, as Spark takes it."""
+        return self.store.uri
+
+    def state(self) -> State:
+        """What it holds now."""
+        return self._last()[1]
+
+    def contents(self) -> tuple[State, list[DataFile]]:
+        """State and files after the last commit."""
+        for _ in range(ATTEMPTS):
+            commits, whole = self._list()
+            names = [f"{whole:020d}.whole.json"] if whole is not None else []
+            names += [f"{n:020d}.json" for n in commits if whole is None or n > whole]
+            parts = [self._read(name) for name in names]
+            if None in parts:
+                continue
+            found: dict[str, DataFile] = {}
+            for part in parts:
+                for path in part["removed"]:
+                    found.pop(path, None)
+                found |= {fields["path"]: DataFile(**fields) for fields in part["files"]}
+            return State.decode(parts[-1]["state"]) if parts else State(), list(found.values())
+        raise ArchiveDamagedError("manifests are gone while they were read", self.uri)
+
+    def append(
+        self, application: str, batch: int, files: Iterable[DataFile], ranges: Ranges, log: str | None = None
+    ) -> None:
+        """Commits a batch."""
+        number, state = self._last()
+        self._commit(number + 1, state.with_batch(application, batch, ranges, log), files, [])
+
+    def replace(self, old: Iterable[DataFile], new: Iterable[DataFile]) -> None:
+        """Commits the same records in other files."""
+        number, state = self._last()
+        there = {file.path for file in self.contents()[1]}
+        paths = [file.path for file in old]
+        if not there.issuperset(paths):
+            raise ArchiveMismatchError("files to be replaced are no part of the archive any more", self.uri)
+        self._commit(number + 1, state, new, paths)
+
+    def sweep(self, older_than_s: float) -> int:
+        """Removes data files that no manifest names, and manifests that the last `whole` has taken in."""
+        _, whole = self._list()
+        named = {file.path for file in self.contents()[1]}
+        gone = []
+        for path, _, age in list(self.store.list(recursive=True)):
+            if age < older_than_s:
+                continue
+            if path.startswith(f"{DIRECTORY}/"):
+                number = path.removeprefix(f"{DIRECTORY}/").partition(".")[0]
+                if path.endswith(".part") or (whole is not None and number.isdigit() and int(number) < whole):
+                    gone.append(path)
+            elif path.endswith(".parquet") and path not in named:
+                gone.append(path)
+        return self.store.delete(gone)
+
+    def _commit(self, number: int, state: State, files: Iterable[DataFile], removed: list[str]) -> None:
+        body = {
+            "version": VERSION,
+            "state": state.encode(),
+            "files": [vars(file) for file in files],
+            "removed": removed,
+        }
+        if not self.store.create(f"{DIRECTORY}/{number:020d}.json", _json(body)):
+            raise ArchiveMismatchError(
+                "somebody else writes to the archive", self.uri, "let only one job write to it"
+            )
+        if number % WHOLE_EVERY == 0 or removed:
+            body = body | {"files": [vars(file) for file in self.contents()[1]], "removed": []}
+            self.store.create(f"{DIRECTORY}/{number:020d}.whole.json", _json(body))
+
+    def _last(self) -> tuple[int, State]:
+        """Number and state of the last commit; 0 and an empty one before the first."""
+        commits, _ = self._list()
+        if not commits:
+            return 0, State()
+        body = self._read(f"{commits[-1]:020d}.json")
+        if body is None:
+            raise ArchiveDamagedError("the last manifest is gone", self.uri)
+        return commits[-1], State.decode(body["state"])
+
+    def _list(self) -> tuple[list[int], int | None]:
+        """Numbers of the commits, and the last one that has a `whole`."""
+        commits: list[int] = []
+        wholes: list[int] = []
+        for path, _, _ in self.store.list(DIRECTORY):
+            name, _, ending = path.removeprefix(f"{DIRECTORY}/").partition(".")
+            if name.isdigit() and ending in ("json", "whole.json"):
+                (commits if ending == "json" else wholes).append(int(name))
+        return sorted(commits), max(wholes, default=None)
+
+    def _read(self, name: str) -> Any:
+        """A manifest; None if it is gone."""
+        data = self.store.read(f"{DIRECTORY}/{name}")
+        if data is None:
+            return None
+        where = self.store.spark_uri(f"{DIRECTORY}/{name}")
+        try:
+            body = json.loads(data)
+            version = body["version"]
+        except (ValueError, KeyError, TypeError):
+            raise ArchiveDamagedError("a manifest cannot be read", where) from None
+        if version != VERSION:
+            what = "the archive was written by another version"
+            raise ArchiveDamagedError(what, f"{where}: {version}, this one reads {VERSION}")
+        return body
+
+
+def _json(body: dict[str, Any]) -> bytes:
+    return json.dumps(body, separators=(",", ":"), sort_keys=True).encode()

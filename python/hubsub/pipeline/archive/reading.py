@@ -1,0 +1,32 @@
+"""The archive as a frame: what is committed, and nothing else."""
+
+from typing import TYPE_CHECKING
+
+from hubsub.pipeline.archive.table import DataFile, Table
+from hubsub.pipeline.options import COLUMNS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def read(spark: "SparkSession", table: Table, files: list[DataFile] | None = None) -> "DataFrame":
+    """Archived records, read by Spark itself.
+
+    Output: the columns of the source and `date date` (of the timestamp, in UTC), by which files are left out.
+    Grain: one row for each record. Null: as the source.
+
+    Args:
+        spark: The session.
+        table: What `open_table` gives.
+        files: These of its files; None takes all that it has now. Later commits do not change the frame.
+    """
+    from pyspark.sql.types import DateType, StructField, StructType
+
+    from hubsub.pipeline.schema import spark_schema
+
+    schema = StructType([*spark_schema().fields, StructField("date", DateType())])
+    paths = [f"{table.uri}/{file.path}" for file in (table.contents()[1] if files is None else files)]
+    if not paths:
+        return spark.createDataFrame([], schema)
+    frame = spark.read.schema(schema).option("basePath", table.uri).parquet(*paths)
+    return frame.select(*COLUMNS, "date")

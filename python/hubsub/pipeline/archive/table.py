@@ -1,0 +1,138 @@
+"""What a table of the archive is, whatever its format.
+
+A table is a set of data files and a `State`; both change together, in one commit that happened whole or not at
+all. Another format (Iceberg, say) is one more class with these methods.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from hubsub.errors import ArchiveMismatchError, OtherLogError
+
+Ranges = Mapping[int, tuple[int, int]]
+"""Hub to its first and last offset."""
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A Parquet file.
+
+    Args:
+        path: Below the table's root.
+        date: Day of its records' timestamps in UTC, as `2026-03-01`.
+        rows: Number of records.
+        bytes: Its size.
+    """
+
+    path: str
+    date: str
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The last batch of an application: its number and which records were in it."""
+
+    number: int
+    ranges: Ranges
+
+
+@dataclass(frozen=True)
+class State:
+    """What a table holds.
+
+    Args:
+        offsets: Hub to its first offset that is not archived; records before it are, from the first one on.
+        batches: Application to its last batch. An application is one checkpoint: it numbers its batches.
+        log: Identity of the log that the offsets are of; None if nobody said it.
+    """
+
+    offsets: Mapping[int, int] = field(default_factory=dict)
+    batches: Mapping[str, Batch] = field(default_factory=dict)
+    log: str | None = None
+
+    def with_batch(self, application: str, batch: int, ranges: Ranges, log: str | None = None) -> "State":
+        """The state after a batch of a log.
+
+        Raises:
+            OtherLogError: the archive is of another log.
+            ArchiveMismatchError: records of the batch are archived already, or its number is an old one.
+        """
+        self.check_log(log)
+        last = self.batches.get(application)
+        if last is not None and batch <= last.number:
+            raise ArchiveMismatchError(
+                "the archive has a later batch of this application",
+                f"{application}: batch {batch} after {last.number}",
+                "give the checkpoint that the archive was written with, or another application",
+            )
+        for hub, (first, _) in ranges.items():
+            if first < self.offsets.get(hub, first):
+                raise ArchiveMismatchError(
+                    "these records are archived already",
+                    f"hub {hub}, from offset {first}; the archive goes to {self.offsets[hub]}",
+                    "begin a new checkpoint at the archive's offsets, or archive to another place",
+                )
+        ends = {hub: last + 1 for hub, (_, last) in ranges.items()}
+        return replace(
+            self,
+            offsets={**self.offsets, **ends},
+            batches={**self.batches, application: Batch(batch, dict(ranges))},
+            log=log or self.log,
+        )
+
+    def check_log(self, log: str | None) -> None:
+        """Raises OtherLogError if both are known and are not the same: offsets mean nothing in another log."""
+        if log is not None and self.log is not None and log != self.log:
+            hint = "ask the servers that it was archived from, or archive to another place"
+            raise OtherLogError("the archive is of another log", f"{self.log}, the servers have {log}", hint)
+
+    def encode(self) -> dict[str, Any]:
+        """As JSON has it: keys are text."""
+        batches = {
+            name: {"batch": batch.number, "ranges": {str(hub): list(r) for hub, r in batch.ranges.items()}}
+            for name, batch in self.batches.items()
+        }
+        offsets = {str(hub): offset for hub, offset in self.offsets.items()}
+        return {"log": self.log, "offsets": offsets, "batches": batches}
+
+    @classmethod
+    def decode(cls, fields: Mapping[str, Any]) -> "State":
+        """What `encode` gave."""
+        batches = {
+            name: Batch(b["batch"], {int(hub): (first, last) for hub, (first, last) in b["ranges"].items()})
+            for name, b in fields["batches"].items()
+        }
+        return cls({int(hub): offset for hub, offset in fields["offsets"].items()}, batches, fields["log"])
+
+
+class Table(Protocol):
+    """A table at a place."""
+
+    @property
+    def uri(self) -> str:
+        """Its root, as Spark takes it."""
+
+    def state(self) -> State:
+        """What it holds now; an empty one where there is no table yet."""
+
+    def contents(self) -> tuple[State, list[DataFile]]:
+        """What it holds now, and the files that hold it: both of one moment."""
+
+    def append(
+        self, application: str, batch: int, files: Iterable[DataFile], ranges: Ranges, log: str | None = None
+    ) -> None:
+        """Makes the files of a batch part of the table, and the batch of its state, at once.
+
+        Raises:
+            OtherLogError, ArchiveMismatchError: as `State.with_batch`.
+            ArchiveMismatchError: also where somebody else committed meanwhile.
+        """
+
+    def replace(self, old: Iterable[DataFile], new: Iterable[DataFile]) -> None:
+        """Puts files in place of others that hold the same records; the state stays as it is."""
+
+    def sweep(self, older_than_s: float) -> int:
+        """Removes files that are no part of it and older than that; returns how many."""

@@ -1,0 +1,71 @@
+"""The union read: the archive natively, up to exactly its offsets, and the live log after them."""
+
+import json
+from typing import TYPE_CHECKING
+
+from hubsub.errors import OptionError
+from hubsub.pipeline.archive.formats import open_table
+from hubsub.pipeline.archive.reading import read
+from hubsub.pipeline.options import COLUMNS, SourceOptions
+from hubsub.pipeline.wire import Wire
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def history(
+    spark: "SparkSession",
+    archive: str,
+    servers: str,
+    table_format: str = "parquet",
+    **options: str,
+) -> "DataFrame":
+    """All records there are: those of the archive and those that came since.
+
+    Output: the columns of the source. Grain: one row for each record, none twice and none left out. Null: as the
+    source.
+
+    A hub of which the archive has nothing is read from its earliest offset; one that is gone from the servers is
+    in the archive alone. Records that the log has no more and the archive has not yet are an error
+    (`OffsetsLostError`), unless `failOnDataLoss` is `false`.
+
+    Args:
+        spark: The session.
+        archive: URI of the archive.
+        servers: Addresses of the source's servers.
+        table_format: The archive's.
+        options: More options of the source, such as `token` or `compression`, for the live part. What chooses
+            records does not go here, as the archive would not heed it: filter the result.
+
+    Raises:
+        OtherLogError: the archive is of another log than the servers'.
+        OptionError: an option is unknown, or chooses records.
+    """
+    chosen = SourceOptions.parse({"servers": servers, **options})
+    for field in _CHOOSING:
+        if getattr(chosen, field) != getattr(SourceOptions(), field):
+            what = "history takes no option that chooses records"
+            raise OptionError(what, field, "the archive would not heed it; filter the frame that you get")
+    table = open_table(archive, table_format)
+    state, files = table.contents()
+    with Wire(chosen.access) as wire:
+        listing = wire.listing()
+    state.check_log(listing.log)
+    live = spark.read.format("hubsub").options(servers=servers, **options)
+    starts = {str(hub): offset for hub, offset in sorted(state.offsets.items()) if hub in listing.hubs}
+    if starts:
+        live = live.option("startingOffsets", json.dumps(starts))
+    return read(spark, table, files).select(*COLUMNS).unionByName(live.load())
+
+
+_CHOOSING = (
+    "subscribe",
+    "subscribe_pattern",
+    "topic_filter",
+    "starting_offsets",
+    "ending_offsets",
+    "starting_timestamp_us",
+    "ending_timestamp_us",
+    "columns",
+)
+"""Fields of the source's options that leave records or columns out."""
