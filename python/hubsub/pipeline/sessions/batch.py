@@ -1,6 +1,6 @@
 """Sessions of a bounded frame, by window functions: one shuffle by room and user."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from hubsub.pipeline.sessions.rules import ORDER, TIMEOUT
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def sessions(moves: "DataFrame", timeout: timedelta = TIMEOUT, now: "object | None" = None) -> "DataFrame":
+def sessions(moves: "DataFrame", timeout: timedelta = TIMEOUT, now: datetime | None = None) -> "DataFrame":
     """Sessions by the rules of `hubsub.pipeline.sessions.rules`.
 
     Input: the output of `rules.moves`.
@@ -20,7 +20,7 @@ def sessions(moves: "DataFrame", timeout: timedelta = TIMEOUT, now: "object | No
 
     Args:
         timeout: Silence after which a session is over.
-        now: A time (`datetime`); sessions that have not timed out by then are `open`. None: all are over.
+        now: Sessions that have not timed out by this time are `open`. None: all are over.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
