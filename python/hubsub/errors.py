@@ -331,6 +331,12 @@ class NoSuchHubError(HubSubError):
     words = "no such hub"
 
 
+class NoSuchQueryError(HubSubError):
+    code = "no_such_query"
+    status = 404
+    words = "no such query"
+
+
 class NoSuchClassError(HubSubError):
     code = "no_such_class"
     status = 404

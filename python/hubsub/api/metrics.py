@@ -2,8 +2,8 @@
 
 Label sets are bounded: `shard`, `route` with `status` (the table of routes),
 `limit` names, `hub` with `class` (hubs that have a log: so many a class as there
-were shards when it first was). Rooms and clients are never labels; `/v1/busiest` and
-`/v1/clients` have them.
+were shards when it first was), `query` (`http_queries_max` of them). Rooms and clients
+are never labels; `/v1/busiest` and `/v1/clients` have them.
 """
 
 import resource
@@ -72,6 +72,7 @@ def prometheus(state: State) -> str:
     log = state.node.log()
     if log is not None:
         _log(page, log)
+        _queries(page, state, log)
     _http(page, state)
     _process(page)
     return page.text()
@@ -123,6 +124,17 @@ def _log(page: Page, log: Mapping[str, Any]) -> None:
         )
 
 
+def _queries(page: Page, state: State, log: Mapping[str, Any]) -> None:
+    """How far data pipelines are behind."""
+    doc = "Committed records that a query has not read, as it reported last."
+    for query, told in state.queries.all().items():
+        for hub in log["hubs"]:
+            lag = told.lag(hub["id"], hub["committed"] + 1)
+            if lag is not None:
+                labels = {"query": query, "hub": f"{hub['class']}-{hub['index']}"}
+                page.add("hubsub_query_lag_records", lag, labels, doc)
+
+
 def _http(page: Page, state: State) -> None:
     for (route, status), count in sorted(state.requests.items()):
         page.add("hubsub_http_requests_total", count, {"route": route, "status": status})
@@ -133,6 +145,7 @@ def _http(page: Page, state: State) -> None:
     refused: Iterable[tuple[str, int]] = (
         ("http_body_bytes_max", state.bodies_refused),
         ("idempotency_keys_max", window.refused),
+        ("http_queries_max", state.queries.refused),
         ("control_requests_max", state.node.refused_requests),
     )
     for limit, count in refused:

@@ -51,7 +51,7 @@ def _operation(route: Route, by_type: dict[str, Any]) -> dict[str, Any]:
         "parameters": [*_path_params(route.path), *(_param(p) for p in route.params)],
         "responses": {str(route.status): answer, **_errors(route, by_type["ErrorBody"])},
     }
-    if route.method == "PUT":
+    if route.method == "PUT" and route.answer:
         operation["responses"]["201"] = {**answer, "description": "Made"}
     if route.body:
         content = {"application/json": {"schema": _schema(route.body, by_type)}}

@@ -263,6 +263,43 @@ class HubPage(Struct, kw_only=True):
     next: Annotated[int | None, Meta(description="The next page's `after`; null on the last page.")]
 
 
+class QueryReport(Struct, kw_only=True, forbid_unknown_fields=True):
+    """How far a query of a data pipeline has read."""
+
+    offsets: Annotated[
+        dict[int, Annotated[int, Meta(ge=0)]],
+        Meta(description="Hub, by id, to the first offset that is not read yet.", max_length=65_536),
+    ]
+    rows_per_second: Annotated[float, Meta(ge=0)] | None = None
+    batch: Annotated[Annotated[int, Meta(ge=0)] | None, Meta(description="Number of its last batch.")] = None
+
+
+class QueryHub(Struct, kw_only=True):
+    """A hub that a query reads."""
+
+    hub: int
+    name: str
+    offset: Annotated[int, Meta(description="The first one that is not read yet.")]
+    lag: Annotated[int, Meta(description="Committed records that it has not read.")]
+
+
+class Query(Struct, kw_only=True):
+    """A query of a data pipeline, as it reported last."""
+
+    query: str
+    batch: int | None
+    rows_per_second: float | None
+    silence_s: Annotated[float, Meta(description="Since its last report; after an hour it is forgotten.")]
+    lag: Annotated[int, Meta(description="Of all its hubs together.")]
+    hubs: list[QueryHub]
+
+
+class QueryList(Struct, kw_only=True):
+    """Queries by name."""
+
+    queries: list[Query]
+
+
 class LoggedHub(Struct, kw_only=True):
     """A hub as a reader of its log needs it."""
 

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from hubsub.api.schema import NodeRef
 from hubsub.config import Config, RoomClass, is_wildcard, join_address, split_address
 from hubsub.control.idempotency import Window
+from hubsub.control.queries import Queries
 from hubsub.node import Node
 
 
@@ -26,6 +27,7 @@ class State:
         self.http_address: str | None = None
         self.stopping = False
         self.window = Window(lambda: self.limits, time.monotonic)
+        self.queries = Queries(lambda: self.limits, time.monotonic)
         self.requests: Counter[tuple[str, int]] = Counter()
         """HTTP requests by route and status: bounded by the table of routes."""
         self.bodies_refused = 0

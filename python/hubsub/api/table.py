@@ -6,7 +6,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from hubsub.api import clients, hubs, nodes, publish, records, rooms
+from hubsub.api import clients, hubs, nodes, publish, queries, records, rooms
 from hubsub.api.answers import json_answer
 from hubsub.api.openapi import document
 from hubsub.api.routes import Param, Route
@@ -27,6 +27,8 @@ from hubsub.api.schema import (
     PublishItem,
     PublishResult,
     PublishResults,
+    QueryList,
+    QueryReport,
     Ready,
     Room,
     RoomPage,
@@ -258,6 +260,33 @@ ROUTES: tuple[Route, ...] = (
         (Param("timestamp_us", "In µs since 1970.", "integer", minimum=0), LOG),
         answer=(OffsetAnswer,),
         errors=STREAM_ERRORS,
+        tag="log",
+    ),
+    Route(
+        "GET",
+        "/v1/queries",
+        "How far the queries of data pipelines have read",
+        queries.list_queries,
+        answer=(QueryList,),
+        tag="log",
+    ),
+    Route(
+        "PUT",
+        "/v1/queries/{query}",
+        "Tells how far a query has read",
+        queries.report_query,
+        body=(QueryReport,),
+        status=204,
+        errors=("body_too_large", "too_busy"),
+        tag="log",
+    ),
+    Route(
+        "DELETE",
+        "/v1/queries/{query}",
+        "Forgets a query",
+        queries.drop_query,
+        status=204,
+        errors=("no_such_query",),
         tag="log",
     ),
     Route("GET", "/v1/nodes", "All nodes", nodes.list_nodes, answer=(NodeList,)),

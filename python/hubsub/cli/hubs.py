@@ -56,11 +56,28 @@ def show_hub(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Shows a hub."""
-    fields: dict[str, Any] = Api(url).get(f"/v1/hubs/{segment(hub)}")
-    if not as_json:
+    """Shows a hub, and the queries of data pipelines that read it."""
+    api = Api(url)
+    fields: dict[str, Any] = api.get(f"/v1/hubs/{segment(hub)}")
+    readers = _readers(api, fields["id"])
+    if as_json:
+        fields["queries"] = readers
+    else:
+        for row in readers:
+            fields[f"query {row['query']}"] = f"read to {row['offset']}, {row['lag']} behind"
         fields = {_head(key): _time(value) if _is_time(key) else value for key, value in fields.items()}
     print_fields(fields, as_json)
+
+
+def _readers(api: Api, hub: int) -> list[dict[str, Any]]:
+    """The queries that read a hub, each with where it is in it."""
+    queries = api.get("/v1/queries").rows("queries")
+    return [
+        {"query": query["query"], "offset": row["offset"], "lag": row["lag"]}
+        for query in queries
+        for row in query.rows("hubs")
+        if row["hub"] == hub
+    ]
 
 
 def _is_time(key: str) -> bool:

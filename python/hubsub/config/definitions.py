@@ -350,6 +350,7 @@ LIMITS: tuple[Limit, ...] = (
     Limit("http_body_bytes_max", 16 * MIB, "Bytes of one HTTP request's body.", 1_024, "control"),
     Limit("http_batch_records_max", 10_000, "Records of one `POST /v1/publish`.", 1, "control"),
     Limit("http_page_max", 1_000, "Entries of one page of a listing.", 1, "control"),
+    Limit("http_queries_max", 64, "Queries of data pipelines whose progress is remembered.", 1, "control"),
     Limit(
         "idempotency_keys_max",
         10_000,

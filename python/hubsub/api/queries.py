@@ -1,0 +1,56 @@
+"""/v1/queries: how far data pipelines have read (docs/protocol/records.md). Kept in memory, by this node alone."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from hubsub.api.answers import json_answer
+from hubsub.api.hubs import hub_list
+from hubsub.api.params import body, decode, path_name
+from hubsub.api.schema import Hub, Query, QueryHub, QueryList, QueryReport
+from hubsub.api.state import State
+from hubsub.control.queries import Progress
+from hubsub.errors import NoSuchQueryError
+from hubsub.names import text_of
+
+
+async def list_queries(state: State, request: Request) -> Response:
+    hubs = hub_list(state)
+    return json_answer(
+        QueryList(queries=[_query(state, name, told, hubs) for name, told in state.queries.all().items()])
+    )
+
+
+async def report_query(state: State, request: Request) -> Response:
+    told: QueryReport = decode(await body(state, request), QueryReport)
+    hubs = {hub.id for hub in hub_list(state)}
+    state.queries.report(_name(request), told.offsets, hubs, told.rows_per_second, told.batch)
+    return Response(status_code=204)
+
+
+async def drop_query(state: State, request: Request) -> Response:
+    query = _name(request)
+    if not state.queries.drop(query):
+        raise NoSuchQueryError(
+            value=query, hint="GET /v1/queries lists those that have reported in the last hour"
+        )
+    return Response(status_code=204)
+
+
+def _name(request: Request) -> str:
+    return text_of(path_name(request, "query"))
+
+
+def _query(state: State, name: str, told: Progress, hubs: list[Hub]) -> Query:
+    rows = [
+        QueryHub(hub=hub.id, name=hub.name, offset=told.offsets[hub.id], lag=lag)
+        for hub in hubs
+        if (lag := told.lag(hub.id, hub.committed + 1)) is not None
+    ]
+    return Query(
+        query=name,
+        batch=told.batch,
+        rows_per_second=told.rows_per_second,
+        silence_s=round(state.queries.silence_s(told), 3),
+        lag=sum(row.lag for row in rows),
+        hubs=rows,
+    )
