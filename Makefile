@@ -43,6 +43,7 @@ fix: build ## what check complains of, as far as a tool can mend it
 	$(BIN)/ruff check --fix --quiet python tests scripts
 	$(BIN)/ruff format --quiet python tests scripts
 	$(BIN)/hubsub config reference > docs/reference/config.md
+	$(BIN)/hubsub pipeline options > docs/reference/spark.md
 
 bench: build ## the benchmark against redis-server; results under benches/results
 	@bash scripts/need.sh redis-server

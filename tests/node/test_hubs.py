@@ -12,6 +12,7 @@ import urllib.error
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import command_line
 import pytest
@@ -136,7 +137,13 @@ def test_the_command_line_lists_and_shows_hubs(start: Start, data: Path) -> None
     assert "chat-1" in hubsub(server, "hub", "ls", "--after", "1", "--class", "chat").stdout
     by_name, by_id = (hubsub(server, "hub", "show", hub, "--json") for hub in ("chat-1", "2"))
     assert json.loads(by_name.stdout)["id"] == json.loads(by_id.stdout)["id"] == 2
-    assert "durability" in hubsub(server, "hub", "show", "chat-0").stdout
+    assert server.node
+    report = Request(server.node.http_url + "/v1/queries/q", b'{"offsets": {"1": 1, "2": 1}}', method="PUT")
+    with urlopen(report) as answer:
+        assert answer.status == 204
+    shown = hubsub(server, "hub", "show", "chat-0").stdout
+    behind = hubs(server)[0]["committed"]
+    assert "durability" in shown and f"read to 1, {behind} behind" in shown
     gone = hubsub(server, "hub", "show", "chat-7")
     assert gone.returncode == 1 and "no such hub: chat-7" in gone.stderr
     assert "hint: `hubsub hub ls` lists those with a log" in gone.stderr

@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "class": ("hubsub.cli.classes", "Lists room classes."),
     "top": ("hubsub.cli.top", "Shows live what a node does."),
     "bench": ("hubsub.bench.cli", "Measures a node, and others against it."),
+    "pipeline": ("hubsub.pipeline.cli", "Runs jobs on Spark: archive, activity, devices, sessions, replay."),
     "doctor": ("hubsub.cli.doctor", "Checks what this machine allows."),
     "log": ("hubsub.cli.datadir", "Verifies, shows and repairs the log of a node that does not run."),
     "config": ("hubsub.cli.settings", "Checks and shows the configuration."),
@@ -101,7 +102,7 @@ def usage() -> str:
 @contextlib.contextmanager
 def friendly() -> Iterator[None]:
     """Errors as sentences with an exit code, in place of tracebacks."""
-    from hubsub.errors import ConfigError, HubSubError
+    from hubsub.errors import ConfigError, HubSubError, OptionError
 
     try:
         try:
@@ -109,7 +110,7 @@ def friendly() -> Iterator[None]:
         finally:
             if sys.stdout is not None:
                 sys.stdout.flush()  # While it can still be told if that fails.
-    except ConfigError as error:
+    except (ConfigError, OptionError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     except HubSubError as error:

@@ -53,7 +53,7 @@ def connect(
 
     Args:
         master: `local[N]`, `spark://HOST:PORT` or another of Spark's, or `sc://HOST:PORT` for Spark Connect;
-            default: all cores of this machine.
+            default: what `spark-submit` was told, else all cores of this machine.
         conf: Spark's own settings; they win over the ones set here.
         app: The name that Spark shows.
         ui: Whether Spark serves its own pages.
@@ -64,7 +64,7 @@ def connect(
     check_pyspark()
     from pyspark.sql import SparkSession
 
-    master = master or MASTER_DEFAULT
+    master = master or _submitted() or MASTER_DEFAULT
     if master.startswith("sc://"):
         builder = SparkSession.builder.remote(master)  # Its process has Java, master and name already.
     else:
@@ -75,6 +75,16 @@ def connect(
     for name, value in (defaults(master, ui=ui) | dict(conf or {})).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def _submitted() -> str | None:
+    """The master that `spark-submit` was told, in a program that it runs."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return None
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()
+    return SparkConf().get("spark.master", None)
 
 
 def defaults(master: str, *, ui: bool = False) -> dict[str, str]:

@@ -36,6 +36,10 @@ POLL_S = 0.05
 """Between two questions for news when the last brought none: Spark asks every 10 ms, and the node has other work."""
 
 
+RENEW_S = 60.0
+"""After which a query that stands still says again where: a node forgets those that are silent."""
+
+
 class HubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans micro-batches; reads them too, as a pickled copy that has never planned."""
 
@@ -148,6 +152,8 @@ class _Planner:
         if self._quiet and (early := self._polled + POLL_S - time.monotonic()) > 0:
             time.sleep(early)
         self._polled = time.monotonic()
+        # Spark has done what is before `start`, and commits it with the next batch only: that may be hours from now.
+        self.report(start)
         listing = self._ask(start.hubs)
         start.check_log(listing.log)
         begins = {hub: self._kept(listing, hub, offset) for hub, offset in start.hubs.items()}
@@ -201,16 +207,21 @@ class _Planner:
         return ranges
 
     def report(self, end: StreamOffset) -> None:
-        """Tells the node how far the query is. A query does not fail for want of somebody to tell."""
+        """Tells the node how far the query is, if that is news, or was told long ago.
+
+        A query does not fail for want of somebody to tell.
+        """
         now = time.monotonic()
         rate = None
         if self._reported is not None:
             since, before = self._reported
+            if before.hubs == end.hubs and now - since < RENEW_S:
+                return
             rows = sum(max(offset - before.hubs.get(hub, offset), 0) for hub, offset in end.hubs.items())
             rate = rows / max(now - since, 1e-3)
         self._reported = (now, end)
         try:
-            self._wire.report(end.query, end.hubs, rate)
+            self._wire.report(self._query or end.query, end.hubs, rate)
             self._deaf = False
         except HubSubError as error:
             if not self._deaf:

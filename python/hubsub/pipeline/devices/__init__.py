@@ -1,7 +1,7 @@
 """Devices: the latest of what each said, and back to them what they are to do."""
 
 from hubsub.pipeline.devices.actions import actions, unaddressed
-from hubsub.pipeline.devices.readings import dead_letters, readings
+from hubsub.pipeline.devices.readings import dead_letters, named, readings
 from hubsub.pipeline.devices.state import latest, merged, streamed
 
-__all__ = ["actions", "dead_letters", "latest", "merged", "readings", "streamed", "unaddressed"]
+__all__ = ["actions", "dead_letters", "latest", "merged", "named", "readings", "streamed", "unaddressed"]

@@ -1,7 +1,9 @@
 """What devices said, value by value; what cannot be read goes to the dead letters with its reason."""
 
+import re
 from typing import TYPE_CHECKING
 
+from hubsub.errors import ConfigError, Problem
 from hubsub.pipeline import events
 
 if TYPE_CHECKING:
@@ -9,6 +11,33 @@ if TYPE_CHECKING:
 
 WHOLE = "$"
 """Key of a payload that is no JSON object: its one value has no name of its own."""
+
+
+def named(records: "DataFrame", template: str) -> "DataFrame":
+    """Records with the device that their topic names, where the room's class has named none.
+
+    Input: `topic string, device string`; other columns are kept. Output and grain: the input.
+    Null: `device` stays null where the topic does not fit the template.
+
+    Args:
+        template: An MQTT filter with `{device}` for one level, such as `devices/{device}/#`.
+    """
+    from pyspark.sql import functions as sf
+
+    levels = template.split("/")
+    if (
+        levels.count("{device}") != 1
+        or "#" in levels[:-1]
+        or any(set(level) & {"{", "}"} for level in levels if level != "{device}")
+    ):
+        raise ConfigError(
+            [Problem("device", template, "this names no device in a topic", "such as devices/{device}/#")]
+        )
+    parts = {"{device}": "([^/]+)", "+": "[^/]*"}
+    expression = "/".join(parts.get(level, re.escape(level)) for level in levels if level != "#")
+    expression = f"^{expression}(/.*)?$" if levels[-1] == "#" else f"^{expression}$"
+    found = sf.regexp_extract("topic", expression, 1)
+    return records.withColumn("device", sf.coalesce("device", sf.when(found != "", found)))
 
 
 def readings(records: "DataFrame") -> "DataFrame":

@@ -1,0 +1,406 @@
+"""`hubsub pipeline NAME`, which `python -m hubsub.pipeline.NAME` is too.
+
+Exit codes are those of the whole command line: 0 done, 1 failed, 2 used wrongly. A run without an end that is told to
+stop ends with 0, as that is how it is done; one with `--once` ends with 130 or 143, as it has not read all.
+"""
+
+import sys
+from collections.abc import Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from hubsub.errors import ConfigError, HubSubError, OptionError
+from hubsub.pipeline.options import SERVER_DEFAULT
+from hubsub.pipeline.run.display import Progress, print_table
+from hubsub.pipeline.run.settings import BASE, Settings, span
+from hubsub.pipeline.session import check_pyspark, parse_conf
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from hubsub.pipeline.run.runner import Ending, Output
+
+app = typer.Typer(
+    help="Jobs on Spark: rooms as tables. None needs an option; what they keep is below ./hubsub-pipeline.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+ROWS = 15
+"""Of a table on the terminal."""
+
+Servers = Annotated[str, typer.Option(help="HTTP listeners of nodes: HOST:PORT, with commas between.")]
+Subscribe = Annotated[
+    str | None,
+    typer.Option(help="These rooms only, with commas between.", show_default="all rooms with a log"),
+]
+Pattern = Annotated[str | None, typer.Option(help="Rooms that match: a glob, or an MQTT filter.")]
+Option = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=VALUE", help="An option of the source, such as token=…; may be repeated."),
+]
+Master = Annotated[
+    str | None,
+    typer.Option(
+        help="Where Spark runs: local[N], spark://HOST:PORT, sc://HOST:PORT, …", show_default="all cores here"
+    ),
+]
+Conf = Annotated[
+    list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark's; may be repeated.")
+]
+Once = Annotated[
+    bool, typer.Option("--once", help="Reads what is there now, then ends. The next run goes on behind it.")
+]
+Trigger = Annotated[str, typer.Option(help="Time between two batches, without --once.")]
+Checkpoint = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URI", help="Where Spark keeps how far it is.", show_default=f"./{BASE}/NAME/checkpoint"
+    ),
+]
+Out = Annotated[
+    str | None,
+    typer.Option(metavar="URI", help="Where results go: a path, s3a://…", show_default=f"./{BASE}/NAME/out"),
+]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Shows Spark's own log and traces.")]
+EventTime = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PATH",
+        help="Where an event's time is in its JSON payload, such as $.ts.",
+        show_default="the record's timestamp",
+    ),
+]
+Watermark = Annotated[str, typer.Option(help="How late an event may come and still count.")]
+
+
+@app.command("archive")
+def archive(
+    servers: Servers = SERVER_DEFAULT,
+    subscribe: Subscribe = None,
+    pattern: Pattern = None,
+    option: Option = None,
+    master: Master = None,
+    conf: Conf = None,
+    once: Once = False,
+    trigger: Trigger = "10 seconds",
+    checkpoint: Checkpoint = None,
+    out: Out = None,
+    table_format: Annotated[
+        str, typer.Option("--format", help="Of the table: parquet or delta.")
+    ] = "parquet",
+    verbose: Verbose = False,
+) -> None:
+    """Writes all records to files, each once, with the offsets up to which they are there."""
+    from hubsub.pipeline.archive.formats import FORMATS
+
+    if table_format not in FORMATS:
+        raise OptionError("there is no such format", table_format, f"there are {', '.join(FORMATS)}")
+    with _run(_settings("archive", locals())) as run:
+        from hubsub.pipeline.archive import open_table
+        from hubsub.pipeline.run.jobs import archive_job
+
+        outputs, target = archive_job(run.spark, run.settings, table_format)
+        run.go(outputs)
+        state, files = open_table(target.target, table_format).contents()
+        days: dict[str, list[Any]] = {}
+        for file in files:
+            days.setdefault(file.date, []).append(file)
+        rows = [
+            {
+                "date": date,
+                "records": sum(file.rows for file in some),
+                "files": len(some),
+                "bytes": sum(file.bytes for file in some),
+            }
+            for date, some in sorted(days.items())
+        ]
+        print_table(f"Archived in {target.target}:", rows[-ROWS:], ("date", "records", "files", "bytes"))
+        _more(run, len(rows), "days")
+        offsets = ", ".join(f"hub {hub} to {at}" for hub, at in sorted(state.offsets.items()))
+        run.progress.say(f"offsets: {offsets or 'none'}")
+
+
+@app.command("activity")
+def activity(
+    servers: Servers = SERVER_DEFAULT,
+    subscribe: Subscribe = None,
+    pattern: Pattern = None,
+    option: Option = None,
+    event_time: EventTime = None,
+    window: Annotated[str, typer.Option(help="Length of the windows.")] = "1 minute",
+    watermark: Watermark = "10 minutes",
+    master: Master = None,
+    conf: Conf = None,
+    once: Once = False,
+    trigger: Trigger = "10 seconds",
+    checkpoint: Checkpoint = None,
+    out: Out = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Where the picture goes.", show_default=f"./{BASE}/activity/activity.png"),
+    ] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Messages, bytes, publishers and delays of each room and window; shows the busiest rooms, and a plot."""
+    with _run(_settings("activity", locals())) as run:
+        from hubsub.pipeline.run.jobs import Timing, activity_job
+
+        timing = Timing(event_time=event_time, window=span(window), watermark=span(watermark))
+        outputs, table = activity_job(run.spark, run.settings, timing)
+        run.go(outputs)
+        rows = table.read(run.spark)
+        if rows is None:
+            run.progress.say(
+                "no window yet: nothing was read, or none is over (--once shows those that are not)"
+            )
+            return
+        from hubsub.pipeline.run.reports import ROOM_COLUMNS, points, rooms
+
+        found, count = rooms(rows, ROWS)
+        print_table("Busiest rooms:", found, ROOM_COLUMNS)
+        _more(run, count, "rooms")
+        run.progress.say(f"windows: {table.uri}")
+        file = plot or Path(BASE, "activity", "activity.png")
+        try:
+            from hubsub.pipeline.run.plot import draw
+
+            draw(points(rows), timing.window, file)
+            run.progress.say(f"plot: {file}")
+        except ImportError:
+            run.progress.say("no plot, as matplotlib is missing\nhint: pip install matplotlib")
+
+
+@app.command("devices")
+def devices(
+    servers: Servers = SERVER_DEFAULT,
+    subscribe: Subscribe = None,
+    pattern: Pattern = None,
+    option: Option = None,
+    device: Annotated[
+        str, typer.Option(metavar="FILTER", help="Where a topic names its device, if its class does not say.")
+    ] = "devices/{device}/#",
+    master: Master = None,
+    conf: Conf = None,
+    once: Once = False,
+    trigger: Trigger = "10 seconds",
+    checkpoint: Checkpoint = None,
+    out: Out = None,
+    verbose: Verbose = False,
+) -> None:
+    """The latest value of each device and key, from JSON payloads; what cannot be read, with the reason."""
+    with _run(_settings("devices", locals())) as run:
+        from hubsub.pipeline.run.jobs import devices_job
+
+        outputs, state, dead = devices_job(run.spark, run.settings, device)
+        run.go(outputs)
+        _show(run, "Devices, the latest first:", state.read(run.spark), "timestamp", DEVICE_COLUMNS)
+        _dead(run, dead.read(run.spark), dead.uri)
+
+
+@app.command("sessions")
+def sessions(
+    servers: Servers = SERVER_DEFAULT,
+    subscribe: Subscribe = None,
+    pattern: Pattern = None,
+    option: Option = None,
+    event_time: Annotated[
+        str, typer.Option(metavar="PATH", help="Where an event's time is in its JSON payload.")
+    ] = "$.ts",
+    timeout: Annotated[
+        str, typer.Option(help="Silence after which a user is taken to have gone.")
+    ] = "30 minutes",
+    watermark: Watermark = "10 minutes",
+    master: Master = None,
+    conf: Conf = None,
+    once: Once = False,
+    trigger: Trigger = "10 seconds",
+    checkpoint: Checkpoint = None,
+    out: Out = None,
+    verbose: Verbose = False,
+) -> None:
+    """Sessions of users in rooms, from payloads with `kind`, `user`, `room` and `ts`; each when it is over."""
+    with _run(_settings("sessions", locals())) as run:
+        from hubsub.pipeline.run.jobs import Timing, sessions_job
+        from hubsub.pipeline.sessions import concurrency
+
+        timing = Timing(event_time=event_time, timeout=span(timeout), watermark=span(watermark))
+        outputs, table, dead = sessions_job(run.spark, run.settings, timing)
+        run.go(outputs)
+        rows = table.read(run.spark)
+        _show(run, "Sessions that are over, the latest first:", rows, "end", SESSION_COLUMNS)
+        if rows is not None:
+            _show(run, "Most users at once, by room and hour:", concurrency(rows), "peak", PEAK_COLUMNS)
+        _dead(run, dead.read(run.spark), dead.uri)
+
+
+@app.command("replay")
+def replay(
+    source: Annotated[
+        str, typer.Option("--from", metavar="URI", help="The archive.")
+    ] = f"{BASE}/archive/out",
+    table_format: Annotated[
+        str, typer.Option("--format", help="The archive's: parquet or delta.")
+    ] = "parquet",
+    factor: Annotated[float, typer.Option(help="Times as fast as the records came.")] = 1.0,
+    rate: Annotated[float | None, typer.Option(help="Records a second, instead of --factor.")] = None,
+    prefix: Annotated[str, typer.Option(help="Put before each topic.")] = "",
+    where: Annotated[
+        str | None,
+        typer.Option(metavar="SQL", help="Of records that meet this, such as \"room = 'chat:a'\"."),
+    ] = None,
+    servers: Servers = SERVER_DEFAULT,
+    option: Option = None,
+    master: Master = None,
+    conf: Conf = None,
+    checkpoint: Checkpoint = None,
+    verbose: Verbose = False,
+) -> None:
+    """Archived records back into rooms, each room in its order, at their own pace or at a rate."""
+    given: dict[str, Any] = {
+        "subscribe": None,
+        "pattern": None,
+        "once": True,
+        "trigger": "1 second",
+        "out": None,
+    }
+    with _run(_settings("replay", locals() | given)) as run:
+        from hubsub.pipeline.run.replaying import Replay
+        from hubsub.pipeline.run.replaying import replay as play
+
+        asked = Replay(
+            archive=source, table_format=table_format, factor=factor, rate=rate, prefix=prefix, where=where
+        )
+        play(run.spark, run.settings, asked, run.ending, run.progress)
+        run.stopped()
+
+
+@app.command("options")
+def options() -> None:
+    """Prints the reference page of the source's options and columns, as Markdown."""
+    from hubsub.pipeline.reference import page
+
+    print(page(), end="")
+
+
+DEVICE_COLUMNS = ("device", "topic", "key", "value", "timestamp")
+SESSION_COLUMNS = ("room", "user", "start", "end", "duration_s", "messages", "opened_by", "closed_by")
+PEAK_COLUMNS = ("room", "hour", "sessions", "peak")
+
+
+# -- what the commands share --
+
+
+@dataclass
+class _Run:
+    settings: Settings
+    spark: "SparkSession"
+    ending: "Ending"
+    progress: Progress
+
+    def go(self, outputs: "Iterable[Output]") -> None:
+        from hubsub.pipeline.run.runner import run
+
+        run(self.settings, list(outputs), self.ending, self.progress)
+        self.stopped()
+
+    def stopped(self) -> None:
+        """Ends the progress; and the command, if a signal has ended the run."""
+        self.progress.close()
+        if self.ending.signal is not None:
+            code = 128 + self.ending.signal if self.settings.once else 0
+            self.progress.say("stopped; the next run goes on from here")
+            raise typer.Exit(code)
+
+
+@contextmanager
+def _run(settings: Settings) -> "Iterator[_Run]":
+    """Spark for a run, and everything that ends with it."""
+    check_pyspark()
+    from hubsub.pipeline.run.failures import failure
+    from hubsub.pipeline.run.runner import Ending, session
+
+    with Ending() as ending, Progress(settings.once) as progress:
+        progress.say("starting Spark")
+        try:
+            with session(settings, ending) as spark:
+                yield _Run(settings, spark, ending, progress)
+        except (typer.Exit, HubSubError, KeyboardInterrupt):
+            raise
+        except Exception as error:
+            raise failure(error) from (error if settings.verbose else None)
+
+
+def _settings(job: str, given: dict[str, Any]) -> Settings:
+    """The settings of a command's arguments."""
+    return Settings(
+        job=job,
+        servers=given["servers"],
+        subscribe=given["subscribe"],
+        pattern=given["pattern"],
+        options=_pairs(given["option"] or ()),
+        master=given["master"],
+        conf=parse_conf(given["conf"] or ()),
+        once=given["once"],
+        trigger=span(given["trigger"]),
+        checkpoint=given["checkpoint"] or "",
+        out=given["out"] or "",
+        verbose=given["verbose"],
+    )
+
+
+def _pairs(pairs: "Iterable[str]") -> dict[str, str]:
+    options = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not name.strip() or not equals:
+            raise OptionError(
+                "an option has the form NAME=VALUE", pair.partition("=")[0], "maxRowsPerBatch=1000"
+            )
+        options[name.strip()] = value
+    return options
+
+
+def _show(run: _Run, title: str, rows: "DataFrame | None", order: str, columns: tuple[str, ...]) -> None:
+    from hubsub.pipeline.run.reports import top
+
+    if rows is None:
+        run.progress.say(f"{title} none yet")
+        return
+    found, count = top(rows, order, columns, ROWS)
+    print_table(title, found, columns)
+    _more(run, count, "rows")
+
+
+def _dead(run: _Run, rows: "DataFrame | None", uri: str) -> None:
+    if rows is None:
+        return
+    from hubsub.pipeline.run.reports import reasons
+
+    print_table("Records that could not be read:", reasons(rows), ("reason", "records"))
+    run.progress.say(f"they are in {uri}")
+
+
+def _more(run: _Run, count: int, what: str) -> None:
+    if count > ROWS:
+        run.progress.say(f"{count - ROWS:,} more {what}")
+
+
+def main(job: str) -> NoReturn:
+    """`python -m hubsub.pipeline.NAME`."""
+    try:
+        app(args=[job, *sys.argv[1:]], prog_name="hubsub pipeline")
+    except (ConfigError, OptionError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except HubSubError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
+    sys.exit(0)

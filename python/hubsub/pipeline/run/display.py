@@ -1,0 +1,139 @@
+"""What a person sees of a run: progress on stderr, tables on stdout.
+
+On a terminal progress is one line that changes, with a bar where the end is known; into a pipe it is a line for each
+step. A table goes out whole into a pipe.
+"""
+
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, TextIO
+
+from hubsub.pipeline.run.tally import Tally
+
+LINE_S = 1.0
+"""Between two lines of one query into a pipe, at least; the last one always comes."""
+
+
+class Progress:
+    """Shows the tallies of queries.
+
+    Args:
+        bounded: Whether the run has an end, so that a bar makes sense.
+        out: Where to; stderr, if not given.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, bounded: bool, out: TextIO | None = None, clock: Any = time.monotonic) -> None:
+        self._bounded = bounded
+        self._out = out or sys.stderr
+        self._clock = clock
+        self._shown: dict[str, tuple[float, Tally]] = {}
+        self._tasks: dict[str, Any] = {}
+        self._rich: Any = None
+
+    def __enter__(self) -> Self:
+        if self._out.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, SpinnerColumn, TextColumn
+            from rich.progress import Progress as Bars
+
+            text = TextColumn("{task.description}  {task.fields[said]}")
+            columns = [BarColumn(), text] if self._bounded else [SpinnerColumn(), text]
+            self._rich = Bars(*columns, console=Console(file=self._out), transient=False)
+            self._rich.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leaves the last state where it is; what is said from now on comes below."""
+        if self._rich is not None:
+            self._rich.stop()
+            self._rich = None
+
+    def say(self, text: str) -> None:
+        """A line beside the progress."""
+        if self._rich is not None:
+            self._rich.console.print(text, markup=False, highlight=False)
+        else:
+            print(text, file=self._out, flush=True)
+
+    def show(self, name: str, tally: Tally, last: bool = False) -> None:
+        """The tally of a query now.
+
+        Args:
+            name: The query's.
+            tally: Its tally.
+            last: Nothing comes after it.
+        """
+        if self._rich is not None:
+            total = max(tally.total, 1) if self._bounded else None
+            done = tally.records if tally.total or not last else 1
+            if name not in self._tasks:
+                self._tasks[name] = self._rich.add_task(name, total=total, said="")
+            self._rich.update(self._tasks[name], total=total, completed=done, said=said(tally))
+            return
+        before = self._shown.get(name)
+        now = self._clock()
+        if before is not None and (before[1] == tally or (not last and now - before[0] < LINE_S)):
+            return
+        if before is None and tally.batches == 0 and not last:
+            return
+        self._shown[name] = now, tally
+        self.say(f"{name}: {said(tally)}")
+
+
+def said(tally: Tally) -> str:
+    """A tally in words.
+
+    >>> said(Tally(batches=2, records=5_000, lag=3, rate=1_234.5))
+    '5,000 records in 2 batches, 1,234 a second, 3 behind'
+    """
+    batches = f"{tally.batches:,} batch{'' if tally.batches == 1 else 'es'}"
+    text = f"{tally.records:,} records in {batches}, {int(tally.rate):,} a second, {tally.lag:,} behind"
+    return text + (f", {tally.late:,} dropped as too late" if tally.late else "")
+
+
+def print_table(title: str, rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
+    """Rows as a table; nothing but what a cell holds reaches the terminal."""
+    cells = [[_cell(row[column]) for column in columns] for row in rows]
+    numeric = [bool(cells) and all(_is_number(line[i]) for line in cells) for i in range(len(columns))]
+    if not sys.stdout.isatty():
+        widths = [max(len(line[i]) for line in [list(columns), *cells]) for i in range(len(columns))]
+        print(title)
+        for line in [list(columns), *cells]:
+            padded = (c.rjust(w) if n else c.ljust(w) for c, w, n in zip(line, widths, numeric, strict=True))
+            print("  ".join(padded).rstrip())
+        sys.stdout.flush()
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for column, right in zip(columns, numeric, strict=True):
+        table.add_column(column, justify="right" if right else "left", overflow="fold")
+    for line in cells:
+        table.add_row(*(Text(cell) for cell in line))
+    Console().print(table)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in str(value))
+
+
+def _is_number(text: str) -> bool:
+    return text == "-" or text.replace(",", "").replace(".", "").lstrip("-").isdigit()

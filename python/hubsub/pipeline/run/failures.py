@@ -1,0 +1,46 @@
+"""Spark's exceptions as ours: one sentence and a hint, without the traces of three languages. Pure.
+
+An error of ours that was raised in a Python worker or in Spark's planner comes back as text, in the middle of what
+Spark wrote around it; here it becomes an error of its class again.
+"""
+
+import re
+
+from hubsub import errors
+from hubsub.errors import HubSubError, PipelineError
+
+_OURS = re.compile(r"hubsub\.errors\.(\w+): ([^\n]*)(?:\nhint: ([^\n]*))?")
+_NOISE = re.compile(r"^(\[[A-Z0-9_.]+\]\s*|[\w.$]*(Exception|Error)?:\s+)+")
+
+WORDS_MAX = 500
+"""Characters of a sentence of Spark's."""
+
+
+def failure(error: BaseException) -> HubSubError:
+    """What an exception of Spark means.
+
+    >>> print(failure(RuntimeError("[STREAM_FAILED] … hubsub.errors.OtherLogError: another\\nhint: go\\n at java")))
+    another
+    hint: go
+    """
+    if isinstance(error, HubSubError):
+        return error
+    text = str(error)
+    found = list(_OURS.finditer(text))
+    if found:
+        name, what, hint = found[-1].groups()
+        cls = getattr(errors, name, PipelineError)
+        made: HubSubError = cls.__new__(cls)
+        HubSubError.__init__(made, what, None, hint)
+        return made
+    return PipelineError(
+        "Spark failed", _sentence(text) or type(error).__name__, "--verbose shows all it says"
+    )
+
+
+def _sentence(text: str) -> str:
+    """The first line that says something, without the names of classes."""
+    reasons = [line.strip() for line in text.splitlines() if "Exception: " in line or "Error: " in line]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    best = (reasons or lines or [""])[0]
+    return _NOISE.sub("", best)[:WORDS_MAX].strip()

@@ -1,0 +1,129 @@
+"""The jobs as queries: source, transform, and what takes the batches."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from hubsub.errors import OptionError
+from hubsub.pipeline import events
+from hubsub.pipeline.activity import activity
+from hubsub.pipeline.archive import Archive, open_table
+from hubsub.pipeline.archive.store import Store
+from hubsub.pipeline.devices import dead_letters, named, readings
+from hubsub.pipeline.devices import streamed as changes
+from hubsub.pipeline.options import SourceOptions
+from hubsub.pipeline.run.lineage import Lineage, join
+from hubsub.pipeline.run.results import Results
+from hubsub.pipeline.run.runner import Output
+from hubsub.pipeline.run.settings import Settings, interval
+from hubsub.pipeline.sessions import FIELDS, moves, strangers
+from hubsub.pipeline.sessions import streamed as closed
+from hubsub.pipeline.wire import Wire
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+WINDOW_KEYS = ("room", "epoch", "window_start")
+DEVICE_KEYS = ("device", "topic", "key")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """What jobs on times were asked for."""
+
+    event_time: str | None = None
+    """Path in the payload; None: the record's timestamp."""
+    window: timedelta = timedelta(minutes=1)
+    watermark: timedelta = timedelta(minutes=10)
+    timeout: timedelta = timedelta(minutes=30)
+
+    def options(self, *names: str) -> dict[str, str]:
+        """Some of it, as a lineage keeps it."""
+        values = {
+            "event-time": self.event_time or "",
+            "window": interval(self.window),
+            "watermark": interval(self.watermark),
+            "timeout": interval(self.timeout),
+        }
+        return {name: values[name] for name in names}
+
+
+def lineage(settings: Settings, table: str, **options: str) -> Lineage:
+    """The run's identity; `table` is the directory of its results."""
+    chosen = {"subscribe": settings.subscribe or "", "pattern": settings.pattern or ""}
+    return join(settings.job, settings.checkpoint, table, chosen | options)
+
+
+def records(spark: "SparkSession", settings: Settings, query: str, **options: str) -> "DataFrame":
+    """The stream of records. Nodes show the query under its name."""
+    chosen = settings.source() | options
+    if "queryname" not in {name.lower() for name in chosen}:
+        chosen["queryName"] = query
+    return spark.readStream.format("hubsub").options(**chosen).load()
+
+
+def activity_job(
+    spark: "SparkSession", settings: Settings, timing: Timing
+) -> tuple[Sequence[Output], Results]:
+    """Activity of rooms by window.
+
+    A run with an end gives windows as they are (update mode): a later run has later versions of those that go on.
+    One without gives each window once, when nothing more can come into it.
+    """
+    table = Results(Store(settings.out).uri, WINDOW_KEYS)
+    line = lineage(settings, settings.out, **timing.options("event-time", "window", "watermark"))
+    parsed = events.parsed(records(spark, settings, line.query), {}, timing.event_time)
+    rows = activity(events.good(parsed), interval(timing.window), interval(timing.watermark))
+    return [Output("activity", rows, table, "update" if settings.once else "append")], table
+
+
+def devices_job(
+    spark: "SparkSession", settings: Settings, template: str
+) -> tuple[Sequence[Output], Results, Results]:
+    """The latest value of each device and key, and what could not be read."""
+    state = Results(f"{Store(settings.out).uri}/state", DEVICE_KEYS)
+    dead = Results(f"{Store(settings.out).uri}/dead-letters")
+    line = lineage(settings, settings.out, device=template)
+    latest = changes(readings(named(records(spark, settings, line.query), template)))
+    letters = dead_letters(named(records(spark, settings, f"{line.query}-dead"), template))
+    return [Output("devices", latest, state, "update"), Output("dead-letters", letters, dead)], state, dead
+
+
+def sessions_job(
+    spark: "SparkSession", settings: Settings, timing: Timing
+) -> tuple[Sequence[Output], Results, Results]:
+    """Sessions that are over, and what could not be read."""
+    table = Results(f"{Store(settings.out).uri}/sessions")
+    dead = Results(f"{Store(settings.out).uri}/dead-letters")
+    line = lineage(settings, settings.out, **timing.options("event-time", "timeout", "watermark"))
+    parsed = events.parsed(records(spark, settings, line.query), FIELDS, timing.event_time)
+    over = closed(moves(events.good(parsed)), timing.timeout, interval(timing.watermark))
+    again = events.parsed(records(spark, settings, f"{line.query}-dead"), FIELDS, timing.event_time)
+    letters = events.bad(again).unionByName(strangers(events.good(again)))
+    return [Output("sessions", over, table), Output("dead-letters", letters, dead)], table, dead
+
+
+def archive_job(
+    spark: "SparkSession", settings: Settings, table_format: str
+) -> tuple[Sequence[Output], Archive]:
+    """All records into files, each once. A new checkpoint goes on where the archive ends."""
+    for name in settings.options:
+        if name.lower() in ("topicfilter", "columns"):
+            raise OptionError("the archive keeps all records of its hubs, whole", name, "leave it out")
+    options = SourceOptions.parse(settings.source())
+    with Wire(options.access) as wire:
+        listing = wire.listing(options.subscribe, options.subscribe_pattern)
+    log = listing.log or None
+    # Each checkpoint numbers batches of its own; the archive knows them by its identity.
+    line = join(
+        settings.job, settings.checkpoint, None, {"format": table_format, "out": Store(settings.out).uri}
+    )
+    archive = Archive(settings.out, table_format, line.query, log)
+    state = open_table(settings.out, table_format).state()
+    state.check_log(log)
+    more = {}
+    if state.offsets:
+        more["startingOffsets"] = json.dumps({str(hub): state.offsets.get(hub, -2) for hub in listing.hubs})
+    return [Output("archive", records(spark, settings, line.query, **more), archive)], archive

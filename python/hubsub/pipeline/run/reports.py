@@ -1,0 +1,85 @@
+"""What is shown of results: small tables, made by Spark. Only the rows that are shown come to the driver."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+ROOM_COLUMNS = (
+    "room",
+    "messages",
+    "bytes",
+    "publishers",
+    "windows",
+    "first",
+    "last",
+    "missing",
+    "delay ms p50",
+)
+
+
+def rooms(windows: "DataFrame", limit: int) -> tuple[list[dict[str, Any]], int]:
+    """The busiest rooms of a table of activity, and how many rooms there are.
+
+    `publishers` is the most in one window, `missing` counts over all windows of an epoch, `delay ms p50` is the
+    median of the windows' medians.
+    """
+    from pyspark.sql import functions as sf
+
+    from hubsub.pipeline.activity import missing
+
+    gaps = missing(windows).groupBy("room").agg(sf.sum("missing").alias("missing"))
+    found = (
+        windows.groupBy("room")
+        .agg(
+            sf.sum("messages").alias("messages"),
+            sf.sum("bytes").alias("bytes"),
+            sf.max("publishers").alias("publishers"),
+            sf.count("*").alias("windows"),
+            sf.date_format(sf.min("window_start"), _TIME).alias("first"),
+            sf.date_format(sf.max("window_end"), _TIME).alias("last"),
+            sf.percentile_approx("delay_ms_p50", 0.5).alias("delay ms p50"),
+        )
+        .join(gaps, "room")
+        .select(*ROOM_COLUMNS)
+    ).persist()
+    try:
+        rows = found.orderBy(sf.desc("messages"), "room").limit(limit).collect()
+        return [row.asDict() for row in rows], found.count()
+    finally:
+        found.unpersist()
+
+
+def points(windows: "DataFrame") -> Iterator[tuple[str, datetime, int]]:
+    """Room, begin of the window and messages, of every row of a table of activity."""
+    from pyspark.sql import functions as sf
+
+    rows = windows.groupBy("room", "window_start").agg(sf.sum("messages").alias("messages"))
+    # As a number: Spark gives times without a zone, in the machine's.
+    for row in rows.select("room", sf.unix_micros("window_start").alias("at"), "messages").toLocalIterator():
+        yield row["room"], datetime.fromtimestamp(row["at"] / 1e6, UTC), row["messages"]
+
+
+def top(
+    rows: "DataFrame", order: str, columns: tuple[str, ...], limit: int
+) -> tuple[list[dict[str, Any]], int]:
+    """The rows with the highest values of a column, times as text in UTC; and how many there are."""
+    from pyspark.sql import functions as sf
+
+    times = {name for name, kind in rows.dtypes if kind == "timestamp"}
+    shown = [sf.date_format(name, _TIME).alias(name) if name in times else sf.col(name) for name in columns]
+    ordered = rows.orderBy(sf.desc(order), *(name for name in columns if name != order))
+    return [row.asDict() for row in ordered.limit(limit).select(*shown).collect()], rows.count()
+
+
+def reasons(letters: "DataFrame") -> list[dict[str, Any]]:
+    """How many records could not be read, by reason."""
+    from pyspark.sql import functions as sf
+
+    rows = letters.groupBy("reason").agg(sf.count("*").alias("records")).orderBy(sf.desc("records"), "reason")
+    return [row.asDict() for row in rows.collect()]
+
+
+_TIME = "yyyy-MM-dd HH:mm:ss"

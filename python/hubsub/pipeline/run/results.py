@@ -1,0 +1,51 @@
+"""A job's result: a table of Parquet files, a directory for each batch, of which a row's latest version counts.
+
+Written from `foreachBatch`, also in a process of Spark Connect's server, so it holds plain values only. A batch that
+Spark runs again writes over what it wrote before: with the same rows the table is the same.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hubsub.pipeline.archive.store import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+BATCH = "batch_id"
+
+
+@dataclass(frozen=True)
+class Results:
+    """A table.
+
+    Args:
+        uri: Its root, as Spark takes it.
+        keys: Columns that name a row: a later batch has a later version of it. Without any, rows are only added.
+    """
+
+    uri: str
+    keys: tuple[str, ...] = ()
+
+    def __call__(self, rows: "DataFrame", batch: int) -> None:
+        """Writes a batch; one without rows leaves nothing."""
+        rows.persist()
+        try:
+            if not rows.isEmpty():
+                rows.coalesce(1).write.mode("overwrite").parquet(f"{self.uri}/{BATCH}={batch}")
+        finally:
+            rows.unpersist()
+
+    def read(self, spark: "SparkSession") -> "DataFrame | None":
+        """Its rows, each in its latest version; None before the first."""
+        from pyspark.sql import functions as sf
+
+        if not any(path.endswith(".parquet") for path, _, _ in Store(self.uri).list(recursive=True)):
+            return None
+        rows = spark.read.parquet(self.uri)
+        if not self.keys:
+            return rows.drop(BATCH)
+        columns = [name for name in rows.columns if name not in (*self.keys, BATCH)]
+        latest = rows.groupBy(*self.keys).agg(sf.max_by(sf.struct(*columns), BATCH).alias("_row"))
+        order = [name for name in rows.columns if name != BATCH]
+        return latest.select(*self.keys, "_row.*").select(*order)

@@ -1,0 +1,164 @@
+"""Starts a job's queries, shows how far they are, and ends them: all read, told to stop, or failed.
+
+Invariants: whatever happens, queries are stopped before `run` is over, and the session before `session` is. A stop
+may come in the middle of a batch; Spark runs that again the next time, and what takes batches can bear it.
+"""
+
+import contextlib
+import os
+import signal
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hubsub.pipeline.archive.store import Store
+from hubsub.pipeline.run.display import Progress
+from hubsub.pipeline.run.failures import failure
+from hubsub.pipeline.run.settings import Settings, interval
+from hubsub.pipeline.run.tally import Tally
+from hubsub.pipeline.session import connect
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+POLL_S = 0.2
+"""Between two looks at the queries, and so how late a signal is heard."""
+
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+# Spark's gateway for Python says on stderr that it sets a level, unless its own logger has the root's.
+_LOGGING = """
+status = error
+rootLogger.level = {level}
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = {level}
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex
+"""
+
+
+@dataclass(frozen=True)
+class Output:
+    """A query of a job: a frame, and what takes its batches."""
+
+    name: str
+    frame: "DataFrame"
+    take: Callable[["DataFrame", int], None]
+    mode: str = "append"
+
+
+class Ending:
+    """Hears SIGINT and SIGTERM while its block runs."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        """The first one that came."""
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "Ending":
+        self.listen()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def listen(self) -> None:
+        """Takes the signals over; again, where Spark has taken one meanwhile. What is ignored, as by nohup, stays."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before = signal.getsignal(number)
+            if before != signal.SIG_IGN and before != self._hear:
+                self._before.setdefault(number, before)
+                signal.signal(number, self._hear)
+
+    def _hear(self, number: int, _: object) -> None:
+        self.signal = self.signal or number
+
+
+@contextlib.contextmanager
+def session(settings: Settings, ending: Ending) -> Iterator["SparkSession"]:
+    """A session for a run; Spark's own log goes to stderr with `verbose` alone."""
+    with tempfile.TemporaryDirectory(prefix="hubsub-pipeline-") as directory:
+        spark = connect(settings.master, _conf(settings, Path(directory)), app=f"hubsub {settings.job}")
+        ending.listen()
+        try:
+            yield spark
+        finally:
+            with contextlib.suppress(Exception):  # It may be gone already.
+                spark.stop()
+
+
+def run(
+    settings: Settings, outputs: Sequence[Output], ending: Ending, progress: Progress
+) -> Mapping[str, Tally]:
+    """Runs queries until all is read (`once`), a signal comes, or one of them fails.
+
+    Returns:
+        How far each came.
+
+    Raises:
+        HubSubError: one failed; the others were stopped.
+    """
+    queries: dict[str, Any] = {}
+    tallies = {output.name: Tally() for output in outputs}
+    failed: Exception | None = None
+    try:
+        for output in outputs:
+            queries[output.name] = _start(settings, output)
+        while ending.signal is None and any(query.isActive for query in queries.values()):
+            for name, query in queries.items():
+                query.awaitTermination(POLL_S / len(queries))  # Raises what it has failed with.
+                tallies[name] = _look(query, tallies[name])
+                progress.show(name, tallies[name])
+        failed = next((reason for query in queries.values() if (reason := query.exception())), None)
+    except Exception as error:
+        failed = error
+    finally:
+        for query in queries.values():
+            with contextlib.suppress(Exception):
+                query.stop()
+    for name, query in queries.items():
+        tallies[name] = _look(query, tallies[name])
+        progress.show(name, tallies[name], last=True)
+    # A terminal's Ctrl-C reaches Spark's workers too: what fails after a signal fails because of it.
+    if failed is not None and ending.signal is None:
+        raise failure(failed) from (failed if settings.verbose else None)
+    return tallies
+
+
+def _start(settings: Settings, output: Output) -> Any:
+    writer = output.frame.writeStream.queryName(output.name).foreachBatch(output.take).outputMode(output.mode)
+    writer = writer.option("checkpointLocation", f"{Store(settings.checkpoint).uri}/{output.name}")
+    if settings.once:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=interval(settings.trigger)).start()
+
+
+def _look(query: Any, tally: Tally) -> Tally:
+    try:
+        report = query.lastProgress
+    except Exception:  # A query that ends just now.
+        return tally
+    return tally if report is None else tally.plus(report)
+
+
+def _conf(settings: Settings, directory: Path) -> dict[str, str]:
+    conf = {
+        "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
+        # Times in files as every reader takes them: in UTC, and said so.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    }
+    master = settings.master or ""
+    if not master.startswith("sc://"):
+        file = directory / "log4j2.properties"
+        file.write_text(_LOGGING.format(level="warn" if settings.verbose else "off"))
+        conf["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={file.as_uri()}"
+        conf["spark.sql.warehouse.dir"] = str(directory / "warehouse")
+        os.environ.setdefault("SPARK_LOCAL_DIRS", str(directory))
+    return conf | dict(settings.conf)

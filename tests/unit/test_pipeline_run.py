@@ -1,0 +1,235 @@
+"""What surrounds a job's run, without Spark: settings, tallies, errors, lineage, pictures."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hubsub.errors import ArchiveMismatchError, OffsetsLostError, OptionError, PipelineError
+from hubsub.pipeline.reference import page
+from hubsub.pipeline.run.display import Progress
+from hubsub.pipeline.run.failures import failure
+from hubsub.pipeline.run.lineage import IN_CHECKPOINT, IN_RESULTS, join
+from hubsub.pipeline.run.pace import Pace
+from hubsub.pipeline.run.plot import OTHERS, ROOMS, draw, series
+from hubsub.pipeline.run.settings import Settings, interval, span
+from hubsub.pipeline.run.tally import Tally
+
+MINUTE = timedelta(minutes=1)
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+# -- settings --
+
+
+def test_a_run_needs_no_option() -> None:
+    settings = Settings(job="activity")
+    assert settings.source() == {"servers": "127.0.0.1:3220", "startingOffsets": "earliest"}
+    assert (settings.checkpoint, settings.out) == (
+        "hubsub-pipeline/activity/checkpoint",
+        "hubsub-pipeline/activity/out",
+    )
+
+
+def test_what_is_given_to_the_source_wins() -> None:
+    settings = Settings(job="archive", pattern="chat:*", options={"STARTINGOFFSETS": "latest", "token": "t"})
+    expected = {"servers": "127.0.0.1:3220", "subscribePattern": "chat:*", "STARTINGOFFSETS": "latest"}
+    assert settings.source() == expected | {"token": "t"}
+
+
+def test_wrong_options_are_told_before_spark_starts() -> None:
+    with pytest.raises(OptionError, match="unknown option: maxRows"):
+        Settings(job="activity", options={"maxRows": "1"})
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("10 seconds", 10_000),
+        ("1 second", 1_000),
+        ("500ms", 500),
+        ("1.5s", 1_500),
+        ("2m", 120_000),
+        ("1 minute", 60_000),
+        ("3 hours", 10_800_000),
+        ("1d", 86_400_000),
+        ("5 secs", 5_000),
+    ],
+)
+def test_lengths_of_time_are_read(text: str, ms: int) -> None:
+    assert interval(span(text)) == f"{ms} milliseconds"
+
+
+@pytest.mark.parametrize("text", ["", "10", "0s", "-1s", "1 fortnight", "1m' OR '1", "s"])
+def test_what_is_no_length_of_time_is_refused(text: str) -> None:
+    with pytest.raises(OptionError, match="no length of time"):
+        span(text)
+
+
+# -- progress --
+
+
+def report(batch: int, start: Any, end: Any, latest: Any = None, late: int = 0) -> dict[str, Any]:
+    def offset(hubs: Any) -> Any:
+        return None if hubs is None else {"log": "l", "query": "q", "hubs": hubs}
+
+    source = {"startOffset": offset(start), "endOffset": offset(end), "latestOffset": offset(latest or end)}
+    return {
+        "batchId": batch,
+        "durationMs": {"triggerExecution": 2_000},
+        "sources": [source],
+        "stateOperators": [{"numRowsDroppedByWatermark": late}],
+    }
+
+
+def test_records_are_counted_by_offsets_from_where_the_run_began() -> None:
+    tally = Tally().plus(report(7, {"1": 101, "2": 1}, {"1": 201, "2": 1}, {"1": 301, "2": 11}))
+    assert (tally.records, tally.lag, tally.total, tally.rate) == (100, 110, 210, 50.0)
+    tally = tally.plus(report(8, {"1": 201, "2": 1}, {"1": 301, "2": 11, "3": 6}, late=3))
+    assert (tally.batches, tally.records, tally.lag, tally.late) == (2, 215, 0, 3), "hub 3 was born"
+
+
+def test_a_report_that_comes_again_changes_nothing() -> None:
+    once = Tally().plus(report(0, None, {"1": 11}))
+    assert once.records == 10 and once.plus(report(0, None, {"1": 11})) == once
+
+
+def test_a_pipe_gets_a_line_for_each_step_and_the_last_one() -> None:
+    now, out = [0.0], io.StringIO()
+    with Progress(True, out, lambda: now[0]) as progress:
+        progress.show("activity", Tally())
+        progress.show("activity", Tally(batches=1, records=10))
+        progress.show("activity", Tally(batches=2, records=20))
+        now[0] = 5.0
+        progress.show("activity", Tally(batches=3, records=30, lag=5))
+        progress.show("activity", Tally(batches=4, records=35), last=True)
+        progress.show("activity", Tally(batches=4, records=35), last=True)
+    lines = out.getvalue().splitlines()
+    assert [line.split(",")[0] for line in lines] == [
+        "activity: 10 records in 1 batch",
+        "activity: 30 records in 3 batches",
+        "activity: 35 records in 4 batches",
+    ]
+    assert "5 behind" in lines[1]
+
+
+# -- errors --
+
+TRACE = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted SQLSTATE: XXKST
+org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "x.py", line 3, in read
+hubsub.errors.OffsetsLostError: records of hub chat-0 are gone: offsets 5 to 9
+hint: failOnDataLoss=false goes on with what is there
+
+\tat org.apache.spark.api.python.BasePythonRunner"""
+
+
+def test_an_error_of_ours_inside_sparks_is_itself_again() -> None:
+    error = failure(RuntimeError(TRACE))
+    assert isinstance(error, OffsetsLostError)
+    assert str(error) == (
+        "records of hub chat-0 are gone: offsets 5 to 9\nhint: failOnDataLoss=false goes on with what is there"
+    )
+
+
+def test_an_error_of_sparks_is_one_sentence() -> None:
+    text = (
+        "An error occurred while calling o1.x.\n: java.io.IOException: No space left on device\n\tat java.X"
+    )
+    error = failure(RuntimeError(text))
+    assert type(error) is PipelineError
+    assert str(error) == "Spark failed: No space left on device\nhint: --verbose shows all it says"
+
+
+# -- lineage --
+
+
+def joined(path: Path, job: str = "activity", **options: str) -> Any:
+    return join(job, str(path / "checkpoint"), str(path / "out"), options)
+
+
+def result(path: Path) -> None:
+    (path / "out" / "batch_id=0").mkdir(parents=True)
+    (path / "out" / "batch_id=0" / "part.parquet").write_bytes(b"")
+
+
+def test_a_later_run_is_the_same_query(tmp_path: Path) -> None:
+    first = joined(tmp_path, window="1 m")
+    result(tmp_path)
+    assert joined(tmp_path, window="1 m") == first and first.query == f"activity-{first.id}"
+
+
+def test_other_options_or_another_job_would_mix_two_tables(tmp_path: Path) -> None:
+    joined(tmp_path, window="1 m")
+    with pytest.raises(OptionError, match="another --window: 1 m, now 2 m"):
+        joined(tmp_path, window="2 m")
+    with pytest.raises(OptionError, match="another job: activity"):
+        joined(tmp_path, "devices", window="1 m")
+
+
+def test_results_of_another_checkpoint_are_not_written_over(tmp_path: Path) -> None:
+    joined(tmp_path)
+    result(tmp_path)
+    (tmp_path / "checkpoint" / IN_CHECKPOINT).unlink()
+    with pytest.raises(ArchiveMismatchError, match="of another checkpoint"):
+        joined(tmp_path)
+
+
+def test_a_checkpoint_without_its_results_is_refused(tmp_path: Path) -> None:
+    joined(tmp_path)
+    (tmp_path / "out" / IN_RESULTS).unlink()
+    with pytest.raises(ArchiveMismatchError, match="results are not here"):
+        joined(tmp_path)
+
+
+def test_a_first_run_that_was_killed_between_the_two_goes_on(tmp_path: Path) -> None:
+    first = joined(tmp_path)
+    (tmp_path / "checkpoint" / IN_CHECKPOINT).unlink()
+    assert joined(tmp_path).id == first.id
+
+
+# -- pace --
+
+
+def test_slices_go_out_when_their_time_has_come_and_late_ones_at_once() -> None:
+    pace = Pace([0, 2, 3], 1.0, None, 100.0)
+    assert pace.wait_s(100.0) == 0 and pace.take() == 0
+    assert pace.wait_s(100.5) == 1.5
+    assert pace.wait_s(109.0) == 0 and pace.take() == 2
+    assert pace.wait_s(109.0) == 0 and pace.take() == 3 and not pace
+
+
+def test_a_replay_goes_on_with_the_first_slice_that_is_not_out() -> None:
+    pace = Pace([0, 2, 7], 1.0, 0, 100.0)
+    assert pace.wait_s(100.0) == 0 and pace.take() == 2 and pace.wait_s(100.0) == 5
+    assert not Pace([0, 2], 1.0, 2, 100.0)
+
+
+# -- pictures --
+
+
+def test_a_window_without_messages_is_drawn_as_none() -> None:
+    starts, lines = series([("a", NOON, 2), ("a", NOON + 3 * MINUTE, 1)], MINUTE)
+    assert starts == [NOON + n * MINUTE for n in range(4)] and lines == {"a": [2, 0, 0, 1]}
+
+
+def test_the_busiest_rooms_have_names_and_the_rest_is_one() -> None:
+    points = [(f"room-{n}", NOON, n) for n in range(1, ROOMS + 4)]
+    _, lines = series(points, MINUTE)
+    assert list(lines) == [f"room-{n}" for n in range(ROOMS + 3, 3, -1)] + [OTHERS]
+    assert lines[OTHERS] == [1 + 2 + 3] and sum(map(sum, lines.values())) == sum(n for _, _, n in points)
+
+
+@pytest.mark.parametrize("windows", [0, 1, 30])
+def test_a_picture_is_a_png_however_much_there_is(windows: int, tmp_path: Path) -> None:
+    points = [(f"room-{n % 12}", NOON + n * MINUTE, n + 1) for n in range(windows)]
+    draw(points, MINUTE, tmp_path / "a" / "plot.png")
+    assert (tmp_path / "a" / "plot.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+def test_the_reference_page_of_the_source_is_current(repository: Path) -> None:
+    assert (repository / "docs" / "reference" / "spark.md").read_text() == page(), "make fix writes it"
