@@ -3,6 +3,7 @@
 //! fill it, the callers stay.
 
 use hubsub_types::PrincipalId;
+use hubsub_types::names::is_reserved;
 
 /// What a principal wants to do with a topic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -11,22 +12,32 @@ pub enum Action {
     Publish,
     /// Subscribe to it, or read its history.
     Subscribe,
-    /// Administer the node; the topic is empty.
+    /// Administer the node, or the room of that name; empty for all else.
     Admin,
 }
 
 /// What is allowed on this node. Until there are users, the default user may
-/// do everything and there is no other.
+/// do everything and there is no other; but names that begin with `$` are the node's
+/// own, of which users read the statistics and nothing else.
 #[derive(Clone, Debug, Default)]
 pub struct Access;
+
+/// What of the reserved names anyone may read.
+const PUBLIC: &[u8] = b"$stats/";
 
 impl Access {
     /// Whether `principal` may do `action` on `topic`.
     #[inline]
     #[must_use]
     pub fn allowed(&self, principal: PrincipalId, action: Action, topic: &[u8]) -> bool {
-        let _ = (action, topic);
-        principal == PrincipalId::default()
+        match principal {
+            PrincipalId::NODE => true,
+            _ if is_reserved(topic) => {
+                let is_read = action == Action::Subscribe && topic.starts_with(PUBLIC);
+                is_read && principal == PrincipalId::default()
+            }
+            _ => principal == PrincipalId::default(),
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_route::rooms::HistoryPart;
 use hubsub_route::{Answer, Ask, Asker, Draft, Namespace, Outcome, Published, Publisher, Ticket};
+use hubsub_types::names::is_reserved;
 use hubsub_types::{ConnKey, ErrorCode, PrincipalId, ShardId};
 use hubsub_wire::resp::{self, Proto};
 use std::sync::Arc;
@@ -151,7 +152,11 @@ impl Core {
 fn needs(question: &Question) -> Option<(Action, &[u8])> {
     match question {
         Question::Room(_, false) => None,
-        Question::History(query) => Some((Action::Subscribe, query.topic.as_ref().unwrap_or(&query.room))),
+        Question::History(query) => {
+            let topic = query.topic.as_ref().filter(|_| !is_reserved(&query.room));
+            Some((Action::Subscribe, topic.unwrap_or(&query.room)))
+        }
+        Question::Room(room, true) | Question::DeleteRoom(room) => Some((Action::Admin, room)),
         _ => Some((Action::Admin, b"")),
     }
 }

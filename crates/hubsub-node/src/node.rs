@@ -255,6 +255,13 @@ impl Node {
         (&self.classes.get(class).name, seed.map(|seed| seed.id))
     }
 
+    /// Whether the records of a topic are kept in a log.
+    #[must_use]
+    pub fn is_logged(&self, topic: &[u8]) -> bool {
+        let class = self.classes.class_of_room(&self.classes.room(topic));
+        self.classes.get(class).durability.is_logged()
+    }
+
     /// What the log tells, if any class has one.
     #[must_use]
     pub fn log_status(&self) -> Option<LogStatus> {

@@ -151,13 +151,15 @@ impl Patterns {
         self.cache_bytes = 0;
     }
 
-    /// Ids of the patterns that match a topic, lowest first.
+    /// Ids of the patterns that match a topic, lowest first. What begins with `$` is only matched by
+    /// a pattern that does, too: who asks for all does not ask for what the node says to itself.
     pub fn matching(&mut self, topic: &[u8]) -> Rc<[u32]> {
         if let Some(ids) = self.cache.get(topic) {
             return Rc::clone(ids);
         }
         let mut ids = Vec::new();
-        for (&length, _) in self.lengths.range(..=topic.len()) {
+        let least = usize::from(topic.starts_with(b"$"));
+        for (&length, _) in self.lengths.range(least..=topic.len().max(least)) {
             let held = self.by_prefix.get(&topic[..length]).map_or(&[][..], IdSet::as_slice);
             ids.extend(held.iter().filter(|&&id| self.get(id).glob.matches(topic)));
         }
@@ -206,6 +208,17 @@ mod tests {
         let mut sources: Vec<Vec<u8>> = ids.iter().map(|&id| patterns.get(id).source.to_vec()).collect();
         sources.sort();
         sources
+    }
+
+    #[test]
+    fn a_name_that_begins_with_a_dollar_is_matched_by_patterns_that_do() {
+        let mut patterns = Patterns::new(100);
+        for source in ["*", "?stats/a", "[$]stats/a", "$stats/*", "$*"] {
+            patterns.intern(source.as_bytes());
+        }
+        assert_eq!(matched(&mut patterns, b"$stats/a"), [b"$*".to_vec(), b"$stats/*".to_vec()]);
+        assert_eq!(matched(&mut patterns, b"a$"), [b"*"]);
+        assert_eq!(matched(&mut patterns, b""), [b"*"]);
     }
 
     #[test]

@@ -20,6 +20,11 @@ pub struct ProducerId(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PrincipalId(pub u32);
 
+impl PrincipalId {
+    /// The node itself, which alone writes to reserved names. No connection acts for it.
+    pub const NODE: PrincipalId = PrincipalId(u32::MAX);
+}
+
 /// A connection of one shard: its place in the slab and the generation of that
 /// place, so that a late answer never reaches the next tenant.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -9,6 +9,7 @@ from hubsub.api.answers import json_answer
 from hubsub.api.params import number, path_name
 from hubsub.api.schema import Hub, HubPage
 from hubsub.api.state import State
+from hubsub.config import RESERVED
 from hubsub.errors import NoSuchClassError, NoSuchHubError
 from hubsub.names import text_of
 
@@ -20,8 +21,15 @@ async def list_hubs(state: State, request: Request) -> Response:
     hubs = hub_list(state)
     names = dict.fromkeys([*(cls.name for cls in state.classes), *(hub.room_class for hub in hubs)])
     if wanted is not None and wanted not in names:
-        raise NoSuchClassError(value=wanted, hint=f"the classes are {', '.join(names)}")
-    hubs = [hub for hub in hubs if hub.id > after and wanted in (None, hub.room_class)]
+        shown = [name for name in names if not name.startswith(RESERVED)]
+        raise NoSuchClassError(value=wanted, hint=f"the classes are {', '.join(shown)}")
+    # Of the node's own classes hubs are shown to who asks for them.
+    hubs = [
+        hub
+        for hub in hubs
+        if hub.id > after
+        and (not hub.room_class.startswith(RESERVED) if wanted is None else hub.room_class == wanted)
+    ]
     page = hubs[:limit]
     return json_answer(HubPage(hubs=page, next=page[-1].id if len(hubs) > limit else None))
 

@@ -363,6 +363,18 @@ LIMITS: tuple[Limit, ...] = (
         "idempotency_ms", 600_000, "How long an answer is remembered for its Idempotency-Key.", 0, "control"
     ),
     Limit(
+        "stage_bytes_max",
+        1024 * MIB,
+        "Disk for rows that Spark has sent and not committed, or that are being moved into their rooms; also "
+        "what is left of those before. While what must be kept is so much, further rows are refused.",
+        1_024,
+        "control",
+        reload=False,
+    ),
+    Limit("stage_ms", 3_600_000, "A stage that is not committed for so long is forgotten.", 1, "control"),
+    Limit("http_stage_bytes_max", 256 * MIB, "Bytes of one stage, as Arrow.", 1_024, "control"),
+    Limit("http_stages_max", 10_000, "Stages that are not committed at once.", 1, "control"),
+    Limit(
         "busiest_log_ms",
         60_000,
         "Time between the log lines that name the busiest clients; 0 for none.",

@@ -96,9 +96,56 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     sources: Mapping[str, Source]
     """Key (`limits.NAME` for a limit) to where its value came from."""
 
+    @property
+    def all_classes(self) -> tuple[RoomClass, ...]:
+        """The node's own classes, if it keeps anything, before those of the configuration."""
+        return (*system_classes(self.data, self.limits), *self.classes)
+
     def core_limits(self) -> dict[str, int]:
         """The limits that the data plane keeps."""
         return {limit.name: self.limits[limit.name] for limit in LIMITS if limit.owner == "core"}
+
+
+OWN = ("$stage", "$queries", "$stats")
+"""The node's own classes, and the first level of their rooms."""
+
+RESERVED = "$"
+"""Names that begin with it are the node's own."""
+
+QUERIES_BYTES = 64 << 20
+"""Of the records that say how far each query's batches are: some 300,000 of them."""
+
+STATS_BYTES = 64 << 20
+
+
+def system_classes(data: str | None, limits: Mapping[str, int]) -> tuple[RoomClass, ...]:
+    """The node's own classes: none without a data directory.
+
+    A topic's room is its first levels, so that no user's template has a say in it. None forgets by
+    age: what a batch still needs must not go while a node is down.
+    """
+    if not data:
+        return ()
+    least = limits["log_segment_bytes"]
+
+    def own(name: str, room: str, durability: str, size: int) -> RoomClass:
+        # A log removes whole segments, and not the one that it writes.
+        history = History(bytes=max(size, least) + least)
+        return RoomClass(
+            name=name,
+            match=(f"{name}/#",),
+            room=room,
+            durability=durability,
+            history=history,
+            on_slow="catch-up",
+            payload_bytes_max=2**32,
+        )
+
+    return (
+        own("$stage", "$stage/+/+", "durable", limits["stage_bytes_max"]),
+        own("$queries", "$queries/+", "durable", QUERIES_BYTES),
+        own("$stats", "topic", "durable", STATS_BYTES),
+    )
 
 
 def load(
@@ -256,6 +303,10 @@ def _class(problems: list[Problem], index: int, table: Mapping[str, Any]) -> Roo
     where = f"class {name}" if isinstance(name, str) and name else f"class number {index + 1}"
     if where != f"class {name}":
         problems.append(Problem(f"{where}, name", name, "must be a text that is not empty"))
+    elif isinstance(name, str) and name.startswith(RESERVED):
+        problems.append(
+            Problem(f"{where}, name", name, f"begins with {RESERVED}, as the node's own classes do")
+        )
     _unknown(problems, table, [key.name for key in CLASS_KEYS], f"{where}, ")
     values: dict[str, Any] = {}
     for key in CLASS_KEYS:
@@ -316,6 +367,8 @@ def _names(problems: list[Problem], where: str, values: Mapping[str, Any]) -> No
     if patterns is None or room is None:
         return
     before = len(problems)
+    own = [t for t in (*patterns, room) if t.removeprefix("mqtt:").removeprefix("glob:").startswith(OWN)]
+    problems.extend(Problem(where, text, "names rooms that are the node's own") for text in own)
     for pattern in patterns:
         try:
             parse_pattern(pattern)

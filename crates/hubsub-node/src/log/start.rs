@@ -1,5 +1,6 @@
 //! Bringing a node's log up: opens the directory, finds or makes the hubs of each
-//! logged class, starts the threads.
+//! logged class, starts the threads. The node's own classes, which hold little, have one
+//! hub each; others one for each shard.
 
 use super::status::LoggedHub;
 use super::{Chains, Listener, Log, LogSettings, LoggedHubs, Readers, Streams, producers};
@@ -9,6 +10,7 @@ use crate::mail::Mail;
 use hubsub_log::{ChainOptions, Disk, Keep, LogError, LogOptions, Opened, Retention, Segments, open};
 use hubsub_route::{HubSeed, Producers, Window};
 use hubsub_types::class::ClassIndex;
+use hubsub_types::names::is_reserved;
 use hubsub_types::{ClassTable, Durability, HubId, Limits};
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
@@ -159,9 +161,11 @@ pub fn start(
     }
     let mut missing: Vec<&str> =
         logged.keys().copied().filter(|&name| !known.iter().any(|k| k == name)).collect();
-    missing.sort_unstable();
+    // The node's own come last, so that a user's hubs have the same ids with and without them.
+    missing.sort_unstable_by_key(|name| (is_reserved(name.as_bytes()), *name));
     for class in missing {
-        for index in 0..inboxes.len() as u16 {
+        let shards = if is_reserved(class.as_bytes()) { 1 } else { inboxes.len() as u16 };
+        for index in 0..shards {
             segments.add_hub(class, index, Keep::Log).map_err(|e| match e {
                 LogError::Full => full(),
                 e => refused(format!("cannot make a hub of class {class}: {e}")),

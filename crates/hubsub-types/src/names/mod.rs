@@ -10,7 +10,7 @@ mod template;
 
 pub use filter::Filter;
 pub use glob::Glob;
-pub use tag::hash_tag;
+pub use tag::{hash_tag, is_reserved};
 pub use template::Template;
 
 use std::borrow::Cow;

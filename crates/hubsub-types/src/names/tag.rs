@@ -9,6 +9,17 @@ pub fn hash_tag(topic: &[u8]) -> Option<&[u8]> {
     (!tag.is_empty()).then_some(tag)
 }
 
+/// Whether a topic, or the room that its tag names, is the node's own: names that begin with `$`.
+#[inline]
+#[must_use]
+pub fn is_reserved(topic: &[u8]) -> bool {
+    match topic.first() {
+        Some(b'$') => true,
+        // A tag may stand anywhere; topics with one are few.
+        _ => hash_tag(topic).is_some_and(|tag| tag.starts_with(b"$")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -26,6 +37,20 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(hash_tag(topic.as_bytes()), tag.map(str::as_bytes), "{topic}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_reserved_that_begins_with_a_dollar_or_whose_tag_does() {
+        for (topic, reserved) in [
+            ("$stage/q/a", true),
+            ("$", true),
+            ("x{$queries/q}", true),
+            ("a$b", false),
+            ("{a$}b", false),
+            ("", false),
+        ] {
+            assert_eq!(is_reserved(topic.as_bytes()), reserved, "{topic}");
         }
     }
 }
