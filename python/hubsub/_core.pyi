@@ -12,6 +12,7 @@ from typing import Any, Final, Self, final
 __all__ = [
     "BUILD_PROFILE",
     "Core",
+    "RowReader",
     "__version__",
     "error_codes",
     "limits_default",
@@ -108,6 +109,16 @@ def log_repair(
     """
 
 @final
+class RowReader:
+    """Reads an Arrow IPC stream of rows. What is wrong is a `ValueError` of a code and a text."""
+
+    def feed(self, data: bytes) -> list[tuple[int, bytes]]:
+        """Takes the stream's next bytes; gives the chunks that are full: number of rows, and bytes."""
+
+    def finish(self) -> tuple[int, bytes] | None:
+        """The last chunk."""
+
+@final
 class Core:
     """A node's data plane: its shards and their threads."""
 
@@ -155,11 +166,25 @@ class Core:
         self,
         ticket: int,
         items: Sequence[tuple[bytes, bytes, Mapping[str, str], str, tuple[int, int] | None]],
+        as_node: bool,
     ) -> None:
         """Publishes `(topic, payload, headers, publisher, (producer, sequence) | None)` in order.
+        As the node itself it may use names that begin with `$`.
 
         Answer: a list as long as `items` of `(receivers, epoch, seq, is_duplicate)` or
         `(code, message)`; epoch and seq are 0 where no room took the record.
+        """
+
+    def row_reader(self, topic: bytes | None, publisher: str) -> RowReader:
+        """Reads a stream of rows. With a topic all are for that one, and have no column for it; those
+        without a publisher get this one."""
+
+    def publish_rows(
+        self, ticket: int, chunk: bytes, left: Sequence[int] | None, producer: int, first: int
+    ) -> None:
+        """Publishes the rows of a chunk, or those of `left` (rising); row n has the number `first` + n,
+        where its class has a log. Answer: how many were there already, and `(n, code, message)` of those
+        that were refused.
         """
 
     def room(self, ticket: int, room: bytes) -> None:
@@ -173,11 +198,17 @@ class Core:
     def room_create(self, ticket: int, room: bytes) -> None:
         """Answer: the room's dict, made if it was not there and its class keeps a history."""
 
-    def room_delete(self, ticket: int, room: bytes) -> None:
+    def room_delete(self, ticket: int, room: bytes, as_node: bool) -> None:
         """Answer: True if it was there. Refused `room_in_use` while it has subscribers."""
 
     def history(
-        self, ticket: int, room: bytes, count: int, after: tuple[int, int] | None, topic: bytes | None
+        self,
+        ticket: int,
+        room: bytes,
+        count: int,
+        after: tuple[int, int] | None,
+        topic: bytes | None,
+        as_node: bool,
     ) -> None:
         """Answer: `(recovered, rows)`; rows oldest first, each `(epoch, seq, timestamp_us, topic,
         publisher, payload, headers)`. Without `after` the last `count`; with it, the first

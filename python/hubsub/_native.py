@@ -3,6 +3,7 @@
 from hubsub._core import (
     BUILD_PROFILE,
     Core,
+    RowReader,
     __version__,
     error_codes,
     limits_default,
@@ -16,6 +17,7 @@ from hubsub._core import (
 __all__ = [
     "BUILD_PROFILE",
     "Core",
+    "RowReader",
     "__version__",
     "error_codes",
     "limits_default",

@@ -85,6 +85,15 @@ class Failed(NamedTuple):
     message: str
 
 
+class PublishedRows(NamedTuple):
+    """What came of the rows of a chunk."""
+
+    again: int
+    """How many were there already."""
+    refused: list[tuple[int, Failed]]
+    """By place in the chunk."""
+
+
 class HistoryRow(NamedTuple):
     """A record as history holds it."""
 
@@ -223,13 +232,36 @@ class Node:
 
     # -- requests --
 
-    async def publish(self, items: Sequence[Item]) -> list[Published | Failed]:
-        """Publishes records in order; one result each.
+    async def publish(self, items: Sequence[Item], *, as_node: bool = False) -> list[Published | Failed]:
+        """Publishes records in order; one result each. Only the node itself uses names that begin with `$`.
 
         Waits without a time limit: a publish whose outcome is unknown must not be taken for a failed one.
         """
-        answers = await self._ask(self._core.publish, list(items))
+        answers = await self._ask(self._core.publish, list(items), as_node)
         return [Published(*a) if len(a) == 4 else Failed(*a) for a in answers]
+
+    async def publish_rows(
+        self, chunk: bytes, left: Sequence[int] | None, producer: int, first: int
+    ) -> PublishedRows:
+        """Publishes the rows of a chunk of `RowReader`, or those of `left`.
+
+        Args:
+            chunk: As `RowReader` gave it.
+            left: Places in the chunk, rising; None for all.
+            producer: Who numbers them, of `hubsub.names.producer_id`.
+            first: Number of the chunk's first row; the others follow by their places.
+        """
+        again, refused = await self._ask(self._core.publish_rows, chunk, left, producer, first)
+        return PublishedRows(again, [(row, Failed(code, message)) for row, code, message in refused])
+
+    def row_reader(self, topic: bytes | None, publisher: str) -> _native.RowReader:
+        """Reads one Arrow stream of rows.
+
+        Args:
+            topic: That of all rows, which then have no column for it.
+            publisher: Of rows that name none.
+        """
+        return self._core.row_reader(topic, publisher)
 
     async def room(self, room: bytes) -> dict[str, Any] | None:
         answer: dict[str, Any] | None = await self._ask_in_time(self._core.room, room)
@@ -244,19 +276,25 @@ class Node:
         answer: dict[str, Any] | None = await self._ask_in_time(self._core.room_create, room)
         return answer
 
-    async def room_delete(self, room: bytes) -> bool:
+    async def room_delete(self, room: bytes, *, as_node: bool = False) -> bool:
         """Whether it was there.
 
         Raises:
             RoomInUseError: it has subscribers.
         """
-        return bool(await self._ask_in_time(self._core.room_delete, room))
+        return bool(await self._ask_in_time(self._core.room_delete, room, as_node))
 
     async def history(
-        self, room: bytes, count: int, after: tuple[int, int] | None = None, topic: bytes | None = None
+        self,
+        room: bytes,
+        count: int,
+        after: tuple[int, int] | None = None,
+        topic: bytes | None = None,
+        *,
+        as_node: bool = False,
     ) -> tuple[bool, list[HistoryRow]]:
         """Whether `after` was known, and the rows, oldest first."""
-        recovered, rows = await self._ask_in_time(self._core.history, room, count, after, topic)
+        recovered, rows = await self._ask_in_time(self._core.history, room, count, after, topic, as_node)
         return recovered, [HistoryRow(*row) for row in rows]
 
     async def clients(self, sort: str, limit: int, client: int | None = None) -> list[dict[str, Any]]:
@@ -490,13 +528,13 @@ def core_config(config: Config, incarnation: int) -> dict[str, Any]:
         "hash_tags": config.hash_tags,
         "limits": config.core_limits(),
         "log": _log(config),
-        "classes": [core_class(cls) for cls in config.classes],
+        "classes": [core_class(cls) for cls in config.all_classes],
     }
 
 
 def _log(config: Config) -> tuple[str, int] | None:
-    """Directory of the log, and the identity of one that is made now; None where no class has one."""
-    if config.data is None or not any(cls.is_logged for cls in config.classes):
+    """Directory of the log, and the identity of one that is made now; None without a data directory."""
+    if config.data is None:
         return None
     return str(Path(config.data) / "log"), secrets.randbits(64)
 
@@ -521,7 +559,7 @@ def core_class(cls: RoomClass) -> dict[str, Any]:
 
 def room_of(config: Config, topic: bytes) -> tuple[bytes, str]:
     """Room of a topic and the name of its class, as the data plane resolves it."""
-    return _native.room_of([core_class(cls) for cls in config.classes], config.hash_tags, topic)
+    return _native.room_of([core_class(cls) for cls in config.all_classes], config.hash_tags, topic)
 
 
 def _write_synced(file: Path, text: str) -> None:

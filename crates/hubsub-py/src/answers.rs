@@ -17,6 +17,8 @@ type Object<'py> = Bound<'py, PyAny>;
 pub enum Wanted {
     /// One outcome an item.
     Published,
+    /// How many were there already, and what was refused, by its number in a chunk.
+    Rows(Vec<u32>),
     /// A room or None.
     Room,
     /// Rooms in order of name, so many.
@@ -54,8 +56,15 @@ pub fn event<'py>(
         }
         Event::Stopped(shard, reason) => ("stopped", shard, reason).into_bound_py_any(py).map(Some),
         Event::Published(ticket, outcomes) => {
-            if wanted(ticket).is_none() {
-                return Ok(None);
+            let Some(wanted) = wanted(ticket) else { return Ok(None) };
+            if let Wanted::Rows(numbers) = wanted {
+                let again = outcomes.iter().flatten().filter(|published| published.is_duplicate).count();
+                let refused = numbers.iter().zip(&outcomes).filter_map(|(number, outcome)| {
+                    let error = outcome.as_ref().err()?;
+                    Some((*number, error.code(), error.resp()))
+                });
+                let refused: Vec<_> = refused.collect();
+                return ("answer", ticket, (again, refused)).into_bound_py_any(py).map(Some);
             }
             let list = PyList::empty(py);
             for outcome in outcomes {
@@ -126,7 +135,7 @@ fn answer<'py>(
         }
     }
     let value = match wanted {
-        Wanted::Published => py.None().into_bound(py),
+        Wanted::Published | Wanted::Rows(_) => py.None().into_bound(py),
         Wanted::Removed => (removed > 0).into_bound_py_any(py)?,
         Wanted::Room => match rooms.first() {
             Some(listed) => room(py, listed, classes)?.into_any(),

@@ -1,6 +1,7 @@
 //! The class `Core`: a node's data plane in the hands of its control plane.
 
 use crate::answers::{self, Wanted};
+use crate::rows::{self, RowReader};
 use crate::{config, scan};
 use hubsub_node::log::Streams;
 use hubsub_node::mail::{Call, ClientFilter, Item, Question, Request};
@@ -18,7 +19,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 #[pyclass(frozen, module = "hubsub._core")]
 pub struct Core {
     config: NodeConfig,
-    classes: ClassTable,
+    classes: Arc<ClassTable>,
     control: Arc<Control>,
     node: OnceLock<Node>,
     /// What each ticket waits for.
@@ -34,7 +35,7 @@ impl Core {
         let config = config::node_config(config)?;
         let control = Control::new(config.limits.control_events_max as usize)?;
         Ok(Core {
-            classes: config.classes.clone(),
+            classes: Arc::new(config.classes.clone()),
             config,
             control: Arc::new(control),
             node: OnceLock::new(),
@@ -78,6 +79,7 @@ impl Core {
         &self,
         ticket: u64,
         items: Vec<(Vec<u8>, Vec<u8>, HashMap<String, String>, String, Option<(u64, u64)>)>,
+        as_node: bool,
     ) -> PyResult<()> {
         let items = items.into_iter().map(|(topic, payload, headers, publisher, producer)| {
             let mut headers: Vec<(Box<str>, Box<str>)> =
@@ -93,7 +95,28 @@ impl Core {
             Ok(Item { topic, payload, headers, publisher, producer })
         });
         let items = items.collect::<PyResult<Vec<Item>>>()?;
-        self.request(ticket, Wanted::Published, Call::Publish(items))
+        self.request_as(ticket, Wanted::Published, Call::Publish(items), as_node)
+    }
+
+    fn row_reader(&self, topic: Option<Vec<u8>>, publisher: String) -> RowReader {
+        RowReader::new(Arc::clone(&self.classes), self.config.limits.topic_bytes_max, topic, publisher)
+    }
+
+    #[pyo3(signature = (ticket, chunk, left, producer, first))]
+    fn publish_rows(
+        &self,
+        py: Python<'_>,
+        ticket: u64,
+        chunk: &[u8],
+        left: Option<Vec<u32>>,
+        producer: u64,
+        first: u64,
+    ) -> PyResult<()> {
+        let node = self.started()?;
+        let (numbers, items) = py.detach(|| {
+            rows::items(chunk, left.as_deref(), (producer, first), |topic| node.is_logged(topic))
+        })?;
+        self.request(ticket, Wanted::Rows(numbers), Call::Publish(items))
     }
 
     fn room(&self, ticket: u64, room: Vec<u8>) -> PyResult<()> {
@@ -115,11 +138,12 @@ impl Core {
         self.request(ticket, Wanted::Room, Call::Room(room.clone(), Question::Room(room, true)))
     }
 
-    fn room_delete(&self, ticket: u64, room: Vec<u8>) -> PyResult<()> {
-        self.request(ticket, Wanted::Removed, Call::Room(room.clone(), Question::DeleteRoom(room)))
+    fn room_delete(&self, ticket: u64, room: Vec<u8>, as_node: bool) -> PyResult<()> {
+        let call = Call::Room(room.clone(), Question::DeleteRoom(room));
+        self.request_as(ticket, Wanted::Removed, call, as_node)
     }
 
-    #[pyo3(signature = (ticket, room, count, after, topic))]
+    #[pyo3(signature = (ticket, room, count, after, topic, as_node))]
     fn history(
         &self,
         ticket: u64,
@@ -127,10 +151,11 @@ impl Core {
         count: u64,
         after: Option<(u64, u64)>,
         topic: Option<Vec<u8>>,
+        as_node: bool,
     ) -> PyResult<()> {
         let after = after.map(|(epoch, seq)| Position { epoch: Epoch(epoch), seq: Seq(seq) });
         let query = HistoryQuery { room: room.clone(), count, after, topic };
-        self.request(ticket, Wanted::History, Call::Room(room, Question::History(query)))
+        self.request_as(ticket, Wanted::History, Call::Room(room, Question::History(query)), as_node)
     }
 
     #[pyo3(signature = (ticket, sort, limit, client))]
@@ -205,10 +230,15 @@ impl Core {
 
 impl Core {
     fn request(&self, ticket: u64, wanted: Wanted, call: Call) -> PyResult<()> {
+        self.request_as(ticket, wanted, call, false)
+    }
+
+    fn request_as(&self, ticket: u64, wanted: Wanted, call: Call, as_node: bool) -> PyResult<()> {
         let node = self.started()?;
         self.tickets.lock().expect("nothing panics under this lock").insert(ticket, wanted);
         // The API knows no users yet.
-        node.request(ticket, Request { principal: PrincipalId::default(), call });
+        let principal = if as_node { PrincipalId::NODE } else { PrincipalId::default() };
+        node.request(ticket, Request { principal, call });
         Ok(())
     }
 

@@ -6,6 +6,7 @@ mod answers;
 mod config;
 mod core;
 mod offline;
+mod rows;
 mod scan;
 
 use hubsub_types::{ErrorCode, Limits};
@@ -22,6 +23,8 @@ mod door {
     use super::core::Core;
     #[pymodule_export]
     use super::offline::{log_manifest, log_repair, log_show, log_verify};
+    #[pymodule_export]
+    use super::rows::RowReader;
     #[pymodule_export]
     use super::{error_codes, limits_default, room_of};
 

@@ -1,0 +1,112 @@
+//! Rows that a batch brings: read from an Arrow stream for a stage, and from there published.
+
+use hubsub_log::arrow::rows::{Row, RowChunk, RowError, RowReader as Reader, rows};
+use hubsub_node::mail::Item;
+use hubsub_route::Producer;
+use hubsub_types::names::is_reserved;
+use hubsub_types::{ClassTable, ErrorCode, ProducerId};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// What crosses for each chunk: its rows and its bytes.
+type Chunk<'py> = (u32, Bound<'py, PyBytes>);
+
+/// Reads one Arrow stream of rows.
+#[pyclass(module = "hubsub._core")]
+pub struct RowReader {
+    reader: Reader,
+    classes: Arc<ClassTable>,
+    topic_bytes_max: u64,
+}
+
+impl RowReader {
+    /// Of rows for rooms of these classes; with a `topic` all are for that one, and
+    /// those that name no publisher get this one.
+    pub fn new(
+        classes: Arc<ClassTable>,
+        topic_bytes_max: u64,
+        topic: Option<Vec<u8>>,
+        publisher: String,
+    ) -> RowReader {
+        RowReader { reader: Reader::new(topic, publisher), classes, topic_bytes_max }
+    }
+}
+
+#[pymethods]
+impl RowReader {
+    fn feed<'py>(&mut self, py: Python<'py>, data: &[u8]) -> PyResult<Vec<Chunk<'py>>> {
+        let (reader, classes, most) = (&mut self.reader, &*self.classes, self.topic_bytes_max);
+        let chunks = py.detach(|| guarded(|| reader.feed(data, &|row| check(classes, most, row))))?;
+        Ok(chunks.into_iter().map(|chunk| given(py, &chunk)).collect())
+    }
+
+    fn finish<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Chunk<'py>>> {
+        let last = guarded(|| self.reader.finish())?;
+        Ok(last.map(|chunk| given(py, &chunk)))
+    }
+}
+
+fn given<'py>(py: Python<'py>, chunk: &RowChunk) -> Chunk<'py> {
+    (chunk.rows, PyBytes::new(py, &chunk.bytes))
+}
+
+/// What is wrong, as its code and a text. Bytes that make the decoder panic are bad ones, too.
+fn guarded<T>(work: impl FnOnce() -> Result<T, RowError>) -> PyResult<T> {
+    let outcome = catch_unwind(AssertUnwindSafe(work));
+    let outcome = outcome.unwrap_or_else(|_| Err(RowError::Stream("its parts contradict each other".into())));
+    outcome.map_err(|error| {
+        let code = match &error {
+            RowError::Refused { reason, .. } => reason.code(),
+            _ => "bad_rows",
+        };
+        PyValueError::new_err((code, error.to_string()))
+    })
+}
+
+/// What would be refused for good when the row is published.
+fn check(classes: &ClassTable, topic_bytes_max: u64, row: &Row<'_>) -> Result<(), ErrorCode> {
+    const NAME_MAX: usize = u16::MAX as usize;
+    if row.topic.is_empty() || row.topic.len() as u64 > topic_bytes_max {
+        return Err(ErrorCode::TopicLength);
+    }
+    if is_reserved(row.topic) {
+        return Err(ErrorCode::NotAllowed);
+    }
+    let class = classes.get(classes.class_of_room(&classes.room(row.topic)));
+    // The log cuts names that are longer, and what is sent again would not be the same.
+    let is_long = row.headers.iter().any(|(name, _)| name.len() > NAME_MAX);
+    if is_long || row.payload.len() as u64 > class.payload_bytes_max {
+        return Err(ErrorCode::PayloadLength);
+    }
+    Ok(())
+}
+
+/// The rows of a chunk as records, and their numbers in it: all of them, or those of `left`.
+///
+/// Row n has the producer's number `numbers.1 + n`, where its class keeps a log.
+pub fn items(
+    chunk: &[u8],
+    left: Option<&[u32]>,
+    (producer, first): (u64, u64),
+    is_logged: impl Fn(&[u8]) -> bool,
+) -> PyResult<(Vec<u32>, Vec<Item>)> {
+    let rows = rows(chunk).ok_or_else(|| PyValueError::new_err("no chunk of rows"))?;
+    let taken = (0u32..).zip(&rows).filter(|(n, _)| left.is_none_or(|left| left.binary_search(n).is_ok()));
+    let items = taken.map(|(n, row)| {
+        let headers: Vec<(Box<str>, Box<str>)> =
+            row.headers.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+        let sequence = first + u64::from(n);
+        let item = Item {
+            topic: row.topic.to_vec(),
+            payload: row.payload.to_vec(),
+            headers: (!headers.is_empty()).then(|| headers.into()),
+            publisher: row.publisher.to_owned(),
+            producer: is_logged(row.topic).then_some(Producer { id: ProducerId(producer), sequence }),
+        };
+        (n, item)
+    });
+    Ok(items.unzip())
+}
