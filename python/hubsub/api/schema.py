@@ -437,3 +437,24 @@ def room_body(room: dict[str, Any], nodes: list[NodeRef]) -> Room:
         nodes=nodes,
         **fields,
     )
+
+
+class StageAnswer(Struct, frozen=True):
+    """Rows that are kept for a batch."""
+
+    rows: int
+
+
+class BatchCommit(Struct, frozen=True, forbid_unknown_fields=True):
+    """The rows of a batch: those of these attempts, in this order."""
+
+    attempts: list[str]
+
+
+class BatchAnswer(Struct, frozen=True):
+    """A batch that is published."""
+
+    published: int
+    """Its rows."""
+    duplicate: bool
+    """Whether it was before; the attempts that were named now are dropped."""

@@ -10,6 +10,7 @@ from hubsub.api.schema import NodeRef
 from hubsub.config import Config, RoomClass, is_wildcard, join_address, split_address
 from hubsub.control.idempotency import Window
 from hubsub.control.queries import Queries
+from hubsub.control.staging import Staging
 from hubsub.node import Node
 
 
@@ -28,6 +29,7 @@ class State:
         self.stopping = False
         self.window = Window(lambda: self.limits, time.monotonic)
         self.queries = Queries(lambda: self.limits, time.monotonic)
+        self.staging = Staging(node, lambda: self.limits)
         self.requests: Counter[tuple[str, int]] = Counter()
         """HTTP requests by route and status: bounded by the table of routes."""
         self.bodies_refused = 0

@@ -6,11 +6,13 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from hubsub.api import clients, hubs, nodes, publish, queries, records, rooms
+from hubsub.api import clients, hubs, nodes, publish, queries, records, rooms, stages
 from hubsub.api.answers import json_answer
 from hubsub.api.openapi import document
 from hubsub.api.routes import Param, Route
 from hubsub.api.schema import (
+    BatchAnswer,
+    BatchCommit,
     BusyRooms,
     ClassList,
     Client,
@@ -32,6 +34,7 @@ from hubsub.api.schema import (
     Ready,
     Room,
     RoomPage,
+    StageAnswer,
     Stat,
     Version,
 )
@@ -51,6 +54,7 @@ def openapi_document() -> dict[str, Any]:
 LIMIT = Param("limit", "Entries of the page; http_page_max bounds it.", "integer", minimum=1)
 TEXT = "text/plain"
 LOG = Param("log", "Identity of the log that is meant: another one refuses.")
+STAGE_ERRORS = ("no_stages", "disk_full", "log_failed", "quarantined")
 STREAM_ERRORS = ("no_such_hub", "other_log", "quarantined", "log_failed", "disk_full")
 
 ROUTES: tuple[Route, ...] = (
@@ -186,7 +190,7 @@ ROUTES: tuple[Route, ...] = (
         "Hubs that have a log, by id",
         hubs.list_hubs,
         (
-            Param("class", "Of this class only."),
+            Param("class", "Of this class only; without it, of all but the node's own."),
             Param("after", "Hubs behind this id: the `next` of the page before.", "integer", minimum=0),
             LIMIT,
         ),
@@ -288,6 +292,54 @@ ROUTES: tuple[Route, ...] = (
         status=204,
         errors=("no_such_query",),
         tag="log",
+    ),
+    Route(
+        "PUT",
+        "/v1/queries/{query}/stages/{attempt}",
+        "Keeps rows to publish, an Arrow IPC stream; nobody gets them before their batch is committed",
+        stages.stage,
+        (Param("topic", "That of all rows, which then have no column for it."),),
+        answer=(StageAnswer,),
+        errors=(
+            "bad_rows",
+            "topic_length",
+            "payload_length",
+            "not_allowed",
+            "stage_exists",
+            "stage_too_large",
+            "too_many_stages",
+            "stages_full",
+            *STAGE_ERRORS,
+        ),
+        tag="queries",
+    ),
+    Route(
+        "DELETE",
+        "/v1/queries/{query}/stages/{attempt}",
+        "Drops rows that are not committed",
+        stages.abort,
+        status=204,
+        errors=("stage_committed", *STAGE_ERRORS),
+        tag="queries",
+    ),
+    Route(
+        "POST",
+        "/v1/queries/{query}/batches/{batch}",
+        "Publishes the rows of these attempts, once; may be repeated until it is answered",
+        stages.commit,
+        body=(BatchCommit,),
+        answer=(BatchAnswer,),
+        errors=(
+            "stages_missing",
+            "batch_passed",
+            "batch_moving",
+            "stage_lost",
+            "body_too_large",
+            "too_many_rooms",
+            "room_creation_rate",
+            *STAGE_ERRORS,
+        ),
+        tag="queries",
     ),
     Route("GET", "/v1/nodes", "All nodes", nodes.list_nodes, answer=(NodeList,)),
     Route("GET", "/v1/nodes/{node}", "A node", nodes.show_node, answer=(NodeInfo,), errors=("no_such_node",)),

@@ -1,0 +1,88 @@
+"""Stages and batches: what the Spark sink sends (docs/protocol/stages.md). `hubsub.control.staging` does it."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from hubsub.api.answers import json_answer
+from hubsub.api.params import body, decode, name, path_id, path_name
+from hubsub.api.schema import BatchAnswer, BatchCommit, StageAnswer
+from hubsub.api.state import State
+from hubsub.errors import BadRequestError, HubSubError, StageTooLargeError
+from hubsub.names import text_of
+
+MEDIA_TYPE = "application/vnd.apache.arrow.stream"
+
+QUERY_BYTES_MAX = 200
+_ATTEMPT = re.compile(r"[A-Za-z0-9._-]{1,100}")
+
+
+async def stage(state: State, request: Request) -> Response:
+    query, attempt = _query(request), _attempt(_text(request, "attempt"))
+    pieces = _pieces(state, request)
+    try:
+        rows = await state.staging.stage(query, attempt, name(request, "topic"), pieces)
+    except HubSubError:
+        # Who sends reads no answer before all is sent.
+        async for _ in pieces:
+            pass
+        raise
+    return json_answer(StageAnswer(rows=rows))
+
+
+async def abort(state: State, request: Request) -> Response:
+    await state.staging.abort(_query(request), _attempt(_text(request, "attempt")))
+    return Response(status_code=204)
+
+
+async def commit(state: State, request: Request) -> Response:
+    query, batch = _query(request), path_id(request, "batch")
+    if batch >= 2**63:
+        raise BadRequestError("a batch is a number below 2^63", batch)
+    named: BatchCommit = decode(await body(state, request), BatchCommit)
+    attempts = [_attempt(attempt) for attempt in named.attempts]
+    if len(set(attempts)) < len(attempts):
+        raise BadRequestError("an attempt is named twice")
+    done = await state.staging.commit(query, batch, attempts)
+    return json_answer(BatchAnswer(published=done.published, duplicate=done.duplicate))
+
+
+async def _pieces(state: State, request: Request) -> AsyncIterator[bytes]:
+    """The body as it comes, with a bound on its whole and on each pause."""
+    most, read = state.limits["http_stage_bytes_max"], 0
+    announced = request.headers.get("content-length", "0")
+    if announced.isdigit() and int(announced) > most:
+        raise StageTooLargeError(value=f"{announced} > {most}", hint="send several stages")
+    stream = request.stream().__aiter__()
+    while True:
+        try:
+            async with asyncio.timeout(state.limits["request_timeout_ms"] / 1_000):
+                piece = await anext(stream, None)
+        except TimeoutError:
+            raise BadRequestError("the body did not come in time", f"{read} bytes came") from None
+        if piece is None:
+            return
+        read += len(piece)
+        if read > most:
+            raise StageTooLargeError(value=f"more than {most}", hint="send several stages")
+        yield piece
+
+
+def _text(request: Request, key: str) -> str:
+    return text_of(path_name(request, key))
+
+
+def _query(request: Request) -> str:
+    query = _text(request, "query")
+    if len(query.encode()) > QUERY_BYTES_MAX:
+        raise BadRequestError(f"a query's name has at most {QUERY_BYTES_MAX} bytes", query[:50])
+    return query
+
+
+def _attempt(text: str) -> str:
+    if not _ATTEMPT.fullmatch(text):
+        raise BadRequestError("an attempt's name has 1 to 100 letters, digits, dots, - and _", text[:100])
+    return text

@@ -1,0 +1,190 @@
+"""What a query's batches are, and how far one is: decisions only, no input and no output.
+
+A batch is committed by one record that names its stages. Its rows are then moved, chunk by
+chunk; after each a record says how far that is. The latest record of a query is all that is
+known of it, and `Latest` is what it says. docs/protocol/stages.md has the whole.
+
+Invariants: batches rise. A chunk is a producer; its rows have numbers from `Move.next` on, by
+their places, and no other row of it ever has those. A row gets another number only when it is
+known that it was never stored under the one it had.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+from hubsub.errors import BatchPassedError
+from hubsub.names import producer_id
+
+NEVER_STORED = ("sequence_passed", "sequence_too_old", "disk_full")
+"""Refusals that come only when the row is not in its hub's log under this number.
+
+A hub that knows a later number of the same chunk and not this one would know it, had it been stored:
+between the rows of one chunk there is less than a hub's window holds.
+"""
+
+Position = tuple[int, int]
+"""Epoch and seq of a record in its room."""
+
+
+class Attempt(NamedTuple):
+    """The rows that one call of a task has staged."""
+
+    name: str
+    rows: int
+    chunks: int
+    first: Position
+    """Where its first chunk stands; the others follow."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Move:
+    """A committed batch on its way into its rooms."""
+
+    batch: int
+    commit: Position
+    """The record that committed it; with the query's name it makes the producers of its rows."""
+    attempts: tuple[Attempt, ...]
+    attempt: int = 0
+    """Which attempt the next chunk is of."""
+    chunk: int = 0
+    """Which of its chunks; those before are published."""
+    left: tuple[int, ...] | None = None
+    """What of it is not published yet, by place; None: all."""
+    next: int = 1
+    """Number of the chunk's first row."""
+
+    @property
+    def rows(self) -> int:
+        return sum(attempt.rows for attempt in self.attempts)
+
+    @property
+    def is_done(self) -> bool:
+        return self.attempt == len(self.attempts)
+
+    def producer(self, query: str) -> int:
+        """Who numbers the chunk's rows: another one for each chunk of each commit there ever is."""
+        epoch, seq = self.commit
+        return producer_id(f"{query}/{epoch}-{seq}/{self.attempt}/{self.chunk}")
+
+    def begun(self) -> "Move":
+        """At the first chunk that there is."""
+        move = self
+        while not move.is_done and move.chunk >= move.attempts[move.attempt].chunks:
+            move = replace(move, attempt=move.attempt + 1, chunk=0)
+        return move
+
+    def after(self, rows: int, refused: Iterable[tuple[int, str]]) -> "Move":
+        """Behind a chunk that was published, as far as it was.
+
+        Args:
+            rows: Of the chunk.
+            refused: Place and code of each that was not taken.
+        """
+        open_rows = list(refused)
+        if not open_rows:
+            return replace(self, chunk=self.chunk + 1, left=None, next=1).begun()
+        left = tuple(row for row, _ in open_rows)
+        if all(code in NEVER_STORED for _, code in open_rows):
+            return replace(self, left=left, next=self.next + rows)
+        # Of some it is not known: they come again under the number that they have.
+        return replace(self, left=left)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Latest:
+    """What the latest record of a query says."""
+
+    batch: int
+    rows: int
+    move: Move | None
+    """None: the batch is published."""
+
+
+Plan = Literal["begin", "finish", "finish, then begin", "repeated"]
+
+
+def plan(latest: Latest | None, batch: int) -> Plan:
+    """What a commit of a batch asks for.
+
+    Raises:
+        BatchPassedError: a later one is committed. Spark repeats its last batch and none before, so
+            this is another query under the same name, or one whose checkpoint was removed.
+    """
+    if latest is None or (latest.move is None and batch > latest.batch):
+        return "begin"
+    if batch < latest.batch:
+        raise BatchPassedError(
+            value=f"{batch} < {latest.batch}",
+            hint="each query needs a name of its own, and a new one when its checkpoint is made anew",
+        )
+    if latest.move is None:
+        return "repeated"
+    return "finish" if batch == latest.batch else "finish, then begin"
+
+
+# -- records --
+
+
+def commit_record(batch: int, attempts: Sequence[Attempt]) -> dict[str, Any]:
+    return {"batch": batch, "attempts": [[a.name, a.rows, a.chunks, *a.first] for a in attempts]}
+
+
+def progress_record(move: Move) -> dict[str, Any]:
+    """How far a batch is; where its attempts are named, its commit says."""
+    if move.is_done:
+        return {"batch": move.batch, "done": move.rows}
+    return {
+        "batch": move.batch,
+        "commit": list(move.commit),
+        "at": [move.attempt, move.chunk],
+        "left": None if move.left is None else list(move.left),
+        "next": move.next,
+    }
+
+
+def committed(record: Mapping[str, Any], position: Position) -> Move:
+    """A batch as its commit record says, at its begin."""
+    attempts = tuple(Attempt(name, rows, chunks, (e, s)) for name, rows, chunks, e, s in record["attempts"])
+    return Move(batch=record["batch"], commit=position, attempts=attempts).begun()
+
+
+def moved(record: Mapping[str, Any], of_commit: Move) -> Move:
+    """The same, as far as a progress record says."""
+    attempt, chunk = record["at"]
+    left = record["left"]
+    return replace(
+        of_commit,
+        attempt=attempt,
+        chunk=chunk,
+        left=None if left is None else tuple(left),
+        next=record["next"],
+    )
+
+
+class Space:
+    """Bytes of the stages' log that must be kept: from the begin of the oldest stage of a batch that is moved.
+
+    A log lets go of its oldest bytes when it is full, whatever they are. So what is written behind
+    such a stage is bounded; a stage that is not committed may be lost, and its commit says so.
+    """
+
+    def __init__(self, written: int) -> None:
+        self.written = written
+        """Bytes of the log, those that are gone included."""
+        self._begins: dict[str, int] = {}
+
+    def hold(self, query: str, begins: Collection[int]) -> None:
+        """A batch of stages that begin there is being moved; with none known all is kept."""
+        self._begins[query] = min(begins, default=0)
+
+    def hold_all(self, query: str) -> None:
+        """Likewise, of stages that began nobody knows where, unless it is held already."""
+        self._begins.setdefault(query, 0)
+
+    def free(self, query: str) -> None:
+        self._begins.pop(query, None)
+
+    def has_room(self, size: int, size_max: int) -> bool:
+        """Whether so many bytes may be written."""
+        return not self._begins or self.written + size - min(self._begins.values()) <= size_max

@@ -1,0 +1,153 @@
+"""A node's rooms for tests of staging: what a log keeps over a kill, and what a hub knows of producers.
+
+A kill comes at a call of the test's choice, before or after the call had its effect, or amid the
+rows of a chunk. What was only in memory by then, stages behind the last durable record, may be lost.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from hubsub.node import Failed, HistoryRow, Item, Published, PublishedRows
+
+
+class Killed(BaseException):
+    """The node ended."""
+
+
+class Reader:
+    """Each piece is JSON: rows, which become a chunk."""
+
+    def feed(self, data: bytes) -> list[tuple[int, bytes]]:
+        rows = json.loads(data)
+        return [(len(rows), data)]
+
+    def finish(self) -> None:
+        return None
+
+
+class FakeRooms:
+    """Rooms of a node; rows go to `hubs` by their first letter."""
+
+    def __init__(self, dice: random.Random, window: int = 1_000) -> None:
+        self.dice = dice
+        self.config = SimpleNamespace(data="data")
+        self.journal: list[tuple[bytes, HistoryRow | None]] = []
+        """Of the node's own rooms, in order; None deletes the room."""
+        self.hubs: dict[str, list[tuple[int, int, str]]] = {}
+        """By hub its records: producer, number, row."""
+        self.window = window
+        self.calls_left = -1
+        """Calls until the node is killed; below 0: it is not."""
+        self.refuses: dict[str, float] = {}
+        """By hub, how often it refuses a row."""
+
+    # -- life --
+
+    def restart(self) -> None:
+        """What is left after a kill: stages behind the last durable record may be gone."""
+        self.calls_left = -1
+        durable = [n for n, (room, _) in enumerate(self.journal) if room.startswith(b"$queries")]
+        least = durable[-1] + 1 if durable else 0
+        del self.journal[self.dice.randint(least, len(self.journal)) :]
+
+    def _call(self) -> bool:
+        """Counts a call; whether it is the one that the node is killed in, after its effect."""
+        if self.calls_left < 0:
+            return False
+        self.calls_left -= 1
+        if self.calls_left >= 0:
+            return False
+        self.calls_left = 0
+        if self.dice.random() < 0.5:
+            raise Killed
+        return True
+
+    def _rows(self, room: bytes) -> list[HistoryRow]:
+        rows: list[HistoryRow] = []
+        for name, row in self.journal:
+            if name == room:
+                rows = [] if row is None else [*rows, row]
+        return rows
+
+    # -- as a node --
+
+    def log(self) -> dict[str, Any]:
+        return {"hubs": []}
+
+    def row_reader(self, topic: bytes | None, publisher: str) -> Reader:
+        return Reader()
+
+    async def room(self, room: bytes) -> dict[str, Any] | None:
+        return {} if self._rows(room) else None
+
+    async def rooms(self, match: bytes, after: bytes | None, limit: int) -> list[dict[str, Any]]:
+        names = {room for room, _ in self.journal if room.startswith(match[:-1])}
+        return [{"name": name} for name in sorted(names) if after is None or name > after][:limit]
+
+    async def room_delete(self, room: bytes, *, as_node: bool) -> bool:
+        dies = self._call()
+        self.journal.append((room, None))
+        if dies:
+            raise Killed
+        return True
+
+    async def history(
+        self, room: bytes, count: int, after: tuple[int, int] | None = None, *, as_node: bool
+    ) -> tuple[bool, list[HistoryRow]]:
+        rows = self._rows(room)
+        if after is None:
+            return True, rows[-count:]
+        return bool(rows), [row for row in rows if (row.epoch, row.seq) > after][:count]
+
+    async def publish(self, items: Sequence[Item], *, as_node: bool) -> list[Published | Failed]:
+        dies = self._call()
+        results: list[Published | Failed] = []
+        for item in items:
+            seq = sum(name == item.topic for name, _ in self.journal) + 1
+            row = HistoryRow(1, seq, int(time.time() * 1e6), item.topic, "", item.payload, item.headers)
+            self.journal.append((item.topic, row))
+            results.append(Published(0, 1, seq))
+        if dies:
+            raise Killed
+        return results
+
+    async def publish_rows(
+        self, chunk: bytes, left: Sequence[int] | None, producer: int, first: int
+    ) -> PublishedRows:
+        dies = self._call()
+        again, refused = 0, []
+        rows: Mapping[int, str] = dict(enumerate(json.loads(chunk)))
+        taken = [(place, row) for place, row in rows.items() if left is None or place in left]
+        # Hubs of other shards are a little ahead or behind when the node is killed.
+        reach = {row[0]: self.dice.randint(0, len(taken)) for _, row in taken}
+        for n, (place, row) in enumerate(taken):
+            hub = row[0]
+            if dies and n >= reach[hub]:
+                continue
+            code = self._keep(hub, producer, first + place, row)
+            if code == "again":
+                again += 1
+            elif code is not None:
+                refused.append((place, Failed(code, code)))
+        if dies:
+            raise Killed
+        return PublishedRows(again, refused)
+
+    def _keep(self, hub: str, producer: int, number: int, row: str) -> str | None:
+        """As `crates/hubsub-route/src/producers.rs` says."""
+        records = self.hubs.setdefault(hub, [])
+        known = {n: text for p, n, text in records[-self.window :] if p == producer}
+        if known and number <= max(known):
+            if number in known:
+                return "again" if known[number] == row else "sequence_reused"
+            return "sequence_too_old" if number < min(known) else "sequence_passed"
+        if self.dice.random() < self.refuses.get(hub, 0):
+            return self.dice.choice(["disk_full", "disk_full", "room_creation_rate"])
+        records.append((producer, number, row))
+        return None

@@ -1,0 +1,336 @@
+"""Batches through stages: whatever is killed or repeated, each row of each batch is published once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hubsub.control.stages import (
+    Attempt,
+    Latest,
+    Move,
+    Space,
+    commit_record,
+    committed,
+    moved,
+    plan,
+    progress_record,
+)
+from hubsub.control.staging import Staging
+from hubsub.errors import (
+    BatchPassedError,
+    HubSubError,
+    StageCommittedError,
+    StageExistsError,
+    StagesFullError,
+    StagesMissingError,
+    StageTooLargeError,
+    TooManyStagesError,
+)
+from unit.fake_rooms import FakeRooms, Killed
+
+LIMITS = {
+    "stage_bytes_max": 1 << 30,
+    "stage_ms": 3_600_000,
+    "http_stage_bytes_max": 1 << 20,
+    "http_stages_max": 100,
+    "request_timeout_ms": 60_000,
+}
+
+
+async def pieces(rows: Sequence[str], size: int) -> AsyncIterator[bytes]:
+    for start in range(0, len(rows), size):
+        yield json.dumps(rows[start : start + size]).encode()
+
+
+def staging(rooms: Any, **limits: int) -> Staging:
+    return Staging(rooms, lambda: LIMITS | limits)
+
+
+class Driver:
+    """Spark as far as a sink sees it: tasks, their repeats, and a driver that forgets what it was not told."""
+
+    def __init__(self, rooms: FakeRooms, dice: random.Random) -> None:
+        self.rooms = rooms
+        self.dice = dice
+        self.names = 0
+        self.on_node = staging(rooms)
+
+    async def run(self, batch: int, rows: Sequence[str]) -> None:
+        """A micro-batch, until it is committed and the driver knows it; it may die in between."""
+        for _ in range(100):
+            attempts = await self.write(rows)
+            if attempts is None or self.dice.random() < 0.2:
+                continue  # The driver died before the commit.
+            if await self.commit(batch, attempts):
+                if self.dice.random() < 0.2:
+                    continue  # It died before it wrote down that the batch is done.
+                return
+        raise AssertionError("never done")
+
+    async def write(self, rows: Sequence[str]) -> list[str] | None:
+        """Rows in an order of this attempt's own, in tasks of which some fail and are repeated."""
+        rows = self.dice.sample(list(rows), len(rows))
+        tasks = [rows[n::3] for n in range(3)]
+        attempts = []
+        for task in tasks:
+            while True:
+                self.names += 1
+                name = f"a{self.names}"
+                try:
+                    await self.on_node.stage("q", name, None, pieces(task, self.dice.randint(1, 4)))
+                except Killed:
+                    await self.restart()
+                    return None
+                if self.dice.random() < 0.8:
+                    attempts.append(name)
+                    break
+        return attempts
+
+    async def commit(self, batch: int, attempts: list[str]) -> bool:
+        for _ in range(100):
+            try:
+                await self.on_node._commit("q", batch, attempts)
+                return True
+            except Killed:
+                await self.restart()
+            except StagesMissingError:
+                return False
+            except HubSubError as error:
+                assert error.retryable, error
+                self.rooms.refuses = {}
+        raise AssertionError("never committed")
+
+    async def restart(self) -> None:
+        for _ in range(100):
+            self.rooms.restart()
+            if self.dice.random() < 0.5:
+                self.rooms.calls_left = self.dice.randint(0, 20)
+            self.on_node = staging(self.rooms)
+            try:
+                await self.on_node.resume()
+                return
+            except Killed:
+                continue
+
+
+@settings(max_examples=400)
+@given(st.integers(0, 2**32))
+def test_each_row_of_each_batch_is_published_once_whatever_is_killed_or_repeated(seed: int) -> None:
+    dice = random.Random(seed)
+    rooms = FakeRooms(dice)
+
+    async def play() -> Counter[str]:
+        driver, expected = Driver(rooms, dice), Counter[str]()
+        for batch in range(3):
+            rows = [f"{dice.choice('xyz')}{batch}-{n}" for n in range(dice.randint(0, 12))]
+            expected.update(rows)
+            rooms.calls_left = dice.randint(-1, 30)
+            rooms.refuses = {hub: dice.choice([0, 0, 0.3]) for hub in "xyz"}
+            await driver.run(batch, rows)
+        return expected
+
+    expected = asyncio.run(play())
+    found = Counter(row for records in rooms.hubs.values() for _, _, row in records)
+    assert found == expected
+
+
+@settings(max_examples=100)
+@given(st.integers(0, 2**32))
+def test_rows_of_one_stage_keep_their_order_in_each_hub_when_nothing_is_refused(seed: int) -> None:
+    dice = random.Random(seed)
+    rooms = FakeRooms(dice)
+    rows = [f"{dice.choice('xy')}{n:03}" for n in range(40)]
+
+    async def play() -> None:
+        driver = Driver(rooms, dice)
+        await driver.on_node.stage("q", "a", None, pieces(rows, 7))
+        rooms.calls_left = dice.randint(1, 12)
+        assert await driver.commit(0, ["a"]) or rooms.hubs == {}
+
+    asyncio.run(play())
+    for records in rooms.hubs.values():
+        assert [row for _, _, row in records] == sorted(row for _, _, row in records)
+
+
+def run(rooms: FakeRooms, *steps: Any) -> None:
+    async def all_of_them() -> None:
+        for step in steps:
+            await step()
+
+    asyncio.run(all_of_them())
+
+
+@pytest.fixture
+def rooms() -> FakeRooms:
+    return FakeRooms(random.Random(1))
+
+
+def found(rooms: FakeRooms) -> list[str]:
+    return sorted(row for records in rooms.hubs.values() for _, _, row in records)
+
+
+def test_a_repeated_commit_says_so_and_drops_what_it_names(rooms: FakeRooms) -> None:
+    async def play() -> None:
+        node = staging(rooms)
+        assert await node.stage("q", "a", None, pieces(["x1", "y2"], 1)) == 2
+        assert await node.commit("q", 3, ["a"]) == (2, False)
+        assert await node.commit("q", 3, ["a"]) == (2, True)
+        await node.stage("q", "b", None, pieces(["y2", "x1"], 1))
+        assert await node.commit("q", 3, ["b"]) == (2, True)
+        with pytest.raises(StagesMissingError, match="b"):
+            await node.commit("q", 4, ["b"])
+        with pytest.raises(BatchPassedError, match="2 < 3"):
+            await node.commit("q", 2, [])
+        assert await node.commit("q", 9, []) == (0, False)
+        assert len(node) == 0
+
+    asyncio.run(play())
+    assert found(rooms) == ["x1", "y2"]
+
+
+def test_stages_that_are_not_whole_are_named_and_nothing_is_published(rooms: FakeRooms) -> None:
+    async def play() -> None:
+        node = staging(rooms)
+        await node.stage("q", "whole", None, pieces(["x1"], 1))
+        await node.stage("q", "cut", None, pieces(["x2", "x3"], 1))
+        rooms.journal = [entry for entry in rooms.journal if b"x2" not in entry[1].payload]  # type: ignore[union-attr]
+        with pytest.raises(StagesMissingError, match=r": cut, never\n") as raised:
+            await node.commit("q", 0, ["whole", "cut", "never"])
+        assert not raised.value.retryable
+        with pytest.raises(StagesMissingError, match="whole"):
+            await staging(rooms, stage_ms=0).commit("q", 0, ["whole"])
+        assert await node.commit("q", 0, ["whole"]) == (1, False)
+
+    asyncio.run(play())
+    assert found(rooms) == ["x1"]
+
+
+def test_a_stage_has_a_name_of_its_own_and_goes_when_it_is_dropped(rooms: FakeRooms) -> None:
+    async def play() -> None:
+        node = staging(rooms)
+        await node.stage("q", "a", None, pieces(["x1"], 1))
+        with pytest.raises(StageExistsError):
+            await node.stage("q", "a", None, pieces(["x1"], 1))
+        await node.abort("q", "a")
+        await node.abort("q", "a")
+        with pytest.raises(StagesMissingError):
+            await node.commit("q", 0, ["a"])
+
+    asyncio.run(play())
+
+
+def test_a_batch_that_is_held_cannot_be_dropped_and_is_finished_before_the_next(rooms: FakeRooms) -> None:
+    async def play() -> None:
+        node = staging(rooms)
+        await node.stage("q", "a", None, pieces(["x1", "y1", "x2"], 2))
+        rooms.refuses = {"y": 1.0}
+        with pytest.raises(HubSubError):
+            await node.commit("q", 0, ["a"])
+        with pytest.raises(StageCommittedError):
+            await node.abort("q", "a")
+        rooms.refuses = {}
+        await node.stage("q", "b", None, pieces(["y3"], 1))
+        assert await node.commit("q", 1, ["b"]) == (1, False)
+        assert await node.commit("q", 1, ["b"]) == (1, True)
+
+    asyncio.run(play())
+    assert found(rooms) == ["x1", "x2", "y1", "y3"]
+
+
+def test_bounds_are_errors_and_what_came_is_let_go_of(rooms: FakeRooms) -> None:
+    async def play() -> None:
+        small = staging(rooms, http_stage_bytes_max=20)
+        with pytest.raises(StageTooLargeError):
+            await small.stage("q", "a", None, pieces(["x" * 9, "x" * 9], 1))
+        assert len(small) == 0 and not rooms._rows(b"$stage/q/a")
+        few = staging(rooms, http_stages_max=1)
+        await few.stage("q", "b", None, pieces(["x1"], 1))
+        with pytest.raises(TooManyStagesError):
+            await few.stage("q", "c", None, pieces(["x1"], 1))
+        await few.commit("q", 0, ["b"])
+        await few.stage("q", "c", None, pieces(["x1"], 1))
+
+    asyncio.run(play())
+
+
+def test_a_held_batch_keeps_its_rows_from_being_pushed_out(rooms: FakeRooms) -> None:
+    async def play() -> None:
+        node = staging(rooms, stage_bytes_max=2_000)
+        for n in range(10):  # Of what is not committed the log may let go.
+            await node.stage("q", f"free{n}", None, pieces(["x1"], 1))
+        await node.stage("q", "a", None, pieces(["x2"], 1))
+        rooms.refuses = {"x": 1.0}
+        with pytest.raises(HubSubError):
+            await node.commit("q", 0, ["a"])
+        with pytest.raises(StagesFullError) as raised:
+            for n in range(10):
+                await node.stage("q", f"more{n}", None, pieces(["x1"], 1))
+        assert raised.value.retryable
+        rooms.refuses = {}
+        await node.commit("q", 0, ["a"])
+        await node.stage("q", "last", None, pieces(["x1"], 1))
+
+    asyncio.run(play())
+
+
+# -- decisions --
+
+MOVE = Move(batch=5, commit=(1, 2), attempts=(Attempt("a", 3, 2, (1, 1)), Attempt("b", 0, 0, (0, 0))))
+
+
+def test_a_plan_follows_from_what_the_last_record_says() -> None:
+    done, moving = Latest(batch=5, rows=3, move=None), Latest(batch=5, rows=3, move=MOVE)
+    assert [plan(None, 7), plan(done, 5), plan(done, 7)] == ["begin", "repeated", "begin"]
+    assert [plan(moving, 5), plan(moving, 6)] == ["finish", "finish, then begin"]
+    for latest in (done, moving):
+        with pytest.raises(BatchPassedError):
+            plan(latest, 4)
+
+
+def test_a_move_ends_behind_its_last_chunk() -> None:
+    second = MOVE.after(2, [])
+    assert (second.attempt, second.chunk, second.next, second.is_done) == (0, 1, 1, False)
+    assert second.after(1, []).is_done
+
+
+def test_a_row_has_another_number_only_if_it_was_never_stored_under_its_own() -> None:
+    passed = MOVE.after(2, [(0, "disk_full"), (1, "sequence_too_old")])
+    assert (passed.left, passed.next, passed.chunk) == ((0, 1), 3, 0)
+    unknown = MOVE.after(2, [(0, "log_failed"), (1, "sequence_passed")])
+    assert (unknown.left, unknown.next, unknown.chunk) == ((0, 1), 1, 0)
+
+
+def test_records_read_back_as_what_they_were_written_from() -> None:
+    record = json.loads(json.dumps(commit_record(5, MOVE.attempts)))
+    assert committed(record, (1, 2)) == MOVE
+    for move in (MOVE.after(2, []), MOVE.after(2, [(1, "disk_full")])):
+        assert moved(json.loads(json.dumps(progress_record(move))), MOVE) == move
+    assert progress_record(MOVE.after(2, []).after(1, [])) == {"batch": 5, "done": 3}
+
+
+def test_chunks_have_producers_of_their_own() -> None:
+    other = Move(batch=5, commit=(2, 2), attempts=())
+    second = MOVE.after(2, [])
+    assert len({m.producer("q") for m in (MOVE, second, other)} | {MOVE.producer("r")}) == 4
+    assert MOVE.after(2, [(0, "disk_full")]).producer("q") == MOVE.producer("q")
+
+
+def test_space_is_bounded_behind_the_oldest_batch_that_is_moved() -> None:
+    space = Space(1_000)
+    assert space.has_room(10**9, 100)
+    space.hold("q", [950, 990])
+    assert space.has_room(50, 100) and not space.has_room(51, 100)
+    space.hold_all("r")
+    assert not space.has_room(1, 1_000)
+    space.free("r")
+    space.free("q")
+    assert space.has_room(10**9, 100)
