@@ -11,10 +11,10 @@ from pipeline.fake_log import FakeLog, rows
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Two cores, no pages, one shuffle partition."""
+    """Two cores, two attempts for a task, no pages, one shuffle partition."""
     directory = tmp_path_factory.mktemp("spark")
     session = connect(
-        "local[2]",
+        "local[2,2]",
         {
             "spark.sql.shuffle.partitions": "1",
             "spark.sql.warehouse.dir": str(directory / "warehouse"),

@@ -1,7 +1,7 @@
-"""Options of the Spark source: one table, parsed once into a frozen value.
+"""Options of the Spark source and sink: a table each, parsed once into a frozen value.
 
 Spark hands options over as text under names whose case does not count. All
-else in this package sees `SourceOptions` alone. A name that is not in the
+else in this package sees `SourceOptions` or `SinkOptions` alone. A name that is not in the
 table is an error with the nearest one; so are values out of range and options
 that contradict each other.
 """
@@ -16,6 +16,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from hubsub.errors import OptionError, without_secrets
+from hubsub.names import bytes_of
 
 SERVER_DEFAULT = "127.0.0.1:3220"
 
@@ -94,16 +95,7 @@ class SourceOptions:
         Raises:
             OptionError: the first thing that is wrong.
         """
-        given: dict[str, Any] = {}
-        for name, text in options.items():
-            option = _BY_NAME.get(name.lower())
-            if option is None:
-                raise OptionError("unknown option", name, _nearest(name))
-            try:
-                given[option.field] = option.parse(text.strip())
-            except _Bad as bad:
-                shown = "***" if option.secret else without_secrets(text)
-                raise OptionError(f"option {option.name} {bad.reason}", repr(shown), bad.hint) from None
+        given = _parsed(options, _BY_NAME)
         for one, other in _CONFLICTS:
             if {one, other} <= given.keys():
                 raise OptionError(
@@ -111,6 +103,53 @@ class SourceOptions:
                 )
         access = _access(given)
         return cls(access=access, **given)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkOptions:
+    """What a write was asked for."""
+
+    access: Access = Access()
+    topic: bytes | None = None
+    """That of all rows, which then have no column for it."""
+    query: str | None = None
+    """Under which batches are numbered; None: a stream takes its checkpoint's, a batch one of its own."""
+    batch: int | None = None
+    """Number of a batch write; None: 0."""
+    checkpoint: str | None = None
+    """Where Spark keeps a stream's progress; it hands this option over as it was given."""
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> "SinkOptions":
+        """Reads what Spark hands over.
+
+        >>> SinkOptions.parse({"topic": "lobby", "Query": "alerts"}).topic
+        b'lobby'
+
+        Raises:
+            OptionError: the first thing that is wrong.
+        """
+        given = _parsed(options, _SINK_BY_NAME)
+        name = given.pop("query_name", None)
+        given.setdefault("query", name)
+        if given.get("batch") is not None and given["query"] is None:
+            raise OptionError("option batch needs option query", hint="a batch is one of a query")
+        return cls(access=_access(given), **given)
+
+
+def _parsed(options: Mapping[str, str], table: Mapping[str, "_Option"]) -> dict[str, Any]:
+    """Values by field."""
+    given: dict[str, Any] = {}
+    for name, text in options.items():
+        option = table.get(name.lower())
+        if option is None:
+            raise OptionError("unknown option", name, _nearest(name, table))
+        try:
+            given[option.field] = option.parse(text.strip())
+        except _Bad as bad:
+            shown = "***" if option.secret else without_secrets(text)
+            raise OptionError(f"option {option.name} {bad.reason}", repr(shown), bad.hint) from None
+    return given
 
 
 def canonical(columns: Collection[str]) -> tuple[str, ...]:
@@ -170,6 +209,16 @@ def _boolean(text: str) -> bool:
 def _text(text: str) -> str:
     if not text:
         raise _Bad("is empty", "leave it out")
+    return text
+
+
+def _topic(text: str) -> bytes:
+    return bytes_of(_text(text))
+
+
+def _query(text: str) -> str:
+    if not 0 < len(text.encode()) <= 200:
+        raise _Bad("is empty or longer than 200 bytes")
     return text
 
 
@@ -285,6 +334,25 @@ _OPTIONS = (
     _Option("timeoutSeconds", "timeout_s", _seconds),
     _Option("retrySeconds", "retry_s", _seconds),
 )
+_ACCESS = (
+    "servers",
+    "token",
+    "tls.ca",
+    "tls.cert",
+    "tls.key",
+    "tls.verify",
+    "timeoutSeconds",
+    "retrySeconds",
+)
+_SINK_OPTIONS = (
+    _Option("topic", "topic", _topic),
+    _Option("query", "query", _query),
+    _Option("queryName", "query_name", _query),
+    _Option("batch", "batch", _count(0)),
+    _Option("checkpointLocation", "checkpoint", _text),
+    *(option for option in _OPTIONS if option.name in _ACCESS),
+)
+_SINK_BY_NAME = {option.name.lower(): option for option in _SINK_OPTIONS}
 _BY_NAME = {option.name.lower(): option for option in _OPTIONS}
 _OF_FIELD = {option.field: option.name for option in _OPTIONS}
 NAMES = tuple(option.name for option in _OPTIONS)
@@ -297,9 +365,10 @@ _CONFLICTS = (
 )
 
 
-def _nearest(name: str) -> str:
-    close = get_close_matches(name.lower(), _BY_NAME, n=1, cutoff=0.5)
-    return f"did you mean {_BY_NAME[close[0]].name}?" if close else f"there are {', '.join(NAMES)}"
+def _nearest(name: str, table: Mapping[str, _Option]) -> str:
+    close = get_close_matches(name.lower(), table, n=1, cutoff=0.5)
+    names = ", ".join(option.name for option in table.values())
+    return f"did you mean {table[close[0]].name}?" if close else f"there are {names}"
 
 
 def _access(given: dict[str, Any]) -> Access:

@@ -1,4 +1,4 @@
-"""The Spark source `hubsub`: what `spark.read.format("hubsub")` and SQL's `USING hubsub` are answered by.
+"""The Spark source and sink `hubsub`: what `format("hubsub")` and SQL's `USING hubsub` are answered by.
 
 Spark makes these objects in one process, plans with them in another and reads
 with pickled copies in a third, so they hold plain values only.
@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
+from hubsub.errors import OptionError
 from hubsub.pipeline.listing import Listing
 from hubsub.pipeline.offsets import offset_of, resolve
-from hubsub.pipeline.options import SourceOptions
+from hubsub.pipeline.options import SinkOptions, SourceOptions
 from hubsub.pipeline.packing import Range, pack
 from hubsub.pipeline.pushdown import push
 from hubsub.pipeline.reading import Part, Reading, check_logged, cores
 from hubsub.pipeline.schema import columns_of, spark_schema
 from hubsub.pipeline.selection import Selection
+from hubsub.pipeline.sink import HubSubStreamWriter, HubSubWriter, check_columns
 from hubsub.pipeline.stream import HubSubStreamReader
 from hubsub.pipeline.wire import Wire
 
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class HubSubSource(DataSource):
-    """Records of hubs as rows."""
+    """Records of hubs as rows, and rows as records of rooms."""
 
     @classmethod
     def name(cls) -> str:
@@ -41,6 +43,19 @@ class HubSubSource(DataSource):
 
     def streamReader(self, schema: StructType) -> HubSubStreamReader:
         return HubSubStreamReader(SourceOptions.parse(self.options), columns_of(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> HubSubWriter:
+        return HubSubWriter(self._sink_options(schema, overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> HubSubStreamWriter:
+        return HubSubStreamWriter(self._sink_options(schema, overwrite))
+
+    def _sink_options(self, schema: StructType, overwrite: bool) -> SinkOptions:
+        if overwrite:
+            raise OptionError("what is published cannot be overwritten", hint='mode("append")')
+        options = SinkOptions.parse(self.options)
+        check_columns(schema, options)
+        return options
 
 
 class _Pushing:

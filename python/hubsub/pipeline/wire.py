@@ -11,6 +11,7 @@ import json
 import random
 import ssl
 import time
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -19,11 +20,14 @@ from urllib.parse import quote, urlencode
 from hubsub.errors import (
     BY_CODE,
     BadRequestError,
+    BatchMovingError,
     HubSubError,
     NotConnectedError,
     OffsetsLostError,
     PipelineError,
+    StageExistsError,
 )
+from hubsub.names import text_of
 from hubsub.pipeline.listing import Hub, Listing
 from hubsub.pipeline.offsets import lost
 from hubsub.pipeline.options import Access
@@ -36,6 +40,8 @@ ANSWER_BYTES_MAX = 64 << 20
 """Of a JSON answer: a listing of 100,000 hubs is 30 MB."""
 REPORT_S = 2.0
 """A report of progress delays the next batch by this at most."""
+
+ARROW, JSON = "application/vnd.apache.arrow.stream", "application/json"
 
 Params = Sequence[tuple[str, str]]
 
@@ -113,6 +119,61 @@ class Wire:
         with self._answer("PUT", f"/v1/queries/{quote(query, safe='')}", (), (), json.dumps(body).encode()):
             pass
 
+    def stage(self, query: str, body: bytes, topic: bytes | None) -> str:
+        """Sends rows as an Arrow stream; the name of their stage, another one for each attempt.
+
+        Raises:
+            HubSubError: a row is refused, or no node takes them.
+        """
+        patience = Patience(self._access.retry_s)
+        params = [] if topic is None else [("topic", text_of(topic))]
+        while True:
+            name = uuid.uuid4().hex
+            path = f"/v1/queries/{quote(query, safe='')}/stages/{name}"
+            try:
+                with self._answer("PUT", path, params, (), body, ARROW) as answer:
+                    _object(answer)
+                return name
+            except BROKEN as broken:
+                patience.wait(_unreachable(self._access.servers, broken))
+            except HubSubError as error:
+                # One that is there was sent before its connection broke.
+                if not error.retryable and not isinstance(error, StageExistsError):
+                    raise
+                patience.wait(error)
+
+    def commit(self, query: str, batch: int, attempts: Sequence[str]) -> dict[str, Any]:
+        """Publishes the rows of these stages, once, however often it is asked.
+
+        Raises:
+            HubSubError: nothing of the batch was published, or it will be and no node has said so.
+        """
+        path = f"/v1/queries/{quote(query, safe='')}/batches/{batch}"
+        body = json.dumps({"attempts": list(attempts)}).encode()
+        patience = Patience(self._access.retry_s)
+        while True:
+            try:
+                with self._answer("POST", path, (), (), body) as answer:
+                    return _object(answer)
+            except BROKEN as broken:
+                patience.wait(_unreachable(self._access.servers, broken))
+            except BatchMovingError as moving:
+                patience.renew()
+                patience.wait(moving)
+            except HubSubError as error:
+                if not error.retryable:
+                    raise
+                patience.wait(error)
+
+    def drop_stage(self, query: str, attempt: str) -> None:
+        """Drops rows that will not be committed. One attempt."""
+        path = f"/v1/queries/{quote(query, safe='')}/stages/{attempt}"
+        try:
+            with self._answer("DELETE", path, (), ()):
+                pass
+        except BROKEN as broken:
+            raise _unreachable(self._access.servers, broken) from None
+
     @contextlib.contextmanager
     def records(self, hub: int, servers: Sequence[str], params: Params) -> Iterator[http.client.HTTPResponse]:
         """Opens a stream of records: one round over the servers; what reads it knows when to try again.
@@ -122,7 +183,7 @@ class Wire:
         """
         with self._answer("GET", f"/v1/hubs/{hub}/records", params, servers) as answer:
             kind = answer.getheader("content-type", "")
-            if kind != "application/vnd.apache.arrow.stream":
+            if kind != ARROW:
                 raise PipelineError("the server sent no stream of records", kind or "nothing")
             yield answer
 
@@ -143,14 +204,20 @@ class Wire:
 
     @contextlib.contextmanager
     def _answer(
-        self, method: str, path: str, params: Params, servers: Sequence[str], body: bytes | None = None
+        self,
+        method: str,
+        path: str,
+        params: Params,
+        servers: Sequence[str],
+        body: bytes | None = None,
+        kind: str = JSON,
     ) -> Iterator[http.client.HTTPResponse]:
         """The first good answer of a server. Its connection is kept if the answer was read to its end."""
         last: HubSubError | None = None
         target = path + (f"?{urlencode(params, quote_via=quote)}" if params else "")
         for server in dict.fromkeys((*servers, *self._access.servers)):
             try:
-                connection, answer = self._ask(server, method, target, body)
+                connection, answer = self._ask(server, method, target, body, kind)
             except BROKEN as broken:
                 last = _unreachable([server], broken)
                 if isinstance(broken, ssl.SSLCertVerificationError):
@@ -173,17 +240,18 @@ class Wire:
         raise last
 
     def _ask(
-        self, server: str, method: str, target: str, body: bytes | None
+        self, server: str, method: str, target: str, body: bytes | None, kind: str
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         """One request to one server. A kept connection that the server has closed since is made anew."""
         kept = self._idle.pop(server, None)
+        is_report = method == "PUT" and kind == JSON
         for connection in ([kept] if kept else []) + [self._connection(server)]:
             try:
                 if connection.sock is None:
                     connection.connect()  # Sets TCP_NODELAY too.
                 assert connection.sock is not None
-                connection.sock.settimeout(REPORT_S if method == "PUT" else self._access.timeout_s)
-                connection.request(method, target, body, self._headers(body))
+                connection.sock.settimeout(REPORT_S if is_report else self._access.timeout_s)
+                connection.request(method, target, body, self._headers(body, kind))
                 answer = connection.getresponse()
                 if answer.status >= 300:
                     error = _refusal(answer)
@@ -198,10 +266,10 @@ class Wire:
                     raise
         raise AssertionError("the new connection answers or raises")
 
-    def _headers(self, body: bytes | None) -> dict[str, str]:
-        headers = {"accept": "application/vnd.apache.arrow.stream, application/json"}
+    def _headers(self, body: bytes | None, kind: str) -> dict[str, str]:
+        headers = {"accept": f"{ARROW}, {JSON}"}
         if body is not None:
-            headers["content-type"] = "application/json"
+            headers["content-type"] = kind
         if self._access.token is not None:
             headers["authorization"] = f"Bearer {self._access.token}"
         return headers
