@@ -344,9 +344,9 @@ def test_the_examples_of_the_page_read_what_was_published(
     assert server.node
     page = (repository / "docs/protocol/records.md").read_text()
     page = page.replace("http://127.0.0.1:3220", server.node.http_url)
-    examples = {
-        kind: text.split("```")[0] for kind, text in re.findall(r"```(sh|python)\n(.*?)(?=```)", page, re.S)
-    }
+    examples = {"sh": "", "python": ""}
+    for kind, text in re.findall(r"```(sh|python)\n(.*?)```", page, re.S):
+        examples[kind] += text
     for command in (["bash", "-euc", examples["sh"]], [sys.executable, "-c", examples["python"]]):
         ran = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False)
         assert ran.returncode == 0, ran.stderr
