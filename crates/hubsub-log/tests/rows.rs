@@ -3,7 +3,8 @@
 
 use arrow_array::builder::{MapBuilder, StringBuilder};
 use arrow_array::{ArrayRef, BinaryArray, RecordBatch, StringArray};
-use arrow_ipc::writer::StreamWriter;
+use arrow_ipc::CompressionType;
+use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
 use hubsub_log::arrow::rows::{CHUNK_BYTES, RowChunk, RowError, RowReader, rows};
 use hubsub_types::ErrorCode;
 use proptest::prelude::*;
@@ -138,4 +139,31 @@ fn an_escaped_topic_is_the_bytes_that_it_stands_for() {
     let chunks = read(&stream(&[row("a%FF"), row("100%"), row("%2541"), row("%zz%4")], 9), 999).unwrap();
     let topics: Vec<Vec<u8>> = rows(&chunks[0].bytes).unwrap().iter().map(|row| row.topic.to_vec()).collect();
     assert_eq!(topics, [&b"a\xff"[..], b"100%", b"%41", b"%zz%4"]);
+}
+
+/// A compressed buffer says itself how large it becomes: a few bytes could ask for any memory.
+#[test]
+fn compressed_buffers_and_lengths_out_of_all_reason_are_refused_before_they_are_believed() {
+    let topics = StringArray::from_iter_values((0..1_000).map(|_| "room"));
+    let payloads = StringArray::from_iter_values((0..1_000).map(|_| "hello"));
+    let columns: [(&str, ArrayRef); 2] = [("topic", Arc::new(topics)), ("payload", Arc::new(payloads))];
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let options = IpcWriteOptions::default().try_with_compression(Some(CompressionType::LZ4_FRAME)).unwrap();
+    let mut writer = StreamWriter::try_new_with_options(Vec::new(), &batch.schema(), options).unwrap();
+    writer.write(&batch).unwrap();
+    writer.finish().unwrap();
+    let compressed = writer.into_inner().unwrap();
+    let refused = read(&compressed, 7).unwrap_err().to_string();
+    assert!(refused.contains("compressed"), "{refused}");
+
+    for (length, reason) in [(u32::MAX >> 1, "too long"), (4, "whole Arrow IPC stream")] {
+        let mut huge = vec![0xff; 4];
+        huge.extend(length.to_le_bytes());
+        huge.extend([0; 64]);
+        let refused = read(&huge, 3).unwrap_err().to_string();
+        assert!(refused.contains(reason), "{refused}");
+    }
+    let mut more = stream(&[], 1);
+    more.extend([0; 8]);
+    assert!(read(&more, 5).unwrap_err().to_string().contains("follows"));
 }

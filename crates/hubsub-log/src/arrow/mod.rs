@@ -9,6 +9,7 @@
 
 mod encoder;
 mod filter;
+mod framing;
 pub mod rows;
 mod schema;
 mod text;

@@ -13,6 +13,7 @@
 //! Invariants: rows keep their order; a chunk holds one row at least; a stream whose
 //! end-of-stream mark did not come is an error, whatever came of it.
 
+use super::framing::Framing;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_buffer::Buffer;
@@ -22,9 +23,6 @@ use thiserror::Error;
 
 /// A chunk ends with so many bytes, and one row more.
 pub const CHUNK_BYTES: usize = 256 * 1024;
-
-/// The end-of-stream mark, which the decoder does not insist on.
-const END: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
 
 const FORMAT: u8 = 1;
 const HEAD: usize = 5;
@@ -93,14 +91,13 @@ pub enum RowError {
 
 /// See the module.
 pub struct RowReader {
+    framing: Framing,
     decoder: StreamDecoder,
     /// The topic of all rows, where they have no column for it.
     topic: Option<Vec<u8>>,
     /// Of rows that name none.
     publisher: String,
     is_checked: bool,
-    /// The last bytes that came.
-    end: [u8; 8],
     rows: u64,
     chunk: RowChunk,
 }
@@ -112,9 +109,16 @@ impl RowReader {
     /// no publisher get this one.
     #[must_use]
     pub fn new(topic: Option<Vec<u8>>, publisher: String) -> RowReader {
-        let decoder = StreamDecoder::new();
-        let chunk = RowChunk::default();
-        RowReader { decoder, topic, publisher, is_checked: false, end: [0; 8], rows: 0, chunk }
+        let (framing, decoder) = (Framing::new(), StreamDecoder::new());
+        RowReader {
+            framing,
+            decoder,
+            topic,
+            publisher,
+            is_checked: false,
+            rows: 0,
+            chunk: RowChunk::default(),
+        }
     }
 
     /// Rows so far.
@@ -128,10 +132,8 @@ impl RowReader {
     /// # Errors
     /// The stream cannot be read, or a row cannot be taken.
     pub fn feed(&mut self, bytes: &[u8], check: Check<'_>) -> Result<Vec<RowChunk>, RowError> {
+        self.framing.feed(bytes)?;
         let (mut buffer, mut full) = (Buffer::from(bytes), Vec::new());
-        let last = bytes.len().min(8);
-        self.end.rotate_left(last);
-        self.end[8 - last..].copy_from_slice(&bytes[bytes.len() - last..]);
         while !buffer.is_empty() {
             let batch = self.decoder.decode(&mut buffer).map_err(|e| RowError::Stream(e.to_string()))?;
             if !self.is_checked
@@ -156,7 +158,7 @@ impl RowReader {
         if !self.is_checked {
             return Err(RowError::Stream("it is empty".to_owned()));
         }
-        if self.end != END {
+        if !self.framing.is_at_end() {
             return Err(RowError::Stream("its end is missing".to_owned()));
         }
         let last = std::mem::take(&mut self.chunk);
