@@ -130,8 +130,8 @@ class Core:
                 `redis` (`HOST:PORT` or None), `advertise` (host that clients are told, None for the
                 bound address), `hash_tags` (bool), `limits` (name to int, all
                 of them), `classes` (list of dicts: `name`, `match` (list of str, empty
-                matches all), `room` (str or None), `history` (None or dict of `messages`,
-                `bytes`, `age_ms`), `on_slow`, `on_gap`, `payload_bytes_max`, `idle_ms`,
+                matches all), `room` and `device` (str or None), `history` (None or dict of
+                `messages`, `bytes`, `age_ms`), `on_slow`, `on_gap`, `payload_bytes_max`, `idle_ms`,
                 `commit_delay_ms`).
 
         Raises:
@@ -250,7 +250,7 @@ class Core:
 
         Args:
             scan: `hub` (id), `from` and `until` (offsets or None: all that is kept and committed),
-                `rooms` and `topics` (lists of bytes), `room_prefix` and `topic_prefix` (bytes),
+                `rooms`, `topics` and `devices` (lists of bytes), `room_prefix` and `topic_prefix` (bytes),
                 `room_patterns` and `topic_filters` (lists of patterns as of classes), `since_us`,
                 `until_us` (int or None), `columns` (names), `lz4` (bool), `batch_rows`, `batch_bytes`.
                 What is empty asks for nothing.

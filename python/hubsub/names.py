@@ -3,6 +3,8 @@
 A name that is UTF-8 stands as itself. A byte that is not stands as `%XX`, and
 so does a `%` that two hex digits follow, so that every name reads back as the
 bytes it was. The same form holds for input and output.
+
+A device template says which part of a topic is the device that it is about.
 """
 
 import hashlib
@@ -45,6 +47,42 @@ def producer_id(name: str) -> int:
     '0xf95ae464d6c6209c'
     """
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) | 1 << 63
+
+
+DEVICE = "{device}"
+"""Where the device stands in a template."""
+
+
+def device_pattern(template: str) -> str:
+    """A device template as a regular expression whose first group is the device; Python's and Java's.
+
+    Its levels are text, `+` for any one, or have `{device}` once among all of them; behind them may be `/#`, for
+    all levels below, or at the end of the last one `*`, for any text. A device has one character at least and no
+    `/`; where `*` leaves a choice it is the shortest that fits.
+
+    >>> [re.match(device_pattern("devices/{device}/#"), topic)[1] for topic in ("devices/a", "devices/b/state")]
+    ['a', 'b']
+
+    Raises:
+        ValueError: the template does not say which part it is; the text says what is wrong with it.
+    """
+    if template.count(DEVICE) != 1:
+        raise ValueError("has no {device}" if DEVICE not in template else "has {device} more than once")
+    is_below, is_open = template.endswith("/#"), template.endswith("*")
+    text = template[:-2] if is_below else template[:-1] if is_open else template
+    if is_open and text.endswith(DEVICE):
+        raise ValueError("has `*` right behind {device}, which ends nowhere then")
+    parts = []
+    for level in text.split("/"):
+        if level != "+" and set(level) & set("+#*"):
+            raise ValueError(f"has a wildcard in a wrong place: {level!r}")
+        before, _, behind = level.partition(DEVICE)
+        group = ("([^/]+?)" if is_open else "([^/]+)") if DEVICE in level else ""
+        parts.append("[^/]*" if level == "+" else re.escape(before) + group + re.escape(behind))
+    # As MQTT has it: what begins with `$` is matched by nothing that does not begin with it.
+    begin = "^" if template.startswith("$") else r"^(?!\$)"
+    end = r"[\s\S]*" if is_open else r"(?:/[\s\S]*)?(?![\s\S])" if is_below else r"(?![\s\S])"
+    return begin + "/".join(parts) + end
 
 
 # What surrogateescape makes of the bytes that are not UTF-8.

@@ -545,6 +545,7 @@ def core_class(cls: RoomClass) -> dict[str, Any]:
         "name": cls.name,
         "match": list(cls.match),
         "room": None if cls.room == "topic" else cls.room,
+        "device": cls.device,
         "durability": cls.durability,
         "history": None
         if history is None

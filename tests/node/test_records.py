@@ -16,6 +16,7 @@ import pytest
 from clients.raw import encode
 from clients.servers import Server, until
 
+from hubsub.names import text_of
 from node.arrow import fetch, hub, log, offset, path, post, refusal
 from node.home import home
 from node.logged import DURABLE, REPLICATED, figure, files, publish
@@ -85,6 +86,38 @@ def test_names_that_are_no_utf8_are_read_as_rest_tells_them(one: Server) -> None
     assert {row["payload"] for row in rows} == {b"\x00\xff"}
     for number, text in enumerate(texts, 1):
         assert fetch(one, "chat-0", room=text)["offset"].to_pylist() == [number]
+
+
+def test_the_template_of_a_rooms_class_names_the_devices(start: Start, tmp_path: Path) -> None:
+    """Of its own class: `x/{…}` is a room of the first, whatever its topic looks like."""
+    classes = [
+        DURABLE | {"device": "+/{device}/#"},
+        REPLICATED | {"match": ["devices/#"], "room": "devices/+", "device": "devices/{device}/state"},
+        DURABLE | {"name": "plain", "match": ["plain/#"]},
+    ]
+    server = start(config={"data": str(tmp_path / "data")}, classes=classes)
+    topics: dict[str, dict[str | bytes, bytes | None]] = {
+        "chat-0": {
+            "chat:a": None,
+            "x/d1/{chat:b}": b"d1",
+            "devices/d2/{chat:b}/state": b"d2",
+            "x//{chat:b}": None,
+        },
+        "fast-0": {"devices/d1/state": b"d1", "devices/d2/set": None, b"devices/d\xff/state": b"d\xff"},
+        "plain-0": {"plain/d1": None},
+    }
+    with server.connect() as connection:
+        for topic in (topic for of_hub in topics.values() for topic in of_hub):
+            connection.ask("PUBLISH", topic, b"x")
+    for name, expected in topics.items():
+        found = fetch(server, name, columns="topic,device").to_pylist()
+        names = [topic if isinstance(topic, bytes) else topic.encode() for topic in expected]
+        devices = [device and text_of(device) for device in expected.values()]
+        texts = list(zip(map(text_of, names), devices, strict=True))
+        assert [(row["topic"], row["device"]) for row in found] == texts
+    assert fetch(server, "chat-0", device=["d1", "d2"])["device"].to_pylist() == ["d1", "d2"]
+    assert fetch(server, "fast-0", device="d%FF", columns="seq").num_rows == 1
+    assert fetch(server, "plain-0", device="d1").num_rows == 0
 
 
 def test_deleted_rooms_leave_offsets_without_rows(one: Server) -> None:
@@ -344,13 +377,13 @@ def test_the_examples_of_the_page_read_what_was_published(
     assert server.node
     page = (repository / "docs/protocol/records.md").read_text()
     page = page.replace("http://127.0.0.1:3220", server.node.http_url)
-    examples = {"sh": "", "python": ""}
+    said = {}
     for kind, text in re.findall(r"```(sh|python)\n(.*?)```", page, re.S):
-        examples[kind] += text
-    for command in (["bash", "-euc", examples["sh"]], [sys.executable, "-c", examples["python"]]):
+        command = ["bash", "-euc", text] if kind == "sh" else [sys.executable, "-c", text]
         ran = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False)
         assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.splitlines() == [f"chat:{n} {n + 1}" for n in range(5)]
+        said[kind] = ran.stdout
+    assert said["python"].splitlines() == [f"chat:{n} {n + 1}" for n in range(5)]
     rows = pa.ipc.open_stream((tmp_path / "chat-0.arrows").read_bytes()).read_all()
     assert rows.num_rows == hub(server, "chat-0")["committed_until"] - 1
 

@@ -146,7 +146,7 @@ class FakeLog:
         keep = pc.and_(
             pc.greater_equal(offset, int(params["from"][0])), pc.less(offset, int(params["until"][0]))
         )
-        for name in ("room", "topic"):
+        for name in ("room", "topic", "device"):
             if name in params:
                 keep = pc.and_(keep, pc.is_in(table.column(name), pa.array(params[name])))
             if f"{name}_prefix" in params:

@@ -30,6 +30,18 @@ def test_filters_reach_the_server_and_spark_gets_what_it_would_have_kept(read: A
     assert params["until_us"] == ["1700006400000000"]
 
 
+def test_a_filter_on_devices_is_checked_by_the_server(read: Any, fake: FakeLog) -> None:
+    table = fake.tables[1]
+    at, names = (
+        table.column_names.index("device"),
+        [f"d{n % 5}" if n % 2 else None for n in range(len(table))],
+    )
+    fake.tables[1] = table.set_column(at, "device", [names])
+    found = {(row.hub, row.device) for row in read().where("device in ('d1', 'd2')").collect()}
+    assert found == {(1, "d1"), (1, "d2")}
+    assert {tuple(params["device"]) for params in fake.streams()} == {("d1", "d2")}
+
+
 def test_a_filter_that_is_not_pushed_is_applied_all_the_same(read: Any, fake: FakeLog) -> None:
     frame = read().where("offset in (3, 7) and seq % 2 = 0 and offset != 5 and room like 'chat:%'")
     assert [(row.hub, row.offset) for row in frame.collect()] == [

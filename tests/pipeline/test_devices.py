@@ -12,7 +12,16 @@ import pandas as pd
 import pytest
 
 from hubsub.errors import ConfigError
-from hubsub.pipeline.devices import actions, dead_letters, latest, merged, readings, streamed, unaddressed
+from hubsub.pipeline.devices import (
+    actions,
+    dead_letters,
+    latest,
+    merged,
+    named,
+    readings,
+    streamed,
+    unaddressed,
+)
 from pipeline.frames import START, Row, drained, frame, pieces, records, same, stream, table, utc
 
 if TYPE_CHECKING:
@@ -146,6 +155,21 @@ def test_an_action_whose_device_would_be_another_topic_goes_nowhere(spark: Spark
     assert [row.topic for row in actions(rows).collect()] == ["devices/d1/actions", "devices/ü/actions"]
     assert unaddressed(rows).count() == 6
     assert {row.reason for row in unaddressed(rows).collect()} == {"no_device"}
+
+
+def test_a_topic_names_its_device_where_the_class_has_named_none(spark: SparkSession) -> None:
+    topics = ["devices/a/state", "device:b:state", "device:c\n:", "devices/d/e/f", "devices//state", "$x/g"]
+    rows = [row for topic in topics for row in said(1, device=None, topic=topic)]
+    rows += said(1, device="known", topic="devices/a/state")
+
+    def found(template: str) -> list[str | None]:
+        return [row.device for row in named(frame(spark, rows), template).collect()]
+
+    assert found("devices/{device}/#") == ["a", None, None, "d", None, None, "known"]
+    assert found("device:{device}:*") == [None, "b", "c\n", None, None, None, "known"]
+    assert found("+/{device}") == [None] * 6 + ["known"]
+    with pytest.raises(ConfigError, match=r"has no \{device\}"):
+        found("devices/+/#")
 
 
 @pytest.mark.parametrize("topic", ["devices/actions", "devices/+/{device}", ""])

@@ -82,3 +82,14 @@ def test_the_refusal_names_topic_and_room() -> None:
     with pytest.raises(ConfigError) as caught:
         resolve({"class": [{"name": "d", "match": ["d/+/s"], "room": "d/+"}]}, {}, {})
     assert "'d/x/s'" in str(caught.value) and "add a pattern that matches 'd/x'" in str(caught.value)
+
+
+def test_a_device_template_is_checked_with_its_class() -> None:
+    good = resolve({"class": [{"name": "d", "match": ["devices/#"], "device": "devices/{device}/#"}]}, {}, {})
+    assert good.classes[0].device == "devices/{device}/#"
+    for template in ("devices/+/#", "devices/{device}*", "", 7):
+        with pytest.raises(ConfigError) as refused:
+            resolve({"class": [{"name": "d", "device": template}]}, {}, {})
+        (problem,) = refused.value.problems
+        assert (problem.key, problem.value) == ("class d, device", template)
+        assert template in ("", 7) or "devices/{device}/#" in str(refused.value)

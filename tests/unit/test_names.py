@@ -1,10 +1,12 @@
 """Names as text."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubsub.names import bytes_of, text_of
+from hubsub.names import bytes_of, device_pattern, text_of
 
 
 @given(st.binary(max_size=64) | st.text(max_size=32).map(lambda t: t.encode("utf-8", "replace")))
@@ -22,3 +24,53 @@ def test_percent_signs_beside_odd_bytes_read_back_too(parts: list[bytes]) -> Non
 @pytest.mark.parametrize("name", ["chat:lobby", "100%", "50%off", "日本語"])
 def test_an_ordinary_name_stands_as_itself(name: str) -> None:
     assert text_of(name.encode()) == name
+
+
+@pytest.mark.parametrize(
+    ("template", "topic", "device"),
+    [
+        # As the data plane has it: crates/hubsub-types/src/names/device.rs.
+        ("devices/{device}/#", "devices/a/state/x", "a"),
+        ("devices/{device}/#", "devices/a", "a"),
+        ("devices/{device}/#", "devices/a/", "a"),
+        ("devices/{device}/#", "devices//state", None),
+        ("devices/{device}/#", "devices", None),
+        ("devices/{device}/#", "sensors/a", None),
+        ("devices/{device}", "devices/a/b", None),
+        ("devices/{device}", "devices/a\n", "a\n"),
+        ("devices/dev-{device}.v1/+", "devices/dev-a.v1/x", "a"),
+        ("devices/dev-{device}.v1/+", "devices/dev-a-v1/x", None),
+        ("dev-{device}-x", "dev-x", None),
+        ("device:{device}:state", "device:a:b:state", "a:b"),
+        ("device:{device}:*", "device:a:b:state/x\n", "a"),
+        ("device:{device}:*", "device:::x", ":"),
+        ("device:{device}:*", "device:a/b:c", None),
+        ("devices/{device}/st*", "devices/a/state/x", "a"),
+        ("devices/{device}/*", "devices/a", None),
+        ("+/{device}", "x/a", "a"),
+        ("+/{device}", "$SYS/a", None),
+        ("$SYS/{device}", "$SYS/a", "a"),
+    ],
+)
+def test_a_device_template_says_which_part_of_a_topic_is_the_device(
+    template: str, topic: str, device: str | None
+) -> None:
+    found = re.match(device_pattern(template), topic)
+    assert (found and found[1]) == device
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "",
+        "devices/+/#",
+        "{device}/{device}",
+        "devices/{device}*",
+        "devices/{device}/#/x",
+        "a+/{device}",
+        "{device}#",
+    ],
+)
+def test_a_device_template_that_does_not_say_it_is_refused(template: str) -> None:
+    with pytest.raises(ValueError, match=r"^has "):
+        device_pattern(template)

@@ -34,6 +34,7 @@ MOMENT_US = 1_700_000_000_000_005
         ([In(ROOM, ("a", "b")), In(ROOM, ("b", "c"))], [("room", "b")]),
         ([StringStartsWith(ROOM, "ch"), StringStartsWith(ROOM, "chat:")], [("room_prefix", "chat:")]),
         ([EqualTo(TOPIC, "t"), StringStartsWith(TOPIC, "u")], [("topic", "t"), ("topic_prefix", "u")]),
+        ([In(("device",), ("d2", "d1"))], [("device", "d1"), ("device", "d2")]),
         ([GreaterThanOrEqual(TIME, MOMENT)], [("since_us", str(MOMENT_US))]),
         ([GreaterThan(TIME, MOMENT)], [("since_us", str(MOMENT_US + 1))]),
         ([LessThan(TIME, MOMENT)], [("until_us", str(MOMENT_US))]),
@@ -83,6 +84,8 @@ def test_what_is_pushed_in_part_comes_back_as_the_same_object() -> None:
         EqualTo(OFFSET, True),
         GreaterThan(ROOM, "a"),
         IsNotNull(("device",)),
+        StringStartsWith(("device",), "d"),
+        EqualTo(("device",), None),
         In(ROOM, tuple(f"room-{n}" for n in range(10_000))),  # Too long for a request.
     ],
 )

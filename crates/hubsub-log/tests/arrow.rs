@@ -8,8 +8,9 @@ use arrow_ipc::reader::StreamReader;
 use hubsub_log::arrow::{COLUMNS, Chunk, Column, Encoder, Filter, Shape};
 use hubsub_log::record::{Record, decode_headers, encode_headers};
 use hubsub_log::{HubId, Kind};
-use hubsub_types::names::Matcher;
+use hubsub_types::names::{DeviceTemplate, Matcher};
 use proptest::prelude::*;
+use std::sync::Arc;
 
 /// A record, owned.
 #[derive(Clone, Debug)]
@@ -74,6 +75,18 @@ fn sent() -> impl Strategy<Value = Sent> {
     )
 }
 
+/// What names devices, if anything does: the second level.
+fn device() -> impl Strategy<Value = Option<Arc<DeviceTemplate>>> {
+    let template = DeviceTemplate::parse("+/{device}/#").expect("it is one");
+    prop::option::of(Just(Arc::new(template)))
+}
+
+fn device_of(sent: &Sent) -> Option<&[u8]> {
+    let levels: Vec<&[u8]> = sent.topic.split(|&byte| byte == b'/').collect();
+    let is_own = sent.topic.starts_with(b"$");
+    levels.get(1).copied().filter(|level| !level.is_empty() && !is_own)
+}
+
 fn filter() -> impl Strategy<Value = Filter> {
     let names = || prop_oneof![3 => Just(Vec::new()), 1 => prop::collection::vec(name(), 0..3)];
     let prefix = || prop_oneof![3 => Just(Vec::new()), 1 => name().prop_map(|mut n| { n.truncate(1); n })];
@@ -83,9 +96,18 @@ fn filter() -> impl Strategy<Value = Filter> {
         prop_oneof![3 => Just(Vec::new()), 1 => some]
             .prop_map(|p| p.into_iter().map(|p| Matcher::parse(p).unwrap()).collect::<Vec<_>>())
     };
-    let times = (0..100u64, prop::option::of(0..100u64));
+    let devices = prop_oneof![3 => Just(Vec::new()), 1 => prop::collection::vec("[cd]{1,2}".prop_map(String::into_bytes), 0..3)];
+    let times = (0..100u64, prop::option::of(0..100u64), devices);
     (names(), prefix(), patterns(), names(), prefix(), patterns(), times).prop_map(
-        |(rooms, room_prefix, room_patterns, topics, topic_prefix, topic_filters, (since_us, until_us))| {
+        |(
+            rooms,
+            room_prefix,
+            room_patterns,
+            topics,
+            topic_prefix,
+            topic_filters,
+            (since_us, until_us, devices),
+        )| {
             Filter {
                 rooms,
                 room_prefix,
@@ -93,6 +115,8 @@ fn filter() -> impl Strategy<Value = Filter> {
                 topics,
                 topic_prefix,
                 topic_filters,
+                devices,
+                device: None,
                 since_us,
                 until_us,
             }
@@ -109,7 +133,11 @@ fn is_wanted(filter: &Filter, sent: &Sent) -> bool {
     };
     let Filter { rooms, room_prefix, room_patterns, topics, topic_prefix, topic_filters, .. } = filter;
     let until = filter.until_us.unwrap_or(u64::MAX);
-    (filter.since_us..until).contains(&sent.timestamp_us)
+    let device = filter.device.as_ref().and_then(|_| device_of(sent));
+    let is_of_device =
+        filter.devices.is_empty() || device.is_some_and(|name| filter.devices.contains(&name.to_vec()));
+    is_of_device
+        && (filter.since_us..until).contains(&sent.timestamp_us)
         && is_of(&sent.room, rooms, room_prefix, room_patterns)
         && is_of(&sent.topic, topics, topic_prefix, topic_filters)
 }
@@ -142,8 +170,7 @@ fn decoded(chunks: &[Chunk]) -> Vec<RecordBatch> {
 /// One value of a row as text, by which rows are compared.
 fn value(batch: &RecordBatch, column: Column, row: usize) -> String {
     let array = batch.column_by_name(column.name()).expect("it was asked for");
-    if column == Column::Device {
-        assert!(array.is_null(row));
+    if column == Column::Device && array.is_null(row) {
         return "null".to_owned();
     }
     assert!(array.is_valid(row));
@@ -154,6 +181,7 @@ fn value(batch: &RecordBatch, column: Column, row: usize) -> String {
         }
         Column::Timestamp => array.as_primitive::<TimestampMicrosecondType>().value(row).to_string(),
         Column::Room | Column::Topic | Column::Publisher => array.as_string::<i32>().value(row).to_owned(),
+        Column::Device => format!("{:?}", array.as_string::<i32>().value(row)),
         Column::Payload => format!("{:?}", array.as_binary::<i32>().value(row)),
         Column::Headers => {
             let pairs = array.as_map().value(row);
@@ -161,11 +189,10 @@ fn value(batch: &RecordBatch, column: Column, row: usize) -> String {
             let pairs = (0..pairs.len()).map(|i| (keys.value(i).to_owned(), values.value(i).to_owned()));
             format!("{:?}", pairs.collect::<Vec<_>>())
         }
-        Column::Device => unreachable!("it is null"),
     }
 }
 
-fn expected(sent: &Sent, column: Column) -> String {
+fn expected(sent: &Sent, column: Column, has_template: bool) -> String {
     let [term, offset, epoch, seq] = sent.numbers;
     match column {
         Column::Hub => "7".to_owned(),
@@ -177,7 +204,10 @@ fn expected(sent: &Sent, column: Column) -> String {
         Column::Room => text_of(&sent.room),
         Column::Topic => text_of(&sent.topic),
         Column::Publisher => sent.publisher.clone(),
-        Column::Device => "null".to_owned(),
+        Column::Device => match device_of(sent).filter(|_| has_template) {
+            Some(name) => format!("{:?}", text_of(name)),
+            None => "null".to_owned(),
+        },
         Column::Headers => format!("{:?}", sent.headers),
         Column::Payload => format!("{:?}", sent.payload),
     }
@@ -190,11 +220,12 @@ proptest! {
     fn a_stream_has_what_passes_the_filter_in_order(
         all in prop::collection::vec(sent(), 0..60),
         filter in filter(),
+        device in device(),
         mut columns in prop::sample::subsequence(COLUMNS.to_vec(), 0..=COLUMNS.len()).prop_shuffle(),
         (batch_rows, batch_bytes, is_compressed) in (1..20usize, prop_oneof![1..200usize, Just(1 << 20)], any::<bool>()),
     ) {
-        let filter = filter.prepared();
-        let shape = Shape { columns: columns.clone(), is_compressed, batch_rows, batch_bytes };
+        let filter = Filter { device: device.clone(), ..filter }.prepared();
+        let shape = Shape { columns: columns.clone(), device: device.clone(), is_compressed, batch_rows, batch_bytes };
         let (mut encoder, mut chunks) = (Encoder::new(shape), Vec::new());
         let mut wanted = Vec::new();
         for one in &all {
@@ -225,7 +256,7 @@ proptest! {
             for row in 0..batch.num_rows() {
                 let sent = rows.next().expect("no more rows than were sent");
                 for &column in &columns {
-                    prop_assert_eq!(value(batch, column, row), expected(sent, column), "{:?}", column);
+                    prop_assert_eq!(value(batch, column, row), expected(sent, column, device.is_some()), "{:?}", column);
                 }
             }
         }

@@ -4,13 +4,14 @@
 use hubsub_node::NodeConfig;
 use hubsub_node::log::start::LogConfig;
 use hubsub_route::counts::SHARDS_MAX;
-use hubsub_types::names::{Matcher, Template};
+use hubsub_types::names::{DeviceTemplate, Matcher, Template};
 use hubsub_types::{Class, ClassTable, Durability, History, Limits, OnGap, OnSlow};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// What is wrong with a key.
 pub fn bad(key: &str, why: impl std::fmt::Display) -> PyErr {
@@ -135,9 +136,12 @@ fn class(value: &Bound<'_, PyAny>) -> PyResult<Class> {
     let matches = patterns.iter().map(|p| Matcher::parse(p)).collect::<Result<_, _>>();
     let room: Option<String> = table.take("room")?;
     let room = room.map_or(Ok(None), |text| Template::parse(&text));
+    let device: Option<String> = table.take("device")?;
+    let device = device.map(|text| DeviceTemplate::parse(&text)).transpose();
     let class = Class {
         matches: matches.map_err(|e| bad(&table.key("match"), e))?,
         room: room.map_err(|e| bad(&table.key("room"), e))?,
+        device: device.map_err(|e| bad(&table.key("device"), e))?.map(Arc::new),
         durability: table.one_of(
             "durability",
             &[

@@ -23,10 +23,13 @@ pub fn scan(value: &Bound<'_, PyAny>) -> PyResult<Scan> {
             topics: table.take("topics")?,
             topic_prefix: table.take("topic_prefix")?,
             topic_filters: matchers("topic_filters", &table.take::<Vec<String>>("topic_filters")?)?,
+            devices: table.take("devices")?,
+            device: None,
             since_us: table.take("since_us")?,
             until_us: table.take("until_us")?,
         },
         shape: Shape {
+            device: None,
             columns: columns.iter().map(column).collect::<PyResult<_>>()?,
             is_compressed: table.take("lz4")?,
             batch_rows: table.take("batch_rows")?,

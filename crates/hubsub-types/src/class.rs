@@ -1,10 +1,11 @@
 //! Room classes: the named policies, and which class and room a topic belongs
 //! to. A room has the first class that matches its name, and keeps it for life.
 
-use crate::names::{Matcher, NameError, Template, hash_tag};
+use crate::names::{DeviceTemplate, Matcher, NameError, Template, hash_tag};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 /// When a publish is acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -72,6 +73,8 @@ pub struct Class {
     pub matches: Vec<Matcher>,
     /// How a topic that matches yields its room; none: the topic is the room.
     pub room: Option<Template>,
+    /// Which part of a record's topic is the device; none: no part. Who reads the log has it.
+    pub device: Option<Arc<DeviceTemplate>>,
     /// When a publish is acknowledged.
     pub durability: Durability,
     /// None: the room remembers nothing.
@@ -97,6 +100,7 @@ impl Class {
             name: name.to_owned(),
             matches: Vec::new(),
             room: None,
+            device: None,
             durability: Durability::Ephemeral,
             history: None,
             on_slow: OnSlow::Disconnect,

@@ -237,6 +237,7 @@ def _scan(request: Request, hub: Hub) -> dict[str, Any]:
         "topics": names(request, "topic"),
         "topic_prefix": bytes_of(query.get("topic_prefix", "")),
         "topic_filters": query.getlist("topic_filter"),
+        "devices": names(request, "device"),
         "since_us": optional_number(request, "since_us") or 0,
         "until_us": optional_number(request, "until_us"),
         "columns": list(columns),

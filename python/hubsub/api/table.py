@@ -240,6 +240,7 @@ ROUTES: tuple[Route, ...] = (
             Param(
                 "topic_filter", "Of topics that match this MQTT filter or glob; more than once: one of them."
             ),
+            Param("device", "Of this device; more than once: of one of them."),
             Param("since_us", "With this timestamp or a later one, in µs.", "integer", minimum=0),
             Param("until_us", "With an earlier timestamp than this, in µs.", "integer", minimum=0),
             Param("columns", f"With commas between: {', '.join(records.COLUMNS)}. All, if not given."),

@@ -394,6 +394,14 @@ CLASS_KEYS: tuple[ClassKey, ...] = (
     ),
     ClassKey("room", TEXT, "topic", "`topic`, or a template such as `devices/+` that yields a topic's room."),
     ClassKey(
+        "device",
+        TEXT,
+        None,
+        "Which part of a topic is the device: a template such as `devices/{device}/#`, with `+` for any level, `/#` "
+        "at the end for all below, or `*` at the end for any text. It fills the column `device` for who reads the "
+        "log. Default: no part.",
+    ),
+    ClassKey(
         "durability",
         choice("ephemeral", "replicated", "durable"),
         "ephemeral",

@@ -1,4 +1,4 @@
-"""Patterns and room templates of classes, as far as checking a configuration needs them.
+"""Patterns and templates of classes, as far as checking a configuration needs them.
 
 The data plane resolves rooms; this only reads patterns to refuse what cannot
 work: a pattern that no name can have, and a template whose rooms its own class
@@ -8,6 +8,7 @@ does not match (such a room would get another class's policy).
 import re
 
 from hubsub.config.kinds import Bad
+from hubsub.names import device_pattern
 
 
 def parse_pattern(text: str) -> re.Pattern[str]:
@@ -122,6 +123,18 @@ def parse_template(text: str) -> tuple[str, ...] | None:
     if not text or any("#" in level or ("+" in level and level != "+") for level in levels):
         raise Bad("is no template", "`topic`, or levels such as `devices/+`, where `+` keeps a whole level")
     return levels
+
+
+def check_device(template: str) -> None:
+    """That a template says which part of a topic is the device.
+
+    Raises:
+        Bad: it does not.
+    """
+    try:
+        device_pattern(template)
+    except ValueError as error:
+        raise Bad(str(error), "such as devices/{device}/# or device:{device}:*") from None
 
 
 def room_of(template: tuple[str, ...], topic: str) -> str:

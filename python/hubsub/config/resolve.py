@@ -28,7 +28,7 @@ from hubsub.config.kinds import (
     parse_size,
     within,
 )
-from hubsub.config.matching import parse_pattern, parse_template, strange_room
+from hubsub.config.matching import check_device, parse_pattern, parse_template, strange_room
 from hubsub.errors import ConfigError, Problem
 
 HISTORY_BYTES_MIN = 1_024
@@ -51,6 +51,7 @@ class RoomClass(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     match: tuple[str, ...] = ()
     room: str = "topic"
+    device: str | None = None
     durability: str = "ephemeral"
     members: int = 1
     history: History | None = None
@@ -339,6 +340,11 @@ def _class(problems: list[Problem], index: int, table: Mapping[str, Any]) -> Roo
         values["on_slow"] = "disconnect" if values["history"] is None else "catch-up"
     elif values["on_slow"] == "catch-up" and values["history"] is None:
         problems.append(Problem(f"{where}, on_slow", "catch-up", "needs a `history` to catch up from"))
+    if values["device"] is not None:
+        try:
+            check_device(values["device"])
+        except Bad as bad:
+            problems.append(Problem(f"{where}, device", values["device"], bad.reason, bad.hint))
     _names(problems, where, values)
     return RoomClass(**values) if len(problems) == before else None
 

@@ -185,7 +185,8 @@ def devices(
     pattern: Pattern = None,
     option: Option = None,
     device: Annotated[
-        str, typer.Option(metavar="FILTER", help="Where a topic names its device, if its class does not say.")
+        str,
+        typer.Option(metavar="TEMPLATE", help="Where a topic names its device, if its class does not say."),
     ] = "devices/{device}/#",
     master: Master = None,
     conf: Conf = None,

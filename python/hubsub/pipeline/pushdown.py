@@ -54,7 +54,7 @@ def _one(selection: Selection, filter_: Filter) -> tuple[Selection | None, bool]
     column = path[0]
     if isinstance(filter_, IsNotNull):
         return None, column != "device"  # No other column is ever null.
-    if column in ("room", "topic"):
+    if column in ("room", "topic", "device"):
         return _name(selection, column, filter_)
     if column in ("hub", "offset"):
         return _number(selection, column, filter_)
@@ -64,7 +64,7 @@ def _one(selection: Selection, filter_: Filter) -> tuple[Selection | None, bool]
 
 
 def _name(selection: Selection, column: str, filter_: Filter) -> tuple[Selection | None, bool]:
-    if isinstance(filter_, StringStartsWith):
+    if isinstance(filter_, StringStartsWith) and column != "device":
         # A percent sign may begin an escape that goes on behind the prefix.
         if "%" in filter_.value or not fits([filter_.value]):
             return None, False
@@ -77,7 +77,8 @@ def _name(selection: Selection, column: str, filter_: Filter) -> tuple[Selection
     names = {value for value in values if text_of(bytes_of(value)) == value}
     if not fits(names):
         return None, False
-    return (selection.with_rooms if column == "room" else selection.with_topics)(names), True
+    by_name = {"room": selection.with_rooms, "topic": selection.with_topics, "device": selection.with_devices}
+    return by_name[column](names), True
 
 
 def _number(selection: Selection, column: str, filter_: Filter) -> tuple[Selection | None, bool]:

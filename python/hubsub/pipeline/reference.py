@@ -48,7 +48,7 @@ COLUMN_DOCS = {
     "topic": "What the publisher named.",
     "timestamp": "When the node took it, to the microsecond; never falls within a hub.",
     "publisher": "Who published, as the node knows it.",
-    "device": "Device, where the room's class names one in its topics; else null.",
+    "device": "Device, where the room's class has a `device` template that finds one in the topic; else null.",
     "headers": "Headers by name.",
     "payload": "The bytes as they were published.",
 }

@@ -20,7 +20,7 @@ _T = TypeVar("_T", str, int)
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Records of these hubs, offsets, rooms, topics and times."""
+    """Records of these hubs, offsets, rooms, topics, devices and times."""
 
     hub_first: int = 0
     hub_end: int = 2**32
@@ -39,6 +39,7 @@ class Selection:
     topic_prefix: str | None = ""
     topic_filters: tuple[str, ...] = ()
     """Any of these; none: all."""
+    devices: frozenset[str] | None = None
     since_us: int | None = None
     until_us: int | None = None
     """First timestamp that is not wanted."""
@@ -59,6 +60,7 @@ class Selection:
         return (
             self.rooms == frozenset()
             or self.topics == frozenset()
+            or self.devices == frozenset()
             or self.room_prefix is None
             or self.topic_prefix is None
             or self.first >= self.end
@@ -90,6 +92,9 @@ class Selection:
     def with_topics(self, topics: Iterable[str]) -> Self:
         return replace(self, topics=_both(self.topics, frozenset(topics)))
 
+    def with_devices(self, devices: Iterable[str]) -> Self:
+        return replace(self, devices=_both(self.devices, frozenset(devices)))
+
     def with_room_prefix(self, prefix: str) -> Self:
         return replace(self, room_prefix=_longer(self.room_prefix, prefix))
 
@@ -111,6 +116,7 @@ class Selection:
         params += [("topic", topic) for topic in sorted(self.topics or ())]
         params += [("topic_prefix", self.topic_prefix)] if self.topic_prefix else []
         params += [("topic_filter", filter_) for filter_ in self.topic_filters]
+        params += [("device", device) for device in sorted(self.devices or ())]
         params += [("since_us", str(self.since_us))] if self.since_us is not None else []
         params += [("until_us", str(self.until_us))] if self.until_us is not None else []
         return params

@@ -12,12 +12,13 @@ use crate::record::{Record, decode_headers};
 use arrow_array::types::{BinaryType, ByteArrayType, Utf8Type};
 use arrow_array::{
     ArrayRef, GenericByteArray, Int32Array, Int64Array, MapArray, RecordBatch, RecordBatchOptions,
-    StringArray, StructArray, TimestampMicrosecondArray,
+    StructArray, TimestampMicrosecondArray,
 };
-use arrow_buffer::{Buffer, OffsetBuffer, ScalarBuffer};
+use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{IpcWriteOptions, StreamEncoder};
 use arrow_schema::{ArrowError, SchemaRef};
+use hubsub_types::names::DeviceTemplate;
 use std::sync::Arc;
 
 /// Bytes that buffers begin with, so that the first rows do not make them grow one by one.
@@ -84,7 +85,7 @@ impl Encoder {
 
     /// Adds a row.
     pub fn push(&mut self, record: &Record<'_>) {
-        self.rows.push(record);
+        self.rows.push(record, self.shape.device.as_deref());
     }
 
     /// Rows that wait for `take`.
@@ -152,6 +153,9 @@ struct Rows {
     topic: Texts,
     timestamp: Vec<i64>,
     publisher: Texts,
+    device: Texts,
+    /// Which of them are devices: the others are null.
+    is_device: Vec<bool>,
     /// Where each row's headers end among all.
     headers: Vec<i32>,
     keys: Texts,
@@ -182,6 +186,8 @@ impl Rows {
             topic: texts(Column::Topic, sizes.names),
             timestamp: Vec::with_capacity(rows(Column::Timestamp)),
             publisher: texts(Column::Publisher, sizes.names),
+            device: Texts::with_capacity(rows(Column::Device), 0),
+            is_device: Vec::with_capacity(rows(Column::Device)),
             headers,
             keys: Texts::with_capacity(0, 0),
             values: Texts::with_capacity(0, 0),
@@ -193,7 +199,7 @@ impl Rows {
         self.wanted[column as usize]
     }
 
-    fn push(&mut self, record: &Record<'_>) {
+    fn push(&mut self, record: &Record<'_>, template: Option<&DeviceTemplate>) {
         self.count += 1;
         // What the log numbers with 64 bits fits 63: offsets and seqs count from 1, and the
         // high half of an epoch is a time in seconds.
@@ -224,6 +230,11 @@ impl Rows {
         if self.wants(Column::Publisher) {
             self.publisher.push(|bytes| append_lossy(bytes, record.publisher));
         }
+        if self.wants(Column::Device) {
+            let device = template.and_then(|template| template.device(record.topic));
+            self.device.push(|bytes| append_name(bytes, device.unwrap_or_default()));
+            self.is_device.push(device.is_some());
+        }
         if self.wants(Column::Headers) {
             for (key, value) in decode_headers(record.headers) {
                 self.keys.push(|bytes| bytes.extend_from_slice(key.as_bytes()));
@@ -238,8 +249,9 @@ impl Rows {
 
     /// Bytes that they have beside their numbers.
     fn bytes(&self) -> usize {
-        let texts = [&self.room, &self.topic, &self.publisher, &self.keys, &self.values, &self.payload];
-        texts.iter().map(|texts| texts.bytes.len()).sum()
+        let names = [&self.room, &self.topic, &self.publisher, &self.device];
+        let texts = names.into_iter().chain([&self.keys, &self.values, &self.payload]);
+        texts.map(|texts| texts.bytes.len()).sum()
     }
 
     fn sizes(&self) -> Sizes {
@@ -257,22 +269,23 @@ impl Rows {
             Arc::new(Int32Array::from(self.hub)),
             Arc::new(Int64Array::from(self.term)),
             Arc::new(Int64Array::from(self.offset)),
-            Arc::new(self.room.array::<Utf8Type>()),
+            Arc::new(self.room.array::<Utf8Type>(None)),
             Arc::new(Int64Array::from(self.epoch)),
             Arc::new(Int64Array::from(self.seq)),
-            Arc::new(self.topic.array::<Utf8Type>()),
+            Arc::new(self.topic.array::<Utf8Type>(None)),
             Arc::new(TimestampMicrosecondArray::from(self.timestamp).with_timezone("UTC")),
-            Arc::new(self.publisher.array::<Utf8Type>()),
-            Arc::new(StringArray::new_null(if wanted[Column::Device as usize] { self.count } else { 0 })),
+            Arc::new(self.publisher.array::<Utf8Type>(None)),
+            Arc::new(self.device.array::<Utf8Type>(Some(NullBuffer::from(self.is_device)))),
             Arc::new(headers(self.headers, self.keys, self.values)),
-            Arc::new(self.payload.array::<BinaryType>()),
+            Arc::new(self.payload.array::<BinaryType>(None)),
         ];
         all.into_iter().zip(wanted).filter(|&(_, wanted)| wanted).map(|(array, _)| array).collect()
     }
 }
 
 fn headers(ends: Vec<i32>, keys: Texts, values: Texts) -> MapArray {
-    let pairs: Vec<ArrayRef> = vec![Arc::new(keys.array::<Utf8Type>()), Arc::new(values.array::<Utf8Type>())];
+    let pairs: Vec<ArrayRef> =
+        vec![Arc::new(keys.array::<Utf8Type>(None)), Arc::new(values.array::<Utf8Type>(None))];
     let pairs = StructArray::new(schema::pair(), pairs, None);
     let ends = OffsetBuffer::new(ScalarBuffer::from(ends));
     MapArray::new(Arc::new(schema::entries()), ends, pairs, None, false)
@@ -304,16 +317,16 @@ impl Texts {
         self.ends.push(self.bytes.len() as i32);
     }
 
-    /// As an array. What was appended to one of texts is UTF-8.
-    fn array<T: ByteArrayType<Offset = i32>>(self) -> GenericByteArray<T> {
+    /// As an array, some of it null. What was appended to one of texts is UTF-8.
+    fn array<T: ByteArrayType<Offset = i32>>(self, nulls: Option<NullBuffer>) -> GenericByteArray<T> {
         let Texts { bytes, ends } = self;
         assert!(i32::try_from(bytes.len()).is_ok(), "a batch of {} bytes", bytes.len());
         // SAFETY: ends begin with 0, never fall, and the last is the length of the bytes, which
-        // fits. Texts were appended as whole `str`s: plain ones are ASCII, the others were
+        // fits; nulls are as many as ends. Texts were appended as whole `str`s: plain ones are ASCII, the others were
         // made of chunks that are valid.
         unsafe {
             let ends = OffsetBuffer::new_unchecked(ScalarBuffer::from(ends));
-            GenericByteArray::new_unchecked(ends, Buffer::from_vec(bytes), None)
+            GenericByteArray::new_unchecked(ends, Buffer::from_vec(bytes), nulls)
         }
     }
 }

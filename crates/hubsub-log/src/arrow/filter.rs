@@ -1,7 +1,8 @@
 //! Which records of a range are wanted.
 
 use crate::record::Record;
-use hubsub_types::names::Matcher;
+use hubsub_types::names::{DeviceTemplate, Matcher};
+use std::sync::Arc;
 
 /// A record passes if it is of everything that is asked for; an empty list, and none,
 /// ask for nothing.
@@ -19,6 +20,10 @@ pub struct Filter {
     pub topic_prefix: Vec<u8>,
     /// Of a topic that matches one of these.
     pub topic_filters: Vec<Matcher>,
+    /// Of one of these devices, as `device` names them.
+    pub devices: Vec<Vec<u8>>,
+    /// What names a topic's device; it is the hub's class that says it.
+    pub device: Option<Arc<DeviceTemplate>>,
     /// With this timestamp or a later one.
     pub since_us: u64,
     /// With an earlier timestamp than this.
@@ -31,16 +36,23 @@ impl Filter {
     pub fn prepared(mut self) -> Filter {
         self.rooms.sort_unstable();
         self.topics.sort_unstable();
+        self.devices.sort_unstable();
         self
     }
 
-    /// Whether a record passes. Rooms and topics must be in order.
+    /// Whether a record passes. Names must be in order.
     #[must_use]
     pub fn passes(&self, record: &Record<'_>) -> bool {
         record.timestamp_us >= self.since_us
             && self.until_us.is_none_or(|until| record.timestamp_us < until)
             && is_of(record.room, &self.rooms, &self.room_prefix, &self.room_patterns)
             && is_of(record.topic, &self.topics, &self.topic_prefix, &self.topic_filters)
+            && (self.devices.is_empty() || self.is_of_device(record.topic))
+    }
+
+    fn is_of_device(&self, topic: &[u8]) -> bool {
+        let device = self.device.as_ref().and_then(|template| template.device(topic));
+        device.is_some_and(|name| self.devices.binary_search_by(|of| of[..].cmp(name)).is_ok())
     }
 
     /// Whether neither this record nor any behind it passes: timestamps never fall.

@@ -19,6 +19,8 @@ pub use filter::Filter;
 pub use schema::{COLUMNS, Column};
 
 use hubsub_types::HubId;
+use hubsub_types::names::DeviceTemplate;
+use std::sync::Arc;
 
 /// What a reader wants of a hub's log.
 #[derive(Clone, Debug)]
@@ -40,6 +42,8 @@ pub struct Scan {
 pub struct Shape {
     /// Of each record; in whatever order, they are given in the canonical one.
     pub columns: Vec<Column>,
+    /// What names a topic's device; none: the column is null. It is the hub's class that says it.
+    pub device: Option<Arc<DeviceTemplate>>,
     /// Whether the buffers of a batch are compressed, as LZ4 frames.
     pub is_compressed: bool,
     /// A batch ends with so many rows,
@@ -50,6 +54,12 @@ pub struct Shape {
 
 impl Default for Shape {
     fn default() -> Shape {
-        Shape { columns: COLUMNS.to_vec(), is_compressed: false, batch_rows: 16_384, batch_bytes: 4 << 20 }
+        Shape {
+            columns: COLUMNS.to_vec(),
+            device: None,
+            is_compressed: false,
+            batch_rows: 16_384,
+            batch_bytes: 4 << 20,
+        }
     }
 }

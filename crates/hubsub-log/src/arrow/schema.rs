@@ -27,7 +27,7 @@ pub enum Column {
     Timestamp,
     /// Who published it.
     Publisher,
-    /// Null: no class names the device of a topic yet.
+    /// As text; null where the class has no template for it, or the topic does not fit.
     Device,
     /// Text to text.
     Headers,

@@ -210,7 +210,7 @@ pub fn start(
             continuous_from: segments.continuous_from(entry.hub),
         });
         let shard = entry.index % inboxes.len() as u16;
-        hubs.0.insert(entry.hub, LoggedHub::new(&entry, chain.clone(), class.durability, shard));
+        hubs.0.insert(entry.hub, LoggedHub::new(&entry, chain.clone(), class, shard));
         let Some(chain) = chain else { continue };
         let window = producers::rebuild(&chain, Window::from(limits)).or_else(|e| {
             let LogError::Damaged { .. } = e else { return Err(refused(e.to_string())) };

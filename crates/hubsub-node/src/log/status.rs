@@ -6,7 +6,8 @@ use super::start::Started;
 use super::state::{SYNC_BOUNDS_US, State};
 use hubsub_log::manifest::HubEntry;
 use hubsub_log::{Chain, Disk};
-use hubsub_types::{Durability, HubId};
+use hubsub_types::names::DeviceTemplate;
+use hubsub_types::{Class, Durability, HubId};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -21,6 +22,8 @@ pub struct LoggedHub {
     /// Which of the class's hubs it is.
     index: u16,
     durability: Durability,
+    /// What names the device of its records' topics.
+    pub device: Option<Arc<DeviceTemplate>>,
     shard: u16,
     /// Its records, if they are whole; else why not and what the manifest says.
     records: Result<Arc<Chain<Disk>>, Box<HubEntry>>,
@@ -34,17 +37,13 @@ pub struct LoggedHub {
 
 impl LoggedHub {
     /// As it was found at the start.
-    pub fn new(
-        entry: &HubEntry,
-        chain: Option<Arc<Chain<Disk>>>,
-        durability: Durability,
-        shard: u16,
-    ) -> LoggedHub {
+    pub fn new(entry: &HubEntry, chain: Option<Arc<Chain<Disk>>>, class: &Class, shard: u16) -> LoggedHub {
         let last = chain.as_ref().map_or(entry.next, |chain| chain.next()) - 1;
         LoggedHub {
             class: entry.class.clone(),
             index: entry.index,
-            durability,
+            durability: class.durability,
+            device: class.device.clone(),
             shard,
             records: chain.ok_or_else(|| Box::new(entry.clone())),
             given: AtomicU64::new(last),

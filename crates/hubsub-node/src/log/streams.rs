@@ -256,8 +256,11 @@ impl Work {
         }
     }
 
-    fn open(&self, scan: Scan) -> Result<u64, Refusal> {
+    fn open(&self, mut scan: Scan) -> Result<u64, Refusal> {
         let (chain, committed) = self.chain(scan.hub)?;
+        // The class of the hub is that of each room in it.
+        scan.shape.device = self.hubs.0[&scan.hub].device.clone();
+        scan.filter.device = scan.shape.device.clone();
         let (earliest, end) = (chain.info().earliest, committed + 1);
         let from = scan.from.unwrap_or(earliest);
         let until = scan.until.unwrap_or(end.max(from));

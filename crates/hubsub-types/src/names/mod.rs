@@ -1,13 +1,15 @@
-//! Topic and room names: hash tags, patterns and room templates. All work on
+//! Topic and room names: hash tags, patterns, room and device templates. All work on
 //! bytes, compile once and match without allocating; no pattern, however
 //! hostile, costs more than its length times the topic's.
 
+mod device;
 mod filter;
 mod glob;
 mod probe;
 mod tag;
 mod template;
 
+pub use device::DeviceTemplate;
 pub use filter::Filter;
 pub use glob::Glob;
 pub use tag::{hash_tag, is_reserved};

@@ -1,9 +1,9 @@
 """What devices said, value by value; what cannot be read goes to the dead letters with its reason."""
 
-import re
 from typing import TYPE_CHECKING
 
 from hubsub.errors import ConfigError, Problem
+from hubsub.names import device_pattern
 from hubsub.pipeline import events
 
 if TYPE_CHECKING:
@@ -20,22 +20,18 @@ def named(records: "DataFrame", template: str) -> "DataFrame":
     Null: `device` stays null where the topic does not fit the template.
 
     Args:
-        template: An MQTT filter with `{device}` for one level, such as `devices/{device}/#`.
+        template: As a class has it, such as `devices/{device}/#` or `device:{device}:*` (`hubsub.names`).
+
+    Raises:
+        ConfigError: it does not say which part of a topic is the device.
     """
     from pyspark.sql import functions as sf
 
-    levels = template.split("/")
-    if (
-        levels.count("{device}") != 1
-        or "#" in levels[:-1]
-        or any(set(level) & {"{", "}"} for level in levels if level != "{device}")
-    ):
-        raise ConfigError(
-            [Problem("device", template, "this names no device in a topic", "such as devices/{device}/#")]
-        )
-    parts = {"{device}": "([^/]+)", "+": "[^/]*"}
-    expression = "/".join(parts.get(level, re.escape(level)) for level in levels if level != "#")
-    expression = f"^{expression}(/.*)?$" if levels[-1] == "#" else f"^{expression}$"
+    try:
+        expression = device_pattern(template)
+    except ValueError as error:
+        hint = "such as devices/{device}/# or device:{device}:*"
+        raise ConfigError([Problem("device", template, str(error), hint)]) from None
     found = sf.regexp_extract("topic", expression, 1)
     return records.withColumn("device", sf.coalesce("device", sf.when(found != "", found)))
 
