@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -207,6 +208,94 @@ def test_compaction_keeps_records_offsets_and_the_numbers_of_batches(
     archive(frame(spark, batches[-1]), 5)  # Run again by Spark: it is there.
     assert archived(spark, target, table_format) == before
     assert compact(spark, table, files_min=2) == []
+
+
+@pytest.mark.parametrize("point", ["begun", "written", "half", "committed", "sweeping"])
+def test_a_compaction_that_is_killed_leaves_the_table_of_before_or_after(
+    spark: SparkSession, target: Path, table_format: str, point: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half: between the commit and what follows it. Sweeping: some of the old files are gone, the others not."""
+    rows = log(120)
+    for number, batch in enumerate(pieces(rows, 4)):
+        Archive(str(target), table_format)(frame(spark, batch), number)
+    table = open_table(str(target), table_format)
+    state, before = table.state(), archived(spark, target, table_format)
+
+    def die(here: str) -> None:
+        if here == point:
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        create, delete = Store.create, Store.delete
+
+        def create_some(store: Store, path: str, data: bytes) -> bool:
+            if point == "half" and path.endswith(".whole.json"):
+                raise Killed
+            return create(store, path, data)
+
+        def delete_some(store: Store, paths: Any) -> int:
+            delete(store, list(paths)[:3])
+            raise Killed
+
+        patch.setattr(Store, "create", create_some)
+        patch.setattr(Store, "delete", delete_some)
+        if point == "half" and table_format == "delta":
+            pytest.skip("a commit of Delta is one file")
+        with pytest.raises(Killed):
+            compact(spark, table, files_min=2, at=die)
+            sweep(table, older_than_s=0)
+    assert (table.state(), archived(spark, target, table_format)) == (state, before)
+    compact(spark, table, files_min=2)
+    sweep(table, older_than_s=0)
+    assert (table.state(), archived(spark, target, table_format)) == (state, before)
+    assert len(list(target.rglob("part-*.parquet"))) == len(table.contents()[1]) <= 2
+    Archive(str(target), table_format)(frame(spark, batch), 3)  # Run again by Spark: it is there.
+    assert archived(spark, target, table_format) == before
+
+
+def test_a_job_may_archive_while_its_files_are_compacted(
+    spark: SparkSession, target: Path, table_format: str
+) -> None:
+    rows = log(120)
+    batches = list(pieces(rows, 6))
+    archive = Archive(str(target), table_format)
+    for number in range(4):
+        archive(frame(spark, batches[number]), number)
+    table = open_table(str(target), table_format)
+    compacted: list[int] = []
+
+    def meanwhile(point: str) -> None:
+        if point == "written" and not compacted:
+            compacted.append(1)
+            archive(frame(spark, batches[4]), 4)
+
+    def compacts(point: str) -> None:
+        if point == "written":
+            compact(spark, table, files_min=2, at=meanwhile)
+
+    Archive(str(target), table_format, at=compacts)(frame(spark, batches[5]), 5)
+    assert [key(row) for row in archived(spark, target, table_format)] == sorted(map(key, rows))
+    assert archive.offsets() == offsets_of(rows)
+    assert len(table.contents()[1]) < 6
+
+
+def test_a_frame_read_before_a_compaction_stays_good_until_the_grace_is_over(
+    spark: SparkSession, target: Path, table_format: str
+) -> None:
+    """However old its files are: it is since they were replaced that counts."""
+    rows = log(60)
+    for number, batch in enumerate(pieces(rows, 4)):
+        Archive(str(target), table_format)(frame(spark, batch), number)
+    table = open_table(str(target), table_format)
+    for file in target.rglob("*.parquet"):
+        os.utime(file, (0, 0))
+    before = read(spark, table)
+    compact(spark, table, files_min=2)
+    assert sweep(table) == 0
+    assert before.count() == 60
+    old = len(list(target.rglob("part-*.parquet"))) - len(table.contents()[1])
+    assert sweep(table, older_than_s=0) >= old > 0
+    assert [key(row) for row in archived(spark, target, table_format)] == sorted(map(key, rows))
 
 
 def test_a_compaction_that_lost_its_files_to_another_commits_nothing(

@@ -174,6 +174,22 @@ def test_a_signal_ends_a_job_cleanly_and_the_node_knows_how_far_it_is(
     assert "stopped" in err and "Traceback" not in err and "Exception" not in err
 
 
+def test_compact_makes_few_files_of_an_archive(node: Node, tmp_path: Path) -> None:
+    out = tmp_path / "archive" / "out"
+    compact = ["pipeline", "compact", *SPARK, "--out", str(out)]
+    none = hubsub(*compact)
+    assert none.returncode == 2 and "there is no archive with records" in none.stderr, none.stderr
+    publish(node, 2_000)
+    ran = hubsub(*command(node, tmp_path, "archive", "--once", "--option", "maxRowsPerBatch=300"))
+    assert ran.returncode == 0, ran.stderr
+    table = open_table(str(out))
+    state, files = table.contents()
+    ran = hubsub(*compact)
+    assert ran.returncode == 0 and f"1 days compacted: {len(files)} files are 1" in ran.stderr, ran.stderr
+    assert (table.state(), sum(file.rows for file in table.contents()[1])) == (state, 2_000)
+    assert all((out / file.path).exists() for file in files), "who reads them goes on"
+
+
 def test_sessions_and_devices_show_what_they_found(node: Node, tmp_path: Path) -> None:
     publish(node, 2_000)
     ran = hubsub(*command(node, tmp_path, "sessions", "--once", "--pattern", "chat:*"))

@@ -99,10 +99,7 @@ def archive(
     verbose: Verbose = False,
 ) -> None:
     """Writes all records to files, each once, with the offsets up to which they are there."""
-    from hubsub.pipeline.archive.formats import FORMATS
-
-    if table_format not in FORMATS:
-        raise OptionError("there is no such format", table_format, f"there are {', '.join(FORMATS)}")
+    _check_format(table_format)
     with _run(_settings("archive", locals())) as run:
         from hubsub.pipeline.archive import open_table
         from hubsub.pipeline.run.jobs import archive_job
@@ -283,6 +280,49 @@ def replay(
         run.stopped()
 
 
+@app.command("compact")
+def compact(
+    out: Annotated[
+        str, typer.Option(metavar="URI", help="The archive: the --out of `archive`.")
+    ] = f"{BASE}/archive/out",
+    table_format: Annotated[
+        str, typer.Option("--format", help="The archive's: parquet or delta.")
+    ] = "parquet",
+    grace: Annotated[
+        str,
+        typer.Option(
+            help="Files that were replaced are removed after this time: longer than anybody reads them, and than a "
+            "batch of the archive takes."
+        ),
+    ] = "24 hours",
+    master: Master = None,
+    conf: Conf = None,
+    verbose: Verbose = False,
+) -> None:
+    """Makes few large files of the many small ones that `archive` leaves; beside it, or when it has ended."""
+    given = {"servers": SERVER_DEFAULT, "subscribe": None, "pattern": None, "option": None, "once": True}
+    given |= {"trigger": "1 second", "checkpoint": None}
+    _check_format(table_format)
+    kept = span(grace)
+    from hubsub.pipeline.archive import open_table
+
+    table = open_table(out, table_format)
+    if not table.contents()[1]:
+        hint = "`hubsub pipeline archive` makes one"
+        raise OptionError("there is no archive with records", table.uri, hint)
+    with _run(_settings("compact", locals() | given)) as run:
+        from hubsub.pipeline.run.compacting import run as compact_all
+
+        done = compact_all(run.spark, table, kept, run.ending, run.progress)
+        run.stopped()
+        assert done is not None, "no signal came"
+        before, after = sum(day[1] for day in done.days), sum(day[2] for day in done.days)
+        run.progress.say(f"{len(done.days)} days compacted: {before:,} files are {after:,}")
+        run.progress.say(
+            f"{done.removed:,} files removed that were replaced or left behind {grace} ago or earlier"
+        )
+
+
 @app.command("options")
 def options() -> None:
     """Prints the reference page of the source's options and columns, as Markdown."""
@@ -355,6 +395,13 @@ def _settings(job: str, given: dict[str, Any]) -> Settings:
         out=given["out"] or "",
         verbose=given["verbose"],
     )
+
+
+def _check_format(table_format: str) -> None:
+    from hubsub.pipeline.archive.formats import FORMATS
+
+    if table_format not in FORMATS:
+        raise OptionError("there is no such format", table_format, f"there are {', '.join(FORMATS)}")
 
 
 def _pairs(pairs: "Iterable[str]") -> dict[str, str]:

@@ -5,8 +5,9 @@ No JVM package is needed: delta-rs writes the log. The state goes with each comm
 """
 
 import json
+import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from hubsub.errors import ArchiveDamagedError, ArchiveMismatchError, PipelineError
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
 METADATA = "hubsub"
 HISTORY_STEP = 16
 """Commits that are looked at first for the state; all, if it is not among them."""
+COMMITS = 8
+"""How often a writer tries: others commit between, at most once in a batch or a day's compaction."""
+
+Change = Callable[["DeltaTable"], tuple[list[Any], "CommitProperties"]]
+"""A table as it is to the actions of a commit."""
 
 
 class DeltaArchive:
@@ -54,45 +60,57 @@ class DeltaArchive:
         """Commits a batch."""
         from deltalake import Transaction
 
-        table = self._open() or self._create()
-        state = self._state(table).with_batch(application, batch, ranges, log)
         transaction = Transaction(f"hubsub:{application}", batch)
-        self._commit(table, [_add(file, True) for file in files], _properties(state, [transaction]))
+        added = [_add(file, True) for file in files]
+
+        def change(table: "DeltaTable") -> tuple[list[Any], "CommitProperties"]:
+            state = self._state(table).with_batch(application, batch, ranges, log)
+            return added, _properties(state, [transaction])
+
+        self._commit(change)
 
     def replace(self, old: Iterable[DataFile], new: Iterable[DataFile]) -> None:
         """Commits the same records in other files."""
         from deltalake.transaction import RemoveAction
 
-        table = self._open()
-        old = list(old)
-        there = {file.path for file in _files(table)}
-        if table is None or not there.issuperset(file.path for file in old):
-            raise ArchiveMismatchError("files to be replaced are no part of the archive any more", self.uri)
-        removes = [RemoveAction(file.path, False, _now_ms(), file.bytes, {"date": file.date}) for file in old]
-        actions = [*removes, *(_add(file, False) for file in new)]
-        self._commit(table, actions, _properties(self._state(table), []))
+        old, added = list(old), [_add(file, False) for file in new]
+
+        def change(table: "DeltaTable") -> tuple[list[Any], "CommitProperties"]:
+            if not {file.path for file in _files(table)}.issuperset(file.path for file in old):
+                what = "files to be replaced are no part of the archive any more"
+                raise ArchiveMismatchError(what, self.uri)
+            now = _now_ms()
+            removed = [RemoveAction(file.path, False, now, file.bytes, {"date": file.date}) for file in old]
+            return [*removed, *added], _properties(self._state(table), [])
+
+        self._commit(change)
 
     def sweep(self, older_than_s: float) -> int:
-        """Removes files that are no part of it; a reader of an older version of the table loses them too."""
+        """Removes files that were taken out so long ago, by whole hours; what no commit ever named, too."""
         table = self._open()
         if table is None:
             return 0
-        named = {file.path for file in _files(table)}
-        found = self.store.list(recursive=True)
-        gone = [path for path, _, age in found if path.endswith(".parquet") and age >= older_than_s]
-        return self.store.delete([p for p in gone if p not in named and not p.startswith("_delta_log/")])
+        hours = math.ceil(older_than_s / 3600)
+        found = table.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True)
+        return self.store.delete([path for path in found if path.endswith(".parquet")])
 
-    def _commit(self, table: "DeltaTable", actions: list[Any], properties: "CommitProperties") -> None:
+    def _commit(self, change: Change) -> None:
         from deltalake.exceptions import CommitFailedError
 
-        try:
-            table.create_write_transaction(
-                actions, "append", _schema(), partition_by=["date"], commit_properties=properties
-            )
-        except CommitFailedError as error:
-            raise ArchiveMismatchError(
-                "somebody else writes to the archive", f"{self.uri} ({error})", "let only one job write to it"
-            ) from None
+        lost: Exception | None = None
+        for _ in range(COMMITS):
+            table = self._open() or self._create()
+            actions, properties = change(table)
+            try:
+                table.create_write_transaction(
+                    actions, "append", _schema(), partition_by=["date"], commit_properties=properties
+                )
+                return
+            except CommitFailedError as error:
+                lost = error
+        raise ArchiveMismatchError(
+            "somebody else writes to the archive", f"{self.uri} ({lost})", "let only one job write to it"
+        )
 
     def _open(self) -> "DeltaTable | None":
         from deltalake import DeltaTable

@@ -9,12 +9,13 @@ date=2026-03-01/batch_id=12/part-….parquet   data; batch_id=-1 holds several b
 A commit is the creation of one small file under the next number, whole or not at all. Each says the whole state,
 so a writer reads the last alone; files are those of the last `whole` and of the commits after it.
 
-Limit: object stores cannot refuse a second commit of one number here, so only one job may write to a table
-there. Two jobs on a local disk or HDFS find each other out.
+Two who commit at once find each other out, and the later one looks again at what it is about to change: so a
+compaction goes on beside the job that archives. Limit: object stores cannot refuse a second commit of one number
+here, and all that is done is to read back what was written; only one at a time should write to a table there.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from hubsub.errors import ArchiveDamagedError, ArchiveMismatchError
@@ -27,6 +28,11 @@ WHOLE_EVERY = 64
 """Commits between two `whole`: what a reader reads at most, and what a writer lists."""
 ATTEMPTS = 3
 """How often a reader begins anew when what it was about to read was swept."""
+COMMITS = 8
+"""How often a writer tries: others commit between, at most once in a batch or a day's compaction."""
+
+Change = Callable[[State], tuple[State, Iterable[DataFile], list[str]]]
+"""The state before to the one after, with files added and paths removed."""
 
 
 class ManifestTable:
@@ -46,8 +52,13 @@ class ManifestTable:
 
     def contents(self) -> tuple[State, list[DataFile]]:
         """State and files after the last commit."""
+        return self._contents()
+
+    def _contents(self, last: int | None = None) -> tuple[State, list[DataFile]]:
+        """State and files after a commit."""
         for _ in range(ATTEMPTS):
-            commits, whole = self._list()
+            commits, wholes = self._list(last)
+            whole = max(wholes, default=None)
             names = [f"{whole:020d}.whole.json"] if whole is not None else []
             names += [f"{n:020d}.json" for n in commits if whole is None or n > whole]
             parts = [self._read(name) for name in names]
@@ -65,48 +76,63 @@ class ManifestTable:
         self, application: str, batch: int, files: Iterable[DataFile], ranges: Ranges, log: str | None = None
     ) -> None:
         """Commits a batch."""
-        number, state = self._last()
-        self._commit(number + 1, state.with_batch(application, batch, ranges, log), files, [])
+        files = list(files)
+        self._commit(lambda state: (state.with_batch(application, batch, ranges, log), files, []))
 
     def replace(self, old: Iterable[DataFile], new: Iterable[DataFile]) -> None:
         """Commits the same records in other files."""
-        number, state = self._last()
-        there = {file.path for file in self.contents()[1]}
-        paths = [file.path for file in old]
-        if not there.issuperset(paths):
-            raise ArchiveMismatchError("files to be replaced are no part of the archive any more", self.uri)
-        self._commit(number + 1, state, new, paths)
+        paths, new = [file.path for file in old], list(new)
+
+        def change(state: State) -> tuple[State, Iterable[DataFile], list[str]]:
+            if not {file.path for file in self.contents()[1]}.issuperset(paths):
+                raise ArchiveMismatchError(
+                    "files to be replaced are no part of the archive any more", self.uri
+                )
+            return state, new, paths
+
+        self._commit(change)
 
     def sweep(self, older_than_s: float) -> int:
         """Removes data files that no manifest names, and manifests that the last `whole` has taken in."""
-        _, whole = self._list()
+        found = list(self.store.list(recursive=True))
+        ages = {path: age for path, _, age in found}
+        _, wholes = self._list()
         named = {file.path for file in self.contents()[1]}
+        for number in wholes:  # A commit that removed files has one.
+            name = f"{number:020d}.json"
+            if ages.get(f"{DIRECTORY}/{name}", 0.0) < older_than_s:
+                # Who began to read before it still needs them.
+                named |= set((self._read(name) or {"removed": ()})["removed"])
         gone = []
-        for path, _, age in list(self.store.list(recursive=True)):
-            if age < older_than_s:
-                continue
+        for path in (path for path, age in ages.items() if age >= older_than_s):
             if path.startswith(f"{DIRECTORY}/"):
-                number = path.removeprefix(f"{DIRECTORY}/").partition(".")[0]
-                if path.endswith(".part") or (whole is not None and number.isdigit() and int(number) < whole):
+                of = path.removeprefix(f"{DIRECTORY}/").partition(".")[0]
+                if path.endswith(".part") or (wholes and of.isdigit() and int(of) < max(wholes)):
                     gone.append(path)
             elif path.endswith(".parquet") and path not in named:
                 gone.append(path)
         return self.store.delete(gone)
 
-    def _commit(self, number: int, state: State, files: Iterable[DataFile], removed: list[str]) -> None:
-        body = {
-            "version": VERSION,
-            "state": state.encode(),
-            "files": [vars(file) for file in files],
-            "removed": removed,
-        }
-        if not self.store.create(f"{DIRECTORY}/{number:020d}.json", _json(body)):
-            raise ArchiveMismatchError(
-                "somebody else writes to the archive", self.uri, "let only one job write to it"
-            )
-        if number % WHOLE_EVERY == 0 or removed:
-            body = body | {"files": [vars(file) for file in self.contents()[1]], "removed": []}
-            self.store.create(f"{DIRECTORY}/{number:020d}.whole.json", _json(body))
+    def _commit(self, change: Change) -> None:
+        for _ in range(COMMITS):
+            before, state = self._last()
+            number = before + 1
+            after, files, removed = change(state)
+            body = {
+                "version": VERSION,
+                "state": after.encode(),
+                "files": [vars(file) for file in files],
+                "removed": removed,
+            }
+            if not self.store.create(f"{DIRECTORY}/{number:020d}.json", _json(body)):
+                continue
+            if number % WHOLE_EVERY == 0 or removed:
+                body |= {"files": [vars(file) for file in self._contents(number)[1]], "removed": []}
+                self.store.create(f"{DIRECTORY}/{number:020d}.whole.json", _json(body))
+            return
+        raise ArchiveMismatchError(
+            "somebody else writes to the archive", self.uri, "let only one job write to it"
+        )
 
     def _last(self) -> tuple[int, State]:
         """Number and state of the last commit; 0 and an empty one before the first."""
@@ -118,15 +144,16 @@ class ManifestTable:
             raise ArchiveDamagedError("the last manifest is gone", self.uri)
         return commits[-1], State.decode(body["state"])
 
-    def _list(self) -> tuple[list[int], int | None]:
-        """Numbers of the commits, and the last one that has a `whole`."""
+    def _list(self, last: int | None = None) -> tuple[list[int], list[int]]:
+        """Numbers of the commits up to one, and of those that have a `whole`."""
         commits: list[int] = []
         wholes: list[int] = []
         for path, _, _ in self.store.list(DIRECTORY):
             name, _, ending = path.removeprefix(f"{DIRECTORY}/").partition(".")
-            if name.isdigit() and ending in ("json", "whole.json"):
+            is_one = name.isdigit() and (last is None or int(name) <= last)
+            if is_one and ending in ("json", "whole.json"):
                 (commits if ending == "json" else wholes).append(int(name))
-        return sorted(commits), max(wholes, default=None)
+        return sorted(commits), wholes
 
     def _read(self, name: str) -> Any:
         """A manifest; None if it is gone."""

@@ -90,12 +90,13 @@ class Store:
         fs, root = self._open()
         target = f"{root}/{path}"
         if self._scheme not in ("file", "hdfs"):
-            # An object appears when it is whole. Nothing here can refuse to overwrite one that came meanwhile.
+            # An object appears when it is whole. Nothing here can refuse to overwrite one that came meanwhile;
+            # looking again finds nearly all of them.
             if self.read(path) is not None:
                 return False
             with fs.open_output_stream(target) as stream:
                 stream.write(data)
-            return True
+            return self.read(path) == data
         part = f"{target}.{uuid.uuid4().hex}.part"
         with self.writer(part[len(root) + 1 :]) as stream:
             stream.write(data)

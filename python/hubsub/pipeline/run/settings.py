@@ -12,7 +12,7 @@ from hubsub.pipeline.options import SERVER_DEFAULT, SourceOptions
 BASE = "hubsub-pipeline"
 """Directory, where the command runs, of everything that has no other place."""
 
-JOBS = ("archive", "activity", "devices", "sessions", "replay")
+JOBS = ("archive", "activity", "devices", "sessions", "replay", "compact")
 
 _UNITS = {"ms": 0.001, "s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60}
 _UNITS |= {"h": 3_600, "hour": 3_600, "d": 86_400, "day": 86_400}

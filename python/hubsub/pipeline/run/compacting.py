@@ -1,0 +1,63 @@
+"""The run of `hubsub pipeline compact`: an archive's small files become few, and what was replaced long ago goes."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, TypeVar
+
+from hubsub.pipeline.archive import Table, compact, sweep
+from hubsub.pipeline.run.display import Progress
+from hubsub.pipeline.run.runner import POLL_S, Ending
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """What a run came to."""
+
+    days: list[tuple[str, int, int]]
+    """Date, number of files before and after."""
+    removed: int
+    """Files that nobody needs any more."""
+
+
+def run(
+    spark: "SparkSession", table: Table, grace: timedelta, ending: Ending, progress: Progress
+) -> Compacted | None:
+    """Compacts and sweeps until it is done or a signal comes; None if one came."""
+
+    def work() -> Compacted:
+        days = compact(spark, table, at=lambda point: _end(ending))
+        for date, before, after in days:
+            progress.say(f"{date}: {before} files are {after}")
+        return Compacted(days, sweep(table, grace.total_seconds()))
+
+    return _until(ending, spark.interruptAll, work)
+
+
+class _Ended(Exception):
+    """A signal came."""
+
+
+def _end(ending: Ending) -> None:
+    if ending.signal is not None:
+        raise _Ended
+
+
+def _until(ending: Ending, interrupt: Callable[[], object], work: Callable[[], _T]) -> _T | None:
+    """Does work in a thread, so that a signal is heard while Spark is busy; None if one came before it was done."""
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(work)
+        while not wait([future], POLL_S).done:
+            if ending.signal is not None:
+                interrupt()
+    error = future.exception()
+    # What fails after a signal fails because of it.
+    if error is not None and ending.signal is not None:
+        return None
+    return future.result()
