@@ -1,6 +1,8 @@
 """The REST API over a node that the test plays: routing, bodies, errors, the document."""
 
+import asyncio
 import json
+import socket
 from urllib.parse import quote
 
 import openapi_spec_validator
@@ -8,6 +10,7 @@ import pytest
 
 pytest.importorskip("hubsub._core", reason="needs hubsub-core")
 
+from hubsub.api import HttpServer
 from hubsub.api.table import ROUTES, openapi_document
 from hubsub.config import resolve
 from hubsub.errors import BY_CODE
@@ -371,3 +374,20 @@ async def test_a_wildcard_bind_tells_the_address_of_the_route() -> None:
     assert (await api.get("/nodes")).json[0]["redis"] == "127.0.0.1:3221"
     api.state.config = resolve({"advertise": "hub.example"}, {}, {})
     assert (await api.get("/nodes?room=x")).json[0]["redis"] == "hub.example:3221"
+
+
+async def test_a_small_answer_does_not_wait_for_an_acknowledgement() -> None:
+    server = HttpServer(Api().state)
+    host, _, port = server.bind("127.0.0.1:0").rpartition(":")
+    await server.start()
+    try:
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"GET /v1/log HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        assert server._server is not None
+        (connection,) = server._server.server_state.connections
+        accepted = connection.transport.get_extra_info("socket")  # type: ignore[union-attr]
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+        writer.close()
+    finally:
+        await server.stop()

@@ -99,7 +99,9 @@ class HttpServer:
         host, port = split_address(address)
         try:
             info = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-            self._socket = socket.socket(info[0], info[1])
+            # asyncio switches Nagle's algorithm off where the protocol says TCP. Else the body of an answer waits for
+            # the acknowledgement of its head, which a client delays by 40 ms on a connection that it has used before.
+            self._socket = socket.socket(*info[:3])
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self._socket.bind(info[4])
             self._socket.listen(BACKLOG)
