@@ -15,7 +15,7 @@ from hubsub.pipeline.run.display import Progress
 from hubsub.pipeline.run.failures import failure
 from hubsub.pipeline.run.lineage import IN_CHECKPOINT, IN_RESULTS, join
 from hubsub.pipeline.run.pace import Pace
-from hubsub.pipeline.run.plot import OTHERS, ROOMS, draw, series
+from hubsub.pipeline.run.plot import COLUMNS_MAX, OTHERS, ROOMS, _name, columns, draw, series
 from hubsub.pipeline.run.settings import Settings, interval, span
 from hubsub.pipeline.run.tally import Tally
 
@@ -224,7 +224,20 @@ def test_the_busiest_rooms_have_names_and_the_rest_is_one() -> None:
     assert lines[OTHERS] == [1 + 2 + 3] and sum(map(sum, lines.values())) == sum(n for _, _, n in points)
 
 
-@pytest.mark.parametrize("windows", [0, 1, 30])
+@pytest.mark.parametrize(("windows", "each"), [(3, 1), (COLUMNS_MAX, 1), (COLUMNS_MAX + 1, 2), (1_000, 20)])
+def test_where_there_are_many_windows_a_column_is_the_mean_of_several(windows: int, each: int) -> None:
+    starts, lines = series([("a", NOON + n * MINUTE, n % each) for n in range(windows)], MINUTE)
+    begins, means, merged = columns(starts, lines)
+    assert merged == each and begins == starts[::each] and len(begins) <= COLUMNS_MAX
+    assert means["a"][0] == sum(range(each)) / each
+
+
+def test_names_are_shown_as_they_are_and_no_longer_than_there_is_room() -> None:
+    assert [_name(room) for room in ("chat:a", "$stats/load", "_x")] == ["chat:a", r"\$stats/load", " _x"]
+    assert len(_name("x" * 100)) < 30 and _name("a" * 50 + "b" * 50).endswith("bbb")
+
+
+@pytest.mark.parametrize("windows", [0, 1, 30, 500])
 def test_a_picture_is_a_png_however_much_there_is(windows: int, tmp_path: Path) -> None:
     points = [(f"room-{n % 12}", NOON + n * MINUTE, n + 1) for n in range(windows)]
     draw(points, MINUTE, tmp_path / "a" / "plot.png")

@@ -1,11 +1,16 @@
-"""`hubsub demo generate`: a seeded chat log, to try things with and to test with."""
+"""`hubsub demo generate`: people who talk in rooms, or devices that report, to try things with and to test with.
 
+All is seeded: the same arguments give the same events. Time is the events' own, from the first second of 2026 on.
+"""
+
+import heapq
+import itertools
 import json
+import math
 import random
 from bisect import bisect
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from itertools import accumulate
 from typing import Annotated, Any
 
 import typer
@@ -19,12 +24,28 @@ _WORDS = (
     "kernel works breaks starts stops hangs sees needs gives takes reads writes why how when where what again "
     "never always maybe sure thanks hello café naïve größer 日本語 🙂 ok nope try it now then before after"
 ).split()
-_KINDS = ("message",) * 88 + ("action",) * 4 + ("join",) * 5 + ("leave",) * 3
 _START = datetime(2026, 1, 1, tzinfo=UTC)
+_BEFORE_S = 3_600.0
+"""The talk began so long before the log, so that it begins with people in the rooms whose joins it has not."""
+
+_VISITS_A_S = 0.026
+"""Visits that begin in all rooms together; with what is done in one, there is an event about every two seconds."""
+_RHYTHM_S = 3_600.0
+_RHYTHM = 0.8
+"""A room has its busy and its quiet times: so much more and less than in the mean."""
+_SAID = 18
+"""What somebody says in a visit, in the mean."""
+_PAUSE_S = 45.0
+"""Between two things that one says, in the mean."""
+_ACTIONS, _LEAVES = 0.04, 0.6
+"""Shares: of what is said, that is an action; of visits, that end with a leave instead of with silence."""
+
+_STEP_S = 60.0
+"""Between two reports of a device."""
 
 
 def events(count: int, rooms: int = 100, users: int = 1_000, seed: int = 1) -> Iterator[dict[str, Any]]:
-    """A chat log: the same arguments give the same events.
+    """A chat log: people come, say some things and go, or fall silent. The same arguments give the same events.
 
     Args:
         count: Number of events.
@@ -36,23 +57,36 @@ def events(count: int, rooms: int = 100, users: int = 1_000, seed: int = 1) -> I
         Dicts of `n` (from 0), `room`, `user`, `ts` (UTC), `kind` (message, action, join, leave), `text`.
     """
     dice = random.Random(seed)
-    weights = list(accumulate(1 / rank for rank in range(1, rooms + 1)))
-    at = _START
-    for n in range(count):
-        at += timedelta(seconds=dice.expovariate(0.5))
-        room = bisect(weights, dice.random() * weights[-1])
-        # A room has its regulars: a window of the users, a quarter of them.
-        user = (room * 7919 + dice.randrange(max(1, users // 4))) % users
-        kind = dice.choice(_KINDS)
+    for n, (at, room, user, kind) in enumerate(itertools.islice(_happenings(dice, rooms, users), count)):
         text = " ".join(dice.choices(_WORDS, k=dice.randint(1, 16))) if kind in ("message", "action") else ""
         yield {
             "n": n,
-            "room": f"chat:room-{min(room, rooms - 1):04d}",
+            "room": f"chat:room-{room:04d}",
             "user": f"user-{user:05d}",
-            "ts": at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "ts": _text(at),
             "kind": kind,
             "text": text,
         }
+
+
+def reports(count: int, devices: int, seed: int = 1) -> Iterator[dict[str, Any]]:
+    """What thermostats report, each once a minute. The same arguments give the same reports.
+
+    Args:
+        count: Number of reports.
+        devices: Number of devices.
+        seed: Seed of the generator.
+
+    Yields:
+        Dicts of `n` (from 0), `device`, `ts` (UTC), `state` (idle, heating, fault), `temperature` and `target`
+        (°C), `battery` (%).
+    """
+    dice = random.Random(seed)
+    running = [_thermostat(random.Random(dice.random())) for _ in range(devices)]
+    for n in range(count):
+        step, device = divmod(n, devices)
+        at = _STEP_S * (step + device / devices)
+        yield {"n": n, "device": f"thermostat-{device:02d}", "ts": _text(at), **next(running[device])}
 
 
 @app.command("generate")
@@ -61,9 +95,82 @@ def generate(
     rooms: Annotated[int, typer.Option(help="Number of rooms.", min=1)] = 100,
     users: Annotated[int, typer.Option(help="Number of users.", min=1)] = 1_000,
     seed: Annotated[int, typer.Option(help="The same seed gives the same events.")] = 1,
+    devices: Annotated[
+        int | None, typer.Option(help="So many devices that report, instead of people in rooms.", min=1)
+    ] = None,
 ) -> None:
     """Prints a chat log as JSON lines of `topic` and `payload`, as `hubsub pub --from -` takes them."""
-    for event in events(count, rooms, users, seed):
-        print(
-            json.dumps({"topic": event["room"], "payload": event}, ensure_ascii=False, separators=(",", ":"))
-        )
+    if devices is None:
+        for event in events(count, rooms, users, seed):
+            _line(event["room"], event)
+    else:
+        for report in reports(count, devices, seed):
+            _line(f"devices/{report['device']}/state", report)
+
+
+def _line(topic: str, payload: dict[str, Any]) -> None:
+    print(json.dumps({"topic": topic, "payload": payload}, ensure_ascii=False, separators=(",", ":")))
+
+
+def _text(at: float) -> str:
+    return (_START + timedelta(seconds=at)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _happenings(dice: random.Random, rooms: int, users: int) -> Iterator[tuple[float, int, int, str]]:
+    """Who does what where, in the order of time: seconds since the start, room, user, kind. Without an end."""
+    weights = list(itertools.accumulate(1 / rank for rank in range(1, rooms + 1)))
+    ties = itertools.count()
+    # What is next of each visit: time, tie-break, room, user, kind, what is left to say. The number of people
+    # that are in a room at one time bounds it.
+    due: list[tuple[float, int, int, int, str, int]] = []
+    arrival = -_BEFORE_S
+    while True:
+        while not due or arrival <= due[0][0]:
+            room = min(bisect(weights, dice.random() * weights[-1]), rooms - 1)
+            # A room has its regulars: a window of the users, a quarter of them.
+            user = (room * 7919 + dice.randrange(max(1, users // 4))) % users
+            if dice.random() * (1 + _RHYTHM) < _busy(room, arrival):
+                said = round(dice.expovariate(1 / _SAID))
+                heapq.heappush(due, (arrival, next(ties), room, user, "join", said))
+            arrival += dice.expovariate(_VISITS_A_S * (1 + _RHYTHM))
+        at, _, room, user, kind, left = heapq.heappop(due)
+        if at >= 0:
+            yield at, room, user, kind
+        then = at + dice.expovariate(1 / _PAUSE_S)
+        if left:
+            says = "action" if dice.random() < _ACTIONS else "message"
+            heapq.heappush(due, (then, next(ties), room, user, says, left - 1))
+        elif kind != "leave" and dice.random() < _LEAVES:
+            heapq.heappush(due, (then, next(ties), room, user, "leave", 0))
+
+
+def _busy(room: int, at: float) -> float:
+    """How many come at this time, 1 in the mean; each room has its hour at another minute."""
+    return 1 + _RHYTHM * math.sin(2 * math.pi * (at / _RHYTHM_S + room * 0.618))
+
+
+def _thermostat(dice: random.Random) -> Iterator[dict[str, Any]]:
+    """One that keeps a room warm, which somebody sets now and then, and that fails at times. Without an end."""
+    state, target = "idle", float(dice.choice((19, 20, 21)))
+    temperature, battery = target + dice.uniform(-1, 1), dice.uniform(60, 100)
+    loss_h, heat_h = dice.uniform(0.2, 0.35), dice.uniform(10, 14)  # Share of the difference; °C.
+    outside, hours = dice.uniform(2, 8), _STEP_S / 3_600
+    while True:
+        yield {
+            "state": state,
+            "temperature": round(temperature + dice.gauss(0, 0.05), 2),
+            "target": target,
+            "battery": round(battery, 1),
+        }
+        temperature += hours * ((heat_h if state == "heating" else 0) - loss_h * (temperature - outside))
+        battery = max(0.0, battery - dice.uniform(0, 0.02))
+        if dice.random() < hours / 1.5:
+            target = float(dice.choice((17, 18, 19, 20, 21, 22)))
+        if state == "fault":
+            state = "idle" if dice.random() < hours / 0.4 else "fault"
+        elif dice.random() < hours / 8:
+            state = "fault"
+        elif temperature < target - 0.5:
+            state = "heating"
+        elif temperature > target + 0.5:
+            state = "idle"
