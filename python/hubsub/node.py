@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from hubsub import _native
-from hubsub.config import Config, RoomClass
+from hubsub.config import RESERVED, Config, RoomClass
 from hubsub.errors import (
     BadRequestError,
     ConfigError,
@@ -51,6 +51,9 @@ STOP_MARGIN_MS = 5_000
 
 SLOW_STOP_S = 5.0
 """After this time, and each time that twice as much has passed, a stop says that it waits for the log's disk."""
+
+ROOMS_ALL = 2**32
+"""As many of the busiest rooms as the shards know, which is bounded."""
 
 INCARNATION_MAX = 2**32 - 1
 
@@ -305,10 +308,11 @@ class Node:
         """Whether there was one."""
         return bool(await self._ask_in_time(self._core.client_kill, client, reason))
 
-    async def busiest_rooms(self, limit: int) -> list[tuple[bytes, float]]:
-        """`(room, messages a second)`, busiest first."""
-        answer: list[tuple[bytes, float]] = await self._ask_in_time(self._core.busiest_rooms, limit)
-        return answer
+    async def busiest_rooms(self, limit: int, *, own: bool = False) -> list[tuple[bytes, float]]:
+        """`(room, messages a second)`, busiest first; with `own` also of the node's own rooms."""
+        asked = limit if own else ROOMS_ALL
+        rooms: list[tuple[bytes, float]] = await self._ask_in_time(self._core.busiest_rooms, asked)
+        return [room for room in rooms if own or not room[0].startswith(RESERVED.encode())][:limit]
 
     def metrics(self) -> dict[str, Any]:
         """Counters and gauges now: `{"shards": [{name: int}, …], "node": {name: int}}`."""

@@ -1,11 +1,13 @@
 """The source against a real node: what clients published and see in history is what Spark reads."""
 
+import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from clients.servers import until
 from pyspark.errors import PySparkException
 
 from hubsub import BlockingClient
@@ -85,6 +87,45 @@ def test_available_now_is_the_same_with_the_node_restarted_in_between(
     publish(second, 500)
     read(second)
     assert sorted(found) == history(second) and len(found) == 1_500
+
+
+def test_load_samples_are_a_table_and_who_reads_all_rooms_does_not_get_them(
+    spark: Any, make_node: Callable[..., Node], tmp_path: Path
+) -> None:
+    config = {"data": str(tmp_path / "data"), "shards": 1}
+    node = make_node(classes=CLASSES, config=config, limits={"load_sample_ms": 50})
+    with BlockingClient(node.redis_url) as client:
+        until(lambda: client.history("$stats/load").records)
+        publish(node, 1_000)
+
+        def sampled() -> bool:
+            records = client.history("$stats/load", count=10_000).records
+            hubs = [json.loads(record.payload) for record in records if b"chat-0" in record.payload]
+            return any(hub["messages_per_second"] for hub in hubs if hub["kind"] == "hub")
+
+        until(sampled)
+
+    def read(**options: str) -> Any:
+        return spark.read.format("hubsub").options(servers=node.http_url, **options).load()
+
+    fields = "at timestamp, seconds double, kind string, hub string, messages_per_second double"
+    payloads = f"from_json(cast(payload as string), '{fields}') as load"
+    load = read(subscribe="$stats/load").selectExpr(payloads, "timestamp").selectExpr("load.*", "timestamp")
+    done = load.where("hub = 'chat-0' and kind = 'hub'").selectExpr(
+        "sum(messages_per_second * seconds) as done"
+    )
+    assert done.first().done == pytest.approx(1_000, abs=1)
+    assert load.where("abs(unix_micros(at) - unix_micros(timestamp)) > 60e6 or at is null").count() == 0
+    for pattern in ("*", "#"):
+        rooms = read(subscribePattern=pattern).select("room").distinct().collect()
+        assert sorted(row.room for row in rooms) == sorted(map(text_of, ROOMS))
+    found: list[str] = []
+    stream = spark.readStream.format("hubsub").option("servers", node.http_url)
+    stream = stream.options(subscribe="$stats/load", startingOffsets="earliest").load().select("room")
+    writer = stream.writeStream.foreachBatch(lambda frame, _: found.extend(r.room for r in frame.collect()))
+    query = writer.option("checkpointLocation", str(tmp_path / "q")).trigger(availableNow=True).start()
+    assert query.awaitTermination(60)
+    assert set(found) == {"$stats/load"}
 
 
 def test_rooms_in_memory_only_fail_with_what_to_do(spark: Any, chat: Node) -> None:

@@ -109,7 +109,7 @@ class PlayedNode:
     async def client_kill(self, client: int, reason: str) -> bool:
         return client == 4
 
-    async def busiest_rooms(self, limit: int) -> list[tuple[bytes, float]]:
+    async def busiest_rooms(self, limit: int, *, own: bool = False) -> list[tuple[bytes, float]]:
         return [(b"r", 2.5)]
 
     def log(self) -> dict[str, Any] | None:

@@ -116,7 +116,8 @@ impl Core {
         let (numbers, items) = py.detach(|| {
             rows::items(chunk, left.as_deref(), (producer, first), |topic| node.is_logged(topic))
         })?;
-        self.request(ticket, Wanted::Rows(numbers), Call::Publish(items))
+        // What rows may say was checked when they were staged; statistics the node alone writes.
+        self.request_as(ticket, Wanted::Rows(numbers), Call::Publish(items), true)
     }
 
     fn room(&self, ticket: u64, room: Vec<u8>) -> PyResult<()> {

@@ -72,7 +72,7 @@ fn check(classes: &ClassTable, topic_bytes_max: u64, row: &Row<'_>) -> Result<()
     if row.topic.is_empty() || row.topic.len() as u64 > topic_bytes_max {
         return Err(ErrorCode::TopicLength);
     }
-    if is_reserved(row.topic) {
+    if is_reserved(row.topic) && !is_statistic(row.topic) {
         return Err(ErrorCode::NotAllowed);
     }
     let class = classes.get(classes.class_of_room(&classes.room(row.topic)));
@@ -82,6 +82,13 @@ fn check(classes: &ClassTable, topic_bytes_max: u64, row: &Row<'_>) -> Result<()
         return Err(ErrorCode::PayloadLength);
     }
     Ok(())
+}
+
+/// What pipelines tell of rooms: of the node's own names the only ones that rows may have.
+const STATISTICS: &[u8] = b"$stats/room/";
+
+fn is_statistic(topic: &[u8]) -> bool {
+    topic.len() > STATISTICS.len() && topic.starts_with(STATISTICS)
 }
 
 /// The rows of a chunk as records, and their numbers in it: all of them, or those of `left`.

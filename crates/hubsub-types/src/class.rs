@@ -205,16 +205,20 @@ impl ClassTable {
 
     /// The room of a topic: its hash tag if it has one and tags are on; else
     /// what the template of the first class that has one and matches the topic
-    /// yields; else the whole topic.
+    /// yields; else the whole topic. In topics that begin with `$` neither tags nor
+    /// users' templates have a say: the node's own rooms are where it puts them.
     #[must_use]
     pub fn room<'t>(&self, topic: &'t [u8]) -> Cow<'t, [u8]> {
+        let is_own = topic.first() == Some(&b'$');
         if self.hash_tags
+            && !is_own
             && let Some(tag) = hash_tag(topic)
         {
             return Cow::Borrowed(tag);
         }
         for class in &self.classes {
             if let Some(template) = &class.room
+                && is_own == class.name.starts_with('$')
                 && class.matches(topic)
             {
                 return template.apply(topic);
@@ -272,6 +276,20 @@ mod tests {
         assert_eq!(class_of(&table, "x"), "all");
         let table = ClassTable::new(vec![class("all", &[], "+")], true);
         assert_eq!(table.classes().len(), 2);
+    }
+
+    #[test]
+    fn in_topics_that_begin_with_a_dollar_neither_tags_nor_users_templates_have_a_say() {
+        let classes = vec![
+            class("$stage", &["$stage/#"], "$stage/+/+"),
+            class("$stats", &["$stats/#"], "topic"),
+            class("all", &[], "+/+"),
+        ];
+        let table = ClassTable::new(classes, true);
+        assert_eq!(room(&table, "$stage/q/a/{b}"), "$stage/q/a");
+        assert_eq!(room(&table, "$stats/room/{x}/y"), "$stats/room/{x}/y");
+        assert_eq!(class_of(&table, "$stats/room/{x}/y"), "$stats");
+        assert_eq!(room(&table, "a/b/c"), "a/b");
     }
 
     #[test]

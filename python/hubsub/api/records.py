@@ -19,13 +19,14 @@ from hubsub.api.hubs import find_hub, hub_list
 from hubsub.api.params import names, optional_number, path_name
 from hubsub.api.schema import Hub, LoggedHub, LogInfo, OffsetAnswer
 from hubsub.api.state import State
-from hubsub.config import RoomClass
+from hubsub.config import PUBLIC, RESERVED, RoomClass
 from hubsub.config.matching import may_overlap
 from hubsub.errors import (
     BadRequestError,
     HubSubError,
     NoSuchClassError,
     NoSuchHubError,
+    NotAllowedError,
     OffsetsLostError,
     OtherLogError,
 )
@@ -62,7 +63,9 @@ log = structlog.get_logger()
 async def show_log(state: State, request: Request) -> Response:
     info = state.node.log()
     wanted = request.query_params.get("class")
-    classes = [cls for cls in state.classes if wanted in (None, cls.name)]
+    # Of the node's own classes there is one that may be read, for who names it.
+    public = [cls for cls in state.config.all_classes if cls.name == PUBLIC]
+    classes = [cls for cls in (*public, *state.classes) if wanted in (None, cls.name)]
     if not classes:
         names_of_all = ", ".join(cls.name for cls in state.classes)
         raise NoSuchClassError(value=wanted, hint=f"the classes are {names_of_all}")
@@ -183,12 +186,13 @@ def _selection(
     unlogged: set[str] = set()
     for room in rooms:
         name, hub = state.node.log_hub_of(room)
+        _check_readable(name)
         if hub is not None:
             wanted.add(hub)
         else:
             unlogged.add(name)
     if pattern is not None or not rooms:
-        matching = [cls for cls in classes if pattern is None or _may_match(cls, pattern)]
+        matching = [cls for cls in classes if _may_match(cls, pattern, request.query_params.get("class"))]
         logged = {cls.name for cls in matching if cls.is_logged}
         wanted |= {hub.id for hub in hubs if hub.room_class in logged}
         unlogged |= {cls.name for cls in matching if not cls.is_logged}
@@ -196,8 +200,19 @@ def _selection(
     return [hub for hub in hubs if hub.id in wanted], in_order
 
 
-def _may_match(cls: RoomClass, pattern: str) -> bool:
-    return not cls.match or any(may_overlap(of_class, pattern) for of_class in cls.match)
+def _may_match(cls: RoomClass, pattern: str | None, named: str | None) -> bool:
+    """Whether a pattern, or no pattern, asks for rooms of a class; for the node's own only if it is named."""
+    begins = (pattern or "").removeprefix("glob:").removeprefix("mqtt:")
+    if cls.name.startswith(RESERVED) and cls.name != named and not begins.startswith(RESERVED):
+        return False
+    return pattern is None or not cls.match or any(may_overlap(of_class, pattern) for of_class in cls.match)
+
+
+def _check_readable(room_class: str) -> None:
+    """Raises NotAllowedError for the classes that the node keeps for itself."""
+    if room_class.startswith(RESERVED) and room_class != PUBLIC:
+        hint = f"of the node's own rooms only {PUBLIC}/… may be read"
+        raise NotAllowedError(value=room_class, hint=hint)
 
 
 def _hub(state: State, request: Request) -> Hub:
@@ -211,6 +226,7 @@ def _hub(state: State, request: Request) -> Hub:
     hub = find_hub(state, name)
     if hub is None:
         raise NoSuchHubError(value=name, hint="GET /v1/log lists those with a log; others are in memory only")
+    _check_readable(hub.room_class)
     return hub
 
 

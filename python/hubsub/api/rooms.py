@@ -9,13 +9,26 @@ from hubsub.api.answers import json_answer
 from hubsub.api.params import flag, name, number, path_name, position
 from hubsub.api.schema import BusyRoom, BusyRooms, HistoryPage, Record, RoomPage, payload_fields, room_body
 from hubsub.api.state import State
+from hubsub.config import RESERVED
 from hubsub.errors import BadRequestError, NoSuchRoomError, TopicLengthError
 from hubsub.names import text_of
+
+OWN = RESERVED.encode()
+BEHIND_OWN = OWN + b"\xff"
+"""Sorts behind all names that the node makes."""
 
 
 async def list_rooms(state: State, request: Request) -> Response:
     limit = number(request, "limit", 100, state.limits["http_page_max"])
-    rooms = await state.node.rooms(name(request, "match"), name(request, "after"), limit)
+    match, after = name(request, "match"), name(request, "after")
+    rooms = await state.node.rooms(match, after, limit)
+    # Of the node's own rooms is told who asks for them.
+    if not flag(request, "own") and not (match or b"").startswith(OWN):
+        shown = [room for room in rooms if not room["name"].startswith(OWN)]
+        if len(shown) < len(rooms):
+            before = [room for room in shown if room["name"] < OWN]
+            behind = max(after or b"", BEHIND_OWN)
+            rooms = [*before, *await state.node.rooms(match, behind, limit - len(before))]
     nodes = [state.node_ref(request)]
     page = RoomPage(
         rooms=[room_body(room, nodes) for room in rooms],
@@ -79,7 +92,8 @@ async def history(state: State, request: Request) -> Response:
 
 
 async def busiest(state: State, request: Request) -> Response:
-    rooms = await state.node.busiest_rooms(number(request, "limit", 10, 100))
+    limit, own = number(request, "limit", 10, 100), flag(request, "own")
+    rooms = await state.node.busiest_rooms(limit, own=own)
     return json_answer(
         BusyRooms(rooms=[BusyRoom(name=text_of(n), messages_per_second=rate) for n, rate in rooms])
     )

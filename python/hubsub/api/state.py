@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from starlette.requests import Request
 
@@ -38,6 +38,10 @@ class State:
     @property
     def limits(self) -> Mapping[str, int]:
         return self.config.limits
+
+    def limit(self, name: str) -> Callable[[], int]:
+        """Gives a limit as it is in force when asked."""
+        return lambda: self.limits[name]
 
     @property
     def classes(self) -> tuple[RoomClass, ...]:

@@ -51,11 +51,12 @@ def openapi_document() -> dict[str, Any]:
     return document(ROUTES)
 
 
+OWN = Param("own", "Also the node's own, whose names begin with `$`.", "boolean")
 LIMIT = Param("limit", "Entries of the page; http_page_max bounds it.", "integer", minimum=1)
 TEXT = "text/plain"
 LOG = Param("log", "Identity of the log that is meant: another one refuses.")
 STAGE_ERRORS = ("no_stages", "disk_full", "log_failed", "quarantined")
-STREAM_ERRORS = ("no_such_hub", "other_log", "quarantined", "log_failed", "disk_full")
+STREAM_ERRORS = ("no_such_hub", "not_allowed", "other_log", "quarantined", "log_failed", "disk_full")
 
 ROUTES: tuple[Route, ...] = (
     Route(
@@ -67,6 +68,7 @@ ROUTES: tuple[Route, ...] = (
             Param("match", "Redis glob over names."),
             Param("after", "Names behind this one: the `next` of the page before."),
             LIMIT,
+            OWN,
         ),
         answer=(RoomPage,),
         tag="rooms",
@@ -126,7 +128,7 @@ ROUTES: tuple[Route, ...] = (
         "/v1/busiest",
         "The busiest rooms, by a sketch",
         rooms.busiest,
-        (Param("limit", "At most 100.", "integer", minimum=1),),
+        (Param("limit", "At most 100.", "integer", minimum=1), OWN),
         answer=(BusyRooms,),
         tag="rooms",
     ),
@@ -214,11 +216,15 @@ ROUTES: tuple[Route, ...] = (
         records.show_log,
         (
             Param("subscribe", "Hubs of these rooms: names with commas between, or given more than once."),
-            Param("subscribePattern", "Hubs that may have rooms which match: a glob, or an MQTT filter."),
+            Param(
+                "subscribePattern",
+                "Hubs that may have rooms which match: a glob, or an MQTT filter. Of the node's own rooms only "
+                "`$stats/…`, and by patterns that begin with `$`.",
+            ),
             Param("class", "Of this class only."),
         ),
         answer=(LogInfo,),
-        errors=("no_such_class",),
+        errors=("no_such_class", "not_allowed"),
         tag="log",
     ),
     Route(

@@ -16,6 +16,7 @@ def list_rooms(
     match: Annotated[str | None, typer.Argument(help="Redis glob over names.", show_default=False)] = None,
     limit: Annotated[int, typer.Option(help="At most so many.", min=1)] = 100,
     after: Annotated[str | None, typer.Option(help="Names behind this one.")] = None,
+    own: Annotated[bool, typer.Option("--own", help="Also the node's own rooms: $….")] = False,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
@@ -23,7 +24,9 @@ def list_rooms(
     api, more = Api(url), after
     rows: list[dict[str, Any]] = []
     while len(rows) < limit:
-        page = api.get("/v1/rooms", match=match, after=more, limit=limit - len(rows))
+        page = api.get(
+            "/v1/rooms", match=match, after=more, limit=limit - len(rows), own="true" if own else None
+        )
         rows += page.rows("rooms")
         more = page["next"]
         if more is None:

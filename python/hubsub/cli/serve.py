@@ -1,7 +1,6 @@
 """`hubsub serve`: one node in one process, from its start to its graceful end."""
 
 import asyncio
-import contextlib
 import inspect
 import json
 import os
@@ -73,7 +72,7 @@ class _Process:
     async def run(self) -> int:
         """Serves until a signal (0; 1 if the log has failed by then) or the failure of a shard (1)."""
         from hubsub.api import HttpServer, State
-        from hubsub.control.activity import report
+        from hubsub.control import activity, load
         from hubsub.node import BUILD_PROFILE, Node
         from hubsub.version import VERSION
 
@@ -104,16 +103,20 @@ class _Process:
                 profile=BUILD_PROFILE,
                 **ready_fields(ready),
             )
-            busiest = loop.create_task(report(node.clients, lambda: self._state.limits["busiest_log_ms"]))
+            limits = self._state.limit
+            beside = (
+                loop.create_task(activity.report(node.clients, limits("busiest_log_ms"))),
+                loop.create_task(load.report(node, limits("load_sample_ms"))),
+            )
             try:
                 await self._until_end(node)
             except Exception as error:
                 self._log.error("node failed", reason=str(error))
                 code = 1
             self._state.stopping = True
-            busiest.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await busiest
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
         finally:
             await node.stop()
             await http.stop()

@@ -36,6 +36,7 @@ def top(
     interval: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.2)] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Prints one interval and ends.")] = False,
     rows: Annotated[int, typer.Option(help="Clients and rooms to show.", min=1, max=100)] = 10,
+    own: Annotated[bool, typer.Option("--own", help="Also the node's own rooms: $….")] = False,
     url: Url = None,
 ) -> None:
     """Shows shards, busiest clients and busiest rooms until interrupted; to a pipe or file, once."""
@@ -43,29 +44,29 @@ def top(
     from rich.live import Live
 
     api, console = Api(url), Console()
-    before = _look(api, rows)
+    before = _look(api, rows, own)
     if once or not console.is_terminal:
         # Rates need two looks.
         time.sleep(interval)
         if not console.is_terminal:
             console = Console(width=WIDTH_UNBOUNDED)
-        console.print(view(_look(api, rows), before, console.width))
+        console.print(view(_look(api, rows, own), before, console.width))
         return
     with Live(view(before, None, console.width), console=console, screen=True, auto_refresh=False) as live:
         while True:
             time.sleep(interval)
-            now = _look(api, rows)
+            now = _look(api, rows, own)
             live.update(view(now, before, console.width), refresh=True)
             before = now
 
 
-def _look(api: Api, rows: int) -> dict[str, Any]:
+def _look(api: Api, rows: int, own: bool) -> dict[str, Any]:
     return {
         "at": time.monotonic(),
         "url": api.url,
         "stat": api.get("/s/stat"),
         "clients": api.get("/v1/clients", sort="messages_out_1s", limit=rows).rows("clients"),
-        "rooms": api.get("/v1/busiest", limit=rows).rows("rooms"),
+        "rooms": api.get("/v1/busiest", limit=rows, own="true" if own else None).rows("rooms"),
     }
 
 

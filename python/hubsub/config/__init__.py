@@ -18,7 +18,7 @@ from hubsub.config.kinds import (
     split_address,
 )
 from hubsub.config.reload import Reload, reloaded
-from hubsub.config.resolve import RESERVED, Config, History, RoomClass, load, resolve
+from hubsub.config.resolve import PUBLIC, RESERVED, Config, History, RoomClass, load, resolve
 from hubsub.config.variables import unknown_variables
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "KEYS",
     "LIMITS",
     "LISTENERS",
+    "PUBLIC",
     "RESERVED",
     "Bad",
     "Config",

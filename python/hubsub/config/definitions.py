@@ -375,6 +375,13 @@ LIMITS: tuple[Limit, ...] = (
     Limit("http_stage_bytes_max", 256 * MIB, "Bytes of one stage, as Arrow.", 1_024, "control"),
     Limit("http_stages_max", 10_000, "Stages that are not committed at once.", 1, "control"),
     Limit(
+        "load_sample_ms",
+        10_000,
+        "Time between load samples, which a node with a data directory publishes to `$stats/load`; 0 for none.",
+        0,
+        "control",
+    ),
+    Limit(
         "busiest_log_ms",
         60_000,
         "Time between the log lines that name the busiest clients; 0 for none.",

@@ -113,25 +113,29 @@ OWN = ("$stage", "$queries", "$stats")
 RESERVED = "$"
 """Names that begin with it are the node's own."""
 
+PUBLIC = "$stats"
+"""The one of the node's own classes whose rooms anybody may read."""
+
 QUERIES_BYTES = 64 << 20
 """Of the records that say how far each query's batches are: some 300,000 of them."""
 
 STATS_BYTES = 64 << 20
+STATS_AGE_MS = 7 * 86_400_000
+"""What the node says of itself is of use for a while; the bound that holds on a busy node is that of bytes."""
 
 
 def system_classes(data: str | None, limits: Mapping[str, int]) -> tuple[RoomClass, ...]:
     """The node's own classes: none without a data directory.
 
-    A topic's room is its first levels, so that no user's template has a say in it. None forgets by
-    age: what a batch still needs must not go while a node is down.
+    Those of stages forget nothing by age: what a batch still needs must not go while a node is down.
     """
     if not data:
         return ()
     least = limits["log_segment_bytes"]
 
-    def own(name: str, room: str, durability: str, size: int) -> RoomClass:
+    def own(name: str, room: str, durability: str, size: int, age_ms: int = 0) -> RoomClass:
         # A log removes whole segments, and not the one that it writes.
-        history = History(bytes=max(size, least) + least)
+        history = History(bytes=max(size, least) + least, age_ms=age_ms)
         return RoomClass(
             name=name,
             match=(f"{name}/#",),
@@ -145,7 +149,7 @@ def system_classes(data: str | None, limits: Mapping[str, int]) -> tuple[RoomCla
     return (
         own("$stage", "$stage/+/+", "durable", limits["stage_bytes_max"]),
         own("$queries", "$queries/+", "durable", QUERIES_BYTES),
-        own("$stats", "topic", "durable", STATS_BYTES),
+        own("$stats", "topic", "durable", STATS_BYTES, STATS_AGE_MS),
     )
 
 

@@ -143,9 +143,14 @@ class _Planner:
         return StreamOffset(log=listing.log, query=query, hubs=hubs)
 
     def stop_here(self) -> None:
-        """From now on there is nothing new. Hubs that are not asked for any more count: see `_ask`."""
-        self._ask()
-        self._target = {hub.id: hub.end for hub in self._wire.listing().hubs.values()}
+        """From now on there is nothing new. Hubs that are not asked for any more count: see `_ask`.
+
+        The node's own hubs are listed only to who asks for their rooms.
+        """
+        asked = self._ask()
+        self._target = {
+            hub.id: hub.end for hub in (*self._wire.listing().hubs.values(), *asked.hubs.values())
+        }
 
     def advance(self, start: StreamOffset, max_rows: int | None, max_bytes: int | None) -> StreamOffset:
         """The end of the batch that begins at `start`; `start` itself if there is nothing new."""

@@ -1,0 +1,212 @@
+"""Load samples: what a node did between two looks at itself, for the room `$stats/load`.
+
+Pure are `Look` and `sample`; `look` asks the node, `report` publishes. docs/protocol/load-samples.md
+says what the fields mean.
+
+Invariants: a sample tells only what the node counts, and what it does not know is not there. Samples
+are of a bounded number: the node, its shards, its hubs with a log and `ROOMS_MAX` rooms.
+"""
+
+import asyncio
+import json
+import resource
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from hubsub.errors import HubSubError, refusal
+from hubsub.names import text_of
+from hubsub.node import Failed, Item, Node
+
+ROOM = b"$stats/load"
+
+ROOMS_MAX = 32
+"""Of the busiest ones, each of which is asked for its subscribers."""
+
+ROOM_BYTES_MAX = 1_024
+"""A room with a longer name is left out, so that no sample is above some kilobytes."""
+
+OFF_MS = 1_000
+"""How often a node that takes no samples looks whether it should."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """What a node knows of itself at one moment; counters count from its start."""
+
+    at_us: int
+    """Since 1970."""
+    clock_s: float
+    """Monotonic."""
+    cpu_s: float
+    """Of the whole process."""
+    shards: Sequence[Mapping[str, int]]
+    """As `Core.metrics`."""
+    hubs: Sequence[Mapping[str, Any]]
+    """As `Core.log`."""
+    rooms: Mapping[bytes, Mapping[str, Any]]
+    """The busiest rooms, the busiest first, as `Core.room`, and `rate`: messages a second, by the sketch."""
+
+
+def sample(node: str, before: Look, after: Look) -> list[dict[str, Any]]:
+    """The load between two looks: a flat row for the node, each shard, each hub with a log, each busy room."""
+    seconds = after.clock_s - before.clock_s
+    if seconds <= 0:
+        return []
+    at = datetime.fromtimestamp(after.at_us / 1e6, UTC).isoformat(timespec="milliseconds")
+    head = {"at": at.replace("+00:00", "Z"), "seconds": round(seconds, 6), "node": node}
+
+    def per_second(now: float, then: float) -> float:
+        return round((now - then) / seconds, 3)
+
+    shards = [
+        {
+            "shard": number,
+            "messages_per_second": per_second(now["published_total"], then["published_total"]),
+            "deliveries_per_second": per_second(now["delivered_total"], then["delivered_total"]),
+            "bytes_in_per_second": per_second(now["bytes_in_total"], then["bytes_in_total"]),
+            "bytes_out_per_second": per_second(now["bytes_out_total"], then["bytes_out_total"]),
+            "connections": now["connections"],
+            "rooms": now["rooms"],
+            # Both are scaled up from some of the turns, so a little more than all may come out.
+            "cpu_share": min(1.0, per_second(_busy_s(now), _busy_s(then))),
+        }
+        for number, (now, then) in enumerate(zip(after.shards, before.shards, strict=True))
+    ]
+    whole = {
+        name: round(sum(shard[name] for shard in shards), 3)
+        for name in shards[0]
+        if name not in ("shard", "cpu_share")
+    }
+    whole["cpu_share"] = per_second(after.cpu_s, before.cpu_s)
+    if after.hubs:
+        whole["log_bytes"] = sum(hub["bytes"] for hub in after.hubs)
+    return [
+        head | {"kind": "node"} | whole,
+        *(head | {"kind": "shard"} | shard for shard in shards),
+        *(head | {"kind": "hub"} | hub for hub in _hubs(before, after, per_second)),
+        *(head | {"kind": "room"} | room for room in _rooms(before, after, per_second)),
+    ]
+
+
+PerSecond = Callable[[float, float], float]
+
+
+def _hubs(before: Look, after: Look, per_second: PerSecond) -> list[dict[str, Any]]:
+    then = {hub["id"]: hub for hub in before.hubs}
+    return [
+        {
+            "hub": f"{hub['class']}-{hub['index']}",
+            "class": hub["class"],
+            "shard": hub["shard"],
+            "messages_per_second": per_second(hub["latest"], then[hub["id"]]["latest"]),
+            "rooms": hub["rooms"],
+            "log_bytes": hub["bytes"],
+        }
+        for hub in after.hubs
+        # A quarantined one does nothing, and what it holds is not known.
+        if hub["id"] in then and hub["state"] != "quarantined"
+    ]
+
+
+def _rooms(before: Look, after: Look, per_second: PerSecond) -> list[dict[str, Any]]:
+    rows = []
+    for name, room in after.rooms.items():
+        if len(name) > ROOM_BYTES_MAX:
+            continue
+        then = before.rooms.get(name)
+        is_counted = then is not None and then["epoch"] == room["epoch"] and then["seq"] <= room["seq"]
+        rate = per_second(room["seq"], then["seq"]) if then is not None and is_counted else room["rate"]
+        rows.append(
+            {
+                "room": text_of(name),
+                "hub": room["hub"],
+                "class": room["class"],
+                "shard": room["shard"],
+                "messages_per_second": round(rate, 3),
+                "estimated": not is_counted,
+                "subscribers": room["subscribers"],
+            }
+        )
+    return rows
+
+
+def _busy_s(shard: Mapping[str, int]) -> float:
+    return (shard["socket_ns_total"] + shard["routing_ns_total"]) / 1e9
+
+
+# -- on a node --
+
+
+async def look(node: Node) -> Look:
+    """What the node knows now."""
+    rooms = {}
+    for name, rate in await node.busiest_rooms(ROOMS_MAX):
+        room = await node.room(name)
+        if room is not None:
+            rooms[name] = {**room, "rate": rate}
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return Look(
+        at_us=time.time_ns() // 1_000,
+        clock_s=time.monotonic(),
+        cpu_s=usage.ru_utime + usage.ru_stime,
+        shards=node.metrics()["shards"],
+        hubs=(node.log() or {"hubs": ()})["hubs"],
+        rooms=rooms,
+    )
+
+
+async def publish(node: Node, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Publishes samples, in order.
+
+    Raises:
+        HubSubError: the log does not take them.
+    """
+    items = [
+        Item(ROOM, json.dumps(row, separators=(",", ":"), ensure_ascii=False).encode(), {}, "")
+        for row in rows
+    ]
+    for result in await node.publish(items, as_node=True):
+        if isinstance(result, Failed):
+            raise refusal(*result)
+
+
+async def report(node: Node, interval_ms: Callable[[], int]) -> None:
+    """Publishes a sample an interval, until cancelled; none while the interval is 0.
+
+    Samples that the log does not take are not taken again: the next ones tell of a longer time.
+    """
+    if node.config.data is None:
+        return
+    before, is_told = await _try_look(node), False
+    while True:
+        interval = interval_ms()
+        await asyncio.sleep((interval or OFF_MS) / 1_000)
+        if not interval:
+            before = None
+            continue
+        after = await _try_look(node)
+        if before is None or after is None:
+            before = after or before
+            continue
+        try:
+            await publish(node, sample(node.name, before, after))
+            before, is_told = after, False
+        except HubSubError as error:
+            if not is_told:
+                log.warning("load samples are not stored", code=error.code, reason=str(error))
+            is_told = True
+
+
+async def _try_look(node: Node) -> Look | None:
+    try:
+        return await look(node)
+    except HubSubError as error:
+        log.debug("no load sample", code=error.code, reason=str(error))
+        return None
