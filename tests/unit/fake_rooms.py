@@ -46,6 +46,8 @@ class FakeRooms:
         """Calls until the node is killed; below 0: it is not."""
         self.refuses: dict[str, float] = {}
         """By hub, how often it refuses a row."""
+        self.refuses_own = 0.0
+        """How often the node's own rooms refuse a record."""
 
     # -- life --
 
@@ -109,6 +111,9 @@ class FakeRooms:
         dies = self._call()
         results: list[Published | Failed] = []
         for item in items:
+            if self.dice.random() < self.refuses_own:
+                results.append(Failed("disk_full", "full"))
+                continue
             seq = sum(name == item.topic for name, _ in self.journal) + 1
             row = HistoryRow(1, seq, int(time.time() * 1e6), item.topic, "", item.payload, item.headers)
             self.journal.append((item.topic, row))

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hubsub.control.held import HeldBatches
 from hubsub.control.stages import (
     Attempt,
     Latest,
@@ -27,7 +28,9 @@ from hubsub.control.stages import (
 from hubsub.control.staging import Staging
 from hubsub.errors import (
     BatchPassedError,
+    DiskFullError,
     HubSubError,
+    QuarantinedError,
     StageCommittedError,
     StageExistsError,
     StagesFullError,
@@ -90,6 +93,10 @@ class Driver:
                 except Killed:
                     await self.restart()
                     return None
+                except HubSubError as error:
+                    assert error.retryable, error
+                    self.rooms.refuses_own = 0
+                    continue
                 if self.dice.random() < 0.8:
                     attempts.append(name)
                     break
@@ -98,6 +105,8 @@ class Driver:
     async def commit(self, batch: int, attempts: list[str]) -> bool:
         for _ in range(100):
             try:
+                if self.dice.random() < 0.3 and len(self.on_node.held):
+                    await self.on_node._resume("q")  # As the node itself does, beside the driver.
                 await self.on_node._commit("q", batch, attempts)
                 return True
             except Killed:
@@ -106,7 +115,9 @@ class Driver:
                 return False
             except HubSubError as error:
                 assert error.retryable, error
-                self.rooms.refuses = {}
+                self.rooms.refuses_own /= 2
+                if self.rooms.refuses_own < 0.1:
+                    self.rooms.refuses, self.rooms.refuses_own = {}, 0
         raise AssertionError("never committed")
 
     async def restart(self) -> None:
@@ -135,6 +146,7 @@ def test_each_row_of_each_batch_is_published_once_whatever_is_killed_or_repeated
             expected.update(rows)
             rooms.calls_left = dice.randint(-1, 30)
             rooms.refuses = {hub: dice.choice([0, 0, 0.3]) for hub in "xyz"}
+            rooms.refuses_own = dice.choice([0, 0, 0.5])
             await driver.run(batch, rows)
         return expected
 
@@ -246,6 +258,63 @@ def test_a_batch_that_is_held_cannot_be_dropped_and_is_finished_before_the_next(
     assert found(rooms) == ["x1", "x2", "y1", "y3"]
 
 
+async def settled(task: asyncio.Task[None]) -> None:
+    """Lets a task go as far as it can."""
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not task.done()
+
+
+def test_the_node_tries_a_held_batch_again_by_itself(
+    rooms: FakeRooms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hubsub.control.held.WAIT_S", 0.0)
+
+    async def play() -> None:
+        node = staging(rooms)
+        task = asyncio.create_task(node.retry())
+        await node.stage("q", "a", None, pieces(["x1", "y1", "x2"], 2))
+        rooms.refuses = {"y": 1.0}
+        with pytest.raises(HubSubError):
+            await node.commit("q", 0, ["a"])
+        await settled(task)
+        held = node.held.all()["q"]
+        assert (held.batch, held.rows) == (0, 3) and held.tries > 1
+        rooms.refuses = {}
+        await settled(task)
+        assert len(node.held) == 0 and found(rooms) == ["x1", "x2", "y1"]
+        assert await node.commit("q", 0, ["a"]) == (3, True)
+        assert node.counts == {"batches_published": 1, "rows_published": 3, "batches_repeated": 1}
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(play())
+
+
+def test_a_batch_that_is_held_at_a_start_is_tried_again(
+    rooms: FakeRooms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hubsub.control.held.WAIT_S", 0.0)
+
+    async def play() -> None:
+        node = staging(rooms)
+        await node.stage("q", "a", None, pieces(["x1"], 1))
+        rooms.refuses = {"x": 1.0}
+        with pytest.raises(HubSubError):
+            await node.commit("q", 0, ["a"])
+        node = staging(rooms)
+        await node.resume()
+        assert node.held.all()["q"].tries == 1
+        task = asyncio.create_task(node.retry())
+        rooms.refuses = {}
+        await settled(task)
+        task.cancel()
+        assert found(rooms) == ["x1"] and len(node.held) == 0
+
+    asyncio.run(play())
+
+
 def test_bounds_are_errors_and_what_came_is_let_go_of(rooms: FakeRooms) -> None:
     async def play() -> None:
         small = staging(rooms, http_stage_bytes_max=20)
@@ -283,6 +352,36 @@ def test_a_held_batch_keeps_its_rows_from_being_pushed_out(rooms: FakeRooms) -> 
 
 
 # -- decisions --
+
+
+def test_a_held_batch_waits_twice_as_long_after_each_try_up_to_a_minute() -> None:
+    now = 100.0
+    held = HeldBatches(lambda: now)
+    assert (held.wait_s(), held.due()) == (None, [])
+    waits = []
+    for _ in range(9):
+        one = held.hold("q", 4, 10, DiskFullError())
+        wait = held.wait_s()
+        assert wait is not None and held.due() == []
+        waits.append(wait)
+        now += wait
+        assert held.due() == ["q"]
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    assert (one.tries, one.code, held.for_s(one), held.until_s(one)) == (9, "disk_full", sum(waits), 0)
+    held.postpone("q", DiskFullError())
+    assert held.due() == [] and held.all()["q"].tries == 10
+    assert held.hold("q", 5, 10, DiskFullError()).tries == 1, "another batch"
+    held.free("q")
+    held.postpone("q", DiskFullError())
+    assert len(held) == 0
+
+
+def test_a_batch_whose_error_does_not_go_away_waits_for_its_commit() -> None:
+    held = HeldBatches(lambda: 0.0)
+    one = held.hold("q", 4, 10, QuarantinedError())
+    assert (one.due, held.wait_s(), held.due(), held.until_s(one)) == (None, None, [], None)
+    assert list(held.all()) == ["q"]
+
 
 MOVE = Move(batch=5, commit=(1, 2), attempts=(Attempt("a", 3, 2, (1, 1)), Attempt("b", 0, 0, (0, 0))))
 

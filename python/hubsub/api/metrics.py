@@ -2,8 +2,8 @@
 
 Label sets are bounded: `shard`, `route` with `status` (the table of routes),
 `limit` names, `hub` with `class` (hubs that have a log: so many a class as there
-were shards when it first was), `query` (`http_queries_max` of them). Rooms and clients
-are never labels; `/v1/busiest` and `/v1/clients` have them.
+were shards when it first was), `query` (`http_queries_max` of those that read, and as many whose
+batch is held). Rooms and clients are never labels; `/v1/busiest` and `/v1/clients` have them.
 """
 
 import resource
@@ -73,6 +73,7 @@ def prometheus(state: State) -> str:
     if log is not None:
         _log(page, log)
         _queries(page, state, log)
+        _stages(page, state)
     _http(page, state)
     _process(page)
     return page.text()
@@ -133,6 +134,23 @@ def _queries(page: Page, state: State, log: Mapping[str, Any]) -> None:
             if lag is not None:
                 labels = {"query": query, "hub": f"{hub['class']}-{hub['index']}"}
                 page.add("hubsub_query_lag_records", lag, labels, doc)
+
+
+def _stages(page: Page, state: State) -> None:
+    """What the Spark sink has sent, and what became of it."""
+    staging = state.staging
+    page.add("hubsub_stages", len(staging), doc="Stages that wait for their commit.")
+    page.add("hubsub_stage_bytes", staging.waiting_bytes, doc="What they take in the log.")
+    for name, doc in (
+        ("batches_published", "Committed batches that are published."),
+        ("rows_published", "Rows of these."),
+        ("batches_repeated", "Commits of a batch that was published before."),
+    ):
+        page.add(f"hubsub_{name}_total", staging.counts[name], doc=doc)
+    held = staging.held.all()
+    page.add("hubsub_batches_held", len(held), doc="Committed batches that their rooms do not take now.")
+    for query in [*held][: state.limits["http_queries_max"]]:
+        page.add("hubsub_query_held", 1, {"query": query}, "1: the query's last batch is held.")
 
 
 def _http(page: Page, state: State) -> None:

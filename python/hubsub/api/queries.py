@@ -1,4 +1,7 @@
-"""/v1/queries: how far data pipelines have read (docs/protocol/records.md). Kept in memory, by this node alone."""
+"""/v1/queries: how far data pipelines have read (docs/protocol/records.md), and which batches are held.
+
+Kept in memory, by this node alone.
+"""
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -6,7 +9,7 @@ from starlette.responses import Response
 from hubsub.api.answers import json_answer
 from hubsub.api.hubs import hub_list
 from hubsub.api.params import body, decode, path_name
-from hubsub.api.schema import Hub, Query, QueryHub, QueryList, QueryReport
+from hubsub.api.schema import HeldBatch, Hub, Query, QueryHub, QueryList, QueryReport
 from hubsub.api.state import State
 from hubsub.control.queries import Progress
 from hubsub.errors import NoSuchQueryError
@@ -15,9 +18,22 @@ from hubsub.names import text_of
 
 async def list_queries(state: State, request: Request) -> Response:
     hubs = hub_list(state)
-    return json_answer(
-        QueryList(queries=[_query(state, name, told, hubs) for name, told in state.queries.all().items()])
-    )
+    batches = state.staging.held
+    held = [
+        HeldBatch(
+            query=name,
+            batch=batch.batch,
+            rows=batch.rows,
+            code=batch.code,
+            reason=batch.reason,
+            held_s=round(batches.for_s(batch), 3),
+            tries=batch.tries,
+            next_try_s=None if (wait := batches.until_s(batch)) is None else round(wait, 3),
+        )
+        for name, batch in batches.all().items()
+    ]
+    queries = [_query(state, name, told, hubs) for name, told in state.queries.all().items()]
+    return json_answer(QueryList(queries=queries, held=held))
 
 
 async def report_query(state: State, request: Request) -> Response:

@@ -294,10 +294,27 @@ class Query(Struct, kw_only=True):
     hubs: list[QueryHub]
 
 
+class HeldBatch(Struct, kw_only=True):
+    """A batch that is committed, and whose rooms do not take its rows now."""
+
+    query: str
+    batch: int
+    rows: Annotated[int, Meta(description="Of the whole batch; some may be published.")]
+    code: Annotated[str, Meta(description="Of the error that holds it.")]
+    reason: str
+    held_s: Annotated[float, Meta(description="For so long.")]
+    tries: Annotated[int, Meta(description="That failed.")]
+    next_try_s: Annotated[
+        float | None,
+        Meta(description="Until the node tries again; null: not before its commit, or the next start."),
+    ]
+
+
 class QueryList(Struct, kw_only=True):
-    """Queries by name."""
+    """Queries that read, by name, and the batches of those that write that are held."""
 
     queries: list[Query]
+    held: list[HeldBatch]
 
 
 class LoggedHub(Struct, kw_only=True):

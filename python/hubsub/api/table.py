@@ -276,7 +276,7 @@ ROUTES: tuple[Route, ...] = (
     Route(
         "GET",
         "/v1/queries",
-        "How far the queries of data pipelines have read",
+        "How far the queries of data pipelines have read, and whose batches are held",
         queries.list_queries,
         answer=(QueryList,),
         tag="log",

@@ -107,6 +107,7 @@ class _Process:
             beside = (
                 loop.create_task(activity.report(node.clients, limits("busiest_log_ms"))),
                 loop.create_task(load.report(node, limits("load_sample_ms"))),
+                loop.create_task(self._state.staging.retry()),
             )
             try:
                 await self._until_end(node)

@@ -3,9 +3,10 @@
 Owned here: the rooms `$stage/{query}/{attempt}` and `$queries/{query}`. What is decided stands in
 `hubsub.control.stages`; here it is carried out.
 
-Invariants: what a query knows is in its room in the log and not in this process, but for locks and
-bounds; one batch of a query is moved at a time; nothing of a batch is published before the record
-that commits it is on disk, and Spark is answered after the one that says done.
+Invariants: what a query knows is in its room in the log and not in this process, but for locks,
+bounds, and what came of the last rows until it is written down, before which no others are sent;
+one batch of a query is moved at a time; nothing of a batch is published before the record that
+commits it is on disk, and Spark is answered after the one that says done.
 """
 
 import asyncio
@@ -14,11 +15,13 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 import structlog
 
+from hubsub.control.held import HeldBatches
 from hubsub.control.stages import (
     Attempt,
     Latest,
@@ -67,9 +70,12 @@ class Committed(NamedTuple):
     """It was before this commit."""
 
 
-class _Open(NamedTuple):
+@dataclass
+class _Open:
     begins: int
     made_at: float
+    bytes: int = 0
+    """That it takes in the log."""
 
 
 class Staging:
@@ -91,10 +97,22 @@ class Staging:
         self._commits: dict[tuple[str, int, tuple[str, ...]], asyncio.Task[Committed]] = {}
         """Those that run; one that is repeated waits for the same."""
         self._space: Space | None = None
+        self._ahead: dict[str, Move] = {}
+        """How far a move is whose record could not be written: a full disk refuses that, too."""
+        self.held = HeldBatches(time.monotonic)
+        self._news = asyncio.Event()
+        """A batch is held that was not, or not so long."""
+        self.counts = Counter[str]()
+        """Since the start: `batches_published`, `rows_published`, and commits of such, `batches_repeated`."""
 
     def __len__(self) -> int:
         """Stages that wait for their commit."""
         return len(self._open)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What these take in the log."""
+        return sum(stage.bytes for stage in self._open.values())
 
     # -- stage --
 
@@ -122,14 +140,14 @@ class Staging:
             raise TooManyStagesError(hint="limits.http_stages_max bounds them")
         self._open[key] = _Open(space.written, time.monotonic())
         try:
-            return await self._take(room, self._node.row_reader(topic, query), pieces)
+            return await self._take(room, self._open[key], self._node.row_reader(topic, query), pieces)
         except BaseException:
             self._open.pop(key, None)
             with suppress(HubSubError):
                 await self._node.room_delete(room, as_node=True)
             raise
 
-    async def _take(self, room: bytes, reader: Any, pieces: AsyncIterator[bytes]) -> int:
+    async def _take(self, room: bytes, stage: _Open, reader: Any, pieces: AsyncIterator[bytes]) -> int:
         size, rows, places = 0, 0, list[Position]()
         async for piece in pieces:
             size += len(piece)
@@ -137,11 +155,11 @@ class Staging:
                 raise StageTooLargeError(value=f"more than {size}", hint="send several stages")
             if chunks := _read(reader.feed, piece):
                 rows += sum(count for count, _ in chunks)
-                places += await self._keep(room, chunks)
+                places += await self._keep(room, stage, chunks)
         last = _read(reader.finish)
         if last is not None:
             rows += last[0]
-            places += await self._keep(room, [last])
+            places += await self._keep(room, stage, [last])
         first = places[0] if places else (0, 0)
         if places != [(first[0], first[1] + n) for n in range(len(places))]:
             raise StagesMissingError("the stage was broken by another one of its name", value=room.decode())
@@ -149,13 +167,14 @@ class Staging:
         await self._write([Item(room, json.dumps(end).encode(), {"end": "1"}, "")])
         return rows
 
-    async def _keep(self, room: bytes, chunks: Sequence[tuple[int, bytes]]) -> list[Position]:
+    async def _keep(self, room: bytes, stage: _Open, chunks: Sequence[tuple[int, bytes]]) -> list[Position]:
         """Writes chunks behind each other, with one sync."""
         space = self._ready()
         size = sum(len(chunk) + 2 * len(room) + RECORD_BYTES for _, chunk in chunks)
         if not space.has_room(size, self._limits()["stage_bytes_max"]):
             raise StagesFullError(hint="limits.stage_bytes_max bounds it; a batch may be held by a full disk")
         space.written += size
+        stage.bytes += size
         return await self._write([Item(room, chunk, {"rows": str(rows)}, "") for rows, chunk in chunks])
 
     async def abort(self, query: str, attempt: str) -> None:
@@ -179,7 +198,7 @@ class Staging:
         Raises:
             StagesMissingError: nothing of the batch is published, nor will be.
             BatchPassedError: a later batch is committed.
-        BatchMovingError: it takes longer than a request may.
+            BatchMovingError: it takes longer than a request may.
             HubSubError: a room does not take its rows now. The same commit goes on where this one was.
         """
         self._ready()
@@ -208,6 +227,7 @@ class Staging:
                 await self._move(query, latest.move)
             if latest is not None and what in ("finish", "repeated"):
                 await self._drop(query, attempts)
+                self.counts["batches_repeated"] += what == "repeated"
                 return Committed(latest.rows, what == "repeated")
             found = await self._find(query, attempts)
             begins = [self._open[query, a].begins for a in attempts if (query, a) in self._open]
@@ -255,9 +275,26 @@ class Staging:
     # -- move --
 
     async def _move(self, query: str, move: Move) -> None:
-        """Publishes what is left of a batch, and says how far that is."""
+        """Publishes what is left of a batch; it is held if its rooms do not take it."""
+        try:
+            await self._go_on(query, move)
+        except HubSubError as error:
+            self.held.hold(query, move.batch, move.rows, error)
+            self._news.set()
+            raise
+        self.held.free(query)
+        self.counts["batches_published"] += 1
+        self.counts["rows_published"] += move.rows
+
+    async def _go_on(self, query: str, move: Move) -> None:
+        """Publishes chunk after chunk, and says how far that is."""
         self._ready().hold_all(query)
-        if move.is_done:
+        ahead = self._ahead.get(query)
+        if ahead is not None and ahead.commit == move.commit:
+            # Written down before more is sent: a disk that is still full refuses that, and no row goes in vain.
+            move = ahead
+            await self._note_ahead(query)
+        elif move.is_done:
             await self._note(query, progress_record(move))
         while not move.is_done:
             attempt = move.attempts[move.attempt]
@@ -271,19 +308,17 @@ class Staging:
             refused = [(place, failed) for place, failed in done.refused]
             move = move.after(int(row.headers["rows"]), [(place, failed.code) for place, failed in refused])
             held = [failed for _, failed in refused if failed.code not in LATE]
+            self._ahead[query] = move
             if held:
                 with suppress(HubSubError):
-                    await self._note(query, progress_record(move))
+                    await self._note_ahead(query)
                 raise refusal(*held[0])
-            await self._note(query, progress_record(move))
+            await self._note_ahead(query)
         self._ready().free(query)
         await self._drop(query, [attempt.name for attempt in move.attempts])
 
     async def resume(self) -> None:
-        """Goes on with the batches that were being moved when the node ended.
-
-        One that its rooms do not take is held: the log says why, and its commit tries again.
-        """
+        """Goes on with the batches that were being moved when the node ended; some may be held."""
         if self._node.config.data is None:
             return
         after: bytes | None = None
@@ -296,16 +331,35 @@ class Staging:
             # A damaged hub hides the names of all rooms; a commit reads its own query's and goes on.
             log.warning("batches go on at their next commit", code=error.code, reason=str(error))
 
+    async def retry(self) -> None:
+        """Tries batches that are held again, each when it is due, until cancelled.
+
+        Cancelled amid a move it leaves what a kill would: the next start goes on.
+        """
+        while True:
+            self._news.clear()
+            try:
+                async with asyncio.timeout(self.held.wait_s()):
+                    await self._news.wait()
+            except TimeoutError:
+                for query in self.held.due():
+                    await self._resume(query)
+
     async def _resume(self, query: str) -> None:
+        before = self.held.all().get(query)
         try:
             async with self._locked(query):
                 latest = await self._latest(query)
                 if latest is None or latest.move is None:
+                    self.held.free(query)
                     return
                 await self._move(query, latest.move)
-                log.info("batch published after a start", query=query, batch=latest.batch, rows=latest.rows)
+                log.info("batch goes on and is published", query=query, batch=latest.batch, rows=latest.rows)
         except HubSubError as error:
-            log.warning("batch is held", query=query, code=error.code, reason=str(error))
+            if before is not None and self.held.all().get(query) == before:
+                self.held.postpone(query, error)
+            if before is None or before.code != error.code:
+                log.warning("batch is held", query=query, code=error.code, reason=str(error))
 
     # -- records --
 
@@ -344,6 +398,11 @@ class Staging:
         text = json.dumps(record, separators=(",", ":")).encode()
         (position,) = await self._write([Item(query_room(query), text, {}, "")])
         return position
+
+    async def _note_ahead(self, query: str) -> None:
+        """Writes down what the process knows of a move beyond the query's latest record."""
+        await self._note(query, progress_record(self._ahead[query]))
+        del self._ahead[query]
 
     async def _write(self, items: Sequence[Item]) -> list[Position]:
         results = await self._node.publish(items, as_node=True)

@@ -1,0 +1,98 @@
+"""Committed batches that their rooms do not take now: why, since when, and when each is tried again.
+
+Decisions only. A batch waits twice as long after each try, up to `WAIT_S_MAX`; one whose error does not
+go away by itself waits for its commit, or for the next start of the node.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from hubsub.errors import HubSubError
+
+WAIT_S, WAIT_S_MAX = 1.0, 60.0
+"""Before the first try of the node's own, and before any."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """A batch that is held."""
+
+    batch: int
+    rows: int
+    """Of the whole batch; some may be published."""
+    code: str
+    reason: str
+    since: float
+    tries: int
+    """That failed."""
+    due: float | None
+    """When the node tries again; None: not by itself."""
+
+
+class HeldBatches:
+    """The batches that are held, at most one a query.
+
+    Args:
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._held: dict[str, Held] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def hold(self, query: str, batch: int, rows: int, error: HubSubError) -> Held:
+        """A try failed."""
+        now, before = self._clock(), self._held.get(query)
+        if before is not None and before.batch != batch:
+            before = None
+        tries = before.tries if before else 0
+        held = Held(
+            batch=batch,
+            rows=rows,
+            code=error.code,
+            reason=error.message,
+            since=before.since if before else now,
+            tries=tries + 1,
+            due=now + _wait_s(tries) if error.retryable else None,
+        )
+        self._held[query] = held
+        return held
+
+    def postpone(self, query: str, error: HubSubError) -> None:
+        """A try could not even begin."""
+        held = self._held.get(query)
+        if held is not None:
+            self.hold(query, held.batch, held.rows, error)
+
+    def free(self, query: str) -> None:
+        """Its batch is published."""
+        self._held.pop(query, None)
+
+    def all(self) -> Mapping[str, Held]:
+        """Held batches by query, by name."""
+        return dict(sorted(self._held.items()))
+
+    def wait_s(self) -> float | None:
+        """Until the next try; None: there is none."""
+        dues = [held.due for held in self._held.values() if held.due is not None]
+        return max(min(dues) - self._clock(), 0.0) if dues else None
+
+    def due(self) -> list[str]:
+        """Queries whose batch is to be tried now."""
+        now = self._clock()
+        return [query for query, held in self._held.items() if held.due is not None and held.due <= now]
+
+    def for_s(self, held: Held) -> float:
+        """How long a batch has been held."""
+        return self._clock() - held.since
+
+    def until_s(self, held: Held) -> float | None:
+        """How long until it is tried again."""
+        return None if held.due is None else max(held.due - self._clock(), 0.0)
+
+
+def _wait_s(tries: int) -> float:
+    return min(WAIT_S * 2.0 ** min(tries, 10), WAIT_S_MAX)
