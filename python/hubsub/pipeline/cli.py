@@ -140,6 +140,9 @@ def activity(
     trigger: Trigger = "10 seconds",
     checkpoint: Checkpoint = None,
     out: Out = None,
+    publish: Annotated[
+        bool, typer.Option("--publish/--no-publish", help="Also tells each window to $stats/room/ROOM.")
+    ] = True,
     plot: Annotated[
         Path | None,
         typer.Option(help="Where the picture goes.", show_default=f"./{BASE}/activity/activity.png"),
@@ -151,7 +154,7 @@ def activity(
         from hubsub.pipeline.run.jobs import Timing, activity_job
 
         timing = Timing(event_time=event_time, window=span(window), watermark=span(watermark))
-        outputs, table = activity_job(run.spark, run.settings, timing)
+        outputs, table = activity_job(run.spark, run.settings, timing, publish)
         run.go(outputs)
         rows = table.read(run.spark)
         if rows is None:
@@ -325,7 +328,7 @@ def compact(
 
 @app.command("options")
 def options() -> None:
-    """Prints the reference page of the source's options and columns, as Markdown."""
+    """Prints the reference page of the options and columns of source and sink, as Markdown."""
     from hubsub.pipeline.reference import page
 
     print(page(), end="")

@@ -334,7 +334,7 @@ _OPTIONS = (
     _Option("timeoutSeconds", "timeout_s", _seconds),
     _Option("retrySeconds", "retry_s", _seconds),
 )
-_ACCESS = (
+ACCESS = (
     "servers",
     "token",
     "tls.ca",
@@ -350,13 +350,15 @@ _SINK_OPTIONS = (
     _Option("queryName", "query_name", _query),
     _Option("batch", "batch", _count(0)),
     _Option("checkpointLocation", "checkpoint", _text),
-    *(option for option in _OPTIONS if option.name in _ACCESS),
+    *(option for option in _OPTIONS if option.name in ACCESS),
 )
 _SINK_BY_NAME = {option.name.lower(): option for option in _SINK_OPTIONS}
 _BY_NAME = {option.name.lower(): option for option in _OPTIONS}
 _OF_FIELD = {option.field: option.name for option in _OPTIONS}
 NAMES = tuple(option.name for option in _OPTIONS)
-"""All options, as they are documented."""
+"""All options of the source, as they are documented."""
+SINK_NAMES = tuple(option.name for option in _SINK_OPTIONS)
+"""Likewise of the sink."""
 
 _CONFLICTS = (
     ("subscribe", "subscribe_pattern"),

@@ -1,7 +1,10 @@
-"""docs/reference/spark.md, made of the table of options and the schema."""
+"""docs/reference/spark.md, made of the tables of options and the columns of source and sink."""
 
-from hubsub.pipeline.options import NAMES
+from collections.abc import Iterable, Mapping
+
+from hubsub.pipeline.options import NAMES, SINK_NAMES
 from hubsub.pipeline.schema import spark_schema
+from hubsub.pipeline.sink import COLUMNS
 
 OPTION_DOCS = {
     "servers": (
@@ -38,6 +41,32 @@ OPTION_DOCS = {
 }
 """Option to its default and what it means."""
 
+SINK_OPTION_DOCS = {
+    "topic": ("", "Topic of all rows, which then have no column for it."),
+    "query": (
+        "the checkpoint's",
+        "Under which the node numbers batches; at most 200 bytes, and nobody else's. A batch write without it is a "
+        "query of its own.",
+    ),
+    "queryName": ("", "Likewise, as the source has it; `query` wins."),
+    "batch": (
+        "`0`",
+        "Number of a batch write of `query`: written again, it is published once. A stream numbers its own.",
+    ),
+    "checkpointLocation": ("", "Spark's own option; its identity is the query where none is named."),
+    "servers": (
+        OPTION_DOCS["servers"][0],
+        "As of the source; they need a data directory, and one batch goes to one node.",
+    ),
+}
+
+SINK_COLUMN_DOCS = {
+    "topic": "Where to, as `hubsub.names` writes it. Needed, unless the option names it; not null.",
+    "payload": "What. Needed; not null. A text goes as UTF-8.",
+    "publisher": "Who. Null, or without the column: the query.",
+    "headers": "Headers by name. Null, or without the column: none.",
+}
+
 COLUMN_DOCS = {
     "hub": "Id of the hub.",
     "term": "Term of the hub's leader.",
@@ -57,19 +86,17 @@ COLUMN_DOCS = {
 def page() -> str:
     """The whole page."""
     out = [
-        "# The Spark source: options and columns",
+        "# The Spark source and sink: options and columns",
         "",
         "Written from the definitions by `make fix`; change `python/hubsub/pipeline/reference.py` instead.",
         "",
-        "## Options",
+        "In names of options case does not count; one that is not here is an error, with the nearest one.",
         "",
-        "Case does not count. A name that is not here is an error, with the nearest one.",
+        "## Options of the source",
         "",
-        "| option | default | meaning |",
-        "| --- | --- | --- |",
-        *("| `{}` | {} | {} |".format(name, *OPTION_DOCS[name]) for name in NAMES),
+        *_options(NAMES, OPTION_DOCS),
         "",
-        "## Columns",
+        "## Columns of the source",
         "",
         "| column | type | meaning |",
         "| --- | --- | --- |",
@@ -77,5 +104,26 @@ def page() -> str:
             f"| `{f.name}` | `{f.dataType.simpleString()}` | {COLUMN_DOCS[f.name]} |"
             for f in spark_schema().fields
         ),
+        "",
+        "## Options of the sink",
+        "",
+        *_options(SINK_NAMES, OPTION_DOCS | SINK_OPTION_DOCS),
+        "",
+        "## Columns of the sink",
+        "",
+        "Any other column is an error.",
+        "",
+        "| column | type | meaning |",
+        "| --- | --- | --- |",
+        *(
+            f"| `{name}` | {' or '.join(f'`{kind}`' for kind in kinds)} | {SINK_COLUMN_DOCS[name]} |"
+            for name, kinds in COLUMNS.items()
+        ),
     ]
     return "\n".join(out) + "\n"
+
+
+def _options(names: Iterable[str], docs: Mapping[str, tuple[str, str]]) -> list[str]:
+    """Options as a table."""
+    rows = ["| `{}` | {} | {} |".format(name, *docs[name]) for name in names]
+    return ["| option | default | meaning |", "| --- | --- | --- |", *rows]

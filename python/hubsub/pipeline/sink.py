@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 STAGE_BYTES = 8 << 20
 """A stage is sent with so much: it is kept in memory meanwhile, to be sent again where a connection breaks."""
 
-_COLUMNS = {
+COLUMNS = {
     "topic": ("string",),
     "payload": ("binary", "string"),
     "publisher": ("string",),
@@ -119,14 +119,14 @@ class HubSubStreamWriter(DataSourceStreamArrowWriter):
 
 def check_columns(schema: StructType, options: SinkOptions) -> None:
     """Raises OptionError unless a frame of this schema can be published."""
-    columns = [name for name in _COLUMNS if name != "topic" or options.topic is None]
+    columns = [name for name in COLUMNS if name != "topic" or options.topic is None]
     for field in schema.fields:
         if field.name not in columns:
             hint = f"there are {', '.join(columns)}; select them"
             if field.name == "topic":
                 hint = "option topic names that of all rows: leave out the one or the other"
             raise OptionError("rows to publish have no such column", field.name, hint)
-        wanted = _COLUMNS[field.name]
+        wanted = COLUMNS[field.name]
         found = field.dataType.simpleString()
         if found not in wanted:
             raise OptionError(

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 PERCENTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+ROOM_BYTES_MAX = 1_000
 ACCURACY = 1_000
 """Of the percentiles: their rank is off by one in so many rows at most."""
 
@@ -82,16 +83,25 @@ def activity(
     )
 
 
-def messages(rows: "DataFrame", prefix: str = "$stats/room/") -> "DataFrame":
+def messages(rows: "DataFrame", final: bool = True, prefix: str = "$stats/room/") -> "DataFrame":
     """Rows of `activity` as messages for the sink.
 
     Input: the output of `activity`.
-    Output: `topic string` (the prefix and the room), `payload binary` (the row as JSON, times in UTC).
+    Output: `topic string` (the prefix and the room), `payload binary` (the row as JSON, times in UTC, and
+    `final`).
     Grain: one message for each row.
     Null: columns that are null are left out of the JSON.
+
+    Args:
+        rows: What to tell.
+        final: Whether these windows are over; else each may have a later version.
+        prefix: Of topics. A room whose name is longer than 1,000 bytes stands there under the SHA-256 of its
+            name, since a topic has an end; its payload names it.
     """
     from pyspark.sql import functions as sf
 
     options = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]XXX"}
-    payload = sf.to_json(sf.struct(*rows.columns), options).cast("binary")
-    return rows.select(sf.concat(sf.lit(prefix), sf.col("room")).alias("topic"), payload.alias("payload"))
+    payload = sf.to_json(sf.struct(*rows.columns, sf.lit(final).alias("final")), options).cast("binary")
+    short = sf.octet_length("room") <= ROOM_BYTES_MAX
+    level = sf.when(short, sf.col("room")).otherwise(sf.sha2("room", 256))
+    return rows.select(sf.concat(sf.lit(prefix), level).alias("topic"), payload.alias("payload"))

@@ -15,6 +15,7 @@ from hubsub.pipeline.devices import dead_letters, named, readings
 from hubsub.pipeline.devices import streamed as changes
 from hubsub.pipeline.options import SourceOptions
 from hubsub.pipeline.run.lineage import Lineage, join
+from hubsub.pipeline.run.publishing import Publishing
 from hubsub.pipeline.run.results import Results
 from hubsub.pipeline.run.runner import Output
 from hubsub.pipeline.run.settings import Settings, interval
@@ -65,9 +66,9 @@ def records(spark: "SparkSession", settings: Settings, query: str, **options: st
 
 
 def activity_job(
-    spark: "SparkSession", settings: Settings, timing: Timing
+    spark: "SparkSession", settings: Settings, timing: Timing, publish: bool = True
 ) -> tuple[Sequence[Output], Results]:
-    """Activity of rooms by window.
+    """Activity of rooms by window, as a table and, with `publish`, as a message a row to `$stats/room/ROOM`.
 
     A run with an end gives windows as they are (update mode): a later run has later versions of those that go on.
     One without gives each window once, when nothing more can come into it.
@@ -76,7 +77,8 @@ def activity_job(
     line = lineage(settings, settings.out, **timing.options("event-time", "window", "watermark"))
     parsed = events.parsed(records(spark, settings, line.query), {}, timing.event_time)
     rows = activity(events.good(parsed), interval(timing.window), interval(timing.watermark))
-    return [Output("activity", rows, table, "update" if settings.once else "append")], table
+    take = Publishing(table, line.query, settings.access(), final=not settings.once) if publish else table
+    return [Output("activity", rows, take, "update" if settings.once else "append")], table
 
 
 def devices_job(

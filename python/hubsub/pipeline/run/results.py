@@ -32,9 +32,13 @@ class Results:
         rows.persist()
         try:
             if not rows.isEmpty():
-                rows.coalesce(1).write.mode("overwrite").parquet(f"{self.uri}/{BATCH}={batch}")
+                self.write(rows, batch)
         finally:
             rows.unpersist()
+
+    def write(self, rows: "DataFrame", batch: int) -> None:
+        """Writes a batch that has rows."""
+        rows.coalesce(1).write.mode("overwrite").parquet(f"{self.uri}/{BATCH}={batch}")
 
     def read(self, spark: "SparkSession") -> "DataFrame | None":
         """Its rows, each in its latest version; None before the first."""

@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from hubsub.errors import OptionError
-from hubsub.pipeline.options import SERVER_DEFAULT, SourceOptions
+from hubsub.pipeline.options import ACCESS, SERVER_DEFAULT, SourceOptions
 
 BASE = "hubsub-pipeline"
 """Directory, where the command runs, of everything that has no other place."""
@@ -56,6 +56,11 @@ class Settings:
         if not given & {"startingoffsets", "startingtimestamp"}:
             chosen["startingOffsets"] = "earliest"
         return chosen | dict(self.options)
+
+    def access(self) -> dict[str, str]:
+        """Options of the sink: those that say which nodes, and who asks."""
+        access = {name.lower() for name in ACCESS}
+        return {"servers": self.servers} | {k: v for k, v in self.options.items() if k.lower() in access}
 
 
 def span(text: str) -> timedelta:

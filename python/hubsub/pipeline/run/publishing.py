@@ -1,0 +1,48 @@
+"""Windows of `activity` as messages, each version of each once: a second way out of a job's batches.
+
+Each batch is one batch of the sink, under the job's own query and Spark's number. Spark runs a batch again whose
+end it did not note, with the same rows: the node has that number, and drops them. The table is written first, so
+who hears of a window finds it there.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hubsub.pipeline.activity import messages
+from hubsub.pipeline.run.results import Results
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class Publishing:
+    """Takes batches of windows: into a table, then to `$stats/room/ROOM`. Plain values only, as `Results`.
+
+    Args:
+        results: The table.
+        query: Under which nodes number the batches.
+        access: Options of the sink.
+        final: Whether each window comes once, when it is over; else a later batch may have a later version.
+    """
+
+    results: Results
+    query: str
+    access: Mapping[str, str]
+    final: bool
+
+    def __call__(self, rows: "DataFrame", batch: int) -> None:
+        rows.persist()
+        try:
+            if not rows.isEmpty():
+                self.results.write(rows, batch)
+                self.publish(rows, batch)
+        finally:
+            rows.unpersist()
+
+    def publish(self, rows: "DataFrame", batch: int) -> None:
+        """Publishes a batch in the order of its windows, unless it was before."""
+        ordered = rows.coalesce(1).sortWithinPartitions("window_start", "room", "epoch")
+        options = {**self.access, "query": self.query, "batch": str(batch)}
+        messages(ordered, self.final).write.format("hubsub").options(**options).mode("append").save()
