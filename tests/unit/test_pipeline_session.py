@@ -74,6 +74,12 @@ def test_a_remote_master_keeps_its_own_shuffles_and_checkpoints() -> None:
         assert settings["spark.sql.python.filterPushdown.enabled"] == "true"
 
 
+def test_what_is_set_for_this_machines_java_goes_to_no_other() -> None:
+    options = "spark.driver.defaultJavaOptions"
+    assert "Tier4" in session.defaults("local[*]")[options]
+    assert options not in session.defaults("spark://host:7077")
+
+
 def test_settings_are_pairs() -> None:
     assert session.parse_conf(["a=1", "b = x=y"]) == {"a": "1", "b": "x=y"}
     with pytest.raises(OptionError, match="NAME=VALUE"):
