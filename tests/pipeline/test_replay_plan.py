@@ -1,24 +1,28 @@
-"""When archived records are due, and in which order they go out."""
+"""What of an archive goes out together, and in which order."""
 
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from hubsub.errors import OptionError
-from hubsub.pipeline.replay import paced, part, steady
+from hubsub.pipeline.replay import Bounds, between, counts, outgoing, replayable, spans
+from hubsub.pipeline.replay.plan import Bucket
 from pipeline.frames import START, Row, chat, frame, records
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
+
+START_US = int(START.timestamp() * 1_000_000)
 
 
 def log() -> list[Row]:
-    """Rooms whose records came in bursts, one of them made anew."""
+    """Rooms whose records came in bursts, one of them made anew with a smaller epoch."""
     dice = random.Random(1)
     times = [START]
     for _ in range(299):
@@ -26,65 +30,111 @@ def log() -> list[Row]:
     return records(chat(300), times=lambda n: times[n], epochs=lambda room, n: 9 if n < 100 else 4)
 
 
-def due(plan: DataFrame) -> dict[tuple[str, int, int], float]:
-    return {(row.room, row.epoch, row.seq): row.due_s for row in plan.collect()}
+def at_us(row: Row) -> int:
+    since: timedelta = row["timestamp"] - START
+    return since // timedelta(microseconds=1) + START_US
 
 
-def assert_rooms_in_order(rows: list[Row], times: dict[tuple[str, int, int], float]) -> None:
-    last: dict[str, float] = defaultdict(float)
-    for row in rows:
-        at = times[row["room"], row["epoch"], row["seq"]]
-        assert at >= last[row["room"]]
-        last[row["room"]] = at
+BUCKETS = st.dictionaries(st.integers(0, 50), st.integers(1, 9)).map(
+    lambda found: [(at * 10, rows, rows * 7) for at, rows in found.items()]
+)
+BOUNDS = st.builds(
+    Bounds,
+    rows=st.integers(1, 20),
+    bytes=st.integers(1, 100),
+    grid=st.none() | st.tuples(st.integers(0, 30), st.integers(10, 100)),
+)
 
 
-@pytest.mark.parametrize("factor", [1.0, 10.0])
-def test_the_pace_is_the_one_of_then_times_the_factor(spark: SparkSession, factor: float) -> None:
+@given(BUCKETS, BOUNDS)
+def test_spans_are_the_whole_in_order_within_bounds(buckets: list[Bucket], bounds: Bounds) -> None:
+    found = spans(buckets, 10, bounds)
+    assert [span.begin_us for span in found] == sorted(span.begin_us for span in found)
+    held = [[b for b in buckets if span.begin_us <= b[0] < span.end_us] for span in found]
+    assert sorted(bucket for some in held for bucket in some) == sorted(buckets)
+    for span, some in zip(found, held, strict=True):
+        assert (span.rows, span.bytes) == (sum(b[1] for b in some), sum(b[2] for b in some))
+        assert len(some) == 1 or (span.rows <= bounds.rows and span.bytes <= bounds.bytes)
+        if bounds.grid is not None:
+            moment, length = bounds.grid
+            assert len({(b[0] - moment) // length for b in some}) == 1
+
+
+@pytest.mark.parametrize("step_us", [1_000_000, 1_000, 1])
+def test_counts_are_those_of_each_step(spark: SparkSession, step_us: int) -> None:
     rows = log()
-    times = due(paced(frame(spark, random.Random(1).sample(rows, len(rows))), factor))
+    expected: dict[int, tuple[int, int]] = defaultdict(lambda: (0, 0))
     for row in rows:
-        expected = (row["timestamp"] - START).total_seconds() / factor
-        assert times[row["room"], row["epoch"], row["seq"]] == pytest.approx(expected)
-    assert_rooms_in_order(rows, times)
-
-
-def test_a_steady_rate_takes_no_notice_of_pauses(spark: SparkSession) -> None:
-    rows = log()
-    times = due(steady(frame(spark, random.Random(1).sample(rows, len(rows))), rate=50))
-    assert sorted(times.values()) == pytest.approx([n / 50 for n in range(len(rows))])
-    assert_rooms_in_order(rows, times)
-
-
-@pytest.mark.parametrize("plan", [paced, lambda rows: steady(rows, 10)])
-def test_a_clock_that_jumped_back_does_not_swap_records(spark: SparkSession, plan: Any) -> None:
-    rows = records([{"room": "a"}] * 4, times=lambda n: START + timedelta(seconds=[0, 10, 10, 20][n]))
-    times = due(plan(frame(spark, rows)))
-    assert_rooms_in_order(rows, times)
-    assert len(times) == 4
+        begin = at_us(row) // step_us * step_us
+        count, size = expected[begin]
+        expected[begin] = count + 1, size + len(row["payload"]) + len(row["topic"].encode())
+    got = counts(frame(spark, rows), step_us).collect()
+    assert {row.begin_us: (row.rows, row.bytes) for row in got} == expected and len(got) == len(expected)
 
 
 def test_slices_are_the_whole_and_keep_each_room_in_its_order(spark: SparkSession) -> None:
     rows = log()
-    plan = paced(frame(spark, rows), 4.0, slice=timedelta(seconds=20)).cache()
-    last = max(row.slice for row in plan.select("slice").collect())
+    shuffled = frame(spark, random.Random(1).sample(rows, len(rows))).repartition(5)
+    made = outgoing(shuffled, "again/").cache()
+    steps = [(row.begin_us, row.rows, row.bytes) for row in counts(made, 1_000).collect()]
+    found = spans(steps, 1_000, Bounds(rows=40, bytes=1 << 30))
+    assert len(found) > 5
     got: dict[str, list[bytes]] = defaultdict(list)
-    for first in range(0, last + 1, 3):
-        for row in part(plan, first, first + 2).collect():
+    for span in found:
+        piece = between(made, span.begin_us, span.end_us).collect()
+        assert len(piece) == span.rows
+        for row in piece:
             got[row.topic].append(bytes(row.payload))
     expected: dict[str, list[bytes]] = defaultdict(list)
     for row in rows:
-        expected[row["topic"]].append(row["payload"])
-    assert last > 2
+        expected[f"again/{row['topic']}"].append(row["payload"])
     assert got == expected
 
 
-def test_values_that_make_no_plan_are_errors(spark: SparkSession) -> None:
-    rows = frame(spark, log()[:3])
-    for plan in (
-        lambda: paced(rows, 0),
-        lambda: paced(rows, float("nan")),
-        lambda: steady(rows, -1),
-        lambda: paced(rows, slice=timedelta(0)),
-    ):
-        with pytest.raises(OptionError):
-            plan()
+def test_a_room_is_in_one_partition_in_its_order(spark: SparkSession) -> None:
+    from pyspark.sql import functions as sf
+
+    rows = log()
+    setting = "spark.sql.shuffle.partitions"
+    before = spark.conf.get(setting)
+    spark.conf.set(setting, "4")
+    try:
+        made = outgoing(frame(spark, rows).repartition(3)).cache()
+        found = made.select(sf.spark_partition_id().alias("part"), "topic", "timestamp").collect()
+    finally:
+        spark.conf.set(setting, before or "1")
+    parts = defaultdict(set)
+    for row in found:
+        parts[row.topic].add(row.part)
+    assert all(len(some) == 1 for some in parts.values())
+    assert len(set.union(*parts.values())) > 1
+
+
+def test_a_record_goes_out_as_it_was_with_its_first_place_in_headers(spark: SparkSession) -> None:
+    (row,) = records([b"x"], epochs=lambda room, n: 7, topic="a/b", publisher="p", headers={"k": "v"})
+    (out,) = outgoing(frame(spark, [row])).drop("timestamp").collect()
+    origin = {"hubsub-position": "7-1", "hubsub-timestamp-us": str(START_US)}
+    assert out.asDict() == {
+        "topic": "a/b",
+        "payload": bytearray(b"x"),
+        "publisher": "p",
+        "headers": {"k": "v"} | origin,
+    }
+    (plain,) = outgoing(frame(spark, [row]), origin=False).collect()
+    assert plain.headers == {"k": "v"}
+    (again,) = outgoing(frame(spark, [row | {"headers": out.headers, "seq": 99}])).collect()
+    assert again.headers == out.headers
+    (bare,) = outgoing(frame(spark, [row | {"headers": None, "publisher": None}])).collect()
+    assert (bare.publisher, bare.headers) == ("", origin)
+
+
+OWN = ["$stats/load", "$", "{$x}:a", "a{$x}"]
+OTHERS = ["a$", "a/$b", "{a}:$", "{}$x}", "{$x", "a{b}{$x}", "ü"]
+
+
+def test_records_of_the_nodes_own_rooms_and_without_a_place_in_time_are_left_out(spark: SparkSession) -> None:
+    (row,) = records([b"x"])
+    rows = [row | {"topic": topic} for topic in OWN + OTHERS]
+    rows += [row | {name: None} for name in ("timestamp", "room", "topic", "payload")]
+    found = Counter(row.topic for row in replayable(frame(spark, rows)).collect())
+    assert found == Counter(OTHERS)

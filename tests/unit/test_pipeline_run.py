@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,13 +12,16 @@ from typing import Any
 import pytest
 
 from hubsub.errors import ArchiveMismatchError, OffsetsLostError, OptionError, PipelineError
+from hubsub.pipeline.archive.store import Store
 from hubsub.pipeline.reference import page
 from hubsub.pipeline.run.display import Progress
 from hubsub.pipeline.run.failures import failure
 from hubsub.pipeline.run.lineage import IN_CHECKPOINT, IN_RESULTS, join
 from hubsub.pipeline.run.pace import Pace
 from hubsub.pipeline.run.plot import COLUMNS_MAX, OTHERS, ROOMS, _name, columns, draw, series
+from hubsub.pipeline.run.replaying import Replay
 from hubsub.pipeline.run.settings import Settings, interval, span
+from hubsub.pipeline.run.slices import Slice, SliceLog
 from hubsub.pipeline.run.tally import Tally
 
 MINUTE = timedelta(minutes=1)
@@ -192,21 +197,80 @@ def test_a_first_run_that_was_killed_between_the_two_goes_on(tmp_path: Path) -> 
     assert joined(tmp_path).id == first.id
 
 
-# -- pace --
+# -- replay --
 
 
-def test_slices_go_out_when_their_time_has_come_and_late_ones_at_once() -> None:
-    pace = Pace([0, 2, 3], 1.0, None, 100.0)
-    assert pace.wait_s(100.0) == 0 and pace.take() == 0
-    assert pace.wait_s(100.5) == 1.5
-    assert pace.wait_s(109.0) == 0 and pace.take() == 2
-    assert pace.wait_s(109.0) == 0 and pace.take() == 3 and not pace
+def test_slices_go_out_when_their_time_has_come_the_first_and_late_ones_at_once() -> None:
+    pace = Pace()
+    assert pace.wait_s(50.0, 100.0) == 0
+    assert pace.wait_s(52.0, 100.5) == 1.5
+    assert pace.wait_s(53.0, 109.0) == 0
 
 
-def test_a_replay_goes_on_with_the_first_slice_that_is_not_out() -> None:
-    pace = Pace([0, 2, 7], 1.0, 0, 100.0)
-    assert pace.wait_s(100.0) == 0 and pace.take() == 2 and pace.wait_s(100.0) == 5
-    assert not Pace([0, 2], 1.0, 2, 100.0)
+def piece(number: int) -> Slice:
+    return Slice(number=number, begin_us=number * 10, end_us=number * 10 + 10, rows=5, before=number * 5)
+
+
+def test_a_checkpoint_knows_what_is_out_and_what_may_be(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    log = SliceLog(store)
+    assert (log.done, log.planned) == (None, None)
+    log.plan(piece(0))
+    assert (SliceLog(store).done, SliceLog(store).planned) == (None, piece(0))
+    for number in range(12):
+        if number:
+            log.plan(piece(number))
+        log.finish(piece(number))
+        assert (SliceLog(store).done, SliceLog(store).planned) == (piece(number), None)
+    log.plan(piece(12))
+    assert (SliceLog(store).done, SliceLog(store).planned) == (piece(11), piece(12))
+    assert len([*store.list(recursive=True)]) == 2
+
+
+def test_a_slice_that_is_out_is_not_planned_again_though_its_plan_is_still_there(tmp_path: Path) -> None:
+    log = SliceLog(Store(str(tmp_path)))
+    log.plan(piece(0))
+    Store(str(tmp_path)).create("done/0", (tmp_path / "slices" / "0").read_bytes())
+    assert (SliceLog(Store(str(tmp_path))).done, SliceLog(Store(str(tmp_path))).planned) == (piece(0), None)
+
+
+def test_two_replays_with_one_checkpoint_are_refused(tmp_path: Path) -> None:
+    one, other = SliceLog(Store(str(tmp_path))), SliceLog(Store(str(tmp_path)))
+    one.plan(piece(0))
+    with pytest.raises(ArchiveMismatchError, match="another replay uses this checkpoint"):
+        other.plan(piece(0))
+
+
+def test_a_replay_is_of_the_archive_as_it_was_at_its_begin(tmp_path: Path) -> None:
+    assert SliceLog(Store(str(tmp_path))).archived({1: 10}) == {1: 10}
+    assert SliceLog(Store(str(tmp_path))).archived({1: 20, 2: 5}) == {1: 10}
+
+
+REPLAY = Replay(archive="a")
+
+
+def test_slices_are_due_by_their_times_or_by_what_was_before() -> None:
+    late = Slice(number=3, begin_us=30_000_000, end_us=31_000_000, rows=10, before=600)
+    assert replace(REPLAY, factor=10).due_s(late, 10_000_000) == 2
+    assert replace(REPLAY, rate=200).due_s(late, 10_000_000) == 3
+    assert replace(REPLAY, rate=0).due_s(late, 10_000_000) == 0
+    assert replace(REPLAY, rate=200).bounds(0).rows == 200
+    assert replace(REPLAY, rate=0.1).bounds(0).rows == 1
+    assert replace(REPLAY, factor=0.5).bounds(7).grid == (7, 500_000)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"factor": 0}, "--factor must be above 0: 0"),
+        ({"factor": float("nan")}, "--factor must be above 0: nan"),
+        ({"rate": -1}, "--rate must be 0 or more: -1"),
+        ({"prefix": "$x"}, "are the node's own"),
+    ],
+)
+def test_a_replay_that_cannot_be_is_told_at_once(change: dict[str, Any], text: str) -> None:
+    with pytest.raises(OptionError, match=re.escape(text)):
+        replace(REPLAY, **change)
 
 
 # -- pictures --

@@ -251,12 +251,20 @@ def replay(
         str, typer.Option("--format", help="The archive's: parquet or delta.")
     ] = "parquet",
     factor: Annotated[float, typer.Option(help="Times as fast as the records came.")] = 1.0,
-    rate: Annotated[float | None, typer.Option(help="Records a second, instead of --factor.")] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            help="Records a second, instead of --factor; 0 is as fast as it goes.", show_default=False
+        ),
+    ] = None,
     prefix: Annotated[str, typer.Option(help="Put before each topic.")] = "",
     where: Annotated[
         str | None,
         typer.Option(metavar="SQL", help="Of records that meet this, such as \"room = 'chat:a'\"."),
     ] = None,
+    origin: Annotated[
+        bool, typer.Option(help="Adds headers that say where and when a record was first.")
+    ] = True,
     servers: Servers = SERVER_DEFAULT,
     option: Option = None,
     master: Master = None,
@@ -272,13 +280,21 @@ def replay(
         "trigger": "1 second",
         "out": None,
     }
-    with _run(_settings("replay", locals() | given)) as run:
-        from hubsub.pipeline.run.replaying import Replay
-        from hubsub.pipeline.run.replaying import replay as play
+    settings = _settings("replay", locals() | given)
+    check_pyspark()
+    from hubsub.pipeline.run.replaying import Replay
+    from hubsub.pipeline.run.replaying import replay as play
 
-        asked = Replay(
-            archive=source, table_format=table_format, factor=factor, rate=rate, prefix=prefix, where=where
-        )
+    asked = Replay(
+        archive=source,
+        table_format=table_format,
+        factor=factor,
+        rate=rate,
+        prefix=prefix,
+        where=where,
+        origin=origin,
+    )
+    with _run(settings) as run:
         play(run.spark, run.settings, asked, run.ending, run.progress)
         run.stopped()
 

@@ -15,6 +15,7 @@ import json
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -28,6 +29,7 @@ from hubsub.pipeline.wire import Wire
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame
 
 STAGE_BYTES = 8 << 20
 """A stage is sent with so much: it is kept in memory meanwhile, to be sent again where a connection breaks."""
@@ -49,8 +51,13 @@ class Staged(WriterCommitMessage):
     rows: int
 
 
-class _Sink:
-    """What both writers do. Goes to executors with each task, so it holds plain values only."""
+class Sink:
+    """What both writers do. Goes to executors with each task, so it holds plain values only.
+
+    Args:
+        options: Of the sink.
+        query: Under which batches are numbered.
+    """
 
     def __init__(self, options: SinkOptions, query: str) -> None:
         self.options = options
@@ -66,7 +73,14 @@ class _Sink:
                 rows += sum(batch.num_rows for batch in piece)
         return Staged(tuple(names), rows)
 
+    def stage_frame(self, rows: "DataFrame") -> list[Staged]:
+        """Sends the rows of a frame, whose tasks run meanwhile; for who commits by itself."""
+        task = partial(_stage, self)
+        found = rows.mapInArrow(task, "attempts array<string>, rows bigint").collect()
+        return [Staged(tuple(row["attempts"]), row["rows"]) for row in found]
+
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch: int) -> None:
+        """Publishes what was staged, once, however often it is asked; returns when it is out."""
         attempts = [name for message in messages if isinstance(message, Staged) for name in message.attempts]
         with Wire(self.options.access) as wire:
             wire.commit(self.query, batch, attempts)
@@ -82,12 +96,21 @@ class _Sink:
                         return
 
 
+def _stage(sink: Sink, batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
+    """A task of `stage_frame`."""
+    import pyarrow as pa
+
+    staged = sink.stage(batches)
+    columns = [pa.array([list(staged.attempts)], pa.list_(pa.string())), pa.array([staged.rows], pa.int64())]
+    yield pa.RecordBatch.from_arrays(columns, ["attempts", "rows"])
+
+
 class HubSubWriter(DataSourceArrowWriter):
     """`df.write`: all rows are one batch, of a query of its own unless the options name one."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._batch = options.batch or 0
-        self._sink = _Sink(options, options.query or f"write-{uuid.uuid4().hex}")
+        self._sink = Sink(options, options.query or f"write-{uuid.uuid4().hex}")
 
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> Staged:
         return self._sink.stage(iterator)
@@ -105,7 +128,7 @@ class HubSubStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions) -> None:
         if options.batch is not None:
             raise OptionError("option batch is for df.write", options.batch, "a stream numbers its batches")
-        self._sink = _Sink(options, query_of(options))
+        self._sink = Sink(options, query_of(options))
 
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> Staged:
         return self._sink.stage(iterator)

@@ -1,104 +1,153 @@
-"""When each record is due, and what goes out together; no clock and no publishing here.
+"""What of an archive goes out together, and in which order; no clock and no publishing here.
 
-A plan gives each record `due_s`, seconds after the replay begins, and `slice`, the span of time that it belongs
-to. Who publishes takes slice after slice when its time has come, each with `part`, which keeps rooms in order.
+A replay goes through the archive in the order of time, in spans of it. A *window* is what is read and sorted
+together, a *slice* of it what is published together, as one batch of the sink.
 
-Invariant: within a room `due_s` never falls in the order of its records, whatever its times say; so slices keep
-the order, too.
+Invariant: timestamps never fall within a hub (docs/protocol/records.md) and a span never parts records of one
+microsecond; so spans that are taken one behind the other keep the order of every room.
 """
 
-from datetime import timedelta
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hubsub.errors import OptionError
-
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 ORDER = ("timestamp", "epoch", "seq")
 """The order of a room's records: its seqs, and its epochs by their times."""
-SLICE = timedelta(seconds=1)
+POSITION, TIMESTAMP = "hubsub-position", "hubsub-timestamp-us"
+"""Headers that say where a replayed record stood first (`EPOCH-SEQ` of its room), and when."""
+STEPS_US = (1_000_000, 1_000, 1)
+"""Records are counted by seconds; by less where there are too many in one, or slices are shorter."""
+
+_OWN = r"topic RLIKE r'^([$]|[^{]*[{][$][^}]*[}])'"
+"""Topics of the node itself, as `is_reserved` of hubsub-types has it: nobody else may publish there."""
+
+Bucket = tuple[int, int, int]
+"""Where a step of time begins (µs since 1970), its records and their bytes."""
 
 
-def paced(rows: "DataFrame", factor: float = 1.0, slice: timedelta = SLICE) -> "DataFrame":  # noqa: A002
-    """Records at the pace at which they came, times a factor.
+@dataclass(frozen=True)
+class Span:
+    """A span of time that has records."""
 
-    Input: the columns of the archive, of which `room, epoch, seq, timestamp` decide.
-    Output: the input, `due_s double`, `slice bigint`, from 0.
-    Grain: one row for each record. Null: rows without a timestamp or room are left out; nothing added is null.
+    begin_us: int
+    end_us: int
+    """The first microsecond behind it."""
+    rows: int
+    bytes: int
 
-    Args:
-        rows: Records; the earliest of them is due at 0.
-        factor: 2 is twice as fast.
-        slice: Span of time that goes out together.
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """What a span may hold. A step of time that alone has more is a span alone."""
+
+    rows: int
+    bytes: int
+    grid: tuple[int, int] | None = None
+    """A moment and a length, both in µs: no span reaches over a multiple of the length behind that moment."""
+
+    def are_passed(self, buckets: Iterable[Bucket]) -> bool:
+        """Whether a step alone has more than a span may."""
+        return any(rows > self.rows or size > self.bytes for _, rows, size in buckets)
+
+
+def spans(buckets: Iterable[Bucket], step_us: int, bounds: Bounds) -> list[Span]:
+    """Steps of time put together to spans within bounds, in the order of time.
+
+    >>> spans([(0, 2, 20), (10, 2, 20), (30, 1, 10)], 10, Bounds(rows=4, bytes=100))
+    [Span(begin_us=0, end_us=20, rows=4, bytes=40), Span(begin_us=30, end_us=40, rows=1, bytes=10)]
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as sf
+    made: list[Span] = []
+    for begin, rows, size in sorted(buckets):
+        last = made[-1] if made else None
+        if (
+            last is not None
+            and last.rows + rows <= bounds.rows
+            and last.bytes + size <= bounds.bytes
+            and _cell(last.begin_us, bounds) == _cell(begin, bounds)
+        ):
+            made[-1] = Span(last.begin_us, begin + step_us, last.rows + rows, last.bytes + size)
+        else:
+            made.append(Span(begin, begin + step_us, rows, size))
+    return made
 
-    if not factor > 0:
-        raise OptionError("the factor of a replay must be above 0", factor, "2 is twice as fast as it was")
-    rows = rows.where("timestamp IS NOT NULL AND room IS NOT NULL")
-    begin = rows.agg(sf.min("timestamp").alias("_begin"))
-    order = Window.partitionBy("room").orderBy(*ORDER)
-    rows = rows.crossJoin(sf.broadcast(begin))
-    since = sf.unix_micros(sf.max("timestamp").over(order)) - sf.unix_micros("_begin")
-    rows = rows.withColumn("due_s", since / sf.lit(1e6) / sf.lit(float(factor))).drop("_begin")
-    return rows.withColumn("slice", _slice(slice))
+
+def _cell(at_us: int, bounds: Bounds) -> int:
+    if bounds.grid is None:
+        return 0
+    moment, length = bounds.grid
+    return (at_us - moment) // length
 
 
-def steady(rows: "DataFrame", rate: float, slice: timedelta = SLICE) -> "DataFrame":  # noqa: A002
-    """Records at a steady rate, in the order in which they came.
+def replayable(rows: "DataFrame") -> "DataFrame":
+    """Records that can go back: those of the node's own rooms cannot.
 
-    Input, output, grain and null rule: as `paced`.
+    Input, output: records. Grain: one row for each record. Null: rows without a timestamp, room, topic or payload
+    are left out.
+    """
+    there = " AND ".join(f"{name} IS NOT NULL" for name in ("timestamp", "room", "topic", "payload"))
+    return rows.where(there).where(f"NOT ({_OWN})")
 
-    No step brings all rows into one partition: seconds are counted first, then rows within each.
+
+def between(rows: "DataFrame", begin_us: int, end_us: int | None = None) -> "DataFrame":
+    """The rows of a span of time. Input: `timestamp`. Grain: one row for each."""
+    rows = rows.where(f"timestamp >= timestamp_micros({begin_us})")
+    return rows if end_us is None else rows.where(f"timestamp < timestamp_micros({end_us})")
+
+
+def counts(rows: "DataFrame", step_us: int) -> "DataFrame":
+    """How much there is in each step of time.
+
+    Input: `timestamp, topic, payload`.
+    Output: `begin_us bigint, rows bigint, bytes bigint`.
+    Grain: one row for each step that has records. Null: none comes, and none goes.
 
     Args:
         rows: Records.
-        rate: Records a second, over all rooms.
-        slice: Span of time that goes out together.
-    """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as sf
-
-    if not rate > 0:
-        raise OptionError("the rate of a replay must be above 0", rate, "in records a second")
-    rows = rows.where("timestamp IS NOT NULL AND room IS NOT NULL")
-    # The order of a room goes before its times: a record is not due before the one before it.
-    room = Window.partitionBy("room").orderBy(*ORDER)
-    rows = rows.withColumn("_at", sf.max("timestamp").over(room)).withColumn(
-        "_nth", sf.row_number().over(room)
-    )
-    rows = rows.withColumn("_second", sf.floor(sf.unix_micros("_at") / 1_000_000))
-    counts = rows.groupBy("_second").agg(sf.count("*").alias("_count"))
-    before = Window.partitionBy(sf.lit(0)).orderBy("_second").rowsBetween(Window.unboundedPreceding, -1)
-    counts = counts.withColumn("_before", sf.coalesce(sf.sum("_count").over(before), sf.lit(0))).drop(
-        "_count"
-    )
-    within = Window.partitionBy("_second").orderBy("_at", "room", "_nth")
-    rows = rows.join(counts, "_second").withColumn("_n", sf.col("_before") + sf.row_number().over(within) - 1)
-    rows = rows.withColumn("due_s", sf.col("_n") / sf.lit(float(rate)))
-    return rows.drop("_at", "_nth", "_second", "_before", "_n").withColumn("slice", _slice(slice))
-
-
-def part(plan: "DataFrame", first: int, last: int | None = None) -> "DataFrame":
-    """What goes out in slices `first` to `last` (default: that one), as rows for the sink.
-
-    Input: the output of `paced` or `steady`.
-    Output: `topic string, payload binary, headers map<string,string>`.
-    Grain: one row for each record of these slices; a room's rows are in one partition, in its order.
-    Null: as the records.
+        step_us: Microseconds of a step; steps are multiples of it since 1970.
     """
     from pyspark.sql import functions as sf
 
-    chosen = plan.where(sf.col("slice").between(first, first if last is None else last))
-    ordered = chosen.repartition("room").sortWithinPartitions("room", *ORDER)
-    return ordered.select("topic", "payload", "headers")
+    begin = (sf.floor(sf.unix_micros("timestamp") / step_us) * step_us).cast("bigint")
+    size = sf.octet_length("payload") + sf.octet_length("topic")
+    grouped = rows.groupBy(begin.alias("begin_us"))
+    return grouped.agg(sf.count("*").alias("rows"), sf.sum(size).cast("bigint").alias("bytes"))
 
 
-def _slice(length: timedelta) -> "Column":
+def outgoing(rows: "DataFrame", prefix: str = "", origin: bool = True) -> "DataFrame":
+    """Records as rows for the sink.
+
+    Input: the columns of the archive, of `replayable` records.
+    Output: `topic string, payload binary, publisher string, headers map<string,string>`, and `timestamp`, by
+    which `between` takes slices of it; the sink does not take that.
+    Grain: one row for each record; a room's rows are in one partition, in its order.
+    Null: a record without a publisher has an empty one; nothing else is null.
+
+    Args:
+        rows: Records.
+        prefix: Put before each topic.
+        origin: Adds the headers `POSITION` and `TIMESTAMP`, but to records that were replayed before: they keep
+            those of the first time.
+    """
     from pyspark.sql import functions as sf
 
-    if length <= timedelta(0):
-        raise OptionError("a slice of a replay must be longer than 0", length)
-    return sf.floor(sf.col("due_s") / sf.lit(length.total_seconds())).cast("bigint")
+    headers = sf.coalesce("headers", sf.expr("cast(map() as map<string,string>)"))
+    if origin:
+        added = sf.create_map(
+            sf.lit(POSITION),
+            sf.concat_ws("-", "epoch", "seq"),
+            sf.lit(TIMESTAMP),
+            sf.unix_micros("timestamp").cast("string"),
+        )
+        was = sf.map_contains_key(headers, POSITION) | sf.map_contains_key(headers, TIMESTAMP)
+        headers = sf.when(was, headers).otherwise(sf.map_concat(headers, added))
+    ordered = rows.repartition("room").sortWithinPartitions(*ORDER)
+    return ordered.select(
+        sf.concat(sf.lit(prefix), "topic").alias("topic"),
+        "payload",
+        sf.coalesce("publisher", sf.lit("")).alias("publisher"),
+        headers.alias("headers"),
+        "timestamp",
+    )

@@ -57,6 +57,8 @@ def join(job: str, checkpoint: str, out: str | None, options: Mapping[str, str])
         OptionError: they are of another job, or were made with other options.
     """
     anew = "give another --checkpoint and another --out, or remove both"
+    if out is None:
+        anew = "give another --checkpoint, or remove it"
     at_checkpoint, at_out = Store(checkpoint), None if out is None else Store(out)
     kept = _read(at_checkpoint, IN_CHECKPOINT)
     found = None if at_out is None else _read(at_out, IN_RESULTS)

@@ -1,31 +1,19 @@
 """When slices of a replay go out: pure arithmetic on a clock."""
 
-from collections.abc import Sequence
-
 
 class Pace:
-    """Slices in their order, each when its time has come; those that are late go out at once.
+    """Slices at their times; the first one at once, and those that are late too."""
 
-    Args:
-        slices: Numbers of the slices that have records, rising.
-        length_s: Seconds that a slice stands for.
-        done: The last one that is out already; the first behind it is due at once.
-        now: When it begins, by the clock that `wait_s` is asked with.
-    """
+    def __init__(self) -> None:
+        self._began: float | None = None
 
-    def __init__(self, slices: Sequence[int], length_s: float, done: int | None, now: float) -> None:
-        self._left = [number for number in slices if done is None or number > done]
-        self._length_s = length_s
-        first = self._left[0] if self._left else 0
-        self._began = now if done is None else now - first * length_s
+    def wait_s(self, due_s: float, now: float) -> float:
+        """How long until a slice goes out; 0 if its time has come.
 
-    def __bool__(self) -> bool:
-        return bool(self._left)
-
-    def wait_s(self, now: float) -> float:
-        """How long until the next slice is due; 0 if it is."""
-        return max(self._began + self._left[0] * self._length_s - now, 0.0)
-
-    def take(self) -> int:
-        """The next slice, which counts as out from here on."""
-        return self._left.pop(0)
+        Args:
+            due_s: Seconds of the replay at which it is due; that of the first one that is asked for is now.
+            now: By any clock that does not jump.
+        """
+        if self._began is None:
+            self._began = now - due_s
+        return max(self._began + due_s - now, 0.0)

@@ -1,33 +1,45 @@
 """Replay as a run: slices of an archive into rooms through the sink, each once, at their times.
 
-A slice is a batch of the sink under the replay's own query, whose number the node knows; which ones are out is kept
-in the checkpoint as well. Killed in between, the next run sends that slice again and the node drops it.
+A slice is a batch of the sink under the replay's own query, whose number the node knows.
 """
 
 import contextlib
+import threading
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Generator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Self
 
 from hubsub.errors import OptionError
-from hubsub.pipeline.archive import open_table, read
+from hubsub.pipeline.archive import open_table
 from hubsub.pipeline.archive.store import Store
-from hubsub.pipeline.replay import paced, part, steady
-from hubsub.pipeline.replay.plan import SLICE
+from hubsub.pipeline.options import SinkOptions
+from hubsub.pipeline.replay import Bounds, outgoing
+from hubsub.pipeline.run.archived import Archived
 from hubsub.pipeline.run.display import Progress
 from hubsub.pipeline.run.lineage import join
 from hubsub.pipeline.run.pace import Pace
 from hubsub.pipeline.run.runner import POLL_S, Ending
 from hubsub.pipeline.run.settings import Settings
+from hubsub.pipeline.run.slices import Slice, SliceLog
 from hubsub.pipeline.run.tally import Tally
+from hubsub.pipeline.sink import Sink, Staged
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-DONE = "slices"
-"""Directory in the checkpoint: a file for each slice that is out."""
+SLICE_S = 1.0
+"""Of the replay's time: what goes out together, and so how early a record may come."""
+SLICE_ROWS_MAX = 250_000
+SLICE_BYTES_MAX = 128 << 20
+"""Of topics and payloads, so that a node has place for the stages of several replays (`stage_bytes_max`)."""
+AHEAD = 2
+"""Slices that are staged, or being staged, while one is moved."""
+AHEAD_S = 5.0
+"""A slice is staged so long before its time at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +50,10 @@ class Replay:
         archive: URI of the archive.
         table_format: The archive's.
         factor: Times as fast as it was.
-        rate: Records a second instead; None takes the factor.
+        rate: Records a second instead, 0 as many as go; None takes the factor.
         prefix: Put before each topic.
         where: SQL condition on archived records, or None.
+        origin: Adds headers that say where and when a record was first.
     """
 
     archive: str
@@ -49,16 +62,37 @@ class Replay:
     rate: float | None = None
     prefix: str = ""
     where: str | None = None
+    origin: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0 < self.factor < float("inf"):
+            raise OptionError("--factor must be above 0", f"{self.factor:g}", "2 is twice as fast as it was")
+        if self.rate is not None and not 0 <= self.rate < float("inf"):
+            raise OptionError("--rate must be 0 or more", f"{self.rate:g}", "0 is as fast as it goes")
+        if self.prefix.startswith("$"):
+            raise OptionError(
+                "names that begin with $ are the node's own", self.prefix, "take another --prefix"
+            )
 
     def options(self) -> Mapping[str, str]:
-        """What changes its meaning, as a lineage keeps it."""
-        pace = f"rate {self.rate:g}" if self.rate is not None else f"factor {self.factor:g}"
-        return {
-            "from": Store(self.archive).uri,
-            "pace": pace,
-            "prefix": self.prefix,
-            "where": self.where or "",
-        }
+        """What changes its meaning, as a lineage keeps it; the pace may change from run to run."""
+        where = self.where or ""
+        origin = "yes" if self.origin else "no"
+        return {"from": Store(self.archive).uri, "prefix": self.prefix, "where": where, "origin": origin}
+
+    def due_s(self, piece: Slice, origin_us: int) -> float:
+        """Seconds of the replay at which a slice goes out."""
+        if self.rate is None:
+            return max(piece.begin_us - origin_us, 0) / 1e6 / self.factor
+        return piece.before / self.rate if self.rate else 0.0
+
+    def bounds(self, origin_us: int) -> Bounds:
+        """Of slices."""
+        if self.rate is None:
+            grid = (origin_us, max(1, round(SLICE_S * 1e6 * self.factor)))
+            return Bounds(rows=SLICE_ROWS_MAX, bytes=SLICE_BYTES_MAX, grid=grid)
+        rows = max(1, round(min(self.rate * SLICE_S, SLICE_ROWS_MAX))) if self.rate else SLICE_ROWS_MAX
+        return Bounds(rows=rows, bytes=SLICE_BYTES_MAX)
 
 
 def replay(
@@ -67,57 +101,117 @@ def replay(
     """Replays until all is out or a signal comes.
 
     Returns:
-        How far it came: batches and records of this run.
+        How far the replay is: batches and records of all its runs.
 
     Raises:
-        OptionError: there is nothing in the archive.
+        OptionError: there is nothing to replay.
     """
     table = open_table(asked.archive, asked.table_format)
     state, files = table.contents()
     if not files:
-        raise OptionError(
-            "there is no archive with records", table.uri, "`hubsub pipeline archive` makes one"
-        )
-    # Later commits are none of this replay's: their records would move what is numbered already.
-    options = dict(asked.options()) | {"offsets": str(dict(sorted(state.offsets.items())))}
-    line = join("replay", settings.checkpoint, None, options)
-    kept = Store(settings.checkpoint)
-    rows = read(spark, table, files)
-    if asked.where is not None:
-        rows = rows.where(asked.where)
-    plan = (paced(rows, asked.factor) if asked.rate is None else steady(rows, asked.rate)).persist()
-    try:
-        counts = {row["slice"]: row["count"] for row in plan.groupBy("slice").count().collect()}
-        done = max((int(path.rpartition("/")[2]) for path, _, _ in kept.list(DONE)), default=None)
-        pace = Pace(sorted(counts), SLICE // timedelta(milliseconds=1) / 1e3, done, time.monotonic())
-        left = sum(count for number, count in counts.items() if done is None or number > done)
-        began, tally = time.monotonic(), Tally(lag=left)
-        while pace and ending.signal is None:
-            wait = pace.wait_s(time.monotonic())
-            if wait > 0:
+        hint = "`hubsub pipeline archive` makes one; --from says where it is"
+        raise OptionError("there is no archive with records", table.uri, hint)
+    line = join("replay", settings.checkpoint, None, {**asked.options(), "log": state.log or ""})
+    log = SliceLog(Store(settings.checkpoint))
+    source = Archived(spark, table, files, log.archived(state.offsets), state.offsets, asked.where)
+    if not source.rows:
+        raise OptionError("no record of the archive is to be replayed", asked.where or table.uri)
+    tally = _tally(log.done, source.rows, 0.0)
+    if not tally.lag and log.planned is None:
+        progress.say("all of it is out; another --checkpoint replays it once more")
+    sink = Sink(SinkOptions.parse({"servers": settings.servers, **settings.options}), line.query)
+    began, first = time.monotonic(), tally.records
+    with _Ahead(source, log, asked, sink) as ahead:
+        while (ready := ahead.take(ending)) is not None:
+            piece, staged = ready
+            if log.planned != piece:
+                log.plan(piece)
+            sink.commit(staged, piece.number)
+            log.finish(piece)
+            seconds = max(time.monotonic() - began, 1e-3)
+            tally = _tally(piece, source.rows, (piece.records - first) / seconds)
+            progress.show("replay", tally)
+    progress.show("replay", tally, last=True)
+    return tally
+
+
+def _tally(last: Slice | None, total: int, rate: float) -> Tally:
+    if last is None:
+        return Tally(lag=total)
+    records = last.records
+    return Tally(batches=last.number + 1, records=records, lag=max(total - records, 0), rate=rate)
+
+
+class _Ahead:
+    """Slices that are staged ahead, while those before them wait for their time or are moved.
+
+    One thread plans and stages, in the order of slices; the caller commits.
+    """
+
+    def __init__(self, source: Archived, log: SliceLog, asked: Replay, sink: Sink) -> None:
+        self._source, self._log, self._asked, self._sink = source, log, asked, sink
+        self._origin_us = source.origin_us
+        self._pace = Pace()
+        self._slices = self._left(log.planned, log.done)
+        self._stop = threading.Event()
+        self._thread = ThreadPoolExecutor(1, "replay")
+        self._ready: deque[Future[tuple[Slice, list[Staged]] | None]] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Drops what is staged and will not be committed."""
+        self._stop.set()
+        self._thread.shutdown()
+        for future in self._ready:
+            with contextlib.suppress(Exception):
+                if (ready := future.result()) is not None:
+                    self._sink.abort(ready[1])
+        self._slices.close()
+
+    def take(self, ending: Ending) -> tuple[Slice, list[Staged]] | None:
+        """The next slice when its time has come; None at the end, or when a signal came."""
+        while len(self._ready) < AHEAD:
+            self._ready.append(self._thread.submit(self._stage))
+        while ending.signal is None:
+            try:
+                ready = self._ready[0].result(POLL_S)
+            except TimeoutError:
+                if self._ready[0].done():
+                    raise
+                continue
+            if ready is not None and (wait := self._wait_s(ready[0])) > 0:
                 time.sleep(min(wait, POLL_S))
                 continue
-            number = pace.take()
-            _publish(part(plan, number), settings, line.query, number, asked.prefix)
-            kept.create(f"{DONE}/{number}", b"")
-            sent = counts[number]
-            tally = Tally(
-                batches=tally.batches + 1,
-                records=tally.records + sent,
-                lag=tally.lag - sent,
-                rate=(tally.records + sent) / max(time.monotonic() - began, 1e-3),
+            self._ready.popleft()
+            return ready
+        return None
+
+    def _stage(self) -> tuple[Slice, list[Staged]] | None:
+        """Stages one more slice, not long before its time: stages expire."""
+        found = next(self._slices, None)
+        if found is None:
+            return None
+        piece, rows = found
+        if self._stop.wait(max(self._wait_s(piece) - AHEAD_S, 0)):
+            return None
+        return piece, self._sink.stage_frame(rows.drop("timestamp"))
+
+    def _wait_s(self, piece: Slice) -> float:
+        return self._pace.wait_s(self._asked.due_s(piece, self._origin_us), time.monotonic())
+
+    def _left(self, planned: Slice | None, done: Slice | None) -> "Generator[tuple[Slice, DataFrame]]":
+        """What is not out, in the order of time, each slice with its rows; planned as it goes."""
+        source, last = self._source, done
+        made = partial(outgoing, prefix=self._asked.prefix, origin=self._asked.origin)
+        if planned is not None:
+            last = planned
+            yield last, made(source.between(last.begin_us, last.end_us))
+        begin_us = 0 if last is None else last.end_us
+        for span, rows in source.slices(begin_us, self._asked.bounds(source.origin_us), made):
+            number, before = (0, 0) if last is None else (last.number + 1, last.records)
+            last = Slice(
+                number=number, begin_us=span.begin_us, end_us=span.end_us, rows=span.rows, before=before
             )
-            progress.show("replay", tally)
-        progress.show("replay", tally, last=True)
-        return tally
-    finally:
-        with contextlib.suppress(Exception):
-            plan.unpersist()
-
-
-def _publish(rows: "DataFrame", settings: Settings, query: str, batch: int, prefix: str) -> None:
-    from pyspark.sql import functions as sf
-
-    rows = rows.withColumn("topic", sf.concat(sf.lit(prefix), "topic"))
-    options = {"servers": settings.servers, **settings.options, "query": query, "batch": str(batch)}
-    rows.write.format("hubsub").options(**options).mode("append").save()
+            yield last, rows

@@ -1,0 +1,92 @@
+"""What a replay keeps in its checkpoint: where it is, in a handful of small files.
+
+    archive.json      the archive's offsets when the replay began: what came later is none of its records
+    slices/N          slice N is planned: what is in it is certain from here on
+    done/N            slice N is out
+
+Invariant: a slice is planned before anything of it is published, and done when all of it is. So a run that was
+killed is followed by one that sends the same records under the same number, which the node knows; and what comes
+behind may be planned in another way. Files of slices before the last ones are removed.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from hubsub.errors import ArchiveMismatchError
+from hubsub.pipeline.archive.store import Store
+
+ARCHIVE, PLANNED, DONE = "archive.json", "slices", "done"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slice:
+    """Records that go out as one batch."""
+
+    number: int
+    begin_us: int
+    end_us: int
+    """First microsecond of the archive's time that is behind it."""
+    rows: int
+    before: int
+    """Records of all slices before it."""
+
+    @property
+    def records(self) -> int:
+        """Records that are out when it is."""
+        return self.before + self.rows
+
+
+class SliceLog:
+    """The slices of a checkpoint."""
+
+    def __init__(self, checkpoint: Store) -> None:
+        self._store = checkpoint
+        self.done = self._last(DONE)
+        """The last one that is out."""
+        planned = self._last(PLANNED)
+        known = -1 if self.done is None else self.done.number
+        self.planned = planned if planned is not None and planned.number > known else None
+        """One that was planned and perhaps published."""
+
+    def archived(self, offsets: Mapping[int, int]) -> dict[int, int]:
+        """The offsets of the replay's first run; these, if this is it."""
+        text = json.dumps({str(hub): offset for hub, offset in sorted(offsets.items())})
+        self._store.create(ARCHIVE, text.encode())
+        kept = self._store.read(ARCHIVE) or b"{}"
+        return {int(hub): offset for hub, offset in json.loads(kept).items()}
+
+    def plan(self, piece: Slice) -> None:
+        """Notes a slice before it is published.
+
+        Raises:
+            ArchiveMismatchError: somebody else did.
+        """
+        if not self._store.create(f"{PLANNED}/{piece.number}", _encode(piece)):
+            where = self._store.spark_uri(f"{PLANNED}/{piece.number}")
+            raise ArchiveMismatchError("another replay uses this checkpoint", where, "let only one run")
+        self.planned = piece
+
+    def finish(self, piece: Slice) -> None:
+        """Notes that a slice is out; forgets the ones before it."""
+        self._store.create(f"{DONE}/{piece.number}", _encode(piece))
+        old = [f"{PLANNED}/{piece.number}"]
+        old += [] if self.done is None else [f"{DONE}/{self.done.number}"]
+        self._store.delete(old)
+        self.done, self.planned = piece, None
+
+    def _last(self, directory: str) -> Slice | None:
+        names = [path.rpartition("/")[2] for path, _, _ in self._store.list(directory)]
+        number = max((int(name) for name in names if name.isdecimal()), default=None)
+        data = None if number is None else self._store.read(f"{directory}/{number}")
+        if data is None:
+            return None
+        try:
+            return Slice(**json.loads(data))
+        except (ValueError, TypeError):
+            where = self._store.spark_uri(f"{directory}/{number}")
+            raise ArchiveMismatchError("this cannot be read", where) from None
+
+
+def _encode(piece: Slice) -> bytes:
+    return json.dumps(asdict(piece)).encode()

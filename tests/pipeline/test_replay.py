@@ -1,0 +1,384 @@
+"""Replay on a real node: archived records are in their rooms again, each once and in order, whatever is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+from urllib.request import Request, urlopen
+
+import pytest
+from command_line import environment
+
+from hubsub import BlockingClient
+from hubsub.errors import OptionError
+from hubsub.pipeline.archive import Archive
+from hubsub.pipeline.archive.store import Store
+from hubsub.pipeline.run import archived, replaying
+from hubsub.pipeline.run.display import Progress
+from hubsub.pipeline.run.replaying import Replay, replay
+from hubsub.pipeline.run.runner import Ending
+from hubsub.pipeline.run.settings import Settings
+from hubsub.pipeline.run.slices import SliceLog
+from hubsub.pipeline.sink import Sink
+from hubsub.testing import Node
+
+DURABLE = {"durability": "durable", "history": {"bytes": "1GiB"}}
+CLASSES = [
+    {"name": "chat", "match": ["chat:*"], **DURABLE},
+    {"name": "again", "match": ["again/#"], **DURABLE},
+    {"name": "memory", "match": ["memory/#"], "history": {"messages": 10_000}},
+]
+ROOMS = [f"chat:{n}" for n in range(7)] + ["chat:é", "chat:100%", "chat:%FF"]
+COUNT = 3_000
+
+Said = dict[str, list[tuple[bytes, str, dict[str, str]]]]
+"""Payloads, publishers and headers of rooms, in their order."""
+
+
+@pytest.fixture
+def node(make_node: Callable[..., Node], tmp_path: Path) -> Node:
+    """A node with records in ten rooms; one of them was removed in between and made anew."""
+    node = start(make_node, tmp_path)
+    with BlockingClient(node.redis_url) as client:
+        names = [room.replace("%FF", "\udcff").encode(errors="surrogateescape") for room in ROOMS]
+        for first in range(0, COUNT, COUNT // 3):
+            numbers = range(first, first + COUNT // 3)
+            client.publish_many((names[n % 10], f"message {n}".encode()) for n in numbers)
+            room = quote(names[first // (COUNT // 3)], safe="")
+            urlopen(Request(f"{node.http_url}/v1/rooms/{room}", method="DELETE")).close()
+    return node
+
+
+def start(make_node: Callable[..., Node], tmp_path: Path, **config: Any) -> Node:
+    return make_node(classes=CLASSES, config={"data": str(tmp_path / "data")} | config)
+
+
+def records(spark: Any, node: Node, pattern: str) -> Any:
+    reader = spark.read.format("hubsub").option("servers", node.http_url)
+    return reader.option("subscribePattern", pattern).load()
+
+
+def said(rows: Any, prefix: str = "") -> Said:
+    """What rooms hold, by their names without a prefix."""
+    found: Said = defaultdict(list)
+    for row in sorted(rows.collect(), key=lambda row: (row.hub, row.offset)):
+        assert row.topic == row.room and row.topic.startswith(prefix)
+        found[row.topic.removeprefix(prefix)].append((bytes(row.payload), row.publisher, row.headers))
+    return dict(found)
+
+
+def with_origins(rows: Any) -> Said:
+    """The same of records that are to be replayed, as they are to come."""
+    found = rows.collect()
+    origins = {(r.hub, r.offset): (f"{r.epoch}-{r.seq}", r.timestamp) for r in found}
+    expected: Said = defaultdict(list)
+    for row in sorted(found, key=lambda row: (row.hub, row.offset)):
+        position, moment = origins[row.hub, row.offset]
+        us = round(moment.timestamp() * 1_000_000)
+        headers = {"hubsub-position": position, "hubsub-timestamp-us": str(us)}
+        expected[row.topic].append((bytes(row.payload), row.publisher, row.headers | headers))
+    return dict(expected)
+
+
+@pytest.fixture
+def archive(spark: Any, node: Node, tmp_path: Path) -> str:
+    """All that is in the node's rooms."""
+    where = str(tmp_path / "archive")
+    Archive(where)(records(spark, node, "chat:*"), 0)
+    return where
+
+
+def settings(node: Node, tmp_path: Path, **options: str) -> Settings:
+    return Settings(
+        job="replay", servers=node.http_url, once=True, checkpoint=str(tmp_path / "c"), options=options
+    )
+
+
+def play(spark: Any, node: Node, tmp_path: Path, asked: Replay, ending: Ending | None = None) -> Any:
+    with Progress(True) as progress:
+        return replay(spark, settings(node, tmp_path), asked, ending or Ending(), progress)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many slices and windows of few records."""
+    monkeypatch.setattr(replaying, "SLICE_ROWS_MAX", 100)
+    monkeypatch.setattr(archived, "WINDOW_ROWS_MAX", 700)
+
+
+@pytest.fixture
+def parts(spark: Any) -> Iterator[None]:
+    """Several tasks in each job."""
+    spark.conf.set("spark.sql.shuffle.partitions", "4")
+    yield
+    spark.conf.set("spark.sql.shuffle.partitions", "1")
+
+
+@pytest.mark.parametrize("table_format", ["parquet", "delta"])
+@pytest.mark.usefixtures("small", "parts")
+def test_records_come_again_once_each_room_in_its_order(
+    spark: Any, node: Node, tmp_path: Path, table_format: str
+) -> None:
+    told = spark.sql("select 'chat:told' topic, 'x' payload, map('k', 'v') headers, 'p' publisher")
+    told.write.format("hubsub").option("servers", node.http_url).mode("append").save()
+    where = str(tmp_path / "archive")
+    rows = records(spark, node, "chat:*")
+    Archive(where, table_format)(rows, 0)
+    with BlockingClient(node.redis_url) as client:
+        client.publish("again/chat:3", "was here before")
+    before = said(records(spark, node, "again/#"), "again/")["chat:3"]
+    tally = play(
+        spark, node, tmp_path, Replay(archive=where, table_format=table_format, rate=0, prefix="again/")
+    )
+    expected = with_origins(rows)
+    assert (tally.records, tally.lag) == (sum(map(len, expected.values())), 0) and tally.batches > 10
+    expected["chat:3"] = before + expected["chat:3"]
+    assert said(records(spark, node, "again/#"), "again/") == expected
+
+
+def test_without_a_prefix_records_come_behind_those_that_are_there(
+    spark: Any, node: Node, tmp_path: Path, archive: str
+) -> None:
+    before = said(records(spark, node, "chat:*"))
+    play(spark, node, tmp_path, Replay(archive=archive, rate=0, origin=False, where="room = 'chat:5'"))
+    after = said(records(spark, node, "chat:*"))
+    assert after == before | {"chat:5": before["chat:5"] * 2}
+
+
+def test_a_replay_keeps_its_pace_and_its_rate(spark: Any, node: Node, tmp_path: Path) -> None:
+    """200 records of ten seconds, at four times their pace, and at 100 a second."""
+    from pyspark.sql import functions as sf
+
+    rows = records(spark, node, "chat:5").where("room = 'chat:5'").orderBy("seq").limit(200)
+    spread = rows.withColumn(
+        "timestamp", sf.timestamp_micros(sf.lit(1_772_323_200_000_000) + sf.col("seq") * 50_000)
+    )
+    Archive(str(tmp_path / "archive"))(spread, 0)
+    asked = Replay(archive=str(tmp_path / "archive"), factor=4, prefix="again/")
+    play(spark, node, tmp_path, asked)
+    times = [row.timestamp.timestamp() for row in records(spark, node, "again/#").collect()]
+    # Three slices of four seconds; the first is out at once, the last two seconds later.
+    assert len(times) == 200 and max(times) - min(times) > 1.5
+    began = time.monotonic()
+    fast = Settings(job="replay", servers=node.http_url, once=True, checkpoint=str(tmp_path / "fast"))
+    with Progress(True) as progress:
+        replay(spark, fast, Replay(archive=asked.archive, rate=100, prefix="again/r/"), Ending(), progress)
+    assert len(said(records(spark, node, "again/r/#"))["again/r/chat:5"]) == 200
+    assert time.monotonic() - began > 1
+
+
+def test_a_class_without_a_log_takes_a_replay_too(
+    spark: Any, node: Node, tmp_path: Path, archive: str
+) -> None:
+    play(spark, node, tmp_path, Replay(archive=archive, rate=0, prefix="memory/"))
+    with BlockingClient(node.redis_url) as client:
+        payloads = [record.payload for record in client.history("memory/chat:4", count=10_000).records]
+    assert payloads == [f"message {n}".encode() for n in range(4, COUNT, 10)]
+
+
+@pytest.mark.usefixtures("small")
+def test_what_is_archived_while_a_replay_goes_on_is_none_of_it(
+    spark: Any, node: Node, tmp_path: Path, archive: str
+) -> None:
+    class Stopped(Ending):
+        looks = 0
+
+        @property
+        def signal(self) -> int | None:
+            self.looks += 1
+            return signal.SIGTERM if self.looks > 20 else None
+
+        @signal.setter
+        def signal(self, number: int | None) -> None:
+            pass
+
+    expected = with_origins(records(spark, node, "chat:*"))
+    asked = Replay(archive=archive, rate=0, prefix="again/")
+    some = play(spark, node, tmp_path, asked, Stopped())
+    assert 0 < some.records < some.total == sum(map(len, expected.values()))
+    offsets = json.dumps({str(hub): offset for hub, offset in Archive(archive).offsets().items()})
+    with BlockingClient(node.redis_url) as client:
+        client.publish("chat:1", "later")
+    later = spark.read.format("hubsub").option("servers", node.http_url).option("startingOffsets", offsets)
+    Archive(archive)(later.option("subscribePattern", "chat:*").load(), 1)
+    # It may go on at another pace.
+    whole = play(spark, node, tmp_path, Replay(archive=archive, factor=1e9, prefix="again/"))
+    assert (whole.records, whole.lag) == (some.total, 0)
+    assert said(records(spark, node, "again/#"), "again/") == expected
+
+
+def test_what_cannot_be_replayed_is_told(spark: Any, node: Node, tmp_path: Path, archive: str) -> None:
+    with pytest.raises(OptionError, match="no archive with records"):
+        play(spark, node, tmp_path, Replay(archive=str(tmp_path / "none")))
+    with pytest.raises(OptionError, match="no record of the archive is to be replayed: room = 'x'"):
+        play(spark, node, tmp_path, Replay(archive=archive, where="room = 'x'"))
+    with pytest.raises(OptionError, match="made with another --where"):
+        play(spark, node, tmp_path, Replay(archive=archive))
+
+
+# -- kills --
+
+
+class Died(BaseException):
+    """The driver is gone: nothing that it would do at its end is done."""
+
+
+POINTS: dict[str, tuple[type, str, bool]] = {
+    "staged": (SliceLog, "plan", True),
+    "planned": (Sink, "commit", True),
+    "published": (SliceLog, "finish", True),
+    "done": (SliceLog, "finish", False),
+}
+"""Where a driver dies: before or behind a call."""
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("point", POINTS)
+def test_a_driver_that_dies_at_any_point_goes_on_without_gap_or_double(
+    spark: Any, node: Node, tmp_path: Path, archive: str, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    owner, name, is_before = POINTS[point]
+    was = getattr(owner, name)
+    calls = []
+
+    def dies(*args: Any) -> None:
+        calls.append(args)
+        if len(calls) == 4 and is_before:
+            raise Died
+        was(*args)
+        if len(calls) == 4:
+            raise Died
+
+    expected = with_origins(records(spark, node, "chat:*"))
+    asked = Replay(archive=archive, rate=0, prefix="again/")
+    with monkeypatch.context() as patch, pytest.raises(Died):
+        patch.setattr(owner, name, dies)
+        patch.setattr(Sink, "abort", lambda *_: None)
+        play(spark, node, tmp_path, asked)
+    log = SliceLog(Store(str(tmp_path / "c")))
+    last = log.planned if point == "published" else log.done
+    kept = sum(map(len, said(records(spark, node, "again/#")).values()))
+    assert last is not None and kept == last.records > 0
+    # What comes behind may be cut in another way.
+    monkeypatch.setattr(replaying, "SLICE_ROWS_MAX", 300)
+    play(spark, node, tmp_path, asked)
+    assert said(records(spark, node, "again/#"), "again/") == expected
+
+
+PROGRAM = """
+import os, signal
+from hubsub.pipeline.run import archived, replaying, slices
+replaying.SLICE_ROWS_MAX, archived.WINDOW_ROWS_MAX = 200, 1_000
+finish = slices.SliceLog.finish
+def killed(log, piece):
+    if os.path.exists(flag) and piece.number == 3:
+        os.unlink(flag)
+        os.kill(os.getpid(), signal.SIGKILL)
+    finish(log, piece)
+slices.SliceLog.finish = killed
+from hubsub.pipeline.cli import main
+main("replay")
+"""
+"""A replay of small slices, which kills itself behind the fourth as long as a file is there."""
+
+
+@pytest.fixture
+def driver(node: Node, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts `hubsub pipeline replay` with small slices."""
+    started: list[subprocess.Popen[str]] = []
+
+    def run(*args: str) -> subprocess.Popen[str]:
+        program = [sys.executable, "-c", f"flag = {str(tmp_path / 'flag')!r}\n{PROGRAM}"]
+        where = [
+            "--from",
+            str(tmp_path / "archive"),
+            "--checkpoint",
+            str(tmp_path / "c"),
+            "--prefix",
+            "again/",
+        ]
+        spark = ["--master", "local[2]", "--conf", "spark.driver.memory=1g", "--servers", node.http_url]
+        process = subprocess.Popen(
+            [*program, *where, *spark, *args],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+            start_new_session=True,
+        )
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def test_a_driver_that_is_killed_behind_a_commit_publishes_nothing_twice(
+    spark: Any, node: Node, tmp_path: Path, archive: str, driver: Callable[..., subprocess.Popen[str]]
+) -> None:
+    expected = with_origins(records(spark, node, "chat:*"))
+    (tmp_path / "flag").touch()
+    first = driver("--rate", "0")
+    first.communicate(timeout=120)
+    assert first.returncode == -signal.SIGKILL
+    play(spark, node, tmp_path, Replay(archive=archive, rate=0, prefix="again/"))
+    assert said(records(spark, node, "again/#"), "again/") == expected
+
+
+def test_a_node_that_is_killed_and_started_again_has_each_record_once(
+    spark: Any,
+    node: Node,
+    tmp_path: Path,
+    make_node: Callable[..., Node],
+    archive: str,
+    driver: Callable[..., subprocess.Popen[str]],
+) -> None:
+    expected = with_origins(records(spark, node, "chat:*"))
+    job = driver("--rate", "600")
+    wait(job, "records in")
+    node.stop(signal.SIGKILL)
+    again = start(make_node, tmp_path, http=node.ready["http"])
+    _, err = job.communicate(timeout=120)
+    assert job.returncode == 0 and "Traceback" not in err, err
+    assert said(records(spark, again, "again/#"), "again/") == expected
+
+
+def test_a_signal_ends_a_replay_and_the_next_run_goes_on(
+    spark: Any, node: Node, tmp_path: Path, archive: str, driver: Callable[..., subprocess.Popen[str]]
+) -> None:
+    expected = with_origins(records(spark, node, "chat:*"))
+    job = driver("--rate", "10")
+    wait(job, "records in")
+    job.send_signal(signal.SIGTERM)
+    _, err = job.communicate(timeout=120)
+    assert job.returncode == 143 and "stopped" in err and "Traceback" not in err, err
+    kept = sum(map(len, said(records(spark, node, "again/#")).values()))
+    assert 0 < kept < sum(map(len, expected.values()))
+    play(spark, node, tmp_path, Replay(archive=archive, rate=0, prefix="again/"))
+    assert said(records(spark, node, "again/#"), "again/") == expected
+    job = driver("--rate", "0")
+    _, err = job.communicate(timeout=120)
+    assert job.returncode == 0 and "all of it is out; another --checkpoint" in err, err
+    assert said(records(spark, node, "again/#"), "again/") == expected
+
+
+def wait(process: subprocess.Popen[str], word: str) -> None:
+    assert process.stderr is not None
+    seen = []
+    for line in process.stderr:
+        seen.append(line)
+        if word in line:
+            return
+    raise AssertionError(f"it ended without {word!r}: {''.join(seen)}")
