@@ -68,9 +68,15 @@ class Records:
         Raises:
             OffsetsLostError: some of the range is gone.
             StreamBrokenError: it breaks again and again.
-            HubSubError: what else a server says no with.
+            HubSubError: what else a server says no with. All but the first name the offsets that were not read.
         """
         at = range_.first
+
+        def unread(error: HubSubError) -> HubSubError:
+            where = f"hub {range_.hub}, offsets {at} to {range_.end - 1}"
+            what = f"{error.what} ({error.value})" if error.value is not None else error.what
+            return type(error)(f"records were not read: {what}", where, error.hint)
+
         patience = Patience(self._retry_s)
         while at < range_.end:
             span = [("from", str(at)), ("until", str(range_.end))]
@@ -89,13 +95,12 @@ class Records:
                 at = max(at + 1, range_.end if error.end is None else error.end)
             except (*BROKEN, pa.ArrowException) as broken:
                 reason = str(broken) or type(broken).__name__
-                where = f"hub {range_.hub}, at offset {at} of {range_.first} to {range_.end - 1}"
-                hint = "the node's log says why"
-                patience.wait(StreamBrokenError(f"the stream of records broke off ({reason})", where, hint))
+                told = StreamBrokenError(f"the stream breaks off ({reason})", hint="the node's log says why")
+                patience.wait(unread(told))
             except HubSubError as error:
                 if not error.retryable:
-                    raise
-                patience.wait(error)
+                    raise unread(error) from None
+                patience.wait(unread(error))
 
     def _shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The columns that were asked for, without a copy where their types are Spark's already."""

@@ -22,6 +22,7 @@ from hubsub.errors import (
     BadRequestError,
     BatchMovingError,
     HubSubError,
+    NotAllowedError,
     NotConnectedError,
     OffsetsLostError,
     PipelineError,
@@ -42,6 +43,8 @@ REPORT_S = 2.0
 """A report of progress delays the next batch by this at most."""
 
 ARROW, JSON = "application/vnd.apache.arrow.stream", "application/json"
+
+TOKEN_HINT = "does the option token hold a valid one?"
 
 Params = Sequence[tuple[str, str]]
 
@@ -322,9 +325,12 @@ def _refusal(answer: http.client.HTTPResponse) -> HubSubError:
         shown = text[:100].decode(errors="replace")
         if answer.status >= 500:  # Of something between us and the node, mostly.
             return NotConnectedError(f"the server answered {answer.status}", shown)
-        hint = "does the option token hold a valid one?" if answer.status in (401, 403) else None
-        return PipelineError(f"the server answered {answer.status}", shown, hint)
-    cls = BY_CODE.get(code)
+        if answer.status in (401, 403):
+            return NotAllowedError(f"the server answered {answer.status}", shown, TOKEN_HINT)
+        return PipelineError(f"the server answered {answer.status}", shown)
+    cls = NotAllowedError if answer.status in (401, 403) else BY_CODE.get(code)
+    if cls is NotAllowedError:
+        return cls(message, hint=hint or TOKEN_HINT)
     if cls is OffsetsLostError:
         hub, first, end = body.get("hub"), body.get("first"), body.get("end")
         if isinstance(first, int) and isinstance(end, int):
