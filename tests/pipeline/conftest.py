@@ -1,12 +1,16 @@
 """One Spark session for all tests of the pipeline: starting one costs more than most of them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from hubsub.pipeline.cli import app
 from hubsub.pipeline.session import connect
 from pipeline.fake_log import FakeLog, rows
+
+JAVA = "-Xss32m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Nothing here runs long enough to be worth Java's second compiler."""
 
 
 @pytest.fixture(scope="session")
@@ -19,12 +23,29 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             "spark.sql.shuffle.partitions": "1",
             "spark.sql.warehouse.dir": str(directory / "warehouse"),
             "spark.driver.memory": "1g",
+            "spark.driver.defaultJavaOptions": JAVA,
             "spark.log.level": "ERROR",
         },
         app="hubsub-tests",
     )
     yield session
     session.stop()
+
+
+@pytest.fixture
+def pipeline(spark: Any, capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Any]]:
+    """`pipeline("activity", "--once")`: the command in the session of the tests; its `out` and `err`."""
+    changed = "spark.sql.parquet.outputTimestampType"
+    before = spark.conf.get(changed)
+
+    def run(*args: object) -> Any:
+        capsys.readouterr()
+        local = ("--master", "local[2,2]", "--conf", "spark.sql.shuffle.partitions=1")
+        app(args=[*map(str, args), *local], standalone_mode=False)
+        return capsys.readouterr()
+
+    yield run
+    spark.conf.set(changed, before)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`hubsub pipeline NAME` as a user runs it, on a real node."""
+"""`hubsub pipeline NAME` on a real node: in the session of the tests, and as a user runs it where that tells more."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from hubsub import BlockingClient
 from hubsub.cli import demo
 from hubsub.pipeline.archive import open_table
 from hubsub.testing import Node
+from pipeline.conftest import JAVA
 
 CLASSES = [
     {"name": "chat", "match": ["chat:*"], "durability": "durable", "history": {"bytes": "1GiB"}},
@@ -32,14 +33,11 @@ CLASSES = [
         "history": {"bytes": "1GiB"},
     },
 ]
-SPARK = [
-    "--master",
-    "local[2]",
-    "--conf",
-    "spark.driver.memory=1g",
-    "--conf",
-    "spark.sql.shuffle.partitions=1",
-]
+SPARK = ("--master", "local[2]")
+CONF = ("spark.driver.memory=1g", "spark.sql.shuffle.partitions=1", f"spark.driver.defaultJavaOptions={JAVA}")
+FORMATS = ("parquet", "delta")
+
+Process = subprocess.Popen[str]
 
 
 @pytest.fixture
@@ -59,17 +57,18 @@ def command(node: Node, directory: Path, job: str, *args: str) -> list[str]:
     places = ["--checkpoint", str(directory / job / "checkpoint"), "--out", str(directory / job / "out")]
     if job == "activity":
         places += ["--plot", str(directory / "plot.png")]
-    return ["pipeline", job, "--servers", node.http_url, *SPARK, *places, *args]
+    return [job, "--servers", node.http_url, *places, *args]
 
 
 @pytest.fixture
-def running(node: Node, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts a job that runs on; all are ended with the test."""
-    started: list[subprocess.Popen[str]] = []
+def start() -> Iterator[Callable[[list[str]], Process]]:
+    """Starts a command of the pipeline in a process of its own; all are ended with the test."""
+    started: list[Process] = []
 
-    def start(job: str, *args: str) -> subprocess.Popen[str]:
+    def begin(arguments: list[str]) -> Process:
+        conf = [part for setting in CONF for part in ("--conf", setting)]
         process = subprocess.Popen(
-            [*HUBSUB, *command(node, tmp_path, job, *args)],
+            [*HUBSUB, "pipeline", *arguments, *SPARK, *conf],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -79,14 +78,14 @@ def running(node: Node, tmp_path: Path) -> Iterator[Callable[..., subprocess.Pop
         started.append(process)
         return process
 
-    yield start
+    yield begin
     for process in started:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
 
 
-def until(process: subprocess.Popen[str], word: str) -> str:
+def until(process: Process, word: str) -> str:
     """Its lines on stderr up to the one that has the word."""
     seen = []
     assert process.stderr is not None
@@ -97,22 +96,23 @@ def until(process: subprocess.Popen[str], word: str) -> str:
     raise AssertionError(f"it ended without {word!r}: {''.join(seen)}")
 
 
-def test_activity_is_what_pandas_counts_and_goes_on_with_what_is_new(node: Node, tmp_path: Path) -> None:
+def test_activity_is_what_pandas_counts_and_goes_on_with_what_is_new(
+    node: Node, tmp_path: Path, pipeline: Callable[..., Any]
+) -> None:
     events = publish(node, 3_000)
-    ran = hubsub(*command(node, tmp_path, "activity", "--once", "--event-time", "$.ts"))
-    assert ran.returncode == 0, ran.stderr
+    job = command(node, tmp_path, "activity", "--once", "--event-time", "$.ts")
+    ran = pipeline(*job)
     assert (tmp_path / "plot.png").read_bytes()[:4] == b"\x89PNG"
-    assert "3,000 records" in ran.stderr and "Traceback" not in ran.stderr
+    assert "3,000 records" in ran.err
     busiest = Counter(event["room"] for event in events).most_common(1)[0]
-    rows = ran.stdout.splitlines()
+    rows = ran.out.splitlines()
     assert rows[1].split()[:2] == ["room", "messages"]
     assert rows[2].split()[:2] == [busiest[0], f"{busiest[1]:,}"]
     assert windows(tmp_path) == counted(events)
 
     # What comes later counts in the windows of its time.
     events += publish(node, 200, 3_000)
-    again = hubsub(*command(node, tmp_path, "activity", "--once", "--event-time", "$.ts"))
-    assert again.returncode == 0 and "200 records" in again.stderr, again.stderr
+    assert "200 records" in pipeline(*job).err
     assert windows(tmp_path) == counted(events)
 
 
@@ -135,98 +135,107 @@ def windows(directory: Path) -> dict[tuple[str, pd.Timestamp], tuple[int, int]]:
     }
 
 
-@pytest.mark.parametrize("table_format", ["parquet", "delta"])
-def test_an_archive_that_is_killed_and_restarted_has_each_record_once(
-    node: Node, tmp_path: Path, running: Callable[..., subprocess.Popen[str]], table_format: str
+def test_archives_that_are_killed_and_restarted_have_each_record_once(
+    node: Node, tmp_path: Path, start: Callable[..., Process], pipeline: Callable[..., Any]
 ) -> None:
+    def job(table_format: str) -> list[str]:
+        slow = ("--trigger", "100ms", "--option", "maxRowsPerBatch=300")
+        return command(node, tmp_path / table_format, "archive", "--format", table_format, *slow)
+
     publish(node, 2_000)
-    job = ("archive", "--format", table_format, "--trigger", "100ms", "--option", "maxRowsPerBatch=300")
-    first = running(*job)
-    until(first, "archive: ")
-    os.killpg(first.pid, signal.SIGKILL)
-    first.wait()
+    for process in [start(job(table_format)) for table_format in FORMATS]:
+        until(process, "archive: ")
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
     publish(node, 500, 2_000)
-    second = hubsub(*command(node, tmp_path, *job, "--once"))
-    assert second.returncode == 0, second.stderr
-    assert "2,500" in second.stdout
-    table = open_table(str(tmp_path / "archive" / "out"), table_format)
-    _, files = table.contents()
-    parts = [pd.read_parquet(tmp_path / "archive" / "out" / file.path) for file in files]
-    rows = pd.concat(parts)
-    assert len(rows) == 2_500 and not rows.duplicated(["hub", "offset"]).any()
+    for table_format in FORMATS:
+        assert "2,500" in pipeline(*job(table_format), "--once").out
+        out = tmp_path / table_format / "archive" / "out"
+        _, files = open_table(str(out), table_format).contents()
+        rows = pd.concat([pd.read_parquet(out / file.path) for file in files])
+        assert len(rows) == 2_500 and not rows.duplicated(["hub", "offset"]).any()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_job_cleanly_and_the_node_knows_how_far_it_is(
-    node: Node, running: Callable[..., subprocess.Popen[str]], number: int
+    node: Node, tmp_path: Path, start: Callable[..., Process]
 ) -> None:
     publish(node, 1_000)
-    job = running("archive", "--trigger", "100ms")
-    until(job, "1,000 records")
+
+    def job(name: str, *args: str) -> Process:
+        return start(command(node, tmp_path / name, "archive", *args))
+
+    endless = [job("one", "--trigger", "100ms"), job("two", "--trigger", "100ms")]
+    once = job("three", "--once", "--option", "maxRowsPerBatch=1")
+    for process in endless:
+        until(process, "1,000 records")
     with urlopen(f"{node.http_url}/v1/queries") as answer:
-        (query,) = json.load(answer)["queries"]
-    assert query["query"].startswith("archive-") and query["lag"] == 0
-    shown = hubsub("hub", "show", query["hubs"][0]["name"], "--url", node.http_url).stdout
-    assert f"query {query['query']}" in shown and "0 behind" in shown
-    job.send_signal(number)
-    _, err = job.communicate(timeout=60)
-    assert job.returncode == 0, err
-    assert "stopped" in err and "Traceback" not in err and "Exception" not in err
+        queries = [query for query in json.load(answer)["queries"] if query["lag"] == 0]
+    assert len(queries) == 2 and all(query["query"].startswith("archive-") for query in queries)
+    shown = hubsub("hub", "show", queries[0]["hubs"][0]["name"], "--url", node.http_url).stdout
+    assert f"query {queries[0]['query']}" in shown and "0 behind" in shown
+    until(once, "archive: ")
+    # A run that has an end and is stopped before it has not done what it was asked for.
+    ends = [(signal.SIGTERM, 0), (signal.SIGINT, 0), (signal.SIGTERM, 143)]
+    for process, (number, _) in zip([*endless, once], ends, strict=True):
+        process.send_signal(number)
+    for process, (_, code) in zip([*endless, once], ends, strict=True):
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == code, err
+        assert "stopped" in err and "Traceback" not in err and "Exception" not in err
 
 
-def test_compact_makes_few_files_of_an_archive(node: Node, tmp_path: Path) -> None:
+def test_compact_makes_few_files_of_an_archive(
+    node: Node, tmp_path: Path, pipeline: Callable[..., Any]
+) -> None:
     out = tmp_path / "archive" / "out"
-    compact = ["pipeline", "compact", *SPARK, "--out", str(out)]
-    none = hubsub(*compact)
+    none = hubsub("pipeline", "compact", "--out", str(out))
     assert none.returncode == 2 and "there is no archive with records" in none.stderr, none.stderr
     publish(node, 2_000)
-    ran = hubsub(*command(node, tmp_path, "archive", "--once", "--option", "maxRowsPerBatch=300"))
-    assert ran.returncode == 0, ran.stderr
+    pipeline(*command(node, tmp_path, "archive", "--once", "--option", "maxRowsPerBatch=300"))
     table = open_table(str(out))
     state, files = table.contents()
-    ran = hubsub(*compact)
-    assert ran.returncode == 0 and f"1 days compacted: {len(files)} files are 1" in ran.stderr, ran.stderr
+    assert f"1 days compacted: {len(files)} files are 1" in pipeline("compact", "--out", str(out)).err
     assert (table.state(), sum(file.rows for file in table.contents()[1])) == (state, 2_000)
     assert all((out / file.path).exists() for file in files), "who reads them goes on"
 
 
-def test_sessions_and_devices_show_what_they_found(node: Node, tmp_path: Path) -> None:
+def test_sessions_and_devices_show_what_they_found(
+    node: Node, tmp_path: Path, pipeline: Callable[..., Any]
+) -> None:
     publish(node, 2_000)
-    ran = hubsub(*command(node, tmp_path, "sessions", "--once", "--pattern", "chat:*"))
-    assert ran.returncode == 0, ran.stderr
-    assert "Sessions that are over" in ran.stdout and "Most users at once" in ran.stdout
+    shown = pipeline(*command(node, tmp_path, "sessions", "--once", "--pattern", "chat:*")).out
+    assert "Sessions that are over" in shown and "Most users at once" in shown
     with BlockingClient(node.redis_url) as client:
         client.publish("devices/7/state", b'{"temperature": 20}')
         client.publish("devices/7/state", b'{"temperature": 21}')
         client.publish("devices/8/state", b"{")
     # The class says what names them: what is asked for here is for classes that do not.
     asked = ["--once", "--pattern", "devices/#", "--device", "other/{device}"]
-    ran = hubsub(*command(node, tmp_path, "devices", *asked))
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.count("temperature") == 1 and " 21 " in ran.stdout
-    assert "not_json" in ran.stdout
+    shown = pipeline(*command(node, tmp_path, "devices", *asked)).out
+    assert shown.count("temperature") == 1 and " 21 " in shown
+    assert "not_json" in shown
 
 
-def test_an_error_is_a_sentence_with_a_hint(node: Node, tmp_path: Path) -> None:
-    nobody = hubsub(
-        "pipeline",
-        "activity",
-        "--once",
-        "--servers",
-        "127.0.0.1:1",
-        *SPARK,
-        "--option",
-        "retrySeconds=1",
-        "--checkpoint",
-        str(tmp_path / "c"),
-        "--out",
-        str(tmp_path / "o"),
-    )
-    assert nobody.returncode == 1
-    assert "error: no server answers" in nobody.stderr and "hint: " in nobody.stderr
-    assert "Traceback" not in nobody.stderr and "\tat " not in nobody.stderr
+def test_a_run_shows_tables_on_stdout_and_an_error_is_a_sentence_with_a_hint(
+    node: Node, tmp_path: Path, start: Callable[..., Process]
+) -> None:
+    publish(node, 100)
+    good = start(command(node, tmp_path / "good", "activity", "--once"))
+    places = ["--checkpoint", str(tmp_path / "c"), "--out", str(tmp_path / "o")]
+    nobody = start(["activity", "--once", "--servers", "127.0.0.1:1", "--option", "retrySeconds=1", *places])
+    out, err = good.communicate(timeout=120)
+    assert good.returncode == 0 and out.startswith("Busiest rooms:\n"), err
+    assert "100 records" in err and "Traceback" not in err and "\tat " not in err
+    out, err = nobody.communicate(timeout=120)
+    assert (nobody.returncode, out) == (1, "")
+    assert "error: no server answers" in err and "hint: " in err
+    assert "Traceback" not in err and "\tat " not in err
+
+
+def test_a_wrong_option_is_told_before_spark_starts() -> None:
     wrong = hubsub("pipeline", "activity", "--option", "maxRows=5")
     assert wrong.returncode == 2 and "did you mean maxRowsPerBatch?" in wrong.stderr
+    assert "starting Spark" not in wrong.stderr
 
 
 def test_without_spark_the_error_names_the_package() -> None:
