@@ -1,39 +1,41 @@
-"""The source where tasks run in other processes: executors of a cluster, and the server of Spark Connect."""
+"""Source, sink and jobs where tasks run in other processes: executors of a cluster, the server of Spark Connect.
+
+Both places run `everywhere.py` at once on one node, before the first test; each test looks at one part of what came of
+it.
+"""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
-from command_line import environment, hubsub
+from command_line import environment
 
 from hubsub import BlockingClient
+from hubsub.pipeline.archive import open_table
 from hubsub.testing import Node
+from pipeline import everywhere
+from pipeline.conftest import JAVA
 
-CONF = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2", "spark.log.level": "ERROR"}
-
-READ = """
-import json, sys
-from hubsub.pipeline.session import connect
-
-master, servers, directory, conf = sys.argv[1:]
-spark = connect(master, json.loads(conf))
-batch = spark.read.format("hubsub").option("servers", servers).load()
-rooms = {row.room: row["count"] for row in batch.groupBy("room").count().collect()}
-stream = spark.readStream.format("hubsub").option("servers", servers).option("startingOffsets", "earliest").load()
-writer = stream.select("room", "offset").writeStream.format("parquet").option("path", directory + "/rows")
-writer = writer.option("checkpointLocation", directory + "/checkpoint").trigger(availableNow=True)
-query = writer.start()
-query.awaitTermination()
-query.stop()
-print(json.dumps({"rooms": rooms, "streamed": spark.read.parquet(directory + "/rows").count()}))
-spark.stop()
-"""
-
+CONF = {
+    "spark.driver.memory": "1g",
+    "spark.driver.defaultJavaOptions": JAVA,
+    "spark.executor.defaultJavaOptions": JAVA,
+    "spark.sql.shuffle.partitions": "2",
+    "spark.log.level": "ERROR",
+}
+PLUGIN = {
+    "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+    "spark.connect.grpc.binding.port": "0",
+}
 SERVE = """
 import json, sys
 from hubsub.pipeline.session import connect
@@ -44,26 +46,51 @@ print(service.localPort(), flush=True)
 sys.stdin.read()
 spark.stop()
 """
-PLUGIN = {
-    "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
-    "spark.connect.grpc.binding.port": "0",
-}
+
+DURABLE = {"durability": "durable", "history": {"bytes": "1GiB"}}
+CLASSES = [
+    {"name": "chat", "match": ["chat:*"], **DURABLE},
+    {"name": "devices", "match": ["devices/#"], **DURABLE},
+    {"name": "out", "match": ["cluster:*", "connect:*"], **DURABLE},
+]
+PLACES = ("cluster", "connect")
+USERS = 50
 
 
-@pytest.fixture
-def node(make_node: Callable[..., Node], tmp_path: Path) -> Node:
-    """A node with 1,000 records in four rooms."""
-    chat = {"name": "chat", "match": ["chat:*"], "durability": "durable", "history": {"bytes": "1GiB"}}
-    node = make_node(classes=[chat], config={"data": str(tmp_path / "data")})
-    with BlockingClient(node.redis_url) as client:
-        client.publish_many((f"chat:{n % 4}".encode(), b"x") for n in range(1_000))
-    return node
+def event(n: int, kind: str, user: int) -> dict[str, Any]:
+    at = f"2026-03-01T12:{n // 60:02}:{n % 60:02}Z"
+    return {"kind": kind, "user": f"user-{user}", "room": f"chat:{user % 4}", "ts": at, "text": f"{n}"}
 
 
-@pytest.fixture
-def connect_server(tmp_path: Path) -> Iterator[str]:
+EVENTS = [
+    event(n, kind, user) for n, kind in enumerate(("join", "message", "leave")) for user in range(USERS)
+]
+PAYLOADS = Counter(json.dumps(one) for one in EVENTS)
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a run has left."""
+
+    name: str
+    told: dict[str, Any]
+    directory: Path
+    node: Node
+
+    def table(self, name: str) -> pd.DataFrame:
+        return pd.read_parquet(self.directory / name)
+
+    def rooms(self, what: str, *rooms: str) -> Counter[str]:
+        """Payloads that were published."""
+        with BlockingClient(self.node.redis_url) as client:
+            pages = [client.history(f"{self.name}:{what}:{room}", count=10_000) for room in rooms]
+        return Counter(record.payload.decode() for page in pages for record in page.records)
+
+
+@pytest.fixture(scope="module")
+def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """`sc://HOST:PORT` of a Spark Connect server."""
-    conf = CONF | PLUGIN | {"spark.sql.warehouse.dir": str(tmp_path / "warehouse")}
+    conf = CONF | PLUGIN | {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
     server = subprocess.Popen(
         [sys.executable, "-c", SERVE, json.dumps(conf)],
         stdin=subprocess.PIPE,
@@ -80,29 +107,86 @@ def connect_server(tmp_path: Path) -> Iterator[str]:
         server.stdout.close()
 
 
-def check(master: str, node: Node, directory: Path, conf: dict[str, str]) -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", READ, master, node.http_url, str(directory), json.dumps(conf)],
-        capture_output=True,
-        text=True,
-        timeout=180,
-        env=environment(),
-    )
-    assert run.returncode == 0, run.stderr[-4_000:]
-    read = json.loads(run.stdout.splitlines()[-1])
-    assert read == {"rooms": {f"chat:{n}": 250 for n in range(4)}, "streamed": 1_000}
+@pytest.fixture(scope="module")
+def runs(
+    needs: Callable[..., None], connect_server: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Place]]:
+    """Both places, when they have ended well."""
+    needs("hubsub-core")
+    base = tmp_path_factory.mktemp("elsewhere")
+    masters = {"cluster": "local-cluster[2,1,1024]", "connect": connect_server}
+    confs = {"cluster": CONF | {"spark.sql.warehouse.dir": str(base / "warehouse")}, "connect": {}}
+    with Node(classes=CLASSES, config={"data": str(base / "data")}) as node:
+        with BlockingClient(node.redis_url) as client:
+            client.publish_many((one["room"].encode(), json.dumps(one).encode()) for one in EVENTS)
+            client.publish_many((f"devices/{n % 5}/state".encode(), b'{"t": %d}' % n) for n in range(20))
+        processes = {
+            name: subprocess.Popen(
+                [
+                    *(sys.executable, everywhere.__file__, masters[name], node.http_url),
+                    *(str(base / name), f"{name}:", json.dumps(confs[name])),
+                ],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=environment(),
+            )
+            for name in PLACES
+        }
+        try:
+            places = {}
+            for name, process in processes.items():
+                out, err = process.communicate(timeout=240)
+                assert process.returncode == 0, f"{name}: {err[-6_000:]}"
+                places[name] = Place(name, json.loads(out.splitlines()[-1]), base / name, node)
+            yield places
+        finally:
+            for process in processes.values():
+                process.kill()
+                process.communicate()
 
 
-def test_executors_in_processes_of_their_own_read_the_same(node: Node, tmp_path: Path) -> None:
-    conf = CONF | {"spark.sql.warehouse.dir": str(tmp_path / "warehouse")}
-    check("local-cluster[2,1,1024]", node, tmp_path, conf)
+@pytest.fixture(params=PLACES)
+def place(runs: dict[str, Place], request: pytest.FixtureRequest) -> Place:
+    return runs[request.param]
 
 
-def test_spark_connect_reads_the_same_and_runs_a_job(node: Node, tmp_path: Path, connect_server: str) -> None:
-    check(connect_server, node, tmp_path, {})
-    places = ["--checkpoint", str(tmp_path / "job" / "checkpoint"), "--out", str(tmp_path / "job" / "out")]
-    ran = hubsub(
-        "pipeline", "archive", "--once", "--master", connect_server, "--servers", node.http_url, *places
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert "1,000" in ran.stdout
+def test_batch_and_stream_read_all_records_once(place: Place) -> None:
+    assert place.told["rooms"] == Counter(one["room"] for one in EVENTS)
+    assert place.told["streamed"] == [len(EVENTS), len(EVENTS)]
+
+
+@pytest.mark.parametrize("kind", ["batch", "stream"])
+def test_the_sink_publishes_each_row_once(place: Place, kind: str) -> None:
+    assert place.rooms(kind, "0", "1", "2") == PAYLOADS
+
+
+def test_activity_counts_each_message(place: Place) -> None:
+    windows = place.table("activity/out")
+    windows = windows.sort_values("batch_id").drop_duplicates(["room", "window_start"], keep="last")
+    assert windows.groupby("room").messages.sum().to_dict() == Counter(one["room"] for one in EVENTS)
+    assert (place.directory / "plot.png").exists()
+
+
+def test_the_archive_has_each_record_once(place: Place) -> None:
+    _, files = open_table(str(place.directory / "archive" / "out")).contents()
+    rows = pd.concat([place.table(f"archive/out/{file.path}") for file in files])
+    assert Counter(payload.decode() for payload in rows.payload) == PAYLOADS
+
+
+def test_devices_have_their_latest_value(place: Place) -> None:
+    state = place.table("devices/out/state")
+    assert dict(zip(state.device, state.value, strict=True)) == {str(n): str(15 + n) for n in range(5)}
+
+
+def test_sessions_are_closed_by_their_leaves(place: Place) -> None:
+    sessions = place.table("sessions/out/sessions")
+    assert sorted(sessions.user) == sorted(f"user-{n}" for n in range(USERS))
+    assert set(zip(sessions.opened_by, sessions.closed_by, sessions.messages, strict=True)) == {
+        ("join", "leave", 1)
+    }
+    assert set(sessions.duration_s) == {2.0}
+
+
+def test_a_replay_publishes_each_archived_record_once(place: Place) -> None:
+    assert place.rooms("replay", *(f"chat:{n}" for n in range(4))) == PAYLOADS

@@ -1,0 +1,69 @@
+"""A program: source, sink and each job in one session of a master, one after the other.
+
+Arguments: the master, a node's HTTP address, a directory for what is kept, a prefix of rooms to write to, Spark's
+settings as JSON. What can be told only by Spark itself is printed as one JSON object; the rest is in the directory and
+in the rooms.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from hubsub.pipeline.cli import app
+from hubsub.pipeline.session import connect
+
+JOBS: dict[str, tuple[str, ...]] = {
+    "activity": ("--once", "--event-time", "$.ts", "--pattern", "chat:*"),
+    "archive": ("--once", "--pattern", "chat:*"),
+    "devices": ("--once", "--pattern", "devices/#"),
+    "sessions": ("--once", "--pattern", "chat:*", "--watermark", "1 second"),
+}
+
+
+def main(master: str, servers: str, directory: str, prefix: str, conf: str) -> None:
+    settings: dict[str, str] = json.loads(conf)
+    spark = connect(master, settings)
+    rooms = {"servers": servers, "subscribePattern": "chat:*"}
+    batch = spark.read.format("hubsub").options(**rooms).load()
+    told = {row.room: row["count"] for row in batch.groupBy("room").count().collect()}
+
+    live = spark.readStream.format("hubsub").options(**rooms).option("startingOffsets", "earliest").load()
+    run(live.select("room", "offset"), "parquet", f"{directory}/stream", path=f"{directory}/rows")
+    streamed = spark.read.parquet(f"{directory}/rows").selectExpr("count(*)", "count(distinct room, offset)")
+
+    out = batch.selectExpr(f"concat('{prefix}batch:', seq % 3) as topic", "payload").repartition(3)
+    out.write.format("hubsub").option("servers", servers).mode("append").save()
+    out = live.selectExpr(f"concat('{prefix}stream:', seq % 3) as topic", "payload").repartition(3)
+    run(out, "hubsub", f"{directory}/sink", servers=servers)
+
+    for job, arguments in JOBS.items():
+        places = ["--checkpoint", f"{directory}/{job}/checkpoint", "--out", f"{directory}/{job}/out"]
+        if job == "activity":
+            places += ["--plot", f"{directory}/plot.png"]
+        pipeline(job, *arguments, *places, "--servers", servers, master=master, settings=settings)
+    archive = ["--from", f"{directory}/archive/out", "--checkpoint", f"{directory}/replay"]
+    pace = ["--rate", "1000000", "--prefix", f"{prefix}replay:"]
+    pipeline("replay", *archive, *pace, "--servers", servers, master=master, settings=settings)
+    print(json.dumps({"rooms": told, "streamed": list(streamed.collect()[0])}))
+    spark.stop()
+
+
+def run(frame: Any, sink: str, checkpoint: str, **options: str) -> None:
+    """A query to its end."""
+    writer = frame.writeStream.format(sink).options(checkpointLocation=checkpoint, **options)
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    query.stop()
+
+
+def pipeline(*arguments: str, master: str, settings: dict[str, str]) -> None:
+    """`hubsub pipeline …` in the session that is there."""
+    conf = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+    print(f"pipeline {arguments[0]}", file=sys.stderr, flush=True)
+    app(args=[*arguments, "--master", master, *conf], standalone_mode=False)
+
+
+if __name__ == "__main__":
+    Path(sys.argv[3]).mkdir(parents=True)
+    main(*sys.argv[1:])
