@@ -150,6 +150,17 @@ def test_an_error_of_sparks_is_one_sentence() -> None:
     assert str(error) == "Spark failed: No space left on device\nhint: --verbose shows all it says"
 
 
+def test_an_error_of_a_worker_is_what_it_has_raised() -> None:
+    text = (
+        "[STREAM_FAILED] Query [id = 1] ended: in foreachBatch: Traceback (most recent call last):\n"
+        '  File "a.py", line 8, in take\n    frame.collect()\n'
+        "pyspark.errors.PythonException: An exception was thrown from the Python worker:\n"
+        'Traceback (most recent call last):\n  File "b.py", line 6, in write\n'
+        "OSError: [Errno 28] No space left on device\n SQLSTATE: 39000\n=== Streaming Query ===\nIdentifier: 1"
+    )
+    assert failure(RuntimeError(text)).message == "Spark failed: [Errno 28] No space left on device"
+
+
 # -- lineage --
 
 

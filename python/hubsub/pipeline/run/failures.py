@@ -11,6 +11,7 @@ from hubsub.errors import HubSubError, PipelineError
 
 _OURS = re.compile(r"hubsub\.errors\.(\w+): ([^\n]*)(?:\nhint: ([^\n]*))?")
 _NOISE = re.compile(r"^(\[[A-Z0-9_.]+\]\s*|[\w.$]*(Exception|Error)?:\s+)+")
+_PYTHON = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n)+(\S[^\n]*[^\n:])\n")
 
 WORDS_MAX = 500
 """Characters of a sentence of Spark's."""
@@ -39,7 +40,10 @@ def failure(error: BaseException) -> HubSubError:
 
 
 def _sentence(text: str) -> str:
-    """The first line that says something, without the names of classes."""
+    """The first line that says something, without the names of classes; of Python's, which come last, the last."""
+    workers = _PYTHON.findall(f"{text}\n")
+    if workers:
+        return _NOISE.sub("", workers[-1])[:WORDS_MAX].strip()
     reasons = [line.strip() for line in text.splitlines() if "Exception: " in line or "Error: " in line]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     best = (reasons or lines or [""])[0]
