@@ -1,13 +1,15 @@
 """A program: source, sink and each job in one session of a master, one after the other.
 
-Arguments: the master, a node's HTTP address, a directory for what is kept, a prefix of rooms to write to, Spark's
-settings as JSON. What can be told only by Spark itself is printed as one JSON object; the rest is in the directory and
-in the rooms.
+Arguments: the master (`sc` is a Spark Connect server, begun here), a node's HTTP address, a directory for what is kept,
+a prefix of rooms to write to, Spark's settings as JSON. What can be told only by Spark itself is printed as one JSON
+object; the rest is in the directory and in the rooms.
 """
 
+import contextlib
 import json
+import subprocess
 import sys
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 from hubsub.pipeline.cli import app
@@ -21,8 +23,49 @@ JOBS: dict[str, tuple[str, ...]] = {
 }
 
 
+PLUGIN = {
+    "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+    "spark.connect.grpc.binding.port": "0",
+}
+SERVE = """
+import json, sys
+from hubsub.pipeline.session import connect
+
+spark = connect("local[2]", json.loads(sys.argv[1]))
+service = getattr(getattr(spark._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$"), "MODULE$")
+print(service.localPort(), flush=True)
+sys.stdin.read()
+spark.stop()
+"""
+
+
 def main(master: str, servers: str, directory: str, prefix: str, conf: str) -> None:
     settings: dict[str, str] = json.loads(conf)
+    if master != "sc":
+        run_all(master, servers, directory, prefix, settings)
+        return
+    with connect_server(settings | PLUGIN) as address:
+        run_all(address, servers, directory, prefix, {})
+
+
+@contextlib.contextmanager
+def connect_server(conf: dict[str, str]) -> Iterator[str]:
+    """`sc://HOST:PORT` of a Spark Connect server."""
+    server = subprocess.Popen(
+        [sys.executable, "-c", SERVE, json.dumps(conf)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert server.stdin is not None and server.stdout is not None
+    try:
+        yield f"sc://127.0.0.1:{int(server.stdout.readline())}"
+    finally:
+        server.stdin.close()  # Its end ends it.
+        server.wait(60)
+
+
+def run_all(master: str, servers: str, directory: str, prefix: str, settings: dict[str, str]) -> None:
     spark = connect(master, settings)
     rooms = {"servers": servers, "subscribePattern": "chat:*"}
     batch = spark.read.format("hubsub").options(**rooms).load()
@@ -65,5 +108,4 @@ def pipeline(*arguments: str, master: str, settings: dict[str, str]) -> None:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[3]).mkdir(parents=True)
     main(*sys.argv[1:])

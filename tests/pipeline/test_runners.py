@@ -21,7 +21,7 @@ from hubsub import BlockingClient
 from hubsub.cli import demo
 from hubsub.pipeline.archive import open_table
 from hubsub.testing import Node
-from pipeline.conftest import JAVA
+from pipeline.ahead import JAVA
 
 CLASSES = [
     {"name": "chat", "match": ["chat:*"], "durability": "durable", "history": {"bytes": "1GiB"}},

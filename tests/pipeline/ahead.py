@@ -1,0 +1,144 @@
+"""Programs with a Spark of their own, begun before the first test and looked at by later ones.
+
+Each takes longer than most tests, and both leave cores free. The fixtures give what waits for the end; `conftest`
+begins those that a chosen test asks for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from command_line import environment
+
+from hubsub import BlockingClient
+from hubsub.testing import Node
+from pipeline import dying, everywhere
+
+JAVA = "-Xss32m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Nothing in tests runs long enough to be worth Java's second compiler."""
+CONF = {
+    "spark.driver.memory": "1g",
+    "spark.driver.defaultJavaOptions": JAVA,
+    "spark.executor.defaultJavaOptions": JAVA,
+    "spark.sql.shuffle.partitions": "2",
+    "spark.log.level": "OFF",
+}
+END_S = 240
+
+DURABLE = {"durability": "durable", "history": {"bytes": "1GiB"}}
+
+USERS = 50
+
+
+def event(kind: str, second: int, user: int) -> dict[str, Any]:
+    at = f"2026-03-01T12:00:{second:02}Z"
+    return {"kind": kind, "user": f"user-{user}", "room": f"chat:{user % 4}", "ts": at}
+
+
+EVENTS = [
+    event(kind, at, user) for at, kind in enumerate(("join", "message", "leave")) for user in range(USERS)
+]
+"""What `everywhere.py` finds in rooms `chat:*`."""
+NUMBERS = 1_200
+"""So many payloads, numbers, are in rooms `chat:*` for `dying.py`."""
+
+
+class Left(NamedTuple):
+    """What a program has left."""
+
+    name: str
+    out: str
+    directory: Path
+    node: Node
+
+    def published(self, *rooms: str) -> list[str]:
+        """Payloads of rooms, now."""
+        with BlockingClient(self.node.redis_url) as client:
+            pages = [client.history(room, count=10_000) for room in rooms]
+        return [record.payload.decode() for page in pages for record in page.records]
+
+
+Ends = Callable[[], dict[str, Left]]
+
+
+@pytest.fixture(scope="session")
+def places(needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ends]:
+    """`everywhere.py` by place, `cluster` and `connect`."""
+    needs("hubsub-core")
+    base = tmp_path_factory.mktemp("places")
+    chat, devices = (
+        {"name": name, "match": [match], **DURABLE}
+        for name, match in (("chat", "chat:*"), ("devices", "devices/#"))
+    )
+    out = {"name": "out", "match": ["cluster:*", "connect:*"], **DURABLE}
+    with Node(classes=[chat, devices, out], config={"data": str(base / "data")}) as node:
+        with BlockingClient(node.redis_url) as client:
+            client.publish_many((one["room"].encode(), json.dumps(one).encode()) for one in EVENTS)
+            client.publish_many((f"devices/{n % 5}/state".encode(), b'{"t": %d}' % n) for n in range(20))
+        commands = {}
+        for name, master in (("cluster", "local-cluster[2,1,1024]"), ("connect", "sc")):
+            conf = CONF | {"spark.sql.warehouse.dir": str(base / name / "warehouse")}
+            where = [node.http_url, str(base / name), f"{name}:", json.dumps(conf)]
+            commands[name] = [everywhere.__file__, master, *where]
+        with running(commands, node, base, 0) as ends:
+            yield ends
+
+
+@pytest.fixture(scope="session")
+def drivers(needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ends]:
+    """`dying.py`, by what it does and where it dies: `sink-staged`."""
+    needs("hubsub-core")
+    base = tmp_path_factory.mktemp("drivers")
+    chat, out = (
+        {"name": name, "match": match, **DURABLE}
+        for name, match in (("chat", ["chat:*"]), ("out", ["staged:*", "committed:*"]))
+    )
+    with Node(classes=[chat, out], config={"data": str(base / "data")}) as node:
+        with BlockingClient(node.redis_url) as client:
+            client.publish_many((f"chat:{n % 4}".encode(), str(n).encode()) for n in range(NUMBERS))
+        commands = {}
+        for kind, point in dying.POINTS:
+            directory = base / f"{kind}-{point}"
+            conf = CONF | {"spark.sql.warehouse.dir": str(directory / "warehouse")}
+            where = [node.http_url, str(directory), f"{point}:", json.dumps(conf)]
+            commands[directory.name] = [dying.__file__, kind, point, *where]
+        with running(commands, node, base, -signal.SIGKILL) as ends:
+            yield ends
+
+
+@contextlib.contextmanager
+def running(commands: dict[str, list[str]], node: Node, base: Path, code: int) -> Iterator[Ends]:
+    """Begins programs; gives what waits until all of them have ended with this code."""
+    processes = {}
+    for name, command in commands.items():
+        (base / name).mkdir()
+        with (base / name / "stdout").open("w") as out, (base / name / "stderr").open("w") as err:
+            processes[name] = subprocess.Popen(
+                [sys.executable, *command], stdout=out, stderr=err, env=environment(), start_new_session=True
+            )
+
+    @functools.cache
+    def ends() -> dict[str, Left]:
+        left = {}
+        for name, process in processes.items():
+            process.wait(END_S)
+            said = (base / name / "stderr").read_text()
+            assert process.returncode == code, f"{name}: {said[-6_000:]}"
+            left[name] = Left(name, (base / name / "stdout").read_text(), base / name, node)
+        return left
+
+    try:
+        yield ends
+    finally:
+        for process in processes.values():
+            process.kill()
+            process.wait()

@@ -1,0 +1,50 @@
+"""Drivers that SIGKILL ends beside a commit, process and JVM: the next one makes each row once of what they left.
+
+`dying.py` was killed in its second batch of 500 rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from hubsub.pipeline.archive import Archive, open_table, read
+from pipeline import dying
+from pipeline.ahead import NUMBERS, Ends, Left
+
+ALL = Counter(str(n) for n in range(NUMBERS))
+
+
+def go_on(spark: Any, driver: Left, kind: str, prefix: str = "", take: Archive | None = None) -> None:
+    """The next driver, to the end."""
+    query = dying.query(spark, kind, driver.node.http_url, driver.directory, prefix, "hubsub", take)
+    assert query.awaitTermination(60)
+
+
+@pytest.mark.parametrize(("point", "left"), [("staged", 500), ("committed", 1_000)])
+def test_a_sinks_driver_that_is_killed_publishes_each_row_once(
+    spark: Any, drivers: Ends, point: str, left: int
+) -> None:
+    driver = drivers()[f"sink-{point}"]
+    rooms = [f"{point}:{n}" for n in range(3)]
+    assert len(driver.published(*rooms)) == left
+    go_on(spark, driver, "sink", f"{point}:")
+    assert Counter(driver.published(*rooms)) == ALL
+
+
+@pytest.mark.parametrize(("point", "left"), [("written", 500), ("committed", 1_000)])
+def test_an_archives_driver_that_is_killed_archives_each_record_once(
+    spark: Any, drivers: Ends, point: str, left: int
+) -> None:
+    driver = drivers()[f"archive-{point}"]
+    target = dying.archive(driver.directory)
+
+    def archived() -> Counter[str]:
+        rows = read(spark, open_table(target)).select("payload").collect()
+        return Counter(bytes(row.payload).decode() for row in rows)
+
+    assert sum(archived().values()) == left
+    go_on(spark, driver, "archive", take=Archive(target))
+    assert archived() == ALL
