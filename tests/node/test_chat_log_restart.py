@@ -63,7 +63,8 @@ async def publish(one: Home, events: list[Event]) -> None:
     await asyncio.gather(*(by(who) for who in range(PUBLISHERS)))
 
 
-async def run(one: Home, events: list[Event], end: Callable[[], None]) -> None:
+async def run(one: Home, events: list[Event], end: Callable[[], None]) -> Rooms:
+    """What subscribers have got, the same for all, when each event has come once in spite of `end` in the middle."""
     sizes = Counter(room for room, _, _ in events)
     mine = [[r for r in sizes if (zlib.crc32(r) + n) % SUBSCRIBERS < COPIES] for n in range(SUBSCRIBERS)]
     seen: list[Rooms] = [defaultdict(list) for _ in mine]
@@ -90,6 +91,7 @@ async def run(one: Home, events: list[Event], end: Callable[[], None]) -> None:
     of_each_publisher(events, agreed)
     seqs_without_gap(agreed)
     await history_is(agreed, one.server)
+    return agreed
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])

@@ -1,13 +1,22 @@
 """The source against a real node: what clients published and see in history is what Spark reads."""
 
+from __future__ import annotations
+
+import asyncio
 import json
 import signal
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from clients.servers import until
+from clients.raw import TIMEOUT_S
+from clients.servers import Server, until
+from node import test_chat_log_restart as chat_log_restart
+from node.home import Home
+from node.test_chat_log import Rooms, chat_log
 from pyspark.errors import PySparkException
 
 from hubsub import BlockingClient
@@ -19,6 +28,8 @@ CLASSES = [
     {"name": "memory", "match": ["memory:*"], "history": {"messages": 10}},
 ]
 ROOMS = [f"chat:{n}".encode() for n in range(7)] + [b"chat:\xff", b"chat:100%", "chat:é".encode()]
+
+COLUMNS = "hub,offset,room,epoch,seq,payload"
 
 Row = tuple[str, int, int, str, bytes]
 
@@ -65,28 +76,66 @@ def test_a_room_is_found_whatever_its_name(spark: Any, chat: Node, room: str) ->
     assert rows(reader.option("subscribe", room).load()) == expected
 
 
-def test_available_now_is_the_same_with_the_node_restarted_in_between(
-    spark: Any, make_node: Callable[..., Node], tmp_path: Path
+class Addressed(Home):
+    """A home whose nodes keep their HTTP address too."""
+
+    def start(self) -> Server:
+        server = super().start()
+        assert server.node
+        self._config["http"] = server.node.ready["http"]
+        return server
+
+
+def positions(tables: list[pa.Table]) -> Rooms:
+    """Position and payload of each record, by room, in the order of offsets."""
+    found: Rooms = defaultdict(list)
+    whole = pa.concat_tables(tables).sort_by([("hub", "ascending"), ("offset", "ascending")])
+    for row in whole.select(["room", "epoch", "seq", "payload"]).to_pylist():
+        found[row["room"].encode()].append((f"{row['epoch']}-{row['seq']}".encode(), row["payload"]))
+    return found
+
+
+def test_batch_and_streams_have_the_chat_log_as_clients_received_it_through_a_killed_node(
+    spark: Any, needs: Callable[..., None], repository: Path, tmp_path: Path
 ) -> None:
-    data = {"data": str(tmp_path / "data")}
-    found: list[Row] = []
+    """By position, each record once: a stream that runs through the kill, one of what is there, and a batch."""
+    needs("hubsub-core")
+    events = chat_log(repository)
+    one = Addressed(tmp_path / "data", shards=3, limits={"log_tail_bytes_max": "256KiB"})
+    live: list[pa.Table] = []
+    later: list[pa.Table] = []
 
-    def read(node: Node) -> None:
-        stream = spark.readStream.format("hubsub").option("servers", node.http_url)
-        options = {"startingOffsets": "earliest", "subscribePattern": "chat:*", "maxRowsPerBatch": "400"}
-        writer = stream.options(**options).load().writeStream
-        writer = writer.foreachBatch(lambda frame, _: found.extend(rows(frame)))
-        query = writer.option("checkpointLocation", str(tmp_path / "q")).trigger(availableNow=True).start()
-        assert query.awaitTermination(60)
+    def start(found: list[pa.Table], name: str, **trigger: Any) -> Any:
+        assert one.server.node
+        options = {"servers": one.server.node.http_url, "startingOffsets": "earliest"}
+        options |= {"maxRowsPerBatch": "20000", "columns": COLUMNS}
+        stream = spark.readStream.format("hubsub").options(**options).load()
+        writer = stream.writeStream.foreachBatch(lambda frame, _: found.append(frame.toArrow()))
+        return writer.option("checkpointLocation", str(tmp_path / name)).trigger(**trigger).start()
 
-    first = make_node(classes=CLASSES, config=data)
-    publish(first, 1_000)
-    read(first)
-    first.stop(signal.SIGKILL)
-    second = make_node(classes=CLASSES, config=data)
-    publish(second, 500)
-    read(second)
-    assert sorted(found) == history(second) and len(found) == 1_500
+    def kill() -> None:
+        until(lambda: live, "the stream to read")
+        one.kill()
+
+    async def bounded() -> Rooms:
+        async with asyncio.timeout(4 * TIMEOUT_S):
+            return await chat_log_restart.run(one, events, kill)
+
+    one.start()
+    try:
+        query = start(live, "live", processingTime="0 seconds")
+        received = asyncio.run(bounded())
+        query.processAllAvailable()
+        query.stop()
+        assert start(later, "later", availableNow=True).awaitTermination(60)
+        assert one.server.node
+        reader = spark.read.format("hubsub").option("servers", one.server.node.http_url)
+        batch = reader.option("columns", COLUMNS).load().toArrow()
+    finally:
+        one.server.node.stop(signal.SIGKILL)  # type: ignore[union-attr]
+    assert sum(map(len, received.values())) == len(events)
+    for tables in ([batch], later, live):
+        assert positions(tables) == received
 
 
 def test_load_samples_are_a_table_and_who_reads_all_rooms_does_not_get_them(
