@@ -7,6 +7,7 @@ request is kept, so that a test can say what the source asked.
 import io
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -67,9 +68,18 @@ class Faults:
 class FakeLog:
     """Serves tables by hub; `with` it."""
 
-    def __init__(self, tables: dict[int, pa.Table], *, batch_rows: int = 1_000) -> None:
+    def __init__(
+        self,
+        tables: dict[int, pa.Table],
+        *,
+        batch_rows: int = 1_000,
+        token: str | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.tables = tables
         self.batch_rows = batch_rows
+        self.token = token
+        """Who does not show it is refused."""
         self.log = IDENTITY
         self.ephemeral: list[str] = []
         self.earliest = dict.fromkeys(tables, 1)
@@ -87,6 +97,8 @@ class FakeLog:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
 
     @property
@@ -175,6 +187,10 @@ class _Handler(BaseHTTPRequestHandler):
         params = parse_qs(url.query)
         self.fake.requests.append((url.path, params))
         self.fake.headers.append(dict(self.headers))
+        token = self.fake.token
+        if token is not None and self.headers["authorization"] != f"Bearer {token}":
+            self._refuse(401, "not_authenticated")
+            return
         match url.path.split("/")[1:]:
             case ["v1", "log"]:
                 self._json(200, self.fake.listing(params))

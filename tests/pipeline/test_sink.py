@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -122,8 +123,9 @@ def test_a_stream_publishes_each_row_once(source: Any, node: Node, tmp_path: Pat
     assert payloads(node, *ROOMS) == ALL
 
 
-def test_a_task_that_fails_half_way_is_tried_again_and_publishes_once(
-    source: Any, node: Node, tmp_path: Path
+@pytest.mark.parametrize("end", ["fails", "is killed"])
+def test_a_task_that_ends_half_way_is_tried_again_and_publishes_once(
+    source: Any, node: Node, tmp_path: Path, end: str
 ) -> None:
     def fail_once(batches: Iterator[Any]) -> Iterator[Any]:
         from pyspark import TaskContext
@@ -133,6 +135,8 @@ def test_a_task_that_fails_half_way_is_tried_again_and_publishes_once(
         for n, batch in enumerate(batches):
             yield batch
             if context.attemptNumber() == 0 and n == 0:
+                if end == "is killed":
+                    os.kill(os.getpid(), signal.SIGKILL)
                 raise RuntimeError("the task died half-way")
 
     frame = shuffled(source).mapInArrow(fail_once, "topic string, payload string")
