@@ -296,14 +296,8 @@ class Staging:
             await self._note_ahead(query)
         elif move.is_done:
             await self._note(query, progress_record(move))
-        while not move.is_done:
-            attempt = move.attempts[move.attempt]
-            row = await self._chunk(stage_room(query, attempt.name), attempt, move.chunk)
-            if row is None:
-                raise StageLostError(
-                    value=f"batch {move.batch}, attempt {attempt.name}, chunk {move.chunk} of {attempt.chunks}",
-                    hint="the log of $stage was damaged or removed; `hubsub log verify` says more",
-                )
+        row = await self._next(query, move)
+        while row is not None:
             done = await self._node.publish_rows(row.payload, move.left, move.producer(query), move.next)
             refused = [(place, failed) for place, failed in done.refused]
             move = move.after(int(row.headers["rows"]), [(place, failed.code) for place, failed in refused])
@@ -313,9 +307,23 @@ class Staging:
                 with suppress(HubSubError):
                     await self._note_ahead(query)
                 raise refusal(*held[0])
-            await self._note_ahead(query)
+            # The next chunk is read while the disk takes the note.
+            _, row = await asyncio.gather(self._note_ahead(query), self._next(query, move))
         self._ready().free(query)
         await self._drop(query, [attempt.name for attempt in move.attempts])
+
+    async def _next(self, query: str, move: Move) -> HistoryRow | None:
+        """The chunk that is to be published now; None at the end."""
+        if move.is_done:
+            return None
+        attempt = move.attempts[move.attempt]
+        row = await self._chunk(stage_room(query, attempt.name), attempt, move.chunk)
+        if row is None:
+            raise StageLostError(
+                value=f"batch {move.batch}, attempt {attempt.name}, chunk {move.chunk} of {attempt.chunks}",
+                hint="the log of $stage was damaged or removed; `hubsub log verify` says more",
+            )
+        return row
 
     async def resume(self) -> None:
         """Goes on with the batches that were being moved when the node ended; some may be held."""
