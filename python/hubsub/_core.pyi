@@ -131,7 +131,7 @@ class Core:
                 bound address), `hash_tags` (bool), `limits` (name to int, all
                 of them), `classes` (list of dicts: `name`, `match` (list of str, empty
                 matches all), `room` and `device` (str or None), `history` (None or dict of
-                `messages`, `bytes`, `age_ms`), `on_slow`, `on_gap`, `payload_bytes_max`, `idle_ms`,
+                `messages`, `bytes`, `age_ms`, `archive_wait`), `on_slow`, `on_gap`, `payload_bytes_max`, `idle_ms`,
                 `commit_delay_ms`).
 
         Raises:
@@ -237,10 +237,13 @@ class Core:
             `figures` (name to int; counters end in `_total`), `syncs` (of each stretch of time its upper
             bound in µs, None for the last, and how many syncs took so long), `hubs` (by id, dicts of `id`,
             `class`, `index`, `durability`, `shard`, `state` (as the log's, `damaged` or `quarantined`),
-            `reason`, `damaged` (what of it cannot be read, or None), `earliest`, `latest`, `committed` and
+            `reason`, `damaged` (what of it cannot be read, or None), `opened` (behind the last at the start), `earliest`, `latest`, `committed` and
             `synced` (offsets), `bytes`, `segments`, `rooms`, `index_bytes`, `first_us` and `last_us`, 0
-            without records).
+            without records, `archived` (offset; 0 where nothing was told), `archive_waiting_bytes`, `archive_lost`).
         """
+
+    def log_archived(self, offsets: Mapping[int, int]) -> None:
+        """Hub to the first offset that is not archived: retention need not wait for what is before it."""
 
     def log_hub_of(self, room: bytes) -> tuple[str, int | None]:
         """Name of a room's class, and the id of the hub that logs its records, if one does."""

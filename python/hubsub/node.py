@@ -322,6 +322,25 @@ class Node:
         """State, figures and hubs of the log, as `Core.log`; None where no class has one."""
         return self._core.log() if self.addresses else None
 
+    def log_archived(self, offsets: Mapping[int, int]) -> None:
+        """Hubs are archived up to these offsets: retention need not wait for what is before them."""
+        self._core.log_archived(dict(offsets))
+
+    def kept(self, name: str) -> str | None:
+        """What `keep` was given last, in this life or an earlier one."""
+        file = Path(self.config.data or "", name)
+        try:
+            return file.read_text() if self.config.data else None
+        except (OSError, UnicodeDecodeError) as error:
+            if not isinstance(error, FileNotFoundError):
+                log.warning("a file of the data directory cannot be read", file=str(file), reason=str(error))
+            return None
+
+    async def keep(self, name: str, text: str) -> None:
+        """Keeps a small text in the data directory; not more than one at a time of a name."""
+        assert self.config.data is not None, "there is a log"
+        await asyncio.to_thread(_write_synced, Path(self.config.data, name), text)
+
     def log_hub_of(self, room: bytes) -> tuple[str, int | None]:
         """Name of a room's class, and the id of the hub that logs its records, if one does."""
         return self._core.log_hub_of(room)
@@ -553,7 +572,12 @@ def core_class(cls: RoomClass) -> dict[str, Any]:
         "durability": cls.durability,
         "history": None
         if history is None
-        else {"messages": history.messages, "bytes": history.bytes, "age_ms": history.age_ms},
+        else {
+            "messages": history.messages,
+            "bytes": history.bytes,
+            "age_ms": history.age_ms,
+            "archive_wait": history.archive_wait,
+        },
         "on_slow": cls.on_slow,
         "on_gap": cls.on_gap,
         "payload_bytes_max": cls.payload_bytes_max,

@@ -33,7 +33,8 @@ def client_row(number: int) -> dict[str, Any]:
 def hub_row(number: int, **more: Any) -> dict[str, Any]:
     texts = {"class": "chat", "durability": "durable", "state": "open", "reason": None, "damaged": None}
     numbers = ("shard", "earliest", "latest", "committed", "synced", "bytes", "segments", "rooms")
-    times = {"index_bytes": 9, "first_us": 1_500_000, "last_us": 2_500_000}
+    archive = {"archived": 0, "archive_waiting_bytes": 0, "archive_lost": 0}
+    times = archive | {"index_bytes": 9, "first_us": 1_500_000, "last_us": 2_500_000}
     return {"id": number, "index": number - 1} | dict.fromkeys(numbers, 3) | texts | times | more
 
 

@@ -222,10 +222,13 @@ async def test_what_is_shown_fits_the_document(path: str) -> None:
 
 
 async def test_classes_end_with_the_default_class() -> None:
-    api = Api(**{"class": [{"name": "chat", "match": ["chat:*"], "history": {"messages": 5}}]})
+    cls = {"name": "chat", "match": ["chat:*"], "device": "chat:{device}", "history": {"messages": 5}}
+    api = Api(**{"class": [cls]})
     classes = (await api.get("/v1/classes")).json["classes"]
     assert [c["name"] for c in classes] == ["chat", "default"]
-    assert classes[0]["history"] == {"messages": 5, "bytes": 0, "age_ms": 0} and classes[1]["history"] is None
+    history = {"messages": 5, "bytes": 0, "age_ms": 0, "archive_wait": 0}
+    assert [c["history"] for c in classes] == [history, None]
+    assert [c["device"] for c in classes] == ["chat:{device}", None]
 
 
 async def test_health_follows_the_node() -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubsub.config import Bad, resolve
-from hubsub.config.matching import parse_pattern, parse_template, room_of, strange_room
+from hubsub.config.matching import covers, parse_pattern, parse_template, room_of, strange_room
 from hubsub.errors import ConfigError
 
 
@@ -93,3 +93,46 @@ def test_a_device_template_is_checked_with_its_class() -> None:
         (problem,) = refused.value.problems
         assert (problem.key, problem.value) == ("class d, device", template)
         assert template in ("", 7) or "devices/{device}/#" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "of_class", "covered"),
+    [
+        ("chat:*", ["chat:*"], True),
+        ("chat*", ["chat:*", "chat/#", "chatter"], True),
+        ("chat:a*", ["chat:*"], False),
+        ("chat:*", ["chat:*", "irc:*"], False),
+        ("c[a-h]at*", ["chat:*"], False),
+        ("c[a-h]at*", ["c[a-h]at*"], True),
+        ("*:*", ["chat:*"], False),
+        ("*", [], True),
+        ("#", [], False),
+        ("#", ["chat:*"], True),
+        ("#", ["*"], False),
+        ("#", ["$x/*"], False),
+        ("devices/#", ["devices/+/state"], True),
+        ("devices/#", ["devices*"], False),
+        ("+/#", ["devices/#"], False),
+        ("devices/+", ["devices/#"], False),
+    ],
+)
+def test_a_pattern_covers_a_class_only_if_every_room_of_it_matches(
+    pattern: str, of_class: list[str], covered: bool
+) -> None:
+    assert covers(pattern, of_class) == covered
+
+
+def test_waiting_for_the_archive_is_for_logs_and_bounds_all_that_a_hub_has() -> None:
+    def problem(durability: str, **history: str) -> str:
+        cls = {"name": "c", "durability": durability, "history": history}
+        try:
+            resolve({"class": [cls], "data": "d"}, {}, {})
+        except ConfigError as error:
+            (found,) = error.problems
+            assert found.key == "class c, history.archive_wait"
+            return found.reason
+        return ""
+
+    assert problem("durable", bytes="1GiB", archive_wait="1GiB") == ""
+    assert "must not be below history.bytes" in problem("durable", bytes="1GiB", archive_wait="1MiB")
+    assert "classes with a log" in problem("ephemeral", bytes="1MiB", archive_wait="1GiB")

@@ -8,7 +8,7 @@ mod compact;
 
 pub use compact::Compaction;
 
-use crate::chain::{self, Appender, Chain, Pass, Retention};
+use crate::chain::{self, Appender, Chain, Pass, Retention, Verdict};
 use crate::files::{Files, Part};
 use crate::journal::{self, Batch, Prepared};
 use crate::manifest::{HubEntry, Keep, Manifest, SegmentEntry};
@@ -35,6 +35,8 @@ pub struct Segments<S: Storage> {
     spare: Vec<u64>,
     /// Segments that no chain has any more, whose files go once the manifest does not list them.
     retired: Vec<(HubId, Vec<Name>)>,
+    /// What retention came to where an archive is waited for, until somebody asks.
+    verdicts: Vec<(HubId, Verdict)>,
     /// Bytes taken since the last checkpoint.
     unsaved_bytes: u64,
     /// Space for what was taken, on a disk that is full.
@@ -72,6 +74,7 @@ impl<S: Storage> Segments<S> {
             journals,
             spare: Vec::new(),
             retired: Vec::new(),
+            verdicts: Vec::new(),
             unsaved_bytes: 0,
             reserve,
             is_broken: false,
@@ -294,7 +297,11 @@ impl<S: Storage> Segments<S> {
             let (limits, hold) = retention(entry.hub);
             // The next start needs the segment that was open at the last checkpoint.
             let listed = entry.segments.last().map_or(0, |s| s.0);
-            let segments = appender.retire(limits, now_us, hold.map_or(listed, |hold| hold.min(listed)));
+            let hold = hold.map_or(listed, |hold| hold.min(listed));
+            let (segments, verdict) = appender.retire(limits, now_us, hold);
+            if limits.archive.is_some() {
+                self.verdicts.push((entry.hub, verdict));
+            }
             if !segments.is_empty() {
                 entry.earliest = appender.chain.info().earliest;
                 entry.segments.retain(|s| s.0 >= entry.earliest);
@@ -311,6 +318,11 @@ impl<S: Storage> Segments<S> {
             self.hubs[hub].unlink(segments);
         }
         Ok(retired.iter().map(|(_, segments)| segments.len()).sum())
+    }
+
+    /// What `retire` came to, since it was asked for last, at the hubs that wait for an archive.
+    pub fn take_verdicts(&mut self) -> Vec<(HubId, Verdict)> {
+        std::mem::take(&mut self.verdicts)
     }
 
     /// The rooms of a hub begin new epochs: what was acknowledged may be missing.

@@ -93,7 +93,7 @@ fn deleted_and_retired_rooms_are_not_listed_and_the_file_is_written_anew() {
     say(&mut log, (0..10).map(message));
     let wanted: BTreeSet<_> = rooms(0..10).into_iter().chain(rooms(3900..4000)).collect();
     assert_eq!(listed(&log), wanted.iter().cloned().collect::<Vec<_>>());
-    log.segments.retire(0, |_| (Retention { bytes: 1, age_us: 0 }, None)).unwrap();
+    log.segments.retire(0, |_| (Retention { bytes: 1, age_us: 0, ..Retention::default() }, None)).unwrap();
     let chain = log.segments.chain(HUB).unwrap();
     assert!(!chain.rooms.is_empty());
     assert_eq!(listed(&log).len(), chain.rooms.len());

@@ -165,7 +165,9 @@ fn retention_takes_holes_with_it() {
     log.disk.lose(&all[1]);
     run(&log.disk, None, true).unwrap();
     log.reopen().unwrap();
-    log.segments.retire(0, |_| (Retention { bytes: 9_000, age_us: 0 }, None)).unwrap();
+    log.segments
+        .retire(0, |_| (Retention { bytes: 9_000, age_us: 0, ..Retention::default() }, None))
+        .unwrap();
     let entry = log.segments.manifest().hub(HUB).unwrap();
     assert!(entry.earliest > 20 && entry.lost.is_empty(), "{entry:?}");
     log.reopen().unwrap();
@@ -176,7 +178,9 @@ fn retention_takes_holes_with_it() {
 fn a_room_whose_beginning_was_retired_is_read_without_its_index() {
     let mut log = sixty();
     log.reopen().unwrap();
-    log.segments.retire(0, |_| (Retention { bytes: 9_000, age_us: 0 }, None)).unwrap();
+    log.segments
+        .retire(0, |_| (Retention { bytes: 9_000, age_us: 0, ..Retention::default() }, None))
+        .unwrap();
     for path in log.disk.paths().iter().filter(|path| path.ends_with(".index")) {
         log.disk.damage(path, |bytes| bytes.fill(0));
     }

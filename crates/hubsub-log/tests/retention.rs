@@ -4,7 +4,7 @@ mod support;
 
 use hubsub_log::sim::Faults;
 use hubsub_log::verify::verify;
-use hubsub_log::{HubId, Kind, LogError, Retention};
+use hubsub_log::{ArchiveWait, HubId, Kind, LogError, Retention};
 use support::{Sent, TestLog, read_back};
 
 const HUB: HubId = HubId(1);
@@ -33,7 +33,7 @@ fn room(log: &TestLog, name: &[u8]) -> Vec<Sent> {
 #[test]
 fn bytes_bound_a_hub_and_the_oldest_segments_go() {
     let mut log = sixty();
-    let limits = Retention { bytes: 16_000, age_us: 0 };
+    let limits = Retention { bytes: 16_000, age_us: 0, ..Retention::default() };
     let earliest = retire(&mut log, limits, 0, None);
     let info = log.segments.chain(HUB).unwrap().info();
     assert!(info.bytes <= 16_000 && info.bytes > 8_000, "{info:?}");
@@ -53,7 +53,7 @@ fn bytes_bound_a_hub_and_the_oldest_segments_go() {
 fn age_is_that_of_a_segments_last_record() {
     let mut log = sixty();
     // Offset n has the time 10 n.
-    let limits = Retention { bytes: 0, age_us: 100 };
+    let limits = Retention { bytes: 0, age_us: 100, ..Retention::default() };
     let earliest = retire(&mut log, limits, 400, None);
     assert!((20..=30).contains(&earliest), "{earliest}");
     assert_eq!(retire(&mut log, limits, 400, None), earliest);
@@ -62,7 +62,7 @@ fn age_is_that_of_a_segments_last_record() {
 #[test]
 fn what_somebody_still_needs_stays() {
     let mut log = sixty();
-    let limits = Retention { bytes: 1, age_us: 0 };
+    let limits = Retention { bytes: 1, age_us: 0, ..Retention::default() };
     assert!(retire(&mut log, limits, 0, Some(20)) <= 20);
     assert!(retire(&mut log, limits, 0, None) > 20);
     // The open segment always stays.
@@ -70,10 +70,36 @@ fn what_somebody_still_needs_stays() {
 }
 
 #[test]
+fn what_is_not_archived_stays_up_to_a_limit() {
+    let mut log = sixty();
+    let waits = |bytes_max, archived| Retention {
+        bytes: 9_000,
+        archive: Some(ArchiveWait { bytes_max, archived }),
+        ..Retention::default()
+    };
+    let bytes = |log: &TestLog| log.segments.chain(HUB).unwrap().info().bytes;
+    let all = bytes(&log);
+    assert_eq!(retire(&mut log, waits(1 << 20, 0), 0, None), 1);
+    let (_, verdict) = log.segments.take_verdicts()[0];
+    assert!(verdict.waiting_bytes > 9_000 && verdict.lost.is_none(), "{verdict:?}");
+    // As far as it is archived, a whole segment at a time.
+    let earliest = retire(&mut log, waits(1 << 20, 30), 0, None);
+    assert!(earliest > 1 && earliest <= 30, "{earliest}");
+    assert_eq!(log.segments.take_verdicts()[0].1.lost, None);
+    // Over the limit one goes after the other, and is told.
+    let limit = bytes(&log) - 1;
+    let lost_to = retire(&mut log, waits(limit, 30), 0, None);
+    assert_eq!(log.segments.take_verdicts()[0].1.lost, Some((30, lost_to)));
+    assert!(bytes(&log) <= limit && bytes(&log) > 9_000 && limit < all);
+    log.reopen().unwrap();
+    log.check(HUB);
+}
+
+#[test]
 fn power_may_fail_in_the_middle_of_it() {
     for keeps in [true, false] {
         let mut log = sixty();
-        retire(&mut log, Retention { bytes: 9_000, age_us: 0 }, 0, None);
+        retire(&mut log, Retention { bytes: 9_000, age_us: 0, ..Retention::default() }, 0, None);
         log.disk.crash(|| keeps);
         log.reopen().unwrap();
         assert_eq!(log.warnings, [] as [String; 0]);
@@ -87,7 +113,7 @@ fn power_may_fail_in_the_middle_of_it() {
 #[test]
 fn a_room_whose_records_are_gone_goes_on_in_its_epoch() {
     let mut log = sixty();
-    retire(&mut log, Retention { bytes: 9_000, age_us: 0 }, 0, None);
+    retire(&mut log, Retention { bytes: 9_000, age_us: 0, ..Retention::default() }, 0, None);
     assert_eq!(room(&log, b"quiet"), []);
     let epoch = log.hubs[&HUB].rooms[&b"quiet"[..]].0;
     // Somebody subscribes to it all the time, so that it stays in memory with its epoch and seq.
@@ -118,7 +144,7 @@ fn a_disk_without_room_for_the_manifest_gets_its_room_back() {
     log.apply().unwrap();
     log.disk.set_faults(full);
     assert!(matches!(log.segments.checkpoint(), Err(LogError::Full)));
-    let limits = Retention { bytes: 9_000, age_us: 0 };
+    let limits = Retention { bytes: 9_000, age_us: 0, ..Retention::default() };
     assert!(matches!(log.segments.retire(0, |_| (limits, None)), Err(LogError::Full)));
     log.disk.set_faults(Faults::default());
     log.segments.retire(0, |_| (limits, None)).unwrap();

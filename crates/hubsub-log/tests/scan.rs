@@ -108,7 +108,7 @@ fn what_retention_removes_under_a_reader_is_an_error_with_its_range() {
     let mut cursor = Cursor::at(1);
     read(&chain, &mut cursor, 3, 1).unwrap();
     log.segments.checkpoint().unwrap();
-    log.segments.retire(0, |_| (Retention { bytes: 4096, age_us: 0 }, None)).unwrap();
+    log.segments.retire(0, |_| (Retention { bytes: 4096, age_us: 0, ..Retention::default() }, None)).unwrap();
     let earliest = chain.info().earliest;
     assert!(earliest > 50);
     let mut given = cursor.next();

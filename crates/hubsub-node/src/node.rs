@@ -262,6 +262,13 @@ impl Node {
         self.classes.get(class).durability.is_logged()
     }
 
+    /// A hub is archived up to this offset, which is not: retention need not wait for what is before it.
+    pub fn log_archived(&self, hub: HubId, offset: u64) {
+        if let Some(log) = &self.log {
+            log.hubs.archived(hub, offset);
+        }
+    }
+
     /// What the log tells, if any class has one.
     #[must_use]
     pub fn log_status(&self) -> Option<LogStatus> {

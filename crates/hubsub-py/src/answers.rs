@@ -336,6 +336,7 @@ fn hub<'py>(py: Python<'py>, status: &HubStatus) -> PyResult<Bound<'py, PyDict>>
     hub.set_item("reason", &status.reason)?;
     hub.set_item("damaged", &status.damaged)?;
     for (name, value) in [
+        ("opened", status.opened),
         ("earliest", status.earliest),
         ("latest", status.latest),
         ("committed", status.committed),
@@ -346,6 +347,9 @@ fn hub<'py>(py: Python<'py>, status: &HubStatus) -> PyResult<Bound<'py, PyDict>>
         ("index_bytes", status.index_bytes),
         ("first_us", status.first_us),
         ("last_us", status.last_us),
+        ("archived", status.archived),
+        ("archive_waiting_bytes", status.waiting_bytes),
+        ("archive_lost", status.unarchived_lost),
     ] {
         hub.set_item(name, value)?;
     }

@@ -138,6 +138,7 @@ fn class(value: &Bound<'_, PyAny>) -> PyResult<Class> {
     let room = room.map_or(Ok(None), |text| Template::parse(&text));
     let device: Option<String> = table.take("device")?;
     let device = device.map(|text| DeviceTemplate::parse(&text)).transpose();
+    let (history, archive_wait_bytes) = history(&mut table)?;
     let class = Class {
         matches: matches.map_err(|e| bad(&table.key("match"), e))?,
         room: room.map_err(|e| bad(&table.key("room"), e))?,
@@ -150,7 +151,8 @@ fn class(value: &Bound<'_, PyAny>) -> PyResult<Class> {
                 ("durable", Durability::Durable),
             ],
         )?,
-        history: history(&mut table)?,
+        history,
+        archive_wait_bytes,
         on_slow: table.one_of(
             "on_slow",
             &[
@@ -171,10 +173,11 @@ fn class(value: &Bound<'_, PyAny>) -> PyResult<Class> {
     Ok(class)
 }
 
-fn history(class: &mut Table<'_>) -> PyResult<Option<History>> {
+/// And the bytes up to which it waits for the archive.
+fn history(class: &mut Table<'_>) -> PyResult<(Option<History>, u64)> {
     let value = class.any("history")?;
     if value.is_none() {
-        return Ok(None);
+        return Ok((None, 0));
     }
     let mut table = Table::new(class.key("history"), &value)?;
     let history = History {
@@ -182,6 +185,7 @@ fn history(class: &mut Table<'_>) -> PyResult<Option<History>> {
         bytes: table.take("bytes")?,
         age_ms: table.take("age_ms")?,
     };
+    let archive_wait: u64 = table.take("archive_wait")?;
     table.done()?;
-    Ok(Some(history))
+    Ok((Some(history), archive_wait))
 }

@@ -188,6 +188,12 @@ impl Core {
         Ok((class.to_owned(), hub.map(|hub| hub.0)))
     }
 
+    fn log_archived(&self, offsets: HashMap<u32, u64>) -> PyResult<()> {
+        let node = self.started()?;
+        offsets.into_iter().for_each(|(hub, offset)| node.log_archived(HubId(hub), offset));
+        Ok(())
+    }
+
     fn log_open(&self, py: Python<'_>, ticket: u64, scan: &Bound<'_, PyAny>) -> PyResult<()> {
         let (scan, streams) = (scan::scan(scan)?, self.streams()?);
         py.detach(|| streams.open(ticket, scan));

@@ -79,6 +79,8 @@ pub struct Class {
     pub durability: Durability,
     /// None: the room remembers nothing.
     pub history: Option<History>,
+    /// Bytes of a hub up to which what is not archived stays, beyond what the history says; 0: it does not.
+    pub archive_wait_bytes: u64,
     /// Slow subscribers.
     pub on_slow: OnSlow,
     /// Gaps nobody can be told of.
@@ -103,6 +105,7 @@ impl Class {
             device: None,
             durability: Durability::Ephemeral,
             history: None,
+            archive_wait_bytes: 0,
             on_slow: OnSlow::Disconnect,
             on_gap: OnGap::Continue,
             payload_bytes_max: u64::MAX,

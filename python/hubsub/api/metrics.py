@@ -94,6 +94,8 @@ STATES = ("open", "full", "failed")
 HUB_GAUGES = (
     ("bytes", "Bytes of its segments."),
     ("segments", "How many there are."),
+    ("archived", "First offset that is not archived; 0 where no archive has told."),
+    ("archive_waiting_bytes", "Bytes that stay for the archive alone."),
     ("rooms", "Rooms that have records."),
     ("index_bytes", "Memory that finds its rooms and records."),
     ("earliest", "Offset of the oldest record kept, or of the next one."),
@@ -117,6 +119,8 @@ def _log(page: Page, log: Mapping[str, Any]) -> None:
         labels = {"hub": f"{hub['class']}-{hub['index']}", "class": hub["class"]}
         for name, doc in HUB_GAUGES:
             page.add(f"hubsub_hub_{name}", hub[name], labels, doc)
+        doc = "Records removed since the start that were not archived, for want of disk."
+        page.add("hubsub_hub_unarchived_lost_total", hub["archive_lost"], labels, doc)
         is_lost = int(hub["state"] == "quarantined")
         page.add("hubsub_hub_quarantined", is_lost, labels, "1: neither written nor read, files are kept.")
         is_damaged = int(hub["damaged"] is not None)

@@ -57,11 +57,17 @@ def _class(cls: Configured) -> RoomClass:
         name=cls.name,
         match=list(cls.match),
         room=cls.room,
+        device=cls.device,
         durability=cls.durability,
         members=cls.members,
         history=None
         if history is None
-        else HistoryLimits(messages=history.messages, bytes=history.bytes, age_ms=history.age_ms),
+        else HistoryLimits(
+            messages=history.messages,
+            bytes=history.bytes,
+            age_ms=history.age_ms,
+            archive_wait=history.archive_wait,
+        ),
         on_slow=cls.on_slow,
         on_gap=cls.on_gap,
         placement=cls.placement,

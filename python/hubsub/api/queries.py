@@ -38,6 +38,9 @@ async def list_queries(state: State, request: Request) -> Response:
 
 async def report_query(state: State, request: Request) -> Response:
     told: QueryReport = decode(await body(state, request), QueryReport)
+    if told.archived:
+        await state.archived.report(told.offsets, told.room_pattern, told.log)
+        return Response(status_code=204)
     hubs = {hub.id for hub in hub_list(state)}
     state.queries.report(_name(request), told.offsets, hubs, told.rows_per_second, told.batch)
     return Response(status_code=204)

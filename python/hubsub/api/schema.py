@@ -249,6 +249,15 @@ class Hub(Struct, kw_only=True):
     committed: Annotated[int, Meta(description="Last offset that is acknowledged and delivered.")]
     synced: Annotated[int, Meta(description="Last offset that is on disk.")]
     bytes: Annotated[int, Meta(description="Of all its segments.")]
+    archived: Annotated[
+        int | None, Meta(description="First offset that is not archived; null where no archive has told.")
+    ]
+    archive_waiting_bytes: Annotated[
+        int, Meta(description="Of segments that stay for the archive alone (`history.archive_wait`).")
+    ]
+    archive_lost: Annotated[
+        int, Meta(description="Records removed since the start that were not archived, for want of disk.")
+    ]
     segments: int
     rooms: Annotated[int | None, Meta(description="Rooms with records; null while it is quarantined.")]
     index_bytes: Annotated[int, Meta(description="Memory that finds its rooms and records.")]
@@ -272,6 +281,22 @@ class QueryReport(Struct, kw_only=True, forbid_unknown_fields=True):
     ]
     rows_per_second: Annotated[float, Meta(ge=0)] | None = None
     batch: Annotated[Annotated[int, Meta(ge=0)] | None, Meta(description="Number of its last batch.")] = None
+    archived: Annotated[
+        bool,
+        Meta(
+            description="The offsets are the first ones that an archive does not have: retention that waits for it "
+            "lets go of what is before them, also after a restart. The query's progress is told apart."
+        ),
+    ] = False
+    room_pattern: Annotated[
+        str | None,
+        Meta(
+            description="The archive has rooms that match this alone: hubs that may have others are left out."
+        ),
+    ] = None
+    log: Annotated[
+        str | None, Meta(description="Identity of the log that the archive is of; another one refuses.")
+    ] = None
 
 
 class QueryHub(Struct, kw_only=True):
@@ -379,6 +404,9 @@ class HistoryLimits(Struct, kw_only=True):
     messages: int
     bytes: int
     age_ms: int
+    archive_wait: Annotated[
+        int, Meta(description="Bytes of a hub up to which what is not archived is kept; 0: it is not.")
+    ]
 
 
 class RoomClass(Struct, kw_only=True):
@@ -387,6 +415,7 @@ class RoomClass(Struct, kw_only=True):
     name: str
     match: list[str]
     room: str
+    device: Annotated[str | None, Meta(description="What names the device of a topic; null: nothing.")]
     durability: str
     members: int
     history: HistoryLimits | None

@@ -8,6 +8,7 @@ from starlette.requests import Request
 
 from hubsub.api.schema import NodeRef
 from hubsub.config import Config, RoomClass, is_wildcard, join_address, split_address
+from hubsub.control.archived import Archived
 from hubsub.control.idempotency import Window
 from hubsub.control.queries import Queries
 from hubsub.control.staging import Staging
@@ -29,6 +30,7 @@ class State:
         self.stopping = False
         self.window = Window(lambda: self.limits, time.monotonic)
         self.queries = Queries(lambda: self.limits, time.monotonic)
+        self.archived = Archived(node, lambda: self.config.all_classes)
         self.staging = Staging(node, lambda: self.limits)
         self.requests: Counter[tuple[str, int]] = Counter()
         """HTTP requests by route and status: bounded by the table of routes."""

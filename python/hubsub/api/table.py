@@ -288,7 +288,7 @@ ROUTES: tuple[Route, ...] = (
         queries.report_query,
         body=(QueryReport,),
         status=204,
-        errors=("body_too_large", "too_busy"),
+        errors=("body_too_large", "too_busy", "other_log"),
         tag="log",
     ),
     Route(

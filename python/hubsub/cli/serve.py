@@ -88,6 +88,7 @@ class _Process:
         bound_http = http.bind(self._config.http) if self._config.http else None
         try:
             addresses = await node.start()
+            await self._state.archived.resume()
             await self._state.staging.resume()
             if bound_http:
                 await http.start()

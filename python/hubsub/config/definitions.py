@@ -418,10 +418,11 @@ CLASS_KEYS: tuple[ClassKey, ...] = (
     ClassKey("members", count(1, 9), 1, "Nodes that hold a room. One node holds all rooms for now."),
     ClassKey(
         "history",
-        Kind("table of messages, bytes, age", lambda raw: raw),
+        Kind("table of messages, bytes, age, archive_wait", lambda raw: raw),
         None,
         "What a room remembers: `messages` a room, `bytes` a hub, `age`; one of the first two is needed. "
-        "In a class with a log `bytes` must be there, and not below `limits.log_segment_bytes`. "
+        "In a class with a log `bytes` must be there, and not below `limits.log_segment_bytes`. With `archive_wait` "
+        "what is over `bytes` and `age` is kept until it is archived, while a hub has no more bytes than that in all. "
         "Default: nothing.",
     ),
     ClassKey(

@@ -6,6 +6,7 @@ does not match (such a room would get another class's policy).
 """
 
 import re
+from collections.abc import Sequence
 
 from hubsub.config.kinds import Bad
 from hubsub.names import device_pattern
@@ -31,6 +32,33 @@ def may_overlap(one: str, other: str) -> bool:
     """
     begins, begins_other = _literal(one), _literal(other)
     return begins.startswith(begins_other) or begins_other.startswith(begins)
+
+
+def covers(pattern: str, of_class: Sequence[str]) -> bool:
+    """Whether a pattern surely matches every name that one of a class's does; none of these match all names.
+
+    >>> covers("chat:*", ["chat:*"]), covers("chat*", ["chat:*", "chat/#"]), covers("chat:a*", ["chat:*"])
+    (True, True, False)
+    """
+    syntax, body = _syntax(pattern)
+    begin = body[:-1] if body.endswith("*" if syntax == "glob" else "#") else None
+    # Only what a pattern begins with is looked at: one that has more wildcards covers itself.
+    is_plain = begin is not None and _literal(f"{syntax}:{body}") == begin.removesuffix(
+        "/" * (syntax == "mqtt")
+    )
+    if not of_class:
+        return is_plain and begin == "" and syntax == "glob"
+    return all(
+        other == pattern or (is_plain and begin is not None and _covers(syntax, begin, _literal(other)))
+        for other in of_class
+    )
+
+
+def _covers(syntax: str, begin: str, literal: str) -> bool:
+    """Whether a prefix covers names that begin with some text; MQTT's wildcards pass over `$` at the beginning."""
+    if syntax == "mqtt" and begin == "":
+        return literal != "" and not literal.startswith("$")
+    return literal.startswith(begin)
 
 
 def _literal(pattern: str) -> str:

@@ -66,6 +66,7 @@ def class_table(cls: RoomClass) -> dict[str, Any]:
     table: dict[str, Any] = msgspec.to_builtins(cls)
     if cls.history is not None:
         limits = {"messages": cls.history.messages, "bytes": cls.history.bytes}
+        limits["archive_wait"] = cls.history.archive_wait
         table["history"] = {k: v for k, v in limits.items() if v}
         if cls.history.age_ms:
             table["history"]["age"] = f"{cls.history.age_ms}ms"

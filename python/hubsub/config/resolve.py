@@ -43,6 +43,8 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     messages: int = 0
     bytes: int = 0
     age_ms: int = 0
+    archive_wait: int = 0
+    """Bytes of a hub up to which what is not archived is kept beyond the others; 0: it is not."""
 
 
 class RoomClass(msgspec.Struct, frozen=True, kw_only=True):
@@ -329,6 +331,8 @@ def _class(problems: list[Problem], index: int, table: Mapping[str, Any]) -> Roo
                 'such as history = { bytes = "1GiB", age = "7d" }',
             )
         )
+    if values["history"] is not None and values["history"].archive_wait:
+        _archive_wait(problems, f"{where}, history.archive_wait", values["history"], is_logged)
     if is_logged and values["idle_ms"]:
         problems.append(
             Problem(
@@ -361,14 +365,28 @@ def _history(problems: list[Problem], where: str, raw: object) -> History | None
         "messages": Kind("number", within(parse_count, 1, 2**53)),
         "bytes": Kind("size", within(parse_size, HISTORY_BYTES_MIN, 2**53)),
         "age": Kind("time", within(parse_duration, 1, 2**53)),
+        "archive_wait": Kind("size", within(parse_size, 1, 2**53)),
     }
     _unknown(problems, raw, list(kinds), f"{where}.")
     values = {k: _parse(problems, f"{where}.{k}", kind, raw[k]) or 0 for k, kind in kinds.items() if k in raw}
     if "messages" not in raw and "bytes" not in raw:
         problems.append(Problem(where, raw, "needs `messages` or `bytes`", "memory must have a bound"))
     return History(
-        messages=values.get("messages", 0), bytes=values.get("bytes", 0), age_ms=values.get("age", 0)
+        messages=values.get("messages", 0),
+        bytes=values.get("bytes", 0),
+        age_ms=values.get("age", 0),
+        archive_wait=values.get("archive_wait", 0),
     )
+
+
+def _archive_wait(problems: list[Problem], where: str, history: History, is_logged: bool) -> None:
+    if not is_logged:
+        what, hint = "is for classes with a log", 'durability = "durable"; others are kept in memory only'
+        problems.append(Problem(where, history.archive_wait, what, hint))
+    elif history.archive_wait < history.bytes:
+        what = f"must not be below history.bytes ({history.bytes})"
+        hint = "it is all that a hub may have: what is kept anyway, and what waits for the archive"
+        problems.append(Problem(where, history.archive_wait, what, hint))
 
 
 def _names(problems: list[Problem], where: str, values: Mapping[str, Any]) -> None:

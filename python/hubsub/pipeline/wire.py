@@ -122,6 +122,17 @@ class Wire:
         with self._answer("PUT", f"/v1/queries/{quote(query, safe='')}", (), (), json.dumps(body).encode()):
             pass
 
+    def archived(self, query: str, offsets: Mapping[int, int], log: str | None, pattern: str | None) -> None:
+        """Tells up to where an archive has all records of its hubs. One attempt: the next batch says it again.
+
+        Raises:
+            HubSubError: nobody took it.
+        """
+        body = {"offsets": {str(hub): offset for hub, offset in offsets.items()}, "archived": True}
+        body |= {"log": log, "room_pattern": pattern}
+        with self._answer("PUT", f"/v1/queries/{quote(query, safe='')}", (), (), json.dumps(body).encode()):
+            pass
+
     def stage(self, query: str, body: bytes, topic: bytes | None) -> str:
         """Sends rows as an Arrow stream; the name of their stage, another one for each attempt.
 

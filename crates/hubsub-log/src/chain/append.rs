@@ -1,5 +1,6 @@
 //! Writing a chain: appending, sealing, syncing, removing what is too old.
 
+use super::retention::{Retention, Span, Verdict};
 use super::{Chain, ChainOptions, Open, Sealed, entry};
 use crate::LogError;
 use crate::files::Part;
@@ -11,15 +12,6 @@ use crate::segment::{self, Name};
 use crate::storage::{Storage, StorageFile};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// How long a hub's records are kept. 0 means no limit.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Retention {
-    /// Bytes of all segments; the oldest goes first.
-    pub bytes: u64,
-    /// Age in µs, by the hub's own timestamps.
-    pub age_us: u64,
-}
 
 /// The writer of a chain.
 pub struct Appender<S: Storage> {
@@ -191,32 +183,30 @@ impl<S: Storage> Appender<S> {
 
     /// Takes whole segments off the chain that are over its limits and below `hold`
     /// (an offset that somebody still needs). The segments, whose files may go once
-    /// the manifest no longer lists them.
-    pub fn retire(&mut self, retention: Retention, now_us: u64, hold: u64) -> Vec<Name> {
+    /// the manifest no longer lists them, and why.
+    pub fn retire(&mut self, retention: Retention, now_us: u64, hold: u64) -> (Vec<Name>, Verdict) {
         let mut state = self.chain.write_state();
-        let mut bytes: u64 = state.sealed.iter().map(|s| s.bytes).sum::<u64>() + state.open.end;
-        let mut n = 0;
-        while n < state.sealed.len() {
-            let next = state.sealed.get(n + 1);
-            let (next_first, last_us) =
-                next.map_or((state.open.name.first, state.open.first_us), |s| (s.name.first, s.first_us));
-            let is_long = retention.bytes > 0 && bytes > retention.bytes;
-            let is_old = retention.age_us > 0 && last_us > 0 && last_us + retention.age_us < now_us;
-            if !(is_long || is_old) || hold < next_first {
-                break;
-            }
-            bytes -= state.sealed[n].bytes;
-            state.earliest = next_first;
-            n += 1;
+        let bytes: u64 = state.sealed.iter().map(|s| s.bytes).sum::<u64>() + state.open.end;
+        let nexts = state.sealed.iter().skip(1).map(|s| (s.name.first, s.first_us));
+        let nexts = nexts.chain([(state.open.name.first, state.open.first_us)]);
+        let spans = state.sealed.iter().zip(nexts).map(|(segment, (end, last_us))| Span {
+            first: segment.name.first,
+            end,
+            last_us,
+            bytes: segment.bytes,
+        });
+        let verdict = retention.verdict(spans, bytes, now_us, hold);
+        let retired: Vec<Name> = state.sealed.drain(..verdict.gone).map(|s| s.name).collect();
+        if !retired.is_empty() {
+            state.earliest = state.sealed.first().map_or(state.open.name.first, |s| s.name.first);
+            state.changes += 1;
         }
-        let retired: Vec<Name> = state.sealed.drain(..n).map(|s| s.name).collect();
-        state.changes += u64::from(n > 0);
         let earliest = state.earliest;
         drop(state);
         if !retired.is_empty() {
             self.chain.rooms.remove_below(earliest);
         }
-        retired
+        (retired, verdict)
     }
 
     /// Takes the files of retired segments away.

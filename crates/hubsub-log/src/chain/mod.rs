@@ -15,13 +15,15 @@ mod compact;
 mod open;
 mod range;
 pub mod read;
+mod retention;
 mod scan;
 mod walk;
 
-pub use append::{Appender, Retention};
+pub use append::Appender;
 pub(crate) use compact::{Limits as PassLimits, Pass, Replacement, Turn};
 pub use open::{new, open};
 pub use read::{Mark, Reach};
+pub use retention::{ArchiveWait, Retention, Span, Verdict};
 pub use scan::Cursor;
 
 use crate::LogError;

@@ -12,6 +12,7 @@
 //! Invariants: what is told to be safe was synced; segments get nothing before it
 //! is; each queue has a limit, and who would pass it waits or is refused.
 
+mod archive;
 mod end;
 mod intake;
 mod journal;
@@ -35,8 +36,9 @@ pub use status::{HubStatus, LogStatus, LoggedHubs};
 pub use streams::{Answer as StreamAnswer, Refusal, Streams};
 
 use crate::control::{Control, Level};
+use archive::Keeping;
 use hubsub_log::storage::Storage;
-use hubsub_log::{Batch, HubId, Opened, Retention};
+use hubsub_log::{Batch, HubId, Opened};
 use intake::Intake;
 use segments::Handover;
 use state::Shared;
@@ -65,7 +67,7 @@ pub struct LogSettings {
     /// Time between two checkpoints, in ms.
     pub checkpoint_ms: u64,
     /// How long each hub keeps its records.
-    pub retention: HashMap<HubId, Retention>,
+    pub keeping: HashMap<HubId, Keeping>,
 }
 
 /// A running log.

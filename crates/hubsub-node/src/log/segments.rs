@@ -2,12 +2,13 @@
 //! checkpoints, retention, and the next journal file before it is needed.
 
 use super::LogSettings;
+use super::archive::Keeping;
 use super::intake::bytes_of;
 use super::state::{Shared, State};
 use crate::control::Level;
 use hubsub_log::journal::Prepared;
 use hubsub_log::storage::Storage;
-use hubsub_log::{Batch, Compaction, LogError, Retention, Segments};
+use hubsub_log::{Batch, Compaction, HubId, LogError, Retention, Segments, Verdict};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -237,15 +238,32 @@ impl<S: Storage> Thread<S> {
     }
 
     fn retire(&mut self) -> Result<(), LogError> {
-        let retention = &self.settings.retention;
-        let none = Retention::default();
-        let limits = |hub| (retention.get(&hub).copied().unwrap_or(none), None);
+        let keeping = &self.settings.keeping;
+        let limits = |hub| (keeping.get(&hub).map_or_else(Retention::default, Keeping::retention), None);
         let retired = match self.segments.retire(now_us(), limits) {
             Err(LogError::Full) => 0,
             retired => retired?,
         };
         self.shared.counters.retired.fetch_add(retired as u64, Ordering::Relaxed);
+        for (hub, verdict) in self.segments.take_verdicts() {
+            self.tell(hub, &verdict);
+        }
         Ok(())
+    }
+
+    /// What came of waiting for an archive.
+    fn tell(&self, hub: HubId, verdict: &Verdict) {
+        let Some(keeping) = self.settings.keeping.get(&hub) else { return };
+        keeping.archive.waiting_bytes.store(verdict.waiting_bytes, Ordering::Relaxed);
+        let Some((first, end)) = verdict.lost else { return };
+        keeping.archive.lost.fetch_add(end - first, Ordering::Relaxed);
+        let fields = vec![
+            ("hub", hub.0.to_string()),
+            ("from", first.to_string()),
+            ("to", (end - 1).to_string()),
+            ("archive_wait_bytes", keeping.archive_wait_bytes.to_string()),
+        ];
+        self.shared.log(Level::Warning, "records were removed that are not archived", fields);
     }
 
     /// A little of it: records wait meanwhile.

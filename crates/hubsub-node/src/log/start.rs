@@ -2,6 +2,7 @@
 //! logged class, starts the threads. The node's own classes, which hold little, have one
 //! hub each; others one for each shard.
 
+use super::archive::{Archive, Keeping};
 use super::status::LoggedHub;
 use super::{Chains, Listener, Log, LogSettings, LoggedHubs, Readers, Streams, producers};
 use crate::control::{Control, Level};
@@ -182,7 +183,7 @@ pub fn start(
         )),
     })?;
     let logged: HashMap<&str, ClassIndex> = of_logged(classes);
-    let (mut seeds, mut chains, mut retention) = (Vec::new(), Chains::default(), HashMap::new());
+    let (mut seeds, mut chains, mut keeping) = (Vec::new(), Chains::default(), HashMap::new());
     let mut windows = Vec::new();
     let mut hubs = LoggedHubs::default();
     for entry in segments.manifest().hubs.clone() {
@@ -198,8 +199,15 @@ pub fn start(
         let history = class.history.map_or_else(Retention::default, |history| Retention {
             bytes: history.bytes,
             age_us: history.age_ms * 1000,
+            archive: None,
         });
-        retention.insert(entry.hub, history);
+        let archive = Arc::new(Archive::default());
+        let keeps = Keeping {
+            limits: history,
+            archive_wait_bytes: class.archive_wait_bytes,
+            archive: Arc::clone(&archive),
+        };
+        keeping.insert(entry.hub, keeps);
         let chain = segments.chain(entry.hub);
         seeds.push(HubSeed {
             id: entry.hub,
@@ -210,7 +218,7 @@ pub fn start(
             continuous_from: segments.continuous_from(entry.hub),
         });
         let shard = entry.index % inboxes.len() as u16;
-        hubs.0.insert(entry.hub, LoggedHub::new(&entry, chain.clone(), class, shard));
+        hubs.0.insert(entry.hub, LoggedHub::new(&entry, chain.clone(), class, shard, archive));
         let Some(chain) = chain else { continue };
         let window = producers::rebuild(&chain, Window::from(limits)).or_else(|e| {
             let LogError::Damaged { .. } = e else { return Err(refused(e.to_string())) };
@@ -232,7 +240,7 @@ pub fn start(
         unwritten_bytes_max: limits.log_unwritten_bytes_max as usize,
         checkpoint_bytes: limits.log_checkpoint_bytes,
         checkpoint_ms: limits.log_checkpoint_ms,
-        retention,
+        keeping,
     };
     let identity = segments.manifest().identity;
     let opened = Opened { journal, segments, was_clean, warnings };

@@ -2,6 +2,7 @@
 //! hubs. No shard is asked for it. A chain tells of itself; how far a hub is stands
 //! in two marks that its shard and the journal thread raise.
 
+use super::archive::Archive;
 use super::start::Started;
 use super::state::{SYNC_BOUNDS_US, State};
 use hubsub_log::manifest::HubEntry;
@@ -25,8 +26,12 @@ pub struct LoggedHub {
     /// What names the device of its records' topics.
     pub device: Option<Arc<DeviceTemplate>>,
     shard: u16,
+    /// How far it is archived.
+    archive: Arc<Archive>,
     /// Its records, if they are whole; else why not and what the manifest says.
     records: Result<Arc<Chain<Disk>>, Box<HubEntry>>,
+    /// Offset behind the last that there was at the start.
+    opened: u64,
     /// Last offset that its shard gave out.
     given: AtomicU64,
     /// Last offset that was synced.
@@ -37,7 +42,13 @@ pub struct LoggedHub {
 
 impl LoggedHub {
     /// As it was found at the start.
-    pub fn new(entry: &HubEntry, chain: Option<Arc<Chain<Disk>>>, class: &Class, shard: u16) -> LoggedHub {
+    pub fn new(
+        entry: &HubEntry,
+        chain: Option<Arc<Chain<Disk>>>,
+        class: &Class,
+        shard: u16,
+        archive: Arc<Archive>,
+    ) -> LoggedHub {
         let last = chain.as_ref().map_or(entry.next, |chain| chain.next()) - 1;
         LoggedHub {
             class: entry.class.clone(),
@@ -45,7 +56,9 @@ impl LoggedHub {
             durability: class.durability,
             device: class.device.clone(),
             shard,
+            archive,
             records: chain.ok_or_else(|| Box::new(entry.clone())),
+            opened: last + 1,
             given: AtomicU64::new(last),
             synced: AtomicU64::new(last),
             damages: Mutex::default(),
@@ -80,6 +93,7 @@ impl LoggedHub {
             shard: self.shard,
             state: log.0.name(),
             reason: log.1.map(str::to_owned),
+            opened: self.opened,
             earliest: 0,
             latest: given.max(synced),
             committed: self.committed(),
@@ -91,6 +105,9 @@ impl LoggedHub {
             index_rebuilds: 0,
             first_us: 0,
             last_us: 0,
+            archived: self.archive.archived.load(Ordering::Relaxed),
+            waiting_bytes: self.archive.waiting_bytes.load(Ordering::Relaxed),
+            unarchived_lost: self.archive.lost.load(Ordering::Relaxed),
             damaged,
         };
         match &self.records {
@@ -139,6 +156,13 @@ impl LoggedHubs {
         }
     }
 
+    /// A hub is archived up to this offset, which is not.
+    pub fn archived(&self, hub: HubId, offset: u64) {
+        if let Some(hub) = self.0.get(&hub) {
+            hub.archive.archived.store(offset, Ordering::Relaxed);
+        }
+    }
+
     /// Something of a hub cannot be read.
     pub fn damaged(&self, hub: HubId, damage: String) {
         let Some(hub) = self.0.get(&hub) else { return };
@@ -166,6 +190,8 @@ pub struct HubStatus {
     pub state: &'static str,
     /// Why it is not open.
     pub reason: Option<String>,
+    /// Offset behind the last record that there was at the start.
+    pub opened: u64,
     /// Offset of the oldest record kept, or of the next one.
     pub earliest: u64,
     /// Last offset given out.
@@ -188,6 +214,12 @@ pub struct HubStatus {
     pub first_us: u64,
     /// Likewise of its last one.
     pub last_us: u64,
+    /// First offset that is not archived; 0 where nothing was told of an archive.
+    pub archived: u64,
+    /// Bytes that are kept for the archive alone.
+    pub waiting_bytes: u64,
+    /// Records that were removed since the start and were not archived, where that is waited for.
+    pub unarchived_lost: u64,
     /// What of it was found damaged since the start, while the rest is served.
     pub damaged: Option<String>,
 }

@@ -61,8 +61,8 @@ fn start_on_disk(directory: &Path, retention: Retention) -> (TestLog, Arc<Chain<
     let mut opened = open(Arc::new(Disk::lock(directory).unwrap()), 5, OPTIONS).unwrap();
     let hub = opened.segments.add_hub("chat", 0, Keep::Log).unwrap();
     let chain = opened.segments.chain(hub).unwrap();
-    let retention = HashMap::from([(hub, retention)]);
-    (start_opened(opened, hub, LogSettings { retention, ..settings() }), chain)
+    let keeping = HashMap::from([(hub, retention.into())]);
+    (start_opened(opened, hub, LogSettings { keeping, ..settings() }), chain)
 }
 
 fn start_opened<S: Storage>(opened: Opened<S>, hub: HubId, settings: LogSettings) -> TestLog {
@@ -423,7 +423,8 @@ fn a_question_that_is_looked_for_in_turns_has_the_same_answer() {
     use hubsub_route::{Ask, Found, LogRead, Then, Want};
     use hubsub_types::{Epoch, Seq, ShardId};
     let directory = tempfile::tempdir().unwrap();
-    let (mut log, chain) = start_on_disk(directory.path(), Retention { bytes: 300_000, age_us: 0 });
+    let (mut log, chain) =
+        start_on_disk(directory.path(), Retention { bytes: 300_000, age_us: 0, ..Retention::default() });
     let hub = log.hub;
     let say = |log: &mut TestLog| {
         (0..50).for_each(|_| _ = log.say(10, 300));

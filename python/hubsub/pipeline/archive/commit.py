@@ -9,13 +9,14 @@ ones nothing is written. The look is what finds a checkpoint that was lost or mi
 out in silence.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from hubsub.errors import ArchiveMismatchError
 from hubsub.pipeline.archive import files
 from hubsub.pipeline.archive.formats import open_table
 from hubsub.pipeline.archive.store import Store
+from hubsub.pipeline.archive.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -34,6 +35,7 @@ class Archive:
         application: Name of the checkpoint that numbers the batches; one archive may have several after another.
         log: Identity of the log that is read, so that no other one gets into the archive.
         at: Called at `written` (files are there, not committed) and `committed`, for tests to end it there.
+        tell: Called with the table's offsets when they are committed: what retention waits for.
     """
 
     def __init__(
@@ -43,12 +45,14 @@ class Archive:
         application: str = "archive",
         log: str | None = None,
         at: Callable[[str], None] = _pass,
+        tell: Callable[[Mapping[int, int]], None] | None = None,
     ) -> None:
         self.target = Store(target).uri
         self.table_format = table_format
         self.application = application
         self.log = log
         self.at = at
+        self.tell = tell
         open_table(self.target, table_format)
 
     def offsets(self) -> dict[int, int]:
@@ -76,12 +80,18 @@ class Archive:
                     f"{self.application}: batch {batch} has {found}, the archive {dict(last.ranges)}",
                     "give the checkpoint that the archive was written with, or another application",
                 )
+            self._told(table)
             return
         written, ranges = files.write(batch_rows, Store(self.target), batch)
         self.at("written")
         if written:
             table.append(self.application, batch, written, ranges, self.log)
         self.at("committed")
+        self._told(table)
+
+    def _told(self, table: Table) -> None:
+        if self.tell is not None:
+            self.tell(table.state().offsets)
 
 
 def _ranges(rows: "DataFrame") -> dict[int, tuple[int, int]]:

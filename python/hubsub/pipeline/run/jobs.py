@@ -1,19 +1,20 @@
 """The jobs as queries: source, transform, and what takes the batches."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from hubsub.errors import OptionError
+from hubsub.errors import HubSubError, OptionError
 from hubsub.pipeline import events
 from hubsub.pipeline.activity import activity
 from hubsub.pipeline.archive import Archive, open_table
 from hubsub.pipeline.archive.store import Store
 from hubsub.pipeline.devices import dead_letters, named, readings
 from hubsub.pipeline.devices import streamed as changes
-from hubsub.pipeline.options import SourceOptions
+from hubsub.pipeline.options import Access, SourceOptions
+from hubsub.pipeline.reading import LOG
 from hubsub.pipeline.run.lineage import Lineage, join
 from hubsub.pipeline.run.publishing import Publishing
 from hubsub.pipeline.run.results import Results
@@ -107,6 +108,30 @@ def sessions_job(
     return [Output("sessions", over, table), Output("dead-letters", letters, dead)], table, dead
 
 
+@dataclass
+class Told:
+    """Tells nodes what the archive has committed, as retention may wait for it. It goes on where nobody hears it."""
+
+    access: Access
+    query: str
+    log: str | None
+    pattern: str | None
+    deaf: bool = False
+    """The last time nobody heard it; said once."""
+
+    def __call__(self, offsets: Mapping[int, int]) -> None:
+        if not offsets:
+            return
+        try:
+            with Wire(self.access) as wire:
+                wire.archived(self.query, offsets, self.log, self.pattern)
+            self.deaf = False
+        except HubSubError as error:
+            if not self.deaf:
+                LOG.warning("nodes could not be told what is archived: %s", error.message)
+            self.deaf = True
+
+
 def archive_job(
     spark: "SparkSession", settings: Settings, table_format: str
 ) -> tuple[Sequence[Output], Archive]:
@@ -122,9 +147,13 @@ def archive_job(
     line = join(
         settings.job, settings.checkpoint, None, {"format": table_format, "out": Store(settings.out).uri}
     )
-    archive = Archive(settings.out, table_format, line.query, log)
     state = open_table(settings.out, table_format).state()
     state.check_log(log)
+    # What has some rooms of a hub alone is no archive that retention could wait for.
+    tell = None if options.subscribe else Told(options.access, line.query, log, options.subscribe_pattern)
+    archive = Archive(settings.out, table_format, line.query, log, tell=tell)
+    if tell is not None:
+        tell(state.offsets)  # Killed behind a commit, it may not have said so.
     more = {}
     if state.offsets:
         more["startingOffsets"] = json.dumps({str(hub): state.offsets.get(hub, -2) for hub in listing.hubs})

@@ -1,0 +1,123 @@
+"""Up to where each hub is archived: what archives told, kept in the data directory across restarts.
+
+Retention waits for it where a class says so (`history.archive_wait`). Of several archives the furthest counts.
+
+Invariants: an offset is told to the data plane only if the archive has all records of the hub before it; what is
+not known, or cannot be read after a restart, is waited for. So what is lost here costs disk, and no records.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import structlog
+
+from hubsub.config import RoomClass
+from hubsub.config.matching import covers
+from hubsub.errors import OtherLogError
+
+FILE = "archived.json"
+"""In the data directory: `log`, its identity, and `offsets`, hub to the first offset that is not archived."""
+
+log = structlog.get_logger()
+
+
+class Log(Protocol):
+    """What of a node is needed."""
+
+    def log(self) -> dict[str, Any] | None:
+        """State and hubs of the log."""
+
+    def log_archived(self, offsets: Mapping[int, int]) -> None:
+        """Tells the data plane."""
+
+    def kept(self, name: str) -> str | None:
+        """A file of the data directory."""
+
+    async def keep(self, name: str, text: str) -> None:
+        """Replaces one, safely."""
+
+
+class Archived:
+    """The table.
+
+    Args:
+        node: The running node.
+        classes: Its classes; read at each use.
+    """
+
+    def __init__(self, node: Log, classes: Callable[[], Sequence[RoomClass]]) -> None:
+        self._node = node
+        self._classes = classes
+        self._offsets: dict[int, int] = {}
+        self._is_saved = True
+        """Whether the file has all of it."""
+        self._lock = asyncio.Lock()
+
+    async def resume(self) -> None:
+        """Takes up what was known before the start, as far as the log has it still."""
+        known = self._node.log()
+        text = self._node.kept(FILE)
+        if known is None or text is None:
+            return
+        try:
+            body = json.loads(text)
+            is_ours = body["log"] == known["identity"]
+            before = {int(hub): int(offset) for hub, offset in body["offsets"].items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            log.warning("archived offsets cannot be read, retention waits for archives", reason=str(error))
+            return
+        # A log that has lost its end gives these offsets to other records, perhaps already.
+        ends = {hub["id"]: hub["opened"] for hub in known["hubs"]}
+        found = {hub: min(offset, ends[hub]) for hub, offset in before.items() if hub in ends and is_ours}
+        async with self._lock:
+            self._offsets = found
+            self._node.log_archived(found)
+            if found != before:
+                await self._save(known)
+
+    async def report(
+        self, offsets: Mapping[int, int], pattern: str | None = None, identity: str | None = None
+    ) -> None:
+        """Takes what an archive tells; returns when it is on the disk, if that takes it.
+
+        Args:
+            offsets: Hub to the first offset that it does not have.
+            pattern: It has rooms that match this alone; hubs that may have others are left out.
+            identity: Of the log that it is of.
+
+        Raises:
+            OtherLogError: it is of another log.
+        """
+        known = self._node.log()
+        if known is None:
+            return
+        if identity is not None and identity.lower() != known["identity"]:
+            raise OtherLogError(value=known["identity"], hint=f"offsets of {identity} mean nothing here")
+        whole = {cls.name for cls in self._classes() if pattern is None or covers(pattern, cls.match)}
+        of_whole = {hub["id"] for hub in known["hubs"] if hub["class"] in whole}
+        ends = {hub["id"]: hub["committed"] + 1 for hub in known["hubs"]}
+        ahead = {hub: offset for hub, offset in offsets.items() if offset > ends.get(hub, offset)}
+        if ahead:
+            log.warning("an archive has more than the log, it is not waited for less", hubs=ahead)
+        async with self._lock:
+            more = {
+                hub: offset
+                for hub, offset in offsets.items()
+                if hub in of_whole and hub not in ahead and offset > self._offsets.get(hub, 0)
+            }
+            self._offsets |= more
+            self._node.log_archived(more)
+            if more or not self._is_saved:
+                await self._save(known)
+
+    async def _save(self, known: Mapping[str, Any]) -> None:
+        body = {"log": known["identity"], "offsets": {str(hub): n for hub, n in self._offsets.items()}}
+        try:
+            await self._node.keep(FILE, json.dumps(body) + "\n")
+            self._is_saved = True
+        except OSError as error:
+            # A full disk gets its room back by what retention lets go of now; the next report tries again.
+            self._is_saved = False
+            log.warning("archived offsets could not be kept", reason=str(error))

@@ -1,0 +1,120 @@
+"""Retention and the archive job on a real node: what is kept, what is let go, and what a reader sees of it."""
+
+from __future__ import annotations
+
+import io
+import json
+import select
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hubsub import BlockingClient
+from hubsub.pipeline.archive import Archive
+from hubsub.pipeline.run.display import Progress
+from hubsub.pipeline.run.jobs import archive_job
+from hubsub.pipeline.run.runner import Ending, run
+from hubsub.pipeline.run.settings import Settings
+from hubsub.pipeline.union import history
+from hubsub.testing import Node
+from pipeline.frames import chat, frame, records
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KIB = 1 << 10
+CLASS = {
+    "name": "chat",
+    "match": ["chat:*"],
+    "durability": "durable",
+    "history": {"bytes": 64 * KIB, "archive_wait": 512 * KIB},
+}
+LIMITS = dict.fromkeys(("log_segment_bytes", "log_journal_bytes", "log_checkpoint_bytes"), 64 * KIB)
+WAIT_S = 30.0
+
+
+@pytest.fixture
+def node(make_node: Callable[..., Node], tmp_path: Path) -> Node:
+    config = {"data": str(tmp_path / "data"), "shards": 1}
+    return make_node(classes=[CLASS], config=config, limits=LIMITS | {"log_checkpoint_ms": 50})
+
+
+def publish(node: Node, count: int) -> None:
+    """A kilobyte each."""
+    with BlockingClient(node.redis_url) as client:
+        client.publish_many((b"chat:a", b"." * 1_000) for _ in range(count))
+
+
+def hub(node: Node, until: Callable[[dict[str, Any]], bool] = lambda row: True) -> dict[str, Any]:
+    """What the node tells of its hub, once that is so."""
+    end = time.monotonic() + WAIT_S
+    while True:
+        with urllib.request.urlopen(f"{node.http_url}/v1/hubs/chat-0", timeout=WAIT_S) as answer:
+            row: dict[str, Any] = json.loads(answer.read())
+        if until(row):
+            return row
+        assert time.monotonic() < end, row
+        select.select([], [], [], 0.01)
+
+
+def archive(spark: SparkSession, node: Node, place: Path, **options: Any) -> None:
+    """`hubsub pipeline archive --once`."""
+    settings = Settings(
+        job="archive",
+        servers=node.http_url,
+        once=True,
+        checkpoint=str(place / "checkpoint"),
+        out=str(place / "out"),
+        **options,
+    )
+    outputs, _ = archive_job(spark, settings, "parquet")
+    run(settings, outputs, Ending(), Progress(True, io.StringIO()))
+
+
+def test_records_are_kept_until_they_are_archived_and_lost_beyond_the_limit(
+    spark: SparkSession, node: Node, tmp_path: Path
+) -> None:
+    publish(node, 300)
+    kept = hub(node, lambda row: row["archive_waiting_bytes"] > 150 * KIB)
+    assert (kept["earliest"], kept["archived"]) == (1, None)
+    # One of some rooms, as far as a node can tell, is not waited for.
+    archive(spark, node, tmp_path / "some", subscribe="chat:a")
+    assert hub(node)["archived"] is None
+    archive(spark, node, tmp_path / "all", pattern="chat:*")
+    kept = hub(node, lambda row: row["archive_waiting_bytes"] == 0)
+    assert kept["archived"] == 301 and kept["earliest"] > 150
+    publish(node, 400)
+    assert hub(node, lambda row: row["archive_waiting_bytes"] > 150 * KIB)["archive_lost"] == 0
+    archive(spark, node, tmp_path / "all", pattern="chat:*")
+    hub(node, lambda row: row["archive_waiting_bytes"] == 0)
+    out = str(tmp_path / "all" / "out")
+    assert history(spark, out, node.http_url).count() == 700
+    # Nobody archives for too long.
+    publish(node, 1_200)
+    lost = hub(node, lambda row: row["bytes"] <= 512 * KIB and row["archive_lost"] > 0)
+    assert lost["archive_lost"] == lost["earliest"] - 701
+    says = f"OffsetsLostError: records of hub chat-0 are gone: offsets 701 to {lost['earliest'] - 1}"
+    with pytest.raises(Exception) as raised:
+        archive(spark, node, tmp_path / "all", pattern="chat:*")
+    assert says.removeprefix("OffsetsLostError: ") in str(raised.value)
+
+
+def test_what_is_told_is_committed(spark: SparkSession, tmp_path: Path) -> None:
+    """After the commit and not before; and again by who finds its batch there."""
+    rows, told = records(chat(20), hubs=1), []
+    events: list[str] = []
+
+    def tell(offsets: Any) -> None:
+        events.append("told")
+        told.append(dict(offsets))
+
+    taken = Archive(str(tmp_path / "out"), at=events.append, tell=tell)
+    taken(frame(spark, rows[:10]), 0)
+    assert events == ["written", "committed", "told"]
+    taken(frame(spark, rows[10:]), 1)
+    taken(frame(spark, rows[10:]), 1)
+    assert told == [{0: 10}, {0: 20}, {0: 20}]
