@@ -1,4 +1,4 @@
-"""`hubsub bench`: one command a scenario, `all`, `capacity`."""
+"""`hubsub bench`: one command a scenario, `all`, `pipeline`, `capacity`."""
 
 import sys
 import tempfile
@@ -139,6 +139,85 @@ def run_all(
         data,
         size,
     )
+
+
+@app.command()
+def pipeline(
+    only: Annotated[str | None, typer.Option(help="Names of rows, with commas between.")] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(help="A topic of a broker that runs: kafka://HOST:PORT/TOPIC; it gets the rows."),
+    ] = None,
+    records: Annotated[int, typer.Option(min=1_000, help="Rows that Spark reads.")] = 4_000_000,
+    gib: Annotated[float, typer.Option(min=0.01, help="GiB of the log that is read beside publishes.")] = 1.0,
+    pairs: Pairs = 3,
+    seconds: Annotated[float, typer.Option(min=0.5, help="Length of windows of publishes.")] = 10.0,
+    shards: Annotated[
+        int, typer.Option(min=1, help="Shards and cores of the node; Spark has the others.")
+    ] = 2,
+    server_cmd: ServerCmd = None,
+    conf: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark.")] = None,
+    data: Data = None,
+    out: Out = None,
+) -> None:
+    """What Spark gets out of a node, beside the same rows from a file, as tuples, and from Kafka."""
+    from rich.console import Console
+
+    from hubsub.bench import BenchError, report, servers
+    from hubsub.bench.load import find_program
+    from hubsub.bench.machine import describe
+    from hubsub.bench.runner import Row
+    from hubsub.pipeline.session import check_pyspark, parse_conf
+
+    check_pyspark()
+    from hubsub.bench.spark.kafka import parse
+    from hubsub.bench.spark.rows import PIPELINE_BY_NAME
+    from hubsub.bench.spark.runner import run_pipeline
+
+    names = list(PIPELINE_BY_NAME) if only is None else only.split(",")
+    unknown = [name for name in names if name not in PIPELINE_BY_NAME]
+    if unknown:
+        raise BenchError("there is no such row", ", ".join(unknown), f"one of {', '.join(PIPELINE_BY_NAME)}")
+    kafka = None if against is None else parse(against)
+    settings = parse_conf(conf or ())
+    find_program()
+    machine = describe()
+    path = out or report.directory(RESULTS, machine) / "pipeline"
+    path.mkdir(parents=True, exist_ok=True)
+    rows = report.RowFile(path, machine)
+    progress = Console(stderr=True)
+
+    def on_row(row: Row) -> None:
+        rows.add(row)
+        figures = {figure.name: figure.unit for figure in PIPELINE_BY_NAME[row.scenario].figures}
+        said = ", ".join(
+            f"{name} {report.number(value, figures.get(name, ''))}" for name, value in row.figures.items()
+        )
+        complaints = "".join(f"; {text}" for text in row.complaints)
+        progress.print(
+            f"{row.scenario} pair {row.pair + 1} {row.target}: {said}{complaints}",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+    results = []
+    for name in names:
+        results += run_pipeline(
+            PIPELINE_BY_NAME[name],
+            servers.HubSubServer(server_cmd),
+            data=data or Path(tempfile.gettempdir()),
+            records=records,
+            log_bytes=int(gib * 2**30),
+            pairs=pairs,
+            seconds=seconds,
+            shards=shards,
+            kafka=kafka,
+            conf=settings,
+            on_row=on_row,
+        )
+        (path / report.TABLE_FILE).write_text(report.markdown_table(results), encoding="utf-8")
+    Console(width=None if sys.stdout.isatty() else 120).print(report.terminal_table(results))
+    progress.print(f"written to {path}: {report.ROWS_FILE}, {report.TABLE_FILE}")
 
 
 @app.command()

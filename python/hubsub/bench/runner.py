@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hubsub.bench.load import Report, run
 from hubsub.bench.log_scenarios import LogScenario
@@ -14,6 +14,9 @@ from hubsub.bench.machine import Cores, busy_seconds, share_cores
 from hubsub.bench.scenarios import Params, Scenario
 from hubsub.bench.servers import Running, Target
 from hubsub.bench.stats import Summary, summarize
+
+if TYPE_CHECKING:
+    from hubsub.bench.spark.rows import PipelineScenario
 
 OTHERS_BUSY_MAX = 0.25
 """Cores that other processes may keep busy during a run."""
@@ -41,7 +44,7 @@ class Row:
 class Result:
     """All runs of a scenario."""
 
-    scenario: Scenario | LogScenario
+    scenario: "Scenario | LogScenario | PipelineScenario"
     ours: str
     peer: str | None
     rows: list[Row] = field(default_factory=list)

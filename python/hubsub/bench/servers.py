@@ -39,23 +39,32 @@ class Store:
         directory: Made for this run; what an earlier server of the run left there is taken up.
         history_bytes: What HubSub's class of all rooms keeps.
         durability: Of that class.
+        classes: How many HubSub has instead of that one; each has a hub on each shard.
+        rooms: The generator's, dealt out to the classes, where there are several.
     """
 
     directory: Path
     history_bytes: int = 64 << 30
     durability: str = "durable"
+    classes: int = 1
+    rooms: int = 0
 
     def write_config(self) -> Path:
         """HubSub's configuration, in the directory."""
         path = self.directory / "hubsub.toml"
-        path.write_text(
-            "[[class]]\n"
-            'name = "all"\n'
-            f'durability = "{self.durability}"\n'
-            f"history = {{ bytes = {self.history_bytes} }}\n",
-            encoding="utf-8",
-        )
+        classes = [f'name = "all"\n{self._policy}']
+        if self.classes > 1:
+            dealt = [range(first, self.rooms, self.classes) for first in range(self.classes)]
+            classes = [
+                f'name = "part-{number}"\nmatch = {[f"room:{room:08}" for room in rooms]}\n{self._policy}'
+                for number, rooms in enumerate(dealt)
+            ]
+        path.write_text("\n".join(f"[[class]]\n{text}" for text in classes), encoding="utf-8")
         return path
+
+    @property
+    def _policy(self) -> str:
+        return f'durability = "{self.durability}"\nhistory = {{ bytes = {self.history_bytes} }}\n'
 
 
 @dataclass(frozen=True, slots=True)

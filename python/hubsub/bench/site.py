@@ -46,9 +46,20 @@ class Site:
         self.version, self.build_profile = "", ""
 
     @contextmanager
-    def serving(self, *, durability: str | None = "durable") -> Iterator["Subject"]:
-        """A server on this site's directory; without a log if `durability` is None."""
+    def serving(
+        self, *, durability: str | None = "durable", hubs: int | None = None, rooms: int = 0
+    ) -> Iterator["Subject"]:
+        """A server on this site's directory; without a log if `durability` is None.
+
+        Args:
+            hubs: Of HubSub: a new log with so many hubs, a multiple of its shards.
+            rooms: How many of the generator's rooms are dealt out to them.
+        """
         store = None if durability is None else Store(self._directory, durability=durability)
+        if store is not None and hubs is not None:
+            directory = self._directory / f"hubs-{time.monotonic_ns()}"
+            directory.mkdir()
+            store = replace(store, directory=directory, classes=hubs // self._shards, rooms=rooms)
         with self._target.running(self._cores, self._shards, store) as server:
             self.version, self.build_profile = server.version, server.build_profile
             yield Subject(self, server, self._cores)

@@ -1,0 +1,104 @@
+"""Reads a whole log as Arrow over HTTP, again and again, and throws it away: the hungriest reader there is.
+
+Run as a program it reads its orders as one JSON line: `{"servers": "HOST:PORT", "seconds": S}`, one connection a hub,
+and prints `{"bytes": …, "seconds": …, "passes": …}`.
+"""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from hubsub.bench import BenchError
+from hubsub.bench.machine import Cores
+from hubsub.bench.pinning import pinned
+from hubsub.pipeline.listing import Hub
+from hubsub.pipeline.options import SourceOptions
+from hubsub.pipeline.wire import Wire
+
+BUFFER_BYTES = 1 << 20
+SLACK_S = 60.0
+
+
+@contextmanager
+def beside(http: str, cores: Cores, seconds: float) -> Iterator[Callable[[], dict[str, Any]]]:
+    """Drains meanwhile on the cores given; what came of it is had by calling what this yields, which waits."""
+    with pinned(cores.load):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "hubsub.bench.spark.drain"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def ended() -> dict[str, Any]:
+        printed, complaint = process.communicate(timeout=seconds + SLACK_S)
+        if process.returncode != 0:
+            raise BenchError("the log could not be read", complaint.strip().rpartition("\n")[2])
+        answer: dict[str, Any] = json.loads(printed)
+        return answer
+
+    try:
+        assert process.stdin is not None
+        print(json.dumps({"servers": http, "seconds": seconds}), file=process.stdin, flush=True)
+        yield ended
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
+class _Drain:
+    """What all connections have read."""
+
+    def __init__(self, options: SourceOptions, log: str, until: float) -> None:
+        self._options, self._log, self._until = options, log, until
+        self.bytes = 0
+        self.passes = 0.0
+        self.failed: Exception | None = None
+
+    def read(self, hub: Hub, share: float) -> None:
+        """Reads one hub until the time is over."""
+        try:
+            with Wire(self._options.access) as wire:
+                while time.monotonic() < self._until:
+                    self._pass(wire, hub, share)
+        except Exception as error:
+            self.failed = error
+
+    def _pass(self, wire: Wire, hub: Hub, share: float) -> None:
+        buffer = memoryview(bytearray(BUFFER_BYTES))
+        span = [("from", str(hub.earliest)), ("until", str(hub.end)), ("log", self._log)]
+        with wire.records(hub.id, hub.servers, span) as answer:
+            while (got := answer.readinto(buffer)) and time.monotonic() < self._until:
+                self.bytes += got
+            if not got:
+                self.passes += share
+
+
+def main() -> None:
+    """See the module."""
+    orders = json.loads(sys.stdin.readline())
+    options = SourceOptions.parse({"servers": orders["servers"]})
+    with Wire(options.access) as wire:
+        listing = wire.listing()
+    hubs = [hub for hub in listing.hubs.values() if hub.end > hub.earliest]
+    started = time.monotonic()
+    drain = _Drain(options, listing.log, started + orders["seconds"])
+    threads = [threading.Thread(target=drain.read, args=(hub, 1 / len(hubs))) for hub in hubs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if drain.failed is not None:
+        raise drain.failed
+    print(json.dumps({"bytes": drain.bytes, "seconds": time.monotonic() - started, "passes": drain.passes}))
+
+
+if __name__ == "__main__":
+    main()
