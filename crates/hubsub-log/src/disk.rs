@@ -181,8 +181,9 @@ impl StorageFile for File {
     }
 
     #[cfg(target_os = "linux")]
-    fn expect_sequential(&self) {
-        let _ = rustix::fs::fadvise(self, 0, None, rustix::fs::Advice::Sequential);
+    fn expect_pieces(&self) {
+        // Linux reads nothing ahead of what it takes to be read at random, and the pieces asked for whole.
+        let _ = rustix::fs::fadvise(self, 0, None, rustix::fs::Advice::Random);
     }
 
     #[cfg(target_os = "linux")]

@@ -72,8 +72,8 @@ pub trait StorageFile: Send + Sync + 'static {
     /// need not be so, and nothing comes of it but speed.
     fn advise(&self, _at: u64, _len: u64) {}
 
-    /// This file will be read from some place on to its end, so that much is read ahead.
-    fn expect_sequential(&self) {}
+    /// This file will be read in large pieces, each advised beforehand: the system need not guess what comes.
+    fn expect_pieces(&self) {}
 
     /// Some bytes were read and will not be wanted soon: they need not be kept in memory.
     fn forget(&self, _at: u64, _len: u64) {}

@@ -1,6 +1,6 @@
 //! Reading a chain from end to end, as who wants much of it does: in large pieces, each
-//! once, from a file of its own, so that the system reads ahead for it alone and keeps
-//! nothing of what only it has wanted.
+//! once and one of them ahead, from a file of its own, so that the system keeps nothing of
+//! what only it has wanted.
 //!
 //! Invariant: the records are given in order of offsets, each once, and none is passed
 //! over but those that were compacted away. What retention removed, and what is lost, is
@@ -17,7 +17,9 @@ use crate::storage::{Storage, StorageFile};
 use std::io::ErrorKind;
 use std::ops::{ControlFlow, Range};
 
-/// Read at once.
+/// Read at once, and asked of the disk ahead. A sync waits behind all that the disk was asked
+/// for: where the system read ahead as it liked, 16 MiB and more for each reader, publishes
+/// took 30 ms beside two of them, and 0.3 without.
 const PIECE_BYTES: usize = 256 * 1024;
 
 /// Bytes of a sealed segment after which the system is told that they are not wanted again.
@@ -39,6 +41,8 @@ struct Place<F> {
     file: F,
     /// Where to read on: behind what is in the buffer.
     at: u64,
+    /// Up to where the disk was asked for it.
+    advised: u64,
     /// Offset that its next record has, unless that was compacted away; none until one was seen.
     follows: Option<u64>,
     /// From where on the system may still have it in memory.
@@ -221,6 +225,11 @@ impl<S: Storage> Chain<S> {
         if read < n {
             return Err(self.damaged(place.name, place.at, "it was cut"));
         }
+        let (from, to) = (place.advised.max(place.at), end.min(place.at + PIECE_BYTES as u64));
+        if from < to {
+            place.file.advise(from, to - from);
+            place.advised = to;
+        }
         Ok(true)
     }
 
@@ -260,12 +269,12 @@ impl<S: Storage> Chain<S> {
             ErrorKind::NotFound => self.damaged(name, 0, "it is missing"),
             _ => LogError::io(format!("cannot open {path}"), e),
         })?;
-        file.expect_sequential();
+        file.expect_pieces();
         let mut at = self.position_before(name, offset)?;
         if record_at(&file, at)?.is_none_or(|found| found > offset) {
             // The index leads astray; without it the segment is read from its beginning.
             at = segment::HEAD_BYTES;
         }
-        Ok(Place { name, file, at, follows: None, kept_from: at })
+        Ok(Place { name, file, at, advised: at, follows: None, kept_from: at })
     }
 }
