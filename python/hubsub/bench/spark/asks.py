@@ -1,12 +1,11 @@
 """What Spark is asked to do, in its process: each method is one measurement, its answer plain JSON."""
 
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from hubsub.bench.spark.fresh import Fresh
 from hubsub.bench.spark.sources import IpcSource, TupleSource
@@ -17,7 +16,6 @@ from hubsub.pipeline.run.jobs import archive_job
 from hubsub.pipeline.run.runner import Ending, run
 from hubsub.pipeline.run.settings import Settings
 from hubsub.pipeline.schema import arrow_schema, spark_schema
-from hubsub.pipeline.session import connect
 from hubsub.pipeline.source import HubSubSource
 
 if TYPE_CHECKING:
@@ -32,33 +30,19 @@ Options = Mapping[str, str]
 
 
 class Asks:
-    """A session and what can be asked of it.
+    """What a session can be asked.
 
     Args:
-        given: `cores` of Spark, and `conf`, its settings beside those of every job.
+        spark: The session; it knows the formats of `sources` from now on.
+        directory: For checkpoints and archives.
     """
 
-    def __init__(self, given: Mapping[str, Any]) -> None:
-        self._directory = Path(tempfile.mkdtemp(prefix="hubsub-bench-spark-"))
-        conf = {
-            "spark.log.level": "ERROR",
-            "spark.sql.warehouse.dir": str(self._directory / "warehouse"),
-            "spark.sql.streaming.numRecentProgressUpdates": "100000",
-        }
-        self._spark: SparkSession = connect(
-            f"local[{given['cores']}]", conf | given["conf"], app="hubsub bench"
-        )
+    def __init__(self, spark: "SparkSession", directory: Path) -> None:
+        self._spark, self._directory = spark, directory
         self._spark.dataSource.register(IpcSource)
         self._spark.dataSource.register(TupleSource)
         self._fresh: Fresh | None = None
         self._number = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._spark.stop()
-        shutil.rmtree(self._directory, ignore_errors=True)
 
     def versions(self) -> dict[str, str]:
         """Of what takes part."""

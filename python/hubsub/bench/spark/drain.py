@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -51,6 +51,11 @@ def beside(http: str, cores: Cores, seconds: float) -> Iterator[Callable[[], dic
         if process.poll() is None:
             process.kill()
             process.communicate()
+
+
+def rate(answer: Mapping[str, Any]) -> float:
+    """MB a second of a drain."""
+    return float(answer["bytes"]) / float(answer["seconds"]) / 1e6
 
 
 class _Drain:

@@ -1,7 +1,7 @@
 """How late a stream sees records: from a record's timestamp to `foreachBatch` having the row."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +21,15 @@ class Fresh:
     """
 
     def __init__(self, spark: "SparkSession", options: Mapping[str, str], place: Path) -> None:
-        self._noted: list[tuple[Any, int]] = []
+        self._noted: list[tuple[list[int], int]] = []
         frame = spark.readStream.format("hubsub").options(**options).load().select("timestamp", "payload")
         writer = frame.writeStream.foreachBatch(self._note).trigger(processingTime="0 seconds")
         self._query = writer.option("checkpointLocation", str(place)).start()
 
     def _note(self, frame: "DataFrame", _batch: int) -> None:
-        table = frame.toArrow()
-        self._noted.append((table.column("timestamp"), time.time_ns() // 1_000))
+        stamps = frame.toArrow().column("timestamp")
+        seen = time.time_ns() // 1_000
+        self._noted.append((stamps.cast("int64").to_pylist(), seen))
 
     def stop(self, since_us: int, until_us: int) -> dict[str, Any]:
         """Ends the stream.
@@ -37,18 +38,10 @@ class Fresh:
             Count and percentiles in ms of the records whose timestamp is in `[since_us, until_us)`, and the stages
             of the slowest batches.
         """
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         self._query.stop()
         if (failed := self._query.exception()) is not None:
             raise failed
-        late = []
-        for stamps, seen in self._noted:
-            us = pa.chunked_array(stamps.chunks, stamps.type).cast(pa.int64())
-            us = us.filter(pc.and_(pc.greater_equal(us, since_us), pc.less(us, until_us)))
-            late += [(seen - at) / 1_000 for at in us.to_pylist()]
-        late.sort()
+        late = lateness(self._noted, since_us, until_us)
         progress = [p for p in self._query.recentProgress if p["numInputRows"]]
         spent = [{name: int(ms) for name, ms in p["durationMs"].items()} for p in progress]
         spent.sort(key=lambda ms: -ms["triggerExecution"])
@@ -61,6 +54,15 @@ class Fresh:
             "middle": spent[len(spent) // 2 :][:5],
         }
         return {"rows": len(late), **quantiles, "max": late[-1] if late else None, **batches}
+
+
+def lateness(noted: Iterable[tuple[list[int], int]], since_us: int, until_us: int) -> list[float]:
+    """How late each record of a window was, in ms, in order.
+
+    Args:
+        noted: Of each batch the timestamps of its records, and when they were there; µs since 1970.
+    """
+    return sorted((seen - at) / 1_000 for stamps, seen in noted for at in stamps if since_us <= at < until_us)
 
 
 def quantile(ordered: list[float], share: float) -> float | None:

@@ -1,6 +1,7 @@
 """A Kafka broker as a peer: its address, and how Spark reaches it."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 
@@ -38,8 +39,10 @@ class Kafka:
         return {"kafka.bootstrap.servers": self.brokers, "topic": self.topic}
 
     @staticmethod
-    def conf() -> dict[str, str]:
-        """What brings Spark's own source, unless the user names jars."""
+    def conf(given: Mapping[str, str]) -> dict[str, str]:
+        """Settings that bring Spark's own source, where those given do not."""
+        if given.keys() & {"spark.jars", "spark.jars.packages"}:
+            return {}
         return {"spark.jars.packages": f"{PACKAGE}:{version('pyspark')}"}
 
 

@@ -7,25 +7,41 @@
 import json
 import os
 import sys
+import tempfile
 import traceback
+from pathlib import Path
 
 from hubsub.bench.spark.asks import Asks
+from hubsub.pipeline.session import connect
 
 
 def main() -> None:
-    """Answers until nobody asks any more."""
+    """Answers until nobody asks any more. The first line says how many `cores`, and which `conf` beside every job's."""
     # Spark and its workers print what they like: the answers have a descriptor of their own.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    with Asks(json.loads(sys.stdin.readline())) as asks:
-        for line in sys.stdin:
-            given = json.loads(line)
-            try:
-                answer = {"answer": getattr(asks, given.pop("ask"))(**given)}
-            except Exception as error:
-                traceback.print_exc()
-                answer = {"error": f"{type(error).__name__}: {error}"}
-            print(json.dumps(answer), file=answers, flush=True)
+    given = json.loads(sys.stdin.readline())
+    with tempfile.TemporaryDirectory(prefix="hubsub-bench-spark-") as directory:
+        conf = {
+            "spark.log.level": "ERROR",
+            "spark.sql.warehouse.dir": f"{directory}/warehouse",
+            "spark.sql.streaming.numRecentProgressUpdates": "100000",
+        }
+        spark = connect(f"local[{given['cores']}]", conf | given["conf"], app="hubsub bench")
+        asks = Asks(spark, Path(directory))
+        try:
+            for line in sys.stdin:
+                print(json.dumps(_answer(asks, json.loads(line))), file=answers, flush=True)
+        finally:
+            spark.stop()
+
+
+def _answer(asks: Asks, asked: dict[str, object]) -> dict[str, object]:
+    try:
+        return {"answer": getattr(asks, str(asked.pop("ask")))(**asked)}
+    except Exception as error:
+        traceback.print_exc()
+        return {"error": f"{type(error).__name__}: {error}"}
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ from statistics import median
 from typing import TypeAlias
 
 from hubsub.bench.scenarios import Figure, Figures, Params
-from hubsub.bench.spark.bench import Bench
+from hubsub.bench.spark.bench import Bench, Node
+from hubsub.bench.spark.drain import rate
 from hubsub.bench.stats import Bound
 
 Runs: TypeAlias = Iterator[tuple[int, str, Figures]]
@@ -150,15 +151,20 @@ def _archive(bench: Bench) -> Runs:
 
 
 def _freshness(bench: Bench) -> Runs:
-    for pair in range(bench.pairs):
-        with bench.serving() as server:
-            bench.ask("fresh_start", options=server.source)
-            since, until = server.publish(FRESH, FRESH_WARM_S, bench.site.seconds)
-            answer = bench.ask("fresh_stop", since_us=since, until_us=until)
-        expected = bench.site.seconds * RATE
-        if answer["rows"] < 0.9 * expected:
-            bench.site.wrong.append(f"{answer['rows']} rows of {expected:.0f} were seen")
-        yield pair, OURS, {name: answer[name] for name in ("p50", "p90", "p99", "max")}
+    with bench.serving() as server:
+        _fresh(bench, server)  # The JVM learns.
+        for pair in range(bench.pairs):
+            yield pair, OURS, _fresh(bench, server)
+
+
+def _fresh(bench: Bench, server: Node) -> Figures:
+    bench.ask("fresh_start", options=server.source)
+    since, until = server.publish(FRESH, FRESH_WARM_S, bench.site.seconds)
+    answer = bench.ask("fresh_stop", since_us=since, until_us=until)
+    expected = bench.site.seconds * RATE
+    if answer["rows"] < 0.95 * expected:
+        bench.site.wrong.append(f"{answer['rows']} rows of {expected:.0f} were seen")
+    return {name: answer[name] for name in ("p50", "p90", "p99", "max")}
 
 
 def _hubs(bench: Bench) -> Runs:
@@ -200,8 +206,7 @@ def _serving(bench: Bench) -> Runs:
                 without.append(server.load(SERVING))
                 with server.drained(bench.site.seconds + 1.0) as ended:
                     beside.append(server.load(SERVING))
-                    read = bench.site.keep("drain", ended())
-                rates.append(read["bytes"] / read["seconds"] / 1e6)
+                    rates.append(rate(bench.site.keep("drain", ended())))
         figures: Figures = {}
         for quantile in ("p50", "p99"):
             for name, reports in (("without", without), ("with", beside)):

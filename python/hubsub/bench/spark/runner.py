@@ -58,7 +58,9 @@ def run_pipeline(
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hubsub-bench-", dir=data)))
         site = Site(server, cores, shards, directory, size=log_bytes, seconds=seconds)
-        settings = {**(kafka.conf() if kafka and scenario.peers else {}), **(conf or {})}
+        settings = dict(conf or {})
+        if kafka is not None and scenario.peers:
+            settings |= kafka.conf(settings)
         spark = stack.enter_context(engine.running(cores, settings)) if scenario.spark else None
         if spark is not None:
             site.keep("versions", spark.ask("versions"))
@@ -88,10 +90,11 @@ def run_pipeline(
             site.reports.clear()
             rows.append(row)
             on_row(row)
-    return _results(scenario, rows, kafka)
+    return results(scenario, rows, kafka)
 
 
-def _results(scenario: PipelineScenario, rows: list[Row], kafka: Kafka | None) -> list[Result]:
+def results(scenario: PipelineScenario, rows: list[Row], kafka: Kafka | None) -> list[Result]:
+    """What tables show of the runs of a row: one result for each peer, or a single one."""
     if not scenario.peers:
         return [Result(scenario, OURS, None, rows)]
     return [
