@@ -171,6 +171,17 @@ impl StorageFile for File {
         }
     }
 
+    #[cfg(target_os = "linux")]
+    fn read_cached_at(&self, into: &mut [u8], at: u64) -> io::Result<usize> {
+        use rustix::io::{Errno, ReadWriteFlags, preadv2};
+        match preadv2(self, &mut [io::IoSliceMut::new(into)], at, ReadWriteFlags::NOWAIT) {
+            Ok(read) => Ok(read),
+            // It is not in memory, or the file system cannot tell.
+            Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::INTR | Errno::NOSYS) => Ok(0),
+            Err(e) => Err(e.into()),
+        }
+    }
+
     fn advise(&self, at: u64, len: u64) {
         #[cfg(target_os = "linux")]
         if let Some(len) = std::num::NonZeroU64::new(len) {

@@ -36,7 +36,7 @@ pub mod sim;
 pub mod storage;
 pub mod verify;
 
-pub use chain::{ArchiveWait, Chain, ChainInfo, ChainOptions, Cursor, Mark, Reach, Retention, Verdict};
+pub use chain::{ArchiveWait, Chain, ChainInfo, ChainOptions, Cursor, Mark, Pace, Reach, Retention, Verdict};
 pub use disk::Disk;
 pub use error::LogError;
 pub use files::Part;

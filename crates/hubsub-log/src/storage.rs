@@ -68,6 +68,11 @@ pub trait StorageFile: Send + Sync + 'static {
         self.fill(len)
     }
 
+    /// Reads what of a range is in memory from its begin on; 0 if nothing is, or nobody knows.
+    fn read_cached_at(&self, _into: &mut [u8], _at: u64) -> io::Result<usize> {
+        Ok(0)
+    }
+
     /// Some bytes will be read soon, so that who wants many has them read at once. It
     /// need not be so, and nothing comes of it but speed.
     fn advise(&self, _at: u64, _len: u64) {}

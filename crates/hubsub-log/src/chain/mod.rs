@@ -24,7 +24,7 @@ pub(crate) use compact::{Limits as PassLimits, Pass, Replacement, Turn};
 pub use open::{new, open};
 pub use read::{Mark, Reach};
 pub use retention::{ArchiveWait, Retention, Span, Verdict};
-pub use scan::Cursor;
+pub use scan::{Cursor, Pace};
 
 use crate::LogError;
 use crate::files::{Files, Part};

@@ -14,16 +14,29 @@ use crate::files::Part;
 use crate::record::{self, NotARecord, Record};
 use crate::segment::{self, Name};
 use crate::storage::{Storage, StorageFile};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
 
 /// Read at once, and asked of the disk ahead. A sync waits behind all that the disk was asked
 /// for: where the system read ahead as it liked, 16 MiB and more for each reader, publishes
 /// took 30 ms beside two of them, and 0.3 without.
 const PIECE_BYTES: usize = 256 * 1024;
 
+/// Read at once while others want the disk: what a sync waits for at most.
+const CROWDED_BYTES: usize = 64 * 1024;
+
 /// Bytes of a sealed segment after which the system is told that they are not wanted again.
 const FORGET_BYTES: u64 = 8 << 20;
+
+/// Who reads much, and is in no hurry, lets others at the disk first.
+pub trait Pace: Send + Sync {
+    /// Whether others want it at present: then little is read at once, and nothing ahead.
+    fn is_crowded(&self) -> bool;
+
+    /// Runs a read of the disk when it is its turn.
+    fn in_turn(&self, read: &mut dyn FnMut());
+}
 
 /// Where a reader is.
 pub struct Cursor<S: Storage> {
@@ -33,6 +46,7 @@ pub struct Cursor<S: Storage> {
     /// What was read, of which `unread` is yet to be given.
     buffer: Vec<u8>,
     unread: Range<usize>,
+    pace: Option<Arc<dyn Pace>>,
 }
 
 /// A segment that is read.
@@ -63,7 +77,13 @@ impl<S: Storage> Cursor<S> {
     /// Before the record of an offset.
     #[must_use]
     pub fn at(offset: u64) -> Cursor<S> {
-        Cursor { next: offset, segment: None, buffer: Vec::new(), unread: 0..0 }
+        Cursor { next: offset, segment: None, buffer: Vec::new(), unread: 0..0, pace: None }
+    }
+
+    /// Likewise, of a reader that lets others at the disk first.
+    #[must_use]
+    pub fn paced(offset: u64, pace: Arc<dyn Pace>) -> Cursor<S> {
+        Cursor { pace: Some(pace), ..Cursor::at(offset) }
     }
 
     /// Offset of the record that comes.
@@ -218,15 +238,16 @@ impl<S: Storage> Chain<S> {
         }
         cursor.buffer.resize(size.max(left), 0);
         let n = (end - place.at).min((cursor.buffer.len() - left) as u64) as usize;
-        let read = place.file.read_full_at(&mut cursor.buffer[left..left + n], place.at);
-        let read = read.map_err(|e| LogError::io("cannot read a segment", e))?;
+        let pace = cursor.pace.as_deref();
+        let read = read_paced(&place.file, &mut cursor.buffer[left..left + n], place.at, pace);
+        let (asked, read) = read.map_err(|e| LogError::io("cannot read a segment", e))?;
         cursor.unread = 0..left + read;
         place.at += read as u64;
-        if read < n {
+        if read < asked {
             return Err(self.damaged(place.name, place.at, "it was cut"));
         }
         let (from, to) = (place.advised.max(place.at), end.min(place.at + PIECE_BYTES as u64));
-        if from < to {
+        if from < to && !pace.is_some_and(Pace::is_crowded) {
             place.file.advise(from, to - from);
             place.advised = to;
         }
@@ -277,4 +298,24 @@ impl<S: Storage> Chain<S> {
         }
         Ok(Place { name, file, at, advised: at, follows: None, kept_from: at })
     }
+}
+
+/// Reads what is in memory, or as much as may be read at once; how many bytes were asked for, and came.
+fn read_paced<F: StorageFile>(
+    file: &F,
+    into: &mut [u8],
+    at: u64,
+    pace: Option<&dyn Pace>,
+) -> io::Result<(usize, usize)> {
+    let Some(pace) = pace.filter(|pace| pace.is_crowded()) else {
+        return Ok((into.len(), file.read_full_at(into, at)?));
+    };
+    let cached = file.read_cached_at(into, at)?;
+    if cached > 0 {
+        return Ok((cached, cached));
+    }
+    let few = into.len().min(CROWDED_BYTES);
+    let mut read = Ok(0);
+    pace.in_turn(&mut || read = file.read_full_at(&mut into[..few], at));
+    Ok((few, read?))
 }

@@ -88,11 +88,11 @@ impl<S: Storage> Thread<S> {
                 Err(e) => return Err(e),
             }
         };
-        let begin = Instant::now();
-        self.journal.sync()?;
         if batches.is_empty() {
-            return Ok(());
+            return self.journal.sync().map(drop);
         }
+        let begin = Instant::now();
+        self.shared.turns.sync(|| self.journal.sync())?;
         let records: u64 = batches.iter().map(|batch| u64::from(batch.count)).sum();
         self.shared.counters.synced(records, bytes as u64, begin.elapsed());
         let mut safe: BTreeMap<HubId, u64> = BTreeMap::new();

@@ -26,6 +26,7 @@ mod state;
 mod status;
 mod stream;
 mod streams;
+mod turns;
 
 pub use end::LogEnd;
 pub use listing::{Listing, Wanted};
@@ -46,6 +47,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use turns::Turns;
 
 /// Who is told what became of records.
 pub trait Listener: Send + Sync + 'static {
@@ -174,6 +176,11 @@ impl Log {
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.shared.has_ended()
+    }
+
+    /// Who may read the disk when.
+    pub(crate) fn turns(&self) -> Arc<Turns> {
+        Arc::clone(&self.shared.turns)
     }
 
     /// Figures.

@@ -1,6 +1,7 @@
 //! What the log's threads share: whether it takes records, and its figures.
 
 use super::Listener;
+use super::turns::Turns;
 use crate::control::{Control, Level};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -93,6 +94,8 @@ pub struct Shared {
     pub listener: Arc<dyn Listener>,
     /// Figures.
     pub counters: Counters,
+    /// Who may read the disk when.
+    pub turns: Arc<Turns>,
 }
 
 impl Shared {
@@ -106,6 +109,7 @@ impl Shared {
             control,
             listener,
             counters: Counters::default(),
+            turns: Arc::new(Turns::new()),
         }
     }
 

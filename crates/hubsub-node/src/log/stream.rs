@@ -5,7 +5,7 @@
 use super::streams::{Answer, Outcome, Refusal, refused};
 use super::{Log, State};
 use hubsub_log::arrow::{Chunk, Encoder, Filter, Shape};
-use hubsub_log::{Chain, Cursor, Disk, LogError};
+use hubsub_log::{Chain, Cursor, Disk, LogError, Pace};
 use hubsub_types::ErrorCode;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -56,9 +56,15 @@ pub enum Turn {
 
 impl Stream {
     /// Before the first of some offsets.
-    pub fn new(chain: Arc<Chain<Disk>>, offsets: Range<u64>, filter: Filter, shape: Shape) -> Stream {
+    pub fn new(
+        chain: Arc<Chain<Disk>>,
+        offsets: Range<u64>,
+        filter: Filter,
+        shape: Shape,
+        pace: Arc<dyn Pace>,
+    ) -> Stream {
         Stream {
-            cursor: Cursor::at(offsets.start),
+            cursor: Cursor::paced(offsets.start, pace),
             chain,
             until: offsets.end,
             filter,

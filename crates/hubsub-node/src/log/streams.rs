@@ -272,7 +272,7 @@ impl Work {
         // What is older is passed over, as far as it is still there to be passed over.
         let skipped = if filter.since_us > 0 { chain.offset_before_time(filter.since_us) } else { 0 };
         let begin = if from >= earliest { from.max(skipped).min(until) } else { from };
-        let stream = Stream::new(chain, begin..until, filter, scan.shape);
+        let stream = Stream::new(chain, begin..until, filter, scan.shape, self.log.turns());
         let mut table = self.table();
         let streams_max = self.streams_max.load(Ordering::Relaxed);
         if table.open.len() as u64 >= streams_max || table.is_stopping {

@@ -1,7 +1,7 @@
 use super::*;
 use hubsub_log::record::{self, Record};
 use hubsub_log::sim::{Faults, SimDisk};
-use hubsub_log::{Chain, ChainOptions, Disk, Keep, LogOptions, open};
+use hubsub_log::{Chain, ChainOptions, Disk, Keep, LogOptions, Retention, open};
 use std::path::Path;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ fn settings() -> LogSettings {
         unwritten_bytes_max: 1 << 20,
         checkpoint_bytes: 20_000,
         checkpoint_ms: 10_000,
-        retention: HashMap::new(),
+        keeping: HashMap::new(),
     }
 }
 
