@@ -18,6 +18,9 @@ DURABLE: dict[str, Any] = {
     "on_slow": "catch-up",
 }
 
+QUIET = {"load_sample_ms": 0}
+"""Limits of a node that says nothing of itself: what is counted is the test's."""
+
 REPLICATED: dict[str, Any] = DURABLE | {"name": "fast", "match": ["fast:*"], "durability": "replicated"}
 
 

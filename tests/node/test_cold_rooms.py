@@ -14,7 +14,7 @@ import pytest
 from clients.raw import TIMEOUT_S
 from clients.servers import Server, hubsub_node, until
 
-from node.logged import DURABLE, REPLICATED
+from node.logged import DURABLE, QUIET, REPLICATED
 
 CLASSES = [
     DURABLE,
@@ -69,7 +69,7 @@ def publish(server: Server, rooms: list[str]) -> dict[str, str]:
 def restarted(needs: Callable[..., None], data: Path) -> Callable[..., Any]:
     """A node on one data directory, ended and started again as often as it is called."""
     needs("hubsub-core")
-    return lambda shards=2: hubsub_node(shards, {"data": str(data)}, classes=CLASSES)
+    return lambda shards=2: hubsub_node(shards, {"data": str(data)}, classes=CLASSES, limits=QUIET)
 
 
 def test_rooms_of_the_log_are_listed_and_shown_after_a_restart(restarted: Callable[..., Any]) -> None:

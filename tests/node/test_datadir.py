@@ -18,10 +18,11 @@ from command_line import HUBSUB, hubsub
 from hubsub.errors import StartError
 from hubsub.testing import Node
 from node.home import CHAT
+from node.logged import QUIET
 
 pytestmark = pytest.mark.needs("hubsub-core")
 
-SMALL = {"log_segment_bytes": 65_536, "log_journal_bytes": 65_536, "log_checkpoint_ms": 1}
+SMALL = {"log_segment_bytes": 65_536, "log_journal_bytes": 65_536, "log_checkpoint_ms": 1, **QUIET}
 RECORDS = 400
 PAYLOAD = "x" * 1_000
 

@@ -19,7 +19,7 @@ import pytest
 from clients.raw import Frame
 from clients.servers import Server, until
 
-from node.logged import DURABLE, REPLICATED, figure, files, history, hubs, manifest, numbers, publish
+from node.logged import DURABLE, QUIET, REPLICATED, figure, files, history, hubs, manifest, numbers, publish
 
 Start = Callable[..., Server]
 
@@ -64,7 +64,7 @@ def settled(server: Server, rooms: int) -> list[dict[str, Any]]:
 
 def test_offsets_of_hubs_count_their_records_and_go_on_after_a_restart(start: Start, data: Path) -> None:
     for life in (1, 2):
-        server = start(2, classes=[DURABLE, REPLICATED], config={"data": str(data)})
+        server = start(2, classes=[DURABLE, REPLICATED], config={"data": str(data)}, limits=QUIET)
         with server.connect() as connection:
             for room in range(10):
                 publish(connection, f"chat:{room}", range(10))

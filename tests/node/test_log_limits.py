@@ -13,7 +13,7 @@ import pytest
 from clients.raw import Frame
 from clients.servers import Server, until
 
-from node.logged import DURABLE, figure, files, history, hubs, manifest, numbers, publish
+from node.logged import DURABLE, QUIET, figure, files, history, hubs, manifest, numbers, publish
 
 Start = Callable[..., Server]
 
@@ -30,7 +30,7 @@ def begin(start: Start, data: Path) -> Start:
         if last:
             node = last.pop().node
             assert node and node.stop() == 0
-        last.append(start(config={"data": str(data)}, classes=[DURABLE], limits=limits))
+        last.append(start(config={"data": str(data)}, classes=[DURABLE], limits=QUIET | limits))
         return last[0]
 
     return one

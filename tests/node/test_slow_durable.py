@@ -12,9 +12,11 @@ import pytest
 from clients.servers import Server, until
 
 from node.home import home
+from node.logged import QUIET
 from node.test_slow_subscribers import LIMITS, Publisher, number, read_until, seqs, subscribe
 
 SMALL_FILES = {
+    **QUIET,
     **LIMITS,
     "log_tail_bytes_max": "64KiB",
     "log_segment_bytes": "256KiB",
