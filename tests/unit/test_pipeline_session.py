@@ -92,14 +92,13 @@ def test_a_local_master_tells_its_cores(master: str, cores: int) -> None:
 
 
 def test_the_source_is_told_how_many_tasks_run_at_once_where_settings_say_it() -> None:
-    def told(master: str, **conf: str) -> str | None:
-        settings = {name.replace("_", "."): value for name, value in conf.items()}
-        return session.tasks_at_once(master, settings).get("spark.executorEnv.PYSPARK_HUBSUB_CORES")
+    def told(master: str, **conf: str) -> int | None:
+        return session.tasks_at_once(master, {name.replace("_", "."): value for name, value in conf.items()})
 
-    assert told("local[3]") == "3" and told("local-cluster[2,2,1024]") == "4"
-    assert told("spark://host:7077", spark_cores_max="40", spark_executor_cores="4") == "40"
-    assert told("k8s://host", spark_executor_instances="5", spark_executor_cores="4") == "20"
-    assert told("k8s://host", spark_executor_instances="5") == "5"
+    assert told("local[3]") == 3 and told("local-cluster[2,2,1024]") == 4
+    assert told("spark://host:7077", spark_cores_max="40", spark_executor_cores="4") == 40
+    assert told("k8s://host", spark_executor_instances="5", spark_executor_cores="4") == 20
+    assert told("k8s://host", spark_executor_instances="5") == 5
     assert told("spark://host:7077") is None
 
 

@@ -10,6 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import ceil
 
+CORES = "PYSPARK_HUBSUB_CORES"
+"""Environment variable of the process that plans: tasks that Spark runs at once, where its machine's cores do not
+tell. `session.connect` sets it."""
+
 BYTES_MIN = 8 << 20
 """A partition smaller than this costs more as a task than it saves: some 30 ms of reading."""
 

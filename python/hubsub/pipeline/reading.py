@@ -15,7 +15,7 @@ from pyspark.sql.datasource import InputPartition
 from hubsub.errors import NoLogError
 from hubsub.pipeline.listing import Listing
 from hubsub.pipeline.options import SourceOptions
-from hubsub.pipeline.packing import Range
+from hubsub.pipeline.packing import CORES, Range
 from hubsub.pipeline.selection import Selection
 from hubsub.pipeline.wire import Wire
 
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 LOG = logging.getLogger("hubsub.pipeline")
-
-CORES = "PYSPARK_HUBSUB_CORES"
-"""Environment variable: tasks that Spark runs at once, where this machine's cores do not tell."""
 
 
 @dataclass(frozen=True)

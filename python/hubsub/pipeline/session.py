@@ -9,10 +9,12 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hubsub.errors import OptionError, SparkMissingError
 from hubsub.pipeline.java import find_java
+from hubsub.pipeline.packing import CORES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,12 +77,50 @@ def connect(
         builder = SparkSession.builder.remote(master)  # Its process has Java, master and name already.
     else:
         os.environ["JAVA_HOME"] = str(find_java())
-        # Workers would take `python3` from PATH, which need not have this package.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        _choose_python(master, conf or {})
         builder = SparkSession.builder.appName(app).master(master)
-    for name, value in (defaults(master, ui=ui) | dict(conf or {})).items():
+    chosen = defaults(master, ui=ui) | dict(conf or {})
+    elsewhere = not master.startswith(("local", "sc://"))
+    tasks = tasks_at_once(master, _submitted_conf() | chosen)
+    if elsewhere and tasks:
+        chosen = {f"spark.executorEnv.{CORES}": str(tasks)} | chosen
+    elif tasks:
+        os.environ.setdefault(CORES, str(tasks))  # Spark's processes on this machine inherit it.
+    for name, value in chosen.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    if elsewhere:
+        register(spark)
+    return spark
+
+
+def register(spark: "SparkSession") -> None:
+    """Names the source to a session; `connect` has done it where executors are on other machines.
+
+    Spark finds the source by itself where the package is installed, but then runs it by the `python3` of each
+    machine's PATH. Named to it, it is run by `spark.pyspark.python`, with the files of `--py-files` or, on Spark
+    Connect, the artifacts that the session has by now.
+    """
+    import hubsub
+    from hubsub.pipeline.source import HubSubSource
+
+    files = Path(hubsub.__file__).parent.parent
+    if files.is_file() and hasattr(spark, "sparkContext"):
+        # A zip of `--py-files`: Spark hands it to all of its processes but the one on the driver that plans streams.
+        spark.sparkContext.environment["PYTHONPATH"] = str(files)
+    spark.dataSource.register(HubSubSource)
+
+
+def _choose_python(master: str, conf: Mapping[str, str]) -> None:
+    """Says by which Python Spark runs ours, which goes by the environment alone.
+
+    This one, where all is on this machine: `python3` of PATH need not have the package. On others a path of this
+    machine may lead nowhere, so it is the one that was asked for, or `python3` of their PATH.
+    """
+    if "spark.pyspark.python" in conf:
+        os.environ["PYSPARK_PYTHON"] = conf["spark.pyspark.python"]
+    elif master.startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
 def is_running() -> bool:
@@ -92,12 +132,17 @@ def is_running() -> bool:
 
 def _submitted() -> str | None:
     """The master that `spark-submit` was told, in a program that it runs."""
+    return _submitted_conf().get("spark.master")
+
+
+def _submitted_conf() -> dict[str, str]:
+    """What `spark-submit` was told, in a program that it runs."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        return None
+        return {}
     from pyspark import SparkConf, SparkContext
 
     SparkContext._ensure_initialized()
-    return SparkConf().get("spark.master", None)
+    return dict(SparkConf().getAll())
 
 
 def defaults(master: str, *, ui: bool = False) -> dict[str, str]:
@@ -109,6 +154,20 @@ def defaults(master: str, *, ui: bool = False) -> dict[str, str]:
         return settings
     # A shuffle into 200 partitions, Spark's default, is 200 tasks of 35 ms and more for a few cores.
     return settings | _LOCAL | {"spark.sql.shuffle.partitions": str(local_cores(master))}
+
+
+def tasks_at_once(master: str, conf: Mapping[str, str]) -> int | None:
+    """How many tasks run at once, for the source to make as many parts; None where settings do not say it.
+
+    It plans on the driver's machine, whose cores say little of a cluster's.
+    """
+    if master.startswith("local"):
+        return local_cores(master)
+    if conf.get("spark.cores.max", "").isdigit():
+        return int(conf["spark.cores.max"])
+    if conf.get("spark.executor.instances", "").isdigit():
+        return int(conf["spark.executor.instances"]) * int(conf.get("spark.executor.cores", "1"))
+    return None
 
 
 def local_cores(master: str) -> int:
