@@ -237,9 +237,10 @@ class Core:
             `figures` (name to int; counters end in `_total`), `syncs` (of each stretch of time its upper
             bound in µs, None for the last, and how many syncs took so long), `hubs` (by id, dicts of `id`,
             `class`, `index`, `durability`, `shard`, `state` (as the log's, `damaged` or `quarantined`),
-            `reason`, `damaged` (what of it cannot be read, or None), `opened` (behind the last at the start), `earliest`, `latest`, `committed` and
-            `synced` (offsets), `bytes`, `segments`, `rooms`, `index_bytes`, `first_us` and `last_us`, 0
-            without records, `archived` (offset; 0 where nothing was told), `archive_waiting_bytes`, `archive_lost`).
+            `reason`, `damaged` (what of it cannot be read, or None), `opened` (offset behind the last at the
+            start), `earliest`, `latest`, `committed` and `synced` (offsets), `bytes`, `segments`, `rooms`,
+            `index_bytes`, `first_us` and `last_us`, 0 without records, `archived` (offset; 0 where nothing
+            was told), `archive_waiting_bytes`, `archive_lost`).
         """
 
     def log_archived(self, offsets: Mapping[int, int]) -> None:

@@ -1,11 +1,23 @@
 """Batch reads through Spark: rows, columns, filters that reach the server, errors."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
 
 from pipeline.fake_log import FakeLog
+
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+@pytest.fixture
+def pushing(spark: Any) -> Iterator[None]:
+    """Filters go to the server, as a user may ask for."""
+    spark.conf.set(PUSHDOWN, "true")
+    yield
+    spark.conf.unset(PUSHDOWN)
 
 
 def test_a_batch_has_all_records_as_they_are(read: Any, fake: FakeLog) -> None:
@@ -20,6 +32,7 @@ def test_a_batch_has_all_records_as_they_are(read: Any, fake: FakeLog) -> None:
     assert frame.seq.tolist() == [row["seq"] for row in expected]
 
 
+@pytest.mark.usefixtures("pushing")
 def test_filters_reach_the_server_and_spark_gets_what_it_would_have_kept(read: Any, fake: FakeLog) -> None:
     frame = read().where(
         "room = 'lobby' and offset between 10 and 20 and hub = 1 and timestamp < '2023-11-15'"
@@ -30,6 +43,17 @@ def test_filters_reach_the_server_and_spark_gets_what_it_would_have_kept(read: A
     assert params["until_us"] == ["1700006400000000"]
 
 
+def test_a_frame_gives_each_query_what_that_asks_for(read: Any) -> None:
+    """Spark keeps what was pushed to a frame, also for the queries that come later, and for its other uses in one."""
+    frame = read()
+    assert frame.count() == 8_000
+    assert frame.where("room = 'lobby'").count() == 2_500
+    assert frame.count() == 8_000
+    lobby, other = frame.where("room = 'lobby'"), frame.where("room = 'chat:a'")
+    assert (lobby.unionByName(other).count(), frame.where("hub = 2").count()) == (5_000, 3_000)
+
+
+@pytest.mark.usefixtures("pushing")
 def test_a_filter_on_devices_is_checked_by_the_server(read: Any, fake: FakeLog) -> None:
     table = fake.tables[1]
     at, names = (
@@ -42,6 +66,7 @@ def test_a_filter_on_devices_is_checked_by_the_server(read: Any, fake: FakeLog) 
     assert {tuple(params["device"]) for params in fake.streams()} == {("d1", "d2")}
 
 
+@pytest.mark.usefixtures("pushing")
 def test_a_filter_that_is_not_pushed_is_applied_all_the_same(read: Any, fake: FakeLog) -> None:
     frame = read().where("offset in (3, 7) and seq % 2 = 0 and offset != 5 and room like 'chat:%'")
     assert [(row.hub, row.offset) for row in frame.collect()] == [
@@ -54,14 +79,8 @@ def test_a_filter_that_is_not_pushed_is_applied_all_the_same(read: Any, fake: Fa
     assert {params["until"][0] for params in fake.streams()} == {"8"}
 
 
-def test_filters_are_spared_where_sparks_configuration_has_pushdown_off(
-    spark: Any, read: Any, fake: FakeLog
-) -> None:
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
-    try:
-        assert read().where("room = 'lobby' and offset <= 10").count() == 5
-    finally:
-        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+def test_filters_are_sparks_own_work_unless_pushdown_is_on(read: Any, fake: FakeLog) -> None:
+    assert read().where("room = 'lobby' and offset <= 10").count() == 5
     assert all("room" not in params and params["until"] != ["11"] for params in fake.streams())
 
 
@@ -107,6 +126,11 @@ def test_sql_reads_hubs_without_registration(spark: Any, fake: FakeLog) -> None:
 
 def test_nothing_there_is_no_row(read: Any, fake: FakeLog) -> None:
     assert read(subscribe="nobody").count() == 0
+    assert fake.streams() == []
+
+
+@pytest.mark.usefixtures("pushing")
+def test_filters_that_contradict_each_other_ask_for_nothing(read: Any, fake: FakeLog) -> None:
     assert read().where("room = 'a' and room = 'b'").count() == 0
     assert fake.streams() == []
 

@@ -26,8 +26,6 @@ MASTER_DEFAULT = "local[*]"
 
 _EVERYWHERE = {
     "spark.sql.session.timeZone": "UTC",
-    # Filters reach the node, instead of being applied to all that it sent.
-    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # Rows of a batch between the JVM and Python functions; 10,000 by default.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
