@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import os
+import re
 import signal
 import subprocess
 import sys
@@ -33,8 +35,6 @@ CONF = {
     "spark.log.level": "OFF",
 }
 END_S = 240
-
-DURABLE = {"durability": "durable", "history": {"bytes": "1GiB"}}
 
 USERS = 50
 
@@ -67,6 +67,12 @@ class Left(NamedTuple):
         return [record.payload.decode() for page in pages for record in page.records]
 
 
+def logged(*match: str) -> dict[str, Any]:
+    """A class with a log."""
+    name = re.sub(r"\W.*", "", match[0])
+    return {"name": name, "match": [*match], "durability": "durable", "history": {"bytes": "1GiB"}}
+
+
 Ends = Callable[[], dict[str, Left]]
 
 
@@ -75,12 +81,8 @@ def places(needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory)
     """`everywhere.py` by place, `cluster` and `connect`."""
     needs("hubsub-core")
     base = tmp_path_factory.mktemp("places")
-    chat, devices = (
-        {"name": name, "match": [match], **DURABLE}
-        for name, match in (("chat", "chat:*"), ("devices", "devices/#"))
-    )
-    out = {"name": "out", "match": ["cluster:*", "connect:*"], **DURABLE}
-    with Node(classes=[chat, devices, out], config={"data": str(base / "data")}) as node:
+    classes = [logged("chat:*"), logged("devices/#"), logged("cluster:*", "connect:*")]
+    with Node(classes=classes, config={"data": str(base / "data")}) as node:
         with BlockingClient(node.redis_url) as client:
             client.publish_many((one["room"].encode(), json.dumps(one).encode()) for one in EVENTS)
             client.publish_many((f"devices/{n % 5}/state".encode(), b'{"t": %d}' % n) for n in range(20))
@@ -98,11 +100,8 @@ def drivers(needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory
     """`dying.py`, by what it does and where it dies: `sink-staged`."""
     needs("hubsub-core")
     base = tmp_path_factory.mktemp("drivers")
-    chat, out = (
-        {"name": name, "match": match, **DURABLE}
-        for name, match in (("chat", ["chat:*"]), ("out", ["staged:*", "committed:*"]))
-    )
-    with Node(classes=[chat, out], config={"data": str(base / "data")}) as node:
+    classes = [logged("chat:*"), logged("staged:*", "committed:*")]
+    with Node(classes=classes, config={"data": str(base / "data")}) as node:
         with BlockingClient(node.redis_url) as client:
             client.publish_many((f"chat:{n % 4}".encode(), str(n).encode()) for n in range(NUMBERS))
         commands = {}
@@ -140,5 +139,6 @@ def running(commands: dict[str, list[str]], node: Node, base: Path, code: int) -
         yield ends
     finally:
         for process in processes.values():
-            process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # Its JVM and a server of its own, too.
             process.wait()

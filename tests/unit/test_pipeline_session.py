@@ -112,10 +112,10 @@ def test_a_remote_master_keeps_its_own_shuffles_and_checkpoints() -> None:
         )
 
 
-def test_what_is_set_for_this_machines_java_goes_to_no_other() -> None:
+def test_what_is_set_for_the_drivers_java_goes_to_no_other() -> None:
     options = "spark.driver.defaultJavaOptions"
     assert "Tier4" in session.defaults("local[*]")[options]
-    assert options not in session.defaults("spark://host:7077")
+    assert options not in session.defaults("sc://host:15002")
 
 
 def test_settings_are_pairs() -> None:
