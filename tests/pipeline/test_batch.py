@@ -8,7 +8,6 @@ from pyspark.errors import PySparkException
 
 from pipeline.fake_log import FakeLog
 
-
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 

@@ -30,22 +30,14 @@ _EVERYWHERE = {
     # Rows of a batch between the JVM and Python functions; 10,000 by default.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
 }
-_DRIVER = {
-    "spark.ui.showConsoleProgress": "false",
+_DRIVER = {"spark.ui.showConsoleProgress": "false"}
+_LOCAL = {
     # Only what runs long is compiled to the last degree. With Java's own thresholds a run over 3,000 records spends
     # half of 47 s of processor time in that compiler, and nothing comes of it; so it takes 28 s.
     # And when a stream is stopped in the middle of a batch, Spark looks for words in a message of some 10,000
     # characters by a regular expression that takes half a kilobyte of stack for each.
     "spark.driver.defaultJavaOptions": (
         "-Xss32m -XX:Tier4InvocationThreshold=100000 -XX:Tier4MinInvocationThreshold=12000 "
-        "-XX:Tier4CompileThreshold=300000 -XX:Tier4BackEdgeThreshold=800000"
-    ),
-}
-_LOCAL = {
-    # Only what runs long is compiled to the last degree. With Java's own thresholds a run over 3,000 records spends
-    # half of 47 s of processor time in that compiler, and nothing comes of it; so it takes 28 s.
-    "spark.driver.defaultJavaOptions": (
-        "-XX:Tier4InvocationThreshold=100000 -XX:Tier4MinInvocationThreshold=12000 "
         "-XX:Tier4CompileThreshold=300000 -XX:Tier4BackEdgeThreshold=800000"
     ),
     "spark.driver.host": "127.0.0.1",
