@@ -14,6 +14,7 @@ PAGES = (
     "CHANGELOG.md",
     "docs/**/*.md",
     "benches/README.md",
+    "examples/README.md",
 )
 
 
