@@ -54,7 +54,7 @@ COLUMNS = (
 BATCH_ROWS, BATCH_ROWS_MAX = 16_384, 1 << 20
 BATCH_BYTES, BATCH_BYTES_MAX = 4 << 20, 64 << 20
 
-PIECE_BYTES = 256 << 10
+PIECE_BYTES = 1 << 20
 """Bytes that are handed to the connection at once: what it holds beyond them is the system's."""
 
 log = structlog.get_logger()
