@@ -6,13 +6,14 @@ are used.
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
 from hubsub.errors import NoLogError
+from hubsub.pipeline.ahead import ahead
 from hubsub.pipeline.listing import Listing
 from hubsub.pipeline.options import SourceOptions
 from hubsub.pipeline.packing import CORES, Range
@@ -43,7 +44,13 @@ class Reading:
     selection: Selection
 
     def read(self, part: InputPartition) -> Iterator["pa.RecordBatch"]:
-        """The batches of a part; see `Records.read` for what it raises."""
+        """The batches of a part; see `Records.read` for what it raises.
+
+        They are read ahead: else node and Spark wait for each other in turn, a quarter of the time.
+        """
+        return ahead(self._batches(part))
+
+    def _batches(self, part: InputPartition) -> Generator["pa.RecordBatch", None, None]:
         from hubsub.pipeline.records import Records  # Where Arrow is needed, and no sooner.
 
         assert isinstance(part, Part), "readers of this package make no others"

@@ -1,0 +1,51 @@
+"""Makes the next values while the last one is used: in a thread, a bounded number ahead.
+
+Invariants: values come in order, each once; what fails does so behind the values before it; when nobody wants any
+more, the source is closed in the thread that it ran in.
+"""
+
+import queue
+import threading
+from collections.abc import Generator, Iterator
+from typing import TypeVar
+
+T = TypeVar("T")
+
+AHEAD = 2
+"""Values that wait; one more is being made."""
+
+
+def ahead(source: Generator[T, None, None], count: int = AHEAD) -> Iterator[T]:
+    """What `source` gives, made in a thread of its own.
+
+    Args:
+        source: Runs in that thread alone, from its first line to its end.
+        count: Values that may wait.
+    """
+    waiting: queue.Queue[tuple[T] | BaseException | None] = queue.Queue(maxsize=count)
+    over = threading.Event()
+
+    def run() -> None:
+        end: BaseException | None = None
+        try:
+            for value in source:
+                waiting.put((value,))
+                if over.is_set():
+                    break
+        except BaseException as error:  # Whoever asks gets it.
+            end = error
+        finally:
+            source.close()
+        if not over.is_set():
+            waiting.put(end)
+
+    threading.Thread(target=run, name="hubsub-ahead", daemon=True).start()
+    try:
+        while (item := waiting.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item[0]
+    finally:
+        over.set()
+        while not waiting.empty():  # One `put` may wait for room; it is the last.
+            waiting.get_nowait()
