@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hubsub import BlockingClient
+from hubsub.errors import ArchiveMismatchError
 from hubsub.pipeline.archive import Archive
 from hubsub.pipeline.run.display import Progress
 from hubsub.pipeline.run.jobs import archive_job
@@ -71,8 +72,9 @@ def archive(spark: SparkSession, node: Node, place: Path, **options: Any) -> Non
         out=str(place / "out"),
         **options,
     )
-    outputs, _ = archive_job(spark, settings, "parquet")
+    outputs, taken = archive_job(spark, settings, "parquet")
     run(settings, outputs, Ending(), Progress(True, io.StringIO()))
+    taken.finished()
 
 
 def test_records_are_kept_until_they_are_archived_and_lost_beyond_the_limit(
@@ -104,7 +106,7 @@ def test_records_are_kept_until_they_are_archived_and_lost_beyond_the_limit(
 
 
 def test_what_is_told_is_committed(spark: SparkSession, tmp_path: Path) -> None:
-    """After the commit and not before; and again by who finds its batch there."""
+    """By the archive and by Spark, which may run the last batch again: it is told by the next one, or at the end."""
     rows, told = records(chat(20), hubs=1), []
     events: list[str] = []
 
@@ -114,7 +116,32 @@ def test_what_is_told_is_committed(spark: SparkSession, tmp_path: Path) -> None:
 
     taken = Archive(str(tmp_path / "out"), at=events.append, tell=tell)
     taken(frame(spark, rows[:10]), 0)
-    assert events == ["written", "committed", "told"]
+    assert events == ["written", "committed"]
     taken(frame(spark, rows[10:]), 1)
+    assert told == [{0: 10}]
+    taken.begun()
     taken(frame(spark, rows[10:]), 1)
-    assert told == [{0: 10}, {0: 20}, {0: 20}]
+    assert told == [{0: 10}, {0: 10}], "Spark runs it again after a kill, and must find its records"
+    taken.finished()
+    assert told[-1] == {0: 20}
+
+
+def test_an_archive_of_some_rooms_takes_no_others(spark: SparkSession, node: Node, tmp_path: Path) -> None:
+    """Its offsets would pass their records over."""
+    publish(node, 20)
+    archive(spark, node, tmp_path, subscribe="chat:a")
+    with BlockingClient(node.redis_url) as client:
+        client.publish_many((b"chat:b", b".") for _ in range(5))
+    with pytest.raises(
+        ArchiveMismatchError, match="the archive is of other rooms: subscribe chat:a; asked for: all"
+    ):
+        archive(spark, node, tmp_path)
+    fresh = Settings(
+        job="archive", servers=node.http_url, checkpoint=str(tmp_path / "new"), out=str(tmp_path / "out")
+    )
+    with pytest.raises(ArchiveMismatchError, match="of other rooms"):
+        archive_job(spark, fresh, "parquet")
+    publish(node, 5)
+    assert history(spark, str(tmp_path / "out"), node.http_url).groupBy("room").count().collect() == [
+        ("chat:a", 25)
+    ]

@@ -134,11 +134,22 @@ class Staging:
         """
         space, key, room = self._ready(), (query, attempt), stage_room(query, attempt)
         self._forget()
-        if key in self._open or await self._node.room(room) is not None:
+        if key in self._open:
             raise StageExistsError(value=attempt, hint="take a new name for each attempt")
         if len(self._open) >= self._limits()["http_stages_max"]:
             raise TooManyStagesError(hint="limits.http_stages_max bounds them")
         self._open[key] = _Open(space.written, time.monotonic())
+        try:
+            is_there = await self._node.room(room) is not None
+            if not is_there:
+                # The records of its end and of its deletion.
+                self._take_space(self._open[key], 2 * (2 * len(room) + RECORD_BYTES))
+        except BaseException:
+            self._open.pop(key, None)
+            raise
+        if is_there:
+            del self._open[key]
+            raise StageExistsError(value=attempt, hint="take a new name for each attempt")
         try:
             return await self._take(room, self._open[key], self._node.row_reader(topic, query), pieces)
         except BaseException:
@@ -169,13 +180,16 @@ class Staging:
 
     async def _keep(self, room: bytes, stage: _Open, chunks: Sequence[tuple[int, bytes]]) -> list[Position]:
         """Writes chunks behind each other, with one sync."""
+        self._take_space(stage, sum(len(chunk) + 2 * len(room) + RECORD_BYTES for _, chunk in chunks))
+        return await self._write([Item(room, chunk, {"rows": str(rows)}, "") for rows, chunk in chunks])
+
+    def _take_space(self, stage: _Open, size: int) -> None:
+        """Counts bytes that are about to be written for a stage."""
         space = self._ready()
-        size = sum(len(chunk) + 2 * len(room) + RECORD_BYTES for _, chunk in chunks)
         if not space.has_room(size, self._limits()["stage_bytes_max"]):
             raise StagesFullError(hint="limits.stage_bytes_max bounds it; a batch may be held by a full disk")
         space.written += size
         stage.bytes += size
-        return await self._write([Item(room, chunk, {"rows": str(rows)}, "") for rows, chunk in chunks])
 
     async def abort(self, query: str, attempt: str) -> None:
         """Drops a stage, if it is there.
@@ -279,6 +293,8 @@ class Staging:
         try:
             await self._go_on(query, move)
         except HubSubError as error:
+            if isinstance(error, StageLostError):
+                self._ready().free(query)  # There is nothing left to be kept for it.
             self.held.hold(query, move.batch, move.rows, error)
             self._news.set()
             raise
@@ -300,15 +316,22 @@ class Staging:
         while row is not None:
             done = await self._node.publish_rows(row.payload, move.left, move.producer(query), move.next)
             refused = [(place, failed) for place, failed in done.refused]
+            before = move
             move = move.after(int(row.headers["rows"]), [(place, failed.code) for place, failed in refused])
             held = [failed for _, failed in refused if failed.code not in LATE]
-            self._ahead[query] = move
+            if move != before:
+                self._ahead[query] = move
             if held:
-                with suppress(HubSubError):
-                    await self._note_ahead(query)
+                if move != before:  # Each try of a day would be a record, and push out what the query knows.
+                    with suppress(HubSubError):
+                        await self._note_ahead(query)
                 raise refusal(*held[0])
-            # The next chunk is read while the disk takes the note.
-            _, row = await asyncio.gather(self._note_ahead(query), self._next(query, move))
+            # The next chunk is read while the disk takes the note; both are over before somebody else goes on.
+            note = asyncio.ensure_future(self._note_ahead(query))
+            try:
+                row = await self._next(query, move)
+            finally:
+                await note
         self._ready().free(query)
         await self._drop(query, [attempt.name for attempt in move.attempts])
 
@@ -351,7 +374,11 @@ class Staging:
                     await self._news.wait()
             except TimeoutError:
                 for query in self.held.due():
-                    await self._resume(query)
+                    try:
+                        await self._resume(query)
+                    except Exception:  # Of one query, and the others go on.
+                        log.exception("a held batch could not be tried again", query=query)
+                        self.held.postpone(query, BatchMovingError())
 
     async def _resume(self, query: str) -> None:
         before = self.held.all().get(query)

@@ -106,6 +106,7 @@ def archive(
 
         outputs, target = archive_job(run.spark, run.settings, table_format)
         run.go(outputs)
+        target.finished()
         state, files = open_table(target.target, table_format).contents()
         days: dict[str, list[Any]] = {}
         for file in files:

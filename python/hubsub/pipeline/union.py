@@ -20,7 +20,7 @@ def history(
     table_format: str = "parquet",
     **options: str,
 ) -> "DataFrame":
-    """All records there are: those of the archive and those that came since.
+    """All records there are of the archive's rooms: those of the archive and those that came since.
 
     Output: the columns of the source. Grain: one row for each record, none twice and none left out. Null: as the
     source.
@@ -48,10 +48,12 @@ def history(
             raise OptionError(what, field, "the archive would not heed it; filter the frame that you get")
     table = open_table(archive, table_format)
     state, files = table.contents()
+    rooms = dict(state.selection or {})  # Offsets of an archive of some rooms say nothing of others.
+    asked = SourceOptions.parse({"servers": servers, **options, **rooms})
     with Wire(chosen.access) as wire:
-        listing = wire.listing()
+        listing = wire.listing(asked.subscribe, asked.subscribe_pattern)
     state.check_log(listing.log)
-    live = spark.read.format("hubsub").options(servers=servers, **options)
+    live = spark.read.format("hubsub").options(servers=servers, **options, **rooms)
     starts = {str(hub): offset for hub, offset in sorted(state.offsets.items()) if hub in listing.hubs}
     if starts:
         live = live.option("startingOffsets", json.dumps(starts))

@@ -261,6 +261,10 @@ impl Work {
         // The class of the hub is that of each room in it.
         scan.shape.device = self.hubs.0[&scan.hub].device.clone();
         scan.filter.device = scan.shape.device.clone();
+        let filter = scan.filter.prepared();
+        // What is older is passed over, as far as it is still there to be passed over: that is looked up
+        // afterwards, so that what retention removes meanwhile is missed and not passed over.
+        let skipped = if filter.since_us > 0 { chain.offset_before_time(filter.since_us) } else { 0 };
         let (earliest, end) = (chain.info().earliest, committed + 1);
         let from = scan.from.unwrap_or(earliest);
         let until = scan.until.unwrap_or(end.max(from));
@@ -268,9 +272,6 @@ impl Work {
             let value = format!("{}, committed is what is below {end}", until.max(from));
             return Err(refused(ErrorCode::OffsetUnknown, value));
         }
-        let filter = scan.filter.prepared();
-        // What is older is passed over, as far as it is still there to be passed over.
-        let skipped = if filter.since_us > 0 { chain.offset_before_time(filter.since_us) } else { 0 };
         let begin = if from >= earliest { from.max(skipped).min(until) } else { from };
         let stream = Stream::new(chain, begin..until, filter, scan.shape, self.log.turns());
         let mut table = self.table();

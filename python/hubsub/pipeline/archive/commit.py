@@ -16,7 +16,6 @@ from hubsub.errors import ArchiveMismatchError
 from hubsub.pipeline.archive import files
 from hubsub.pipeline.archive.formats import open_table
 from hubsub.pipeline.archive.store import Store
-from hubsub.pipeline.archive.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,7 +34,9 @@ class Archive:
         application: Name of the checkpoint that numbers the batches; one archive may have several after another.
         log: Identity of the log that is read, so that no other one gets into the archive.
         at: Called at `written` (files are there, not committed) and `committed`, for tests to end it there.
-        tell: Called with the table's offsets when they are committed: what retention waits for.
+        selection: Options of the source that say which rooms, so that no others get into the archive; empty: all.
+        tell: Called with offsets of which Spark reads nothing again: what retention waits for. A batch that is
+            committed here may be run once more, so it is told when the next one comes, or by `finished`.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Archive:
         application: str = "archive",
         log: str | None = None,
         at: Callable[[str], None] = _pass,
+        selection: Mapping[str, str] | None = None,
         tell: Callable[[Mapping[int, int]], None] | None = None,
     ) -> None:
         self.target = Store(target).uri
@@ -52,6 +54,7 @@ class Archive:
         self.application = application
         self.log = log
         self.at = at
+        self.selection = selection
         self.tell = tell
         open_table(self.target, table_format)
 
@@ -71,6 +74,7 @@ class Archive:
         table = open_table(self.target, self.table_format)
         state = table.state()
         state.check_log(self.log)
+        state.check_selection(self.selection)
         last = state.batches.get(self.application)
         if last is not None and batch == last.number:
             found = _ranges(batch_rows)
@@ -80,18 +84,29 @@ class Archive:
                     f"{self.application}: batch {batch} has {found}, the archive {dict(last.ranges)}",
                     "give the checkpoint that the archive was written with, or another application",
                 )
-            self._told(table)
             return
+        if last is not None:  # Spark has committed it, or it would not have gone on.
+            self._told(state.offsets)
         written, ranges = files.write(batch_rows, Store(self.target), batch)
         self.at("written")
         if written:
-            table.append(self.application, batch, written, ranges, self.log)
+            table.append(self.application, batch, written, ranges, self.log, self.selection)
         self.at("committed")
-        self._told(table)
 
-    def _told(self, table: Table) -> None:
+    def begun(self) -> None:
+        """Tells what is archived at the start of a run, but for the last batch, which Spark may run again."""
+        state = open_table(self.target, self.table_format).state()
+        last = state.batches.get(self.application)
+        again = {} if last is None else {hub: first for hub, (first, _) in last.ranges.items()}
+        self._told({**state.offsets, **again})
+
+    def finished(self) -> None:
+        """Tells all that is archived: Spark has ended with all of it committed."""
+        self._told(self.offsets())
+
+    def _told(self, offsets: Mapping[int, int]) -> None:
         if self.tell is not None:
-            self.tell(table.state().offsets)
+            self.tell(offsets)
 
 
 def _ranges(rows: "DataFrame") -> dict[int, tuple[int, int]]:

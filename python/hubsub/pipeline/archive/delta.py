@@ -7,7 +7,7 @@ No JVM package is needed: delta-rs writes the log. The state goes with each comm
 import json
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hubsub.errors import ArchiveDamagedError, ArchiveMismatchError, PipelineError
@@ -55,7 +55,13 @@ class DeltaArchive:
         return self._state(table), _files(table)
 
     def append(
-        self, application: str, batch: int, files: Iterable[DataFile], ranges: Ranges, log: str | None = None
+        self,
+        application: str,
+        batch: int,
+        files: Iterable[DataFile],
+        ranges: Ranges,
+        log: str | None = None,
+        selection: Mapping[str, str] | None = None,
     ) -> None:
         """Commits a batch."""
         from deltalake import Transaction
@@ -64,7 +70,7 @@ class DeltaArchive:
         added = [_add(file, True) for file in files]
 
         def change(table: "DeltaTable") -> tuple[list[Any], "CommitProperties"]:
-            state = self._state(table).with_batch(application, batch, ranges, log)
+            state = self._state(table).with_batch(application, batch, ranges, log, selection)
             return added, _properties(state, [transaction])
 
         self._commit(change)

@@ -15,7 +15,7 @@ here, and all that is done is to read back what was written; only one at a time 
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from hubsub.errors import ArchiveDamagedError, ArchiveMismatchError
@@ -73,11 +73,17 @@ class ManifestTable:
         raise ArchiveDamagedError("manifests are gone while they were read", self.uri)
 
     def append(
-        self, application: str, batch: int, files: Iterable[DataFile], ranges: Ranges, log: str | None = None
+        self,
+        application: str,
+        batch: int,
+        files: Iterable[DataFile],
+        ranges: Ranges,
+        log: str | None = None,
+        selection: Mapping[str, str] | None = None,
     ) -> None:
         """Commits a batch."""
         files = list(files)
-        self._commit(lambda state: (state.with_batch(application, batch, ranges, log), files, []))
+        self._commit(lambda state: (state.with_batch(application, batch, ranges, log, selection), files, []))
 
     def replace(self, old: Iterable[DataFile], new: Iterable[DataFile]) -> None:
         """Commits the same records in other files."""

@@ -47,20 +47,31 @@ class State:
         offsets: Hub to its first offset that is not archived; records before it are, from the first one on.
         batches: Application to its last batch. An application is one checkpoint: it numbers its batches.
         log: Identity of the log that the offsets are of; None if nobody said it.
+        selection: Options of the source that say which rooms; empty: all. None if nobody said it.
     """
 
     offsets: Mapping[int, int] = field(default_factory=dict)
     batches: Mapping[str, Batch] = field(default_factory=dict)
     log: str | None = None
+    selection: Mapping[str, str] | None = None
 
-    def with_batch(self, application: str, batch: int, ranges: Ranges, log: str | None = None) -> "State":
-        """The state after a batch of a log.
+    def with_batch(
+        self,
+        application: str,
+        batch: int,
+        ranges: Ranges,
+        log: str | None = None,
+        selection: Mapping[str, str] | None = None,
+    ) -> "State":
+        """The state after a batch of some rooms of a log.
 
         Raises:
             OtherLogError: the archive is of another log.
-            ArchiveMismatchError: records of the batch are archived already, or its number is an old one.
+            ArchiveMismatchError: the archive is of other rooms, records of the batch are archived already, or its
+                number is an old one.
         """
         self.check_log(log)
+        self.check_selection(selection)
         last = self.batches.get(application)
         if last is not None and batch <= last.number:
             raise ArchiveMismatchError(
@@ -81,6 +92,7 @@ class State:
             offsets={**self.offsets, **ends},
             batches={**self.batches, application: Batch(batch, dict(ranges))},
             log=log or self.log,
+            selection=self.selection if selection is None else dict(selection),
         )
 
     def check_log(self, log: str | None) -> None:
@@ -89,6 +101,16 @@ class State:
             hint = "ask the servers that it was archived from, or archive to another place"
             raise OtherLogError("the archive is of another log", f"{self.log}, the servers have {log}", hint)
 
+    def check_selection(self, selection: Mapping[str, str] | None) -> None:
+        """Raises ArchiveMismatchError if both are known and not the same: offsets would pass records of others over."""
+        if selection is not None and self.selection is not None and dict(selection) != dict(self.selection):
+            was, asked = (
+                ", ".join(f"{name} {value}" for name, value in sorted(some.items())) or "all rooms"
+                for some in (self.selection, selection)
+            )
+            hint = "archive them to another place, with another checkpoint"
+            raise ArchiveMismatchError("the archive is of other rooms", f"{was}; asked for: {asked}", hint)
+
     def encode(self) -> dict[str, Any]:
         """As JSON has it: keys are text."""
         batches = {
@@ -96,7 +118,8 @@ class State:
             for name, batch in self.batches.items()
         }
         offsets = {str(hub): offset for hub, offset in self.offsets.items()}
-        return {"log": self.log, "offsets": offsets, "batches": batches}
+        selection = None if self.selection is None else dict(self.selection)
+        return {"log": self.log, "selection": selection, "offsets": offsets, "batches": batches}
 
     @classmethod
     def decode(cls, fields: Mapping[str, Any]) -> "State":
@@ -105,7 +128,8 @@ class State:
             name: Batch(b["batch"], {int(hub): (first, last) for hub, (first, last) in b["ranges"].items()})
             for name, b in fields["batches"].items()
         }
-        return cls({int(hub): offset for hub, offset in fields["offsets"].items()}, batches, fields["log"])
+        offsets = {int(hub): offset for hub, offset in fields["offsets"].items()}
+        return cls(offsets, batches, fields["log"], fields["selection"])
 
 
 class Table(Protocol):
@@ -122,7 +146,13 @@ class Table(Protocol):
         """What it holds now, and the files that hold it: both of one moment."""
 
     def append(
-        self, application: str, batch: int, files: Iterable[DataFile], ranges: Ranges, log: str | None = None
+        self,
+        application: str,
+        batch: int,
+        files: Iterable[DataFile],
+        ranges: Ranges,
+        log: str | None = None,
+        selection: Mapping[str, str] | None = None,
     ) -> None:
         """Makes the files of a batch part of the table, and the batch of its state, at once.
 

@@ -137,8 +137,8 @@ def archive_job(
 ) -> tuple[Sequence[Output], Archive]:
     """All records into files, each once. A new checkpoint goes on where the archive ends."""
     for name in settings.options:
-        if name.lower() in ("topicfilter", "columns"):
-            raise OptionError("the archive keeps all records of its hubs, whole", name, "leave it out")
+        if name.lower() in ("topicfilter", "columns", "startingoffsets", "startingtimestamp"):
+            raise OptionError("the archive keeps all records of its rooms, whole", name, "leave it out")
     options = SourceOptions.parse(settings.source())
     with Wire(options.access) as wire:
         listing = wire.listing(options.subscribe, options.subscribe_pattern)
@@ -149,11 +149,13 @@ def archive_job(
     )
     state = open_table(settings.out, table_format).state()
     state.check_log(log)
+    given = {name.lower(): value for name, value in settings.source().items()}
+    selection = {name: given[name] for name in ("subscribe", "subscribepattern") if given.get(name)}
+    state.check_selection(selection)
     # What has some rooms of a hub alone is no archive that retention could wait for.
     tell = None if options.subscribe else Told(options.access, line.query, log, options.subscribe_pattern)
-    archive = Archive(settings.out, table_format, line.query, log, tell=tell)
-    if tell is not None:
-        tell(state.offsets)  # Killed behind a commit, it may not have said so.
+    archive = Archive(settings.out, table_format, line.query, log, selection=selection, tell=tell)
+    archive.begun()
     more = {}
     if state.offsets:
         more["startingOffsets"] = json.dumps({str(hub): state.offsets.get(hub, -2) for hub in listing.hubs})
