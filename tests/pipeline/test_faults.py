@@ -141,8 +141,8 @@ def test_a_checkpoint_of_another_nodes_log_is_refused(
 
 # -- the node and the tasks --
 
-COUNT = 1_500
-SIZE = 16_000
+COUNT = 2_000
+SIZE = 40_000
 """Bytes of a record: all of them together are more than what sockets and pipes hold between node and task."""
 
 
@@ -178,8 +178,13 @@ class Halt:
 
 
 @pytest.fixture
-def halt(tmp_path: Path) -> Halt:
-    return Halt(tmp_path)
+def halt(spark: Any, tmp_path: Path) -> Iterator[Halt]:
+    """Rows reach it in batches of 2 MB: in one of all rows it would stand behind the read, and not amid it."""
+    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = spark.conf.get(name)
+    spark.conf.set(name, "50")
+    yield Halt(tmp_path)
+    spark.conf.set(name, before)
 
 
 @pytest.fixture
@@ -190,7 +195,7 @@ def background() -> Iterator[ThreadPoolExecutor]:
 
 @pytest.fixture
 def node(make_node: Callable[..., Node], tmp_path: Path) -> Node:
-    """A node with 24 MB of records in one hub."""
+    """A node with 80 MB of records in one hub: more than sockets and readers hold between them."""
     node = make_node(classes=[DURABLE], config={"data": str(tmp_path / "data"), "shards": 1})
     publish(node, COUNT, size=SIZE)
     return node
