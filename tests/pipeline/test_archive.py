@@ -215,6 +215,8 @@ def test_a_compaction_that_is_killed_leaves_the_table_of_before_or_after(
     spark: SparkSession, target: Path, table_format: str, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Half: between the commit and what follows it. Sweeping: some of the old files are gone, the others not."""
+    if point == "half" and table_format == "delta":
+        point = "committed"  # A commit of Delta is one file, and nothing follows it.
     rows = log(120)
     for number, batch in enumerate(pieces(rows, 4)):
         Archive(str(target), table_format)(frame(spark, batch), number)
@@ -239,8 +241,6 @@ def test_a_compaction_that_is_killed_leaves_the_table_of_before_or_after(
 
         patch.setattr(Store, "create", create_some)
         patch.setattr(Store, "delete", delete_some)
-        if point == "half" and table_format == "delta":
-            pytest.skip("a commit of Delta is one file")
         with pytest.raises(Killed):
             compact(spark, table, files_min=2, at=die)
             sweep(table, older_than_s=0)
