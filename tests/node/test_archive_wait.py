@@ -139,7 +139,7 @@ def test_offsets_that_a_log_has_lost_are_not_taken_for_archived_again(start: Sta
     assert server.node
     assert server.node.stop() == 0
     file = data / "archived.json"
-    file.write_text(file.read_text().replace("11", "500"))
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"offsets": {"1": 500}}))
     server = begin(start, data)
     assert hub(server)["archived"] == 11
     assert json.loads(file.read_text())["offsets"] == {"1": 11}
