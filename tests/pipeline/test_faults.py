@@ -6,6 +6,7 @@ What is killed is killed with SIGKILL, in the middle of something that has begun
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -241,7 +242,9 @@ def test_a_node_that_goes_away_amid_a_read_is_told_with_the_offsets_that_were_no
     # The second attempt of the task finds nobody at once, and says what all of it would have been.
     error = failure(found.exception(120))  # type: ignore[arg-type]
     assert "records were not read: no server answers" in error.message
-    assert "hub 1, offsets " in error.message and error.message.endswith(f" to {COUNT}")
+    assert re.search(rf"hub 1, offsets \d+ to ({COUNT // 2}|{COUNT})$", error.message), (
+        "either task may be the first"
+    )
 
 
 def test_a_node_killed_amid_a_streams_batch_and_started_again_costs_no_record(
