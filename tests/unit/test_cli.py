@@ -258,11 +258,11 @@ def test_config_check_warns_of_an_unknown_variable_and_goes_on() -> None:
     )
 
 
-def test_the_sample_configuration_is_sound_and_makes_chat_rooms_durable(repository: Path) -> None:
+def test_the_sample_configuration_is_sound_and_makes_the_rooms_of_the_readme_durable(repository: Path) -> None:
     run = hubsub("config", "show", str(repository / "sample" / "hubsub.toml"), "--json")
     shown = json.loads(run.stdout)
-    (chat,) = shown["class"]
-    assert (chat["match"], chat["durability"]) == (["chat:*"], "durable") and chat["history"]["bytes"]
+    assert [made["match"] for made in shown["class"]] == [["chat:*"], ["devices/#"]]
+    assert all(made["durability"] == "durable" and made["history"]["bytes"] for made in shown["class"])
     assert f"/{shown['data']}/" in (repository / ".gitignore").read_text().splitlines(), "it is no source"
 
 
