@@ -258,7 +258,9 @@ def test_config_check_warns_of_an_unknown_variable_and_goes_on() -> None:
     )
 
 
-def test_the_sample_configuration_is_sound_and_makes_the_rooms_of_the_readme_durable(repository: Path) -> None:
+def test_the_sample_configuration_is_sound_and_makes_the_rooms_of_the_readme_durable(
+    repository: Path,
+) -> None:
     run = hubsub("config", "show", str(repository / "sample" / "hubsub.toml"), "--json")
     shown = json.loads(run.stdout)
     assert [made["match"] for made in shown["class"]] == [["chat:*"], ["devices/#"]]
