@@ -33,6 +33,7 @@ from hubsub.errors import (
     QuarantinedError,
     StageCommittedError,
     StageExistsError,
+    StageLostError,
     StagesFullError,
     StagesMissingError,
     StageTooLargeError,
@@ -313,6 +314,65 @@ def test_a_batch_that_is_held_at_a_start_is_tried_again(
         assert found(rooms) == ["x1"] and len(node.held) == 0
 
     asyncio.run(play())
+
+
+def test_a_lost_stage_is_told_and_keeps_no_space(rooms: FakeRooms) -> None:
+    async def play() -> None:
+        node = staging(rooms, stage_bytes_max=2_000)
+        await node.stage("q", "a", None, pieces(["y1"], 1))
+        rooms.refuses = {"y": 1.0}
+        with pytest.raises(HubSubError):
+            await node.commit("q", 0, ["a"])
+        rooms.journal = [entry for entry in rooms.journal if not entry[0].startswith(b"$stage/q/")]
+        with pytest.raises(StageLostError):
+            await node.commit("q", 0, ["a"])
+        for n in range(5):
+            await node.stage("other", f"b{n}", None, pieces([f"z{n}" * 100], 1))
+            assert await node.commit("other", n, [f"b{n}"]) == (1, False)
+
+    asyncio.run(play())
+
+
+def test_two_stages_of_one_name_at_once_are_one(rooms: FakeRooms) -> None:
+    async def play() -> None:
+        node = staging(rooms)
+        both = (node.stage("q", "a", None, pieces([row], 1)) for row in ("x1", "x2"))
+        done = await asyncio.gather(*both, return_exceptions=True)
+        assert [type(one) for one in done] == [int, StageExistsError]
+        assert await node.commit("q", 0, ["a"]) == (1, False)
+
+    asyncio.run(play())
+    assert found(rooms) == ["x1"]
+
+
+def test_a_query_that_cannot_be_tried_keeps_no_other_from_it(
+    rooms: FakeRooms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hubsub.control.held.WAIT_S", 0.0)
+
+    async def play() -> None:
+        node = staging(rooms)
+        rooms.refuses = {"x": 1.0, "y": 1.0}
+        for query, row in (("bad", "x1"), ("good", "y1")):
+            await node.stage(query, "a", None, pieces([row], 1))
+            with pytest.raises(HubSubError):
+                await node.commit(query, 0, ["a"])
+        rooms.refuses = {}
+        latest = node._latest
+
+        async def fails(query: str) -> Latest | None:
+            if query == "bad":
+                raise RuntimeError("nobody thought of this")
+            return await latest(query)
+
+        monkeypatch.setattr(node, "_latest", fails)
+        task = asyncio.create_task(node.retry())
+        await settled(task)
+        task.cancel()
+        assert list(node.held.all()) == ["bad"] and node.held.all()["bad"].due is not None
+
+    asyncio.run(play())
+    assert found(rooms) == ["y1"]
 
 
 def test_bounds_are_errors_and_what_came_is_let_go_of(rooms: FakeRooms) -> None:

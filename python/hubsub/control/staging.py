@@ -140,16 +140,13 @@ class Staging:
             raise TooManyStagesError(hint="limits.http_stages_max bounds them")
         self._open[key] = _Open(space.written, time.monotonic())
         try:
-            is_there = await self._node.room(room) is not None
-            if not is_there:
-                # The records of its end and of its deletion.
-                self._take_space(self._open[key], 2 * (2 * len(room) + RECORD_BYTES))
+            if await self._node.room(room) is not None:
+                raise StageExistsError(value=attempt, hint="take a new name for each attempt")
+            # The records of its end and of its deletion.
+            self._take_space(self._open[key], 2 * (2 * len(room) + RECORD_BYTES))
         except BaseException:
             self._open.pop(key, None)
             raise
-        if is_there:
-            del self._open[key]
-            raise StageExistsError(value=attempt, hint="take a new name for each attempt")
         try:
             return await self._take(room, self._open[key], self._node.row_reader(topic, query), pieces)
         except BaseException:
