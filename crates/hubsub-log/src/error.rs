@@ -1,5 +1,6 @@
 //! What can go wrong with a log.
 
+use crate::manifest::HubName;
 use std::io::{self, ErrorKind};
 use thiserror::Error;
 
@@ -51,6 +52,30 @@ pub enum LogError {
     /// Who watched it told it to stop.
     #[error("it was stopped")]
     Stopped,
+    /// A hub's id, or its place in its class, is another hub's.
+    #[error("{here} is here, {asked} was asked for")]
+    Differs {
+        /// What is here.
+        here: HubName,
+        /// What was asked for.
+        asked: HubName,
+    },
+    /// Some of its records are not there, or cannot be read.
+    #[error("{hub} is quarantined: {why}")]
+    Quarantined {
+        /// The hub.
+        hub: HubName,
+        /// Why.
+        why: String,
+    },
+    /// The directory of another cluster, or of none, or a cluster's without one.
+    #[error("{}", of_another(here.as_deref(), asked.as_deref()))]
+    OtherCluster {
+        /// That of the directory, if it is of one.
+        here: Option<String>,
+        /// That of its node, if it is of one.
+        asked: Option<String>,
+    },
     /// A directory that cannot be opened as it is.
     #[error("{0}")]
     Refused(String),
@@ -65,6 +90,17 @@ impl LogError {
     /// The storage failed, maybe for want of room.
     pub(crate) fn storage(what: &str, source: io::Error) -> LogError {
         if is_full(&source) { LogError::Full } else { LogError::io(what, source) }
+    }
+}
+
+fn of_another(here: Option<&str>, asked: Option<&str>) -> String {
+    match (here, asked) {
+        (Some(here), Some(asked)) => format!("it is of cluster {here}, this node is of cluster {asked}"),
+        (Some(here), None) => format!("it is of cluster {here}, this node is of none"),
+        (None, Some(asked)) => {
+            format!("it has hubs that its node numbered itself, this node is of cluster {asked}")
+        }
+        (None, None) => "it is of no cluster".to_owned(),
     }
 }
 

@@ -5,7 +5,8 @@
 //!
 //! - [`journal`] takes what all hubs said, writes and syncs it: then it is safe;
 //! - [`segments`] takes it from there into one chain of segments for each hub,
-//!   makes checkpoints, removes what is too old or was replaced;
+//!   makes checkpoints, removes what is too old or was replaced; hubs come and go
+//!   there while it runs;
 //! - [`chain`] reads: a range of a hub, a room's past by [`rooms`] and [`index`], or
 //!   which rooms there are. [`arrow`] makes an Arrow stream of a range.
 //!
@@ -42,10 +43,10 @@ pub use error::LogError;
 pub use files::Part;
 pub use hubsub_types::HubId;
 pub use journal::{Batch, Journal};
-pub use manifest::Keep;
-pub use open::{Opened, open};
+pub use manifest::{HubName, Keep};
+pub use open::{Membership, Opened, open, open_as};
 pub use record::{Kind, Record};
-pub use segments::{Compaction, Segments};
+pub use segments::{Compaction, Opening, Ready, Segments};
 
 /// Version of everything that is written; older ones are read, newer ones refused.
 pub const FORMAT: u32 = 1;

@@ -10,6 +10,7 @@ use crate::{FORMAT, LogError};
 use hubsub_types::HubId;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::fmt::{self, Display, Formatter};
 use std::io::ErrorKind;
 
 pub(crate) const NAME: &str = "manifest.json";
@@ -24,6 +25,9 @@ pub struct Manifest {
     pub format: u32,
     /// Of this directory, at random.
     pub identity: u64,
+    /// Id of the cluster that numbers its hubs; none: its node does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
     /// The last frame, if the node stopped cleanly.
     pub clean: Option<u64>,
     /// First and last journal file in use.
@@ -90,6 +94,9 @@ pub struct HubFile {
     pub format: u32,
     /// Identity of the directory.
     pub identity: u64,
+    /// Id of the cluster that numbers its hubs, if one does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
     /// The hub.
     #[serde(with = "HubNumber")]
     pub hub: HubId,
@@ -100,6 +107,23 @@ pub struct HubFile {
     /// What it keeps.
     #[serde(default)]
     pub keep: Keep,
+}
+
+/// What a hub is called: it is these three for ever.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HubName {
+    /// Its id, in the whole cluster.
+    pub hub: HubId,
+    /// Name of its class.
+    pub class: String,
+    /// Which of the class's hubs it is.
+    pub index: u16,
+}
+
+impl Display for HubName {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "hub {} ({}-{})", self.hub.0, self.class, self.index)
+    }
 }
 
 /// How a hub's id is written.
@@ -148,6 +172,7 @@ impl Manifest {
         Manifest {
             format: FORMAT,
             identity,
+            cluster: None,
             clean: None,
             journals: (1, 0),
             checkpoint: 0,
@@ -179,6 +204,14 @@ impl Manifest {
     pub fn hub(&self, hub: HubId) -> Option<&HubEntry> {
         self.hubs.iter().find(|entry| entry.hub == hub)
     }
+
+    /// The file that says the same of a hub.
+    #[must_use]
+    pub fn file_of(&self, entry: &HubEntry) -> HubFile {
+        let HubEntry { hub, index, keep, .. } = *entry;
+        let (identity, cluster) = (self.identity, self.cluster.clone());
+        HubFile { format: FORMAT, identity, cluster, hub, class: entry.class.clone(), index, keep }
+    }
 }
 
 impl HubEntry {
@@ -206,11 +239,10 @@ impl HubEntry {
         self.segments.get(segment + 1).map_or(self.next, |next| end_before(&self.lost, next.0))
     }
 
-    /// The file that says the same of the hub.
+    /// What it is called.
     #[must_use]
-    pub fn file(&self, identity: u64) -> HubFile {
-        let HubEntry { hub, index, keep, .. } = *self;
-        HubFile { format: FORMAT, identity, hub, class: self.class.clone(), index, keep }
+    pub fn name(&self) -> HubName {
+        HubName { hub: self.hub, class: self.class.clone(), index: self.index }
     }
 }
 

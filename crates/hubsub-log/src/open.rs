@@ -37,22 +37,67 @@ pub struct Opened<S: Storage> {
     pub warnings: Vec<String>,
 }
 
-/// Opens a directory; an empty one becomes a log with this identity.
+/// Who numbers the hubs of a directory.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Membership<'a> {
+    /// Its node.
+    #[default]
+    Alone,
+    /// A cluster.
+    Of {
+        /// Its id.
+        cluster: &'a str,
+        /// Whether hubs that a node has numbered itself are its hubs: of the node that founds it.
+        adopts: bool,
+    },
+}
+
+/// Opens the directory of a node that numbers its hubs itself; an empty one becomes a log with
+/// this identity.
 ///
 /// # Errors
-/// The storage failed, the directory is of a newer format, or its manifest is
+/// The storage failed, the directory is of a newer format or of a cluster, or its manifest is
 /// missing or damaged. Damage elsewhere is no error: it quarantines hubs.
 pub fn open<S: Storage>(storage: Arc<S>, identity: u64, options: LogOptions) -> Result<Opened<S>, LogError> {
-    if let Some(manifest) = Manifest::load(&*storage)? {
+    open_as(storage, identity, Membership::Alone, options)
+}
+
+/// Likewise, that of a node in a cluster: from then on the directory is of that one.
+///
+/// # Errors
+/// As for `open`; [`LogError::OtherCluster`]: then nothing of the directory was changed.
+pub fn open_as<S: Storage>(
+    storage: Arc<S>,
+    identity: u64,
+    membership: Membership<'_>,
+    options: LogOptions,
+) -> Result<Opened<S>, LogError> {
+    if let Some(mut manifest) = Manifest::load(&*storage)? {
+        manifest.cluster = cluster_of(&manifest, membership)?;
         return recover(storage, manifest, options, &[]);
     }
-    let manifest = fresh(&storage, identity)?;
+    let mut manifest = fresh(&storage, identity)?;
+    manifest.cluster = cluster_of(&manifest, membership)?;
     let opened = recover(Arc::clone(&storage), manifest, options, &[]);
     if matches!(opened, Err(LogError::Full)) {
         // No manifest was stored. What it got of the disk is for others.
         clear_away(&storage);
     }
     opened
+}
+
+/// The cluster that numbers the hubs of a directory from now on.
+fn cluster_of(manifest: &Manifest, membership: Membership<'_>) -> Result<Option<String>, LogError> {
+    let here = manifest.cluster.as_deref();
+    let (asked, fits) = match membership {
+        Membership::Alone => (None, here.is_none()),
+        Membership::Of { cluster, adopts } => {
+            let is_nobodys = here.is_none() && (adopts || manifest.hubs.is_empty());
+            (Some(cluster), is_nobodys || here == Some(cluster))
+        }
+    };
+    let asked = asked.map(str::to_owned);
+    if fits { Ok(asked) } else { Err(LogError::OtherCluster { here: manifest.cluster.clone(), asked }) }
 }
 
 /// Opens a directory that has this manifest. The hubs among `suspects` are quarantined
@@ -129,7 +174,7 @@ fn try_recover<S: Storage>(
     }
     for entry in &manifest.hubs {
         // Also of hubs that were made before there was such a file.
-        let file = entry.file(manifest.identity);
+        let file = manifest.file_of(entry);
         match HubFile::load(&*storage, entry.hub) {
             Ok(Some(found)) if found == file => {}
             Ok(_) | Err(LogError::Damaged { .. }) => file.store(&*storage)?,

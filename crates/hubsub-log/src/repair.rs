@@ -210,11 +210,14 @@ fn remake(storage: &impl Storage) -> Result<Manifest, LogError> {
     for hub in hubs {
         let file = match HubFile::load(storage, hub) {
             Ok(Some(file)) => file,
+            // An opening was cut short before its first segment.
+            Ok(None) if !has_segment(storage, hub)? => continue,
             Ok(None) => return refused(format!("hub {} has no hub.json", hub.0)),
             Err(e @ LogError::Damaged { .. }) => return refused(e.to_string()),
             Err(e) => return Err(e),
         };
         let manifest = made.get_or_insert_with(|| Manifest::new(file.identity));
+        manifest.cluster.clone_from(&file.cluster);
         if file.identity != manifest.identity || file.hub != hub {
             return refused(format!("the hub.json of hub {} is of another hub or directory", hub.0));
         }
@@ -233,6 +236,13 @@ fn remake(storage: &impl Storage) -> Result<Manifest, LogError> {
         manifest.journals = (first, last);
     }
     Ok(manifest)
+}
+
+/// Whether a hub's directory has a segment, whatever became of it.
+fn has_segment(storage: &impl Storage, hub: HubId) -> Result<bool, LogError> {
+    let names =
+        storage.list(&segment::directory(hub)).map_err(|e| LogError::io("cannot list segments", e))?;
+    Ok(names.iter().any(|name| name.contains(".segment")))
 }
 
 /// Lists the segments that a hub has, up to where the last of them can be read.

@@ -5,8 +5,10 @@
 //! checkpoint has made their records safe in segments, and the manifest says so.
 
 mod compact;
+mod hubs;
 
 pub use compact::Compaction;
+pub use hubs::{Opening, Ready};
 
 use crate::chain::{self, Appender, Chain, Pass, Retention, Verdict};
 use crate::files::{Files, Part};
@@ -95,25 +97,6 @@ impl<S: Storage> Segments<S> {
     #[must_use]
     pub fn chain(&self, hub: HubId) -> Option<Arc<Chain<S>>> {
         self.hubs.get(&hub).map(|appender| Arc::clone(&appender.chain))
-    }
-
-    /// Makes a hub, which keeps all or the latest of its records. It is safe once this
-    /// has returned.
-    ///
-    /// # Errors
-    /// Those of the storage; there is no such hub then.
-    pub fn add_hub(&mut self, class: &str, index: u16, keep: Keep) -> Result<HubId, LogError> {
-        let hub = HubId(self.manifest.hubs.last().map_or(1, |entry| entry.hub.0 + 1));
-        let appender = chain::new(&self.files, self.manifest.identity, hub, keep, self.options.chain)?;
-        let entry = HubEntry::new(hub, class, index, keep);
-        entry.file(self.manifest.identity).store(&*self.storage)?;
-        self.manifest.hubs.push(entry);
-        if let Err(e) = self.manifest.store(&*self.storage) {
-            self.manifest.hubs.pop();
-            return Err(e);
-        }
-        self.hubs.insert(hub, appender);
-        Ok(hub)
     }
 
     /// Takes a hub that was quarantined into service as this entry says.
@@ -313,11 +296,16 @@ impl<S: Storage> Segments<S> {
             return Ok(0);
         }
         self.store()?;
+        Ok(self.unlink_retired())
+    }
+
+    /// Takes files away that the manifest does not list any more; of how many segments.
+    fn unlink_retired(&mut self) -> usize {
         let retired = std::mem::take(&mut self.retired);
         for (hub, segments) in &retired {
             self.hubs[hub].unlink(segments);
         }
-        Ok(retired.iter().map(|(_, segments)| segments.len()).sum())
+        retired.iter().map(|(_, segments)| segments.len()).sum()
     }
 
     /// What `retire` came to, since it was asked for last, at the hubs that wait for an archive.

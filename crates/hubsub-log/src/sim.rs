@@ -78,42 +78,22 @@ impl SimDisk {
 
     /// The machine loses power. `keeps` is asked for each sector, length and name
     /// that was not synced whether it reached the disk all the same.
-    pub fn crash(&self, mut keeps: impl FnMut() -> bool) {
+    pub fn crash(&self, keeps: impl FnMut() -> bool) {
         let mut state = locked(&self.state);
         state.life += 1;
-        let mut names: Vec<String> = state.names.keys().chain(state.synced.keys()).cloned().collect();
-        names.sort_unstable();
-        names.dedup();
-        let mut after = BTreeMap::new();
-        for name in names {
-            let (now, before) = (state.names.get(&name), state.synced.get(&name));
-            let is_same = match (now, before) {
-                (Some(now), Some(before)) => Arc::ptr_eq(now, before),
-                _ => false,
-            };
-            if let Some(content) = if is_same || keeps() { now } else { before } {
-                after.insert(name, Arc::clone(content));
-            }
-        }
-        // A rename that was not synced leaves the old name, the new one, or both, never neither.
-        for (old, content) in &state.synced {
-            let is_it = |other: &Arc<Mutex<Content>>| Arc::ptr_eq(other, content);
-            let new = state.names.iter().find(|(_, now)| is_it(now)).map(|(name, _)| name);
-            if let Some(new) = new
-                && !after.values().any(is_it)
-            {
-                let name = if after.contains_key(old) { new } else { old };
-                after.insert(name.clone(), Arc::clone(content));
-            }
-        }
-        // Two names may stand for one file now, as after a rename that was half lost.
-        let after: BTreeMap<_, _> = after
-            .into_iter()
-            .map(|(name, content)| (name, Arc::new(Mutex::new(crashed(&locked(&content), &mut keeps)))))
-            .collect();
+        let after = state.after_crash(keeps);
         state.names.clone_from(&after);
         state.synced = after;
         state.faults = Faults::default();
+    }
+
+    /// What `crash` would leave, as a disk of its own: threads that go on with this one
+    /// write nothing to it.
+    #[must_use]
+    pub fn crashed(&self, keeps: impl FnMut() -> bool) -> SimDisk {
+        let after = locked(&self.state).after_crash(keeps);
+        let state = State { names: after.clone(), synced: after, ..State::default() };
+        SimDisk { state: Arc::new(Mutex::new(state)) }
     }
 
     /// Bytes of a file, if it is there.
@@ -174,6 +154,40 @@ fn crashed(content: &Content, keeps: &mut impl FnMut() -> bool) -> Content {
 }
 
 impl State {
+    /// The names and files that a loss of power leaves.
+    fn after_crash(&self, mut keeps: impl FnMut() -> bool) -> BTreeMap<String, Arc<Mutex<Content>>> {
+        let mut names: Vec<String> = self.names.keys().chain(self.synced.keys()).cloned().collect();
+        names.sort_unstable();
+        names.dedup();
+        let mut after = BTreeMap::new();
+        for name in names {
+            let (now, before) = (self.names.get(&name), self.synced.get(&name));
+            let is_same = match (now, before) {
+                (Some(now), Some(before)) => Arc::ptr_eq(now, before),
+                _ => false,
+            };
+            if let Some(content) = if is_same || keeps() { now } else { before } {
+                after.insert(name, Arc::clone(content));
+            }
+        }
+        // A rename that was not synced leaves the old name, the new one, or both, never neither.
+        for (old, content) in &self.synced {
+            let is_it = |other: &Arc<Mutex<Content>>| Arc::ptr_eq(other, content);
+            let new = self.names.iter().find(|(_, now)| is_it(now)).map(|(name, _)| name);
+            if let Some(new) = new
+                && !after.values().any(is_it)
+            {
+                let name = if after.contains_key(old) { new } else { old };
+                after.insert(name.clone(), Arc::clone(content));
+            }
+        }
+        // Two names may stand for one file now, as after a rename that was half lost.
+        after
+            .into_iter()
+            .map(|(name, content)| (name, Arc::new(Mutex::new(crashed(&locked(&content), &mut keeps)))))
+            .collect()
+    }
+
     /// A call that writes or syncs.
     fn spend(&mut self) -> io::Result<()> {
         match &mut self.faults.fails_after {

@@ -46,6 +46,16 @@ pub enum ErrorCode {
     OffsetUnknown,
     /// `log_streams_max` is reached.
     TooManyStreams,
+    /// There is no link to the node that is meant.
+    NotLinked,
+    /// More waits for a node than its link's queue takes.
+    LinkFull,
+    /// The link to a node ended before it answered: what came of the request is not known.
+    LinkLost,
+    /// The hub of the room is not open on this node, or is about to be closed.
+    HubClosed,
+    /// A hub's id, or its place in its class, is another hub's.
+    HubDiffers,
 }
 
 impl ErrorCode {
@@ -72,6 +82,11 @@ impl ErrorCode {
         ErrorCode::OffsetsLost,
         ErrorCode::OffsetUnknown,
         ErrorCode::TooManyStreams,
+        ErrorCode::NotLinked,
+        ErrorCode::LinkFull,
+        ErrorCode::LinkLost,
+        ErrorCode::HubClosed,
+        ErrorCode::HubDiffers,
     ];
 
     /// The stable code, the same in REST answers, logs and Python.
@@ -136,6 +151,15 @@ impl ErrorCode {
             ErrorCode::TooManyStreams => {
                 ("too_many_streams", "ERR max number of streams of records reached", true)
             }
+            ErrorCode::NotLinked => ("not_linked", "ERR there is no link to that node", true),
+            ErrorCode::LinkFull => ("link_full", "ERR too much waits for that node", true),
+            ErrorCode::LinkLost => {
+                ("link_lost", "ERR the link to that node ended, the outcome is unknown", false)
+            }
+            ErrorCode::HubClosed => {
+                ("hub_closed", "ERR the hub of this room is not open here, try again later", true)
+            }
+            ErrorCode::HubDiffers => ("hub_differs", "ERR another hub has this id or place", false),
         }
     }
 }

@@ -8,7 +8,16 @@ use std::str::FromStr;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct ShardId(pub u16);
 
-/// A hub of this cluster that has a log.
+/// A node of the cluster: its place among those that this process knows, never given out again
+/// while it runs. Other processes give it other places.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct NodeId(pub u16);
+
+/// How often the leader of a hub, its process or its members changed; from 1.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct Term(pub u64);
+
+/// A hub of this cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct HubId(pub u32);
 

@@ -10,5 +10,5 @@ pub mod names;
 
 pub use class::{Class, ClassTable, Durability, History, OnGap, OnSlow};
 pub use error::ErrorCode;
-pub use ids::{ConnKey, Epoch, HubId, Position, PrincipalId, ProducerId, Seq, ShardId};
+pub use ids::{ConnKey, Epoch, HubId, NodeId, Position, PrincipalId, ProducerId, Seq, ShardId, Term};
 pub use limits::Limits;

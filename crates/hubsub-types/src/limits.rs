@@ -56,7 +56,7 @@ limits! {
     subscriptions_per_client_max = 100_000;
     /// Publishes a minute of one client; 0 for no limit.
     publishes_per_minute_max = 0;
-    /// Rooms of the node.
+    /// Rooms in the node's memory; the node's own that its log knows come back beyond it.
     rooms_max = 10_000_000;
     /// Rooms made in a second on one shard; 0 for no limit.
     room_creations_per_second_max = 0;
@@ -120,6 +120,32 @@ limits! {
     tcp_keepalive_ms = 60_000;
     /// Time that sent bytes may stay unacknowledged before the peer counts as dead, in ms; 0 for the system's.
     tcp_user_timeout_ms = 120_000;
+    /// Time from connect to welcome of a link between two nodes, in ms.
+    link_handshake_ms = 3_000;
+    /// Time between two pings of a link, in ms.
+    link_heartbeat_ms = 100;
+    /// Silence of a link after which the peer is suspected, in ms; at least two pings.
+    link_suspect_ms = 500;
+    /// Silence after which a link is given up, in ms; more than `link_suspect_ms`.
+    link_silence_ms = 5_000;
+    /// Bytes of records that a peer may send over one link ahead of their being handled.
+    link_live_window_bytes = 8 * MIB;
+    /// Likewise, of answers to reads.
+    link_reads_window_bytes = 4 * MIB;
+    /// Bytes of urgent frames that wait for a link, or one frame that is longer.
+    link_urgent_queue_bytes_max = MIB;
+    /// Bytes of records that wait for a link, or one frame that is longer.
+    link_live_queue_bytes_max = 8 * MIB;
+    /// Likewise, of answers to reads.
+    link_reads_queue_bytes_max = 8 * MIB;
+    /// Output of a link that waits for its socket, and a frame more.
+    link_output_bytes_max = 256 * KIB;
+    /// Wait before a peer is dialed a second time, in ms; it doubles from there.
+    link_redial_ms_min = 100;
+    /// The longest wait between two attempts to dial a peer, in ms.
+    link_redial_ms_max = 5_000;
+    /// A link that stood for so long makes the next wait the shortest again, in ms.
+    link_stable_ms = 10_000;
     /// Time that a stopping node gives its clients to take their output, in ms.
     drain_ms = 5_000;
     /// Events waiting for the control plane; further ones are counted and dropped.

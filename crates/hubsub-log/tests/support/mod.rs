@@ -6,7 +6,8 @@ use hubsub_log::record::{self, Record};
 use hubsub_log::rooms::Last;
 use hubsub_log::sim::SimDisk;
 use hubsub_log::{
-    Batch, Chain, ChainOptions, HubId, Journal, Keep, Kind, LogError, LogOptions, Opened, Segments, open,
+    Batch, Chain, ChainOptions, HubId, HubName, Journal, Keep, Kind, LogError, LogOptions, Opened, Segments,
+    open,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
@@ -156,6 +157,15 @@ impl TestLog {
         (self.journal, self.segments, self.warnings) = (journal, segments, warnings);
         (self.safe, self.written) = (Vec::new(), None);
         Ok(())
+    }
+
+    /// Takes a hub of the class `chat` into service; whether it was not there yet.
+    pub fn open_hub(&mut self, hub: HubId, index: u16) -> Result<bool, LogError> {
+        let name = HubName { hub, class: "chat".to_owned(), index };
+        let Some(opening) = self.segments.opening(&name, Keep::Log)? else { return Ok(false) };
+        let ready = opening.run()?;
+        self.segments.admit(vec![ready])?;
+        Ok(self.hubs.insert(hub, self.hubs.get(&hub).cloned().unwrap_or_default()).is_none())
     }
 
     /// Ends it cleanly; `reopen` begins again.
