@@ -1,0 +1,80 @@
+//! What a record costs on a link, and what numbers in place of names would
+//! save: `cargo run --release -p hubsub-wire --example link_cost`.
+//!
+//! A frame is encoded into an arena, read back, and its topic looked up: by
+//! name in a hash table, as an edge does, or by number in a vector, as it could
+//! if names were sent once for each link.
+
+use ahash::RandomState;
+use hubsub_types::{Epoch, HubId, Position, Seq};
+use hubsub_wire::link::{Decoded, Frame, Names, Record, decode};
+use std::collections::HashMap;
+use std::hint::black_box;
+use std::time::Instant;
+
+const ROUNDS: usize = 2_000;
+/// A turn's: the arena stays in the cache, as a shard's does.
+const FRAMES: usize = 1_000;
+
+fn main() {
+    if cfg!(debug_assertions) {
+        return eprintln!("a debug build measures nothing; hint: cargo run --release");
+    }
+    println!("rooms    way     bytes a frame  encode ns  read and look up ns");
+    for rooms in [100, 10_000, 100_000] {
+        let names: Vec<Vec<u8>> = (0..rooms).map(|i| format!("chat/channel-{i:06}").into_bytes()).collect();
+        let table: HashMap<&[u8], usize, RandomState> =
+            names.iter().enumerate().map(|(i, name)| (&name[..], i)).collect();
+        let numbers: Vec<[u8; 4]> = (0..rooms as u32).map(u32::to_le_bytes).collect();
+        let by_name = |topic: &[u8]| table.get(topic).copied();
+        let by_number = |topic: &[u8]| {
+            let number = u32::from_le_bytes(topic.try_into().ok()?) as usize;
+            names.get(number).map(|_| number)
+        };
+        report(rooms, "name", |i| &names[i], by_name);
+        report(rooms, "number", |i| &numbers[i], by_number);
+    }
+}
+
+/// The median of all rounds.
+fn report<'a>(
+    rooms: usize,
+    way: &str,
+    name: impl Fn(usize) -> &'a [u8],
+    find: impl Fn(&[u8]) -> Option<usize>,
+) {
+    let (mut encode_ns, mut read_ns, mut bytes) = (Vec::new(), Vec::new(), 0);
+    let payload = [7; 128];
+    let mut arena = Vec::new();
+    for round in 0..ROUNDS {
+        arena.clear();
+        let start = Instant::now();
+        for i in 0..FRAMES {
+            // Rooms in an order that a cache cannot foresee.
+            let names = Names::alone(name((round * FRAMES + i) * 7_919 % rooms));
+            let position = Position { epoch: Epoch(1), seq: Seq(i as u64) };
+            let record = Record { names, timestamp_us: 1, payload: &payload, ..Record::default() };
+            Frame::Deliver { hub: HubId(1), term: 1, position, previous: Seq(0), record }.encode(&mut arena);
+        }
+        encode_ns.push(per_frame(start));
+        let (start, mut at, mut found) = (Instant::now(), 0, 0);
+        while let Ok(Decoded::Frame { frame, bytes }) = decode(&arena[at..], 1 << 20) {
+            let Frame::Deliver { record, .. } = frame else { unreachable!("only these were encoded") };
+            found += usize::from(black_box(find(record.names.topic)).is_some());
+            at += bytes;
+        }
+        read_ns.push(per_frame(start));
+        assert_eq!(found, FRAMES);
+        bytes = arena.len() / FRAMES;
+    }
+    println!("{rooms:<8} {way:<7} {bytes:>13}  {:>9.0}  {:>19.0}", median(encode_ns), median(read_ns));
+}
+
+fn per_frame(start: Instant) -> f64 {
+    start.elapsed().as_nanos() as f64 / FRAMES as f64
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}

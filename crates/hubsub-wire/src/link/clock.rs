@@ -1,0 +1,92 @@
+//! How far a peer's clock is off, from pings and their answers.
+//!
+//! A ping carries the asker's monotonic stamp, its answer the peer's time. The
+//! answer was written somewhere in between: in the middle, give or take half of
+//! the round trip. Of the latest samples the one with the shortest round trip
+//! errs least (the clock filter of NTP, RFC 5905, section 10).
+
+use super::Now;
+
+/// Samples among which the best is taken.
+const SAMPLES: usize = 8;
+
+/// Where a peer's clock stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Offset {
+    /// The peer's clock is ahead by so much, in µs.
+    pub offset_us: i64,
+    /// At most so wrong, if both ways took what they took, in µs.
+    pub error_us: u64,
+    /// The round trip it was measured with, in µs.
+    pub round_trip_us: u64,
+}
+
+/// The latest samples.
+#[derive(Clone, Default, Debug)]
+pub struct Clock {
+    samples: [Option<Offset>; SAMPLES],
+    next: usize,
+}
+
+impl Clock {
+    /// An answer came now, to a ping of `stamp_us`, in which the peer says `wall_us`.
+    pub fn sample(&mut self, stamp_us: u64, wall_us: u64, now: Now) {
+        // A stamp of the future was never sent.
+        let Some(round_trip_us) = now.mono_us.checked_sub(stamp_us) else { return };
+        let error_us = round_trip_us.div_ceil(2);
+        let middle_us = now.wall_us.saturating_sub(round_trip_us / 2);
+        let offset_us = wall_us.wrapping_sub(middle_us) as i64;
+        self.samples[self.next] = Some(Offset { offset_us, error_us, round_trip_us });
+        self.next = (self.next + 1) % SAMPLES;
+    }
+
+    /// The best of the latest samples.
+    #[must_use]
+    pub fn offset(&self) -> Option<Offset> {
+        self.samples.iter().flatten().min_by_key(|sample| sample.round_trip_us).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_true_offset_is_within_the_error(
+            skew in -1_000_000_000_i64..1_000_000_000,
+            ways in proptest::collection::vec((0_u64..100_000, 0_u64..100_000), 1..20),
+        ) {
+            let (mut clock, mut mono_us, base) = (Clock::default(), 0, 1_700_000_000_000_000_u64);
+            for (there, back) in ways {
+                let stamp = mono_us;
+                let wall_us = (base + stamp + there).wrapping_add_signed(skew);
+                mono_us += there + back;
+                clock.sample(stamp, wall_us, Now { mono_us, wall_us: base + mono_us });
+                let found = clock.offset().expect("sampled");
+                prop_assert!((found.offset_us - skew).unsigned_abs() <= found.error_us + 1);
+            }
+        }
+    }
+
+    #[test]
+    fn the_shortest_round_trip_counts_until_it_is_old() {
+        let mut clock = Clock::default();
+        clock.sample(0, 1_000_005, Now { mono_us: 10, wall_us: 10 });
+        for i in 1..SAMPLES as u64 {
+            clock.sample(i * 1_000, 0, Now { mono_us: i * 1_000 + 500, wall_us: 0 });
+        }
+        let best = clock.offset().expect("sampled");
+        assert_eq!((best.offset_us, best.round_trip_us), (1_000_000, 10));
+        clock.sample(0, 0, Now { mono_us: 600, wall_us: 0 });
+        assert_eq!(clock.offset().expect("sampled").round_trip_us, 500);
+    }
+
+    #[test]
+    fn an_answer_to_what_was_never_asked_is_passed_over() {
+        let mut clock = Clock::default();
+        clock.sample(11, 0, Now { mono_us: 10, wall_us: 10 });
+        assert_eq!(clock.offset(), None);
+    }
+}

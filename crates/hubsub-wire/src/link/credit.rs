@@ -1,0 +1,155 @@
+//! Lanes, and how many bytes of each may be under way.
+//!
+//! Credit is a running total, as offsets of a stream are: a receiver raises
+//! it, and saying it twice does no harm. A frame may *begin* while credit is
+//! left, so that one longer than the whole window passes; what is under way is
+//! at most the window and one frame.
+
+/// What a frame waits for. Order holds within a lane.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Lane {
+    /// The handshake's frames, none later.
+    Handshake,
+    /// The link's own: a few bytes, at most one of each waits.
+    Own,
+    /// What must not wait behind records: leads, and what control planes say. No credit.
+    Urgent,
+    /// Records and all that keeps its order with them.
+    Live,
+    /// Answers to range reads.
+    Reads,
+}
+
+impl Lane {
+    /// The lanes of frames that a link is given to send, in the order of counters.
+    pub const OF_OWNER: [Lane; 3] = [Lane::Urgent, Lane::Live, Lane::Reads];
+
+    /// Place in `OF_OWNER`; none for frames that the link sends by itself.
+    pub(super) fn index(self) -> Option<usize> {
+        match self {
+            Lane::Handshake | Lane::Own => None,
+            Lane::Urgent => Some(0),
+            Lane::Live => Some(1),
+            Lane::Reads => Some(2),
+        }
+    }
+}
+
+/// The sender's side of a lane.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Credit {
+    sent: u64,
+    /// No frame begins at or behind it.
+    limit: u64,
+}
+
+impl Credit {
+    /// None until the peer gives some.
+    pub const NONE: Credit = Credit { sent: 0, limit: 0 };
+    /// Of a lane that needs none.
+    pub const ENDLESS: Credit = Credit { sent: 0, limit: u64::MAX };
+
+    pub fn is_left(&self) -> bool {
+        self.sent < self.limit
+    }
+
+    pub fn spend(&mut self, bytes: usize) {
+        debug_assert!(self.is_left(), "frames are held without credit");
+        self.sent += bytes as u64;
+    }
+
+    /// The peer's word. What is less than before is old.
+    pub fn raise(&mut self, limit: u64) {
+        self.limit = self.limit.max(limit);
+    }
+}
+
+/// The receiver's side of a lane.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window {
+    size: u64,
+    received: u64,
+    handled: u64,
+    /// What the peer was told.
+    granted: u64,
+}
+
+impl Window {
+    /// Nothing is granted yet.
+    pub fn new(size: u64) -> Window {
+        Window { size, received: 0, handled: 0, granted: 0 }
+    }
+
+    /// A frame came; false if it began without credit.
+    #[must_use]
+    pub fn receive(&mut self, bytes: usize) -> bool {
+        let may = self.received < self.granted;
+        self.received += bytes as u64;
+        may
+    }
+
+    /// The owner is done with so many bytes.
+    pub fn handle(&mut self, bytes: usize) {
+        self.handled += bytes as u64;
+        debug_assert!(self.handled <= self.received, "more is handled than came");
+    }
+
+    /// Whether the peer should be told: half of the window is new. More often
+    /// would be a frame for nothing.
+    pub fn is_due(&self) -> bool {
+        2 * (self.handled + self.size - self.granted) >= self.size
+    }
+
+    /// What to tell the peer now.
+    pub fn grant(&mut self) -> u64 {
+        self.granted = self.handled + self.size;
+        self.granted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_longer_than_the_window_passes_and_the_next_waits() {
+        let (mut credit, mut window) = (Credit::NONE, Window::new(100));
+        credit.raise(window.grant());
+        credit.spend(1_000);
+        assert!(window.receive(1_000) && !credit.is_left());
+        window.handle(1_000);
+        assert!(window.is_due());
+        credit.raise(window.grant());
+        assert!(credit.is_left());
+    }
+
+    #[test]
+    fn credit_that_is_said_again_late_takes_nothing_back() {
+        let mut credit = Credit::NONE;
+        credit.raise(100);
+        credit.raise(0);
+        assert!(credit.is_left());
+    }
+
+    #[test]
+    fn a_frame_without_credit_is_noticed() {
+        let mut window = Window::new(10);
+        assert!(!window.receive(1), "nothing was granted");
+        let mut window = Window::new(10);
+        window.grant();
+        assert!(window.receive(10));
+        assert!(!window.receive(1));
+    }
+
+    #[test]
+    fn credit_is_told_when_half_a_window_is_handled() {
+        let mut window = Window::new(100);
+        assert!(window.is_due(), "the first is due at once");
+        window.grant();
+        assert!(window.receive(99));
+        window.handle(49);
+        assert!(!window.is_due());
+        window.handle(1);
+        assert!(window.is_due());
+    }
+}

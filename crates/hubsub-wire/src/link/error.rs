@@ -1,0 +1,120 @@
+//! What is wrong with a frame, and why a peer is refused.
+
+use std::fmt;
+
+/// Bytes that are no frame; the link ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FrameError {
+    /// A frame announces more bytes than it may have at this point.
+    TooLong {
+        /// Its bytes, its length included.
+        bytes: u64,
+        /// The bound.
+        max: usize,
+    },
+    /// A frame without a type.
+    Empty,
+    /// A type that this version does not have.
+    UnknownType(u8),
+    /// A body that does not fit its type.
+    Flawed {
+        /// The frame's name.
+        frame: &'static str,
+        /// What is wrong.
+        flaw: Flaw,
+    },
+}
+
+/// What is wrong with a body.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flaw {
+    /// It ends inside a field.
+    Short,
+    /// So many bytes follow the last field.
+    Trailing(usize),
+    /// A text is not UTF-8.
+    NotUtf8,
+    /// A field has a value that it cannot have.
+    Value(u64),
+}
+
+impl fmt::Display for FrameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FrameError::TooLong { bytes, max } => write!(f, "frame too long: {bytes} bytes, at most {max}"),
+            FrameError::Empty => f.write_str("frame without a type"),
+            FrameError::UnknownType(code) => write!(f, "unknown frame type: {code}"),
+            FrameError::Flawed { frame, flaw } => match flaw {
+                Flaw::Short => write!(f, "{frame} ends inside a field"),
+                Flaw::Trailing(bytes) => write!(f, "bytes behind {frame}: {bytes}"),
+                Flaw::NotUtf8 => write!(f, "text in {frame} is not UTF-8"),
+                Flaw::Value(value) => write!(f, "value in {frame} out of range: {value}"),
+            },
+        }
+    }
+}
+
+impl std::error::Error for FrameError {}
+
+macro_rules! refusals {
+    ($($(#[doc = $doc:literal])+ $number:literal $name:ident $code:literal $words:literal $lasts:literal;)+) => {
+        /// Why a peer is not welcome. Numbers are for ever; each has a stable code.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[repr(u8)]
+        pub enum Refusal { $($(#[doc = $doc])+ $name = $number,)+ }
+
+        impl Refusal {
+            /// All of them, for tables and the tests that walk them.
+            pub const ALL: &'static [Refusal] = &[$(Refusal::$name,)+];
+
+            /// The stable code, for logs and answers.
+            #[must_use]
+            pub fn code(self) -> &'static str {
+                match self { $(Refusal::$name => $code,)+ }
+            }
+
+            /// What happened, for a person.
+            #[must_use]
+            pub fn words(self) -> &'static str {
+                match self { $(Refusal::$name => $words,)+ }
+            }
+
+            /// Whether only a person can mend it, so that there is no hurry to try again.
+            #[must_use]
+            pub fn lasts(self) -> bool {
+                match self { $(Refusal::$name => $lasts,)+ }
+            }
+
+            /// By its number; a newer peer may have others.
+            #[must_use]
+            pub fn from_number(number: u8) -> Option<Refusal> {
+                match number { $($number => Some(Refusal::$name),)+ _ => None }
+            }
+        }
+    };
+}
+
+refusals! {
+    /// What it sent is not a link's handshake, or it is no node of this cluster.
+    1 Stranger "stranger" "this is not a node of the cluster" true;
+    /// It belongs to another cluster.
+    2 OtherCluster "other_cluster" "the peer belongs to another cluster" true;
+    /// The ranges of versions do not meet.
+    3 NoCommonVersion "no_common_version" "no protocol version that both speak" true;
+    /// It does not know the cluster's secret.
+    4 WrongSecret "wrong_secret" "the cluster's secret is another one here" true;
+    /// Its name is held by another process.
+    5 DuplicateNode "duplicate_node" "another process has this node's name" false;
+    /// It is this very process.
+    6 SameNode "same_node" "the node dialed itself" true;
+    /// The handshake took too long.
+    7 Late "late" "the handshake took too long" false;
+    /// Who answered is not the node that was dialed.
+    8 OtherNode "other_node" "another node has this address" false;
+    /// Of two nodes the one whose name is less dials, and this is the other.
+    9 WrongSide "wrong_side" "of two nodes the one whose name is less dials" true;
+    /// There are fewer links between these two.
+    10 NoSuchLink "no_such_link" "there are fewer links between these nodes" false;
+    /// The node is stopping.
+    11 Stopping "stopping" "the node is stopping" false;
+}

@@ -1,0 +1,90 @@
+//! Values in a row, with their count before them.
+
+use super::error::Flaw;
+use super::field::{Field, Reader, write_length, write_short};
+use hubsub_types::{HubId, Term};
+
+/// A slice of values when it is written, a range of the input, checked, when it was read.
+#[derive(Clone, Copy, Debug)]
+pub struct List<'a, T>(Values<'a, T>);
+
+#[derive(Clone, Copy, Debug)]
+enum Values<'a, T> {
+    Own(&'a [T]),
+    Read(usize, Reader<'a>),
+}
+
+impl<'a, T: Field<'a> + Copy> List<'a, T> {
+    /// Of these.
+    #[must_use]
+    pub fn new(values: &'a [T]) -> List<'a, T> {
+        List(Values::Own(values))
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self.0 {
+            Values::Own(values) => values.len(),
+            Values::Read(count, _) => count,
+        }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// In order.
+    pub fn iter(&self) -> impl Iterator<Item = T> + use<'a, T> {
+        let (own, count, mut read) = match self.0 {
+            Values::Own(values) => (values, 0, Reader(&[])),
+            Values::Read(count, read) => (&[][..], count, read),
+        };
+        own.iter().copied().chain((0..count).map_while(move |_| T::read(&mut read).ok()))
+    }
+}
+
+impl<'a, T: Field<'a> + Copy> Default for List<'a, T> {
+    fn default() -> Self {
+        List::new(&[])
+    }
+}
+
+impl<'a, T: Field<'a> + Copy + PartialEq> PartialEq for List<'a, T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.len() == other.len() && self.iter().eq(other.iter())
+    }
+}
+
+impl<'a, T: Field<'a> + Copy> Field<'a> for List<'a, T> {
+    fn write(&self, out: &mut Vec<u8>) {
+        write_length(self.len(), out);
+        self.iter().for_each(|value| value.write(out));
+    }
+
+    fn read(from: &mut Reader<'a>) -> Result<Self, Flaw> {
+        // A value takes a byte at least, so the count is no more than what is there.
+        let count = from.length()?;
+        let start = from.0;
+        for _ in 0..count {
+            T::read(from)?;
+        }
+        Ok(List(Values::Read(count, Reader(&start[..start.len() - from.0.len()]))))
+    }
+}
+
+/// A hub and one of its terms: 2 to 15 bytes.
+impl Field<'_> for (HubId, Term) {
+    fn write(&self, out: &mut Vec<u8>) {
+        write_short(u64::from(self.0.0), out);
+        write_short(self.1.0, out);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        let hub = from.short(5)?;
+        let hub = u32::try_from(hub).map_err(|_| Flaw::Value(hub))?;
+        Ok((HubId(hub), Term(from.short(10)?)))
+    }
+}

@@ -1,0 +1,415 @@
+//! One link: a connection between two nodes, from its first byte to its end.
+//!
+//! It owns what waits to be written, the lanes' queues and credit, and what it
+//! knows of the peer. The owner reads the socket, hands bytes to `next` frame
+//! by frame, writes `output`, and calls `tick` when `wake_at` has come. It
+//! reads before it ticks: what a socket holds was heard, however late it is read.
+
+use super::clock::{Clock, Offset};
+use super::credit::{Lane, Window};
+use super::decode::{Decoded, decode};
+use super::end::End;
+use super::frame::Frame;
+use super::handshake::{Handshake, Identity, Peer, Refused, Step, refused};
+use super::outbox::{Counters, Outbox, Sent};
+use super::parts::Status;
+use super::{HANDSHAKE_FRAME_BYTES_MAX, LinkLimits, Now, Refusal};
+use std::sync::Arc;
+
+/// Bytes of text in a goodbye or a refusal; what is longer is cut.
+const TEXT_BYTES_MAX: usize = 512;
+
+/// What came.
+#[derive(PartialEq, Debug)]
+pub enum Next<'a> {
+    /// A frame for the owner, which calls `handled` with its lane and bytes when it is done with it.
+    Frame(Frame<'a>, usize),
+    /// Acceptor: this peer has proved itself. The owner calls `welcome` or `refuse`.
+    Proved(Peer, usize),
+    /// The link is up: the owner may send.
+    Up(usize),
+    /// So many bytes that were for the link itself.
+    Own(usize),
+    /// Nothing yet: more is needed, up to this length of input.
+    Incomplete(usize),
+}
+
+/// What a peer said of itself in answer to a ping.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Answer {
+    /// When the ping was sent, on this node's monotonic clock, in µs.
+    pub stamp_us: u64,
+    /// What the peer said, some time after that.
+    pub status: Status,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Shaking(Box<Handshake>),
+    Up(Peer),
+    Over,
+}
+
+/// One end of a link.
+#[derive(Debug)]
+pub struct Link {
+    phase: Phase,
+    limits: Arc<LinkLimits>,
+    out: Outbox,
+    /// What the peer may send; raised when the owner has handled what came.
+    live_in: Window,
+    reads_in: Window,
+    /// When the handshake began. All times are this node's monotonic µs.
+    started_us: u64,
+    /// When bytes last came.
+    heard_us: u64,
+    /// When the next ping is due.
+    ping_at_us: u64,
+    /// Since `tick` said so, until bytes come.
+    is_suspected: bool,
+    /// As the peer's last ping or pong said.
+    peer_status: Status,
+    /// Its last pong, until the owner takes it.
+    answer: Option<Answer>,
+    clock: Clock,
+}
+
+impl Link {
+    /// Dials link `link` of a peer. `expected` is the node that the address is
+    /// said to be, `nonce` is random.
+    #[must_use]
+    pub fn dial(
+        identity: Arc<Identity>,
+        limits: Arc<LinkLimits>,
+        link: u16,
+        expected: Option<Box<str>>,
+        nonce: &[u8; 32],
+        now: Now,
+    ) -> Link {
+        let (handshake, hello) = Handshake::dial(identity, link, expected, nonce);
+        let mut link = Link::new(handshake, limits, now);
+        link.out.say_encoded(&hello);
+        link
+    }
+
+    /// Answers who dials. `nonce` is random.
+    #[must_use]
+    pub fn accept(identity: Arc<Identity>, limits: Arc<LinkLimits>, nonce: [u8; 32], now: Now) -> Link {
+        Link::new(Handshake::accept(identity, nonce), limits, now)
+    }
+
+    fn new(handshake: Handshake, limits: Arc<LinkLimits>, now: Now) -> Link {
+        Link {
+            phase: Phase::Shaking(Box::new(handshake)),
+            out: Outbox::new(&limits),
+            live_in: Window::new(limits.live_window_bytes),
+            reads_in: Window::new(limits.reads_window_bytes),
+            started_us: now.mono_us,
+            heard_us: now.mono_us,
+            ping_at_us: now.mono_us,
+            is_suspected: false,
+            peer_status: Status::default(),
+            answer: None,
+            clock: Clock::default(),
+            limits,
+        }
+    }
+
+    /// The socket gave bytes. True if the peer was suspected until now.
+    pub fn heard(&mut self, now: Now) -> bool {
+        self.heard_us = now.mono_us;
+        std::mem::take(&mut self.is_suspected)
+    }
+
+    /// What the input begins with. After anything but `Incomplete` the owner
+    /// takes its bytes off and calls again.
+    ///
+    /// # Errors
+    /// The link is over.
+    pub fn next<'a>(&mut self, input: &'a [u8], now: Now) -> Result<Next<'a>, End> {
+        let (bytes_max, is_up) = match &self.phase {
+            Phase::Shaking(_) => (HANDSHAKE_FRAME_BYTES_MAX, false),
+            Phase::Up(_) => (self.limits.frame_bytes_max, true),
+            Phase::Over => return Err(End::Left),
+        };
+        let (frame, bytes) = match decode(input, bytes_max) {
+            Ok(Decoded::Incomplete { needed }) => return Ok(Next::Incomplete(needed)),
+            Ok(Decoded::Frame { frame, bytes }) => (frame, bytes),
+            Err(error) if is_up => return Err(self.fail(End::Bad(error))),
+            Err(error) => return Err(self.turn_away(refused(Refusal::Stranger, &error.to_string()))),
+        };
+        self.out.counters.frames_in += 1;
+        self.out.counters.bytes_in += bytes as u64;
+        if is_up { self.take(frame, bytes, now) } else { self.shake(frame, &input[..bytes], now) }
+    }
+
+    fn shake<'a>(&mut self, frame: Frame<'a>, raw: &[u8], now: Now) -> Result<Next<'a>, End> {
+        if let Frame::Refuse { code, text, more: _ } = frame {
+            self.over();
+            return Err(End::RefusedByPeer(Refusal::from_number(code), text.into()));
+        }
+        let Phase::Shaking(handshake) = &mut self.phase else { unreachable!("called in a handshake") };
+        let mut answer = Vec::new();
+        let step = handshake.take(&frame, raw, &mut answer);
+        self.out.say_encoded(&answer);
+        match step {
+            Ok(Step::Waiting) => Ok(Next::Own(raw.len())),
+            Ok(Step::Proved(peer)) => Ok(Next::Proved(peer, raw.len())),
+            Ok(Step::Done(peer)) => {
+                self.up(peer, now);
+                Ok(Next::Up(raw.len()))
+            }
+            Err(refused) => Err(self.turn_away(refused)),
+        }
+    }
+
+    fn take<'a>(&mut self, frame: Frame<'a>, bytes: usize, now: Now) -> Result<Next<'a>, End> {
+        let is_credited = match frame.lane() {
+            Lane::Live => self.live_in.receive(bytes),
+            Lane::Reads => self.reads_in.receive(bytes),
+            _ => true,
+        };
+        if !is_credited {
+            return Err(self.fail(End::WithoutCredit(frame.lane())));
+        }
+        match frame {
+            Frame::Ping { stamp_us, status } => {
+                self.peer_status = status;
+                self.out.owe_pong(stamp_us, now.wall_us);
+            }
+            Frame::Pong { stamp_us, wall_us, status } => {
+                self.peer_status = status;
+                self.answer = Some(Answer { stamp_us, status });
+                self.clock.sample(stamp_us, wall_us, now);
+            }
+            Frame::Credit { live, reads } => self.out.raise(live, reads),
+            Frame::Bye { stopping, text } => {
+                self.over();
+                return Err(End::Bye { stopping, text: text.into() });
+            }
+            _ if frame.lane() == Lane::Handshake => {
+                return Err(self.fail(End::OutOfPlace(frame.name())));
+            }
+            _ => return Ok(Next::Frame(frame, bytes)),
+        }
+        Ok(Next::Own(bytes))
+    }
+
+    /// Acceptor: lets a peer in that has proved itself. The link is up.
+    ///
+    /// # Panics
+    /// `next` has not given one.
+    pub fn welcome(&mut self, now: Now) {
+        let Phase::Shaking(handshake) = std::mem::replace(&mut self.phase, Phase::Over) else {
+            panic!("nobody to be welcomed")
+        };
+        let mut answer = Vec::new();
+        let peer = handshake.welcome(&mut answer);
+        self.out.say_encoded(&answer);
+        self.up(peer, now);
+    }
+
+    /// Acceptor: does not let it in.
+    pub fn refuse(&mut self, refusal: Refusal, value: &str) -> End {
+        self.turn_away(refused(refusal, value))
+    }
+
+    fn up(&mut self, peer: Peer, now: Now) {
+        self.phase = Phase::Up(peer);
+        self.heard_us = now.mono_us;
+        self.ping_at_us = now.mono_us;
+        self.grant();
+    }
+
+    /// Tells the peer what it may send, if that is worth a frame.
+    fn grant(&mut self) {
+        if self.live_in.is_due() || self.reads_in.is_due() {
+            self.out.owe_credit(self.live_in.grant(), self.reads_in.grant());
+        }
+    }
+
+    /// Sends a frame, or lets it wait.
+    ///
+    /// # Panics
+    /// It is one of those that a link sends by itself.
+    pub fn send(&mut self, frame: &Frame<'_>) -> Sent {
+        let index = frame.lane().index().expect("frames of the link itself are not the owner's");
+        match self.phase {
+            Phase::Up(_) => self.out.send(frame, index),
+            _ => self.out.refuse(index),
+        }
+    }
+
+    /// Whether a frame of this lane would go out at once. A leader that is told
+    /// no sends this node no record, and lets it catch up.
+    #[must_use]
+    pub fn flows(&self, lane: Lane) -> bool {
+        matches!(self.phase, Phase::Up(_)) && lane.index().is_some_and(|index| self.out.passes(index))
+    }
+
+    /// The owner is done with a frame of so many bytes.
+    pub fn handled(&mut self, lane: Lane, bytes: usize) {
+        match lane {
+            Lane::Live => self.live_in.handle(bytes),
+            Lane::Reads => self.reads_in.handle(bytes),
+            _ => return,
+        }
+        if matches!(self.phase, Phase::Up(_)) {
+            self.grant();
+        }
+    }
+
+    /// What is to be written.
+    #[must_use]
+    pub fn output(&self) -> &[u8] {
+        self.out.as_slice()
+    }
+
+    /// The socket took so many bytes of it.
+    pub fn written(&mut self, bytes: usize) {
+        self.out.written(bytes);
+    }
+
+    /// Time passes. True if the peer is suspected from now on.
+    ///
+    /// # Errors
+    /// The link is over.
+    pub fn tick(&mut self, now: Now) -> Result<bool, End> {
+        let silence_us = now.mono_us.saturating_sub(self.heard_us);
+        match self.phase {
+            Phase::Over => return Err(End::Left),
+            Phase::Shaking(_) => {
+                if now.mono_us.saturating_sub(self.started_us) < self.limits.handshake_ms * 1_000 {
+                    return Ok(false);
+                }
+                return Err(self.turn_away(refused(
+                    Refusal::Late,
+                    &format!("more than {} ms", self.limits.handshake_ms),
+                )));
+            }
+            Phase::Up(_) => {}
+        }
+        if silence_us >= self.limits.silence_ms * 1_000 {
+            return Err(self.fail(End::Silent));
+        }
+        if now.mono_us >= self.ping_at_us {
+            self.ping_at_us = now.mono_us + self.limits.heartbeat_ms * 1_000;
+            self.out.owe_ping(now.mono_us);
+        }
+        let is_new = silence_us >= self.limits.suspect_ms * 1_000 && !self.is_suspected;
+        if is_new {
+            self.is_suspected = true;
+            self.out.counters.suspicions += 1;
+        }
+        Ok(is_new)
+    }
+
+    /// When `tick` is to be called, in µs.
+    #[must_use]
+    pub fn wake_at(&self) -> u64 {
+        let limits = &self.limits;
+        match self.phase {
+            Phase::Over => u64::MAX,
+            Phase::Shaking(_) => self.started_us + limits.handshake_ms * 1_000,
+            Phase::Up(_) => {
+                let silence = if self.is_suspected { limits.silence_ms } else { limits.suspect_ms };
+                self.ping_at_us.min(self.heard_us + silence * 1_000)
+            }
+        }
+    }
+
+    /// Says goodbye behind what is in the output. What waits in queues is dropped.
+    pub fn bye(&mut self, stopping: bool, text: &str) -> End {
+        if matches!(self.phase, Phase::Up(_)) {
+            self.out.say(&Frame::Bye { stopping, text: cut(text) });
+        }
+        self.over();
+        End::Left
+    }
+
+    /// The connection has ended.
+    pub fn eof(&mut self) -> End {
+        self.over();
+        End::Eof
+    }
+
+    /// A link that cannot go on: the peer is told why, if it still reads.
+    fn fail(&mut self, end: End) -> End {
+        self.out.say(&Frame::Bye { stopping: false, text: cut(&end.to_string()) });
+        self.over();
+        end
+    }
+
+    fn turn_away(&mut self, (refusal, text): Refused) -> End {
+        let code = refusal as u8;
+        self.out.say(&Frame::Refuse { code, text: cut(&text), more: Default::default() });
+        self.over();
+        End::Refused(refusal, text)
+    }
+
+    fn over(&mut self) {
+        self.phase = Phase::Over;
+        self.out.close();
+    }
+
+    /// Who is at the other end, once the link is up.
+    #[must_use]
+    pub fn peer(&self) -> Option<&Peer> {
+        if let Phase::Up(peer) = &self.phase { Some(peer) } else { None }
+    }
+
+    /// What the next pings and pongs say of this node.
+    pub fn set_status(&mut self, status: Status) {
+        self.out.status = status;
+    }
+
+    /// What the peer's last ping or pong said.
+    #[must_use]
+    pub fn peer_status(&self) -> Status {
+        self.peer_status
+    }
+
+    /// The peer's last pong, once. One that no later one overtook is enough: each says how it is *now*.
+    pub fn take_answer(&mut self) -> Option<Answer> {
+        self.answer.take()
+    }
+
+    /// Whether the peer is not heard.
+    #[must_use]
+    pub fn is_suspected(&self) -> bool {
+        self.is_suspected
+    }
+
+    /// When bytes last came, on this node's monotonic clock in µs.
+    #[must_use]
+    pub fn heard_us(&self) -> u64 {
+        self.heard_us
+    }
+
+    /// How far the peer's clock is off, once that is known.
+    #[must_use]
+    pub fn offset(&self) -> Option<Offset> {
+        self.clock.offset()
+    }
+
+    /// Totals.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.out.counters
+    }
+
+    /// Bytes that wait: output, then lanes in the order of [`Lane::OF_OWNER`].
+    #[must_use]
+    pub fn waiting(&self) -> [usize; 4] {
+        self.out.waiting()
+    }
+}
+
+/// The beginning of a text, whole characters.
+fn cut(text: &str) -> &str {
+    let mut end = text.len().min(TEXT_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}

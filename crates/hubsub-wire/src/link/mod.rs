@@ -1,0 +1,61 @@
+//! What two nodes say to each other over a link, sans-I/O: bytes and the time
+//! in, frames, bytes and verdicts out. No socket, no clock, no randomness of
+//! its own. See docs/protocol/link.md.
+//!
+//! - [`frame`]: every frame, one definition for both directions
+//! - [`handshake`]: who may speak: cluster, versions, and the secret proved both ways
+//! - [`machine`]: one link: heartbeats, suspicion, credit, queues, goodbye
+//! - [`breaker`]: when a peer is dialed again
+//! - [`roster`]: one link a peer, whoever dials twice
+//! - [`clock`]: how far a peer's clock is off
+//!
+//! Invariants:
+//!
+//! 1. Nothing is allocated for a frame before its length was checked, and no
+//!    byte of a payload is copied to read it.
+//! 2. Who has not proved the secret can send frames of a kilobyte, and two of them.
+//! 3. Frames of one lane arrive in the order they were sent, each at most once.
+//!    A link that ended gives nothing back: what came of its frames is unknown.
+//! 4. No frame begins without credit in its lane.
+//! 5. Output and each lane's queue are bounded; what they refuse is counted.
+//! 6. A peer is suspected when it was not heard for `suspect_ms`, never before.
+
+pub mod breaker;
+pub mod clock;
+mod credit;
+mod decode;
+mod end;
+mod error;
+mod field;
+pub mod frame;
+pub mod handshake;
+mod limits;
+mod list;
+pub mod machine;
+mod outbox;
+mod parts;
+mod queue;
+pub mod roster;
+
+pub use breaker::Breaker;
+pub use credit::Lane;
+pub use decode::{Decoded, decode};
+pub use end::End;
+pub use error::{Flaw, FrameError, Refusal};
+pub use frame::Frame;
+pub use handshake::{Identity, Peer, Secret};
+pub use limits::{HANDSHAKE_FRAME_BYTES_MAX, LinkLimits};
+pub use list::List;
+pub use machine::{Answer, Link, Next};
+pub use outbox::{Counters, Sent};
+pub use parts::{Headers, Names, Payload, Record, Start, Status};
+pub use roster::{Admission, Roster};
+
+/// The time of an event, given by the caller.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Now {
+    /// Monotonic, in µs.
+    pub mono_us: u64,
+    /// Since 1970, in µs.
+    pub wall_us: u64,
+}

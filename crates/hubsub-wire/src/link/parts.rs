@@ -1,0 +1,277 @@
+//! What several frames hold: names, records, where a subscription begins, what a node says of itself.
+
+use super::error::Flaw;
+use super::field::{Field, Reader, write_length, write_short};
+use hubsub_types::{Position, ProducerId};
+
+/// A topic and its room, which often are the same and then stand there once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Names<'a> {
+    /// Whether the topic is one of Redis's shard channels.
+    pub sharded: bool,
+    /// The room.
+    pub room: &'a [u8],
+    /// The topic.
+    pub topic: &'a [u8],
+}
+
+impl<'a> Names<'a> {
+    const SHARDED: u8 = 1;
+    const TOPIC: u8 = 2;
+
+    /// Of a topic that is a room of its own.
+    #[must_use]
+    pub fn alone(topic: &'a [u8]) -> Names<'a> {
+        Names { sharded: false, room: topic, topic }
+    }
+}
+
+impl<'a> Field<'a> for Names<'a> {
+    fn write(&self, out: &mut Vec<u8>) {
+        let differs = self.room != self.topic;
+        out.push(bit(self.sharded, Self::SHARDED) | bit(differs, Self::TOPIC));
+        self.room.write(out);
+        if differs {
+            self.topic.write(out);
+        }
+    }
+
+    fn read(from: &mut Reader<'a>) -> Result<Self, Flaw> {
+        let flags = flags(from, Self::SHARDED | Self::TOPIC)?;
+        let room = Field::read(from)?;
+        let topic = if flags & Self::TOPIC == 0 { room } else { Field::read(from)? };
+        Ok(Names { sharded: flags & Self::SHARDED != 0, room, topic })
+    }
+}
+
+/// A record. Its position stands beside it where it has one.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Record<'a> {
+    /// Where it was published.
+    pub names: Names<'a>,
+    /// Given by the hub, in µs since 1970; 0 before.
+    pub timestamp_us: u64,
+    /// Who numbered it; 0 is nobody.
+    pub producer: ProducerId,
+    /// That number; 0 with nobody.
+    pub sequence: u64,
+    /// Who published it.
+    pub publisher: &'a str,
+    /// Beside the payload.
+    pub headers: Headers<'a>,
+    /// What was published: the rest of the frame.
+    pub payload: &'a [u8],
+}
+
+impl Record<'_> {
+    const PRODUCER: u8 = 1;
+    const HEADERS: u8 = 2;
+}
+
+impl<'a> Field<'a> for Record<'a> {
+    fn write(&self, out: &mut Vec<u8>) {
+        let (producer, headers) = (self.producer.0 != 0, !self.headers.is_empty());
+        out.push(bit(producer, Self::PRODUCER) | bit(headers, Self::HEADERS));
+        self.names.write(out);
+        self.timestamp_us.write(out);
+        if producer {
+            self.producer.write(out);
+            self.sequence.write(out);
+        }
+        self.publisher.write(out);
+        if headers {
+            self.headers.write(out);
+        }
+        out.extend_from_slice(self.payload);
+    }
+
+    fn read(from: &mut Reader<'a>) -> Result<Self, Flaw> {
+        let flags = flags(from, Self::PRODUCER | Self::HEADERS)?;
+        let (names, timestamp_us) = (Field::read(from)?, Field::read(from)?);
+        let (producer, sequence) = match flags & Self::PRODUCER {
+            0 => Default::default(),
+            _ => (Field::read(from)?, Field::read(from)?),
+        };
+        if flags & Self::PRODUCER != 0 && producer == ProducerId(0) {
+            return Err(Flaw::Value(0));
+        }
+        let publisher = Field::read(from)?;
+        let headers = match flags & Self::HEADERS {
+            0 => Headers::default(),
+            _ => Field::read(from)?,
+        };
+        Ok(Record { names, timestamp_us, producer, sequence, publisher, headers, payload: from.rest() })
+    }
+}
+
+/// Pairs of texts: a record's own when it is written, a range of the input,
+/// checked, when it was read.
+#[derive(Clone, Copy, Debug)]
+pub struct Headers<'a>(Pairs<'a>);
+
+#[derive(Clone, Copy, Debug)]
+enum Pairs<'a> {
+    Own(&'a [(Box<str>, Box<str>)]),
+    Read(usize, Reader<'a>),
+}
+
+impl<'a> Headers<'a> {
+    /// Those of a record.
+    #[must_use]
+    pub fn new(pairs: &'a [(Box<str>, Box<str>)]) -> Headers<'a> {
+        Headers(Pairs::Own(pairs))
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self.0 {
+            Pairs::Own(pairs) => pairs.len(),
+            Pairs::Read(count, _) => count,
+        }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// In order.
+    pub fn iter(&self) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
+        let (own, count, mut read) = match self.0 {
+            Pairs::Own(pairs) => (pairs, 0, Reader(&[])),
+            Pairs::Read(count, read) => (&[][..], count, read),
+        };
+        let read = (0..count).map_while(move |_| pair(&mut read).ok());
+        own.iter().map(|(name, value)| (&**name, &**value)).chain(read)
+    }
+}
+
+impl Default for Headers<'_> {
+    fn default() -> Self {
+        Headers::new(&[])
+    }
+}
+
+impl PartialEq for Headers<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.len() == other.len() && self.iter().eq(other.iter())
+    }
+}
+
+impl<'a> Field<'a> for Headers<'a> {
+    fn write(&self, out: &mut Vec<u8>) {
+        write_length(self.len(), out);
+        for (name, value) in self.iter() {
+            name.write(out);
+            value.write(out);
+        }
+    }
+
+    fn read(from: &mut Reader<'a>) -> Result<Self, Flaw> {
+        // A pair takes two bytes at least, so the count is no more than what is there.
+        let count = from.length()?;
+        let start = from.0;
+        for _ in 0..count {
+            pair(from)?;
+        }
+        Ok(Headers(Pairs::Read(count, Reader(&start[..start.len() - from.0.len()]))))
+    }
+}
+
+fn pair<'a>(from: &mut Reader<'a>) -> Result<(&'a str, &'a str), Flaw> {
+    Ok((Field::read(from)?, Field::read(from)?))
+}
+
+/// Where a new subscription begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Start {
+    /// With the next record.
+    Live,
+    /// Behind this position.
+    After(Position),
+    /// With the last `n` records of the topic.
+    Last(u64),
+    /// With the first record that is not older than this, in µs since 1970.
+    Since(u64),
+}
+
+impl Field<'_> for Start {
+    fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            Start::Live => 0_u8.write(out),
+            Start::After(position) => {
+                1_u8.write(out);
+                position.write(out);
+            }
+            Start::Last(n) => {
+                2_u8.write(out);
+                n.write(out);
+            }
+            Start::Since(us) => {
+                3_u8.write(out);
+                us.write(out);
+            }
+        }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        match u8::read(from)? {
+            0 => Ok(Start::Live),
+            1 => Field::read(from).map(Start::After),
+            2 => Field::read(from).map(Start::Last),
+            3 => Field::read(from).map(Start::Since),
+            other => Err(Flaw::Value(u64::from(other))),
+        }
+    }
+}
+
+/// What a node says of itself with each ping and pong. Numbers as lengths are, since they are small.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Status {
+    /// Version of the room classes that it holds.
+    pub classes: u64,
+    /// Mandate that it acts by, while that runs; 0: it is no controller.
+    pub mandate: u64,
+    /// Mandate of the controller that it heeds; 0: it hears none.
+    pub heeds: u64,
+    /// Another number each time that it begins to heed one.
+    pub heed: u64,
+}
+
+impl Field<'_> for Status {
+    fn write(&self, out: &mut Vec<u8>) {
+        [self.classes, self.mandate, self.heeds, self.heed]
+            .iter()
+            .for_each(|&number| write_short(number, out));
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        let mut next = || from.short(10);
+        Ok(Status { classes: next()?, mandate: next()?, heeds: next()?, heed: next()? })
+    }
+}
+
+/// Everything up to the frame's end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Payload<'a>(pub &'a [u8]);
+
+impl<'a> Field<'a> for Payload<'a> {
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.0);
+    }
+
+    fn read(from: &mut Reader<'a>) -> Result<Self, Flaw> {
+        Ok(Payload(from.rest()))
+    }
+}
+
+fn bit(is_set: bool, flag: u8) -> u8 {
+    if is_set { flag } else { 0 }
+}
+
+fn flags(from: &mut Reader<'_>, known: u8) -> Result<u8, Flaw> {
+    let flags = u8::read(from)?;
+    if flags & !known == 0 { Ok(flags) } else { Err(Flaw::Value(u64::from(flags))) }
+}

@@ -1,0 +1,68 @@
+//! Encoded frames in one buffer, first in, first out. A frame's own length
+//! says where the next begins, so there is nothing beside the bytes.
+
+use super::frame::Frame;
+
+/// Memory that an empty queue keeps.
+const KEPT_BYTES_MAX: usize = 64 * 1_024;
+
+/// Bytes from `at` on wait.
+#[derive(Default, Debug)]
+pub(super) struct Queue {
+    bytes: Vec<u8>,
+    at: usize,
+}
+
+impl Queue {
+    pub fn len(&self) -> usize {
+        self.bytes.len() - self.at
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn as_slice(&self) -> &[u8] {
+        &self.bytes[self.at..]
+    }
+
+    /// Appends a frame; gives its bytes.
+    pub fn push(&mut self, frame: &Frame<'_>) -> usize {
+        frame.encode(&mut self.bytes)
+    }
+
+    /// Takes the last `bytes` back.
+    pub fn undo(&mut self, bytes: usize) {
+        self.bytes.truncate(self.bytes.len() - bytes);
+    }
+
+    /// Appends bytes of frames.
+    pub fn extend(&mut self, frames: &[u8]) {
+        self.bytes.extend_from_slice(frames);
+    }
+
+    /// The first frame.
+    pub fn front(&self) -> Option<&[u8]> {
+        let waiting = self.as_slice();
+        let length = waiting.first_chunk()?;
+        Some(&waiting[..4 + u32::from_le_bytes(*length) as usize])
+    }
+
+    /// Takes bytes off the front.
+    pub fn advance(&mut self, bytes: usize) {
+        self.at += bytes;
+        assert!(self.at <= self.bytes.len(), "more is taken than waits");
+        if self.is_empty() {
+            self.clear();
+        } else if self.at > KEPT_BYTES_MAX && self.at > self.bytes.len() / 2 {
+            self.bytes.drain(..self.at);
+            self.at = 0;
+        }
+    }
+
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.bytes.shrink_to(KEPT_BYTES_MAX);
+        self.at = 0;
+    }
+}
