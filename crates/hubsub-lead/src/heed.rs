@@ -1,0 +1,61 @@
+//! Which controller a node heeds: the greatest mandate it hears, until it has not heard it for `silence_us`, its link
+//! has ended, or its own mandate is over.
+//!
+//! Invariant: one number stands for one unbroken time of heeding. Under it the node never says that it has none.
+
+use crate::{Beat, Process};
+
+/// A controller that is heard.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Heeded {
+    pub mandate: u64,
+    pub by: Process,
+    heard_us: u64,
+}
+
+#[derive(Default, Debug)]
+pub(crate) struct Heed {
+    heeded: Option<Heeded>,
+    number: u64,
+}
+
+impl Heed {
+    pub fn heeded(&self) -> Option<Heeded> {
+        self.heeded
+    }
+
+    /// What heartbeats say of it.
+    pub fn beat(&self, mandate: u64) -> Beat {
+        Beat { mandate, heeds: self.heeded.map_or(0, |heeded| heeded.mandate), heed: self.number }
+    }
+
+    /// The holder of a mandate was heard. True if it is heeded from now on and was not before.
+    pub fn hear(&mut self, by: Process, mandate: u64, now: u64) -> bool {
+        match &mut self.heeded {
+            Some(heeded) if heeded.mandate == mandate => {
+                heeded.heard_us = now;
+                false
+            }
+            Some(heeded) if heeded.mandate > mandate => false,
+            _ => {
+                self.heeded = Some(Heeded { mandate, by, heard_us: now });
+                self.number += 1;
+                true
+            }
+        }
+    }
+
+    /// This process is gone, or its mandate over: what it says does not come any more.
+    pub fn lose(&mut self, process: Process) {
+        self.heeded.take_if(|heeded| heeded.by == process);
+    }
+
+    pub fn lapse(&mut self, now: u64, silence_us: u64) {
+        self.heeded.take_if(|heeded| now >= heeded.heard_us + silence_us);
+    }
+
+    /// When `lapse` is to be called.
+    pub fn lapses_at(&self, silence_us: u64) -> u64 {
+        self.heeded.map_or(u64::MAX, |heeded| heeded.heard_us + silence_us)
+    }
+}

@@ -1,0 +1,169 @@
+//! Leads among nodes that fail in every way there is: what holds whatever happens. A failing seed is in the message
+//! and fails again.
+
+mod controller;
+mod random;
+mod store;
+mod world;
+
+use controller::HUBS;
+use hubsub_types::{HubId, NodeId};
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use world::{DEAF, FAIR, FOUL, MS, SECOND, SLOW, World};
+
+/// Leases of who is gone, an election, a lead, the census: after that all is as it should be.
+const BOUND_US: u64 = 10 * SECOND;
+
+/// Seeds of the long run; `HUBSUB_SEEDS` says how many.
+const SEEDS: u64 = 6;
+
+fn with_seed(seed: u64, nodes: u16, run: impl FnOnce(&mut World)) {
+    let mut world = World::new(seed, nodes);
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(&mut world))) {
+        eprintln!("seed {seed}, after {} ms", world.now / MS);
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// Lets all of it be well for a while, and looks for a leader of every hub.
+fn settle(world: &mut World) {
+    world.heal();
+    world.weather = FAIR;
+    world.run(BOUND_US);
+    let led: BTreeSet<HubId> = world.led().into_keys().collect();
+    let moving: BTreeSet<HubId> =
+        world.store.hubs.iter().filter(|(_, hub)| hub.proposed.is_some()).map(|(id, _)| *id).collect();
+    // A hub that moves is led by nobody for a moment.
+    for hub in (0..HUBS).map(HubId).filter(|hub| !led.contains(hub) && !moving.contains(hub)) {
+        let before = world.store.hubs.get(&hub).map(|hub| hub.term);
+        for _ in 0..100 {
+            if world.led().contains_key(&hub) {
+                break;
+            }
+            world.run(10 * MS);
+        }
+        assert!(
+            world.led().contains_key(&hub),
+            "{hub:?} is led by nobody: {before:?} {:?}",
+            world.store.hubs[&hub]
+        );
+    }
+}
+
+fn some(world: &mut World) -> BTreeSet<NodeId> {
+    let all: Vec<NodeId> = world.nodes.keys().copied().collect();
+    let most = 1 + world.random.below(all.len() as u64);
+    (0..most).filter_map(|_| world.random.pick(&all)).collect()
+}
+
+fn happen(world: &mut World) {
+    let all: Vec<NodeId> = world.nodes.keys().copied().collect();
+    let one = world.random.pick(&all).expect("there are nodes");
+    let other = world.random.pick(&all).expect("there are nodes");
+    match world.random.below(13) {
+        0 | 1 if world.alive().len() > 3 => world.kill(one),
+        2 | 3 => {
+            let (side, rest) = (some(world), some(world));
+            let everybody: BTreeSet<NodeId> = all.into_iter().collect();
+            let reaching = match world.random.below(4) {
+                0 => side.clone(),
+                1 => everybody.difference(&side).copied().collect(),
+                2 => everybody,
+                _ => rest,
+            };
+            world.split(&side, &reaching);
+        }
+        4 => world.away = some(world),
+        5 if one != other => _ = world.cut.insert((one.min(other), one.max(other))),
+        6 => world.heal(),
+        7 => {
+            let for_us = world.random.below(3 * SECOND);
+            world.stop(one, for_us);
+        }
+        8 if one != other => world.flap(one, other),
+        9 if world.nodes.len() < 7 => world.start(NodeId(world.nodes.len() as u16)),
+        10 => world.weather = if world.random.percent(50) { FOUL } else { FAIR },
+        11 => _ = world.bad.insert((one, other), DEAF),
+        12 => _ = world.bad.insert((one, other), SLOW),
+        _ => {}
+    }
+}
+
+fn mend(world: &mut World) {
+    let dead: Vec<NodeId> =
+        world.nodes.values().filter(|node| !node.is_alive).map(|node| node.id.node).collect();
+    dead.into_iter().for_each(|node| world.start(node));
+}
+
+#[test]
+fn whatever_happens_nobody_leads_beside_another_and_all_is_led_again_when_it_is_over() {
+    let seeds = std::env::var("HUBSUB_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS);
+    let mut replaced = 0;
+    let mut prolonged = 0;
+    for seed in 0..seeds {
+        with_seed(seed, 5, |world| {
+            settle(world);
+            for _ in 0..6 {
+                for _ in 0..=world.random.below(3) {
+                    happen(world);
+                    let for_us = world.random.below(2_500 * MS);
+                    world.run(for_us);
+                }
+                if world.random.percent(50) {
+                    mend(world);
+                    settle(world);
+                }
+            }
+            mend(world);
+            settle(world);
+            replaced += world.store.replaced;
+            prolonged += world.prolonged;
+        });
+    }
+    assert!(replaced > 20 * seeds && prolonged > 20 * seeds, "too little happened: {replaced}, {prolonged}");
+}
+
+#[test]
+fn while_the_coordinator_is_away_leads_go_on_without_a_break() {
+    for seed in 0..3 {
+        with_seed(seed, 5, |world| {
+            settle(world);
+            world.away = world.nodes.keys().copied().collect();
+            // What was being moved is given up or granted by then, and the controller's lease is over.
+            world.run(4 * SECOND);
+            let (led, closed) = (world.led(), world.closed);
+            world.run(60 * SECOND);
+            assert_eq!((world.led(), world.closed), (led, closed));
+            assert!(world.prolonged > 0);
+            settle(world);
+        });
+    }
+}
+
+/// The third of three hears the controller no more, while the controller still hears it say that it does: it helps the
+/// leader to prolong, and the controller must not count it.
+#[test]
+fn who_was_heard_of_late_and_stopped_to_heed_does_not_help_to_replace() {
+    let mut helped = 0;
+    for seed in 0..16 {
+        with_seed(seed, 3, |world| {
+            settle(world);
+            let controller = world.controller().expect("it is settled");
+            let others: Vec<NodeId> = world.alive().into_iter().filter(|node| *node != controller).collect();
+            for (leader, third) in [(others[0], others[1]), (others[1], others[0])] {
+                let prolonged = world.prolonged;
+                world.bad.insert((leader, controller), DEAF);
+                world.bad.insert((controller, leader), DEAF);
+                let for_us = world.random.below(500 * MS);
+                world.run(for_us);
+                world.bad.insert((controller, third), DEAF);
+                world.bad.insert((third, controller), SLOW);
+                world.run(3 * SECOND);
+                helped += world.prolonged - prolonged;
+                settle(world);
+            }
+        });
+    }
+    assert!(helped > 0, "nobody needed help");
+}

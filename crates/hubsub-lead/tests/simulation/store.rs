@@ -1,0 +1,63 @@
+//! The coordinator: what it keeps, and who wrote which term for whom.
+
+use hubsub_lead::{Census, HubTerm, Process};
+use hubsub_types::{HubId, NodeId, Term};
+use std::collections::BTreeMap;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Hub {
+    pub revision: u64,
+    pub term: Term,
+    pub leader: Process,
+    pub proposed: Option<NodeId>,
+}
+
+/// What commits write.
+#[derive(Clone, Debug)]
+pub enum Write {
+    Hub(HubId, Hub),
+    Census(Census),
+}
+
+#[derive(Default)]
+pub struct Store {
+    pub revision: u64,
+    pub mandates: u64,
+    pub hubs: BTreeMap<HubId, Hub>,
+    /// Bound to leases: the world takes them out.
+    pub nodes: BTreeMap<NodeId, Process>,
+    pub controller: Option<(Process, u64)>,
+    pub census: Census,
+    /// Every term that was ever written, and of whom it is.
+    pub terms: BTreeMap<HubTerm, Process>,
+    pub replaced: u64,
+}
+
+impl Store {
+    /// One write, if the mandate stands and the record is the one that it was made from.
+    pub fn commit(&mut self, mandate: u64, expected: u64, write: Write) -> bool {
+        if self.controller.is_none_or(|(_, number)| number != mandate) {
+            return false;
+        }
+        let found = match &write {
+            Write::Hub(id, _) => self.hubs.get(id).map_or(0, |hub| hub.revision),
+            Write::Census(_) => self.census.revision,
+        };
+        if found != expected {
+            return false;
+        }
+        self.revision += 1;
+        match write {
+            Write::Hub(id, hub) => {
+                let before = self.hubs.get(&id).map_or(Term(0), |hub| hub.term);
+                assert!(hub.term == before || hub.term.0 == before.0 + 1, "a term is left out");
+                let of = *self.terms.entry((id, hub.term)).or_insert(hub.leader);
+                assert_eq!(of, hub.leader, "a term of two leaders");
+                self.replaced += u64::from(hub.term != before);
+                self.hubs.insert(id, Hub { revision: self.revision, ..hub });
+            }
+            Write::Census(census) => self.census = Census { revision: self.revision, ..census },
+        }
+        true
+    }
+}
