@@ -1,0 +1,218 @@
+//! A node on a thread of its own, for callers on others. Requests go in with a ticket that the caller chose; answers are
+//! fetched with [`Handle::drain`] after a wake-up, which comes when there were none before.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::LocalSet;
+
+use crate::error::{Error, Refusal};
+use crate::limits::REQUESTS_MAX;
+use crate::node::{Node, Options, StartError, Status};
+use crate::store::{Answer, Batch, Command, Cursor, Item, LeaseId, Value};
+use crate::tcp::{Detours, Gate, Tcp, listen};
+use crate::types::NodeId;
+
+/// Names an answer's request. The caller's.
+pub type Ticket = u64;
+
+/// How a node comes into its cluster.
+#[derive(Clone, Debug)]
+pub enum Start {
+    /// It makes one, or is in one.
+    Found,
+    /// It asks members at these addresses, for at most this time.
+    Join(Vec<String>, Duration),
+}
+
+/// What can be asked of a node.
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "as the methods of `Node`")]
+pub enum Request {
+    Get { key: String },
+    Page { directory: String, after: Option<String>, limit: usize },
+    Propose(Command),
+    Renew(LeaseId),
+    Watch { directory: String, cursor: Option<Cursor>, wait: Duration },
+    Leave(NodeId),
+    Status,
+}
+
+/// What a request came to.
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "as the methods of `Node`")]
+pub enum Response {
+    Value(Option<(Value, u64)>),
+    Page(Vec<Item>, bool),
+    Answer(Answer),
+    Batch(Batch),
+    Status(Status),
+    Done,
+}
+
+/// A running node. Dropping the last clone does not stop it; [`Handle::stop`] does.
+#[derive(Clone)]
+pub struct Handle {
+    requests: UnboundedSender<Work>,
+    answers: Arc<Answers>,
+    thread: Arc<Mutex<Option<JoinHandle<()>>>>,
+}
+
+enum Work {
+    Ask(Ticket, Request),
+    Stop,
+}
+
+struct Answers {
+    queue: Mutex<VecDeque<(Ticket, Result<Response, Error>)>>,
+    filled: Condvar,
+    /// Requests taken and not yet drained: bounds both queues.
+    open: AtomicUsize,
+    wake: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Handle {
+    /// Starts a node that listens on `listener`; returns when it is in its cluster. `wake` is called on the node's thread.
+    pub fn start<G: Gate + Send>(
+        options: Options,
+        start: Start,
+        listener: std::net::TcpListener,
+        (gate, detours): (G, Detours),
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Self, StartError> {
+        let (requests, work) = unbounded_channel();
+        let (queue, filled, open) = (Mutex::default(), Condvar::new(), AtomicUsize::new(0));
+        let answers = Arc::new(Answers { queue, filled, open, wake: Box::new(wake) });
+        let (started, outcome) = mpsc::sync_channel(1);
+        let run = {
+            let answers = answers.clone();
+            move || run((options, start, listener, gate, detours), work, answers, &started)
+        };
+        let thread = std::thread::Builder::new().name("coordinator".into()).spawn(run)?;
+        let stopped = || StartError::Raft("its thread ended".into());
+        outcome.recv().map_err(|_| stopped())??;
+        Ok(Self { requests, answers, thread: Arc::new(Mutex::new(Some(thread))) })
+    }
+
+    /// Hands a request in; its answer comes with `ticket`.
+    pub fn submit(&self, ticket: Ticket, request: Request) -> Result<(), Refusal> {
+        if self.answers.open.fetch_add(1, Ordering::Relaxed) >= REQUESTS_MAX {
+            self.answers.open.fetch_sub(1, Ordering::Relaxed);
+            return Err(Refusal::TooManyRequests);
+        }
+        self.requests.send(Work::Ask(ticket, request)).map_err(|_| {
+            self.answers.open.fetch_sub(1, Ordering::Relaxed);
+            Refusal::Stopped { reason: "it was told to".into() }
+        })
+    }
+
+    /// Answers that came, in the order in which they did; waits for the first at most `wait`.
+    pub fn drain(&self, max: usize, wait: Duration) -> Vec<(Ticket, Result<Response, Error>)> {
+        let queue = self.answers.queue.lock().expect("no thread panics with the queue");
+        let waited = self.answers.filled.wait_timeout_while(queue, wait, |queue| queue.is_empty());
+        let mut queue = waited.expect("no thread panics with the queue").0;
+        let count = queue.len().min(max);
+        self.answers.open.fetch_sub(count, Ordering::Relaxed);
+        queue.drain(..count).collect()
+    }
+
+    /// Stops the node and waits for its thread. What was asked and has no answer is of unknown outcome.
+    pub fn stop(&self) {
+        let _ = self.requests.send(Work::Stop);
+        let thread = self.thread.lock().expect("no thread panics with the handle").take();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Answers {
+    fn push(&self, ticket: Ticket, answer: Result<Response, Error>) {
+        let first = {
+            let mut queue = self.queue.lock().expect("no thread panics with the queue");
+            queue.push_back((ticket, answer));
+            queue.len() == 1
+        };
+        if first {
+            self.filled.notify_all();
+            (self.wake)();
+        }
+    }
+}
+
+type Setup<G> = (Options, Start, std::net::TcpListener, G, Detours);
+
+fn run<G: Gate>(
+    setup: Setup<G>,
+    work: UnboundedReceiver<Work>,
+    answers: Arc<Answers>,
+    started: &mpsc::SyncSender<Result<(), StartError>>,
+) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(8).build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => return drop(started.send(Err(error.into()))),
+    };
+    let failed = LocalSet::new().block_on(&runtime, async {
+        match open(setup).await {
+            Ok(node) => {
+                // It waits for this.
+                let _ = started.send(Ok(()));
+                serve(node, work, answers).await;
+                None
+            }
+            Err(error) => Some(error),
+        }
+    });
+    // Who is told may use the directory at once.
+    drop(runtime);
+    if let Some(error) = failed {
+        let _ = started.send(Err(error));
+    }
+}
+
+async fn open<G: Gate>(
+    (options, start, listener, gate, detours): Setup<G>,
+) -> Result<Node<Tcp<G>>, StartError> {
+    listener.set_nonblocking(true)?;
+    let listener = TcpListener::from_std(listener)?;
+    let node = Node::open(options, Tcp::new(gate.clone(), detours)).await?;
+    tokio::task::spawn_local(listen(listener, gate, node.clone()));
+    match start {
+        Start::Found => node.found().await?,
+        Start::Join(addresses, within) => node.join(&addresses, within).await?,
+    }
+    Ok(node)
+}
+
+async fn serve<G: Gate>(node: Node<Tcp<G>>, mut work: UnboundedReceiver<Work>, answers: Arc<Answers>) {
+    let node = Rc::new(node);
+    while let Some(Work::Ask(ticket, request)) = work.recv().await {
+        let (node, answers) = (node.clone(), answers.clone());
+        tokio::task::spawn_local(async move { answers.push(ticket, answer(&node, request).await) });
+    }
+    node.stop().await;
+}
+
+async fn answer<G: Gate>(node: &Node<Tcp<G>>, request: Request) -> Result<Response, Error> {
+    match request {
+        Request::Get { key } => node.get(&key).await.map(Response::Value),
+        Request::Page { directory, after, limit } => {
+            let (items, more) = node.page(&directory, after.as_deref(), limit).await?;
+            Ok(Response::Page(items, more))
+        }
+        Request::Propose(command) => node.propose(command).await.map(Response::Answer),
+        Request::Renew(lease) => node.renew(lease).await.map(|()| Response::Done),
+        Request::Watch { directory, cursor, wait } => {
+            node.watch(&directory, cursor, wait).await.map(Response::Batch)
+        }
+        Request::Leave(node_id) => node.leave(node_id).await.map(|()| Response::Done),
+        Request::Status => Ok(Response::Status(node.status())),
+    }
+}

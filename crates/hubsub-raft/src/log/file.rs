@@ -1,0 +1,77 @@
+//! Small files that are replaced as a whole: written aside, synced, renamed, the directory synced. Whoever reads one
+//! gets the old or the new, or an error that names the file.
+//!
+//! ```text
+//! magic [u8; 8], version u16, 0 u16, CRC-32C of all that follows u32, body
+//! ```
+//! Numbers are little-endian.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use super::LogError;
+
+const HEADER: usize = 16;
+
+/// What kind of file it is, and the newest version of it that is known.
+#[derive(Clone, Copy)]
+pub(crate) struct Kind {
+    pub magic: &'static [u8; 8],
+    pub version: u16,
+}
+
+/// Writes a file aside and syncs it; [`publish`] gives it its name.
+pub(crate) fn write_aside(path: &Path, kind: Kind, parts: &[&[u8]]) -> Result<PathBuf, LogError> {
+    let aside = path.with_extension("new");
+    let crc = parts.iter().fold(0, |crc, part| crc32c::crc32c_append(crc, part));
+    let mut header = [0; HEADER];
+    header[..8].copy_from_slice(kind.magic);
+    header[8..10].copy_from_slice(&kind.version.to_le_bytes());
+    header[12..].copy_from_slice(&crc.to_le_bytes());
+    let write = || {
+        let mut file = File::create(&aside)?;
+        file.write_all(&header)?;
+        parts.iter().try_for_each(|part| file.write_all(part))?;
+        file.sync_all()
+    };
+    write().map_err(LogError::at(&aside))?;
+    Ok(aside)
+}
+
+/// Gives a file that was written aside its name.
+pub(crate) fn publish(aside: &Path, path: &Path) -> Result<(), LogError> {
+    fs::rename(aside, path).map_err(LogError::at(path))?;
+    sync_directory(path.parent().expect("a file lies in a directory"))
+}
+
+/// Replaces a file.
+pub(crate) fn replace(path: &Path, kind: Kind, body: &[u8]) -> Result<(), LogError> {
+    publish(&write_aside(path, kind, &[body])?, path)
+}
+
+/// The body of a file; none: there is no such file.
+pub(crate) fn load(path: &Path, kind: Kind) -> Result<Option<Vec<u8>>, LogError> {
+    let mut bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(LogError::at(path)(error)),
+    };
+    if bytes.len() < HEADER || bytes[..8] != *kind.magic {
+        return Err(LogError::damaged(path, 0, "it does not begin as such a file does"));
+    }
+    let version = u16::from_le_bytes([bytes[8], bytes[9]]);
+    let crc = u32::from_le_bytes(bytes[12..HEADER].try_into().expect("four bytes"));
+    if crc != crc32c::crc32c(&bytes[HEADER..]) || bytes[10..12] != [0, 0] {
+        return Err(LogError::damaged(path, HEADER as u64, "its checksum does not match"));
+    }
+    if version == 0 || version > kind.version {
+        return Err(LogError::Newer { path: path.into(), found: version, known: kind.version });
+    }
+    bytes.drain(..HEADER);
+    Ok(Some(bytes))
+}
+
+pub(crate) fn sync_directory(path: &Path) -> Result<(), LogError> {
+    File::open(path).and_then(|directory| directory.sync_all()).map_err(LogError::at(path))
+}

@@ -1,0 +1,218 @@
+//! One file of the log: entries behind each other, and marks that say how far the file was synced.
+//!
+//! ```text
+//! header  magic [u8; 8], version u16, 0 u16, CRC-32C of the rest u32, first index u64, salt u64
+//! frame   tag u32, CRC-32C of salt and what follows u32, length u32, synced u32, payload
+//! ```
+//! Numbers are little-endian. A frame without payload is a mark; one with is an entry. `synced` is how many bytes of this
+//! file were known to be on disk when the frame was written. That tells two kinds of damage apart: a bad frame that no
+//! later one says was synced is what a crash left of a write, and is cut; any other is damage, and refused. A mark
+//! follows each sync, unsynced itself, so a process that is killed leaves nothing to guess. The salt, of which the tag
+//! is a part, is drawn for each file: no value that a client sends can look like a frame.
+
+use std::fs::{File, OpenOptions};
+use std::hash::{BuildHasher, Hasher};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use super::{LogError, file};
+use crate::limits::ENTRY_BYTES_MAX;
+
+const MAGIC: &[u8; 8] = b"HUBRAFTL";
+const VERSION: u16 = 1;
+pub(super) const HEADER: usize = 32;
+pub(super) const FRAME: usize = 16;
+
+pub(super) struct Segment {
+    /// The index of its first entry; also its name.
+    pub first: u64,
+    pub path: PathBuf,
+    file: File,
+    salt: u64,
+    /// Where the next frame goes.
+    pub end: u64,
+    /// So much of it is on disk.
+    synced: u64,
+}
+
+/// Where an entry's payload is in its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub offset: u64,
+    pub length: u32,
+}
+
+/// Payloads of entries that were found in a file.
+pub(super) type Found = Vec<(Place, Vec<u8>)>;
+
+impl Segment {
+    /// A new file, on disk with its name.
+    pub fn create(directory: &Path, first: u64) -> Result<Self, LogError> {
+        let path = directory.join(format!("{first:020}.log"));
+        let salt = std::hash::RandomState::new().build_hasher().finish();
+        let mut header = [0; HEADER];
+        header[..8].copy_from_slice(MAGIC);
+        header[8..10].copy_from_slice(&VERSION.to_le_bytes());
+        header[16..24].copy_from_slice(&first.to_le_bytes());
+        header[24..].copy_from_slice(&salt.to_le_bytes());
+        let crc = crc32c::crc32c(&header[16..]);
+        header[12..16].copy_from_slice(&crc.to_le_bytes());
+        let make = || {
+            let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path)?;
+            file.write_all_at(&header, 0)?;
+            file.sync_all()?;
+            Ok(file)
+        };
+        let file = make().map_err(LogError::at(&path))?;
+        file::sync_directory(directory)?;
+        Ok(Self { first, path, file, salt, end: HEADER as u64, synced: HEADER as u64 })
+    }
+
+    /// Opens a file and finds its entries. Of the last file of a log a torn end is cut; none: not even its header
+    /// was written, and it holds nothing.
+    pub fn open(path: &Path, last: bool) -> Result<Option<(Self, Found)>, LogError> {
+        let at = LogError::at(path);
+        let bytes = std::fs::read(path).map_err(&at)?;
+        let Some((first, salt)) = read_header(path, &bytes)? else {
+            // The header is synced before anything is written behind it.
+            let torn = last && bytes.len() <= HEADER;
+            return if torn { Ok(None) } else { Err(LogError::damaged(path, 0, "its header is damaged")) };
+        };
+        let scan = scan(&bytes, salt, path)?;
+        if scan.end < bytes.len() && !last {
+            return Err(LogError::damaged(path, scan.end as u64, "it ends in the middle of the log"));
+        }
+        let file = OpenOptions::new().read(true).write(true).open(path).map_err(&at)?;
+        if scan.end < bytes.len() {
+            file.set_len(scan.end as u64).map_err(&at)?;
+        }
+        // What was read may never have reached the disk.
+        file.sync_all().map_err(&at)?;
+        let end = scan.end as u64;
+        let entries = scan.places.into_iter().map(|place| {
+            let from = place.offset as usize;
+            (place, bytes[from..from + place.length as usize].to_vec())
+        });
+        let entries = entries.collect();
+        Ok(Some((Self { first, path: path.into(), file, salt, end, synced: end }, entries)))
+    }
+
+    /// Appends payloads with one write and one sync; they are on disk when this returns.
+    pub fn append<'a>(&mut self, payloads: impl Iterator<Item = &'a [u8]>) -> Result<Vec<Place>, LogError> {
+        let (mut out, mut places) = (Vec::new(), Vec::new());
+        for payload in payloads {
+            let offset = self.end + (out.len() + FRAME) as u64;
+            places.push(Place { offset, length: payload.len() as u32 });
+            self.frame(payload, &mut out);
+        }
+        let write = || {
+            self.file.write_all_at(&out, self.end)?;
+            self.file.sync_data()
+        };
+        write().map_err(LogError::at(&self.path))?;
+        self.end += out.len() as u64;
+        self.synced = self.end;
+        self.mark()?;
+        Ok(places)
+    }
+
+    /// Cuts off the entry at `place` and all behind it.
+    pub fn cut(&mut self, place: Place) -> Result<(), LogError> {
+        self.end = place.offset - FRAME as u64;
+        let cut = || {
+            self.file.set_len(self.end)?;
+            self.file.sync_all()
+        };
+        cut().map_err(LogError::at(&self.path))?;
+        self.synced = self.end;
+        self.mark()
+    }
+
+    /// The payload at `place`, checked again.
+    pub fn read(&self, place: Place) -> Result<Vec<u8>, LogError> {
+        let mut bytes = vec![0; FRAME + place.length as usize];
+        let from = place.offset - FRAME as u64;
+        self.file.read_exact_at(&mut bytes, from).map_err(LogError::at(&self.path))?;
+        match read_frame(&bytes, 0, self.salt) {
+            Some(frame) if frame.length == place.length => Ok(bytes.split_off(FRAME)),
+            _ => Err(LogError::damaged(&self.path, from, "an entry that was good is no more")),
+        }
+    }
+
+    fn mark(&mut self) -> Result<(), LogError> {
+        let mut out = Vec::with_capacity(FRAME);
+        self.frame(&[], &mut out);
+        self.file.write_all_at(&out, self.end).map_err(LogError::at(&self.path))?;
+        self.end += FRAME as u64;
+        Ok(())
+    }
+
+    fn frame(&self, payload: &[u8], out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&(self.salt as u32).to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+        out.extend_from_slice(&(self.synced as u32).to_le_bytes());
+        out.extend_from_slice(payload);
+        let crc = checksum(self.salt, &out[start + 8..]);
+        out[start + 4..start + 8].copy_from_slice(&crc.to_le_bytes());
+    }
+}
+
+struct Frame {
+    length: u32,
+    synced: u32,
+}
+
+#[derive(Debug)]
+struct Scan {
+    places: Vec<Place>,
+    /// Behind the last good frame.
+    end: usize,
+}
+
+/// First index and salt; none: this is no whole header.
+fn read_header(path: &Path, bytes: &[u8]) -> Result<Option<(u64, u64)>, LogError> {
+    let number = |from: usize| u64::from_le_bytes(bytes[from..from + 8].try_into().expect("eight bytes"));
+    if bytes.len() < HEADER || bytes[..8] != *MAGIC || bytes[10..12] != [0, 0] {
+        return Ok(None);
+    }
+    if bytes[12..16] != crc32c::crc32c(&bytes[16..HEADER]).to_le_bytes() {
+        return Ok(None);
+    }
+    match u16::from_le_bytes([bytes[8], bytes[9]]) {
+        VERSION => Ok(Some((number(16), number(24)))),
+        found => Err(LogError::Newer { path: path.into(), found, known: VERSION }),
+    }
+}
+
+/// Finds the frames of a file, up to its torn end if it has one.
+fn scan(bytes: &[u8], salt: u64, path: &Path) -> Result<Scan, LogError> {
+    let (mut places, mut at) = (Vec::new(), HEADER);
+    while let Some(frame) = read_frame(bytes, at, salt) {
+        if frame.length > 0 {
+            places.push(Place { offset: (at + FRAME) as u64, length: frame.length });
+        }
+        at += FRAME + frame.length as usize;
+    }
+    let later = (at + 1..bytes.len()).filter_map(|from| read_frame(bytes, from, salt));
+    if later.into_iter().any(|frame| frame.synced as usize > at) {
+        return Err(LogError::damaged(path, at as u64, "an entry that was on disk is damaged"));
+    }
+    Ok(Scan { places, end: at })
+}
+
+fn read_frame(bytes: &[u8], at: usize, salt: u64) -> Option<Frame> {
+    let header = bytes.get(at..at + FRAME)?;
+    let number = |from: usize| u32::from_le_bytes(header[from..from + 4].try_into().expect("four bytes"));
+    let (tag, crc, length, synced) = (number(0), number(4), number(8), number(12));
+    if tag != salt as u32 || length as usize > ENTRY_BYTES_MAX {
+        return None;
+    }
+    let rest = bytes.get(at + 8..at + FRAME + length as usize)?;
+    (crc == checksum(salt, rest)).then_some(Frame { length, synced })
+}
+
+fn checksum(salt: u64, bytes: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&salt.to_le_bytes()), bytes)
+}

@@ -1,0 +1,70 @@
+//! When leases end: a leader's memory. It is not replicated, because a renewal would be a log entry; so a new leader gives
+//! every lease its whole time again, counted from when it began to lead, which is later than any renewal that another
+//! leader can have confirmed: that one heard a quorum after it was asked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::limits::{EXPIRE_LEASES_MAX, LEASE_DRIFT_PART};
+use crate::store::{LeaseId, Store};
+use crate::types::Vote;
+
+/// Deadlines of all leases, as long as this node leads.
+#[derive(Default)]
+pub(super) struct Leases {
+    /// The leadership in which they were set.
+    lead: Option<Vote>,
+    deadlines: BTreeMap<LeaseId, Instant>,
+    /// Those whose end is proposed: they are not renewed any more.
+    ending: BTreeSet<LeaseId>,
+}
+
+impl Leases {
+    /// Follows the store: new leases get their whole time from `now`, and all do if the leadership is another.
+    pub fn follow(&mut self, lead: Vote, store: &Store, now: Instant) {
+        if self.lead != Some(lead) {
+            *self = Self { lead: Some(lead), ..Self::default() };
+        }
+        self.deadlines.retain(|lease, _| store.lease(*lease).is_some());
+        self.ending.retain(|lease| store.lease(*lease).is_some());
+        if self.deadlines.len() < store.leases().len() {
+            for (lease, ttl_ms) in store.leases() {
+                self.deadlines.entry(lease).or_insert_with(|| now + time_of(ttl_ms));
+            }
+        }
+    }
+
+    /// Gives a lease its whole time from `now`; false: it ends.
+    pub fn renew(&mut self, lease: LeaseId, ttl_ms: u32, now: Instant) -> bool {
+        if self.ending.contains(&lease) {
+            return false;
+        }
+        let deadline = self.deadlines.entry(lease).or_insert(now);
+        *deadline = (now + time_of(ttl_ms)).max(*deadline);
+        true
+    }
+
+    /// Leases whose time has passed, which from now on are not renewed.
+    pub fn due(&mut self, now: Instant) -> Vec<LeaseId> {
+        let passed = self
+            .deadlines
+            .iter()
+            .filter(|(lease, deadline)| **deadline <= now && !self.ending.contains(lease));
+        let due: Vec<_> = passed.map(|(lease, _)| *lease).take(EXPIRE_LEASES_MAX).collect();
+        self.ending.extend(&due);
+        due
+    }
+
+    /// Their end could not be proposed: they are due again.
+    pub fn retry(&mut self, leases: &[LeaseId]) {
+        self.ending.retain(|lease| !leases.contains(lease));
+    }
+}
+
+/// The time to live, and what clocks may differ by in it.
+fn time_of(ttl_ms: u32) -> Duration {
+    let ttl = Duration::from_millis(u64::from(ttl_ms));
+    ttl + ttl / LEASE_DRIFT_PART
+}

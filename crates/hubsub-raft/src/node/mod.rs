@@ -1,0 +1,535 @@
+//! A node of the embedded coordinator: openraft over the log and the store, with what it does not bring: forwarding to
+//! the leader, reads that see all that was answered, leases, who votes, and what an outcome means.
+//!
+//! Everything of one node runs on one thread, inside a tokio `LocalSet`. Nothing here holds a borrow across an `await`.
+//!
+//! Invariants
+//! - [`Error::Refused`] means that nothing was or will be changed. A request that was given to openraft, or sent to another
+//!   node, and came to no answer is [`Error::Unknown`].
+//! - Only what is repeatable is asked twice.
+
+mod leader;
+mod leases;
+mod members;
+mod network;
+mod serve;
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use openraft::async_runtime::WatchReceiver;
+use openraft::{Config, Raft, SnapshotPolicy};
+use tokio::time::{Instant, timeout_at};
+
+pub use wire::PROTOCOL;
+use wire::{Ask, Envelope, Reply, Request, Told};
+
+use crate::error::{Error, Refusal};
+use crate::identity::Identity;
+use crate::limits::{AWAY_MAX, SNAPSHOT_ENTRIES};
+use crate::log::{LogError, LogStorage, Snapshots};
+use crate::machine::Machine;
+use crate::store::{Answer, Batch, Command, Cursor, Item, LeaseId, Value, check_directory, check_key};
+use crate::transport::{CallError, Lane, Transport};
+use crate::types::{NodeId, Peer, Types};
+use leases::Leases;
+
+/// How a node is set up.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where its files are.
+    pub directory: PathBuf,
+    /// Its name, and where its transport listens, as others reach it.
+    pub peer: Peer,
+    /// Most voters: 3 or 5.
+    pub voters_max: usize,
+    /// Its clocks.
+    pub timing: Timing,
+    /// A snapshot is made when so many entries follow the last one; a fifth of them is kept behind it.
+    pub snapshot_entries: u64,
+}
+
+impl Options {
+    /// What suits most: three voters.
+    pub fn new(directory: PathBuf, peer: Peer) -> Self {
+        Self { directory, peer, voters_max: 3, timing: Timing::default(), snapshot_entries: SNAPSHOT_ENTRIES }
+    }
+}
+
+/// How long things may take. All nodes of a cluster have the same.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    /// Between two heartbeats of a leader.
+    pub heartbeat: Duration,
+    /// A follower that hears nothing for the longer of both, and then a random time between them, asks to be elected.
+    pub election: (Duration, Duration),
+    /// For an answer to entries, and for one step of forwarding.
+    pub rpc: Duration,
+    /// For all of a request.
+    pub request: Duration,
+    /// How often a leader looks after leases and members.
+    pub tick: Duration,
+    /// A member that was silent for so long is away: [`crate::limits::AWAY_MAX`].
+    pub away: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        let ms = Duration::from_millis;
+        Self {
+            heartbeat: ms(50),
+            election: (ms(150), ms(300)),
+            rpc: ms(1000),
+            request: ms(5000),
+            tick: ms(50),
+            away: AWAY_MAX,
+        }
+    }
+}
+
+/// Why a node does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Its files cannot be used.
+    #[error(transparent)]
+    Files(#[from] LogError),
+    /// The timing makes no sense to openraft.
+    #[error("timing: {0}")]
+    Timing(String),
+    /// openraft refused what it found, or stopped.
+    #[error("the coordinator does not start: {0}")]
+    Raft(String),
+    /// No thread, or no listener.
+    #[error("the coordinator does not start: {0}")]
+    Io(#[from] std::io::Error),
+    /// A member said no.
+    #[error("{address} lets this node not in: {refusal}")]
+    #[allow(missing_docs, reason = "the message says it")]
+    Refused { address: String, refusal: Refusal },
+    /// The cluster's secret is another one at an address.
+    #[error("the cluster's secret is another one at {0}")]
+    WrongSecret(String),
+    /// No address led to a member: each with the reason.
+    #[error("{}", failures(.0))]
+    Nobody(Vec<(String, String)>),
+}
+
+impl StartError {
+    /// A stable name of the error.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Files(_) => "files",
+            Self::Timing(_) | Self::Raft(_) | Self::Io(_) => "failed",
+            Self::Refused { refusal, .. } => refusal.code(),
+            Self::WrongSecret(_) => "wrong_secret",
+            Self::Nobody(_) => "nobody",
+        }
+    }
+}
+
+fn failures(failures: &[(String, String)]) -> String {
+    let each: Vec<_> = failures.iter().map(|(address, reason)| format!("{address}: {reason}")).collect();
+    each.join("; ")
+}
+
+/// What a node knows of its cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// This node.
+    pub node: NodeId,
+    /// Its cluster; 0: none yet.
+    pub cluster: u128,
+    /// Raft's term.
+    pub term: u64,
+    /// Who leads, as far as this node knows.
+    pub leader: Option<NodeId>,
+    /// All members, and whether they vote.
+    pub members: BTreeMap<NodeId, (Peer, bool)>,
+    /// The last entry that was applied here.
+    pub applied: u64,
+    /// Bytes of the log on this node's disk.
+    pub log_bytes: u64,
+    /// Bytes of keys and values.
+    pub store_bytes: usize,
+    /// What stopped it, if it stopped.
+    pub failed: Option<String>,
+}
+
+/// A node; clones are the same node.
+pub struct Node<T> {
+    inner: Rc<Inner<T>>,
+}
+
+impl<T> Clone for Node<T> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone() }
+    }
+}
+
+struct Inner<T> {
+    id: NodeId,
+    cluster: Rc<Cell<u128>>,
+    options: Options,
+    raft: Raft<Types, Machine>,
+    machine: Machine,
+    log: LogStorage,
+    transport: T,
+    leases: RefCell<Leases>,
+    presence: RefCell<members::Presence>,
+    incoming: RefCell<serve::Incoming>,
+    /// Whether it is being found out if the leader's process is dead.
+    probing: Cell<bool>,
+    /// Snapshots are asked for by bytes when the log is this long.
+    snapshot_at: Cell<u64>,
+}
+
+impl<T: Transport> Node<T> {
+    /// Opens a node's files and starts it. It is in no cluster until [`Self::found`] or [`Self::join`], unless it was.
+    pub async fn open(options: Options, transport: T) -> Result<Self, StartError> {
+        let directory = &options.directory;
+        let log = LogStorage::open(&directory.join("log"))?;
+        let identity = Identity::open(directory)?;
+        let snapshots = Snapshots::open(directory)?;
+        let machine = Machine::new(snapshots);
+        let config = config(&options).map_err(StartError::Timing)?;
+        let cluster = Rc::new(Cell::new(identity.cluster));
+        let network = network::Network {
+            transport: transport.clone(),
+            cluster: cluster.clone(),
+            machine: machine.clone(),
+            patience: options.timing.rpc,
+        };
+        let raft = Raft::new(identity.node, Arc::new(config), network, log.clone(), machine.clone());
+        let raft = raft.await.map_err(|error| StartError::Raft(error.to_string()))?;
+        let inner = Inner {
+            id: identity.node,
+            cluster,
+            options,
+            raft,
+            machine,
+            log,
+            transport,
+            leases: RefCell::default(),
+            presence: RefCell::default(),
+            incoming: RefCell::default(),
+            probing: Cell::new(false),
+            snapshot_at: Cell::new(0),
+        };
+        let node = Self { inner: Rc::new(inner) };
+        tokio::task::spawn_local(leader::look_after(Rc::downgrade(&node.inner)));
+        Ok(node)
+    }
+
+    /// Makes a cluster of this node alone. One that is in a cluster stays in it.
+    pub async fn found(&self) -> Result<(), StartError> {
+        let inner = &self.inner;
+        let failed = |error: &dyn std::fmt::Display| StartError::Raft(error.to_string());
+        if inner.cluster.get() == 0 {
+            inner.adopt(Identity::draw())?;
+        }
+        if inner.raft.is_initialized().await.map_err(|error| failed(&error))? {
+            return Ok(());
+        }
+        let members = BTreeMap::from([(inner.id, inner.options.peer.clone())]);
+        inner.raft.initialize(members).await.map_err(|error| failed(&error))
+    }
+
+    /// Asks members to let this node in, until one did or the time is over. It learns from then on, and votes when a
+    /// leader finds that it should. One that is in a cluster asks each address once, to be told if that is another
+    /// cluster, and else goes on where it was.
+    ///
+    /// Args: `addresses` are `HOST:PORT`; a name stands for all its addresses, which are tried in turn.
+    pub async fn join(&self, addresses: &[String], within: Duration) -> Result<(), StartError> {
+        let inner = &self.inner;
+        let (deadline, is_member) = (Instant::now() + within, inner.cluster.get() != 0);
+        loop {
+            let mut failures = Vec::new();
+            for name in addresses {
+                match inner.transport.resolve(name).await {
+                    Err(reason) => failures.push((name.clone(), reason)),
+                    Ok(found) => {
+                        for address in found {
+                            let shown = if address == *name {
+                                address.clone()
+                            } else {
+                                format!("{name} ({address})")
+                            };
+                            match inner.ask_in(address, &shown).await? {
+                                None => return Ok(()),
+                                Some(reason) => failures.push((shown, reason)),
+                            }
+                        }
+                    }
+                }
+            }
+            if is_member {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                return Err(StartError::Nobody(failures));
+            }
+            tokio::time::sleep(inner.options.timing.tick).await;
+        }
+    }
+
+    /// Takes a node out of the cluster, this one or another. A leader hands its part over first.
+    pub async fn leave(&self, node: NodeId) -> Result<(), Error> {
+        self.inner.ask(Ask::Leave(node)).await.map(drop)
+    }
+
+    /// A key's value and revision: every write that was answered before is seen.
+    pub async fn get(&self, key: &str) -> Result<Option<(Value, u64)>, Error> {
+        check_key(key)?;
+        self.inner.catch_up().await?;
+        Ok(self.inner.machine.with(|store| store.get(key)))
+    }
+
+    /// Entries of a directory behind `after`, and whether there are more: every write that was answered before is seen.
+    pub async fn page(
+        &self,
+        directory: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<(Vec<Item>, bool), Error> {
+        check_directory(directory)?;
+        self.inner.catch_up().await?;
+        Ok(self.inner.machine.with(|store| store.page(directory, after, limit)))
+    }
+
+    /// Makes a change. A commit that failed an expectation, or names a lease that is gone, is an answer, not an error.
+    pub async fn propose(&self, command: Command) -> Result<Answer, Error> {
+        command.check()?;
+        match self.inner.ask(Ask::Propose(command)).await? {
+            Told::Answer(answer) => Ok(answer),
+            other => Err(Error::Unknown(format!("the leader answers another question: {other:?}"))),
+        }
+    }
+
+    /// Gives a lease its whole time again, counted from before this was called.
+    pub async fn renew(&self, lease: LeaseId) -> Result<(), Error> {
+        self.inner.ask(Ask::Renew(lease)).await.map(drop)
+    }
+
+    /// What a watcher does not have yet; waits for it at most `wait`, and answers an empty batch then. The first batch
+    /// shows every write that was answered before.
+    pub async fn watch(
+        &self,
+        directory: &str,
+        mut cursor: Option<Cursor>,
+        wait: Duration,
+    ) -> Result<Batch, Error> {
+        check_directory(directory)?;
+        if cursor.is_none() {
+            self.inner.catch_up().await?;
+        }
+        let deadline = Instant::now() + wait;
+        let mut changes = self.inner.machine.changes();
+        loop {
+            changes.mark_unchanged();
+            match (self.inner.machine.with(|store| store.watch(directory, cursor.as_ref())), cursor.take()) {
+                (Some(batch), _) if batch.whole_begins || batch.whole_ends || !batch.items.is_empty() => {
+                    return Ok(batch);
+                }
+                (Some(Batch { cursor: ahead, .. }), _) | (None, Some(ahead)) => {
+                    let more = timeout_at(deadline, changes.changed()).await;
+                    if !matches!(more, Ok(Ok(()))) {
+                        return Ok(Batch {
+                            whole_begins: false,
+                            whole_ends: false,
+                            items: Vec::new(),
+                            cursor: ahead,
+                        });
+                    }
+                    cursor = Some(ahead);
+                }
+                (None, None) => unreachable!("without a cursor the whole begins"),
+            }
+        }
+    }
+
+    /// What this node knows of its cluster.
+    pub fn status(&self) -> Status {
+        let inner = &self.inner;
+        let metrics = inner.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let membership = metrics.membership_config.membership();
+        let voters: Vec<_> = membership.voter_ids().collect();
+        let members = membership.nodes().map(|(id, peer)| (*id, (peer.clone(), voters.contains(id))));
+        Status {
+            node: inner.id,
+            cluster: inner.cluster.get(),
+            term: metrics.current_term,
+            leader: metrics.current_leader,
+            members: members.collect(),
+            applied: metrics.last_applied.map_or(0, |id| id.index()),
+            log_bytes: inner.log.bytes(),
+            store_bytes: inner.machine.with(|store| store.bytes()),
+            failed: metrics.running_state.as_ref().err().map(ToString::to_string),
+        }
+    }
+
+    /// Answers a request of another node.
+    pub async fn serve(&self, request: &[u8]) -> Vec<u8> {
+        wire::encode(&(), &self.inner.serve(request).await)
+    }
+
+    /// A peer's connection to this node ended. If the leader's did because its process is dead, which its port tells, its heir
+    /// need not wait until it was silent for long.
+    pub async fn lost_connection(&self) {
+        let inner = &self.inner;
+        if !inner.probing.replace(true) {
+            inner.succeed_the_dead().await;
+            inner.probing.set(false);
+        }
+    }
+
+    /// Stops the node. What it was asked and has not answered is of unknown outcome.
+    pub async fn stop(&self) {
+        // It fails only if a task of openraft panicked, and then it has stopped.
+        let _ = self.inner.raft.shutdown().await;
+    }
+}
+
+impl<T: Transport> Inner<T> {
+    /// Asks the leader, wherever it is, until it answers or the time of a request is over.
+    async fn ask(&self, ask: Ask) -> Result<Told, Error> {
+        let deadline = Instant::now() + self.options.timing.request;
+        let mut reason = "none is known".to_owned();
+        let mut hint = None;
+        while Instant::now() < deadline {
+            let leader = hint.take().or_else(|| self.leader());
+            let reply = match leader {
+                None => Reply::NotLeader(None),
+                Some((id, _)) if id == self.id => self.answer(ask.clone(), deadline).await,
+                Some((id, peer)) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    match self.send(id, &peer, &ask, left).await {
+                        Ok(reply) => reply,
+                        Err(CallError::Unanswered(what)) if !ask.repeatable() => {
+                            return Err(Error::Unknown(what));
+                        }
+                        Err(error) => {
+                            reason = format!("{peer}: {error}");
+                            Reply::NotLeader(None)
+                        }
+                    }
+                }
+            };
+            match reply {
+                Reply::Told(told) => return Ok(told),
+                Reply::Failed(Error::Refused(Refusal::ClusterBusy { reason: busy })) => reason = busy,
+                Reply::Failed(error) => return Err(error),
+                Reply::NotLeader(known) => hint = known.filter(|(id, _)| *id != self.id),
+                _ => return Err(Error::Unknown("the leader's reply is to another request".into())),
+            }
+            if hint.is_none() {
+                tokio::time::sleep(self.options.timing.heartbeat / 2).await;
+            }
+        }
+        Err(Refusal::NoLeader { reason }.into())
+    }
+
+    async fn send(&self, to: NodeId, peer: &Peer, ask: &Ask, patience: Duration) -> Result<Reply, CallError> {
+        let envelope = Envelope { cluster: self.cluster.get(), to };
+        let request = wire::encode(&envelope, &Request::Ask(ask.clone()));
+        let reply = self.transport.call(peer, Lane::Client, request, patience).await?;
+        let ((), reply) = wire::decode(&reply).map_err(|error| CallError::Unanswered(error.to_string()))?;
+        Ok(reply)
+    }
+
+    /// Asks one address to let this node in, and the leader that it names; gives the reason if that did not happen.
+    async fn ask_in(&self, address: String, shown: &str) -> Result<Option<String>, StartError> {
+        let ask = Ask::Join(self.id, self.options.peer.clone());
+        let mut next = Some(address);
+        let mut reason = "it knows no leader".to_owned();
+        for _ in 0..2 {
+            let Some(address) = next.take() else { break };
+            let peer = Peer { name: String::new(), address };
+            match self.send(0, &peer, &ask, self.options.timing.rpc).await {
+                Ok(Reply::Told(Told::Joined { cluster })) => {
+                    self.adopt(cluster)?;
+                    return Ok(None);
+                }
+                Ok(Reply::NotLeader(Some((_, leader)))) => {
+                    reason = format!("its leader is {leader}, who says that it is none");
+                    next = Some(leader.address);
+                }
+                Ok(Reply::Failed(Error::Refused(refusal))) if is_final(&refusal) => {
+                    return Err(StartError::Refused { address: shown.into(), refusal });
+                }
+                Ok(Reply::Failed(error)) => reason = error.to_string(),
+                Ok(_) => {}
+                Err(CallError::WrongSecret) => return Err(StartError::WrongSecret(shown.into())),
+                Err(error) => reason = error.to_string(),
+            }
+        }
+        Ok(Some(reason))
+    }
+
+    /// The leader as this node knows it.
+    fn leader(&self) -> Option<(NodeId, Peer)> {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let id = metrics.current_leader?;
+        Some((id, metrics.membership_config.membership().get_node(&id)?.clone()))
+    }
+
+    /// Waits until the store here shows every write that was answered before now.
+    async fn catch_up(&self) -> Result<(), Error> {
+        let deadline = Instant::now() + self.options.timing.request;
+        let Told::Index(index) = self.ask(Ask::ReadIndex).await? else {
+            return Err(Error::Unknown("the leader answers another question".into()));
+        };
+        let left = deadline.saturating_duration_since(Instant::now());
+        let applied = self.raft.wait(Some(left)).applied_index_at_least(Some(index), "a read").await;
+        applied
+            .map(drop)
+            .map_err(|error| Refusal::NoLeader { reason: format!("this node lags: {error}") }.into())
+    }
+
+    /// Becomes a member of a cluster.
+    fn adopt(&self, cluster: u128) -> Result<(), LogError> {
+        if self.cluster.get() != cluster {
+            Identity { node: self.id, cluster }.save(&self.options.directory)?;
+            self.cluster.set(cluster);
+        }
+        Ok(())
+    }
+}
+
+/// Whether another member, or the same one later, would say the same to one who joins.
+fn is_final(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::OtherCluster { .. } | Refusal::NameHeld { .. } | Refusal::TooManyMembers)
+}
+
+fn config(options: &Options) -> Result<Config, String> {
+    let ms = |time: Duration| time.as_millis() as u64;
+    let (timing, entries) = (&options.timing, options.snapshot_entries);
+    let config = Config {
+        cluster_name: "hubsub".into(),
+        heartbeat_interval: ms(timing.heartbeat),
+        election_timeout_min: ms(timing.election.0),
+        election_timeout_max: ms(timing.election.1),
+        // A snapshot ends with being installed, and that with a sync of the whole.
+        install_snapshot_timeout: 60_000,
+        snapshot_policy: SnapshotPolicy::LogsSinceLast(entries),
+        max_in_snapshot_log_to_keep: entries / 5,
+        purge_batch_size: (entries / 5).max(1),
+        // Who is further behind than what is kept gets a snapshot.
+        replication_lag_threshold: entries * 2,
+        enable_pre_vote: Some(true),
+        // The store is in memory: who led before a restart has to be elected to know what was committed.
+        enable_leader_restore: Some(false),
+        ..Config::default()
+    };
+    config.validate().map_err(|error| error.to_string())
+}

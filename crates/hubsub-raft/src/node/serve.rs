@@ -1,0 +1,255 @@
+//! What a node answers to others, and what a leader does when it is asked.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use openraft::async_runtime::WatchReceiver;
+use openraft::errors::{ChangeMembershipError, ClientWriteError, ForwardToLeader, RaftError};
+use openraft::{ChangeMembers, ReadPolicy, ServerState};
+use tokio::time::{Instant, timeout_at};
+
+use super::wire::{self, Ask, Envelope, Piece, Reply, Request, Told};
+use super::{Inner, members};
+use crate::error::{Error, Refusal};
+use crate::limits::{LEASES_MAX, MEMBERS_MAX, SNAPSHOT_BYTES_MAX, STORE_BYTES_MAX};
+use crate::store::{Command, LeaseId};
+use crate::transport::Transport;
+use crate::types::{NodeId, Peer, Snapshot, Types, Vote, decode_meta};
+
+/// A snapshot that is on its way here. There is one leader, so there is one.
+#[derive(Default)]
+pub(super) struct Incoming {
+    vote: Option<Vote>,
+    total: u64,
+    bytes: Vec<u8>,
+}
+
+type Forward = ForwardToLeader<Types>;
+
+impl<T: Transport> Inner<T> {
+    pub(super) async fn serve(&self, request: &[u8]) -> Reply {
+        let (envelope, request) = match wire::decode::<Envelope, Request>(request) {
+            Ok(decoded) => decoded,
+            Err(error) => return refused(format!("the request cannot be read: {error}")),
+        };
+        if let Err(reply) = self.check(envelope, &request) {
+            return reply;
+        }
+        let stopped = |error: &dyn std::fmt::Display| refused(error.to_string());
+        match request {
+            Request::Append(request) => match self.raft.append_entries(request).await {
+                Ok(response) => Reply::Append(response),
+                Err(error) => stopped(&error),
+            },
+            Request::Vote(request) => match self.raft.vote(request).await {
+                Ok(response) => Reply::Vote(response),
+                Err(error) => stopped(&error),
+            },
+            Request::PreVote(request) => match self.raft.pre_vote(request).await {
+                Ok(response) => Reply::Vote(response),
+                Err(error) => stopped(&error),
+            },
+            Request::Transfer(request) => match self.raft.handle_transfer_leader(request).await {
+                Ok(response) => Reply::Transfer(response),
+                Err(error) => stopped(&error),
+            },
+            Request::Snapshot(piece) => self.take_piece(piece).await,
+            Request::Ask(ask) => self.answer(ask, Instant::now() + self.options.timing.request).await,
+        }
+    }
+
+    /// Whether a request is for this node of this cluster.
+    fn check(&self, to: Envelope, request: &Request) -> Result<(), Reply> {
+        let ours = self.cluster.get();
+        if to.to != 0 && to.to != self.id {
+            return Err(refused(format!("this is node {}, not {}", self.id, to.to)));
+        }
+        let joins = matches!(request, Request::Ask(Ask::Join(..)));
+        if ours == 0 && to.to == self.id && to.cluster != 0 {
+            // Only a leader that was asked to let this node in knows its number.
+            return self.adopt(to.cluster).map_err(|error| refused(error.to_string()));
+        }
+        match to.cluster == ours || (joins && to.cluster == 0) {
+            true => Ok(()),
+            false => Err(Reply::Failed(Refusal::OtherCluster { ours, theirs: to.cluster }.into())),
+        }
+    }
+
+    async fn take_piece(&self, piece: Piece) -> Reply {
+        let snapshot = {
+            let mut incoming = self.incoming.borrow_mut();
+            if piece.offset == 0 {
+                *incoming = Incoming { vote: Some(piece.vote), total: piece.total, bytes: Vec::new() };
+            }
+            let fits = incoming.vote == Some(piece.vote)
+                && incoming.total == piece.total
+                && piece.total <= SNAPSHOT_BYTES_MAX as u64
+                && incoming.bytes.len() as u64 == piece.offset
+                && piece.offset + piece.bytes.0.len() as u64 <= piece.total;
+            if !fits {
+                *incoming = Incoming::default();
+                return refused("a piece of a snapshot that does not fit the others".into());
+            }
+            incoming.bytes.extend_from_slice(&piece.bytes.0);
+            if (incoming.bytes.len() as u64) < incoming.total {
+                return Reply::More;
+            }
+            std::mem::take(&mut *incoming).bytes
+        };
+        let snapshot = match decode_meta(&snapshot) {
+            Ok((meta, state)) => Snapshot { meta, snapshot: Arc::new(state.to_vec()) },
+            Err(error) => return refused(format!("the snapshot {error}")),
+        };
+        match self.raft.install_full_snapshot(piece.vote, snapshot).await {
+            Ok(response) => Reply::Snapshot(response),
+            Err(error) => refused(error.to_string()),
+        }
+    }
+
+    /// Answers as the leader, if this node is it.
+    pub(super) async fn answer(&self, ask: Ask, deadline: Instant) -> Reply {
+        let late = match &ask {
+            Ask::Propose(_) => Error::Unknown("no quorum answered in time".into()),
+            _ => Refusal::NoLeader { reason: "no quorum answered in time".into() }.into(),
+        };
+        let answer = async {
+            match ask {
+                Ask::Propose(command) => self.propose(command).await,
+                Ask::ReadIndex => self.read_index().await.map(Told::Index),
+                Ask::Renew(lease) => self.renew(lease).await,
+                Ask::Join(node, peer) => self.let_in(node, peer).await,
+                Ask::Leave(node) => self.let_out(node).await,
+            }
+        };
+        match timeout_at(deadline, answer).await {
+            Ok(Ok(told)) => Reply::Told(told),
+            Ok(Err(reply)) => reply,
+            Err(_) => Reply::Failed(late),
+        }
+    }
+
+    async fn propose(&self, command: Command) -> Result<Told, Reply> {
+        let refuse = |refusal: Refusal| Reply::Failed(refusal.into());
+        command.check().map_err(refuse)?;
+        let (bytes, leases) = self.machine.with(|store| (store.bytes(), store.leases().len()));
+        if command.bytes() > 0 && bytes + command.bytes() > STORE_BYTES_MAX {
+            return Err(refuse(Refusal::StoreFull { bytes }));
+        }
+        if matches!(command, Command::Grant { .. }) && leases >= LEASES_MAX {
+            return Err(refuse(Refusal::TooManyLeases));
+        }
+        let response = self.raft.client_write(command).await.map_err(unwritten)?;
+        Ok(Told::Answer(response.data))
+    }
+
+    async fn read_index(&self) -> Result<u64, Reply> {
+        match self.raft.get_read_linearizer(ReadPolicy::ReadIndex).await {
+            Ok(read) => Ok(read.read_log_id().index()),
+            Err(error) => Err(error.forward_to_leader().map_or(Reply::NotLeader(None), known_leader)),
+        }
+    }
+
+    /// A lease is renewed by a leader that was one after it was asked: a later one gives it its whole time again.
+    async fn renew(&self, lease: LeaseId) -> Result<Told, Reply> {
+        let index = self.read_index().await?;
+        let applied = self.raft.wait(None).applied_index_at_least(Some(index), "a renewal").await;
+        let lead = self.lead().ok_or(Reply::NotLeader(None))?;
+        applied.map_err(|error| refused(error.to_string()))?;
+        let now = Instant::now();
+        let mut leases = self.leases.borrow_mut();
+        let renewed = self.machine.with(|store| {
+            leases.follow(lead, store, now);
+            store.lease(lease).is_some_and(|ttl_ms| leases.renew(lease, ttl_ms, now))
+        });
+        if renewed { Ok(Told::Renewed) } else { Err(Reply::Failed(Refusal::NoLease { lease }.into())) }
+    }
+
+    async fn let_in(&self, node: NodeId, peer: Peer) -> Result<Told, Reply> {
+        self.read_index().await?;
+        let (known, holder) = {
+            let metrics = self.raft.metrics();
+            let metrics = metrics.borrow_watched();
+            let membership = metrics.membership_config.membership();
+            if membership.nodes().count() >= MEMBERS_MAX {
+                return Err(Reply::Failed(Refusal::TooManyMembers.into()));
+            }
+            let holds = |(id, other): &(&NodeId, &Peer)| **id != node && other.name == peer.name;
+            (membership.get_node(&node).cloned(), membership.nodes().find(holds).map(|(id, _)| *id))
+        };
+        if let Some(holder) = holder {
+            if !self.away().contains(&holder) {
+                return Err(Reply::Failed(Refusal::NameHeld { name: peer.name }.into()));
+            }
+            // Its directory is gone, or it would come itself.
+            Box::pin(self.let_out(holder)).await?;
+        }
+        let change = match known {
+            Some(known) if known == peer => return Ok(Told::Joined { cluster: self.cluster.get() }),
+            // It has another address since it was started again.
+            Some(_) => ChangeMembers::SetNodes([(node, peer)].into()),
+            None => ChangeMembers::AddNodes([(node, peer)].into()),
+        };
+        self.raft.change_membership(change, true).await.map_err(unwritten)?;
+        Ok(Told::Joined { cluster: self.cluster.get() })
+    }
+
+    async fn let_out(&self, node: NodeId) -> Result<Told, Reply> {
+        self.read_index().await?;
+        let (voters, ready, known) = self.electorate();
+        if !known.contains(&node) {
+            return Ok(Told::Left);
+        }
+        if voters.contains(&node) {
+            let rest = voters.iter().copied().filter(|voter| *voter != node).collect::<BTreeSet<_>>();
+            let learners = ready.into_iter().filter(|learner| *learner != node).collect::<BTreeSet<_>>();
+            let Some(heir) = rest.iter().next().or(learners.iter().next()).copied() else {
+                return Err(Reply::Failed(Refusal::LastVoter.into()));
+            };
+            if node == self.id && rest.is_empty() {
+                // The last voter: the heir has to vote before it can lead.
+                let both = BTreeSet::from([node, heir]);
+                self.raft.change_membership(both, true).await.map_err(unwritten)?;
+            }
+            if node == self.id {
+                // Who is asked next is the heir, or another.
+                let handed = self.raft.trigger().transfer_leader(heir).await;
+                handed.map_err(|error| refused(error.to_string()))?;
+                return Err(Reply::NotLeader(None));
+            }
+            let voters = members::voters(self.id, &rest, &learners, &self.away(), self.options.voters_max);
+            self.raft.change_membership(voters, true).await.map_err(unwritten)?;
+        }
+        let gone = ChangeMembers::RemoveNodes([node].into());
+        self.raft.change_membership(gone, true).await.map_err(unwritten)?;
+        Ok(Told::Left)
+    }
+
+    /// The vote by which this node leads.
+    pub(super) fn lead(&self) -> Option<Vote> {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        (metrics.state == ServerState::Leader).then_some(metrics.vote)
+    }
+}
+
+/// Why openraft did not write: only an entry that was never appended is refused.
+fn unwritten(error: RaftError<Types, ClientWriteError<Types>>) -> Reply {
+    let busy = |reason: &dyn std::fmt::Display| {
+        Reply::Failed(Refusal::ClusterBusy { reason: reason.to_string() }.into())
+    };
+    match error {
+        RaftError::APIError(ClientWriteError::ForwardToLeader(forward)) => known_leader(&forward),
+        RaftError::APIError(ClientWriteError::ChangeMembershipError(
+            error @ ChangeMembershipError::InProgress(_),
+        )) => busy(&error),
+        error => Reply::Failed(Error::Unknown(error.to_string())),
+    }
+}
+
+fn known_leader(forward: &Forward) -> Reply {
+    Reply::NotLeader(forward.leader_id.zip(forward.leader_node.clone()))
+}
+
+fn refused(reason: String) -> Reply {
+    Reply::Failed(Refusal::Stopped { reason }.into())
+}

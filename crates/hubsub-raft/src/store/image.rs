@@ -1,0 +1,94 @@
+//! The store as bytes: what a snapshot holds. An image shares its values with the store, so taking one is cheap and
+//! encoding it can be done elsewhere.
+//!
+//! ```text
+//! format u8 = 1, then postcard: version, last lease, leases [(id, ttl ms)], entries [(directory, name, revision, lease, value)]
+//! ```
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::changes::Changes;
+use super::{Entry, Lease, LeaseId, Path, Store, Value};
+
+const FORMAT: u8 = 1;
+
+/// A state of the store.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Image {
+    version: u64,
+    lease_last: u64,
+    leases: Vec<(LeaseId, u32)>,
+    entries: Vec<Row>,
+}
+
+/// Directory, name, revision, lease, value.
+type Row = (Arc<str>, Arc<str>, u64, Option<LeaseId>, Value);
+
+/// Why bytes are no image.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    /// Another format.
+    #[error("the state has format {0}, this version knows {FORMAT}\nhint: a newer version wrote it")]
+    Format(u8),
+    /// Not what [`Image::encode`] gives.
+    #[error("the state cannot be read: {0}")]
+    Malformed(String),
+}
+
+impl Image {
+    /// The image as bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        postcard::to_extend(self, vec![FORMAT]).expect("a vector takes all bytes")
+    }
+}
+
+impl Store {
+    /// The state as it is now.
+    pub fn image(&self) -> Image {
+        let entries = self.directories.iter().flat_map(|(directory, names)| {
+            names.iter().map(|(name, entry)| {
+                (directory.clone(), name.clone(), entry.revision, entry.lease, entry.value.clone())
+            })
+        });
+        Image {
+            version: self.version,
+            lease_last: self.lease_last,
+            leases: self.leases().collect(),
+            entries: entries.collect(),
+        }
+    }
+
+    /// The store that an image shows. Watchers begin with the whole.
+    pub fn decode(bytes: &[u8]) -> Result<Self, ImageError> {
+        let malformed = |what: &str| ImageError::Malformed(what.to_owned());
+        let (format, rest) = bytes.split_first().ok_or_else(|| malformed("it is empty"))?;
+        if *format != FORMAT {
+            return Err(ImageError::Format(*format));
+        }
+        let image: Image = postcard::from_bytes(rest).map_err(|error| malformed(&error.to_string()))?;
+        let mut store = Self {
+            version: image.version,
+            lease_last: image.lease_last,
+            changes: Changes::after(image.version),
+            ..Self::default()
+        };
+        for (id, ttl_ms) in image.leases {
+            if id.0 > image.lease_last {
+                return Err(malformed("a lease that was never given"));
+            }
+            store.leases.insert(id, Lease { ttl_ms, keys: Default::default() });
+        }
+        for (directory, name, revision, lease, value) in image.entries {
+            if revision == 0 || revision > image.version {
+                return Err(malformed("a revision that was never given"));
+            }
+            if lease.is_some_and(|lease| !store.leases.contains_key(&lease)) {
+                return Err(malformed("a key of a lease that is not there"));
+            }
+            store.place(Path { directory, name }, Entry { revision, value, lease });
+        }
+        Ok(store)
+    }
+}

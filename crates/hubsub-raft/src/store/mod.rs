@@ -1,0 +1,303 @@
+//! The store as a pure machine: commands in, answers out. It owns keys, leases and the last changes; it knows no clock,
+//! no disk and no network, and does not know what its keys mean.
+//!
+//! Invariants
+//! - The state is a function of the commands applied: every replica that applied the same ones holds the same.
+//! - `version` grows by one with every command that changes a key; a key's revision is the version that wrote it, so it
+//!   grows with each change of that key and is never used again, also not after a deletion.
+//! - A key is bound to at most one lease, and that lease is there.
+
+mod changes;
+mod command;
+mod image;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use changes::Changes;
+pub use command::{Answer, Command, Expect, Value, Write, check_directory, check_key};
+pub use image::{Image, ImageError};
+
+use crate::limits::{PAGE_BYTES_MAX, PAGE_ENTRIES_MAX};
+
+/// A lease's number: never given twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct LeaseId(pub u64);
+
+impl fmt::Display for LeaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// Keys, leases and the last changes.
+#[derive(Debug, Default)]
+pub struct Store {
+    /// The number of the last command that changed a key.
+    version: u64,
+    /// By directory, then by name: what is in one directory lies together.
+    directories: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Entry>>,
+    leases: BTreeMap<LeaseId, Lease>,
+    /// The number of the last lease.
+    lease_last: u64,
+    /// Bytes of keys and values.
+    bytes: usize,
+    changes: Changes,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    revision: u64,
+    value: Value,
+    lease: Option<LeaseId>,
+}
+
+#[derive(Debug)]
+struct Lease {
+    ttl_ms: u32,
+    keys: BTreeSet<Path>,
+}
+
+/// A key in its two parts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Path {
+    directory: Arc<str>,
+    name: Arc<str>,
+}
+
+/// A name of a directory with what it holds, or nothing where it was deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// The key without its directory.
+    pub name: String,
+    /// Its value and revision; none: the key is gone.
+    pub entry: Option<(Value, u64)>,
+}
+
+/// Where a watcher is. It means the same on every replica.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    /// All changes up to this version were given, or are in the whole that is being given.
+    pub version: u64,
+    /// The whole was given up to this name; none: all of it was.
+    pub after: Option<String>,
+}
+
+/// What a watcher gets: a part of the whole directory, or changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// The whole begins here. Items until [`Batch::whole_ends`] are the whole.
+    pub whole_begins: bool,
+    /// The whole ends here: names that were not in it are gone.
+    pub whole_ends: bool,
+    /// In order of names within the whole; changes in no promised order, each name once.
+    pub items: Vec<Item>,
+    /// Where to go on.
+    pub cursor: Cursor,
+}
+
+impl Store {
+    /// The number of the last command that changed a key.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Bytes of keys and values.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Leases with their time to live in milliseconds.
+    pub fn leases(&self) -> impl ExactSizeIterator<Item = (LeaseId, u32)> {
+        self.leases.iter().map(|(id, lease)| (*id, lease.ttl_ms))
+    }
+
+    /// A lease's time to live in milliseconds.
+    pub fn lease(&self, lease: LeaseId) -> Option<u32> {
+        self.leases.get(&lease).map(|lease| lease.ttl_ms)
+    }
+
+    /// A key's value and revision.
+    pub fn get(&self, key: &str) -> Option<(Value, u64)> {
+        self.entry(&Path::new(key)).map(|entry| (entry.value.clone(), entry.revision))
+    }
+
+    /// Entries of a directory in order of names, those after `after`, and whether there are more. At most `limit`, and
+    /// no more than fit in a page.
+    pub fn page(&self, directory: &str, after: Option<&str>, limit: usize) -> (Vec<Item>, bool) {
+        let Some(names) = self.directories.get(directory) else { return (Vec::new(), false) };
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut rest = names.range::<str, _>((from, Bound::Unbounded)).peekable();
+        let (mut items, mut bytes) = (Vec::new(), 0);
+        while items.len() < limit.min(PAGE_ENTRIES_MAX)
+            && bytes < PAGE_BYTES_MAX
+            && let Some((name, entry)) = rest.next()
+        {
+            bytes += name.len() + entry.value.0.len();
+            items.push(Item { name: name.to_string(), entry: Some((entry.value.clone(), entry.revision)) });
+        }
+        (items, rest.peek().is_some())
+    }
+
+    /// What a watcher of `directory` that is at `cursor` does not have yet; none: it has all. Without a cursor, and
+    /// where changes since it were forgotten, the whole begins.
+    pub fn watch(&self, directory: &str, cursor: Option<&Cursor>) -> Option<Batch> {
+        match cursor {
+            Some(Cursor { version, after: Some(name) }) => Some(self.whole(directory, *version, Some(name))),
+            Some(cursor) if cursor.version >= self.version => None,
+            Some(cursor) if self.changes.reaches(cursor.version) => {
+                Some(self.changed(directory, cursor.version))
+            }
+            _ => Some(self.whole(directory, self.version, None)),
+        }
+    }
+
+    /// Applies a command.
+    pub fn apply(&mut self, command: &Command) -> Answer {
+        match command {
+            Command::Commit { expect, writes } => self.commit(expect, writes),
+            Command::Grant { ttl_ms } => {
+                self.lease_last += 1;
+                let id = LeaseId(self.lease_last);
+                self.leases.insert(id, Lease { ttl_ms: *ttl_ms, keys: BTreeSet::new() });
+                Answer::Granted(id)
+            }
+            Command::Release(lease) => self.end(&[*lease]),
+            Command::Expire(leases) => self.end(leases),
+        }
+    }
+
+    fn commit(&mut self, expect: &[Expect], writes: &[Write]) -> Answer {
+        for (index, Expect { key, revision: expected }) in expect.iter().enumerate() {
+            let revision = self.entry(&Path::new(key)).map_or(0, |entry| entry.revision);
+            if revision != *expected {
+                return Answer::Mismatch { index: index as u32, revision };
+            }
+        }
+        for write in writes {
+            if let Write::Put { lease: Some(lease), .. } = write
+                && !self.leases.contains_key(lease)
+            {
+                return Answer::NoLease(*lease);
+            }
+        }
+        let version = self.version + 1;
+        let mut revisions = Vec::with_capacity(writes.len());
+        for write in writes {
+            let path = Path::new(write.key());
+            match write {
+                Write::Put { value, lease, .. } => {
+                    self.put(path, Entry { revision: version, value: value.clone(), lease: *lease });
+                    revisions.push(version);
+                }
+                Write::Delete { .. } => {
+                    self.delete(&path, version);
+                    revisions.push(0);
+                }
+            }
+        }
+        Answer::Committed(revisions)
+    }
+
+    /// Ends leases with their keys; those that are no more are passed over.
+    fn end(&mut self, leases: &[LeaseId]) -> Answer {
+        let (version, mut ended) = (self.version + 1, 0);
+        for lease in leases {
+            let Some(lease) = self.leases.remove(lease) else { continue };
+            ended += 1;
+            for path in lease.keys {
+                self.delete(&path, version);
+            }
+        }
+        Answer::Ended(ended)
+    }
+
+    fn put(&mut self, path: Path, entry: Entry) {
+        self.take(&path);
+        self.note(entry.revision, &path);
+        self.place(path, entry);
+    }
+
+    /// Puts an entry where none is, without a word to watchers.
+    fn place(&mut self, path: Path, entry: Entry) {
+        self.bytes += path.bytes() + entry.value.0.len();
+        if let Some(lease) = entry.lease.and_then(|lease| self.leases.get_mut(&lease)) {
+            lease.keys.insert(path.clone());
+        }
+        self.directories.entry(path.directory).or_default().insert(path.name, entry);
+    }
+
+    fn delete(&mut self, path: &Path, version: u64) {
+        if self.take(path) {
+            self.note(version, path);
+        }
+    }
+
+    /// Takes an entry out; whether there was one.
+    fn take(&mut self, path: &Path) -> bool {
+        let Some(names) = self.directories.get_mut(&path.directory) else { return false };
+        let Some(entry) = names.remove(&path.name) else { return false };
+        if names.is_empty() {
+            self.directories.remove(&path.directory);
+        }
+        self.bytes -= path.bytes() + entry.value.0.len();
+        if let Some(lease) = entry.lease.and_then(|lease| self.leases.get_mut(&lease)) {
+            lease.keys.remove(path);
+        }
+        true
+    }
+
+    fn note(&mut self, version: u64, path: &Path) {
+        self.version = version;
+        self.changes.push(version, path.clone());
+    }
+
+    fn entry(&self, path: &Path) -> Option<&Entry> {
+        self.directories.get(&path.directory)?.get(&path.name)
+    }
+
+    fn whole(&self, directory: &str, version: u64, after: Option<&str>) -> Batch {
+        let (items, more) = self.page(directory, after, PAGE_ENTRIES_MAX);
+        let last = if more { items.last().map(|item| item.name.clone()) } else { None };
+        Batch {
+            whole_begins: after.is_none(),
+            whole_ends: !more,
+            items,
+            cursor: Cursor { version, after: last },
+        }
+    }
+
+    fn changed(&self, directory: &str, since: u64) -> Batch {
+        let (names, version) = self.changes.since(directory, since, PAGE_ENTRIES_MAX);
+        let here = self.directories.get(directory);
+        let items = names
+            .into_iter()
+            .map(|name| {
+                let entry = here.and_then(|names| names.get(&name));
+                Item {
+                    name: name.to_string(),
+                    entry: entry.map(|entry| (entry.value.clone(), entry.revision)),
+                }
+            })
+            .collect();
+        let cursor = Cursor { version: version.unwrap_or(self.version), after: None };
+        Batch { whole_begins: false, whole_ends: false, items, cursor }
+    }
+}
+
+impl Path {
+    fn new(key: &str) -> Self {
+        let (directory, name) = key.rsplit_once('/').unwrap_or(("", key));
+        Self { directory: directory.into(), name: name.into() }
+    }
+
+    fn bytes(&self) -> usize {
+        self.directory.len() + self.name.len()
+    }
+}

@@ -1,0 +1,331 @@
+//! The transport: TCP connections of the coordinator's own. They are not those of the links, because a node is in its
+//! cluster before it has an incarnation, and so before it has links (docs/adr/0013-a-cluster.md).
+//!
+//! ```text
+//! greeting  both sides: magic [u8; 8], protocol u16, challenge [u8; 16]
+//! proof     the caller: length u16, what the gate makes of both greetings
+//! verdict   the other: 0 and the end, or 1 and its own proof, likewise
+//! frame     length u32, bytes: a request, and back its reply; then the next
+//! ```
+//! Numbers are little-endian. A connection carries one request at a time; as many are opened as requests run at once,
+//! and a few are kept. Who does not prove itself, speaks another protocol or sends a frame that is too large is cut off.
+//! The caller proves first: who only connects gets nothing that it could try secrets against.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use openraft::AsyncRuntime;
+use rand::Rng;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, lookup_host};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::limits::{CONNECTIONS_MAX, FRAME_BYTES_MAX, IDLE_CONNECTIONS_MAX};
+use crate::node::{Node, PROTOCOL};
+use crate::runtime::Runtime;
+use crate::transport::{CallError, Lane, Transport};
+use crate::types::Peer;
+
+const MAGIC: &[u8; 8] = b"HUBRAFTP";
+const GREETING: usize = MAGIC.len() + 2 + 16;
+const REFUSED: u8 = 0;
+const ADMITTED: u8 = 1;
+/// Longest proof.
+const PROOF_BYTES_MAX: usize = 256;
+/// For the handshake, and for a served connection without a request.
+const HANDSHAKE: Duration = Duration::from_secs(2);
+const IDLE: Duration = Duration::from_secs(60);
+/// For one address of a name.
+const DIAL: Duration = Duration::from_secs(1);
+/// Between two questions whether a process that closed a connection is there.
+const PROBE: Duration = Duration::from_millis(2);
+/// Names looked up at a time.
+const LOOKUPS_MAX: usize = 4;
+
+/// Proves that a side knows the cluster's secret, without saying it.
+pub trait Gate: Clone + 'static {
+    /// What a side shows: of both greetings, the caller's first, and of which side it is, so that no proof can be sent back.
+    fn prove(&self, greetings: &[u8], caller: bool) -> Vec<u8>;
+
+    /// Whether a proof is that of one who knows the secret.
+    fn admits(&self, greetings: &[u8], caller: bool, proof: &[u8]) -> bool;
+}
+
+/// Lets everybody in: for tests, and networks that nobody else is on.
+#[derive(Clone, Copy, Debug)]
+pub struct Open;
+
+impl Gate for Open {
+    fn prove(&self, _: &[u8], _: bool) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn admits(&self, _: &[u8], _: bool, _: &[u8]) -> bool {
+        true
+    }
+}
+
+/// Addresses that are reached elsewhere: tests put what breaks in between.
+pub type Detours = HashMap<String, String>;
+
+/// The calling side.
+#[derive(Clone)]
+pub struct Tcp<G> {
+    gate: G,
+    idle: Rc<RefCell<Idle>>,
+    detours: Rc<Detours>,
+    /// Names are looked up by few threads at a time: a name server that is away holds up no sync.
+    lookups: Rc<Semaphore>,
+}
+
+/// Connections that wait for a request, by address and lane.
+type Idle = HashMap<(String, Lane), Vec<TcpStream>>;
+
+impl<G: Gate> Tcp<G> {
+    /// No connection is opened before it is needed.
+    pub fn new(gate: G, detours: Detours) -> Self {
+        Self {
+            gate,
+            idle: Rc::default(),
+            detours: Rc::new(detours),
+            lookups: Rc::new(Semaphore::new(LOOKUPS_MAX)),
+        }
+    }
+
+    /// A connection that was kept and was not closed since, or a new one.
+    async fn connection(&self, key: &(String, Lane)) -> Result<TcpStream, CallError> {
+        loop {
+            let kept = self.idle.borrow_mut().get_mut(key).and_then(Vec::pop);
+            let Some(stream) = kept else { break };
+            // Nothing is to be read from one that is good: bytes, or an end, say that it is not.
+            if stream.try_read(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+                return Ok(stream);
+            }
+        }
+        let mut stream = self.dial(&key.0).await.map_err(|error| CallError::NotSent(error.to_string()))?;
+        match timeout(HANDSHAKE, call_on(&mut stream, &self.gate)).await {
+            Ok(Ok(true)) => Ok(stream),
+            Ok(Ok(false)) => Err(CallError::WrongSecret),
+            Ok(Err(error)) => Err(CallError::NotSent(error.to_string())),
+            Err(_) => Err(CallError::NotSent("no greeting in time".into())),
+        }
+    }
+
+    /// Connects to the first of a name's addresses that answers.
+    async fn dial(&self, address: &str) -> io::Result<TcpStream> {
+        let mut last = io::Error::other("the name stands for no address");
+        for address in self.look_up(address).await? {
+            match timeout(DIAL, TcpStream::connect(address)).await {
+                Ok(Ok(stream)) => {
+                    stream.set_nodelay(true)?;
+                    return Ok(stream);
+                }
+                Ok(Err(error)) => last = error,
+                Err(_) => last = io::ErrorKind::TimedOut.into(),
+            }
+        }
+        Err(last)
+    }
+
+    async fn look_up(&self, address: &str) -> io::Result<Vec<SocketAddr>> {
+        let address = self.detours.get(address).map_or(address, String::as_str);
+        if let Ok(address) = address.parse() {
+            return Ok(vec![address]);
+        }
+        let _turn = self.lookups.acquire().await.map_err(io::Error::other)?;
+        Ok(lookup_host(address).await?.collect())
+    }
+
+    fn keep(&self, key: (String, Lane), stream: TcpStream) {
+        let mut idle = self.idle.borrow_mut();
+        let kept = idle.entry(key).or_default();
+        if kept.len() < IDLE_CONNECTIONS_MAX {
+            kept.push(stream);
+        }
+    }
+}
+
+impl<G: Gate> Transport for Tcp<G> {
+    async fn call(
+        &self,
+        peer: &Peer,
+        lane: Lane,
+        request: Vec<u8>,
+        patience: Duration,
+    ) -> Result<Vec<u8>, CallError> {
+        let deadline = Instant::now() + patience;
+        let key = (peer.address.clone(), lane);
+        let mut stream = match timeout_at(deadline, self.connection(&key)).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => return Err(error),
+            Err(_) => return Err(CallError::NotSent("no connection in time".into())),
+        };
+        if request.len() > FRAME_BYTES_MAX {
+            return Err(CallError::NotSent(format!("a request of {} bytes is too large", request.len())));
+        }
+        let exchange = async {
+            write_frame(&mut stream, &request).await?;
+            read_frame(&mut stream).await
+        };
+        match timeout_at(deadline, exchange).await {
+            Ok(Ok(reply)) => {
+                self.keep(key, stream);
+                Ok(reply)
+            }
+            Ok(Err(error)) => Err(CallError::Unanswered(error.to_string())),
+            Err(_) => Err(CallError::Unanswered("no reply in time".into())),
+        }
+    }
+
+    async fn resolve(&self, address: &str) -> Result<Vec<String>, String> {
+        let found = timeout(HANDSHAKE, self.look_up(address)).await;
+        let found = found.map_err(|_| "its name was not looked up in time".to_owned())?;
+        let found = found.map_err(|error| error.to_string())?;
+        Ok(found.into_iter().map(|address| address.to_string()).collect())
+    }
+
+    async fn is_refused(&self, address: &str) -> bool {
+        let Ok(Ok(found)) = timeout(DIAL, self.look_up(address)).await else { return false };
+        for address in &found {
+            if !matches!(timeout(DIAL, refuses(*address)).await, Ok(true)) {
+                return false;
+            }
+        }
+        !found.is_empty()
+    }
+}
+
+/// Serves a node's peers until the task that runs it is dropped. One that breaks the protocol loses its connection.
+pub async fn listen<G: Gate>(listener: TcpListener, gate: G, node: Node<Tcp<G>>) {
+    let mut served = tokio::task::JoinSet::new();
+    loop {
+        while served.try_join_next().is_some() {}
+        let Ok((stream, _)) = listener.accept().await else {
+            // Too many open files, or a connection that was gone already.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        if served.len() >= CONNECTIONS_MAX {
+            continue;
+        }
+        let (gate, node) = (gate.clone(), node.clone());
+        served.spawn_local(serve(stream, gate, node));
+    }
+}
+
+async fn serve<G: Gate>(mut stream: TcpStream, gate: G, node: Node<Tcp<G>>) {
+    if !matches!(timeout(HANDSHAKE, receive(&mut stream, &gate)).await, Ok(Ok(()))) {
+        return;
+    }
+    loop {
+        let Ok(request) = timeout(IDLE, read_frame(&mut stream)).await else { return };
+        let Ok(request) = request else { break };
+        if write_frame(&mut stream, &node.serve(&request).await).await.is_err() {
+            break;
+        }
+    }
+    // That is how it is told that the leader's process died.
+    node.lost_connection().await;
+}
+
+/// The caller's part of the handshake; false: the other side does not take this secret, or does not know it.
+async fn call_on(stream: &mut TcpStream, gate: &impl Gate) -> io::Result<bool> {
+    let ours = greeting();
+    stream.write_all(&ours).await?;
+    let greetings = [ours, read_greeting(stream).await?].concat();
+    write_proof(stream, &gate.prove(&greetings, true)).await?;
+    if stream.read_u8().await? != ADMITTED {
+        return Ok(false);
+    }
+    Ok(gate.admits(&greetings, false, &read_proof(stream).await?))
+}
+
+/// The part of who was called.
+async fn receive(stream: &mut TcpStream, gate: &impl Gate) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let ours = greeting();
+    stream.write_all(&ours).await?;
+    let greetings = [read_greeting(stream).await?, ours].concat();
+    let proof = read_proof(stream).await?;
+    if !gate.admits(&greetings, true, &proof) {
+        stream.write_u8(REFUSED).await?;
+        return Err(io::Error::other("the other side does not know the cluster's secret"));
+    }
+    stream.write_u8(ADMITTED).await?;
+    write_proof(stream, &gate.prove(&greetings, false)).await
+}
+
+fn greeting() -> [u8; GREETING] {
+    let mut greeting = [0; GREETING];
+    greeting[..8].copy_from_slice(MAGIC);
+    greeting[8..10].copy_from_slice(&PROTOCOL.to_le_bytes());
+    Runtime::thread_rng().fill_bytes(&mut greeting[10..]);
+    greeting
+}
+
+async fn read_greeting(stream: &mut TcpStream) -> io::Result<[u8; GREETING]> {
+    let mut theirs = [0; GREETING];
+    stream.read_exact(&mut theirs).await?;
+    if theirs[..8] != *MAGIC {
+        return Err(io::Error::other("the other side is no coordinator"));
+    }
+    match u16::from_le_bytes([theirs[8], theirs[9]]) {
+        PROTOCOL => Ok(theirs),
+        other => {
+            Err(io::Error::other(format!("the other side speaks protocol {other}, this one {PROTOCOL}")))
+        }
+    }
+}
+
+async fn write_proof(stream: &mut TcpStream, proof: &[u8]) -> io::Result<()> {
+    stream.write_u16_le(proof.len() as u16).await?;
+    stream.write_all(proof).await
+}
+
+async fn read_proof(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let length = usize::from(stream.read_u16_le().await?);
+    if length > PROOF_BYTES_MAX {
+        return Err(io::Error::other("a proof that is too long"));
+    }
+    let mut proof = vec![0; length];
+    stream.read_exact(&mut proof).await?;
+    Ok(proof)
+}
+
+/// Whether nobody listens at an address. A process that dies may close its connections before its listener, which takes
+/// connections until then; but it greets nobody.
+async fn refuses(address: SocketAddr) -> bool {
+    loop {
+        match TcpStream::connect(address).await {
+            Ok(mut stream) => {
+                if stream.read_u8().await.is_ok() {
+                    return false;
+                }
+                tokio::time::sleep(PROBE).await;
+            }
+            Err(error) => return error.kind() == io::ErrorKind::ConnectionRefused,
+        }
+    }
+}
+
+async fn write_frame(stream: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
+    let mut frame = Vec::with_capacity(4 + bytes.len());
+    frame.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+    frame.extend_from_slice(bytes);
+    stream.write_all(&frame).await
+}
+
+async fn read_frame(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let length = stream.read_u32_le().await? as usize;
+    if length > FRAME_BYTES_MAX {
+        return Err(io::Error::other(format!("a frame of {length} bytes, at most {FRAME_BYTES_MAX}")));
+    }
+    let mut bytes = vec![0; length];
+    stream.read_exact(&mut bytes).await?;
+    Ok(bytes)
+}

@@ -1,0 +1,162 @@
+//! Nodes on threads of their own, over real sockets, through the handle that the binding uses.
+
+use std::collections::HashMap;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use hubsub_raft::error::{Error, Refusal};
+use hubsub_raft::handle::{Handle, Request, Response, Start};
+use hubsub_raft::node::{Options, StartError};
+use hubsub_raft::store::{Answer, Command, Expect, Write};
+use hubsub_raft::tcp::Gate;
+use hubsub_raft::types::Peer;
+use tempfile::TempDir;
+
+const WAIT: Duration = Duration::from_secs(30);
+
+/// A gate that is not for secrets: it shows that both sides are asked.
+#[derive(Clone)]
+struct Word(&'static str);
+
+impl Gate for Word {
+    fn prove(&self, greetings: &[u8], caller: bool) -> Vec<u8> {
+        let mut proof =
+            crc32c::crc32c_append(crc32c::crc32c(greetings), self.0.as_bytes()).to_le_bytes().to_vec();
+        proof.push(u8::from(caller));
+        proof
+    }
+
+    fn admits(&self, greetings: &[u8], caller: bool, proof: &[u8]) -> bool {
+        self.prove(greetings, caller) == proof
+    }
+}
+
+struct Running {
+    handle: Handle,
+    address: String,
+    wakes: Arc<AtomicUsize>,
+}
+
+fn start(directory: &TempDir, name: &str, word: &'static str, how: Start) -> Result<Running, StartError> {
+    start_with(directory, name, word, how, |_| {})
+}
+
+fn start_with(
+    directory: &TempDir,
+    name: &str,
+    word: &'static str,
+    how: Start,
+    set: impl FnOnce(&mut Options),
+) -> Result<Running, StartError> {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address").to_string();
+    let peer = Peer { name: name.into(), address: address.clone() };
+    let wakes = Arc::new(AtomicUsize::new(0));
+    let wake = {
+        let wakes = wakes.clone();
+        move || {
+            wakes.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    let mut options = Options::new(directory.path().into(), peer);
+    set(&mut options);
+    let handle = Handle::start(options, how, listener, (Word(word), HashMap::new()), wake)?;
+    Ok(Running { handle, address, wakes })
+}
+
+fn ask(running: &Running, request: Request) -> Result<Response, Error> {
+    running.handle.submit(7, request).expect("taken");
+    let mut answers = running.handle.drain(1, WAIT);
+    let (ticket, answer) = answers.pop().expect("an answer");
+    assert_eq!(ticket, 7);
+    answer
+}
+
+fn commit(running: &Running, key: &str, revision: u64) -> Result<Answer, Error> {
+    let expect = vec![Expect { key: key.into(), revision }];
+    let write = Write::Put { key: key.into(), value: b"v"[..].into(), lease: None };
+    match ask(running, Request::Propose(Command::Commit { expect, writes: vec![write] }))? {
+        Response::Answer(answer) => Ok(answer),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn until_voters(running: &Running, count: usize) {
+    let deadline = std::time::Instant::now() + WAIT;
+    loop {
+        let Ok(Response::Status(status)) = ask(running, Request::Status) else { panic!("no status") };
+        if status.members.values().filter(|(_, votes)| *votes).count() == count {
+            return;
+        }
+        assert!(std::time::Instant::now() < deadline, "{status:?}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn three_nodes_over_tcp_agree_survive_one_and_come_back_from_disk() {
+    let directories = [(); 3].map(|()| tempfile::tempdir().expect("a directory"));
+    let a = start(&directories[0], "a", "secret", Start::Found).expect("founded");
+    let join = || Start::Join(vec![a.address.clone()], WAIT);
+    let b = start(&directories[1], "b", "secret", join()).expect("joined");
+    let c = start(&directories[2], "c", "secret", join()).expect("joined");
+    until_voters(&b, 3);
+    assert_eq!(commit(&c, "k", 0), Ok(Answer::Committed(vec![1])));
+    assert_eq!(commit(&b, "k", 0), Ok(Answer::Mismatch { index: 0, revision: 1 }));
+    assert!(b.wakes.load(Ordering::Relaxed) > 0);
+
+    a.handle.stop();
+    assert_eq!(commit(&c, "k", 1), Ok(Answer::Committed(vec![2])));
+    assert!(matches!(a.handle.submit(1, Request::Status), Err(Refusal::Stopped { .. })));
+    let a = start(&directories[0], "a", "secret", Start::Join(vec![b.address.clone()], WAIT)).expect("back");
+    let found = ask(&a, Request::Get { key: "k".into() });
+    assert!(matches!(found, Ok(Response::Value(Some((_, 2))))), "{found:?}");
+    for running in [a, b, c] {
+        running.handle.stop();
+    }
+}
+
+#[test]
+fn a_leader_whose_process_is_gone_is_followed_although_an_election_would_take_minutes() {
+    let directories = [(); 3].map(|()| tempfile::tempdir().expect("a directory"));
+    let start = |n: usize, name: &str, how| {
+        start_with(&directories[n], name, "secret", how, |options| {
+            options.timing.election = (Duration::from_secs(300), Duration::from_secs(600));
+        })
+    };
+    let a = start(0, "a", Start::Found).expect("founded");
+    let join = || Start::Join(vec![a.address.clone()], WAIT);
+    let (b, c) = (start(1, "b", join()).expect("joined"), start(2, "c", join()).expect("joined"));
+    until_voters(&b, 3);
+    assert_eq!(commit(&c, "k", 0), Ok(Answer::Committed(vec![1])));
+    a.handle.stop();
+    assert_eq!(commit(&c, "k", 1), Ok(Answer::Committed(vec![2])));
+    for running in [b, c] {
+        running.handle.stop();
+    }
+}
+
+#[test]
+fn who_does_not_know_the_secret_or_sends_garbage_is_not_let_in_and_others_are_served_on() {
+    use std::io::{Read, Write};
+    let directories = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));
+    let a = start(&directories[0], "a", "secret", Start::Found).expect("founded");
+    let join = Start::Join(vec![a.address.clone()], Duration::from_millis(300));
+    let stranger = start(&directories[1], "b", "guess", join).err().expect("refused");
+    assert!(matches!(&stranger, StartError::WrongSecret(address) if *address == a.address), "{stranger}");
+    for garbage in [&b"GET / HTTP/1.1\r\nhost: there\r\nuser-agent: somebody\r\n\r\n"[..], &[0xff; 200]] {
+        let mut stream = std::net::TcpStream::connect(&a.address).expect("a connection");
+        stream.write_all(garbage).expect("sent");
+        stream.set_read_timeout(Some(WAIT)).expect("set");
+        let mut sink = Vec::new();
+        // It ends, by a close or a reset.
+        if let Err(error) = stream.read_to_end(&mut sink) {
+            assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+        }
+        assert!(sink.len() <= 26, "a greeting and no more: {}", sink.len());
+    }
+    assert_eq!(commit(&a, "k", 0), Ok(Answer::Committed(vec![1])));
+    a.handle.stop();
+}
