@@ -11,6 +11,7 @@ use crate::producers::{Producers, log_bytes, log_bytes_of};
 use crate::record::Record;
 use crate::ring::Placement;
 use crate::rooms::{HistoryQuery, Recalled, RoomHandle};
+use crate::traffic::Traffic;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_types::class::ClassIndex;
@@ -18,8 +19,8 @@ use hubsub_types::{ClassTable, Durability, ErrorCode, HubId, Position, ShardId};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-/// A hub with a log, as its log was found at the start.
-#[derive(Clone, Copy, Debug)]
+/// A hub with a log, as its log was found when it was opened.
+#[derive(Clone, Debug, Default)]
 pub struct HubSeed {
     /// Its id.
     pub id: HubId,
@@ -33,6 +34,8 @@ pub struct HubSeed {
     pub last_us: u64,
     /// Rooms whose last record is below this offset begin a new epoch.
     pub continuous_from: u64,
+    /// Where its shard counts what goes through it.
+    pub traffic: Arc<Traffic>,
 }
 
 /// All hubs of a node.
@@ -54,7 +57,12 @@ impl Hubs {
     /// The hubs of `shards` shards; a class that is not logged has one on each.
     #[must_use]
     pub fn new(shards: u16, classes: &ClassTable, seeds: Vec<HubSeed>) -> Hubs {
-        let of_class = |class| seeds.iter().filter(|seed| seed.class == class).count() as u16;
+        // Hubs that are given to a node need not be the first of their class.
+        let of_class = |class| {
+            let behind =
+                seeds.iter().filter(|seed| seed.class == class).map(|seed| seed.index.saturating_add(1));
+            behind.max().unwrap_or(0)
+        };
         let counts: Vec<u16> = (0..classes.classes().len() as u16).map(of_class).collect();
         let placement = Placement::new(shards, &counts);
         Hubs { placement, seeds, tail_bytes_max: TAIL_BYTES, producers: Mutex::default() }
@@ -95,6 +103,8 @@ pub struct HubLog {
     of_room: HashMap<u32, u64, RandomState>,
     /// Records that need not be kept again.
     producers: Producers,
+    /// What went through it.
+    pub traffic: Arc<Traffic>,
 }
 
 /// What happens when the log has made an offset safe.
@@ -143,6 +153,7 @@ impl HubLog {
             pending: VecDeque::new(),
             of_room: HashMap::default(),
             producers,
+            traffic: Arc::clone(&seed.traffic),
         }
     }
 
@@ -299,6 +310,28 @@ impl ShardHubs {
         ShardHubs { hubs, first, logged, shards: placement.shards() }
     }
 
+    /// Takes in a hub that came while the node runs: to its place among those of its class, or, where
+    /// there is none, behind all others: no room comes there until a route leads to it. One that was
+    /// here before goes on as it was, and what waits for its log with it.
+    pub fn add(&mut self, seed: &HubSeed, durability: Durability, producers: Producers) {
+        let known = self.slot_of(seed.id);
+        let log = known.and_then(|slot| self.get(slot).log.as_ref());
+        if log.is_some_and(|log| log.next == seed.next) {
+            return;
+        }
+        let place = self.slot(seed.class, seed.index);
+        let is_free = |hub: &Hub| hub.class == seed.class && hub.log.is_none();
+        let is_placed = self.hubs.get(usize::from(place)).is_some_and(is_free);
+        let slot = known.unwrap_or(if is_placed { place } else { self.hubs.len() as u16 });
+        if usize::from(slot) == self.hubs.len() {
+            self.hubs.push(Hub { class: seed.class, ledger: Ledger::default(), log: None });
+        }
+        self.get_mut(slot).log = Some(HubLog::new(seed, durability, producers));
+        if !self.logged.contains(&slot) {
+            self.logged.push(slot);
+        }
+    }
+
     /// Place of a class's hub that lives here.
     #[must_use]
     pub fn slot(&self, class: ClassIndex, index: u16) -> u16 {
@@ -344,5 +377,43 @@ impl ShardHubs {
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &Hub> {
         self.hubs.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hubsub_types::Class;
+
+    #[test]
+    fn a_hub_that_comes_takes_its_place_or_stands_behind_all_others_and_stays_as_it_is() {
+        let durable = |name| Class { durability: Durability::Durable, ..Class::named(name) };
+        let classes = ClassTable::new(vec![durable("a"), durable("b")], false);
+        let mut hubs = ShardHubs::new(&Hubs::new(2, &classes, Vec::new()), &classes, ShardId(1));
+        let places = hubs.iter().count() as u16;
+        let mut add = |id, class, index, next| {
+            let seed = HubSeed { id: HubId(id), class, index, next, ..HubSeed::default() };
+            hubs.add(&seed, Durability::Durable, Producers::default());
+            let slot = hubs.slot_of(seed.id).expect("it was added");
+            (slot, hubs.slot(class, index), hubs.get(slot).log.as_ref().map(HubLog::last))
+        };
+        let (slot, place, last) = add(70, 1, 1, 5);
+        assert_eq!((slot, last), (place, Some(4)), "rooms of its class find it");
+        // Nothing leads to these yet.
+        assert_eq!(add(71, 0, 3, 1).0, places, "the place that it would have is another class's");
+        assert_eq!(add(72, 1, 3, 1).0, places + 1);
+        assert_eq!(hubs.logged(), [place, places, places + 1]);
+
+        let log = hubs.get_mut(place).log.as_mut().unwrap();
+        assert_eq!(log.take_offset(), 5);
+        let mut add_again = |next| {
+            let seed = HubSeed { id: HubId(70), class: 1, index: 1, next, ..HubSeed::default() };
+            hubs.add(&seed, Durability::Durable, Producers::default());
+            let log = hubs.get(place).log.as_ref().unwrap();
+            (log.last(), log.committed())
+        };
+        assert_eq!(add_again(6), (5, 4), "it went on here: what waits still does");
+        assert_eq!(add_again(9), (8, 8), "it went on elsewhere");
+        assert_eq!((hubs.iter().count() as u16, hubs.logged().len()), (places + 2, 3));
     }
 }

@@ -19,7 +19,9 @@
 //! - [`producers`]: numbered records, of which each is kept once
 //! - [`logread`]: questions to the log, for what memory has no more
 //! - [`cursors`]: subscribers that catch up
+//! - [`relay`]: hubs that other nodes lead
 //! - [`ring`]: which hub, and so which shard, a room belongs to
+//! - [`topk`], [`traffic`]: what is told of busy rooms and of hubs
 
 pub mod broker;
 pub mod counts;
@@ -31,12 +33,14 @@ pub mod logread;
 pub mod patterns;
 pub mod producers;
 pub mod record;
+pub mod relay;
 pub mod ring;
 pub mod rooms;
 pub mod topics;
 pub mod topk;
+pub mod traffic;
 
-use hubsub_types::{ConnKey, ErrorCode, HubId, OnGap, OnSlow, Position, Seq, ShardId};
+use hubsub_types::{ConnKey, ErrorCode, HubId, NodeId, OnGap, OnSlow, Position, Seq, ShardId};
 use rooms::HistoryPart;
 use std::sync::Arc;
 
@@ -45,7 +49,10 @@ pub use hubs::{HubSeed, Hubs};
 pub use logread::{Ask, Found, Known, LogRead, Then, Want};
 pub use producers::{Producer, Producers, Window};
 pub use record::{Headers, Namespace, Record, RecordView};
+pub use relay::{AskId, Names, NodeMessage};
 pub use rooms::{Recalled, RoomHandle, RoomInfo};
+pub use topk::Busy;
+pub use traffic::{Traffic, TrafficTotals};
 
 /// The time of an event, given by the caller.
 #[derive(Clone, Copy, Debug, Default)]
@@ -218,6 +225,16 @@ pub trait Sink {
     fn send(&mut self, to: ShardId, msg: Msg);
     /// Whether another shard is behind, so that nothing big should be sent.
     fn congested(&self, to: ShardId) -> bool;
+    /// A message for another node, by this hub's link; false if it is refused, since the link is
+    /// down or its queue full. Without a cluster there is none to send to.
+    fn send_node(&mut self, _node: NodeId, _hub: HubId, _message: NodeMessage) -> bool {
+        false
+    }
+    /// Whether records for a node, by this hub's link, would go out at once; else it reads
+    /// them later.
+    fn node_flows(&self, _node: NodeId, _hub: HubId) -> bool {
+        false
+    }
     /// The answer to a request whose outcome was [`Outcome::Later`].
     fn answer(&mut self, asker: Asker, answer: Answer);
 }

@@ -86,6 +86,12 @@ impl Record {
         &self.bytes[self.topic_len as usize..]
     }
 
+    /// Bytes of topic and payload.
+    #[must_use]
+    pub fn said_bytes(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
     /// Its memory, in bytes, near enough for limits.
     #[must_use]
     pub fn weight(&self) -> usize {

@@ -16,7 +16,25 @@ const COUNTERS: usize = 128;
 #[derive(Debug, Default)]
 pub struct TopK {
     skipped: u32,
-    counters: Vec<(Arc<[u8]>, u64)>,
+    counters: Vec<(Arc<[u8]>, Busy)>,
+}
+
+/// What is counted of a room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Busy {
+    /// Publishes.
+    pub publishes: u64,
+    /// Their bytes.
+    pub bytes_in: u64,
+    /// Their bytes, for each of their receivers.
+    pub bytes_out: u64,
+}
+
+impl Busy {
+    /// So many publishes of so many bytes each to so many receivers.
+    fn of(publishes: u64, bytes: u64, receivers: u64) -> Busy {
+        Busy { publishes, bytes_in: publishes * bytes, bytes_out: publishes * bytes * receivers }
+    }
 }
 
 impl TopK {
@@ -31,29 +49,40 @@ impl TopK {
         counts
     }
 
-    /// Counts a publish to a room.
-    pub fn publish(&mut self, room: &Arc<[u8]>) {
-        if let Some(counter) = self.counters.iter_mut().find(|c| c.0 == *room) {
-            counter.1 += u64::from(SAMPLE);
+    /// Counts a publish of so many bytes to a room, where so many get it.
+    pub fn publish(&mut self, room: &Arc<[u8]>, bytes: u64, receivers: u64) {
+        let weight = u64::from(SAMPLE);
+        let one = Busy::of(weight, bytes, receivers);
+        if let Some((_, busy)) = self.counters.iter_mut().find(|c| c.0 == *room) {
+            busy.publishes += one.publishes;
+            busy.bytes_in += one.bytes_in;
+            busy.bytes_out += one.bytes_out;
         } else if self.counters.len() < COUNTERS {
-            self.counters.push((Arc::clone(room), u64::from(SAMPLE)));
-        } else if let Some(least) = self.counters.iter_mut().min_by_key(|c| c.1) {
-            *least = (Arc::clone(room), least.1 + u64::from(SAMPLE));
+            self.counters.push((Arc::clone(room), one));
+        } else if let Some(least) = self.counters.iter_mut().min_by_key(|c| c.1.publishes) {
+            // What the room may have had before was of this kind: bytes of the other room say nothing.
+            *least = (Arc::clone(room), Busy::of(least.1.publishes + weight, bytes, receivers));
         }
     }
 
     /// Called at a steady interval: halves all counts. A room with `r`
     /// publishes an interval then settles between `r` and `2 r`.
     pub fn fade(&mut self) {
-        self.counters.iter_mut().for_each(|c| c.1 /= 2);
-        self.counters.retain(|c| c.1 > 0);
+        for (_, busy) in &mut self.counters {
+            *busy = Busy {
+                publishes: busy.publishes / 2,
+                bytes_in: busy.bytes_in / 2,
+                bytes_out: busy.bytes_out / 2,
+            };
+        }
+        self.counters.retain(|c| c.1.publishes > 0);
     }
 
     /// Up to `limit` rooms with their counts, busiest first.
     #[must_use]
-    pub fn busiest(&self, limit: usize) -> Vec<(Arc<[u8]>, u64)> {
+    pub fn busiest(&self, limit: usize) -> Vec<(Arc<[u8]>, Busy)> {
         let mut rooms = self.counters.clone();
-        rooms.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        rooms.sort_by(|a, b| b.1.publishes.cmp(&a.1.publishes).then_with(|| a.0.cmp(&b.0)));
         rooms.truncate(limit);
         rooms
     }
@@ -70,11 +99,20 @@ mod tests {
         for i in 0..100_000_u32 {
             let quiet = || format!("quiet:{i}").into_bytes().into();
             if sketch.counts_next() {
-                sketch.publish(&if i % 5 < 2 { Arc::clone(&busy) } else { quiet() });
+                match i % 5 {
+                    // Others were counted in its place before: of their bytes nothing stays.
+                    0 | 1 => sketch.publish(&busy, 100 + u64::from(i % 5) * 10, 3),
+                    _ => sketch.publish(&quiet(), 9_000, 50),
+                }
             }
         }
-        assert_eq!(&*sketch.busiest(1)[0].0, b"busy");
+        let (name, counted) = &sketch.busiest(1)[0];
+        assert_eq!(&**name, b"busy");
+        assert_eq!((counted.bytes_in / counted.publishes, counted.bytes_out), (105, 3 * counted.bytes_in));
         assert!(sketch.counters.len() <= COUNTERS);
+        sketch.fade();
+        let (_, faded) = sketch.busiest(1)[0];
+        assert_eq!(faded.bytes_in / faded.publishes, 105, "the mean does not fade");
         (0..40).for_each(|_| sketch.fade());
         assert!(sketch.busiest(1).is_empty());
     }

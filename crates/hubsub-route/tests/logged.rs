@@ -4,9 +4,10 @@
 mod support;
 
 use hubsub_route::rooms::HistoryQuery;
+use hubsub_route::topk::SAMPLE;
 use hubsub_route::{
-    Answer, Ask, Broker, Draft, Found, HubSeed, Hubs, LogRead, Namespace, Outcome, Publisher, Record,
-    Settings, Start, Then, Want, Wish,
+    Answer, Ask, Broker, Busy, Draft, Found, HubSeed, Hubs, LogRead, Namespace, Outcome, Publisher, Record,
+    Settings, Start, Then, TrafficTotals, Want, Wish,
 };
 use hubsub_types::{Class, ClassTable, Durability, Epoch, ErrorCode, HubId, Limits, Position, Seq, ShardId};
 use proptest::prelude::*;
@@ -35,6 +36,44 @@ fn nobody_hears_of_a_durable_record_before_it_is_safe() {
     assert_eq!(net.attached[&(0, 1)][0].position.seq, Seq(2));
     assert!(net.log(0, 1));
     assert_eq!((net.got(0, 0).len(), net.got(0, 1).len(), seqs(&net)), (3, 1, vec![1, 2, 3]));
+}
+
+#[test]
+fn a_hub_counts_what_it_has_committed_and_for_each_who_gets_it() {
+    let mut net = Net::new(1, 2, durable());
+    (0..2).for_each(|conn| net.subscribe(0, conn, "a", Start::Live));
+    net.publish(0, "a");
+    net.publish(0, "a");
+    net.publish(0, "nobody");
+    let totals = |net: &Net| {
+        let logs = net.brokers[0].rooms.hubs.iter().filter_map(|hub| hub.log.as_ref());
+        logs.map(|log| log.traffic.totals()).fold(TrafficTotals::default(), |sum, t| TrafficTotals {
+            deliveries: sum.deliveries + t.deliveries,
+            bytes_in: sum.bytes_in + t.bytes_in,
+            bytes_out: sum.bytes_out + t.bytes_out,
+        })
+    };
+    assert_eq!(totals(&net), TrafficTotals::default());
+    while net.log(0, 1) {}
+    // Payloads are of four bytes.
+    assert_eq!(totals(&net), TrafficTotals { deliveries: 4, bytes_in: 2 * 5 + 10, bytes_out: 4 * 5 });
+}
+
+#[test]
+fn a_busy_room_shows_what_its_records_weigh_and_how_many_get_them_whatever_its_class() {
+    let remembering_nothing = Class { durability: Durability::Ephemeral, history: None, ..remembering() };
+    for class in [remembering_nothing, remembering(), durable()] {
+        let mut net = Net::new(1, 2, class);
+        net.subscribe(0, 0, "a", Start::Live);
+        net.act(0, |b, w| _ = b.subscribe_pattern(ticket(0, 1, 0), key(1), b"*", w));
+        (0..SAMPLE).for_each(|_| _ = net.publish(0, "a"));
+        while net.log(0, 1) {}
+        let (room, busy) = &net.brokers[0].busiest.busiest(1)[0];
+        assert_eq!(
+            (&**room, *busy),
+            (&b"a"[..], Busy { publishes: 16, bytes_in: 16 * 5, bytes_out: 2 * 16 * 5 })
+        );
+    }
 }
 
 #[test]
@@ -222,6 +261,25 @@ fn rooms_that_a_log_knows_count_when_they_come_back_and_give_way_to_others_when_
 }
 
 #[test]
+fn clients_rooms_do_not_keep_one_of_the_nodes_own_from_coming_back() {
+    let mut net = Net::new(1, 2, durable());
+    ["a", "b", "$queries/q"].iter().for_each(|room| _ = net.publish(0, room));
+    net.settle();
+    net.brokers[0].set_limits(Limits { rooms_max: 2, ..Limits::default() });
+    (0..4).for_each(|_| net.act(0, |b, w| b.sweep(NOW, w)));
+    net.subscribe(0, 0, "a", Start::Live);
+    net.subscribe(0, 0, "b", Start::Live);
+    (0..4).for_each(|_| net.act(0, |b, w| b.sweep(NOW, w)));
+    assert_eq!(net.brokers[0].rooms.len(), 2, "both in use");
+    let wish = Wish { topic: b"$queries/new", namespace: Namespace::Global, start: Start::Live };
+    let made = net.act(0, |b, w| b.subscribe(ticket(0, 1, 0), key(1), wish, NOW, w));
+    assert_eq!(made, Outcome::Now(Err(ErrorCode::TooManyRooms)), "a new one counts as any");
+    let again = net.publish(0, "$queries/q");
+    net.settle();
+    assert_eq!(net.receivers[&again].position.seq, Seq(2), "its life goes on");
+}
+
+#[test]
 fn a_room_in_no_memory_goes_on_where_its_log_ends() {
     let mut net = Net::new(1, 1, durable());
     let id = net.publish(0, "a");
@@ -231,15 +289,21 @@ fn a_room_in_no_memory_goes_on_where_its_log_ends() {
     let logs = std::mem::take(&mut net.worlds[0].logs);
     let mut net = Net::new(1, 1, durable());
     let (hub, log) = logs.into_iter().next().unwrap();
-    let seed =
-        HubSeed { id: hub, class: 0, index: hub.0 as u16 - 1, next: 2, last_us: 50, continuous_from: 1 };
+    let seed = HubSeed {
+        id: hub,
+        index: hub.0 as u16 - 1,
+        next: 2,
+        last_us: 50,
+        continuous_from: 1,
+        ..HubSeed::default()
+    };
     let classes = Arc::new(ClassTable::new(vec![durable()], true));
     for (continuous_from, seq) in [(1, 2), (2, 1)] {
         let seeds = (0..2u16).map(|i| {
             if i == seed.index {
-                HubSeed { continuous_from, ..seed }
+                HubSeed { continuous_from, ..seed.clone() }
             } else {
-                HubSeed { id: HubId(u32::from(i) + 1), index: i, next: 1, ..seed }
+                HubSeed { id: HubId(u32::from(i) + 1), index: i, next: 1, ..seed.clone() }
             }
         });
         let hubs = Arc::new(Hubs::new(1, &classes, seeds.collect()));

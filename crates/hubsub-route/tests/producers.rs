@@ -129,7 +129,7 @@ impl Net {
         let classes = Arc::new(ClassTable::new(vec![class], true));
         let next = self.world.log.len() as u64 + 1;
         self.world.safe = self.world.log.len();
-        let seed = HubSeed { id: HUB, class: 0, index: 0, next, last_us: 0, continuous_from: 1 };
+        let seed = HubSeed { id: HUB, next, continuous_from: 1, ..HubSeed::default() };
         let from = self.window_start().saturating_sub(early);
         let mut producers = Producers::new(self.window);
         for (record, offset) in self.world.log.iter().zip(1u64..).skip(from) {

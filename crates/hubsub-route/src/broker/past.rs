@@ -10,18 +10,24 @@ use crate::{Attach, Msg, Now, Sink, Start};
 use hubsub_types::ErrorCode;
 
 impl Broker {
-    /// Why nothing can be said of a room's past: its hub's log is damaged.
+    /// Why nothing can be said of a room's past: its hub's log is damaged, or not open here.
     pub fn refuses_past(&self, room: &[u8], sink: &impl Sink) -> Option<ErrorCode> {
-        let hub = self.rooms.log_of_name(room)?.id;
-        sink.log_refuses(hub).filter(|refused| *refused == ErrorCode::Quarantined)
+        let Some(log) = self.rooms.log_of_name(room) else { return self.lacks_log(room) };
+        let refuses = |code: &ErrorCode| matches!(code, ErrorCode::Quarantined | ErrorCode::HubClosed);
+        sink.log_refuses(log.id).filter(refuses)
+    }
+
+    /// Why there can be no room of this name: its hub should have a log, and has none yet. A room that
+    /// was made now would begin another life than the one that the log may know.
+    pub(super) fn lacks_log(&self, room: &[u8]) -> Option<ErrorCode> {
+        let is_logged = self.classes.get(self.classes.class_of_room(room)).durability.is_logged();
+        (is_logged && self.rooms.log_of_name(room).is_none()).then_some(ErrorCode::HubClosed)
     }
 
     /// Likewise, of where a subscription begins.
     pub(super) fn refuses_start(&self, attach: &Attach, sink: &impl Sink) -> Option<ErrorCode> {
-        if attach.start == Start::Live {
-            return None;
-        }
-        self.refuses_past(&self.classes.room(&attach.topic), sink)
+        let room = self.classes.room(&attach.topic);
+        if attach.start == Start::Live { self.lacks_log(&room) } else { self.refuses_past(&room, sink) }
     }
 
     /// Records of a room; none: [`Sink::history`] will bring them, because the log is

@@ -168,7 +168,10 @@ impl Broker {
     ) -> Result<Outcome<Published>, ErrorCode> {
         let room = match self.topics.get(id).room {
             room if self.rooms.get(room).is_some() => room,
-            _ => self.find_room(id, record.topic(), true, now, sink)?,
+            _ => {
+                self.lacks_log(&self.classes.room(record.topic())).map_or(Ok(()), Err)?;
+                self.find_room(id, record.topic(), true, now, sink)?
+            }
         };
         if let Some(outcome) = self.repeated(ticket, room, &record, sink)? {
             return Ok(outcome);
@@ -218,7 +221,7 @@ impl Broker {
                 return;
             };
             let Waits::Record(ticket, record) = waits else {
-                match self.rooms.release(slot) {
+                match self.rooms.release(slot, 0) {
                     Some(Waits::History(query, ask)) => self.tell_history(&query, ask, now, sink),
                     Some(Waits::Deletion(ask)) => sink.deleted(ask, Ok(())),
                     Some(Waits::Repeat(ticket, position)) => {
@@ -234,11 +237,11 @@ impl Broker {
                 self.is_held_up = true;
                 return;
             };
-            self.rooms.release(slot);
             let (receivers, position) = (audience.receivers, record.position);
+            self.rooms.release(slot, receivers);
             let published = Published { receivers, position, is_duplicate: false };
             self.rooms.remember(room, Arc::clone(&record));
-            self.count_busy(room);
+            self.count_busy(room, record.said_bytes(), receivers);
             self.hand_out(id, &record, &audience, sink);
             self.tell_published(ticket, Ok(published), sink);
         }
@@ -253,9 +256,11 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) -> Result<Result<Published, ErrorCode>, Arc<Record>> {
-        let (namespace, name) = match &body {
-            Body::Draft(draft) => (draft.namespace, draft.topic),
-            Body::Record(record) => (record.namespace, record.topic()),
+        let (namespace, name, bytes) = match &body {
+            Body::Draft(Draft { namespace, topic, payload, .. }) => {
+                (*namespace, *topic, (topic.len() + payload.len()) as u64)
+            }
+            Body::Record(record) => (record.namespace, record.topic(), record.said_bytes()),
         };
         let topic = self.topics.get(id);
         let class = self.classes.get(topic.class);
@@ -274,7 +279,7 @@ impl Broker {
             });
         };
         let (position, timestamp_us) = self.rooms.next_position(room, now);
-        self.count_busy(room);
+        self.count_busy(room, bytes, audience.receivers);
         match body {
             Body::Draft(draft) if !remembers && audience.shards.is_empty() => {
                 if audience.is_local {
@@ -336,11 +341,11 @@ impl Broker {
         }
     }
 
-    fn count_busy(&mut self, room: RoomHandle) {
+    fn count_busy(&mut self, room: RoomHandle, bytes: u64, receivers: u64) {
         if self.busiest.counts_next()
             && let Some(room) = self.rooms.get(room)
         {
-            self.busiest.publish(&room.name);
+            self.busiest.publish(&room.name, bytes, receivers);
         }
     }
 

@@ -3,12 +3,21 @@
 
 use super::{Recalled, RoomHandle, Rooms, seconds};
 use crate::Now;
-use crate::hubs::{HubLog, Pending, Waits};
+use crate::hubs::{HubLog, HubSeed, Pending, Waits};
+use crate::producers::Producers;
 use crate::record::Record;
 use hubsub_types::{Epoch, HubId, Position, Seq};
 use std::sync::atomic::Ordering;
 
 impl Rooms {
+    /// Takes in a hub of this shard that came while the node runs.
+    pub fn add_hub(&mut self, seed: &HubSeed, producers: Producers) {
+        // No time falls within a hub.
+        self.last_us = self.last_us.max(seed.last_us);
+        let durability = self.classes.get(seed.class).durability;
+        self.hubs.add(seed, durability, producers);
+    }
+
     /// Gives a record of a logged class its place in its room; its offset.
     pub fn append(&mut self, handle: RoomHandle, record: &mut Record, now: Now) -> u64 {
         self.last_us = self.last_us.max(now.wall_us);
@@ -29,10 +38,13 @@ impl Rooms {
         self.hubs.get_mut(slot).log.as_mut().expect("its class is logged").push(pending);
     }
 
-    /// Takes what waits in front of a hub's log. A record is committed now.
-    pub fn release(&mut self, slot: u16) -> Option<Waits> {
-        let Pending { room, waits, .. } = self.hubs.get_mut(slot).log.as_mut()?.pop()?;
+    /// Takes what waits in front of a hub's log. A record is committed now, and goes to so
+    /// many subscribers.
+    pub fn release(&mut self, slot: u16, receivers: u64) -> Option<Waits> {
+        let log = self.hubs.get_mut(slot).log.as_mut()?;
+        let Pending { room, waits, .. } = log.pop()?;
         if let Waits::Record(_, record) = &waits {
+            log.traffic.count(record.said_bytes(), receivers);
             let room = self.get_mut(room).expect("a room stays while it has records that wait");
             room.seq = record.position.seq;
         }

@@ -18,6 +18,7 @@ use crate::record::Namespace;
 use ahash::RandomState;
 use hashbrown::{HashMap, HashTable};
 use hubsub_types::class::ClassIndex;
+use hubsub_types::names::is_reserved;
 use hubsub_types::{ClassTable, Epoch, ErrorCode, HubId, Limits, Position, Seq, ShardId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -288,8 +289,13 @@ impl Rooms {
         let log = self.hubs.get(hub).log.as_ref();
         let recalled = log.and_then(|log| recall(log.id));
         let known = log.and_then(|log| log.of_this_life(recalled));
-        // One that the log knows is not new, and takes memory as any.
-        let may = if known.is_none() { self.may_create(now) } else { self.has_place() };
+        // One that the log knows is not new, and takes memory as any; the node's own come back in
+        // any case, or clients' rooms would keep it from ending what it began.
+        let may = match known {
+            None => self.may_create(now),
+            Some(_) if is_reserved(name) => Ok(()),
+            Some(_) => self.has_place(),
+        };
         may.inspect_err(|_| self.refused += 1)?;
         let fresh = || Position { epoch: Epoch(self.epochs.fetch_add(1, Ordering::Relaxed)), seq: Seq(0) };
         let Position { epoch, seq } = known.unwrap_or_else(fresh);

@@ -218,11 +218,10 @@ impl Net {
         // One more than shards, so that one shard has two.
         let seeds = (0..shards + 1).filter(|_| is_logged).map(|index| HubSeed {
             id: HubId(u32::from(index) + 1),
-            class: 0,
             index,
             next: 1,
-            last_us: 0,
             continuous_from: 1,
+            ..HubSeed::default()
         });
         let hubs = Arc::new(Hubs { tail_bytes_max, ..Hubs::new(shards, &classes, seeds.collect()) });
         let epochs = Arc::new(AtomicU64::new(1 << 32));
