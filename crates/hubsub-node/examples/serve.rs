@@ -36,6 +36,8 @@ fn main() {
         incarnation: seconds as u32,
         shards: option("--shards").map_or(1, |n| n.parse().expect("--shards takes a number")),
         redis: Some(redis.parse().expect("--redis takes HOST:PORT")),
+        redis_cluster: None,
+        link: None,
         advertise: None,
         classes: ClassTable::new(classes, true),
         limits: limits.clone(),

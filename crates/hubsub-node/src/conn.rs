@@ -1,6 +1,7 @@
 //! One connection's record. Most are idle most of the time, so everything that
 //! only an active one needs is behind a pointer.
 
+use crate::listener::Door;
 use crate::meter::Meter;
 use crate::output::Output;
 use crate::transport::Transport;
@@ -18,6 +19,8 @@ pub struct Conn {
     pub id: u64,
     /// Whom it acts for.
     pub principal: PrincipalId,
+    /// Where it came in.
+    pub door: Door,
     /// State bits.
     pub flags: Flags,
     /// RESP version.
@@ -148,11 +151,12 @@ impl Flags {
 impl Conn {
     /// A connection that was just accepted.
     #[must_use]
-    pub fn new(io: Transport, id: u64, second: u32) -> Conn {
+    pub fn new(io: Transport, door: Door, id: u64, second: u32) -> Conn {
         Conn {
             io,
             id,
             principal: PrincipalId::default(),
+            door,
             flags: Flags::default(),
             proto: Proto::Resp2,
             command: NO_COMMAND,

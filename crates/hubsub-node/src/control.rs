@@ -2,7 +2,8 @@
 //! that is readable while there are some. Answers always fit, since each has a
 //! request before it; log lines beyond the limit are counted and dropped.
 
-use crate::log::{Refusal, StreamAnswer};
+use crate::link::LinkEvent;
+use crate::log::{HubAnswer, Refusal, StreamAnswer};
 use crate::mail::Part;
 use hubsub_route::Published;
 use hubsub_types::ErrorCode;
@@ -35,8 +36,16 @@ pub enum Event {
     Published(u64, Vec<Result<Published, ErrorCode>>),
     /// What came of a question about a stream of records.
     Stream(u64, Result<StreamAnswer, Refusal>),
+    /// What came of a request to open or close a hub.
+    Hub(u64, Result<HubAnswer, Refusal>),
     /// A constant message with its data.
     Log(Level, &'static str, Vec<(&'static str, String)>),
+    /// What became of a peer.
+    Link(LinkEvent),
+    /// A peer's control plane asks: its name, the number of the question, what it asks.
+    Asked(Box<str>, u64, Box<[u8]>),
+    /// What a peer's control plane answered.
+    Answered(u64, Result<Box<[u8]>, ErrorCode>),
     /// A shard ended; with a reason if it was not asked to.
     Stopped(u16, Option<String>),
 }
@@ -85,11 +94,22 @@ impl Control {
 
     /// Adds an event, and wakes the control plane if it was the first.
     pub fn tell(&self, event: Event) {
-        let mut events = self.events.lock().expect("nothing panics under this lock");
-        let is_full = events.len() >= self.events_max.load(Ordering::Relaxed);
-        if is_full && matches!(event, Event::Log(..)) {
+        let is_log = matches!(event, Event::Log(..));
+        if !self.add(event, is_log) {
             self.dropped.fetch_add(1, Ordering::Relaxed);
-            return;
+        }
+    }
+
+    /// Adds an event that has no request of this node before it; false if there is no room for it.
+    #[must_use]
+    pub fn offer(&self, event: Event) -> bool {
+        self.add(event, true)
+    }
+
+    fn add(&self, event: Event, is_bounded: bool) -> bool {
+        let mut events = self.events.lock().expect("nothing panics under this lock");
+        if is_bounded && events.len() >= self.events_max.load(Ordering::Relaxed) {
+            return false;
         }
         let was_empty = events.is_empty();
         events.push_back(event);
@@ -98,6 +118,7 @@ impl Control {
             // A full pipe is readable already, which is all that this is for.
             let _ = (&self.write).write(&[1]);
         }
+        true
     }
 
     /// Adds a log line.

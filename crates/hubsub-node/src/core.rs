@@ -1,15 +1,16 @@
 //! Broker and rim together: what commands and mail act on.
 
 use crate::conn::{Conn, Flags};
-use crate::log::Wanted;
+use crate::log::{OpenedHub, Wanted};
 use crate::mail::{ClientFilter, ClientInfo, Listed, Mail, Part, Question};
 use crate::rim::{Rim, TURN_BYTES, Timer};
 use hubsub_route::hubs::HubLog;
 use hubsub_route::rooms::RoomHandle;
-use hubsub_route::{Ask, Broker, Namespace, RoomInfo};
+use hubsub_route::{Ask, Broker, Busy, Namespace, RoomInfo};
 use hubsub_types::names::Glob;
 use hubsub_types::{ConnKey, HubId};
 use hubsub_wire::resp::Proto;
+use std::sync::Arc;
 
 /// See the module.
 pub struct Core {
@@ -33,6 +34,19 @@ impl Core {
                     self.broker.logged(hub, offset, self.rim.now, &mut self.rim);
                 }
             }
+            Mail::HubOpened(opened) => self.hub_opened(*opened),
+            Mail::HubCloses(hub, told) => {
+                if let Some(log) = &mut self.rim.log {
+                    log.closes(hub);
+                }
+                // Who waited may have given up.
+                let _ = told.send(());
+            }
+            Mail::HubClosed(hub) => {
+                if let Some(log) = &mut self.rim.log {
+                    log.closed(hub);
+                }
+            }
             Mail::LogFailed => self.broker.log_failed(self.rim.now, &mut self.rim),
             Mail::Found(read, found) => {
                 if let Some(log) = &mut self.rim.log {
@@ -46,9 +60,21 @@ impl Core {
             Mail::Limits(limits) => {
                 self.broker.set_limits((*limits).clone());
                 self.rim.limits = (*limits).clone();
+                self.rim.links.limits = Arc::new(crate::link::limits(&limits));
             }
+            Mail::Link(mail) => self.link_mail(mail),
+            Mail::Roster(roster) => crate::redis::cluster::follow(self, roster),
             Mail::Stop(_) => unreachable!("the shard takes this one out"),
         }
+    }
+
+    /// A hub of this shard has come: its log is there before the broker knows of it.
+    fn hub_opened(&mut self, opened: OpenedHub) {
+        let OpenedHub { hub, seed, producers } = opened;
+        if let Some(log) = &mut self.rim.log {
+            log.opened(seed.id, hub);
+        }
+        self.broker.rooms.add_hub(&seed, producers.unwrap_or_default());
     }
 
     /// Writes what this turn produced, mail first: what a client is told must
@@ -59,6 +85,7 @@ impl Core {
             log.flush();
         }
         self.rim.mailer.flush();
+        self.rim.links.flush(&self.rim.metrics);
         self.rim.lagging = !self.broker.cursors.is_empty();
         self.rim.flush();
         let mut drained = std::mem::take(&mut self.rim.drained).into_iter();
@@ -78,12 +105,12 @@ impl Core {
     /// Whether there is output that the next turn must write.
     #[must_use]
     pub fn has_more(&self) -> bool {
-        !self.rim.dirty.is_empty() || !self.rim.drained.is_empty()
+        !self.rim.dirty.is_empty() || !self.rim.drained.is_empty() || self.rim.links.has_work()
     }
 
     /// Removes connections that were marked to be closed and may go.
     pub fn reap(&mut self) {
-        let mut waiting = Vec::new();
+        let (mut waiting, mut gone) = (Vec::new(), Vec::new());
         while let Some(key) = self.rim.closing.pop() {
             let Some(conn) = self.rim.conns.get(key) else { continue };
             let has_output = conn.output.as_ref().is_some_and(|o| !o.is_idle());
@@ -92,14 +119,17 @@ impl Core {
                 continue;
             }
             self.broker.disconnected(key, self.rim.now, &mut self.rim);
-            if let Some(conn) = self.rim.conns.remove(key)
-                && let Some(output) = conn.output
-            {
+            let conn = self.rim.conns.remove(key).expect("it was there a moment ago");
+            if let Some(output) = &conn.output {
                 self.rim.output_bytes -= output.queue_bytes + output.slot_bytes + output.long_bytes;
             }
+            gone.push(conn);
             self.rim.info.connections.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
         }
         self.rim.closing = waiting;
+        // Who sees that a client is gone does not find it counted by another shard.
+        self.rim.mailer.flush();
+        drop(gone);
     }
 
     /// Gives connections whose end was decided a bounded time for their output.
@@ -215,8 +245,9 @@ impl Core {
             Question::Busiest(limit) => {
                 // Counts halve each interval, so they settle between once and twice the interval's.
                 let rate = |count: u64| count as f64 / (1.5 * FADE_S as f64);
+                let rates = |busy: Busy| [busy.publishes, busy.bytes_in, busy.bytes_out].map(rate);
                 let rooms = self.broker.busiest.busiest(*limit).into_iter();
-                Part::Busiest(rooms.map(|(room, count)| (room, rate(count))).collect())
+                Part::Busiest(rooms.map(|(room, busy)| (room, rates(busy))).collect())
             }
         }
     }

@@ -12,10 +12,10 @@ use crate::output::{Bytes, Frame, Output, Pending, Tag};
 use crate::rim::{ARENAS, Rim, TURN_BYTES};
 use hubsub_route::rooms::HistoryPart;
 use hubsub_route::{
-    Answer, Ask, Asker, CloseReason, Delivery, LogRead, Msg, Namespace, Recalled, Record, RecordView, Sink,
-    Via,
+    Answer, Ask, Asker, CloseReason, Delivery, LogRead, Msg, Namespace, NodeMessage, Recalled, Record,
+    RecordView, Sink, Via,
 };
-use hubsub_types::{ErrorCode, HubId, OnGap, OnSlow, Position, ShardId};
+use hubsub_types::{ErrorCode, HubId, NodeId, OnGap, OnSlow, Position, ShardId};
 use hubsub_wire::resp::{self, Kind, Proto};
 use std::rc::Rc;
 
@@ -387,6 +387,14 @@ impl Sink for Rim {
 
     fn congested(&self, to: ShardId) -> bool {
         self.mailer.congested(to)
+    }
+
+    fn send_node(&mut self, node: NodeId, hub: HubId, message: NodeMessage) -> bool {
+        self.send_to_node(node, hub, message)
+    }
+
+    fn node_flows(&self, node: NodeId, hub: HubId) -> bool {
+        self.flows_to_node(node, hub)
     }
 
     fn answer(&mut self, asker: Asker, answer: Answer) {

@@ -14,6 +14,7 @@ mod fanout;
 mod flush;
 mod gather;
 mod inbox;
+pub mod link;
 mod listener;
 pub mod log;
 #[cfg(test)]
@@ -37,7 +38,8 @@ mod transport;
 mod wheel;
 
 pub use control::{Control, Event, Level};
-pub use node::{Node, NodeConfig, NodeInfo};
+pub use node::{Node, NodeConfig, NodeInfo, NotStarted};
+pub use redis::cluster::{ClusterNode, Roster};
 
 /// The cargo profile that this was built with. Benchmarks refuse `debug`.
 pub const BUILD_PROFILE: &str = env!("HUBSUB_PROFILE");

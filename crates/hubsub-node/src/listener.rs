@@ -26,9 +26,32 @@ const BACKLOG: i32 = 4096;
 /// What a client is told that cannot be served.
 const FULL: &[u8] = b"-ERR max number of clients reached\r\n";
 
+/// Which listener a client came in by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Door {
+    /// That of plain Redis clients.
+    Redis,
+    /// That of Redis cluster clients.
+    RedisCluster,
+}
+
+impl Door {
+    /// What the poll calls a shard's socket of it: above every connection's index.
+    #[must_use]
+    pub fn token(self) -> Token {
+        Token(DOORS + self as usize)
+    }
+}
+
+/// The least token of a listener.
+pub const DOORS: usize = usize::MAX - 8;
+
 /// One shard's listening socket.
 pub struct Listener {
     socket: TcpListener,
+    door: Door,
+    /// Whether more connections may wait to be accepted.
+    pub accepts_more: bool,
     /// Given up to accept and turn away one more when descriptors run out.
     spare: Option<File>,
     is_paused: bool,
@@ -50,9 +73,16 @@ impl Listener {
     ///
     /// # Errors
     /// The poll refuses the socket.
-    pub fn new(mut socket: TcpListener, registry: &Registry, token: Token) -> io::Result<Listener> {
-        registry.register(&mut socket, token, Interest::READABLE)?;
-        Ok(Listener { socket, spare: File::open("/dev/null").ok(), is_paused: false })
+    pub fn new(mut socket: TcpListener, door: Door, registry: &Registry) -> io::Result<Listener> {
+        registry.register(&mut socket, door.token(), Interest::READABLE)?;
+        let spare = File::open("/dev/null").ok();
+        Ok(Listener { socket, door, accepts_more: false, spare, is_paused: false })
+    }
+
+    /// Whether it is what the poll calls so.
+    #[must_use]
+    pub fn is(&self, token: Token) -> bool {
+        self.door.token() == token
     }
 
     /// Stops accepting; connections that wait are refused by the kernel.
@@ -67,25 +97,21 @@ impl Listener {
         self.spare = self.spare.take().or_else(|| File::open("/dev/null").ok());
     }
 
-    /// Takes the connections that wait; whether there may be more.
-    pub fn accept(
-        &mut self,
-        rim: &mut Rim,
-        registry: &Registry,
-        added: &mut Vec<hubsub_types::ConnKey>,
-    ) -> bool {
+    /// Takes the connections that wait.
+    pub fn accept(&mut self, rim: &mut Rim, registry: &Registry, added: &mut Vec<hubsub_types::ConnKey>) {
+        self.accepts_more = false;
         for _ in 0..ACCEPTS {
             if self.is_paused {
-                return false;
+                return;
             }
             match self.socket.accept() {
-                Ok((socket, _)) => added.extend(admit(socket, rim, registry)),
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return false,
+                Ok((socket, _)) => added.extend(admit(socket, self.door, rim, registry)),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 Err(e) => self.turn_away(&e, rim),
             }
         }
-        true
+        self.accepts_more = true;
     }
 
     /// Accepting failed for want of descriptors or memory.
@@ -108,7 +134,12 @@ impl Listener {
 }
 
 /// Makes a connection of a socket, unless there are too many.
-fn admit(mut socket: TcpStream, rim: &mut Rim, registry: &Registry) -> Option<hubsub_types::ConnKey> {
+fn admit(
+    mut socket: TcpStream,
+    door: Door,
+    rim: &mut Rim,
+    registry: &Registry,
+) -> Option<hubsub_types::ConnKey> {
     let open = rim.info.connections.fetch_add(1, Ordering::Relaxed);
     if open >= rim.limits.connections_max {
         rim.info.connections.fetch_sub(1, Ordering::Relaxed);
@@ -122,7 +153,7 @@ fn admit(mut socket: TcpStream, rim: &mut Rim, registry: &Registry) -> Option<hu
     }
     crate::sys::prepare(&socket, rim.limits.tcp_keepalive_ms, rim.limits.tcp_user_timeout_ms);
     let id = rim.info.clients.fetch_add(1, Ordering::Relaxed);
-    let key = rim.add(Conn::new(Transport::Plain(socket), id, rim.second()));
+    let key = rim.add(Conn::new(Transport::Plain(socket), door, id, rim.second()));
     rim.metrics.connections_accepted_total.add(1);
     let conn = rim.conns.get_mut(key).expect("just added");
     if registry

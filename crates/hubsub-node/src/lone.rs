@@ -5,6 +5,8 @@ use crate::conn::Conn;
 use crate::control::Control;
 use crate::core::Core;
 use crate::inbox::{Inbox, Mailer};
+use crate::link::Board;
+use crate::listener::Door;
 use crate::metrics::ShardMetrics;
 use crate::node::NodeInfo;
 use crate::rim::{Ends, Rim};
@@ -42,6 +44,7 @@ impl Lone {
             version: "0.0.0".to_owned(),
             redis: String::new(),
             port: 0,
+            cluster_port: 0,
             started: Instant::now(),
             connections: AtomicU64::new(0),
             clients: AtomicU64::new(1),
@@ -61,7 +64,9 @@ impl Lone {
         };
         let control = Arc::new(Control::new(64).unwrap());
         let mailer = Mailer::new(shard, inboxes, limits.mailbox_bytes_max as usize);
-        let rim = Rim::new(info, limits, Now::default(), mailer, Ends { shard, control, metrics, log: None });
+        let board = Board::new("lone".to_owned(), 1, info.started, Arc::clone(&control));
+        let ends = Ends { shard, control, metrics, log: None, board: Arc::new(board) };
+        let rim = Rim::new(info, limits, Now::default(), mailer, ends);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         Lone { core: Core { broker: Broker::new(settings), rim }, listener, _poll: poll }
     }
@@ -72,7 +77,7 @@ impl Lone {
         let (socket, _) = self.listener.accept().unwrap();
         socket.set_nonblocking(true).unwrap();
         let io = Transport::Plain(mio::net::TcpStream::from_std(socket));
-        let key = self.core.rim.add(Conn::new(io, 1, 0));
+        let key = self.core.rim.add(Conn::new(io, Door::Redis, 1, 0));
         self.core.broker.connected(key);
         (key, peer)
     }

@@ -1,11 +1,15 @@
 //! What shards say to each other beside the brokers' messages: questions to
 //! all shards and their answers, requests of the control plane, orders.
 
+use crate::link::LinkMail;
+use crate::log::OpenedHub;
+use crate::redis::cluster::Roster;
 use hubsub_route::rooms::{HistoryPart, HistoryQuery};
 use hubsub_route::{Found, Headers, LogRead, Msg, Namespace, Producer, RoomInfo};
 use hubsub_types::class::ClassIndex;
 use hubsub_types::{ErrorCode, HubId, Limits, Position, PrincipalId, ShardId};
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 
 /// One letter.
 pub enum Mail {
@@ -33,10 +37,20 @@ pub enum Mail {
     Safe(Vec<(HubId, u64)>),
     /// The log makes nothing safe any more.
     LogFailed,
+    /// A hub of this shard is open: its log, and what the broker begins with.
+    HubOpened(Box<OpenedHub>),
+    /// A hub of this shard gives its log nothing more; who waits for that is told.
+    HubCloses(HubId, Sender<()>),
+    /// All that it gave is safe, and its log is not open any more.
+    HubClosed(HubId),
     /// What the log had for a question of this shard.
     Found(Box<LogRead>, Result<Found, ErrorCode>),
+    /// For this shard's links.
+    Link(LinkMail),
     /// New limits.
     Limits(Arc<Limits>),
+    /// The nodes that cluster clients are told of.
+    Roster(Arc<Roster>),
     /// Stop accepting, let output drain until this time (ms), close, end.
     Stop(u64),
 }
@@ -47,6 +61,7 @@ impl Mail {
     pub fn weight(&self) -> usize {
         match self {
             Mail::Broker(msg) => msg.weight(),
+            Mail::Link(mail) => mail.weight(),
             Mail::Found(_, Ok(found)) => {
                 std::mem::size_of::<Mail>()
                     + found.records.iter().map(|record| record.weight()).sum::<usize>()
@@ -113,8 +128,8 @@ pub enum Part {
     Rooms(Result<Vec<Listed>, ErrorCode>),
     /// To `History`.
     History(HistoryPart),
-    /// To `Busiest`: room and publishes a second.
-    Busiest(Vec<(Arc<[u8]>, f64)>),
+    /// To `Busiest`: rooms with their publishes, bytes in and bytes out a second.
+    Busiest(Vec<(Arc<[u8]>, [f64; 3])>),
     /// To any: who asks may not.
     Refused(ErrorCode),
 }

@@ -121,6 +121,16 @@ metrics! {
     unlogged;
     /// Questions to the log for which the readers had no place.
     log_reads_held;
+    /// Bytes read from links.
+    links_bytes_in_total;
+    /// Bytes written to links.
+    links_bytes_out_total;
+    /// Attempts to connect to a peer, an address each.
+    links_dialed_total;
+    /// Connections to the listener of links that were refused.
+    links_refused_total;
+    /// Questions and answers of control planes for which there was no room.
+    links_control_dropped_total;
     /// Records in history.
     history_records;
     /// Bytes in history.

@@ -3,16 +3,19 @@
 use crate::control::{Control, Event, Level};
 use crate::core::Core;
 use crate::inbox::{Inbox, Mailer};
-use crate::listener::{self, Listener};
+use crate::link::{Board, Identity, LinkMail, Registered};
+use crate::listener::{self, Door, Listener};
 use crate::log::start::LogConfig;
 use crate::log::start::Started;
-use crate::log::{self, Listing, LogEnd, LogStatus, Streams};
+use crate::log::{self, Listing, LogEnd, LogStatus, Openings, Streams};
 use crate::mail::{Mail, Request};
 use crate::metrics::ShardMetrics;
+use crate::redis::cluster::{ClusterNode, Roster};
 use crate::rim::{Ends, Rim};
-use crate::shard::{LISTENER, MAILBOX, Shard};
-use hubsub_route::{Broker, Hubs, Now, Settings};
+use crate::shard::{MAILBOX, Shard};
+use hubsub_route::{Broker, Hubs, Now, Settings, Window};
 use hubsub_types::{ClassTable, HubId, Limits, ShardId};
+use mio::net::TcpListener;
 use mio::{Poll, Waker};
 use std::io;
 use std::net::SocketAddr;
@@ -33,6 +36,10 @@ pub struct NodeConfig {
     pub shards: u16,
     /// Where Redis clients connect.
     pub redis: Option<SocketAddr>,
+    /// Where Redis cluster clients connect.
+    pub redis_cluster: Option<SocketAddr>,
+    /// Where links of other nodes come, once they have begun.
+    pub link: Option<SocketAddr>,
     /// Host that they are told to connect to; the bound address without one.
     pub advertise: Option<String>,
     /// Room classes.
@@ -55,6 +62,8 @@ pub struct NodeInfo {
     pub redis: String,
     /// Port of that.
     pub port: u16,
+    /// Port where Redis cluster clients connect.
+    pub cluster_port: u16,
     /// When it started.
     pub started: Instant,
     /// Client connections now.
@@ -73,6 +82,21 @@ pub struct NodeInfo {
     pub run_id: String,
 }
 
+/// Why a node did not start.
+#[derive(Debug)]
+pub struct NotStarted {
+    /// What the system said.
+    pub error: io::Error,
+    /// The address that cannot be bound, if it was that.
+    pub address: Option<SocketAddr>,
+}
+
+impl From<io::Error> for NotStarted {
+    fn from(error: io::Error) -> NotStarted {
+        NotStarted { error, address: None }
+    }
+}
+
 /// What a shard's thread runs.
 type Run = Box<dyn FnOnce() + Send>;
 
@@ -84,9 +108,16 @@ pub struct Node {
     pub control: Arc<Control>,
     /// Where Redis clients connect.
     pub redis: Option<SocketAddr>,
+    /// Where Redis cluster clients connect.
+    pub redis_cluster: Option<SocketAddr>,
+    /// Where links of other nodes come.
+    pub link: Option<SocketAddr>,
+    /// What is known of peers.
+    pub board: Arc<Board>,
     inboxes: Arc<[Inbox]>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     log: Option<Started>,
+    openings: Option<Openings>,
     hubs: Arc<Hubs>,
     classes: Arc<ClassTable>,
 }
@@ -97,7 +128,7 @@ impl Node {
     /// # Errors
     /// An address cannot be bound, the log cannot be opened, or the system is out of
     /// descriptors or threads.
-    pub fn start(config: NodeConfig, control: Arc<Control>) -> io::Result<Node> {
+    pub fn start(config: NodeConfig, control: Arc<Control>) -> Result<Node, NotStarted> {
         Node::start_on(config, control, |name, run| std::thread::Builder::new().name(name).spawn(run))
     }
 
@@ -107,15 +138,12 @@ impl Node {
         config: NodeConfig,
         control: Arc<Control>,
         mut spawn: impl FnMut(String, Run) -> io::Result<JoinHandle<()>>,
-    ) -> io::Result<Node> {
+    ) -> Result<Node, NotStarted> {
         let shards = config.shards.max(1);
-        let (redis, sockets) = match config.redis {
-            Some(address) => {
-                let (bound, sockets) = listener::bind(address, shards)?;
-                (Some(bound), sockets.into_iter().map(Some).collect())
-            }
-            None => (None, (0..shards).map(|_| None).collect::<Vec<_>>()),
-        };
+        let mut sockets = (0..shards).map(|_| Vec::new()).collect::<Vec<_>>();
+        let redis = bind(config.redis, Door::Redis, &mut sockets)?;
+        let redis_cluster = bind(config.redis_cluster, Door::RedisCluster, &mut sockets)?;
+        let (link, link_sockets) = bind_shards(config.link, shards)?;
         let polls = (0..shards).map(|_| Poll::new()).collect::<io::Result<Vec<_>>>()?;
         let wakers = polls.iter().map(|poll| Waker::new(poll.registry(), MAILBOX));
         let inboxes: Arc<[Inbox]> = wakers.map(|w| w.map(Inbox::new)).collect::<io::Result<Vec<_>>>()?.into();
@@ -129,6 +157,7 @@ impl Node {
             version: config.version.clone(),
             redis: advertised,
             port: redis.map_or(0, |a| a.port()),
+            cluster_port: redis_cluster.map_or(0, |a| a.port()),
             started: Instant::now(),
             connections: AtomicU64::new(0),
             clients: AtomicU64::new(1),
@@ -143,9 +172,8 @@ impl Node {
         let mut started = match &config.log {
             Some(log) => Some(log::start::start(log, &config.limits, &mut classes, &inboxes, &control)?),
             None if classes.classes().iter().any(|class| class.durability.is_logged()) => {
-                return Err(io::Error::other(
-                    "a class is replicated or durable, and there is no data directory",
-                ));
+                let why = "a class is replicated or durable, and there is no data directory";
+                return Err(io::Error::other(why).into());
             }
             None => None,
         };
@@ -156,15 +184,36 @@ impl Node {
         let producers = Mutex::new(windows);
         let hubs = Arc::new(Hubs { tail_bytes_max, producers, ..Hubs::new(shards, &classes, seeds) });
         let listing = started.as_ref().map(|s| {
-            let (log, chains, logged) = (Arc::clone(&s.log), Arc::clone(&s.chains), Arc::clone(&s.hubs));
-            Listing::start(log, chains, logged, Arc::clone(&hubs), Arc::clone(&classes)).map(Arc::new)
+            let (log, logged) = (Arc::clone(&s.log), Arc::clone(&s.hubs));
+            Listing::start(log, logged, Arc::clone(&hubs), Arc::clone(&classes)).map(Arc::new)
+        });
+        let openings = started.as_ref().map(|s| {
+            let (inboxes, control) = (Arc::clone(&inboxes), Arc::clone(&control));
+            Openings::start(s, Arc::clone(&classes), inboxes, control, Window::from(&config.limits))
         });
         let (threads, log) = (Mutex::new(Vec::new()), started);
         let (of_node, table) = (Arc::clone(&hubs), Arc::clone(&classes));
-        let node = Node { info, control, redis, inboxes, threads, log, hubs: of_node, classes: table };
+        let board = Arc::new(Board::new(config.name, shards, info.started, Arc::clone(&control)));
+        let mut node = Node {
+            info,
+            control,
+            redis,
+            redis_cluster,
+            link,
+            board,
+            inboxes,
+            threads,
+            log,
+            openings: None,
+            hubs: of_node,
+            classes: table,
+        };
         // Only now: who stops the node ends the log's other threads too.
+        node.openings = openings.transpose().inspect_err(|_| node.join())?;
         let listing = listing.transpose().inspect_err(|_| node.join())?;
-        for ((poll, socket), id) in polls.into_iter().zip(sockets).zip(0u16..) {
+        for (((poll, sockets), link_socket), id) in
+            polls.into_iter().zip(sockets).zip(link_sockets).zip(0u16..)
+        {
             let shard = ShardId(id);
             let settings = Settings {
                 shard,
@@ -176,15 +225,15 @@ impl Node {
             let metrics = Arc::clone(&node.info.metrics[usize::from(id)]);
             let log = node.log.as_ref().zip(listing.as_ref()).map(|(s, listing)| {
                 let (log, readers) = (Arc::clone(&s.log), Arc::clone(&s.readers));
-                let (chains, known) = (Arc::clone(&s.chains), Arc::clone(&s.hubs));
-                let listing = Arc::clone(listing);
-                LogEnd::new(shard, log, readers, chains, listing, known, Arc::clone(&node.inboxes))
+                LogEnd::new(shard, log, readers, Arc::clone(listing), &s.hubs, Arc::clone(&node.inboxes))
             });
-            let ends = Ends { shard, control: Arc::clone(&node.control), metrics, log };
+            let board = Arc::clone(&node.board);
+            let ends = Ends { shard, control: Arc::clone(&node.control), metrics, log, board };
             let (info, inboxes) = (Arc::clone(&node.info), Arc::clone(&node.inboxes));
-            let listener = socket.map(|s| Listener::new(s, poll.registry(), LISTENER)).transpose();
-            let thread = listener.and_then(|listener| {
-                let run = move || run_shard(settings, ends, info, inboxes, poll, listener);
+            let listen = |(door, socket)| Listener::new(socket, door, poll.registry());
+            let listeners = sockets.into_iter().map(listen).collect::<io::Result<Vec<_>>>();
+            let thread = listeners.and_then(|listeners| {
+                let run = move || run_shard(settings, ends, info, inboxes, poll, (listeners, link_socket));
                 spawn(format!("hubsub-shard-{id}"), Box::new(run))
             });
             match thread {
@@ -192,7 +241,7 @@ impl Node {
                 Err(error) => {
                     node.stop(0);
                     node.join();
-                    return Err(error);
+                    return Err(error.into());
                 }
             }
         }
@@ -218,6 +267,53 @@ impl Node {
         }
     }
 
+    /// Tells cluster clients from now on of these nodes, among which the slots are dealt;
+    /// every node must get the same ones. Without this node among them it has no slot.
+    ///
+    /// # Errors
+    /// Two nodes have one name, an id is none, or there are more nodes than slots.
+    pub fn set_cluster_nodes(&self, nodes: Vec<ClusterNode>) -> Result<(), String> {
+        let roster = Arc::new(Roster::new(&self.info.name, nodes)?);
+        for inbox in self.inboxes.iter() {
+            inbox.send(&mut vec![Mail::Roster(Arc::clone(&roster))]);
+        }
+        Ok(())
+    }
+
+    /// Says who this node is in its cluster: from now on its links are accepted and dialed.
+    pub fn link_begin(&self, identity: Identity) {
+        let identity = Arc::new(identity.checked());
+        self.tell_links(|| LinkMail::Begin(Arc::clone(&identity)));
+    }
+
+    /// Sets who may have links with this node, all of them; the same again changes nothing.
+    pub fn link_roster(&self, peers: Vec<Registered>) {
+        let roster = self.board.set_roster(peers);
+        self.tell_links(|| LinkMail::Roster(Arc::clone(&roster)));
+    }
+
+    /// What this node says of itself from now on: the mandate that it acts by, 0 for none, and
+    /// the version of its classes.
+    pub fn link_status(&self, mandate: u64, classes: u64) {
+        self.tell_links(|| LinkMail::Status(mandate, classes));
+    }
+
+    /// Asks a peer's control plane; the answer is an event with this ticket.
+    pub fn link_ask(&self, ticket: u64, node: &str, body: Vec<u8>) {
+        self.inboxes[0].send(&mut vec![Mail::Link(LinkMail::Ask(ticket, node.into(), body))]);
+    }
+
+    /// Answers what a peer's control plane has asked.
+    pub fn link_answer(&self, node: &str, id: u64, body: Vec<u8>) {
+        self.inboxes[0].send(&mut vec![Mail::Link(LinkMail::Answer(node.into(), id, body))]);
+    }
+
+    fn tell_links(&self, mail: impl Fn() -> LinkMail) {
+        for inbox in self.inboxes.iter() {
+            inbox.send(&mut vec![Mail::Link(mail())]);
+        }
+    }
+
     /// Stops accepting, gives output `grace_ms` to drain, closes. Each shard
     /// tells when it has ended.
     pub fn stop(&self, grace_ms: u64) {
@@ -233,11 +329,20 @@ impl Node {
             // A shard that panicked has told so as its last event.
             let _ = thread.join();
         }
+        if let Some(openings) = &self.openings {
+            openings.stop();
+        }
         if let Some(Started { log, readers, streams, .. }) = &self.log {
             streams.stop();
             readers.stop();
             log.stop();
         }
+    }
+
+    /// Through whom hubs come and go, if any class has a log.
+    #[must_use]
+    pub fn openings(&self) -> Option<&Openings> {
+        self.openings.as_ref()
     }
 
     /// Who reads much of the log, if any class has one.
@@ -251,8 +356,8 @@ impl Node {
     pub fn logged_hub_of(&self, room: &[u8]) -> (&str, Option<HubId>) {
         let class = self.classes.class_of_room(room);
         let index = self.hubs.placement.hub(class, room);
-        let seed = self.hubs.seeds.iter().find(|seed| (seed.class, seed.index) == (class, index));
-        (&self.classes.get(class).name, seed.map(|seed| seed.id))
+        let hub = self.log.as_ref().and_then(|log| log.hubs.find(class, index));
+        (&self.classes.get(class).name, hub)
     }
 
     /// Whether the records of a topic are kept in a log.
@@ -276,20 +381,45 @@ impl Node {
     }
 }
 
+/// A listening socket for each shard, if there is an address.
+fn bind_shards(
+    address: Option<SocketAddr>,
+    shards: u16,
+) -> Result<(Option<SocketAddr>, Vec<Option<TcpListener>>), NotStarted> {
+    let Some(address) = address else { return Ok((None, (0..shards).map(|_| None).collect())) };
+    let (bound, sockets) =
+        listener::bind(address, shards).map_err(|error| NotStarted { error, address: Some(address) })?;
+    Ok((Some(bound), sockets.into_iter().map(Some).collect()))
+}
+
+/// Binds a listener that is on: a socket for each shard.
+fn bind(
+    address: Option<SocketAddr>,
+    door: Door,
+    sockets: &mut [Vec<(Door, TcpListener)>],
+) -> Result<Option<SocketAddr>, NotStarted> {
+    let (bound, of_shards) = bind_shards(address, sockets.len() as u16)?;
+    for (sockets, socket) in sockets.iter_mut().zip(of_shards) {
+        sockets.extend(socket.map(|socket| (door, socket)));
+    }
+    Ok(bound)
+}
+
 fn run_shard(
     settings: Settings,
     ends: Ends,
     info: Arc<NodeInfo>,
     inboxes: Arc<[Inbox]>,
     poll: Poll,
-    listener: Option<Listener>,
+    (listeners, link_socket): (Vec<Listener>, Option<TcpListener>),
 ) {
     let (shard, control, started) = (ends.shard, Arc::clone(&ends.control), info.started);
     let limits = settings.limits.clone();
     let body = || {
         let mailer = Mailer::new(shard, inboxes, limits.mailbox_bytes_max as usize);
-        let rim = Rim::new(info, limits, Now::default(), mailer, ends);
-        Shard::new(Core { broker: Broker::new(settings), rim }, poll, listener, started).run()
+        let mut rim = Rim::new(info, limits, Now::default(), mailer, ends);
+        rim.links.attach(poll.registry().try_clone()?, link_socket);
+        Shard::new(Core { broker: Broker::new(settings), rim }, poll, listeners, started).run()
     };
     let reason = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => return,
@@ -325,6 +455,8 @@ mod tests {
             incarnation: 1,
             shards: 4,
             redis: Some("127.0.0.1:0".parse().unwrap()),
+            redis_cluster: Some("127.0.0.1:0".parse().unwrap()),
+            link: None,
             advertise: None,
             classes: ClassTable::new(Vec::new(), true),
             limits: Limits::default(),
@@ -344,7 +476,7 @@ mod tests {
                 ended.send(()).unwrap();
             }))
         });
-        assert_eq!(result.err().unwrap().to_string(), "no more threads");
+        assert_eq!(result.err().unwrap().error.to_string(), "no more threads");
         assert_eq!(ends.try_iter().count(), 2, "each has ended before the error is returned");
         let is_failure = |event: &Event| matches!(event, Event::Stopped(_, Some(_)));
         assert!(!control.drain(64).iter().any(is_failure), "as at any stop");

@@ -8,10 +8,12 @@ use crate::control::{Control, Level};
 use crate::fanout::Encoded;
 use crate::gather::Gatherings;
 use crate::inbox::Mailer;
+use crate::link::{Board, Links};
 use crate::log::LogEnd;
 use crate::metrics::ShardMetrics;
 use crate::node::NodeInfo;
 use crate::output::Output;
+use crate::redis::cluster::Roster;
 use crate::slab::Slab;
 use crate::wheel::Wheel;
 use hubsub_route::Now;
@@ -65,6 +67,8 @@ pub struct Ends {
     pub metrics: Arc<ShardMetrics>,
     /// To the log, if any class has one.
     pub log: Option<LogEnd>,
+    /// What the node knows of its peers.
+    pub board: Arc<Board>,
 }
 
 /// See the module.
@@ -75,6 +79,8 @@ pub struct Rim {
     pub info: Arc<NodeInfo>,
     /// The limits in force.
     pub limits: Limits,
+    /// The nodes that cluster clients are told of.
+    pub roster: Arc<Roster>,
     /// Who may do what.
     pub access: Access,
     /// The time of this turn.
@@ -85,6 +91,8 @@ pub struct Rim {
     pub mailer: Mailer,
     /// To the log, if any class has one.
     pub log: Option<LogEnd>,
+    /// Links to other nodes.
+    pub links: Links,
     /// Whether this turn had to do with a log, so that more of it comes in a moment.
     pub expects_more: bool,
     /// Questions whose answers are still coming.
@@ -125,10 +133,15 @@ impl Rim {
     /// A shard's rim without connections.
     #[must_use]
     pub fn new(info: Arc<NodeInfo>, limits: Limits, now: Now, mailer: Mailer, ends: Ends) -> Rim {
+        let (control, metrics) = (Arc::clone(&ends.control), Arc::clone(&ends.metrics));
+        let of_links = crate::link::limits(&limits);
+        let links = Links::new(ends.shard, mailer.shards(), of_links, ends.board, control, metrics);
         Rim {
             shard: ends.shard,
             info,
+            links,
             limits,
+            roster: Arc::default(),
             access: Access,
             now,
             conns: Slab::default(),

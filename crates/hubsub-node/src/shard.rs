@@ -10,7 +10,8 @@ mod intake;
 use crate::conn::Flags;
 use crate::control::{Event, Level};
 use crate::core::{Core, FADE_S};
-use crate::listener::Listener;
+use crate::link;
+use crate::listener::{DOORS, Listener};
 use crate::mail::Mail;
 use crate::rim::{TURN_BYTES, Timer};
 use crate::spin::Spin;
@@ -25,10 +26,7 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Token of the listener; connections use their index in the slab.
-pub const LISTENER: Token = Token(usize::MAX - 1);
-
-/// Token of the mailbox.
+/// Token of the mailbox; connections use their index in the slab, listeners those from `DOORS`.
 pub const MAILBOX: Token = Token(usize::MAX);
 
 /// Socket events taken in one turn.
@@ -50,14 +48,12 @@ const LINGER_MS: u64 = 5_000;
 pub struct Shard {
     core: Core,
     poll: Poll,
-    listener: Option<Listener>,
+    listeners: Vec<Listener>,
     started: Instant,
     /// Wall time when `started` was taken.
     wall: Duration,
     scratch: Vec<u8>,
     decoder: Decoder,
-    /// Whether more connections may wait to be accepted.
-    accepts_more: bool,
     /// Connections with input that was not read or not executed.
     ready: Vec<ConnKey>,
     /// Connections with a queue, whose sockets have room; each once.
@@ -75,18 +71,17 @@ pub struct Shard {
 impl Shard {
     /// A shard that is ready to run.
     #[must_use]
-    pub fn new(core: Core, poll: Poll, listener: Option<Listener>, started: Instant) -> Shard {
+    pub fn new(core: Core, poll: Poll, listeners: Vec<Listener>, started: Instant) -> Shard {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let wall = wall.saturating_sub(started.elapsed());
         Shard {
             core,
             poll,
-            listener,
+            listeners,
             started,
             wall,
             scratch: vec![0; READ_BYTES],
             decoder: Decoder::default(),
-            accepts_more: false,
             ready: Vec::new(),
             writable: VecDeque::new(),
             paused: Vec::new(),
@@ -102,6 +97,7 @@ impl Shard {
     /// # Errors
     /// The poll failed, which nothing can mend.
     pub fn run(mut self) -> io::Result<()> {
+        crate::sys::be_prompt();
         let mut events = Events::with_capacity(EVENTS);
         self.core.rim.timers.set(self.core.rim.now.mono_ms + 1000, Timer::Housekeeping);
         while !self.is_done() {
@@ -109,11 +105,14 @@ impl Shard {
             self.take_mail();
             self.take_events(&events);
             self.take_writable();
+            self.core.resume_links(&mut self.scratch);
             self.take_ready();
             self.take_timers();
+            self.core.tick_links();
             self.resume_paused();
             self.core.broker.commit_due(self.core.rim.now, &mut self.core.rim);
             self.core.broker.retry_stalled(self.core.rim.now, &mut self.core.rim);
+            self.core.settle_credit();
             self.clock.split(false);
             self.core.flush();
             self.core.reap();
@@ -131,7 +130,7 @@ impl Shard {
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
         let has_work = !self.ready.is_empty()
             || !self.writable.is_empty()
-            || self.accepts_more
+            || self.listeners.iter().any(|listener| listener.accepts_more)
             || self.core.has_more()
             || self.may_go_on();
         let expects_more = std::mem::take(&mut self.core.rim.expects_more) && !has_work;
@@ -141,12 +140,15 @@ impl Shard {
         } else {
             let now_ms = self.core.rim.now.mono_ms;
             let due_ms = self.core.broker.next_due_ms().map(|due| due.saturating_sub(now_ms).max(1));
-            let is_held_up = self.core.broker.stalled() > 0 || !self.paused.is_empty();
+            let is_held_up = self.core.broker.stalled() > 0
+                || !self.paused.is_empty()
+                || self.core.rim.links.holds_credit();
             let congested = is_held_up && self.core.rim.mailer.any_congested();
             let congested_ms = (congested || self.core.rim.waits_for_log()).then_some(CONGESTED_MS);
             let stop_ms = self.stopping.as_ref().map(|_| STOPPING_MS);
             let timers_ms = self.core.rim.timers.wait_ms(now_ms);
-            [due_ms, congested_ms, stop_ms, timers_ms].into_iter().flatten().min()
+            let links_ms = self.core.rim.links.wait_ms();
+            [due_ms, congested_ms, stop_ms, timers_ms, links_ms].into_iter().flatten().min()
         };
         if !is_news {
             self.poll(events, timeout_ms.map(Duration::from_millis))?;
@@ -160,6 +162,7 @@ impl Shard {
             mono_ms: passed.as_millis() as u64,
             wall_us: self.wall.saturating_add(passed).as_micros() as u64,
         };
+        self.core.rim.links.set_now(passed.as_micros() as u64, self.core.rim.now.wall_us);
         self.clock.begin_turn();
         Ok(())
     }
@@ -216,7 +219,9 @@ impl Shard {
         for event in events {
             match event.token() {
                 MAILBOX => {}
-                LISTENER => self.accept(),
+                link::LISTENER => self.core.rim.links.accept(),
+                token @ Token(DOORS..) => self.accept(|listener| listener.is(token)),
+                Token(link::TOKENS..) => self.core.link_event(event, &mut self.scratch),
                 Token(index) => {
                     let Some(key) = self.core.rim.conns.key_at(index as u32) else { continue };
                     if event.is_writable() {
@@ -259,17 +264,17 @@ impl Shard {
         }
     }
 
-    fn accept(&mut self) {
-        let Some(listener) = &mut self.listener else { return };
+    /// Takes the connections that wait at some of the listeners.
+    fn accept(&mut self, is_meant: impl Fn(&Listener) -> bool) {
         let mut added = Vec::new();
-        self.accepts_more = listener.accept(&mut self.core.rim, self.poll.registry(), &mut added);
+        for listener in self.listeners.iter_mut().filter(|listener| is_meant(listener)) {
+            listener.accept(&mut self.core.rim, self.poll.registry(), &mut added);
+        }
         added.into_iter().for_each(|key| self.core.broker.connected(key));
     }
 
     fn take_ready(&mut self) {
-        if self.accepts_more {
-            self.accept();
-        }
+        self.accept(|listener| listener.accepts_more);
         for key in std::mem::take(&mut self.ready) {
             self.read(key);
         }
@@ -284,10 +289,8 @@ impl Shard {
                 Timer::SoftLimit(key) => self.core.rim.end_soft_limit(key),
                 Timer::Linger(key) => self.core.rim.close_now(key),
                 Timer::Accept => {
-                    if let Some(listener) = &mut self.listener {
-                        listener.resume();
-                    }
-                    self.accept();
+                    self.listeners.iter_mut().for_each(Listener::resume);
+                    self.accept(|_| true);
                 }
                 Timer::Housekeeping => self.keep_house(),
             }
@@ -327,9 +330,8 @@ impl Shard {
     }
 
     fn begin_to_stop(&mut self, grace_ms: u64) {
-        if let Some(listener) = self.listener.take() {
-            listener.close(self.poll.registry());
-        }
+        self.listeners.drain(..).for_each(|listener| listener.close(self.poll.registry()));
+        self.core.rim.links.begin_to_stop();
         self.stopping = Some(Stopping::new(self.core.rim.now.mono_ms + grace_ms));
         let fields = vec![("connections", self.core.rim.conns.len().to_string())];
         self.core.rim.control.log(Level::Info, "shard stops", fields);

@@ -1,8 +1,8 @@
 //! A graceful stop, agreed between shards. From the order on, no shard reads
 //! from clients, so work only becomes less. A shard is quiet when it waits for
 //! no answer and holds no publish back; when all are and no mail is under way,
-//! everything that was asked is answered and delivered, and connections close
-//! as they take their output. Past its time a stop closes them all the same.
+//! everything that was asked is answered and delivered, links say goodbye, and
+//! connections close as they take their output. Past its time a stop closes them all the same.
 
 use crate::core::Core;
 use crate::inbox::Mailer;
@@ -38,13 +38,15 @@ impl Stopping {
         for key in keys {
             if is_late { core.rim.close_now(key) } else { core.rim.close_soon(key) }
         }
+        core.rim.links.leave(is_late);
+        core.rim.links.flush(&core.rim.metrics);
         core.reap();
         core.rim.mailer.flush();
     }
 
     /// Whether the shard may end.
     pub fn is_done(&self, core: &Core) -> bool {
-        self.closes && core.rim.conns.len() == 0
+        self.closes && core.rim.conns.len() == 0 && core.rim.links.is_empty()
     }
 }
 

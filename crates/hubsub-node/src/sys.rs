@@ -79,6 +79,41 @@ pub fn yield_to_others() {
     }
 }
 
+/// This thread has little to do at a time and is waited for: woken, it runs before those that
+/// go on for long. Else it waits until one of them has used its time up, some 3 ms. Systems
+/// that do not know of it (Linux before 6.12) leave it as it is.
+pub fn be_prompt() {
+    #[cfg(target_os = "linux")]
+    {
+        const SLICE_NS: u64 = 100_000;
+        const SIZE: u32 = size_of::<libc::sched_attr>() as u32;
+        // SAFETY: all zero is a value of it; the calls read and write it within its size, which they
+        // are told, and 0 is the calling thread.
+        unsafe {
+            let mut attr = std::mem::zeroed::<libc::sched_attr>();
+            if libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, SIZE, 0) == 0
+                && attr.sched_policy == libc::SCHED_OTHER as u32
+            {
+                attr.sched_runtime = SLICE_NS;
+                let _ = libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0);
+            }
+        }
+    }
+}
+
+/// What nobody can guess.
+///
+/// # Panics
+/// The system has no random numbers, as none that this runs on.
+#[must_use]
+pub fn random() -> [u8; 32] {
+    let mut bytes = [0; 32];
+    // SAFETY: the call writes the bytes of the buffer, whose length it is told.
+    let outcome = unsafe { libc::getentropy(bytes.as_mut_ptr().cast(), bytes.len()) };
+    assert_eq!(outcome, 0, "the system gives no random numbers");
+    bytes
+}
+
 /// Resident memory of this process; 0 where the system does not say.
 #[must_use]
 pub fn resident_bytes() -> u64 {

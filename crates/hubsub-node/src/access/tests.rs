@@ -5,6 +5,8 @@ use crate::conn::Conn;
 use crate::control::Control;
 use crate::core::Core;
 use crate::inbox::{Inbox, Mailer};
+use crate::link::Board;
+use crate::listener::Door;
 use crate::metrics::ShardMetrics;
 use crate::node::NodeInfo;
 use crate::redis;
@@ -45,6 +47,7 @@ impl Edge {
             version: "0.0.0".to_owned(),
             redis: String::new(),
             port: 0,
+            cluster_port: 0,
             started: Instant::now(),
             connections: Default::default(),
             clients: Default::default(),
@@ -62,10 +65,13 @@ impl Edge {
             limits: limits.clone(),
             epochs: Arc::default(),
         });
-        let ends = Ends { shard, control: Arc::new(Control::new(1000).unwrap()), metrics, log: None };
+        let control = Arc::new(Control::new(1000).unwrap());
+        let board = Arc::new(Board::new(String::new(), 1, Instant::now(), Arc::clone(&control)));
+        let ends = Ends { shard, control, metrics, log: None, board };
         let mailer = Mailer::new(shard, inboxes, usize::MAX);
         let mut rim = Rim::new(Arc::new(info), limits, Now::default(), mailer, ends);
-        let key = rim.add(Conn::new(Transport::Plain(mio::net::TcpStream::from_std(socket)), 1, 0));
+        let key =
+            rim.add(Conn::new(Transport::Plain(mio::net::TcpStream::from_std(socket)), Door::Redis, 1, 0));
         broker.connected(key);
         Edge { core: Core { broker, rim }, key, peer, _poll: poll }
     }

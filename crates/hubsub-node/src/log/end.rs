@@ -1,15 +1,15 @@
 //! A shard's end of the log: what its hubs said in this turn, what the log knows of
 //! rooms, and questions to it.
 
-use super::reading::{Answer, Chains, Search};
-use super::{Listing, Log, LoggedHubs, Readers, State, Turn, Wanted};
+use super::reading::{Answer, Search};
+use super::{Listing, Log, LoggedHub, LoggedHubs, Readers, State, Turn, Wanted};
 use crate::inbox::Inbox;
 use crate::mail::{ColdRoom, Mail, Part};
 use hubsub_log::record::{self, encode_headers};
-use hubsub_log::{Batch, Kind};
+use hubsub_log::{Batch, Chain, Disk, Kind};
 use hubsub_route::{Ask, LogRead, Namespace, Recalled, Record, RoomInfo, Then};
 use hubsub_types::{Epoch, ErrorCode, HubId, Position, Seq, ShardId};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -33,9 +33,9 @@ const TERM: u64 = 1;
 pub struct LogEnd {
     log: Arc<Log>,
     readers: Arc<Readers>,
-    chains: Arc<Chains>,
     listing: Arc<Listing>,
-    hubs: Arc<LoggedHubs>,
+    /// The hubs of this shard that are open.
+    hubs: HashMap<HubId, Arc<LoggedHub>>,
     inboxes: Arc<[Inbox]>,
     shard: ShardId,
     /// Of this turn, a batch for each hub that said something.
@@ -53,15 +53,14 @@ impl LogEnd {
         shard: ShardId,
         log: Arc<Log>,
         readers: Arc<Readers>,
-        chains: Arc<Chains>,
         listing: Arc<Listing>,
-        hubs: Arc<LoggedHubs>,
+        hubs: &LoggedHubs,
         inboxes: Arc<[Inbox]>,
     ) -> LogEnd {
+        let hubs = hubs.all().into_iter().filter(|(_, hub)| hub.shard == shard.0).collect();
         LogEnd {
             log,
             readers,
-            chains,
             listing,
             hubs,
             inboxes,
@@ -73,9 +72,30 @@ impl LogEnd {
         }
     }
 
+    /// A hub of this shard has come.
+    pub fn opened(&mut self, hub: HubId, logged: Arc<LoggedHub>) {
+        self.hubs.insert(hub, logged);
+    }
+
+    /// A hub of this shard is about to go: what it said in this turn is handed over, and it says
+    /// nothing more.
+    pub fn closes(&mut self, hub: HubId) {
+        debug_assert!(self.hubs.get(&hub).is_none_or(|hub| hub.closes()), "it is marked before");
+        self.flush();
+    }
+
+    /// A hub of this shard has gone.
+    pub fn closed(&mut self, hub: HubId) {
+        self.hubs.remove(&hub);
+    }
+
+    fn chain(&self, hub: HubId) -> Option<&Arc<Chain<Disk>>> {
+        self.hubs.get(&hub)?.chain()
+    }
+
     /// The last record of a room that a hub's log has.
     pub fn recall(&self, hub: HubId, room: &[u8]) -> Option<Recalled> {
-        let chain = self.chains.get(hub)?;
+        let chain = self.chain(hub)?;
         let last = chain.rooms.get(chain.hash(room))?;
         let position = Position { epoch: Epoch(last.epoch), seq: Seq(last.seq) };
         Some(Recalled { position, offset: last.offset })
@@ -83,13 +103,16 @@ impl LogEnd {
 
     /// What `recall` of any room of the hub takes into account: the log up to this offset.
     pub fn recalls_through(&self, hub: HubId) -> u64 {
-        self.chains.get(hub).map_or(0, |chain| chain.next() - 1)
+        self.chain(hub).map_or(0, |chain| chain.next() - 1)
     }
 
     /// Why a hub's log takes nothing.
     pub fn refuses(&self, hub: HubId) -> Option<ErrorCode> {
+        let Some(hub) = self.hubs.get(&hub).filter(|hub| !hub.closes()) else {
+            return Some(ErrorCode::HubClosed);
+        };
         match self.log.state() {
-            _ if self.chains.get(hub).is_none() => Some(ErrorCode::Quarantined),
+            _ if hub.chain().is_none() => Some(ErrorCode::Quarantined),
             State::Open => None,
             State::Full => Some(ErrorCode::DiskFull),
             State::Failed => Some(ErrorCode::LogFailed),
@@ -185,7 +208,8 @@ impl LogEnd {
     /// Hands over what this turn's hubs said, and questions that had to wait.
     pub fn flush(&mut self) {
         for batch in &self.batches {
-            self.hubs.given(batch.hub, batch.first + u64::from(batch.count) - 1);
+            let hub = self.hubs.get(&batch.hub).expect("it goes only when it says nothing more");
+            hub.gave(batch.first + u64::from(batch.count) - 1);
         }
         self.log.submit(&mut self.batches);
         while let Some(read) = self.waiting.pop_front() {
@@ -233,20 +257,24 @@ impl LogEnd {
 
     /// Gives a question to the readers; gives it back when they have no room.
     fn submit(&self, read: Box<LogRead>) -> Option<Box<LogRead>> {
-        let (chain, inboxes, shard) = (self.chains.get(read.hub), Arc::clone(&self.inboxes), self.shard);
+        let (hub, inboxes, shard) =
+            (self.hubs.get(&read.hub).cloned(), Arc::clone(&self.inboxes), self.shard);
         let slot = Arc::new(std::sync::Mutex::new(Some(Search::new(read))));
         let taken = Arc::clone(&slot);
-        let (log, hubs) = (Arc::clone(&self.log), Arc::clone(&self.hubs));
+        let log = Arc::clone(&self.log);
         let mut begin = None;
         let job = Box::new(move || {
             let mut slot = taken.lock().expect("nothing panics under this lock");
             let Some(mut search) = slot.take() else { return Turn::Done };
             let passed = begin.get_or_insert_with(Instant::now).elapsed();
-            let turn =
-                || chain.as_ref().map_or(Err(ErrorCode::Quarantined), |chain| search.turn(chain, &log));
+            let turn = || match hub.as_ref().map(|hub| hub.chain()) {
+                None => Err(ErrorCode::HubClosed),
+                Some(None) => Err(ErrorCode::Quarantined),
+                Some(Some(chain)) => search.turn(chain, &log),
+            };
             let answer = catch_unwind(AssertUnwindSafe(turn)).unwrap_or(Err(ErrorCode::LogFailed));
-            if let Some(damage) = search.damage.take() {
-                hubs.damaged(search.read.hub, damage);
+            if let (Some(damage), Some(hub)) = (search.damage.take(), &hub) {
+                hub.is_damaged(damage);
             }
             let turn = match answer {
                 Ok(Answer::Waits) if passed <= PATIENCE => Turn::Waits,

@@ -23,13 +23,14 @@ pub struct Thread<S: Storage> {
     pub journal: Journal<S>,
     pub intake: Arc<Intake>,
     pub shared: Arc<Shared>,
-    pub handover: Arc<Handover<S::File>>,
+    pub handover: Arc<Handover<S>>,
     pub unwritten_bytes_max: usize,
 }
 
 impl<S: Storage> Thread<S> {
     /// Runs until nothing more comes, or it fails.
     pub fn run(mut self) {
+        crate::sys::be_prompt();
         let mut spin = Spin::default();
         loop {
             let wait = self.journal.wants_mark().then_some(MARK);

@@ -3,13 +3,14 @@
 //! them: a listing keeps nobody waiting who reads history.
 
 use super::reading;
-use super::{Chains, Log, LoggedHubs, Readers, Turn};
+use super::status::LoggedHub;
+use super::{Log, LoggedHubs, Readers, Turn};
 use crate::inbox::Inbox;
 use crate::mail::{ColdRoom, Listed, Mail, Part};
 use hubsub_log::rooms::Last;
 use hubsub_route::{Ask, Hubs, RoomInfo};
 use hubsub_types::names::Glob;
-use hubsub_types::{ClassTable, Epoch, ErrorCode, HubId, Position, Seq};
+use hubsub_types::{ClassTable, Epoch, ErrorCode, HubId, Position, Seq, ShardId};
 use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
@@ -42,7 +43,6 @@ pub struct Listing {
 
 /// What is known of hubs.
 struct Known {
-    chains: Arc<Chains>,
     logged: Arc<LoggedHubs>,
     hubs: Arc<Hubs>,
     classes: Arc<ClassTable>,
@@ -55,25 +55,24 @@ impl Listing {
     /// The system is out of threads.
     pub fn start(
         log: Arc<Log>,
-        chains: Arc<Chains>,
         logged: Arc<LoggedHubs>,
         hubs: Arc<Hubs>,
         classes: Arc<ClassTable>,
     ) -> io::Result<Listing> {
         let thread = Readers::start("hubsub-log-names", 1, JOBS_MAX)?;
-        Ok(Listing { thread, known: Arc::new(Known { chains, logged, hubs, classes }), log })
+        Ok(Listing { thread, known: Arc::new(Known { logged, hubs, classes }), log })
     }
 
     /// What the log of a room's hub knows of it; from memory.
     pub fn room(&self, hub: HubId, name: &[u8]) -> Option<ColdRoom> {
-        let chain = self.known.chains.get(hub)?;
+        let chain = self.known.logged.chain(hub)?;
         let last = chain.rooms.get(chain.hash(name))?;
         self.known.cold_room(hub, name, last)
     }
 
     /// How many rooms the logs of some hubs know.
     pub fn count(&self, hubs: impl Iterator<Item = HubId>) -> u64 {
-        hubs.filter_map(|hub| self.known.chains.get(hub)).map(|chain| chain.rooms.len() as u64).sum()
+        hubs.filter_map(|hub| self.known.logged.chain(hub)).map(|chain| chain.rooms.len() as u64).sum()
     }
 
     /// Adds to the rooms in memory those that these hubs' logs know up to an offset. The
@@ -106,7 +105,8 @@ impl Listing {
 
 impl Drop for Listing {
     fn drop(&mut self) {
-        self.known.chains.0.values().for_each(|chain| chain.stop_names());
+        let all = self.known.logged.all();
+        all.iter().filter_map(|(_, hub)| hub.chain()).for_each(|chain| chain.stop_names());
         self.thread.stop();
     }
 }
@@ -114,7 +114,7 @@ impl Drop for Listing {
 impl Known {
     /// Whether segments have not yet what was committed.
     fn is_behind(&self, hubs: &[(HubId, u64)]) -> bool {
-        hubs.iter().any(|&(hub, through)| self.chains.get(hub).is_some_and(|chain| chain.next() <= through))
+        hubs.iter().any(|&(hub, through)| self.logged.chain(hub).is_some_and(|chain| chain.next() <= through))
     }
 
     fn page(
@@ -128,9 +128,10 @@ impl Known {
         let mut rooms: Vec<Listed> = here.into_iter().map(Listed::Here).collect();
         for &(hub, _) in hubs {
             // Without its chain it is quarantined: it serves no room.
-            let Some(chain) = self.chains.get(hub) else { continue };
+            let Some(logged) = self.logged.get(hub) else { continue };
+            let Some(chain) = logged.chain() else { continue };
             let matches = |name: &[u8]| {
-                glob.as_ref().is_none_or(|glob| glob.matches(name)) && self.is_served(hub, name)
+                glob.as_ref().is_none_or(|glob| glob.matches(name)) && self.is_served(&logged, name)
             };
             let page = chain.rooms_page(wanted.after.as_deref(), wanted.limit, matches);
             let page = page.map_err(|e| {
@@ -146,19 +147,18 @@ impl Known {
     }
 
     /// Whether a name's room is of this hub, as its class stands now.
-    fn is_served(&self, hub: HubId, name: &[u8]) -> bool {
+    fn is_served(&self, hub: &LoggedHub, name: &[u8]) -> bool {
         let class = self.classes.class_of_room(name);
-        let index = self.hubs.placement.hub(class, name);
-        self.hubs.seeds.iter().any(|seed| (seed.id, seed.class, seed.index) == (hub, class, index))
+        (hub.class_index, hub.index) == (class, self.hubs.placement.hub(class, name))
     }
 
     fn cold_room(&self, hub: HubId, name: &[u8], last: Last) -> Option<ColdRoom> {
-        let seed = self.hubs.seeds.iter().find(|seed| seed.id == hub)?;
+        let hub = self.logged.get(hub)?;
         Some(ColdRoom {
             name: name.into(),
-            class: seed.class,
-            hub: seed.index,
-            shard: self.hubs.placement.shard(seed.index),
+            class: hub.class_index,
+            hub: hub.index,
+            shard: ShardId(hub.shard),
             position: Position { epoch: Epoch(last.epoch), seq: Seq(last.seq) },
         })
     }

@@ -7,6 +7,8 @@
 //!     └───── safe, failed ───┘    └── next journal file ─┘
 //!   shards ── jobs ──► readers, listing ── answers ──► shards
 //!   control plane ── questions ──► streams ── chunks ──► control plane
+//!   control plane ── hubs ──► openings ── errands ──► segment thread
+//!                                └── seeds ──► shards
 //! ```
 //!
 //! Invariants: what is told to be safe was synced; segments get nothing before it
@@ -14,9 +16,11 @@
 
 mod archive;
 mod end;
+mod hub;
 mod intake;
 mod journal;
 mod listing;
+mod openings;
 mod producers;
 mod readers;
 mod reading;
@@ -29,11 +33,12 @@ mod streams;
 mod turns;
 
 pub use end::LogEnd;
+pub use hub::Opened as OpenedHub;
 pub use listing::{Listing, Wanted};
+pub use openings::{Answer as HubAnswer, Openings};
 pub use readers::{Readers, Turn};
-pub use reading::Chains;
 pub use state::{Counters, State};
-pub use status::{HubStatus, LogStatus, LoggedHubs};
+pub use status::{HubStatus, LogStatus, LoggedHub, LoggedHubs};
 pub use streams::{Answer as StreamAnswer, Refusal, Streams};
 
 use crate::control::{Control, Level};
@@ -83,16 +88,17 @@ pub struct Log {
 }
 
 impl Log {
-    /// Starts the threads on a log that was opened.
+    /// Starts the threads on a log that was opened. What is to be done with its segments
+    /// later goes over the handover.
     ///
     /// # Errors
     /// The system is out of threads.
-    pub fn start<S: Storage>(
+    fn start<S: Storage>(
         opened: Opened<S>,
         settings: LogSettings,
         listener: Arc<dyn Listener>,
         control: Arc<Control>,
-    ) -> io::Result<Log> {
+    ) -> io::Result<(Log, Arc<Handover<S>>)> {
         let Opened { journal, segments, warnings, .. } = opened;
         for warning in warnings {
             control.log(Level::Error, "log is damaged", vec![("reason", warning)]);
@@ -110,7 +116,7 @@ impl Log {
             threads: Mutex::new(Vec::new()),
         };
         let unwritten_bytes_max = settings.unwritten_bytes_max;
-        let ended = Arc::clone(&handover);
+        let (ended, of_errands) = (Arc::clone(&handover), Arc::clone(&handover));
         let writes = segments::Thread::new(segments, settings, Arc::clone(&shared), Arc::clone(&handover));
         let syncs = journal::Thread { journal, intake, shared, handover, unwritten_bytes_max };
         let ends =
@@ -134,7 +140,7 @@ impl Log {
             }
         }
         drop(threads);
-        Ok(log)
+        Ok((log, of_errands))
     }
 
     /// Takes what a shard's hubs said in a turn.
@@ -208,14 +214,14 @@ impl Log {
 }
 
 /// Goes when one of the two threads ends, or cannot begin: the other must not wait for it.
-struct Ends<F> {
+struct Ends<S: Storage> {
     shared: Arc<Shared>,
-    handover: Arc<Handover<F>>,
+    handover: Arc<Handover<S>>,
     /// Whether it is the one that writes segments.
     is_writer: bool,
 }
 
-impl<F> Drop for Ends<F> {
+impl<S: Storage> Drop for Ends<S> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.shared.fail("a thread of the log panicked");

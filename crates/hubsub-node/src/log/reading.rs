@@ -5,22 +5,10 @@ use crate::control::Level;
 use hubsub_log::record::{self, decode_headers};
 use hubsub_log::{Chain, Disk, Keep, LogError, Mark, Reach};
 use hubsub_route::{Found, LogRead, Namespace, Record, Then, Want};
-use hubsub_types::{Epoch, ErrorCode, HubId, Position, Seq};
-use std::collections::HashMap;
+use hubsub_types::{Epoch, ErrorCode, Position, Seq};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// The chains of a node's hubs that are whole.
-#[derive(Default)]
-pub struct Chains(pub HashMap<HubId, Arc<Chain<Disk>>>);
-
-impl Chains {
-    /// A hub's chain.
-    pub fn get(&self, hub: HubId) -> Option<Arc<Chain<Disk>>> {
-        self.0.get(&hub).cloned()
-    }
-}
 
 /// How long a question is read for before others have their turn.
 const SLICE: Duration = Duration::from_millis(1);

@@ -1,5 +1,6 @@
 //! The segment thread: what is safe goes into segments, in large writes;
-//! checkpoints, retention, and the next journal file before it is needed.
+//! checkpoints, retention, and the next journal file before it is needed. Who wants
+//! something of the segments beside that sends an errand, which is run between two writes.
 
 use super::LogSettings;
 use super::archive::Keeping;
@@ -9,7 +10,9 @@ use crate::control::Level;
 use hubsub_log::journal::Prepared;
 use hubsub_log::storage::Storage;
 use hubsub_log::{Batch, Compaction, HubId, LogError, Retention, Segments, Verdict};
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -32,33 +35,40 @@ pub struct Frame {
     pub batches: Vec<Batch>,
 }
 
-/// Between the two threads: frames one way, journal files the other.
-pub struct Handover<F> {
-    inner: Mutex<Inner<F>>,
+/// What is done with the segments, and with how long each hub keeps its records.
+type Errand<S> = Box<dyn FnOnce(&mut Segments<S>, &mut HashMap<HubId, Keeping>) + Send>;
+
+/// Between the two threads: frames one way, journal files the other. Others' errands come
+/// with the frames.
+pub struct Handover<S: Storage> {
+    inner: Mutex<Inner<S>>,
     /// For the segment thread.
     to_write: Condvar,
     /// For the journal thread.
     to_sync: Condvar,
 }
 
-struct Inner<F> {
+struct Inner<S: Storage> {
     frames: Vec<Frame>,
     bytes: usize,
     /// Somebody waits for what is in the frames.
     is_urgent: bool,
-    file: Option<Prepared<F>>,
+    /// Who sent one waits for it, so there are as many as such threads.
+    errands: Vec<Errand<S>>,
+    file: Option<Prepared<S::File>>,
     has_ended: bool,
 }
 
-impl<F> Default for Handover<F> {
+impl<S: Storage> Default for Handover<S> {
     fn default() -> Self {
-        let inner = Inner { frames: Vec::new(), bytes: 0, is_urgent: false, file: None, has_ended: false };
+        let (frames, errands) = (Vec::new(), Vec::new());
+        let inner = Inner { frames, bytes: 0, is_urgent: false, errands, file: None, has_ended: false };
         Handover { inner: Mutex::new(inner), to_write: Condvar::new(), to_sync: Condvar::new() }
     }
 }
 
-impl<F> Handover<F> {
-    fn inner(&self) -> std::sync::MutexGuard<'_, Inner<F>> {
+impl<S: Storage> Handover<S> {
+    fn inner(&self) -> std::sync::MutexGuard<'_, Inner<S>> {
         self.inner.lock().expect("nothing panics under this lock")
     }
 
@@ -89,11 +99,11 @@ impl<F> Handover<F> {
     }
 
     /// The next journal file, if it is ready; if it is `needed`, waits for it a while.
-    pub fn take_file(&self, needed: bool, wait: Duration) -> Option<Prepared<F>> {
+    pub fn take_file(&self, needed: bool, wait: Duration) -> Option<Prepared<S::File>> {
         let mut inner = self.inner();
         if needed && inner.file.is_none() {
             self.to_write.notify_one();
-            let is_missing = |inner: &mut Inner<F>| inner.file.is_none() && !inner.has_ended;
+            let is_missing = |inner: &mut Inner<S>| inner.file.is_none() && !inner.has_ended;
             let waited = self.to_sync.wait_timeout_while(inner, wait, is_missing);
             inner = waited.expect("nothing panics under this lock").0;
         }
@@ -109,9 +119,31 @@ impl<F> Handover<F> {
         drop(self.to_sync.wait_timeout(self.inner(), wait));
     }
 
+    /// Has something done with the segments, and waits for it; none if they get nothing more.
+    pub fn run<T: Send + 'static>(
+        &self,
+        errand: impl FnOnce(&mut Segments<S>, &mut HashMap<HubId, Keeping>) -> T + Send + 'static,
+    ) -> Option<T> {
+        let (tell, told) = sync_channel(1);
+        let mut inner = self.inner();
+        if inner.has_ended {
+            return None;
+        }
+        // Who has asked is there: it waits below.
+        inner.errands.push(Box::new(move |segments, keeping| _ = tell.send(errand(segments, keeping))));
+        drop(inner);
+        self.to_write.notify_one();
+        told.recv().ok()
+    }
+
     /// No frame will come any more, or none will be taken.
     pub fn end(&self) {
-        self.inner().has_ended = true;
+        let mut inner = self.inner();
+        inner.has_ended = true;
+        // Who waits for one sees that it is gone.
+        let errands = std::mem::take(&mut inner.errands);
+        drop(inner);
+        drop(errands);
         self.to_write.notify_one();
         self.to_sync.notify_one();
     }
@@ -120,24 +152,25 @@ impl<F> Handover<F> {
         self.inner().file.is_some()
     }
 
-    fn give_file(&self, file: Prepared<F>) {
+    fn give_file(&self, file: Prepared<S::File>) {
         self.inner().file = Some(file);
         self.to_sync.notify_one();
     }
 
     /// Frames that wait, once they are worth it or somebody wants them, or some time
-    /// has passed, or, if it can be made, the next journal file is wanted; and whether
-    /// more may come.
-    fn take_frames(&self, wait: Duration, makes_files: bool) -> (Vec<Frame>, bool) {
-        let is_idle = |inner: &mut Inner<F>| {
-            let is_due = inner.bytes >= WRITE_BYTES || inner.is_urgent;
+    /// has passed, or there are errands, or, if it can be made, the next journal file is
+    /// wanted; those errands; and whether more may come.
+    fn take(&self, wait: Duration, makes_files: bool) -> (Vec<Frame>, Vec<Errand<S>>, bool) {
+        let is_idle = |inner: &mut Inner<S>| {
+            let is_due = inner.bytes >= WRITE_BYTES || inner.is_urgent || !inner.errands.is_empty();
             !is_due && !inner.has_ended && (inner.file.is_some() || !makes_files)
         };
         let waited = self.to_write.wait_timeout_while(self.inner(), wait, is_idle);
         let mut inner = waited.expect("nothing panics under this lock").0;
         (inner.bytes, inner.is_urgent) = (0, false);
         self.to_sync.notify_one();
-        (std::mem::take(&mut inner.frames), !inner.has_ended)
+        let errands = std::mem::take(&mut inner.errands);
+        (std::mem::take(&mut inner.frames), errands, !inner.has_ended)
     }
 }
 
@@ -146,7 +179,7 @@ pub struct Thread<S: Storage> {
     segments: Segments<S>,
     settings: LogSettings,
     shared: Arc<Shared>,
-    handover: Arc<Handover<S::File>>,
+    handover: Arc<Handover<S>>,
     saved: Instant,
     /// When it last looked at what is not urgent.
     kept_house: Option<Instant>,
@@ -158,7 +191,7 @@ impl<S: Storage> Thread<S> {
         segments: Segments<S>,
         settings: LogSettings,
         shared: Arc<Shared>,
-        handover: Arc<Handover<S::File>>,
+        handover: Arc<Handover<S>>,
     ) -> Thread<S> {
         let now = Instant::now();
         Thread { segments, settings, shared, handover, saved: now, kept_house: None }
@@ -169,9 +202,12 @@ impl<S: Storage> Thread<S> {
         let mut is_full = false;
         loop {
             let wait = if is_full { RETRY } else { HOUSEKEEPING };
-            let (frames, goes_on) = self.handover.take_frames(wait, !is_full);
+            let (frames, errands, goes_on) = self.handover.take(wait, !is_full);
             for frame in &frames {
                 self.segments.apply(frame.file, frame.number, &frame.batches);
+            }
+            for errand in errands {
+                errand(&mut self.segments, &mut self.settings.keeping);
             }
             let done = self.turn();
             is_full = matches!(done, Err(LogError::Full));
@@ -288,12 +324,13 @@ fn now_us() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hubsub_log::sim::SimDisk;
 
     #[test]
     fn a_full_disk_is_tried_now_and_then_not_all_the_time() {
-        let handover: Handover<()> = Handover::default();
+        let handover: Handover<SimDisk> = Handover::default();
         let begin = Instant::now();
-        let (frames, goes_on) = handover.take_frames(RETRY, false);
+        let (frames, _, goes_on) = handover.take(RETRY, false);
         assert!(frames.is_empty() && goes_on && begin.elapsed() >= RETRY);
     }
 }

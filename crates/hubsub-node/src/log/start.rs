@@ -1,14 +1,16 @@
 //! Bringing a node's log up: opens the directory, finds or makes the hubs of each
 //! logged class, starts the threads. The node's own classes, which hold little, have one
-//! hub each; others one for each shard.
+//! hub each; others one for each shard. In a cluster hubs are given, and a start finds those that
+//! the node was given before.
 
-use super::archive::{Archive, Keeping};
-use super::status::LoggedHub;
-use super::{Chains, Listener, Log, LogSettings, LoggedHubs, Readers, Streams, producers};
+use super::hub::{Described, describe};
+use super::segments::Handover;
+use super::{Listener, Log, LogSettings, LoggedHubs, Readers, Streams};
 use crate::control::{Control, Level};
 use crate::inbox::Inbox;
 use crate::mail::Mail;
-use hubsub_log::{ChainOptions, Disk, Keep, LogError, LogOptions, Opened, Retention, Segments, open};
+use hubsub_log::manifest::HubEntry;
+use hubsub_log::{ChainOptions, Disk, Keep, LogError, LogOptions, Membership, Opened, Segments, open_as};
 use hubsub_route::{HubSeed, Producers, Window};
 use hubsub_types::class::ClassIndex;
 use hubsub_types::names::is_reserved;
@@ -31,23 +33,49 @@ pub struct LogConfig {
     pub directory: PathBuf,
     /// Identity of a directory that is made now.
     pub identity: u64,
+    /// Who says which hubs it has.
+    pub hubs: Numbering,
+}
+
+/// Who says which hubs a node has, and numbers them.
+#[derive(Clone, Debug, Default)]
+pub enum Numbering {
+    /// It does, at its start: a fixed number for each logged class.
+    #[default]
+    Own,
+    /// The controller of its cluster, at any time: a start opens what there is and makes none.
+    Given {
+        /// The cluster's id.
+        cluster: String,
+        /// Whether hubs that the node has numbered itself, when it was alone, are the cluster's.
+        adopts: bool,
+    },
+}
+
+impl Numbering {
+    fn membership(&self) -> Membership<'_> {
+        match *self {
+            Numbering::Own => Membership::Alone,
+            Numbering::Given { ref cluster, adopts } => Membership::Of { cluster, adopts },
+        }
+    }
 }
 
 /// A log that runs.
 pub struct Started {
     /// Its threads.
     pub log: Arc<Log>,
+    /// To its segments.
+    pub(crate) handover: Arc<Handover<Disk>>,
     /// Who reads it.
     pub readers: Arc<Readers>,
     /// Who reads much of it.
     pub streams: Arc<Streams>,
     /// Identity of its directory.
     pub identity: u64,
-    /// The chains of the hubs that are whole.
-    pub chains: Arc<Chains>,
-    /// All hubs, as an operator sees them.
+    /// All hubs, as they come and go.
     pub hubs: Arc<LoggedHubs>,
-    /// All hubs.
+    /// Those that there were at the start.
     pub seeds: Vec<HubSeed>,
     /// The duplicate windows of those that are whole.
     pub producers: Vec<(HubId, Producers)>,
@@ -56,17 +84,14 @@ pub struct Started {
 /// Tells the shards of the hubs.
 struct Tells {
     inboxes: Arc<[Inbox]>,
-    /// By hub, its shard.
-    shards: HashMap<HubId, usize>,
     hubs: Arc<LoggedHubs>,
 }
 
 impl Listener for Tells {
     fn safe(&self, hubs: &[(HubId, u64)]) {
         let mut by_shard: Vec<Vec<(HubId, u64)>> = vec![Vec::new(); self.inboxes.len()];
-        for &(hub, offset) in hubs {
-            self.hubs.synced(hub, offset);
-            by_shard[self.shards[&hub]].push((hub, offset));
+        for (&synced, shard) in hubs.iter().zip(self.hubs.synced(hubs)) {
+            by_shard[usize::from(shard)].push(synced);
         }
         for (hubs, inbox) in by_shard.into_iter().zip(self.inboxes.iter()) {
             if !hubs.is_empty() {
@@ -110,12 +135,12 @@ fn keep_classes(
     segments.set_rules(if is_settled { rules } else { 0 })
 }
 
-/// Opens a node's log and starts its threads. A class that has no hubs yet gets one
-/// for each shard; a hub lives on the shard of its index modulo the shards.
+/// Opens a node's log and starts its threads. If the node numbers its hubs itself, a class that
+/// has none yet gets one for each shard. A hub lives on the shard of its index modulo the shards.
 ///
 /// # Errors
-/// Another process uses the directory, it cannot be opened, or it has hubs of a
-/// class that the node does not know or no longer logs.
+/// Another process uses the directory, it cannot be opened, it is of another cluster, or it has
+/// hubs of a class that the node does not know or no longer logs.
 pub fn start(
     config: &LogConfig,
     limits: &Limits,
@@ -143,8 +168,12 @@ pub fn start(
         _ => refused(format!("cannot open the data directory {directory}: {e}")),
     })?;
     let Opened { journal, mut segments, was_clean, mut warnings } =
-        open(Arc::new(disk), config.identity, options).map_err(|e| match e {
+        open_as(Arc::new(disk), config.identity, config.hubs.membership(), options).map_err(|e| match e {
             LogError::Full => full(),
+            LogError::OtherCluster { .. } => refused(format!(
+                "the data directory {directory} is not this node's, {e}; hint: start with another data \
+                 directory, or in the cluster that this one is of"
+            )),
             e => refused(e.to_string()),
         })?;
 
@@ -160,8 +189,9 @@ pub fn start(
              or durable; hint: bring the class back, or start with another data directory"
         )));
     }
-    let mut missing: Vec<&str> =
-        logged.keys().copied().filter(|&name| !known.iter().any(|k| k == name)).collect();
+    let makes = matches!(config.hubs, Numbering::Own);
+    let is_missing = |name: &&str| makes && !known.iter().any(|known| known == name);
+    let mut missing: Vec<&str> = logged.keys().copied().filter(is_missing).collect();
     // The node's own come last, so that a user's hubs have the same ids with and without them.
     missing.sort_unstable_by_key(|name| (is_reserved(name.as_bytes()), *name));
     for class in missing {
@@ -183,58 +213,28 @@ pub fn start(
         )),
     })?;
     let logged: HashMap<&str, ClassIndex> = of_logged(classes);
-    let (mut seeds, mut chains, mut keeping) = (Vec::new(), Chains::default(), HashMap::new());
-    let mut windows = Vec::new();
-    let mut hubs = LoggedHubs::default();
-    for entry in segments.manifest().hubs.clone() {
-        let index = logged[entry.class.as_str()];
+    let (mut seeds, mut windows, mut keeping) = (Vec::new(), Vec::new(), HashMap::new());
+    let (hubs, shards) = (Arc::new(LoggedHubs::default()), inboxes.len() as u16);
+    for HubEntry { hub, class, .. } in segments.manifest().hubs.clone() {
+        let index = logged[class.as_str()];
         let class = classes.get(index);
         if class.durability == Durability::Replicated && !was_clean {
             // What was acknowledged from memory alone may be missing.
-            segments.end_epochs(entry.hub).map_err(|e| match e {
+            segments.end_epochs(hub).map_err(|e| match e {
                 LogError::Full => full(),
                 e => refused(e.to_string()),
             })?;
         }
-        let history = class.history.map_or_else(Retention::default, |history| Retention {
-            bytes: history.bytes,
-            age_us: history.age_ms * 1000,
-            archive: None,
-        });
-        let archive = Arc::new(Archive::default());
-        let keeps = Keeping {
-            limits: history,
-            archive_wait_bytes: class.archive_wait_bytes,
-            archive: Arc::clone(&archive),
-        };
-        keeping.insert(entry.hub, keeps);
-        let chain = segments.chain(entry.hub);
-        seeds.push(HubSeed {
-            id: entry.hub,
-            class: index,
-            index: entry.index,
-            next: chain.as_ref().map_or(entry.next, |chain| chain.next()),
-            last_us: chain.as_ref().map_or(0, |chain| chain.info().last_us),
-            continuous_from: segments.continuous_from(entry.hub),
-        });
-        let shard = entry.index % inboxes.len() as u16;
-        hubs.0.insert(entry.hub, LoggedHub::new(&entry, chain.clone(), class, shard, archive));
-        let Some(chain) = chain else { continue };
-        let window = producers::rebuild(&chain, Window::from(limits)).or_else(|e| {
-            let LogError::Damaged { .. } = e else { return Err(refused(e.to_string())) };
-            let (hub, class) = (entry.hub.0, &entry.class);
-            warnings
-                .push(format!("hub {hub} ({class}) refuses numbered records, it cannot tell repeats: {e}"));
-            let until = "numbered records are refused until the duplicate window is behind it";
-            hubs.damaged(entry.hub, format!("{e}; {until}"));
-            Ok(Producers::damaged(Window::from(limits), chain.next() - 1))
-        });
-        windows.push((entry.hub, window?));
-        chains.0.insert(entry.hub, chain);
+        let entry = segments.manifest().hub(hub).expect("it is one of them");
+        let described = describe(entry, segments.chain(hub), (index, class), shards, Window::from(limits));
+        let Described { opened, keeping: keeps, warning } = described.map_err(|e| refused(e.to_string()))?;
+        warnings.extend(warning);
+        keeping.insert(hub, keeps);
+        hubs.insert(hub, opened.hub);
+        seeds.push(opened.seed);
+        windows.extend(opened.producers.map(|producers| (hub, producers)));
     }
-    let shards = seeds.iter().map(|seed| (seed.id, usize::from(seed.index) % inboxes.len())).collect();
-    let hubs = Arc::new(hubs);
-    let listener = Arc::new(Tells { inboxes: Arc::clone(inboxes), shards, hubs: Arc::clone(&hubs) });
+    let listener = Arc::new(Tells { inboxes: Arc::clone(inboxes), hubs: Arc::clone(&hubs) });
     let settings = LogSettings {
         pending_bytes_max: limits.log_pending_bytes_max as usize,
         unwritten_bytes_max: limits.log_unwritten_bytes_max as usize,
@@ -244,7 +244,8 @@ pub fn start(
     };
     let identity = segments.manifest().identity;
     let opened = Opened { journal, segments, was_clean, warnings };
-    let log = Arc::new(Log::start(opened, settings, listener, Arc::clone(control))?);
+    let (log, handover) = Log::start(opened, settings, listener, Arc::clone(control))?;
+    let log = Arc::new(log);
     let readers = match Readers::start("hubsub-log-reader", READERS, JOBS_MAX) {
         Ok(readers) => Arc::new(readers),
         Err(e) => {
@@ -252,12 +253,10 @@ pub fn start(
             return Err(e);
         }
     };
-    let chains = Arc::new(chains);
-    let (of_streams, known) = (Arc::clone(&chains), Arc::clone(&hubs));
-    match Streams::start(Arc::clone(&log), of_streams, known, Arc::clone(control), limits) {
+    match Streams::start(Arc::clone(&log), Arc::clone(&hubs), Arc::clone(control), limits) {
         Ok(streams) => {
             let streams = Arc::new(streams);
-            Ok(Started { log, readers, streams, identity, chains, hubs, seeds, producers: windows })
+            Ok(Started { log, handover, readers, streams, identity, hubs, seeds, producers: windows })
         }
         Err(e) => {
             readers.stop();

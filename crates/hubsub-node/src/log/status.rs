@@ -7,11 +7,13 @@ use super::start::Started;
 use super::state::{SYNC_BOUNDS_US, State};
 use hubsub_log::manifest::HubEntry;
 use hubsub_log::{Chain, Disk};
+use hubsub_route::{Traffic, TrafficTotals};
+use hubsub_types::class::ClassIndex;
 use hubsub_types::names::DeviceTemplate;
 use hubsub_types::{Class, Durability, HubId};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 
 /// Damages of a hub that are told one by one.
 const DAMAGES_MAX: usize = 8;
@@ -20,18 +22,25 @@ const DAMAGES_MAX: usize = 8;
 pub struct LoggedHub {
     /// Name of its class.
     class: String,
+    /// Where its class stands in the node's table.
+    pub class_index: ClassIndex,
     /// Which of the class's hubs it is.
-    index: u16,
+    pub index: u16,
     durability: Durability,
     /// What names the device of its records' topics.
     pub device: Option<Arc<DeviceTemplate>>,
-    shard: u16,
+    /// Where it lives.
+    pub shard: u16,
     /// How far it is archived.
     archive: Arc<Archive>,
     /// Its records, if they are whole; else why not and what the manifest says.
     records: Result<Arc<Chain<Disk>>, Box<HubEntry>>,
-    /// Offset behind the last that there was at the start.
+    /// Offset behind the last that there was when it was opened.
     opened: u64,
+    /// Whether it takes no records any more, since it is about to go.
+    closes: AtomicBool,
+    /// What went through it, as its shard counts.
+    traffic: Arc<Traffic>,
     /// Last offset that its shard gave out.
     given: AtomicU64,
     /// Last offset that was synced.
@@ -41,17 +50,19 @@ pub struct LoggedHub {
 }
 
 impl LoggedHub {
-    /// As it was found at the start.
+    /// As it was found when it was opened.
     pub fn new(
         entry: &HubEntry,
         chain: Option<Arc<Chain<Disk>>>,
-        class: &Class,
+        (class_index, class): (ClassIndex, &Class),
         shard: u16,
         archive: Arc<Archive>,
+        traffic: Arc<Traffic>,
     ) -> LoggedHub {
         let last = chain.as_ref().map_or(entry.next, |chain| chain.next()) - 1;
         LoggedHub {
             class: entry.class.clone(),
+            class_index,
             index: entry.index,
             durability: class.durability,
             device: class.device.clone(),
@@ -59,9 +70,44 @@ impl LoggedHub {
             archive,
             records: chain.ok_or_else(|| Box::new(entry.clone())),
             opened: last + 1,
+            closes: AtomicBool::new(false),
+            traffic,
             given: AtomicU64::new(last),
             synced: AtomicU64::new(last),
             damages: Mutex::default(),
+        }
+    }
+
+    /// Its chain, if its records are whole.
+    pub fn chain(&self) -> Option<&Arc<Chain<Disk>>> {
+        self.records.as_ref().ok()
+    }
+
+    /// Whether it takes no records any more, since it is about to go.
+    pub fn closes(&self) -> bool {
+        self.closes.load(Ordering::Acquire)
+    }
+
+    /// It takes no more records, or does again.
+    pub fn set_closes(&self, closes: bool) {
+        self.closes.store(closes, Ordering::Release);
+    }
+
+    /// Its shard gave out offsets up to this one.
+    pub fn gave(&self, offset: u64) {
+        self.given.fetch_max(offset, Ordering::Relaxed);
+    }
+
+    /// The last offset that its shard gave out.
+    pub fn given(&self) -> u64 {
+        self.given.load(Ordering::Relaxed)
+    }
+
+    /// Something of it cannot be read.
+    pub fn is_damaged(&self, damage: String) {
+        let mut damages = self.damages.lock().expect("nothing panics under this lock");
+        if damages.len() < DAMAGES_MAX && !damages.contains(&damage) {
+            damages.push(damage);
         }
     }
 
@@ -80,7 +126,8 @@ impl LoggedHub {
         self.records.as_ref().err().and_then(|entry| entry.quarantined.clone())
     }
 
-    fn status(&self, id: HubId, log: (State, Option<&str>)) -> HubStatus {
+    /// What is told of it; `log` is the log's state and why it is not open.
+    pub fn status(&self, id: HubId, log: (State, Option<&str>)) -> HubStatus {
         let (given, synced) = (self.given.load(Ordering::Relaxed), self.synced.load(Ordering::Relaxed));
         let damages = self.damages.lock().expect("nothing panics under this lock");
         let damaged = (!damages.is_empty()).then(|| damages.join("; "));
@@ -105,6 +152,7 @@ impl LoggedHub {
             index_rebuilds: 0,
             first_us: 0,
             last_us: 0,
+            traffic: self.traffic.totals(),
             archived: self.archive.archived.load(Ordering::Relaxed),
             waiting_bytes: self.archive.waiting_bytes.load(Ordering::Relaxed),
             unarchived_lost: self.archive.lost.load(Ordering::Relaxed),
@@ -137,38 +185,70 @@ impl LoggedHub {
     }
 }
 
-/// The hubs of a node that have a log.
+/// The hubs of a node that have a log and are open. Shards have their own in hand and do not
+/// look here for each record.
 #[derive(Default)]
-pub struct LoggedHubs(pub BTreeMap<HubId, LoggedHub>);
+pub struct LoggedHubs(RwLock<BTreeMap<HubId, Arc<LoggedHub>>>);
 
 impl LoggedHubs {
-    /// A hub's shard gave out offsets up to this one.
-    pub fn given(&self, hub: HubId, offset: u64) {
-        if let Some(hub) = self.0.get(&hub) {
-            hub.given.fetch_max(offset, Ordering::Relaxed);
-        }
+    fn read(&self) -> RwLockReadGuard<'_, BTreeMap<HubId, Arc<LoggedHub>>> {
+        self.0.read().expect("nothing panics under this lock")
     }
 
-    /// A hub's records up to this one are synced.
-    pub fn synced(&self, hub: HubId, offset: u64) {
-        if let Some(hub) = self.0.get(&hub) {
+    /// One of them.
+    pub fn get(&self, hub: HubId) -> Option<Arc<LoggedHub>> {
+        self.read().get(&hub).cloned()
+    }
+
+    /// The chain of one that is whole.
+    pub fn chain(&self, hub: HubId) -> Option<Arc<Chain<Disk>>> {
+        self.read().get(&hub)?.chain().cloned()
+    }
+
+    /// All of them, by id.
+    pub fn all(&self) -> Vec<(HubId, Arc<LoggedHub>)> {
+        self.read().iter().map(|(&id, hub)| (id, Arc::clone(hub))).collect()
+    }
+
+    /// The hub of a class that has this index.
+    pub fn find(&self, class: ClassIndex, index: u16) -> Option<HubId> {
+        let hubs = self.read();
+        hubs.iter().find(|(_, hub)| (hub.class_index, hub.index) == (class, index)).map(|(&id, _)| id)
+    }
+
+    /// One more.
+    pub fn insert(&self, id: HubId, hub: Arc<LoggedHub>) {
+        self.0.write().expect("nothing panics under this lock").insert(id, hub);
+    }
+
+    /// One less.
+    pub fn remove(&self, id: HubId) {
+        self.0.write().expect("nothing panics under this lock").remove(&id);
+    }
+
+    /// Hubs' records up to these are synced; the shard of each.
+    pub fn synced(&self, synced: &[(HubId, u64)]) -> Vec<u16> {
+        let hubs = self.read();
+        let hub = |&(hub, offset): &(HubId, u64)| {
+            // It goes only when all that it was given is in segments.
+            let hub = &hubs[&hub];
             hub.synced.fetch_max(offset, Ordering::Relaxed);
-        }
+            hub.shard
+        };
+        synced.iter().map(hub).collect()
     }
 
     /// A hub is archived up to this offset, which is not.
     pub fn archived(&self, hub: HubId, offset: u64) {
-        if let Some(hub) = self.0.get(&hub) {
+        if let Some(hub) = self.get(hub) {
             hub.archive.archived.store(offset, Ordering::Relaxed);
         }
     }
 
     /// Something of a hub cannot be read.
     pub fn damaged(&self, hub: HubId, damage: String) {
-        let Some(hub) = self.0.get(&hub) else { return };
-        let mut damages = hub.damages.lock().expect("nothing panics under this lock");
-        if damages.len() < DAMAGES_MAX && !damages.contains(&damage) {
-            damages.push(damage);
+        if let Some(hub) = self.get(hub) {
+            hub.is_damaged(damage);
         }
     }
 }
@@ -190,7 +270,7 @@ pub struct HubStatus {
     pub state: &'static str,
     /// Why it is not open.
     pub reason: Option<String>,
-    /// Offset behind the last record that there was at the start.
+    /// Offset behind the last record that there was when it was opened.
     pub opened: u64,
     /// Offset of the oldest record kept, or of the next one.
     pub earliest: u64,
@@ -214,6 +294,8 @@ pub struct HubStatus {
     pub first_us: u64,
     /// Likewise of its last one.
     pub last_us: u64,
+    /// What went through it since the start.
+    pub traffic: TrafficTotals,
     /// First offset that is not archived; 0 where nothing was told of an archive.
     pub archived: u64,
     /// Bytes that are kept for the archive alone.
@@ -249,7 +331,7 @@ impl Started {
         let (state, reason) = (self.log.state(), self.log.reason());
         let reason = reason.filter(|_| state != State::Open);
         let hubs: Vec<HubStatus> =
-            self.hubs.0.iter().map(|(&id, hub)| hub.status(id, (state, reason.as_deref()))).collect();
+            self.hubs.all().iter().map(|(id, hub)| hub.status(*id, (state, reason.as_deref()))).collect();
         let counters = self.log.counters();
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (waiting, running) = self.readers.load();

@@ -10,8 +10,9 @@
 //! - What fails is told behind the rows before it, and never looks like an end.
 
 use super::state::Counters;
+use super::status::LoggedHub;
 use super::stream::{Search, SearchTurn, Stream, Turn};
-use super::{Chains, Log, LoggedHubs};
+use super::{Log, LoggedHubs};
 use crate::control::{Control, Event, Level};
 use hubsub_log::arrow::{Chunk, Scan};
 use hubsub_log::{Chain, Disk};
@@ -67,7 +68,6 @@ struct Work {
     /// There is something to do, or an end to it.
     came: Condvar,
     log: Arc<Log>,
-    chains: Arc<Chains>,
     hubs: Arc<LoggedHubs>,
     control: Arc<Control>,
     /// `log_streams_max`, `log_stream_idle_ms`.
@@ -110,7 +110,6 @@ impl Streams {
     /// The system is out of threads.
     pub fn start(
         log: Arc<Log>,
-        chains: Arc<Chains>,
         hubs: Arc<LoggedHubs>,
         control: Arc<Control>,
         limits: &Limits,
@@ -119,7 +118,6 @@ impl Streams {
             table: Mutex::default(),
             came: Condvar::new(),
             log,
-            chains,
             hubs,
             control,
             streams_max: AtomicU64::new(limits.log_streams_max),
@@ -191,7 +189,7 @@ impl Streams {
     /// this ticket; the one behind what is committed if there is none.
     pub fn offset(&self, ticket: u64, hub: HubId, timestamp_us: u64) {
         let search =
-            self.work.chain(hub).map(|(chain, committed)| Search::new(chain, committed + 1, timestamp_us));
+            self.work.hub(hub).map(|(chain, hub)| Search::new(chain, hub.committed() + 1, timestamp_us));
         match search {
             Ok(search) => {
                 self.work.table().jobs.push_back(Job::Offset(ticket, Box::new(search)));
@@ -246,20 +244,21 @@ impl Work {
         self.control.tell(Event::Stream(ticket, outcome));
     }
 
-    /// The chain of a hub, and the last offset that is committed.
-    fn chain(&self, hub: HubId) -> Result<(Arc<Chain<Disk>>, u64), Refusal> {
-        let known = self.hubs.0.get(&hub);
+    /// A hub and its chain.
+    fn hub(&self, hub: HubId) -> Result<(Arc<Chain<Disk>>, Arc<LoggedHub>), Refusal> {
+        let known = self.hubs.get(hub);
         let known = known.ok_or_else(|| refused(ErrorCode::NoSuchRoom, format!("hub {}", hub.0)))?;
-        match self.chains.get(hub) {
-            Some(chain) => Ok((chain, known.committed())),
+        match known.chain().cloned() {
+            Some(chain) => Ok((chain, known)),
             None => Err(refused(ErrorCode::Quarantined, known.reason().unwrap_or_default())),
         }
     }
 
     fn open(&self, mut scan: Scan) -> Result<u64, Refusal> {
-        let (chain, committed) = self.chain(scan.hub)?;
+        let (chain, hub) = self.hub(scan.hub)?;
+        let committed = hub.committed();
         // The class of the hub is that of each room in it.
-        scan.shape.device = self.hubs.0[&scan.hub].device.clone();
+        scan.shape.device.clone_from(&hub.device);
         scan.filter.device = scan.shape.device.clone();
         let filter = scan.filter.prepared();
         // What is older is passed over, as far as it is still there to be passed over: that is looked up

@@ -69,7 +69,7 @@ fn start_opened<S: Storage>(opened: Opened<S>, hub: HubId, settings: LogSettings
     let next = opened.segments.chain(hub).unwrap().info().next;
     let (tell, news) = mpsc::channel();
     let control = Arc::new(Control::new(100).unwrap());
-    let log = Log::start(opened, settings, Arc::new(Tells(Mutex::new(tell))), control).unwrap();
+    let (log, _) = Log::start(opened, settings, Arc::new(Tells(Mutex::new(tell))), control).unwrap();
     TestLog { log, news, hub, next }
 }
 
@@ -111,7 +111,7 @@ impl TestLog {
 
 #[test]
 fn what_was_told_to_be_safe_outlives_the_power() {
-    let disk = SimDisk::default();
+    let mut disk = SimDisk::default();
     for round in 1..=3u64 {
         let mut log = start(&disk);
         assert_eq!(log.next, (round - 1) * 600 + 1);
@@ -122,7 +122,7 @@ fn what_was_told_to_be_safe_outlives_the_power() {
         assert!(!log.log.is_behind());
         let counters = log.log.counters();
         assert_eq!(counters.records.load(std::sync::atomic::Ordering::Relaxed), 600);
-        disk.crash(|| false);
+        disk = disk.crashed(|| false);
         log.log.stop();
     }
 }
@@ -343,7 +343,7 @@ fn a_thread_that_panics_is_a_log_that_has_failed() {
     let hub = opened.segments.add_hub("chat", 0, Keep::Log).unwrap();
     let (tell, news) = mpsc::channel();
     let control = Arc::new(Control::new(100).unwrap());
-    let log = Log::start(opened, settings(), Arc::new(Panics(Mutex::new(tell))), control).unwrap();
+    let (log, _) = Log::start(opened, settings(), Arc::new(Panics(Mutex::new(tell))), control).unwrap();
     let (_, news_of_none) = mpsc::channel();
     let mut log = TestLog { log, news: news_of_none, hub, next: 1 };
     log.say(1, 10);

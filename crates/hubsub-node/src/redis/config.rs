@@ -1,7 +1,7 @@
 //! CONFIG: what Redis clients ask of a server's configuration, in Redis's
 //! words. It is set where HubSub's configuration is, never here.
 
-use super::{Args, SYNTAX, error, ok, quoting};
+use super::{Args, SYNTAX, cluster, error, ok, quoting};
 use crate::core::Core;
 use hubsub_types::names::Glob;
 use hubsub_types::{ConnKey, Limits};
@@ -12,7 +12,7 @@ pub fn get(core: &mut Core, key: ConnKey, args: Args<'_>) {
     if args.iter().map(|arg| arg.len()).sum::<usize>() as u64 > core.rim.limits.inline_bytes_max {
         return error(core, key, "ERR too many patterns, or too long ones");
     }
-    let parameters = parameters(&core.rim.limits, core.rim.info.port, core.rim.mailer.shards());
+    let parameters = parameters_for(core, key);
     let found = matching(&parameters, &args[2..]);
     core.rim.reply(key, |out, proto| {
         resp::map_header(out, proto, found.len());
@@ -44,7 +44,7 @@ pub fn set(core: &mut Core, key: ConnKey, args: Args<'_>) {
     if !args.len().is_multiple_of(2) {
         return error(core, key, SYNTAX);
     }
-    let parameters = parameters(&core.rim.limits, core.rim.info.port, core.rim.mailer.shards());
+    let parameters = parameters_for(core, key);
     match check(&parameters, &args[2..]) {
         Ok(()) => ok(core, key),
         Err(text) => error(core, key, text),
@@ -99,8 +99,14 @@ const HELP: &[&str] = &[
 
 type Parameter = (&'static str, String);
 
+fn parameters_for(core: &Core, key: ConnKey) -> Vec<Parameter> {
+    let (info, is_of_cluster) = (&core.rim.info, cluster::is_client(core, key));
+    let port = if is_of_cluster { info.cluster_port } else { info.port };
+    parameters(&core.rim.limits, port, core.rim.mailer.shards(), is_of_cluster)
+}
+
 /// Parameters in order of name, with the values that describe this node.
-fn parameters(limits: &Limits, port: u16, shards: u16) -> Vec<Parameter> {
+fn parameters(limits: &Limits, port: u16, shards: u16, is_of_cluster: bool) -> Vec<Parameter> {
     let subscribers = [limits.output_bytes_max, limits.output_soft_bytes, limits.output_soft_ms / 1000];
     let [hard, soft, seconds] = subscribers;
     let texts = [
@@ -108,7 +114,7 @@ fn parameters(limits: &Limits, port: u16, shards: u16) -> Vec<Parameter> {
         ("appendonly", "no".to_owned()),
         ("client-output-buffer-limit", format!("normal 0 0 0 slave 0 0 0 pubsub {hard} {soft} {seconds}")),
         ("client-query-buffer-limit", limits.frame_bytes_max.to_string()),
-        ("cluster-enabled", "no".to_owned()),
+        ("cluster-enabled", if is_of_cluster { "yes" } else { "no" }.to_owned()),
         ("databases", "16".to_owned()),
         ("io-threads", shards.to_string()),
         ("maxclients", limits.connections_max.to_string()),
@@ -130,7 +136,7 @@ mod tests {
     use super::*;
 
     fn set(pairs: Args<'_>) -> String {
-        let parameters = parameters(&Limits::default(), 3221, 2);
+        let parameters = parameters(&Limits::default(), 3221, 2, false);
         check(&parameters, pairs).map_or_else(|text| String::from_utf8(text).unwrap(), |()| "OK".to_owned())
     }
 
@@ -148,7 +154,7 @@ mod tests {
 
     #[test]
     fn parameters_are_found_once_by_glob_or_by_plain_name_in_any_case() {
-        let parameters = parameters(&Limits::default(), 3221, 2);
+        let parameters = parameters(&Limits::default(), 3221, 2, false);
         let names = |patterns: Args<'_>| -> Vec<String> {
             let found = matching(&parameters, patterns);
             found.iter().map(|(name, _)| String::from_utf8(name.to_vec()).unwrap()).collect()
@@ -160,7 +166,7 @@ mod tests {
 
     #[test]
     fn the_output_limit_has_redis_s_form() {
-        let parameters = parameters(&Limits::default(), 3221, 2);
+        let parameters = parameters(&Limits::default(), 3221, 2, false);
         let (_, limit) = parameters.iter().find(|(name, _)| *name == "client-output-buffer-limit").unwrap();
         assert_eq!(limit, "normal 0 0 0 slave 0 0 0 pubsub 33554432 8388608 60");
         assert!(parameters.is_sorted());

@@ -1,7 +1,7 @@
 //! Commands about the connection itself.
 
 use super::client::{BAD_NAME, is_name, set_name};
-use super::{Args, NOT_A_NUMBER, SYNTAX, error, integer, is, is_subscribed, ok, quoting};
+use super::{Args, NOT_A_NUMBER, SYNTAX, cluster, error, integer, is, is_subscribed, ok, quoting};
 use crate::conn::Flags;
 use crate::core::Core;
 use hubsub_route::Namespace;
@@ -44,6 +44,9 @@ pub fn select(core: &mut Core, key: ConnKey, args: Args<'_>) {
     const MIN: i64 = i32::MIN as i64;
     const MAX: i64 = i32::MAX as i64;
     match integer(args[1]) {
+        Some(MIN..=-1 | 1..=MAX) if cluster::is_client(core, key) => {
+            error(core, key, "ERR SELECT is not allowed in cluster mode");
+        }
         Some(0..16) => ok(core, key),
         Some(MIN..=MAX) => error(core, key, "ERR DB index is out of range"),
         Some(_) => error(core, key, format!("ERR value is out of range, value must between {MIN} and {MAX}")),
@@ -102,6 +105,7 @@ pub fn hello(core: &mut Core, key: ConnKey, args: Args<'_>) {
     if let Err(text) = hello_options(core, key, args.get(2..).unwrap_or_default()) {
         return error(core, key, text);
     }
+    let mode = if cluster::is_client(core, key) { "cluster" } else { "standalone" };
     let Some(conn) = core.rim.conns.get_mut(key) else { return };
     conn.proto = proto;
     let id = conn.id;
@@ -116,7 +120,7 @@ pub fn hello(core: &mut Core, key: ConnKey, args: Args<'_>) {
         resp::int(out, if proto == Proto::Resp3 { 3 } else { 2 });
         resp::bulk(out, b"id");
         resp::int(out, id as i64);
-        for (name, value) in [("mode", "standalone"), ("role", "master")] {
+        for (name, value) in [("mode", mode), ("role", "master")] {
             resp::bulk(out, name.as_bytes());
             resp::bulk(out, value.as_bytes());
         }

@@ -2,7 +2,7 @@
 //! does not connect without `loading:0`; monitoring reads the rest.
 
 use super::connection::REDIS_VERSION;
-use super::{Args, is};
+use super::{Args, cluster, is};
 use crate::core::Core;
 use crate::metrics::{Metric, ShardMetrics};
 use crate::sys;
@@ -19,14 +19,14 @@ pub fn info(core: &mut Core, key: ConnKey, args: Args<'_>) {
         let words = ["all", "default", "everything", section];
         args.len() == 1 || args[1..].iter().any(|arg| words.iter().any(|word| is(arg, word)))
     };
-    let mut text = Text::default();
+    let mut text = Text::of(cluster::is_client(core, key));
     for (name, write) in SECTIONS {
         if is_wanted(name) {
             text.section(name);
             write(core, &mut text);
         }
     }
-    core.rim.reply(key, |out, proto| resp::verbatim(out, proto, text.0.as_bytes()));
+    core.rim.reply(key, |out, proto| resp::verbatim(out, proto, text.lines.as_bytes()));
 }
 
 type Section = (&'static str, fn(&Core, &mut Text));
@@ -39,23 +39,31 @@ const SECTIONS: &[Section] = &[
     ("Stats", stats),
     ("Replication", replication),
     ("CPU", cpu),
-    ("Cluster", |_, text| text.line("cluster_enabled", 0)),
+    ("Cluster", |_, text| text.line("cluster_enabled", u8::from(text.is_of_cluster))),
     ("Keyspace", |_, _| ()),
 ];
 
-#[derive(Default)]
-struct Text(String);
+/// What is answered so far.
+struct Text {
+    lines: String,
+    /// Whether a client of the cluster listener asks.
+    is_of_cluster: bool,
+}
 
 impl Text {
+    fn of(is_of_cluster: bool) -> Text {
+        Text { lines: String::new(), is_of_cluster }
+    }
+
     fn section(&mut self, name: &str) {
-        if !self.0.is_empty() {
-            self.0.push_str("\r\n");
+        if !self.lines.is_empty() {
+            self.lines.push_str("\r\n");
         }
-        self.0.push_str(&format!("# {name}\r\n"));
+        self.lines.push_str(&format!("# {name}\r\n"));
     }
 
     fn line(&mut self, name: &str, value: impl Display) {
-        self.0.push_str(&format!("{name}:{value}\r\n"));
+        self.lines.push_str(&format!("{name}:{value}\r\n"));
     }
 }
 
@@ -67,12 +75,12 @@ fn server(core: &Core, text: &mut Text) {
     text.line("hubsub_build_profile", crate::BUILD_PROFILE);
     text.line("hubsub_node", &info.name);
     text.line("hubsub_shards", core.rim.mailer.shards());
-    text.line("redis_mode", "standalone");
+    text.line("redis_mode", if text.is_of_cluster { "cluster" } else { "standalone" });
     text.line("os", format_args!("{} {}", std::env::consts::OS, std::env::consts::ARCH));
     text.line("arch_bits", usize::BITS);
     text.line("process_id", std::process::id());
     text.line("run_id", &info.run_id);
-    text.line("tcp_port", info.port);
+    text.line("tcp_port", if text.is_of_cluster { info.cluster_port } else { info.port });
     text.line("server_time_usec", core.rim.now.wall_us);
     text.line("uptime_in_seconds", uptime_s);
     text.line("uptime_in_days", uptime_s / 86_400);
@@ -177,10 +185,10 @@ mod tests {
 
     #[test]
     fn sections_are_parted_by_an_empty_line() {
-        let mut text = Text::default();
+        let mut text = Text::of(false);
         text.section("Cluster");
         text.line("cluster_enabled", 0);
         text.section("Keyspace");
-        assert_eq!(text.0, "# Cluster\r\ncluster_enabled:0\r\n\r\n# Keyspace\r\n");
+        assert_eq!(text.lines, "# Cluster\r\ncluster_enabled:0\r\n\r\n# Keyspace\r\n");
     }
 }

@@ -5,6 +5,7 @@
 //! replies with: at once by `Rim::reply`, or later through `Rim::wait`.
 
 mod client;
+pub mod cluster;
 mod command;
 mod config;
 mod connection;
@@ -18,6 +19,7 @@ mod transaction;
 use crate::access::Action;
 use crate::conn::{Flags, NO_COMMAND};
 use crate::core::Core;
+use crate::listener::Door;
 use crate::sniff;
 use hubsub_types::ConnKey;
 use hubsub_wire::resp::{self, Proto};
@@ -57,12 +59,16 @@ pub fn execute(core: &mut Core, key: ConnKey, args: Args<'_>) {
     };
     conn.command = index;
     let is_resp2 = conn.proto == Proto::Resp2;
+    let is_of_cluster = conn.door == Door::RedisCluster;
     let is_queued = conn.extra.as_ref().is_some_and(|e| e.transaction.is_some()) && command.is_queued();
     if !command.accepts(args.len()) {
         return reject(core, key, command, &wrong_arity(command.name));
     }
     if let Some(error) = refused_to_administer(core, key, command) {
         return reject(core, key, command, &error);
+    }
+    if is_of_cluster && let Some(error) = cluster::redirection(core, key, command, args) {
+        return redirect(core, key, command, &error);
     }
     if is_resp2 && !command.is_allowed_while_subscribed() && is_subscribed(core, key) {
         return reject(core, key, command, &refused_while_subscribed(command));
@@ -89,6 +95,16 @@ fn reject(core: &mut Core, key: ConnKey, command: &Command, text: &str) {
         return transaction::abort(core, key, text);
     }
     transaction::spoil(core, key);
+    error(core, key, text);
+}
+
+/// Sends a cluster client elsewhere; a transaction is not executed here.
+fn redirect(core: &mut Core, key: ConnKey, command: &Command, text: &str) {
+    if command.name == "exec" {
+        transaction::take(core, key);
+    } else {
+        transaction::spoil(core, key);
+    }
     error(core, key, text);
 }
 

@@ -173,12 +173,17 @@ fn unsubscribe_from(core: &mut Core, key: ConnKey, namespace: Namespace, kind: S
         all.iter().map(|name| &**name).collect()
     };
     for name in &names {
-        core.broker.unsubscribe(key, namespace, name, core.rim.now, &mut core.rim);
-        tell_unsubscribed(core, key, kind, Some(name), namespace);
+        end(core, key, namespace, kind, name);
     }
     if names.is_empty() {
         tell_unsubscribed(core, key, kind, None, namespace);
     }
+}
+
+/// Ends a subscription, if there is one, and tells the client.
+pub fn end(core: &mut Core, key: ConnKey, namespace: Namespace, kind: Subscription, topic: &[u8]) {
+    core.broker.unsubscribe(key, namespace, topic, core.rim.now, &mut core.rim);
+    tell_unsubscribed(core, key, kind, Some(topic), namespace);
 }
 
 /// `PUNSUBSCRIBE [pattern …]`: from all patterns without one.

@@ -1,5 +1,5 @@
 //! Commands about the server that need no file of their own: TIME, what is
-//! accepted because there is nothing to do, what only a cluster has, HELP.
+//! accepted because there is nothing to do, HELP.
 
 use super::{Args, SYNTAX, error, is, ok};
 use crate::core::Core;
@@ -32,6 +32,11 @@ pub fn time(core: &mut Core, key: ConnKey, _: Args<'_>) {
     });
 }
 
+/// `DBSIZE`: there are no keys. `redis-cli --cluster check` asks.
+pub fn dbsize(core: &mut Core, key: ConnKey, _: Args<'_>) {
+    core.rim.reply(key, |out, _| resp::int(out, 0));
+}
+
 /// `FLUSHALL|FLUSHDB [ASYNC|SYNC]`: there are no keys.
 pub fn flush(core: &mut Core, key: ConnKey, args: Args<'_>) {
     match args[1..] {
@@ -57,9 +62,4 @@ pub fn function_flush(core: &mut Core, key: ConnKey, args: Args<'_>) {
 /// `FUNCTION HELP`.
 pub fn function_help(core: &mut Core, key: ConnKey, _: Args<'_>) {
     write_help(core, key, "FUNCTION", &["FLUSH [ASYNC|SYNC]", "    Accepted; there are no functions."]);
-}
-
-/// What only a cluster's listener knows. Clients take this as "not a cluster".
-pub fn no_cluster(core: &mut Core, key: ConnKey, _: Args<'_>) {
-    error(core, key, "ERR This instance has cluster support disabled");
 }

@@ -3,7 +3,7 @@
 //! `container|subcommand`, as in Redis's errors and replies.
 
 use super::client::{self, kill, list};
-use super::{Args, command, config, connection, hubsub, info, pubsub, server, transaction};
+use super::{Args, cluster, command, config, connection, hubsub, info, pubsub, server, transaction};
 use crate::core::Core;
 use hubsub_types::ConnKey;
 
@@ -35,6 +35,7 @@ const SKIP_SLOWLOG: u32 = 1 << 6;
 const FAST: u32 = 1 << 7;
 const NO_AUTH: u32 = 1 << 8;
 const ALLOW_BUSY: u32 = 1 << 9;
+const READ: u32 = 1 << 10;
 
 // What it shows as categories, beside those that follow from the flags.
 const CONNECTION: u32 = 1 << 16;
@@ -62,6 +63,7 @@ const PUBLISHES: u32 = SAFE | FAST | PUBSUB;
 /// Flags by bit, as COMMAND INFO names them.
 const FLAG_NAMES: &[(u32, &str)] = &[
     (WRITE, "write"),
+    (READ, "readonly"),
     (ADMIN, "admin"),
     (PUBSUB, "pubsub"),
     (NOSCRIPT, "noscript"),
@@ -76,6 +78,7 @@ const FLAG_NAMES: &[(u32, &str)] = &[
 /// Categories by the bits any of which gives them; `@slow` follows `@fast`.
 const CATEGORY_NAMES: &[(u32, &str)] = &[
     (KEYSPACE, "@keyspace"),
+    (READ, "@read"),
     (WRITE, "@write"),
     (PUBSUB, "@pubsub"),
     (ADMIN, "@admin"),
@@ -167,7 +170,7 @@ macro_rules! commands {
 }
 
 commands! {
-    "asking" 1 FAST | CONNECTION, "cluster" "3.0.0" "For cluster clients only.", server::no_cluster;
+    "asking" 1 FAST | CONNECTION, "cluster" "3.0.0" "Accepted; no slot is on its way.", cluster::accept;
     "auth" -2 ANY_TIME, "connection" "1.0.0" "Authenticates the connection.", connection::auth;
     "client" -2 CONTAINER, "connection" "2.4.0" "Knows and controls client connections.", server::container;
     "client|getname" 2 OF_CLIENT, "connection" "2.6.9" "The name of this connection.", client::getname;
@@ -181,14 +184,18 @@ commands! {
     "client|reply" 3 OF_CLIENT, "connection" "3.2.0" "Turns replies off and on.", client::reply;
     "client|setinfo" 4 OF_CLIENT, "connection" "7.2.0" "Tells which library the client uses.", client::setinfo;
     "client|setname" 3 OF_CLIENT, "connection" "2.6.9" "Names this connection.", client::setname;
-    "cluster" -2 CONTAINER, "cluster" "3.0.0" "For cluster clients only.", server::container;
-    "cluster|help" 2 SAFE, "cluster" "5.0.0" "For cluster clients only.", server::no_cluster;
-    "cluster|info" 2 STALE, "cluster" "3.0.0" "For cluster clients only.", server::no_cluster;
-    "cluster|keyslot" 3 STALE, "cluster" "3.0.0" "For cluster clients only.", server::no_cluster;
-    "cluster|myid" 2 STALE, "cluster" "3.0.0" "For cluster clients only.", server::no_cluster;
-    "cluster|nodes" 2 STALE, "cluster" "3.0.0" "For cluster clients only.", server::no_cluster;
-    "cluster|shards" 2 STALE, "cluster" "7.0.0" "For cluster clients only.", server::no_cluster;
-    "cluster|slots" 2 STALE, "cluster" "3.0.0" "For cluster clients only.", server::no_cluster;
+    "cluster" -2 CONTAINER, "cluster" "3.0.0" "Which node has which slots; on the cluster listener.", server::container;
+    "cluster|countkeysinslot" 3 STALE, "cluster" "3.0.0" "Zero; there are no keys.", cluster::countkeysinslot;
+    "cluster|getkeysinslot" 4 STALE, "cluster" "3.0.0" "Nothing; there are no keys.", cluster::getkeysinslot;
+    "cluster|help" 2 SAFE, "cluster" "5.0.0" "What CLUSTER can do.", cluster::help;
+    "cluster|info" 2 STALE, "cluster" "3.0.0" "The state of the cluster.", cluster::info;
+    "cluster|keyslot" 3 STALE, "cluster" "3.0.0" "The slot of a channel.", cluster::keyslot;
+    "cluster|links" 2 STALE, "cluster" "7.0.0" "Nothing; there is no bus of Redis's.", cluster::links;
+    "cluster|myid" 2 STALE, "cluster" "3.0.0" "The id of this node.", cluster::myid;
+    "cluster|nodes" 2 STALE, "cluster" "3.0.0" "The nodes and their slots, in lines.", cluster::nodes;
+    "cluster|replicas" 3 ADMIN | STALE, "cluster" "5.0.0" "Nothing; every slot has one node.", cluster::replicas;
+    "cluster|shards" 2 STALE, "cluster" "7.0.0" "The nodes and their slots.", cluster::shards;
+    "cluster|slots" 2 STALE, "cluster" "3.0.0" "Ranges of slots and their nodes.", cluster::slots;
     "command" -1 SAFE | CONNECTION | CONTAINER, "server" "2.8.13" "Describes all commands.", command::command;
     "command|count" 2 SAFE | CONNECTION, "server" "2.8.13" "The number of commands.", command::count;
     "command|docs" -2 SAFE | CONNECTION, "server" "7.0.0" "Explains commands.", command::docs;
@@ -202,6 +209,7 @@ commands! {
     "config|resetstat" 2 OF_ADMIN, "server" "2.0.0" "Refused: counters run since the start.", config::resetstat;
     "config|rewrite" 2 OF_ADMIN, "server" "2.8.0" "Refused: the node writes no configuration.", config::rewrite;
     "config|set" -4 OF_ADMIN, "server" "2.0.0" "Takes values that hold already.", config::set;
+    "dbsize" 1 READ | FAST | KEYSPACE, "server" "1.0.0" "Zero; there are no keys.", server::dbsize;
     "discard" 1 OF_TRANSACTION | NOT_QUEUED, "transactions" "2.0.0" "Drops the queued commands.", transaction::discard;
     "echo" 2 SAFE | FAST | CONNECTION, "connection" "1.0.0" "Returns its argument.", connection::echo;
     "exec" 1 NLS | SKIP_SLOWLOG | TRANSACTION | NOT_QUEUED, "transactions" "1.2.0" "Executes the queued commands.", transaction::exec;
@@ -231,8 +239,8 @@ commands! {
     "pubsub|shardnumsub" -2 SAFE | PUBSUB, "pubsub" "7.0.0" "The number of each shard channel's subscribers.", pubsub::shardnumsub;
     "punsubscribe" -1 SUBSCRIBES, "pubsub" "2.0.0" "Ends pattern subscriptions.", pubsub::punsubscribe;
     "quit" -1 ANY_TIME | NOT_QUEUED | WHILE_SUBSCRIBED, "connection" "1.0.0" "Closes the connection.", connection::quit;
-    "readonly" 1 SAFE | FAST | CONNECTION, "cluster" "3.0.0" "For cluster clients only.", server::no_cluster;
-    "readwrite" 1 SAFE | FAST | CONNECTION, "cluster" "3.0.0" "For cluster clients only.", server::no_cluster;
+    "readonly" 1 SAFE | FAST | CONNECTION, "cluster" "3.0.0" "Accepted; there are no replicas.", cluster::accept;
+    "readwrite" 1 SAFE | FAST | CONNECTION, "cluster" "3.0.0" "Accepted; there are no replicas.", cluster::accept;
     "reset" 1 ANY_TIME | NOT_QUEUED | WHILE_SUBSCRIBED, "connection" "6.2.0" "Returns the connection to its beginning.", connection::reset;
     "select" 2 SAFE | FAST | CONNECTION, "connection" "1.0.0" "Accepted; all databases are one.", connection::select;
     "spublish" 3 PUBLISHES, "pubsub" "7.0.0" "Publishes to a shard channel.", pubsub::spublish;
@@ -318,7 +326,7 @@ pub fn is_of_redis_data(name: &[u8]) -> bool {
         "get", "set", "setex", "mget", "mset", "del", "exists", "expire", "ttl", "incr", "decr", "keys",
         "scan", "type", "append", "hget", "hset", "hgetall", "lpush", "rpush", "lrange", "lpop", "rpop",
         "blpop", "brpop", "sadd", "srem", "smembers", "zadd", "zrange", "zrem", "xadd", "xread", "xrange",
-        "eval", "evalsha", "dbsize",
+        "eval", "evalsha",
     ];
     DATA.iter().any(|data| name.eq_ignore_ascii_case(data.as_bytes()))
 }

@@ -128,6 +128,7 @@ fn end_if_unread(core: &mut Core, key: ConnKey) {
     }
 }
 
-fn take(core: &mut Core, key: ConnKey) -> Option<Transaction> {
+/// Ends a transaction without executing it.
+pub fn take(core: &mut Core, key: ConnKey) -> Option<Transaction> {
     core.rim.conns.get_mut(key)?.extra.as_mut()?.transaction.take()
 }

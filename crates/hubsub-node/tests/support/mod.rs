@@ -3,11 +3,12 @@
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
-use hubsub_node::log::start::LogConfig;
+use hubsub_node::log::start::{LogConfig, Numbering};
+use hubsub_node::log::{HubAnswer, LogStatus, Refusal};
 use hubsub_node::mail::{Call, ClientFilter, ClientInfo, Part, Question, Request};
 use hubsub_node::{Control, Event, Node, NodeConfig};
 use hubsub_types::names::Matcher;
-use hubsub_types::{Class, ClassTable, ErrorCode, Limits, PrincipalId};
+use hubsub_types::{Class, ClassTable, ErrorCode, HubId, Limits, PrincipalId};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -36,6 +37,17 @@ impl TestNode {
     /// A node whose logged classes have their log in a directory, with small files and
     /// hardly any memory beside them.
     pub fn start_logged(shards: u16, classes: Vec<Class>, incarnation: u32, directory: &Path) -> TestNode {
+        TestNode::start_numbered(shards, classes, incarnation, directory, Numbering::Own)
+    }
+
+    /// Likewise, where somebody says which hubs it has.
+    pub fn start_numbered(
+        shards: u16,
+        classes: Vec<Class>,
+        incarnation: u32,
+        directory: &Path,
+        hubs: Numbering,
+    ) -> TestNode {
         let limits = Limits {
             log_segment_bytes: 64 * 1024,
             log_journal_bytes: 256 * 1024,
@@ -45,7 +57,7 @@ impl TestNode {
             log_reserve_bytes: 0,
             ..Limits::default()
         };
-        let log = Some(LogConfig { directory: directory.to_owned(), identity: 7 });
+        let log = Some(LogConfig { directory: directory.to_owned(), identity: 7, hubs });
         TestNode::start_with(shards, classes, limits, incarnation, log)
     }
 
@@ -62,6 +74,8 @@ impl TestNode {
             incarnation,
             shards,
             redis: Some("127.0.0.1:0".parse().unwrap()),
+            redis_cluster: None,
+            link: None,
             advertise: None,
             classes: ClassTable::new(classes, true),
             limits,
@@ -138,13 +152,58 @@ impl TestNode {
         }
     }
 
+    /// Opens a hub of the first class; offset behind its records, or the refusal.
+    pub fn open_hub(&self, hub: u32, index: u16) -> Result<u64, Refusal> {
+        self.ask_to_open(hub, index);
+        self.hub_answer().map(|answer| match answer {
+            HubAnswer::Opened(status) => status.opened,
+            HubAnswer::Closed(_) => panic!("it was to be opened"),
+        })
+    }
+
+    /// Asks for that, and waits for nothing.
+    pub fn ask_to_open(&self, hub: u32, index: u16) {
+        self.node.openings().unwrap().open(7, HubId(hub), 0, index);
+    }
+
+    /// Closes a hub; whether it was open.
+    pub fn close_hub(&self, hub: u32) -> Result<bool, Refusal> {
+        self.ask_to_close(hub);
+        self.hub_answer().map(|answer| match answer {
+            HubAnswer::Closed(was_open) => was_open,
+            HubAnswer::Opened(_) => panic!("it was to be closed"),
+        })
+    }
+
+    /// Asks for that, and waits for nothing.
+    pub fn ask_to_close(&self, hub: u32) {
+        self.node.openings().unwrap().close(7, HubId(hub));
+    }
+
+    /// The next answer to a request to open or close a hub.
+    pub fn hub_answer(&self) -> Result<HubAnswer, Refusal> {
+        match self.answer() {
+            Event::Hub(_, outcome) => outcome,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What the log tells.
+    pub fn log(&self) -> LogStatus {
+        self.node.log_status().unwrap()
+    }
+
     /// The answer to a request of the control plane.
     pub fn request(&self, principal: PrincipalId, call: Call) -> Event {
         self.node.request(7, Request { principal, call });
+        self.answer()
+    }
+
+    fn answer(&self) -> Event {
         let end = Instant::now() + PATIENCE;
         while Instant::now() < end {
             for event in self.node.control.drain(1) {
-                if matches!(event, Event::Parts(7, _) | Event::Published(7, _)) {
+                if matches!(event, Event::Parts(7, _) | Event::Published(7, _) | Event::Hub(7, _)) {
                     return event;
                 }
             }

@@ -1,0 +1,404 @@
+//! What all shards of this node know of its peers: a row for each registered
+//! process, a place in it for each link. Shards write when a link changes and
+//! with each ping; the control plane reads. What concerns a peer as a whole
+//! becomes an event here.
+//!
+//! A peer is *up* when all its links stand, and *suspected* while any of them
+//! is. Invariants: between two `Up` of a process there is a `Down`; `Suspected`,
+//! `Heard` and `Dead` come in between as they happen, each once until it is over.
+//!
+//! Locks: the board's, then the events' (`control`).
+
+use super::Registered;
+use crate::control::{Control, Event, Level};
+use hubsub_types::NodeId;
+use hubsub_wire::link::clock::Offset;
+use hubsub_wire::link::{Counters, End, Link, Status};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
+
+/// What a peer has become.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// All links stand.
+    Up,
+    /// A link was not heard for `link_suspect_ms`.
+    Suspected,
+    /// All links are heard again.
+    Heard,
+    /// A link has ended: a code, and words for a person.
+    Down(&'static str, Box<str>),
+    /// It is not up, and refused, or was refused by this node.
+    Refused(&'static str, Box<str>),
+    /// Its process is gone.
+    Dead,
+}
+
+/// A change, and of whom.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LinkEvent {
+    /// The peer's name.
+    pub node: Box<str>,
+    /// Which process of that name.
+    pub incarnation: u64,
+    /// What happened.
+    pub change: Change,
+}
+
+/// Where a link stands.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum State {
+    /// It is to be dialed: by the peer, or by this side when its wait is over.
+    #[default]
+    Waiting,
+    /// This side dials.
+    Dialing,
+    /// It stands.
+    Up,
+    /// It stands, and the peer is not heard.
+    Suspected,
+    /// Either side refused the other; tried again later.
+    Refused,
+}
+
+impl State {
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            State::Waiting => "waiting",
+            State::Dialing => "dialing",
+            State::Up => "up",
+            State::Suspected => "suspected",
+            State::Refused => "refused",
+        }
+    }
+
+    fn stands(self) -> bool {
+        matches!(self, State::Up | State::Suspected)
+    }
+}
+
+/// One link of a peer.
+#[derive(Clone, Default, Debug)]
+pub struct LinkRow {
+    /// Where it stands.
+    pub state: State,
+    /// Why it ended the last time: a code, and words for a person.
+    pub reason: Option<(&'static str, Box<str>)>,
+    /// When bytes last came, in µs of the node's clock; 0 before.
+    pub heard_us: u64,
+    /// Of the peer's clock.
+    pub offset: Option<Offset>,
+    /// As its last ping said.
+    pub status: Status,
+    /// Totals of all links in this place, the present one included.
+    pub counters: Counters,
+    /// Those of earlier ones.
+    past: Counters,
+}
+
+impl LinkRow {
+    fn sample(&mut self, link: &Link) {
+        self.heard_us = link.heard_us();
+        self.offset = link.offset();
+        self.status = link.peer_status();
+        self.counters = self.past + link.counters();
+    }
+}
+
+/// What is known of a peer.
+#[derive(Clone, Debug)]
+pub struct PeerRow {
+    /// Who it is.
+    pub peer: Registered,
+    /// In order of their numbers.
+    pub links: Vec<LinkRow>,
+    is_up: bool,
+    is_suspected: bool,
+    is_dead: bool,
+    /// The refusal that was told last.
+    refused: Option<&'static str>,
+}
+
+/// See the module.
+pub struct Board {
+    control: Arc<Control>,
+    started: Instant,
+    node: String,
+    shards: u16,
+    rows: Mutex<Rows>,
+}
+
+#[derive(Default)]
+struct Rows {
+    peers: BTreeMap<Box<str>, PeerRow>,
+    /// Of every node that was ever registered here.
+    ids: HashMap<Box<str>, NodeId>,
+}
+
+impl Board {
+    /// Of a node of this name with so many shards, which started then.
+    #[must_use]
+    pub fn new(node: String, shards: u16, started: Instant, control: Arc<Control>) -> Board {
+        Board { control, started, node, shards, rows: Mutex::default() }
+    }
+
+    /// All peers in order of name, and the node's clock in µs.
+    #[must_use]
+    pub fn peers(&self) -> (Vec<PeerRow>, u64) {
+        let peers = self.rows().peers.values().cloned().collect();
+        (peers, self.started.elapsed().as_micros() as u64)
+    }
+
+    /// Sets who may have links; ids are given here. Gives them as shards take them, without
+    /// this node itself.
+    pub fn set_roster(&self, peers: Vec<Registered>) -> Arc<[Registered]> {
+        let mut rows = self.rows();
+        let Rows { peers: known, ids } = &mut *rows;
+        let mut old = std::mem::take(known);
+        for mut peer in peers.into_iter().filter(|peer| *peer.node != *self.node) {
+            let next = NodeId(ids.len() as u16);
+            peer.id = *ids.entry(peer.node.clone()).or_insert(next);
+            let links = usize::from(peer.shards.min(self.shards));
+            let same = |row: &PeerRow| row.peer.incarnation == peer.incarnation && row.links.len() == links;
+            let row = match old.remove(&peer.node) {
+                Some(row) if same(&row) => PeerRow { peer: peer.clone(), ..row },
+                former => {
+                    former.into_iter().for_each(|row| self.forget(row));
+                    PeerRow::new(peer.clone(), links)
+                }
+            };
+            known.insert(peer.node, row);
+        }
+        old.into_values().for_each(|row| self.forget(row));
+        known.values().map(|row| row.peer.clone()).collect()
+    }
+
+    /// A peer is registered no more.
+    fn forget(&self, row: PeerRow) {
+        if row.is_up {
+            self.tell(&row.peer, Change::Down("unregistered", "the node is not registered any more".into()));
+        }
+    }
+
+    /// A link is dialed.
+    pub(super) fn dialing(&self, peer: &Registered, link: u16) {
+        self.update(peer, link, |row| row.state = State::Dialing);
+    }
+
+    /// A link stands, as before or now; `is_suspected` as its machine says.
+    pub(super) fn stands(&self, peer: &Registered, link: u16, machine: &Link) {
+        self.update(peer, link, |row| {
+            row.state = if machine.is_suspected() { State::Suspected } else { State::Up };
+            row.reason = None;
+            row.sample(machine);
+        });
+    }
+
+    /// A link has ended, or dialing it failed.
+    pub(super) fn ended(&self, peer: &Registered, link: u16, machine: &Link, end: &End) {
+        self.update(peer, link, |row| {
+            row.sample(machine);
+            row.past = row.counters;
+            row.state = if end.refusal().is_some() { State::Refused } else { State::Waiting };
+            row.reason = Some((code(end), end.to_string().into()));
+        });
+    }
+
+    /// A peer cannot be reached.
+    pub(super) fn unreachable(&self, peer: &Registered, link: u16, why: &str) {
+        self.update(peer, link, |row| {
+            row.state = State::Waiting;
+            row.reason = Some(("unreachable", why.into()));
+        });
+    }
+
+    /// A peer's process is gone.
+    pub(super) fn dead(&self, peer: &Registered) {
+        let mut rows = self.rows();
+        let Some(row) = rows.find(peer) else { return };
+        if !std::mem::replace(&mut row.is_dead, true) {
+            self.tell(peer, Change::Dead);
+        }
+    }
+
+    fn update(&self, peer: &Registered, link: u16, write: impl FnOnce(&mut LinkRow)) {
+        let mut rows = self.rows();
+        let Some(row) = rows.find(peer) else { return };
+        let Some(link) = row.links.get_mut(usize::from(link)) else { return };
+        write(link);
+        let ended = link.reason.clone().filter(|_| !link.state.stands());
+        let refused = ended.clone().filter(|_| link.state == State::Refused);
+        row.settle(ended, refused).into_iter().for_each(|change| self.tell(peer, change));
+    }
+
+    fn tell(&self, peer: &Registered, change: Change) {
+        let mut fields = vec![("node", peer.node.to_string()), ("incarnation", peer.incarnation.to_string())];
+        let (level, message) = match &change {
+            Change::Up => (Level::Info, "peer is up"),
+            Change::Suspected => (Level::Warning, "peer is not heard"),
+            Change::Heard => (Level::Info, "peer is heard again"),
+            Change::Down(code, text) | Change::Refused(code, text) => {
+                fields.extend([("code", (*code).to_owned()), ("reason", text.to_string())]);
+                match change {
+                    Change::Refused(..) => (Level::Warning, "no link with peer"),
+                    _ if *code == "stopping" => (Level::Info, "peer stops"),
+                    _ => (Level::Warning, "peer is down"),
+                }
+            }
+            Change::Dead => (Level::Warning, "peer is dead"),
+        };
+        self.control.log(level, message, fields);
+        let (node, incarnation) = (peer.node.clone(), peer.incarnation);
+        self.control.tell(Event::Link(LinkEvent { node, incarnation, change }));
+    }
+
+    fn rows(&self) -> MutexGuard<'_, Rows> {
+        self.rows.lock().expect("nothing panics under this lock")
+    }
+}
+
+impl Rows {
+    /// The row of a process; none once it is registered no more.
+    fn find(&mut self, peer: &Registered) -> Option<&mut PeerRow> {
+        self.peers.get_mut(&peer.node).filter(|row| row.peer.incarnation == peer.incarnation)
+    }
+}
+
+impl PeerRow {
+    fn new(peer: Registered, links: usize) -> PeerRow {
+        let links = vec![LinkRow::default(); links];
+        PeerRow { peer, links, is_up: false, is_suspected: false, is_dead: false, refused: None }
+    }
+
+    /// What the peer has become by a link's change.
+    fn settle(
+        &mut self,
+        ended: Option<(&'static str, Box<str>)>,
+        refused: Option<(&'static str, Box<str>)>,
+    ) -> Option<Change> {
+        let is_up = self.links.iter().all(|link| link.state.stands());
+        let is_suspected = is_up && self.links.iter().any(|link| link.state == State::Suspected);
+        let was_up = std::mem::replace(&mut self.is_up, is_up);
+        let was_suspected = std::mem::replace(&mut self.is_suspected, is_suspected);
+        if is_up && !was_up {
+            (self.is_dead, self.refused) = (false, None);
+            return Some(Change::Up);
+        }
+        if was_up && !is_up {
+            self.refused = refused.map(|(code, _)| code);
+            return ended.map(|(code, text)| Change::Down(code, text));
+        }
+        if let Some((code, text)) = refused
+            && self.refused.replace(code) != Some(code)
+        {
+            return Some(Change::Refused(code, text));
+        }
+        match (was_suspected, is_suspected) {
+            (false, true) => Some(Change::Suspected),
+            (true, false) => Some(Change::Heard),
+            _ => None,
+        }
+    }
+}
+
+/// The stable code of an end.
+fn code(end: &End) -> &'static str {
+    match end {
+        End::Bye { stopping: true, .. } => "stopping",
+        End::Bye { stopping: false, .. } => "goodbye",
+        End::Left => "left",
+        End::Eof => "eof",
+        End::Silent => "silent",
+        End::Refused(refusal, _) | End::RefusedByPeer(Some(refusal), _) => refusal.code(),
+        End::RefusedByPeer(None, _) => "refused",
+        End::Bad(_) | End::OutOfPlace(_) | End::WithoutCredit(_) => "broken_rule",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(incarnation: u64, shards: u16) -> Registered {
+        Registered { id: NodeId(0), node: "b".into(), incarnation, addresses: Vec::new(), shards }
+    }
+
+    fn board() -> (Board, Arc<Control>) {
+        let control = Arc::new(Control::new(64).unwrap());
+        (Board::new("a".to_owned(), 2, Instant::now(), Arc::clone(&control)), control)
+    }
+
+    fn changes(control: &Control) -> Vec<Change> {
+        let change = |event| if let Event::Link(event) = event { Some(event.change) } else { None };
+        control.drain(64).into_iter().filter_map(change).collect()
+    }
+
+    fn set(board: &Board, peer: &Registered, link: u16, state: State) {
+        board.update(peer, link, |row| {
+            row.state = state;
+            row.reason = (!state.stands()).then(|| ("eof", "it ended".into()));
+        });
+    }
+
+    #[test]
+    fn a_peer_is_up_with_its_last_link_and_down_with_the_first_that_ends() {
+        let (board, control) = board();
+        let peer = peer(7, 4);
+        board.set_roster(vec![peer.clone()]);
+        assert_eq!(board.peers().0[0].links.len(), 2, "of two and four shards");
+        set(&board, &peer, 1, State::Up);
+        assert_eq!(changes(&control), []);
+        set(&board, &peer, 0, State::Up);
+        set(&board, &peer, 0, State::Up);
+        assert_eq!(changes(&control), [Change::Up]);
+        set(&board, &peer, 1, State::Waiting);
+        set(&board, &peer, 0, State::Waiting);
+        assert_eq!(changes(&control), [Change::Down("eof", "it ended".into())]);
+    }
+
+    #[test]
+    fn a_peer_is_suspected_with_its_first_link_and_heard_with_its_last() {
+        let (board, control) = board();
+        let peer = peer(7, 2);
+        board.set_roster(vec![peer.clone()]);
+        (0..2).for_each(|link| set(&board, &peer, link, State::Up));
+        (0..2).for_each(|link| set(&board, &peer, link, State::Suspected));
+        (0..2).for_each(|link| set(&board, &peer, link, State::Up));
+        assert_eq!(changes(&control), [Change::Up, Change::Suspected, Change::Heard]);
+    }
+
+    #[test]
+    fn a_refusal_is_told_once_and_death_once_until_the_peer_is_up() {
+        let (board, control) = board();
+        let peer = peer(7, 1);
+        board.set_roster(vec![peer.clone()]);
+        (0..3).for_each(|_| set(&board, &peer, 0, State::Refused));
+        assert_eq!(changes(&control), [Change::Refused("eof", "it ended".into())]);
+        (0..3).for_each(|_| board.dead(&peer));
+        set(&board, &peer, 0, State::Up);
+        set(&board, &peer, 0, State::Waiting);
+        board.dead(&peer);
+        let down = Change::Down("eof", "it ended".into());
+        assert_eq!(changes(&control), [Change::Dead, Change::Up, down, Change::Dead]);
+    }
+
+    #[test]
+    fn a_process_that_registered_later_has_a_row_of_its_own_and_a_node_its_id_for_ever() {
+        let (board, control) = board();
+        let ids =
+            |peers: Vec<Registered>| board.set_roster(peers).iter().map(|peer| peer.id.0).collect::<Vec<_>>();
+        let other = |node: &str| Registered { node: node.into(), ..peer(1, 1) };
+        assert_eq!(ids(vec![peer(7, 1), other("c"), other("a")]), [0, 1], "never itself");
+        set(&board, &peer(7, 1), 0, State::Up);
+        assert_eq!(ids(vec![peer(7, 1)]), [0]);
+        assert_eq!(changes(&control), [Change::Up], "the same again changes nothing");
+        assert_eq!(ids(vec![peer(8, 1), other("c")]), [0, 1]);
+        assert!(matches!(changes(&control)[..], [Change::Down("unregistered", _)]));
+        set(&board, &peer(7, 1), 0, State::Waiting);
+        set(&board, &peer(7, 1), 0, State::Up);
+        assert_eq!(changes(&control), [], "of the process before");
+    }
+}

@@ -1,0 +1,316 @@
+//! Brokers' messages as frames, and back. A message becomes a frame without a
+//! copy; a frame becomes a message with what a record needs and no more.
+//!
+//! A record's frame names its topic alone: which room that is follows from the
+//! classes, which are the same on all nodes.
+
+use hubsub_route::relay::{AskId, Names, NodeMessage};
+use hubsub_route::{Attached, Headers, Namespace, Producer, Record, Start};
+use hubsub_types::{ErrorCode, Position, ProducerId, Seq, Term};
+use hubsub_wire::link::{self, Frame};
+use std::sync::Arc;
+
+/// A message as its frame.
+#[must_use]
+pub fn frame(message: &NodeMessage) -> Frame<'_> {
+    match message {
+        NodeMessage::Publish { ask, hub, term, record } => {
+            Frame::Publish { ask: ask.0, hub: *hub, term: term.0, record: record_frame(record) }
+        }
+        NodeMessage::Published { ask, again, position, receivers } => {
+            Frame::Published { ask: ask.0, again: *again, position: *position, receivers: *receivers }
+        }
+        NodeMessage::NotMine { ask, hub, term } => Frame::NotMine { ask: ask.0, hub: *hub, term: term.0 },
+        NodeMessage::Denied { ask, code } => Frame::Denied { ask: ask.0, code: code.code() },
+        NodeMessage::Interest { ask, hub, term, names, count, known, start } => Frame::Interest {
+            ask: ask.0,
+            hub: *hub,
+            term: term.0,
+            names: names_frame(names),
+            count: *count,
+            known: *known,
+            start: start_frame(*start),
+        },
+        NodeMessage::Attached { ask, attached } => Frame::Attached {
+            ask: ask.0,
+            position: attached.position,
+            replay_from: attached.replay_from.unwrap_or_default(),
+            recovered: attached.recovered,
+        },
+        NodeMessage::Counts { hub, term, names, count } => {
+            Frame::Counts { hub: *hub, term: term.0, names: names_frame(names), count: *count }
+        }
+        NodeMessage::CountAsk { ask, hub, term, names } => {
+            Frame::CountAsk { ask: ask.0, hub: *hub, term: term.0, names: names_frame(names) }
+        }
+        NodeMessage::Counted { ask, count } => Frame::Counted { ask: ask.0, count: *count },
+        NodeMessage::Deliver { hub, term, previous, record } => Frame::Deliver {
+            hub: *hub,
+            term: term.0,
+            position: record.position,
+            previous: *previous,
+            record: record_frame(record),
+        },
+        NodeMessage::Pattern { version, count, pattern } => {
+            Frame::Pattern { version: *version, count: *count, pattern }
+        }
+        NodeMessage::PatternsBegin { version, patterns } => {
+            Frame::PatternsBegin { version: *version, patterns: *patterns }
+        }
+        NodeMessage::PatternsEntry { count, pattern } => Frame::PatternsEntry { count: *count, pattern },
+        NodeMessage::PatternsEnd { version } => Frame::PatternsEnd { version: *version },
+        NodeMessage::PatternsHeld { version } => Frame::PatternsHeld { version: *version },
+        NodeMessage::Read { ask, hub, names, start, records_max, bytes_max } => Frame::Read {
+            ask: ask.0,
+            hub: *hub,
+            names: names_frame(names),
+            start: start_frame(*start),
+            records_max: *records_max,
+            bytes_max: *bytes_max,
+        },
+        NodeMessage::Range { ask, record } => {
+            Frame::Range { ask: ask.0, position: record.position, record: record_frame(record) }
+        }
+        NodeMessage::RangeEnd { ask, oldest, next, gap, at_end, is_gone } => {
+            let (gap_first, gap_last) = gap.unwrap_or_default();
+            let (ask, oldest, next, at_end, is_gone) = (ask.0, *oldest, *next, *at_end, *is_gone);
+            Frame::RangeEnd { ask, oldest, next, gap_first, gap_last, at_end, is_gone }
+        }
+    }
+}
+
+/// A frame as its message; none for frames that brokers do not send.
+#[must_use]
+pub fn message(frame: &Frame<'_>) -> Option<NodeMessage> {
+    Some(match *frame {
+        Frame::Publish { ask, hub, term, record } => {
+            let record = owned_record(record, Position::default());
+            NodeMessage::Publish { ask: AskId(ask), hub, term: Term(term), record }
+        }
+        Frame::Published { ask, again, position, receivers } => {
+            NodeMessage::Published { ask: AskId(ask), again, position, receivers }
+        }
+        Frame::NotMine { ask, hub, term } => NodeMessage::NotMine { ask: AskId(ask), hub, term: Term(term) },
+        Frame::Denied { ask, code } => NodeMessage::Denied { ask: AskId(ask), code: error_code(code) },
+        Frame::Interest { ask, hub, term, names, count, known, start } => NodeMessage::Interest {
+            ask: AskId(ask),
+            hub,
+            term: Term(term),
+            names: owned_names(names),
+            count,
+            known,
+            start: owned_start(start),
+        },
+        Frame::Attached { ask, position, replay_from, recovered } => {
+            let replay_from = (replay_from != Seq(0)).then_some(replay_from);
+            let attached = Attached { position, replay_from, recovered };
+            NodeMessage::Attached { ask: AskId(ask), attached }
+        }
+        Frame::Counts { hub, term, names, count } => {
+            NodeMessage::Counts { hub, term: Term(term), names: owned_names(names), count }
+        }
+        Frame::CountAsk { ask, hub, term, names } => {
+            NodeMessage::CountAsk { ask: AskId(ask), hub, term: Term(term), names: owned_names(names) }
+        }
+        Frame::Counted { ask, count } => NodeMessage::Counted { ask: AskId(ask), count },
+        Frame::Deliver { hub, term, position, previous, record } => {
+            let record = owned_record(record, position);
+            NodeMessage::Deliver { hub, term: Term(term), previous, record }
+        }
+        Frame::Pattern { version, count, pattern } => {
+            NodeMessage::Pattern { version, count, pattern: pattern.into() }
+        }
+        Frame::PatternsBegin { version, patterns } => NodeMessage::PatternsBegin { version, patterns },
+        Frame::PatternsEntry { count, pattern } => {
+            NodeMessage::PatternsEntry { count, pattern: pattern.into() }
+        }
+        Frame::PatternsEnd { version } => NodeMessage::PatternsEnd { version },
+        Frame::PatternsHeld { version } => NodeMessage::PatternsHeld { version },
+        Frame::Read { ask, hub, names, start, records_max, bytes_max } => NodeMessage::Read {
+            ask: AskId(ask),
+            hub,
+            names: owned_names(names),
+            start: owned_start(start),
+            records_max,
+            bytes_max,
+        },
+        Frame::Range { ask, position, record } => {
+            NodeMessage::Range { ask: AskId(ask), record: owned_record(record, position) }
+        }
+        Frame::RangeEnd { ask, oldest, next, gap_first, gap_last, at_end, is_gone } => {
+            let gap = (gap_first != Seq(0)).then_some((gap_first, gap_last));
+            NodeMessage::RangeEnd { ask: AskId(ask), oldest, next, gap, at_end, is_gone }
+        }
+        _ => return None,
+    })
+}
+
+fn record_frame(record: &Record) -> link::Record<'_> {
+    let (producer, sequence) = record.producer().map_or_else(Default::default, |p| (p.id, p.sequence));
+    link::Record {
+        names: link::Names {
+            sharded: record.namespace == Namespace::Shard,
+            room: record.topic(),
+            topic: record.topic(),
+        },
+        timestamp_us: record.timestamp_us,
+        producer,
+        sequence,
+        publisher: &record.publisher,
+        headers: record.headers.as_ref().map_or_else(Default::default, |pairs| link::Headers::new(pairs)),
+        payload: record.payload(),
+    }
+}
+
+fn owned_record(record: link::Record<'_>, position: Position) -> Arc<Record> {
+    let namespace = namespace(record.names.sharded);
+    let headers: Headers = (!record.headers.is_empty())
+        .then(|| record.headers.iter().map(|(name, value)| (name.into(), value.into())).collect());
+    let producer = (record.producer != ProducerId(0))
+        .then_some(Producer { id: record.producer, sequence: record.sequence });
+    let (topic, payload, publisher) = (record.names.topic, record.payload, record.publisher.into());
+    let mut owned = Record::new(namespace, topic, payload, publisher, headers).from_producer(producer);
+    (owned.position, owned.timestamp_us) = (position, record.timestamp_us);
+    Arc::new(owned)
+}
+
+fn names_frame(names: &Names) -> link::Names<'_> {
+    let sharded = names.namespace == Namespace::Shard;
+    link::Names { sharded, room: &names.room, topic: &names.topic }
+}
+
+fn owned_names(names: link::Names<'_>) -> Names {
+    let room: Arc<[u8]> = names.room.into();
+    let topic = if names.topic == names.room { Arc::clone(&room) } else { names.topic.into() };
+    Names { namespace: namespace(names.sharded), room, topic }
+}
+
+fn namespace(sharded: bool) -> Namespace {
+    if sharded { Namespace::Shard } else { Namespace::Global }
+}
+
+fn start_frame(start: Start) -> link::Start {
+    match start {
+        Start::Live => link::Start::Live,
+        Start::After(position) => link::Start::After(position),
+        Start::Last(count) => link::Start::Last(count),
+        Start::Since(us) => link::Start::Since(us),
+    }
+}
+
+fn owned_start(start: link::Start) -> Start {
+    match start {
+        link::Start::Live => Start::Live,
+        link::Start::After(position) => Start::After(position),
+        link::Start::Last(count) => Start::Last(count),
+        link::Start::Since(us) => Start::Since(us),
+    }
+}
+
+/// By its stable code. One that only a newer version has leaves open what came of the request.
+fn error_code(code: &str) -> ErrorCode {
+    ErrorCode::ALL.iter().copied().find(|known| known.code() == code).unwrap_or(ErrorCode::TimedOut)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hubsub_types::{Epoch, HubId, ShardId};
+
+    fn record(position: Position) -> Arc<Record> {
+        let headers: Headers = Some([("k".into(), "v".into())].into());
+        let producer = Some(Producer { id: ProducerId(7), sequence: 9 });
+        let mut record = Record::new(Namespace::Shard, b"topic", b"payload", "me".into(), headers);
+        record = record.from_producer(producer);
+        (record.position, record.timestamp_us) = (position, 55);
+        Arc::new(record)
+    }
+
+    fn bare() -> Arc<Record> {
+        Arc::new(Record::new(Namespace::Global, b"t", b"", "".into(), None))
+    }
+
+    fn messages() -> Vec<NodeMessage> {
+        let position = Position { epoch: Epoch(3), seq: Seq(4) };
+        let names = |topic: &[u8]| Names {
+            namespace: Namespace::Shard,
+            room: (*b"room").into(),
+            topic: topic.into(),
+        };
+        let (ask, hub, term) = (AskId::new(5, ShardId(2)), HubId(6), Term(8));
+        let mut messages = vec![
+            NodeMessage::Publish { ask, hub, term, record: record(Position::default()) },
+            NodeMessage::Publish { ask, hub, term, record: bare() },
+            NodeMessage::Published { ask, again: true, position, receivers: 3 },
+            NodeMessage::NotMine { ask, hub, term },
+            NodeMessage::Counts { hub, term, names: names(b"room"), count: 2 },
+            NodeMessage::CountAsk { ask, hub, term, names: names(b"") },
+            NodeMessage::Counted { ask, count: 4 },
+            NodeMessage::Deliver { hub, term, previous: Seq(3), record: record(position) },
+            NodeMessage::Pattern { version: 1, count: 2, pattern: (*b"p*").into() },
+            NodeMessage::PatternsBegin { version: 1, patterns: 2 },
+            NodeMessage::PatternsEntry { count: 2, pattern: (*b"p*").into() },
+            NodeMessage::PatternsEnd { version: 1 },
+            NodeMessage::PatternsHeld { version: 1 },
+            NodeMessage::Range { ask, record: record(position) },
+        ];
+        messages.extend(ErrorCode::ALL.iter().map(|&code| NodeMessage::Denied { ask, code }));
+        for start in [Start::Live, Start::After(position), Start::Last(2), Start::Since(3)] {
+            let names = names(b"topic");
+            let (records_max, bytes_max, known) = (1, 2, position);
+            messages.push(NodeMessage::Interest {
+                ask,
+                hub,
+                term,
+                names: names.clone(),
+                count: 2,
+                known,
+                start,
+            });
+            messages.push(NodeMessage::Read { ask, hub, names, start, records_max, bytes_max });
+        }
+        for replay_from in [None, Some(Seq(2))] {
+            let attached = Attached { position, replay_from, recovered: replay_from.is_none() };
+            messages.push(NodeMessage::Attached { ask, attached });
+        }
+        for gap in [None, Some((Seq(1), Seq(2)))] {
+            let (oldest, next) = (position, Seq(9));
+            messages.push(NodeMessage::RangeEnd {
+                ask,
+                oldest,
+                next,
+                gap,
+                at_end: true,
+                is_gone: gap.is_none(),
+            });
+        }
+        messages
+    }
+
+    #[test]
+    fn a_message_comes_out_as_it_went_in() {
+        for sent in messages() {
+            let mut bytes = Vec::new();
+            frame(&sent).encode(&mut bytes);
+            let decoded = link::decode(&bytes, 1 << 20).unwrap();
+            let link::Decoded::Frame { frame, .. } = decoded else { panic!("it is whole") };
+            let came = message(&frame).expect("brokers send it");
+            assert_eq!(format!("{came:?}"), format!("{sent:?}"));
+            let is_read = frame.lane() == link::Lane::Reads;
+            assert_eq!(came.is_read(), is_read, "{}", frame.name());
+        }
+    }
+
+    #[test]
+    fn a_refusal_of_a_later_version_leaves_the_outcome_open() {
+        let frame = Frame::Denied { ask: 1, code: "no_such_code" };
+        let Some(NodeMessage::Denied { code, .. }) = message(&frame) else { panic!("it is one") };
+        assert_eq!(code, ErrorCode::TimedOut);
+    }
+
+    #[test]
+    fn what_is_not_of_brokers_is_no_message() {
+        let control = Frame::Control { id: 1, is_answer: false, body: link::Payload(b"") };
+        assert!(message(&control).is_none());
+    }
+}

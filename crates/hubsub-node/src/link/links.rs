@@ -1,0 +1,510 @@
+//! A shard's links: one to each registered peer that has a shard of this
+//! number. What connects is let in or not (`admission`), peers are dialed
+//! (`dialing`), and what is over ends here.
+
+mod admission;
+mod dialing;
+
+use super::board::Board;
+use super::conn::{Conn, Role};
+use super::dispatch::{News, Owed};
+use super::reach::Reach;
+use super::{LISTENER, LinkMail, Registered, TOKENS};
+use crate::control::{Control, Level};
+use crate::metrics::ShardMetrics;
+use crate::slab::Slab;
+use hubsub_types::{ConnKey, ShardId};
+use hubsub_wire::link::breaker::State as BreakerState;
+use hubsub_wire::link::handshake::dials;
+use hubsub_wire::link::{Breaker, End, Identity, LinkLimits, Now, Roster, Status};
+use mio::net::TcpListener;
+use mio::{Interest, Registry, Token};
+use std::collections::HashMap;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// Time that a connection has to take the last words, in µs.
+const LAST_WORDS_US: u64 = 1_000_000;
+
+/// Time between two log lines about refused strangers, in µs.
+const QUIET_US: u64 = 1_000_000;
+
+/// This shard's side of a peer.
+pub(super) struct PeerLink {
+    pub registered: Registered,
+    /// Whether this side dials.
+    dials: bool,
+    /// When to dial, or to look whether anybody is at the port.
+    breaker: Breaker,
+    /// The link that stands, or is dialed.
+    pub link: Option<ConnKey>,
+    /// A look at the port.
+    probe: Option<ConnKey>,
+    /// The last link ended without a goodbye: the process may be dead.
+    is_missed: bool,
+    /// The address to begin with: the last one that answered.
+    first: usize,
+    /// Of the attempt under way: addresses tried, and those that refused a connection.
+    tried: usize,
+    refusing: usize,
+}
+
+/// See the module.
+pub struct Links {
+    shard: u16,
+    /// How many shards this node has.
+    shards: u16,
+    board: Arc<Board>,
+    pub(super) control: Arc<Control>,
+    pub(super) metrics: Arc<ShardMetrics>,
+    registry: Option<Registry>,
+    listener: Option<TcpListener>,
+    /// From `Begin` on.
+    identity: Option<Arc<Identity>>,
+    /// Of links made from now on.
+    pub(crate) limits: Arc<LinkLimits>,
+    /// Of this turn.
+    pub(super) now: Now,
+    pub(super) conns: Slab<Conn>,
+    pub(super) peers: HashMap<Box<str>, PeerLink>,
+    roster: Roster,
+    status: Status,
+    /// Connections with output to write.
+    pub(super) dirty: Vec<ConnKey>,
+    /// Connections with input that was not read.
+    pub(super) ready: Vec<ConnKey>,
+    /// Connections whose credit is held back while other shards are behind.
+    pub(super) held: Vec<ConnKey>,
+    /// When something is due at the earliest, in µs.
+    wake_us: u64,
+    /// When to accept again after running out of descriptors, in µs.
+    accept_at_us: Option<u64>,
+    accepts_more: bool,
+    is_stopping: bool,
+    /// When the next line about a refused stranger may be logged, in µs.
+    quiet_until_us: u64,
+    /// By which links this shard's broker reaches other nodes.
+    pub(super) reach: Reach,
+    /// What became of this shard's links, to be told to all shards.
+    pub(super) news: Vec<News>,
+    /// What this shard's broker was given by links of other shards.
+    pub(super) owed: Vec<Owed>,
+    /// Questions of the control plane that peers have not answered.
+    pub(super) asks: super::control::Asks,
+}
+
+impl Links {
+    /// None yet.
+    #[must_use]
+    pub fn new(
+        shard: ShardId,
+        shards: u16,
+        limits: LinkLimits,
+        board: Arc<Board>,
+        control: Arc<Control>,
+        metrics: Arc<ShardMetrics>,
+    ) -> Links {
+        Links {
+            shard: shard.0,
+            shards,
+            board,
+            control,
+            metrics,
+            registry: None,
+            listener: None,
+            identity: None,
+            limits: Arc::new(limits),
+            now: Now::default(),
+            conns: Slab::default(),
+            peers: HashMap::new(),
+            roster: Roster::default(),
+            status: Status::default(),
+            dirty: Vec::new(),
+            ready: Vec::new(),
+            held: Vec::new(),
+            wake_us: u64::MAX,
+            accept_at_us: None,
+            accepts_more: false,
+            is_stopping: false,
+            quiet_until_us: 0,
+            reach: Reach::default(),
+            news: Vec::new(),
+            owed: Vec::new(),
+            asks: super::control::Asks::default(),
+        }
+    }
+
+    /// Where its sockets are waited for, and the one that listens; nothing is accepted yet.
+    pub fn attach(&mut self, registry: Registry, listener: Option<TcpListener>) {
+        (self.registry, self.listener) = (Some(registry), listener);
+    }
+
+    /// A turn begins.
+    #[inline]
+    pub fn set_now(&mut self, mono_us: u64, wall_us: u64) {
+        self.now = Now { mono_us, wall_us };
+    }
+
+    /// Whether the next turn must not wait.
+    #[inline]
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        !self.dirty.is_empty() || !self.ready.is_empty() || self.accepts_more
+    }
+
+    /// Time until something is due, in ms; none if nothing will be.
+    #[inline]
+    #[must_use]
+    pub fn wait_ms(&self) -> Option<u64> {
+        (self.wake_us != u64::MAX).then(|| self.wake_us.saturating_sub(self.now.mono_us).div_ceil(1_000))
+    }
+
+    /// Whether no connection is left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.conns.len() == 0
+    }
+
+    /// Whether credit is held back, so that it is looked for a reason that is gone.
+    #[inline]
+    #[must_use]
+    pub fn holds_credit(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Whether more connections may wait to be accepted.
+    pub(super) fn accepts(&self) -> bool {
+        self.accepts_more
+    }
+
+    /// The connection of a token.
+    #[must_use]
+    pub fn key_of(&self, token: Token) -> Option<ConnKey> {
+        self.conns.key_at((token.0 - TOKENS) as u32)
+    }
+
+    // -- orders --
+
+    /// Who this node is: it accepts and dials from now on. One that has registered anew begins
+    /// again: to its peers it is another process.
+    pub(super) fn begin(&mut self, identity: Arc<Identity>) {
+        for peer in self.peers.values_mut() {
+            peer.dials = dials(&identity.node, &peer.registered.node);
+        }
+        if let Some(former) = self.identity.replace(identity) {
+            let is_new = self.identity.as_ref().is_some_and(|now| now.incarnation != former.incarnation);
+            for key in self.keys(|role| is_new && !matches!(role, Role::Closing(_))) {
+                let conn = self.conns.get_mut(key).expect("just listed");
+                let end = conn.link.bye(false, "this node has registered anew");
+                self.ended(key, &end);
+            }
+            self.wake_us = 0;
+            return;
+        }
+        if let (Some(listener), Some(registry)) = (&mut self.listener, &self.registry)
+            && let Err(error) = registry.register(listener, LISTENER, Interest::READABLE)
+        {
+            let fields = vec![("error", error.to_string())];
+            self.control.log(Level::Error, "cannot listen for links", fields);
+        }
+        self.accepts_more = self.listener.is_some();
+        self.wake_us = 0;
+    }
+
+    /// Who may have links.
+    pub(super) fn set_roster(&mut self, registered: &[Registered]) {
+        let mut old = std::mem::take(&mut self.peers);
+        let (shard, shards) = (self.shard, self.shards);
+        for new in registered.iter().filter(|new| shard < new.shards.min(shards)) {
+            let same = |peer: &PeerLink| {
+                (peer.registered.incarnation, peer.registered.shards) == (new.incarnation, new.shards)
+            };
+            let peer = match old.remove(&new.node) {
+                Some(peer) if same(&peer) => PeerLink { registered: new.clone(), ..peer },
+                former => {
+                    former.into_iter().for_each(|peer| self.drop_peer(&peer, "it has registered anew"));
+                    self.new_peer(new.clone())
+                }
+            };
+            self.peers.insert(new.node.clone(), peer);
+        }
+        old.into_values().for_each(|peer| self.drop_peer(&peer, "it is not registered any more"));
+        let waiting: Vec<ConnKey> = self.keys(|role| matches!(role, Role::Proved(..)));
+        waiting.into_iter().for_each(|key| self.decide(key));
+        self.wake_us = 0;
+    }
+
+    fn new_peer(&self, registered: Registered) -> PeerLink {
+        let own = self.identity.as_ref().map_or("", |identity| &identity.node);
+        let seed = u64::from_le_bytes(*crate::sys::random().first_chunk().expect("it is longer"));
+        PeerLink {
+            dials: dials(own, &registered.node),
+            registered,
+            breaker: Breaker::new(&self.limits, seed),
+            link: None,
+            probe: None,
+            is_missed: false,
+            first: 0,
+            tried: 0,
+            refusing: 0,
+        }
+    }
+
+    /// Ends what there is with a process that is registered no more.
+    fn drop_peer(&mut self, peer: &PeerLink, why: &str) {
+        for key in [peer.link, peer.probe].into_iter().flatten() {
+            let Some(conn) = self.conns.get_mut(key) else { continue };
+            if let Role::Up(peer) = &conn.role {
+                self.roster.left(peer);
+            }
+            conn.link.bye(false, why);
+            self.close(key);
+        }
+    }
+
+    /// What this node says of itself from now on.
+    pub(super) fn set_status(&mut self, status: Status) {
+        self.status = status;
+        for key in self.keys(|role| matches!(role, Role::Up(_))) {
+            self.conns.get_mut(key).expect("just listed").link.set_status(status);
+        }
+    }
+
+    /// The listener is closed, and nobody is dialed any more; links go on.
+    pub fn begin_to_stop(&mut self) {
+        self.is_stopping = true;
+        if let (Some(mut listener), Some(registry)) = (self.listener.take(), &self.registry) {
+            // The socket is closed next, which deregisters it too.
+            let _ = registry.deregister(&mut listener);
+        }
+    }
+
+    /// Says goodbye to all peers; past its time all connections are closed.
+    pub fn leave(&mut self, is_late: bool) {
+        for key in self.keys(|role| is_late || !matches!(role, Role::Closing(_))) {
+            let conn = self.conns.get_mut(key).expect("just listed");
+            conn.link.bye(true, "the node stops");
+            if is_late {
+                self.remove(key);
+            } else {
+                self.close(key);
+            }
+        }
+    }
+
+    // -- ends --
+
+    /// A connection's machine says that it is over.
+    pub(super) fn ended(&mut self, key: ConnKey, end: &End) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        let address = conn.address();
+        match std::mem::replace(&mut conn.role, Role::Closing(u64::MAX)) {
+            Role::Accepted | Role::Proved(..) => {
+                if let End::Refused(refusal, text) = end {
+                    let (code, text) = (refusal.code(), text.to_string());
+                    self.log_refused(code, &text, address);
+                }
+            }
+            Role::Dialed(node) => {
+                self.lost(key, &node, end);
+                if let Some(peer) = self.peers.get_mut(&node) {
+                    // Another of its addresses may be the right one.
+                    peer.first += peer.tried + 1;
+                }
+            }
+            Role::Up(peer) => {
+                self.roster.left(&peer);
+                self.lost(key, &peer.node, end);
+            }
+            Role::Probe(_) | Role::Closing(_) => {}
+        }
+        match end {
+            End::Eof => drop(self.remove(key)),
+            _ => self.close(key),
+        }
+    }
+
+    /// A peer's link is no more.
+    fn lost(&mut self, key: ConnKey, node: &str, end: &End) {
+        let Some(peer) = self.peers.get_mut(node).filter(|peer| peer.link == Some(key)) else { return };
+        let was_up = matches!(peer.breaker.state(), BreakerState::Up { .. });
+        peer.link = None;
+        peer.breaker.down(end.refusal(), self.now.mono_us);
+        let conn = self.conns.get(key).expect("it is the link's");
+        self.board.ended(&peer.registered, self.shard, &conn.link, end);
+        peer.is_missed |= was_up && *end == End::Eof;
+        // At once, since who died must be replaced; later looks wait as dialing does.
+        if peer.is_missed && peer.probe.is_none() && !self.is_stopping {
+            self.begin_round(&Box::from(node), true);
+        }
+        self.wake_us = 0;
+    }
+
+    /// Lets what is to be said be written, and waits for the peer to close its side: who
+    /// closes first, with bytes unread, takes the last words back.
+    fn close(&mut self, key: ConnKey) {
+        let until_us = self.now.mono_us + LAST_WORDS_US;
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        if !conn.is_connected {
+            drop(self.remove(key));
+            return;
+        }
+        conn.role = Role::Closing(until_us);
+        self.news.extend(conn.node.take().map(|node| News::Down(node, self.shard)));
+        self.asks.lost(key, &self.control);
+        conn.input = Vec::new();
+        self.soil(key);
+        self.again(key);
+        self.wake_by(until_us);
+    }
+
+    /// Somebody was refused, on this side. Strangers write no more than a line a second.
+    fn log_refused(&mut self, code: &str, text: &str, address: Option<SocketAddr>) {
+        self.metrics.links_refused_total.add(1);
+        if self.now.mono_us < self.quiet_until_us {
+            return;
+        }
+        self.quiet_until_us = self.now.mono_us + QUIET_US;
+        let mut fields = vec![("code", code.to_owned()), ("reason", text.to_owned())];
+        fields.extend(address.map(|address| ("address", address.to_string())));
+        self.control.log(Level::Warning, "link refused", fields);
+    }
+
+    // -- time --
+
+    /// Does what is due. Without links, and between pings, this is one comparison.
+    #[inline]
+    pub fn tick(&mut self) {
+        if self.now.mono_us >= self.wake_us {
+            self.tick_due();
+        }
+    }
+
+    fn tick_due(&mut self) {
+        let now = self.now;
+        self.wake_us = u64::MAX;
+        if self.accept_at_us.take_if(|at_us| *at_us <= now.mono_us).is_some() {
+            self.accept();
+        }
+        for key in self.keys(|_| true) {
+            self.tick_conn(key);
+        }
+        self.dial_due();
+        let conns = self.conns.iter().map(|(_, conn)| conn.wake_at());
+        let due = conns.chain(self.accept_at_us).min().unwrap_or(u64::MAX);
+        self.wake_us = self.wake_us.min(due);
+    }
+
+    fn tick_conn(&mut self, key: ConnKey) {
+        let now = self.now;
+        let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.wake_at() <= now.mono_us) else { return };
+        match &conn.role {
+            Role::Closing(_) => return drop(self.remove(key)),
+            Role::Proved(_, until_us) if *until_us <= now.mono_us => return self.decide(key),
+            _ => {}
+        }
+        match conn.link.tick(now) {
+            Ok(is_new) => {
+                if let Role::Up(peer) = &conn.role
+                    && let Some(known) = self.peers.get(&peer.node)
+                {
+                    if is_new {
+                        self.roster.suspect(peer, true);
+                    }
+                    self.board.stands(&known.registered, self.shard, &conn.link);
+                }
+                self.soil(key);
+            }
+            Err(_) if !conn.is_connected => self.failed(key, &ErrorKind::TimedOut.into()),
+            Err(end) => self.ended(key, &end),
+        }
+    }
+
+    /// A peer that was suspected is heard again.
+    pub(super) fn heard_again(&mut self, key: ConnKey) {
+        let Some(conn) = self.conns.get(key) else { return };
+        if let Role::Up(peer) = &conn.role
+            && let Some(known) = self.peers.get(&peer.node)
+        {
+            self.roster.suspect(peer, false);
+            self.board.stands(&known.registered, self.shard, &conn.link);
+        }
+    }
+
+    // -- the table --
+
+    /// A connection, waited for from now on.
+    fn insert(&mut self, conn: Conn) -> Option<ConnKey> {
+        let key = self.conns.insert(conn);
+        let conn = self.conns.get_mut(key).expect("just added");
+        let wake_us = conn.wake_at();
+        let registry = self.registry.as_ref().expect("attached before links begin");
+        let token = Token(TOKENS + key.index as usize);
+        if let Err(error) =
+            registry.register(&mut conn.socket, token, Interest::READABLE | Interest::WRITABLE)
+        {
+            self.control.log(Level::Error, "link's socket refused", vec![("error", error.to_string())]);
+            self.conns.remove(key);
+            return None;
+        }
+        self.wake_by(wake_us);
+        Some(key)
+    }
+
+    /// Takes a connection out; it is waited for no more.
+    pub(super) fn remove(&mut self, key: ConnKey) -> Option<Conn> {
+        let mut conn = self.conns.remove(key)?;
+        self.news.extend(conn.node.take().map(|node| News::Down(node, self.shard)));
+        self.asks.lost(key, &self.control);
+        if let Some(registry) = &self.registry {
+            // What is closed next is deregistered anyway, and what moves is registered anew.
+            let _ = registry.deregister(&mut conn.socket);
+        }
+        Some(conn)
+    }
+
+    fn keys(&self, is_meant: impl Fn(&Role) -> bool) -> Vec<ConnKey> {
+        self.conns.iter().filter(|(_, conn)| is_meant(&conn.role)).map(|(key, _)| key).collect()
+    }
+
+    fn wake_by(&mut self, us: u64) {
+        self.wake_us = self.wake_us.min(us);
+    }
+
+    /// A connection may have output.
+    pub(super) fn soil(&mut self, key: ConnKey) {
+        if let Some(conn) = self.conns.get_mut(key)
+            && !std::mem::replace(&mut conn.is_dirty, true)
+        {
+            self.dirty.push(key);
+        }
+    }
+
+    /// A connection is to be read in the next turn.
+    pub(super) fn again(&mut self, key: ConnKey) {
+        if let Some(conn) = self.conns.get_mut(key)
+            && !std::mem::replace(&mut conn.is_ready, true)
+        {
+            self.ready.push(key);
+        }
+    }
+}
+
+/// An order of the control plane, or a letter of another shard.
+impl Links {
+    /// Acts on one.
+    pub fn receive(&mut self, mail: LinkMail) {
+        match mail {
+            LinkMail::Begin(identity) => self.begin(identity),
+            LinkMail::Roster(registered) => self.set_roster(&registered),
+            LinkMail::Status(mandate, classes) => self.set_status(Status { mandate, classes, ..self.status }),
+            LinkMail::Ask(ticket, node, body) => self.ask(ticket, &node, &body),
+            LinkMail::Answer(node, id, body) => self.answer(&node, id, &body),
+            LinkMail::Handover(handover) => self.take_over(*handover),
+            LinkMail::Send(key, message) => self.send_for_other(key, &message),
+            LinkMail::Handled(key, bytes) => self.handled(key, bytes),
+            LinkMail::News(_) | LinkMail::Message { .. } => unreachable!("the broker takes these"),
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Who connects, and whether it is let in.
+//!
+//! A peer that has proved itself before this node has heard of its registration
+//! waits for that a while: the news travel by the coordinator, to some sooner.
+
+use super::Links;
+use crate::control::Level;
+use crate::inbox::Mailer;
+use crate::link::conn::{Conn, Handover, Role};
+use crate::link::dispatch::News;
+use crate::link::reach::Way;
+use hubsub_types::{ConnKey, ShardId};
+use hubsub_wire::link::{Admission, Identity, Link, Peer, Refusal};
+use mio::net::TcpStream;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// Connections taken in one turn; more wait for the next.
+const ACCEPTS: usize = 64;
+
+/// Connections of a shard that have proved nothing yet: each may hold a frame of a kilobyte
+/// for `link_handshake_ms`, and there are never so many peers.
+const STRANGERS_MAX: usize = 256;
+
+/// Pause after accepting failed for want of descriptors, in µs.
+const PAUSE_US: u64 = 100_000;
+
+impl Links {
+    /// Takes connections that wait.
+    pub fn accept(&mut self) {
+        self.accepts_more = false;
+        let Some(identity) = &self.identity else { return };
+        let identity = Arc::clone(identity);
+        for _ in 0..ACCEPTS {
+            let Some(listener) = &self.listener else { return };
+            match listener.accept() {
+                Ok((socket, address)) => self.admit(socket, address, &identity),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
+                Err(e) => {
+                    self.metrics.accept_errors_total.add(1);
+                    self.control.log(Level::Error, "cannot accept links", vec![("error", e.to_string())]);
+                    let at_us = self.now.mono_us + PAUSE_US;
+                    self.accept_at_us = Some(at_us);
+                    return self.wake_by(at_us);
+                }
+            }
+        }
+        self.accepts_more = true;
+    }
+
+    fn admit(&mut self, socket: TcpStream, address: SocketAddr, identity: &Arc<Identity>) {
+        let unproved = |conn: &Conn| matches!(conn.role, Role::Accepted | Role::Proved(..));
+        if self.conns.iter().filter(|(_, conn)| unproved(conn)).count() >= STRANGERS_MAX {
+            return self.log_refused(
+                "refused",
+                "too many connections have proved nothing yet",
+                Some(address),
+            );
+        }
+        crate::sys::prepare(&socket, 0, 0);
+        let limits = Arc::clone(&self.limits);
+        let link = Link::accept(Arc::clone(identity), limits, crate::sys::random(), self.now);
+        self.insert(Conn::new(socket, link, Role::Accepted));
+    }
+
+    /// A peer has proved itself: its link is of this shard, or of another one.
+    pub(in crate::link) fn proved(&mut self, key: ConnKey, peer: Peer, mailer: &mut Mailer) {
+        if peer.link == self.shard {
+            return self.wait_for_registration(key, peer);
+        }
+        if let Some(Conn { socket, link, input, .. }) = self.remove(key) {
+            let to = ShardId(peer.link);
+            mailer.post(to, Handover { socket, link, peer, input }.into());
+        }
+    }
+
+    /// Another shard has accepted a link of this one.
+    pub(in crate::link) fn take_over(&mut self, handover: Handover) {
+        let Handover { socket, link, peer, input } = handover;
+        let mut conn = Conn::new(socket, link, Role::Accepted);
+        conn.input = input;
+        if let Some(key) = self.insert(conn) {
+            self.wait_for_registration(key, peer);
+        }
+    }
+
+    fn wait_for_registration(&mut self, key: ConnKey, peer: Peer) {
+        // Before the peer's own time is over, so that it learns the reason.
+        let until_us = self.now.mono_us + self.limits.handshake_ms * 1_000 / 2;
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        conn.role = Role::Proved(peer, until_us);
+        self.wake_by(until_us);
+        self.decide(key);
+    }
+
+    /// Lets a peer in that has proved itself, turns it away, or lets it wait.
+    pub(super) fn decide(&mut self, key: ConnKey) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Role::Proved(peer, until_us) = &conn.role else { return };
+        let (peer, is_late) = (peer.clone(), self.now.mono_us >= *until_us);
+        let registered = self.peers.get(&peer.node).map(|known| &known.registered);
+        let links = registered.map_or(0, |registered| registered.shards.min(self.shards));
+        let refusal = match registered {
+            _ if self.is_stopping => (Refusal::Stopping, String::new()),
+            Some(known) if known.incarnation > peer.incarnation => {
+                (Refusal::DuplicateNode, format!("{} registered later", peer.node))
+            }
+            Some(known) if known.incarnation == peer.incarnation => {
+                if peer.links != links {
+                    (Refusal::NoSuchLink, format!("{} links there, {links} here", peer.links))
+                } else {
+                    match self.roster.admit(&peer) {
+                        Ok(admission) => return self.welcome(key, peer, admission),
+                        Err(refusal) => (refusal, peer.node.to_string()),
+                    }
+                }
+            }
+            _ if is_late => (Refusal::Stranger, format!("{} is not registered", peer.node)),
+            _ => return,
+        };
+        let end = conn.link.refuse(refusal.0, &refusal.1);
+        self.ended(key, &end);
+    }
+
+    fn welcome(&mut self, key: ConnKey, peer: Peer, admission: Admission) {
+        let (now, status) = (self.now, self.status);
+        if let Admission::Replaces(_) = admission
+            && let Some(old) = self.peers.get_mut(&peer.node).and_then(|known| known.link.take())
+            && let Some(conn) = self.conns.get_mut(old)
+        {
+            let end = conn.link.bye(false, "another link has taken its place");
+            let known = &self.peers[&peer.node];
+            self.board.ended(&known.registered, self.shard, &conn.link, &end);
+            self.close(old);
+        }
+        let conn = self.conns.get_mut(key).expect("its peer was admitted a moment ago");
+        conn.link.welcome(now);
+        conn.link.set_status(status);
+        conn.role = Role::Up(peer.clone());
+        conn.needed = 0;
+        self.up(key, &peer);
+        self.again(key);
+    }
+
+    /// A link stands.
+    pub(super) fn up(&mut self, key: ConnKey, peer: &Peer) {
+        let known = self.peers.get_mut(&peer.node).expect("links are held with registered peers");
+        known.link = Some(key);
+        known.is_missed = false;
+        known.breaker.up(self.now.mono_us);
+        let conn = self.conns.get_mut(key).expect("it is up");
+        self.board.stands(&known.registered, self.shard, &conn.link);
+        conn.node = Some(known.registered.id);
+        let way = Way { link: self.shard, key, gate: Arc::clone(&conn.gate) };
+        self.news.push(News::Up(known.registered.id, peer.links, way));
+        self.soil(key);
+        self.wake_us = 0;
+    }
+}

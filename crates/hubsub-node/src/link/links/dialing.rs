@@ -1,0 +1,177 @@
+//! Dialing, and looking whether anybody is at a peer's port: an attempt tries
+//! the peer's addresses in turn, and the next one waits as the breaker says.
+
+use super::{Links, PeerLink};
+use crate::link::conn::{Conn, Role};
+use hubsub_types::ConnKey;
+use hubsub_wire::link::breaker::State as BreakerState;
+use hubsub_wire::link::{End, Link, Refusal};
+use mio::net::TcpStream;
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+
+impl PeerLink {
+    /// Whether somebody is to be dialed, or looked for, once the wait is over.
+    fn is_wanting(&self) -> bool {
+        (self.dials || self.is_missed) && self.link.is_none() && self.probe.is_none()
+    }
+}
+
+impl Links {
+    /// The peer that was dialed answers as it should.
+    pub(in crate::link) fn answered(&mut self, key: ConnKey) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(peer) = conn.link.peer().cloned() else { return };
+        let Some(known) = self.peers.get_mut(&peer.node) else { return };
+        let wrong = if peer.incarnation != known.registered.incarnation {
+            Some((Refusal::OtherNode, "it is another process than the one that is registered"))
+        } else if peer.links != known.registered.shards.min(self.shards) {
+            Some((Refusal::NoSuchLink, "it has another number of shards than it registered"))
+        } else {
+            None
+        };
+        if let Some((refusal, why)) = wrong {
+            conn.link.bye(false, why);
+            return self.ended(key, &End::Refused(refusal, why.into()));
+        }
+        conn.link.set_status(self.status);
+        conn.role = Role::Up(peer.clone());
+        known.first = (known.first + known.tried) % known.registered.addresses.len().max(1);
+        self.up(key, &peer);
+    }
+
+    /// Dials who is to be dialed, and looks for who may be dead.
+    pub(super) fn dial_due(&mut self) {
+        let now_us = self.now.mono_us;
+        if self.identity.is_none() || self.is_stopping {
+            return;
+        }
+        let mut due = Vec::new();
+        for (node, peer) in self.peers.iter_mut().filter(|(_, peer)| peer.is_wanting()) {
+            if peer.breaker.may_dial(now_us) {
+                due.push((node.clone(), !peer.dials));
+            } else if let BreakerState::Open { until_us } = peer.breaker.state() {
+                self.wake_us = self.wake_us.min(until_us);
+            }
+        }
+        for (node, probes) in due {
+            self.begin_round(&node, probes);
+        }
+    }
+
+    /// Tries the addresses of a peer.
+    pub(super) fn begin_round(&mut self, node: &str, probes: bool) {
+        let Some(peer) = self.peers.get_mut(node) else { return };
+        (peer.tried, peer.refusing) = (0, 0);
+        if !probes {
+            self.board.dialing(&peer.registered, self.shard);
+        }
+        self.connect(node, probes, "it has no address".to_owned());
+    }
+
+    /// Connects to the next address; without one the attempt has failed.
+    fn connect(&mut self, node: &str, probes: bool, mut why: String) {
+        loop {
+            let (Some(peer), Some(identity)) = (self.peers.get_mut(node), &self.identity) else { return };
+            let addresses = &peer.registered.addresses;
+            if peer.tried >= addresses.len() {
+                return self.unreachable(node, probes, &why);
+            }
+            let address = addresses[(peer.first + peer.tried) % addresses.len()];
+            self.metrics.links_dialed_total.add(1);
+            match TcpStream::connect(address) {
+                Ok(socket) => {
+                    let expected = Some(Box::from(node));
+                    let (identity, limits) = (Arc::clone(identity), Arc::clone(&self.limits));
+                    let nonce = crate::sys::random();
+                    let link = Link::dial(identity, limits, self.shard, expected, &nonce, self.now);
+                    let role = if probes { Role::Probe(node.into()) } else { Role::Dialed(node.into()) };
+                    let mut conn = Conn::new(socket, link, role);
+                    conn.is_connected = false;
+                    let Some(key) = self.insert(conn) else {
+                        return self.unreachable(node, probes, "its socket cannot be waited for");
+                    };
+                    let peer = self.peers.get_mut(node).expect("it is dialed");
+                    *(if probes { &mut peer.probe } else { &mut peer.link }) = Some(key);
+                    return;
+                }
+                Err(e) => {
+                    peer.tried += 1;
+                    peer.refusing += usize::from(e.kind() == ErrorKind::ConnectionRefused);
+                    why = format!("{e}: {address}");
+                }
+            }
+        }
+    }
+
+    /// Whether a socket that connects has done so; if not yet, it is asked again.
+    pub(in crate::link) fn connected(&mut self, key: ConnKey) -> bool {
+        let Some(conn) = self.conns.get_mut(key) else { return false };
+        if conn.is_connected {
+            return true;
+        }
+        let error = match conn.socket.take_error() {
+            Ok(Some(error)) | Err(error) => error,
+            Ok(None) => match conn.socket.peer_addr() {
+                Ok(_) => {
+                    conn.is_connected = true;
+                    crate::sys::prepare(&conn.socket, 0, 0);
+                    self.soil(key);
+                    return self.is_wanted(key);
+                }
+                Err(error) if error.kind() == ErrorKind::NotConnected => return false,
+                Err(error) => error,
+            },
+        };
+        self.failed(key, &error);
+        false
+    }
+
+    /// Whether a connection is wanted that just came about: a probe has its answer.
+    fn is_wanted(&mut self, key: ConnKey) -> bool {
+        let Some(Conn { role: Role::Probe(node), .. }) = self.conns.get(key) else { return true };
+        let node = node.clone();
+        self.remove(key);
+        let Some(peer) = self.peers.get_mut(&node) else { return false };
+        peer.probe = None;
+        if !peer.dials {
+            peer.breaker.down(None, self.now.mono_us);
+        }
+        self.wake_us = 0;
+        false
+    }
+
+    /// A connection has not come about: the next address is tried.
+    pub(super) fn failed(&mut self, key: ConnKey, error: &io::Error) {
+        let Some(conn) = self.remove(key) else { return };
+        let (node, probes) = match conn.role {
+            Role::Dialed(node) => (node, false),
+            Role::Probe(node) => (node, true),
+            _ => return,
+        };
+        let Some(peer) = self.peers.get_mut(&node) else { return };
+        let addresses = &peer.registered.addresses;
+        let address = addresses.get((peer.first + peer.tried) % addresses.len().max(1));
+        let why = address.map_or_else(|| error.to_string(), |address| format!("{error}: {address}"));
+        peer.tried += 1;
+        peer.refusing += usize::from(error.kind() == ErrorKind::ConnectionRefused);
+        *(if probes { &mut peer.probe } else { &mut peer.link }) = None;
+        self.connect(&node, probes, why);
+    }
+
+    /// No address of a peer gave a connection.
+    fn unreachable(&mut self, node: &str, probes: bool, why: &str) {
+        let peer = self.peers.get_mut(node).expect("it was tried a moment ago");
+        let all_refuse = peer.refusing > 0 && peer.refusing == peer.registered.addresses.len();
+        if !probes {
+            self.board.unreachable(&peer.registered, self.shard, why);
+        }
+        if all_refuse && std::mem::take(&mut peer.is_missed) {
+            self.board.dead(&peer.registered);
+        }
+        if !probes || !peer.dials {
+            peer.breaker.down(None, self.now.mono_us);
+        }
+        self.wake_us = 0;
+    }
+}

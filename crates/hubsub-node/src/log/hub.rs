@@ -1,0 +1,79 @@
+//! A hub that was opened, at the start or later: what its shard gets of it, and what the log's
+//! threads keep.
+
+use super::archive::{Archive, Keeping};
+use super::producers;
+use super::status::LoggedHub;
+use hubsub_log::manifest::HubEntry;
+use hubsub_log::{Chain, Disk, LogError, Retention};
+use hubsub_route::{HubSeed, Producers, Traffic, Window};
+use hubsub_types::Class;
+use hubsub_types::class::ClassIndex;
+use std::sync::Arc;
+
+/// What the shard of a hub gets.
+pub struct Opened {
+    /// What is told of it, and its chain.
+    pub hub: Arc<LoggedHub>,
+    /// What the broker begins with.
+    pub seed: HubSeed,
+    /// Its duplicate window; none if its records are not whole.
+    pub producers: Option<Producers>,
+}
+
+/// Likewise, with what stays with the log.
+pub struct Described {
+    /// For its shard.
+    pub opened: Opened,
+    /// For the segment thread.
+    pub keeping: Keeping,
+    /// What an operator should know.
+    pub warning: Option<String>,
+}
+
+/// Describes a hub by its entry and, if its records are whole, its chain. Reads the end of the
+/// chain for the duplicate window.
+///
+/// # Errors
+/// That cannot be read. (Damage is no error: numbered records are refused then.)
+pub fn describe(
+    entry: &HubEntry,
+    chain: Option<Arc<Chain<Disk>>>,
+    (index, class): (ClassIndex, &Class),
+    shards: u16,
+    window: Window,
+) -> Result<Described, LogError> {
+    let limits = class.history.map_or_else(Retention::default, |history| Retention {
+        bytes: history.bytes,
+        age_us: history.age_ms * 1000,
+        archive: None,
+    });
+    let (archive, traffic) = (Arc::new(Archive::default()), Arc::new(Traffic::default()));
+    let archive_wait_bytes = class.archive_wait_bytes;
+    let keeping = Keeping { limits, archive_wait_bytes, archive: Arc::clone(&archive) };
+    let seed = HubSeed {
+        id: entry.hub,
+        class: index,
+        index: entry.index,
+        next: chain.as_ref().map_or(entry.next, |chain| chain.next()),
+        last_us: chain.as_ref().map_or(0, |chain| chain.info().last_us),
+        continuous_from: entry.continuous_from,
+        traffic: Arc::clone(&traffic),
+    };
+    let hub = LoggedHub::new(entry, chain.clone(), (index, class), entry.index % shards, archive, traffic);
+    let (mut producers, mut warning) = (None, None);
+    if let Some(chain) = chain {
+        producers = Some(match producers::rebuild(&chain, window) {
+            Err(e @ LogError::Damaged { .. }) => {
+                let (id, class) = (entry.hub.0, &entry.class);
+                warning =
+                    Some(format!("hub {id} ({class}) refuses numbered records, it cannot tell repeats: {e}"));
+                let until = "numbered records are refused until the duplicate window is behind it";
+                hub.is_damaged(format!("{e}; {until}"));
+                Producers::damaged(window, chain.next() - 1)
+            }
+            rebuilt => rebuilt?,
+        });
+    }
+    Ok(Described { opened: Opened { hub: Arc::new(hub), seed, producers }, keeping, warning })
+}

@@ -1,0 +1,379 @@
+//! Hubs that come while the node runs, and go: the control plane says which, a thread of its own
+//! makes or opens their files, and the shard of each is told.
+//!
+//! ```text
+//!  open   control plane ─► here: files ─► segment thread: listed ─► here ─► shard, then the answer
+//!  close  control plane ─► here ─► shard: gives no more ─► here: waits until segments have what it
+//!         gave ─► segment thread: synced, let go ─► here ─► shard: forgets it, then the answer
+//! ```
+//!
+//! Invariants
+//! - The segment thread lends moments only: to say what is to be done, and to write the manifest once for
+//!   all hubs that were opened together. Files are made and read here, so neither shards nor
+//!   other hubs' commits wait for an opening.
+//! - A shard has a hub before who asked for it is answered, and gets no record for it after the close
+//!   was answered.
+//! - A hub that closes refuses records from then on and commits those that it took before. If
+//!   it cannot be made safe it serves again.
+//! - One thing at a time is done with a hub: a request for one that closes is refused.
+
+use super::hub::{Described, describe};
+use super::segments::Handover;
+use super::start::Started;
+use super::status::LoggedHub;
+use super::streams::{Refusal, refused};
+use super::{HubStatus, Log, LoggedHubs, State};
+use crate::control::{Control, Event, Level};
+use crate::inbox::Inbox;
+use crate::mail::Mail;
+use hubsub_log::{Disk, HubName, Keep, LogError, Opening, Ready};
+use hubsub_route::Window;
+use hubsub_types::class::ClassIndex;
+use hubsub_types::{ClassTable, ErrorCode, HubId};
+use std::collections::HashSet;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Requests that wait. A controller has no more hubs for a node at once.
+const REQUESTS_MAX: usize = 10_000;
+
+/// Hubs that are opened together: the first of them waits for the last, and all for one manifest.
+const TOGETHER: usize = 32;
+
+/// Wait between two looks at a hub that closes.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// What is told for a ticket.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// The hub is open.
+    Opened(Box<HubStatus>),
+    /// It is not open any more; whether it was.
+    Closed(bool),
+}
+
+/// What came of a request.
+type Outcome = Result<Answer, Refusal>;
+
+/// See the module.
+pub struct Openings {
+    work: Arc<Work>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What the thread has.
+struct Work {
+    queue: Mutex<Queue>,
+    came: Condvar,
+    log: Arc<Log>,
+    handover: Arc<Handover<Disk>>,
+    hubs: Arc<LoggedHubs>,
+    classes: Arc<ClassTable>,
+    inboxes: Arc<[Inbox]>,
+    control: Arc<Control>,
+    window: Window,
+}
+
+#[derive(Default)]
+struct Queue {
+    requests: Vec<Request>,
+    is_stopping: bool,
+}
+
+enum Request {
+    Open(Wanted),
+    Close(u64, HubId),
+}
+
+/// A hub that is to be opened.
+struct Wanted {
+    ticket: u64,
+    name: HubName,
+    class: ClassIndex,
+}
+
+/// One that closes.
+struct Closing {
+    ticket: u64,
+    id: HubId,
+    hub: Arc<LoggedHub>,
+    /// Its shard gives no more.
+    told: Receiver<()>,
+    is_told: bool,
+}
+
+impl Openings {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The system is out of threads.
+    pub(crate) fn start(
+        of: &Started,
+        classes: Arc<ClassTable>,
+        inboxes: Arc<[Inbox]>,
+        control: Arc<Control>,
+        window: Window,
+    ) -> io::Result<Openings> {
+        let (log, handover, hubs) = (Arc::clone(&of.log), Arc::clone(&of.handover), Arc::clone(&of.hubs));
+        let (queue, came) = (Mutex::default(), Condvar::new());
+        let work = Arc::new(Work { queue, came, log, handover, hubs, classes, inboxes, control, window });
+        let of_thread = Arc::clone(&work);
+        let thread = super::named("hubsub-log-hubs").spawn(move || of_thread.run())?;
+        Ok(Openings { work, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Opens a hub of a logged class, which is made if it was never here. What it tells of itself is the
+    /// answer to this ticket, also if it was open.
+    pub fn open(&self, ticket: u64, hub: HubId, class: ClassIndex, index: u16) {
+        let name = HubName { hub, class: self.work.classes.get(class).name.clone(), index };
+        self.work.ask(ticket, Request::Open(Wanted { ticket, name, class }));
+    }
+
+    /// Closes a hub, which stays on the disk; whether it was open is the answer to this ticket. It
+    /// waits until all that the hub took is safe in segments: on a full disk, for room.
+    pub fn close(&self, ticket: u64, hub: HubId) {
+        self.work.ask(ticket, Request::Close(ticket, hub));
+    }
+
+    /// Ends the thread; what waits is refused.
+    pub fn stop(&self) {
+        self.work.queue().is_stopping = true;
+        self.work.came.notify_one();
+        let thread = self.thread.lock().expect("nothing panics under this lock").take();
+        thread.map(JoinHandle::join);
+    }
+}
+
+impl Work {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().expect("nothing panics under this lock")
+    }
+
+    fn ask(&self, ticket: u64, request: Request) {
+        let mut queue = self.queue();
+        if queue.is_stopping || queue.requests.len() >= REQUESTS_MAX {
+            let code = if queue.is_stopping { ErrorCode::Stopping } else { ErrorCode::TimedOut };
+            drop(queue);
+            return self.tell(ticket, Err(refused(code, "")));
+        }
+        queue.requests.push(request);
+        drop(queue);
+        self.came.notify_one();
+    }
+
+    fn tell(&self, ticket: u64, outcome: Outcome) {
+        self.control.tell(Event::Hub(ticket, outcome));
+    }
+
+    fn run(&self) {
+        // Who speaks now goes before who comes.
+        crate::sys::yield_to_others();
+        let mut closing = Vec::new();
+        while let Some(requests) = self.requests(!closing.is_empty()) {
+            let mut wanted = Vec::new();
+            for request in requests {
+                match request {
+                    Request::Open(one) => wanted.push(one),
+                    Request::Close(ticket, id) => closing.extend(self.begin_to_close(ticket, id)),
+                }
+            }
+            self.open(wanted);
+            closing.retain_mut(|hub| !self.close(hub));
+        }
+        let waiting = std::mem::take(&mut self.queue().requests).into_iter().map(|request| match request {
+            Request::Open(Wanted { ticket, .. }) | Request::Close(ticket, _) => ticket,
+        });
+        for ticket in waiting.chain(closing.iter().map(|hub| hub.ticket)) {
+            self.tell(ticket, Err(refused(ErrorCode::Stopping, "")));
+        }
+    }
+
+    /// What is to be done next, not more of it at once than is opened together and nothing twice; none
+    /// at the end. With hubs that close it comes back soon.
+    fn requests(&self, closes: bool) -> Option<Vec<Request>> {
+        let is_idle = |queue: &mut Queue| queue.requests.is_empty() && !queue.is_stopping;
+        let proof = "nothing panics under this lock";
+        let mut queue = match closes {
+            false => self.came.wait_while(self.queue(), is_idle).expect(proof),
+            true => self.came.wait_timeout_while(self.queue(), LOOK, is_idle).expect(proof).0,
+        };
+        if queue.is_stopping {
+            return None;
+        }
+        let mut seen = HashSet::new();
+        let is_next = |request: &&Request| seen.insert(request.hub());
+        let count = queue.requests.iter().take(TOGETHER).take_while(is_next).count();
+        Some(queue.requests.drain(..count).collect())
+    }
+
+    /// Opens hubs, each another; those that cannot be are refused.
+    fn open(&self, wanted: Vec<Wanted>) {
+        let (closing, wanted): (Vec<Wanted>, Vec<Wanted>) =
+            wanted.into_iter().partition(|one| self.hubs.get(one.name.hub).is_some_and(|hub| hub.closes()));
+        for one in closing {
+            self.tell(
+                one.ticket,
+                Err(refused(ErrorCode::HubClosed, format!("{} is being closed", one.name))),
+            );
+        }
+        if wanted.is_empty() {
+            return;
+        }
+        let names: Vec<HubName> = wanted.iter().map(|one| one.name.clone()).collect();
+        let openings = self.handover.run(move |segments, _| {
+            names.iter().map(|name| segments.opening(name, Keep::Log)).collect::<Vec<_>>()
+        });
+        let Some(openings) = openings else {
+            return wanted.iter().for_each(|one| self.tell(one.ticket, Err(self.refusal_of_end())));
+        };
+        let (mut ready, mut of_ready) = (Vec::new(), Vec::new());
+        for (one, opening) in wanted.into_iter().zip(openings) {
+            let prepare = |opening| {
+                // Others are opened all the same.
+                let prepared = catch_unwind(AssertUnwindSafe(|| self.prepare(&one, opening)));
+                prepared.unwrap_or_else(|_| Err(LogError::Refused("a thread panicked".to_owned())))
+            };
+            match opening.and_then(|opening| opening.map(prepare).transpose()) {
+                // It was open.
+                Ok(None) => self.tell_opened(one.ticket, one.name.hub),
+                Ok(Some((opened, described))) => {
+                    ready.push((opened, described.keeping));
+                    of_ready.push((one, described.opened, described.warning));
+                }
+                Err(e) => self.refuse(one.ticket, &e),
+            }
+        }
+        if ready.is_empty() {
+            return;
+        }
+        let admitted = self.handover.run(move |segments, keeping| {
+            let (ready, keepings): (Vec<Ready<Disk>>, Vec<_>) = ready.into_iter().unzip();
+            let hubs: Vec<HubId> = ready.iter().map(|ready| ready.entry().hub).collect();
+            segments.admit(ready).map(|()| keeping.extend(hubs.into_iter().zip(keepings)))
+        });
+        for (one, opened, warning) in of_ready {
+            match &admitted {
+                None => self.tell(one.ticket, Err(self.refusal_of_end())),
+                Some(Err(e)) => self.refuse(one.ticket, e),
+                Some(Ok(())) => {
+                    if let Some(warning) = warning {
+                        self.control.log(Level::Error, "log is damaged", vec![("reason", warning)]);
+                    }
+                    self.hubs.insert(one.name.hub, Arc::clone(&opened.hub));
+                    let shard = usize::from(opened.hub.shard);
+                    self.inboxes[shard].send(&mut vec![Mail::HubOpened(Box::new(opened))]);
+                    self.tell_opened(one.ticket, one.name.hub);
+                }
+            }
+        }
+    }
+
+    /// Makes or opens a hub's files, and says what its shard gets of it.
+    fn prepare(&self, one: &Wanted, opening: Opening<Disk>) -> Result<(Ready<Disk>, Described), LogError> {
+        if opening.makes() && self.log.state() == State::Full {
+            // What is left of the disk is for what was acknowledged.
+            return Err(LogError::Full);
+        }
+        let ready = opening.run()?;
+        let (shards, class) = (self.inboxes.len() as u16, (one.class, self.classes.get(one.class)));
+        let described = describe(ready.entry(), Some(Arc::clone(ready.chain())), class, shards, self.window)?;
+        Ok((ready, described))
+    }
+
+    /// What a hub that is open tells of itself.
+    fn tell_opened(&self, ticket: u64, id: HubId) {
+        let state = (self.log.state(), self.log.reason());
+        let reason = state.1.as_deref().filter(|_| state.0 != State::Open);
+        let hub = self.hubs.get(id).expect("this thread alone takes hubs away");
+        self.tell(ticket, Ok(Answer::Opened(Box::new(hub.status(id, (state.0, reason))))));
+    }
+
+    /// Segments get nothing more.
+    fn refusal_of_end(&self) -> Refusal {
+        match self.log.state() {
+            State::Failed => refused(ErrorCode::LogFailed, self.log.reason().unwrap_or_default()),
+            State::Open | State::Full => refused(ErrorCode::Stopping, ""),
+        }
+    }
+
+    fn refuse(&self, ticket: u64, error: &LogError) {
+        let code = match error {
+            LogError::Full => ErrorCode::DiskFull,
+            LogError::Differs { .. } => ErrorCode::HubDiffers,
+            LogError::Damaged { .. } | LogError::Quarantined { .. } => ErrorCode::Quarantined,
+            _ => ErrorCode::LogFailed,
+        };
+        self.tell(ticket, Err(refused(code, error.to_string())));
+    }
+
+    /// A hub takes no more records; none if it was closed at once.
+    fn begin_to_close(&self, ticket: u64, id: HubId) -> Option<Closing> {
+        let Some(hub) = self.hubs.get(id) else {
+            self.tell(ticket, Ok(Answer::Closed(false)));
+            return None;
+        };
+        if hub.closes() {
+            self.tell(ticket, Err(refused(ErrorCode::HubClosed, format!("hub {} is being closed", id.0))));
+            return None;
+        }
+        hub.set_closes(true);
+        let (tell, told) = channel();
+        self.inboxes[usize::from(hub.shard)].send(&mut vec![Mail::HubCloses(id, tell)]);
+        Some(Closing { ticket, id, hub, told, is_told: false })
+    }
+
+    /// Goes on with closing a hub; whether that is over.
+    fn close(&self, closing: &mut Closing) -> bool {
+        match closing.told.try_recv() {
+            Ok(()) => closing.is_told = true,
+            Err(TryRecvError::Disconnected) if !closing.is_told => {
+                self.tell(closing.ticket, Err(refused(ErrorCode::Stopping, "")));
+                return true;
+            }
+            Err(_) => {}
+        }
+        if !closing.is_told {
+            return false;
+        }
+        let (id, given) = (closing.id, closing.hub.given());
+        let closed = self.handover.run(move |segments, keeping| match segments.next(id) {
+            Some(next) if next <= given => Ok(false),
+            // One that is quarantined is not written.
+            _ => segments.close_hub(id).map(|_| {
+                keeping.remove(&id);
+                true
+            }),
+        });
+        let refusal = match closed {
+            Some(Ok(true)) => {
+                self.hubs.remove(id);
+                self.inboxes[usize::from(closing.hub.shard)].send(&mut vec![Mail::HubClosed(id)]);
+                self.tell(closing.ticket, Ok(Answer::Closed(true)));
+                return true;
+            }
+            // What it took is on its way, or the disk has no room for it now.
+            Some(Ok(false) | Err(LogError::Full)) if self.log.state() != State::Failed => {
+                self.log.hurry();
+                return false;
+            }
+            Some(Ok(false) | Err(LogError::Full)) | None => self.refusal_of_end(),
+            Some(Err(e)) => refused(ErrorCode::LogFailed, e.to_string()),
+        };
+        closing.hub.set_closes(false);
+        self.tell(closing.ticket, Err(refusal));
+        true
+    }
+}
+
+impl Request {
+    fn hub(&self) -> HubId {
+        match self {
+            Request::Open(wanted) => wanted.name.hub,
+            Request::Close(_, hub) => *hub,
+        }
+    }
+}

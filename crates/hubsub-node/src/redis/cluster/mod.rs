@@ -1,0 +1,216 @@
+//! What a client of the cluster listener meets beyond plain Redis: CLUSTER, and
+//! commands that name channels of slots, which the slot's owner executes.
+//!
+//! Slots say which node a client goes to, and nothing of where rooms live: every
+//! node serves every room by forwarding. So nothing needs to move with a slot,
+//! and any node could execute any command; clients are sent to the owner because
+//! that is how they find the node for a shard channel.
+
+mod deal;
+mod roster;
+mod show;
+mod slot;
+
+pub use roster::{ClusterNode, Roster};
+pub use show::{info, links, nodes, shards, slots};
+
+use super::table::{self, Command, Lookup};
+use super::{Args, NOT_A_NUMBER, error, integer, ok, pubsub, quoting, server};
+use crate::core::Core;
+use crate::listener::Door;
+use crate::rim::TURN_BYTES;
+use hubsub_route::Namespace;
+use hubsub_types::ConnKey;
+use hubsub_wire::resp::{self, Subscription};
+use slot::{SLOTS, slot_of};
+use std::sync::Arc;
+
+const CROSS_SLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot";
+const DOWN: &str = "CLUSTERDOWN Hash slot not served";
+
+/// Whether a client came through the cluster listener.
+pub fn is_client(core: &Core, key: ConnKey) -> bool {
+    core.rim.conns.get(key).is_some_and(|conn| conn.door == Door::RedisCluster)
+}
+
+/// Why a cluster client's command is not executed here: what it names has more
+/// than one slot, or one of another node. EXEC is asked for all that is queued.
+pub fn redirection(core: &Core, key: ConnKey, command: &Command, args: Args<'_>) -> Option<String> {
+    let slot =
+        if command.name == "exec" { queued_slot(core, key) } else { one_slot(None, hashed(command, args)) };
+    let Ok(slot) = slot else { return Some(CROSS_SLOT.to_owned()) };
+    let slot = slot?;
+    match core.rim.roster.owner(slot) {
+        Some((_, true)) => None,
+        // Redis sends these on too. Who was told that its slot has moved may be leaving already.
+        _ if command.name == "sunsubscribe" => None,
+        Some((owner, false)) => {
+            let here = host_here(core, key);
+            Some(format!("MOVED {slot} {}:{}", show::host(owner, &here), owner.port))
+        }
+        None => Some(DOWN.to_owned()),
+    }
+}
+
+/// Names of several slots where there may be one.
+struct CrossSlot;
+
+/// The slot of these names and of those before them.
+fn one_slot(before: Option<u16>, names: Args<'_>) -> Result<Option<u16>, CrossSlot> {
+    let mut slot = before;
+    for name in names {
+        let of_name = slot_of(name);
+        if *slot.get_or_insert(of_name) != of_name {
+            return Err(CrossSlot);
+        }
+    }
+    Ok(slot)
+}
+
+/// The slot of what the connection's transaction names.
+fn queued_slot(core: &Core, key: ConnKey) -> Result<Option<u16>, CrossSlot> {
+    let extra = core.rim.conns.get(key).and_then(|conn| conn.extra.as_ref());
+    let Some(transaction) = extra.and_then(|extra| extra.transaction.as_ref()) else { return Ok(None) };
+    transaction.commands.iter().try_fold(None, |slot, command| {
+        let args: Vec<&[u8]> = command.iter().map(|arg| &**arg).collect();
+        match table::find(&args) {
+            Lookup::Found(_, command) => one_slot(slot, hashed(command, &args)),
+            _ => Ok(slot),
+        }
+    })
+}
+
+/// The arguments whose slot says where a command is executed.
+fn hashed<'a, 'b>(command: &Command, args: &'b [&'a [u8]]) -> &'b [&'a [u8]] {
+    match command.keys() {
+        None => &[],
+        Some((0, _)) => &args[1..2],
+        Some(_) => &args[1..],
+    }
+}
+
+/// The host that a client came to.
+fn host_here(core: &Core, key: ConnKey) -> String {
+    let local = core.rim.conns.get(key).and_then(|conn| conn.io.local());
+    local.map_or_else(String::new, |address| address.ip().to_canonical().to_string())
+}
+
+/// The control plane has a new list of nodes. Cluster clients are told which of
+/// their shard channels are another node's now, as when Redis moves a slot: they
+/// ask for the owner and subscribe there.
+pub fn follow(core: &mut Core, roster: Arc<Roster>) {
+    core.rim.roster = Arc::clone(&roster);
+    let came_here = core.rim.conns.iter().filter(|(_, conn)| conn.door == Door::RedisCluster);
+    let keys: Vec<ConnKey> = came_here.map(|(key, _)| key).collect();
+    for key in keys {
+        for topic in core.broker.topics_of(key, Namespace::Shard) {
+            if !roster.is_own(slot_of(&topic)) {
+                pubsub::end(core, key, Namespace::Shard, Subscription::SUnsubscribe, &topic);
+                if core.rim.turn_bytes() > TURN_BYTES {
+                    core.flush();
+                }
+            }
+        }
+    }
+}
+
+/// Whether a client may ask about the cluster; if not, it has been told.
+fn serves(core: &mut Core, key: ConnKey) -> bool {
+    let serves = is_client(core, key);
+    if !serves {
+        error(core, key, "ERR This instance has cluster support disabled");
+    }
+    serves
+}
+
+/// `ASKING`, `READONLY`, `READWRITE`: there are no slots on their way and no replicas.
+pub fn accept(core: &mut Core, key: ConnKey, _: Args<'_>) {
+    if serves(core, key) {
+        ok(core, key);
+    }
+}
+
+/// `CLUSTER KEYSLOT key`.
+pub fn keyslot(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    if serves(core, key) {
+        core.rim.reply(key, |out, _| resp::int(out, i64::from(slot_of(args[2]))));
+    }
+}
+
+/// `CLUSTER MYID`. A node that the cluster does without has one that nobody knows.
+pub fn myid(core: &mut Core, key: ConnKey, _: Args<'_>) {
+    if serves(core, key) {
+        let (roster, info) = (Arc::clone(&core.rim.roster), Arc::clone(&core.rim.info));
+        let id = roster.own().map_or(&info.run_id, |(_, own)| &own.id);
+        core.rim.reply(key, |out, _| resp::bulk(out, id.as_bytes()));
+    }
+}
+
+/// `CLUSTER COUNTKEYSINSLOT slot`: there are no keys.
+pub fn countkeysinslot(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    if !serves(core, key) {
+        return;
+    }
+    match integer(args[2]) {
+        Some(slot) if is_slot(slot) => core.rim.reply(key, |out, _| resp::int(out, 0)),
+        Some(_) => error(core, key, "ERR Invalid slot"),
+        None => error(core, key, NOT_A_NUMBER),
+    }
+}
+
+/// `CLUSTER GETKEYSINSLOT slot count`.
+pub fn getkeysinslot(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    if !serves(core, key) {
+        return;
+    }
+    match (integer(args[2]), integer(args[3])) {
+        (Some(slot), Some(0..)) if is_slot(slot) => core.rim.reply(key, |out, _| resp::array_header(out, 0)),
+        (Some(_), Some(_)) => error(core, key, "ERR Invalid slot or number of keys"),
+        _ => error(core, key, NOT_A_NUMBER),
+    }
+}
+
+fn is_slot(number: i64) -> bool {
+    (0..i64::from(SLOTS)).contains(&number)
+}
+
+/// `CLUSTER REPLICAS id`: no node has any.
+pub fn replicas(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    if !serves(core, key) {
+        return;
+    }
+    match core.rim.roster.by_id(args[2]) {
+        Some(_) => core.rim.reply(key, |out, _| resp::array_header(out, 0)),
+        None => error(core, key, quoting("ERR Unknown node ", args[2], "")),
+    }
+}
+
+/// `CLUSTER HELP`.
+pub fn help(core: &mut Core, key: ConnKey, _: Args<'_>) {
+    if serves(core, key) {
+        server::write_help(core, key, "CLUSTER", HELP);
+    }
+}
+
+const HELP: &[&str] = &[
+    "COUNTKEYSINSLOT <slot>",
+    "    Zero; there are no keys.",
+    "GETKEYSINSLOT <slot> <count>",
+    "    Nothing; there are no keys.",
+    "INFO",
+    "    The state of the cluster, in lines of text.",
+    "KEYSLOT <channel>",
+    "    The slot of a channel.",
+    "LINKS",
+    "    Nothing; nodes have no bus of Redis's.",
+    "MYID",
+    "    The id of this node.",
+    "NODES",
+    "    The nodes and their slots, a line each.",
+    "REPLICAS <id>",
+    "    Nothing; every slot has one node.",
+    "SHARDS",
+    "    The nodes and their slots.",
+    "SLOTS",
+    "    Ranges of slots and their nodes.",
+];

@@ -1,0 +1,138 @@
+//! The nodes that cluster clients are told of, and the slots dealt to them. The
+//! control plane gives each node the same list; no shard changes one.
+
+use super::deal::{Range, deal};
+use super::slot::SLOTS;
+
+/// Digits of a node's id.
+const ID_DIGITS: usize = 40;
+
+/// A node as cluster clients know it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ClusterNode {
+    /// Unique in the cluster; by it slots are dealt.
+    pub name: String,
+    /// 40 hexadecimal digits.
+    pub id: String,
+    /// Where its cluster listener is reached. Empty: at the address that the
+    /// client came to.
+    pub host: String,
+    /// Port of that.
+    pub port: u16,
+}
+
+/// See the module.
+#[derive(Default, Debug)]
+pub struct Roster {
+    /// In order of name.
+    nodes: Vec<ClusterNode>,
+    /// In order, all slots; none while there is no node.
+    ranges: Vec<Range>,
+    /// The place of this node.
+    own: Option<u16>,
+}
+
+impl Roster {
+    /// Deals the slots to these nodes, among which the one called `own` is this one.
+    ///
+    /// # Errors
+    /// Two nodes have one name or one id, an id is none, or there are more nodes than slots.
+    pub fn new(own: &str, mut nodes: Vec<ClusterNode>) -> Result<Roster, String> {
+        if nodes.len() > usize::from(SLOTS) {
+            return Err(format!("more nodes than slots: {}", nodes.len()));
+        }
+        nodes.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        if let Some(pair) = nodes.windows(2).find(|pair| pair[0].name == pair[1].name) {
+            return Err(format!("two nodes have one name: {}", pair[0].name));
+        }
+        let is_id = |id: &str| id.len() == ID_DIGITS && id.bytes().all(|b| b.is_ascii_hexdigit());
+        if let Some(node) = nodes.iter().find(|node| !is_id(&node.id)) {
+            return Err(format!(
+                "the id of node {} has not {ID_DIGITS} hexadecimal digits: {}",
+                node.name, node.id
+            ));
+        }
+        let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+        let ranges = deal(&names);
+        let own = names.iter().position(|name| *name == own).map(|place| place as u16);
+        Ok(Roster { nodes, ranges, own })
+    }
+
+    /// Whose a slot is; whether it is this node's.
+    #[must_use]
+    pub fn owner(&self, slot: u16) -> Option<(&ClusterNode, bool)> {
+        let range = self.ranges.get(self.ranges.partition_point(|range| range.last < slot))?;
+        Some((&self.nodes[usize::from(range.owner)], self.own == Some(range.owner)))
+    }
+
+    /// Whether this node answers for a slot.
+    #[must_use]
+    pub fn is_own(&self, slot: u16) -> bool {
+        self.owner(slot).is_some_and(|(_, is_own)| is_own)
+    }
+
+    /// This node, unless the cluster does without it, and its place.
+    #[must_use]
+    pub fn own(&self) -> Option<(u16, &ClusterNode)> {
+        self.own.map(|place| (place, &self.nodes[usize::from(place)]))
+    }
+
+    /// The nodes in order of name, each with its place.
+    pub fn nodes(&self) -> impl ExactSizeIterator<Item = (u16, &ClusterNode)> {
+        self.nodes.iter().enumerate().map(|(place, node)| (place as u16, node))
+    }
+
+    /// The node of an id.
+    #[must_use]
+    pub fn by_id(&self, id: &[u8]) -> Option<&ClusterNode> {
+        self.nodes.iter().find(|node| node.id.as_bytes() == id)
+    }
+
+    /// All ranges in order of slot, each with its node.
+    pub fn ranges(&self) -> impl ExactSizeIterator<Item = (Range, &ClusterNode)> {
+        self.ranges.iter().map(|&range| (range, &self.nodes[usize::from(range.owner)]))
+    }
+
+    /// The ranges of one node, by its place.
+    pub fn ranges_of(&self, place: u16) -> impl Iterator<Item = &Range> + Clone {
+        self.ranges.iter().filter(move |range| range.owner == place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(name: &str) -> ClusterNode {
+        let id = format!("{:0>40}", name.bytes().map(|b| format!("{b:x}")).collect::<String>());
+        ClusterNode { name: name.to_owned(), id, host: String::new(), port: 1 }
+    }
+
+    #[test]
+    fn nodes_deal_alike_in_whatever_order_they_heard_of_each_other() {
+        let one = Roster::new("a", vec![node("a"), node("b"), node("c")]).unwrap();
+        let other = Roster::new("c", vec![node("c"), node("b"), node("a")]).unwrap();
+        for slot in 0..SLOTS {
+            assert_eq!(one.owner(slot).unwrap().0, other.owner(slot).unwrap().0);
+            assert_eq!(one.is_own(slot), one.owner(slot).unwrap().0.name == "a");
+            assert!(!(one.is_own(slot) && other.is_own(slot)));
+        }
+    }
+
+    #[test]
+    fn without_nodes_no_slot_has_an_owner_and_who_is_left_out_has_none() {
+        assert!(Roster::default().owner(7).is_none());
+        let roster = Roster::new("gone", vec![node("a")]).unwrap();
+        assert!(roster.own().is_none() && !roster.is_own(7) && roster.owner(7).is_some());
+    }
+
+    #[test]
+    fn a_list_that_is_ambiguous_or_malformed_is_refused_by_what_is_wrong() {
+        let refused = |nodes: Vec<ClusterNode>| Roster::new("a", nodes).unwrap_err();
+        assert_eq!(refused(vec![node("a"), node("b"), node("a")]), "two nodes have one name: a");
+        let short = ClusterNode { id: "12".to_owned(), ..node("a") };
+        assert_eq!(refused(vec![short]), "the id of node a has not 40 hexadecimal digits: 12");
+        let many = (0..=SLOTS).map(|i| node(&format!("n{i}"))).collect();
+        assert_eq!(refused(many), "more nodes than slots: 16385");
+    }
+}
