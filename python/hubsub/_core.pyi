@@ -11,6 +11,7 @@ from typing import Any, Final, Self, final
 
 __all__ = [
     "BUILD_PROFILE",
+    "Coordinator",
     "Core",
     "RowReader",
     "__version__",
@@ -127,12 +128,14 @@ class Core:
 
         Args:
             config: `node` (str), `incarnation` (int, 32 bits), `shards` (int, 1 to 64),
-                `redis` (`HOST:PORT` or None), `advertise` (host that clients are told, None for the
-                bound address), `hash_tags` (bool), `limits` (name to int, all
+                `redis`, `redis_cluster` and `link` (`HOST:PORT` or None), `advertise` (host that clients
+                are told, None for the bound address), `hash_tags` (bool), `limits` (name to int, all
                 of them), `classes` (list of dicts: `name`, `match` (list of str, empty
                 matches all), `room` and `device` (str or None), `history` (None or dict of
                 `messages`, `bytes`, `age_ms`, `archive_wait`), `on_slow`, `on_gap`, `payload_bytes_max`, `idle_ms`,
-                `commit_delay_ms`).
+                `commit_delay_ms`), `log` (None, or directory, identity of one that is made now, and None
+                where the node numbers its hubs itself, else the cluster's id and whether hubs that the
+                node has numbered are the cluster's).
 
         Raises:
             ValueError: a key is missing, unknown or out of range; the message names it.
@@ -142,10 +145,10 @@ class Core:
         """Binds the listeners and starts the shards.
 
         Returns:
-            Listener (`redis`) to its bound `HOST:PORT`, or None if off.
+            Listener (`redis`, `redis_cluster`, `link`) to its bound `HOST:PORT`, or None if off.
 
         Raises:
-            OSError: an address cannot be bound; `filename` is the address.
+            OSError: an address cannot be bound, which is `filename` then; or there is another reason.
         """
 
     def wake_fd(self) -> int:
@@ -159,6 +162,9 @@ class Core:
             `("answer", ticket, value)`, `("refused", ticket, code, message)` (of streams with two more:
             what it happened with, and None or the first missing offset and the one behind the last),
             `("log", level, message, fields)` with level `debug|info|warning|error`,
+            `("link", kind, node, incarnation, code, text)` with kind `up|suspected|heard|down|refused|dead`; code
+            and text are None but for `down` and `refused`,
+            `("asked", node, number, body)`: a peer's control plane asks, `link_answer` answers,
             `("stopped", shard, reason)` with reason None after a clean stop.
         """
 
@@ -224,7 +230,8 @@ class Core:
         """Answer: True if there was one."""
 
     def busiest_rooms(self, ticket: int, limit: int) -> None:
-        """Answer: `(room, messages_per_second)` of the busiest, from the shards' sketches."""
+        """Answer: `(room, messages, bytes in, bytes out)`, a second, of the busiest, from the shards' sketches.
+        Bytes are those of topic and payload; out, for each subscriber."""
 
     def metrics(self) -> dict[str, Any]:
         """Counters and gauges now: `{"shards": [{name: int}, …], "node": {name: int}}`."""
@@ -237,10 +244,11 @@ class Core:
             `figures` (name to int; counters end in `_total`), `syncs` (of each stretch of time its upper
             bound in µs, None for the last, and how many syncs took so long), `hubs` (by id, dicts of `id`,
             `class`, `index`, `durability`, `shard`, `state` (as the log's, `damaged` or `quarantined`),
-            `reason`, `damaged` (what of it cannot be read, or None), `opened` (offset behind the last at the
-            start), `earliest`, `latest`, `committed` and `synced` (offsets), `bytes`, `segments`, `rooms`,
-            `index_bytes`, `first_us` and `last_us`, 0 without records, `archived` (offset; 0 where nothing
-            was told), `archive_waiting_bytes`, `archive_lost`).
+            `reason`, `damaged` (what of it cannot be read, or None), `opened` (offset behind the last when
+            it was opened), `earliest`, `latest`, `committed` and `synced` (offsets), `bytes`, `segments`, `rooms`,
+            `index_bytes`, `first_us` and `last_us`, 0 without records, `deliveries`, `bytes_in` and `bytes_out`
+            (since the start, of committed records, topic and payload; out, for each subscriber), `archived`
+            (offset; 0 where nothing was told), `archive_waiting_bytes`, `archive_lost`).
         """
 
     def log_archived(self, offsets: Mapping[int, int]) -> None:
@@ -248,6 +256,29 @@ class Core:
 
     def log_hub_of(self, room: bytes) -> tuple[str, int | None]:
         """Name of a room's class, and the id of the hub that logs its records, if one does."""
+
+    def open_hub(self, ticket: int, hub: int, room_class: str, index: int) -> None:
+        """Opens a hub while the node runs; one that was never here is made, and safe before the answer.
+
+        Args:
+            hub: Its id, from 1, in the whole cluster.
+            room_class: Name of a class with a log.
+            index: Which of the class's hubs it is, from 0.
+
+        Answer: the hub's dict as of `log`; what was open already stays as it is. Refused with `hub_differs` (the
+        id, or the class's index, is another hub's here), `disk_full`, `quarantined`, `hub_closed` (it is
+        being closed), `log_failed`; the value names it.
+
+        Raises:
+            ValueError: the id is 0, or the node does not know the class or keeps no log for it.
+            RuntimeError: no class has a log.
+        """
+
+    def close_hub(self, ticket: int, hub: int) -> None:
+        """Closes a hub, which stays on the disk. Records are refused from now on (`hub_closed`); those that were
+        taken are committed and safe in its segments before the answer: whether it was open. On a full disk it waits
+        for room.
+        """
 
     def log_open(self, ticket: int, scan: Mapping[str, Any]) -> None:
         """Answer: the number of a stream of a hub's records, which `log_next` gives and `log_close` ends.
@@ -272,6 +303,50 @@ class Core:
     def log_offset(self, ticket: int, hub: int, timestamp_us: int) -> None:
         """Answer: the hub's first offset with that timestamp or a later one; the one behind what is committed."""
 
+    def redis_cluster_nodes(self, nodes: Sequence[tuple[str, str, str, int]]) -> None:
+        """Deals the slots of Redis cluster clients to these nodes: `(name, id, host, port)`, the id of 40
+        hexadecimal digits, an empty host for the one that the client came to. Until the first call no slot
+        is served. Clients whose shard channels are another node's now are told so.
+
+        Raises:
+            ValueError: two nodes have one name, an id is none, or there are more nodes than slots.
+        """
+
+    def link_begin(self, cluster: str, node: str, incarnation: int, secret: bytes) -> None:
+        """Says who this node is: links are accepted and dialed from now on.
+
+        Raises:
+            ValueError: a name is too long or empty, or the secret is empty.
+            RuntimeError: there is no listener for links.
+        """
+
+    def link_roster(self, peers: Sequence[tuple[str, int, Sequence[str], int]]) -> None:
+        """Sets all `(name, incarnation, addresses, shards)` that may have links; the same again changes nothing.
+        Addresses are `IP:PORT`. Links with others end.
+
+        Raises:
+            ValueError: an address or a name cannot be.
+        """
+
+    def link_peers(self) -> list[dict[str, Any]]:
+        """By name, dicts of `node`, `id` (of this process, never given out again), `incarnation`, `addresses`,
+        and `links`: dicts of `state` (`waiting|dialing|up|suspected|refused`), `code` and `text` (why it ended
+        the last time, or None), `heard_ms` (ago, or None), `round_trip_us`, `offset_us` (the peer's clock is
+        ahead), `offset_error_us` (None before they are known), `mandate`, `heeds` and `classes` (as it said last:
+        the mandate it acts by, that of the controller it heeds, 0 for none, the version of its classes), and
+        totals: `frames_in`, `bytes_in`, `bytes_out`, `dropped_bytes`, `suspicions`, and `sent` (frames),
+        `sent_bytes`, `refused` (frames), each of these a dict of `urgent`, `live`, `reads`."""
+
+    def link_status(self, mandate: int, classes: int) -> None:
+        """What this node says of itself: the mandate that it acts by, 0 for none, and the version of its classes."""
+
+    def link_ask(self, ticket: int, node: str, body: bytes) -> None:
+        """Answer: what the peer's control plane answers. Refused `not_linked`, `link_full`, or `link_lost`:
+        it may have been done."""
+
+    def link_answer(self, node: str, number: int, body: bytes) -> None:
+        """Answers an `asked` event."""
+
     def reload(self, limits: Mapping[str, int]) -> None:
         """Sets the limits; those of mailboxes and of the route cache hold from the start."""
 
@@ -280,3 +355,69 @@ class Core:
 
     def join(self) -> None:
         """Waits for shards that stop, then ends the log cleanly. Releases the interpreter."""
+
+@final
+class Coordinator:
+    """A node of the embedded coordinator, on a thread of its own.
+
+    Requests answer as events of `drain`: `("answer", ticket, value)` or `("refused", ticket, code, message)`, where the
+    code `unknown_outcome` alone means that something may have been changed. One that is not taken raises RuntimeError
+    of code and message.
+    """
+
+    def __new__(cls, setup: Mapping[str, Any]) -> Self:
+        """Starts it; returns when it is in its cluster, or has founded one. Releases the interpreter.
+
+        Args:
+            setup: `directory`, `node` (name), `listen` (HOST:PORT), `advertise` (host or None: as bound), `join`
+                (HOST:PORT of members; none: it founds, unless its directory is of one), `join_ms` (for all of them),
+                `secret` (bytes), `voters_max` (3 or 5), `request_ms`, `away_ms` (a member that was silent for so long
+                loses its vote to a learner, and its name to who asks for it), `detours` (address to address).
+
+        Raises:
+            OSError: it cannot listen.
+            RuntimeError: code and message.
+        """
+
+    def wake_fd(self) -> int: ...
+    def drain(self, answers_max: int) -> list[tuple[Any, ...]]: ...
+    def get(self, ticket: int, key: str) -> None:
+        """Answer: value and revision, or None."""
+
+    def page(self, ticket: int, directory: str, after: str | None, limit: int) -> None:
+        """Answer: rows of name, value and revision, and whether there are more."""
+
+    def commit(
+        self,
+        ticket: int,
+        expect: Sequence[tuple[str, int]],
+        writes: Sequence[tuple[str, bytes | None, int | None]],
+    ) -> None:
+        """Answer: `("committed", revisions)`, `("mismatch", place in expect, revision)` or `("no_lease", lease)`.
+
+        Args:
+            writes: Key, value (None deletes), lease.
+        """
+
+    def grant(self, ticket: int, ttl_ms: int) -> None:
+        """Answer: the lease."""
+
+    def renew(self, ticket: int, lease: int) -> None: ...
+    def release(self, ticket: int, lease: int) -> None: ...
+    def watch(self, ticket: int, directory: str, cursor: tuple[int, str | None] | None, wait_ms: int) -> None:
+        """Answer: whether a whole begins, whether it ends, rows (value None: gone), the next cursor.
+
+        Args:
+            cursor: Of the last answer; None: the whole.
+            wait_ms: No rows come after so long.
+        """
+
+    def leave(self, ticket: int, node: int) -> None:
+        """Takes a member out of the cluster for good, this one or another."""
+
+    def status(self, ticket: int) -> None:
+        """Answer: `node`, `cluster` (hexadecimal), `term`, `leader` or None, `members` (number to name, address and
+        whether it votes), `applied`, `log_bytes`, `store_bytes`, `failed` or None."""
+
+    def stop(self) -> None:
+        """Waits for its thread. What was asked and not answered is of unknown outcome. Releases the interpreter."""

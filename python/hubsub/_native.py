@@ -2,6 +2,7 @@
 
 from hubsub._core import (
     BUILD_PROFILE,
+    Coordinator,
     Core,
     RowReader,
     __version__,
@@ -16,6 +17,7 @@ from hubsub._core import (
 
 __all__ = [
     "BUILD_PROFILE",
+    "Coordinator",
     "Core",
     "RowReader",
     "__version__",

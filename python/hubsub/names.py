@@ -49,6 +49,19 @@ def producer_id(name: str) -> int:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) | 1 << 63
 
 
+def redis_cluster_id(cluster: str, node: str) -> str:
+    """The id by which Redis cluster clients know a node: the same in each of its lives, 40 hexadecimal digits.
+
+    Args:
+        cluster: Id of the cluster; empty for a node alone.
+        node: Name of the node.
+
+    >>> redis_cluster_id("", "one")
+    '6734dbeeed1b6f8b0402db9349182a4eb40baa39'
+    """
+    return hashlib.sha1(f"{cluster}/{node}".encode(), usedforsecurity=False).hexdigest()
+
+
 DEVICE = "{device}"
 """Where the device stands in a template."""
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from hubsub import _native
-from hubsub.config import RESERVED, Config, RoomClass
+from hubsub.config import RESERVED, Config, RoomClass, is_wildcard, split_address
 from hubsub.errors import (
     BadRequestError,
     ConfigError,
@@ -33,9 +33,13 @@ from hubsub.errors import (
     TooBusyError,
     refusal,
 )
+from hubsub.names import redis_cluster_id
 
 BUILD_PROFILE = _native.BUILD_PROFILE
 CORE_VERSION = _native.__version__
+
+# For hubsub.coordination.embedded.
+CoordinatorCore = _native.Coordinator
 
 # For a log that no node uses.
 log_manifest = _native.log_manifest
@@ -58,6 +62,26 @@ ROOMS_ALL = 2**32
 INCARNATION_MAX = 2**32 - 1
 
 log = structlog.get_logger()
+
+
+class Cluster(NamedTuple):
+    """What a node's data directory has to know of the cluster."""
+
+    id: str
+    """Of the cluster; a directory is of one for ever."""
+    adopts: bool = False
+    """Whether hubs that the node numbered itself, when it was alone, are the cluster's: of the node that founds it."""
+
+
+class BusyRoom(NamedTuple):
+    """A room and what it does in a second, by a sketch that looks at some of its records."""
+
+    name: bytes
+    messages: float
+    bytes_in: float
+    """Of topic and payload."""
+    bytes_out: float
+    """The same for each subscriber that a record goes to."""
 
 
 class Published(NamedTuple):
@@ -97,6 +121,20 @@ class PublishedRows(NamedTuple):
     """By place in the chunk."""
 
 
+class PeerEvent(NamedTuple):
+    """What became of a peer: another node with which this one may have links."""
+
+    kind: str
+    """`up` (all its links stand), `suspected`, `heard` (again), `down` (a link ended), `refused`, `dead`."""
+    node: str
+    incarnation: int
+    code: str | None
+    """Of `down`: `stopping`, `goodbye`, `left`, `eof`, `silent`, `broken_rule`, `unregistered`; of that and `refused`
+    also the code of a refusal (docs/protocol/link.md)."""
+    text: str | None
+    """Why, for a person."""
+
+
 class HistoryRow(NamedTuple):
     """A record as history holds it."""
 
@@ -109,24 +147,37 @@ class HistoryRow(NamedTuple):
     headers: Mapping[str, str]
 
 
+class ClusterNode(NamedTuple):
+    """A node as Redis cluster clients are told of it."""
+
+    name: str
+    """By the names alone the slots are dealt."""
+    id: str
+    """Of `hubsub.names.redis_cluster_id`."""
+    host: str
+    """Empty: the one that the client came to."""
+    port: int
+
+
 class Node:
     """One node's data plane, seen from Python.
 
     Args:
         config: The resolved configuration.
+        cluster: The cluster that numbers its hubs, which come by `open_hub`; None: it does so itself.
 
     Raises:
         ConfigError: the core refuses a value.
         StartError: the data directory cannot be used.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, cluster: Cluster | None = None) -> None:
         self.config = config
         self.name = config.node
         self._lock_fd = -1
         self.incarnation = self._new_incarnation(config.data)
         try:
-            self._core = _native.Core(core_config(config, self.incarnation))
+            self._core = _native.Core(core_config(config, self.incarnation, cluster))
         except ValueError as error:
             raise ConfigError([Problem("core", None, str(error))]) from None
         self._limits = dict(config.limits)
@@ -140,6 +191,10 @@ class Node:
         self.addresses: dict[str, str | None] = {}
         self.refused_requests = 0
         """Requests refused at `control_requests_max`."""
+        self.on_peer: Callable[[PeerEvent], None] | None = None
+        """Hears what becomes of peers, in order."""
+        self.on_asked: Callable[[str, int, bytes], None] | None = None
+        """Gets what a peer's control plane asks: its name, the number for `link_answer`, and the question."""
 
     # -- life --
 
@@ -168,6 +223,9 @@ class Node:
         self._shards_running = self.config.shards
         self._started_at = time.monotonic()
         loop.add_reader(self._core.wake_fd(), self._on_wake)
+        own = self.redis_cluster_node("")
+        if own is not None:
+            self.redis_cluster_nodes([own])
         return self.addresses
 
     async def stop(self) -> None:
@@ -179,7 +237,8 @@ class Node:
         self._core.stop(grace_ms)
         try:
             if self._shards_running:
-                await asyncio.wait_for(self._stopped.wait(), (grace_ms + STOP_MARGIN_MS) / 1_000)
+                async with asyncio.timeout((grace_ms + STOP_MARGIN_MS) / 1_000):
+                    await self._stopped.wait()
         except TimeoutError:
             log.error("shards did not stop in time", shards=self._shards_running)
         else:
@@ -232,6 +291,29 @@ class Node:
         core = self.config.core_limits()
         self._core.reload({name: limits[name] for name in core})
         self._limits = dict(limits)
+
+    def redis_cluster_node(self, cluster: str) -> ClusterNode | None:
+        """This node as Redis cluster clients are told of it; None without a listener for them.
+
+        Args:
+            cluster: Id of the cluster; empty for a node alone.
+        """
+        address = self.addresses.get("redis_cluster")
+        if address is None:
+            return None
+        host, port = split_address(address)
+        reached = self.config.advertise or ("" if is_wildcard(address) else host)
+        return ClusterNode(self.name, redis_cluster_id(cluster, self.name), reached, port)
+
+    def redis_cluster_nodes(self, nodes: Sequence[ClusterNode]) -> None:
+        """Deals the slots of Redis cluster clients to these nodes; each of them must get the same ones.
+
+        Without this node among them it serves no slot and sends clients to the others.
+
+        Raises:
+            ValueError: two nodes have one name, an id is none, or there are more than 16,384 nodes.
+        """
+        self._core.redis_cluster_nodes(list(nodes))
 
     # -- requests --
 
@@ -308,11 +390,11 @@ class Node:
         """Whether there was one."""
         return bool(await self._ask_in_time(self._core.client_kill, client, reason))
 
-    async def busiest_rooms(self, limit: int, *, own: bool = False) -> list[tuple[bytes, float]]:
-        """`(room, messages a second)`, busiest first; with `own` also of the node's own rooms."""
+    async def busiest_rooms(self, limit: int, *, own: bool = False) -> list[BusyRoom]:
+        """The busiest first; with `own` also the node's own rooms."""
         asked = limit if own else ROOMS_ALL
-        rooms: list[tuple[bytes, float]] = await self._ask_in_time(self._core.busiest_rooms, asked)
-        return [room for room in rooms if own or not room[0].startswith(RESERVED.encode())][:limit]
+        rooms = [BusyRoom(*row) for row in await self._ask_in_time(self._core.busiest_rooms, asked)]
+        return [room for room in rooms if own or not room.name.startswith(RESERVED.encode())][:limit]
 
     def metrics(self) -> dict[str, Any]:
         """Counters and gauges now: `{"shards": [{name: int}, …], "node": {name: int}}`."""
@@ -321,6 +403,42 @@ class Node:
     def log(self) -> dict[str, Any] | None:
         """State, figures and hubs of the log, as `Core.log`; None where no class has one."""
         return self._core.log() if self.addresses else None
+
+    async def open_hub(self, hub: int, room_class: str, index: int) -> dict[str, Any]:
+        """Opens a hub of a class with a log while the node runs; one that was never here is made.
+
+        The answer may take long where a big log is opened; others do not wait for it.
+
+        Args:
+            hub: Its id, from 1, in the whole cluster.
+            room_class: Name of its class.
+            index: Which of the class's hubs it is, from 0.
+
+        Returns:
+            What the hub tells of itself, a row of `log()["hubs"]`. One that is open already stays as it is.
+
+        Raises:
+            HubDiffersError: the id, or the class's index, is another hub's here; both are named.
+            DiskFullError: nothing was made.
+            QuarantinedError: it is damaged.
+            HubClosedError: it is being closed.
+            LogFailedError: the log takes nothing.
+            BadRequestError: the node does not know the class, or keeps no log for it.
+        """
+        try:
+            opened: dict[str, Any] = await self._ask(self._core.open_hub, hub, room_class, index)
+        except ValueError as error:
+            raise BadRequestError(str(error), value=room_class) from None
+        return opened
+
+    async def close_hub(self, hub: int) -> bool:
+        """Closes a hub, which stays on the disk: what it took is safe there first. Whether it was open.
+
+        Raises:
+            HubClosedError: it is being closed.
+            LogFailedError: it could not be made safe.
+        """
+        return bool(await self._ask(self._core.close_hub, hub))
 
     def log_archived(self, offsets: Mapping[int, int]) -> None:
         """Hubs are archived up to these offsets: retention need not wait for what is before them."""
@@ -383,11 +501,65 @@ class Node:
         """Room of a topic and the name of its class."""
         return room_of(self.config, topic)
 
+    # -- links --
+
+    def link_begin(self, cluster: str, incarnation: int) -> None:
+        """Says who this node is in its cluster: from now on it accepts and dials peers. The secret is that of the
+        configuration.
+
+        Args:
+            cluster: Id, at most 64 bytes.
+            incarnation: As it was issued when the node registered.
+
+        Raises:
+            StartError: there is no listener for links.
+        """
+        secret = self.config.cluster_secret
+        if self.config.link is None or secret is None:
+            hint = "`link` and `cluster_secret` in the configuration, on all nodes of the cluster"
+            raise StartError("this node has no listener for links", hint=hint)
+        self._core.link_begin(cluster, self.name, incarnation, secret.reveal().encode())
+
+    def link_roster(self, peers: Sequence[tuple[str, int, Sequence[str], int]]) -> None:
+        """Sets who may have links with this node; the same again changes nothing.
+
+        Args:
+            peers: All that are registered, as `(name, incarnation, addresses, shards)`; addresses are `IP:PORT`, tried
+                in turn. This node itself is passed over.
+        """
+        self._core.link_roster([(name, number, list(to), shards) for name, number, to, shards in peers])
+
+    def link_peers(self) -> list[dict[str, Any]]:
+        """Peers and their links now, as `Core.link_peers`."""
+        return self._core.link_peers() if self.addresses else []
+
+    def link_status(self, mandate: int, classes: int) -> None:
+        """What peers are told of this node: the mandate that it acts by, 0 for none, and the version of its classes."""
+        self._core.link_status(mandate, classes)
+
+    async def link_ask(self, node: str, body: bytes) -> bytes:
+        """Asks a peer's control plane.
+
+        Raises:
+            NotLinkedError: there is no link to it now.
+            LinkFullError: too much waits for it.
+            LinkLostError: the link ended; it may have been done.
+            TimedOutError: likewise, after `request_timeout_ms`.
+        """
+        answer: bytes = await self._ask_in_time(self._core.link_ask, node, body)
+        return answer
+
+    def link_answer(self, node: str, number: int, body: bytes) -> None:
+        """Answers what `on_asked` was given; who asks knows by its time when the link has ended since."""
+        self._core.link_answer(node, number, body)
+
     # -- tickets and events --
 
     async def _ask_in_time(self, call: Callable[..., None], *args: Any) -> Any:
         try:
-            return await asyncio.wait_for(self._ask(call, *args), self._limits["request_timeout_ms"] / 1_000)
+            # Not `wait_for`: that of Python 3.11 forgets a cancellation that comes with the answer.
+            async with asyncio.timeout(self._limits["request_timeout_ms"] / 1_000):
+                return await self._ask(call, *args)
         except TimeoutError:
             raise TimedOutError(hint="limits.request_timeout_ms is the time it had") from None
 
@@ -415,6 +587,14 @@ class Node:
                     self._settle(ticket, None, refusal(code, message, *details))
                 case ("log", level, message, fields):
                     log.log(LEVELS.get(level, LEVELS["error"]), message, **fields)
+                case ("link", kind, peer, incarnation, code, text):
+                    if self.on_peer is not None:
+                        self.on_peer(PeerEvent(kind, peer, incarnation, code, text))
+                case ("asked", peer, number, body):
+                    if self.on_asked is not None:
+                        self.on_asked(peer, number, body)
+                    else:
+                        log.warning("nobody here answers a peer", node=peer)
                 case ("stopped", shard, reason):
                     self._on_stopped(shard, reason)
 
@@ -540,26 +720,29 @@ class Records:
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
-def core_config(config: Config, incarnation: int) -> dict[str, Any]:
+def core_config(config: Config, incarnation: int, cluster: Cluster | None = None) -> dict[str, Any]:
     """The configuration as the core takes it."""
     return {
         "node": config.node,
         "incarnation": incarnation,
         "shards": config.shards,
         "redis": config.redis,
+        "redis_cluster": config.redis_cluster,
+        "link": config.link,
         "advertise": config.advertise,
         "hash_tags": config.hash_tags,
         "limits": config.core_limits(),
-        "log": _log(config),
+        "log": _log(config, cluster),
         "classes": [core_class(cls) for cls in config.all_classes],
     }
 
 
-def _log(config: Config) -> tuple[str, int] | None:
-    """Directory of the log, and the identity of one that is made now; None without a data directory."""
+def _log(config: Config, cluster: Cluster | None) -> tuple[str, int, tuple[str, bool] | None] | None:
+    """Directory of the log, the identity of one that is made now, and who numbers its hubs; None without a
+    data directory."""
     if config.data is None:
         return None
-    return str(Path(config.data) / "log"), secrets.randbits(64)
+    return str(Path(config.data) / "log"), secrets.randbits(64), cluster
 
 
 def core_class(cls: RoomClass) -> dict[str, Any]:

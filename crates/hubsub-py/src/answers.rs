@@ -2,7 +2,7 @@
 
 use hubsub_log::arrow::Chunk;
 use hubsub_node::control::Level;
-use hubsub_node::log::{HubStatus, LogStatus, Refusal, StreamAnswer};
+use hubsub_node::log::{HubAnswer, HubStatus, LogStatus, Refusal, StreamAnswer};
 use hubsub_node::mail::{ClientInfo, ColdRoom, Listed, Part};
 use hubsub_node::{Event, NodeInfo};
 use hubsub_types::{ClassTable, Durability, Position};
@@ -78,7 +78,18 @@ pub fn event<'py>(
             }
             ("answer", ticket, list).into_bound_py_any(py).map(Some)
         }
+        Event::Link(event) => crate::cluster::event(py, event).map(Some),
+        Event::Asked(node, id, body) => {
+            ("asked", node.into_string(), id, PyBytes::new(py, &body)).into_bound_py_any(py).map(Some)
+        }
+        Event::Answered(ticket, Ok(body)) => {
+            ("answer", ticket, PyBytes::new(py, &body)).into_bound_py_any(py).map(Some)
+        }
+        Event::Answered(ticket, Err(e)) => {
+            ("refused", ticket, e.code(), e.resp()).into_bound_py_any(py).map(Some)
+        }
         Event::Stream(ticket, outcome) => stream(py, ticket, outcome).map(Some),
+        Event::Hub(ticket, outcome) => hub_answer(py, ticket, outcome).map(Some),
         Event::Parts(ticket, parts) => {
             let Some(wanted) = wanted(ticket) else { return Ok(None) };
             match answer(py, parts, wanted, classes)? {
@@ -95,11 +106,24 @@ fn stream(py: Python<'_>, ticket: u64, outcome: Result<StreamAnswer, Refusal>) -
         Ok(StreamAnswer::Opened(number) | StreamAnswer::Offset(number)) => number.into_bound_py_any(py)?,
         Ok(StreamAnswer::Chunk(None)) => py.None().into_bound(py),
         Ok(StreamAnswer::Chunk(Some(chunk))) => bytes(py, &chunk)?.into_any(),
-        Err(Refusal { code, value, missing }) => {
-            return ("refused", ticket, code.code(), code.resp(), value, missing).into_bound_py_any(py);
-        }
+        Err(refusal) => return refused(py, ticket, refusal),
     };
     ("answer", ticket, value).into_bound_py_any(py)
+}
+
+/// What came of a request to open or close a hub.
+fn hub_answer(py: Python<'_>, ticket: u64, outcome: Result<HubAnswer, Refusal>) -> PyResult<Object<'_>> {
+    let value = match outcome {
+        Ok(HubAnswer::Opened(status)) => hub(py, &status)?.into_any(),
+        Ok(HubAnswer::Closed(was_open)) => was_open.into_bound_py_any(py)?,
+        Err(refusal) => return refused(py, ticket, refusal),
+    };
+    ("answer", ticket, value).into_bound_py_any(py)
+}
+
+fn refused(py: Python<'_>, ticket: u64, refusal: Refusal) -> PyResult<Object<'_>> {
+    let Refusal { code, value, missing } = refusal;
+    ("refused", ticket, code.code(), code.resp(), value, missing).into_bound_py_any(py)
 }
 
 /// A chunk's buffers, copied once to where Python has its bytes.
@@ -154,9 +178,11 @@ fn answer<'py>(
             PyList::new(py, clients)?.into_any()
         }
         Wanted::Busiest(limit) => {
-            busiest.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+            busiest.sort_by(|a, b| b.1[0].total_cmp(&a.1[0]).then_with(|| a.0.cmp(&b.0)));
             busiest.truncate(limit);
-            let rows = busiest.iter().map(|(room, rate)| (PyBytes::new(py, room), *rate));
+            let rows = busiest.iter().map(|&(ref room, [messages, bytes_in, bytes_out])| {
+                (PyBytes::new(py, room), messages, bytes_in, bytes_out)
+            });
             PyList::new(py, rows)?.into_any()
         }
         Wanted::History => {
@@ -347,6 +373,9 @@ fn hub<'py>(py: Python<'py>, status: &HubStatus) -> PyResult<Bound<'py, PyDict>>
         ("index_bytes", status.index_bytes),
         ("first_us", status.first_us),
         ("last_us", status.last_us),
+        ("deliveries", status.traffic.deliveries),
+        ("bytes_in", status.traffic.bytes_in),
+        ("bytes_out", status.traffic.bytes_out),
         ("archived", status.archived),
         ("archive_waiting_bytes", status.waiting_bytes),
         ("archive_lost", status.unarchived_lost),

@@ -2,7 +2,7 @@
 //! missing, unknown or out of range; the control plane has checked most of it.
 
 use hubsub_node::NodeConfig;
-use hubsub_node::log::start::LogConfig;
+use hubsub_node::log::start::{LogConfig, Numbering};
 use hubsub_route::counts::SHARDS_MAX;
 use hubsub_types::names::{DeviceTemplate, Matcher, Template};
 use hubsub_types::{Class, ClassTable, Durability, History, Limits, OnGap, OnSlow};
@@ -73,13 +73,17 @@ pub fn node_config(config: &Bound<'_, PyAny>) -> PyResult<NodeConfig> {
     if !(1..=SHARDS_MAX).contains(&shards) {
         return Err(bad("shards", format!("not within 1 to {SHARDS_MAX}: {shards}")));
     }
-    let redis: Option<String> = table.take("redis")?;
+    let redis = address(&mut table, "redis")?;
+    let redis_cluster = address(&mut table, "redis_cluster")?;
+    let link = address(&mut table, "link")?;
     let classes = table.any("classes")?;
     let node = NodeConfig {
         name: table.take("node")?,
         incarnation: table.take("incarnation")?,
         shards,
-        redis: redis.as_deref().map(address).transpose()?,
+        redis,
+        redis_cluster,
+        link,
         advertise: table.take("advertise")?,
         classes: class_table(&classes, table.take("hash_tags")?)?,
         limits: limits(&table.any("limits")?)?,
@@ -90,15 +94,23 @@ pub fn node_config(config: &Bound<'_, PyAny>) -> PyResult<NodeConfig> {
     Ok(node)
 }
 
-/// `(directory, identity)`, or None.
+/// What numbers hubs, as Python says it: `(cluster, adopts)`, or None.
+type Given = Option<(String, bool)>;
+
+/// `(directory, identity, None | (cluster, adopts))`, or None.
 fn log(value: &Bound<'_, PyAny>) -> PyResult<Option<LogConfig>> {
-    let log: Option<(PathBuf, u64)> = value.extract()?;
-    Ok(log.map(|(directory, identity)| LogConfig { directory, identity }))
+    let log: Option<(PathBuf, u64, Given)> = value.extract()?;
+    Ok(log.map(|(directory, identity, given)| {
+        let hubs = given.map_or(Numbering::Own, |(cluster, adopts)| Numbering::Given { cluster, adopts });
+        LogConfig { directory, identity, hubs }
+    }))
 }
 
-fn address(text: &str) -> PyResult<SocketAddr> {
-    let addresses = text.to_socket_addrs().map_err(|e| bad("redis", format!("{e}: {text}")))?;
-    addresses.into_iter().next().ok_or_else(|| bad("redis", format!("no address: {text}")))
+/// `HOST:PORT`, or None for a listener that is off.
+fn address(table: &mut Table<'_>, key: &'static str) -> PyResult<Option<SocketAddr>> {
+    let Some(text) = table.take::<Option<String>>(key)? else { return Ok(None) };
+    let mut addresses = text.to_socket_addrs().map_err(|e| bad(key, format!("{e}: {text}")))?;
+    addresses.next().map(Some).ok_or_else(|| bad(key, format!("no address: {text}")))
 }
 
 /// All limits by name; none may be missing.
@@ -115,6 +127,9 @@ pub fn limits(value: &Bound<'_, PyAny>) -> PyResult<Limits> {
     }
     if let Some(name) = Limits::NAMES.iter().find(|name| !dict.contains(**name).unwrap_or(false)) {
         return Err(bad(&format!("limits.{name}"), "missing"));
+    }
+    if let Some(flaw) = hubsub_node::link::limits(&limits).flaw() {
+        return Err(bad("limits.link_…", flaw));
     }
     Ok(limits)
 }

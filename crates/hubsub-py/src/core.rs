@@ -1,18 +1,21 @@
 //! The class `Core`: a node's data plane in the hands of its control plane.
 
 use crate::answers::{self, Wanted};
+use crate::cluster::{self, RosterRow};
 use crate::rows::{self, RowReader};
 use crate::{config, scan};
-use hubsub_node::log::Streams;
+use hubsub_node::log::{Openings, Streams};
 use hubsub_node::mail::{Call, ClientFilter, Item, Question, Request};
-use hubsub_node::{Control, Node, NodeConfig};
+use hubsub_node::{ClusterNode, Control, Node, NodeConfig, NotStarted};
 use hubsub_route::Producer;
 use hubsub_route::rooms::HistoryQuery;
-use hubsub_types::{ClassTable, Epoch, HubId, Position, PrincipalId, ProducerId, Seq};
+use hubsub_types::class::ClassIndex;
+use hubsub_types::{Class, ClassTable, Epoch, HubId, Position, PrincipalId, ProducerId, Seq};
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyList};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// A node's data plane: its shards and their threads.
@@ -20,6 +23,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 pub struct Core {
     config: NodeConfig,
     classes: Arc<ClassTable>,
+    /// Of the limits, what rows of a stage are checked by; a reload changes it.
+    topic_bytes_max: AtomicU64,
     control: Arc<Control>,
     node: OnceLock<Node>,
     /// What each ticket waits for.
@@ -36,6 +41,7 @@ impl Core {
         let control = Control::new(config.limits.control_events_max as usize)?;
         Ok(Core {
             classes: Arc::new(config.classes.clone()),
+            topic_bytes_max: AtomicU64::new(config.limits.topic_bytes_max),
             config,
             control: Arc::new(control),
             node: OnceLock::new(),
@@ -50,12 +56,14 @@ impl Core {
             return Err(PyRuntimeError::new_err("already started"));
         }
         let (config, control) = (self.config.clone(), Arc::clone(&self.control));
-        let address = config.redis.map(|a| a.to_string());
-        let node = py.detach(|| Node::start(config, control)).map_err(|error| {
+        let node = py.detach(|| Node::start(config, control)).map_err(|NotStarted { error, address }| {
+            let address = address.map(|a| a.to_string());
             PyOSError::new_err((error.raw_os_error().unwrap_or(0), os_message(&error), address))
         })?;
         let listeners = PyDict::new(py);
         listeners.set_item("redis", node.redis.map(|a| a.to_string()))?;
+        listeners.set_item("redis_cluster", node.redis_cluster.map(|a| a.to_string()))?;
+        listeners.set_item("link", node.link.map(|a| a.to_string()))?;
         // Only this call sets it, and a second caller was sent away above.
         let _ = self.node.set(node);
         Ok(listeners)
@@ -99,7 +107,8 @@ impl Core {
     }
 
     fn row_reader(&self, topic: Option<Vec<u8>>, publisher: String) -> RowReader {
-        RowReader::new(Arc::clone(&self.classes), self.config.limits.topic_bytes_max, topic, publisher)
+        let topic_bytes_max = self.topic_bytes_max.load(Ordering::Relaxed);
+        RowReader::new(Arc::clone(&self.classes), topic_bytes_max, topic, publisher)
     }
 
     #[pyo3(signature = (ticket, chunk, left, producer, first))]
@@ -194,6 +203,24 @@ impl Core {
         Ok(())
     }
 
+    fn open_hub(&self, py: Python<'_>, ticket: u64, hub: u32, room_class: &str, index: u16) -> PyResult<()> {
+        let openings = self.openings()?;
+        if hub == 0 {
+            return Err(config::bad("hub", "ids begin at 1"));
+        }
+        let is_it = |known: &Class| known.name == room_class && known.durability.is_logged();
+        let class = self.classes.classes().iter().position(is_it);
+        let class = class.ok_or_else(|| config::bad("room_class", "not one that the node knows and logs"))?;
+        py.detach(|| openings.open(ticket, HubId(hub), class as ClassIndex, index));
+        Ok(())
+    }
+
+    fn close_hub(&self, py: Python<'_>, ticket: u64, hub: u32) -> PyResult<()> {
+        let openings = self.openings()?;
+        py.detach(|| openings.close(ticket, HubId(hub)));
+        Ok(())
+    }
+
     fn log_open(&self, py: Python<'_>, ticket: u64, scan: &Bound<'_, PyAny>) -> PyResult<()> {
         let (scan, streams) = (scan::scan(scan)?, self.streams()?);
         py.detach(|| streams.open(ticket, scan));
@@ -218,8 +245,49 @@ impl Core {
         Ok(())
     }
 
+    fn redis_cluster_nodes(&self, py: Python<'_>, nodes: Vec<(String, String, String, u16)>) -> PyResult<()> {
+        let of = |(name, id, host, port)| ClusterNode { name, id, host, port };
+        let (node, nodes) = (self.started()?, nodes.into_iter().map(of).collect());
+        py.detach(|| node.set_cluster_nodes(nodes)).map_err(PyValueError::new_err)
+    }
+
+    fn link_begin(&self, cluster: &str, node: &str, incarnation: u64, secret: &[u8]) -> PyResult<()> {
+        let here = self.started()?;
+        if here.link.is_none() {
+            return Err(PyRuntimeError::new_err("this node has no listener for links"));
+        }
+        here.link_begin(cluster::identity(&self.config, cluster, node, incarnation, secret)?);
+        Ok(())
+    }
+
+    fn link_roster(&self, peers: Vec<RosterRow>) -> PyResult<()> {
+        self.started()?.link_roster(cluster::roster(peers)?);
+        Ok(())
+    }
+
+    fn link_peers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        cluster::peers(py, &self.started()?.board)
+    }
+
+    fn link_status(&self, mandate: u64, classes: u64) -> PyResult<()> {
+        self.started()?.link_status(mandate, classes);
+        Ok(())
+    }
+
+    fn link_ask(&self, ticket: u64, node: &str, body: Vec<u8>) -> PyResult<()> {
+        self.started()?.link_ask(ticket, node, body);
+        Ok(())
+    }
+
+    fn link_answer(&self, node: &str, number: u64, body: Vec<u8>) -> PyResult<()> {
+        self.started()?.link_answer(node, number, body);
+        Ok(())
+    }
+
     fn reload(&self, limits: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.started()?.set_limits(&config::limits(limits)?);
+        let limits = config::limits(limits)?;
+        self.started()?.set_limits(&limits);
+        self.topic_bytes_max.store(limits.topic_bytes_max, Ordering::Relaxed);
         Ok(())
     }
 
@@ -247,6 +315,10 @@ impl Core {
         let principal = if as_node { PrincipalId::NODE } else { PrincipalId::default() };
         node.request(ticket, Request { principal, call });
         Ok(())
+    }
+
+    fn openings(&self) -> PyResult<&Openings> {
+        self.started()?.openings().ok_or_else(|| PyRuntimeError::new_err("no class has a log"))
     }
 
     fn streams(&self) -> PyResult<&Streams> {

@@ -3,9 +3,11 @@
 //! `python/hubsub/_core.pyi`.
 
 mod answers;
+mod cluster;
 mod config;
 mod core;
 mod offline;
+mod raft;
 mod rows;
 mod scan;
 
@@ -23,6 +25,8 @@ mod door {
     use super::core::Core;
     #[pymodule_export]
     use super::offline::{log_manifest, log_repair, log_show, log_verify};
+    #[pymodule_export]
+    use super::raft::Coordinator;
     #[pymodule_export]
     use super::rows::RowReader;
     #[pymodule_export]
