@@ -1,0 +1,323 @@
+"""The embedded coordinator: this node is a member of the Raft group that keeps the store (crates/hubsub-raft).
+
+The node's thread is the core's. A request takes a ticket and becomes a future; answers are drained when
+the core's descriptor is readable. Every node holds the whole store, so watches are fed from its own
+copy: they do not break, they stand still while this node is cut off.
+"""
+
+import asyncio
+import socket
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from hubsub.config import Config, is_wildcard, join_address, split_address
+from hubsub.coordination.base import Coordinator, Page, Put, Write, join_key
+from hubsub.coordination.lease import Lease
+from hubsub.coordination.memory import MemoryCoordinator
+from hubsub.coordination.watch import Entry, Watch
+from hubsub.errors import (
+    ConfigError,
+    CoordinatorError,
+    CoordinatorFilesError,
+    CoordinatorRefusedError,
+    CoordinatorTooLargeError,
+    CoordinatorUnknownError,
+    CoordinatorUnreachableError,
+    DuplicateNodeError,
+    ExpectationError,
+    JoinError,
+    LeaseLostError,
+    OtherClusterError,
+    Problem,
+    StartError,
+    WrongSecretError,
+)
+from hubsub.node import CoordinatorCore
+
+PORT_DEFAULT = 3224
+VOTERS_MAX = 3
+"""The rest learn: two of three are asked for a commit, however many nodes there are."""
+JOIN_MS = 30_000
+"""For all addresses of `join` together."""
+REQUEST_MS = 5_000
+AWAY_MS = 15_000
+"""A member that was silent for so long loses its vote to one that learns, and its name to who asks for it."""
+ANSWERS_MAX = 256
+"""Answers handled before other work of the loop has its turn."""
+WATCH_MS = 30_000
+"""A request of a watch comes back after so long without a change."""
+GIVE_BACK_S = 2.0
+"""A lease that could not be given back in this time ends by its own."""
+TTL_MS_MIN, TTL_MS_MAX = 500, 24 * 3_600_000
+
+log = structlog.get_logger("hubsub.coordination")
+
+
+async def open_embedded(config: Config) -> Coordinator:
+    """Starts this node's part of the store: a cluster of its own, the one of its data directory, or that of `join`.
+
+    Without a data directory, and without others, the store is in memory.
+
+    Args:
+        config: Of it `node`, `data`, `raft`, `link`, `advertise`, `join` and `cluster_secret`.
+
+    Raises:
+        ConfigError: a key is missing.
+        StartError: and those below it, as they say.
+    """
+    listen = config.raft or _beside(config.link)
+    alone = listen is None and not config.join
+    if config.data is None:
+        if alone:
+            return MemoryCoordinator()
+        hint = 'a directory of this node alone: data = "DIR", or --data DIR'
+        raise ConfigError([Problem("data", None, "is needed by a node of a cluster", hint)])
+    if not alone and config.cluster_secret is None:
+        hint = "the same on all nodes: cluster_secret in the file, or HUBSUB_CLUSTER_SECRET"
+        raise ConfigError([Problem("cluster_secret", None, "is needed by a node of a cluster", hint)])
+    listen = listen or "127.0.0.1:0"
+    host = config.advertise
+    if host is None and is_wildcard(listen):
+        host = _own_host()
+        log.info("other nodes reach the coordinator at the address of the route", host=host, listen=listen)
+    setup = {
+        "directory": str(Path(config.data) / "coordinator"),
+        "node": config.node,
+        "listen": listen,
+        "advertise": host,
+        "join": [_with_port(address) for address in config.join],
+        "secret": config.cluster_secret.reveal().encode() if config.cluster_secret else b"",
+    }
+    return await EmbeddedCoordinator.open(setup)
+
+
+class EmbeddedCoordinator(Coordinator):
+    """A member of the cluster.
+
+    Args:
+        core: Started.
+        prefix: Directory in front of all keys: several that share a cluster differ in it, as tests do.
+    """
+
+    def __init__(self, core: CoordinatorCore, prefix: str = "") -> None:
+        super().__init__()
+        self._core = core
+        self._prefix = prefix
+        self._loop = asyncio.get_running_loop()
+        self._tickets = count(1)
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._closed = False
+        self._loop.add_reader(core.wake_fd(), self._on_wake)
+
+    @classmethod
+    async def open(cls, setup: Mapping[str, Any], prefix: str = "") -> "EmbeddedCoordinator":
+        """Starts a member.
+
+        Args:
+            setup: As `hubsub._core.Coordinator` takes it; what is not named has the value of this module.
+        """
+        defaults = {
+            "join": [],
+            "join_ms": JOIN_MS,
+            "advertise": None,
+            "voters_max": VOTERS_MAX,
+            "request_ms": REQUEST_MS,
+            "away_ms": AWAY_MS,
+            "detours": {},
+        }
+        setup = {**defaults, **setup}
+        try:
+            core = await asyncio.to_thread(CoordinatorCore, setup)
+        except OSError as error:
+            raise StartError(f"the coordinator cannot listen ({error.strerror})", setup["listen"]) from None
+        except RuntimeError as error:
+            raise _not_started(*error.args) from None
+        return cls(core, prefix)
+
+    async def status(self) -> dict[str, Any]:
+        """What this node knows of the cluster, as `hubsub._core.Coordinator.status` has it; asks no other node."""
+        status: dict[str, Any] = await self.ask(self._core.status)
+        return status
+
+    async def leave(self, node: int) -> None:
+        """Takes a member out of the cluster for good, this one or another; a leader hands its part over first."""
+        await self.ask(self._core.leave, node)
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        await super().close()
+        self._closed = True
+        self._loop.remove_reader(self._core.wake_fd())
+        await asyncio.to_thread(self._core.stop)
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(CoordinatorUnknownError(value="the coordinator was closed"))
+
+    async def ask(self, call: Callable[..., None], *args: Any) -> Any:
+        """The answer to a request of the core."""
+        if self._closed:
+            raise CoordinatorUnreachableError(value="it was closed")
+        ticket = next(self._tickets)
+        future = self._waiting[ticket] = self._loop.create_future()
+        try:
+            call(ticket, *args)
+            return await future
+        except RuntimeError as error:
+            raise _error(*error.args) from None
+        finally:
+            del self._waiting[ticket]
+
+    async def _get(self, key: str) -> Entry | None:
+        found = await self._read(self._core.get, self._at(key))
+        return None if found is None else Entry(key, *found)
+
+    async def _page(self, directory: str, after: str, limit: int) -> Page:
+        rows, more = await self._read(self._core.page, self._at(directory), after or None, limit)
+        return Page(tuple(Entry(join_key(directory, name), value, rev) for name, value, rev in rows), more)
+
+    async def _commit(self, expect: dict[str, int], writes: tuple[Write, ...]) -> dict[str, int]:
+        expected = [(self._at(key), revision) for key, revision in expect.items()]
+        made = [(self._at(write.key), *_what(write)) for write in writes]
+        match await self.ask(self._core.commit, expected, made):
+            case ("committed", revisions):
+                return dict(zip((write.key for write in writes), revisions, strict=True))
+            case ("mismatch", place, found):
+                key = list(expect)[place]
+                raise ExpectationError(key, expect[key], found)
+            case _:
+                raise LeaseLostError()
+
+    async def _follow(self, watch: Watch) -> None:
+        cursor, whole = None, list[Entry]()
+        is_whole = False
+        directory = self._at(watch.directory)
+        while True:
+            begins, ends, rows, cursor = await self._read(self._core.watch, directory, cursor, WATCH_MS)
+            if begins:
+                is_whole, whole = True, []
+            for name, value, revision in rows:
+                key = join_key(watch.directory, name)
+                if is_whole:
+                    whole.append(Entry(key, value, revision))
+                elif value is None:
+                    watch.delete(key)
+                else:
+                    watch.put(Entry(key, value, revision))
+            if ends:
+                is_whole = False
+                watch.whole(whole)
+
+    async def _grant(self, ttl_s: float) -> Lease:
+        ttl_ms = min(max(round(ttl_s * 1_000), TTL_MS_MIN), TTL_MS_MAX)
+        asked = time.monotonic()
+        # A lease that began and was not told of ends by its time, with no key bound to it.
+        return EmbeddedLease(
+            self, self._core, await self._read(self._core.grant, ttl_ms), ttl_ms / 1_000, asked
+        )
+
+    async def _read(self, call: Callable[..., None], *args: Any) -> Any:
+        try:
+            return await self.ask(call, *args)
+        except CoordinatorUnknownError as error:
+            raise CoordinatorUnreachableError(value=error.value) from None
+
+    def _at(self, key: str) -> str:
+        return f"{self._prefix}/{key}".strip("/")
+
+    def _on_wake(self) -> None:
+        for kind, ticket, *rest in self._core.drain(ANSWERS_MAX):
+            future = self._waiting.get(ticket)
+            if future is None or future.done():
+                continue  # Nobody waits any more.
+            if kind == "answer":
+                future.set_result(*rest)
+            else:
+                future.set_exception(_error(*rest))
+
+
+class EmbeddedLease(Lease):
+    def __init__(
+        self, coordinator: EmbeddedCoordinator, core: CoordinatorCore, number: int, ttl_s: float, asked: float
+    ) -> None:
+        super().__init__(ttl_s, asked)
+        self.id = number
+        self._coordinator = coordinator
+        self._core = core
+
+    async def _renew(self) -> bool:
+        try:
+            await self._coordinator.ask(self._core.renew, self.id)
+        except LeaseLostError:
+            return False
+        return True
+
+    async def _end(self) -> None:
+        with suppress(CoordinatorError, TimeoutError):
+            async with asyncio.timeout(GIVE_BACK_S):
+                await self._coordinator.ask(self._core.release, self.id)
+
+
+def _what(write: Write) -> tuple[bytes | None, int | None]:
+    """Value and lease, as the core takes them."""
+    if not isinstance(write, Put):
+        return None, None
+    return bytes(write.value), write.lease.id if isinstance(write.lease, EmbeddedLease) else None
+
+
+TOO_LARGE = {"key_too_long", "value_too_long", "too_many_keys", "commit_too_large"}
+UNREACHABLE = {"no_leader", "cluster_busy", "too_many_requests", "too_many_leases", "stopped"}
+
+
+def _error(code: str, message: str) -> CoordinatorError:
+    what, _, hint = message.partition("\nhint: ")
+    if code == "unknown_outcome":
+        return CoordinatorUnknownError(value=what)
+    if code == "no_lease":
+        return LeaseLostError()
+    if code in UNREACHABLE:
+        return CoordinatorUnreachableError(value=what)
+    return (CoordinatorTooLargeError if code in TOO_LARGE else CoordinatorRefusedError)(
+        value=what, hint=hint or None
+    )
+
+
+STARTS: dict[str, type[StartError]] = {
+    "other_cluster": OtherClusterError,
+    "duplicate_node": DuplicateNodeError,
+    "wrong_secret": WrongSecretError,
+    "nobody": JoinError,
+    "files": CoordinatorFilesError,
+}
+
+
+def _not_started(code: str, message: str) -> StartError:
+    what, _, hint = message.partition("\nhint: ")
+    return STARTS.get(code, StartError)(value=what, hint=hint or None)
+
+
+def _beside(link: str | None) -> str | None:
+    """Where the coordinator listens if only the links' listener was named: the same host, a port of its own."""
+    if link is None:
+        return None
+    host, port = split_address(link)
+    return join_address(host, PORT_DEFAULT if port else 0)
+
+
+def _with_port(address: str) -> str:
+    has_port = ":" in address.rpartition("]")[2]
+    return address if has_port else f"{address}:{PORT_DEFAULT}"
+
+
+def _own_host() -> str:
+    """This machine's address on the way to others; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError):
+        probe.connect(("192.0.2.1", 9))
+        return str(probe.getsockname()[0])
+    return "127.0.0.1"

@@ -1,0 +1,135 @@
+"""A watch: one directory as it is, then as it changes.
+
+Backends feed it (`whole`, `put`, `delete`) as fast as they learn; who reads takes what has gathered
+since, a key at its latest value. So memory is bounded by the directory, however slow the reader.
+What is given is never older than what was given before.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Self
+
+import structlog
+
+from hubsub.errors import CoordinatorError, CoordinatorRefusedError
+
+RETRY_MS_MIN = 50
+RETRY_MS_MAX = 1_000
+"""Between a watch that broke and its next beginning; doubled each time."""
+
+log = structlog.get_logger("hubsub.coordination")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    key: str
+    value: bytes
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a watch gives at once."""
+
+    whole: bool
+    """These entries are all there are: the beginning, or again after a break."""
+    entries: tuple[Entry, ...]
+    """In order of keys."""
+    gone: tuple[str, ...] = ()
+    """Keys that are not there any more; empty where `whole`."""
+
+
+class Watch:
+    """An asynchronous iterator of `Changes`; `close()` ends it, as does the end of its coordinator.
+
+    Args:
+        directory: For the log.
+        follow: Feeds the watch from one beginning (`whole` first) to one break, which it
+            tells by returning or by a `CoordinatorError`. Called again after each break.
+    """
+
+    def __init__(self, directory: str, follow: Callable[["Watch"], Awaitable[None]]) -> None:
+        self.directory = directory
+        self._known: dict[str, int] = {}
+        """Revision of each key as fed, and not as given."""
+        self._whole = False
+        self._puts: dict[str, Entry] = {}
+        self._gone: set[str] = set()
+        self._news = asyncio.Event()
+        self._error: Exception | None = None
+        self._closed = False
+        self._began = False
+        """Whether this beginning came as far as the whole."""
+        self._task = asyncio.create_task(self._run(follow))
+
+    # -- who reads --
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Changes:
+        """What has gathered; waits until there is something.
+
+        Raises:
+            CoordinatorRefusedError: the store will not serve this watch.
+        """
+        await self._news.wait()
+        if self._closed:
+            raise StopAsyncIteration
+        if self._error is not None:
+            raise self._error
+        entries = tuple(self._puts[key] for key in sorted(self._puts))
+        changes = Changes(self._whole, entries, tuple(sorted(self._gone)))
+        self._whole, self._puts, self._gone = False, {}, set()
+        self._news.clear()
+        return changes
+
+    async def close(self) -> None:
+        self._closed = True
+        self._news.set()
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    # -- who feeds --
+
+    def whole(self, entries: Iterable[Entry]) -> None:
+        self._puts = {entry.key: entry for entry in entries}
+        self._known = {key: entry.revision for key, entry in self._puts.items()}
+        self._whole, self._gone, self._began = True, set(), True
+        self._news.set()
+
+    def put(self, entry: Entry) -> None:
+        if entry.revision <= self._known.get(entry.key, 0):
+            return
+        self._known[entry.key] = entry.revision
+        self._puts[entry.key] = entry
+        self._gone.discard(entry.key)
+        self._news.set()
+
+    def delete(self, key: str) -> None:
+        if self._known.pop(key, 0) == 0:
+            return
+        self._puts.pop(key, None)
+        if not self._whole:
+            self._gone.add(key)
+        self._news.set()
+
+    async def _run(self, follow: Callable[["Watch"], Awaitable[None]]) -> None:
+        pause_ms = RETRY_MS_MIN
+        while True:
+            reason: object = "ended by the store"
+            self._began = False
+            try:
+                await follow(self)
+            except Exception as error:
+                if isinstance(error, CoordinatorRefusedError) or not isinstance(error, CoordinatorError):
+                    self._error = error
+                    self._news.set()
+                    return
+                reason = error.message
+            if self._began:
+                pause_ms = RETRY_MS_MIN
+            log.info("the watch broke and begins again", directory=self.directory, reason=reason)
+            await asyncio.sleep(pause_ms / 1_000)
+            pause_ms = min(2 * pause_ms, RETRY_MS_MAX)

@@ -1,0 +1,310 @@
+"""The coordinator in ZooKeeper 3.5 or newer, through kazoo.
+
+A directory is one node (`hubs`, `rooms%2Fchat`, `=` for the keys without one), a key a node below
+it, so a directory is watched and listed in one place. A key's revision is its `mzxid`.
+
+ZooKeeper's transactions compare *versions*, which begin again when a node is made anew. So every
+commit that makes a node writes its directory's node too, and every commit states the version that
+its directories had before it read its keys: what was made since is noticed, by reading again. That
+write also tells the revision of the nodes made, which their own results do not.
+
+A lease is a session of its own. ZooKeeper's leader may hear of a renewal half a tick late, and a
+session is at least two ticks long, so a lease counts on three quarters of its session.
+"""
+
+import asyncio
+import time
+from typing import Any
+from urllib.parse import quote, unquote
+
+from kazoo.exceptions import (
+    BadVersionError,
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    RolledBackError,
+    RuntimeInconsistency,
+)
+from kazoo.protocol.states import EventType, WatchedEvent, ZnodeStat
+
+from hubsub.coordination.base import Coordinator, Page, Put, Write, join_key, split_key
+from hubsub.coordination.lease import Lease
+from hubsub.coordination.location import Location, parse_location
+from hubsub.coordination.session import Call, Session
+from hubsub.coordination.watch import Entry, Watch
+from hubsub.errors import (
+    CoordinatorRefusedError,
+    CoordinatorUnknownError,
+    CoordinatorUnreachableError,
+    ExpectationError,
+    LeaseLostError,
+)
+
+PORT = 2181
+TOP = "="
+"""Node of the keys without a directory: no name is quoted to it."""
+READ_ENTRIES = 500
+"""Reads that are under way at once."""
+SESSION_SHARE = 0.75
+"""Of a session, what a lease counts on."""
+
+CHANGED = (BadVersionError, NodeExistsError, NoNodeError)
+"""A transaction met other nodes than were read."""
+OTHERS = (RolledBackError, RuntimeInconsistency)
+"""What a failed transaction says of the operations that did not fail."""
+
+
+async def open_url(url: str) -> Coordinator:
+    coordinator = ZooKeeperCoordinator(parse_location(url, PORT))
+    await coordinator.start()
+    return coordinator
+
+
+class ZooKeeperCoordinator(Coordinator):
+    def __init__(self, location: Location) -> None:
+        super().__init__()
+        self._location = location
+        self._session = Session(location, location.timeout_s)
+        self._root = f"/{location.prefix}"
+
+    async def start(self) -> None:
+        await self._session.start()
+        try:
+            await self._make_directory("")
+        except BaseException:
+            await self._session.close()
+            raise
+
+    async def close(self) -> None:
+        await super().close()
+        await self._session.close()
+
+    async def _get(self, key: str) -> Entry | None:
+        _, found = await self._session.ask(_sync(self._root), _get(self._path(key)))
+        return _entry(key, found)
+
+    async def _page(self, directory: str, after: str, limit: int) -> Page:
+        path = self._node(directory)
+        _, listed = await self._session.ask(_sync(path), lambda zk: zk.get_children_async(path))
+        names = sorted(name for name in map(unquote, listed or ()) if name > after)
+        entries: list[Entry] = []
+        while names and not entries:  # All that were listed may have gone meanwhile.
+            part, names = names[:limit], names[limit:]
+            entries = await self._read(directory, part)
+        return Page(tuple(entries), bool(names))
+
+    async def _commit(self, expect: dict[str, int], writes: tuple[Write, ...]) -> dict[str, int]:
+        lease = next((write.lease for write in writes if isinstance(write, Put) and write.lease), None)
+        session = lease.session if isinstance(lease, ZooKeeperLease) else self._session
+        until = time.monotonic() + self._location.timeout_s
+        while time.monotonic() < until:
+            if lease is not None and session.over:
+                raise LeaseLostError()
+            made = await self._attempt(session, expect, writes)
+            if made is not None:
+                if lease is not None and session.over:  # kazoo may have sent it with its next session.
+                    raise CoordinatorUnknownError(value="the lease ended meanwhile")
+                return made
+        raise CoordinatorUnreachableError("others write to the same directories all the time")
+
+    async def _attempt(
+        self, session: Session, expect: dict[str, int], writes: tuple[Write, ...]
+    ) -> dict[str, int] | None:
+        """One transaction; None where a node changed between reading and writing."""
+        keys = list(dict.fromkeys([*expect, *(write.key for write in writes)]))
+        directories = list(dict.fromkeys(split_key(key)[0] for key in keys))
+        # Directories are read first: what is made in them later changes their version.
+        nodes = [*map(self._node, directories), *map(self._path, keys)]
+        _, *found = await session.ask(_sync(self._root), *map(_exists, nodes))
+        versions = dict(zip(directories, found, strict=False))
+        stats: dict[str, ZnodeStat | None] = dict(zip(keys, found[len(directories) :], strict=True))
+        missing = [directory for directory in directories if versions[directory] is None]
+        if missing:
+            for directory in missing:
+                await self._make_directory(directory)
+            return None
+        for key, expected in expect.items():
+            revision = _revision(stats[key])
+            if revision != expected:
+                raise ExpectationError(key, expected, revision)
+
+        transaction = session.transaction()
+        made_in = {
+            split_key(write.key)[0]
+            for write in writes
+            if isinstance(write, Put) and not _stays(write, stats[write.key])
+        }
+        for directory in directories:
+            node, version = self._node(directory), versions[directory].version
+            if directory in made_in:
+                transaction.set_data(node, b"", version)
+            else:
+                transaction.check(node, version)
+        for key in expect.keys() - {write.key for write in writes}:
+            if (stat := stats[key]) is not None:
+                transaction.check(self._path(key), stat.version)
+        for write in writes:
+            path, stat = self._path(write.key), stats[write.key]
+            version = stat.version if stat is not None and write.key in expect else -1
+            if isinstance(write, Put) and _stays(write, stat):
+                transaction.set_data(path, write.value, version)
+                continue
+            if stat is not None:
+                transaction.delete(path, version)
+            if isinstance(write, Put):
+                transaction.create(path, write.value, ephemeral=write.lease is not None)
+        results = await session.tell(transaction)
+        if not _done(results):
+            return None
+        zxid = max((result.mzxid for result in results if isinstance(result, ZnodeStat)), default=0)
+        return {write.key: zxid if isinstance(write, Put) else 0 for write in writes}
+
+    async def _follow(self, watch: Watch) -> None:
+        await self._make_directory(watch.directory)
+        broken = self._session.until_break()
+        try:
+            await self._follow_until(watch, broken)
+        finally:
+            self._session.forget(broken)
+
+    async def _grant(self, ttl_s: float) -> Lease:
+        asked = time.monotonic()
+        session = Session(self._location, ttl_s / SESSION_SHARE)
+        await session.start()
+        return ZooKeeperLease(session, asked)
+
+    async def _follow_until(self, watch: Watch, broken: asyncio.Event) -> None:
+        """ZooKeeper tells once that a node changed: reading it again asks to be told again."""
+        directory, node = watch.directory, self._node(watch.directory)
+        changed: set[str] = set()
+        """Paths, as told: the directory's own where names came or went."""
+        news = asyncio.Event()
+
+        def told(event: WatchedEvent) -> None:
+            if event.type != EventType.NONE:
+                changed.add(event.path)
+                news.set()
+
+        seen = self._session.soon(told)
+
+        async def names() -> set[str]:
+            _, listed = await self._session.ask(
+                _sync(node), lambda zk: zk.get_children_async(node, watch=seen)
+            )
+            return {unquote(name) for name in listed or ()}
+
+        known = await names()
+        watch.whole(await self._read(directory, sorted(known), seen))
+        while await _first(news, broken) is news:
+            news.clear()
+            paths = changed.copy()
+            changed.clear()
+            again = {unquote(path.removeprefix(f"{node}/")) for path in paths - {node}}
+            if node in paths:
+                before, known = known, await names()
+                again |= known ^ before
+            entries = await self._read(directory, sorted(again), seen)
+            for entry in entries:
+                watch.put(entry)
+            for key in {join_key(directory, name) for name in again} - {entry.key for entry in entries}:
+                watch.delete(key)
+
+    # -- as ZooKeeper has it --
+
+    def _node(self, directory: str) -> str:
+        return f"{self._root}/{_quote(directory) if directory else TOP}"
+
+    def _path(self, key: str) -> str:
+        directory, name = split_key(key)
+        return f"{self._node(directory)}/{_quote(name)}"
+
+    async def _make_directory(self, directory: str) -> None:
+        """Directories stay for good."""
+        node = self._node(directory)
+        await self._session.ask(lambda zk: zk.ensure_path_async(node))
+
+    async def _read(self, directory: str, names: list[str], watch: Any = None) -> list[Entry]:
+        """Those that are there."""
+        entries = []
+        for start in range(0, len(names), READ_ENTRIES):
+            keys = [join_key(directory, name) for name in names[start : start + READ_ENTRIES]]
+            found = await self._session.ask(*(_get(self._path(key), watch) for key in keys))
+            entries += [_entry(key, one) for key, one in zip(keys, found, strict=True)]
+        return [entry for entry in entries if entry is not None]
+
+
+class ZooKeeperLease(Lease):
+    def __init__(self, session: Session, asked: float) -> None:
+        super().__init__(session.granted_s * SESSION_SHARE, asked)
+        self.session = session
+        self._end_heard = asyncio.create_task(self._hear_end())
+
+    async def _renew(self) -> bool:
+        # The leader answers it, so a server that is cut off from its leader cannot.
+        await self.session.ask(_sync("/"))
+        return not self.session.over
+
+    async def _end(self) -> None:
+        self._end_heard.cancel()
+        await self.session.close()
+
+    async def _hear_end(self) -> None:
+        await self.session.ended.wait()
+        self._lose()
+        await self.session.close()
+
+
+def _stays(write: Put, stat: ZnodeStat | None) -> bool:
+    """Whether the node that is there can be written, instead of made: one cannot change its session."""
+    if stat is None:
+        return False
+    owner = write.lease.session.id if isinstance(write.lease, ZooKeeperLease) else 0
+    return bool(stat.ephemeralOwner == owner)
+
+
+def _done(results: list[Any]) -> bool:
+    """Whether a transaction was made; False where it met other nodes than were read."""
+    errors = [result for result in results if isinstance(result, KazooException)]
+    if any(isinstance(error, CHANGED) for error in errors):
+        return False
+    for error in errors:
+        if not isinstance(error, OTHERS):
+            raise CoordinatorRefusedError(value=type(error).__name__)
+    return not errors
+
+
+async def _first(news: asyncio.Event, broken: asyncio.Event) -> asyncio.Event:
+    """The one that is set first; `broken` if both are."""
+    waits = [asyncio.ensure_future(event.wait()) for event in (news, broken)]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+    return broken if broken.is_set() else news
+
+
+def _entry(key: str, found: tuple[bytes, ZnodeStat] | None) -> Entry | None:
+    return None if found is None else Entry(key, found[0], found[1].mzxid)
+
+
+def _revision(stat: ZnodeStat | None) -> int:
+    return 0 if stat is None else int(stat.mzxid)
+
+
+def _quote(name: str) -> str:
+    quoted = quote(name, safe="")
+    return quoted.replace(".", "%2E") if quoted in (".", "..") else quoted
+
+
+def _sync(path: str) -> Call:
+    """Lets the reads behind it see all that was answered before."""
+    return lambda zk: zk.sync_async(path)
+
+
+def _exists(path: str) -> Call:
+    return lambda zk: zk.exists_async(path)
+
+
+def _get(path: str, watch: Any = None) -> Call:
+    return lambda zk: zk.get_async(path, watch=watch)

@@ -1,0 +1,56 @@
+"""Every error that HubSub raises or answers, as one tree with stable codes.
+
+A class carries the row of its code: HTTP status, Redis error line, whether the
+same request may succeed later. `BY_CODE` is that table; a boundary test holds
+it against the core's. What a person reads has three parts: what happened, the
+value after a colon, then a line `hint:`.
+
+The classes stand in a module for each part that raises them; all are imported from here.
+"""
+
+from hubsub.errors.base import *
+from hubsub.errors.client import *
+from hubsub.errors.cluster import *
+from hubsub.errors.coordinator import *
+from hubsub.errors.http import *
+from hubsub.errors.pipeline import *
+from hubsub.errors.refused import *
+from hubsub.errors.stages import *
+from hubsub.errors.start import *
+
+
+def _tree(root: type[HubSubError]) -> list[type[HubSubError]]:
+    return [root, *(c for child in root.__subclasses__() for c in _tree(child))]
+
+
+BY_CODE: dict[str, type[HubSubError]] = {cls.code: cls for cls in _tree(HubSubError)}
+"""Stable code to class: the whole table."""
+
+_BY_RESP: dict[str, type[HubSubError]] = {cls.resp: cls for cls in BY_CODE.values() if cls.resp is not None}
+
+
+def refusal(
+    code: str, message: str, value: object = None, missing: tuple[int, int] | None = None
+) -> HubSubError:
+    """The error of a code that the data plane refused with.
+
+    Args:
+        code: Of `BY_CODE`.
+        message: For a code that is unknown here.
+        value: What it happened with.
+        missing: The first offset that is not there, and the one behind the last.
+    """
+    cls = BY_CODE.get(code)
+    if cls is OffsetsLostError and missing is not None:
+        first, end = missing
+        return OffsetsLostError(value=f"{first} to {end - 1}", first=first, end=end)
+    return Refused(message, value) if cls is None else cls(value=value or None)
+
+
+def from_reply(line: str) -> HubSubError:
+    """The error of a Redis error line, without its `-`."""
+    cls = _BY_RESP.get(line)
+    if cls is not None:
+        return cls()
+    prefix, _, rest = line.partition(" ")
+    return _BY_RESP[prefix](rest) if prefix in _BY_RESP else ReplyError(line)

@@ -1,0 +1,65 @@
+"""The coordinator. Only `CoordinatorUnknownError` leaves open whether something was written."""
+
+from hubsub.errors.base import HubSubError
+
+
+class CoordinatorError(HubSubError):
+    """What the store of the cluster met; unless it is `CoordinatorUnknownError`, nothing was written."""
+
+    code = "coordinator"
+    status = 503
+    words = "the coordinator failed"
+
+
+class CoordinatorRefusedError(CoordinatorError):
+    """It said no, and will again: wrong password, no space, damage."""
+
+    code = "coordinator_refused"
+    words = "the coordinator refused the request"
+
+
+class ExpectationError(CoordinatorRefusedError):
+    """A key had another revision than the commit expected.
+
+    Args:
+        key: The first such key, in the order in which they were expected.
+        expected: The revision that was expected.
+        found: The one that it had; 0 where there was no such key.
+    """
+
+    code = "expectation_failed"
+    status = 409
+    words = "a key has another revision than expected"
+
+    def __init__(self, key: str, expected: int, found: int) -> None:
+        super().__init__(value=f"{key} has {found}, not {expected}")
+        self.key = key
+        self.expected = expected
+        self.found = found
+
+
+class LeaseLostError(CoordinatorRefusedError):
+    code = "lease_lost"
+    status = 409
+    words = "the lease is over"
+
+
+class CoordinatorTooLargeError(CoordinatorRefusedError):
+    code = "coordinator_too_large"
+    status = 413
+    words = "more than the coordinator takes at once"
+
+
+class CoordinatorUnreachableError(CoordinatorError):
+    code = "coordinator_unreachable"
+    retryable = True
+    words = "the coordinator cannot be reached"
+
+
+class CoordinatorUnknownError(CoordinatorError):
+    """The answer was lost: the write may have been made, and may still be. Read again before deciding."""
+
+    code = "coordinator_unknown"
+    status = 504
+    retryable = True
+    words = "the coordinator gave no answer, the outcome is unknown"

@@ -1,0 +1,88 @@
+"""What the REST API refuses."""
+
+from hubsub.errors.base import HubSubError
+
+
+class BadRequestError(HubSubError):
+    code = "bad_request"
+    status = 400
+    words = "the request cannot be read"
+
+
+class NotFoundError(HubSubError):
+    code = "not_found"
+    status = 404
+    words = "there is nothing at this path"
+
+
+class MethodNotAllowedError(HubSubError):
+    code = "method_not_allowed"
+    status = 405
+    words = "this path does not take this method"
+
+
+class NoSuchClientError(HubSubError):
+    code = "no_such_client"
+    status = 404
+    words = "no such client"
+
+
+class NoSuchNodeError(HubSubError):
+    code = "no_such_node"
+    status = 404
+    words = "no such node"
+
+
+class NodesUnreachableError(HubSubError):
+    """What is asked for may be at nodes that do not answer."""
+
+    code = "nodes_unreachable"
+    status = 503
+    retryable = True
+    words = "nodes of the cluster do not answer"
+    advice = "GET /v1/nodes shows how they are"
+
+
+class NoSuchHubError(HubSubError):
+    code = "no_such_hub"
+    status = 404
+    words = "no such hub"
+
+
+class NoSuchQueryError(HubSubError):
+    code = "no_such_query"
+    status = 404
+    words = "no such query"
+
+
+class NoSuchClassError(HubSubError):
+    code = "no_such_class"
+    status = 404
+    words = "no such class"
+
+
+class OtherLogError(HubSubError):
+    """The node has another log than the reader means, though it may have the same hubs."""
+
+    code = "other_log"
+    status = 409
+    words = "this node serves another log"
+
+
+class BodyTooLargeError(HubSubError):
+    code = "body_too_large"
+    status = 413
+    words = "the body is longer than http_body_bytes_max"
+
+
+class IdempotencyMismatchError(HubSubError):
+    code = "idempotency_mismatch"
+    status = 422
+    words = "this Idempotency-Key came with another request before"
+
+
+class TooBusyError(HubSubError):
+    code = "too_busy"
+    status = 503
+    retryable = True
+    words = "too many requests wait already"
