@@ -1,0 +1,103 @@
+"""What control planes ask each other over links: one question, one answer, MessagePack with a name in front.
+
+A question that a later version adds is answered `Sorry` by an older one, as is one that cannot be answered now; who
+asked tries again, or tells its client. All questions may be asked twice.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from hubsub.control.cluster.busy import Load
+from hubsub.errors import PeerError
+
+
+class Message(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """What all have."""
+
+
+class Assign(Message, frozen=True):
+    """To the controller: where rooms are; those that have no place get one."""
+
+    room_class: str
+    rooms: tuple[bytes, ...]
+
+
+class Assigned(Message, frozen=True):
+    """Its answer: each room is in one of the two."""
+
+    hubs: Mapping[bytes, int]
+    refused: Mapping[bytes, str]
+    """Room to the code of an error."""
+
+
+class Take(Message, frozen=True):
+    """From the controller to a member of hubs: whether it takes these rooms."""
+
+    rooms: Mapping[int, tuple[bytes, ...]]
+    """By hub."""
+
+
+class Taken(Message, frozen=True):
+    refused: tuple[bytes, ...]
+
+
+class Move(Message, frozen=True):
+    """To the controller: pins a room of an ephemeral class to a hub that a node leads, or takes the pin away."""
+
+    room_class: str
+    room: bytes
+    to: str | None
+    """A node; None: back to where its class's ring has it."""
+
+
+class Moved(Message, frozen=True):
+    hub: int | None
+    """None: the ring says."""
+
+
+class Report(Message, frozen=True):
+    """To the controller: what the node did of late."""
+
+    load: Load
+
+
+class Noted(Message, frozen=True):
+    pass
+
+
+class Sorry(Message, frozen=True):
+    """No answer."""
+
+    code: str
+    reason: str
+
+
+Asked = Assign | Take | Move | Report
+Answer = Assigned | Taken | Moved | Noted | Sorry
+
+_asked = msgspec.msgpack.Decoder(Asked)
+_answer = msgspec.msgpack.Decoder(Answer)
+encode = msgspec.msgpack.Encoder().encode
+
+
+def asked_of(body: bytes) -> Asked | Sorry:
+    """The question in a body."""
+    try:
+        asked: Asked = _asked.decode(body)
+        return asked
+    except msgspec.MsgspecError as error:
+        return Sorry("peer", f"this version does not know the question ({error})")
+
+
+def answer_of(body: bytes) -> Answer:
+    """The answer in a body.
+
+    Raises:
+        PeerError: it is none.
+    """
+    try:
+        answer: Answer = _answer.decode(body)
+        return answer
+    except msgspec.MsgspecError as error:
+        raise PeerError("the other node gave an answer that cannot be read", error) from error

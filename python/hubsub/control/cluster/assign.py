@@ -1,0 +1,318 @@
+"""Where new rooms go and what moves them: the part of the controller that writes room records.
+
+Requests gather while a batch is under way, and the next batch takes them all: the busier, the larger the batches, and
+the fewer commits a room. A batch is checked against the limits, spread by `busy.choose`, confirmed with the members of
+each hub (they may refuse, and the room goes to the next hub), written, and answered.
+
+Invariants: a room is answered only with a record that is written. Every commit expects the revision of `controller`
+that was its own when the batch began. A batch has at most `BATCH_ROOMS` rooms and `BATCH_BYTES` of their names.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from hubsub.control.cluster import asks
+from hubsub.control.cluster.busy import Allowance, NodeLoad, choose
+from hubsub.control.cluster.commits import CONTROLLER, Commit
+from hubsub.control.cluster.controller import Controller
+from hubsub.control.cluster.follow import Follow
+from hubsub.control.cluster.records import EPHEMERAL
+from hubsub.control.cluster.rooms import Buckets, Room, hash_of
+from hubsub.control.cluster.view import Timing
+from hubsub.coordination import Coordinator, Put
+from hubsub.errors import (
+    CoordinatorUnknownError,
+    ExpectationError,
+    HubSubError,
+    MoveError,
+    NoControllerError,
+    PeerError,
+)
+
+BATCH_ROOMS: Final = 500
+BATCH_BYTES: Final = 128 << 10
+"""Names of one batch: what a member is asked fits into a question. A batch takes some 50 ms of the controller, which
+fails nobody over meanwhile."""
+
+ROUNDS: Final = 4
+"""So often a room that members refused is given a hub of others."""
+
+TRIES: Final = 5
+"""Of writing a batch that others, or lost answers, came in between."""
+
+COMMITS_MAX: Final = 8
+"""Under way at a time: they write different buckets."""
+
+Take = Callable[[str, asks.Take], Awaitable[asks.Taken]]
+"""Asks a node whether it takes rooms of its hubs; fails with `PeerError`."""
+
+
+@dataclass(slots=True)
+class _Request:
+    room_class: str
+    rooms: tuple[bytes, ...]
+    answer: asyncio.Future[asks.Assigned]
+
+
+class Assigner:
+    """Answers `Assign` and `Move` while its node is the controller.
+
+    Args:
+        coordinator: Where records are written.
+        follow: What is known; written records are given to it at once.
+        controller: Whose revision commits expect, and whose view is chosen from.
+        take: Asks a member whether it takes rooms.
+        loads: By node, as they are known; what is added to them is put back.
+        rooms_per_second: How many may be made, after as many at once; 0: no limit.
+        rooms_max: How many there may be.
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        follow: Follow,
+        controller: Controller,
+        take: Take,
+        loads: dict[str, NodeLoad],
+        *,
+        rooms_per_second: int,
+        rooms_max: int,
+        timing: Timing,
+        clock: Callable[[], float],
+    ) -> None:
+        rate = float(rooms_per_second or 1_000_000_000)
+        self._allowance = Allowance(per_second=rate, burst=rate, rooms_max=rooms_max, left=rate, at_s=clock())
+        self._coordinator = coordinator
+        self._follow = follow
+        self._controller = controller
+        self._take = take
+        self._loads = loads
+        self._timing = timing
+        self._clock = clock
+        self._requests: deque[_Request] = deque()
+        self._worker: asyncio.Task[None] | None = None
+
+    async def assign(self, question: asks.Assign) -> asks.Assigned:
+        """Where rooms are, or are now.
+
+        Raises:
+            NoControllerError: this node is not the controller, or cannot act now.
+            CoordinatorError: a record could not be written.
+        """
+        answer: asyncio.Future[asks.Assigned] = asyncio.get_running_loop().create_future()
+        self._requests.append(_Request(question.room_class, question.rooms, answer))
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.create_task(self._work())
+        return await answer
+
+    async def move(self, question: asks.Move) -> asks.Moved:
+        """Pins a room of an ephemeral class, or takes its pin away.
+
+        Raises:
+            MoveError: it cannot be moved there.
+            NoControllerError: as `assign`.
+            CoordinatorError: as `assign`.
+        """
+        buckets, revision = self._begun(question.room_class)
+        kept = self._follow.classes[question.room_class].record
+        if kept.durability != EPHEMERAL:
+            raise MoveError("a room with a log cannot be moved", f"class {question.room_class}")
+        if question.to is None:
+            if kept.placement != "ring":
+                raise MoveError("a room without a ring must go somewhere", hint="name a node")
+            await self._write(buckets, {question.room: None}, revision, question.room_class)
+            return asks.Moved(None)
+        hub = self._hub_of(question.room_class, question.room, question.to)
+        refused = await self._refused({question.room: hub})
+        if refused:
+            raise MoveError("the node does not take the room", question.to)
+        await self._write(buckets, {question.room: Room(hub, True)}, revision, question.room_class)
+        return asks.Moved(hub)
+
+    async def close(self) -> None:
+        if self._worker is not None:
+            self._worker.cancel()
+            await asyncio.gather(self._worker, return_exceptions=True)
+        for request in self._requests:
+            request.answer.cancel()
+
+    # -- batches --
+
+    async def _work(self) -> None:
+        while self._requests:
+            batch = self._next()
+            room_class = batch[0].room_class
+            rooms = list(dict.fromkeys(room for request in batch for room in request.rooms))
+            try:
+                answer = await self._assigned(room_class, rooms)
+            except HubSubError as error:
+                for request in batch:
+                    if not request.answer.done():
+                        request.answer.set_exception(error)
+                continue
+            for request in batch:
+                if not request.answer.done():
+                    request.answer.set_result(
+                        asks.Assigned(
+                            {room: answer.hubs[room] for room in request.rooms if room in answer.hubs},
+                            {room: answer.refused[room] for room in request.rooms if room in answer.refused},
+                        )
+                    )
+
+    def _next(self) -> list[_Request]:
+        """Requests of one class, the first ones first."""
+        batch, others = [self._requests.popleft()], deque[_Request]()
+        rooms, size = len(batch[0].rooms), sum(map(len, batch[0].rooms))
+        while self._requests:
+            request = self._requests.popleft()
+            rooms += len(request.rooms)
+            size += sum(map(len, request.rooms))
+            fits = rooms <= BATCH_ROOMS and size <= BATCH_BYTES
+            (batch if fits and request.room_class == batch[0].room_class else others).append(request)
+        self._requests = others
+        return batch
+
+    def _begun(self, room_class: str) -> tuple[Buckets, int]:
+        revision = self._controller.revision
+        if revision is None:
+            raise NoControllerError("this node is not the controller now")
+        if room_class not in self._follow.classes or not self._follow.are_rooms_whole(room_class):
+            raise NoControllerError("the controller does not know the rooms of the class yet", room_class)
+        return self._follow.rooms[room_class], revision
+
+    async def _assigned(self, room_class: str, rooms: list[bytes]) -> asks.Assigned:
+        buckets, revision = self._begun(room_class)
+        found = {room: at.hub for room in rooms if (at := buckets.find(room)) is not None}
+        new = [room for room in rooms if room not in found]
+        count = sum(known.count for known in self._follow.rooms.values())
+        self._allowance, given, code = self._allowance.taken(len(new), count, self._clock())
+        refused = dict.fromkeys(new[given:], code or "")
+        hubs = await self._placed(room_class, new[:given])
+        refused |= {room: "no_place" for room in new[:given] if room not in hubs}
+        made = await self._write(
+            buckets, {room: Room(hub) for room, hub in hubs.items()}, revision, room_class
+        )
+        return asks.Assigned(found | made, refused)
+
+    async def _placed(self, room_class: str, rooms: list[bytes]) -> dict[bytes, int]:
+        """Hubs that their members have confirmed."""
+        placed: dict[bytes, int] = {}
+        refused: dict[bytes, set[int]] = {}
+        for _ in range(ROUNDS):
+            left = [room for room in rooms if room not in placed]
+            view = self._controller.view()
+            if not left or view is None:
+                break
+            choice = choose(view, self._clock(), self._timing, room_class, left, self._loads, refused)
+            self._loads.update(choice.loads)
+            if not choice.hubs and not refused:
+                raise NoControllerError("no hub of the class can take rooms yet", room_class)
+            no = await self._refused(choice.hubs)
+            placed |= {room: hub for room, hub in choice.hubs.items() if room not in no}
+            for room, members in no.items():
+                refused.setdefault(room, set()).update(self._hubs_with(room_class, members))
+        return placed
+
+    def _hubs_with(self, room_class: str, members: Collection[str]) -> Iterator[int]:
+        for hub, kept in self._follow.hubs.items():
+            if kept.record.room_class == room_class and not set(members).isdisjoint(kept.record.members):
+                yield hub
+
+    async def _refused(self, hubs: Mapping[bytes, int]) -> Mapping[bytes, set[str]]:
+        """Rooms that members of their hub do not take, and which; one that gives no answer takes none."""
+        by_member: dict[str, dict[int, list[bytes]]] = {}
+        for room, hub in hubs.items():
+            for member in self._follow.hubs[hub].record.members:
+                by_member.setdefault(member, {}).setdefault(hub, []).append(room)
+
+        refused: dict[bytes, set[str]] = {}
+
+        async def ask(member: str, rooms: Mapping[int, list[bytes]]) -> None:
+            try:
+                question = asks.Take({hub: tuple(names) for hub, names in rooms.items()})
+                no: Iterable[bytes] = (await self._take(member, question)).refused
+            except PeerError:
+                no = [room for names in rooms.values() for room in names]
+            for room in no:
+                refused.setdefault(room, set()).add(member)
+
+        await asyncio.gather(*(ask(member, rooms) for member, rooms in by_member.items()))
+        return refused
+
+    def _hub_of(self, room_class: str, room: bytes, node: str) -> int:
+        """One of the hubs that a node leads; of several, one by the room's name."""
+        led = [
+            hub
+            for hub, kept in sorted(self._follow.hubs.items())
+            if kept.record.room_class == room_class
+            and kept.record.leader == node
+            and kept.record.proposed is None
+        ]
+        if not led:
+            raise MoveError(
+                "the node leads no hub of the room's class",
+                f"{node}, class {room_class}",
+                "hubsub hub ls says who does",
+            )
+        return led[hash_of(room) % len(led)]
+
+    # -- records --
+
+    async def _write(
+        self, buckets: Buckets, changes: Mapping[bytes, Room | None], revision: int, room_class: str
+    ) -> dict[bytes, int]:
+        """Writes records, until they are there or another record of the room is.
+
+        Returns:
+            The hub of each room that has a record then.
+
+        Raises:
+            NoControllerError: another node is the controller.
+            CoordinatorError: it cannot be reached, or the outcome stayed unknown.
+        """
+        slots = asyncio.Semaphore(COMMITS_MAX)
+        in_doubt = False
+
+        async def one(commit: Commit) -> None:
+            nonlocal in_doubt
+            async with slots:
+                try:
+                    made = await self._coordinator.commit(
+                        commit.expect, [Put(write.key, write.value) for write in commit.writes]
+                    )
+                except (ExpectationError, CoordinatorUnknownError) as error:
+                    if isinstance(error, ExpectationError) and error.key == CONTROLLER:
+                        raise NoControllerError("another node is the controller now") from error
+                    in_doubt = True
+                    await self._read_again(room_class, [write.key for write in commit.writes])
+                    return
+                for write in commit.writes:
+                    self._follow.give_room(room_class, write.key, write.value, made[write.key])
+
+        left, given = dict(changes), dict[bytes, int]()
+        for _ in range(TRIES):
+            in_doubt = False
+            while left:
+                batch = buckets.commits(left, revision)
+                await asyncio.gather(*(one(commit) for commit in batch.commits))
+                left = dict(batch.left)
+            if not in_doubt:
+                return {room: at.hub for room, at in changes.items() if at is not None} | given
+            found = {room: buckets.find(room) for room in changes}
+            left = {room: at for room, at in changes.items() if not _is_done(found[room], at)}
+            given = {room: at.hub for room, at in found.items() if at is not None and room not in left}
+        raise CoordinatorUnknownError()
+
+    async def _read_again(self, room_class: str, keys: list[str]) -> None:
+        for key in keys:
+            entry = await self._coordinator.get(key)
+            if entry is not None:
+                self._follow.give_room(room_class, entry.key, entry.value, entry.revision)
+
+
+def _is_done(found: Room | None, wanted: Room | None) -> bool:
+    """Whether a room is where it is to be; a new one also if it was given another place meanwhile."""
+    return found == wanted or (wanted is not None and not wanted.is_pinned and found is not None)

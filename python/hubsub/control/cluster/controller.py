@@ -1,0 +1,485 @@
+"""The controller of a cluster: who it is, and what it does as long as it is.
+
+Every node that holds hubs *stands*: when there is no controller, or the one there is proved dead, it writes
+`controller` under its own lease, and the first that does is elected, with the next mandate number. The controller then
+takes turns: it gathers what it knows, decides (`leads.decide`), gives the tables to its data plane, and only then asks
+for the commits. While commits are under way, turns go on granting and decide nothing new.
+
+**Who stands.** A controller needs a majority of the census to replace anybody. So a node that hears none stands later
+than one that does, and a controller that hears none while the others are registered, so not dead, hands over. Where
+nobody hears a majority somebody is elected all the same: it changes nothing, but what is granted goes on.
+
+**What is not known.** A commit that was refused was made from an old view: the next turn has to wait until the watch
+gives what was found. One whose outcome is unknown is asked for again, until the outcome is known: its terms are granted
+to nobody meanwhile. An election of unknown outcome is read, not repeated.
+
+Invariants: nothing is granted or asked for within `STOP_S` of the lease's deadline. One decision's commits
+are under way at a time. A mandate ends with its lease, with another's revision of `controller`, or when it is handed
+over; before that nothing is granted any more.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from math import inf
+from typing import Final
+
+import structlog
+
+from hubsub.control.cluster import census
+from hubsub.control.cluster.commits import CONTROLLER, Commit
+from hubsub.control.cluster.follow import Follow
+from hubsub.control.cluster.leads import MOVES_MAX, Decision, Step, decide
+from hubsub.control.cluster.membership import Membership
+from hubsub.control.cluster.plane import Plane
+from hubsub.control.cluster.records import (
+    MANDATE,
+    ControllerRecord,
+    MandateRecord,
+    format_of,
+    hub_key,
+    parse,
+)
+from hubsub.control.cluster.view import HubTerm, Kept, Peer, ProcessId, Tables, Timing, View
+from hubsub.coordination import Coordinator, Delete, Lease, Put
+from hubsub.errors import (
+    CoordinatorError,
+    CoordinatorUnknownError,
+    ExpectationError,
+    HubSubError,
+    RecordDamagedError,
+    RecordFormatError,
+)
+
+TURN_S: Final = 0.1
+"""Between turns when nothing happens: leads end by time, and the plane has to know of a lease that was renewed."""
+
+PAUSE_S: Final = 0.01
+"""Between turns however much happens."""
+
+STOP_S: Final = 0.2
+"""Before its lease's deadline a controller asks for nothing and grants nothing: a turn that began is over by then."""
+
+LATE_S: Final = 0.5
+"""How much later a node stands that hears no majority."""
+
+ALONE_S: Final = 3.0
+"""A controller that has heard no majority for so long hands over, if the others are registered."""
+
+ALONE_S_MAX: Final = 60.0
+"""It stands no more for `ALONE_S` then, doubled each time that nobody else was elected."""
+
+BACK_OFF_S: Final = 0.1
+BACK_OFF_S_MAX: Final = 2.0
+"""Before the coordinator is asked again after it failed; doubled each time."""
+
+COMMITS_MAX: Final = 8
+"""Of one decision, asked for at a time."""
+
+MOVES_KEPT: Final = 256
+"""The latest changes of leaders, for who asks what moved and why."""
+
+HUBS_TOLD: Final = 8
+"""In one log line."""
+
+Peers = Mapping[ProcessId, Peer]
+
+log = structlog.get_logger("hubsub.cluster")
+
+
+@dataclass(slots=True)
+class Mandate:
+    """What this node has while it is the controller."""
+
+    kept: Kept[ControllerRecord]
+    lease: Lease
+    elected_s: float
+    tables: Tables = field(default_factory=dict)
+    """What may be granted."""
+    census: int = -1
+    """Revision of the census that grants name."""
+    census_s: float = 0.0
+    replacing: set[HubTerm] = field(default_factory=set)
+    awaited: dict[str, int] = field(default_factory=dict)
+    """Key to the revision that the watch has to give before anything is asked for anew."""
+    is_over: bool = False
+    """A commit was refused because `controller` is another one."""
+    alone_since_s: float | None = None
+    """Since when it has heard no majority."""
+
+
+class Controller:
+    """Stands, and takes the turns of a controller while it is one.
+
+    Args:
+        coordinator: Where it is elected and commits.
+        plane: What grants.
+        follow: What is known; `wake` is to be called when it changed.
+        membership: Whose lease a mandate stands on.
+        stands: Whether this node may be the controller.
+        timing: The same in the whole cluster.
+        clock: Monotonic, seconds: that of leases.
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        plane: Plane,
+        follow: Follow,
+        membership: Membership,
+        *,
+        stands: bool,
+        timing: Timing,
+        clock: Callable[[], float],
+        moves_max: int = MOVES_MAX,
+    ) -> None:
+        self.steps: list[tuple[float, Step]] = []
+        """The latest that this node decided, and when: at most `MOVES_KEPT`."""
+        self._coordinator = coordinator
+        self._plane = plane
+        self._follow = follow
+        self._membership = membership
+        self._stands = stands
+        self._timing = timing
+        self._clock = clock
+        self._moves_max = moves_max
+        self._mandate: Mandate | None = None
+        self._asked: dict[int, Lease] = {}
+        """Mandate number and lease of elections that are not known to have failed."""
+        self._vacant_s: float | None = None
+        """Since when there is no controller."""
+        self._rests_until_s = 0.0
+        self._rest_s = ALONE_S
+        self._back_off_s = BACK_OFF_S
+        self._not_before_s = 0.0
+        self._wake = asyncio.Event()
+        self._commits: asyncio.Task[None] | None = None
+        self._turning = asyncio.Lock()
+        self._task = asyncio.create_task(self._run())
+        self._task.add_done_callback(membership.task_ended)
+
+    @property
+    def me(self) -> ProcessId:
+        return self._membership.name, self._membership.incarnation
+
+    @property
+    def revision(self) -> int | None:
+        """Of `controller`, while this node is the controller and may act; each of its writes expects it."""
+        mandate = self._mandate
+        return mandate.kept.revision if mandate is not None and self._may_act(mandate) else None
+
+    def wake(self) -> None:
+        """Something changed."""
+        self._wake.set()
+
+    def view(self) -> View | None:
+        """All that this node knows as the controller; None: it is not."""
+        mandate = self._mandate
+        if mandate is None:
+            return None
+        known = self._follow
+        revision = 0 if known.census is None else known.census.revision
+        return View(
+            controller=mandate.kept,
+            elected_s=mandate.elected_s,
+            nodes=dict(known.nodes),
+            classes={name: kept.record for name, kept in known.classes.items()},
+            hubs=dict(known.hubs),
+            census=known.census,
+            # One that has just come is granted with from the next tables on.
+            census_s=mandate.census_s if mandate.census == revision else inf,
+            peers=self._plane.peers(mandate.kept.record.mandate),
+            tables=mandate.tables,
+            replacing=frozenset(mandate.replacing),
+        )
+
+    async def stop(self) -> None:
+        """Ends it: hands over, if it is the controller, so that nobody has to wait for its lease."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        async with self._turning:
+            await self._hand_over("the node stops")
+        await self._end_commits()
+
+    # -- time --
+
+    async def _run(self) -> None:
+        await self._follow.ready.wait()
+        while True:
+            async with self._turning:
+                self._wake.clear()
+                try:
+                    await self._turn()
+                except (CoordinatorError, RecordFormatError, RecordDamagedError) as error:
+                    self._fail(error)
+            await asyncio.sleep(PAUSE_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TURN_S):
+                    await self._wake.wait()
+
+    async def _turn(self) -> None:
+        if self._mandate is not None:
+            await self._check()
+        if self._mandate is None:
+            await self._stand()
+        if self._mandate is not None and self._may_act(self._mandate):
+            await self._control(self._mandate)
+
+    # -- being elected --
+
+    async def _stand(self) -> None:
+        now, lease, held = self._clock(), self._membership.lease, self._follow.controller
+        if held is not None and self._is_asked(held.record, lease):
+            assert lease is not None
+            self._begin(held, lease)
+            return
+        if held is not None and (held.record.node, held.record.incarnation) == self.me:
+            # It was handed over, and that was not written: nobody else can be elected until it is.
+            if now >= self._not_before_s:
+                await self._coordinator.commit({CONTROLLER: held.revision}, [Delete(CONTROLLER)])
+            return
+        peers = self._plane.peers(0)
+        if held is not None and not self._is_past(held.record, peers):
+            self._vacant_s, self._rest_s = None, ALONE_S
+            return
+        if self._vacant_s is None:
+            self._vacant_s = now
+        if (
+            lease is None
+            or now >= lease.deadline - STOP_S
+            or now < max(self._not_before_s, self._rests_until_s)
+        ):
+            return
+        if (
+            not self._stands
+            or self._membership.is_draining
+            or self._follow.is_blind
+            or not self._is_registered()
+        ):
+            return
+        if self._hears_majority(peers, now) or now >= self._vacant_s + LATE_S:
+            await self._elect(lease, held)
+
+    async def _elect(self, lease: Lease, held: Kept[ControllerRecord] | None) -> None:
+        last = await self._coordinator.get(MANDATE)
+        number = 1 + (0 if last is None else parse(MandateRecord, MANDATE, last.value).last)
+        record = ControllerRecord(node=self.me[0], incarnation=self.me[1], mandate=number)
+        expect = {
+            CONTROLLER: 0 if held is None else held.revision,
+            MANDATE: 0 if last is None else last.revision,
+        }
+        writes = [
+            Put(CONTROLLER, format_of(record), lease),
+            Put(MANDATE, format_of(MandateRecord(last=number))),
+        ]
+        # If the outcome stays unknown the watch says it; a later try expects that this one was not made.
+        self._asked[number] = lease
+        try:
+            made = await self._coordinator.commit(expect, writes)
+        except ExpectationError:
+            return
+        self._begin(Kept(record, made[CONTROLLER]), lease)
+
+    def _begin(self, kept: Kept[ControllerRecord], lease: Lease) -> None:
+        self._asked.clear()
+        self._vacant_s = None
+        self._mandate = Mandate(kept=kept, lease=lease, elected_s=self._clock())
+        log.info("elected controller", node=self.me[0], mandate=kept.record.mandate)
+
+    def _is_asked(self, record: ControllerRecord, lease: Lease | None) -> bool:
+        return (
+            lease is not None
+            and self._asked.get(record.mandate) is lease
+            and (record.node, record.incarnation) == self.me
+        )
+
+    def _is_past(self, record: ControllerRecord, peers: Peers) -> bool:
+        """Whether the controller's process has ended, as far as is proved."""
+        peer, registered = peers.get((record.node, record.incarnation)), self._follow.nodes.get(record.node)
+        is_followed = registered is not None and registered.record.incarnation > record.incarnation
+        return is_followed or (peer is not None and peer.is_dead)
+
+    def _heard(self, peers: Peers, now: float) -> set[str]:
+        """Nodes, this one among them."""
+        return {self.me[0]} | {
+            name
+            for (name, _), peer in peers.items()
+            if peer.heard_s is not None and not peer.is_dead and now - peer.heard_s <= self._timing.silence_s
+        }
+
+    def _hears_majority(self, peers: Peers, now: float) -> bool:
+        known = self._follow.census
+        return known is None or census.is_majority(known.record, self._heard(peers, now))
+
+    def _is_registered(self) -> bool:
+        kept = self._follow.nodes.get(self.me[0])
+        return kept is not None and kept.record.incarnation == self.me[1]
+
+    # -- ceasing --
+
+    async def _check(self) -> None:
+        """Ends a mandate that is over."""
+        mandate, held = self._mandate, self._follow.controller
+        assert mandate is not None
+        is_other = held is not None and held.revision > mandate.kept.revision
+        if is_other or mandate.is_over or mandate.lease is not self._membership.lease:
+            await self._end("another one is elected" if is_other else "the lease is lost")
+            return
+        if not self._may_act(mandate):
+            return
+        if self._membership.is_draining:
+            await self._hand_over("the node drains")
+        elif self._is_alone(mandate):
+            self._rests_until_s = self._clock() + self._rest_s
+            self._rest_s = min(2 * self._rest_s, ALONE_S_MAX)
+            await self._hand_over("others are registered, and it does not hear a majority")
+
+    async def _end(self, why: str) -> None:
+        mandate, self._mandate = self._mandate, None
+        assert mandate is not None
+        log.info("controller no more", node=self.me[0], mandate=mandate.kept.record.mandate, why=why)
+        await self._end_commits()
+        await self._plane.grants(mandate.kept.record.mandate, self._clock(), {}, mandate.census)
+
+    async def _hand_over(self, why: str) -> None:
+        mandate = self._mandate
+        if mandate is None:
+            return
+        await self._end(why)
+        try:
+            await self._coordinator.commit({CONTROLLER: mandate.kept.revision}, [Delete(CONTROLLER)])
+        except CoordinatorError as error:
+            log.info("handing over was not written; the lease ends it", reason=error.message)
+
+    async def _end_commits(self) -> None:
+        """Those under way are left: what they write expects a mandate that is over, or was decided within it."""
+        if self._commits is not None:
+            self._commits.cancel()
+            await asyncio.gather(self._commits, return_exceptions=True)
+            self._commits = None
+
+    def _may_act(self, mandate: Mandate) -> bool:
+        return mandate.lease.held and self._clock() < mandate.lease.deadline - STOP_S
+
+    def _is_alone(self, mandate: Mandate) -> bool:
+        """Whether a majority is not heard and could be by another."""
+        now, known = self._clock(), self._follow.census
+        heard = self._heard(self._plane.peers(mandate.kept.record.mandate), now)
+        others = self._follow.nodes.keys() - heard
+        if (
+            known is None
+            or census.is_majority(known.record, heard)
+            or not census.is_majority(known.record, others)
+        ):
+            mandate.alone_since_s = None
+            return False
+        if mandate.alone_since_s is None:
+            mandate.alone_since_s = now
+        return now - mandate.alone_since_s >= ALONE_S
+
+    def _fail(self, error: HubSubError) -> None:
+        log.info("the coordinator failed the controller", reason=error.message)
+        self._not_before_s = self._clock() + self._back_off_s
+        self._back_off_s = min(2 * self._back_off_s, BACK_OFF_S_MAX)
+
+    # -- a turn --
+
+    async def _control(self, mandate: Mandate) -> None:
+        self._arrived(mandate)
+        view = self.view()
+        assert view is not None
+        decision = decide(view, self._clock(), self._timing, self._moves_max)
+        await self._grant(mandate, decision)
+        if self._mandate is not mandate or not self._may_act(mandate):
+            return
+        if decision.tables != view.tables:
+            self.wake()
+        has_to_wait = (
+            self._is_busy()
+            or bool(mandate.awaited)
+            or self._clock() < self._not_before_s
+            or self._follow.is_blind
+        )
+        if decision.commits and not has_to_wait:
+            self._commits = asyncio.create_task(self._ask(mandate, decision))
+            self._commits.add_done_callback(self._membership.task_ended)
+
+    async def _grant(self, mandate: Mandate, decision: Decision) -> None:
+        """Gives the tables; until the plane has them what it had may be granted too."""
+        known = self._follow.census
+        revision = 0 if known is None else known.revision
+        both = {
+            id_: mandate.tables.get(id_, frozenset()) | decision.tables.get(id_, frozenset())
+            for id_ in mandate.tables.keys() | decision.tables.keys()
+        }
+        mandate.tables = both
+        until_s = mandate.lease.deadline - STOP_S
+        await self._plane.grants(mandate.kept.record.mandate, until_s, decision.tables, revision)
+        mandate.tables = decision.tables
+        if revision != mandate.census:
+            mandate.census, mandate.census_s = revision, self._clock()
+
+    async def _ask(self, mandate: Mandate, decision: Decision) -> None:
+        """Asks for the commits of one decision, until the outcome of each is known."""
+        ends = {hub_key(step.hub): step.ends for step in decision.steps if step.ends is not None}
+        mandate.replacing |= set(ends.values())
+        self._note(decision.steps)
+        slots = asyncio.Semaphore(COMMITS_MAX)
+
+        async def one(commit: Commit) -> None:
+            async with slots:
+                is_made = await self._commit(mandate, commit)
+            if not is_made:
+                mandate.replacing -= {ends[w.key] for w in commit.writes if w.key in ends}
+
+        await asyncio.gather(*(one(commit) for commit in decision.commits))
+        self.wake()
+
+    async def _commit(self, mandate: Mandate, commit: Commit) -> bool:
+        """Whether it was made, or may have been when another one is the controller."""
+        writes = [Put(write.key, write.value) for write in commit.writes]
+        pause, is_unknown = BACK_OFF_S, False
+        while True:
+            try:
+                made = await self._coordinator.commit(commit.expect, writes)
+                mandate.awaited |= made
+                self._back_off_s = BACK_OFF_S
+                return True
+            except ExpectationError as error:
+                if error.key == CONTROLLER:
+                    mandate.is_over = True
+                    return True
+                # Nobody else writes these keys: what was asked for before is what was found.
+                if is_unknown:
+                    mandate.awaited |= {w.key: commit.expect[w.key] + 1 for w in commit.writes}
+                mandate.awaited[error.key] = error.found
+                return is_unknown
+            except CoordinatorUnknownError as error:
+                log.info("a commit is asked for again", reason=error.message)
+                is_unknown = True
+            except CoordinatorError as error:
+                if not is_unknown:
+                    self._fail(error)
+                    return False
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, BACK_OFF_S_MAX)
+
+    def _arrived(self, mandate: Mandate) -> None:
+        """Forgets what the watch has given by now."""
+        for key, revision in list(mandate.awaited.items()):
+            if self._follow.revision(key) >= revision:
+                del mandate.awaited[key]
+        if not mandate.awaited and not self._is_busy():
+            mandate.replacing.clear()
+
+    def _is_busy(self) -> bool:
+        return self._commits is not None and not self._commits.done()
+
+    def _note(self, steps: Sequence[Step]) -> None:
+        self.steps += [(self._clock(), step) for step in steps]
+        del self.steps[:-MOVES_KEPT]
+        for why, count in Counter(step.why for step in steps).items():
+            hubs = [step.hub for step in steps if step.why == why]
+            log.info("hubs change", why=why, count=count, first=hubs[:HUBS_TOLD])

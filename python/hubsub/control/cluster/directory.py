@@ -1,0 +1,283 @@
+"""Where rooms are: from a topic to the hub of its room, and to the addresses of the nodes that have it.
+
+A room of a ring class is where the ring has it, unless a record pins it elsewhere. A room of a least-busy class
+is where its record says; one without a record is asked for at the controller, which makes one. What this node
+follows answers at once; what it has to ask for waits, at most `WAIT_S`, and many wait for one question.
+
+Invariants: what has a record is found without the coordinator and without the controller. At most `WAITING_MAX` rooms
+are waited for, one question of this node is under way at a time, and nobody waits longer than `WAIT_S`.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from hubsub.control.cluster import asks
+from hubsub.control.cluster.follow import Follow
+from hubsub.control.cluster.plane import Plane
+from hubsub.control.cluster.records import HubRecord
+from hubsub.control.cluster.rooms import NotKnown
+from hubsub.errors import (
+    HubSubError,
+    MoveError,
+    NoControllerError,
+    PeerError,
+    TooManyWaitingError,
+    refusal,
+)
+from hubsub.names import text_of
+
+WAIT_S: Final = 5.0
+"""How long a request waits for the place of a room."""
+
+WAITING_MAX: Final = 10_000
+"""Rooms that are waited for."""
+
+ASKED_ROOMS: Final = 500
+ASKED_BYTES: Final = 64 << 10
+"""Rooms of one question, and bytes of their names."""
+
+RETRY_S: Final = 0.1
+RETRY_S_MAX: Final = 1.0
+"""Before the controller is asked again; doubled each time."""
+
+Ask = Callable[[asks.Assign | asks.Move], Awaitable[asks.Answer]]
+"""Asks the controller."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A node that has a room."""
+
+    node: str
+    addresses: Mapping[str, str]
+    """Protocol to `HOST:PORT`, as clients reach it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Where a room is."""
+
+    room: bytes
+    room_class: str
+    hub: int
+    term: int
+    members: tuple[Member, ...]
+    """The leader first; without those that are not registered now."""
+
+
+@dataclass(slots=True)
+class _Wanted:
+    index: int
+    """Of the hub that the ring has for it."""
+    until_s: float
+    """When nobody waits any more."""
+    answer: asyncio.Future[int] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+class Directory:
+    """Answers where rooms are, on one node.
+
+    Args:
+        plane: What knows the ring, and which class a topic belongs to.
+        follow: What is known of the cluster; `wake` is to be called when it changed.
+        ask: Asks the controller.
+        clock: Monotonic, seconds.
+    """
+
+    def __init__(self, plane: Plane, follow: Follow, ask: Ask, clock: Callable[[], float]) -> None:
+        self._plane = plane
+        self._follow = follow
+        self._ask = ask
+        self._clock = clock
+        self._wanted: dict[tuple[str, bytes], _Wanted] = {}
+        self._why: HubSubError | None = None
+        """Why the controller was asked in vain the last time."""
+        self._woken = asyncio.Event()
+        self._worker: asyncio.Task[None] | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Rooms that are waited for."""
+        return len(self._wanted)
+
+    def wake(self) -> None:
+        """What is followed has changed."""
+        self._woken.set()
+
+    async def locate(self, topic: bytes, create: bool = True) -> Located | None:
+        """Where the room of a topic is.
+
+        Args:
+            topic: Any of the room's topics.
+            create: Whether a room that has no place gets one; else None is answered.
+
+        Raises:
+            NoControllerError: nobody gave it a place within `WAIT_S`.
+            NoPlaceError: no node takes it now.
+            TooManyRoomsError: there are as many rooms as there may be.
+            RoomCreationRateError: as many were made of late as may be.
+            TooManyWaitingError: `WAITING_MAX` others wait.
+        """
+        named = self._plane.named(topic)
+        hub = await self.place(named.room_class, named.room, named.index, create)
+        if hub is None:
+            return None
+        record = self._follow.hubs[hub].record
+        return Located(named.room, named.room_class, hub, record.term, self._members(record))
+
+    async def place(self, room_class: str, room: bytes, index: int, create: bool = True) -> int | None:
+        """The hub of a room; as `locate`.
+
+        Args:
+            room_class: Its class.
+            room: Its name.
+            index: Of the hub that the ring has for it.
+            create: As `locate`.
+        """
+        hub = self.known(room_class, room, index)
+        if hub is not None:
+            return hub
+        if not create:
+            if self._follow.are_rooms_whole(room_class):
+                return None
+            raise NoControllerError("the rooms of the class are not known here yet", room_class)
+        key, until_s = (room_class, room), self._clock() + WAIT_S
+        wanted = self._wanted.get(key)
+        if wanted is None:
+            if len(self._wanted) >= WAITING_MAX:
+                raise TooManyWaitingError(value=WAITING_MAX)
+            wanted = self._wanted[key] = _Wanted(index, until_s)
+            self.wake()
+        wanted.until_s = until_s
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.create_task(self._work())
+        try:
+            async with asyncio.timeout(WAIT_S):
+                return await asyncio.shield(wanted.answer)
+        except TimeoutError:
+            why = "" if self._why is None else f" ({self._why.message})"
+            raise NoControllerError(value=f"{text_of(room)}, after {WAIT_S:g} s{why}") from None
+
+    def known(self, room_class: str, room: bytes, index: int) -> int | None:
+        """The hub of a room as far as it is known here; None: it has no record, or is not known yet."""
+        kept, buckets = self._follow.classes.get(room_class), self._follow.rooms.get(room_class)
+        if kept is None or buckets is None or not self._follow.are_rooms_whole(room_class):
+            return None
+        try:
+            found = buckets.find(room)
+        except NotKnown:
+            return None
+        if found is not None:
+            return found.hub if found.hub in self._follow.hubs else None
+        return self._follow.hub_of(room_class, index) if kept.record.placement == "ring" else None
+
+    async def move(self, topic: bytes, to: str | None) -> int | None:
+        """Pins the room of a topic to a hub that a node leads; ephemeral classes only.
+
+        Args:
+            topic: Any of the room's topics.
+            to: A node; None takes the pin of a ring class's room away.
+
+        Returns:
+            The hub; None where the ring says.
+
+        Raises:
+            MoveError: it cannot be moved there.
+            NoControllerError: nobody is there who does it; ask again.
+        """
+        named = self._plane.named(topic)
+        answer = await self._ask(asks.Move(named.room_class, named.room, to))
+        if isinstance(answer, asks.Moved):
+            return answer.hub
+        assert isinstance(answer, asks.Sorry)
+        raise (MoveError if answer.code == MoveError.code else NoControllerError)(answer.reason)
+
+    async def close(self) -> None:
+        """Ends what waits."""
+        if self._worker is not None:
+            self._worker.cancel()
+            await asyncio.gather(self._worker, return_exceptions=True)
+        for wanted in self._wanted.values():
+            wanted.answer.cancel()
+        self._wanted.clear()
+
+    # -- what is waited for --
+
+    async def _work(self) -> None:
+        pause = RETRY_S
+        while self._wanted:
+            self._woken.clear()
+            self._forget()
+            room_class, rooms = self._next()
+            if rooms and await self._assign(room_class, rooms):
+                pause = RETRY_S
+                continue
+            if self._wanted:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._woken.wait()
+                pause = min(2 * pause, RETRY_S_MAX)
+
+    def _forget(self) -> None:
+        """Forgets what nobody waits for any more."""
+        now = self._clock()
+        for key in [key for key, wanted in self._wanted.items() if now >= wanted.until_s]:
+            del self._wanted[key]
+
+    def _next(self) -> tuple[str, list[bytes]]:
+        """What the controller is asked next: rooms of one class, the first ones first. Answers what is known by now."""
+        chosen, rooms, size = "", list[bytes](), 0
+        for (room_class, room), wanted in list(self._wanted.items()):
+            kept = self._follow.classes.get(room_class)
+            if kept is None or chosen not in ("", room_class):
+                continue
+            hub = self.known(room_class, room, wanted.index)
+            if hub is not None:
+                self._answer((room_class, room), hub)
+                continue
+            if kept.record.placement == "ring":
+                continue
+            if rooms and (size + len(room) > ASKED_BYTES or len(rooms) == ASKED_ROOMS):
+                break
+            chosen, size = room_class, size + len(room)
+            rooms.append(room)
+        return chosen, rooms
+
+    async def _assign(self, room_class: str, rooms: list[bytes]) -> bool:
+        """Whether the controller said where rooms are."""
+        try:
+            answer = await self._ask(asks.Assign(room_class, tuple(rooms)))
+        except (NoControllerError, PeerError) as error:
+            answer = asks.Sorry(error.code, error.message)
+        if isinstance(answer, asks.Assigned):
+            self._why = None
+            for room, hub in answer.hubs.items():
+                self._answer((room_class, room), hub)
+            for room, code in answer.refused.items():
+                self._answer((room_class, room), refusal(code, code, text_of(room)))
+            return True
+        assert isinstance(answer, asks.Sorry)
+        self._why = NoControllerError(answer.reason)
+        for room in rooms:
+            # Rooms of other classes are asked for before these again.
+            key = room_class, room
+            if key in self._wanted:
+                self._wanted[key] = self._wanted.pop(key)
+        return False
+
+    def _answer(self, key: tuple[str, bytes], answer: int | HubSubError) -> None:
+        wanted = self._wanted.pop(key, None)
+        if wanted is None or wanted.answer.done():
+            return
+        if isinstance(answer, int):
+            wanted.answer.set_result(answer)
+        else:
+            wanted.answer.set_exception(answer)
+            wanted.answer.exception()  # Those who asked may have gone.
+
+    def _members(self, record: HubRecord) -> tuple[Member, ...]:
+        nodes = self._follow.nodes
+        return tuple(Member(name, nodes[name].record.addresses) for name in record.members if name in nodes)

@@ -1,0 +1,304 @@
+"""What a node knows of the cluster: one watch for each directory, brought together and told to the data plane.
+
+Every node follows all of it, the records of rooms too: so a room is found without asking anybody, also while the
+coordinator is away, and whoever is elected has at once what it needs. A million rooms are some 30 MB (see `rooms`).
+
+Invariants: nothing here is older than what was here before; a watch that broke changes nothing until it gives the whole
+again. The data plane is told once for all that comes at once, and not before every directory was given
+whole: a roster or a table of routes that lacks something would end what is well.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, TypeVar
+
+import structlog
+
+from hubsub.control.cluster.commits import CONTROLLER
+from hubsub.control.cluster.plane import Neighbour, Plane, Route
+from hubsub.control.cluster.records import (
+    CENSUS,
+    CLASSES,
+    HUBS,
+    META,
+    NODES,
+    ROOMS,
+    CensusRecord,
+    ClassRecord,
+    ControllerRecord,
+    HubRecord,
+    NodeRecord,
+    Record,
+    parse,
+)
+from hubsub.control.cluster.rooms import Buckets
+from hubsub.control.cluster.view import Kept
+from hubsub.coordination import Changes, Coordinator, Watch
+from hubsub.errors import CoordinatorError, RecordDamagedError, RecordFormatError
+
+REFUSED_S: Final = 5.0
+"""A watch that the store will not serve is tried again after so long: what is wrong is mended by a person."""
+
+KINDS: Final[Mapping[str, type[Record]]] = {
+    NODES: NodeRecord,
+    HUBS: HubRecord,
+    CLASSES: ClassRecord,
+    META: Record,
+    "": Record,
+}
+"""Directories that are always followed; those of rooms come with their classes."""
+
+SINGLES: Final[Mapping[str, type[Record]]] = {
+    CONTROLLER: ControllerRecord,
+    CENSUS: CensusRecord,
+}
+"""Keys that are alone of their kind."""
+
+R = TypeVar("R", bound=Record)
+
+log = structlog.get_logger("hubsub.cluster")
+
+
+class Follow:
+    """All that the watches gave, of one node.
+
+    Args:
+        coordinator: Where.
+        plane: Told of rosters, classes, routes, pins and the census.
+        me: This node's name.
+        changed: Called after anything changed, in the event loop.
+        ended: Called with each of its tasks that ended.
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        plane: Plane,
+        me: str,
+        changed: Callable[[], None],
+        ended: Callable[[asyncio.Task[None]], None],
+    ) -> None:
+        self.nodes: dict[str, Kept[NodeRecord]] = {}
+        self.hubs: dict[int, Kept[HubRecord]] = {}
+        self.classes: dict[str, Kept[ClassRecord]] = {}
+        self.rooms: dict[str, Buckets] = {}
+        """By class; each is whole from when it is in `whole`."""
+        self.whole: set[str] = set()
+        """Directories that were given whole."""
+        self.unread: dict[str, str] = {}
+        """Keys whose values this version cannot read, and why; what was known of them before stands."""
+        self.refused: dict[str, str] = {}
+        """Directories that the store will not serve, and why."""
+        self.ready = asyncio.Event()
+        """Set once all but rooms was given whole."""
+        self._coordinator = coordinator
+        self._plane = plane
+        self._me = me
+        self._changed = changed
+        self._ended = ended
+        self._singles: dict[str, Kept[Record]] = {}
+        self._ids: dict[tuple[str, int], int] = {}
+        self._news: set[str] = set()
+        """Directories that the plane has not been told of."""
+        self._pins: dict[str, dict[bytes, int | None]] = {}
+        """By class, what the plane has not been told of."""
+        self._telling = False
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        for directory in KINDS:
+            self._begin(directory)
+
+    @property
+    def controller(self) -> Kept[ControllerRecord] | None:
+        return self._single(ControllerRecord, CONTROLLER)
+
+    @property
+    def census(self) -> Kept[CensusRecord] | None:
+        return self._single(CensusRecord, CENSUS)
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether something that decisions are made from cannot be read."""
+        return any(not key.startswith(f"{ROOMS}/") for key in self.unread)
+
+    def revision(self, key: str) -> int:
+        """Of a hub or a single key as the watch gave it; 0: it is not there."""
+        directory, _, name = key.rpartition("/")
+        kept = self.hubs.get(int(name)) if directory == HUBS else self._singles.get(key)
+        return 0 if kept is None else kept.revision
+
+    def hub_of(self, room_class: str, index: int) -> int | None:
+        """The number of a class's hub; None: it has none yet."""
+        return self._ids.get((room_class, index))
+
+    def are_rooms_whole(self, room_class: str) -> bool:
+        """Whether a room that is not found has no record."""
+        return f"{ROOMS}/{room_class}" in self.whole
+
+    def give_room(self, room_class: str, key: str, value: bytes, revision: int) -> None:
+        """Takes what a commit has written, without waiting for the watch."""
+        self._give_rooms(self.rooms[room_class], room_class, key, value, revision)
+
+    async def close(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    # -- watches --
+
+    async def _run(self, directory: str) -> None:
+        while True:
+            watch = self._coordinator.watch(directory)
+            try:
+                await self._read(directory, watch)
+                return
+            except CoordinatorError as error:
+                self.refused[directory] = str(error)
+                log.error("the coordinator will not serve a watch", directory=directory, reason=error.message)
+            finally:
+                await watch.close()
+            await asyncio.sleep(REFUSED_S)
+
+    async def _read(self, directory: str, watch: Watch) -> None:
+        async for changes in watch:
+            self.refused.pop(directory, None)
+            gone = [*changes.gone, *self._left_out(directory, changes)]
+            for key in gone:
+                self._take(directory, key, None, 0)
+            for entry in changes.entries:
+                self._take(directory, entry.key, entry.value, entry.revision)
+            if changes.whole:
+                self.whole.add(directory)
+            self._news.add(directory)
+            self._tell_soon()
+
+    def _left_out(self, directory: str, changes: Changes) -> Iterator[str]:
+        """What was known and is not in a whole."""
+        if changes.whole:
+            there = {entry.key for entry in changes.entries}
+            yield from [key for key in self._known(directory) if key not in there]
+
+    def _known(self, directory: str) -> Iterator[str]:
+        match directory:
+            case "nodes":
+                yield from (f"{NODES}/{name}" for name in self.nodes)
+            case "hubs":
+                yield from (f"{HUBS}/{hub}" for hub in self.hubs)
+            case "classes":
+                yield from (f"{CLASSES}/{name}" for name in self.classes)
+            case "meta" | "":
+                yield from (key for key in self._singles if key.rpartition("/")[0] == directory)
+            case _:
+                yield from self.rooms[directory.removeprefix(f"{ROOMS}/")].keys()
+
+    def _take(self, directory: str, key: str, value: bytes | None, revision: int) -> None:
+        self.unread.pop(key, None)
+        name = key.rpartition("/")[2]
+        try:
+            match directory:
+                case "nodes":
+                    _put(self.nodes, name, NodeRecord, key, value, revision)
+                case "hubs":
+                    _put(self.hubs, int(name), HubRecord, key, value, revision)
+                case "classes":
+                    _put(self.classes, name, ClassRecord, key, value, revision)
+                    self._follow_rooms(name)
+                case "meta" | "":
+                    if key in SINGLES:
+                        _put(self._singles, key, SINGLES[key], key, value, revision)
+                case _:
+                    room_class = directory.removeprefix(f"{ROOMS}/")
+                    self._give_rooms(self.rooms[room_class], room_class, key, value, revision)
+        except (RecordFormatError, RecordDamagedError, ValueError) as error:
+            self.unread[key] = str(error)
+            log.error("a value of the coordinator cannot be read", key=key, reason=str(error))
+
+    def _give_rooms(
+        self, buckets: Buckets, room_class: str, key: str, value: bytes | None, revision: int
+    ) -> None:
+        pins = buckets.give(key, value, revision)
+        if pins:
+            self._pins.setdefault(room_class, {}).update(pins)
+            self._tell_soon()
+
+    def _follow_rooms(self, room_class: str) -> None:
+        directory = f"{ROOMS}/{room_class}"
+        if directory not in self._tasks:
+            self.rooms[room_class] = Buckets(room_class)
+            self._begin(directory)
+
+    def _begin(self, directory: str) -> None:
+        self._tasks[directory] = task = asyncio.create_task(self._run(directory))
+        task.add_done_callback(self._ended)
+
+    def _single(self, cls: type[R], key: str) -> Kept[R] | None:
+        kept = self._singles.get(key)
+        return kept if kept is not None and isinstance(kept.record, cls) else None  # type: ignore[return-value]
+
+    # -- the data plane --
+
+    def _tell_soon(self) -> None:
+        if not self._telling:
+            self._telling = True
+            asyncio.get_running_loop().call_soon(self._tell)
+
+    def _tell(self) -> None:
+        self._telling = False
+        if not self.ready.is_set():
+            if not self.whole.issuperset(KINDS):
+                return
+            self.ready.set()
+            self._news = set(KINDS)
+        news, self._news = self._news, set()
+        if CLASSES in news:
+            self._plane.classes({name: kept.record for name, kept in self.classes.items()})
+        if NODES in news:
+            self._plane.roster(
+                [
+                    _neighbour(name, kept.record)
+                    for name, kept in sorted(self.nodes.items())
+                    if name != self._me
+                ]
+            )
+        if news & {NODES, HUBS}:
+            self._ids = {(k.record.room_class, k.record.index): hub for hub, k in self.hubs.items()}
+            self._plane.routes([self._route(hub, kept.record) for hub, kept in sorted(self.hubs.items())])
+        if META in news and self.census is not None:
+            census = self.census
+            self._plane.census(census.revision, census.record.nodes, census.record.before)
+        pins, self._pins = self._pins, {}
+        for room_class, hubs in pins.items():
+            self._plane.pins(room_class, hubs)
+        self._changed()
+
+    def _route(self, hub: int, record: HubRecord) -> Route:
+        registered = self.nodes.get(record.leader)
+        is_past = registered is not None and registered.record.incarnation > record.incarnation
+        return Route(
+            hub=hub,
+            room_class=record.room_class,
+            index=record.index,
+            term=record.term,
+            leader=None if is_past else (record.leader, record.incarnation),
+            members=record.members,
+            gives_up=record.proposed is not None,
+        )
+
+
+K = TypeVar("K")
+
+
+def _put(kept: dict[K, Kept[R]], name: K, cls: type[R], key: str, value: bytes | None, revision: int) -> None:
+    if value is None:
+        kept.pop(name, None)
+    elif name not in kept or kept[name].revision < revision:
+        kept[name] = Kept(parse(cls, key, value), revision)
+
+
+def _neighbour(name: str, record: NodeRecord) -> Neighbour:
+    return Neighbour(
+        name=name,
+        incarnation=record.incarnation,
+        addresses=record.addresses,
+        shards=record.shards,
+        may_lead=record.holds_hubs,
+    )

@@ -1,0 +1,90 @@
+"""What a node keeps of its cluster in its data directory: which one it is, and the last incarnation it had.
+
+A lock on it says that no other process on this machine has the directory: so the process that is registered with
+the incarnation written here is this one's predecessor, and it has ended.
+
+Invariants: written before an incarnation is used, and synced. Held until `close()` or the end of the process.
+"""
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from hubsub.errors import DataDirectoryError
+
+NAME = "cluster.json"
+LOCK = "cluster.lock"
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """The file."""
+
+    cluster: str
+    node: str
+    incarnation: int
+
+
+class Identity:
+    """The file of one data directory; without a directory nothing is kept.
+
+    Raises:
+        DataDirectoryError: it cannot be read or made, or another process has it.
+    """
+
+    def __init__(self, data: str | None) -> None:
+        self.kept: Kept | None = None
+        self._path = None if data is None else Path(data) / NAME
+        self._lock: int | None = None
+        if self._path is None:
+            return
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self._path.parent / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if self._path.exists():
+                self.kept = msgspec.json.decode(self._path.read_bytes(), type=Kept)
+        except BlockingIOError:
+            self.close()
+            raise DataDirectoryError("another process has the data directory", data) from None
+        except (OSError, msgspec.MsgspecError) as error:
+            self.close()
+            raise DataDirectoryError(value=f"{self._path}: {error}") from error
+
+    def keep(self, kept: Kept) -> None:
+        """Writes it, so that it survives a crash.
+
+        Raises:
+            DataDirectoryError: it cannot be written.
+        """
+        self.kept = kept
+        if self._path is None:
+            return
+        new = self._path.with_suffix(".new")
+        try:
+            with open(new, "wb") as file:
+                file.write(msgspec.json.encode(kept) + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(new, self._path)
+            directory = os.open(self._path.parent, os.O_RDONLY)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+        except OSError as error:
+            raise DataDirectoryError(value=f"{self._path}: {error}") from error
+
+    def close(self) -> None:
+        """Lets the directory go."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,279 @@
+"""Who leads which hub: from what the controller knows and the time to what it writes and which leads it grants.
+
+- A leader of an ephemeral hub is replaced when it gave the hub up, when it is dead, or when its lead has ended and
+  its table had the hub no more: `view` says what leads and tables are. The last two need a majority of the census
+  that heeds the controller, and the last one that it is known to have done so for one lead up to then (`census`).
+- Hubs go to the nodes that `ring` names, by class. A hub that is elsewhere is *moved*: a successor is proposed in its
+  record, its leader sees that and gives it up, and only then the successor leads. So a move waits for no lead, and a
+  leader that does not answer loses the hub by its lead. At most `moves_max` of them at a time.
+- Logged hubs have one member in this version, which nobody can replace: it takes its hub back when it has started
+  again, in the next term.
+
+Invariants: a term is one more with each change of leader, incarnation or members, and never used twice. Nothing is
+written for a hub whose record was not read. Without a majority nothing is written at all, and what is granted goes on.
+
+Who runs this gives the data plane the tables first, then asks for the commits, and calls `decide` again when the
+view has changed or a time has passed. A commit that is refused was made from an old view, or the mandate is over.
+"""
+
+import functools
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from msgspec import structs
+
+from hubsub.control.cluster import census
+from hubsub.control.cluster.commits import Change, Commit, Put, packed
+from hubsub.control.cluster.records import (
+    EPHEMERAL,
+    ClassRecord,
+    HubRecord,
+    Proposed,
+    format_of,
+    hub_key,
+)
+from hubsub.control.cluster.ring import Place, assign
+from hubsub.control.cluster.view import HubTerm, ProcessId, Tables, Timing, View
+
+MOVES_MAX = 4
+"""Hubs that are given up at a time so that others have them: each is silent for two round trips to the coordinator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What becomes of a hub, and why: for the log and for who asks what moved."""
+
+    hub: int
+    before: HubRecord | None
+    after: HubRecord
+    why: str
+    """`new`, `dead`, `lead ended`, `gave up`, `started again`, `members`, `propose`, `withdraw`."""
+
+    @property
+    def ends(self) -> HubTerm | None:
+        """The term that it ends: for `View.replacing`, from when its commit is asked for."""
+        is_end = self.before is not None and self.after.term != self.before.term
+        return (self.hub, self.after.term - 1) if is_end else None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the controller's node does next: grants by these tables from now on, and asks for these commits."""
+
+    tables: Tables
+    commits: tuple[Commit, ...] = ()
+    steps: tuple[Step, ...] = ()
+
+
+def decide(view: View, now: float, timing: Timing, moves_max: int = MOVES_MAX) -> Decision:
+    """What is to be done with what is known.
+
+    Args:
+        view: What is known.
+        now: The time, seconds, of the clock of all times in `view`.
+        timing: The same in the whole cluster.
+        moves_max: Hubs that are moved at a time.
+    """
+    settled_s = census.settled_s(view, now, timing)
+    tables = _tables(view, now, timing, settled_s)
+    changes: list[Change] = []
+    steps: list[Step] = []
+    if view.census is None or census.is_heard(view, now, timing):
+        change = census.changed(view, now, timing)
+        if change is not None:
+            changes.append(change)
+    if census.is_heard(view, now, timing):
+        steps = list(_steps(view, now, timing, settled_s, tables, moves_max))
+        changes += [_change(view, step) for step in steps]
+    return Decision(tables, tuple(packed(changes, view.controller.revision)), tuple(steps))
+
+
+def hub_name(room_class: str, index: int) -> str:
+    """What names a hub on the ring: its class and its index, which stay when all else changes."""
+    return f"{room_class}/{index}"
+
+
+def _steps(
+    view: View, now: float, timing: Timing, settled_s: float, tables: Tables, moves_max: int
+) -> Iterator[Step]:
+    candidates = view.candidates(now, timing)
+    if not candidates:
+        return
+    names = {place.name for place in candidates}
+    homes, refuges = _targets(view, view.homes()), _targets(view, candidates)
+    yield from _new(view, refuges)
+    moving = sum(kept.record.proposed is not None for kept in view.hubs.values())
+    for hub, kept in sorted(view.hubs.items()):
+        record = kept.record
+        room_class, name = view.classes.get(record.room_class), hub_name(record.room_class, record.index)
+        if room_class is None or name not in homes or (hub, record.term) in view.replacing:
+            continue
+        if room_class.durability != EPHEMERAL:
+            yield from _returned(view, hub, record, now, timing)
+            continue
+        home, proposed = homes[name], record.proposed
+        why = _lost(view, hub, record, now, timing, settled_s, tables)
+        if why is not None:
+            members = home if home[0] in names else refuges[name]
+            if proposed is not None and proposed.leader in names:
+                members = proposed.members
+            yield Step(hub, record, _led(view, record, members), why)
+        elif proposed is not None:
+            if proposed.leader not in names:
+                yield Step(hub, record, structs.replace(record, proposed=None), "withdraw")
+        elif home != record.members and home[0] in names and moving < moves_max:
+            moving += 1
+            if home[0] == record.leader:
+                yield Step(hub, record, _led(view, record, home), "members")
+            else:
+                after = structs.replace(record, proposed=Proposed(leader=home[0], members=home))
+                yield Step(hub, record, after, "propose")
+
+
+def _targets(view: View, places: frozenset[Place]) -> Mapping[str, tuple[str, ...]]:
+    """The members that each hub should have, each class spread by itself; of a logged class one."""
+    classes = (
+        (name, room_class.hubs, room_class.members if room_class.durability == EPHEMERAL else 1)
+        for name, room_class in view.classes.items()
+    )
+    return _spread(places, frozenset(classes))
+
+
+@functools.lru_cache(maxsize=8)
+def _spread(
+    places: frozenset[Place], classes: frozenset[tuple[str, int, int]]
+) -> Mapping[str, tuple[str, ...]]:
+    """The same while nodes and classes are: most decisions change nothing."""
+    targets: dict[str, tuple[str, ...]] = {}
+    for name, hubs, members in classes:
+        targets |= assign(places, [hub_name(name, index) for index in range(hubs)], members)
+    return targets
+
+
+def _new(view: View, targets: Mapping[str, tuple[str, ...]]) -> Iterator[Step]:
+    """The hubs that their classes should have and that are not there."""
+    there = {(kept.record.room_class, kept.record.index) for kept in view.hubs.values()}
+    hub = max(view.hubs, default=-1)
+    for name, room_class in sorted(view.classes.items()):
+        for index in range(room_class.hubs):
+            if (name, index) not in there:
+                hub += 1
+                members = targets[hub_name(name, index)]
+                record = HubRecord(
+                    room_class=name, index=index, term=0, leader=members[0], incarnation=0, members=members
+                )
+                yield Step(hub, None, _led(view, record, members), "new")
+
+
+def _returned(view: View, hub: int, record: HubRecord, now: float, timing: Timing) -> Iterator[Step]:
+    """A logged hub goes back to its node, which started again."""
+    kept, peer = view.nodes.get(record.leader), view.peer(record.leader)
+    if kept is None or kept.record.incarnation <= record.incarnation:
+        return
+    if peer is not None and peer.is_ready and view.is_heard(peer, now, timing):
+        yield Step(hub, record, _led(view, record, record.members), "started again")
+
+
+def _led(view: View, record: HubRecord, members: tuple[str, ...]) -> HubRecord:
+    """The next term of a hub, with the first of its members as it is registered now."""
+    return structs.replace(
+        record,
+        term=record.term + 1,
+        leader=members[0],
+        incarnation=view.nodes[members[0]].record.incarnation,
+        members=members,
+        proposed=None,
+    )
+
+
+def _change(view: View, step: Step) -> Change:
+    revision = 0 if step.before is None else view.hubs[step.hub].revision
+    return Change({hub_key(step.hub): revision}, (Put(hub_key(step.hub), format_of(step.after)),))
+
+
+def _lost(
+    view: View, hub: int, record: HubRecord, now: float, timing: Timing, settled_s: float, tables: Tables
+) -> str | None:
+    """Why the leader of a hub leads it no more; none if it may."""
+    process = (record.leader, record.incarnation)
+    peer = view.peers.get(process)
+    if peer is not None and (hub, record.term) in peer.gave_up:
+        return "gave up"
+    if _is_dead(view, process):
+        return "dead"
+    may_be_granted = any((hub, record.term) in t.get(process, ()) for t in (view.tables, tables))
+    ends_s = _ends_s(view, process, timing, settled_s)
+    if not may_be_granted and now >= ends_s and census.is_proved(view, ends_s, timing):
+        return "lead ended"
+    return None
+
+
+def _is_dead(view: View, process: ProcessId) -> bool:
+    """Whether a process ended; that another one has its name now proves it."""
+    peer, kept = view.peers.get(process), view.nodes.get(process[0])
+    return (peer is not None and peer.is_dead) or (kept is not None and kept.record.incarnation > process[1])
+
+
+def _ends_s(view: View, process: ProcessId, timing: Timing, settled_s: float) -> float:
+    """When a process has no lead any more if it is granted none."""
+    peer = view.peers.get(process)
+    if peer is None or peer.lead_until_s is None:
+        return settled_s
+    return max(settled_s, peer.lead_until_s + timing.guard_s)
+
+
+def _tables(view: View, now: float, timing: Timing, settled_s: float) -> Tables:
+    """What each process may lead: what records say, without the hubs of one that let its lead end.
+
+    Every registered process has a table, so that it has a lead when it is to lead something. One that is heard has
+    one lead's time to ask again before it loses its hubs.
+    """
+    tables: dict[ProcessId, set[HubTerm]] = {}
+    keeping: set[ProcessId] = set()
+    for name, kept in view.nodes.items():
+        process = (name, kept.record.incarnation)
+        if not _is_dead(view, process):
+            tables[process] = set()
+            grace_s = timing.lead_s if view.is_heard(view.peers.get(process), now, timing) else 0.0
+            if now < _ends_s(view, process, timing, settled_s) + grace_s:
+                keeping.add(process)
+    for hub, kept_hub in view.hubs.items():
+        process = (kept_hub.record.leader, kept_hub.record.incarnation)
+        if process in keeping and (hub, kept_hub.record.term) not in view.replacing:
+            tables[process].add((hub, kept_hub.record.term))
+    return {process: frozenset(table) for process, table in tables.items()}
+
+
+class Stance(Enum):
+    """What a node does for a hub."""
+
+    LEADS = "leads"
+    FOLLOWS = "follows"
+    PAUSES = "pauses"
+    """It is the leader, without a lead: it takes nothing until it has one again."""
+    SERVES = "serves"
+    """It acts as leader beside another one, in an epoch of its own, until it sees the others again."""
+
+
+def stance(
+    record: HubRecord, room_class: ClassRecord, me: ProcessId, has_lead: bool, heard: Collection[str]
+) -> Stance:
+    """What a node does for a hub of an ephemeral class: `on_partition` says what, where it has no lead.
+
+    With `serve` the leader goes on, and where it is not heard the first member that is.
+
+    Args:
+        record: The hub, as the node's watch gave it.
+        room_class: Its class.
+        me: The node's process.
+        has_lead: Whether the node's lead runs.
+        heard: The nodes that it hears.
+    """
+    serves = room_class.on_partition == "serve" and not has_lead
+    if me == (record.leader, record.incarnation):
+        return Stance.LEADS if has_lead else Stance.SERVES if serves else Stance.PAUSES
+    if serves and record.leader not in heard:
+        first = next((name for name in record.members[1:] if name == me[0] or name in heard), None)
+        return Stance.SERVES if first == me[0] else Stance.FOLLOWS
+    return Stance.FOLLOWS

@@ -1,0 +1,363 @@
+"""A node's place in the cluster: its incarnation, its record, the lease that both it and a mandate stand on.
+
+`prepare` says whether this process may be a node of the cluster, and gives it an incarnation, which the data plane
+needs before it opens anything. `Membership` registers it once its addresses are known, and keeps it registered.
+
+**A lease that is lost** takes the record with it: the others end their links with this node and give its hubs to
+others. The process is the same, and nothing but its lead says that it leads no more; so it registers again under the
+*same* incarnation, as soon as it can. Only if another process has taken the name meanwhile does it fail: the
+later incarnation is the node then. A coordinator that is away takes no lease, and the node goes on without it.
+
+Invariants: an incarnation is issued once, by a commit; it is above the last one issued, above the clock in seconds, and
+above what the data directory has seen. A name is taken only while it is free, or held by this process's predecessor.
+"""
+
+import asyncio
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+import structlog
+from msgspec import structs
+
+from hubsub.config import Config
+from hubsub.control.cluster import classes
+from hubsub.control.cluster.identity import Identity, Kept
+from hubsub.control.cluster.records import (
+    CLASSES,
+    CLUSTER,
+    INCARNATION,
+    NODES,
+    ClassRecord,
+    ClusterRecord,
+    IncarnationRecord,
+    NodeRecord,
+    format_of,
+    node_key,
+    parse,
+)
+from hubsub.coordination import Coordinator, Entry, Lease, Put
+from hubsub.errors import (
+    ClusterDiffersError,
+    CoordinatorError,
+    CoordinatorUnknownError,
+    DuplicateNodeError,
+    ExpectationError,
+    LeaseLostError,
+    OtherClusterError,
+)
+
+LEASE_S: Final = 3.0
+"""Of nodes and mandates. Who dies is mostly known by its links before; this is for who hangs or is cut off, and three
+renewals a lease are one commit a second and node."""
+
+HELD_S: Final = 2 * LEASE_S + 1
+"""How long a name that is held is waited for: a process that has just died holds it until its lease is over."""
+
+RETRY_S: Final = 0.25
+RETRY_S_MAX: Final = 5.0
+"""Between tries while the coordinator is away; doubled each time."""
+
+TRIES_MAX: Final = 50
+"""Of a commit that others, or lost answers, came in between."""
+
+CLASSES_COMMIT: Final = 40
+"""Classes of one commit: each is an expectation and a write, of up to some kilobytes."""
+
+log = structlog.get_logger("hubsub.cluster")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """What a process is in the cluster, before it is registered."""
+
+    cluster: str
+    incarnation: int
+    predecessor: int | None
+    """Incarnation of a process that has ended for sure; None: nothing is known."""
+    classes: Mapping[str, ClassRecord]
+    warnings: tuple[str, ...]
+    """What of its configuration is old."""
+    identity: Identity
+    """Holds the data directory; closed with the membership."""
+
+
+async def prepare(
+    config: Config, coordinator: Coordinator, *, wall: Callable[[], float] = time.time
+) -> Prepared:
+    """Checks whether this process may be a node, begins the cluster if there is none, and issues an incarnation.
+
+    Args:
+        config: Of the node.
+        coordinator: The cluster's.
+        wall: The clock, seconds since 1970.
+
+    Raises:
+        OtherClusterError: the data directory belongs to another cluster.
+        ClusterDiffersError: what all nodes must have alike is not alike.
+        DuplicateNodeError: another process has the name, and keeps it.
+        DataDirectoryError: the data directory cannot be used.
+        CoordinatorError: as the coordinator said; nothing stays half done.
+    """
+    identity = Identity(config.data)
+    try:
+        if identity.kept is not None and identity.kept.node != config.node:
+            raise DuplicateNodeError(
+                "the data directory is of another node",
+                f"{identity.kept.node}, not {config.node}",
+                "a node keeps its name: start it with the former one, or with a data directory of its own",
+            )
+        predecessor = None if identity.kept is None else identity.kept.incarnation
+        await _free(coordinator, config.node, predecessor)
+        for _ in range(TRIES_MAX):
+            try:
+                return await _prepared(config, coordinator, identity, predecessor, wall)
+            except (ExpectationError, CoordinatorUnknownError) as error:
+                log.info("joining the cluster begins again", reason=error.message)
+                await asyncio.sleep(RETRY_S)
+        raise CoordinatorUnknownError()
+    except BaseException:
+        identity.close()
+        raise
+
+
+class Membership:
+    """The registration of this process.
+
+    Args:
+        coordinator: Where.
+        prepared: From `prepare`.
+        name: Of the node.
+        record: What it registers; incarnation, process and time are filled in.
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        prepared: Prepared,
+        name: str,
+        record: NodeRecord,
+        *,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.name = name
+        self.incarnation = prepared.incarnation
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Ends with an error when the process has to stop: `DuplicateNodeError`, another one is the node now; any
+        other, a part of the control plane failed."""
+        self.again = 0
+        """How often it had to register again."""
+        self._coordinator = coordinator
+        self._prepared = prepared
+        self._record = structs.replace(
+            record,
+            incarnation=prepared.incarnation,
+            process=f"{socket.gethostname()}:{os.getpid()}",
+            since_ms=int(wall() * 1_000),
+        )
+        self._lease: Lease | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._writing = asyncio.Lock()
+
+    @property
+    def lease(self) -> Lease | None:
+        """What the record is bound to now; a mandate is bound to it too."""
+        return self._lease if self._lease is not None and self._lease.held else None
+
+    @property
+    def is_draining(self) -> bool:
+        return self._record.is_draining
+
+    async def register(self) -> None:
+        """Takes the name.
+
+        Raises:
+            DuplicateNodeError: another process has it.
+            CoordinatorError: it cannot be reached.
+        """
+        lease = await self._coordinator.lease(LEASE_S)
+        try:
+            self._lease = lease
+            await self._write()
+        except BaseException:
+            self._lease = None
+            await lease.give_back()
+            raise
+        if self._keeper is None:
+            self._keeper = asyncio.create_task(self._keep())
+            self._keeper.add_done_callback(self.task_ended)
+
+    async def drain(self, is_draining: bool = True) -> None:
+        """Says that this node wants to end, or no more.
+
+        Raises:
+            CoordinatorError: it was not written, or perhaps.
+        """
+        self._record = structs.replace(self._record, is_draining=is_draining)
+        if self.lease is not None:
+            await self._write()
+
+    async def leave(self) -> None:
+        """Gives name and mandate back, at once if the coordinator can be reached."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+        if self._lease is not None:
+            await self._lease.give_back()
+        self._prepared.identity.close()
+
+    def task_ended(self, task: "asyncio.Task[None]") -> None:
+        """A task that this node cannot be without ended: with an error the process has to stop."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.error("a part of the control plane failed", node=self.name, exc_info=error)
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        if not self.failed.done():
+            self.failed.set_exception(error)
+            self.failed.exception()  # Perhaps nobody waits for it.
+
+    async def _keep(self) -> None:
+        while True:
+            assert self._lease is not None
+            await self._lease.lost.wait()
+            log.warning("the coordinator let this node go; registering again", node=self.name)
+            self.again += 1
+            pause = RETRY_S
+            while True:
+                try:
+                    await self.register()
+                    break
+                except DuplicateNodeError as error:
+                    self._fail(error)
+                    return
+                except CoordinatorError as error:
+                    log.info("registering again has to wait", reason=error.message)
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, RETRY_S_MAX)
+
+    async def _write(self) -> None:
+        """The record as it is to be, whatever of it was written before."""
+        key = node_key(self.name)
+        async with self._writing:
+            for _ in range(TRIES_MAX):
+                if self._lease is None or not self._lease.held:
+                    raise LeaseLostError()
+                held = await self._coordinator.get(key)
+                if held is not None and not self._is_ours(held):
+                    raise _duplicate(self.name, held)
+                revision = 0 if held is None else held.revision
+                try:
+                    await self._coordinator.commit(
+                        {key: revision}, [Put(key, format_of(self._record), self._lease)]
+                    )
+                    return
+                except (ExpectationError, CoordinatorUnknownError):
+                    await asyncio.sleep(RETRY_S)
+            raise CoordinatorUnknownError()
+
+    def _is_ours(self, held: Entry) -> bool:
+        incarnation = parse(NodeRecord, held.key, held.value).incarnation
+        return incarnation in (self.incarnation, self._prepared.predecessor)
+
+
+async def _free(coordinator: Coordinator, name: str, predecessor: int | None) -> None:
+    """Waits until nobody else has the name, or as long as one who has died may have it."""
+    held: Entry | None = None
+    is_told = False
+    for _ in range(round(HELD_S / RETRY_S) + 1):
+        held = await coordinator.get(node_key(name))
+        if held is None or parse(NodeRecord, held.key, held.value).incarnation == predecessor:
+            return
+        if not is_told:
+            log.info("the name is held, perhaps by a process that has ended: waiting", node=name)
+            is_told = True
+        await asyncio.sleep(RETRY_S)
+    assert held is not None
+    raise _duplicate(name, held)
+
+
+def _duplicate(name: str, held: Entry) -> DuplicateNodeError:
+    record = parse(NodeRecord, held.key, held.value)
+    since = datetime.fromtimestamp(record.since_ms / 1e3, UTC).isoformat(timespec="seconds")
+    where = ", ".join(f"{protocol} {address}" for protocol, address in sorted(record.addresses.items()))
+    return DuplicateNodeError(
+        value=f"{name} is process {record.process or '?'} since {since}, incarnation {record.incarnation}"
+        + (f", at {where}" if where else ""),
+        hint=f"give this one another --node, or end that one; when it has died its name is free {LEASE_S:g} s later",
+    )
+
+
+async def _prepared(
+    config: Config,
+    coordinator: Coordinator,
+    identity: Identity,
+    predecessor: int | None,
+    wall: Callable[[], float],
+) -> Prepared:
+    kept, settings = identity.kept, classes.settings_of(config)
+    found = await coordinator.get(CLUSTER)
+    there = await _classes(coordinator)
+    cluster = ClusterRecord(id=uuid.uuid4().hex, settings=settings)
+    if found is not None:
+        cluster = parse(ClusterRecord, CLUSTER, found.value)
+    if kept is not None and (found is None or kept.cluster != cluster.id):
+        other = cluster.id if found is not None else "none yet"
+        raise OtherClusterError(value=f"{kept.cluster}; the coordinator's is {other}")
+    is_changed = found is None
+    if cluster.settings != settings and not (await coordinator.page(NODES, limit=1)).entries:
+        # Nobody is there whom it would differ from.
+        cluster, is_changed = structs.replace(cluster, settings=settings), True
+    seeds = classes.seeds(config) if found is None else classes.own_seeds(config)
+    missing = {name: record for name, record in seeds.items() if name not in there}
+    bad, old = classes.differences(config, cluster, {**missing, **there})
+    if bad:
+        raise ClusterDiffersError(bad)
+    names = sorted(missing)
+    for at in range(0, len(names), CLASSES_COMMIT):
+        part = [classes.class_key(name) for name in names[at : at + CLASSES_COMMIT]]
+        await coordinator.commit(
+            dict.fromkeys(part, 0), [Put(key, format_of(missing[key.partition("/")[2]])) for key in part]
+        )
+    issued = await coordinator.get(INCARNATION)
+    last = 0 if issued is None else parse(IncarnationRecord, INCARNATION, issued.value).last
+    incarnation = max(last + 1, int(wall()) + 1, (predecessor or 0) + 1)
+    writes = [Put(INCARNATION, format_of(IncarnationRecord(last=incarnation)))]
+    if is_changed:
+        writes.append(Put(CLUSTER, format_of(cluster)))
+    await coordinator.commit(
+        {
+            CLUSTER: 0 if found is None else found.revision,
+            INCARNATION: 0 if issued is None else issued.revision,
+        },
+        writes,
+    )
+    identity.keep(Kept(cluster=cluster.id, node=config.node, incarnation=incarnation))
+    for words in old:
+        log.warning("the configuration is older than the cluster's", differs=words)
+    return Prepared(
+        cluster=cluster.id,
+        incarnation=incarnation,
+        predecessor=predecessor,
+        classes=await _classes(coordinator),
+        warnings=tuple(old),
+        identity=identity,
+    )
+
+
+async def _classes(coordinator: Coordinator) -> dict[str, ClassRecord]:
+    found: dict[str, ClassRecord] = {}
+    after, more = "", True
+    while more:
+        page = await coordinator.page(CLASSES, after)
+        for entry in page.entries:
+            after = entry.key.partition("/")[2]
+            found[after] = parse(ClassRecord, entry.key, entry.value)
+        more = page.more and bool(page.entries)
+    return found

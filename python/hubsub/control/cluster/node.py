@@ -1,0 +1,369 @@
+"""One node of a cluster: membership, what is followed, the controller where it is one, the directory, and its loads.
+
+`prepare` comes first (`membership`): it gives the process the incarnation that its data plane starts with. Then
+`ClusterNode.start` registers it, and `stop` takes it out again: it drains, hands over and leaves.
+
+Invariant: what is started is stopped, also when starting fails halfway.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, Self
+
+import structlog
+
+from hubsub.config import Config, RoomClass
+from hubsub.control.cluster import asks, classes
+from hubsub.control.cluster.assign import Assigner
+from hubsub.control.cluster.busy import Load, NodeLoad
+from hubsub.control.cluster.controller import Controller
+from hubsub.control.cluster.directory import WAIT_S, Directory, Located
+from hubsub.control.cluster.follow import Follow
+from hubsub.control.cluster.leads import MOVES_MAX
+from hubsub.control.cluster.membership import Membership, Prepared, prepare
+from hubsub.control.cluster.plane import Plane
+from hubsub.control.cluster.records import CLASSES, NodeRecord
+from hubsub.control.cluster.status import status_of
+from hubsub.control.cluster.view import Timing
+from hubsub.coordination import Coordinator, Put
+from hubsub.errors import (
+    ClassChangeError,
+    CoordinatorError,
+    HubSubError,
+    NoControllerError,
+    PeerError,
+)
+from hubsub.version import VERSION
+
+LOAD_S: Final = 2.0
+"""Between two reports of a node's load: well within what smooths them, and what makes them stale."""
+
+TAKE_S: Final = 1.0
+"""How long a member is waited for that is asked whether it takes rooms: others wait behind these."""
+
+DRAIN_S: Final = 10.0
+"""How long a node that stops waits until others lead its hubs."""
+
+log = structlog.get_logger("hubsub.cluster")
+
+
+class ClusterNode:
+    """Use `start`."""
+
+    def __init__(
+        self,
+        config: Config,
+        coordinator: Coordinator,
+        plane: Plane,
+        membership: Membership,
+        prepared: Prepared,
+        *,
+        timing: Timing,
+        clock: Callable[[], float],
+        moves_max: int,
+    ) -> None:
+        self.name = config.node
+        self.incarnation = prepared.incarnation
+        self.cluster = prepared.cluster
+        self.warnings = prepared.warnings
+        self._config = config
+        self._coordinator = coordinator
+        self._plane = plane
+        self._clock = clock
+        self._timing = timing
+        self._membership = membership
+        self._loads: dict[str, NodeLoad] = {}
+        """By node; only the controller has those of others."""
+        self._latest: Load | None = None
+        self._taken = 0
+        """Rooms that this node took since its last sample."""
+        self._news = asyncio.Event()
+        plane.attach(self)
+        self._follow = Follow(coordinator, plane, config.node, self.changed, membership.task_ended)
+        self._controller = Controller(
+            coordinator,
+            plane,
+            self._follow,
+            membership,
+            stands="hub" in config.role,
+            timing=timing,
+            clock=clock,
+            moves_max=moves_max,
+        )
+        self._assigner = Assigner(
+            coordinator,
+            self._follow,
+            self._controller,
+            self._take,
+            self._loads,
+            rooms_per_second=config.limits["room_creations_per_second_max"],
+            rooms_max=config.limits["rooms_max"],
+            timing=timing,
+            clock=clock,
+        )
+        self._directory = Directory(plane, self._follow, self._ask_controller, clock)
+        self._reporter = asyncio.create_task(self._report())
+
+    @classmethod
+    async def start(
+        cls,
+        config: Config,
+        coordinator: Coordinator,
+        plane: Plane,
+        prepared: Prepared | None = None,
+        *,
+        addresses: Mapping[str, str] | None = None,
+        capacity: float | None = None,
+        zone: str = "",
+        timing: Timing | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        moves_max: int = MOVES_MAX,
+    ) -> Self:
+        """Registers this process as a node, and does from then on what a node does.
+
+        Args:
+            config: Of the node.
+            coordinator: The cluster's; it stays the caller's to close.
+            plane: The node's data plane, started with `prepared.incarnation`.
+            prepared: What `membership.prepare` gave; default: it is asked now.
+            addresses: Protocol to `HOST:PORT`, as clients and peers reach it; `link` for peers.
+            capacity: Beside others; default: its shards.
+            zone: Members of a hub are in different ones where there are several.
+            timing: The same in the whole cluster.
+            clock: Monotonic, seconds: that of the coordinator's leases.
+            wall: Seconds since 1970.
+            moves_max: Hubs that are moved at a time.
+
+        Raises:
+            DuplicateNodeError: another process has the name.
+            CoordinatorError: it cannot be reached.
+            HubSubError: what `membership.prepare` raises.
+        """
+        prepared = prepared or await prepare(config, coordinator, wall=wall)
+        record = NodeRecord(
+            incarnation=prepared.incarnation,
+            addresses=dict(addresses or {}),
+            roles=config.role,
+            zone=zone,
+            capacity=capacity or float(config.shards),
+            shards=config.shards,
+            version=VERSION,
+        )
+        membership = Membership(coordinator, prepared, config.node, record, wall=wall)
+        try:
+            await membership.register()
+        except BaseException:
+            prepared.identity.close()
+            raise
+        try:
+            return cls(
+                config,
+                coordinator,
+                plane,
+                membership,
+                prepared,
+                timing=timing or Timing(),
+                clock=clock,
+                moves_max=moves_max,
+            )
+        except BaseException:
+            await membership.leave()
+            raise
+
+    @property
+    def failed(self) -> "asyncio.Future[None]":
+        """Ends with an error when this process has to stop; see `Membership.failed`."""
+        return self._membership.failed
+
+    @property
+    def is_controller(self) -> bool:
+        return self._controller.revision is not None
+
+    @property
+    def classes(self) -> list[RoomClass]:
+        """The cluster's classes in order of precedence, as far as they are known."""
+        return classes.ordered({name: kept.record for name, kept in self._follow.classes.items()})
+
+    async def ready(self) -> None:
+        """Until the plane was told of all nodes and hubs."""
+        await self._follow.ready.wait()
+
+    async def locate(self, topic: bytes, create: bool = True) -> Located | None:
+        """Where the room of a topic is; see `Directory.locate`."""
+        return await self._directory.locate(topic, create)
+
+    async def place(self, room_class: str, room: bytes, index: int, create: bool = True) -> int | None:
+        """The hub of a room, for a data plane that does not know it; see `Directory.place`."""
+        return await self._directory.place(room_class, room, index, create)
+
+    async def move(self, topic: bytes, to: str | None) -> int | None:
+        """Moves the room of a topic to a node; see `Directory.move`."""
+        return await self._directory.move(topic, to)
+
+    async def apply(self, given: Sequence[RoomClass]) -> list[str]:
+        """Makes classes of the cluster what is given; others stay.
+
+        Returns:
+            Names of those that changed, or are new.
+
+        Raises:
+            ClassChangeError: one would change what must stay.
+            ExpectationError: somebody else changed one of them just now.
+            CoordinatorError: as the coordinator said.
+        """
+        if not self._follow.whole.issuperset({CLASSES}):
+            raise NoControllerError("the classes are not known here yet")
+        kept = {name: kept.record for name, kept in self._follow.classes.items()}
+        puts = classes.applied(kept, given)
+        if len(puts) > classes.APPLIED_MAX:
+            raise ClassChangeError("too many classes at once", f"{len(puts)}, at most {classes.APPLIED_MAX}")
+        names = {put.key: put.key.partition("/")[2] for put in puts}
+        expect = {
+            key: self._follow.classes[name].revision if name in self._follow.classes else 0
+            for key, name in names.items()
+        }
+        await self._coordinator.commit(expect, [Put(put.key, put.value) for put in puts])
+        return list(names.values())
+
+    async def drain(self) -> bool:
+        """Gives this node's hubs to others, as far as they take them within `DRAIN_S`: whether all are given."""
+        await self._membership.drain()
+        until_s = self._clock() + DRAIN_S
+        while self._leads() and self._others() and self._clock() < until_s:
+            self._news.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(until_s - self._clock()):
+                    await self._news.wait()
+        return not self._leads()
+
+    async def stop(self, drain: bool = True) -> None:
+        """Leaves the cluster.
+
+        Args:
+            drain: Whether others are to have its hubs first.
+        """
+        try:
+            if drain and self._membership.lease is not None:
+                await self.drain()
+        except CoordinatorError as error:
+            log.info("the node leaves without draining", reason=error.message)
+        finally:
+            self._reporter.cancel()
+            await asyncio.gather(self._reporter, return_exceptions=True)
+            await self._directory.close()
+            await self._assigner.close()
+            await self._controller.stop()
+            await self._follow.close()
+            await self._membership.leave()
+
+    def status(self) -> dict[str, Any]:
+        """The cluster as this node sees it, for REST and the command line; see `status`."""
+        return status_of(
+            self._follow,
+            self._plane,
+            self._membership,
+            self._controller,
+            cluster=self.cluster,
+            warnings=self.warnings,
+            waiting=self._directory.waiting,
+            now=self._clock(),
+            timing=self._timing,
+        )
+
+    # -- Face --
+
+    def changed(self) -> None:
+        """The plane or what is followed has news."""
+        self._news.set()
+        self._controller.wake()
+        self._directory.wake()
+
+    async def asked(self, node: str, body: bytes) -> bytes:
+        """Answers the control plane of another node."""
+        return asks.encode(await self._answer(node, asks.asked_of(body)))
+
+    async def _answer(self, node: str, question: asks.Asked | asks.Sorry) -> asks.Answer:
+        try:
+            match question:
+                case asks.Assign():
+                    return await self._assigner.assign(question)
+                case asks.Move():
+                    return await self._assigner.move(question)
+                case asks.Take():
+                    return self._takes(question)
+                case asks.Report():
+                    self._note_load(node, question.load)
+                    return asks.Noted()
+                case asks.Sorry():
+                    return question
+        except HubSubError as error:
+            return asks.Sorry(error.code, error.message)
+
+    async def _ask_controller(self, question: asks.Asked) -> asks.Answer:
+        held = self._follow.controller
+        if held is None:
+            raise NoControllerError("no controller is elected")
+        return await self._ask(held.record.node, question, WAIT_S)
+
+    async def _ask(self, node: str, question: asks.Asked, within_s: float) -> asks.Answer:
+        if node == self.name:
+            return await self._answer(node, question)
+        try:
+            async with asyncio.timeout(within_s):
+                return asks.answer_of(await self._plane.ask(node, asks.encode(question)))
+        except TimeoutError:
+            raise PeerError("the other node gave no answer in time", node) from None
+
+    async def _take(self, node: str, question: asks.Take) -> asks.Taken:
+        answer = await self._ask(node, question, TAKE_S)
+        if not isinstance(answer, asks.Taken):
+            raise PeerError(value=node)
+        return answer
+
+    def _takes(self, question: asks.Take) -> asks.Taken:
+        """Refuses rooms of hubs that are not this node's, and what it has no space for."""
+        refused: list[bytes] = []
+        space = self._config.limits["rooms_max"] - self._taken
+        space -= 0 if self._latest is None else round(self._latest.rooms)
+        for hub, rooms in question.rooms.items():
+            kept = self._follow.hubs.get(hub)
+            is_mine = kept is not None and self.name in kept.record.members
+            taken = max(0, space) if is_mine and not self._membership.is_draining else 0
+            refused += rooms[taken:]
+            space -= min(taken, len(rooms))
+            self._taken += min(taken, len(rooms))
+        return asks.Taken(tuple(refused))
+
+    # -- loads --
+
+    async def _report(self) -> None:
+        while True:
+            await asyncio.sleep(LOAD_S)
+            try:
+                load = await self._plane.load()
+                if load is not None:
+                    self._latest, self._taken = load, 0
+                    await self._ask_controller(asks.Report(load))
+            except HubSubError as error:
+                log.debug("no load was reported", reason=error.message)
+
+    def _note_load(self, node: str, load: Load) -> None:
+        if node in self._follow.nodes:
+            now, before = self._clock(), self._loads.get(node)
+            fresh = NodeLoad(load=load, at_s=now, added=0.0 if before is None else before.added)
+            is_known = before is not None and before.at_s > float("-inf")
+            self._loads[node] = before.sampled(load, now) if is_known and before is not None else fresh
+        for name in self._loads.keys() - self._follow.nodes.keys():
+            del self._loads[name]
+
+    def _leads(self) -> bool:
+        return any(kept.record.leader == self.name for kept in self._follow.hubs.values())
+
+    def _others(self) -> bool:
+        return any(
+            kept.record.holds_hubs and not kept.record.is_draining and name != self.name
+            for name, kept in self._follow.nodes.items()
+        )

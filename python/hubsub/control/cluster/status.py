@@ -1,0 +1,122 @@
+"""The cluster in words and numbers, as one node sees it: what `GET /v1/cluster` and the command line show.
+
+Invariant: bounded by what the coordinator keeps of nodes and hubs; rooms are counted, never listed.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hubsub.control.cluster import census
+from hubsub.control.cluster.controller import Controller
+from hubsub.control.cluster.follow import Follow
+from hubsub.control.cluster.membership import Membership
+from hubsub.control.cluster.plane import Plane
+from hubsub.control.cluster.records import NodeRecord
+from hubsub.control.cluster.view import OBSERVERS_MIN, Kept, Peer, Timing
+
+MOVES_SHOWN = 32
+
+
+def status_of(
+    known: Follow,
+    plane: Plane,
+    membership: Membership,
+    controller: Controller,
+    *,
+    cluster: str,
+    warnings: Sequence[str],
+    waiting: int,
+    now: float,
+    timing: Timing,
+) -> dict[str, Any]:
+    """Nodes with their states, hubs with leaders and terms, who is the controller, and what is wrong."""
+    peers = plane.peers(0)
+    held = known.controller
+    nodes = []
+    for name, kept in sorted(known.nodes.items()):
+        peer = peers.get((name, kept.record.incarnation))
+        nodes.append(
+            {
+                "name": name,
+                "state": _state(name == membership.name, kept, peer, now, timing),
+                "incarnation": kept.record.incarnation,
+                "since_ms": kept.record.since_ms,
+                "roles": list(kept.record.roles),
+                "zone": kept.record.zone,
+                "capacity": kept.record.capacity,
+                "version": kept.record.version,
+                "addresses": dict(kept.record.addresses),
+                "hubs_led": sum(hub.record.leader == name for hub in known.hubs.values()),
+            }
+        )
+    hubs = [
+        {
+            "hub": hub,
+            "class": kept.record.room_class,
+            "index": kept.record.index,
+            "term": kept.record.term,
+            "leader": kept.record.leader,
+            "members": list(kept.record.members),
+            "proposed": None if kept.record.proposed is None else kept.record.proposed.leader,
+        }
+        for hub, kept in sorted(known.hubs.items())
+    ]
+    return {
+        "cluster": cluster,
+        "node": membership.name,
+        "incarnation": membership.incarnation,
+        "controller": None if held is None else held.record.node,
+        "mandate": None if held is None else held.record.mandate,
+        "nodes": nodes,
+        "hubs": hubs,
+        "classes": {name: kept.record.version for name, kept in sorted(known.classes.items())},
+        "rooms_with_record": sum(buckets.count for buckets in known.rooms.values()),
+        "rooms_waiting": waiting,
+        "moves": [
+            {"hub": step.hub, "why": step.why, "leader": step.after.leader, "ago_s": round(now - at_s, 3)}
+            for at_s, step in controller.steps[-MOVES_SHOWN:]
+        ],
+        "wrong": [*_wrong(known, membership, nodes, peers, now, timing), *warnings],
+    }
+
+
+def _state(is_me: bool, kept: Kept[NodeRecord], peer: Peer | None, now: float, timing: Timing) -> str:
+    if kept.record.is_draining:
+        return "draining"
+    if is_me:
+        return "up"
+    if peer is None or peer.heard_s is None:
+        return "not seen"
+    if peer.is_dead:
+        return "dead"
+    if now - peer.heard_s > timing.silence_s:
+        return "silent"
+    if len(peer.suspected_by) >= OBSERVERS_MIN:
+        return "suspected"
+    return "up" if peer.is_ready else "joining"
+
+
+def _wrong(
+    known: Follow, membership: Membership, nodes: Sequence[Any], peers: Any, now: float, timing: Timing
+) -> Iterator[str]:
+    lease = membership.lease
+    if lease is None:
+        yield "this node is not registered: the coordinator let it go; it registers again when it can"
+    elif now > lease.deadline:
+        yield (
+            "the coordinator is away: what exists goes on, nothing is failed over, rooms without a record wait"
+        )
+    if known.controller is None:
+        yield "no controller: nothing is failed over"
+    for node in nodes:
+        if node["state"] in ("not seen", "dead", "silent", "suspected"):
+            yield f"node {node['name']}: {node['state']}"
+    if known.census is not None:
+        heard = {name for (name, _), p in peers.items() if p.heard_s and now - p.heard_s <= timing.silence_s}
+        if not census.is_majority(known.census.record, heard | {membership.name}):
+            counted = ", ".join(known.census.record.nodes)
+            yield f"this node hears no majority of {counted}"
+    for directory, why in sorted(known.refused.items()):
+        yield f"the coordinator will not serve {directory or 'its root'}: {why}"
+    for why in known.unread.values():
+        yield why

@@ -1,0 +1,53 @@
+"""A view of a cluster that is well, of which a test changes what it tests."""
+
+from dataclasses import replace
+from typing import Any
+
+from hubsub.control.cluster.records import CensusRecord, ClassRecord, ControllerRecord, HubRecord, NodeRecord
+from hubsub.control.cluster.view import HubTerm, Kept, Peer, ProcessId, Timing, View
+
+TIMING = Timing()
+NOW = 100.0
+CONTROLLER_REVISION = 5
+
+
+def node(name: str, incarnation: int = 1, **fields: Any) -> tuple[str, Kept[NodeRecord]]:
+    return name, Kept(NodeRecord(incarnation=incarnation, **fields), 7)
+
+
+def peer(**fields: Any) -> Peer:
+    """Of a process that is well."""
+    return replace(
+        Peer(heard_s=NOW, heeds_s=10.0, heeds_until_s=NOW, lead_until_s=NOW + 0.9, is_ready=True), **fields
+    )
+
+
+def hub(leader: str, index: int = 0, **fields: Any) -> Kept[HubRecord]:
+    defaults = {"room_class": "chat", "term": 3, "incarnation": 1, "members": (leader,)}
+    return Kept(HubRecord(**{"leader": leader, "index": index, **defaults, **fields}), 40 + index)
+
+
+def view(
+    nodes: str = "abc",
+    hubs: dict[int, Kept[HubRecord]] | None = None,
+    peers: dict[ProcessId, Peer] | None = None,
+    **fields: Any,
+) -> View:
+    """Nodes of one letter each, `a` the controller, all well; tables as the hubs' records say."""
+    hubs = hubs or {}
+    tables: dict[ProcessId, set[HubTerm]] = {(name, 1): set() for name in nodes}
+    for number, kept in hubs.items():
+        tables.setdefault((kept.record.leader, kept.record.incarnation), set()).add(
+            (number, kept.record.term)
+        )
+    defaults: dict[str, Any] = {
+        "controller": Kept(ControllerRecord(node="a", incarnation=1, mandate=2), CONTROLLER_REVISION),
+        "elected_s": 10.0,
+        "nodes": dict(node(name) for name in nodes),
+        "classes": {"chat": ClassRecord(version=1, hubs=len(hubs))},
+        "census": Kept(CensusRecord(nodes=tuple(nodes)), 6),
+        "tables": {process: frozenset(table) for process, table in tables.items()},
+    }
+    return View(
+        **(defaults | {"hubs": hubs, "peers": {(name, 1): peer() for name in nodes} | (peers or {})} | fields)
+    )

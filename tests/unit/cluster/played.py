@@ -1,0 +1,429 @@
+"""Whole nodes of a cluster in one event loop whose time is played: nothing waits, and a minute takes a moment.
+
+`play(test)` runs a coroutine in such a loop. A `Cluster` has a coordinator in memory and nodes with a `PlayedPlane`
+each: links that come and go at once, heartbeats and leads as docs/adr/0013-a-cluster.md and `view` say. With every
+step of time it checks that no hub is led by two processes, and no term of it by two, ever.
+"""
+
+import asyncio
+import contextlib
+import random
+import selectors
+import types
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hubsub.config import Config, resolve
+from hubsub.control.cluster.busy import Load
+from hubsub.control.cluster.census import keeps_lead
+from hubsub.control.cluster.membership import prepare
+from hubsub.control.cluster.node import ClusterNode
+from hubsub.control.cluster.plane import Face, Named, Neighbour, Route
+from hubsub.control.cluster.records import CensusRecord, ClassRecord
+from hubsub.control.cluster.rooms import hash_of
+from hubsub.control.cluster.view import HubTerm, Peer, ProcessId, Tables, Timing
+from hubsub.coordination import Write
+from hubsub.coordination import lease as lease_module
+from hubsub.coordination import memory as memory_module
+from hubsub.coordination.memory import MemoryCoordinator, MemoryStore
+from hubsub.errors import CoordinatorError, CoordinatorUnknownError, PeerError
+
+BEAT_S = 0.05
+TIMING = Timing()
+YEAR_2030 = 1_893_456_000
+CLASSES = [{"name": "chat", "match": ["chat:*"]}, {"name": "game", "match": ["game:*"], "placement": "ring"}]
+
+
+class _Selector(selectors.DefaultSelector):
+    """Lets time pass instead of waiting for it."""
+
+    loop: "PlayedLoop"
+
+    def select(self, timeout: float | None = None) -> Any:
+        found = super().select(0)
+        if not found and timeout is None:
+            raise RuntimeError("all wait for something that will never happen")
+        if not found and timeout is not None and timeout > 0:
+            self.loop.now += timeout
+        return found
+
+
+class PlayedLoop(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        self.now = 1_000.0
+        selector = _Selector()
+        selector.loop = self
+        super().__init__(selector)
+
+    def time(self) -> float:
+        return self.now
+
+
+def play(test: Callable[[], Awaitable[None]]) -> None:
+    """Runs a test in a loop of played time."""
+    loop = PlayedLoop()
+    clock = types.SimpleNamespace(monotonic=loop.time)
+    with pytest.MonkeyPatch.context() as patch, asyncio.Runner(loop_factory=lambda: loop) as runner:
+        patch.setattr(lease_module, "time", clock)
+        patch.setattr(memory_module, "time", clock)
+        runner.run(_bounded(test))
+
+
+async def _bounded(test: Callable[[], Awaitable[None]]) -> None:
+    async with asyncio.timeout(3_600):
+        await test()
+
+
+async def until(check: Callable[[], object], within_s: float = 20.0) -> None:
+    """Lets time pass until something holds."""
+    async with asyncio.timeout(within_s):
+        while not check():
+            await asyncio.sleep(BEAT_S / 5)
+
+
+class DoubtfulCoordinator(MemoryCoordinator):
+    """Loses answers: of some commits nobody learns whether they were made, and some are made later."""
+
+    def __init__(self, store: MemoryStore, seed: int, doubts: float = 0.0) -> None:
+        super().__init__(store)
+        self.random = random.Random(seed)
+        self.doubts = doubts
+        """How many of all commits."""
+        self._late: set[asyncio.Task[None]] = set()
+
+    async def _commit(self, expect: dict[str, int], writes: tuple[Write, ...]) -> dict[str, int]:
+        if self.random.random() >= self.doubts:
+            return await super()._commit(expect, writes)
+        match self.random.choice(["made", "late", "never"]):
+            case "made":
+                await super()._commit(expect, writes)
+            case "late":
+                late = asyncio.create_task(self._make_late(expect, writes))
+                self._late.add(late)
+                late.add_done_callback(self._late.discard)
+        raise CoordinatorUnknownError()
+
+    async def _make_late(self, expect: dict[str, int], writes: tuple[Write, ...]) -> None:
+        await asyncio.sleep(self.random.uniform(0, 0.5))
+        with contextlib.suppress(CoordinatorError):
+            await super()._commit(expect, writes)
+
+
+class PlayedPlane:
+    """The data plane of one process: see `Plane`."""
+
+    def __init__(self, cluster: "Cluster", process: ProcessId) -> None:
+        self.cluster = cluster
+        self.me = process
+        self.is_alive = True
+        self.is_ready = True
+        self.is_deaf = False
+        """Its control plane hangs; links and leads do not."""
+        self.neighbours: dict[str, Neighbour] = {}
+        self.known_classes: Mapping[str, ClassRecord] = {}
+        self.rows: dict[int, Route] = {}
+        self.pinned: dict[tuple[str, bytes], int] = {}
+        self.counted: tuple[int, CensusRecord] | None = None
+        self.sample: Load | None = Load()
+        self.face: Face
+        # As a node that leads.
+        self.lead_until_s = -1.0
+        self.lead_census = 0
+        """Revision of the census that the last grant named."""
+        self.covers: frozenset[HubTerm] = frozenset()
+        self.gave_up: set[HubTerm] = set()
+        self.heeded: tuple[int, ProcessId] | None = None
+        self.heeds_heard_s = -1.0
+        self.phase = 0
+        # As the controller's.
+        self.mandate: tuple[int, float, Tables] | None = None
+        self.known: dict[ProcessId, Peer] = {}
+        self.phases: dict[ProcessId, tuple[int | None, int, float]] = {}
+        self.round_trips: dict[ProcessId, float] = {}
+        self.granting = 0
+        """Revision of the census that its grants name."""
+
+    # -- Plane --
+
+    def attach(self, face: Face) -> None:
+        self.face = face
+
+    def roster(self, neighbours: Sequence[Neighbour]) -> None:
+        self.neighbours = {neighbour.name: neighbour for neighbour in neighbours}
+
+    def classes(self, classes: Mapping[str, ClassRecord]) -> None:
+        self.known_classes = dict(classes)
+
+    def routes(self, rows: Sequence[Route]) -> None:
+        assert all(row.room_class in self.known_classes for row in rows)
+        before, self.rows = self.rows, {row.hub: row for row in rows}
+        for hub, row in self.rows.items():
+            assert hub not in before or before[hub].term <= row.term, "a route became older"
+            if row.gives_up and row.leader == self.me:
+                self.gave_up.add((hub, row.term))
+        self.covers -= self.gave_up
+
+    def pins(self, room_class: str, hubs: Mapping[bytes, int | None]) -> None:
+        for room, hub in hubs.items():
+            self.pinned.pop((room_class, room), None)
+            if hub is not None:
+                self.pinned[room_class, room] = hub
+
+    def census(self, revision: int, nodes: tuple[str, ...], before: tuple[str, ...]) -> None:
+        self.counted = revision, CensusRecord(nodes=nodes, before=before)
+
+    async def grants(self, mandate: int, until_s: float, tables: Tables, census: int) -> None:
+        await asyncio.sleep(0.001)
+        self.mandate, self.granting = (mandate, until_s, tables), census
+
+    def peers(self, mandate: int) -> Mapping[ProcessId, Peer]:
+        found = {}
+        for process, peer in self.known.items():
+            heeds, _, since = self.phases.get(process, (None, 0, 0.0))
+            found[process] = replace(peer)
+            if heeds == mandate:
+                until_s = self.round_trips[process]
+                found[process] = replace(peer, heeds_s=since, heeds_until_s=until_s)
+        return found
+
+    async def ask(self, node: str, body: bytes) -> bytes:
+        await asyncio.sleep(0.001)
+        other = self.cluster.planes.get(node)
+        if other is None or not self.cluster.are_linked(self, other):
+            raise PeerError(value=node)
+        if other.is_deaf:
+            await asyncio.Event().wait()
+        answer = await other.face.asked(self.me[0], body)
+        await asyncio.sleep(0.001)
+        if not self.cluster.are_linked(self, other):
+            raise PeerError(value=node)
+        return answer
+
+    def named(self, topic: bytes) -> Named:
+        room_class = next((name for name in ("chat", "game") if topic.startswith(name.encode())), "default")
+        return Named(topic, room_class, hash_of(topic) % self.known_classes[room_class].hubs)
+
+    async def load(self) -> Load | None:
+        return self.sample
+
+    # -- time --
+
+    def leads(self) -> frozenset[HubTerm]:
+        return self.covers if self.is_alive and self.cluster.now < self.lead_until_s else frozenset()
+
+    def beat(self) -> None:
+        """What heartbeats, and asking for leads, do in the time between two of them."""
+        now, before = self.cluster.now, {id_: (p.is_dead, p.gave_up) for id_, p in self.known.items()}
+        linked = [p for p in self.cluster.planes.values() if self.cluster.are_linked(self, p)]
+        mandates = [(p.mandate[0], p.me) for p in linked if p.mandate is not None and now < p.mandate[1]]
+        # A mandate is heeded until it was not heard for as long as its holder may count on who heeds it.
+        heeded = self.heeded if now - self.heeds_heard_s <= TIMING.silence_s else None
+        if mandates and max(mandates) >= (heeded or (0, self.me)):
+            heeded, self.heeds_heard_s = max(mandates), now
+        is_news = heeded != self.heeded
+        self.phase += is_news
+        self.heeded = heeded
+        for other in linked:
+            heeds = None if other.heeded is None else other.heeded[0]
+            if self.phases.get(other.me, (0, -1, 0.0))[:2] != (heeds, other.phase):
+                self.phases[other.me] = heeds, other.phase, now
+                is_news = True
+            self.round_trips[other.me] = now
+            known = self.known.get(other.me, Peer())
+            self.known[other.me] = replace(
+                known, heard_s=now, is_ready=other.is_ready, gave_up=frozenset(other.gave_up)
+            )
+        for process, peer in self.known.items():
+            if process in self.cluster.ended and process[0] not in self.cluster.cut_of(self.me[0]):
+                self.known[process] = replace(peer, is_dead=True)
+        self._lead(now, linked)
+        if is_news or before != {id_: (p.is_dead, p.gave_up) for id_, p in self.known.items()}:
+            self.face.changed()
+
+    def _lead(self, now: float, linked: "list[PlayedPlane]") -> None:
+        self.gave_up |= {term for term in self.covers if self._is_past(term)}
+        self.covers -= self.gave_up
+        if self.heeded is None:
+            names = {p.me[0] for p in linked if p.heeded is None}
+            revision, counted = self.counted or (-1, CensusRecord(nodes=()))
+            is_fresh = now < self.lead_until_s and revision >= self.lead_census
+            if is_fresh and keeps_lead(counted, names):
+                self.lead_until_s = now + TIMING.lead_s
+            return
+        controller = next((plane for plane in linked if plane.me == self.heeded[1]), None)
+        if controller is None or controller.mandate is None or now >= controller.mandate[1]:
+            return
+        table = controller.mandate[2].get(self.me)
+        if table is None:
+            return
+        claim = {
+            (row.hub, row.term) for row in self.rows.values() if row.leader == self.me and not row.gives_up
+        }
+        granted = frozenset(claim - self.gave_up) & table
+        self.gave_up |= self.covers - granted
+        self.covers, self.lead_until_s = granted, now + TIMING.lead_s
+        self.lead_census = controller.granting
+        peer = controller.known.get(self.me, Peer())
+        controller.known[self.me] = replace(peer, lead_until_s=self.lead_until_s)
+
+    def _is_past(self, term: HubTerm) -> bool:
+        row = self.rows.get(term[0])
+        return row is not None and row.term > term[1]
+
+
+class Cluster:
+    """Nodes, a coordinator, and what lies between them."""
+
+    def __init__(self, classes: Sequence[Mapping[str, Any]] = CLASSES, **limits: int) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.store = MemoryStore(self.loop.time)
+        self.classes = classes
+        self.limits = limits
+        self.nodes: dict[str, ClusterNode] = {}
+        self.planes: dict[str, PlayedPlane] = {}
+        self.coordinators: dict[str, DoubtfulCoordinator] = {}
+        self.seed = 0
+        self.doubts = 0.0
+        """Of the coordinators of nodes that start: see `DoubtfulCoordinator`."""
+        self._started = 0
+        self.ended: set[ProcessId] = set()
+        self.cut: set[frozenset[str]] = set()
+        self.led_by: dict[HubTerm, ProcessId] = {}
+        self._beating = asyncio.create_task(self._beat())
+
+    @property
+    def now(self) -> float:
+        return self.loop.time()
+
+    def wall(self) -> float:
+        return YEAR_2030 + self.now
+
+    async def __aenter__(self) -> "Cluster":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._beating.done():
+            await self._beating
+        self._beating.cancel()
+        for name in list(self.nodes):
+            await self.kill(name)
+
+    def config(self, name: str, **file: Any) -> Config:
+        whole = {"node": name, "class": self.classes, "limits": self.limits, "shards": 1} | file
+        return resolve(whole, {}, {})
+
+    async def start(self, *names: str, **file: Any) -> None:
+        """Starts nodes, one after the other."""
+        for name in names:
+            self._started += 1
+            coordinator = DoubtfulCoordinator(self.store, self._started + 1_000 * self.seed, self.doubts)
+            try:
+                config = self.config(name, **file)
+                prepared = await prepare(config, coordinator, wall=self.wall)
+                plane = PlayedPlane(self, (name, prepared.incarnation))
+                addresses = {"redis": f"{name}:3221", "link": f"{name}:3222"}
+                node = await ClusterNode.start(
+                    config, coordinator, plane, prepared,
+                    addresses=addresses, timing=TIMING, clock=self.loop.time, wall=self.wall,
+                )  # fmt: skip
+            except BaseException:
+                await coordinator.close()
+                raise
+            self.nodes[name], self.planes[name], self.coordinators[name] = node, plane, coordinator
+
+    async def kill(self, *names: str) -> None:
+        """Ends processes as `kill -9` does: nothing is said to anybody, and leases run out."""
+        for name in names:
+            self.planes[name].is_alive = False
+            self.part(name)
+            self.ended.add(self.planes[name].me)
+        for name in names:
+            await self.nodes.pop(name).stop(drain=False)
+            await self.coordinators.pop(name).close()
+
+    async def stop(self, name: str) -> None:
+        """Ends a process as it should."""
+        node = self.nodes[name]
+        await node.stop()
+        self.planes[name].is_alive = False
+        self.ended.add(self.planes[name].me)
+        del self.nodes[name]
+        await self.coordinators.pop(name).close()
+
+    def split(self, *sides: str) -> None:
+        """Cuts links between sides; a name is a letter."""
+        self.cut = {frozenset((a, b)) for s in sides for t in sides if s != t for a in s for b in t}
+
+    def part(self, names: str, is_away: bool = True) -> None:
+        """Takes the coordinator away from some nodes, or gives it back."""
+        for name in names:
+            self.coordinators[name].cut = is_away
+        self.store.break_watches()
+
+    def cut_of(self, name: str) -> set[str]:
+        return {other for pair in self.cut if name in pair for other in pair}
+
+    def are_linked(self, a: PlayedPlane, b: PlayedPlane) -> bool:
+        if a is b:
+            return a.is_alive
+        is_known = a.me[0] in b.neighbours and b.me[0] in a.neighbours
+        return a.is_alive and b.is_alive and is_known and frozenset((a.me[0], b.me[0])) not in self.cut
+
+    # -- what can be seen --
+
+    def controller(self) -> str | None:
+        return next((name for name, node in self.nodes.items() if node.is_controller), None)
+
+    def led(self) -> dict[int, str]:
+        return {hub: plane.me[0] for plane in self.planes.values() for hub, _ in plane.leads()}
+
+    def status(self, name: str | None = None) -> dict[str, Any]:
+        return self.nodes[name or next(iter(self.nodes))].status()
+
+    def leaders(self) -> dict[int, str]:
+        return {hub["hub"]: hub["leader"] for hub in self.status()["hubs"]}
+
+    def is_well(self) -> bool:
+        """Whether every hub is led by who should lead it, and nothing moves or changes."""
+        if self.controller() is None:
+            return False
+        if any(p.counted is None or p.counted[1].before for p in self.planes.values() if p.is_alive):
+            return False
+        status = self.status()
+        is_moving = any(hub["proposed"] for hub in status["hubs"])
+        expected = sum(node["hubs"] for node in self._classes().values())
+        return not is_moving and len(status["hubs"]) == expected and self.led() == self.leaders()
+
+    async def settle(self, within_s: float = 60.0) -> None:
+        """Until all is well and has been for a while."""
+        since: float | None = None
+        async with asyncio.timeout(within_s):
+            while since is None or self.now - since < 1.0:
+                assert not self._beating.done(), self._beating.exception()
+                since = (since or self.now) if self.is_well() else None
+                await asyncio.sleep(BEAT_S)
+
+    def _classes(self) -> dict[str, dict[str, int]]:
+        plane = self.planes[next(iter(self.nodes))]
+        return {name: {"hubs": record.hubs} for name, record in plane.known_classes.items()}
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(BEAT_S)
+            for plane in list(self.planes.values()):
+                if plane.is_alive and hasattr(plane, "face"):
+                    plane.beat()
+            self._check()
+
+    def _check(self) -> None:
+        seen: dict[int, ProcessId] = {}
+        for plane in self.planes.values():
+            for hub, term in plane.leads():
+                assert hub not in seen, f"{self.now:.2f}: hub {hub}: {seen[hub]} and {plane.me} lead"
+                assert self.led_by.setdefault((hub, term), plane.me) == plane.me, (
+                    f"{self.now:.2f}: term {term} of {hub}"
+                )
+                seen[hub] = plane.me

@@ -1,0 +1,258 @@
+"""Whole nodes that run as a cluster, in played time: see `played`."""
+
+import asyncio
+from collections import Counter
+from math import ceil
+
+import pytest
+
+from hubsub.control.cluster.leads import MOVES_MAX
+from hubsub.control.cluster.ring import LOAD_MAX, Place, assign
+from hubsub.errors import NoControllerError
+from unit.cluster.played import TIMING, Cluster, play, until
+
+HUBS = 3 * 64
+
+
+def homes(names: str) -> dict[tuple[str, int], str]:
+    """Where the ring has each hub of the three classes."""
+    found: dict[tuple[str, int], str] = {}
+    for room_class in ("chat", "game", "default"):
+        hubs = [f"{room_class}/{index}" for index in range(64)]
+        members = assign([Place(name) for name in names], hubs)
+        found |= {(room_class, index): members[hub][0] for index, hub in enumerate(hubs)}
+    return found
+
+
+def leaders(cluster: Cluster) -> dict[tuple[str, int], str]:
+    return {(hub["class"], hub["index"]): hub["leader"] for hub in cluster.status()["hubs"]}
+
+
+def terms(cluster: Cluster) -> dict[int, int]:
+    return {hub["hub"]: hub["term"] for hub in cluster.status()["hubs"]}
+
+
+@pytest.mark.parametrize("names", ["abc", "cba", "bdace", "edcba"])
+def test_nodes_started_in_any_order_share_the_hubs_as_the_ring_says_and_each_is_led_once(names: str) -> None:
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start(*names)
+            await cluster.settle()
+            assert len(cluster.led()) == HUBS
+            assert leaders(cluster) == homes(names)
+            for name in names:
+                status = cluster.status(name)
+                assert status["controller"] == cluster.controller() and status["wrong"] == []
+                assert {node["state"] for node in status["nodes"]} == {"up"}
+
+    play(test)
+
+
+@pytest.mark.parametrize("who", ["leader", "controller", "both"])
+def test_hubs_of_who_dies_are_led_by_others_long_before_leases_end_and_nobody_elses_change(who: str) -> None:
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start(*"abcde")
+            await cluster.settle()
+            controller = cluster.controller()
+            assert controller is not None
+            other = next(name for name in "abcde" if name != controller)
+            dead = {"leader": other, "controller": controller, "both": other + controller}[who]
+            before, old_terms = cluster.leaders(), terms(cluster)
+            died_s = cluster.now
+            await cluster.kill(*dead)
+            await until(lambda: len(cluster.led()) == HUBS, within_s=2)
+            # The lease is 3 s: links say it before.
+            assert cluster.now - died_s < 1.0
+            orphans = {hub for hub, leader in before.items() if leader in dead}
+            changed = {hub for hub, leader in cluster.led().items() if leader != before[hub]}
+            assert orphans <= changed and not set(cluster.led().values()) & set(dead)
+            # What moves beside is the spill of nodes that have more to hold now, a few hubs at a time.
+            assert len(changed - orphans) <= 2 * MOVES_MAX
+            assert all(terms(cluster)[hub] == old_terms[hub] + 1 for hub in changed)
+            await cluster.settle()
+            assert leaders(cluster) == homes("".join(set("abcde") - set(dead)))
+
+    play(test)
+
+
+def test_with_two_of_three_dead_at_once_nothing_is_failed_over_and_the_third_goes_on_until_one_is_back() -> (
+    None
+):
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start(*"abc")
+            await cluster.settle()
+            before, controller = cluster.leaders(), cluster.controller()
+            assert controller is not None
+            left = next(name for name in "abc" if name != controller)
+            mine = {hub for hub, leader in before.items() if leader == left}
+            await cluster.kill(*(set("abc") - {left}))
+            for _ in range(60):
+                await asyncio.sleep(1)
+                assert cluster.leaders() == before
+            assert cluster.led().keys() == mine
+            assert any("majority" in line for line in cluster.status()["wrong"])
+            await cluster.start(controller)
+            await cluster.settle()
+            assert len(cluster.led()) == HUBS
+
+    play(test)
+
+
+def test_while_the_coordinator_is_away_for_a_minute_all_that_exists_goes_on() -> None:
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start(*"abc")
+            await cluster.settle()
+            there = await cluster.nodes["a"].locate(b"chat:there")
+            led, old_terms = cluster.led(), terms(cluster)
+            routes = {name: plane.rows for name, plane in cluster.planes.items()}
+            cluster.store.away = True
+            for _ in range(60):
+                await asyncio.sleep(1)
+                assert cluster.led() == led
+                assert {name: plane.rows for name, plane in cluster.planes.items()} == routes
+            for name in "abc":
+                assert await cluster.nodes[name].locate(b"chat:there") == there
+                ring = await cluster.nodes[name].locate(b"game:new")
+                assert ring is not None and ring.members
+                assert any("coordinator is away" in line for line in cluster.status(name)["wrong"])
+                assert cluster.status(name)["controller"] is not None
+            asked_s = cluster.now
+            with pytest.raises(NoControllerError, match="after 5 s"):
+                await cluster.nodes["b"].locate(b"chat:new")
+            assert cluster.now - asked_s == pytest.approx(5.0, abs=0.1)
+            assert {len(plane.neighbours) for plane in cluster.planes.values()} == {2}
+            waiting = asyncio.create_task(cluster.nodes["b"].locate(b"chat:waits"))
+            await asyncio.sleep(2)
+            cluster.store.away = False
+            assert await waiting is not None
+            await cluster.settle()
+            assert (cluster.led(), terms(cluster)) == (led, old_terms)
+            assert all(node.status()["wrong"] == [] for node in cluster.nodes.values())
+
+    play(test)
+
+
+def test_a_node_that_joins_takes_its_bounded_share_and_no_hub_moves_between_the_others() -> None:
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start(*"abcd")
+            await cluster.settle()
+            before, old_terms = leaders(cluster), terms(cluster)
+            await cluster.start("e")
+            await cluster.settle(120)
+            after = leaders(cluster)
+            assert after == homes("abcde")
+            moved = {hub for hub in after if after[hub] != before[hub]}
+            taken = Counter(room_class for room_class, index in moved if after[room_class, index] == "e")
+            assert taken.keys() == {"chat", "game", "default"}
+            assert all(count <= ceil(LOAD_MAX * 64 / 5) for count in taken.values())
+            # What moves beside is the spill of nodes that were full: less than what the new one takes.
+            assert len(moved) < 2 * taken.total()
+            assert sum(terms(cluster).values()) - sum(old_terms.values()) == len(moved)
+
+    play(test)
+
+
+def test_a_node_that_is_not_ready_is_given_nothing() -> None:
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start(*"ab")
+            await cluster.settle()
+            before = cluster.leaders()
+            await cluster.start("c")
+            cluster.planes["c"].is_ready = False
+            await asyncio.sleep(10)
+            assert cluster.leaders() == before
+            assert {n["name"]: n["state"] for n in cluster.status("a")["nodes"]}["c"] == "joining"
+            cluster.planes["c"].is_ready = True
+            await cluster.settle()
+            assert leaders(cluster) == homes("abc")
+
+    play(test)
+
+
+@pytest.mark.parametrize("is_controller", [True, False])
+def test_a_node_that_stops_gives_its_hubs_and_the_mandate_away_first(is_controller: bool) -> None:
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start(*"abc")
+            await cluster.settle()
+            name = next(n for n in "abc" if (n == cluster.controller()) == is_controller)
+            mine = {hub for hub, leader in cluster.leaders().items() if leader == name}
+            stopping = asyncio.create_task(cluster.nodes[name].drain())
+            unled: dict[int, float] = {}
+            while not stopping.done():
+                await asyncio.sleep(0.01)
+                for hub in mine - cluster.led().keys():
+                    unled[hub] = unled.get(hub, 0.0) + 0.01
+            assert await stopping
+            # Nobody waited for a lead to end.
+            assert max(unled.values(), default=0.0) < TIMING.lead_s / 2
+            assert cluster.controller() != name
+            await cluster.stop(name)
+            assert name not in {node["name"] for node in cluster.status()["nodes"]}
+            await cluster.settle()
+            assert leaders(cluster) == homes("".join(sorted(set("abc") - {name})))
+
+    play(test)
+
+
+def test_an_edge_node_is_never_controller_and_holds_no_hub() -> None:
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start("e", role="edge")
+            await asyncio.sleep(10)
+            assert cluster.controller() is None
+            await cluster.start(*"ab")
+            await cluster.settle()
+            assert set(cluster.led().values()) == {"a", "b"}
+            located = await cluster.nodes["e"].locate(b"chat:x")
+            assert located is not None and located.members[0].node in "ab"
+            await cluster.kill("a", "b")
+            await asyncio.sleep(20)
+            assert cluster.controller() is None
+
+    play(test)
+
+
+def test_a_controller_that_is_cut_off_from_the_others_hands_over_to_one_that_hears_a_majority() -> None:
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start(*"abcde")
+            await cluster.settle()
+            alone = cluster.controller()
+            assert alone is not None
+            others = "".join(sorted(set("abcde") - {alone}))
+            cluster.split(alone, others)
+            await until(lambda: set(cluster.led().values()) == set(others) and len(cluster.led()) == HUBS)
+            assert (cluster.controller() or alone) in others
+            cluster.split()
+            await cluster.settle(120)
+            assert leaders(cluster) == homes("abcde")
+
+    play(test)
+
+
+def test_a_split_with_the_coordinator_on_the_side_of_the_few_heals_by_itself() -> None:
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start(*"abcde")
+            await cluster.settle()
+            led = cluster.led()
+            cluster.split("ab", "cde")
+            cluster.part("cde")
+            await asyncio.sleep(30)
+            # The many go on among themselves, and the few take nothing from them.
+            assert {hub for hub, name in cluster.led().items() if name in "cde"} >= {
+                hub for hub, name in led.items() if name in "cde"
+            }
+            cluster.part("cde", False)
+            cluster.split()
+            await cluster.settle(120)
+            assert leaders(cluster) == homes("abcde")
+            assert all(node.status()["wrong"] == [] for node in cluster.nodes.values())
+
+    play(test)

@@ -1,0 +1,275 @@
+"""Where rooms are: records that the controller makes, pins, what waits, and what is refused."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from hubsub.control.cluster import directory
+from hubsub.control.cluster.busy import Load
+from hubsub.control.cluster.directory import WAIT_S, Located
+from hubsub.errors import (
+    MoveError,
+    NoControllerError,
+    NoPlaceError,
+    RoomCreationRateError,
+    TooManyRoomsError,
+    TooManyWaitingError,
+)
+from unit.cluster.played import Cluster, play, until
+
+
+async def located(cluster: Cluster, name: str, topic: bytes) -> Located:
+    found = await cluster.nodes[name].locate(topic)
+    assert found is not None
+    return found
+
+
+def topics(count: int) -> list[bytes]:
+    return [b"chat:%d" % i for i in range(count)]
+
+
+def test_a_room_is_found_at_the_same_members_by_all_nodes_leader_first_with_their_addresses() -> None:
+    async def test() -> None:
+        async with Cluster(classes=[{"name": "chat", "match": ["chat:*"], "members": 2}]) as cluster:
+            await cluster.start(*"abc")
+            await cluster.settle()
+            found = await asyncio.gather(*(located(cluster, name, b"chat:x") for name in "abcabc"))
+            assert len({(f.hub, f.members[0].node, f.members[1].node) for f in found}) == 1
+            hub = cluster.status()["hubs"][found[0].hub]
+            assert [member.node for member in found[0].members] == hub["members"] and len(hub["members"]) == 2
+            leader = found[0].members[0]
+            assert leader.addresses == {"redis": f"{leader.node}:3221", "link": f"{leader.node}:3222"}
+            assert cluster.status()["rooms_with_record"] == 1
+
+    play(test)
+
+
+def test_rooms_of_a_ring_class_need_no_record_and_no_controller() -> None:
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start(*"abc")
+            await cluster.settle()
+            cluster.store.away = True
+            found = [await located(cluster, name, b"game:x") for name in "abc"]
+            assert found[0] == found[1] == found[2]
+            index = cluster.planes["a"].named(b"game:x").index
+            assert cluster.status()["hubs"][found[0].hub]["index"] == index
+            assert cluster.status()["rooms_with_record"] == 0
+
+    play(test)
+
+
+def test_who_does_not_ask_for_a_place_makes_no_room() -> None:
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start("a")
+            await cluster.settle()
+            assert await cluster.nodes["a"].locate(b"chat:x", create=False) is None
+            there = await located(cluster, "a", b"chat:x")
+            assert await cluster.nodes["a"].locate(b"chat:x", create=False) == there
+
+    play(test)
+
+
+def test_many_rooms_are_made_in_few_commits_and_spread_evenly() -> None:
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start(*"abc")
+            await cluster.settle()
+            before = cluster.store.revision
+            names = topics(3_000)
+            asked = [located(cluster, "abc"[i % 3], topic) for i, topic in enumerate(names)]
+            found = await asyncio.gather(*asked)
+            assert cluster.store.revision - before < 60
+            nodes = Counter(f.members[0].node for f in found)
+            assert max(nodes.values()) - min(nodes.values()) < 100
+            assert [await located(cluster, "a", topic) for topic in names] == found
+            assert cluster.status()["rooms_with_record"] == 3_000
+
+    play(test)
+
+
+def test_rooms_go_to_the_nodes_that_report_the_least_load() -> None:
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start(*"abc")
+            for name, cpu in {"a": 0.9, "b": 0.1, "c": 0.9}.items():
+                cluster.planes[name].sample = Load(cpu_share=cpu, rooms=1_000)
+            await cluster.settle()
+            await asyncio.sleep(5)
+            found = await asyncio.gather(*(located(cluster, "c", topic) for topic in topics(50)))
+            assert {f.members[0].node for f in found} == {"b"}
+            controller = cluster.controller()
+            assert controller is not None
+            await cluster.kill(controller)
+            await cluster.settle(120)
+            await asyncio.sleep(5)
+            # The next controller has heard loads too.
+            name = next(iter(cluster.nodes))
+            later = await located(cluster, name, b"chat:later")
+            assert later.members[0].node == ("b" if controller != "b" else later.members[0].node)
+
+    play(test)
+
+
+def test_rooms_that_a_member_refuses_go_to_the_next() -> None:
+    async def test() -> None:
+        async with Cluster(rooms_max=10) as cluster:
+            await cluster.start(*"abc")
+            cluster.planes["a"].sample = Load(rooms=10)
+            for name in "bc":
+                cluster.planes[name].sample = Load(rooms=4, cpu_share=0.9)
+            await cluster.settle()
+            await asyncio.sleep(5)
+            found = await asyncio.gather(*(located(cluster, "a", topic) for topic in topics(10)))
+            assert {f.members[0].node for f in found} == {"b", "c"}
+
+    play(test)
+
+
+def test_rooms_go_past_a_member_whose_control_plane_hangs() -> None:
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start(*"abc")
+            await cluster.settle()
+            controller = cluster.controller()
+            deaf, other = (name for name in "abc" if name != controller)
+            cluster.planes[deaf].is_deaf = True
+            found = await asyncio.gather(*(located(cluster, other, topic) for topic in topics(30)))
+            assert deaf not in {f.members[0].node for f in found}
+            # It leads what it leads.
+            assert deaf in cluster.led().values()
+
+    play(test)
+
+
+def test_rooms_that_no_node_takes_are_refused_with_the_reason() -> None:
+    async def test() -> None:
+        async with Cluster(rooms_max=10) as cluster:
+            await cluster.start("a", "b")
+            for name in "ab":
+                cluster.planes[name].sample = Load(rooms=10)
+            await cluster.settle()
+            await asyncio.sleep(5)
+            with pytest.raises(NoPlaceError, match="no node takes the room now: chat:x"):
+                await cluster.nodes["b"].locate(b"chat:x")
+
+    play(test)
+
+
+@pytest.mark.parametrize(
+    ("limits", "error"),
+    [
+        ({"rooms_max": 20}, TooManyRoomsError),
+        ({"room_creations_per_second_max": 20}, RoomCreationRateError),
+    ],
+)
+def test_creation_has_a_count_and_a_rate(limits: Mapping[str, int], error: type[Exception]) -> None:
+    async def test() -> None:
+        async with Cluster(**limits) as cluster:
+            await cluster.start("a", "b")
+            await cluster.settle()
+            asked = (cluster.nodes["b"].locate(topic) for topic in topics(30))
+            results = await asyncio.gather(*asked, return_exceptions=True)
+            assert Counter(type(result) for result in results) == {Located: 20, error: 10}
+
+    play(test)
+
+
+# -- waiting --
+
+
+def test_who_waits_while_there_is_no_controller_is_answered_by_the_next_one() -> None:
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start(*"abc")
+            await cluster.settle()
+            controller = cluster.controller()
+            assert controller is not None
+            other = next(name for name in "abc" if name != controller)
+            killing = asyncio.create_task(cluster.kill(controller))
+            await asyncio.sleep(0)
+            asked_s = cluster.now
+            found = await located(cluster, other, b"chat:x")
+            assert found.members[0].node != controller
+            assert cluster.now - asked_s < 2
+            await killing
+
+    play(test)
+
+
+def test_no_more_rooms_wait_than_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory, "WAITING_MAX", 100)
+
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start("a", "b")
+            await cluster.settle()
+            cluster.store.away = True
+            asked_s = cluster.now
+            asked = (cluster.nodes["b"].locate(topic) for topic in topics(130))
+            results = await asyncio.gather(*asked, return_exceptions=True)
+            assert Counter(map(type, results)) == {NoControllerError: 100, TooManyWaitingError: 30}
+            assert cluster.now - asked_s <= WAIT_S + 0.1
+            await asyncio.sleep(2)
+            assert cluster.status("b")["rooms_waiting"] == 0
+
+    play(test)
+
+
+# -- moves --
+
+
+@pytest.mark.parametrize("topic", [b"chat:x", b"game:x"])
+def test_a_room_is_moved_to_a_node_and_every_data_plane_is_told(topic: bytes) -> None:
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start(*"abc")
+            await cluster.settle()
+            before = await located(cluster, "a", topic)
+            to = next(name for name in "abc" if name != before.members[0].node)
+            hub = await cluster.nodes["b"].move(topic, to)
+            await until(lambda: all(len(plane.pinned) == 1 for plane in cluster.planes.values()))
+            for name in "abc":
+                after = await located(cluster, name, topic)
+                assert (after.hub, after.members[0].node) == (hub, to)
+                assert cluster.planes[name].pinned == {(after.room_class, topic): hub}
+
+    play(test)
+
+
+def test_a_pin_of_a_ring_class_is_taken_away_again() -> None:
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start(*"abc")
+            await cluster.settle()
+            before = await located(cluster, "a", b"game:x")
+            to = next(name for name in "abc" if name != before.members[0].node)
+            await cluster.nodes["a"].move(b"game:x", to)
+            assert await cluster.nodes["c"].move(b"game:x", None) is None
+            await until(lambda: not any(plane.pinned for plane in cluster.planes.values()))
+            assert await located(cluster, "b", b"game:x") == before
+
+    play(test)
+
+
+def test_what_cannot_be_moved_says_why(tmp_path: Path) -> None:
+    logged = {"name": "game", "match": ["game:*"], "durability": "durable", "history": {"bytes": "1GiB"}}
+    chat = {"name": "chat", "match": ["chat:*"]}
+
+    async def test() -> None:
+        async with Cluster(classes=[logged, chat]) as cluster:
+            for name in "ab":
+                await cluster.start(name, data=str(tmp_path / name))
+            await cluster.settle()
+            with pytest.raises(MoveError, match="a room with a log"):
+                await cluster.nodes["b"].move(b"game:x", "a")
+            with pytest.raises(MoveError, match="leads no hub of the room's class: nobody"):
+                await cluster.nodes["b"].move(b"chat:x", "nobody")
+            with pytest.raises(MoveError, match="must go somewhere"):
+                await cluster.nodes["b"].move(b"chat:x", None)
+
+    play(test)

@@ -1,0 +1,296 @@
+"""Who leads which hub: each rule by itself. See `test_simulation` for all of them together."""
+
+from dataclasses import replace
+
+import pytest
+
+from hubsub.control.cluster import census
+from hubsub.control.cluster.commits import CONTROLLER
+from hubsub.control.cluster.leads import Decision, Stance, Step, decide, stance
+from hubsub.control.cluster.records import CENSUS, CensusRecord, ClassRecord, HubRecord, Proposed, parse
+from hubsub.control.cluster.ring import Place, assign
+from hubsub.control.cluster.view import Kept, View
+from unit.cluster.fixtures import CONTROLLER_REVISION, NOW, TIMING, hub, node, peer, view
+
+LONG_AGO = NOW - 50
+CUT_OFF = peer(heard_s=LONG_AGO, lead_until_s=LONG_AGO)
+HUBS = [f"chat/{index}" for index in range(9)]
+HOME = {HUBS.index(name): members[0] for name, members in assign([Place(n) for n in "abc"], HUBS).items()}
+
+
+def at_home() -> dict[int, Kept[HubRecord]]:
+    """Nine hubs, each where it belongs."""
+    return {index: hub(HOME[index], index) for index in range(9)}
+
+
+def decided(seen: View, now: float = NOW, **options: int) -> Decision:
+    return decide(seen, now, TIMING, **options)
+
+
+def whys(decision: Decision) -> set[tuple[int, str]]:
+    return {(step.hub, step.why) for step in decision.steps}
+
+
+def led_by(name: str) -> set[int]:
+    return {index for index, leader in HOME.items() if leader == name}
+
+
+def test_a_cluster_that_is_well_is_left_alone() -> None:
+    decision = decided(view(hubs=at_home()))
+    assert (decision.commits, decision.steps) == ((), ())
+    assert decision.tables == {(name, 1): {(index, 3) for index in led_by(name)} for name in "abc"}
+
+
+def test_a_new_class_gets_its_hubs_spread_over_the_nodes_in_their_first_term() -> None:
+    seen = view(classes={"chat": ClassRecord(version=1, hubs=9)})
+    decision = decided(seen)
+    assert {step.after.index: step.after.leader for step in decision.steps} == HOME
+    assert {step.after.term for step in decision.steps} == {1}
+    (commit,) = decision.commits
+    assert commit.expect == {CONTROLLER: CONTROLLER_REVISION} | {f"hubs/{i}": 0 for i in range(9)}
+
+
+def test_hubs_of_another_class_get_numbers_that_are_free() -> None:
+    classes = {"chat": ClassRecord(version=1, hubs=9), "game": ClassRecord(version=1, hubs=2)}
+    assert {step.hub for step in decided(view(hubs=at_home(), classes=classes)).steps} == {9, 10}
+
+
+def test_a_dead_leader_is_replaced_at_once_in_the_next_term_by_one_commit() -> None:
+    seen = view(hubs=at_home(), peers={("b", 1): replace(peer(), is_dead=True)})
+    decision = decided(seen)
+    assert whys(decision) == {(index, "dead") for index in led_by("b")}
+    (commit,) = decision.commits
+    assert commit.expect[CONTROLLER] == CONTROLLER_REVISION
+    for write in commit.writes:
+        record = parse(HubRecord, write.key, write.value)
+        assert record.term == 4 and record.leader in "ac" and record.incarnation == 1
+        assert commit.expect[write.key] == seen.hubs[record.index].revision
+
+
+def test_a_process_that_registers_again_proves_the_one_before_it_dead() -> None:
+    seen = view(hubs=at_home(), peers={("b", 1): CUT_OFF, ("b", 2): peer()}, elected_s=NOW)
+    seen = replace(seen, nodes={**seen.nodes, **dict([node("b", 2)])})
+    decision = decided(seen)
+    assert whys(decision) == {(index, "dead") for index in led_by("b")}
+    assert {(step.after.leader, step.after.incarnation) for step in decision.steps} == {("b", 2)}
+
+
+def test_a_silent_leader_keeps_its_hubs_until_its_lead_and_the_guard_are_over() -> None:
+    until = NOW - 0.01
+    silent = peer(heard_s=NOW - 1, lead_until_s=until)
+    seen = view(hubs=at_home(), peers={("b", 1): silent})
+    early = decided(seen, until + TIMING.guard_s - 0.001)
+    assert not early.steps and early.tables["b", 1]
+    end = until + TIMING.guard_s + 0.001
+    first = decided(seen, end)
+    # Its table goes first: from then on it cannot be granted what others are given.
+    assert not first.steps and not first.tables["b", 1]
+    seen = replace(seen, tables=first.tables)
+    # Others were heard of late, but may have helped it to prolong since they were known to heed.
+    assert not decided(seen, end).steps
+    known = {("a", 1): peer(heeds_until_s=end), ("c", 1): peer(heeds_until_s=end)}
+    then = decided(replace(seen, peers={**seen.peers, **known}), end)
+    assert whys(then) == {(index, "lead ended") for index in led_by("b")}
+
+
+def test_a_new_controller_waits_out_a_lead_from_when_a_majority_heeds_it() -> None:
+    peers = {
+        ("a", 1): peer(heeds_s=NOW),
+        ("c", 1): peer(heeds_s=NOW + 5),
+        ("b", 1): replace(CUT_OFF, lead_until_s=None),
+    }
+    seen = view(hubs=at_home(), peers=peers, elected_s=NOW, tables={})
+
+    def heard(now: float) -> View:
+        fresh = {
+            id_: replace(p, heard_s=now, heeds_until_s=now, lead_until_s=now + 1)
+            for id_, p in peers.items()
+            if id_[0] != "b"
+        }
+        return replace(seen, peers=peers | fresh)
+
+    for now in (NOW + TIMING.wait_s + 1, NOW + 5 + TIMING.wait_s - 0.01):
+        assert not decided(heard(now), now).steps
+    now = NOW + 5 + TIMING.wait_s + 0.01
+    assert whys(decided(heard(now), now)) == {(index, "lead ended") for index in led_by("b")}
+
+
+def test_who_is_heard_and_may_be_granted_from_now_on_is_not_replaced() -> None:
+    """A new controller has no tables before its first decision, which may come late."""
+    seen = view(hubs=at_home(), peers={("b", 1): peer(lead_until_s=None)}, tables={})
+    seen = replace(seen, elected_s=NOW - TIMING.wait_s - 0.01)
+    decision = decided(seen)
+    assert not decision.steps and decision.tables["b", 1] == {(index, 3) for index in led_by("b")}
+
+
+@pytest.mark.parametrize("state", [CUT_OFF, replace(peer(), is_dead=True)])
+def test_without_a_majority_nothing_is_written_and_what_is_granted_goes_on(state: object) -> None:
+    seen = view("abcd", hubs=at_home(), peers={("b", 1): state, ("d", 1): state})  # type: ignore[dict-item]
+    decision = decided(seen)
+    assert decision.commits == ()
+    assert decision.tables["c", 1] == {(index, 3) for index in led_by("c")}
+
+
+def test_nodes_that_lapsed_count_until_a_majority_of_all_agrees() -> None:
+    seen = view("ab", hubs=at_home(), census=Kept(CensusRecord(nodes=tuple("abcde")), 6))
+    assert decided(seen).commits == ()
+
+
+def test_what_a_leader_gave_up_is_led_by_the_one_that_was_proposed() -> None:
+    hubs = at_home()
+    mine = min(led_by("b"))
+    hubs[mine] = hub("b", mine, proposed=Proposed(leader="c", members=("c",)))
+    assert not decided(view(hubs=hubs)).steps
+    (step,) = decided(view(hubs=hubs, peers={("b", 1): peer(gave_up=frozenset({(mine, 3)}))})).steps
+    assert (step.why, step.after.leader, step.after.term, step.after.proposed) == ("gave up", "c", 4, None)
+    assert step.ends == (mine, 3)
+
+
+def test_what_was_given_up_in_another_term_says_nothing() -> None:
+    seen = view(hubs=at_home(), peers={("b", 1): peer(gave_up=frozenset({(index, 2) for index in range(9)}))})
+    assert not decided(seen).steps
+
+
+def test_who_was_proposed_and_cannot_lead_is_withdrawn() -> None:
+    hubs = at_home()
+    mine = min(led_by("b"))
+    hubs[mine] = hub("b", mine, proposed=Proposed(leader="c", members=("c",)))
+    steps = decided(view(hubs=hubs, peers={("c", 1): peer(heard_s=NOW - 0.6)})).steps
+    assert [(s.hub, s.why, s.after.term, s.after.proposed) for s in steps] == [(mine, "withdraw", 3, None)]
+
+
+def test_hubs_that_are_elsewhere_are_moved_few_at_a_time() -> None:
+    hubs = {index: hub("a", index) for index in range(9)}
+    steps = decided(view(hubs=hubs), moves_max=2).steps
+    assert [step.why for step in steps] == ["propose"] * 2
+    assert all(step.after.leader == "a" and step.after.term == 3 and step.ends is None for step in steps)
+    hubs |= {step.hub: Kept(step.after, 99) for step in steps}
+    assert not decided(view(hubs=hubs), moves_max=2).steps
+
+
+def test_hubs_of_a_draining_node_are_moved() -> None:
+    seen = view(hubs=at_home())
+    seen = replace(seen, nodes={**seen.nodes, **dict([node("b", is_draining=True)])})
+    proposed = {step.hub: step.after.proposed for step in decided(seen, moves_max=9).steps}
+    assert led_by("b") <= proposed.keys()
+    assert all(p is not None and p.leader != "b" for p in proposed.values())
+
+
+def test_a_short_silence_moves_nothing() -> None:
+    assert not decided(view(hubs=at_home(), peers={("b", 1): peer(heard_s=NOW - 0.6)})).steps
+
+
+def test_who_is_not_ready_is_given_nothing() -> None:
+    hubs = {index: hub("a", index) for index in range(9)}
+    peers = {("b", 1): peer(is_ready=False), ("c", 1): peer(is_ready=False)}
+    assert not decided(view(hubs=hubs, peers=peers)).steps
+
+
+def test_what_a_commit_was_asked_to_end_is_neither_granted_nor_asked_for_twice() -> None:
+    mine = min(led_by("b"))
+    dead = {("b", 1): replace(peer(), is_dead=True)}
+    seen = view(hubs=at_home(), peers=dead, replacing=frozenset({(mine, 3)}))
+    assert {step.hub for step in decided(seen).steps} == led_by("b") - {mine}
+    well = decided(view(hubs=at_home(), replacing=frozenset({(mine, 3)})))
+    assert well.tables["b", 1] == {(index, 3) for index in led_by("b") - {mine}}
+
+
+@pytest.mark.parametrize("state", [CUT_OFF, replace(peer(), is_dead=True)])
+def test_a_logged_hub_is_not_given_to_another_node(state: object) -> None:
+    classes = {"chat": ClassRecord(version=1, hubs=9, members=3, durability="durable")}
+    seen = view(hubs=at_home(), classes=classes, peers={("b", 1): state}, tables={})  # type: ignore[dict-item]
+    assert not decided(seen).steps
+
+
+def test_a_logged_hub_is_taken_back_by_its_node_when_that_started_again() -> None:
+    classes = {"chat": ClassRecord(version=1, hubs=9, durability="durable")}
+    seen = view(hubs=at_home(), classes=classes, peers={("b", 2): peer()})
+    seen = replace(seen, nodes={**seen.nodes, **dict([node("b", 2)])})
+    steps = decided(seen).steps
+    assert {(s.hub, s.why) for s in steps} == {(index, "started again") for index in led_by("b")}
+    assert {(s.after.leader, s.after.incarnation, s.after.term) for s in steps} == {("b", 2, 4)}
+
+
+# -- the census --
+
+
+def census_of(decision: Decision) -> CensusRecord | None:
+    values = [w.value for c in decision.commits for w in c.writes if w.key == CENSUS]
+    return parse(CensusRecord, CENSUS, values[0]) if values else None
+
+
+def test_the_first_controller_counts_who_is_registered() -> None:
+    decision = decided(view(census=None))
+    assert (
+        census_of(decision) == CensusRecord(nodes=("a", "b", "c")) and decision.commits[0].expect[CENSUS] == 0
+    )
+
+
+def test_who_joins_is_counted_beside_the_census_before_until_leads_on_that_one_are_over() -> None:
+    old = Kept(CensusRecord(nodes=("a", "b")), 6)
+    assert census_of(decided(view(census=old))) == CensusRecord(nodes=("a", "b", "c"), before=("a", "b"))
+    joint = Kept(CensusRecord(nodes=("a", "b", "c"), before=("a", "b")), 7)
+    assert census_of(decided(view(census=joint, census_s=NOW - TIMING.wait_s + 0.1))) is None
+    over = decided(view(census=joint, census_s=NOW - TIMING.wait_s - 0.1))
+    assert census_of(over) == CensusRecord(nodes=("a", "b", "c"))
+    # Who is only known to have heeded before may have helped somebody to prolong by the one before.
+    peers = {(name, 1): peer(heeds_until_s=NOW - 0.2) for name in "bc"}
+    assert census_of(decided(view(census=joint, census_s=NOW - TIMING.wait_s - 0.1, peers=peers))) is None
+
+
+def test_both_censuses_need_their_majority() -> None:
+    joint = CensusRecord(nodes=("a", "b", "c", "d"), before=("a", "e", "f"))
+    assert not census.is_majority(joint, "abc") and not census.is_majority(joint, "aefb")
+    assert not census.is_majority(joint, "abef") and census.is_majority(joint, "abce")
+
+
+def test_half_is_no_majority() -> None:
+    assert not census.keeps_lead(CensusRecord(nodes=("a", "b", "c", "d")), {"a", "b"})
+    assert census.keeps_lead(CensusRecord(nodes=("a", "b", "c", "d")), {"a", "b", "c"})
+    assert not census.keeps_lead(CensusRecord(nodes=()), {"a"})
+
+
+def test_an_operator_can_take_out_nodes_that_are_gone_for_good() -> None:
+    seen = view("ab", census=Kept(CensusRecord(nodes=tuple("abcde")), 6))
+    change = census.without(seen, "cde")
+    assert change is not None and change.expect == {CENSUS: 6}
+    (write,) = change.writes
+    assert parse(CensusRecord, CENSUS, write.value) == CensusRecord(nodes=("a", "b"))
+
+
+# -- on_partition --
+
+SERVE = ClassRecord(version=1, hubs=1, on_partition="serve")
+PAUSE = ClassRecord(version=1, hubs=1)
+
+
+@pytest.mark.parametrize(
+    ("me", "room_class", "has_lead", "heard", "expected"),
+    [
+        ("a", PAUSE, True, "abc", Stance.LEADS),
+        ("a", PAUSE, False, "abc", Stance.PAUSES),
+        ("a", SERVE, False, "abc", Stance.SERVES),
+        ("b", PAUSE, False, "bc", Stance.FOLLOWS),
+        ("b", SERVE, False, "bc", Stance.SERVES),
+        ("b", SERVE, False, "abc", Stance.FOLLOWS),
+        ("b", SERVE, True, "bc", Stance.FOLLOWS),
+        ("c", SERVE, False, "bc", Stance.FOLLOWS),
+        ("c", SERVE, False, "c", Stance.SERVES),
+        ("d", SERVE, False, "d", Stance.FOLLOWS),
+    ],
+)
+def test_what_a_node_without_a_lead_does_follows_from_on_partition(
+    me: str, room_class: ClassRecord, has_lead: bool, heard: str, expected: Stance
+) -> None:
+    record = hub("a", members=("a", "b", "c")).record
+    assert stance(record, room_class, (me, 1), has_lead, heard) == expected
+
+
+def test_a_process_that_started_again_does_not_lead_what_the_one_before_it_led() -> None:
+    assert stance(hub("a").record, PAUSE, ("a", 2), True, "a") == Stance.FOLLOWS
+
+
+def test_only_changes_of_the_term_end_one() -> None:
+    record = hub("a").record
+    assert Step(1, None, record, "new").ends is None
+    assert Step(1, record, hub("b", term=4).record, "dead").ends == (1, 3)

@@ -1,0 +1,149 @@
+"""The controller's decisions in a simulated cluster: what holds whatever happens to it. See `world`."""
+
+import hypothesis
+import pytest
+
+from hubsub.control.cluster.leads import MOVES_MAX
+from hubsub.control.cluster.records import ClassRecord
+from hubsub.control.cluster.ring import Place, assign
+from unit.cluster.world import TIMING, World
+
+CLASSES = {
+    "chat": ClassRecord(version=1, hubs=9),
+    "game": ClassRecord(version=1, hubs=3, members=2, placement="ring"),
+}
+HUBS = 12
+
+BOUND_S = 8.0
+"""Leases of who is gone, an election, a lead, the census, and the moves home: after that all is as it should be."""
+
+
+SEEDS = range(8 if hypothesis.settings().max_examples <= 100 else 400)
+"""More of them with the profile `soak`."""
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_whatever_happens_nobody_leads_beside_another_and_all_is_led_again_when_it_is_over(seed: int) -> None:
+    world = World(seed, 5, CLASSES)
+    settle(world)
+    for _ in range(6):
+        for _ in range(world.random.randint(1, 3)):
+            happen(world)
+            world.run(world.random.uniform(0.1, 2.5))
+        if world.random.random() < 0.5:
+            mend(world)
+            settle(world)
+    mend(world)
+    settle(world)
+    world.run(BOUND_S / 2)
+    assert {hub: kept.record.members for hub, kept in world.store.hubs().items()} == homes(world)
+    assert world.led() == {hub: members[0] for hub, members in homes(world).items()}
+    assert world.replaced > 0
+
+
+def test_a_leader_that_dies_is_replaced_before_its_lead_would_have_ended() -> None:
+    world = World(1, 5, CLASSES)
+    settle(world)
+    controller = world.controller()
+    victim = next(name for name in world.led().values() if name != controller)
+    world.kill(victim)
+    world.run(TIMING.lead_s / 2)
+    assert victim not in {kept.record.leader for kept in world.store.hubs().values()}
+    world.run(TIMING.lead_s / 2)
+    assert set(world.led()) == set(range(HUBS))
+
+
+def test_while_the_coordinator_is_away_everybody_goes_on_and_nothing_changes() -> None:
+    world = World(2, 5, CLASSES)
+    settle(world)
+    led, replaced = world.led(), world.replaced
+    world.away = set(world.processes)
+    for _ in range(60):
+        world.run(1.0)
+        assert world.led() == led
+    world.heal()
+    world.run(BOUND_S)
+    assert (world.led(), world.replaced) == (led, replaced)
+
+
+def test_the_side_of_a_split_without_a_majority_loses_its_hubs_and_the_other_leads_them_all() -> None:
+    world = World(3, 5, CLASSES)
+    settle(world)
+    world.split({"n0", "n1"}, {"n2", "n3", "n4"})
+    world.run(BOUND_S)
+    assert set(world.led()) == set(range(HUBS))
+    assert set(world.led().values()) == {"n2", "n3", "n4"}
+
+
+def test_a_coordinator_on_the_side_of_the_few_takes_nothing_from_the_many() -> None:
+    """Long after the leases of the many have lapsed there: the census does not shrink with them."""
+    world = World(4, 5, CLASSES)
+    settle(world)
+    led = world.led()
+    world.split({"n0", "n1"}, {"n0", "n1"})
+    world.run(30)
+    assert {hub: name for hub, name in led.items() if name not in ("n0", "n1")}.items() <= world.led().items()
+
+
+def test_hubs_move_to_a_node_that_joins_a_few_at_a_time_and_from_one_that_drains_all() -> None:
+    world = World(5, 3, {"chat": ClassRecord(version=1, hubs=40)})
+    world.run(2 * BOUND_S)
+    world.start("n3")
+    held: set[int] = set()
+    for _ in range(160):
+        world.tick()
+        moving = [hub for hub, kept in world.store.hubs().items() if kept.record.proposed is not None]
+        assert len(moving) <= MOVES_MAX
+        held.add(len(moving))
+    assert max(held) == MOVES_MAX and len(world.led()) == 40
+    assert set(world.led().values()) == {"n0", "n1", "n2", "n3"}
+    world.processes["n0"].is_draining = True
+    world.run(2 * BOUND_S)
+    assert len(world.led()) == 40 and set(world.led().values()) == {"n1", "n2", "n3"}
+
+
+def settle(world: World) -> None:
+    """Heals all, waits for the bound, and looks for a leader of every hub."""
+    world.heal()
+    world.run(BOUND_S)
+    assert set(world.led()) == set(range(HUBS)), f"{world.now:.2f}: {world.led()}"
+
+
+def happen(world: World) -> None:
+    """Something."""
+    random = world.random
+    names = sorted(world.processes)
+    match random.choice(["kill", "kill", "split", "split", "away", "cut", "heal", "join", "drain"]):
+        case "kill" if len(world.alive()) > 3:
+            world.kill(random.choice(world.alive()).id[0])
+        case "split":
+            side = set(random.sample(names, random.randint(1, len(names) - 1)))
+            world.split(side, random.choice([side, set(names) - side, set(names), set()]))
+        case "away":
+            world.away = set(random.sample(names, random.randint(1, len(names))))
+        case "cut":
+            world.cut.add(frozenset(random.sample(names, 2)))
+        case "heal":
+            world.heal()
+        case "join" if len(names) < 7:
+            world.start(f"n{len(names)}")
+        case "drain":
+            random.choice(world.alive()).is_draining = random.random() < 0.5
+
+
+def mend(world: World) -> None:
+    """Who is dead starts again, and nobody drains."""
+    for name in sorted(world.processes):
+        if not world.processes[name].is_alive:
+            world.start(name)
+        world.processes[name].is_draining = False
+
+
+def homes(world: World) -> dict[int, tuple[str, ...]]:
+    """Where the ring has the hubs."""
+    places = [Place(name) for name in world.processes]
+    targets = {}
+    for name, room_class in CLASSES.items():
+        targets |= assign(places, [f"{name}/{i}" for i in range(room_class.hubs)], room_class.members)
+    records = {hub: kept.record for hub, kept in world.store.hubs().items()}
+    return {hub: targets[f"{record.room_class}/{record.index}"] for hub, record in records.items()}
