@@ -19,9 +19,9 @@ FROM records;
 SELECT
   room,
   count(*) AS events,
-  count_if(kind = 'message') AS messages,
+  count_if(kind IN ('message', 'action')) AS messages,
   count(DISTINCT user) AS people,
-  max_by(text, seq) FILTER (WHERE kind = 'message') AS last_said
+  max_by(text, seq) FILTER (WHERE kind IN ('message', 'action')) AS last_said
 FROM chat
 GROUP BY room
 ORDER BY events DESC, room

@@ -6,7 +6,8 @@ With a node that runs (`make run`), and something in its rooms:
     hubsub demo generate --events 10000 --devices 20 | hubsub pub --from -
     python examples/rooms_in_plots.py
 
-The functions that end in `_of` are Spark's part: a frame of records in, a small table out. The others draw.
+The functions that end in `_of` are Spark's part: a frame of records in, a small table out. The others draw. An event
+is a record of a chat room, whatever its kind; the job `activity`, which knows no kinds, calls each a message.
 """
 
 import argparse
@@ -59,19 +60,19 @@ def records(spark: SparkSession, servers: str, pattern: str) -> DataFrame:
 
 
 def minutes_of(chat: DataFrame) -> pd.DataFrame:
-    """Messages of each room and minute, by the time that is written in the event: `room, at, messages`."""
+    """Events of each room and minute, by the time that is written in them: `room, at, events`."""
     said = events.good(events.parsed(chat, {}, event_time="$.ts"))
     windows = activity(said, "1 minute").withColumnRenamed("window_start", "at")
-    return windows.groupBy("room", "at").agg(sf.sum("messages").alias("messages")).toPandas()
+    return windows.groupBy("room", "at").agg(sf.sum("messages").alias("events")).toPandas()
 
 
 def rooms_of(chat: DataFrame, limit: int = 15) -> pd.DataFrame:
-    """The busiest rooms: `room, messages, people`."""
+    """The busiest rooms: `room, events, people`."""
     said = events.good(events.parsed(chat, {"user": Field("$.user")}))
     rooms = said.groupBy("room").agg(
-        sf.count("*").alias("messages"), sf.countDistinct("event.user").alias("people")
+        sf.count("*").alias("events"), sf.countDistinct("event.user").alias("people")
     )
-    return rooms.orderBy(sf.desc("messages"), "room").limit(limit).toPandas()
+    return rooms.orderBy(sf.desc("events"), "room").limit(limit).toPandas()
 
 
 def sessions_of(chat: DataFrame) -> pd.DataFrame:
@@ -97,36 +98,36 @@ def reports_of(devices: DataFrame) -> pd.DataFrame:
 
 
 def draw_minutes(minutes: pd.DataFrame, rooms: int = 6) -> Figure:
-    """Messages a minute, by room: a small picture for each of the busiest, all with the same axes."""
-    busiest = minutes.groupby("room").messages.sum().sort_values(ascending=False).index[:rooms]
+    """Events a minute, by room: a small picture for each of the busiest, all with the same axes."""
+    busiest = minutes.groupby("room").events.sum().sort_values(ascending=False).index[:rooms]
     every = pd.date_range(minutes["at"].min(), minutes["at"].max(), freq="1min")
     figure, grid = plt.subplots(
         rooms // 2, 2, figsize=(11, 7), sharex=True, sharey=True, gridspec_kw={"wspace": 0.08}
     )
     for room, axes in zip(busiest, grid.flat, strict=False):
-        counts = minutes[minutes.room == room].set_index("at").messages.reindex(every, fill_value=0)
+        counts = minutes[minutes.room == room].set_index("at").events.reindex(every, fill_value=0)
         axes.bar(
             every, counts, width=pd.Timedelta(minutes=1), align="edge", color=BLUE, alpha=0.3, linewidth=0
         )
         mean = counts.rolling(10, center=True, min_periods=1).mean()
         axes.plot(every, mean, color=BLUE, linewidth=2)
-        axes.set_title(f"{room}: {counts.sum():,} messages")
+        axes.set_title(f"{room}: {counts.sum():,} events")
         axes.set_xlim(every[0], every[-1])
         time_axis(axes)
     for axes in grid.flat[len(busiest) :]:
         axes.set_visible(False)
-    figure.suptitle("Messages a minute in the busiest rooms (line: mean of 10 minutes)", x=0.01, ha="left")
-    figure.supylabel("messages a minute", fontsize=10)
+    figure.suptitle("Events a minute in the busiest rooms (line: mean of 10 minutes)", x=0.01, ha="left")
+    figure.supylabel("events a minute", fontsize=10)
     figure.supxlabel("time of the event (UTC)", fontsize=10)
     return figure
 
 
 def draw_rooms(rooms: pd.DataFrame) -> Figure:
-    """The busiest rooms: messages, and how many people said them."""
+    """The busiest rooms: events, and of how many people they are."""
     figure, (left, right) = plt.subplots(
         1, 2, figsize=(11, 5.5), sharey=True, gridspec_kw={"width_ratios": [3, 1]}
     )
-    for axes, column, colour in ((left, "messages", BLUE), (right, "people", GREEN)):
+    for axes, column, colour in ((left, "events", BLUE), (right, "people", GREEN)):
         bars = axes.barh(rooms.room, rooms[column], color=colour)
         axes.bar_label(bars, labels=[f"{count:,}" for count in rooms[column]], padding=4, fontsize=9)
         axes.set_xlabel(column)
@@ -134,7 +135,7 @@ def draw_rooms(rooms: pd.DataFrame) -> Figure:
         axes.grid(axis="y", visible=False)
         axes.margins(x=0.12)
     left.invert_yaxis()
-    figure.suptitle("The busiest rooms, and how many people write there", x=0.01, ha="left")
+    figure.suptitle("The busiest rooms, and how many people are there", x=0.01, ha="left")
     return figure
 
 
@@ -238,7 +239,7 @@ def figures(
     said = records(spark, servers, chat)
     minutes = minutes_of(said)
     if len(minutes):
-        drawn["messages-a-minute"] = draw_minutes(minutes)
+        drawn["events-a-minute"] = draw_minutes(minutes)
         drawn["busiest-rooms"] = draw_rooms(rooms_of(said))
         drawn["session-lengths"] = draw_sessions(sessions_of(said))
     reports = reports_of(records(spark, servers, devices))

@@ -34,6 +34,7 @@ has() {
   case "$1" in
     python) find_python >/dev/null ;;
     cargo) cargo_is_new && command -v cc >/dev/null ;;
+    zookeeper) [ -e /usr/share/java/zookeeper.jar ] && command -v java >/dev/null ;; # The package has no command.
     *) command -v "$1" >/dev/null ;;
   esac
 }
@@ -45,6 +46,7 @@ packages() {
     redis-server) echo "redis-server" ;;
     redis-cli | redis-benchmark) echo "redis-tools" ;;
     node) echo "nodejs" ;;
+    etcd) echo "etcd-server" ;;
     *) echo "$1" ;;
   esac
 }

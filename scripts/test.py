@@ -46,7 +46,7 @@ CHECKS: dict[str, list[str]] = {
 }
 TESTS: dict[str, list[str]] = {
     "cargo test": ["cargo", "test", "--quiet", "--workspace", "--locked"],
-    "pytest": [f"{BIN}/pytest", "--durations=10"],
+    "pytest": [f"{BIN}/pytest", "-n", "auto", "--durations=10"],
 }
 
 

@@ -101,6 +101,11 @@ class Node:
         return split_address(self.ready["redis"])
 
     @property
+    def redis_cluster(self) -> tuple[str, int]:
+        """Host and port for Redis cluster clients, where that listener is on."""
+        return split_address(self.ready["redis_cluster"])
+
+    @property
     def redis_url(self) -> str:
         return f"redis://{self.ready['redis']}"
 

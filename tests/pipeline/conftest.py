@@ -7,19 +7,10 @@ import pytest
 
 from hubsub.pipeline.cli import app
 from hubsub.pipeline.session import connect
-from pipeline.ahead import JAVA, drivers, places
 from pipeline.fake_log import FakeLog, rows
+from pipeline.programs import JAVA, drivers, places
 
 __all__ = ["drivers", "places"]
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _ahead(request: pytest.FixtureRequest) -> None:
-    """Begins what later tests wait for."""
-    asked = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
-    for name in ("places", "drivers"):
-        if name in asked:
-            request.getfixturevalue(name)
 
 
 @pytest.fixture(scope="session")

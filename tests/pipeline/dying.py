@@ -1,8 +1,8 @@
-"""A program: a stream of a node's records into its rooms or into an archive, that is killed in its second batch.
+"""A program: streams of a node's records into its rooms and into an archive, killed in their second batch.
 
-Arguments: `sink` or `archive`, the point at which SIGKILL ends driver and JVM, the node's HTTP address, a directory for
-checkpoint and archive, the prefix of the rooms, Spark's settings as JSON. `query` is what it runs and what the next
-driver goes on with.
+Arguments: whether SIGKILL ends driver and JVM `before` or `behind` the commits, the node's HTTP address, a directory
+for checkpoints and archive, the prefix of the rooms, Spark's settings as JSON. `query` is what it runs twice, and what
+the next driver goes on with.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from hubsub.pipeline.session import connect
 from hubsub.pipeline.sink import HubSubStreamWriter
 from hubsub.pipeline.source import HubSubSource
 
-POINTS = [("sink", "staged"), ("sink", "committed"), ("archive", "written"), ("archive", "committed")]
+KINDS = ("sink", "archive")
+POINTS = {"before": "written", "behind": "committed"}
+"""What an archive calls them."""
 
 
 def query(
@@ -34,7 +37,9 @@ def query(
     else:
         writer = records.writeStream.foreachBatch(take)
     return (
-        writer.option("checkpointLocation", str(directory / "checkpoint")).trigger(availableNow=True).start()
+        writer.option("checkpointLocation", str(directory / f"{kind}-checkpoint"))
+        .trigger(availableNow=True)
+        .start()
     )
 
 
@@ -42,13 +47,17 @@ def archive(directory: Path) -> str:
     return str(directory / "archive")
 
 
-def main(kind: str, point: str, servers: str, directory: str, prefix: str, conf: str) -> None:
+def main(where: str, servers: str, directory: str, prefix: str, conf: str) -> None:
     spark = connect("local[2]", json.loads(conf))
+    place = Path(directory)
     group = os.getpgid(0)  # Workers have another one.
 
-    def die() -> None:
-        os.killpg(group, signal.SIGKILL)
-        os._exit(1)
+    def die(kind: str) -> None:
+        """Whoever comes last takes all with it."""
+        (place / f"{kind}-came").touch()
+        if all((place / f"{one}-came").exists() for one in KINDS):
+            os.killpg(group, signal.SIGKILL)
+        threading.Event().wait()
 
     class Dying(HubSubSource):
         @classmethod
@@ -58,11 +67,11 @@ def main(kind: str, point: str, servers: str, directory: str, prefix: str, conf:
         def streamWriter(self, schema: Any, overwrite: bool) -> Any:
             class Writer(HubSubStreamWriter):
                 def commit(self, messages: Any, batch: int) -> None:
-                    if (batch, point) == (1, "staged"):
-                        die()
+                    if (batch, where) == (1, "before"):
+                        die("sink")
                     super().commit(messages, batch)
                     if batch == 1:
-                        die()
+                        die("sink")
 
             return Writer(self._sink_options(schema, overwrite))
 
@@ -70,13 +79,13 @@ def main(kind: str, point: str, servers: str, directory: str, prefix: str, conf:
 
     def at(here: str) -> None:
         passed.append(here)
-        if here == point and passed.count(point) == 2:
-            die()
+        if here == POINTS[where] and passed.count(here) == 2:
+            die("archive")
 
     spark.dataSource.register(Dying)
-    place = Path(directory)
-    take = Archive(archive(place), at=at) if kind == "archive" else None
-    query(spark, kind, servers, place, prefix, "dying", take).awaitTermination()
+    for kind in KINDS:
+        query(spark, kind, servers, place, prefix, "dying", Archive(archive(place), at=at))
+    spark.streams.awaitAnyTermination()
 
 
 if __name__ == "__main__":

@@ -83,7 +83,8 @@ def run_all(master: str, servers: str, directory: str, prefix: str, settings: di
     for job, arguments in JOBS.items():
         places = ["--checkpoint", f"{directory}/{job}/checkpoint", "--out", f"{directory}/{job}/out"]
         if job == "activity":
-            places += ["--plot", f"{directory}/plot.png"]
+            places += ["--plot", f"{directory}/plot.png", "--publish"]
+            places += ["--option", f"queryName={prefix}activity"]
         pipeline(job, *arguments, *places, "--servers", servers, master=master, settings=settings)
     archive = ["--from", f"{directory}/archive/out", "--checkpoint", f"{directory}/replay"]
     pace = ["--rate", "1000000", "--prefix", f"{prefix}replay:"]

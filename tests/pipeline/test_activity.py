@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 KEYS = ["room", "epoch", "window_start"]
+DAY_MS = 86_400_000
 DELAYS = ["delay_ms_p50", "delay_ms_p95", "delay_ms_p99"]
 
 
@@ -61,7 +62,8 @@ def directly(
     out = []
     for (room, epoch, start), group in data.groupby(["room", "epoch", "window_start"]):
         first, last = int(group["seq"].min()), int(group["seq"].max())
-        ranks = np.sort(group["delay"].to_numpy(dtype=float))
+        is_told = (times != "timestamp") & (group["delay"] <= DAY_MS)
+        ranks = np.sort(group["delay"][is_told].to_numpy(dtype=float))
         out.append(
             {
                 "room": room,
@@ -76,7 +78,7 @@ def directly(
                 "missing": last - first + 1 - len(group) if times == "timestamp" else None,
             }
             | {
-                name: ranks[max(0, int(np.ceil(share * len(ranks))) - 1)]
+                name: ranks[max(0, int(np.ceil(share * len(ranks))) - 1)] if len(ranks) else None
                 for name, share in zip(DELAYS, (0.5, 0.95, 0.99), strict=True)
             }
             | {"late": 0 if late_ms is None else int((group["delay"] > late_ms).sum())}
@@ -108,6 +110,24 @@ def test_windows_by_the_senders_times_have_delays_and_late_ones(spark: SparkSess
     got = table(activity(read(frame(spark, rows), "$.ts"), "20 seconds", watermark="4 seconds"))
     same(got, directly(rows, "20s", "ts", late_ms=4_000), KEYS)
     assert got["late"].sum() > 0
+
+
+def test_what_is_published_long_after_has_no_delay_and_hides_none(spark: SparkSession) -> None:
+    # Two of three are of the day before and of years before; the second room has nothing else.
+    ages = [timedelta(seconds=2), timedelta(days=1, microseconds=1), timedelta(days=900)]
+    log = [{"room": room} for room in ("mixed", "old")]
+    rows = []
+    for age in ages:
+        for row in records(log, times=lambda n: START + timedelta(hours=1)):
+            if row["room"] == "mixed" or age > timedelta(days=1):
+                sent = row["timestamp"] - age
+                rows.append(row | {"payload": json.dumps({"ts": sent.isoformat()}).encode()})
+    # One window for all, so that it mixes them.
+    windows = activity(read(frame(spark, rows), "$.ts"), "36500 days", watermark="1 hour")
+    found = {
+        row.room: (row.delay_ms_p50, row.delay_ms_p99, row.messages, row.late) for row in windows.collect()
+    }
+    assert found == {"mixed": (2_000, 2_000, 3, 2), "old": (None, None, 2, 2)}
 
 
 def test_streaming_equals_batch_wherever_the_batches_end(spark: SparkSession, tmp_path: Path) -> None:
@@ -170,9 +190,14 @@ def test_times_out_of_order_are_no_gap_and_a_new_epoch_is_none(spark: SparkSessi
 
 def test_each_row_becomes_a_message_of_its_rooms_statistics(spark: SparkSession) -> None:
     rows = records([{"room": "chat:ä", "user": "ann"}])
-    (message,) = messages(activity(read(frame(spark, rows)), "1 hour")).collect()
+    windows = activity(read(frame(spark, rows)), "1 hour")
+    (message,) = messages(windows).collect()
     fields: dict[str, Any] = json.loads(message.payload)
     assert message.topic == "$stats/room/chat:ä"
     assert fields["messages"] == 1
     assert datetime.fromisoformat(fields["window_start"]) == datetime(2026, 3, 1, 12, tzinfo=UTC)
     assert fields["window_start"].endswith("Z")
+    assert "query" not in fields and message.headers == {}
+    (named,) = messages(windows, query="by-hour").collect()
+    assert json.loads(named.payload) == fields | {"query": "by-hour"}
+    assert named.headers == {"hubsub-query": "by-hour"}

@@ -88,8 +88,7 @@ def test_a_stream_is_archived_whole_with_its_offsets(
     assert sum(file.rows for file in open_table(str(target), table_format).contents()[1]) == len(rows)
 
 
-@pytest.mark.parametrize("point", ["written", "committed"])
-@pytest.mark.parametrize("batch", [0, 1])
+@pytest.mark.parametrize(("point", "batch"), [("written", 0), ("committed", 1)])
 def test_killed_around_the_commit_each_record_is_there_once(
     spark: SparkSession, tmp_path: Path, target: Path, table_format: str, point: str, batch: int
 ) -> None:
@@ -210,13 +209,16 @@ def test_compaction_keeps_records_offsets_and_the_numbers_of_batches(
     assert compact(spark, table, files_min=2) == []
 
 
-@pytest.mark.parametrize("point", ["begun", "written", "half", "committed", "sweeping"])
+@pytest.mark.parametrize(
+    ("table_format", "point"),
+    [(name, point) for name in FORMATS for point in ("begun", "written", "committed", "sweeping")]
+    + [("parquet", "half")],  # A commit of Delta is one file, and nothing follows it.
+    indirect=["table_format"],
+)
 def test_a_compaction_that_is_killed_leaves_the_table_of_before_or_after(
     spark: SparkSession, target: Path, table_format: str, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Half: between the commit and what follows it. Sweeping: some of the old files are gone, the others not."""
-    if point == "half" and table_format == "delta":
-        point = "committed"  # A commit of Delta is one file, and nothing follows it.
     rows = log(120)
     for number, batch in enumerate(pieces(rows, 4)):
         Archive(str(target), table_format)(frame(spark, batch), number)

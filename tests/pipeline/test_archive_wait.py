@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import select
 import time
 import urllib.request
@@ -97,12 +98,14 @@ def test_records_are_kept_until_they_are_archived_and_lost_beyond_the_limit(
     assert history(spark, out, node.http_url).count() == 700
     # Nobody archives for too long.
     publish(node, 1_200)
-    lost = hub(node, lambda row: row["bytes"] <= 512 * KIB and row["archive_lost"] > 0)
-    assert lost["archive_lost"] == lost["earliest"] - 701
-    says = f"OffsetsLostError: records of hub chat-0 are gone: offsets 701 to {lost['earliest'] - 1}"
-    with pytest.raises(Exception) as raised:
+    lost = hub(
+        node, lambda row: row["bytes"] <= 512 * KIB and 0 < row["archive_lost"] == row["earliest"] - 701
+    )
+    with pytest.raises(Exception, match="records of hub chat-0 are gone") as raised:
         archive(spark, node, tmp_path / "all", pattern="chat:*")
-    assert says.removeprefix("OffsetsLostError: ") in str(raised.value)
+    said = re.search(r"offsets 701 to (\d+)", str(raised.value))
+    # What waits in the journal comes to the segments, and lets more go meanwhile.
+    assert said and lost["earliest"] <= int(said[1]) + 1 <= hub(node)["earliest"]
 
 
 def test_what_is_told_is_committed(spark: SparkSession, tmp_path: Path) -> None:

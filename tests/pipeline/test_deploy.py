@@ -21,6 +21,7 @@ import hubsub
 from hubsub import BlockingClient
 from hubsub.pipeline.java import find_java
 from hubsub.testing import Node
+from pipeline.programs import JAVA
 
 SPARK_HOME = Path(pyspark.__file__).parent
 SPARK_CLASS = [str(SPARK_HOME / "bin" / "spark-class")]
@@ -95,7 +96,11 @@ def master(tmp_path: Path) -> Iterator[str]:
             [*SPARK_CLASS, f"org.apache.spark.deploy.{name}", *HERE, *args],
             stderr=subprocess.PIPE,
             text=True,
-            env=environ(SPARK_WORKER_DIR=str(tmp_path / "work"), SPARK_MASTER_OPTS=REST_OFF),
+            env=environ(
+                SPARK_WORKER_DIR=str(tmp_path / "work"),
+                SPARK_MASTER_OPTS=REST_OFF,
+                SPARK_DAEMON_JAVA_OPTS=JAVA,
+            ),
             start_new_session=True,
         )
         started.append(process)
@@ -135,6 +140,8 @@ def test_executors_of_a_standalone_cluster_need_no_more_than_the_zip(
     conf = {
         "spark.pyspark.driver.python": sys.executable,
         "spark.pyspark.python": str(bare_python),
+        "spark.driver.defaultJavaOptions": JAVA,
+        "spark.executor.defaultJavaOptions": JAVA,
         "spark.executor.memory": "512m",
         "spark.driver.memory": "1g",
         "spark.log.level": "ERROR",

@@ -12,7 +12,7 @@ import pytest
 
 from hubsub.pipeline.archive import Archive, open_table, read
 from pipeline import dying
-from pipeline.ahead import NUMBERS, Ends, Left
+from pipeline.programs import NUMBERS, Ends, Left
 
 ALL = Counter(str(n) for n in range(NUMBERS))
 
@@ -23,22 +23,22 @@ def go_on(spark: Any, driver: Left, kind: str, prefix: str = "", take: Archive |
     assert query.awaitTermination(60)
 
 
-@pytest.mark.parametrize(("point", "left"), [("staged", 500), ("committed", 1_000)])
+@pytest.mark.parametrize(("where", "left"), [("before", 500), ("behind", 1_000)])
 def test_a_sinks_driver_that_is_killed_publishes_each_row_once(
-    spark: Any, drivers: Ends, point: str, left: int
+    spark: Any, drivers: Ends, where: str, left: int
 ) -> None:
-    driver = drivers()[f"sink-{point}"]
-    rooms = [f"{point}:{n}" for n in range(3)]
+    driver = drivers()[where]
+    rooms = [f"{where}:{n}" for n in range(3)]
     assert len(driver.published(*rooms)) == left
-    go_on(spark, driver, "sink", f"{point}:")
+    go_on(spark, driver, "sink", f"{where}:")
     assert Counter(driver.published(*rooms)) == ALL
 
 
-@pytest.mark.parametrize(("point", "left"), [("written", 500), ("committed", 1_000)])
+@pytest.mark.parametrize(("where", "left"), [("before", 500), ("behind", 1_000)])
 def test_an_archives_driver_that_is_killed_archives_each_record_once(
-    spark: Any, drivers: Ends, point: str, left: int
+    spark: Any, drivers: Ends, where: str, left: int
 ) -> None:
-    driver = drivers()[f"archive-{point}"]
+    driver = drivers()[where]
     target = dying.archive(driver.directory)
 
     def archived() -> Counter[str]:

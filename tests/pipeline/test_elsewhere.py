@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from hubsub.pipeline.archive import open_table
-from pipeline.ahead import EVENTS, USERS, Ends, Left
+from pipeline.programs import EVENTS, USERS, Ends, Left
 
 PAYLOADS = Counter(json.dumps(one) for one in EVENTS)
 ROOMS = Counter(one["room"] for one in EVENTS)
@@ -46,6 +46,14 @@ def test_activity_counts_each_message(place: Left) -> None:
     windows = windows.sort_values("batch_id").drop_duplicates(["room", "window_start"], keep="last")
     assert windows.groupby("room").messages.sum().to_dict() == ROOMS
     assert (place.directory / "plot.png").exists()
+
+
+def test_activity_tells_each_room_its_windows_under_its_query(place: Left) -> None:
+    rows = [json.loads(payload) for payload in place.published(*(f"$stats/room/{room}" for room in ROOMS))]
+    mine = [row for row in rows if row["query"] == f"{place.name}:activity"]
+    assert {row["room"]: row["messages"] for row in mine} == ROOMS
+    versions = Counter((row["room"], row["window_start"], row["messages"]) for row in mine)
+    assert set(versions.values()) == {1}
 
 
 def test_the_archive_has_each_record_once(place: Left) -> None:

@@ -61,14 +61,14 @@ def test_the_pictures_show_what_was_published(spark: Any, node: Node, examples: 
     of = [name for name in figures.__globals__ if name.endswith("_of")]
     figures.__globals__.update({name: kept(name, figures.__globals__[name]) for name in of})
     drawn = figures(spark, node.http_url)
-    assert list(drawn) == ["messages-a-minute", "busiest-rooms", "session-lengths", "devices"]
+    assert list(drawn) == ["events-a-minute", "busiest-rooms", "session-lengths", "devices"]
     for name, figure in drawn.items():
         figure.savefig(tmp_path / f"{name}.png")
 
     rooms = Counter(event["room"] for event in EVENTS)
-    assert dict(tables["minutes_of"].groupby("room").messages.sum()) == rooms
+    assert dict(tables["minutes_of"].groupby("room").events.sum()) == rooms
     people = {room: len({e["user"] for e in EVENTS if e["room"] == room}) for room in rooms}
-    assert list(tables["rooms_of"].messages) == sorted(rooms.values(), reverse=True)[:15]
+    assert list(tables["rooms_of"].events) == sorted(rooms.values(), reverse=True)[:15]
     assert all(row.people == people[row.room] for row in tables["rooms_of"].itertuples())
     found = tables["sessions_of"]
     # Who came twice and leaves twice has left the first time.

@@ -25,7 +25,7 @@ from hubsub import BlockingClient
 from hubsub.errors import DiskFullError
 from hubsub.pipeline.run.failures import failure
 from hubsub.testing import Node
-from pipeline.ahead import JAVA
+from pipeline.programs import JAVA
 
 COUNT = 1_000
 

@@ -13,6 +13,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
+from urllib.request import urlopen
 
 import pytest
 from clients.raw import Connection
@@ -27,6 +29,7 @@ from hubsub.pipeline.run.jobs import Timing, activity_job
 from hubsub.pipeline.run.runner import Ending, Output, run
 from hubsub.pipeline.run.settings import Settings
 from hubsub.testing import Node
+from pipeline.programs import JAVA
 
 CLASSES = [{"name": "chat", "match": ["chat:*"], "durability": "durable", "history": {"bytes": "1GiB"}}]
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -110,9 +113,23 @@ def test_with_once_each_version_of_a_window_is_told_once(spark: Any, node: Node,
     assert windows(told(node))[3:] == [(1, 2, True), (2, 1, True)]
 
 
-@pytest.mark.parametrize(
-    ("mode", "where"), [("append", "before"), ("append", "behind"), ("update", "behind")]
-)
+def test_windows_of_two_jobs_in_a_room_are_told_apart_by_their_query(
+    spark: Any, node: Node, tmp_path: Path
+) -> None:
+    say(node, [0, 1])
+    activity(spark, node, tmp_path / "lineage")
+    activity(spark, node, tmp_path / "named", options={"queryName": "by-minute"})
+    (mine,) = {row["query"] for row in told(node)} - {"by-minute"}
+    assert mine.startswith("activity-")
+    for query in (mine, "by-minute"):
+        of_query = [row for row in told(node) if row["query"] == query]
+        assert windows(of_query) == [(0, 1, False), (1, 1, False)]
+    with urlopen(f"{node.http_url}/v1/rooms/{quote('$stats/room/chat:a', safe='')}/history") as answer:
+        records = json.load(answer)["records"]
+    assert [r["headers"] for r in records] == [{"hubsub-query": row["query"]} for row in told(node)]
+
+
+@pytest.mark.parametrize(("mode", "where"), [("append", "before"), ("update", "behind")])
 def test_a_driver_that_dies_beside_its_publishing_tells_each_version_once(
     spark: Any, node: Node, tmp_path: Path, mode: str, where: str
 ) -> None:
@@ -147,6 +164,7 @@ def test_subscribers_hear_each_window_once_through_a_kill_of_the_driver(
 ) -> None:
     command = [*HUBSUB, "pipeline", "activity", "--servers", node.http_url, "--master", "local[2]"]
     command += ["--conf", "spark.sql.shuffle.partitions=1", "--conf", "spark.driver.memory=1g"]
+    command += ["--conf", f"spark.driver.defaultJavaOptions={JAVA}"]
     command += ["--checkpoint", str(tmp_path / "checkpoint"), "--out", str(tmp_path / "out")]
     command += ["--event-time", "$.ts", "--watermark", "1 minute", "--trigger", "100ms"]
     command += ["--plot", str(tmp_path / "plot.png"), "--option", "maxRowsPerBatch=4"]

@@ -30,6 +30,7 @@ from hubsub.pipeline.run.settings import Settings
 from hubsub.pipeline.run.slices import SliceLog
 from hubsub.pipeline.sink import Sink
 from hubsub.testing import Node
+from pipeline.programs import JAVA
 
 DURABLE = {"durability": "durable", "history": {"bytes": "1GiB"}}
 CLASSES = [
@@ -38,7 +39,7 @@ CLASSES = [
     {"name": "memory", "match": ["memory/#"], "history": {"messages": 10_000}},
 ]
 ROOMS = [f"chat:{n}" for n in range(7)] + ["chat:é", "chat:100%", "chat:%FF"]
-COUNT = 3_000
+COUNT = 1_500
 
 Said = dict[str, list[tuple[bytes, str, dict[str, str]]]]
 """Payloads, publishers and headers of rooms, in their order."""
@@ -112,7 +113,7 @@ def play(spark: Any, node: Node, tmp_path: Path, asked: Replay, ending: Ending |
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many slices and windows of few records."""
     monkeypatch.setattr(replaying, "SLICE_ROWS_MAX", 100)
-    monkeypatch.setattr(archived, "WINDOW_ROWS_MAX", 700)
+    monkeypatch.setattr(archived, "WINDOW_ROWS_MAX", 500)
 
 
 @pytest.fixture
@@ -155,31 +156,34 @@ def test_without_a_prefix_records_come_behind_those_that_are_there(
 
 
 def test_a_replay_keeps_its_pace_and_its_rate(spark: Any, node: Node, tmp_path: Path) -> None:
-    """200 records of ten seconds, at four times their pace, and at 100 a second."""
+    """100 records of ten seconds, at four times their pace, and at 40 a second."""
     from pyspark.sql import functions as sf
 
-    rows = records(spark, node, "chat:5").where("room = 'chat:5'").orderBy("seq").limit(200)
+    rows = records(spark, node, "chat:5").where("room = 'chat:5'").orderBy("seq").limit(100)
     spread = rows.withColumn(
-        "timestamp", sf.timestamp_micros(sf.lit(1_772_323_200_000_000) + sf.col("seq") * 50_000)
+        "timestamp", sf.timestamp_micros(sf.lit(1_772_323_200_000_000) + sf.col("seq") * 100_000)
     )
     Archive(str(tmp_path / "archive"))(spread, 0)
     asked = Replay(archive=str(tmp_path / "archive"), factor=4, prefix="again/")
     play(spark, node, tmp_path, asked)
     times = [row.timestamp.timestamp() for row in records(spark, node, "again/#").collect()]
     # Three slices of four seconds; the first is out at once, the last two seconds later.
-    assert len(times) == 200 and max(times) - min(times) > 1.5
+    assert len(times) == 100 and max(times) - min(times) > 1.5
     began = time.monotonic()
     fast = Settings(job="replay", servers=node.http_url, once=True, checkpoint=str(tmp_path / "fast"))
     with Progress(True) as progress:
-        replay(spark, fast, Replay(archive=asked.archive, rate=100, prefix="again/r/"), Ending(), progress)
-    assert len(said(records(spark, node, "again/r/#"))["again/r/chat:5"]) == 200
-    assert time.monotonic() - began > 1
+        replay(spark, fast, Replay(archive=asked.archive, rate=40, prefix="again/r/"), Ending(), progress)
+    assert len(said(records(spark, node, "again/r/#"))["again/r/chat:5"]) == 100
+    # Slices of a second, of which the first is out at once.
+    assert time.monotonic() - began > 1.9
 
 
-def test_a_class_without_a_log_takes_a_replay_too(
-    spark: Any, node: Node, tmp_path: Path, archive: str
+def test_a_class_without_a_log_takes_a_replay_too_with_a_warning(
+    spark: Any, node: Node, tmp_path: Path, archive: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     play(spark, node, tmp_path, Replay(archive=archive, rate=0, prefix="memory/"))
+    warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+    assert len(warnings) == 1 and warnings[0].endswith("memory")
     with BlockingClient(node.redis_url) as client:
         payloads = [record.payload for record in client.history("memory/chat:4", count=10_000).records]
     assert payloads == [f"message {n}".encode() for n in range(4, COUNT, 10)]
@@ -189,21 +193,28 @@ def test_a_class_without_a_log_takes_a_replay_too(
 def test_what_is_archived_while_a_replay_goes_on_is_none_of_it(
     spark: Any, node: Node, tmp_path: Path, archive: str
 ) -> None:
+    shown: list[Any] = []
+
     class Stopped(Ending):
-        looks = 0
+        """Behind the first slices, however fast they are."""
 
         @property
         def signal(self) -> int | None:
-            self.looks += 1
-            return signal.SIGTERM if self.looks > 20 else None
+            return signal.SIGTERM if shown else None
 
         @signal.setter
         def signal(self, number: int | None) -> None:
             pass
 
+    class Noted(Progress):
+        def show(self, *args: Any, **more: Any) -> None:
+            shown.append(args)
+            super().show(*args, **more)
+
     expected = with_origins(records(spark, node, "chat:*"))
     asked = Replay(archive=archive, rate=0, prefix="again/")
-    some = play(spark, node, tmp_path, asked, Stopped())
+    with Noted(True) as progress:
+        some = replay(spark, settings(node, tmp_path), asked, Stopped(), progress)
     assert 0 < some.records < some.total == sum(map(len, expected.values()))
     offsets = json.dumps({str(hub): offset for hub, offset in Archive(archive).offsets().items()})
     with BlockingClient(node.redis_url) as client:
@@ -277,7 +288,7 @@ def test_a_driver_that_dies_at_any_point_goes_on_without_gap_or_double(
 PROGRAM = """
 import os, signal
 from hubsub.pipeline.run import archived, replaying, slices
-replaying.SLICE_ROWS_MAX, archived.WINDOW_ROWS_MAX = 200, 1_000
+replaying.SLICE_ROWS_MAX, archived.WINDOW_ROWS_MAX = 200, 700
 finish = slices.SliceLog.finish
 def killed(log, piece):
     if os.path.exists(flag) and piece.number == 3:
@@ -306,7 +317,9 @@ def driver(node: Node, tmp_path: Path) -> Iterator[Callable[..., subprocess.Pope
             "--prefix",
             "again/",
         ]
-        spark = ["--master", "local[2]", "--conf", "spark.driver.memory=1g", "--servers", node.http_url]
+        spark = ["--master", "local[2]", "--servers", node.http_url]
+        for setting in ("spark.driver.memory=1g", f"spark.driver.defaultJavaOptions={JAVA}"):
+            spark += ["--conf", setting]
         process = subprocess.Popen(
             [*program, *where, *spark, *args],
             stdout=subprocess.PIPE,
@@ -346,8 +359,8 @@ def test_a_node_that_is_killed_and_started_again_has_each_record_once(
     driver: Callable[..., subprocess.Popen[str]],
 ) -> None:
     expected = with_origins(records(spark, node, "chat:*"))
-    job = driver("--rate", "600")
-    wait(job, "records in")
+    job = driver("--rate", "300")
+    wait(job, "records published")
     node.stop(signal.SIGKILL)
     again = start(make_node, tmp_path, http=node.ready["http"])
     _, err = job.communicate(timeout=120)
@@ -356,21 +369,26 @@ def test_a_node_that_is_killed_and_started_again_has_each_record_once(
 
 
 def test_a_signal_ends_a_replay_and_the_next_run_goes_on(
-    spark: Any, node: Node, tmp_path: Path, archive: str, driver: Callable[..., subprocess.Popen[str]]
+    spark: Any,
+    node: Node,
+    tmp_path: Path,
+    archive: str,
+    driver: Callable[..., subprocess.Popen[str]],
+    pipeline: Callable[..., Any],
 ) -> None:
     expected = with_origins(records(spark, node, "chat:*"))
     job = driver("--rate", "10")
-    wait(job, "records in")
+    wait(job, "records published")
     job.send_signal(signal.SIGTERM)
     _, err = job.communicate(timeout=120)
     assert job.returncode == 143 and "stopped" in err and "Traceback" not in err, err
     kept = sum(map(len, said(records(spark, node, "again/#")).values()))
     assert 0 < kept < sum(map(len, expected.values()))
-    play(spark, node, tmp_path, Replay(archive=archive, rate=0, prefix="again/"))
+    asked = ["--from", archive, "--checkpoint", tmp_path / "c", "--prefix", "again/", "--rate", "0"]
+    asked += ["--servers", node.http_url]
+    assert "stopped" not in pipeline("replay", *asked).err
     assert said(records(spark, node, "again/#"), "again/") == expected
-    job = driver("--rate", "0")
-    _, err = job.communicate(timeout=120)
-    assert job.returncode == 0 and "all of it is out; another --checkpoint" in err, err
+    assert "all of it is out; another --checkpoint" in pipeline("replay", *asked).err
     assert said(records(spark, node, "again/#"), "again/") == expected
 
 

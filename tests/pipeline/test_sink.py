@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import command_line
 import pytest
 from clients.servers import until
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -21,6 +22,7 @@ DURABLE = {"durability": "durable", "history": {"bytes": "1GiB"}}
 CLASSES = [
     {"name": "out", "match": ["out:*"], **DURABLE},
     {"name": "slow", "match": ["slow:*"], "commit_delay_ms": 1_000, **DURABLE},
+    {"name": "memory", "match": ["memory:*"], "history": {"messages": 10}},
     {"name": "small", "match": ["small:*"], "payload_bytes_max": 10, **DURABLE},
 ]
 COUNT = 3_000
@@ -248,3 +250,26 @@ def test_what_is_published_cannot_be_overwritten(spark: Any, node: Node) -> None
     frame = spark.sql("select 'out:a' topic, 'x' payload")
     with pytest.raises(PySparkException, match="cannot be overwritten"):
         frame.write.format("hubsub").option("servers", node.http_url).mode("overwrite").save()
+
+
+def test_a_stream_goes_on_behind_a_batch_that_was_given_up(
+    source: Any, make_node: Callable[..., Node], tmp_path: Path
+) -> None:
+    config, limits = {"data": str(tmp_path / "data"), "shards": 1}, {"rooms_max": 12}
+    node = make_node(classes=CLASSES, config=config, limits=limits)
+    topic = f"if(value < {COUNT // 2}, concat('memory:', value % 20), 'out:0') as topic"
+    rows = source.selectExpr(topic, "cast(value as string) as payload")
+    options = {"query": "q", "retrySeconds": 1}
+    with pytest.raises(StreamingQueryException, match="max number of rooms reached"):
+        finish(start(rows, node, tmp_path, **options))
+    assert command_line.hubsub("query", "give-up", "q", 0, "--url", node.http_url).returncode == 0
+    batch = source.sparkSession.createDataFrame([("out:0", "again")], ["topic", "payload"]).write.format(
+        "hubsub"
+    )
+    with pytest.raises(PySparkException, match="the batch was given up: q, batch 0"):
+        batch.option("servers", node.http_url).options(query="q", batch=0).mode("append").save()
+    node.stop()
+    node = again(make_node, node, tmp_path)  # With room for all of them.
+    finish(start(rows, node, tmp_path, **options))
+    assert payloads(node, "out:0") == Counter(map(str, range(COUNT // 2, COUNT)))
+    assert not payloads(node, "memory:0"), "nothing of it comes back"

@@ -152,6 +152,22 @@ def test_what_retention_took_before_it_was_read_fails_the_query(
     assert sink.rows == [(1, n) for n in range(5_201, 5_501)]
 
 
+def test_a_hub_that_lost_its_end_is_read_on_from_there_if_loss_is_no_failure(
+    stream: Any, fake: FakeLog, tmp_path: Path
+) -> None:
+    """What is published then has offsets that were read before, of records that are lost."""
+    run(stream(startingOffsets="earliest"), tmp_path)
+    fake.tables[1] = fake.tables[1].slice(0, 4_900)
+    assert "OffsetUnknownError: hub chat-1 ends before the offset to read from" in fails_with(
+        stream(), tmp_path
+    )
+    assert run(stream(failOnDataLoss="false"), tmp_path).rows == []
+    fake.append(1, 50)
+    assert run(stream(failOnDataLoss="false"), tmp_path).rows == [(1, n) for n in range(4_901, 4_951)]
+    fake.append(1, 100)
+    assert run(stream(), tmp_path).rows == [(1, n) for n in range(4_951, 5_051)]
+
+
 def test_a_hub_that_is_gone_unread_fails_the_query(stream: Any, fake: FakeLog, tmp_path: Path) -> None:
     run(stream(startingOffsets="earliest"), tmp_path)
     del fake.tables[2]

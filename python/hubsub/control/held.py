@@ -1,7 +1,7 @@
 """Committed batches that their rooms do not take now: why, since when, and when each is tried again.
 
 Decisions only. A batch waits twice as long after each try, up to `WAIT_S_MAX`; one whose error does not
-go away by itself waits for its commit, or for the next start of the node.
+go away by itself waits for its commit, for the next start of the node, or until it is given up.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,6 +22,7 @@ class Held:
     """Of the whole batch; some may be published."""
     code: str
     reason: str
+    hint: str | None
     since: float
     tries: int
     """That failed."""
@@ -54,6 +55,7 @@ class HeldBatches:
             rows=rows,
             code=error.code,
             reason=error.message,
+            hint=error.hint,
             since=before.since if before else now,
             tries=tries + 1,
             due=now + _wait_s(tries) if error.retryable else None,
@@ -68,7 +70,7 @@ class HeldBatches:
             self.hold(query, held.batch, held.rows, error)
 
     def free(self, query: str) -> None:
-        """Its batch is published."""
+        """Its batch is published, or given up."""
         self._held.pop(query, None)
 
     def all(self) -> Mapping[str, Held]:

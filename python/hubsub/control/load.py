@@ -3,8 +3,8 @@
 Pure are `Look` and `sample`; `look` asks the node, `report` publishes. docs/protocol/load-samples.md
 says what the fields mean.
 
-Invariants: a sample tells only what the node counts, and what it does not know is not there. Samples
-are of a bounded number: the node, its shards, its hubs with a log and `ROOMS_MAX` rooms.
+Invariants: a sample tells only what the node counts or estimates, and what it does not know is not
+there. Samples are of a bounded number: the node, its shards, its hubs with a log and `ROOMS_MAX` rooms.
 """
 
 import asyncio
@@ -20,9 +20,12 @@ import structlog
 
 from hubsub.errors import HubSubError, refusal
 from hubsub.names import text_of
-from hubsub.node import Failed, Item, Node
+from hubsub.node import BusyRoom, Failed, Item, Node
 
 ROOM = b"$stats/load"
+
+VERSION = 1
+"""Of the fields: it rises when one goes or means something else."""
 
 ROOMS_MAX = 32
 """Of the busiest ones, each of which is asked for its subscribers."""
@@ -51,7 +54,7 @@ class Look:
     hubs: Sequence[Mapping[str, Any]]
     """As `Core.log`."""
     rooms: Mapping[bytes, Mapping[str, Any]]
-    """The busiest rooms, the busiest first, as `Core.room`, and `rate`: messages a second, by the sketch."""
+    """The busiest rooms, the busiest first, as `Core.room`, and `busy`: the sketch's `BusyRoom`."""
 
 
 def sample(node: str, before: Look, after: Look) -> list[dict[str, Any]]:
@@ -60,7 +63,7 @@ def sample(node: str, before: Look, after: Look) -> list[dict[str, Any]]:
     if seconds <= 0:
         return []
     at = datetime.fromtimestamp(after.at_us / 1e6, UTC).isoformat(timespec="milliseconds")
-    head = {"at": at.replace("+00:00", "Z"), "seconds": round(seconds, 6), "node": node}
+    head = {"version": VERSION, "at": at.replace("+00:00", "Z"), "seconds": round(seconds, 6), "node": node}
 
     def per_second(now: float, then: float) -> float:
         return round((now - then) / seconds, 3)
@@ -106,6 +109,9 @@ def _hubs(before: Look, after: Look, per_second: PerSecond) -> list[dict[str, An
             "class": hub["class"],
             "shard": hub["shard"],
             "messages_per_second": per_second(hub["latest"], then[hub["id"]]["latest"]),
+            "deliveries_per_second": per_second(hub["deliveries"], then[hub["id"]]["deliveries"]),
+            "bytes_in_per_second": per_second(hub["bytes_in"], then[hub["id"]]["bytes_in"]),
+            "bytes_out_per_second": per_second(hub["bytes_out"], then[hub["id"]]["bytes_out"]),
             "rooms": hub["rooms"],
             "log_bytes": hub["bytes"],
         }
@@ -122,7 +128,10 @@ def _rooms(before: Look, after: Look, per_second: PerSecond) -> list[dict[str, A
             continue
         then = before.rooms.get(name)
         is_counted = then is not None and then["epoch"] == room["epoch"] and then["seq"] <= room["seq"]
-        rate = per_second(room["seq"], then["seq"]) if then is not None and is_counted else room["rate"]
+        busy: BusyRoom = room["busy"]
+        rate = per_second(room["seq"], then["seq"]) if then is not None and is_counted else busy.messages
+        # The sketch knows what its records weigh: by how many they are now.
+        share = rate / busy.messages
         rows.append(
             {
                 "room": text_of(name),
@@ -131,6 +140,8 @@ def _rooms(before: Look, after: Look, per_second: PerSecond) -> list[dict[str, A
                 "shard": room["shard"],
                 "messages_per_second": round(rate, 3),
                 "estimated": not is_counted,
+                "bytes_in_per_second": round(busy.bytes_in * share, 3),
+                "bytes_out_per_second": round(busy.bytes_out * share, 3),
                 "subscribers": room["subscribers"],
             }
         )
@@ -147,10 +158,10 @@ def _busy_s(shard: Mapping[str, int]) -> float:
 async def look(node: Node) -> Look:
     """What the node knows now."""
     rooms = {}
-    for name, rate in await node.busiest_rooms(ROOMS_MAX):
-        room = await node.room(name)
+    for busy in await node.busiest_rooms(ROOMS_MAX):
+        room = await node.room(busy.name)
         if room is not None:
-            rooms[name] = {**room, "rate": rate}
+            rooms[busy.name] = {**room, "busy": busy}
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return Look(
         at_us=time.time_ns() // 1_000,

@@ -53,6 +53,10 @@ class Move:
     """What of it is not published yet, by place; None: all."""
     next: int = 1
     """Number of the chunk's first row."""
+    published: int = 0
+    """Rows that are known to be; those of one chunk may be beyond what a record says."""
+    is_whole: bool = False
+    """Its records say all: that of its commit may be gone."""
 
     @property
     def rows(self) -> int:
@@ -82,13 +86,18 @@ class Move:
             refused: Place and code of each that was not taken.
         """
         open_rows = list(refused)
+        sent = rows if self.left is None else len(self.left)
+        move = replace(self, published=self.published + sent - len(open_rows))
         if not open_rows:
-            return replace(self, chunk=self.chunk + 1, left=None, next=1).begun()
+            return replace(move, chunk=self.chunk + 1, left=None, next=1).begun()
         left = tuple(row for row, _ in open_rows)
         if all(code in NEVER_STORED for _, code in open_rows):
-            return replace(self, left=left, next=self.next + rows)
+            return replace(move, left=left, next=self.next + rows)
         # Of some it is not known: they come again under the number that they have.
-        return replace(self, left=left)
+        return replace(move, left=left)
+
+
+End = Literal["published", "given up"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,11 +106,20 @@ class Latest:
 
     batch: int
     rows: int
+    published: int
+    """Of these, as far as it is known."""
+    end: End | None
+    """None: the batch is on its way."""
     move: Move | None
-    """None: the batch is published."""
+    """What is left of it; None: it has ended, or its commit is lost."""
 
 
-Plan = Literal["begin", "finish", "finish, then begin", "repeated"]
+def on_its_way(move: Move) -> Latest:
+    """What is known of a batch that goes on from there."""
+    return Latest(batch=move.batch, rows=move.rows, published=move.published, end=None, move=move)
+
+
+Plan = Literal["begin", "finish", "finish, then begin", "repeated", "given up"]
 
 
 def plan(latest: Latest | None, batch: int) -> Plan:
@@ -111,16 +129,16 @@ def plan(latest: Latest | None, batch: int) -> Plan:
         BatchPassedError: a later one is committed. Spark repeats its last batch and none before, so
             this is another query under the same name, or one whose checkpoint was removed.
     """
-    if latest is None or (latest.move is None and batch > latest.batch):
+    if latest is None or (latest.end is not None and batch > latest.batch):
         return "begin"
     if batch < latest.batch:
         raise BatchPassedError(
             value=f"{batch} < {latest.batch}",
             hint="each query needs a name of its own, and a new one when its checkpoint is made anew",
         )
-    if latest.move is None:
-        return "repeated"
-    return "finish" if batch == latest.batch else "finish, then begin"
+    if latest.end is None:
+        return "finish" if batch == latest.batch else "finish, then begin"
+    return "repeated" if latest.end == "published" else "given up"
 
 
 # -- records --
@@ -131,16 +149,35 @@ def commit_record(batch: int, attempts: Sequence[Attempt]) -> dict[str, Any]:
 
 
 def progress_record(move: Move) -> dict[str, Any]:
-    """How far a batch is; where its attempts are named, its commit says."""
+    """How far a batch is; which attempts it has, the record of its commit says, unless that may be gone."""
     if move.is_done:
         return {"batch": move.batch, "done": move.rows}
-    return {
+    record = {
         "batch": move.batch,
+        "rows": move.rows,
         "commit": list(move.commit),
         "at": [move.attempt, move.chunk],
         "left": None if move.left is None else list(move.left),
         "next": move.next,
+        "published": move.published,
     }
+    if move.is_whole:
+        record["attempts"] = commit_record(move.batch, move.attempts)["attempts"]
+    return record
+
+
+def given_up_record(latest: Latest) -> dict[str, Any]:
+    """That a batch has ended with what is published of it: if that is all, like any other."""
+    return {"batch": latest.batch, "done": latest.published, "given_up": latest.rows - latest.published}
+
+
+def ended(record: Mapping[str, Any]) -> Latest | None:
+    """What a record says of a batch that has ended; None: it has not."""
+    if "done" not in record:
+        return None
+    done, left = record["done"], record.get("given_up", 0)
+    end: End = "given up" if left else "published"
+    return Latest(batch=record["batch"], rows=done + left, published=done, end=end, move=None)
 
 
 def committed(record: Mapping[str, Any], position: Position) -> Move:
@@ -159,6 +196,8 @@ def moved(record: Mapping[str, Any], of_commit: Move) -> Move:
         chunk=chunk,
         left=None if left is None else tuple(left),
         next=record["next"],
+        published=record["published"],
+        is_whole="attempts" in record,
     )
 
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from hubsub.errors import ConfigError, HubSubError, OptionError
-from hubsub.pipeline.options import SERVER_DEFAULT
+from hubsub.pipeline.options import SERVER_DEFAULT, SourceOptions
 from hubsub.pipeline.run.display import Progress, print_table
-from hubsub.pipeline.run.settings import BASE, Settings, span
+from hubsub.pipeline.run.settings import BASE, Settings, beside, span
 from hubsub.pipeline.session import check_pyspark, parse_conf
 
 if TYPE_CHECKING:
@@ -106,7 +106,8 @@ def archive(
 
         outputs, target = archive_job(run.spark, run.settings, table_format)
         run.go(outputs)
-        target.finished()
+        if once:
+            target.finished()
         state, files = open_table(target.target, table_format).contents()
         days: dict[str, list[Any]] = {}
         for file in files:
@@ -146,11 +147,11 @@ def activity(
     ] = True,
     plot: Annotated[
         Path | None,
-        typer.Option(help="Where the picture goes.", show_default=f"./{BASE}/activity/activity.png"),
+        typer.Option(help="Where the picture goes.", show_default="activity.png beside --out"),
     ] = None,
     verbose: Verbose = False,
 ) -> None:
-    """Messages, bytes, publishers and delays of each room and window; shows the busiest rooms, and a plot."""
+    """Messages, bytes, publishers and delays of each room and window; at its end the busiest rooms, and a plot."""
     with _run(_settings("activity", locals())) as run:
         from hubsub.pipeline.run.jobs import Timing, activity_job
 
@@ -168,8 +169,10 @@ def activity(
         found, count = rooms(rows, ROWS)
         print_table("Busiest rooms:", found, ROOM_COLUMNS)
         _more(run, count, "rooms")
+        if any(row[ROOM_COLUMNS[-1]] is None for row in found):
+            run.progress.say(NO_DELAY)
         run.progress.say(f"windows: {table.uri}")
-        file = plot or Path(BASE, "activity", "activity.png")
+        file = plot or beside(run.settings.out, "activity.png")
         try:
             from hubsub.pipeline.run.plot import draw
 
@@ -200,10 +203,17 @@ def devices(
     """The latest value of each device and key, from JSON payloads; what cannot be read, with the reason."""
     with _run(_settings("devices", locals())) as run:
         from hubsub.pipeline.run.jobs import devices_job
+        from hubsub.pipeline.run.reports import by_device
 
         outputs, state, dead = devices_job(run.spark, run.settings, device)
         run.go(outputs)
-        _show(run, "Devices, the latest first:", state.read(run.spark), "timestamp", DEVICE_COLUMNS)
+        rows = state.read(run.spark)
+        found = None if rows is None else by_device(rows)
+        _show(run, "Devices, the latest first:", found, "last", DEVICE_COLUMNS, "devices")
+        if rows is not None:
+            title = "Latest values, one for each device, topic and key:"
+            _show(run, title, rows, "timestamp", VALUE_COLUMNS, "values")
+            run.progress.say(f"values: {state.uri}")
         _dead(run, dead.read(run.spark), dead.uri)
 
 
@@ -237,9 +247,10 @@ def sessions(
         outputs, table, dead = sessions_job(run.spark, run.settings, timing)
         run.go(outputs)
         rows = table.read(run.spark)
-        _show(run, "Sessions that are over, the latest first:", rows, "end", SESSION_COLUMNS)
+        _show(run, "Sessions that are over, the latest first:", rows, "end", SESSION_COLUMNS, "sessions")
         if rows is not None:
-            _show(run, "Most users at once, by room and hour:", concurrency(rows), "peak", PEAK_COLUMNS)
+            title = "Most users at once, by room and hour:"
+            _show(run, title, concurrency(rows), "peak", PEAK_COLUMNS, "hours of rooms")
         _dead(run, dead.read(run.spark), dead.uri)
 
 
@@ -332,15 +343,13 @@ def compact(
         raise OptionError("there is no archive with records", table.uri, hint)
     with _run(_settings("compact", locals() | given)) as run:
         from hubsub.pipeline.run.compacting import run as compact_all
+        from hubsub.pipeline.run.compacting import summary
 
         done = compact_all(run.spark, table, kept, run.ending, run.progress)
         run.stopped()
         assert done is not None, "no signal came"
-        before, after = sum(day[1] for day in done.days), sum(day[2] for day in done.days)
-        run.progress.say(f"{len(done.days)} days compacted: {before:,} files are {after:,}")
-        run.progress.say(
-            f"{done.removed:,} files removed that were replaced or left behind {grace} ago or earlier"
-        )
+        for line in summary(done, grace):
+            run.progress.say(line)
 
 
 @app.command("options")
@@ -351,7 +360,11 @@ def options() -> None:
     print(page(), end="")
 
 
-DEVICE_COLUMNS = ("device", "topic", "key", "value", "timestamp")
+NO_DELAY = (
+    "delay: from an event's time to its record's; none without --event-time, or of events over a day old"
+)
+DEVICE_COLUMNS = ("device", "topics", "keys", "last")
+VALUE_COLUMNS = ("device", "topic", "key", "value", "timestamp")
 SESSION_COLUMNS = ("room", "user", "start", "end", "duration_s", "messages", "opened_by", "closed_by")
 PEAK_COLUMNS = ("room", "hour", "sessions", "peak")
 
@@ -373,12 +386,12 @@ class _Run:
         self.stopped()
 
     def stopped(self) -> None:
-        """Ends the progress; and the command, if a signal has ended the run."""
+        """Ends the progress; and the command, if a signal has ended a run that has not done what it was asked."""
         self.progress.close()
         if self.ending.signal is not None:
-            code = 128 + self.ending.signal if self.settings.once else 0
             self.progress.say("stopped; the next run goes on from here")
-            raise typer.Exit(code)
+            if self.settings.once:
+                raise typer.Exit(128 + self.ending.signal)
 
 
 @contextmanager
@@ -386,17 +399,45 @@ def _run(settings: Settings) -> "Iterator[_Run]":
     """Spark for a run, and everything that ends with it."""
     check_pyspark()
     from hubsub.pipeline.run.failures import failure
-    from hubsub.pipeline.run.runner import Ending, session
+    from hubsub.pipeline.run.runner import Ending, Stopped, session
 
-    with Ending() as ending, Progress(settings.once) as progress:
-        progress.say("starting Spark")
+    what = "published" if settings.job == "replay" else "scanned"
+    with Progress(settings.once, what=what) as progress, Ending(progress.say) as ending:
         try:
+            if settings.job != "compact":
+                _ask(settings)
+            progress.say("starting Spark")
             with session(settings, ending) as spark:
                 yield _Run(settings, spark, ending, progress)
+        except Stopped:
+            progress.close()
+            assert ending.signal is not None, "who raises it notes it"
+            raise typer.Exit(128 + ending.signal) from None
         except (typer.Exit, HubSubError, KeyboardInterrupt):
             raise
         except Exception as error:
-            raise failure(error) from (error if settings.verbose else None)
+            # A signal to all processes of a run ends Spark, too: then what it came to stands in its table alone.
+            if ending.signal is None or settings.once:
+                raise failure(error) from (error if settings.verbose else None)
+            progress.say("its results are not shown, Spark has ended")
+
+
+def _ask(settings: Settings) -> None:
+    """Finds out before Spark starts that nobody answers, or that nothing asked for has a log.
+
+    Raises:
+        HubSubError: what the run would end with.
+    """
+    if (settings.master or "").startswith("sc://"):
+        return  # The server need not see what we see.
+    from hubsub.pipeline.reading import check_logged
+    from hubsub.pipeline.wire import Wire
+
+    options = SourceOptions.parse(settings.source())
+    with Wire(options.access) as wire:
+        listing = wire.listing(options.subscribe, options.subscribe_pattern)
+    if not listing.hubs and settings.job != "replay":
+        check_logged(listing, options)
 
 
 def _settings(job: str, given: dict[str, Any]) -> Settings:
@@ -436,7 +477,9 @@ def _pairs(pairs: "Iterable[str]") -> dict[str, str]:
     return options
 
 
-def _show(run: _Run, title: str, rows: "DataFrame | None", order: str, columns: tuple[str, ...]) -> None:
+def _show(
+    run: _Run, title: str, rows: "DataFrame | None", order: str, columns: tuple[str, ...], what: str
+) -> None:
     from hubsub.pipeline.run.reports import top
 
     if rows is None:
@@ -444,7 +487,7 @@ def _show(run: _Run, title: str, rows: "DataFrame | None", order: str, columns: 
         return
     found, count = top(rows, order, columns, ROWS)
     print_table(title, found, columns)
-    _more(run, count, "rows")
+    _more(run, count, what)
 
 
 def _dead(run: _Run, rows: "DataFrame | None", uri: str) -> None:

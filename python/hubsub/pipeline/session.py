@@ -1,7 +1,7 @@
 """Starts Spark as the pipeline needs it: finds Java, and sets what is worth setting.
 
-Nothing here touches the JVM or a SparkContext, so that a session of Spark
-Connect is made the same way.
+A session of Spark Connect is made the same way, so nothing here asks the JVM or a SparkContext; it only starts Java
+where there is none yet, with an ear on what it says.
 """
 
 import importlib.metadata
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from hubsub.errors import OptionError, SparkMissingError
 from hubsub.pipeline.java import find_java
 from hubsub.pipeline.packing import CORES
+from hubsub.pipeline.quiet import sieved
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,6 +57,7 @@ def connect(
     *,
     app: str = "hubsub",
     ui: bool = False,
+    quiet: bool = True,
 ) -> "SparkSession":
     """A Spark session for the pipeline: the running one if there is one, with `conf` applied.
 
@@ -65,6 +67,7 @@ def connect(
         conf: Spark's own settings; they win over the ones set here.
         app: The name that Spark shows.
         ui: Whether Spark serves its own pages.
+        quiet: Leaves out of stderr what each start of Spark says there, and the like; warnings and errors stay.
 
     Raises:
         SparkMissingError: pyspark or Java is missing, or too old.
@@ -88,6 +91,8 @@ def connect(
         os.environ.setdefault(CORES, str(tasks))  # Spark's processes on this machine inherit it.
     for name, value in chosen.items():
         builder = builder.config(name, value)
+    if quiet and not master.startswith("sc://"):
+        _start_java({"spark.master": master, "spark.app.name": app} | chosen)
     spark = builder.getOrCreate()
     if elsewhere:
         register(spark)
@@ -109,6 +114,19 @@ def register(spark: "SparkSession") -> None:
         # A zip of `--py-files`: Spark hands it to all of its processes but the one on the driver that plans streams.
         spark.sparkContext.environment["PYTHONPATH"] = str(files)
     spark.dataSource.register(HubSubSource)
+
+
+def _start_java(conf: Mapping[str, str]) -> None:
+    """Starts the JVM as the builder would, but for its stderr, unless there is one or it is another's to start."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
+        return
+    with sieved(here=conf["spark.master"].startswith("local")) as stderr:
+        settings = SparkConf().setAll(list(conf.items()))
+        gateway = launch_gateway(settings, {"stderr": stderr})  # type: ignore[no-untyped-call]
+    SparkContext._ensure_initialized(gateway=gateway)
 
 
 def _choose_python(master: str, conf: Mapping[str, str]) -> None:

@@ -12,6 +12,7 @@ or `payload` fails the batch.
 """
 
 import json
+import logging
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,13 +24,15 @@ from urllib.parse import unquote, urlsplit
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from hubsub.errors import HubSubError, OptionError
+from hubsub.errors import BatchGivenUpError, HubSubError, OptionError
 from hubsub.pipeline.options import SinkOptions
 from hubsub.pipeline.wire import Wire
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
+
+LOG = logging.getLogger("hubsub.pipeline")
 
 STAGE_BYTES = 8 << 20
 """A stage is sent with so much: it is kept in memory meanwhile, to be sent again where a connection breaks."""
@@ -85,6 +88,13 @@ class Sink:
         with Wire(self.options.access) as wire:
             wire.commit(self.query, batch, attempts)
 
+    def commit_in_turn(self, messages: Sequence[WriterCommitMessage | None], batch: int) -> None:
+        """Likewise, of a stream: passes a batch that an operator gave up, which Spark would repeat for ever."""
+        try:
+            self.commit(messages, batch)
+        except BatchGivenUpError as error:
+            LOG.warning("%s; the stream goes on with the next", error.message)
+
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Drops what was staged, as far as a node can be reached: what stays goes by itself."""
         with Wire(self.options.access) as wire:
@@ -134,7 +144,7 @@ class HubSubStreamWriter(DataSourceStreamArrowWriter):
         return self._sink.stage(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batch: int) -> None:
-        self._sink.commit(messages, batch)
+        self._sink.commit_in_turn(messages, batch)
 
     def abort(self, messages: list[WriterCommitMessage | None], batch: int) -> None:
         self._sink.abort(messages)

@@ -174,10 +174,16 @@ class _Planner:
             max_bytes=max_bytes,
             row_bytes={hub.id: hub.row_bytes for hub in listing.hubs.values()},
         )
-        self._quiet = not any(taken.values())
+        # A hub that lost its end is read on from there, as what comes has the offsets of what was lost.
+        back = {hub: first for hub, first in hubs.items() if first < start.hubs.get(hub, first)}
+        self._quiet = not any(taken.values()) and not back
         if self._quiet:
             return start
-        born = {hub: first for hub, first in born.items() if taken[hub]}
+        born = {hub: first for hub, first in born.items() if taken[hub]} | back
+        for number, first in back.items():
+            LOG.warning(
+                "hub %d ends at %d, before what was read; the query goes on from there", number, first
+            )
         ends = {hub: first + taken[hub] for hub, first in hubs.items() if taken[hub] or hub in start.hubs}
         return StreamOffset(log=start.log, query=self._query or start.query, hubs=ends, born=born)
 
@@ -196,7 +202,7 @@ class _Planner:
         end.check_log(listing.log)
         ranges = []
         for hub, until in end.hubs.items():
-            first = start.hubs.get(hub, end.born.get(hub, until))
+            first = end.born.get(hub, start.hubs.get(hub, until))
             if first >= until:
                 continue
             known = listing.hubs.get(hub)

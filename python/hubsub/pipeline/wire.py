@@ -8,6 +8,7 @@ no for good is raised at once, as the class of its code.
 import contextlib
 import http.client
 import json
+import logging
 import random
 import ssl
 import time
@@ -37,6 +38,9 @@ from hubsub.pipeline.selection import slices
 CONNECT_S = 5.0
 PAUSE_S = 0.05
 PAUSE_S_MAX = 2.0
+SAY_S = 0.5
+"""A server that is away for less is nothing to speak of."""
+SAY_AGAIN_S = 15.0
 ANSWER_BYTES_MAX = 64 << 20
 """Of a JSON answer: a listing of 100,000 hubs is 30 MB."""
 REPORT_S = 2.0
@@ -48,27 +52,42 @@ TOKEN_HINT = "does the option token hold a valid one?"
 
 Params = Sequence[tuple[str, str]]
 
+LOG = logging.getLogger("hubsub.pipeline")
+
 BROKEN = (OSError, http.client.HTTPException)
 """What a connection that does not work raises."""
 
 
 class Patience:
-    """Pauses between attempts, and when to give up: `seconds` after the last progress."""
+    """Pauses between attempts, and when to give up: `seconds` after the last progress.
 
-    def __init__(self, seconds: float) -> None:
+    Args:
+        seconds: The option `retrySeconds`.
+        says: Whether a wait is told; not by tasks, which are many.
+    """
+
+    def __init__(self, seconds: float, says: bool = False) -> None:
         self._seconds = seconds
+        self._says = says
+        self._say_at = time.monotonic() + SAY_S
         self.renew()
 
     def renew(self) -> None:
         """There was progress."""
-        self._until = time.monotonic() + self._seconds
+        now = time.monotonic()
+        self._until = now + self._seconds
         self._pause = PAUSE_S
 
     def wait(self, error: HubSubError) -> None:
         """Waits before the next attempt; raises the error instead if it is time to give up."""
         pause = self._pause * random.uniform(0.5, 1.0)
-        if time.monotonic() + pause > self._until:
+        now = time.monotonic()
+        if now + pause > self._until:
             raise error
+        if self._says and now >= self._say_at:
+            left = self._until - now
+            LOG.warning("%s; trying for %.0f s more (option retrySeconds)", error.message, left)
+            self._say_at = now + SAY_AGAIN_S
         time.sleep(pause)
         self._pause = min(2 * self._pause, PAUSE_S_MAX)
 
@@ -164,7 +183,7 @@ class Wire:
         """
         path = f"/v1/queries/{quote(query, safe='')}/batches/{batch}"
         body = json.dumps({"attempts": list(attempts)}).encode()
-        patience = Patience(self._access.retry_s)
+        patience = Patience(self._access.retry_s, says=True)
         while True:
             try:
                 with self._answer("POST", path, (), (), body) as answer:
@@ -204,7 +223,7 @@ class Wire:
     # -- requests --
 
     def _json(self, method: str, path: str, params: Params, servers: Sequence[str] = ()) -> dict[str, Any]:
-        patience = Patience(self._access.retry_s)
+        patience = Patience(self._access.retry_s, says=True)
         while True:
             try:
                 with self._answer(method, path, params, servers) as answer:

@@ -1,6 +1,7 @@
-"""Peers: the same rows from an Arrow IPC file, and rows as tuples. Both as lean as a Python source can be."""
+"""Peers: the same rows from an Arrow IPC file, and each as a tuple. Both as lean as a Python source can be."""
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 IPC, TUPLES = "bench_ipc", "bench_tuples"
-"""Names of the formats. Options: `path` of the file, `parts`; of tuples `rows`."""
+"""Names of the formats. Options: `path` of the file, `parts`; of tuples `rows`, how many of the file's."""
 
 
 class IpcSource(DataSource):
@@ -30,7 +31,7 @@ class IpcSource(DataSource):
 
 
 class TupleSource(DataSource):
-    """One tuple a row, as most Python sources yield them. They are made beforehand: only handing over is measured."""
+    """One tuple a row, as most Python sources yield them: made from what was read, and handed over."""
 
     @classmethod
     def name(cls) -> str:
@@ -70,14 +71,16 @@ class _TupleReader(_Parts):
         import pyarrow as pa
 
         with pa.memory_map(self._path) as file:
-            batch = pa.ipc.open_file(file).get_batch(0)
-            made = list(
-                zip(*(column.to_pylist(maps_as_pydicts="strict") for column in batch.columns), strict=True)
-            )
-        left = len(share(self._rows, self._parts, partition.value))
-        while left > 0:
-            yield from made[:left]
-            left -= len(made)
+            reader = pa.ipc.open_file(file)
+            left = len(share(self._rows, self._parts, partition.value))
+            for number in share(reader.num_record_batches, self._parts, partition.value):
+                columns = reader.get_batch(number).columns
+                made = zip(*(column.to_pylist(maps_as_pydicts="strict") for column in columns), strict=True)
+                for row in islice(made, left):
+                    yield row
+                    left -= 1
+                if not left:
+                    return
 
 
 def share(count: int, parts: int, part: int) -> range:

@@ -4,6 +4,7 @@ One aggregation, so it runs as it is in batch and in streaming: append mode give
 watermark has passed its end.
 """
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,6 +14,10 @@ PERCENTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 ROOM_BYTES_MAX = 1_000
 ACCURACY = 1_000
 """Of the percentiles: their rank is off by one in so many rows at most."""
+DELAY_MAX = timedelta(days=1)
+"""Who publishes an event later than that tells of the past: a log is replayed or imported, nothing is on its way."""
+QUERY_HEADER = "hubsub-query"
+"""Of a message: the name of the query that tells it, which its payload has, too."""
 
 
 def activity(
@@ -32,29 +37,35 @@ def activity(
     has a row for each of its lives, as their seqs have nothing to do with each other.
     Null: a null publisher counts as none, a null payload as 0 bytes. `missing` is null where the events' times
     are not those of their records: then a window need not hold neighbours, and `missing()` over all windows
-    is what to ask. Rows without room or event time are left out.
+    is what to ask. `delay_ms_…` are null where no message of the window has a delay. Rows without room or event
+    time are left out.
 
-    `delay_ms` is from the event to its arrival; below zero where the sender's clock is ahead. `late` counts the
-    messages that came later than the watermark allows: batch counts them in their window; streaming drops those
-    whose window was already given out, and its progress says how many.
+    A message's delay is its record's timestamp (or `arrived`) less its event time; below zero where the sender's
+    clock is ahead. It has none where its event time is its record's own (there is no `--event-time`), or lies more
+    than `DELAY_MAX`, a day, before: such a log is replayed or imported.
+
+    `late` counts the messages that came later than the watermark allows, whatever their delay: batch counts them in
+    their window; streaming drops those whose window was already given out, and its progress says how many.
 
     Args:
         window: Length of the windows, as Spark writes intervals; they tumble, aligned to midnight UTC.
         watermark: How late an event may come, as an interval. Streaming needs one in append mode.
         arrived: When a message arrived; None takes the record's timestamp. A stream that has no times of its
-            own gives `current_timestamp()` here, and sees how far behind it reads.
+            own gives `current_timestamp()` here, and sees how far behind it reads, up to `DELAY_MAX`.
     """
     from pyspark.sql import functions as sf
 
     rows = events.where("room IS NOT NULL AND event_time IS NOT NULL")
+    own_time = sf.lit(False) if arrived is not None else sf.col("event_time") == sf.col("timestamp")
     arrived = sf.col("timestamp") if arrived is None else arrived
-    rows = rows.withColumn(
-        "_delay_ms", (sf.unix_micros(arrived) - sf.unix_micros("event_time")) / sf.lit(1e3)
-    )
+    behind_us = sf.unix_micros(arrived) - sf.unix_micros("event_time")
+    is_past = behind_us > sf.lit(DELAY_MAX // timedelta(microseconds=1))
+    rows = rows.withColumn("_behind_ms", behind_us / sf.lit(1e3))
+    delay_ms = sf.when(~own_time & ~is_past, sf.col("_behind_ms"))
     late: Column = sf.lit(0).cast("bigint")
     if watermark is not None:
         allowed = sf.expr(f"unix_micros(timestamp'1970-01-01 00:00:00Z' + INTERVAL '{watermark}') / 1e3")
-        late = sf.count_if(sf.col("_delay_ms") > allowed)
+        late = sf.count_if(sf.col("_behind_ms") > allowed)
         rows = rows.withWatermark("event_time", watermark)
     span = sf.col("last_seq") - sf.col("first_seq") + 1 - sf.col("messages")
     windows = rows.groupBy("room", "epoch", sf.window("event_time", window).alias("_window")).agg(
@@ -64,7 +75,7 @@ def activity(
         sf.min("seq").alias("first_seq"),
         sf.max("seq").alias("last_seq"),
         sf.bool_and(sf.col("event_time") == sf.col("timestamp")).alias("_in_order"),
-        sf.percentile_approx("_delay_ms", list(PERCENTILES.values()), ACCURACY).alias("_delays"),
+        sf.percentile_approx(delay_ms, list(PERCENTILES.values()), ACCURACY).alias("_delays"),
         late.alias("late") if watermark is not None else sf.sum(late).alias("late"),
     )
     return windows.select(
@@ -83,12 +94,14 @@ def activity(
     )
 
 
-def messages(rows: "DataFrame", final: bool = True, prefix: str = "$stats/room/") -> "DataFrame":
+def messages(
+    rows: "DataFrame", final: bool = True, prefix: str = "$stats/room/", query: str | None = None
+) -> "DataFrame":
     """Rows of `activity` as messages for the sink.
 
     Input: the output of `activity`.
-    Output: `topic string` (the prefix and the room), `payload binary` (the row as JSON, times in UTC, and
-    `final`).
+    Output: `topic string` (the prefix and the room), `payload binary` (the row as JSON, times in UTC, `final`, and
+    `query` where one is given), `headers map<string,string>` (`hubsub-query` likewise).
     Grain: one message for each row.
     Null: columns that are null are left out of the JSON.
 
@@ -97,11 +110,16 @@ def messages(rows: "DataFrame", final: bool = True, prefix: str = "$stats/room/"
         final: Whether these windows are over; else each may have a later version.
         prefix: Of topics. A room whose name is longer than 1,000 bytes stands there under the SHA-256 of its
             name, since a topic has an end; its payload names it.
+        query: Name of the query that tells it: more than one may tell of a room.
     """
     from pyspark.sql import functions as sf
 
     options = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]XXX"}
-    payload = sf.to_json(sf.struct(*rows.columns, sf.lit(final).alias("final")), options).cast("binary")
+    told = [sf.lit(final).alias("final"), *([] if query is None else [sf.lit(query).alias("query")])]
+    payload = sf.to_json(sf.struct(*rows.columns, *told), options).cast("binary")
+    named = [] if query is None else [sf.lit(QUERY_HEADER), sf.lit(query)]
+    headers = sf.create_map(*named).cast("map<string,string>")
     short = sf.octet_length("room") <= ROOM_BYTES_MAX
     level = sf.when(short, sf.col("room")).otherwise(sf.sha2("room", 256))
-    return rows.select(sf.concat(sf.lit(prefix), level).alias("topic"), payload.alias("payload"))
+    topic = sf.concat(sf.lit(prefix), level)
+    return rows.select(topic.alias("topic"), payload.alias("payload"), headers.alias("headers"))

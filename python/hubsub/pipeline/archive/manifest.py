@@ -102,9 +102,9 @@ class ManifestTable:
         """Removes data files that no manifest names, and manifests that the last `whole` has taken in."""
         found = list(self.store.list(recursive=True))
         ages = {path: age for path, _, age in found}
-        _, wholes = self._list()
+        commits, wholes = self._list()
         named = {file.path for file in self.contents()[1]}
-        for number in wholes:  # A commit that removed files has one.
+        for number in commits:  # One of them may have no `whole`: who made it was killed in between.
             name = f"{number:020d}.json"
             if ages.get(f"{DIRECTORY}/{name}", 0.0) < older_than_s:
                 # Who began to read before it still needs them.

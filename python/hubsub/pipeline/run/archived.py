@@ -60,6 +60,15 @@ class Archived:
         found = self._rows(self._files).groupBy("date").agg(sf.count("*").alias("count"), first).collect()
         return {str(row["date"]): (row["count"], row["first"]) for row in sorted(found)}
 
+    @cached_property
+    def topics(self) -> set[str]:
+        """The first and the last topic of each hub by name; a hub is of one class."""
+        from pyspark.sql import functions as sf
+
+        ends = sf.min("topic").alias("first"), sf.max("topic").alias("last")
+        rows = self._rows(self._files).groupBy("hub").agg(*ends).collect()
+        return {topic for row in rows for topic in (row["first"], row["last"])}
+
     @property
     def rows(self) -> int:
         """How many there are."""

@@ -37,7 +37,26 @@ def run(
             progress.say(f"{date}: {before} files are {after}")
         return Compacted(days, sweep(table, grace.total_seconds()))
 
-    return _until(ending, spark.interruptAll, work)
+    with ending.gently():
+        return _until(ending, spark.interruptAll, work)
+
+
+def summary(done: Compacted, grace: str) -> list[str]:
+    """What a run came to, in lines.
+
+    >>> summary(Compacted([], 0), "24 hours")
+    ['nothing to compact: no day has four small files']
+    """
+    lines = ["nothing to compact: no day has four small files"]
+    if done.days:
+        before, after = sum(day[1] for day in done.days), sum(day[2] for day in done.days)
+        days = "1 day" if len(done.days) == 1 else f"{len(done.days):,} days"
+        lines = [f"{days} compacted: {before:,} files are {after:,}"]
+    if done.removed:
+        lines.append(
+            f"{done.removed:,} files removed that were replaced or left behind {grace} ago or earlier"
+        )
+    return lines
 
 
 class _Ended(Exception):

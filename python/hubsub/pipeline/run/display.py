@@ -23,13 +23,21 @@ class Progress:
         bounded: Whether the run has an end, so that a bar makes sense.
         out: Where to; stderr, if not given.
         clock: Monotonic seconds.
+        what: What was done to the records that are counted.
     """
 
-    def __init__(self, bounded: bool, out: TextIO | None = None, clock: Any = time.monotonic) -> None:
+    def __init__(
+        self,
+        bounded: bool,
+        out: TextIO | None = None,
+        clock: Any = time.monotonic,
+        what: str = "scanned",
+    ) -> None:
         self._bounded = bounded
+        self._what = what
         self._out = out or sys.stderr
         self._clock = clock
-        self._shown: dict[str, tuple[float, Tally]] = {}
+        self._shown: dict[str, tuple[float, str]] = {}
         self._tasks: dict[str, Any] = {}
         self._rich: Any = None
 
@@ -76,26 +84,28 @@ class Progress:
             done = tally.records if tally.total or not last else 1
             if name not in self._tasks:
                 self._tasks[name] = self._rich.add_task(name, total=total, said="")
-            self._rich.update(self._tasks[name], total=total, completed=done, said=said(tally))
+            self._rich.update(self._tasks[name], total=total, completed=done, said=said(tally, self._what))
             return
         before = self._shown.get(name)
-        now = self._clock()
-        if before is not None and (before[1] == tally or (not last and now - before[0] < LINE_S)):
+        now, text = self._clock(), said(tally, self._what)
+        if before is not None and (before[1] == text or (not last and now - before[0] < LINE_S)):
             return
         if before is None and tally.batches == 0 and not last:
             return
-        self._shown[name] = now, tally
-        self.say(f"{name}: {said(tally)}")
+        self._shown[name] = now, text
+        self.say(f"{name}: {text}")
 
 
-def said(tally: Tally) -> str:
+def said(tally: Tally, what: str = "scanned") -> str:
     """A tally in words.
 
     >>> said(Tally(batches=2, records=5_000, lag=3, rate=1_234.5))
-    '5,000 records in 2 batches, 1,234 a second, 3 behind'
+    '5,000 records scanned in 2 batches, 1,234 a second, 3 behind'
     """
     batches = f"{tally.batches:,} batch{'' if tally.batches == 1 else 'es'}"
-    text = f"{tally.records:,} records in {batches}, {int(tally.rate):,} a second, {tally.lag:,} behind"
+    text = (
+        f"{tally.records:,} records {what} in {batches}, {int(tally.rate):,} a second, {tally.lag:,} behind"
+    )
     return text + (f", {tally.late:,} dropped as too late" if tally.late else "")
 
 
@@ -115,12 +125,32 @@ def print_table(title: str, rows: Iterable[Mapping[str, Any]], columns: Sequence
     from rich.table import Table
     from rich.text import Text
 
+    console = Console()
+    shown = _fitting(
+        [max(len(line[i]) for line in [list(columns), *cells]) for i in range(len(columns))], console.width
+    )
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for column, right in zip(columns, numeric, strict=True):
-        table.add_column(column, justify="right" if right else "left", overflow="fold")
+    for i in range(shown):
+        table.add_column(
+            columns[i], justify="right" if numeric[i] else "left", no_wrap=i > 0, overflow="fold"
+        )
     for line in cells:
-        table.add_row(*(Text(cell) for cell in line))
-    Console().print(table)
+        table.add_row(*(Text(cell) for cell in line[:shown]))
+    console.print(table)
+    if shown < len(columns):
+        console.print(
+            f"too narrow for {', '.join(columns[shown:])}; into a pipe or file all of it goes", style="dim"
+        )
+
+
+def _fitting(widths: Sequence[int], width: int, between: int = 2) -> int:
+    """How many of the columns a terminal has room for; the first may be folded to half of it."""
+    free = width - min(widths[0], max(width // 2, 1))
+    for count, needed in enumerate(widths[1:], 1):
+        free -= needed + between
+        if free < 0:
+            return count
+    return len(widths)
 
 
 def _cell(value: object) -> str:

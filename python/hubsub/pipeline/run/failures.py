@@ -9,7 +9,7 @@ import re
 from hubsub import errors
 from hubsub.errors import HubSubError, PipelineError
 
-_OURS = re.compile(r"hubsub\.errors\.(\w+): ([^\n]*)(?:\nhint: ([^\n]*))?")
+_OURS = re.compile(r"hubsub\.errors\.(?:\w+\.)?(\w+): ([^\n]*)(?:\nhint: ([^\n]*))?")
 _NOISE = re.compile(r"^(\[[A-Z0-9_.]+\]\s*|[\w.$]*(Exception|Error)?:\s+)+")
 _PYTHON = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n)+(\S[^\n]*[^\n:])\n")
 
@@ -20,7 +20,7 @@ WORDS_MAX = 500
 def failure(error: BaseException) -> HubSubError:
     """What an exception of Spark means.
 
-    >>> print(failure(RuntimeError("[STREAM_FAILED] … hubsub.errors.OtherLogError: another\\nhint: go\\n at java")))
+    >>> print(failure(RuntimeError("[X] … hubsub.errors.http.OtherLogError: another\\nhint: go\\n at java")))
     another
     hint: go
     """
@@ -34,6 +34,11 @@ def failure(error: BaseException) -> HubSubError:
         made: HubSubError = cls.__new__(cls)
         HubSubError.__init__(made, what, None, hint)
         return made
+    if "Timed out while waiting for the Python worker" in text:
+        hint = (
+            "a server of Spark Connect needs the extra `connect` in its own Python, too; else it is very busy"
+        )
+        return PipelineError("Spark's Python worker does not answer", None, hint)
     return PipelineError(
         "Spark failed", _sentence(text) or type(error).__name__, "--verbose shows all it says"
     )

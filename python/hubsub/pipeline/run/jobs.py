@@ -60,10 +60,14 @@ def lineage(settings: Settings, table: str, **options: str) -> Lineage:
 
 def records(spark: "SparkSession", settings: Settings, query: str, **options: str) -> "DataFrame":
     """The stream of records. Nodes show the query under its name."""
-    chosen = settings.source() | options
-    if "queryname" not in {name.lower() for name in chosen}:
-        chosen["queryName"] = query
+    chosen = {"queryName": query_name(settings, query)} | settings.source() | options
     return spark.readStream.format("hubsub").options(**chosen).load()
+
+
+def query_name(settings: Settings, query: str) -> str:
+    """What a query is called where people see it: as the option `queryName` says, else as its lineage."""
+    given = [value for name, value in settings.options.items() if name.lower() == "queryname"]
+    return given[-1] if given else query
 
 
 def activity_job(
@@ -78,7 +82,10 @@ def activity_job(
     line = lineage(settings, settings.out, **timing.options("event-time", "window", "watermark"))
     parsed = events.parsed(records(spark, settings, line.query), {}, timing.event_time)
     rows = activity(events.good(parsed), interval(timing.window), interval(timing.watermark))
-    take = Publishing(table, line.query, settings.access(), final=not settings.once) if publish else table
+    take: Results | Publishing = table
+    if publish:
+        name = query_name(settings, line.query)
+        take = Publishing(table, line.query, name, settings.access(), final=not settings.once)
     return [Output("activity", rows, take, "update" if settings.once else "append")], table
 
 

@@ -5,15 +5,21 @@ end it did not note, with the same rows: the node has that number, and drops the
 who hears of a window finds it there.
 """
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hubsub.errors import BatchGivenUpError
 from hubsub.pipeline.activity import messages
+from hubsub.pipeline.run.failures import failure
 from hubsub.pipeline.run.results import Results
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+LOG = logging.getLogger("hubsub.pipeline")
 
 
 @dataclass(frozen=True)
@@ -23,12 +29,14 @@ class Publishing:
     Args:
         results: The table.
         query: Under which nodes number the batches.
+        name: What the messages call the query, so that those of several in one room can be told apart.
         access: Options of the sink.
         final: Whether each window comes once, when it is over; else a later batch may have a later version.
     """
 
     results: Results
     query: str
+    name: str
     access: Mapping[str, str]
     final: bool
 
@@ -42,7 +50,13 @@ class Publishing:
             rows.unpersist()
 
     def publish(self, rows: "DataFrame", batch: int) -> None:
-        """Publishes a batch in the order of its windows, unless it was before."""
+        """Publishes a batch in the order of its windows, unless it was before, or was given up: that is passed."""
         ordered = rows.coalesce(1).sortWithinPartitions("window_start", "room", "epoch")
         options = {**self.access, "query": self.query, "batch": str(batch)}
-        messages(ordered, self.final).write.format("hubsub").options(**options).mode("append").save()
+        told = messages(ordered, self.final, query=self.name)
+        try:
+            told.write.format("hubsub").options(**options).mode("append").save()
+        except Exception as error:
+            if not isinstance(given_up := failure(error), BatchGivenUpError):
+                raise
+            LOG.warning("windows are not all published, the job goes on: %s", given_up.message)

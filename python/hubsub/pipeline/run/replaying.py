@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 from hubsub.errors import OptionError
 from hubsub.pipeline.archive import open_table
 from hubsub.pipeline.archive.store import Store
-from hubsub.pipeline.options import SinkOptions
+from hubsub.pipeline.options import Access, SinkOptions
 from hubsub.pipeline.replay import Bounds, outgoing
 from hubsub.pipeline.run.archived import Archived
 from hubsub.pipeline.run.display import Progress
@@ -27,6 +27,7 @@ from hubsub.pipeline.run.settings import Settings
 from hubsub.pipeline.run.slices import Slice, SliceLog
 from hubsub.pipeline.run.tally import Tally
 from hubsub.pipeline.sink import Sink, Staged
+from hubsub.pipeline.wire import Wire
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -119,20 +120,31 @@ def replay(
     tally = _tally(log.done, source.rows, 0.0)
     if not tally.lag and log.planned is None:
         progress.say("all of it is out; another --checkpoint replays it once more")
-    sink = Sink(SinkOptions.parse({"servers": settings.servers, **settings.options}), line.query)
+    options = SinkOptions.parse({"servers": settings.servers, **settings.options})
+    _warn_of_the_unkept(source, asked.prefix, options.access, progress)
+    sink = Sink(options, line.query)
     began, first = time.monotonic(), tally.records
-    with _Ahead(source, log, asked, sink) as ahead:
+    with ending.gently(), _Ahead(source, log, asked, sink) as ahead:
         while (ready := ahead.take(ending)) is not None:
             piece, staged = ready
             if log.planned != piece:
                 log.plan(piece)
-            sink.commit(staged, piece.number)
+            sink.commit_in_turn(staged, piece.number)
             log.finish(piece)
             seconds = max(time.monotonic() - began, 1e-3)
             tally = _tally(piece, source.rows, (piece.records - first) / seconds)
             progress.show("replay", tally)
     progress.show("replay", tally, last=True)
     return tally
+
+
+def _warn_of_the_unkept(source: Archived, prefix: str, access: Access, progress: Progress) -> None:
+    """Says where what is replayed is not kept. The first and last topic of each hub stand for its class."""
+    with Wire(access) as wire:
+        classes = wire.listing((prefix + topic).replace(",", "%2C") for topic in source.topics).ephemeral
+    if classes:
+        what = "rooms of these classes keep no log, so what is replayed into them is in memory at most"
+        progress.say(f"warning: {what}: {', '.join(classes)}")
 
 
 def _tally(last: Slice | None, total: int, rate: float) -> Tally:

@@ -13,17 +13,18 @@ ROOM_COLUMNS = (
     "bytes",
     "publishers",
     "windows",
-    "first",
-    "last",
+    "window_start",
+    "window_end",
     "missing",
-    "delay ms p50",
+    "delay_ms_p50",
 )
 
 
 def rooms(windows: "DataFrame", limit: int) -> tuple[list[dict[str, Any]], int]:
     """The busiest rooms of a table of activity, and how many rooms there are.
 
-    `publishers` is the most in one window, `missing` counts over all windows of an epoch, `delay ms p50` is the
+    Columns are named as those of the table: `window_start` is the first one's and `window_end` the last one's,
+    `publishers` is the most in one window, `missing` counts over all windows of an epoch, `delay_ms_p50` is the
     median of the windows' medians.
     """
     from pyspark.sql import functions as sf
@@ -38,9 +39,9 @@ def rooms(windows: "DataFrame", limit: int) -> tuple[list[dict[str, Any]], int]:
             sf.sum("bytes").alias("bytes"),
             sf.max("publishers").alias("publishers"),
             sf.count("*").alias("windows"),
-            sf.date_format(sf.min("window_start"), _TIME).alias("first"),
-            sf.date_format(sf.max("window_end"), _TIME).alias("last"),
-            sf.percentile_approx("delay_ms_p50", 0.5).alias("delay ms p50"),
+            sf.date_format(sf.min("window_start"), _TIME).alias("window_start"),
+            sf.date_format(sf.max("window_end"), _TIME).alias("window_end"),
+            sf.percentile_approx("delay_ms_p50", 0.5).alias("delay_ms_p50"),
         )
         .join(gaps, "room")
         .select(*ROOM_COLUMNS)
@@ -50,6 +51,19 @@ def rooms(windows: "DataFrame", limit: int) -> tuple[list[dict[str, Any]], int]:
         return [row.asDict() for row in rows], found.count()
     finally:
         found.unpersist()
+
+
+def by_device(state: "DataFrame") -> "DataFrame":
+    """Devices of a table of their latest values.
+
+    Input: `device, topic, key string, timestamp timestamp`.
+    Output: `device, topics bigint, keys bigint` (of all its topics), `last timestamp` (its latest value's).
+    Grain: one row for each device.
+    """
+    from pyspark.sql import functions as sf
+
+    topics, last = sf.count_distinct("topic").alias("topics"), sf.max("timestamp").alias("last")
+    return state.groupBy("device").agg(topics, sf.count("*").alias("keys"), last)
 
 
 def points(windows: "DataFrame") -> Iterator[tuple[str, datetime, int]]:

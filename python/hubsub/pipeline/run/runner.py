@@ -57,12 +57,22 @@ class Output:
     mode: str = "append"
 
 
-class Ending:
-    """Hears SIGINT and SIGTERM while its block runs."""
+class Stopped(BaseException):
+    """A signal came while nothing ran that must be ended with care."""
 
-    def __init__(self) -> None:
+
+class Ending:
+    """Hears SIGINT and SIGTERM while its block runs: within `gently` they are noted, elsewhere they raise `Stopped`.
+
+    Args:
+        say: What is told at once that one was heard.
+    """
+
+    def __init__(self, say: Callable[[str], object] = lambda _: None) -> None:
         self.signal: int | None = None
         """The first one that came."""
+        self._say = say
+        self._is_gentle = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "Ending":
@@ -81,8 +91,24 @@ class Ending:
                 self._before.setdefault(number, before)
                 signal.signal(number, self._hear)
 
+    @contextlib.contextmanager
+    def gently(self) -> Iterator[None]:
+        """Its block looks at `signal` and ends itself."""
+        self._is_gentle = True
+        try:
+            yield
+        finally:
+            self._is_gentle = False
+
     def _hear(self, number: int, _: object) -> None:
-        self.signal = self.signal or number
+        is_first, self.signal = self.signal is None, self.signal or number
+        if is_first:
+            with contextlib.suppress(
+                Exception
+            ):  # Whoever should read it may be gone, or the line before be half said.
+                self._say("stopping")
+        if not self._is_gentle:
+            raise Stopped
 
 
 @contextlib.contextmanager
@@ -91,11 +117,13 @@ def session(settings: Settings, ending: Ending) -> Iterator["SparkSession"]:
 
     Spark's own log goes to stderr with `verbose` alone.
     """
-    with tempfile.TemporaryDirectory(prefix="hubsub-pipeline-") as directory:
+    # Spark's own processes may be a moment longer in it than we are.
+    with tempfile.TemporaryDirectory(prefix="hubsub-pipeline-", ignore_cleanup_errors=True) as directory:
         is_ours = not is_running()
         if is_ours:
             os.environ.setdefault("SPARK_LOCAL_DIRS", directory)
-        spark = connect(settings.master, _conf(settings, Path(directory)), app=f"hubsub {settings.job}")
+        conf, app = _conf(settings, Path(directory)), f"hubsub {settings.job}"
+        spark = connect(settings.master, conf, app=app, quiet=not settings.verbose)
         ending.listen()
         try:
             yield spark
@@ -116,6 +144,13 @@ def run(
     Raises:
         HubSubError: one failed; the others were stopped.
     """
+    with ending.gently():
+        return _run(settings, outputs, ending, progress)
+
+
+def _run(
+    settings: Settings, outputs: Sequence[Output], ending: Ending, progress: Progress
+) -> Mapping[str, Tally]:
     queries: dict[str, Any] = {}
     tallies = {output.name: Tally() for output in outputs}
     failed: Exception | None = None

@@ -63,6 +63,18 @@ class Settings:
         return {"servers": self.servers} | {k: v for k, v in self.options.items() if k.lower() in access}
 
 
+def beside(table: str, name: str) -> Path:
+    """A file of this machine next to a table; where that is elsewhere, in the directory of our own.
+
+    >>> str(beside("by-ts/out", "activity.png")), str(beside("s3a://bucket/out", "activity.png"))
+    ('by-ts/activity.png', 'hubsub-pipeline/activity.png')
+    """
+    scheme, colon, rest = table.partition(":")
+    if not colon or len(scheme) < 2 or "/" in scheme:
+        return Path(table).parent / name
+    return Path(rest.removeprefix("//")).parent / name if scheme == "file" else Path(BASE, name)
+
+
 def span(text: str) -> timedelta:
     """A length of time as people and Spark write it.
 

@@ -15,6 +15,7 @@ class Tally:
     """How far a query is, in this run."""
 
     batches: int = 0
+    """That read something: Spark ends with one that reads nothing, and only moves the watermark."""
     records: int = 0
     """That were read."""
     lag: int = 0
@@ -48,7 +49,7 @@ class Tally:
         seconds = report.get("durationMs", {}).get("triggerExecution", 0) / 1e3
         read = records - self.records
         return Tally(
-            batches=self.batches + 1,
+            batches=self.batches + (read > 0),
             records=records,
             lag=sum(max(offset - end.get(hub, 1), 0) for hub, offset in latest.items()),
             rate=read / seconds if read > 0 and seconds > 0 else self.rate,

@@ -1,7 +1,6 @@
-"""Programs with a Spark of their own, begun before the first test and looked at by later ones.
+"""Programs with a Spark of their own, several at once, of which a file of tests looks at what they left.
 
-Each takes longer than most tests, and both leave cores free. The fixtures give what waits for the end; `conftest`
-begins those that a chosen test asks for.
+The fixtures give what waits for the end.
 """
 
 from __future__ import annotations
@@ -25,8 +24,12 @@ from hubsub import BlockingClient
 from hubsub.testing import Node
 from pipeline import dying, everywhere
 
-JAVA = "-Xss32m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+CLASSES = Path(sys.prefix, "spark-classes.jsa")
+"""Of `scripts/spark_classes.py`."""
+JAVA = "-Xss32m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable"
 """Nothing in tests runs long enough to be worth Java's second compiler."""
+if CLASSES.exists():
+    JAVA += f" -XX:SharedArchiveFile={CLASSES}"
 CONF = {
     "spark.driver.memory": "1g",
     "spark.driver.defaultJavaOptions": JAVA,
@@ -97,19 +100,19 @@ def places(needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture(scope="session")
 def drivers(needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ends]:
-    """`dying.py`, by what it does and where it dies: `sink-staged`."""
+    """`dying.py`, by where it dies: `before` and `behind` its commits."""
     needs("hubsub-core")
     base = tmp_path_factory.mktemp("drivers")
-    classes = [logged("chat:*"), logged("staged:*", "committed:*")]
+    classes = [logged("chat:*"), logged("before:*", "behind:*")]
     with Node(classes=classes, config={"data": str(base / "data")}) as node:
         with BlockingClient(node.redis_url) as client:
             client.publish_many((f"chat:{n % 4}".encode(), str(n).encode()) for n in range(NUMBERS))
         commands = {}
-        for kind, point in dying.POINTS:
-            directory = base / f"{kind}-{point}"
+        for where in dying.POINTS:
+            directory = base / where
             conf = CONF | {"spark.sql.warehouse.dir": str(directory / "warehouse")}
-            where = [node.http_url, str(directory), f"{point}:", json.dumps(conf)]
-            commands[directory.name] = [dying.__file__, kind, point, *where]
+            places = [node.http_url, str(directory), f"{where}:", json.dumps(conf)]
+            commands[where] = [dying.__file__, where, *places]
         with running(commands, node, base, -signal.SIGKILL) as ends:
             yield ends
 

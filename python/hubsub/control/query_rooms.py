@@ -1,0 +1,106 @@
+"""What is written of each query's batches: one record a step, of which the latest is all that is known.
+
+Owned here: the rooms `$queries/{query}`. What the records say stands in `hubsub.control.stages`.
+
+Invariant: the record that a held batch stands on is not pushed out of the log: `old` names it before,
+and it is written again.
+"""
+
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote, unquote
+
+from hubsub.control.stages import Latest, Position, committed, ended, moved, on_its_way, progress_record
+from hubsub.control.staging import RECORD_BYTES, write
+from hubsub.node import Item, Node
+
+REMIND_BYTES = 16 << 20
+"""Of queries' records behind that of a held batch, before it is written again: a quarter of their log."""
+
+PAGE = 1_000
+"""Queries that a start looks at together."""
+
+
+class QueryRooms:
+    """The rooms of one node's queries.
+
+    Args:
+        node: The node; started before anything is asked.
+        on_old: Called when there is something in `old`.
+    """
+
+    def __init__(self, node: Node, on_old: Callable[[], None]) -> None:
+        self._node = node
+        self._on_old = on_old
+        self._noted = 0
+        """Bytes of queries' records since the start."""
+        self._noted_at: dict[str, int] = {}
+        """Where of these the last one of a query is that is watched."""
+
+    async def names(self) -> AsyncIterator[str]:
+        """All queries of which there is a record."""
+        after: bytes | None = None
+        while rooms := await self._node.rooms(b"$queries/*", after, PAGE):
+            after = rooms[-1]["name"]
+            for room in rooms:
+                yield unquote(room["name"].decode().partition("/")[2])
+
+    async def latest(self, query: str) -> Latest | None:
+        """What is known of a query's last batch."""
+        room = query_room(query)
+        _, rows = await self._node.history(room, 1, as_node=True)
+        if not rows:
+            return None
+        record = json.loads(rows[-1].payload)
+        if (end := ended(record)) is not None:
+            return end
+        if "commit" not in record:
+            return on_its_way(committed(record, (rows[-1].epoch, rows[-1].seq)))
+        epoch, seq = record["commit"]
+        if "attempts" in record:
+            return on_its_way(moved(record, committed(record, (epoch, seq))))
+        recovered, rows = await self._node.history(room, 1, (epoch, seq - 1), as_node=True)
+        if not recovered or not rows or (rows[0].epoch, rows[0].seq) != (epoch, seq):
+            batch, count, published = record["batch"], record["rows"], record["published"]
+            return Latest(batch=batch, rows=count, published=published, end=None, move=None)
+        return on_its_way(moved(record, committed(json.loads(rows[0].payload), (epoch, seq))))
+
+    async def note(self, query: str, record: Mapping[str, Any]) -> Position:
+        """Writes what is known of a query from now on."""
+        text, room = json.dumps(record, separators=(",", ":")).encode(), query_room(query)
+        (position,) = await write(self._node, [Item(room, text, {}, "")])
+        self._noted += len(text) + 2 * len(room) + RECORD_BYTES
+        if query in self._noted_at:
+            self._noted_at[query] = self._noted
+        if self.old():
+            self._on_old()
+        return position
+
+    def watch(self, query: str) -> None:
+        """The query's last record is not to be pushed out."""
+        # How old it is is not known after a start: the next one of anybody asks for a new one.
+        self._noted_at.setdefault(query, self._noted - REMIND_BYTES)
+
+    def unwatch(self, query: str) -> None:
+        self._noted_at.pop(query, None)
+
+    def old(self) -> list[str]:
+        """Watched queries behind whose last record so much was written that the log might let go of it."""
+        return [query for query, at in self._noted_at.items() if self._noted - at > REMIND_BYTES]
+
+    async def remind(self, query: str) -> None:
+        """Writes again what is known of a query's batch."""
+        latest = await self.latest(query)
+        if latest is None or latest.end is not None:
+            self.unwatch(query)
+        elif latest.move is not None:
+            await self.note(query, progress_record(replace(latest.move, is_whole=True)))
+        else:  # Its commit is lost, and what is left is how far it came.
+            _, rows = await self._node.history(query_room(query), 1, as_node=True)
+            await self.note(query, json.loads(rows[-1].payload))
+
+
+def query_room(query: str) -> bytes:
+    return f"$queries/{quote(query, safe='')}".encode()
