@@ -2,13 +2,17 @@
 
 import re
 from collections.abc import Sequence
+from functools import partial
 
 import structlog
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from hubsub.api.answers import error_answer
+from hubsub.api.others import Call, Reply
+from hubsub.api.params import body
+from hubsub.api.reach import Asked, is_of_this_node
 from hubsub.api.routes import Route
 from hubsub.api.state import State
 from hubsub.api.table import ROUTES
@@ -35,6 +39,24 @@ class App:
         self.state.requests[(label, answer.status_code)] += 1
         await answer(scope, receive, send)
 
+    async def called(self, call: Call) -> Reply:
+        """What another node asks of this one, which answers for itself alone."""
+        request = Request(
+            {
+                "type": "http",
+                "method": call.method,
+                "path": call.path,
+                "raw_path": call.path.encode(),
+                "query_string": call.query.encode(),
+                "headers": [],
+            },
+            _one_body(call.body),
+        )
+        label, answer = await self._answer(request)
+        self.state.requests[(label, answer.status_code)] += 1
+        media_type = answer.media_type or "application/json"
+        return Reply(answer.status_code, bytes(answer.body), media_type, answer.headers.get("retry-after"))
+
     async def _answer(self, request: Request) -> tuple[str, Response]:
         """Label of the route for the counters, and the answer."""
         path = request.scope.get("raw_path", b"").decode("ascii", "replace") or request.scope["path"]
@@ -53,9 +75,21 @@ class App:
             NotFoundError(value=path[:200], hint="GET /v1/openapi.json lists all paths")
         )
 
-    async def _handle(self, route: Route, request: Request) -> Response:
+    async def _handle_here(self, route: Route, request: Request) -> Response:
         try:
             return await route.handler(self.state, request)
+        except HubSubError as error:
+            return error_answer(error)
+
+    async def _handle(self, route: Route, request: Request) -> Response:
+        try:
+            if self.state.others is None or route.reach is None or is_of_this_node(request):
+                return await route.handler(self.state, request)
+            data = await body(self.state, request)
+            # Who answers here reads the body that others got.
+            again = Request(request.scope, _one_body(data))
+            here = partial(self._handle_here, route, again)
+            return await route.reach.answer(Asked(self.state, self.state.others, request, data, here))
         except HubSubError as error:
             return error_answer(error)
         except ClientDisconnect:
@@ -63,3 +97,12 @@ class App:
         except Exception:
             log.exception("request failed", route=route.path, method=route.method)
             return error_answer(HubSubError(hint="the node's log says more"))
+
+
+def _one_body(data: bytes) -> Receive:
+    """A request's body that is all there."""
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": data, "more_body": False}
+
+    return receive

@@ -1,5 +1,7 @@
 """/v1/clients: who is connected, what they move, and closing one."""
 
+from typing import Any
+
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
@@ -23,7 +25,7 @@ async def list_clients(state: State, request: Request) -> Response:
         raise BadRequestError("clients are not sorted by this", sort, f"one of {', '.join(SORTS)}")
     limit = number(request, "limit", 100, state.limits["http_page_max"])
     rows = await state.node.clients(sort, limit)
-    return json_answer(ClientList(clients=[msgspec.convert(row, Client) for row in rows]))
+    return json_answer(ClientList(clients=[_client(state, row) for row in rows]))
 
 
 async def show_client(state: State, request: Request) -> Response:
@@ -31,7 +33,7 @@ async def show_client(state: State, request: Request) -> Response:
     rows = await state.node.clients("id", 1, client)
     if not rows:
         raise NoSuchClientError(value=client, hint="GET /v1/clients lists them")
-    return json_answer(msgspec.convert(rows[0], Client))
+    return json_answer(_client(state, rows[0]))
 
 
 async def kill_client(state: State, request: Request) -> Response:
@@ -39,3 +41,7 @@ async def kill_client(state: State, request: Request) -> Response:
     if not await state.node.client_kill(client, "killed by an operator"):
         raise NoSuchClientError(value=client, hint="GET /v1/clients lists them")
     return Response(status_code=204)
+
+
+def _client(state: State, row: dict[str, Any]) -> Client:
+    return msgspec.convert({"node": state.node.name, **row}, Client)

@@ -3,11 +3,12 @@
 Label sets are bounded: `shard`, `route` with `status` (the table of routes),
 `limit` names, `hub` with `class` (hubs that have a log: so many a class as there
 were shards when it first was), `query` (`http_queries_max` of those that read, and as many whose
-batch is held). Rooms and clients are never labels; `/v1/busiest` and `/v1/clients` have them.
+batch is held), `peer` (nodes of the cluster) with `state` or `lane`. Rooms and clients are never labels;
+`/v1/busiest` and `/v1/clients` have them.
 """
 
 import resource
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,7 @@ def prometheus(state: State) -> str:
     for shard, counters in enumerate(metrics["shards"]):
         for name, value in counters.items():
             _core_sample(page, f"hubsub_shard_{name}", value, {"shard": shard})
+    _links(page, state)
     log = state.node.log()
     if log is not None:
         _log(page, log)
@@ -86,6 +88,52 @@ def _core_sample(page: Page, name: str, value: float, labels: Labels) -> None:
             page.add(name.removesuffix(suffix) + "_seconds_total", value / 1e9, labels)
             return
     page.add(name, value, labels)
+
+
+LINK_STATES = ("waiting", "dialing", "up", "suspected", "refused")
+LANES = ("urgent", "live", "reads")
+
+
+def _links(page: Page, state: State) -> None:
+    """Links to each peer, all of them together."""
+    for peer in state.node.link_peers():
+        labels, links = {"peer": peer["node"]}, peer["links"]
+
+        def total(name: str, links: Sequence[Mapping[str, Any]] = links) -> int:
+            return sum(link[name] for link in links)
+
+        def known(name: str, links: Sequence[Mapping[str, Any]] = links) -> list[float]:
+            return [link[name] for link in links if link[name] is not None]
+
+        page.add("hubsub_peer_links", len(links), labels, "Links that there are with the peer when it is up.")
+        for name in LINK_STATES:
+            count = sum(link["state"] == name for link in links)
+            page.add("hubsub_peer_links_now", count, {**labels, "state": name}, "Links by what they are now.")
+        for name, doc in (
+            ("frames_in", "Frames that came from the peer."),
+            ("bytes_in", "Bytes of these."),
+            ("bytes_out", "Bytes that the sockets of its links took."),
+            ("dropped_bytes", "Bytes that waited when a link ended."),
+            ("suspicions", "Times that a link was not heard for link_suspect_ms."),
+        ):
+            page.add(f"hubsub_peer_{name}_total", total(name), labels, doc)
+        for name, doc in (
+            ("sent", "Frames for the peer, by lane."),
+            ("sent_bytes", "Bytes of these."),
+            ("refused", "Frames for which there was no room."),
+        ):
+            for lane in LANES:
+                count = sum(link[name][lane] for link in links)
+                page.add(f"hubsub_peer_{name}_total", count, {**labels, "lane": lane}, doc)
+        if heard := known("heard_ms"):
+            page.add("hubsub_peer_silence_seconds", max(heard) / 1e3, labels, "Of its most silent link.")
+        if trips := known("round_trip_us"):
+            page.add("hubsub_peer_round_trip_seconds", min(trips) / 1e6, labels, "Of its fastest link.")
+            offset = min(
+                links, key=lambda link: (link["offset_error_us"] is None, link["offset_error_us"] or 0)
+            )
+            doc = "How far its clock is ahead, by the link that knows best."
+            page.add("hubsub_peer_clock_offset_seconds", offset["offset_us"] / 1e6, labels, doc)
 
 
 STATES = ("open", "full", "failed")
@@ -142,16 +190,18 @@ def _queries(page: Page, state: State, log: Mapping[str, Any]) -> None:
 
 def _stages(page: Page, state: State) -> None:
     """What the Spark sink has sent, and what became of it."""
-    staging = state.staging
+    staging, batches = state.staging, state.batches
     page.add("hubsub_stages", len(staging), doc="Stages that wait for their commit.")
     page.add("hubsub_stage_bytes", staging.waiting_bytes, doc="What they take in the log.")
     for name, doc in (
         ("batches_published", "Committed batches that are published."),
         ("rows_published", "Rows of these."),
         ("batches_repeated", "Commits of a batch that was published before."),
+        ("batches_given_up", "Held batches that an operator gave up."),
+        ("rows_given_up", "Rows of these that were not published."),
     ):
-        page.add(f"hubsub_{name}_total", staging.counts[name], doc=doc)
-    held = staging.held.all()
+        page.add(f"hubsub_{name}_total", batches.counts[name], doc=doc)
+    held = batches.held.all()
     page.add("hubsub_batches_held", len(held), doc="Committed batches that their rooms do not take now.")
     for query in [*held][: state.limits["http_queries_max"]]:
         page.add("hubsub_query_held", 1, {"query": query}, "1: the query's last batch is held.")

@@ -20,6 +20,7 @@ def _info(state: State, request: Request) -> NodeInfo:
     return NodeInfo(
         name=ref.name,
         redis=ref.redis,
+        redis_cluster=ref.redis_cluster,
         http=ref.http,
         role=list(state.config.role),
         shards=node.shards,

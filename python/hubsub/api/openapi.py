@@ -14,6 +14,9 @@ from hubsub.version import VERSION
 GENERAL_ERRORS = ("bad_request", "too_busy", "timed_out", "stopping", "internal")
 """Codes that every route under /v1 may answer."""
 
+SCOPE = Param("scope", "`node`: this node alone answers; without it, the cluster.", choices=("node",))
+"""Of the routes that reach farther."""
+
 
 def document(routes: Sequence[Route]) -> dict[str, Any]:
     """The document as JSON can hold it."""
@@ -44,11 +47,12 @@ def _operation(route: Route, by_type: dict[str, Any]) -> dict[str, Any]:
     elif route.status != 204:
         kind = {"type": "object"} if route.media_type == "application/json" else {"type": "string"}
         answer["content"] = {route.media_type: {"schema": kind}}
+    reach = () if route.reach is None else (SCOPE,)
     operation: dict[str, Any] = {
         "operationId": route.handler.__name__,
         "summary": route.summary,
         "tags": [route.tag],
-        "parameters": [*_path_params(route.path), *(_param(p) for p in route.params)],
+        "parameters": [*_path_params(route.path), *(_param(p) for p in (*route.params, *reach))],
         "responses": {str(route.status): answer, **_errors(route, by_type["ErrorBody"])},
     }
     if route.method == "PUT" and route.answer:
@@ -60,7 +64,7 @@ def _operation(route: Route, by_type: dict[str, Any]) -> dict[str, Any]:
 
 
 def _errors(route: Route, schema: dict[str, Any]) -> dict[str, Any]:
-    codes = (*route.errors, *GENERAL_ERRORS)
+    codes = (*route.errors, *GENERAL_ERRORS, *(() if route.reach is None else ("nodes_unreachable",)))
     statuses: dict[str, list[str]] = {}
     for code in codes:
         statuses.setdefault(str(BY_CODE[code].status), []).append(code)

@@ -18,7 +18,7 @@ from hubsub.names import text_of
 
 async def list_queries(state: State, request: Request) -> Response:
     hubs = hub_list(state)
-    batches = state.staging.held
+    batches = state.batches.held
     held = [
         HeldBatch(
             query=name,
@@ -26,6 +26,7 @@ async def list_queries(state: State, request: Request) -> Response:
             rows=batch.rows,
             code=batch.code,
             reason=batch.reason,
+            hint=batch.hint,
             held_s=round(batches.for_s(batch), 3),
             tries=batch.tries,
             next_try_s=None if (wait := batches.until_s(batch)) is None else round(wait, 3),

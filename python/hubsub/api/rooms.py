@@ -95,7 +95,7 @@ async def busiest(state: State, request: Request) -> Response:
     limit, own = number(request, "limit", 10, 100), flag(request, "own")
     rooms = await state.node.busiest_rooms(limit, own=own)
     return json_answer(
-        BusyRooms(rooms=[BusyRoom(name=text_of(n), messages_per_second=rate) for n, rate in rooms])
+        BusyRooms(rooms=[BusyRoom(name=text_of(r.name), messages_per_second=r.messages) for r in rooms])
     )
 
 

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 if TYPE_CHECKING:
+    from hubsub.api.reach import Reach
     from hubsub.api.state import State
 
 Handler = Callable[["State", Request], Awaitable[Response]]
@@ -45,3 +46,5 @@ class Route:
     errors: tuple[str, ...] = ()
     """Codes of errors that this route answers beside the ones that all do."""
     tag: str = field(default="node")
+    reach: "Reach | None" = None
+    """Whom it asks in a cluster; None: this node alone, or what its data plane carries on by itself."""

@@ -35,6 +35,7 @@ class NodeRef(Struct, kw_only=True):
 
     name: str
     redis: str | None
+    redis_cluster: str | None
     http: str | None
 
 
@@ -170,7 +171,8 @@ class PublishResults(Struct, kw_only=True):
 class Client(Struct, kw_only=True):
     """A connection. Counts are totals; `_1s` and `_60s` are a second, over that time."""
 
-    id: int
+    id: Annotated[int, Meta(description="Of the node that has it.")]
+    node: str
     shard: int
     addr: str
     laddr: str
@@ -210,6 +212,7 @@ class NodeInfo(Struct, kw_only=True):
 
     name: str
     redis: str | None
+    redis_cluster: str | None
     http: str | None
     role: list[str]
     shards: int
@@ -327,6 +330,7 @@ class HeldBatch(Struct, kw_only=True):
     rows: Annotated[int, Meta(description="Of the whole batch; some may be published.")]
     code: Annotated[str, Meta(description="Of the error that holds it.")]
     reason: str
+    hint: Annotated[str | None, Meta(description="What to do about it.")]
     held_s: Annotated[float, Meta(description="For so long.")]
     tries: Annotated[int, Meta(description="That failed.")]
     next_try_s: Annotated[
@@ -504,3 +508,17 @@ class BatchAnswer(Struct, frozen=True):
     """Its rows."""
     duplicate: bool
     """Whether it was before; the attempts that were named now are dropped."""
+
+
+class GivenUp(Struct, frozen=True):
+    """What became of a batch that was given up."""
+
+    rows: Annotated[int, Meta(description="Of the whole batch.")]
+    published: Annotated[int, Meta(description="That are known to be in their rooms.")]
+    given_up: Annotated[
+        int,
+        Meta(
+            description="The others. Where a node was killed or its log failed amid the batch, those of one chunk "
+            "may be in their rooms all the same."
+        ),
+    ]

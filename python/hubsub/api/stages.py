@@ -1,4 +1,7 @@
-"""Stages and batches: what the Spark sink sends (docs/protocol/stages.md). `hubsub.control.staging` does it."""
+"""Stages and batches: what the Spark sink sends (docs/protocol/stages.md), and what an operator gives up.
+
+`hubsub.control.staging` and `batches` do it.
+"""
 
 import asyncio
 import re
@@ -9,7 +12,7 @@ from starlette.responses import Response
 
 from hubsub.api.answers import json_answer
 from hubsub.api.params import body, decode, name, path_id, path_name
-from hubsub.api.schema import BatchAnswer, BatchCommit, StageAnswer
+from hubsub.api.schema import BatchAnswer, BatchCommit, GivenUp, StageAnswer
 from hubsub.api.state import State
 from hubsub.errors import BadRequestError, HubSubError, StageTooLargeError
 from hubsub.names import text_of
@@ -34,20 +37,24 @@ async def stage(state: State, request: Request) -> Response:
 
 
 async def abort(state: State, request: Request) -> Response:
-    await state.staging.abort(_query(request), _attempt(_text(request, "attempt")))
+    await state.batches.abort(_query(request), _attempt(_text(request, "attempt")))
     return Response(status_code=204)
 
 
 async def commit(state: State, request: Request) -> Response:
-    query, batch = _query(request), path_id(request, "batch")
-    if batch >= 2**63:
-        raise BadRequestError("a batch is a number below 2^63", batch)
+    query, batch = _query(request), _batch(request)
     named: BatchCommit = decode(await body(state, request), BatchCommit)
     attempts = [_attempt(attempt) for attempt in named.attempts]
     if len(set(attempts)) < len(attempts):
         raise BadRequestError("an attempt is named twice")
-    done = await state.staging.commit(query, batch, attempts)
+    done = await state.batches.commit(query, batch, attempts)
     return json_answer(BatchAnswer(published=done.published, duplicate=done.duplicate))
+
+
+async def give_up(state: State, request: Request) -> Response:
+    known = await state.batches.give_up(_query(request), _batch(request))
+    left = known.rows - known.published
+    return json_answer(GivenUp(rows=known.rows, published=known.published, given_up=left))
 
 
 async def _pieces(state: State, request: Request) -> AsyncIterator[bytes]:
@@ -80,6 +87,13 @@ def _query(request: Request) -> str:
     if len(query.encode()) > QUERY_BYTES_MAX:
         raise BadRequestError(f"a query's name has at most {QUERY_BYTES_MAX} bytes", query[:50])
     return query
+
+
+def _batch(request: Request) -> int:
+    batch = path_id(request, "batch")
+    if batch >= 2**63:
+        raise BadRequestError("a batch is a number below 2^63", batch)
+    return batch
 
 
 def _attempt(text: str) -> str:

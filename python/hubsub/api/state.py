@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 
 from starlette.requests import Request
 
+from hubsub.api.others import Others
 from hubsub.api.schema import NodeRef
 from hubsub.config import Config, RoomClass, is_wildcard, join_address, split_address
 from hubsub.control.archived import Archived
+from hubsub.control.batches import Batches
 from hubsub.control.idempotency import Window
 from hubsub.control.queries import Queries
 from hubsub.control.staging import Staging
@@ -28,10 +30,13 @@ class State:
         self.node = node
         self.http_address: str | None = None
         self.stopping = False
+        self.others: Others | None = None
+        """The rest of the cluster; None: there is none."""
         self.window = Window(lambda: self.limits, time.monotonic)
         self.queries = Queries(lambda: self.limits, time.monotonic)
         self.archived = Archived(node, lambda: self.config.all_classes)
         self.staging = Staging(node, lambda: self.limits)
+        self.batches = Batches(node, self.staging, lambda: self.limits)
         self.requests: Counter[tuple[str, int]] = Counter()
         """HTTP requests by route and status: bounded by the table of routes."""
         self.bodies_refused = 0
@@ -57,6 +62,7 @@ class State:
         return NodeRef(
             name=self.node.name,
             redis=self.reachable(self.node.addresses.get("redis"), request),
+            redis_cluster=self.reachable(self.node.addresses.get("redis_cluster"), request),
             http=self.reachable(self.http_address, request),
         )
 

@@ -6,9 +6,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from hubsub.api import clients, hubs, nodes, publish, queries, records, rooms, stages
+from hubsub.api import clients, hubs, merges, nodes, publish, queries, records, rooms, stages
 from hubsub.api.answers import json_answer
 from hubsub.api.openapi import document
+from hubsub.api.reach import AllTold, AtNode, AtRoom, Gathered, Somewhere
 from hubsub.api.routes import Param, Route
 from hubsub.api.schema import (
     BatchAnswer,
@@ -17,6 +18,7 @@ from hubsub.api.schema import (
     ClassList,
     Client,
     ClientList,
+    GivenUp,
     HistoryPage,
     Hub,
     HubPage,
@@ -53,6 +55,7 @@ def openapi_document() -> dict[str, Any]:
 
 OWN = Param("own", "Also the node's own, whose names begin with `$`.", "boolean")
 LIMIT = Param("limit", "Entries of the page; http_page_max bounds it.", "integer", minimum=1)
+NODE = Param("node", "Name of the node that has it; without it, the one that is asked.")
 TEXT = "text/plain"
 LOG = Param("log", "Identity of the log that is meant: another one refuses.")
 STAGE_ERRORS = ("no_stages", "disk_full", "log_failed", "quarantined")
@@ -72,6 +75,7 @@ ROUTES: tuple[Route, ...] = (
         ),
         answer=(RoomPage,),
         tag="rooms",
+        reach=Gathered(RoomPage, merges.rooms),
     ),
     Route(
         "GET",
@@ -88,6 +92,7 @@ ROUTES: tuple[Route, ...] = (
         answer=(Room,),
         errors=("no_such_room", "topic_length", "too_many_rooms", "room_creation_rate"),
         tag="rooms",
+        reach=AtRoom(),
     ),
     Route(
         "PUT",
@@ -97,6 +102,7 @@ ROUTES: tuple[Route, ...] = (
         answer=(Room,),
         errors=("topic_length", "too_many_rooms", "room_creation_rate"),
         tag="rooms",
+        reach=AtRoom(),
     ),
     Route(
         "DELETE",
@@ -106,6 +112,7 @@ ROUTES: tuple[Route, ...] = (
         status=204,
         errors=("no_such_room", "room_in_use", "topic_length"),
         tag="rooms",
+        reach=AtRoom(),
     ),
     Route(
         "GET",
@@ -131,6 +138,7 @@ ROUTES: tuple[Route, ...] = (
         (Param("limit", "At most 100.", "integer", minimum=1), OWN),
         answer=(BusyRooms,),
         tag="rooms",
+        reach=Gathered(BusyRooms, merges.busiest),
     ),
     Route(
         "POST",
@@ -167,24 +175,29 @@ ROUTES: tuple[Route, ...] = (
         (Param("sort", "By this number.", choices=clients.SORTS), LIMIT),
         answer=(ClientList,),
         tag="clients",
+        reach=Gathered(ClientList, merges.clients),
     ),
     Route(
         "GET",
         "/v1/clients/{id}",
         "A connection",
         clients.show_client,
+        (NODE,),
         answer=(Client,),
-        errors=("no_such_client",),
+        errors=("no_such_client", "no_such_node"),
         tag="clients",
+        reach=AtNode(),
     ),
     Route(
         "DELETE",
         "/v1/clients/{id}",
         "Closes a connection",
         clients.kill_client,
+        (NODE,),
         status=204,
-        errors=("no_such_client",),
+        errors=("no_such_client", "no_such_node"),
         tag="clients",
+        reach=AtNode(),
     ),
     Route(
         "GET",
@@ -199,6 +212,7 @@ ROUTES: tuple[Route, ...] = (
         answer=(HubPage,),
         errors=("no_such_class",),
         tag="hubs",
+        reach=Gathered(HubPage, merges.hubs),
     ),
     Route(
         "GET",
@@ -208,6 +222,7 @@ ROUTES: tuple[Route, ...] = (
         answer=(Hub,),
         errors=("no_such_hub",),
         tag="hubs",
+        reach=Somewhere(),
     ),
     Route(
         "GET",
@@ -226,6 +241,7 @@ ROUTES: tuple[Route, ...] = (
         answer=(LogInfo,),
         errors=("no_such_class", "not_allowed"),
         tag="log",
+        reach=Gathered(LogInfo, merges.logs, is_whole=True),
     ),
     Route(
         "GET",
@@ -272,6 +288,7 @@ ROUTES: tuple[Route, ...] = (
         answer=(OffsetAnswer,),
         errors=STREAM_ERRORS,
         tag="log",
+        reach=Somewhere(),
     ),
     Route(
         "GET",
@@ -280,6 +297,7 @@ ROUTES: tuple[Route, ...] = (
         queries.list_queries,
         answer=(QueryList,),
         tag="log",
+        reach=Gathered(QueryList, merges.queries),
     ),
     Route(
         "PUT",
@@ -290,6 +308,7 @@ ROUTES: tuple[Route, ...] = (
         status=204,
         errors=("body_too_large", "too_busy", "other_log"),
         tag="log",
+        reach=AllTold(),
     ),
     Route(
         "DELETE",
@@ -299,6 +318,7 @@ ROUTES: tuple[Route, ...] = (
         status=204,
         errors=("no_such_query",),
         tag="log",
+        reach=AllTold(),
     ),
     Route(
         "PUT",
@@ -339,6 +359,7 @@ ROUTES: tuple[Route, ...] = (
         errors=(
             "stages_missing",
             "batch_passed",
+            "batch_given_up",
             "batch_moving",
             "stage_lost",
             "body_too_large",
@@ -348,8 +369,32 @@ ROUTES: tuple[Route, ...] = (
         ),
         tag="queries",
     ),
-    Route("GET", "/v1/nodes", "All nodes", nodes.list_nodes, answer=(NodeList,)),
-    Route("GET", "/v1/nodes/{node}", "A node", nodes.show_node, answer=(NodeInfo,), errors=("no_such_node",)),
+    Route(
+        "DELETE",
+        "/v1/queries/{query}/batches/{batch}",
+        "Gives up what is left of a held batch, so that its query goes on with the next; may be repeated",
+        stages.give_up,
+        answer=(GivenUp,),
+        errors=("batch_not_held", "batch_moving", *STAGE_ERRORS),
+        tag="queries",
+    ),
+    Route(
+        "GET",
+        "/v1/nodes",
+        "All nodes",
+        nodes.list_nodes,
+        answer=(NodeList,),
+        reach=Gathered(NodeList, merges.nodes),
+    ),
+    Route(
+        "GET",
+        "/v1/nodes/{node}",
+        "A node",
+        nodes.show_node,
+        answer=(NodeInfo,),
+        errors=("no_such_node",),
+        reach=Somewhere(),
+    ),
     Route(
         "GET", "/v1/classes", "Room classes in order of precedence", nodes.list_classes, answer=(ClassList,)
     ),
@@ -361,6 +406,7 @@ ROUTES: tuple[Route, ...] = (
         nodes.nodes_plain,
         (Param("room", "The nodes of this room, leader first."),),
         answer=(list[NodeRef],),
+        reach=Gathered(list[NodeRef], merges.plain_nodes),
     ),
     Route("GET", "/s/ping", "Answers pong", nodes.ping, media_type=TEXT),
     Route("GET", "/s/ver", "What runs here", nodes.version, answer=(Version,)),

@@ -1,0 +1,118 @@
+"""One list of the lists that nodes gave: each for its part, in the order that the route promises."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+
+from hubsub.api.params import number
+from hubsub.api.schema import (
+    BusyRoom,
+    BusyRooms,
+    ClientList,
+    HubPage,
+    LogInfo,
+    NodeList,
+    NodeRef,
+    Query,
+    QueryList,
+    RoomPage,
+)
+from hubsub.api.state import State
+from hubsub.errors import OtherLogError
+from hubsub.names import bytes_of
+
+T = TypeVar("T")
+
+
+def rooms(state: State, request: Request, pages: Sequence[RoomPage]) -> RoomPage:
+    """By name. A room that is being moved is shown once."""
+    all_of = {room.name: room for page in reversed(pages) for room in page.rooms}
+    ends = [bytes_of(page.rooms[-1].name) for page in pages if page.next is not None]
+    shown, goes_on = _page(_limit(state, request), all_of.values(), lambda room: bytes_of(room.name), ends)
+    return RoomPage(rooms=shown, next=shown[-1].name if goes_on else None)
+
+
+def hubs(state: State, request: Request, pages: Sequence[HubPage]) -> HubPage:
+    """By id."""
+    all_of = [hub for page in pages for hub in page.hubs]
+    ends = [page.hubs[-1].id for page in pages if page.next is not None]
+    shown, goes_on = _page(_limit(state, request), all_of, lambda hub: hub.id, ends)
+    return HubPage(hubs=shown, next=shown[-1].id if goes_on else None)
+
+
+def busiest(state: State, request: Request, lists: Sequence[BusyRooms]) -> BusyRooms:
+    """The busiest first."""
+    rates: dict[str, float] = {}
+    for room in (room for part in lists for room in part.rooms):
+        rates[room.name] = rates.get(room.name, 0.0) + room.messages_per_second
+    limit = number(request, "limit", 10, 100)
+    first = sorted(rates.items(), key=lambda item: (-item[1], item[0]))[:limit]
+    return BusyRooms(rooms=[BusyRoom(name=name, messages_per_second=rate) for name, rate in first])
+
+
+def clients(state: State, request: Request, lists: Sequence[ClientList]) -> ClientList:
+    """The largest first, by the number that was asked for."""
+    sort = request.query_params.get("sort", "messages_out_1s")
+    all_of = [client for part in lists for client in part.clients]
+    largest = sorted(all_of, key=lambda client: getattr(client, sort), reverse=True)
+    return ClientList(clients=largest[: _limit(state, request)])
+
+
+def nodes(state: State, request: Request, lists: Sequence[NodeList]) -> NodeList:
+    """By name."""
+    all_of = [node for part in lists for node in part.nodes]
+    return NodeList(nodes=sorted(all_of, key=lambda node: node.name))
+
+
+def plain_nodes(state: State, request: Request, lists: Sequence[list[NodeRef]]) -> list[NodeRef]:
+    """By name."""
+    return sorted((node for part in lists for node in part), key=lambda node: node.name)
+
+
+def queries(state: State, request: Request, lists: Sequence[QueryList]) -> QueryList:
+    """By name. Each node knows how far a query is in the hubs that it has."""
+    found: dict[str, Query] = {}
+    for query in (query for part in lists for query in part.queries):
+        known = found.setdefault(query.query, query)
+        if known is not query:
+            known.hubs = sorted([*known.hubs, *query.hubs], key=lambda row: row.hub)
+            known.lag = sum(row.lag for row in known.hubs)
+            known.silence_s = min(known.silence_s, query.silence_s)
+    held = [batch for part in lists for batch in part.held]
+    return QueryList(
+        queries=[found[name] for name in sorted(found)],
+        held=sorted(held, key=lambda batch: (batch.query, batch.batch)),
+    )
+
+
+def logs(state: State, request: Request, parts: Sequence[LogInfo]) -> LogInfo:
+    """Hubs by id, of one log.
+
+    Raises:
+        OtherLogError: nodes have logs of their own.
+    """
+    identities = sorted({part.log for part in parts if part.log is not None})
+    if len(identities) > 1:
+        raise OtherLogError(value=", ".join(identities), hint="nodes of one cluster share one identity")
+    return LogInfo(
+        log=identities[0] if identities else None,
+        hubs=sorted((hub for part in parts for hub in part.hubs), key=lambda hub: hub.hub),
+        ephemeral=list(dict.fromkeys(name for part in parts for name in part.ephemeral)),
+    )
+
+
+def _limit(state: State, request: Request) -> int:
+    return number(request, "limit", 100, state.limits["http_page_max"])
+
+
+def _page(
+    limit: int, rows: Iterable[T], key: Callable[[T], Any], ends: Sequence[Any]
+) -> tuple[list[T], bool]:
+    """The first rows of all pages in order, and whether there are more.
+
+    Each page has the first rows of its node. What is behind the end of the first one that goes on is not known
+    whole yet; that one has as many rows as are asked for.
+    """
+    known = sorted((row for row in rows if not ends or key(row) <= min(ends)), key=key)
+    return known[:limit], bool(ends) or len(known) > limit

@@ -1,0 +1,57 @@
+"""The API of one node, asked by another: requests and answers as bytes, and who carries them.
+
+Owned here: the form of both. What is asked of other nodes is decided in `reach`; links carry it.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+ONLY = "scope=node"
+"""In the query of each request that one node asks another: the answer is of that node alone."""
+
+
+class Call(msgspec.Struct, frozen=True, array_like=True):
+    """A request, as one node asks another."""
+
+    method: str
+    path: str
+    """As it was sent: percent-encoded."""
+    query: str
+    body: bytes = b""
+
+
+class Reply(msgspec.Struct, frozen=True, array_like=True):
+    """Its answer."""
+
+    status: int
+    body: bytes
+    media_type: str = "application/json"
+    retry_after: str | None = None
+
+
+class Others(Protocol):
+    """The other nodes of the cluster."""
+
+    def names(self) -> Sequence[str]:
+        """All that are registered, without this one."""
+
+    async def ask(self, node: str, body: bytes) -> bytes:
+        """What the API of another node answers to an encoded `Call`: a `Reply`.
+
+        Raises:
+            HubSubError: it did not answer in time, or cannot be asked now.
+        """
+
+    async def holder(self, room: bytes) -> str | None:
+        """The node that leads a room's hub; None: this one.
+
+        Raises:
+            HubSubError: it is not known.
+        """
+
+
+encode = msgspec.msgpack.Encoder().encode
+call_of = msgspec.msgpack.Decoder(Call).decode
+reply_of = msgspec.msgpack.Decoder(Reply).decode

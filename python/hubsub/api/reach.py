@@ -1,0 +1,169 @@
+"""How far a request of the API reaches: this node, the node that has what is asked for, or all of them.
+
+A handler speaks for its own node; the reach of its route says whom else to ask and makes one answer
+of all. A request with `scope=node` reaches no farther than the node that it comes to.
+
+Invariants: a list is never shorter because a node was away without saying so: the header
+`hubsub-unreachable` names those that did not answer, and where a reader would take a short list
+for all there is, the request is refused instead. Nobody is asked twice in one request.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from hubsub.api.others import ONLY, Call, Others, Reply, encode, reply_of
+from hubsub.api.state import State
+from hubsub.errors import HubSubError, NodesUnreachableError, NoSuchNodeError
+
+UNREACHABLE = "hubsub-unreachable"
+"""Header: the nodes whose part of the answer is missing."""
+
+Merge = Callable[[State, Request, list[Any]], Any]
+"""One body of those of all nodes, this one's first."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request of a client, and how this node and the others answer it."""
+
+    state: State
+    others: Others
+    request: Request
+    body: bytes
+    here: Callable[[], Awaitable[Response]]
+
+    async def of(self, nodes: Sequence[str]) -> tuple[Mapping[str, Reply], Sequence[str]]:
+        """What nodes answer, and those that do not, both in order of names."""
+        scope = self.request.scope
+        path = scope.get("raw_path", b"").decode("ascii", "replace") or scope["path"]
+        query = scope["query_string"].decode("ascii", "replace")
+        only = f"{query}&{ONLY}" if query else ONLY
+        call, names = encode(Call(self.request.method, path, only, self.body)), sorted(nodes)
+        answers = await asyncio.gather(*(self._ask(name, call) for name in names))
+        replies = {name: reply for name, reply in zip(names, answers, strict=True) if reply is not None}
+        return replies, [name for name in names if name not in replies]
+
+    async def of_one(self, node: str) -> Response:
+        """What one node answers."""
+        if node not in self.others.names():
+            raise NoSuchNodeError(value=node, hint="GET /v1/nodes lists them")
+        replies, missing = await self.of([node])
+        if missing:
+            raise NodesUnreachableError(value=node)
+        return _response(replies[node])
+
+    async def of_all(self) -> tuple[Response, Mapping[str, Reply], Sequence[str]]:
+        """This node's answer, those of the others, and who of them gives none."""
+        own, (replies, missing) = await asyncio.gather(self.here(), self.of(self.others.names()))
+        return own, replies, missing
+
+    async def _ask(self, node: str, call: bytes) -> Reply | None:
+        try:
+            return reply_of(await self.others.ask(node, call))
+        except (HubSubError, msgspec.MsgspecError):
+            return None
+
+
+class Reach(Protocol):
+    """Who answers."""
+
+    async def answer(self, asked: Asked) -> Response:
+        """The answer to a client.
+
+        Raises:
+            HubSubError: there is none.
+        """
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Every node for its part, as one answer.
+
+    Args:
+        kind: Type of the body.
+        merge: Makes one of all.
+        is_whole: Whether an answer without a node's part is worse than none.
+    """
+
+    kind: Any
+    merge: Merge
+    is_whole: bool = False
+
+    async def answer(self, asked: Asked) -> Response:
+        own, replies, missing = await asked.of_all()
+        if own.status_code >= 400:
+            return own
+        if missing and self.is_whole:
+            raise NodesUnreachableError(value=", ".join(missing))
+        refused = next((reply for reply in replies.values() if reply.status >= 400), None)
+        if refused is not None:
+            return _response(refused)
+        bodies = [bytes(own.body), *(reply.body for reply in replies.values())]
+        parts = [msgspec.json.decode(body, type=self.kind) for body in bodies]
+        merged = msgspec.json.encode(self.merge(asked.state, asked.request, parts))
+        headers = {UNREACHABLE: ", ".join(missing)} if missing else None
+        return Response(merged, own.status_code, headers, "application/json")
+
+
+class Somewhere:
+    """The node that has it, which nobody knows beforehand: this one, or the first that does not answer 404."""
+
+    async def answer(self, asked: Asked) -> Response:
+        own = await asked.here()
+        if own.status_code != 404:
+            return own
+        replies, missing = await asked.of(asked.others.names())
+        # Who cannot answer now does not hide who can.
+        found = min(
+            (r for r in replies.values() if r.status != 404), key=lambda r: r.status >= 400, default=None
+        )
+        if found is None and missing:
+            raise NodesUnreachableError(value=", ".join(missing))
+        return own if found is None else _response(found)
+
+
+class AllTold:
+    """All nodes are told; it is done where one did it. The header names those that may not have heard of it."""
+
+    async def answer(self, asked: Asked) -> Response:
+        own, replies, missing = await asked.of_all()
+        done = next((reply for reply in replies.values() if reply.status < 400), None)
+        answer = own if own.status_code < 400 or done is None else _response(done)
+        failed = [name for name, reply in replies.items() if reply.status >= 400 and reply.status != 404]
+        if left_out := sorted([*missing, *failed]):
+            answer.headers[UNREACHABLE] = ", ".join(left_out)
+        return answer
+
+
+class AtRoom:
+    """The node that leads the hub of the path's `room`."""
+
+    async def answer(self, asked: Asked) -> Response:
+        room = unquote_to_bytes(asked.request.path_params["room"])
+        node = await asked.others.holder(room)
+        return await (asked.here() if node is None else asked.of_one(node))
+
+
+class AtNode:
+    """The node that the query's `node` names; this one where it names none."""
+
+    async def answer(self, asked: Asked) -> Response:
+        node = asked.request.query_params.get("node", asked.state.node.name)
+        return await (asked.here() if node == asked.state.node.name else asked.of_one(node))
+
+
+def is_of_this_node(request: Request) -> bool:
+    """Whether a request is to reach no farther."""
+    return request.query_params.get("scope") == "node"
+
+
+def _response(reply: Reply) -> Response:
+    headers = {"retry-after": reply.retry_after} if reply.retry_after else None
+    return Response(reply.body, reply.status, headers, reply.media_type)
