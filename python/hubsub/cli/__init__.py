@@ -24,6 +24,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "room": ("hubsub.cli.rooms", "Lists, shows, creates and deletes rooms; reads their history."),
     "client": ("hubsub.cli.clients", "Lists, shows and closes connections."),
     "hub": ("hubsub.cli.hubs", "Lists and shows hubs that have a log."),
+    "query": ("hubsub.cli.queries", "Lists queries of data pipelines; gives up a batch that is held."),
+    "cluster": ("hubsub.cli.cluster", "Runs several nodes in one terminal, to try a cluster."),
     "node": ("hubsub.cli.nodes", "Lists and shows nodes."),
     "class": ("hubsub.cli.classes", "Lists room classes."),
     "top": ("hubsub.cli.top", "Shows live what a node does."),

@@ -10,12 +10,15 @@ app = group("Lists, shows and closes connections.")
 
 Id = Annotated[int, typer.Argument(help="Id of the connection.", show_default=False)]
 
+Node = Annotated[str | None, typer.Option("--node", help="That has it. Default: the one that is asked.")]
+
 FLOWS = ("messages_in", "messages_out", "bytes_in", "bytes_out")
 
 COLUMNS = (
     "id",
     "addr",
     "name",
+    "node",
     "age_s",
     "subscriptions",
     "pending_bytes",
@@ -39,13 +42,13 @@ def list_clients(
 
 
 @app.command("show")
-def show_client(client: Id, url: Url = None, as_json: Json = False) -> None:
+def show_client(client: Id, node: Node = None, url: Url = None, as_json: Json = False) -> None:
     """Shows all that is known of a connection."""
-    print_fields(Api(url).get(f"/v1/clients/{client}"), as_json)
+    print_fields(Api(url).get(f"/v1/clients/{client}", node=node), as_json)
 
 
 @app.command("kill")
-def kill_client(client: Id, url: Url = None) -> None:
+def kill_client(client: Id, node: Node = None, url: Url = None) -> None:
     """Closes a connection."""
-    Api(url).ask("DELETE", f"/v1/clients/{client}")
+    Api(url).ask("DELETE", f"/v1/clients/{client}", node=node)
     say(f"closed {client}")

@@ -252,6 +252,8 @@ class Api:
             raise _stranger(self.url, "is no JSON") from None
         if response.status >= 400:
             raise _error(value, response.status, self.url)
+        if away := response.headers.get("hubsub-unreachable"):
+            say(f"without what {away} would say: no answer from there")
         if value is None:
             return Answer((), self.url)
         if not isinstance(value, Answer):
@@ -281,5 +283,6 @@ _HINTS = {
     "no_such_hub": "`hubsub hub ls` lists those with a log; others are in memory only",
     "no_such_client": "`hubsub client ls` lists them",
     "no_such_node": "`hubsub node ls` lists them",
+    "batch_not_held": "`hubsub query ls` lists those that are",
 }
 """In place of the node's own, which are about the REST API."""

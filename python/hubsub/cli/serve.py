@@ -5,7 +5,7 @@ import inspect
 import json
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +14,9 @@ import typer
 from hubsub.cli.common import new_app
 from hubsub.config.definitions import KEYS
 from hubsub.config.kinds import FLAG
+
+READY = ("redis", "redis_cluster", "http", "ws", "mqtt", "link")
+"""The listeners of the ready line, in its order."""
 
 app = new_app("Runs a node. When it serves it prints one JSON line on stdout.")
 
@@ -30,7 +33,7 @@ def _parameters() -> list[inspect.Parameter]:
             "config", Path | None, "--config", "-c", metavar="FILE", help="TOML file; also HUBSUB_CONFIG."
         ),
     ]
-    for key in KEYS:
+    for key in (key for key in KEYS if not key.is_secret):
         doc = key.doc + ("" if key.built else " Accepted; this build does not act on it.")
         if key.kind is FLAG:
             flags = key.flag if key.default is False else f"{key.flag}/--no-{key.flag[2:]}"
@@ -63,7 +66,10 @@ class _Process:
         set_up(config.log_level, config.log_format)
         import structlog
 
+        from hubsub.cli.sdnotify import Notifier
+
         self._log = structlog.get_logger()
+        self._notifier = Notifier()
         self._path = path
         self._flags = flags
         self._config = config
@@ -72,9 +78,7 @@ class _Process:
     async def run(self) -> int:
         """Serves until a signal (0; 1 if the log has failed by then) or the failure of a shard (1)."""
         from hubsub.api import HttpServer, State
-        from hubsub.control import activity, load
-        from hubsub.node import BUILD_PROFILE, Node
-        from hubsub.version import VERSION
+        from hubsub.node import Node
 
         self._say_what_means_nothing()
         loop = asyncio.get_running_loop()
@@ -86,39 +90,13 @@ class _Process:
         self._node = node
         code = 0
         bound_http = http.bind(self._config.http) if self._config.http else None
+        self._notifier.status("opens what it keeps")
         try:
             addresses = await node.start()
             await self._state.archived.resume()
-            await self._state.staging.resume()
-            if bound_http:
-                await http.start()
-            loop.add_signal_handler(signal.SIGHUP, self._on_reload)
-            ready = {"event": "ready", **dict.fromkeys(("redis", "http", "ws", "mqtt", "link"))}
-            ready |= {"redis": addresses.get("redis"), "http": bound_http}
-            print(json.dumps(ready, separators=(",", ":")), flush=True)
-            self._log.info(
-                "node serves",
-                node=node.name,
-                shards=node.shards,
-                version=VERSION,
-                profile=BUILD_PROFILE,
-                **ready_fields(ready),
-            )
-            limits = self._state.limit
-            beside = (
-                loop.create_task(activity.report(node.clients, limits("busiest_log_ms"))),
-                loop.create_task(load.report(node, limits("load_sample_ms"))),
-                loop.create_task(self._state.staging.retry()),
-            )
-            try:
-                await self._until_end(node)
-            except Exception as error:
-                self._log.error("node failed", reason=str(error))
-                code = 1
-            self._state.stopping = True
-            for task in beside:
-                task.cancel()
-            await asyncio.gather(*beside, return_exceptions=True)
+            # Rows of a large batch may take minutes, and who wants the node to stop need not wait for them.
+            if await self._unless_stopped(self._state.batches.resume()):
+                code = await self._serve(addresses, bound_http)
         finally:
             await node.stop()
             await http.stop()
@@ -129,6 +107,67 @@ class _Process:
             code = 1
         self._log.info("node stopped", node=node.name)
         return code
+
+    async def _serve(self, addresses: Mapping[str, str | None], bound_http: str | None) -> int:
+        """Says that the node is ready, and serves until it is told to stop (0) or a shard fails (1)."""
+        from hubsub.control import activity, load
+        from hubsub.node import BUILD_PROFILE
+        from hubsub.version import VERSION
+
+        loop, node, code = asyncio.get_running_loop(), self._node, 0
+        if bound_http:
+            await self._http.start()
+        loop.add_signal_handler(signal.SIGHUP, self._on_reload)
+        ready = {"event": "ready", **dict.fromkeys(READY), **addresses, "http": bound_http}
+        print(json.dumps(ready, separators=(",", ":")), flush=True)
+        self._status = "serves " + ", ".join(f"{k} {v}" for k, v in ready_fields(ready).items())
+        self._notifier.ready(self._status)
+        self._log.info(
+            "node serves",
+            node=node.name,
+            shards=node.shards,
+            version=VERSION,
+            profile=BUILD_PROFILE,
+            **ready_fields(ready),
+        )
+        limits = self._state.limit
+        beside = (
+            loop.create_task(activity.report(node.clients, limits("busiest_log_ms"))),
+            loop.create_task(load.report(node, limits("load_sample_ms"))),
+            loop.create_task(self._state.batches.retry()),
+            loop.create_task(self._feed_watchdog()),
+        )
+        try:
+            await self._until_end(node)
+        except Exception as error:
+            self._log.error("node failed", reason=str(error))
+            self._notifier.stopping(f"failed: {error}")
+            code = 1
+        self._state.stopping = True
+        for task in beside:
+            task.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
+        return code
+
+    async def _unless_stopped(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Does work of the start; whether it was done before somebody wanted the node to stop."""
+        task, end = asyncio.ensure_future(work), asyncio.ensure_future(self._end.wait())
+        try:
+            await asyncio.wait((task, end), return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                task.result()
+            return task.done() and not self._end.is_set()
+        finally:
+            end.cancel()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _feed_watchdog(self) -> None:
+        """Tells the service manager that this loop runs and all shards do, thrice in the time that it waits."""
+        while self._notifier.watchdog_s is not None:
+            if self._node.running:
+                self._notifier.watchdog()
+            await asyncio.sleep(self._notifier.watchdog_s / 3)
 
     async def _until_end(self, node: Any) -> None:
         """Returns when told to stop; raises when a shard fails first."""
@@ -144,9 +183,15 @@ class _Process:
 
     def _on_stop(self, sig: signal.Signals) -> None:
         self._log.info("stopping", signal=sig.name, drain_ms=self._config.limits["drain_ms"])
+        self._notifier.stopping("lets its clients take their output, ends its log")
         self._end.set()
 
     def _on_reload(self) -> None:
+        self._notifier.reloading()
+        self._reload()
+        self._notifier.ready(self._status)
+
+    def _reload(self) -> None:
         """Takes over what may change while running, and names what the next start takes."""
         from hubsub.cli.logs import set_up
         from hubsub.config import load, reloaded
@@ -187,6 +232,8 @@ class _Process:
                 self._log.warning(
                     "not built yet, ignored", key=key.name, value=getattr(self._config, key.name)
                 )
+        if self._config.link:
+            self._log.warning("nodes hold links, and do not share their rooms yet", key="link")
         if self._config.insecure_open:
             self._log.warning(
                 "listeners may be open to other machines and there are no users", key="insecure_open"

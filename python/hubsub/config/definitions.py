@@ -7,10 +7,12 @@ rows of `LIMITS` with owner `core` are the data plane's own, name by name
 """
 
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from typing import Literal
 
 from hubsub.config.kinds import (
     FLAG,
+    SECRET,
     TEXT,
     WORDS,
     Bad,
@@ -47,6 +49,9 @@ class Key:
     built: bool = True
     """False: accepted, and `hubsub serve` logs that this build does not act on it."""
 
+    is_secret: bool = False
+    """True: no flag, and nowhere shown."""
+
     @property
     def env(self) -> str:
         return f"HUBSUB_{self.name.upper()}"
@@ -71,7 +76,7 @@ class Limit:
 
     @property
     def kind(self) -> Kind:
-        if self.name.endswith("_ms"):
+        if self.name.endswith(("_ms", "_ms_min", "_ms_max")):
             return millis(self.low, self.high)
         return (size if "bytes" in self.name else count)(self.low, self.high)
 
@@ -114,8 +119,11 @@ def _parse_roles(raw: object) -> tuple[str, ...]:
 
 
 def _parse_coordinator(raw: object) -> str:
-    if isinstance(raw, str) and (raw == "embedded" or raw.startswith(("etcd://", "zookeeper://"))):
-        return raw
+    if isinstance(raw, str):
+        scheme, is_url, _ = raw.partition("://")
+        others = entry_points(group="hubsub.discovery").names
+        if raw == "embedded" or (is_url and (scheme in ("etcd", "zookeeper") or scheme in others)):
+            return raw
     raise Bad("is not known", "embedded, etcd://HOST:PORT,… or zookeeper://HOST:PORT,…")
 
 
@@ -145,7 +153,7 @@ KEYS: tuple[Key, ...] = (
     ),
     Key("advertise", TEXT, None, "Host that clients and peers are told. Default: the bound address.", "HOST"),
     Key("redis", address(3221), "127.0.0.1:3221", "Listener for Redis clients.", "ADDR"),
-    Key("redis_cluster", address(3223), None, "Listener for Redis cluster clients.", "ADDR", built=False),
+    Key("redis_cluster", address(3223), None, "Listener for Redis cluster clients.", "ADDR"),
     Key("mqtt", address(1883), None, "Listener for MQTT clients.", "ADDR", built=False),
     Key(
         "ws",
@@ -156,8 +164,33 @@ KEYS: tuple[Key, ...] = (
         built=False,
     ),
     Key("http", address(3220), "127.0.0.1:3220", "Listener for the REST API and metrics.", "ADDR"),
-    Key("link", address(3222), None, "Listener for links from other nodes.", "ADDR", built=False),
-    Key("join", WORDS, (), "Addresses of nodes whose cluster this node joins.", "ADDR,…", built=False),
+    Key(
+        "link", address(3222), None, "Listener for links from other nodes; it needs `cluster_secret`.", "ADDR"
+    ),
+    Key(
+        "cluster_secret",
+        SECRET,
+        None,
+        "What the nodes of a cluster know and nobody else; the same on all of them. It is never shown, and is no "
+        "flag, since other users of a machine can see those.",
+        is_secret=True,
+    ),
+    Key(
+        "raft",
+        address(3224),
+        None,
+        "Listener of the embedded coordinator, for the other nodes'. Default: beside `link`, where that is set.",
+        "ADDR",
+        built=False,
+    ),
+    Key(
+        "join",
+        WORDS,
+        (),
+        "`raft` listeners of nodes whose cluster this node joins. A name stands for all its addresses.",
+        "ADDR,…",
+        built=False,
+    ),
     Key(
         "coordinator",
         Kind("embedded | etcd://HOST:PORT,… | zookeeper://HOST:PORT,…", _parse_coordinator),
@@ -207,7 +240,12 @@ LIMITS: tuple[Limit, ...] = (
         1,
     ),
     Limit("publishes_per_minute_max", 0, "Publishes a minute of one client; 0 for no limit."),
-    Limit("rooms_max", 10_000_000, "Rooms of the node.", 1),
+    Limit(
+        "rooms_max",
+        10_000_000,
+        "Rooms in the node's memory. The node's own that its log knows come back beyond it.",
+        1,
+    ),
     Limit("room_creations_per_second_max", 0, "Rooms made in a second on one shard; 0 for no limit."),
     Limit(
         "pending_per_client_max",
@@ -323,6 +361,46 @@ LIMITS: tuple[Limit, ...] = (
         120_000,
         "Time that sent bytes may stay unacknowledged before the peer counts as dead; 0 for the system's.",
     ),
+    Limit("link_handshake_ms", 3_000, "Time from connect to welcome of a link between two nodes.", 1),
+    Limit("link_heartbeat_ms", 100, "Time between two pings of a link.", 1),
+    Limit(
+        "link_suspect_ms",
+        500,
+        "Silence of a link after which the peer is suspected; at least twice `link_heartbeat_ms`.",
+        1,
+    ),
+    Limit(
+        "link_silence_ms", 5_000, "Silence after which a link is given up; more than `link_suspect_ms`.", 1
+    ),
+    Limit(
+        "link_live_window_bytes",
+        8 * MIB,
+        "Bytes of records that a peer may send over one link ahead of their being handled.",
+        1_024,
+    ),
+    Limit("link_reads_window_bytes", 4 * MIB, "Likewise, of answers to reads.", 1_024),
+    Limit(
+        "link_urgent_queue_bytes_max",
+        MIB,
+        "Bytes of urgent frames that wait for a link, or one frame that is longer.",
+        1_024,
+    ),
+    Limit(
+        "link_live_queue_bytes_max",
+        8 * MIB,
+        "Bytes of records that wait for a link, or one frame that is longer.",
+        1_024,
+    ),
+    Limit("link_reads_queue_bytes_max", 8 * MIB, "Likewise, of answers to reads.", 1_024),
+    Limit(
+        "link_output_bytes_max",
+        256 * KIB,
+        "Output of a link that waits for its socket, and a frame more.",
+        1_024,
+    ),
+    Limit("link_redial_ms_min", 100, "Wait before a peer is dialed a second time; it doubles from there.", 1),
+    Limit("link_redial_ms_max", 5_000, "The longest wait between two attempts to dial a peer.", 1),
+    Limit("link_stable_ms", 10_000, "A link that stood for so long makes the next wait the shortest again."),
     Limit("drain_ms", 5_000, "Time that a stopping node gives its clients to take their output."),
     Limit(
         "control_events_max",

@@ -25,6 +25,33 @@ class Bad(ValueError):
         self.hint = hint
 
 
+class Secret:
+    """A text that is not shown: neither in logs nor where a configuration is printed."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        return self._text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __repr__(self) -> str:
+        return HIDDEN
+
+
+HIDDEN = "***"
+"""What stands for a secret."""
+
+SECRET_CHARACTERS_MIN = 16
+
+
 @dataclass(frozen=True)
 class Kind:
     """One kind of value."""
@@ -48,6 +75,14 @@ def parse_text(raw: object) -> str:
     if not raw.isprintable():  # Bytes of a flag or variable that are no UTF-8 are not printable either.
         raise Bad("has characters that cannot be shown", "UTF-8 without control characters")
     return raw
+
+
+def parse_secret(raw: object) -> Secret:
+    text = parse_text(raw)
+    if len(text) < SECRET_CHARACTERS_MIN:
+        hint = f"at least {SECRET_CHARACTERS_MIN} characters, such as `openssl rand -hex 32` makes"
+        raise Bad("can be guessed", hint)
+    return Secret(text)
 
 
 def parse_flag(raw: object) -> bool:
@@ -205,6 +240,7 @@ def _show_list(value: object) -> object:
 TEXT = Kind("text", parse_text)
 FLAG = Kind("true | false", parse_flag)
 WORDS = Kind("list of text", parse_words, _show_list)
+SECRET = Kind(f"text of {SECRET_CHARACTERS_MIN} characters or more", parse_secret, lambda value: HIDDEN)
 DURATION = Kind("time with a unit (ms, s, m, h, d)", parse_duration)
 
 

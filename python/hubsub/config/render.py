@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from hubsub.config.definitions import CLASS_KEYS, KEYS, LIMITS
+from hubsub.config.definitions import CLASS_KEYS, KEYS, LIMITS, Key
 from hubsub.config.kinds import SIZE_UNITS, TIME_UNITS
 from hubsub.config.resolve import Config, RoomClass
 
@@ -37,7 +37,10 @@ def show(config: Config) -> str:
     lines = []
     for key in KEYS:
         value = key.kind.show(getattr(config, key.name))
-        if value is not None:
+        if key.is_secret:
+            if getattr(config, key.name) is not None:
+                lines.append(f"{f'# {key.name} is set, and not shown':<48} # {config.sources[key.name]}")
+        elif value is not None:
             lines.append(f"{f'{key.name} = {_value(value)}':<48} # {config.sources[key.name]}")
     lines += ["", "[limits]"]
     for limit in LIMITS:
@@ -54,11 +57,15 @@ def show(config: Config) -> str:
 
 def plain(config: Config) -> dict[str, Any]:
     """The resolved configuration as JSON can hold it, with the sources."""
-    table: dict[str, Any] = {key.name: getattr(config, key.name) for key in KEYS}
+    table: dict[str, Any] = {key.name: _shown(key, getattr(config, key.name)) for key in KEYS}
     table["limits"] = dict(config.limits)
     table["class"] = [class_table(cls) for cls in config.classes]
     table["sources"] = dict(config.sources)
     return table
+
+
+def _shown(key: Key, value: object) -> object:
+    return key.kind.show(value) if key.is_secret and value is not None else value
 
 
 def class_table(cls: RoomClass) -> dict[str, Any]:
@@ -94,7 +101,7 @@ def reference() -> str:
             (
                 (
                     f"`{key.name}`",
-                    f"`{key.flag}`",
+                    "" if key.is_secret else f"`{key.flag}`",
                     f"`{key.env}`",
                     key.kind.name,
                     _default(key.default),

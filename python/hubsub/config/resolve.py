@@ -18,8 +18,10 @@ import msgspec
 
 from hubsub.config.definitions import CLASS_KEYS, CLASSES_MAX, KEYS, LIMITS, LISTENERS, SHARDS_MAX
 from hubsub.config.kinds import (
+    HIDDEN,
     Bad,
     Kind,
+    Secret,
     cpus,
     is_loopback,
     nearest,
@@ -88,6 +90,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     ws: str | None
     http: str | None
     link: str | None
+    raft: str | None
+    cluster_secret: Secret | None
     join: tuple[str, ...]
     coordinator: str
     insecure_open: bool
@@ -209,11 +213,12 @@ def resolve(file: Mapping[str, Any], flags: Mapping[str, object], environ: Mappi
                 raw, source = candidate, name
         sources[key.name] = source  # type: ignore[assignment]
         where = _named(key.name, key.env, sources)
-        values[key.name] = None if raw is None else _parse(problems, where, key.kind, raw)
+        values[key.name] = None if raw is None else _parse(problems, where, key.kind, raw, key.is_secret)
 
     limits = _limits(problems, sources, file, flags, environ)
     classes = _classes(problems, file.get("class", []))
     _relations(problems, values, limits, sources)
+    _links(problems, values, limits, sources)
     _logs(problems, values["data"], limits, [cls for cls in classes if cls.is_logged])
     if problems:
         raise ConfigError(problems)
@@ -224,11 +229,11 @@ def resolve(file: Mapping[str, Any], flags: Mapping[str, object], environ: Mappi
     )
 
 
-def _parse(problems: list[Problem], name: str, kind: Kind, raw: object) -> Any:
+def _parse(problems: list[Problem], name: str, kind: Kind, raw: object, is_secret: bool = False) -> Any:
     try:
         return kind.parse(raw)
     except Bad as bad:
-        problems.append(Problem(name, raw, bad.reason, bad.hint))
+        problems.append(Problem(name, HIDDEN if is_secret else raw, bad.reason, bad.hint))
         return None
 
 
@@ -460,6 +465,8 @@ def _relations(
             problems.append(Problem(where, limits[small], reason))
     for name in LISTENERS:
         address = values[name]
+        if name == "link":
+            continue  # Who connects there proves the cluster's secret.
         if address is not None and not values["insecure_open"] and not is_loopback(address):
             problems.append(
                 Problem(
@@ -469,3 +476,34 @@ def _relations(
                     "bind 127.0.0.1, or allow it with --insecure-open",
                 )
             )
+
+
+def _links(
+    problems: list[Problem], values: Mapping[str, Any], limits: dict[str, int], sources: Mapping[str, Source]
+) -> None:
+    """What links between nodes need."""
+    heartbeat, suspect = limits["link_heartbeat_ms"], limits["link_suspect_ms"]
+    for name, holds, reason in (
+        (
+            "link_heartbeat_ms",
+            2 * heartbeat <= suspect,
+            f"must not be above half of link_suspect_ms ({suspect})",
+        ),
+        (
+            "link_silence_ms",
+            suspect < limits["link_silence_ms"],
+            f"must be above link_suspect_ms ({suspect})",
+        ),
+        (
+            "link_redial_ms_max",
+            limits["link_redial_ms_min"] <= limits["link_redial_ms_max"],
+            f"must not be below link_redial_ms_min ({limits['link_redial_ms_min']})",
+        ),
+    ):
+        if not holds:
+            where = _named(f"limits.{name}", f"HUBSUB_LIMITS_{name.upper()}", sources)
+            problems.append(Problem(where, limits[name], reason))
+    is_given = sources["cluster_secret"] != "default"
+    if values["link"] is not None and not is_given:
+        hint = "the same on all nodes: cluster_secret in the file, or HUBSUB_CLUSTER_SECRET"
+        problems.append(Problem("cluster_secret", None, "is needed, since `link` is set", hint))

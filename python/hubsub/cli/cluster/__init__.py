@@ -1,0 +1,154 @@
+"""`hubsub cluster …`: several nodes in one terminal, for trying a cluster and for showing what it survives.
+
+`plan` says how each node is started, `supervisor` runs them, `lines` is what the terminal shows, `control` lets a
+second terminal list, kill and start nodes. For real use each node has a machine, and a service manager.
+"""
+
+import asyncio
+import os
+import secrets
+import signal
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hubsub.cli.cluster.control import PREFIX, Control, ask
+from hubsub.cli.cluster.lines import Lines
+from hubsub.cli.cluster.plan import NODES_MAX, Plan
+from hubsub.cli.cluster.supervisor import Supervisor
+from hubsub.cli.common import Json, group, print_rows, say
+
+app = group("Runs several nodes in one terminal; lists, kills and starts them from another.")
+
+COLUMNS = ("name", "redis", "http", "mqtt", "link", "pid")
+
+Data = Annotated[
+    Path | None, typer.Option("--data", metavar="DIR", help="Which cluster, where several run here.")
+]
+Name = Annotated[str, typer.Argument(help="Of the node.", show_default=False)]
+
+
+@app.command("up")
+def up(
+    nodes: Annotated[int, typer.Option("--nodes", "-n", help="How many.", min=1, max=NODES_MAX)] = 3,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data",
+            metavar="DIR",
+            help="Keeps what the nodes keep, each in a directory of its name. Default: a new one, removed at the end.",
+        ),
+    ] = None,
+    base_port: Annotated[
+        int | None,
+        typer.Option(
+            "--base-port",
+            metavar="PORT",
+            help="n1: HTTP at PORT, Redis at PORT+1, links at PORT+2; each further node 10 more. 0: free ports. "
+            "Default: 3220 to 3222 for n1, 3230 to 3232 for n2, and so on.",
+            min=0,
+            max=65_535,
+        ),
+    ] = None,
+    shards: Annotated[
+        str | None, typer.Option(metavar="N", help="Of each node. Default: the CPUs, shared among the nodes.")
+    ] = None,
+    classes: Annotated[
+        Path | None,
+        typer.Option(
+            "--classes",
+            "-c",
+            metavar="FILE",
+            envvar="HUBSUB_CONFIG",
+            help="TOML file with classes for all nodes.",
+        ),
+    ] = None,
+    coordinator: Annotated[
+        str | None, typer.Option(metavar="URL", help="As of `hubsub serve`. Default: the embedded one.")
+    ] = None,
+    exit_on_death: Annotated[
+        bool, typer.Option("--exit-on-death", help="Ends all, with exit code 1, when one dies.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Starts nodes n1, n2, …; prints a table when all serve. Ctrl-C stops them all, twice at once.
+
+    Lines of the nodes go to stderr, each behind its node's name.
+    """
+    from hubsub.config import load
+
+    # What is wrong is told once, and not by every node.
+    load(classes, {"data": "-", "coordinator": coordinator, "shards": shards}, {})
+    with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as own:
+        where = Path(own) if data is None else data.resolve()
+        plan = Plan(
+            nodes=nodes,
+            directory=where,
+            secret=os.environ.get("HUBSUB_CLUSTER_SECRET") or secrets.token_hex(32),
+            base_port=base_port,
+            shards=shards,
+            config=None if classes is None else classes.resolve(),
+            coordinator=coordinator,
+        )
+        say(f"data: {where}" + (", removed at the end" if data is None else ""))
+        if not plan.is_linked:
+            say("this build does not link nodes: each is a cluster of its own")
+        code = asyncio.run(_run(plan, Path(own), exit_on_death, as_json))
+        if data is None:
+            say(f"removed: {where}")
+    raise typer.Exit(code)
+
+
+async def _run(plan: Plan, own: Path, exit_on_death: bool, as_json: bool) -> int:
+    lines = Lines(plan.names)
+    supervisor = Supervisor(plan.names, plan.command_for, lines.say, exit_on_death)
+
+    def on_ready() -> None:
+        _print(supervisor.rows(), COLUMNS, as_json)
+        say("ctrl-C stops all; `hubsub cluster ps|kill|start` in another terminal")
+
+    async with Control(supervisor, own, plan.directory):
+        return await supervisor.run(on_ready)
+
+
+@app.command("ps")
+def ps(data: Data = None, as_json: Json = False) -> None:
+    """Lists the nodes of a running `hubsub cluster up`, and how those that do not run have ended."""
+    _print(ask(data, {"do": "ps"}), ("name", "state", *COLUMNS[1:]), as_json)
+
+
+@app.command("kill")
+def kill(
+    name: Name,
+    number: Annotated[
+        str,
+        typer.Option("--signal", "-s", metavar="SIGNAL", help="KILL, TERM, STOP, CONT, …, or a number."),
+    ] = "KILL",
+    data: Data = None,
+) -> None:
+    """Sends a signal to a node, and waits for its end where the signal ends it. STOP and CONT make it pause."""
+    sent = _signal(number)
+    for row in ask(data, {"do": "kill", "name": name, "signal": sent}):
+        say(f"{row['name']} (pid {row['pid']}) got {sent.name}: {row['state']}")
+
+
+@app.command("start")
+def start(name: Name, data: Data = None, as_json: Json = False) -> None:
+    """Starts a node that has ended, on its old addresses and data, and waits until it serves."""
+    _print(ask(data, {"do": "start", "name": name}), COLUMNS, as_json)
+
+
+def _signal(text: str) -> signal.Signals:
+    known = {s.name.removeprefix("SIG"): s for s in signal.Signals} | {str(int(s)): s for s in signal.Signals}
+    wanted = known.get(text.upper().removeprefix("SIG"))
+    if wanted is None:
+        raise typer.BadParameter(f"no such signal: {text!r}", param_hint="--signal")
+    return wanted
+
+
+def _print(rows: list[dict[str, object]], columns: tuple[str, ...], as_json: bool) -> None:
+    """Nodes as a table, with a column for each further listener that one has."""
+    more = [key for key in ("redis_cluster", "ws") if any(row.get(key) for row in rows)]
+    print_rows(rows, (*columns[:-1], *more, columns[-1]), as_json)

@@ -1,0 +1,142 @@
+"""How another terminal speaks to a running `hubsub cluster up`: a Unix socket that only its user may use.
+
+One request and one answer a connection, each a line of JSON: `{"do": "ps"}`, `{"do": "kill", "name": …, "signal":
+9}`, `{"do": "start", "name": …}`; the answer is `{"data": …, "nodes": […]}` or `{"error": [what, value, hint]}`.
+The socket is `control` in a directory `hubsub-cluster-…` of the system's temporary directory, made for its user alone.
+"""
+
+import asyncio
+import json
+import os
+import socket
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hubsub.cli.cluster.supervisor import START_S, STOP_S, Supervisor
+from hubsub.errors import ClientError, HubSubError, NotConnectedError
+
+PREFIX = "hubsub-cluster-"
+SOCKET = "control"
+REQUEST_BYTES_MAX = 4_096
+ANSWER_S = max(START_S, STOP_S) + 10.0
+PS_S = 5.0
+"""What runs is told at once."""
+
+
+class Control:
+    """The socket of one supervisor.
+
+    Args:
+        supervisor: Who does what is asked.
+        directory: Where the socket is.
+        data: Where the nodes' data is, by which others find the right cluster.
+    """
+
+    def __init__(self, supervisor: Supervisor, directory: Path, data: Path) -> None:
+        self._supervisor = supervisor
+        self._path = directory / SOCKET
+        self._data = data
+
+    async def __aenter__(self) -> "Control":
+        self._server = await asyncio.start_unix_server(self._on_ask, self._path, limit=REQUEST_BYTES_MAX)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        self._path.unlink(missing_ok=True)
+
+    async def _on_ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            try:
+                line = await reader.readline()
+            except ValueError:
+                line = b""  # It is too long.
+            answer = await self._answer(line)
+            writer.write(json.dumps(answer).encode() + b"\n")
+            await writer.drain()
+        except OSError:
+            pass  # Who asked has gone.
+        finally:
+            writer.close()
+
+    async def _answer(self, line: bytes) -> dict[str, Any]:
+        try:
+            match json.loads(line):
+                case {"do": "ps"}:
+                    rows = self._supervisor.rows()
+                case {"do": "kill", "name": str(name), "signal": int(number)}:
+                    rows = [await self._supervisor.kill(name, number)]
+                case {"do": "start", "name": str(name)}:
+                    rows = [await self._supervisor.start(name)]
+                case _:
+                    return {"error": ["no such request", None, None]}
+        except HubSubError as error:
+            return {"error": [error.what, _text(error.value), error.hint]}
+        except ValueError:
+            return {"error": ["the request is no line of JSON", None, None]}
+        except OSError as error:
+            return {"error": [f"the signal cannot be sent ({error.strerror})", None, None]}
+        return {"data": str(self._data), "nodes": rows}
+
+
+def ask(data: Path | None, request: dict[str, Any]) -> list[dict[str, Any]]:
+    """Asks the cluster of a data directory, or the only one that runs.
+
+    Raises:
+        NotConnectedError: none runs.
+        ClientError: several do and none was named, or it refused.
+    """
+    path = _find(data)
+    answer = _ask(path, request)
+    if answer is None:
+        raise NotConnectedError("the cluster has just ended", str(path.parent))
+    if "error" in answer:
+        raise ClientError(*answer["error"])
+    rows: list[dict[str, Any]] = answer["nodes"]
+    return rows
+
+
+def _find(data: Path | None) -> Path:
+    """The socket of the cluster that is meant."""
+    running: dict[Path, str] = {}
+    for path in sorted(Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{SOCKET}")):
+        try:
+            answer = _ask(path, {"do": "ps"}, PS_S)
+        except ClientError:
+            continue  # It is halted, or stuck: not the one that is meant, as far as it says.
+        if answer is not None:
+            running[path] = answer["data"]
+    hint = "`hubsub cluster up` starts one"
+    if data is not None:
+        for path, where in running.items():
+            if Path(where) == data.resolve():
+                return path
+        raise NotConnectedError("no cluster runs on this directory", str(data), hint)
+    if not running:
+        raise NotConnectedError("no cluster runs here", None, hint)
+    if len(running) > 1:
+        raise ClientError("several clusters run here", ", ".join(running.values()), "--data says which one")
+    return next(iter(running))
+
+
+def _ask(path: Path, request: dict[str, Any], within_s: float = ANSWER_S) -> dict[str, Any] | None:
+    """The answer; None where nobody listens any more, or who does is another user."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(within_s)
+        try:
+            if path.stat().st_uid != os.getuid():
+                return None
+            connection.connect(str(path))
+            connection.sendall(json.dumps(request).encode() + b"\n")
+            with connection.makefile("rb") as lines:
+                answer: dict[str, Any] = json.loads(lines.readline())
+        except TimeoutError:
+            raise ClientError("the cluster does not answer", str(path.parent)) from None
+        except (OSError, ValueError):
+            return None
+    return answer
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)

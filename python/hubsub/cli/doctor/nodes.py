@@ -1,0 +1,111 @@
+"""A running node, and the others of its cluster: do they serve, are they reached, are they of one version."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import urlsplit
+
+from hubsub.cli.common import Api
+from hubsub.cli.doctor.clock import PeerClock, peer_clocks
+from hubsub.cli.doctor.finding import Finding
+from hubsub.cli.doctor.listeners import unreachable
+from hubsub.config import LISTENERS, is_loopback, split_address
+
+AT_ONCE = 32
+"""Addresses that are tried at once; each takes at most `listeners.REACH_S`."""
+
+
+def node(url: str, is_named: bool) -> Iterator[Finding]:
+    """What a node says of itself, and of its cluster; nothing where none runs and none was named."""
+    from hubsub.errors import ClientError, HubSubError, LogFailedError
+
+    try:
+        api = Api(url)
+        ready = api.get("/readyz")
+        state, reasons = ready["log"], ready["reasons"]
+    except LogFailedError as error:
+        yield Finding("node", "bad", error.message, error.hint or "")
+        return
+    except ClientError as error:  # Nobody answers there, or a stranger.
+        if is_named:
+            yield Finding("node", "bad", error.message, error.hint or "")
+        return
+    except HubSubError as error:
+        yield Finding("node", "note", error.message, error.hint or "")
+        return
+    hint = "; ".join(map(str, reasons))
+    yield Finding("node", "bad" if reasons else "ok", f"{api.url} serves, its log: {state}", hint)
+    try:
+        rows = api.get("/v1/nodes").rows("nodes")
+    except HubSubError as error:
+        yield Finding("nodes", "bad", error.message, error.hint or "")
+    else:
+        yield from cluster(rows, urlsplit(api.url).hostname or "")
+
+
+def cluster(rows: Sequence[Mapping[str, Any]], asked: str) -> Iterator[Finding]:
+    """Each node of a cluster, from here.
+
+    Args:
+        rows: As `GET /v1/nodes` has them. One with `clock_offset_ms` and `link_rtt_ms` tells of its clock, too.
+        asked: The host that they were asked of.
+    """
+    told = {str(row.get("name")): _addresses(row) for row in rows}
+    pairs = [(name, listener) for name, has in told.items() for listener in has]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        why = dict(zip(pairs, pool.map(lambda pair: _try(told[pair[0]][pair[1]]), pairs), strict=True))
+    is_far = len(rows) > 1 and not is_loopback(f"{asked}:0")
+    for row in rows:
+        name = str(row.get("name"))
+        yield _one(row, told[name], {key[1]: value for key, value in why.items() if key[0] == name}, is_far)
+    yield from _same(rows, "version", "fine while an upgrade runs; then the same release everywhere")
+    yield from _same(rows, "build_profile", "a build for debugging slows its rooms: install the release's")
+    yield from peer_clocks(
+        PeerClock(str(row["name"]), float(row["clock_offset_ms"]), float(row.get("link_rtt_ms") or 0))
+        for row in rows
+        if row.get("clock_offset_ms") is not None
+    )
+
+
+def _one(
+    row: Mapping[str, Any], told: Mapping[str, str], why: Mapping[str, str | None], is_far: bool
+) -> Finding:
+    name = f"node {row.get('name')}"
+    wrong = [
+        f"{listener} {told[listener]}: {reason}" for listener, reason in why.items() if reason is not None
+    ]
+    if wrong:
+        hint = "the host that it advertises, its firewall, or how its ports are published; clients are sent there"
+        return Finding(name, "bad", "; ".join(wrong), hint)
+    if row.get("running") is False:
+        return Finding(name, "bad", "a shard of it has failed", "its log says why; restart it")
+    inner = [address for address in told.values() if is_loopback(address)]
+    if inner and is_far:
+        hint = "only its own machine reaches that: give it --advertise HOST"
+        return Finding(name, "bad", f"is told as {', '.join(inner)}", hint)
+    reached = ", ".join(f"{listener} {address}" for listener, address in told.items()) or "no listener"
+    return Finding(name, "ok", f"{row.get('version')}, reached: {reached}")
+
+
+def _same(rows: Sequence[Mapping[str, Any]], field: str, hint: str) -> Iterator[Finding]:
+    """A finding where nodes differ in a field."""
+    by_value: dict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        by_value[str(row.get(field))].append(str(row.get("name")))
+    if len(by_value) > 1:
+        found = "; ".join(f"{value}: {', '.join(names)}" for value, names in sorted(by_value.items()))
+        yield Finding(f"nodes' {field.replace('_', ' ')}", "note", found, hint)
+
+
+def _addresses(row: Mapping[str, Any]) -> dict[str, str]:
+    """Listener to the address that others are told, of those that a node has."""
+    return {name: value for name in LISTENERS if isinstance(value := row.get(name), str)}
+
+
+def _try(address: str) -> str | None:
+    try:
+        host, port = split_address(address)
+    except ValueError:
+        return "no address"
+    return unreachable(host, port)

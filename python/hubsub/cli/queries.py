@@ -1,0 +1,58 @@
+"""`hubsub query …`: over the REST API."""
+
+from typing import Annotated, Any
+
+import typer
+
+from hubsub.cli.common import Answer, Api, Json, Url, group, print_fields, print_rows, say, segment, shown
+
+app = group("Lists queries of data pipelines; gives up a batch that is held.")
+
+COLUMNS = ("query", "batch", "lag", "rows_per_second", "silence_s", "held_batch", "held_rows", "held_code")
+
+NOTHING_READ: dict[str, Any] = {
+    "batch": None,
+    "rows_per_second": None,
+    "silence_s": None,
+    "lag": None,
+    "hubs": [],
+}
+"""Of a query that only writes."""
+
+
+@app.command("ls")
+def list_queries(url: Url = None, as_json: Json = False) -> None:
+    """Lists queries that read and told so in the last hour, and those whose batch is held; why is told on stderr."""
+    answer = Api(url).get("/v1/queries")
+    held = {batch["query"]: batch for batch in answer.rows("held")}
+    rows: dict[str, dict[str, Any]] = {row["query"]: {**row} for row in answer.rows("queries")}
+    for query in held:
+        rows.setdefault(query, {"query": query} | NOTHING_READ)
+    for query, row in rows.items():
+        batch = held.get(query)
+        row["held"] = batch
+        if batch is not None and not as_json:
+            row |= {"held_batch": batch["batch"], "held_rows": batch["rows"], "held_code": batch["code"]}
+    print_rows(rows.values(), COLUMNS, as_json, keep="held_code")
+    for batch in held.values():
+        say(_why(batch))
+
+
+@app.command("give-up")
+def give_up(
+    query: Annotated[str, typer.Argument(help="Its name.", show_default=False)],
+    batch: Annotated[int, typer.Argument(help="The batch that is held.", min=0, show_default=False)],
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Gives up what is left of a held batch: its other rows will not be published, and the query goes on."""
+    path = f"/v1/queries/{segment(query)}/batches/{batch}"
+    print_fields(Api(url).ask("DELETE", path), as_json)
+
+
+def _why(batch: Answer) -> str:
+    wait = batch["next_try_s"]
+    next_try = "not tried again by itself" if wait is None else f"tried again in {wait:.0f} s"
+    hint = "" if batch["hint"] is None else f"\nhint: {shown(batch['hint'])}"
+    what = f"batch {batch['batch']} of {shown(batch['query'])} is held for {batch['held_s']:.0f} s"
+    return f"{what}, {next_try}: {shown(batch['reason'])}{hint}"
