@@ -10,6 +10,7 @@ BIN := $(VENV)/bin
 TOOLS := $(VENV)/.tools-stamp
 CORE := $(VENV)/.core-stamp
 NODE_MODULES := tests/clients/node_modules/.stamp
+SPARK_CLASSES := $(VENV)/spark-classes.jsa
 
 export PIP_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -31,8 +32,9 @@ run: build ## builds, starts a node with the sample configuration
 build: $(CORE) ## makes .venv with the release core and all tools: .venv/bin/hubsub
 
 test: build ## everything: checks, Rust, Python, real clients
-	@bash scripts/need.sh redis-server redis-cli redis-benchmark node npm || true
+	@bash scripts/need.sh redis-server redis-cli redis-benchmark node npm etcd zookeeper || true
 	@if command -v npm >/dev/null && [ -f tests/clients/package.json ]; then $(MAKE) $(NODE_MODULES); fi
+	@$(MAKE) $(SPARK_CLASSES)
 	@$(BIN)/python scripts/test.py
 
 check: build ## formatters, linters, types, import rules; writes nothing
@@ -75,6 +77,9 @@ $(CORE): $(TOOLS) $(RUST_SOURCES)
 	@bash scripts/need.sh cargo
 	$(BIN)/maturin develop --quiet --release
 	@touch $@
+
+$(SPARK_CLASSES): $(TOOLS) | $(CORE)
+	@$(BIN)/python scripts/spark_classes.py $@ 2>/dev/null || echo "without $@: Spark starts slowly" >&2
 
 $(NODE_MODULES): tests/clients/package.json $(wildcard tests/clients/package-lock.json)
 	cd tests/clients && npm ci --no-fund --no-audit --loglevel=error

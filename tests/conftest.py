@@ -21,8 +21,11 @@ from typing import Any
 import hypothesis
 import pytest
 from clients import servers
+from spread import pytest_xdist_auto_num_workers, pytest_xdist_make_scheduler
 
 from hubsub.testing import Node
+
+__all__ = ["pytest_xdist_auto_num_workers", "pytest_xdist_make_scheduler"]
 
 # Who runs the tests in the background may have it ignored, and the programs under test would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -37,10 +40,12 @@ _skips: dict[str, int] = {}
 
 
 def require(*programs: str) -> None:
-    """Skips the test where a program is missing. `hubsub-core` is the compiled core."""
+    """Skips the test where a program is missing. `hubsub-core` is the compiled core, `zookeeper` Debian's package."""
     for program in programs:
         if program == "hubsub-core":
             there = importlib.util.find_spec("hubsub._core") is not None
+        elif program == "zookeeper":
+            there = Path("/usr/share/java/zookeeper.jar").exists() and shutil.which("java") is not None
         else:
             there = shutil.which(program) is not None
         if not there:
@@ -93,18 +98,14 @@ def repository() -> Path:
 # -- skips --
 
 
-def _reason(report: Any) -> str:
-    longrepr = report.longrepr
-    return str(longrepr[2] if isinstance(longrepr, tuple) else longrepr).removeprefix("Skipped: ")
-
-
 def _note_skip(report: Any, nodeid: str) -> None:
-    """Counts a skip by its reason; with `CI=true` it becomes a failure."""
-    reason = _reason(report)
-    _skips[reason] = _skips.get(reason, 0) + 1
+    """Keeps the reason of a skip; with `CI=true` it becomes a failure."""
+    longrepr = report.longrepr
+    text = str(longrepr[2] if isinstance(longrepr, tuple) else longrepr)
+    report.skip_reason = text.removeprefix("Skipped: ")
     if IN_CI:
         report.outcome = "failed"
-        report.longrepr = f"{nodeid}: skipped, which CI=true does not allow: {reason}"
+        report.longrepr = f"{nodeid}: skipped, which CI=true does not allow: {report.skip_reason}"
 
 
 @pytest.hookimpl(wrapper=True)
@@ -123,16 +124,20 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[Any]:
     return report
 
 
-def pytest_sessionfinish() -> None:
-    where = os.environ.get("HUBSUB_SKIPS")
-    if where and _skips:
-        Path(where).write_text(_summary())
+def pytest_runtest_logreport(report: Any) -> None:
+    """Counts skips; of several processes, the one that has all reports is asked in the end."""
+    if reason := getattr(report, "skip_reason", ""):
+        _skips[reason] = _skips.get(reason, 0) + 1
+
+
+pytest_collectreport = pytest_runtest_logreport
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    if _skips and not os.environ.get("HUBSUB_SKIPS"):
-        terminalreporter.write_line(f"skipped: {_summary()}")
-
-
-def _summary() -> str:
-    return "; ".join(f"{reason} ({count} tests)" for reason, count in sorted(_skips.items()))
+    if not _skips:
+        return
+    summary = "; ".join(f"{reason} ({count} tests)" for reason, count in sorted(_skips.items()))
+    if where := os.environ.get("HUBSUB_SKIPS"):
+        Path(where).write_text(summary)
+    else:
+        terminalreporter.write_line(f"skipped: {summary}")

@@ -56,7 +56,7 @@ def wait_log(node: Node, event: str) -> dict[str, Any]:
 
 def test_a_node_is_ready_and_ends_cleanly_on_sigterm(make_node: Callable[..., Node]) -> None:
     node = make_node()
-    assert set(node.ready) == {"event", "redis", "http", "ws", "mqtt", "link"}
+    assert set(node.ready) == {"event", "redis", "redis_cluster", "http", "ws", "mqtt", "link"}
     assert node.ready["mqtt"] is None
     assert ask(node, "GET", "/readyz") == (200, {"status": "ready", "log": "none", "reasons": []})
     assert node.stop() == 0
@@ -109,8 +109,8 @@ def test_an_unknown_variable_is_logged_and_a_known_one_is_not(make_node: Callabl
 
 
 def test_an_address_in_use_stops_the_start_with_its_name(make_node: Callable[..., Node]) -> None:
-    node = make_node()
-    for key in ("redis", "http"):
+    node = make_node(config={"redis_cluster": "127.0.0.1:0"})
+    for key in ("redis", "redis_cluster", "http"):
         with pytest.raises(StartError) as caught:
             make_node(config={key: node.ready[key]})
         assert node.ready[key] in str(caught.value) and "cannot listen" in str(caught.value)

@@ -3,7 +3,8 @@ and with three shards: what a client does with Redis it does with HubSub."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -35,3 +36,14 @@ def server(request: pytest.FixtureRequest, needs: Callable[..., None]) -> Iterat
     needs("hubsub-core")
     with hubsub_node(int(request.param[-1])) as node:
         yield node
+
+
+@pytest.fixture
+async def three(needs: Callable[..., None]) -> AsyncIterator[list[Any]]:
+    """Three nodes of `clients.cluster` that know of each other."""
+    needs("hubsub-core")
+    from clients.cluster import deal, started
+
+    async with started("one", "two", "three") as nodes:
+        deal(nodes)
+        yield nodes

@@ -93,15 +93,13 @@ class Server:
 
 
 @contextlib.contextmanager
-def redis_server() -> Iterator[Server]:
+def redis_server(*options: str) -> Iterator[Server]:
     """A redis-server that keeps nothing. Redis cannot say which port it got, so a free one is
     asked for first; who loses the race for it tries again."""
     for _ in range(10):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         command = f"redis-server --bind 127.0.0.1 --port {port} --appendonly no --save".split()
-        with subprocess.Popen([*command, ""], stdout=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen([*command, "", *options], stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout
             try:
                 if any("Ready to accept" in line for line in process.stdout):
@@ -110,6 +108,24 @@ def redis_server() -> Iterator[Server]:
             finally:
                 process.terminate()
     raise AssertionError("redis-server found no port")
+
+
+@contextlib.contextmanager
+def redis_cluster(directory: Path) -> Iterator[Server]:
+    """A redis-server that is a cluster by itself and has all slots; it keeps its map in the directory."""
+    cluster = "--cluster-enabled yes --cluster-announce-ip 127.0.0.1 --dir".split()
+    with redis_server(*cluster, str(directory), "--cluster-port", str(free_port())) as server:
+        with server.connect() as connection:
+            assert connection.ask("CLUSTER", "ADDSLOTSRANGE", 0, 16_383) == b"OK"
+            until(lambda: b"cluster_state:ok" in connection.ask("CLUSTER", "INFO"))  # type: ignore[operator]
+        yield server
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 @contextlib.contextmanager

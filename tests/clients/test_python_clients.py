@@ -97,7 +97,8 @@ def test_subscribe_and_publish(client: Any) -> None:
         assert client.publish("one", "hello") == 1
         assert client.publish("two", b"\x00\xff") == 1
         assert client.publish("three", "nobody") == 0
-        assert kinds(receive(pubsub, 2)) == [("message", b"one", b"hello"), ("message", b"two", b"\x00\xff")]
+        heard = [("message", b"one", b"hello"), ("message", b"two", b"\x00\xff")]
+        assert sorted(kinds(receive(pubsub, 2))) == heard, "rooms have no order between them"
         pubsub.unsubscribe("one")
         assert kinds(receive(pubsub, 1)) == [("unsubscribe", b"one", 1)]
         pubsub.unsubscribe()

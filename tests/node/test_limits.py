@@ -20,7 +20,7 @@ CHAT: dict[str, Any] = {
     "history": {"messages": 1_000_000, "bytes": "1GiB"},
 }
 
-# Limit → the test that reaches it, here or in a file beside this one.
+# Limit → the test that reaches it: here, in a file beside this one, or of the machines of links.
 REACHED = {
     "connections_max": "test_one_client_too_many_is_told_so",
     "handshake_ms": "test_who_never_sends_a_whole_command_is_closed_and_who_did_may_stay",
@@ -65,6 +65,19 @@ REACHED = {
     "log_streams_max": "test_one_stream_too_many_is_refused_until_another_has_ended",
     "log_stream_idle_ms": "test_a_stream_that_nobody_reads_is_closed_after_its_time_and_does_not_look_ended",
     "log_open_files_max": "test_so_many_segments_and_indexes_are_open_at_once",
+    "link_handshake_ms": "test_who_says_nothing_is_refused_when_its_time_is_over",
+    "link_heartbeat_ms": "test_a_peer_tells_its_status_its_clock_and_that_it_lives",
+    "link_suspect_ms": "test_a_halted_peer_is_suspected_and_heard_again",
+    "link_silence_ms": "test_a_peer_that_is_silent_for_long_is_down_and_comes_back",
+    "link_live_window_bytes": "a_peer_that_handles_nothing_stops_its_lanes_and_no_other",
+    "link_reads_window_bytes": "a_peer_that_handles_nothing_stops_its_lanes_and_no_other",
+    "link_urgent_queue_bytes_max": "stalls_and_breaks_bring_no_frame_twice_none_out_of_order_and_none_without_credit",
+    "link_live_queue_bytes_max": "a_peer_that_handles_nothing_stops_its_lanes_and_no_other",
+    "link_reads_queue_bytes_max": "a_peer_that_handles_nothing_stops_its_lanes_and_no_other",
+    "link_output_bytes_max": "stalls_and_breaks_bring_no_frame_twice_none_out_of_order_and_none_without_credit",
+    "link_redial_ms_min": "waits_double_up_to_the_longest_and_differ_by_seed",
+    "link_redial_ms_max": "test_dialing_a_closed_port_leaks_nothing",
+    "link_stable_ms": "a_link_that_stood_begins_with_the_shortest_wait_and_one_that_flaps_does_not",
 }
 
 
@@ -73,6 +86,10 @@ def test_every_limit_of_the_data_plane_is_reached_by_a_test() -> None:
     assert set(REACHED) == set(core.limits_default())
     source = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
     defined = set(re.findall(r"^def (test_\w+)", source, re.MULTILINE))
+    links = (Path(__file__).parents[2] / "crates/hubsub-wire").rglob("*.rs")
+    defined |= {
+        name for path in links for name in re.findall(r"^ *fn (\w+)\(\) \{", path.read_text(), re.MULTILINE)
+    }
     assert set(REACHED.values()) <= defined
 
 

@@ -61,8 +61,19 @@ def test_samples_add_up_to_what_the_node_did(server: Server) -> None:
             delivered = sum(row["deliveries_per_second"] * row["seconds"] for row in of(rows, kind))
             assert (round(published), round(delivered)) == (3_000, 2_000)
         assert max(row["bytes_out_per_second"] * row["seconds"] for row in of(rows, "node")) > 200_000
+        # A record of both rooms is of 6 bytes of topic, 90 dots, its number and a space.
+        said = [sum(97 + len(str(n)) for n in range(count)) for count in (2_000, 1_000)]
+        of_hubs = of(rows, "hub", **{"class": "chat"})
+        for name, total in (("deliveries", 2_000), ("bytes_in", sum(said)), ("bytes_out", said[0])):
+            done = sum(row[f"{name}_per_second"] * row["seconds"] for row in of_hubs)
+            assert done == pytest.approx(total, rel=1e-4), name
         rooms = until(lambda: of(samples(connection), "room", room="chat:a", estimated=False))
         assert {(row["subscribers"], row["class"]) for row in rooms} == {(1, "chat")}
+        for row in of(samples(connection), "room"):
+            of_one = row["bytes_in_per_second"] / (row["messages_per_second"] or 1)
+            assert row["messages_per_second"] == 0 or 98 <= of_one <= 101
+            heard = row["bytes_in_per_second"] if row["room"] == "chat:a" else 0
+            assert row["bytes_out_per_second"] == heard
         assert of(rows, "hub", **{"class": "$stats"}), "what it costs to say all this is told, too"
         assert not [row for row in rows if row.get("room", "").startswith("$")]
         every = samples(connection)

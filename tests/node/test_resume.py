@@ -169,10 +169,13 @@ def test_pub_that_a_kill_breaks_off_goes_on_behind_what_was_acknowledged(one: Ho
         run.stdin.close()
         said, error, *_ = run.stderr.read().splitlines()
         assert run.wait(TIMEOUT_S) == 1
-    assert said == (
-        f"the first {BATCH} records are acknowledged, the next {BATCH} may be there or not; "
-        f"--skip {BATCH} goes on behind them"
+    told = re.fullmatch(
+        r"the first (\d+) records are acknowledged, the next (\d+) may be there or not; "
+        r"--skip \1 goes on behind them",
+        said,
     )
+    # It may not have read all answers when the node went.
+    assert told and int(told[1]) <= BATCH <= int(told[1]) + int(told[2])
     assert error.startswith("error: ")
     one.start()
     subprocess.run([*pub, str(file), "--skip", str(BATCH)], check=True, timeout=TIMEOUT_S)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import json
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import command_line
 import pytest
 from clients.servers import Server, hubsub_node, until
 
@@ -17,7 +20,7 @@ from node.logged import DURABLE, figure
 from node.test_disk_full import LIMITS, MOUNT, Disk, namespace
 from node.test_stages import Api, arrow, committing
 
-SLOW = DURABLE | {"name": "slow", "match": ["slow:*"], "commit_delay_ms": 1_000}
+SLOW = DURABLE | {"name": "slow", "match": ["slow:*"], "commit_delay_ms": 3_000}
 MEMORY = {"name": "memory", "match": ["memory:*"], "history": {"messages": 100}}
 FILLER = "x" * 900
 
@@ -125,3 +128,111 @@ def test_a_node_that_is_stopped_while_a_batch_is_held_ends_cleanly_and_the_next_
         assert held(api) is None
         assert api.payloads("memory:19") == api.payloads("chat:a") == ["x"]
         assert api.commit(0, "a") == (200, {"published": 21, "duplicate": True})
+
+
+# -- giving up --
+
+
+def hubsub(api: Api, *args: str) -> subprocess.CompletedProcess[str]:
+    """A command of the command line, at this node."""
+    return command_line.hubsub(*args, HUBSUB_URL=f"http://{api.address}")
+
+
+def published(api: Api) -> int:
+    """Rows of `memory:0` to `memory:19` that are in their rooms."""
+    rooms = [row["name"] for row in api.ask("GET", "/v1/rooms?match=memory:*&limit=100")[1]["rooms"]]
+    return sum(len(api.payloads(room)) for room in rooms)
+
+
+def test_a_held_batch_is_given_up_from_the_command_line_and_its_query_goes_on(
+    needs: Callable[..., None], tmp_path: Path
+) -> None:
+    needs("hubsub-core")
+    with home(tmp_path / "data", 1, classes=[DURABLE, MEMORY], limits={"rooms_max": 8}) as one:
+        api = Api(one.server)
+        refused = hubsub(api, "query", "give-up", "q", "7")
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert refused.stderr == (
+            "error: the batch is not held: q, batch 7; its last is: no batch\n"
+            "hint: `hubsub query ls` lists those that are\n"
+        )
+        api.stage("a", arrow([(f"memory:{n}", "x") for n in range(20)]))
+        assert api.commit(7, "a")[1]["code"] == "too_many_rooms"
+        assert api.ask("DELETE", "/v1/queries/q/batches/6")[1]["code"] == "batch_not_held"
+        listed = hubsub(api, "query", "ls")
+        assert listed.stdout.splitlines()[1].split() == ["q", *"-" * 4, "7", "20", "too_many_rooms"]
+        assert "batch 7 of q is held for" in listed.stderr and "tried again in" in listed.stderr
+        as_json = json.loads(hubsub(api, "query", "ls", "--json").stdout)
+        assert (as_json["query"], as_json["lag"], as_json["held"]["batch"]) == ("q", None, 7)
+        done = hubsub(api, "query", "give-up", "q", "7")
+        there = published(api)
+        assert done.returncode == 0 and 0 < there < 20
+        known = {"rows": 20, "published": there, "given_up": 20 - there}
+        assert {key: int(value) for key, value in map(str.split, done.stdout.splitlines())} == known
+        assert held(api) is None
+        assert figure(one.server, "hubsub_batches_given_up_total") == 1
+        assert figure(one.server, "hubsub_rows_given_up_total") == 20 - there
+        assert figure(one.server, "hubsub_batches_held") == figure(one.server, "hubsub_stages") == 0
+        api = Api(one.restart(kills=True))
+        assert api.ask("DELETE", "/v1/queries/q/batches/7") == (200, known), "may be repeated"
+        status, answer = api.commit(7, "a")
+        assert (status, answer["code"]) == (409, "batch_given_up")
+        assert f"q, batch 7: {there} of 20 rows are published" in answer["message"]
+        api.stage("b", arrow([("chat:a", "next")]))
+        assert api.commit(8, "b") == (200, {"published": 1, "duplicate": False})
+        assert api.ask("DELETE", "/v1/queries/q/batches/8")[1]["code"] == "batch_not_held"
+
+
+def test_a_batch_that_meets_a_limit_lowered_behind_its_commit_waits_for_the_limit(
+    needs: Callable[..., None], tmp_path: Path
+) -> None:
+    needs("hubsub-core")
+    limits: dict[str, Any] = {"rooms_max": 8}
+    classes = [DURABLE, MEMORY]
+    with home(tmp_path / "data", 1, classes=classes, limits=limits) as one:
+        api = Api(one.server)
+        api.stage("a", arrow([(f"memory:{n}", "x" * 200) for n in range(20)]))
+        assert api.commit(0, "a")[1]["code"] == "too_many_rooms"
+        limits["rooms_max"] = 1_000
+        classes[1] = MEMORY | {"payload_bytes_max": 100}
+        api = Api(one.restart())
+        batch = held(api)
+        assert batch and (batch["code"], batch["next_try_s"]) == ("payload_length", None)
+        status, answer = api.commit(0, "a")
+        assert (status, answer["code"], answer["hint"]) == (413, "payload_length", batch["hint"])
+        assert "raise it again" in batch["hint"] and "or `hubsub query give-up q 0`" in batch["hint"]
+        classes[1] = MEMORY
+        api = Api(one.restart())
+        assert api.commit(0, "a") == (200, {"published": 20, "duplicate": True})
+        assert api.payloads("memory:19") == ["x" * 200]
+
+
+def test_a_batch_whose_stage_is_lost_is_given_up(needs: Callable[..., None], tmp_path: Path) -> None:
+    needs("hubsub-core")
+    limits: dict[str, Any] = {"rooms_max": 8, "log_segment_bytes": "64KiB", "log_checkpoint_bytes": "64KiB"}
+    with home(tmp_path / "data", 1, classes=[DURABLE, MEMORY], limits=limits) as one:
+        api = Api(one.server)
+        api.stage("a", arrow([(f"memory:{n % 20}", FILLER) for n in range(1_000)], 100))
+        assert api.commit(0, "a")[1]["code"] == "too_many_rooms"
+        one.stop()
+        (log,) = (
+            path.parent for path in tmp_path.glob("data/log/hubs/*/hub.json") if "$stage" in path.read_text()
+        )
+        for path in log.glob("*[12].*"):
+            path.unlink()
+        limits["rooms_max"] = 1_000
+        api = Api(one.start())
+        batch = held(api)
+        assert batch and batch["code"] == "quarantined" and "or `hubsub query give-up q 0`" in batch["hint"]
+        one.stop()
+        assert command_line.hubsub("log", "repair", tmp_path / "data", "--accept-loss").returncode == 0
+        api = Api(one.start())
+        batch = held(api)
+        assert batch and (batch["code"], batch["next_try_s"]) == ("stage_lost", None)
+        assert "`hubsub query give-up q 0` lets the query go on" in batch["hint"]
+        status, answer = api.commit(0, "a")
+        assert (status, answer["code"]) == (500, "stage_lost")
+        status, answer = api.ask("DELETE", "/v1/queries/q/batches/0")
+        assert (status, answer["rows"]) == (200, 1_000) and answer["published"] < 1_000
+        api.stage("b", arrow([("chat:a", "next")]))
+        assert api.commit(1, "b") == (200, {"published": 1, "duplicate": False})

@@ -12,7 +12,7 @@ from hubsub.api.state import State
 from hubsub.api.table import openapi_document
 from hubsub.config import resolve
 from hubsub.errors import RoomInUseError
-from hubsub.node import Failed, HistoryRow, Published
+from hubsub.node import BusyRoom, Failed, HistoryRow, Published
 
 ODD_ROOM = b"a/b c%2F\xff"
 
@@ -33,9 +33,10 @@ def client_row(number: int) -> dict[str, Any]:
 def hub_row(number: int, **more: Any) -> dict[str, Any]:
     texts = {"class": "chat", "durability": "durable", "state": "open", "reason": None, "damaged": None}
     numbers = ("shard", "earliest", "latest", "committed", "synced", "bytes", "segments", "rooms")
+    traffic = dict.fromkeys(("deliveries", "bytes_in", "bytes_out"), 0)
     archive = {"archived": 0, "archive_waiting_bytes": 0, "archive_lost": 0}
     times = archive | {"index_bytes": 9, "first_us": 1_500_000, "last_us": 2_500_000}
-    return {"id": number, "index": number - 1} | dict.fromkeys(numbers, 3) | texts | times | more
+    return {"id": number, "index": number - 1} | dict.fromkeys(numbers, 3) | texts | traffic | times | more
 
 
 def played_log(*hubs: dict[str, Any], state: str = "open", reason: str | None = None) -> dict[str, Any]:
@@ -57,12 +58,14 @@ class PlayedNode:
 
     def __init__(self) -> None:
         self.known = {ODD_ROOM: room_row(ODD_ROOM)}
+        self.listed = [b"r%03d" % i for i in range(250)]
         self.asked: list[Any] = []
         self.gate = asyncio.Event()
         self.gate.set()
         self.published = 0
         self.fail: Exception | None = None
         self.played_log: dict[str, Any] | None = None
+        self.peers: list[dict[str, Any]] = []
 
     async def publish(self, items: list[Any]) -> list[Published | Failed]:
         self.asked.append(items)
@@ -77,12 +80,15 @@ class PlayedNode:
             for i, (_, payload, _, _, _) in enumerate(items)
         ]
 
+    def link_peers(self) -> list[dict[str, Any]]:
+        return self.peers
+
     async def room(self, room: bytes) -> dict[str, Any] | None:
         return self.known.get(room)
 
     async def rooms(self, match: bytes | None, after: bytes | None, limit: int) -> list[dict[str, Any]]:
         self.asked.append((match, after, limit))
-        names = [b"r%03d" % i for i in range(250) if after is None or b"r%03d" % i > after]
+        names = sorted(name for name in self.listed if after is None or name > after)
         return [room_row(name) for name in names[:limit]]
 
     async def room_create(self, room: bytes) -> dict[str, Any] | None:
@@ -110,8 +116,8 @@ class PlayedNode:
     async def client_kill(self, client: int, reason: str) -> bool:
         return client == 4
 
-    async def busiest_rooms(self, limit: int, *, own: bool = False) -> list[tuple[bytes, float]]:
-        return [(b"r", 2.5)]
+    async def busiest_rooms(self, limit: int, *, own: bool = False) -> list[BusyRoom]:
+        return [BusyRoom(b"r", 2.5, 250, 1_000)]
 
     def log(self) -> dict[str, Any] | None:
         return self.played_log

@@ -36,7 +36,8 @@ async def test_a_room_is_named_by_its_percent_encoded_bytes() -> None:
     assert answer.status == 200
     assert answer.json["name"] == "a/b c%252F%FF"
     assert answer.json["epoch"] == str(2**63 + 1) and answer.json["position"] == f"{2**63 + 1}-3"
-    assert answer.json["nodes"] == [{"name": "one", "redis": "127.0.0.1:3221", "http": "127.0.0.1:3220"}]
+    addresses = {"redis": "127.0.0.1:3221", "redis_cluster": None, "http": "127.0.0.1:3220"}
+    assert answer.json["nodes"] == [{"name": "one", **addresses}]
     fits(answer, "/v1/rooms/{room}")
 
 
@@ -343,6 +344,43 @@ async def test_metrics_are_prometheus_text_with_bounded_labels() -> None:
     assert "some-room" not in text
     families = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
     assert len(set(families)) == len(families)
+
+
+async def test_metrics_of_peers_are_those_of_all_their_links_together() -> None:
+    lanes = {"urgent": 1, "live": 20, "reads": 0}
+    counts = {"frames_in": 5, "bytes_in": 50, "bytes_out": 60, "dropped_bytes": 0, "suspicions": 1}
+    never = {
+        "state": "waiting",
+        "heard_ms": None,
+        "round_trip_us": None,
+        "offset_us": None,
+        "offset_error_us": None,
+    }
+    known = {
+        "state": "up",
+        "heard_ms": 30.0,
+        "round_trip_us": 400,
+        "offset_us": -2_000,
+        "offset_error_us": 200,
+    }
+    more = {**counts, "sent": lanes, "sent_bytes": lanes, "refused": lanes}
+    api = Api()
+    api.node.peers = [
+        {"node": "b", "links": [{**never, **more}, {**known, **more}]},
+        {"node": "c", "links": [{**never, **more}]},
+    ]
+    lines = (await api.get("/metrics")).text.splitlines()
+    for line in (
+        'hubsub_peer_links{peer="b"} 2',
+        'hubsub_peer_links_now{peer="b",state="up"} 1',
+        'hubsub_peer_bytes_in_total{peer="b"} 100',
+        'hubsub_peer_sent_total{peer="b",lane="live"} 40',
+        'hubsub_peer_silence_seconds{peer="b"} 0.03',
+        'hubsub_peer_round_trip_seconds{peer="b"} 0.0004',
+        'hubsub_peer_clock_offset_seconds{peer="b"} -0.002',
+    ):
+        assert line in lines, line
+    assert not [line for line in lines if 'round_trip_seconds{peer="c"}' in line]
 
 
 async def test_an_unknown_path_or_method_is_told_as_json() -> None:

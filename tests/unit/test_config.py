@@ -360,3 +360,36 @@ def test_every_key_and_limit_says_what_it_is() -> None:
     for row in (*KEYS, *LIMITS):
         assert row.doc.endswith("."), row.name
     assert all(key.kind is FLAG or key.metavar for key in KEYS)
+
+
+SECRET = "0123456789abcdef-secret"
+
+
+def test_a_secret_is_shown_nowhere() -> None:
+    from hubsub.config.render import plain
+
+    resolved = config({"link": ":0"}, HUBSUB_CLUSTER_SECRET=SECRET)
+    assert resolved.cluster_secret is not None and resolved.cluster_secret.reveal() == SECRET
+    for text in (show(resolved), str(plain(resolved)), repr(resolved), f"{resolved.cluster_secret}"):
+        assert SECRET not in text
+    assert "# cluster_secret is set" in show(resolved) and plain(resolved)["cluster_secret"] == "***"
+    assert plain(config())["cluster_secret"] is None
+    for bad in ("too:short", "not to be\nprinted, and long", 123_456_789):
+        assert str(bad) not in problems({"cluster_secret": bad})
+
+
+def test_links_need_a_secret_and_are_then_open_to_other_machines() -> None:
+    assert "cluster_secret: is needed" in problems({"link": ":0"})
+    assert config({"link": "0.0.0.0:0", "cluster_secret": SECRET}).link == "0.0.0.0:0"
+    assert "is needed" not in problems({"link": ":0", "cluster_secret": "short"})
+
+
+def test_limits_of_links_fit_each_other() -> None:
+    for limits, named in (
+        ({"link_heartbeat_ms": 251}, "link_heartbeat_ms"),
+        ({"link_suspect_ms": "5s"}, "link_silence_ms"),
+        ({"link_redial_ms_min": "6s"}, "link_redial_ms_max"),
+    ):
+        assert f"limits.{named}" in problems({"limits": limits})
+    sound = config({"limits": {"link_heartbeat_ms": 250, "link_redial_ms_max": "1s"}})
+    assert sound.limits["link_redial_ms_max"] == 1_000

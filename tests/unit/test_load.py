@@ -13,7 +13,7 @@ pytest.importorskip("hubsub._core", reason="needs hubsub-core")
 from hubsub.control import load
 from hubsub.control.load import ROOM_BYTES_MAX, Look, sample
 from hubsub.errors import DiskFullError
-from hubsub.node import Failed, Item, Published
+from hubsub.node import BusyRoom, Failed, Item, Published
 
 from .played_node import hub_row, room_row
 
@@ -23,8 +23,9 @@ def shard(**more: int) -> dict[str, int]:
     return dict.fromkeys((*names, "rooms", "socket_ns_total", "routing_ns_total"), 0) | more
 
 
-def room(seq: int, epoch: int = 7, rate: float = 99.0) -> dict[str, Any]:
-    return room_row(b"r") | {"seq": seq, "epoch": epoch, "rate": rate, "subscribers": 4}
+def room(seq: int, epoch: int = 7) -> dict[str, Any]:
+    busy = BusyRoom(b"r", messages=99, bytes_in=9_900, bytes_out=39_600)
+    return room_row(b"r") | {"seq": seq, "epoch": epoch, "busy": busy, "subscribers": 4}
 
 
 def look(clock_s: float, **more: Any) -> Look:
@@ -42,6 +43,7 @@ def test_rates_are_what_was_counted_between_two_looks_by_the_time_between() -> N
     before, after = look(10, cpu_s=1.0), look(20, cpu_s=4.0, shards=now)
     (node,) = rows("node", before, after)
     assert node == {
+        "version": 1,
         "at": "1970-01-01T00:00:01.500Z",
         "seconds": 10,
         "node": "one",
@@ -60,12 +62,18 @@ def test_rates_are_what_was_counted_between_two_looks_by_the_time_between() -> N
 
 
 def test_hubs_tell_of_their_records_and_bytes_and_one_that_is_lost_of_nothing() -> None:
-    before = look(0, hubs=[hub_row(1, latest=100), hub_row(2)])
-    hubs = [hub_row(1, latest=160, bytes=9_000), hub_row(2, state="quarantined"), hub_row(3, bytes=10)]
+    before = look(0, hubs=[hub_row(1, latest=100, bytes_out=70), hub_row(2)])
+    traffic = {"deliveries": 600, "bytes_in": 2_000, "bytes_out": 20_070}
+    hubs = [
+        hub_row(1, latest=160, bytes=9_000, **traffic),
+        hub_row(2, state="quarantined"),
+        hub_row(3, bytes=10),
+    ]
     after = look(2, hubs=hubs)
     (hub,) = rows("hub", before, after)
     assert (hub["hub"], hub["class"], hub["messages_per_second"]) == ("chat-0", "chat", 30)
-    assert (hub["log_bytes"], hub["shard"]) == (9_000, 3)
+    assert (hub["log_bytes"], hub["shard"], hub["deliveries_per_second"]) == (9_000, 3, 300)
+    assert (hub["bytes_in_per_second"], hub["bytes_out_per_second"]) == (1_000, 10_000)
     assert rows("node", before, after)[0]["log_bytes"] == 9_013, "those of all, also of a hub that is new"
 
 
@@ -80,6 +88,9 @@ def test_a_rooms_rate_is_counted_where_both_looks_know_it_and_else_an_estimate()
         ("%FF", 0, False),
     ]
     assert (found[0]["subscribers"], found[0]["hub"]) == (4, "chat-0")
+    # 100 bytes a record, which four get.
+    in_and_out = [(row["bytes_in_per_second"], row["bytes_out_per_second"]) for row in found]
+    assert in_and_out == [(1_000, 4_000), (9_900, 39_600), (9_900, 39_600), (0, 0)]
 
 
 def test_no_sample_is_large_and_none_is_of_no_time() -> None:
@@ -103,8 +114,8 @@ class Played:
         self.looks: list[float] = []
         """When it was looked at."""
 
-    async def busiest_rooms(self, limit: int) -> list[tuple[bytes, float]]:
-        return [(b"r", 1.5), (b"gone", 1.0)]
+    async def busiest_rooms(self, limit: int) -> list[BusyRoom]:
+        return [BusyRoom(b"r", 1.5, 15, 30), BusyRoom(b"gone", 1.0, 10, 10)]
 
     async def room(self, name: bytes) -> dict[str, Any] | None:
         self.seq += 1

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
+import signal
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
 from hubsub.errors import ArchiveMismatchError, OffsetsLostError, OptionError, PipelineError
 from hubsub.pipeline.archive.store import Store
 from hubsub.pipeline.reference import page
-from hubsub.pipeline.run.display import Progress
+from hubsub.pipeline.run.display import Progress, _fitting
 from hubsub.pipeline.run.failures import failure
 from hubsub.pipeline.run.lineage import IN_CHECKPOINT, IN_RESULTS, join
 from hubsub.pipeline.run.pace import Pace
 from hubsub.pipeline.run.plot import COLUMNS_MAX, OTHERS, ROOMS, _name, columns, draw, series
+from hubsub.pipeline.run.publishing import Publishing
 from hubsub.pipeline.run.replaying import Replay
+from hubsub.pipeline.run.runner import Ending, Stopped
 from hubsub.pipeline.run.settings import Settings, interval, span
 from hubsub.pipeline.run.slices import Slice, SliceLog
 from hubsub.pipeline.run.tally import Tally
@@ -103,6 +108,11 @@ def test_a_report_that_comes_again_changes_nothing() -> None:
     assert once.records == 10 and once.plus(report(0, None, {"1": 11})) == once
 
 
+def test_a_batch_that_reads_nothing_is_not_counted() -> None:
+    tally = Tally().plus(report(0, None, {"1": 11})).plus(report(1, {"1": 11}, {"1": 11}, late=2))
+    assert (tally.batches, tally.records, tally.late) == (1, 10, 2)
+
+
 def test_a_pipe_gets_a_line_for_each_step_and_the_last_one() -> None:
     now, out = [0.0], io.StringIO()
     with Progress(True, out, lambda: now[0]) as progress:
@@ -112,22 +122,36 @@ def test_a_pipe_gets_a_line_for_each_step_and_the_last_one() -> None:
         now[0] = 5.0
         progress.show("activity", Tally(batches=3, records=30, lag=5))
         progress.show("activity", Tally(batches=4, records=35), last=True)
-        progress.show("activity", Tally(batches=4, records=35), last=True)
+        progress.show("activity", Tally(batches=4, records=35, last_batch=9), last=True)
     lines = out.getvalue().splitlines()
     assert [line.split(",")[0] for line in lines] == [
-        "activity: 10 records in 1 batch",
-        "activity: 30 records in 3 batches",
-        "activity: 35 records in 4 batches",
+        "activity: 10 records scanned in 1 batch",
+        "activity: 30 records scanned in 3 batches",
+        "activity: 35 records scanned in 4 batches",
     ]
     assert "5 behind" in lines[1]
 
 
+# -- stops --
+
+
+def test_a_signal_is_told_at_once_and_ends_what_need_not_end_with_care() -> None:
+    said: list[str] = []
+    with Ending(said.append) as ending:
+        with ending.gently():
+            signal.raise_signal(signal.SIGTERM)
+            assert (ending.signal, said) == (signal.SIGTERM, ["stopping"])
+        with pytest.raises(Stopped):
+            signal.raise_signal(signal.SIGINT)
+    assert (ending.signal, said) == (signal.SIGTERM, ["stopping"])
+
+
 # -- errors --
 
-TRACE = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted SQLSTATE: XXKST
+TRACE = f"""[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted SQLSTATE: XXKST
 org.apache.spark.api.python.PythonException: Traceback (most recent call last):
   File "x.py", line 3, in read
-hubsub.errors.OffsetsLostError: records of hub chat-0 are gone: offsets 5 to 9
+{OffsetsLostError.__module__}.OffsetsLostError: records of hub chat-0 are gone: offsets 5 to 9
 hint: failOnDataLoss=false goes on with what is there
 
 \tat org.apache.spark.api.python.BasePythonRunner"""
@@ -321,3 +345,39 @@ def test_a_picture_is_a_png_however_much_there_is(windows: int, tmp_path: Path) 
 
 def test_the_reference_page_of_the_source_is_current(repository: Path) -> None:
     assert (repository / "docs" / "reference" / "spark.md").read_text() == page(), "make fix writes it"
+
+
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        (
+            "hubsub.errors.stages.BatchGivenUpError: the batch was given up: activity, batch 0\nhint: x\n",
+            True,
+        ),
+        ("hubsub.errors.stages.StagesFullError: stages are full\nhint: x\n", False),
+    ],
+)
+def test_windows_of_a_batch_that_was_given_up_are_passed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: str, passes: bool
+) -> None:
+    frame = MagicMock()
+    frame.write.format().options().mode().save.side_effect = RuntimeError(f"[X] it failed: {error} at java")
+    monkeypatch.setattr("hubsub.pipeline.run.publishing.messages", lambda *_, **__: frame)
+    publishing = Publishing(MagicMock(), "activity", "activity", {}, final=True)
+    with contextlib.nullcontext() if passes else pytest.raises(RuntimeError):
+        publishing.publish(MagicMock(), 0)
+    assert ("the job goes on: the batch was given up" in caplog.text) == passes
+
+
+def test_a_signal_is_noted_though_nobody_takes_what_is_said() -> None:
+    def say(_: str) -> None:
+        raise BrokenPipeError
+
+    with Ending(say) as ending, ending.gently():
+        signal.raise_signal(signal.SIGTERM)
+    assert ending.signal == signal.SIGTERM
+
+
+def test_a_table_shows_the_columns_that_a_terminal_has_room_for() -> None:
+    widths = [30, 8, 8, 19]
+    assert [_fitting(widths, width) for width in (200, 71, 70, 50, 20, 0)] == [4, 4, 3, 3, 2, 1]

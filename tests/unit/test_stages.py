@@ -7,12 +7,14 @@ import json
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hubsub.control.batches import Batches, GivenUp
 from hubsub.control.held import HeldBatches
 from hubsub.control.stages import (
     Attempt,
@@ -21,12 +23,18 @@ from hubsub.control.stages import (
     Space,
     commit_record,
     committed,
+    ended,
+    given_up_record,
     moved,
+    on_its_way,
     plan,
     progress_record,
 )
 from hubsub.control.staging import Staging
 from hubsub.errors import (
+    BatchGivenUpError,
+    BatchMovingError,
+    BatchNotHeldError,
     BatchPassedError,
     DiskFullError,
     HubSubError,
@@ -55,8 +63,15 @@ async def pieces(rows: Sequence[str], size: int) -> AsyncIterator[bytes]:
         yield json.dumps(rows[start : start + size]).encode()
 
 
-def staging(rooms: Any, **limits: int) -> Staging:
-    return Staging(rooms, lambda: LIMITS | limits)
+class OnNode:
+    """What a node has of stages and batches."""
+
+    def __init__(self, rooms: Any, **limits: int) -> None:
+        self.stages = Staging(rooms, lambda: LIMITS | limits)
+        self.batches = Batches(rooms, self.stages, lambda: LIMITS | limits)
+        self.stage, self.commit, self.abort = self.stages.stage, self.batches.commit, self.batches.abort
+        self.give_up, self.held = self.batches.give_up, self.batches.held
+        self.resume, self.retry, self.counts = self.batches.resume, self.batches.retry, self.batches.counts
 
 
 class Driver:
@@ -66,7 +81,7 @@ class Driver:
         self.rooms = rooms
         self.dice = dice
         self.names = 0
-        self.on_node = staging(rooms)
+        self.on_node = OnNode(rooms)
 
     async def run(self, batch: int, rows: Sequence[str]) -> None:
         """A micro-batch, until it is committed and the driver knows it; it may die in between."""
@@ -107,8 +122,8 @@ class Driver:
         for _ in range(100):
             try:
                 if self.dice.random() < 0.3 and len(self.on_node.held):
-                    await self.on_node._resume("q")  # As the node itself does, beside the driver.
-                await self.on_node._commit("q", batch, attempts)
+                    await self.on_node.batches._resume("q")  # As the node itself does, beside the driver.
+                await self.on_node.batches._commit("q", batch, attempts)
                 return True
             except Killed:
                 await self.restart()
@@ -126,7 +141,7 @@ class Driver:
             self.rooms.restart()
             if self.dice.random() < 0.5:
                 self.rooms.calls_left = self.dice.randint(0, 20)
-            self.on_node = staging(self.rooms)
+            self.on_node = OnNode(self.rooms)
             try:
                 await self.on_node.resume()
                 return
@@ -193,7 +208,7 @@ def found(rooms: FakeRooms) -> list[str]:
 
 def test_a_repeated_commit_says_so_and_drops_what_it_names(rooms: FakeRooms) -> None:
     async def play() -> None:
-        node = staging(rooms)
+        node = OnNode(rooms)
         assert await node.stage("q", "a", None, pieces(["x1", "y2"], 1)) == 2
         assert await node.commit("q", 3, ["a"]) == (2, False)
         assert await node.commit("q", 3, ["a"]) == (2, True)
@@ -204,7 +219,7 @@ def test_a_repeated_commit_says_so_and_drops_what_it_names(rooms: FakeRooms) -> 
         with pytest.raises(BatchPassedError, match="2 < 3"):
             await node.commit("q", 2, [])
         assert await node.commit("q", 9, []) == (0, False)
-        assert len(node) == 0
+        assert len(node.stages) == 0
 
     asyncio.run(play())
     assert found(rooms) == ["x1", "y2"]
@@ -212,7 +227,7 @@ def test_a_repeated_commit_says_so_and_drops_what_it_names(rooms: FakeRooms) -> 
 
 def test_stages_that_are_not_whole_are_named_and_nothing_is_published(rooms: FakeRooms) -> None:
     async def play() -> None:
-        node = staging(rooms)
+        node = OnNode(rooms)
         await node.stage("q", "whole", None, pieces(["x1"], 1))
         await node.stage("q", "cut", None, pieces(["x2", "x3"], 1))
         rooms.journal = [entry for entry in rooms.journal if b"x2" not in entry[1].payload]  # type: ignore[union-attr]
@@ -220,7 +235,7 @@ def test_stages_that_are_not_whole_are_named_and_nothing_is_published(rooms: Fak
             await node.commit("q", 0, ["whole", "cut", "never"])
         assert not raised.value.retryable
         with pytest.raises(StagesMissingError, match="whole"):
-            await staging(rooms, stage_ms=0).commit("q", 0, ["whole"])
+            await OnNode(rooms, stage_ms=0).commit("q", 0, ["whole"])
         assert await node.commit("q", 0, ["whole"]) == (1, False)
 
     asyncio.run(play())
@@ -229,7 +244,7 @@ def test_stages_that_are_not_whole_are_named_and_nothing_is_published(rooms: Fak
 
 def test_a_stage_has_a_name_of_its_own_and_goes_when_it_is_dropped(rooms: FakeRooms) -> None:
     async def play() -> None:
-        node = staging(rooms)
+        node = OnNode(rooms)
         await node.stage("q", "a", None, pieces(["x1"], 1))
         with pytest.raises(StageExistsError):
             await node.stage("q", "a", None, pieces(["x1"], 1))
@@ -243,7 +258,7 @@ def test_a_stage_has_a_name_of_its_own_and_goes_when_it_is_dropped(rooms: FakeRo
 
 def test_a_batch_that_is_held_cannot_be_dropped_and_is_finished_before_the_next(rooms: FakeRooms) -> None:
     async def play() -> None:
-        node = staging(rooms)
+        node = OnNode(rooms)
         await node.stage("q", "a", None, pieces(["x1", "y1", "x2"], 2))
         rooms.refuses = {"y": 1.0}
         with pytest.raises(HubSubError):
@@ -272,7 +287,7 @@ def test_the_node_tries_a_held_batch_again_by_itself(
     monkeypatch.setattr("hubsub.control.held.WAIT_S", 0.0)
 
     async def play() -> None:
-        node = staging(rooms)
+        node = OnNode(rooms)
         task = asyncio.create_task(node.retry())
         await node.stage("q", "a", None, pieces(["x1", "y1", "x2"], 2))
         rooms.refuses = {"y": 1.0}
@@ -299,12 +314,12 @@ def test_a_batch_that_is_held_at_a_start_is_tried_again(
     monkeypatch.setattr("hubsub.control.held.WAIT_S", 0.0)
 
     async def play() -> None:
-        node = staging(rooms)
+        node = OnNode(rooms)
         await node.stage("q", "a", None, pieces(["x1"], 1))
         rooms.refuses = {"x": 1.0}
         with pytest.raises(HubSubError):
             await node.commit("q", 0, ["a"])
-        node = staging(rooms)
+        node = OnNode(rooms)
         await node.resume()
         assert node.held.all()["q"].tries == 1
         task = asyncio.create_task(node.retry())
@@ -316,9 +331,46 @@ def test_a_batch_that_is_held_at_a_start_is_tried_again(
     asyncio.run(play())
 
 
+def test_what_a_held_batch_stands_on_is_written_again_before_others_push_it_out(
+    rooms: FakeRooms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hubsub.control.query_rooms.REMIND_BYTES", 2_000)
+    monkeypatch.setattr("hubsub.control.held.WAIT_S", 3_600.0)
+
+    async def play() -> None:
+        node = OnNode(rooms)
+        task = asyncio.create_task(node.retry())
+        await node.stage("q", "a", None, pieces(["x1", "y1", "x2", "w1"], 2))
+        rooms.refuses = {"y": 1.0}
+        with pytest.raises(HubSubError):
+            await node.commit("q", 0, ["a"])
+        first = len(rooms.journal)
+        for n in range(20):
+            await node.stage("other", f"b{n}", None, pieces([f"z{n}"], 1))
+            await node.commit("other", n, [f"b{n}"])
+            await settled(task)
+        task.cancel()
+        # The log lets go of its oldest; what is written here is not so much that this would be lost.
+        rooms.journal = [
+            entry for n, entry in enumerate(rooms.journal) if n >= first or entry[0] != b"$queries/q"
+        ]
+        assert 1 <= sum(room == b"$queries/q" for room, _ in rooms.journal) <= 10
+        # Held once more, further on.
+        rooms.refuses = {"w": 1.0}
+        with pytest.raises(HubSubError):
+            await node.commit("q", 0, ["a"])
+        node = OnNode(rooms)
+        rooms.refuses = {}
+        await node.resume()
+        assert await node.commit("q", 0, ["a"]) == (4, True)
+
+    asyncio.run(play())
+    assert sorted(row for row in found(rooms) if row[0] != "z") == ["w1", "x1", "x2", "y1"]
+
+
 def test_a_lost_stage_is_told_and_keeps_no_space(rooms: FakeRooms) -> None:
     async def play() -> None:
-        node = staging(rooms, stage_bytes_max=2_000)
+        node = OnNode(rooms, stage_bytes_max=2_000)
         await node.stage("q", "a", None, pieces(["y1"], 1))
         rooms.refuses = {"y": 1.0}
         with pytest.raises(HubSubError):
@@ -333,9 +385,226 @@ def test_a_lost_stage_is_told_and_keeps_no_space(rooms: FakeRooms) -> None:
     asyncio.run(play())
 
 
+# -- giving up --
+
+
+def lose(rooms: FakeRooms, room: bytes) -> None:
+    """A log that was damaged."""
+    rooms.journal = [entry for entry in rooms.journal if not entry[0].startswith(room)]
+
+
+async def hold(node: OnNode, rooms: FakeRooms, batch: int = 0) -> None:
+    """A batch of three rows that is held when the first one is published."""
+    await node.stage("q", "a", None, pieces(["x1", "y1", "x2"], 2))
+    rooms.refuses = {"y": 1.0}
+    with pytest.raises(HubSubError):
+        await node.commit("q", batch, ["a"])
+    rooms.refuses = {"x": 1.0, "y": 1.0}
+
+
+def test_a_held_batch_that_is_given_up_says_what_is_published_and_the_next_one_goes_on(
+    rooms: FakeRooms,
+) -> None:
+    async def play() -> None:
+        node = OnNode(rooms, stage_bytes_max=3_000)
+        await hold(node, rooms)
+        known = await node.give_up("q", 0)
+        assert (known.rows, known.published, len(node.held)) == (3, 1, 0)
+        assert not rooms._rows(b"$stage/q/a"), "its stages are dropped"
+        rooms.refuses = {}
+        for now in (node, OnNode(rooms)):  # Also behind a restart.
+            assert await now.give_up("q", 0) == known, "may be repeated"
+            await now.stage("q", "again", None, pieces(["x2", "y1", "x1"], 2))
+            with pytest.raises(BatchGivenUpError, match=r"q, batch 0: 1 of 3 rows are published") as raised:
+                await now.commit("q", 0, ["again"])
+            assert not raised.value.retryable and not rooms._rows(b"$stage/q/again")
+        for n in range(10):  # And no space is kept for it.
+            await node.stage("other", f"b{n}", None, pieces([f"z{n}" * 100], 1))
+        await node.stage("q", "c", None, pieces(["y3"], 1))
+        assert await node.commit("q", 1, ["c"]) == (1, False)
+        assert node.counts["batches_given_up"] == 1 and node.counts["rows_given_up"] == 2
+
+    asyncio.run(play())
+    assert found(rooms) == ["x1", "y3"]
+
+
+def test_only_a_batch_that_is_held_is_given_up(rooms: FakeRooms) -> None:
+    async def play() -> None:
+        node = OnNode(rooms, request_timeout_ms=1)
+        with pytest.raises(BatchNotHeldError, match="no batch"):
+            await node.give_up("q", 0)
+        await node.stage("q", "b", None, pieces(["x1"], 1))
+        with pytest.raises(BatchNotHeldError, match="no batch"):
+            await node.give_up("q", 0)
+        assert await node.commit("q", 0, ["b"]) == (1, False)
+        with pytest.raises(BatchNotHeldError, match="its last is: published 0"):
+            await node.give_up("q", 0)
+        await hold(node, rooms, batch=1)
+        for batch in (0, 2):
+            with pytest.raises(BatchNotHeldError, match="its last is: held 1"):
+                await node.give_up("q", batch)
+        async with node.batches._locked("q"):  # As while it is being moved.
+            with pytest.raises(BatchMovingError):
+                await node.give_up("q", 1)
+        rooms.refuses = {}
+        assert await node.commit("q", 1, ["a"]) == (3, False)
+
+    asyncio.run(play())
+
+
+def test_what_is_begun_within_the_time_of_a_request_is_done(
+    rooms: FakeRooms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        node = OnNode(rooms)
+        await hold(node, rooms)
+        node = OnNode(rooms, request_timeout_ms=0)
+        note = node.batches._rooms.note
+
+        async def slow(query: str, record: Any) -> Any:
+            for _ in range(3):
+                await asyncio.sleep(0)
+            return await note(query, record)
+
+        monkeypatch.setattr(node.batches._rooms, "note", slow)
+        assert await node.give_up("q", 0) == (3, 1)
+
+    asyncio.run(play())
+
+
+def test_a_batch_whose_stage_or_commit_is_lost_can_be_given_up(rooms: FakeRooms) -> None:
+    async def play() -> None:
+        for batch, room in enumerate((b"$stage/q/", b"$queries/q")):
+            node = OnNode(rooms)
+            await hold(node, rooms, batch)
+            latest = [row for name, row in rooms.journal if name == b"$queries/q"][-1]
+            lose(rooms, room)
+            if room == b"$queries/q":
+                rooms.journal.append((room, latest))
+            rooms.refuses = {}
+            for now in (node, OnNode(rooms)):
+                await now.resume()
+                with pytest.raises(StageLostError, match=f"batch {batch}"):
+                    await now.commit("q", batch, ["a"])
+                (held,) = now.held.all().values()
+                assert (held.batch, held.rows, held.code, held.due) == (batch, 3, "stage_lost", None)
+                assert held.hint is not None and f"hubsub query give-up q {batch}" in held.hint
+            known = await now.give_up("q", batch)
+            assert (known.rows, known.published) == (3, 1)
+
+    asyncio.run(play())
+    assert found(rooms) == ["x1", "x1"]
+
+
+def test_what_is_known_of_a_batch_and_not_written_down_counts_as_published(rooms: FakeRooms) -> None:
+    async def play() -> None:
+        node = OnNode(rooms)
+        await node.stage("q", "a", None, pieces(["x1", "x2", "y1"], 2))
+        rooms.refuses = {"y": 1.0}
+        note = node.batches._rooms.note
+
+        async def full(query: str, record: Any) -> Any:
+            if "at" in record:
+                raise DiskFullError()
+            return await note(query, record)
+
+        node.batches._rooms.note = full  # type: ignore[method-assign]
+        with pytest.raises(DiskFullError):
+            await node.commit("q", 0, ["a"])
+        assert (await node.give_up("q", 0)).published == 2
+
+    asyncio.run(play())
+
+
+def test_a_batch_whose_rows_are_published_is_not_lost_when_it_is_given_up(rooms: FakeRooms) -> None:
+    async def play() -> None:
+        node = OnNode(rooms)
+        await node.stage("q", "a", None, pieces(["x1"], 1))
+        note = node.batches._rooms.note
+
+        async def full(query: str, record: Any) -> Any:
+            if "done" in record:
+                raise DiskFullError()
+            return await note(query, record)
+
+        node.batches._rooms.note = full  # type: ignore[method-assign]
+        with pytest.raises(DiskFullError):
+            await node.commit("q", 0, ["a"])
+        node.batches._rooms.note = note  # type: ignore[method-assign]
+        assert await node.give_up("q", 0) == (1, 1)
+        assert await node.commit("q", 0, ["a"]) == (1, True)
+        assert node.counts["batches_given_up"] == 0
+
+    asyncio.run(play())
+
+
+def test_a_commit_that_waits_for_a_give_up_is_told_of_it(rooms: FakeRooms) -> None:
+    async def play() -> None:
+        node = OnNode(rooms)
+        await hold(node, rooms)
+        both = await asyncio.gather(node.give_up("q", 0), node.commit("q", 0, ["a"]), return_exceptions=True)
+        assert isinstance(both[0], GivenUp) and isinstance(both[1], BatchGivenUpError)
+
+    asyncio.run(play())
+
+
+@settings(max_examples=200)
+@given(st.integers(0, 2**32))
+def test_whatever_is_killed_no_row_is_there_twice_and_a_batch_given_up_has_what_was_said(seed: int) -> None:
+    dice = random.Random(seed)
+    rooms = FakeRooms(dice)
+    said: dict[int, GivenUp] = {}
+
+    async def give_up(driver: Driver, batch: int) -> None:
+        for _ in range(100):
+            try:
+                said[batch] = await driver.on_node.give_up("q", batch)
+                return
+            except Killed:
+                await driver.restart()
+            except BatchNotHeldError:
+                return
+            except HubSubError as error:
+                assert error.retryable, error
+                rooms.refuses_own = 0
+        raise AssertionError("never given up")
+
+    async def play() -> None:
+        driver = Driver(rooms, dice)
+        for batch in range(3):
+            rows = [f"{dice.choice('xyz')}{batch}-{n}" for n in range(6)]
+            attempts = None
+            while attempts is None:
+                attempts = await driver.write(rows)
+            rooms.calls_left = dice.randint(-1, 30)
+            rooms.refuses = {hub: dice.choice([0, 1.0]) for hub in "xyz"}
+            try:
+                await driver.on_node.batches._commit("q", batch, attempts)
+            except Killed:
+                await driver.restart()
+            except HubSubError:
+                pass
+            await give_up(driver, batch)
+            rooms.calls_left, rooms.refuses, rooms.refuses_own = -1, {}, 0.0
+            try:
+                await driver.on_node.commit("q", batch, attempts)
+            except BatchGivenUpError:
+                assert batch in said
+            except StagesMissingError:
+                assert batch not in said
+
+    asyncio.run(play())
+    found = Counter(row for records in rooms.hubs.values() for _, _, row in records)
+    assert set(found.values()) <= {1}
+    for batch in range(3):
+        there = sum(row[1:].startswith(f"{batch}-") for row in found)
+        if batch in said:
+            assert said[batch].published <= there <= said[batch].published + 4, "rows of a chunk beyond it"
+
+
 def test_two_stages_of_one_name_at_once_are_one(rooms: FakeRooms) -> None:
     async def play() -> None:
-        node = staging(rooms)
+        node = OnNode(rooms)
         both = (node.stage("q", "a", None, pieces([row], 1)) for row in ("x1", "x2"))
         done = await asyncio.gather(*both, return_exceptions=True)
         assert [type(one) for one in done] == [int, StageExistsError]
@@ -351,21 +620,21 @@ def test_a_query_that_cannot_be_tried_keeps_no_other_from_it(
     monkeypatch.setattr("hubsub.control.held.WAIT_S", 0.0)
 
     async def play() -> None:
-        node = staging(rooms)
+        node = OnNode(rooms)
         rooms.refuses = {"x": 1.0, "y": 1.0}
         for query, row in (("bad", "x1"), ("good", "y1")):
             await node.stage(query, "a", None, pieces([row], 1))
             with pytest.raises(HubSubError):
                 await node.commit(query, 0, ["a"])
         rooms.refuses = {}
-        latest = node._latest
+        latest = node.batches._rooms.latest
 
         async def fails(query: str) -> Latest | None:
             if query == "bad":
                 raise RuntimeError("nobody thought of this")
             return await latest(query)
 
-        monkeypatch.setattr(node, "_latest", fails)
+        monkeypatch.setattr(node.batches._rooms, "latest", fails)
         task = asyncio.create_task(node.retry())
         await settled(task)
         task.cancel()
@@ -377,11 +646,11 @@ def test_a_query_that_cannot_be_tried_keeps_no_other_from_it(
 
 def test_bounds_are_errors_and_what_came_is_let_go_of(rooms: FakeRooms) -> None:
     async def play() -> None:
-        small = staging(rooms, http_stage_bytes_max=20)
+        small = OnNode(rooms, http_stage_bytes_max=20)
         with pytest.raises(StageTooLargeError):
             await small.stage("q", "a", None, pieces(["x" * 9, "x" * 9], 1))
-        assert len(small) == 0 and not rooms._rows(b"$stage/q/a")
-        few = staging(rooms, http_stages_max=1)
+        assert len(small.stages) == 0 and not rooms._rows(b"$stage/q/a")
+        few = OnNode(rooms, http_stages_max=1)
         await few.stage("q", "b", None, pieces(["x1"], 1))
         with pytest.raises(TooManyStagesError):
             await few.stage("q", "c", None, pieces(["x1"], 1))
@@ -393,7 +662,7 @@ def test_bounds_are_errors_and_what_came_is_let_go_of(rooms: FakeRooms) -> None:
 
 def test_a_held_batch_keeps_its_rows_from_being_pushed_out(rooms: FakeRooms) -> None:
     async def play() -> None:
-        node = staging(rooms, stage_bytes_max=2_000)
+        node = OnNode(rooms, stage_bytes_max=2_000)
         for n in range(10):  # Of what is not committed the log may let go.
             await node.stage("q", f"free{n}", None, pieces(["x1"], 1))
         await node.stage("q", "a", None, pieces(["x2"], 1))
@@ -407,6 +676,32 @@ def test_a_held_batch_keeps_its_rows_from_being_pushed_out(rooms: FakeRooms) -> 
         rooms.refuses = {}
         await node.commit("q", 0, ["a"])
         await node.stage("q", "last", None, pieces(["x1"], 1))
+
+    asyncio.run(play())
+
+
+def test_what_a_commit_names_is_kept_while_it_is_looked_for(
+    rooms: FakeRooms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        node = OnNode(rooms, stage_bytes_max=2_000)
+        await node.stage("q", "a", None, pieces(["x1"], 1))
+        find = node.stages.find
+
+        async def beside(query: str, names: Sequence[str]) -> list[Attempt]:
+            with pytest.raises(StagesFullError):
+                for n in range(10):
+                    await node.stage("other", f"b{n}", None, pieces(["y1"], 1))
+            return await find(query, names)
+
+        monkeypatch.setattr(node.stages, "find", beside)
+        with pytest.raises(StagesMissingError):
+            await node.commit("q", 0, ["a", "never"])
+        monkeypatch.undo()
+        await node.stage(
+            "other", "after", None, pieces(["y1"], 1)
+        )  # A batch that is not there keeps nothing.
+        assert await node.commit("q", 0, ["a"]) == (1, False)
 
     asyncio.run(play())
 
@@ -445,12 +740,19 @@ def test_a_batch_whose_error_does_not_go_away_waits_for_its_commit() -> None:
 
 MOVE = Move(batch=5, commit=(1, 2), attempts=(Attempt("a", 3, 2, (1, 1)), Attempt("b", 0, 0, (0, 0))))
 
+DONE = MOVE.after(2, []).after(1, [])
+
 
 def test_a_plan_follows_from_what_the_last_record_says() -> None:
-    done, moving = Latest(batch=5, rows=3, move=None), Latest(batch=5, rows=3, move=MOVE)
+    moving = on_its_way(MOVE.after(2, []))
+    done, given_up = ended(progress_record(DONE)), ended(given_up_record(moving))
+    assert done is not None and given_up is not None and ended(progress_record(MOVE)) is None
     assert [plan(None, 7), plan(done, 5), plan(done, 7)] == ["begin", "repeated", "begin"]
     assert [plan(moving, 5), plan(moving, 6)] == ["finish", "finish, then begin"]
-    for latest in (done, moving):
+    assert [plan(given_up, 5), plan(given_up, 7)] == ["given up", "begin"]
+    lost = replace(moving, move=None)
+    assert [plan(lost, 5), plan(lost, 6)] == ["finish", "finish, then begin"]
+    for latest in (done, moving, given_up, lost):
         with pytest.raises(BatchPassedError):
             plan(latest, 4)
 
@@ -473,7 +775,19 @@ def test_records_read_back_as_what_they_were_written_from() -> None:
     assert committed(record, (1, 2)) == MOVE
     for move in (MOVE.after(2, []), MOVE.after(2, [(1, "disk_full")])):
         assert moved(json.loads(json.dumps(progress_record(move))), MOVE) == move
-    assert progress_record(MOVE.after(2, []).after(1, [])) == {"batch": 5, "done": 3}
+    assert progress_record(DONE) == {"batch": 5, "done": 3}
+
+
+def test_what_is_published_is_counted_row_by_row() -> None:
+    part = MOVE.after(2, [(1, "disk_full")])
+    again = part.after(2, [(1, "log_failed")])
+    assert [move.published for move in (MOVE, part, again, again.after(2, []), DONE)] == [0, 1, 1, 2, 3]
+
+
+def test_a_batch_that_is_given_up_with_no_row_left_is_published() -> None:
+    given_up = ended(given_up_record(on_its_way(MOVE.after(2, []))))
+    assert given_up is not None and (given_up.published, given_up.rows, given_up.end) == (2, 3, "given up")
+    assert ended(given_up_record(on_its_way(DONE))) == ended(progress_record(DONE))
 
 
 def test_chunks_have_producers_of_their_own() -> None:

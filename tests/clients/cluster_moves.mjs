@@ -1,0 +1,53 @@
+// Shard channels of a cluster client whose slots move to other nodes: it subscribes, says so, waits
+// for a line, and publishes until it has heard all channels again. test_redis_cluster.py moves the slots.
+import { once } from "node:events";
+import { createCluster } from "redis";
+import { Cluster } from "ioredis";
+
+const [library, host, port, protocol, ...channels] = process.argv.slice(2);
+
+const nodeRedis = async () => {
+  const root = { socket: { host, port: Number(port) } };
+  const cluster = createCluster({ rootNodes: [root], defaults: { RESP: Number(protocol) } });
+  cluster.on("error", (error) => console.error(error));
+  await cluster.connect();
+  return {
+    subscribe: (channel, listener) => cluster.sSubscribe(channel, (data) => listener(channel, data)),
+    publish: (channel, data) => cluster.sPublish(channel, data),
+    close: () => cluster.destroy(),
+  };
+};
+
+const ioredis = async () => {
+  const options = { redisOptions: { protocol: Number(protocol) }, shardedSubscribers: true };
+  const cluster = new Cluster([{ host, port: Number(port) }], options);
+  cluster.on("error", (error) => console.error(error));
+  await once(cluster, "ready");
+  return {
+    subscribe: (channel, listener) => {
+      cluster.on("smessage", (name, data) => name === channel && listener(name, data));
+      return cluster.ssubscribe(channel);
+    },
+    publish: (channel, data) => cluster.spublish(channel, data),
+    close: () => cluster.disconnect(),
+  };
+};
+
+const client = await (library === "ioredis" ? ioredis() : nodeRedis());
+const heard = { before: new Set(), after: new Set() };
+for (const channel of channels) await client.subscribe(channel, (name, data) => heard[data].add(name));
+
+/** Publishes to each channel until it is heard. */
+const publish = async (data) => {
+  for (const channel of channels) {
+    while (!heard[data].has(channel)) await client.publish(channel, data);
+  }
+};
+
+await publish("before");
+console.log("subscribed");
+await once(process.stdin, "data");
+await publish("after");
+client.close();
+console.log([...heard.after].sort().join(" "));
+process.exit(0);

@@ -1,0 +1,217 @@
+"""Nodes with links, without a coordinator: each is this file as a process, and the test says who is registered.
+
+A process runs `hubsub.node.Node`, prints what becomes of its peers as JSON lines and takes orders as lines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+SECRET = "a secret of the tests"
+WAIT_S = 60.0
+"""How long an event may take before the test has failed."""
+
+QUICK = {"link_redial_ms_min": 10, "link_redial_ms_max": 100}
+"""Waits that a test need not wait for."""
+
+
+class Linked:
+    """A node process that has links once it is told who its peers are."""
+
+    def __init__(
+        self,
+        name: str,
+        directory: Path,
+        *,
+        incarnation: int = 1,
+        shards: int = 2,
+        link: str = "127.0.0.1:0",
+        cluster: str = "test",
+        secret: str = SECRET,
+        limits: Mapping[str, Any] | None = None,
+        begins: bool = True,
+    ) -> None:
+        self.name, self.incarnation, self.shards = name, incarnation, shards
+        self.log_file = directory / f"{name}-{incarnation}-{time.monotonic_ns()}.log"
+        options = {
+            "cluster": cluster,
+            "incarnation": incarnation,
+            "begins": begins,
+            "config": {
+                "node": name,
+                "redis": "127.0.0.1:0",
+                "link": link,
+                "shards": shards,
+                "cluster_secret": secret,
+                "limits": {**QUICK, **(limits or {})},
+            },
+        }
+        with open(self.log_file, "wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, __file__, json.dumps(options)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
+        self.seen: list[dict[str, Any]] = []
+        self._part = b""
+        ready = self.wait(lambda said: said["say"] == "ready")
+        self.redis, self.link = ready["redis"], ready["link"]
+
+    @property
+    def row(self) -> tuple[str, int, list[str], int]:
+        """As it registers."""
+        return (self.name, self.incarnation, [self.link], self.shards)
+
+    @property
+    def log(self) -> str:
+        return self.log_file.read_text(errors="replace")
+
+    def tell(self, order: str, *args: Any) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps([order, *args]).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def ask(self, order: str, *args: Any) -> Any:
+        """What an order is answered."""
+        self.tell(order, *args)
+        return self.wait(lambda said: said["say"] == order)["answer"]
+
+    def roster(self, *peers: Linked | tuple[str, int, list[str], int]) -> None:
+        self.tell("roster", [peer.row if isinstance(peer, Linked) else peer for peer in peers])
+
+    def peers(self) -> dict[str, dict[str, Any]]:
+        return {peer["node"]: peer for peer in self.ask("peers")}
+
+    def event(self, kind: str, node: str | None = None, code: str | None = None) -> dict[str, Any]:
+        """The next event of that kind."""
+
+        def is_it(said: dict[str, Any]) -> bool:
+            return (
+                said["say"] == "peer"
+                and said["kind"] == kind
+                and node in (None, said["node"])
+                and code in (None, said["code"])
+            )
+
+        return self.wait(is_it)
+
+    def wait(self, is_it: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """The next line that it says of which this is true; others before it are passed over."""
+        until = time.monotonic() + WAIT_S
+        while True:
+            said = self._next(until)
+            if is_it(said):
+                return said
+
+    def _next(self, until: float) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        fd = self.process.stdout.fileno()
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        while b"\n" not in self._part:
+            left = until - time.monotonic()
+            data = os.read(fd, 65_536) if left > 0 and poll.poll(left * 1_000) else b""
+            assert data, f"{self.name} said nothing more; before: {self.seen[-9:]}, log: {self.log[-3_000:]}"
+            self._part += data
+        line, _, self._part = self._part.partition(b"\n")
+        said: dict[str, Any] = json.loads(line)
+        self.seen.append(said)
+        return said
+
+    def signal(self, sig: int) -> None:
+        self.process.send_signal(sig)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        """As on SIGTERM."""
+        if self.process.poll() is None:
+            self.signal(signal.SIGCONT)
+            self.signal(signal.SIGTERM)
+        try:
+            return self.process.wait(WAIT_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.kill()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                stream.close()
+
+
+def say(what: str, **fields: Any) -> None:
+    print(json.dumps({"say": what, **fields}), flush=True)
+
+
+async def serve(options: dict[str, Any]) -> None:
+    from hubsub.config import resolve
+    from hubsub.errors import HubSubError
+    from hubsub.node import Node
+
+    node = Node(resolve(options["config"], {}, {}))
+    addresses = await node.start()
+    node.on_peer = lambda event: say("peer", **event._asdict())
+    # Peers' questions are answered backwards, but for one.
+    node.on_asked = lambda peer, number, body: (
+        None if body == b"never" else node.link_answer(peer, number, body[::-1])
+    )
+    if options["begins"]:
+        node.link_begin(options["cluster"], options["incarnation"])
+    say("ready", **addresses)
+    loop = asyncio.get_running_loop()
+    lines = asyncio.StreamReader(limit=2**24)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+    loop.add_signal_handler(signal.SIGTERM, lines.feed_eof)
+
+    async def ask(peer: str, body: str) -> None:
+        try:
+            answer = (await node.link_ask(peer, body.encode())).decode()
+        except HubSubError as error:
+            answer = error.code
+        say("ask", answer=answer)
+
+    asking = set()
+    while line := await lines.readline():
+        match json.loads(line):
+            case ["roster", rows]:
+                node.link_roster([tuple(row) for row in rows])
+            case ["begin", incarnation]:
+                node.link_begin(options["cluster"], incarnation)
+            case ["peers"]:
+                say("peers", answer=node.link_peers())
+            case ["status", mandate, classes]:
+                node.link_status(mandate, classes)
+            case ["ask", peer, body]:
+                asking.add(asyncio.create_task(ask(peer, body)))
+            case ["fds"]:
+                say("fds", answer=len(os.listdir("/proc/self/fd")))
+            case ["metrics"]:
+                shards = node.metrics()["shards"]
+                say("metrics", answer={name: sum(shard[name] for shard in shards) for name in shards[0]})
+    await node.stop()
+
+
+if __name__ == "__main__":
+    from hubsub.cli.logs import set_up
+
+    set_up("debug", "json")
+    asyncio.run(serve(json.loads(sys.argv[1])))

@@ -1,0 +1,61 @@
+"""How tests are spread over processes when pytest has several: `pytest -n auto`.
+
+A file is one process's, from its first test to its last. `tests/coordination` goes by stores, which are dear to start:
+what each promises is one's, what it does when something fails another's, because that waits for leases more than for
+a processor. The first two processes begin with the pipeline, so that few start a Spark session, which is dear too; the
+others begin with all else. Who is through with its own takes the others'.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+PROCESSES_MAX = 4
+WITH_SPARK = 2
+"""Processes that begin with the pipeline."""
+PIPELINE = "tests/pipeline/"
+COORDINATION = "tests/coordination/"
+STORES = "embedded-one", "embedded", "etcd", "zookeeper"
+WAITING = re.compile("faults|leases|watches")
+"""In names of its files: tests that wait."""
+LONG = (
+    "elsewhere waiting promises driver_kill bench_log replay runners publishing archive deploy sink full_disk"
+).split()
+"""Files that begin first, so that short ones are left for the end; those ahead wait for programs of their own."""
+
+
+class Spread(LoadScopeScheduling):
+    """A queue of files, of which each process takes what is meant for it as long as there is some."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file, _, test = nodeid.partition("::")
+        if not file.startswith(COORDINATION):
+            return file
+        store = next((store for store in STORES if store in test), "others")
+        return COORDINATION + store + ("/test_waiting" if WAITING.search(file) else "/test_promises")
+
+    def _assign_work_unit(self, node: Any) -> None:
+        takes_spark = self.nodes.index(node) < WITH_SPARK
+
+        def rank(file: str) -> tuple[bool, int, int]:
+            name = file.rpartition("/test_")[2].removesuffix(".py")
+            place = LONG.index(name) if name in LONG else len(LONG)
+            return (PIPELINE in file) != takes_spark, place, -len(self.workqueue[file])
+
+        self.workqueue.move_to_end(min(self.workqueue, key=rank), last=False)
+        super()._assign_work_unit(node)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Spread:
+    return Spread(config, log)
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One a processor: with more of them, tests that have a time limit run out of it."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, PROCESSES_MAX)
