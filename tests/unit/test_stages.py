@@ -67,6 +67,7 @@ class OnNode:
     """What a node has of stages and batches."""
 
     def __init__(self, rooms: Any, **limits: int) -> None:
+        self.limits = limits
         self.stages = Staging(rooms, lambda: LIMITS | limits)
         self.batches = Batches(rooms, self.stages, lambda: LIMITS | limits)
         self.stage, self.commit, self.abort = self.stages.stage, self.batches.commit, self.batches.abort
@@ -430,7 +431,7 @@ def test_a_held_batch_that_is_given_up_says_what_is_published_and_the_next_one_g
 
 def test_only_a_batch_that_is_held_is_given_up(rooms: FakeRooms) -> None:
     async def play() -> None:
-        node = OnNode(rooms, request_timeout_ms=1)
+        node = OnNode(rooms)
         with pytest.raises(BatchNotHeldError, match="no batch"):
             await node.give_up("q", 0)
         await node.stage("q", "b", None, pieces(["x1"], 1))
@@ -443,9 +444,11 @@ def test_only_a_batch_that_is_held_is_given_up(rooms: FakeRooms) -> None:
         for batch in (0, 2):
             with pytest.raises(BatchNotHeldError, match="its last is: held 1"):
                 await node.give_up("q", batch)
+        node.limits["request_timeout_ms"] = 1
         async with node.batches._locked("q"):  # As while it is being moved.
             with pytest.raises(BatchMovingError):
                 await node.give_up("q", 1)
+        node.limits.clear()
         rooms.refuses = {}
         assert await node.commit("q", 1, ["a"]) == (3, False)
 
