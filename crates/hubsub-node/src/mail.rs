@@ -3,7 +3,7 @@
 
 use crate::link::LinkMail;
 use crate::log::OpenedHub;
-use crate::redis::cluster::Roster;
+use crate::redis::cluster::{NewRoster, Roster};
 use hubsub_route::rooms::{HistoryPart, HistoryQuery};
 use hubsub_route::{Found, Headers, LogRead, Msg, Namespace, Producer, RoomInfo};
 use hubsub_types::class::ClassIndex;
@@ -50,7 +50,9 @@ pub enum Mail {
     /// New limits.
     Limits(Arc<Limits>),
     /// The nodes that cluster clients are told of.
-    Roster(Arc<Roster>),
+    Roster(Arc<NewRoster>),
+    /// All shards have this one; clients may be told what it moved.
+    RosterKnown(Arc<Roster>),
     /// Stop accepting, let output drain until this time (ms), close, end.
     Stop(u64),
 }

@@ -10,7 +10,7 @@ use crate::log::start::Started;
 use crate::log::{self, Listing, LogEnd, LogStatus, Openings, Streams};
 use crate::mail::{Mail, Request};
 use crate::metrics::ShardMetrics;
-use crate::redis::cluster::{ClusterNode, Roster};
+use crate::redis::cluster::{ClusterNode, NewRoster, Roster};
 use crate::rim::{Ends, Rim};
 use crate::shard::{MAILBOX, Shard};
 use hubsub_route::{Broker, Hubs, Now, Settings, Window};
@@ -273,9 +273,10 @@ impl Node {
     /// # Errors
     /// Two nodes have one name, an id is none, or there are more nodes than slots.
     pub fn set_cluster_nodes(&self, nodes: Vec<ClusterNode>) -> Result<(), String> {
-        let roster = Arc::new(Roster::new(&self.info.name, nodes)?);
+        let roster = Roster::new(&self.info.name, nodes)?;
+        let new = Arc::new(NewRoster::new(roster, self.inboxes.len()));
         for inbox in self.inboxes.iter() {
-            inbox.send(&mut vec![Mail::Roster(Arc::clone(&roster))]);
+            inbox.send(&mut vec![Mail::Roster(Arc::clone(&new))]);
         }
         Ok(())
     }

@@ -11,16 +11,17 @@ mod roster;
 mod show;
 mod slot;
 
-pub use roster::{ClusterNode, Roster};
+pub use roster::{ClusterNode, NewRoster, Roster};
 pub use show::{info, links, nodes, shards, slots};
 
 use super::table::{self, Command, Lookup};
 use super::{Args, NOT_A_NUMBER, error, integer, ok, pubsub, quoting, server};
 use crate::core::Core;
 use crate::listener::Door;
+use crate::mail::Mail;
 use crate::rim::TURN_BYTES;
 use hubsub_route::Namespace;
-use hubsub_types::ConnKey;
+use hubsub_types::{ConnKey, ShardId};
 use hubsub_wire::resp::{self, Subscription};
 use slot::{SLOTS, slot_of};
 use std::sync::Arc;
@@ -95,11 +96,25 @@ fn host_here(core: &Core, key: ConnKey) -> String {
     local.map_or_else(String::new, |address| address.ip().to_canonical().to_string())
 }
 
-/// The control plane has a new list of nodes. Cluster clients are told which of
-/// their shard channels are another node's now, as when Redis moves a slot: they
-/// ask for the owner and subscribe there.
-pub fn follow(core: &mut Core, roster: Arc<Roster>) {
-    core.rim.roster = Arc::clone(&roster);
+/// The control plane has a new list of nodes, by which this shard answers from now on. The last of the shards to hear of
+/// it lets all tell their clients: who is told by one shard that a slot has moved may ask another where it is, and loses
+/// its subscription if that one sends it back.
+pub fn learn(core: &mut Core, new: &NewRoster) {
+    core.rim.roster = Arc::clone(new.roster());
+    if new.heard() {
+        for shard in 0..core.rim.mailer.shards() {
+            core.rim.mailer.post(ShardId(shard), Mail::RosterKnown(Arc::clone(new.roster())));
+        }
+    }
+}
+
+/// All shards answer by this list. Cluster clients are told which of their shard
+/// channels are another node's now, as when Redis moves a slot: they ask for the
+/// owner and subscribe there.
+pub fn follow(core: &mut Core, roster: &Arc<Roster>) {
+    if !Arc::ptr_eq(&core.rim.roster, roster) {
+        return; // There is a newer one, which has its own turn.
+    }
     let came_here = core.rim.conns.iter().filter(|(_, conn)| conn.door == Door::RedisCluster);
     let keys: Vec<ConnKey> = came_here.map(|(key, _)| key).collect();
     for key in keys {
@@ -214,3 +229,67 @@ const HELP: &[&str] = &[
     "SLOTS",
     "    Ranges of slots and their nodes.",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lone::Lone;
+    use hubsub_types::Limits;
+
+    fn roster(own: &str) -> Roster {
+        let node = |name: &str| ClusterNode {
+            name: name.to_owned(),
+            id: format!("{:0>40}", name.len()),
+            host: String::new(),
+            port: 1,
+        };
+        Roster::new(own, vec![node("a"), node("bb")]).unwrap()
+    }
+
+    fn mail(lone: &mut Lone) -> Vec<Mail> {
+        lone.core.flush();
+        let mut mail = Vec::new();
+        lone.core.rim.mailer.own().take(&mut mail);
+        mail
+    }
+
+    /// A client of the cluster listener that subscribes to `c`.
+    fn subscribed() -> (Lone, ConnKey, std::net::TcpStream) {
+        let mut lone = Lone::new(Limits::default());
+        let (key, peer) = lone.connect();
+        lone.core.rim.conns.get_mut(key).unwrap().door = Door::RedisCluster;
+        pubsub::ssubscribe(&mut lone.core, key, &[b"SSUBSCRIBE", b"c"]);
+        (lone, key, peer)
+    }
+
+    #[test]
+    fn clients_are_told_of_moved_slots_when_no_shard_answers_by_the_old_ones() {
+        let (mut lone, key, _peer) = subscribed();
+        let own = if roster("a").is_own(slot_of(b"c")) { "bb" } else { "a" };
+        let new = NewRoster::new(roster(own), 2);
+        learn(&mut lone.core, &new);
+        assert!(lone.core.rim.roster.owner(slot_of(b"c")).is_some_and(|(_, is_own)| !is_own));
+        assert!(mail(&mut lone).is_empty(), "the other shard has not heard of it");
+        assert_eq!(lone.core.broker.counts(key), (0, 0, 1));
+
+        learn(&mut lone.core, &new); // As the other shard does.
+        for letter in mail(&mut lone) {
+            lone.core.receive(letter);
+        }
+        assert_eq!(lone.core.broker.counts(key), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_roster_that_was_followed_by_another_moves_nothing() {
+        let (mut lone, key, _peer) = subscribed();
+        let (own, other) = if roster("a").is_own(slot_of(b"c")) { ("a", "bb") } else { ("bb", "a") };
+        learn(&mut lone.core, &NewRoster::new(roster(other), 1));
+        let letters = mail(&mut lone);
+        assert_eq!(letters.len(), 1);
+        learn(&mut lone.core, &NewRoster::new(roster(own), 1));
+        for letter in letters.into_iter().chain(mail(&mut lone)) {
+            lone.core.receive(letter);
+        }
+        assert_eq!(lone.core.broker.counts(key), (0, 0, 1));
+    }
+}

@@ -3,6 +3,8 @@
 
 use super::deal::{Range, deal};
 use super::slot::SLOTS;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Digits of a node's id.
 const ID_DIGITS: usize = 40;
@@ -96,6 +98,33 @@ impl Roster {
     /// The ranges of one node, by its place.
     pub fn ranges_of(&self, place: u16) -> impl Iterator<Item = &Range> + Clone {
         self.ranges.iter().filter(move |range| range.owner == place)
+    }
+}
+
+/// A roster on its way to the shards of a node.
+#[derive(Debug)]
+pub struct NewRoster {
+    roster: Arc<Roster>,
+    /// Shards that have not heard of it.
+    missing: AtomicUsize,
+}
+
+impl NewRoster {
+    /// For so many shards, each of which gets it once.
+    #[must_use]
+    pub fn new(roster: Roster, shards: usize) -> NewRoster {
+        NewRoster { roster: Arc::new(roster), missing: AtomicUsize::new(shards) }
+    }
+
+    /// What they get.
+    #[must_use]
+    pub fn roster(&self) -> &Arc<Roster> {
+        &self.roster
+    }
+
+    /// A shard has it; whether it was the last of them.
+    pub fn heard(&self) -> bool {
+        self.missing.fetch_sub(1, Ordering::AcqRel) == 1
     }
 }
 
