@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import socket
 import ssl
@@ -142,11 +143,14 @@ class Members(Store):
         return f"{self.scheme}://{login}{hosts}/{prefix}?timeout={timeout}"
 
     async def pause(self) -> None:
-        for process in self.processes:
-            process.send_signal(signal.SIGSTOP)
+        for member in range(len(self.processes)):
+            self.pause_one(member)
 
     def pause_one(self, member: int) -> None:
-        self.processes[member].send_signal(signal.SIGSTOP)
+        """Returns when it stands still: until one of its threads had a processor, the others go on."""
+        process = self.processes[member]
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
 
     async def resume(self) -> None:
         for process in self.processes:

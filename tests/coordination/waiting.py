@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from hubsub.coordination import Changes, Coordinator, Put, Watch
+from hubsub.coordination import Changes, Coordinator, Entry, Put, Watch
 from hubsub.errors import CoordinatorUnknownError, CoordinatorUnreachableError
 
 PATIENCE_S = 30.0
@@ -37,6 +37,16 @@ async def patiently(coordinator: Coordinator, put: Put) -> None:
                 await coordinator.commit({}, [put])
                 return
             except (CoordinatorUnknownError, CoordinatorUnreachableError):
+                continue
+
+
+async def read_patiently(coordinator: Coordinator, key: str) -> Entry | None:
+    """Reads as soon as there is somebody who answers."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                return await coordinator.get(key)
+            except CoordinatorUnreachableError:
                 continue
 
 
