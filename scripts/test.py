@@ -1,7 +1,7 @@
 """Runs the parts of `make check` and `make test`, and says what each cost.
 
-All parts run even if one fails; the exit code is 1 if any did. The last line
-lists tests that were skipped because a program is missing.
+All parts run even if one fails; the exit code is 1 if any did. The last lines list tests that were unsteady
+(`scripts/unsteady.py`), and those that were skipped because a program is missing.
 """
 
 import os
@@ -11,6 +11,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+import unsteady
 
 BIN = Path(sys.executable).parent
 
@@ -44,20 +46,28 @@ CHECKS: dict[str, list[str]] = {
     "stubs": [f"{BIN}/stubtest", "hubsub._core", "--concise"],
     "typos": [f"{BIN}/typos"],
 }
+PYTEST = "pytest"
 TESTS: dict[str, list[str]] = {
     "cargo test": ["cargo", "test", "--quiet", "--workspace", "--locked"],
-    "pytest": [f"{BIN}/pytest", "-n", "auto", "--durations=10"],
+    PYTEST: [f"{BIN}/pytest", "-n", "auto", "--durations=10"],
 }
 
 
 def run(parts: dict[str, list[str]], skips: Path) -> int:
     took: dict[str, float] = {}
     failed: list[str] = []
+    wavering: list[unsteady.Failure] = []
     env = os.environ | {"HUBSUB_SKIPS": str(skips), "VIRTUAL_ENV": str(BIN.parent), "MYPYPATH": "python"}
     for name, command in parts.items():
         print(f"-- {name}: {' '.join(command)}", flush=True)
         start = time.monotonic()
-        if subprocess.run(command, env=env, check=False).returncode != 0:
+        if name == PYTEST:
+            passed, wavering = unsteady.pytest(
+                command, env, skips.parent, lambda line: print(line, flush=True)
+            )
+        else:
+            passed = subprocess.run(command, env=env, check=False).returncode == 0
+        if not passed:
             failed.append(name)
             print(f"-- {name} failed", flush=True)
         took[name] = time.monotonic() - start
@@ -68,6 +78,8 @@ def run(parts: dict[str, list[str]], skips: Path) -> int:
         print(f"{name:<14} {seconds:>8.1f}  {100 * seconds / total:>4.0f}%{mark}")
     print(f"{'all':<14} {total:>8.1f}")
     print(f"\nfailed: {', '.join(failed)}" if failed else "\nall parts passed")
+    if wavering:
+        print(f"\n{unsteady.shown(wavering)}\n")
     skipped = skips.read_text().strip() if skips.exists() else ""
     if skipped:
         print(f"skipped: {skipped}")

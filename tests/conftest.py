@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import failures
 import hypothesis
 import pytest
 from clients import servers
@@ -125,7 +126,8 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[Any]:
 
 
 def pytest_runtest_logreport(report: Any) -> None:
-    """Counts skips; of several processes, the one that has all reports is asked in the end."""
+    """Counts skips and keeps failures; of several processes, the one that has all reports is asked in the end."""
+    failures.note(report)
     if reason := getattr(report, "skip_reason", ""):
         _skips[reason] = _skips.get(reason, 0) + 1
 
@@ -134,6 +136,7 @@ pytest_collectreport = pytest_runtest_logreport
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
+    failures.write()
     if not _skips:
         return
     summary = "; ".join(f"{reason} ({count} tests)" for reason, count in sorted(_skips.items()))
