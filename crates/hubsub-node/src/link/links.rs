@@ -1,54 +1,29 @@
 //! A shard's links: one to each registered peer that has a shard of this
-//! number. What connects is let in or not (`admission`), peers are dialed
-//! (`dialing`), and what is over ends here.
+//! number (`peers`). What connects is let in or not (`admission`), peers are
+//! dialed (`dialing`), and what is over ends (`ends`).
 
 mod admission;
 mod dialing;
+mod ends;
+mod peers;
 
 use super::board::Board;
 use super::conn::{Conn, Role};
 use super::dispatch::{News, Owed};
 use super::reach::Reach;
-use super::{LISTENER, LinkMail, Registered, TOKENS};
+use super::{LISTENER, LinkMail, TOKENS};
 use crate::control::{Control, Level};
 use crate::metrics::ShardMetrics;
 use crate::slab::Slab;
 use hubsub_types::{ConnKey, ShardId};
-use hubsub_wire::link::breaker::State as BreakerState;
 use hubsub_wire::link::handshake::dials;
-use hubsub_wire::link::{Breaker, End, Identity, LinkLimits, Now, Roster, Status};
+use hubsub_wire::link::{Identity, LinkLimits, Now, Roster, Status};
 use mio::net::TcpListener;
 use mio::{Interest, Registry, Token};
+pub(super) use peers::PeerLink;
 use std::collections::HashMap;
 use std::io::ErrorKind;
-use std::net::SocketAddr;
 use std::sync::Arc;
-
-/// Time that a connection has to take the last words, in µs.
-const LAST_WORDS_US: u64 = 1_000_000;
-
-/// Time between two log lines about refused strangers, in µs.
-const QUIET_US: u64 = 1_000_000;
-
-/// This shard's side of a peer.
-pub(super) struct PeerLink {
-    pub registered: Registered,
-    /// Whether this side dials.
-    dials: bool,
-    /// When to dial, or to look whether anybody is at the port.
-    breaker: Breaker,
-    /// The link that stands, or is dialed.
-    pub link: Option<ConnKey>,
-    /// A look at the port.
-    probe: Option<ConnKey>,
-    /// The last link ended without a goodbye: the process may be dead.
-    is_missed: bool,
-    /// The address to begin with: the last one that answered.
-    first: usize,
-    /// Of the attempt under way: addresses tried, and those that refused a connection.
-    tried: usize,
-    refusing: usize,
-}
 
 /// See the module.
 pub struct Links {
@@ -212,57 +187,6 @@ impl Links {
         self.wake_us = 0;
     }
 
-    /// Who may have links.
-    pub(super) fn set_roster(&mut self, registered: &[Registered]) {
-        let mut old = std::mem::take(&mut self.peers);
-        let (shard, shards) = (self.shard, self.shards);
-        for new in registered.iter().filter(|new| shard < new.shards.min(shards)) {
-            let same = |peer: &PeerLink| {
-                (peer.registered.incarnation, peer.registered.shards) == (new.incarnation, new.shards)
-            };
-            let peer = match old.remove(&new.node) {
-                Some(peer) if same(&peer) => PeerLink { registered: new.clone(), ..peer },
-                former => {
-                    former.into_iter().for_each(|peer| self.drop_peer(&peer, "it has registered anew"));
-                    self.new_peer(new.clone())
-                }
-            };
-            self.peers.insert(new.node.clone(), peer);
-        }
-        old.into_values().for_each(|peer| self.drop_peer(&peer, "it is not registered any more"));
-        let waiting: Vec<ConnKey> = self.keys(|role| matches!(role, Role::Proved(..)));
-        waiting.into_iter().for_each(|key| self.decide(key));
-        self.wake_us = 0;
-    }
-
-    fn new_peer(&self, registered: Registered) -> PeerLink {
-        let own = self.identity.as_ref().map_or("", |identity| &identity.node);
-        let seed = u64::from_le_bytes(*crate::sys::random().first_chunk().expect("it is longer"));
-        PeerLink {
-            dials: dials(own, &registered.node),
-            registered,
-            breaker: Breaker::new(&self.limits, seed),
-            link: None,
-            probe: None,
-            is_missed: false,
-            first: 0,
-            tried: 0,
-            refusing: 0,
-        }
-    }
-
-    /// Ends what there is with a process that is registered no more.
-    fn drop_peer(&mut self, peer: &PeerLink, why: &str) {
-        for key in [peer.link, peer.probe].into_iter().flatten() {
-            let Some(conn) = self.conns.get_mut(key) else { continue };
-            if let Role::Up(peer) = &conn.role {
-                self.roster.left(peer);
-            }
-            conn.link.bye(false, why);
-            self.close(key);
-        }
-    }
-
     /// What this node says of itself from now on.
     pub(super) fn set_status(&mut self, status: Status) {
         self.status = status;
@@ -291,84 +215,6 @@ impl Links {
                 self.close(key);
             }
         }
-    }
-
-    // -- ends --
-
-    /// A connection's machine says that it is over.
-    pub(super) fn ended(&mut self, key: ConnKey, end: &End) {
-        let Some(conn) = self.conns.get_mut(key) else { return };
-        let address = conn.address();
-        match std::mem::replace(&mut conn.role, Role::Closing(u64::MAX)) {
-            Role::Accepted | Role::Proved(..) => {
-                if let End::Refused(refusal, text) = end {
-                    let (code, text) = (refusal.code(), text.to_string());
-                    self.log_refused(code, &text, address);
-                }
-            }
-            Role::Dialed(node) => {
-                self.lost(key, &node, end);
-                if let Some(peer) = self.peers.get_mut(&node) {
-                    // Another of its addresses may be the right one.
-                    peer.first += peer.tried + 1;
-                }
-            }
-            Role::Up(peer) => {
-                self.roster.left(&peer);
-                self.lost(key, &peer.node, end);
-            }
-            Role::Probe(_) | Role::Closing(_) => {}
-        }
-        match end {
-            End::Eof => drop(self.remove(key)),
-            _ => self.close(key),
-        }
-    }
-
-    /// A peer's link is no more.
-    fn lost(&mut self, key: ConnKey, node: &str, end: &End) {
-        let Some(peer) = self.peers.get_mut(node).filter(|peer| peer.link == Some(key)) else { return };
-        let was_up = matches!(peer.breaker.state(), BreakerState::Up { .. });
-        peer.link = None;
-        peer.breaker.down(end.refusal(), self.now.mono_us);
-        let conn = self.conns.get(key).expect("it is the link's");
-        self.board.ended(&peer.registered, self.shard, &conn.link, end);
-        peer.is_missed |= was_up && *end == End::Eof;
-        // At once, since who died must be replaced; later looks wait as dialing does.
-        if peer.is_missed && peer.probe.is_none() && !self.is_stopping {
-            self.begin_round(&Box::from(node), true);
-        }
-        self.wake_us = 0;
-    }
-
-    /// Lets what is to be said be written, and waits for the peer to close its side: who
-    /// closes first, with bytes unread, takes the last words back.
-    fn close(&mut self, key: ConnKey) {
-        let until_us = self.now.mono_us + LAST_WORDS_US;
-        let Some(conn) = self.conns.get_mut(key) else { return };
-        if !conn.is_connected {
-            drop(self.remove(key));
-            return;
-        }
-        conn.role = Role::Closing(until_us);
-        self.news.extend(conn.node.take().map(|node| News::Down(node, self.shard)));
-        self.asks.lost(key, &self.control);
-        conn.input = Vec::new();
-        self.soil(key);
-        self.again(key);
-        self.wake_by(until_us);
-    }
-
-    /// Somebody was refused, on this side. Strangers write no more than a line a second.
-    fn log_refused(&mut self, code: &str, text: &str, address: Option<SocketAddr>) {
-        self.metrics.links_refused_total.add(1);
-        if self.now.mono_us < self.quiet_until_us {
-            return;
-        }
-        self.quiet_until_us = self.now.mono_us + QUIET_US;
-        let mut fields = vec![("code", code.to_owned()), ("reason", text.to_owned())];
-        fields.extend(address.map(|address| ("address", address.to_string())));
-        self.control.log(Level::Warning, "link refused", fields);
     }
 
     // -- time --

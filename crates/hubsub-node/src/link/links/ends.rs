@@ -1,0 +1,94 @@
+//! How connections end: what the peer is told, and what is known of it from then on.
+
+use super::Links;
+use crate::control::Level;
+use crate::link::conn::Role;
+use crate::link::dispatch::News;
+use hubsub_types::ConnKey;
+use hubsub_wire::link::End;
+use hubsub_wire::link::breaker::State as BreakerState;
+use std::net::SocketAddr;
+
+/// Time that a connection has to take the last words, in µs.
+const LAST_WORDS_US: u64 = 1_000_000;
+
+/// Time between two log lines about refused strangers, in µs.
+const QUIET_US: u64 = 1_000_000;
+
+impl Links {
+    /// A connection's machine says that it is over.
+    pub(in crate::link) fn ended(&mut self, key: ConnKey, end: &End) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        let address = conn.address();
+        match std::mem::replace(&mut conn.role, Role::Closing(u64::MAX)) {
+            Role::Accepted | Role::Proved(..) => {
+                if let End::Refused(refusal, text) = end {
+                    let (code, text) = (refusal.code(), text.to_string());
+                    self.log_refused(code, &text, address);
+                }
+            }
+            Role::Dialed(node) => {
+                self.lost(key, &node, end);
+                if let Some(peer) = self.peers.get_mut(&node) {
+                    // Another of its addresses may be the right one.
+                    peer.first += peer.tried + 1;
+                }
+            }
+            Role::Up(peer) => {
+                self.roster.left(&peer);
+                self.lost(key, &peer.node, end);
+            }
+            Role::Probe(_) | Role::Closing(_) => {}
+        }
+        match end {
+            End::Eof => drop(self.remove(key)),
+            _ => self.close(key),
+        }
+    }
+
+    /// A peer's link is no more.
+    fn lost(&mut self, key: ConnKey, node: &str, end: &End) {
+        let Some(peer) = self.peers.get_mut(node).filter(|peer| peer.link == Some(key)) else { return };
+        let was_up = matches!(peer.breaker.state(), BreakerState::Up { .. });
+        peer.link = None;
+        peer.breaker.down(end.refusal(), self.now.mono_us);
+        let conn = self.conns.get(key).expect("it is the link's");
+        self.board.ended(&peer.registered, self.shard, &conn.link, end);
+        peer.is_missed |= was_up && *end == End::Eof;
+        // At once, since who died must be replaced; later looks wait as dialing does.
+        if peer.is_missed && peer.probe.is_none() && !self.is_stopping {
+            self.begin_round(&Box::from(node), true);
+        }
+        self.wake_us = 0;
+    }
+
+    /// Lets what is to be said be written, and waits for the peer to close its side: who
+    /// closes first, with bytes unread, takes the last words back.
+    pub(super) fn close(&mut self, key: ConnKey) {
+        let until_us = self.now.mono_us + LAST_WORDS_US;
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        if !conn.is_connected {
+            drop(self.remove(key));
+            return;
+        }
+        conn.role = Role::Closing(until_us);
+        self.news.extend(conn.node.take().map(|node| News::Down(node, self.shard)));
+        self.asks.lost(key, &self.control);
+        conn.input = Vec::new();
+        self.soil(key);
+        self.again(key);
+        self.wake_by(until_us);
+    }
+
+    /// Somebody was refused, on this side. Strangers write no more than a line a second.
+    pub(super) fn log_refused(&mut self, code: &str, text: &str, address: Option<SocketAddr>) {
+        self.metrics.links_refused_total.add(1);
+        if self.now.mono_us < self.quiet_until_us {
+            return;
+        }
+        self.quiet_until_us = self.now.mono_us + QUIET_US;
+        let mut fields = vec![("code", code.to_owned()), ("reason", text.to_owned())];
+        fields.extend(address.map(|address| ("address", address.to_string())));
+        self.control.log(Level::Warning, "link refused", fields);
+    }
+}

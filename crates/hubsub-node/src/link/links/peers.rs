@@ -1,0 +1,81 @@
+//! Whom this shard has links with: the registered peers that have a shard of its number.
+
+use super::Links;
+use crate::link::Registered;
+use crate::link::conn::Role;
+use hubsub_types::ConnKey;
+use hubsub_wire::link::Breaker;
+use hubsub_wire::link::handshake::dials;
+
+/// This shard's side of a peer.
+pub(in crate::link) struct PeerLink {
+    pub(in crate::link) registered: Registered,
+    /// Whether this side dials.
+    pub(super) dials: bool,
+    /// When to dial, or to look whether anybody is at the port.
+    pub(super) breaker: Breaker,
+    /// The link that stands, or is dialed.
+    pub(in crate::link) link: Option<ConnKey>,
+    /// A look at the port.
+    pub(super) probe: Option<ConnKey>,
+    /// The last link ended without a goodbye: the process may be dead.
+    pub(super) is_missed: bool,
+    /// The address to begin with: the last one that answered.
+    pub(super) first: usize,
+    /// Of the attempt under way: addresses tried, and those that refused a connection.
+    pub(super) tried: usize,
+    pub(super) refusing: usize,
+}
+
+impl Links {
+    /// Who may have links.
+    pub(super) fn set_roster(&mut self, registered: &[Registered]) {
+        let mut old = std::mem::take(&mut self.peers);
+        let (shard, shards) = (self.shard, self.shards);
+        for new in registered.iter().filter(|new| shard < new.shards.min(shards)) {
+            let same = |peer: &PeerLink| {
+                (peer.registered.incarnation, peer.registered.shards) == (new.incarnation, new.shards)
+            };
+            let peer = match old.remove(&new.node) {
+                Some(peer) if same(&peer) => PeerLink { registered: new.clone(), ..peer },
+                former => {
+                    former.into_iter().for_each(|peer| self.drop_peer(&peer, "it has registered anew"));
+                    self.new_peer(new.clone())
+                }
+            };
+            self.peers.insert(new.node.clone(), peer);
+        }
+        old.into_values().for_each(|peer| self.drop_peer(&peer, "it is not registered any more"));
+        let waiting: Vec<ConnKey> = self.keys(|role| matches!(role, Role::Proved(..)));
+        waiting.into_iter().for_each(|key| self.decide(key));
+        self.wake_us = 0;
+    }
+
+    fn new_peer(&self, registered: Registered) -> PeerLink {
+        let own = self.identity.as_ref().map_or("", |identity| &identity.node);
+        let seed = u64::from_le_bytes(*crate::sys::random().first_chunk().expect("it is longer"));
+        PeerLink {
+            dials: dials(own, &registered.node),
+            registered,
+            breaker: Breaker::new(&self.limits, seed),
+            link: None,
+            probe: None,
+            is_missed: false,
+            first: 0,
+            tried: 0,
+            refusing: 0,
+        }
+    }
+
+    /// Ends what there is with a process that is registered no more.
+    fn drop_peer(&mut self, peer: &PeerLink, why: &str) {
+        for key in [peer.link, peer.probe].into_iter().flatten() {
+            let Some(conn) = self.conns.get_mut(key) else { continue };
+            if let Role::Up(peer) = &conn.role {
+                self.roster.left(peer);
+            }
+            conn.link.bye(false, why);
+            self.close(key);
+        }
+    }
+}
