@@ -6,6 +6,9 @@ mod admission;
 mod dialing;
 mod ends;
 mod peers;
+mod round;
+#[cfg(test)]
+mod tests;
 
 use super::board::Board;
 use super::conn::{Conn, Role};

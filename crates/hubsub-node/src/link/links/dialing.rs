@@ -1,6 +1,7 @@
 //! Dialing, and looking whether anybody is at a peer's port: an attempt tries
 //! the peer's addresses in turn, and the next one waits as the breaker says.
 
+use super::round::Round;
 use super::{Links, PeerLink};
 use crate::link::conn::{Conn, Role};
 use hubsub_types::ConnKey;
@@ -36,7 +37,9 @@ impl Links {
         }
         conn.link.set_status(self.status);
         conn.role = Role::Up(peer.clone());
-        known.first = (known.first + known.tried) % known.registered.addresses.len().max(1);
+        let answering = known.round.take().and_then(|round| round.address());
+        let place = known.registered.addresses.iter().position(|address| Some(*address) == answering);
+        known.first = place.unwrap_or(0);
         self.up(key, &peer);
     }
 
@@ -62,7 +65,7 @@ impl Links {
     /// Tries the addresses of a peer.
     pub(super) fn begin_round(&mut self, node: &str, probes: bool) {
         let Some(peer) = self.peers.get_mut(node) else { return };
-        (peer.tried, peer.refusing) = (0, 0);
+        peer.round = Some(Round::new(&peer.registered.addresses, peer.first));
         if !probes {
             self.board.dialing(&peer.registered, self.shard);
         }
@@ -73,11 +76,8 @@ impl Links {
     fn connect(&mut self, node: &str, probes: bool, mut why: String) {
         loop {
             let (Some(peer), Some(identity)) = (self.peers.get_mut(node), &self.identity) else { return };
-            let addresses = &peer.registered.addresses;
-            if peer.tried >= addresses.len() {
-                return self.unreachable(node, probes, &why);
-            }
-            let address = addresses[(peer.first + peer.tried) % addresses.len()];
+            let Some(round) = &mut peer.round else { return };
+            let Some(address) = round.address() else { return self.unreachable(node, probes, &why) };
             self.metrics.links_dialed_total.add(1);
             match TcpStream::connect(address) {
                 Ok(socket) => {
@@ -96,8 +96,7 @@ impl Links {
                     return;
                 }
                 Err(e) => {
-                    peer.tried += 1;
-                    peer.refusing += usize::from(e.kind() == ErrorKind::ConnectionRefused);
+                    round.failed(e.kind() == ErrorKind::ConnectionRefused);
                     why = format!("{e}: {address}");
                 }
             }
@@ -150,19 +149,19 @@ impl Links {
             _ => return,
         };
         let Some(peer) = self.peers.get_mut(&node) else { return };
-        let addresses = &peer.registered.addresses;
-        let address = addresses.get((peer.first + peer.tried) % addresses.len().max(1));
-        let why = address.map_or_else(|| error.to_string(), |address| format!("{error}: {address}"));
-        peer.tried += 1;
-        peer.refusing += usize::from(error.kind() == ErrorKind::ConnectionRefused);
-        *(if probes { &mut peer.probe } else { &mut peer.link }) = None;
+        let place = if probes { &mut peer.probe } else { &mut peer.link };
+        // What became of another's attempt is nothing to this one.
+        let Some(round) = peer.round.as_mut().filter(|_| *place == Some(key)) else { return };
+        *place = None;
+        let why = round.address().map_or_else(|| error.to_string(), |address| format!("{error}: {address}"));
+        round.failed(error.kind() == ErrorKind::ConnectionRefused);
         self.connect(&node, probes, why);
     }
 
     /// No address of a peer gave a connection.
     fn unreachable(&mut self, node: &str, probes: bool, why: &str) {
         let peer = self.peers.get_mut(node).expect("it was tried a moment ago");
-        let all_refuse = peer.refusing > 0 && peer.refusing == peer.registered.addresses.len();
+        let all_refuse = peer.round.take().is_some_and(|round| round.all_refuse(&peer.registered.addresses));
         if !probes {
             self.board.unreachable(&peer.registered, self.shard, why);
         }

@@ -28,11 +28,13 @@ impl Links {
                 }
             }
             Role::Dialed(node) => {
-                self.lost(key, &node, end);
-                if let Some(peer) = self.peers.get_mut(&node) {
+                if let Some(peer) = self.peers.get_mut(&node).filter(|peer| peer.link == Some(key))
+                    && let Some(round) = peer.round.take()
+                {
                     // Another of its addresses may be the right one.
-                    peer.first += peer.tried + 1;
+                    peer.first = round.place() + 1;
                 }
+                self.lost(key, &node, end);
             }
             Role::Up(peer) => {
                 self.roster.left(&peer);

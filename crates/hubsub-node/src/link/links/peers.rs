@@ -1,6 +1,7 @@
 //! Whom this shard has links with: the registered peers that have a shard of its number.
 
 use super::Links;
+use super::round::Round;
 use crate::link::Registered;
 use crate::link::conn::Role;
 use hubsub_types::ConnKey;
@@ -20,11 +21,10 @@ pub(in crate::link) struct PeerLink {
     pub(super) probe: Option<ConnKey>,
     /// The last link ended without a goodbye: the process may be dead.
     pub(super) is_missed: bool,
-    /// The address to begin with: the last one that answered.
+    /// Place of the address to begin with: the last one that answered.
     pub(super) first: usize,
-    /// Of the attempt under way: addresses tried, and those that refused a connection.
-    pub(super) tried: usize,
-    pub(super) refusing: usize,
+    /// The attempt under way, or the look.
+    pub(super) round: Option<Round>,
 }
 
 impl Links {
@@ -62,8 +62,7 @@ impl Links {
             probe: None,
             is_missed: false,
             first: 0,
-            tried: 0,
-            refusing: 0,
+            round: None,
         }
     }
 

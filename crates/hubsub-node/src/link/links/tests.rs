@@ -1,0 +1,338 @@
+//! A shard's links on real sockets, turn by turn and at a time of the test's own.
+//! The test is the loop, and plays the peers.
+
+use super::{LISTENER, LinkMail, TOKENS};
+use crate::control::Event;
+use crate::link::board::Change;
+use crate::link::conn::Role;
+use crate::link::{Identity, Registered, Secret};
+use crate::lone::Lone;
+use hubsub_types::{ConnKey, Limits, NodeId};
+use hubsub_wire::link::{End, Frame, Link, LinkLimits, Next, Now};
+use mio::event::Event as Readiness;
+use mio::{Events, Poll, Token};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Far above what any step needs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn identity(node: &str, incarnation: u64) -> Arc<Identity> {
+    let (cluster, secret, versions) = ("test".into(), Secret::new(b"sesame"), 1..=1);
+    Arc::new(Identity { cluster, node: node.into(), incarnation, shards: 1, secret, versions })
+}
+
+/// An address that refuses connections, for as long as this lives.
+struct Closed(socket2::Socket);
+
+impl Closed {
+    fn new() -> Closed {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        Closed(socket)
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.0.local_addr().unwrap().as_socket().unwrap()
+    }
+}
+
+fn listener() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+/// The shard.
+struct Shard {
+    lone: Lone,
+    poll: Poll,
+    scratch: Vec<u8>,
+    now: Now,
+    /// Where its links' listener is.
+    address: SocketAddr,
+    /// What this connection's socket tells is kept from it.
+    unheard: Option<ConnKey>,
+    kept: Vec<Readiness>,
+    changes: Vec<Change>,
+}
+
+impl Shard {
+    fn new(node: &str) -> Shard {
+        Shard::with(node, Limits::default())
+    }
+
+    fn with(node: &str, limits: Limits) -> Shard {
+        let (mut lone, poll) = (Lone::new(limits), Poll::new().unwrap());
+        let socket = mio::net::TcpListener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = socket.local_addr().unwrap();
+        lone.core.rim.links.attach(poll.registry().try_clone().unwrap(), Some(socket));
+        let now = Now { mono_us: 1_000_000, wall_us: 1_700_000_000_000_000 };
+        let scratch = vec![0; 64 * 1024];
+        let (unheard, kept, changes) = (None, Vec::new(), Vec::new());
+        let mut shard = Shard { lone, poll, scratch, now, address, unheard, kept, changes };
+        shard.pass(0);
+        shard.mail(LinkMail::Begin(identity(node, 1)));
+        shard
+    }
+
+    fn mail(&mut self, mail: LinkMail) {
+        self.lone.core.link_mail(mail);
+    }
+
+    /// One peer is registered.
+    fn register(&mut self, node: &str, incarnation: u64, addresses: &[SocketAddr]) {
+        let (id, node, addresses) = (NodeId(0), node.into(), addresses.to_vec());
+        let peer = Registered { id, node, incarnation, addresses, shards: 1 };
+        let board = Arc::clone(&self.lone.core.rim.links.board);
+        self.mail(LinkMail::Roster(board.set_roster(vec![peer])));
+    }
+
+    /// Time passes.
+    fn pass(&mut self, ms: u64) {
+        self.now.mono_us += ms * 1_000;
+        self.now.wall_us += ms * 1_000;
+        self.lone.core.rim.links.set_now(self.now.mono_us, self.now.wall_us);
+    }
+
+    fn event(&mut self, event: &Readiness) {
+        match event.token() {
+            LISTENER => self.lone.core.rim.links.accept(),
+            Token(TOKENS..) => self.lone.core.link_event(event, &mut self.scratch),
+            token => panic!("whose? {token:?}"),
+        }
+    }
+
+    /// A turn of its loop.
+    fn turn(&mut self) {
+        let mut events = Events::with_capacity(64);
+        self.poll.poll(&mut events, Some(Duration::from_millis(1))).unwrap();
+        let unheard = self.unheard.map(|key| Token(TOKENS + key.index as usize));
+        for event in &events {
+            if unheard == Some(event.token()) {
+                self.kept.push(event.clone());
+            } else {
+                self.event(event);
+            }
+        }
+        if unheard.is_none() {
+            std::mem::take(&mut self.kept).iter().for_each(|event| self.event(event));
+        }
+        self.lone.core.resume_links(&mut self.scratch);
+        self.lone.core.tick_links();
+        self.lone.core.flush();
+        for event in self.lone.core.rim.control.drain(usize::MAX) {
+            if let Event::Link(event) = event {
+                self.changes.push(event.change);
+            }
+        }
+    }
+
+    /// Turns until something is so.
+    #[track_caller]
+    fn until(&mut self, mut is_so: impl FnMut(&mut Shard) -> bool) {
+        let end = Instant::now() + PATIENCE;
+        while !is_so(self) {
+            assert!(Instant::now() < end, "it does not come; changes so far: {:?}", self.changes);
+            self.turn();
+        }
+    }
+
+    /// Turns until nothing but the clock could bring more.
+    fn settle(&mut self) {
+        for _ in 0..20 {
+            self.turn();
+        }
+    }
+
+    fn links(&self) -> &super::Links {
+        &self.lone.core.rim.links
+    }
+
+    fn links_mut(&mut self) -> &mut super::Links {
+        &mut self.lone.core.rim.links
+    }
+
+    fn count(&self, is_meant: impl Fn(&Role) -> bool) -> usize {
+        self.links().keys(is_meant).len()
+    }
+
+    fn probe(&self, node: &str) -> Option<ConnKey> {
+        self.links().peers[node].probe
+    }
+
+    fn is_dead(&self) -> bool {
+        self.changes.contains(&Change::Dead)
+    }
+
+    /// A peer that it has dialed answers, and is up.
+    #[track_caller]
+    fn is_answered(&mut self, listener: &TcpListener, node: &str, incarnation: u64) -> Played {
+        let mut peer = None;
+        self.until(|_| {
+            peer = listener.accept().ok().map(|(socket, _)| Played::answer(socket, node, incarnation));
+            peer.is_some()
+        });
+        let mut peer = peer.unwrap();
+        self.meet(&mut peer);
+        peer
+    }
+
+    /// A peer dials it, and is up.
+    #[track_caller]
+    fn is_dialed(&mut self, node: &str, incarnation: u64) -> Played {
+        let mut peer = Played::dial(self.address, node, incarnation, self.now);
+        self.meet(&mut peer);
+        peer
+    }
+
+    #[track_caller]
+    fn meet(&mut self, peer: &mut Played) {
+        self.until(|shard| {
+            peer.turn(shard.now);
+            peer.link.peer().is_some() && shard.count(|role| matches!(role, Role::Up(_))) == 1
+        });
+        self.until(|shard| shard.changes.last() == Some(&Change::Up));
+    }
+
+    /// A peer's connection ends without a goodbye, and this side has seen it.
+    #[track_caller]
+    fn loses(&mut self, peer: Played) {
+        drop(peer);
+        self.until(|shard| matches!(shard.changes.last(), Some(Change::Down("eof", _))));
+    }
+}
+
+/// A peer's end.
+struct Played {
+    socket: TcpStream,
+    link: Link,
+    input: Vec<u8>,
+    end: Option<End>,
+    /// Answers to questions that came.
+    answered: Vec<u64>,
+}
+
+impl Played {
+    fn new(socket: TcpStream, link: Link) -> Played {
+        socket.set_nonblocking(true).unwrap();
+        Played { socket, link, input: Vec::new(), end: None, answered: Vec::new() }
+    }
+
+    fn answer(socket: TcpStream, node: &str, incarnation: u64) -> Played {
+        let limits = Arc::new(LinkLimits::default());
+        let now = Now { mono_us: 1_000_000, wall_us: 0 };
+        Played::new(socket, Link::accept(identity(node, incarnation), limits, [3; 32], now))
+    }
+
+    fn dial(address: SocketAddr, node: &str, incarnation: u64, now: Now) -> Played {
+        let limits = Arc::new(LinkLimits::default());
+        let link = Link::dial(identity(node, incarnation), limits, 0, None, &[4; 32], now);
+        Played::new(TcpStream::connect(address).unwrap(), link)
+    }
+
+    /// Reads and writes what it can.
+    fn turn(&mut self, now: Now) {
+        let mut bytes = [0; 4096];
+        loop {
+            while !self.link.output().is_empty() {
+                match self.socket.write(self.link.output()) {
+                    Ok(n) => self.link.written(n),
+                    Err(_) => break,
+                }
+            }
+            match self.socket.read(&mut bytes) {
+                Ok(0) => {
+                    self.end.get_or_insert(End::Eof);
+                    return;
+                }
+                Ok(n) => self.input.extend_from_slice(&bytes[..n]),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                Err(_) => {
+                    self.end.get_or_insert(End::Eof);
+                    return;
+                }
+            }
+            self.take(now);
+        }
+    }
+
+    fn take(&mut self, now: Now) {
+        let mut used = 0;
+        while self.end.is_none() {
+            match self.link.next(&self.input[used..], now) {
+                Ok(Next::Incomplete(_)) => break,
+                Ok(Next::Own(bytes) | Next::Up(bytes)) => used += bytes,
+                Ok(Next::Proved(_, bytes)) => {
+                    used += bytes;
+                    self.link.welcome(now);
+                }
+                Ok(Next::Frame(frame, bytes)) => {
+                    if let Frame::Control { id, is_answer: true, .. } = frame {
+                        self.answered.push(id);
+                    }
+                    used += bytes;
+                }
+                Err(end) => self.end = Some(end),
+            }
+        }
+        self.input.drain(..used);
+    }
+}
+
+// -- death is proved by all addresses of one registration --
+
+#[test]
+fn addresses_that_change_in_the_middle_of_a_look_prove_no_death() {
+    let (mut a, (listener, here), closed) = (Shard::new("a"), listener(), Closed::new());
+    a.register("b", 1, &[here]);
+    let b = a.is_answered(&listener, "b", 1);
+    a.register("b", 1, &[closed.address(), here]);
+    drop(b);
+    // The first address refuses; before that is heard, the peer has but the other one.
+    a.until(|a| {
+        a.unheard = a.probe("b");
+        a.unheard.is_some()
+    });
+    a.register("b", 1, &[here]);
+    a.settle();
+    a.unheard = None;
+    a.until(|a| a.probe("b").is_none());
+    a.settle();
+    assert!(!a.is_dead(), "it listens at {here}");
+}
+
+#[test]
+fn a_peer_that_lets_nobody_in_behind_an_address_that_refuses_is_not_dead() {
+    let (mut a, (listener, here), closed) = (Shard::new("a"), listener(), Closed::new());
+    a.register("b", 1, &[here]);
+    let b = a.is_answered(&listener, "b", 1);
+    a.register("b", 1, &[closed.address(), here]);
+    a.loses(b);
+    for _ in 0..6 {
+        a.pass(6_000);
+        // Whoever comes is sent away without a word.
+        a.until(|_| listener.accept().is_ok());
+        a.settle();
+        while listener.accept().is_ok() {}
+    }
+    assert!(!a.is_dead(), "it listens at {here}");
+}
+
+#[test]
+fn a_peer_all_of_whose_addresses_refuse_is_dead_once() {
+    let (mut a, (listener, here), closed) = (Shard::new("a"), listener(), Closed::new());
+    a.register("b", 1, &[closed.address(), here]);
+    let b = a.is_answered(&listener, "b", 1);
+    drop(listener);
+    a.loses(b);
+    a.until(|a| a.is_dead());
+    for _ in 0..3 {
+        a.pass(6_000);
+        a.settle();
+    }
+    assert_eq!(a.changes.iter().filter(|change| **change == Change::Dead).count(), 1);
+}
