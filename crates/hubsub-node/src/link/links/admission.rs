@@ -146,6 +146,7 @@ impl Links {
 
     /// A link stands.
     pub(super) fn up(&mut self, key: ConnKey, peer: &Peer) {
+        self.end_look(&peer.node);
         let known = self.peers.get_mut(&peer.node).expect("links are held with registered peers");
         known.link = Some(key);
         known.is_missed = false;

@@ -16,6 +16,14 @@ impl PeerLink {
     fn is_wanting(&self) -> bool {
         (self.dials || self.is_missed) && self.link.is_none() && self.probe.is_none()
     }
+
+    /// A look at its port is over, whatever came of it: the next one waits.
+    pub(super) fn looked(&mut self, now_us: u64) {
+        (self.probe, self.round) = (None, None);
+        if !self.dials {
+            self.breaker.down(None, now_us);
+        }
+    }
 }
 
 impl Links {
@@ -131,13 +139,21 @@ impl Links {
         let Some(Conn { role: Role::Probe(node), .. }) = self.conns.get(key) else { return true };
         let node = node.clone();
         self.remove(key);
-        let Some(peer) = self.peers.get_mut(&node) else { return false };
-        peer.probe = None;
-        if !peer.dials {
-            peer.breaker.down(None, self.now.mono_us);
+        if let Some(peer) = self.peers.get_mut(&node).filter(|peer| peer.probe == Some(key)) {
+            peer.looked(self.now.mono_us);
         }
         self.wake_us = 0;
         false
+    }
+
+    /// What a look at a peer's port is for is over, so that nothing is to come of it.
+    pub(super) fn end_look(&mut self, node: &str) {
+        let now_us = self.now.mono_us;
+        let Some(peer) = self.peers.get_mut(node) else { return };
+        if let Some(key) = peer.probe {
+            peer.looked(now_us);
+            self.remove(key);
+        }
     }
 
     /// A connection has not come about: the next address is tried.

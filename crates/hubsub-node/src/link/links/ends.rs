@@ -40,7 +40,12 @@ impl Links {
                 self.roster.left(&peer);
                 self.lost(key, &peer.node, end);
             }
-            Role::Probe(_) | Role::Closing(_) => {}
+            Role::Probe(node) => {
+                if let Some(peer) = self.peers.get_mut(&node).filter(|peer| peer.probe == Some(key)) {
+                    peer.looked(self.now.mono_us);
+                }
+            }
+            Role::Closing(_) => {}
         }
         match end {
             End::Eof => drop(self.remove(key)),

@@ -32,12 +32,16 @@ impl Links {
     pub(super) fn set_roster(&mut self, registered: &[Registered]) {
         let mut old = std::mem::take(&mut self.peers);
         let (shard, shards) = (self.shard, self.shards);
+        let mut moved = Vec::new();
         for new in registered.iter().filter(|new| shard < new.shards.min(shards)) {
             let same = |peer: &PeerLink| {
                 (peer.registered.incarnation, peer.registered.shards) == (new.incarnation, new.shards)
             };
             let peer = match old.remove(&new.node) {
-                Some(peer) if same(&peer) => PeerLink { registered: new.clone(), ..peer },
+                Some(peer) if same(&peer) => {
+                    moved.extend((peer.registered.addresses != new.addresses).then(|| new.node.clone()));
+                    PeerLink { registered: new.clone(), ..peer }
+                }
                 former => {
                     former.into_iter().for_each(|peer| self.drop_peer(&peer, "it has registered anew"));
                     self.new_peer(new.clone())
@@ -45,6 +49,7 @@ impl Links {
             };
             self.peers.insert(new.node.clone(), peer);
         }
+        moved.iter().for_each(|node| self.moved(node));
         old.into_values().for_each(|peer| self.drop_peer(&peer, "it is not registered any more"));
         let waiting: Vec<ConnKey> = self.keys(|role| matches!(role, Role::Proved(..)));
         waiting.into_iter().for_each(|key| self.decide(key));
@@ -64,6 +69,12 @@ impl Links {
             first: 0,
             round: None,
         }
+    }
+
+    /// A peer has other addresses: what the former ones say proves nothing, and nobody waits to try the new ones.
+    fn moved(&mut self, node: &str) {
+        self.end_look(node);
+        self.peers.get_mut(node).expect("it was just added").breaker.seen();
     }
 
     /// Ends what there is with a process that is registered no more.
