@@ -241,7 +241,7 @@ impl Links {
         self.dirty.append(&mut dirty);
     }
 
-    fn write(&mut self, key: ConnKey, metrics: &ShardMetrics) {
+    pub(super) fn write(&mut self, key: ConnKey, metrics: &ShardMetrics) {
         let conn = self.conns.get_mut(key).expect("its caller has seen it");
         if !conn.is_connected || conn.is_shut {
             return;

@@ -198,28 +198,6 @@ impl Links {
         }
     }
 
-    /// The listener is closed, and nobody is dialed any more; links go on.
-    pub fn begin_to_stop(&mut self) {
-        self.is_stopping = true;
-        if let (Some(mut listener), Some(registry)) = (self.listener.take(), &self.registry) {
-            // The socket is closed next, which deregisters it too.
-            let _ = registry.deregister(&mut listener);
-        }
-    }
-
-    /// Says goodbye to all peers; past its time all connections are closed.
-    pub fn leave(&mut self, is_late: bool) {
-        for key in self.keys(|role| is_late || !matches!(role, Role::Closing(_))) {
-            let conn = self.conns.get_mut(key).expect("just listed");
-            conn.link.bye(true, "the node stops");
-            if is_late {
-                self.remove(key);
-            } else {
-                self.close(key);
-            }
-        }
-    }
-
     // -- time --
 
     /// Does what is due. Without links, and between pings, this is one comparison.

@@ -222,6 +222,12 @@ impl Handshake {
         Handshake { identity, state: State::Hello { nonce }, frames: Vec::new() }
     }
 
+    /// Dialer: whether it has proved itself, so that the peer lets it in or not.
+    #[must_use]
+    pub fn is_to_be_welcomed(&self) -> bool {
+        matches!(self.state, State::Welcome(_))
+    }
+
     /// A frame came, as `raw`; the answer is appended to `out`.
     ///
     /// # Errors

@@ -318,9 +318,15 @@ impl Link {
         }
     }
 
-    /// Says goodbye behind what is in the output. What waits in queues is dropped.
+    /// Says goodbye behind what is in the output. What waits in queues is dropped. Who has proved itself says
+    /// it too: to the peer the link may be up already.
     pub fn bye(&mut self, stopping: bool, text: &str) -> End {
-        if matches!(self.phase, Phase::Up(_)) {
+        let may_be_up = match &self.phase {
+            Phase::Shaking(handshake) => handshake.is_to_be_welcomed(),
+            Phase::Up(_) => true,
+            Phase::Over => false,
+        };
+        if may_be_up {
             self.out.say(&Frame::Bye { stopping, text: cut(text) });
         }
         self.over();

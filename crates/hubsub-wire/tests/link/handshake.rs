@@ -317,3 +317,22 @@ proptest! {
         prop_assert!(dialer.peer().is_none());
     }
 }
+
+#[test]
+fn who_leaves_before_it_hears_that_it_is_welcome_says_goodbye() {
+    let (mut dialer, mut acceptor) = (dial(&identity("a"), 0, None), accept(&identity("b"), 2));
+    let mut roster = Roster::default();
+    for _ in 0..2 {
+        assert_eq!(pass(&mut dialer, &mut acceptor, &mut roster), Ok(()));
+        let said = acceptor.output().to_vec();
+        if acceptor.peer().is_some() {
+            break;
+        }
+        acceptor.written(said.len());
+        assert_eq!(feed(&mut dialer, &said, &mut roster), Ok(()));
+    }
+    assert!(acceptor.peer().is_some() && dialer.peer().is_none(), "the welcome is under way");
+    dialer.bye(true, "the node stops");
+    let end = pass(&mut dialer, &mut acceptor, &mut roster);
+    assert_eq!(end, Err(End::Bye { stopping: true, text: "the node stops".into() }));
+}

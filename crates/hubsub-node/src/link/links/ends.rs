@@ -7,15 +7,60 @@ use crate::link::dispatch::News;
 use hubsub_types::ConnKey;
 use hubsub_wire::link::End;
 use hubsub_wire::link::breaker::State as BreakerState;
+use std::io::Read;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 /// Time that a connection has to take the last words, in µs.
 const LAST_WORDS_US: u64 = 1_000_000;
+
+/// What is read of a connection that is closed at once, to let the peer hear its last words: so much, so often.
+const UNREAD_BYTES: usize = 16 * 1024;
+const UNREADS: usize = 256;
 
 /// Time between two log lines about refused strangers, in µs.
 const QUIET_US: u64 = 1_000_000;
 
 impl Links {
+    /// Nobody is dialed or let in any more; links go on. The listener stays, to say so to who comes: while its
+    /// port takes connections nobody holds this process for dead.
+    pub fn begin_to_stop(&mut self) {
+        self.is_stopping = true;
+    }
+
+    /// Says goodbye to all peers; past its time all connections are closed, with what their sockets take at once.
+    pub fn leave(&mut self, is_late: bool) {
+        if let (Some(mut listener), Some(registry)) = (self.listener.take(), &self.registry) {
+            // The socket is closed next, which deregisters it too.
+            let _ = registry.deregister(&mut listener);
+        }
+        for key in self.keys(|role| is_late || !matches!(role, Role::Closing(_))) {
+            let conn = self.conns.get_mut(key).expect("just listed");
+            conn.link.bye(true, "the node stops");
+            self.close(key);
+            if is_late {
+                self.part(key);
+            }
+        }
+    }
+
+    /// Ends a connection that has had its time.
+    fn part(&mut self, key: ConnKey) {
+        if self.conns.get(key).is_none() {
+            return;
+        }
+        let metrics = Arc::clone(&self.metrics);
+        self.write(key, &metrics);
+        let Some(mut conn) = self.remove(key) else { return };
+        // To close with bytes unread would take the goodbye back.
+        let mut unread = [0; UNREAD_BYTES];
+        for _ in 0..UNREADS {
+            if !matches!(conn.socket.read(&mut unread), Ok(1..)) {
+                break;
+            }
+        }
+    }
+
     /// A connection's machine says that it is over.
     pub(in crate::link) fn ended(&mut self, key: ConnKey, end: &End) {
         let Some(conn) = self.conns.get_mut(key) else { return };

@@ -8,7 +8,7 @@ use crate::link::conn::Role;
 use crate::link::{Identity, Registered, Secret};
 use crate::lone::Lone;
 use hubsub_types::{ConnKey, Limits, NodeId};
-use hubsub_wire::link::{End, Frame, Link, LinkLimits, Next, Now};
+use hubsub_wire::link::{End, Frame, Link, LinkLimits, Next, Now, Payload, Refusal};
 use mio::event::Event as Readiness;
 use mio::{Events, Poll, Token};
 use std::io::{ErrorKind, Read, Write};
@@ -412,4 +412,42 @@ fn a_peer_that_was_missed_is_looked_for_at_its_new_addresses_at_once() {
     drop(listener);
     b.register("a", 1, &[closed.address()]);
     b.until(|b| b.is_dead());
+}
+
+// -- a stop --
+
+#[test]
+fn a_stop_whose_time_is_over_says_goodbye_also_to_who_has_just_sent_something() {
+    let mut b = Shard::new("b");
+    b.register("a", 1, &[]);
+    let mut a = b.is_dialed("a", 1);
+    b.settle();
+    a.link.send(&Frame::Control { id: 1, is_answer: false, body: Payload(&[7; 100_000]) });
+    let now = b.now;
+    a.turn(now);
+    b.links_mut().begin_to_stop();
+    b.links_mut().leave(true);
+    assert!(b.links().is_empty());
+    let end = Instant::now() + PATIENCE;
+    while a.end.is_none() {
+        assert!(Instant::now() < end, "no end");
+        a.turn(now);
+    }
+    assert_eq!(a.end, Some(End::Bye { stopping: true, text: "the node stops".into() }));
+}
+
+#[test]
+fn while_a_node_stops_its_port_says_so_and_refuses_only_when_it_has_left() {
+    let mut b = Shard::new("b");
+    b.register("a", 1, &[]);
+    b.links_mut().begin_to_stop();
+    let mut a = Played::dial(b.address, "a", 1, b.now);
+    b.until(|b| {
+        a.turn(b.now);
+        a.end.is_some()
+    });
+    assert!(matches!(a.end, Some(End::RefusedByPeer(Some(Refusal::Stopping), _))), "{:?}", a.end);
+    b.links_mut().leave(false);
+    let refused = TcpStream::connect(b.address).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
 }
