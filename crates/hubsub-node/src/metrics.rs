@@ -129,6 +129,9 @@ metrics! {
     links_dialed_total;
     /// Connections to the listener of links that were refused.
     links_refused_total;
+    /// Connections to the listener of links that ended before they had proved anything, and were not refused: port
+    /// scans, checks of load balancers, and those that made room for others.
+    links_strangers_total;
     /// Questions and answers of control planes for which there was no room.
     links_control_dropped_total;
     /// Records in history.

@@ -43,6 +43,8 @@ pub(super) struct Conn {
     /// Bytes by lane, live and reads, that were handled while other shards were
     /// behind: the peer is told when they are not.
     pub held: [usize; 2],
+    /// Whether it was accepted and is not let in.
+    pub is_stranger: bool,
     /// Whether the connection stands.
     pub is_connected: bool,
     /// Whether the peer sends no more, so that the end may be read.
@@ -66,6 +68,7 @@ impl Conn {
             input: Vec::new(),
             needed: 0,
             held: [0; 2],
+            is_stranger: false,
             is_connected: true,
             is_ended: false,
             is_dirty: false,

@@ -24,7 +24,7 @@ use hubsub_wire::link::{Identity, LinkLimits, Now, Roster, Status};
 use mio::net::TcpListener;
 use mio::{Interest, Registry, Token};
 pub(super) use peers::PeerLink;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io::ErrorKind;
 use std::sync::Arc;
 
@@ -59,6 +59,8 @@ pub struct Links {
     /// When to accept again after running out of descriptors, in µs.
     accept_at_us: Option<u64>,
     accepts_more: bool,
+    /// Connections that were accepted and may not be let in yet, the first to come first.
+    strangers: VecDeque<ConnKey>,
     is_stopping: bool,
     /// When the next line about a refused stranger may be logged, in µs.
     quiet_until_us: u64,
@@ -104,6 +106,7 @@ impl Links {
             wake_us: u64::MAX,
             accept_at_us: None,
             accepts_more: false,
+            strangers: VecDeque::new(),
             is_stopping: false,
             quiet_until_us: 0,
             reach: Reach::default(),

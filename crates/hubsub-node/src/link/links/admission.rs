@@ -19,8 +19,8 @@ use std::sync::Arc;
 /// Connections taken in one turn; more wait for the next.
 const ACCEPTS: usize = 64;
 
-/// Connections of a shard that have proved nothing yet: each may hold a frame of a kilobyte
-/// for `link_handshake_ms`, and there are never so many peers.
+/// Connections of a shard that are not let in, those included that were turned away and have not closed yet:
+/// each may hold a frame of a kilobyte for `link_handshake_ms`, and there are never so many peers.
 const STRANGERS_MAX: usize = 256;
 
 /// Pause after accepting failed for want of descriptors, in µs.
@@ -51,18 +51,37 @@ impl Links {
     }
 
     fn admit(&mut self, socket: TcpStream, address: SocketAddr, identity: &Arc<Identity>) {
-        let unproved = |conn: &Conn| matches!(conn.role, Role::Accepted | Role::Proved(..));
-        if self.conns.iter().filter(|(_, conn)| unproved(conn)).count() >= STRANGERS_MAX {
-            return self.log_refused(
-                "refused",
-                "too many connections have proved nothing yet",
-                Some(address),
-            );
-        }
         crate::sys::prepare(&socket, 0, 0);
         let limits = Arc::clone(&self.limits);
         let link = Link::accept(Arc::clone(identity), limits, crate::sys::random(), self.now);
-        self.insert(Conn::new(socket, link, Role::Accepted));
+        self.insert_stranger(Conn::new(socket, link, Role::Accepted), Some(address));
+    }
+
+    /// A connection that is not let in yet. Where there are too many of them the oldest makes room, one that was
+    /// turned away if there is one: who knows the secret has proved it before many others have come.
+    fn insert_stranger(&mut self, mut conn: Conn, address: Option<SocketAddr>) -> Option<ConnKey> {
+        if self.strangers.len() >= STRANGERS_MAX {
+            let conns = &self.conns;
+            self.strangers.retain(|&key| conns.get(key).is_some_and(|conn| conn.is_stranger));
+        }
+        if self.strangers.len() >= STRANGERS_MAX {
+            let place = |is_meant: fn(&Role) -> bool| {
+                let mut keys = self.strangers.iter();
+                keys.position(|&key| self.conns.get(key).is_some_and(|conn| is_meant(&conn.role)))
+            };
+            let is_over = place(|role| matches!(role, Role::Closing(_)));
+            let oldest = is_over.or_else(|| place(|role| matches!(role, Role::Accepted)));
+            let Some(key) = oldest.and_then(|place| self.strangers.remove(place)) else {
+                self.log_refused("refused", "too many connections wait to be let in", address);
+                return None;
+            };
+            self.remove(key);
+            self.metrics.links_strangers_total.add(u64::from(is_over.is_none()));
+        }
+        conn.is_stranger = true;
+        let key = self.insert(conn)?;
+        self.strangers.push_back(key);
+        Some(key)
     }
 
     /// A peer has proved itself: its link is of this shard, or of another one.
@@ -81,7 +100,8 @@ impl Links {
         let Handover { socket, link, peer, input } = handover;
         let mut conn = Conn::new(socket, link, Role::Accepted);
         conn.input = input;
-        if let Some(key) = self.insert(conn) {
+        let address = conn.address();
+        if let Some(key) = self.insert_stranger(conn, address) {
             self.wait_for_registration(key, peer);
         }
     }
@@ -139,6 +159,7 @@ impl Links {
         conn.link.welcome(now);
         conn.link.set_status(status);
         conn.role = Role::Up(peer.clone());
+        conn.is_stranger = false;
         conn.needed = 0;
         self.up(key, &peer);
         self.again(key);

@@ -70,6 +70,8 @@ impl Links {
                 if let End::Refused(refusal, text) = end {
                     let (code, text) = (refusal.code(), text.to_string());
                     self.log_refused(code, &text, address);
+                } else {
+                    self.metrics.links_strangers_total.add(1);
                 }
             }
             Role::Dialed(node) => {
