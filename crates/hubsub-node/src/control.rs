@@ -11,8 +11,8 @@ use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// How loud a log line is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,9 +50,27 @@ pub enum Event {
     Stopped(u16, Option<String>),
 }
 
+/// What one peer has in the queue: events and their bytes. Written under the queue's lock.
+#[derive(Default, Debug)]
+pub struct Share {
+    events: AtomicUsize,
+    bytes: AtomicUsize,
+}
+
+impl Share {
+    /// Events that wait, and their bytes.
+    #[must_use]
+    pub fn waiting(&self) -> (usize, usize) {
+        (self.events.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
+    }
+}
+
+/// An event, and whose share it counts to.
+type Waiting = (Event, Option<(Arc<Share>, usize)>);
+
 /// See the module.
 pub struct Control {
-    events: Mutex<VecDeque<Event>>,
+    events: Mutex<VecDeque<Waiting>>,
     /// Set at a reload, read under the lock of `events`.
     events_max: AtomicUsize,
     /// Log lines that found the queue full.
@@ -95,24 +113,34 @@ impl Control {
     /// Adds an event, and wakes the control plane if it was the first.
     pub fn tell(&self, event: Event) {
         let is_log = matches!(event, Event::Log(..));
-        if !self.add(event, is_log) {
+        if !self.add(event, None, is_log) {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Adds an event that has no request of this node before it; false if there is no room for it.
+    /// Adds an event that has no request of this node before it, of so many bytes, to a peer's share; false if there
+    /// is no room for it.
     #[must_use]
-    pub fn offer(&self, event: Event) -> bool {
-        self.add(event, true)
+    pub fn offer(&self, event: Event, share: &Arc<Share>, bytes: usize) -> bool {
+        self.add(event, Some((Arc::clone(share), bytes)), true)
     }
 
-    fn add(&self, event: Event, is_bounded: bool) -> bool {
+    /// Adds the answer to a request of this node, of so many bytes, to the share of the peer that gave it.
+    pub fn tell_of(&self, event: Event, share: &Arc<Share>, bytes: usize) {
+        let _ = self.add(event, Some((Arc::clone(share), bytes)), false);
+    }
+
+    fn add(&self, event: Event, share: Option<(Arc<Share>, usize)>, is_bounded: bool) -> bool {
         let mut events = self.events.lock().expect("nothing panics under this lock");
         if is_bounded && events.len() >= self.events_max.load(Ordering::Relaxed) {
             return false;
         }
         let was_empty = events.is_empty();
-        events.push_back(event);
+        if let Some((share, bytes)) = &share {
+            share.events.fetch_add(1, Ordering::Relaxed);
+            share.bytes.fetch_add(*bytes, Ordering::Relaxed);
+        }
+        events.push_back((event, share));
         drop(events);
         if was_empty {
             // A full pipe is readable already, which is all that this is for.
@@ -131,7 +159,14 @@ impl Control {
     pub fn drain(&self, events_max: usize) -> Vec<Event> {
         let mut events = self.events.lock().expect("nothing panics under this lock");
         let count = events.len().min(events_max);
-        let taken: Vec<Event> = events.drain(..count).collect();
+        let take = |(event, share): Waiting| {
+            if let Some((share, bytes)) = share {
+                share.events.fetch_sub(1, Ordering::Relaxed);
+                share.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            }
+            event
+        };
+        let taken: Vec<Event> = events.drain(..count).map(take).collect();
         if events.is_empty() {
             let mut bytes = [0; 64];
             while matches!((&self.read).read(&mut bytes), Ok(n) if n > 0) {}

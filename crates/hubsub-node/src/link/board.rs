@@ -314,7 +314,7 @@ fn code(end: &End) -> &'static str {
         End::Silent => "silent",
         End::Refused(refusal, _) | End::RefusedByPeer(Some(refusal), _) => refusal.code(),
         End::RefusedByPeer(None, _) => "refused",
-        End::Bad(_) | End::OutOfPlace(_) | End::WithoutCredit(_) => "broken_rule",
+        End::Bad(_) | End::OutOfPlace(_) | End::WithoutCredit(_) | End::Crowding(_) => "broken_rule",
     }
 }
 

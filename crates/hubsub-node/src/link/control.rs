@@ -3,22 +3,53 @@
 //!
 //! Numbers of questions begin anywhere: an answer to what a process asked before
 //! it was started again finds nobody.
+//!
+//! What waits is bounded for each peer by itself, in number and bytes: who asks is told where too much has no
+//! answer, and a peer of which more comes all the same ends its link. The bounds of who is asked are twice those of
+//! who asks: a question that was given up may wait there still.
 
 use super::conn::Role;
 use super::links::Links;
 use crate::control::{Control, Event};
 use hubsub_types::{ConnKey, ErrorCode};
-use hubsub_wire::link::{Frame, Payload, Sent};
-use std::collections::BTreeMap;
+use hubsub_wire::link::{End, Frame, Payload, Sent};
+use std::collections::{BTreeMap, HashMap};
 
 /// What has no answer after this time is given up, in µs: whoever asked has given up before.
 const ASK_US: u64 = 60_000_000;
 
+/// Questions to one peer that have no answer, and their bytes; a single one may be longer.
+const ASKS_MAX: usize = 1_024;
+const ASKS_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// A peer's questions that the control plane has not taken, and their bytes; likewise.
+const ASKED_MAX: usize = 2 * ASKS_MAX;
+const ASKED_BYTES_MAX: usize = 2 * ASKS_BYTES_MAX;
+
+/// Bytes of a peer's answers that the control plane has not taken; likewise. Their number is that of the questions.
+const ANSWERS_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Whether one more of so many bytes has room beside those that wait.
+fn has_room((count, bytes): (usize, usize), more: usize, (count_max, bytes_max): (usize, usize)) -> bool {
+    count < count_max && (bytes == 0 || bytes + more <= bytes_max)
+}
+
+/// A question that has no answer.
+struct Asked {
+    link: ConnKey,
+    /// Of the control plane.
+    ticket: u64,
+    at_us: u64,
+    bytes: usize,
+}
+
 /// Questions that peers have not answered.
 pub struct Asks {
     next: u64,
-    /// By number: the link, the control plane's ticket, and when it was asked.
-    waiting: BTreeMap<u64, (ConnKey, u64, u64)>,
+    /// By number.
+    waiting: BTreeMap<u64, Asked>,
+    /// By link: how many, and their bytes.
+    of_link: HashMap<ConnKey, (usize, usize)>,
 }
 
 impl Default for Asks {
@@ -26,45 +57,85 @@ impl Default for Asks {
         let random = crate::sys::random();
         // Half of the numbers are left to count on.
         let next = u64::from_le_bytes(*random.first_chunk().expect("it is longer")) >> 1;
-        Asks { next, waiting: BTreeMap::new() }
+        Asks { next, waiting: BTreeMap::new(), of_link: HashMap::new() }
     }
 }
 
 impl Asks {
     /// A link has ended: what was asked over it may have been done or not.
     pub fn lost(&mut self, key: ConnKey, control: &Control) {
-        self.waiting.retain(|_, &mut (asked, ticket, _)| {
-            if asked == key {
-                control.tell(Event::Answered(ticket, Err(ErrorCode::LinkLost)));
+        if self.of_link.remove(&key).is_none() {
+            return;
+        }
+        self.waiting.retain(|_, asked| {
+            if asked.link == key {
+                control.tell(Event::Answered(asked.ticket, Err(ErrorCode::LinkLost)));
             }
-            asked != key
+            asked.link != key
         });
     }
 
+    /// The next question's number.
+    #[cfg(test)]
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    fn has_room(&self, link: ConnKey, bytes: usize) -> bool {
+        let waiting = self.of_link.get(&link).copied().unwrap_or_default();
+        has_room(waiting, bytes, (ASKS_MAX, ASKS_BYTES_MAX))
+    }
+
+    fn add(&mut self, asked: Asked) {
+        let waiting = self.of_link.entry(asked.link).or_default();
+        *waiting = (waiting.0 + 1, waiting.1 + asked.bytes);
+        self.waiting.insert(self.next, asked);
+        self.next += 1;
+    }
+
+    /// What was asked over this link under that number.
+    fn take_of(&mut self, id: u64, link: ConnKey) -> Option<Asked> {
+        self.waiting.get(&id).filter(|asked| asked.link == link)?;
+        self.take(id)
+    }
+
+    fn take(&mut self, id: u64) -> Option<Asked> {
+        let asked = self.waiting.remove(&id)?;
+        let waiting = self.of_link.get_mut(&asked.link).expect("it was counted");
+        *waiting = (waiting.0 - 1, waiting.1 - asked.bytes);
+        if waiting.0 == 0 {
+            self.of_link.remove(&asked.link);
+        }
+        Some(asked)
+    }
+
     fn give_up(&mut self, now_us: u64, control: &Control) {
-        while let Some(first) = self.waiting.first_entry()
-            && first.get().2 + ASK_US <= now_us
+        while let Some((&first, asked)) = self.waiting.first_key_value()
+            && asked.at_us + ASK_US <= now_us
         {
-            let (_, ticket, _) = first.remove();
-            control.tell(Event::Answered(ticket, Err(ErrorCode::TimedOut)));
+            let asked = self.take(first).expect("it is the first");
+            control.tell(Event::Answered(asked.ticket, Err(ErrorCode::TimedOut)));
         }
     }
 }
 
 impl Links {
     /// Asks a peer's control plane.
-    pub(super) fn ask(&mut self, ticket: u64, node: &str, body: &[u8]) {
+    pub(in crate::link) fn ask(&mut self, ticket: u64, node: &str, body: &[u8]) {
         self.asks.give_up(self.now.mono_us, &self.control);
-        let id = self.asks.next;
-        let outcome = match self.send_control(node, id, false, body) {
-            None => Err(ErrorCode::NotLinked),
-            Some((_, Sent::Refused)) => Err(ErrorCode::LinkFull),
-            Some((key, _)) => Ok(key),
+        let link = self.peers.get(node).and_then(|peer| peer.link);
+        let outcome = if link.is_some_and(|link| !self.asks.has_room(link, body.len())) {
+            Err(ErrorCode::LinkFull)
+        } else {
+            match self.send_control(node, self.asks.next, false, body) {
+                None => Err(ErrorCode::NotLinked),
+                Some((_, Sent::Refused)) => Err(ErrorCode::LinkFull),
+                Some((link, _)) => Ok(link),
+            }
         };
         match outcome {
-            Ok(key) => {
-                self.asks.next += 1;
-                self.asks.waiting.insert(id, (key, ticket, self.now.mono_us));
+            Ok(link) => {
+                self.asks.add(Asked { link, ticket, at_us: self.now.mono_us, bytes: body.len() });
             }
             Err(code) => self.control.tell(Event::Answered(ticket, Err(code))),
         }
@@ -86,19 +157,35 @@ impl Links {
     }
 
     /// A peer's control plane asks, or answers.
-    pub(super) fn control_frame(&mut self, from: ConnKey, id: u64, is_answer: bool, body: &[u8]) {
-        let event = if is_answer {
-            match self.asks.waiting.remove(&id) {
-                Some((_, ticket, _)) => Event::Answered(ticket, Ok(body.into())),
-                None => return,
-            }
-        } else {
-            let Some(Role::Up(peer)) = self.conns.get(from).map(|conn| &conn.role) else { return };
-            Event::Asked(peer.node.clone(), id, body.into())
-        };
+    pub(in crate::link) fn control_frame(&mut self, from: ConnKey, id: u64, is_answer: bool, body: &[u8]) {
+        let Some(Role::Up(peer)) = self.conns.get(from).map(|conn| &conn.role) else { return };
+        let Some(known) = self.peers.get(&peer.node) else { return };
+        if is_answer {
+            let Some(Asked { ticket, .. }) = self.asks.take_of(id, from) else { return };
+            let waiting = (0, known.answers.waiting().1);
+            let (event, bytes) = if has_room(waiting, body.len(), (1, ANSWERS_BYTES_MAX)) {
+                (Ok(body.into()), body.len())
+            } else {
+                self.metrics.links_control_dropped_total.add(1);
+                (Err(ErrorCode::LinkFull), 0)
+            };
+            return self.control.tell_of(Event::Answered(ticket, event), &known.answers, bytes);
+        }
+        if !has_room(known.questions.waiting(), body.len(), (ASKED_MAX, ASKED_BYTES_MAX)) {
+            return self.end_crowding(from);
+        }
+        let event = Event::Asked(peer.node.clone(), id, body.into());
         // A control plane that is behind does not answer, and who asked is told so by the time.
-        if !self.control.offer(event) {
+        if !self.control.offer(event, &known.questions, body.len()) {
             self.metrics.links_control_dropped_total.add(1);
         }
+    }
+
+    /// More questions come of a peer than one that keeps the rules ever has waiting.
+    fn end_crowding(&mut self, from: ConnKey) {
+        let conn = self.conns.get_mut(from).expect("its caller has seen it");
+        let end = End::Crowding("questions of its control plane that wait");
+        conn.link.bye(false, &end.to_string());
+        self.ended(from, &end);
     }
 }

@@ -30,6 +30,8 @@ pub enum End {
     OutOfPlace(&'static str),
     /// A frame came for which there was no credit.
     WithoutCredit(Lane),
+    /// More came than is taken in of one peer: what there is too much of.
+    Crowding(&'static str),
 }
 
 impl End {
@@ -55,6 +57,7 @@ impl fmt::Display for End {
             End::RefusedByPeer(_, text) => write!(f, "refused by the peer: {text}"),
             End::Bad(error) => error.fmt(f),
             End::OutOfPlace(name) => write!(f, "frame out of place: {name}"),
+            End::Crowding(what) => write!(f, "more than is taken in of one peer: {what}"),
             End::WithoutCredit(lane) => write!(f, "frame without credit in lane: {lane:?}"),
         }
     }

@@ -22,7 +22,7 @@ pub struct LinkLimits {
     pub live_window_bytes: u64,
     /// Likewise, of range reads.
     pub reads_window_bytes: u64,
-    /// Bytes of urgent frames that wait for output.
+    /// Bytes of urgent frames that wait for output; those of control planes and the others each.
     pub urgent_queue_bytes_max: usize,
     /// Bytes of live frames that wait for credit or output.
     pub live_queue_bytes_max: usize,

@@ -14,7 +14,8 @@
 //! 1. Nothing is allocated for a frame before its length was checked, and no
 //!    byte of a payload is copied to read it.
 //! 2. Who has not proved the secret can send frames of a kilobyte, and two of them.
-//! 3. Frames of one lane arrive in the order they were sent, each at most once.
+//! 3. Frames of one lane arrive in the order they were sent, each at most once;
+//!    of the urgent lane, those of control planes and the others each.
 //!    A link that ended gives nothing back: what came of its frames is unknown.
 //! 4. No frame begins without credit in its lane.
 //! 5. Output and each lane's queue are bounded; what they refuse is counted.

@@ -3,7 +3,9 @@
 //! each kind waits.
 //!
 //! The output holds at most `output_bytes_max` and one frame, a lane's queue
-//! at most its limit or one frame that is longer.
+//! at most its limit or one frame that is longer. What control planes say waits
+//! apart from the other urgent frames, behind them: however much that is, there
+//! is room for leads.
 
 use super::LinkLimits;
 use super::credit::Credit;
@@ -71,13 +73,15 @@ struct LaneOut {
 const URGENT: usize = 0;
 const LIVE: usize = 1;
 const READS: usize = 2;
+/// Urgent ones that are counted with the others and wait for themselves.
+const CONTROL: usize = 3;
 
 #[derive(Debug)]
 pub(super) struct Outbox {
     output: Queue,
     output_bytes_max: usize,
     frame_bytes_max: usize,
-    lanes: [LaneOut; 3],
+    lanes: [LaneOut; 4],
     /// Whether reads go before live frames next time.
     reads_first: bool,
     /// When the ping was due, on this node's monotonic clock, in µs.
@@ -105,6 +109,7 @@ impl Outbox {
                 lane(limits.urgent_queue_bytes_max, Credit::ENDLESS),
                 lane(limits.live_queue_bytes_max, Credit::NONE),
                 lane(limits.reads_queue_bytes_max, Credit::NONE),
+                lane(limits.urgent_queue_bytes_max, Credit::ENDLESS),
             ],
             reads_first: false,
             ping_owed: None,
@@ -122,8 +127,9 @@ impl Outbox {
 
     /// A frame of the owner's: into the output, or behind those that wait.
     pub fn send(&mut self, frame: &Frame<'_>, index: usize) -> Sent {
-        let passes = self.passes(index);
-        let lane = &mut self.lanes[index];
+        let place = if matches!(frame, Frame::Control { .. }) { CONTROL } else { index };
+        let passes = self.passes(place);
+        let lane = &mut self.lanes[place];
         let (target, bytes_max) = match passes {
             true => (&mut self.output, usize::MAX),
             false => (&mut lane.queue, lane.bytes_max),
@@ -210,8 +216,8 @@ impl Outbox {
 
     /// Bytes in the output, then in each lane.
     pub fn waiting(&self) -> [usize; 4] {
-        let [urgent, live, reads] = &self.lanes;
-        [self.output.len(), urgent.queue.len(), live.queue.len(), reads.queue.len()]
+        let [urgent, live, reads, control] = &self.lanes;
+        [self.output.len(), urgent.queue.len() + control.queue.len(), live.queue.len(), reads.queue.len()]
     }
 
     /// Moves what waits into the output while there is room: the link's own
@@ -219,8 +225,8 @@ impl Outbox {
     fn fill(&mut self) {
         while self.output.len() < self.output_bytes_max {
             let (first, second) = if self.reads_first { (READS, LIVE) } else { (LIVE, READS) };
-            let moved =
-                self.fill_own() || self.fill_from(URGENT) || self.fill_from(first) || self.fill_from(second);
+            let moved = self.fill_own()
+                || [URGENT, CONTROL, first, second].into_iter().any(|index| self.fill_from(index));
             if !moved {
                 break;
             }
@@ -248,7 +254,7 @@ impl Outbox {
         self.output.extend(frame);
         lane.queue.advance(bytes);
         lane.credit.spend(bytes);
-        if index != URGENT {
+        if index == LIVE || index == READS {
             self.reads_first = index == LIVE;
         }
         true

@@ -363,3 +363,19 @@ fn lead_ask(stamp_us: u64) -> Frame<'static> {
     let (claim, gave_up, suspects) = Default::default();
     Frame::LeadAsk { stamp_us, claim, gave_up, suspects }
 }
+
+#[test]
+fn what_control_planes_say_waits_behind_leads_and_takes_no_room_from_them() {
+    let (mut a, _, _) = ends(11);
+    let control = Frame::Control { id: 0, is_answer: false, body: Payload(&[0; 90]) };
+    while a.send(&control) != Sent::Refused {}
+    assert!(a.send(&lead_ask(1)) == Sent::Queued, "there is room for a lead");
+    let waiting = a.output().len();
+    let mut stream = a.output().to_vec();
+    a.written(waiting);
+    stream.extend_from_slice(a.output());
+    let types = types(&stream);
+    let lead = types.iter().position(|&code| code == 48).expect("it goes out with the next room");
+    let before: usize = types[..lead].iter().filter(|&&code| code == 50).count();
+    assert!(before * 104 <= waiting, "nothing goes before it but what was in the output: {types:?}");
+}

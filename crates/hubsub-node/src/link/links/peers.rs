@@ -2,11 +2,13 @@
 
 use super::Links;
 use super::round::Round;
+use crate::control::Share;
 use crate::link::Registered;
 use crate::link::conn::Role;
 use hubsub_types::ConnKey;
 use hubsub_wire::link::Breaker;
 use hubsub_wire::link::handshake::dials;
+use std::sync::Arc;
 
 /// This shard's side of a peer.
 pub(in crate::link) struct PeerLink {
@@ -23,6 +25,9 @@ pub(in crate::link) struct PeerLink {
     pub(super) is_missed: bool,
     /// Place of the address to begin with: the last one that answered.
     pub(super) first: usize,
+    /// What of its questions the control plane has not taken, and of its answers.
+    pub(in crate::link) questions: Arc<Share>,
+    pub(in crate::link) answers: Arc<Share>,
     /// The attempt under way, or the look.
     pub(super) round: Option<Round>,
 }
@@ -67,6 +72,8 @@ impl Links {
             probe: None,
             is_missed: false,
             first: 0,
+            questions: Arc::default(),
+            answers: Arc::default(),
             round: None,
         }
     }
