@@ -1,8 +1,10 @@
 //! What two nodes say to each other: frames as bytes, handshakes, and pairs of
 //! links over a transport that stalls and breaks.
 
+mod any_input;
 mod frames;
 mod frames_tests;
 mod handshake;
 mod pair;
 mod pair_tests;
+mod sample_tests;
