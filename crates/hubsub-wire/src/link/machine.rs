@@ -65,8 +65,8 @@ pub struct Link {
     heard_us: u64,
     /// When the next ping is due.
     ping_at_us: u64,
-    /// Since `tick` said so, until bytes come.
-    is_suspected: bool,
+    /// Since when `tick` said so, until bytes come.
+    suspected_us: Option<u64>,
     /// As the peer's last ping or pong said.
     peer_status: Status,
     /// Its last pong, until the owner takes it.
@@ -107,7 +107,7 @@ impl Link {
             started_us: now.mono_us,
             heard_us: now.mono_us,
             ping_at_us: now.mono_us,
-            is_suspected: false,
+            suspected_us: None,
             peer_status: Status::default(),
             answer: None,
             clock: Clock::default(),
@@ -118,7 +118,7 @@ impl Link {
     /// The socket gave bytes. True if the peer was suspected until now.
     pub fn heard(&mut self, now: Now) -> bool {
         self.heard_us = now.mono_us;
-        std::mem::take(&mut self.is_suspected)
+        self.suspected_us.take().is_some()
     }
 
     /// What the input begins with. After anything but `Incomplete` the owner
@@ -289,16 +289,18 @@ impl Link {
             }
             Phase::Up(_) => {}
         }
-        if silence_us >= self.limits.silence_ms * 1_000 {
+        // Counted from the suspicion on: when this side did not run for long, the peer has not been silent so long.
+        let patience_us = (self.limits.silence_ms - self.limits.suspect_ms) * 1_000;
+        if self.suspected_us.is_some_and(|since_us| now.mono_us.saturating_sub(since_us) >= patience_us) {
             return Err(self.fail(End::Silent));
         }
         if now.mono_us >= self.ping_at_us {
             self.ping_at_us = now.mono_us + self.limits.heartbeat_ms * 1_000;
             self.out.owe_ping(now.mono_us);
         }
-        let is_new = silence_us >= self.limits.suspect_ms * 1_000 && !self.is_suspected;
+        let is_new = silence_us >= self.limits.suspect_ms * 1_000 && self.suspected_us.is_none();
         if is_new {
-            self.is_suspected = true;
+            self.suspected_us = Some(now.mono_us);
             self.out.counters.suspicions += 1;
         }
         Ok(is_new)
@@ -312,8 +314,11 @@ impl Link {
             Phase::Over => u64::MAX,
             Phase::Shaking(_) => self.started_us + limits.handshake_ms * 1_000,
             Phase::Up(_) => {
-                let silence = if self.is_suspected { limits.silence_ms } else { limits.suspect_ms };
-                self.ping_at_us.min(self.heard_us + silence * 1_000)
+                let due_us = match self.suspected_us {
+                    Some(since_us) => since_us + (limits.silence_ms - limits.suspect_ms) * 1_000,
+                    None => self.heard_us + limits.suspect_ms * 1_000,
+                };
+                self.ping_at_us.min(due_us)
             }
         }
     }
@@ -383,7 +388,7 @@ impl Link {
     /// Whether the peer is not heard.
     #[must_use]
     pub fn is_suspected(&self) -> bool {
-        self.is_suspected
+        self.suspected_us.is_some()
     }
 
     /// When bytes last came, on this node's monotonic clock in µs.

@@ -379,3 +379,15 @@ fn what_control_planes_say_waits_behind_leads_and_takes_no_room_from_them() {
     let before: usize = types[..lead].iter().filter(|&&code| code == 50).count();
     assert!(before * 104 <= waiting, "nothing goes before it but what was in the output: {types:?}");
 }
+
+#[test]
+fn when_both_sides_stood_still_for_long_neither_gives_the_other_up_unheard() {
+    let (mut a, mut b, now) = ends(12);
+    let later = Now { mono_us: now.mono_us + 60_000_000, wall_us: now.wall_us + 60_000_000 };
+    assert_eq!([a.tick(later), b.tick(later)], [Ok(true), Ok(true)], "suspected, and no more than that");
+    assert!(a.output().len() + b.output().len() > 0, "each pings");
+    assert!(a.heard(later) && !a.is_suspected(), "one is heard");
+    let end = Now { mono_us: later.mono_us + 4_500_000, ..later };
+    assert_eq!(b.tick(Now { mono_us: end.mono_us - 1, ..end }), Ok(false));
+    assert_eq!(b.tick(end), Err(End::Silent), "the other stays silent");
+}
