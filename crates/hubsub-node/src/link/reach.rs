@@ -2,6 +2,10 @@
 //! and on others, and whether records would go out at once. What is for a link
 //! of another shard goes there by mail, addressed to that very connection: a
 //! message does not outlive the link that it was meant for.
+//!
+//! News of links come from their shards, each in order, and between two shards in
+//! none: those of a node's earlier process may come behind those of its next one,
+//! and change nothing then.
 
 use hubsub_types::{ConnKey, HubId, NodeId};
 use std::sync::Arc;
@@ -33,34 +37,63 @@ impl Gate {
 pub struct Way {
     /// Its number, and so its shard.
     pub link: u16,
+    /// The peer's process.
+    pub incarnation: u64,
     /// Its connection there.
     pub key: ConnKey,
     /// What that shard says of it.
     pub gate: Arc<Gate>,
 }
 
+/// Those of one node, by number.
+#[derive(Default)]
+struct Ways {
+    /// Its process.
+    incarnation: u64,
+    ways: Vec<Option<Way>>,
+}
+
 /// All links that stand, by node.
 #[derive(Default)]
 pub struct Reach {
-    nodes: Vec<Vec<Option<Way>>>,
+    nodes: Vec<Ways>,
 }
 
 impl Reach {
-    /// A link stands, of so many.
-    pub fn set(&mut self, node: NodeId, links: u16, way: Way) {
+    fn node(&mut self, node: NodeId) -> &mut Ways {
         let place = usize::from(node.0);
         if self.nodes.len() <= place {
-            self.nodes.resize_with(place + 1, Vec::new);
+            self.nodes.resize_with(place + 1, Ways::default);
         }
-        let (ways, link) = (&mut self.nodes[place], usize::from(way.link));
-        ways.resize(usize::from(links), None);
-        ways[link] = Some(way);
+        &mut self.nodes[place]
+    }
+
+    /// The node is this process now: links of another one are over, or will be.
+    pub fn registered(&mut self, node: NodeId, incarnation: u64) {
+        let known = self.node(node);
+        if known.incarnation != incarnation {
+            *known = Ways { incarnation, ways: Vec::new() };
+        }
+    }
+
+    /// A link stands, of so many.
+    pub fn set(&mut self, node: NodeId, links: u16, way: Way) {
+        let known = self.node(node);
+        if way.incarnation < known.incarnation {
+            return;
+        }
+        if way.incarnation > known.incarnation {
+            *known = Ways { incarnation: way.incarnation, ways: Vec::new() };
+        }
+        let link = usize::from(way.link);
+        known.ways.resize(usize::from(links), None);
+        known.ways[link] = Some(way);
     }
 
     /// A link is over.
     pub fn unset(&mut self, node: NodeId, link: u16) {
-        let ways = self.nodes.get_mut(usize::from(node.0));
-        if let Some(way) = ways.and_then(|ways| ways.get_mut(usize::from(link))) {
+        let known = self.nodes.get_mut(usize::from(node.0));
+        if let Some(way) = known.and_then(|known| known.ways.get_mut(usize::from(link))) {
             *way = None;
         }
     }
@@ -68,7 +101,7 @@ impl Reach {
     /// The link that a hub uses to a node, if it stands.
     #[must_use]
     pub fn way(&self, node: NodeId, hub: HubId) -> Option<&Way> {
-        let ways = self.nodes.get(usize::from(node.0)).filter(|ways| !ways.is_empty())?;
+        let ways = &self.nodes.get(usize::from(node.0)).filter(|known| !known.ways.is_empty())?.ways;
         ways[hub.0 as usize % ways.len()].as_ref()
     }
 }
@@ -78,7 +111,11 @@ mod tests {
     use super::*;
 
     fn way(link: u16) -> Way {
-        Way { link, key: ConnKey { index: 1, generation: 1 }, gate: Arc::default() }
+        of(1, link)
+    }
+
+    fn of(incarnation: u64, link: u16) -> Way {
+        Way { link, incarnation, key: ConnKey { index: 1, generation: 1 }, gate: Arc::default() }
     }
 
     #[test]
@@ -91,5 +128,23 @@ mod tests {
         reach.unset(NodeId(3), 1);
         reach.unset(NodeId(4), 1);
         assert!(reach.way(NodeId(3), HubId(5)).is_none());
+    }
+
+    #[test]
+    fn a_process_with_fewer_links_is_reached_by_them_whatever_comes_late_of_the_one_before() {
+        let (mut reach, node) = (Reach::default(), NodeId(0));
+        (0..3).for_each(|link| reach.set(node, 4, of(1, link)));
+        (0..2).for_each(|link| reach.set(node, 2, of(2, link)));
+        // The last link of the process before came up at a shard that was behind, and ended.
+        reach.set(node, 4, of(1, 3));
+        reach.unset(node, 3);
+        for hub in 0..8 {
+            let way = reach.way(node, HubId(hub)).expect("both links stand");
+            assert_eq!((way.incarnation, u32::from(way.link)), (2, hub % 2));
+        }
+        reach.registered(node, 2);
+        assert!(reach.way(node, HubId(0)).is_some(), "as it was known");
+        reach.registered(node, 1);
+        assert!(reach.way(node, HubId(0)).is_none(), "who is registered is the node");
     }
 }

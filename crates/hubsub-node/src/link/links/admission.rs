@@ -175,7 +175,8 @@ impl Links {
         let conn = self.conns.get_mut(key).expect("it is up");
         self.board.stands(&known.registered, self.shard, &conn.link);
         conn.node = Some(known.registered.id);
-        let way = Way { link: self.shard, key, gate: Arc::clone(&conn.gate) };
+        let (incarnation, gate) = (known.registered.incarnation, Arc::clone(&conn.gate));
+        let way = Way { link: self.shard, incarnation, key, gate };
         self.news.push(News::Up(known.registered.id, peer.links, way));
         self.soil(key);
         self.wake_us = 0;

@@ -38,6 +38,7 @@ impl Links {
         let mut old = std::mem::take(&mut self.peers);
         let (shard, shards) = (self.shard, self.shards);
         let mut moved = Vec::new();
+        registered.iter().for_each(|peer| self.reach.registered(peer.id, peer.incarnation));
         for new in registered.iter().filter(|new| shard < new.shards.min(shards)) {
             let same = |peer: &PeerLink| {
                 (peer.registered.incarnation, peer.registered.shards) == (new.incarnation, new.shards)
