@@ -1,0 +1,134 @@
+//! Who is told as dead, and when nobody looks any more.
+
+use super::*;
+
+// -- death is proved by all addresses of one registration --
+
+#[test]
+fn addresses_that_change_in_the_middle_of_a_look_prove_no_death() {
+    let (mut a, (listener, here), closed) = (Shard::new("a"), listener(), Closed::new());
+    a.register("b", 1, &[here]);
+    let b = a.is_answered(&listener, "b", 1);
+    a.register("b", 1, &[closed.address(), here]);
+    drop(b);
+    // The first address refuses; before that is heard, the peer has but the other one.
+    a.until(|a| {
+        a.unheard = a.probe("b");
+        a.unheard.is_some()
+    });
+    a.register("b", 1, &[here]);
+    a.settle();
+    a.unheard = None;
+    a.until(|a| a.probe("b").is_none());
+    a.settle();
+    assert!(!a.is_dead(), "it listens at {here}");
+}
+
+#[test]
+fn a_peer_that_lets_nobody_in_behind_an_address_that_refuses_is_not_dead() {
+    let (mut a, (listener, here), closed) = (Shard::new("a"), listener(), Closed::new());
+    a.register("b", 1, &[here]);
+    let b = a.is_answered(&listener, "b", 1);
+    a.register("b", 1, &[closed.address(), here]);
+    a.loses(b);
+    for _ in 0..6 {
+        a.pass(6_000);
+        // Whoever comes is sent away without a word.
+        a.until(|_| listener.accept().is_ok());
+        a.settle();
+        while listener.accept().is_ok() {}
+    }
+    assert!(!a.is_dead(), "it listens at {here}");
+}
+
+#[test]
+fn a_peer_all_of_whose_addresses_refuse_is_dead_once() {
+    let (mut a, (listener, here), closed) = (Shard::new("a"), listener(), Closed::new());
+    a.register("b", 1, &[closed.address(), here]);
+    let b = a.is_answered(&listener, "b", 1);
+    drop(listener);
+    a.loses(b);
+    a.until(|a| a.is_dead());
+    for _ in 0..3 {
+        a.pass(6_000);
+        a.settle();
+    }
+    assert_eq!(a.changes.iter().filter(|change| **change == Change::Dead).count(), 1);
+}
+// -- a look at the port is over when its reason is --
+
+#[test]
+fn a_look_at_the_port_ends_when_the_link_is_up_again_and_the_next_death_is_told() {
+    let (mut b, closed) = (Shard::new("b"), Closed::new());
+    b.register("a", 1, &[closed.address()]);
+    let a = b.is_dialed("a", 1);
+    drop(a);
+    b.until(|b| {
+        b.unheard = b.probe("a");
+        b.unheard.is_some()
+    });
+    b.changes.clear();
+    let a = b.is_dialed("a", 1);
+    b.unheard = None;
+    b.settle();
+    assert!(!b.is_dead(), "its link stands");
+    assert_eq!(b.probe("a"), None);
+    b.loses(a);
+    b.until(|b| b.is_dead());
+}
+
+#[test]
+fn who_registers_anew_while_it_looks_at_a_port_dials_the_peer_again() {
+    let (mut a, (listener, here)) = (Shard::new("a"), listener());
+    a.register("b", 1, &[here]);
+    let b = a.is_answered(&listener, "b", 1);
+    drop(b);
+    a.until(|a| {
+        a.unheard = a.probe("b");
+        a.unheard.is_some()
+    });
+    a.mail(LinkMail::Begin(identity("a", 2)));
+    a.unheard = None;
+    a.pass(6_000);
+    a.changes.clear();
+    // The look may have been accepted first: it says nothing.
+    let end = Instant::now() + PATIENCE;
+    let mut came: Vec<Played> = Vec::new();
+    while a.changes.last() != Some(&Change::Up) {
+        assert!(Instant::now() < end, "it does not dial");
+        came.extend(listener.accept().ok().map(|(socket, _)| Played::answer(socket, "b", 1)));
+        came.iter_mut().for_each(|peer| peer.turn(a.now));
+        a.turn();
+    }
+}
+
+#[test]
+fn a_look_at_the_port_of_an_earlier_process_proves_nothing_of_the_next() {
+    let (mut b, closed) = (Shard::new("b"), Closed::new());
+    b.register("a", 1, &[closed.address()]);
+    let a = b.is_dialed("a", 1);
+    drop(a);
+    b.until(|b| {
+        b.unheard = b.probe("a");
+        b.unheard.is_some()
+    });
+    b.register("a", 2, &[closed.address()]);
+    b.unheard = None;
+    b.settle();
+    b.pass(6_000);
+    b.settle();
+    assert!(!b.is_dead(), "the process that registered later was never met");
+}
+
+#[test]
+fn a_peer_that_was_missed_is_looked_for_at_its_new_addresses_at_once() {
+    let (mut b, closed, (listener, here)) = (Shard::new("b"), Closed::new(), listener());
+    b.register("a", 1, &[here]);
+    let a = b.is_dialed("a", 1);
+    b.loses(a);
+    b.until(|b| b.probe("a").is_none());
+    assert!(!b.is_dead(), "somebody is at {here}");
+    drop(listener);
+    b.register("a", 1, &[closed.address()]);
+    b.until(|b| b.is_dead());
+}
