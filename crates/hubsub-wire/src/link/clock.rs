@@ -3,7 +3,8 @@
 //! A ping carries the asker's monotonic stamp, its answer the peer's time. The
 //! answer was written somewhere in between: in the middle, give or take half of
 //! the round trip. Of the latest samples the one with the shortest round trip
-//! errs least (the clock filter of NTP, RFC 5905, section 10).
+//! errs least (the clock filter of NTP, RFC 5905, section 10). Samples that
+//! exclude the latest are from before a clock was set, and are forgotten.
 
 use super::Now;
 
@@ -36,6 +37,9 @@ impl Clock {
         let error_us = round_trip_us.div_ceil(2);
         let middle_us = now.wall_us.saturating_sub(round_trip_us / 2);
         let offset_us = wall_us.wrapping_sub(middle_us) as i64;
+        // What cannot be right together with this was before a clock jumped.
+        let agrees = |old: &Offset| old.offset_us.abs_diff(offset_us) <= old.error_us + error_us + 1;
+        self.samples.iter_mut().for_each(|sample| *sample = sample.filter(agrees));
         self.samples[self.next] = Some(Offset { offset_us, error_us, round_trip_us });
         self.next = (self.next + 1) % SAMPLES;
     }
@@ -73,14 +77,30 @@ mod tests {
     #[test]
     fn the_shortest_round_trip_counts_until_it_is_old() {
         let mut clock = Clock::default();
-        clock.sample(0, 1_000_005, Now { mono_us: 10, wall_us: 10 });
+        let now = |mono_us| Now { mono_us, wall_us: 5_000 };
+        clock.sample(0, 1_004_995, now(10));
         for i in 1..SAMPLES as u64 {
-            clock.sample(i * 1_000, 0, Now { mono_us: i * 1_000 + 500, wall_us: 0 });
+            clock.sample(i * 1_000, 1_004_900, now(i * 1_000 + 500));
         }
         let best = clock.offset().expect("sampled");
         assert_eq!((best.offset_us, best.round_trip_us), (1_000_000, 10));
-        clock.sample(0, 0, Now { mono_us: 600, wall_us: 0 });
+        clock.sample(0, 1_004_900, now(600));
         assert_eq!(clock.offset().expect("sampled").round_trip_us, 500);
+    }
+
+    #[test]
+    fn a_clock_that_jumps_is_followed_with_the_next_answer() {
+        let mut clock = Clock::default();
+        for i in 1..=SAMPLES as u64 {
+            let wall_us = 1_000_000_000 + i * 1_000;
+            clock.sample(i * 1_000 - 10, wall_us, Now { mono_us: i * 1_000, wall_us });
+        }
+        assert!(clock.offset().expect("sampled").offset_us.abs() <= 10);
+        // This side's, an hour back; the answer took longer than any before.
+        let now = Now { mono_us: 10_000, wall_us: 1_000_009_000 };
+        clock.sample(9_000, 4_600_009_000, now);
+        let found = clock.offset().expect("sampled");
+        assert!((found.offset_us - 3_600_000_000).unsigned_abs() <= found.error_us, "{found:?}");
     }
 
     #[test]
