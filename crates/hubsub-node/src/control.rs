@@ -118,10 +118,15 @@ impl Control {
         }
     }
 
-    /// Adds an event that has no request of this node before it, of so many bytes, to a peer's share; false if there
-    /// is no room for it.
+    /// Adds an event that has no request of this node before it; false if there is no room for it.
     #[must_use]
-    pub fn offer(&self, event: Event, share: &Arc<Share>, bytes: usize) -> bool {
+    pub fn offer(&self, event: Event) -> bool {
+        self.add(event, None, true)
+    }
+
+    /// Likewise one of so many bytes, to a peer's share.
+    #[must_use]
+    pub fn offer_of(&self, event: Event, share: &Arc<Share>, bytes: usize) -> bool {
         self.add(event, Some((Arc::clone(share), bytes)), true)
     }
 

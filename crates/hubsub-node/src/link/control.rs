@@ -176,7 +176,7 @@ impl Links {
         }
         let event = Event::Asked(peer.node.clone(), id, body.into());
         // A control plane that is behind does not answer, and who asked is told so by the time.
-        if !self.control.offer(event, &known.questions, body.len()) {
+        if !self.control.offer_of(event, &known.questions, body.len()) {
             self.metrics.links_control_dropped_total.add(1);
         }
     }
