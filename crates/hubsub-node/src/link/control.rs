@@ -189,3 +189,28 @@ impl Links {
         self.ended(from, &end);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_is_answered_by_the_link_that_was_asked_and_by_no_other() {
+        let mut asks = Asks::default();
+        let link = |index| ConnKey { index, generation: 1 };
+        let first = asks.next;
+        for (ticket, index) in [(1, 1), (2, 1), (3, 2)] {
+            asks.add(Asked { link: link(index), ticket, at_us: 0, bytes: 10 });
+        }
+        assert!(asks.take_of(first, link(2)).is_none() && asks.take_of(first + 9, link(1)).is_none());
+        assert_eq!(asks.take_of(first, link(1)).map(|asked| asked.ticket), Some(1));
+        assert!(asks.take_of(first, link(1)).is_none(), "once");
+        assert_eq!((asks.of_link[&link(1)], asks.of_link[&link(2)]), ((1, 10), (1, 10)));
+        let control = Control::new(9).unwrap();
+        asks.lost(link(1), &control);
+        asks.give_up(ASK_US, &control);
+        let ends = control.drain(9).into_iter().map(|event| format!("{event:?}")).collect::<Vec<_>>();
+        assert_eq!(ends, ["Answered(2, Err(LinkLost))", "Answered(3, Err(TimedOut))"]);
+        assert!(asks.of_link.is_empty() && asks.waiting.is_empty(), "nothing is kept");
+    }
+}
