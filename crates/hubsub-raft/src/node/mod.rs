@@ -244,8 +244,9 @@ impl<T: Transport> Node<T> {
     }
 
     /// Asks members to let this node in, until one did or the time is over. It learns from then on, and votes when a
-    /// leader finds that it should. One that is in a cluster asks each address once, to be told if that is another
-    /// cluster, and else goes on where it was.
+    /// leader finds that it should. One that was let in returns when it has learned what the others knew, or when the
+    /// time is over: its first requests find a store that does not lag. One that is in a cluster asks each address once,
+    /// to be told if that is another cluster, and else goes on where it was.
     ///
     /// Args: `addresses` are `HOST:PORT`; a name stands for all its addresses, which are tried in turn.
     pub async fn join(&self, addresses: &[String], within: Duration) -> Result<(), StartError> {
@@ -264,7 +265,11 @@ impl<T: Transport> Node<T> {
                                 format!("{name} ({address})")
                             };
                             match inner.ask_in(address, &shown).await? {
-                                None => return Ok(()),
+                                None if is_member => return Ok(()),
+                                None => {
+                                    inner.learn(deadline).await;
+                                    return Ok(());
+                                }
                                 Some(reason) => failures.push((shown, reason)),
                             }
                         }
@@ -494,6 +499,17 @@ impl<T: Transport> Inner<T> {
         applied
             .map(drop)
             .map_err(|error| Refusal::NoLeader { reason: format!("this node lags: {error}") }.into())
+    }
+
+    /// Catches up, however long ago a request of its own would have given up; at most until `deadline`.
+    async fn learn(&self, deadline: Instant) {
+        let caught_up = async {
+            while self.catch_up().await.is_err() {
+                tokio::time::sleep(self.options.timing.tick).await;
+            }
+        };
+        // Who lags still is a member all the same, and its requests say why they fail.
+        let _ = timeout_at(deadline, caught_up).await;
     }
 
     /// Becomes a member of a cluster.

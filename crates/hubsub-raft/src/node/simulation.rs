@@ -14,7 +14,7 @@ use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{Node, Options, Status};
+use super::{Node, Options, Status, Timing};
 use crate::error::Error;
 use crate::store::{Answer, Command, Expect, Write};
 use crate::transport::{CallError, Lane, Transport};
@@ -27,6 +27,8 @@ pub(super) struct Cluster {
     net: Rc<Net>,
     directories: RefCell<BTreeMap<String, TempDir>>,
     pub snapshot_entries: Cell<u64>,
+    /// All the time of a request, for nodes that start from now on.
+    pub request: Cell<Duration>,
 }
 
 pub(super) struct Net {
@@ -62,8 +64,12 @@ pub(super) fn simulate<T>(seed: u64, test: impl AsyncFnOnce(Rc<Cluster>) -> T) -
         loss: Cell::new(0),
         delay_ms: Cell::new(5),
     };
-    let cluster =
-        Cluster { net: Rc::new(net), directories: RefCell::default(), snapshot_entries: Cell::new(5000) };
+    let cluster = Cluster {
+        net: Rc::new(net),
+        directories: RefCell::default(),
+        snapshot_entries: Cell::new(5000),
+        request: Cell::new(Timing::default().request),
+    };
     tokio::task::LocalSet::new().block_on(&runtime, test(Rc::new(cluster)))
 }
 
@@ -87,8 +93,9 @@ impl Cluster {
             directories.entry(name.into()).or_insert_with(|| make().expect("a directory")).path().to_owned()
         };
         let peer = Peer { name: name.into(), address: name.into() };
-        let options =
-            Options { snapshot_entries: self.snapshot_entries.get(), ..Options::new(directory, peer) };
+        let timing = Timing { request: self.request.get(), ..Timing::default() };
+        let snapshot_entries = self.snapshot_entries.get();
+        let options = Options { snapshot_entries, timing, ..Options::new(directory, peer) };
         let wire = Wire { net: self.net.clone(), from: name.into() };
         let node = Node::open(options, wire).await.expect("a node");
         self.net.nodes.borrow_mut().insert(name.into(), node.clone());

@@ -185,6 +185,21 @@ fn who_joins_late_gets_a_snapshot_and_one_that_was_away_too() {
 }
 
 #[test]
+fn who_joined_lags_no_more_however_much_there_was_to_learn() {
+    simulate(6, async |cluster| {
+        cluster.grow(&["a", "b", "c"]).await;
+        let value = "v".repeat(60_000);
+        for n in 0..500 {
+            cluster.node("a").propose(put(&format!("k/{n:03}"), None, &value)).await.expect("written");
+        }
+        cluster.request.set(MS * 60);
+        let late = cluster.start("d").await;
+        late.join(&["a".into()], MS * 20_000).await.expect("joined");
+        assert!(late.get("k/499").await.expect("a read in its time").is_some());
+    });
+}
+
+#[test]
 fn a_lease_that_is_renewed_stays_and_one_that_is_not_goes_after_its_deadline_once() {
     for seed in seeds() {
         simulate(seed, async |cluster| {
