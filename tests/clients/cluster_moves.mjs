@@ -10,9 +10,21 @@ const nodeRedis = async () => {
   const root = { socket: { host, port: Number(port) } };
   const cluster = createCluster({ rootNodes: [root], defaults: { RESP: Number(protocol) } });
   cluster.on("error", (error) => console.error(error));
+  const listeners = new Map();
+  const subscribe = (channel) => cluster.sSubscribe(channel, (data) => listeners.get(channel)(channel, data));
+  // Whom it asks may not have heard of the move, and send it back. It drops the channel then and says so; until it is
+  // unsubscribed there, it thinks that it subscribes.
+  cluster.on("sharded-channel-moved-error", async (error, channel) => {
+    console.error(error);
+    await cluster.sUnsubscribe(channel);
+    await subscribe(channel);
+  });
   await cluster.connect();
   return {
-    subscribe: (channel, listener) => cluster.sSubscribe(channel, (data) => listener(channel, data)),
+    subscribe: (channel, listener) => {
+      listeners.set(channel, listener);
+      return subscribe(channel);
+    },
     publish: (channel, data) => cluster.sPublish(channel, data),
     close: () => cluster.destroy(),
   };

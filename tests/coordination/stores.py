@@ -164,17 +164,20 @@ class Members(Store):
         await asyncio.gather(*(asyncio.to_thread(self._wait, member) for member in range(len(self.commands))))
 
     def kill(self, member: int, sig: signal.Signals = signal.SIGKILL) -> None:
-        self.processes[member].send_signal(sig)
-        self.processes[member].wait()
+        process = self.processes[member]
+        process.send_signal(sig)
+        process.wait()
+        for pipe in filter(None, (process.stdin, process.stdout)):
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
 
     async def restart(self, member: int) -> None:
         self.processes[member] = self._run(member)
         await asyncio.to_thread(self._wait, member)
 
     def stop(self) -> None:
-        for process in self.processes:
-            process.kill()
-            process.wait()
+        for member in range(len(self.processes)):
+            self.kill(member)
 
     def log(self, member: int) -> str:
         return (self.directory / f"{member}.log").read_text(errors="replace")[-4_000:]

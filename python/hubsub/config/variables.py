@@ -18,6 +18,7 @@ OTHERS: Mapping[str, str] = {
     "HUBSUB_URL": "the node that commands ask over HTTP",
     "HUBSUB_SERVER": "the server of `hubsub pub` and `hubsub sub`",
     "HUBSUB_LOAD": "the load generator of `hubsub bench`",
+    "HUBSUB_FAILURES": "where the tests list those that failed",
     "HUBSUB_SKIPS": "where the tests list those that were skipped",
     "HUBSUB_TEST_TIMEOUT_S": "how long a test waits",
 }
