@@ -61,7 +61,7 @@ def pytest(
     """Runs pytest, and its few failed tests once more, one after the other in one process, with all they print.
 
     Args:
-        command: With the options of the run among others.
+        command: With the options of the run among others; it names no tests, so it means all.
         env: Of both runs.
         directory: Where files of this run may be.
         say: Is told what is done.
