@@ -164,6 +164,9 @@ class Core:
             `("log", level, message, fields)` with level `debug|info|warning|error`,
             `("link", kind, node, incarnation, code, text)` with kind `up|suspected|heard|down|refused|dead`; code
             and text are None but for `down` and `refused`,
+            `("lead", kind, hub, term, mandate)` with kind `opened|closed` (this process's lead), `began|gave_up` (its
+            shard leads a hub in a term, or does no more), `heeds` (that mandate from now on, 0 for none), `changed`
+            (something else of `lead_snapshot`, but for times); what is not of the kind is None,
             `("asked", node, number, body)`: a peer's control plane asks, `link_answer` answers,
             `("stopped", shard, reason)` with reason None after a clean stop.
         """
@@ -337,8 +340,8 @@ class Core:
         totals: `frames_in`, `bytes_in`, `bytes_out`, `dropped_bytes`, `suspicions`, and `sent` (frames),
         `sent_bytes`, `refused` (frames), each of these a dict of `urgent`, `live`, `reads`."""
 
-    def link_status(self, mandate: int, classes: int) -> None:
-        """What this node says of itself: the mandate that it acts by, 0 for none, and the version of its classes."""
+    def link_status(self, classes: int) -> None:
+        """What this node says of itself: the version of its classes."""
 
     def link_ask(self, ticket: int, node: str, body: bytes) -> None:
         """Answer: what the peer's control plane answers. Refused `not_linked`, `link_full`, or `link_lost`:
@@ -346,6 +349,56 @@ class Core:
 
     def link_answer(self, node: str, number: int, body: bytes) -> None:
         """Answers an `asked` event."""
+
+    def clock_us(self) -> int:
+        """The node's clock: monotonic, since it started. Times of `lead_…` are of it."""
+
+    def lead_routes(self, routes: Sequence[tuple[int, int, bool]]) -> None:
+        """Sets all `(hub, term, gives_up)` whose records name this process as the leader: it claims leads of those that
+        it is not to give up. As all of `lead_…` behind `link_begin`; another incarnation begins without any."""
+
+    def lead_census(self, revision: int, nodes: Sequence[str], before: Sequence[str]) -> None:
+        """Sets who counts where a majority is asked for, and who counted before.
+
+        Raises:
+            ValueError: this process has met 65,535 names.
+        """
+
+    def lead_tables(
+        self,
+        ticket: int,
+        mandate: int,
+        until_us: int,
+        tables: Sequence[tuple[str, int, Sequence[tuple[int, int]]]],
+        census: int,
+    ) -> None:
+        """Answer: something, once nothing is granted by tables of before and `lead_snapshot` shows these.
+
+        Args:
+            mandate: Number of the election, from 1; those of an earlier one change nothing.
+            until_us: End of the controller's lease at the coordinator; nothing is granted from then on. A time that has
+                passed ends the mandate.
+            tables: Node, incarnation, and the `(hub, term)` pairs that it may be granted.
+            census: Revision that grants name.
+
+        Raises:
+            ValueError: the mandate is 0, or as `lead_census`.
+        """
+
+    def lead_resign(self, ticket: int, mandate: int) -> None:
+        """Ends a mandate. Answer: as of `lead_tables`."""
+
+    def lead_snapshot(self) -> dict[str, Any]:
+        """What a controller decides by, at one moment a few ms ago at most.
+
+        Returns:
+            A dict of `now_us` (that moment), `mandate` (0: none), `census` and `census_us` (the revision that grants
+            name, and since when), `until_us` (end of this process's own lead), `heeds` (the mandate that it heeds, 0
+            for none), and `peers`: of each process that was heard, this one too, a dict of `node`, `incarnation`,
+            `heard_us`, `heeds_us` and `heeds_until_us` (since and until when it is known to heed this mandate, or
+            None), `lead_until_us` (end of the last lead granted to it under this mandate, or None), `gave_up` (pairs of
+            hub and term), `suspects` (names).
+        """
 
     def reload(self, limits: Mapping[str, int]) -> None:
         """Sets the limits; those of mailboxes and of the route cache hold from the start."""

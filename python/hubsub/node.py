@@ -533,9 +533,9 @@ class Node:
         """Peers and their links now, as `Core.link_peers`."""
         return self._core.link_peers() if self.addresses else []
 
-    def link_status(self, mandate: int, classes: int) -> None:
-        """What peers are told of this node: the mandate that it acts by, 0 for none, and the version of its classes."""
-        self._core.link_status(mandate, classes)
+    def link_status(self, classes: int) -> None:
+        """What peers are told of this node: the version of its classes; its leads say the rest."""
+        self._core.link_status(classes)
 
     async def link_ask(self, node: str, body: bytes) -> bytes:
         """Asks a peer's control plane.

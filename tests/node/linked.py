@@ -198,8 +198,8 @@ async def serve(options: dict[str, Any]) -> None:
                 node.link_begin(options["cluster"], incarnation)
             case ["peers"]:
                 say("peers", answer=node.link_peers())
-            case ["status", mandate, classes]:
-                node.link_status(mandate, classes)
+            case ["status", classes]:
+                node.link_status(classes)
             case ["ask", peer, body]:
                 asking.add(asyncio.create_task(ask(peer, body)))
             case ["fds"]:

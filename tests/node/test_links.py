@@ -87,13 +87,13 @@ def test_who_registers_anew_is_another_process_to_its_peers(start_linked: StartL
 
 def test_a_peer_tells_its_status_its_clock_and_that_it_lives(start_linked: StartLinked) -> None:
     a, b = start_linked("a"), start_linked("b")
-    b.tell("status", 7, 9)
+    b.tell("status", 9)
     meet(a, b)
 
     def knows() -> bool:
         links = a.peers()["b"]["links"]
         return all(
-            link["mandate"] == 7 and link["classes"] == 9 and link["offset_us"] is not None for link in links
+            link["mandate"] == 0 and link["classes"] == 9 and link["offset_us"] is not None for link in links
         )
 
     while not knows():

@@ -72,6 +72,8 @@ pub struct Grantor {
     tables: Tables,
     tables_version: u64,
     peers: BTreeMap<Process, Peer>,
+    /// Whether a peer heeds anew or no more, gave something up, or suspects others than before.
+    is_changed: bool,
 }
 
 impl Grantor {
@@ -86,6 +88,7 @@ impl Grantor {
             tables: Tables::new(),
             tables_version: 0,
             peers: BTreeMap::new(),
+            is_changed: false,
         }
     }
 
@@ -131,6 +134,17 @@ impl Grantor {
         self.peers.remove(&process);
     }
 
+    /// Forgets a process that is registered no more, unless it may hold a lead that this mandate granted: what is
+    /// known of that is what its hubs are withheld by. Whether it is forgotten.
+    pub fn forget_left(&mut self, process: Process) -> bool {
+        let has_lead = |peer: &Peer| self.mandate.is_some() && peer.lead_until_us.is_some();
+        let may_go = !self.peers.get(&process).is_some_and(has_lead);
+        if may_go {
+            self.peers.remove(&process);
+        }
+        may_go
+    }
+
     // -- What links give --
 
     /// The mandate that this node may act by now; 0: none.
@@ -152,9 +166,10 @@ impl Grantor {
         let peer = self.peers.entry(process).or_default();
         peer.heard_us = peer.heard_us.max(now);
         if mandate != Some(beat.heeds) {
-            peer.heeds_us = None;
+            self.is_changed |= peer.heeds_us.take().is_some();
         } else if peer.heeds_us.is_none() || peer.heed != beat.heed {
             (peer.heeds_us, peer.heeds_until_us, peer.heed) = (Some(now), 0, beat.heed);
+            self.is_changed = true;
         }
     }
 
@@ -174,8 +189,10 @@ impl Grantor {
         peer.heard_us = peer.heard_us.max(now);
         if question.stamp_us > peer.asked_us {
             peer.asked_us = question.stamp_us;
+            let suspects = &question.suspects[..question.suspects.len().min(SUSPECTS_MAX)];
+            self.is_changed |= peer.gave_up != question.gave_up || peer.suspects != suspects;
             peer.gave_up.clone_from(&question.gave_up);
-            peer.suspects = question.suspects.iter().copied().take(SUSPECTS_MAX).collect();
+            peer.suspects = suspects.to_vec();
         }
         let table = self.tables.get(&process).filter(|_| mandate != 0)?;
         peer.lead_until_us = peer.lead_until_us.max(Some(now + self.timing.lead_us));
@@ -186,6 +203,11 @@ impl Grantor {
             census: self.census,
             granted: question.claim.iter().copied().filter(|pair| table.contains(pair)).collect(),
         })
+    }
+
+    /// Whether something of [`Peer`] has changed, but for times that go on, since this was called last.
+    pub(crate) fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.is_changed)
     }
 
     /// What a decision is made from.

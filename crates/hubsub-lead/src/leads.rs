@@ -63,6 +63,12 @@ impl Leads {
         self.holder.census(census);
     }
 
+    /// Grants name this revision of the census from now on, or a later one: the control plane that decides knows it,
+    /// before `census` may have told.
+    pub fn names_census(&mut self, revision: u64, now: u64) {
+        self.grantor.census(revision, now);
+    }
+
     /// This node is the controller, or still is, until a deadline of its lease at the coordinator.
     pub fn mandate(&mut self, number: u64, until_us: u64, now: u64) {
         self.grantor.mandate(number, until_us, now);
@@ -83,6 +89,18 @@ impl Leads {
     /// Nobody asks for a process any more: another one has its name.
     pub fn forget(&mut self, process: Process) {
         self.grantor.forget(process);
+    }
+
+    /// A process is registered no more, and no other one has its name. Whether it is forgotten: as long as it may hold
+    /// a lead that was granted here it is not, and this is to be called again.
+    pub fn forget_left(&mut self, process: Process) -> bool {
+        self.grantor.forget_left(process)
+    }
+
+    /// Whether what a controller decides by has changed, but for times that go on, since this was called last: who
+    /// heeds it, gave something up, suspects whom.
+    pub fn take_changed(&mut self) -> bool {
+        self.grantor.take_changed()
     }
 
     /// What a decision is made from.

@@ -22,8 +22,9 @@
 //! | link 0 of a peer ended, for whatever reason | `gone(peer, now)` |
 //! | a peer is suspected, or heard again | `suspects(node, yes)` |
 //! | Python: hubs led by this process, by the watch | `routes(all of them, now)` |
-//! | Python: `meta/census`; its own mandate and lease's deadline; tables | `census`, `mandate`, `resign`, `tables` |
-//! | Python: a process that was heard is no more, another one has its name | `forget(process)` |
+//! | Python: `meta/census`; its own mandate and lease's deadline; tables | `census`, `mandate`, `resign`, `tables`, `names_census` |
+//! | the roster: another process has the name of one that was heard | `forget(process)` |
+//! | the roster: a process is registered no more | `forget_left(process)`, until it is forgotten |
 //! | Python wants to decide | `snapshot(now)` |
 //! | a shard stopped leading a hub | `gave_up((hub, term), now)` |
 //! | end of a turn with any of these; `wake_at()` has come | `poll(now)` |

@@ -33,17 +33,22 @@ impl Default for Timing {
 }
 
 impl Timing {
+    /// How its times do not fit each other, if they do not.
+    #[must_use]
+    pub fn flaw(&self) -> Option<&'static str> {
+        (self.silence_us + self.ask_us() >= self.lead_us).then_some("leads end before silence is noticed")
+    }
+
     /// Itself, if its times fit each other.
     ///
     /// # Panics
     /// They do not: a lead would end before a node knows that it has no controller.
     #[must_use]
     pub fn checked(self) -> Timing {
-        assert!(
-            self.silence_us + self.ask_us() < self.lead_us,
-            "leads end before silence is noticed: {self:?}"
-        );
-        self
+        match self.flaw() {
+            None => self,
+            Some(flaw) => panic!("{flaw}: {self:?}"),
+        }
     }
 
     /// Between two questions: of three, two may get lost.

@@ -2,7 +2,7 @@
 //! that is readable while there are some. Answers always fit, since each has a
 //! request before it; log lines beyond the limit are counted and dropped.
 
-use crate::link::LinkEvent;
+use crate::link::{LeadEvent, LinkEvent};
 use crate::log::{HubAnswer, Refusal, StreamAnswer};
 use crate::mail::Part;
 use hubsub_route::Published;
@@ -42,6 +42,8 @@ pub enum Event {
     Log(Level, &'static str, Vec<(&'static str, String)>),
     /// What became of a peer.
     Link(LinkEvent),
+    /// What became of this process's leads, or of what a controller knows of others.
+    Lead(LeadEvent),
     /// A peer's control plane asks: its name, the number of the question, what it asks.
     Asked(Box<str>, u64, Box<[u8]>),
     /// What a peer's control plane answered.

@@ -63,6 +63,7 @@ impl Core {
                 self.rim.links.limits = Arc::new(crate::link::limits(&limits));
             }
             Mail::Link(mail) => self.link_mail(mail),
+            Mail::Lead(mail) => self.lead_mail(mail),
             Mail::Roster(new) => crate::redis::cluster::learn(self, &new),
             Mail::RosterKnown(roster) => crate::redis::cluster::follow(self, &roster),
             Mail::Stop(_) => unreachable!("the shard takes this one out"),

@@ -14,6 +14,7 @@ mod fanout;
 mod flush;
 mod gather;
 mod inbox;
+pub mod led;
 pub mod link;
 mod listener;
 pub mod log;

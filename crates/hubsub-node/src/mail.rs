@@ -1,6 +1,7 @@
 //! What shards say to each other beside the brokers' messages: questions to
 //! all shards and their answers, requests of the control plane, orders.
 
+use crate::led::LeadMail;
 use crate::link::LinkMail;
 use crate::log::OpenedHub;
 use crate::redis::cluster::{NewRoster, Roster};
@@ -47,6 +48,8 @@ pub enum Mail {
     Found(Box<LogRead>, Result<Found, ErrorCode>),
     /// For this shard's links.
     Link(LinkMail),
+    /// About leads of ephemeral hubs.
+    Lead(LeadMail),
     /// New limits.
     Limits(Arc<Limits>),
     /// The nodes that cluster clients are told of.
@@ -64,6 +67,7 @@ impl Mail {
         match self {
             Mail::Broker(msg) => msg.weight(),
             Mail::Link(mail) => mail.weight(),
+            Mail::Lead(mail) => mail.weight(),
             Mail::Found(_, Ok(found)) => {
                 std::mem::size_of::<Mail>()
                     + found.records.iter().map(|record| record.weight()).sum::<usize>()

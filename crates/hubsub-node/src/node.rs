@@ -3,6 +3,7 @@
 use crate::control::{Control, Event, Level};
 use crate::core::Core;
 use crate::inbox::{Inbox, Mailer};
+use crate::led::LeadMail;
 use crate::link::{Board, Identity, LinkMail, Registered};
 use crate::listener::{self, Door, Listener};
 use crate::log::start::LogConfig;
@@ -293,10 +294,14 @@ impl Node {
         self.tell_links(|| LinkMail::Roster(Arc::clone(&roster)));
     }
 
-    /// What this node says of itself from now on: the mandate that it acts by, 0 for none, and
-    /// the version of its classes.
-    pub fn link_status(&self, mandate: u64, classes: u64) {
-        self.tell_links(|| LinkMail::Status(mandate, classes));
+    /// What this node says of itself from now on: the version of its classes.
+    pub fn link_status(&self, classes: u64) {
+        self.tell_links(|| LinkMail::Status(classes));
+    }
+
+    /// An order about leads, of the control plane: behind `link_begin`.
+    pub fn lead(&self, order: LeadMail) {
+        self.inboxes[0].send(&mut vec![Mail::Lead(order)]);
     }
 
     /// Asks a peer's control plane; the answer is an event with this ticket.

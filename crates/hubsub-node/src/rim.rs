@@ -8,6 +8,7 @@ use crate::control::{Control, Level};
 use crate::fanout::Encoded;
 use crate::gather::Gatherings;
 use crate::inbox::Mailer;
+use crate::led::Led;
 use crate::link::{Board, Links};
 use crate::log::LogEnd;
 use crate::metrics::ShardMetrics;
@@ -93,6 +94,8 @@ pub struct Rim {
     pub log: Option<LogEnd>,
     /// Links to other nodes.
     pub links: Links,
+    /// The ephemeral hubs that this shard leads.
+    pub led: Led,
     /// Whether this turn had to do with a log, so that more of it comes in a moment.
     pub expects_more: bool,
     /// Questions whose answers are still coming.
@@ -134,12 +137,13 @@ impl Rim {
     #[must_use]
     pub fn new(info: Arc<NodeInfo>, limits: Limits, now: Now, mailer: Mailer, ends: Ends) -> Rim {
         let (control, metrics) = (Arc::clone(&ends.control), Arc::clone(&ends.metrics));
-        let of_links = crate::link::limits(&limits);
+        let of_links = (crate::link::limits(&limits), crate::link::timing(&limits));
         let links = Links::new(ends.shard, mailer.shards(), of_links, ends.board, control, metrics);
         Rim {
             shard: ends.shard,
             info,
             links,
+            led: Led::default(),
             limits,
             roster: Arc::default(),
             access: Access,

@@ -131,6 +131,9 @@ pub fn limits(value: &Bound<'_, PyAny>) -> PyResult<Limits> {
     if let Some(flaw) = hubsub_node::link::limits(&limits).flaw() {
         return Err(bad("limits.link_…", flaw));
     }
+    if let Some(flaw) = hubsub_node::link::timing(&limits).flaw() {
+        return Err(bad("limits.lead_…", flaw));
+    }
     Ok(limits)
 }
 

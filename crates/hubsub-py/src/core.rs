@@ -2,8 +2,10 @@
 
 use crate::answers::{self, Wanted};
 use crate::cluster::{self, RosterRow};
+use crate::leads::{self, TableRow};
 use crate::rows::{self, RowReader};
 use crate::{config, scan};
+use hubsub_node::led::LeadMail;
 use hubsub_node::log::{Openings, Streams};
 use hubsub_node::mail::{Call, ClientFilter, Item, Question, Request};
 use hubsub_node::{ClusterNode, Control, Node, NodeConfig, NotStarted};
@@ -269,8 +271,8 @@ impl Core {
         cluster::peers(py, &self.started()?.board)
     }
 
-    fn link_status(&self, mandate: u64, classes: u64) -> PyResult<()> {
-        self.started()?.link_status(mandate, classes);
+    fn link_status(&self, classes: u64) -> PyResult<()> {
+        self.started()?.link_status(classes);
         Ok(())
     }
 
@@ -282,6 +284,43 @@ impl Core {
     fn link_answer(&self, node: &str, number: u64, body: Vec<u8>) -> PyResult<()> {
         self.started()?.link_answer(node, number, body);
         Ok(())
+    }
+
+    fn clock_us(&self) -> PyResult<u64> {
+        Ok(self.started()?.board.now_us())
+    }
+
+    fn lead_routes(&self, routes: Vec<(u32, u64, bool)>) -> PyResult<()> {
+        self.started()?.lead(leads::routes(routes));
+        Ok(())
+    }
+
+    fn lead_census(&self, revision: u64, nodes: Vec<String>, before: Vec<String>) -> PyResult<()> {
+        let node = self.started()?;
+        node.lead(leads::census(&node.board, revision, &nodes, &before)?);
+        Ok(())
+    }
+
+    fn lead_tables(
+        &self,
+        ticket: u64,
+        mandate: u64,
+        until_us: u64,
+        tables: Vec<TableRow>,
+        census: u64,
+    ) -> PyResult<()> {
+        let node = self.started()?;
+        node.lead(leads::tables(&node.board, ticket, (mandate, until_us), tables, census)?);
+        Ok(())
+    }
+
+    fn lead_resign(&self, ticket: u64, mandate: u64) -> PyResult<()> {
+        self.started()?.lead(LeadMail::Resign(ticket, mandate));
+        Ok(())
+    }
+
+    fn lead_snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        leads::snapshot(py, &self.started()?.board)
     }
 
     fn reload(&self, limits: &Bound<'_, PyAny>) -> PyResult<()> {

@@ -6,6 +6,7 @@ mod answers;
 mod cluster;
 mod config;
 mod core;
+mod leads;
 mod offline;
 mod raft;
 mod rows;

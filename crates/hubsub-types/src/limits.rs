@@ -146,6 +146,10 @@ limits! {
     link_redial_ms_max = 5_000;
     /// A link that stood for so long makes the next wait the shortest again, in ms.
     link_stable_ms = 10_000;
+    /// From the time before it is asked for to the end of a lead, the right to lead ephemeral hubs, in ms.
+    lead_ms = 1_000;
+    /// A controller that was not heard for so long is not heeded any more, in ms; below two thirds of `lead_ms`.
+    lead_silence_ms = 500;
     /// Time that a stopping node gives its clients to take their output, in ms.
     drain_ms = 5_000;
     /// Events waiting for the control plane; further ones are counted and dropped.

@@ -401,6 +401,34 @@ LIMITS: tuple[Limit, ...] = (
     Limit("link_redial_ms_min", 100, "Wait before a peer is dialed a second time; it doubles from there.", 1),
     Limit("link_redial_ms_max", 5_000, "The longest wait between two attempts to dial a peer.", 1),
     Limit("link_stable_ms", 10_000, "A link that stood for so long makes the next wait the shortest again."),
+    Limit(
+        "lead_ms",
+        1_000,
+        "From the time before it is asked for to the end of a lead, the right to lead ephemeral hubs; a leader that is "
+        "not heard is replaced after so long. The same on all nodes of a cluster.",
+        100,
+        high=60_000,
+        reload=False,
+    ),
+    Limit(
+        "lead_silence_ms",
+        500,
+        "A controller, and any node, that was not heard for so long is not heard; below two thirds of `lead_ms`, and "
+        "at least twice `link_heartbeat_ms`. The same on all nodes of a cluster.",
+        20,
+        high=60_000,
+        reload=False,
+    ),
+    Limit(
+        "lead_guard_ms",
+        50,
+        "What the controller waits behind the end of a lead, beside a hundredth of it for clocks: longer than any turn of "
+        "a shard. The same on all nodes of a cluster.",
+        10,
+        "control",
+        60_000,
+        reload=False,
+    ),
     Limit("drain_ms", 5_000, "Time that a stopping node gives its clients to take their output."),
     Limit(
         "control_events_max",

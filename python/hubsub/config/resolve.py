@@ -483,6 +483,7 @@ def _links(
 ) -> None:
     """What links between nodes need."""
     heartbeat, suspect = limits["link_heartbeat_ms"], limits["link_suspect_ms"]
+    lead, silence = limits["lead_ms"], limits["lead_silence_ms"]
     for name, holds, reason in (
         (
             "link_heartbeat_ms",
@@ -498,6 +499,16 @@ def _links(
             "link_redial_ms_max",
             limits["link_redial_ms_min"] <= limits["link_redial_ms_max"],
             f"must not be below link_redial_ms_min ({limits['link_redial_ms_min']})",
+        ),
+        (
+            "lead_silence_ms",
+            3 * silence < 2 * lead,
+            f"must be below two thirds of lead_ms ({lead}), so that a lead can be asked for once more",
+        ),
+        (
+            "link_heartbeat_ms",
+            2 * heartbeat <= silence,
+            f"must not be above half of lead_silence_ms ({silence})",
         ),
     ):
         if not holds:

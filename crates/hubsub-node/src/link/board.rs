@@ -9,7 +9,7 @@
 //!
 //! Locks: the board's, then the events' (`control`).
 
-use super::Registered;
+use super::{Registered, Shown};
 use crate::control::{Control, Event, Level};
 use hubsub_types::NodeId;
 use hubsub_wire::link::clock::Offset;
@@ -128,39 +128,71 @@ pub struct Board {
     started: Instant,
     node: String,
     shards: u16,
+    /// What a controller decides by.
+    pub leads: Shown,
     rows: Mutex<Rows>,
 }
 
 #[derive(Default)]
 struct Rows {
     peers: BTreeMap<Box<str>, PeerRow>,
-    /// Of every node that was ever registered here.
+    /// Of every other node that was ever named here.
     ids: HashMap<Box<str>, NodeId>,
 }
 
 impl Board {
+    /// What this node calls itself.
+    pub const OWN: NodeId = NodeId(0);
+
     /// Of a node of this name with so many shards, which started then.
     #[must_use]
     pub fn new(node: String, shards: u16, started: Instant, control: Arc<Control>) -> Board {
-        Board { control, started, node, shards, rows: Mutex::default() }
+        Board { control, started, node, shards, leads: Shown::default(), rows: Mutex::default() }
     }
 
     /// All peers in order of name, and the node's clock in µs.
     #[must_use]
     pub fn peers(&self) -> (Vec<PeerRow>, u64) {
         let peers = self.rows().peers.values().cloned().collect();
-        (peers, self.started.elapsed().as_micros() as u64)
+        (peers, self.now_us())
+    }
+
+    /// The node's clock, in µs since it started.
+    #[must_use]
+    pub fn now_us(&self) -> u64 {
+        self.started.elapsed().as_micros() as u64
+    }
+
+    /// What this process calls a node, for ever, whether it is registered or not; none if it has no ids left.
+    #[must_use]
+    pub fn id_of(&self, node: &str) -> Option<NodeId> {
+        if *node == *self.node { Some(Board::OWN) } else { self.rows().id_of(node) }
+    }
+
+    /// Names of all nodes that have an id, by that.
+    #[must_use]
+    pub fn names(&self) -> HashMap<NodeId, Box<str>> {
+        let rows = self.rows();
+        let others = rows.ids.iter().map(|(name, &id)| (id, name.clone()));
+        others.chain([(Board::OWN, Box::from(&*self.node))]).collect()
     }
 
     /// Sets who may have links; ids are given here. Gives them as shards take them, without
     /// this node itself.
     pub fn set_roster(&self, peers: Vec<Registered>) -> Arc<[Registered]> {
         let mut rows = self.rows();
-        let Rows { peers: known, ids } = &mut *rows;
-        let mut old = std::mem::take(known);
+        let mut old = std::mem::take(&mut rows.peers);
         for mut peer in peers.into_iter().filter(|peer| *peer.node != *self.node) {
-            let next = NodeId(ids.len() as u16);
-            peer.id = *ids.entry(peer.node.clone()).or_insert(next);
+            let Some(id) = rows.id_of(&peer.node) else {
+                let fields = vec![("node", peer.node.to_string())];
+                self.control.log(
+                    Level::Error,
+                    "no id is left for a node: this one is to be restarted",
+                    fields,
+                );
+                continue;
+            };
+            peer.id = id;
             let links = usize::from(peer.shards.min(self.shards));
             let same = |row: &PeerRow| row.peer.incarnation == peer.incarnation && row.links.len() == links;
             let row = match old.remove(&peer.node) {
@@ -170,10 +202,10 @@ impl Board {
                     PeerRow::new(peer.clone(), links)
                 }
             };
-            known.insert(peer.node, row);
+            rows.peers.insert(peer.node, row);
         }
         old.into_values().for_each(|row| self.forget(row));
-        known.values().map(|row| row.peer.clone()).collect()
+        rows.peers.values().map(|row| row.peer.clone()).collect()
     }
 
     /// A peer is registered no more.
@@ -261,6 +293,15 @@ impl Board {
 }
 
 impl Rows {
+    fn id_of(&mut self, node: &str) -> Option<NodeId> {
+        if let Some(&id) = self.ids.get(node) {
+            return Some(id);
+        }
+        let id = NodeId(u16::try_from(self.ids.len() + 1).ok()?);
+        self.ids.insert(node.into(), id);
+        Some(id)
+    }
+
     /// The row of a process; none once it is registered no more.
     fn find(&mut self, peer: &Registered) -> Option<&mut PeerRow> {
         self.peers.get_mut(&peer.node).filter(|row| row.peer.incarnation == peer.incarnation)
@@ -391,11 +432,11 @@ mod tests {
         let ids =
             |peers: Vec<Registered>| board.set_roster(peers).iter().map(|peer| peer.id.0).collect::<Vec<_>>();
         let other = |node: &str| Registered { node: node.into(), ..peer(1, 1) };
-        assert_eq!(ids(vec![peer(7, 1), other("c"), other("a")]), [0, 1], "never itself");
+        assert_eq!(ids(vec![peer(7, 1), other("c"), other("a")]), [1, 2], "never itself");
         set(&board, &peer(7, 1), 0, State::Up);
-        assert_eq!(ids(vec![peer(7, 1)]), [0]);
+        assert_eq!(ids(vec![peer(7, 1)]), [1]);
         assert_eq!(changes(&control), [Change::Up], "the same again changes nothing");
-        assert_eq!(ids(vec![peer(8, 1), other("c")]), [0, 1]);
+        assert_eq!(ids(vec![peer(8, 1), other("c")]), [1, 2]);
         assert!(matches!(changes(&control)[..], [Change::Down("unregistered", _)]));
         set(&board, &peer(7, 1), 0, State::Waiting);
         set(&board, &peer(7, 1), 0, State::Up);

@@ -21,6 +21,7 @@ use hubsub_route::relay::NodeMessage;
 use hubsub_route::{Broker, Now};
 use hubsub_types::{ConnKey, HubId, NodeId, ShardId};
 use hubsub_wire::link::{End, Frame, Lane, Sent};
+use std::sync::Arc;
 
 /// What a broker hears of other nodes. One without a cluster takes nothing: messages for
 /// it end the link, so that nothing is passed over in silence.
@@ -93,7 +94,7 @@ impl Core {
                 self.rim.links.control_frame(from, id, is_answer, body.0);
                 Ok(())
             }
-            _ => Err(End::OutOfPlace(frame.name())),
+            _ => self.lead_frame(from, frame),
         }
     }
 
@@ -127,6 +128,15 @@ impl Core {
                 self.broker.node_message(from, message, self.rim.now, &mut self.rim);
             }
             LinkMail::News(news) => self.take_news(&news),
+            LinkMail::Begin(identity) => {
+                let incarnation = identity.incarnation;
+                self.rim.links.receive(LinkMail::Begin(identity));
+                self.begin_leads(incarnation);
+            }
+            LinkMail::Roster(roster) => {
+                self.rim.links.receive(LinkMail::Roster(Arc::clone(&roster)));
+                self.lead_roster(&roster);
+            }
             mail => self.rim.links.receive(mail),
         }
         self.tell_news();
@@ -139,6 +149,7 @@ impl Core {
         if !self.rim.links.news.is_empty() {
             self.tell_news();
         }
+        self.tick_leads();
     }
 
     /// Tells all shards what became of this shard's links.
@@ -158,10 +169,16 @@ impl Core {
             News::Up(node, links, ref way) => {
                 self.rim.links.reach.set(node, links, way.clone());
                 self.broker.node_up(node, way.link, links, now, &mut self.rim);
+                if way.link == self.rim.shard.0 {
+                    self.lead_link_up(node, way.key);
+                }
             }
             News::Down(node, link) => {
                 self.rim.links.reach.unset(node, link);
                 self.broker.node_down(node, link, now, &mut self.rim);
+                if link == self.rim.shard.0 {
+                    self.lead_link_down(node);
+                }
             }
         }
     }

@@ -151,7 +151,10 @@ impl Core {
                     conn.needed = needed;
                     return used;
                 }
-                Ok(Next::Own(bytes)) => used += bytes,
+                Ok(Next::Own(bytes)) => {
+                    used += bytes;
+                    self.take_beat(key);
+                }
                 Ok(Next::Up(bytes)) => {
                     used += bytes;
                     links.answered(key);

@@ -13,11 +13,13 @@ mod tests;
 use super::board::Board;
 use super::conn::{Conn, Role};
 use super::dispatch::{News, Owed};
+use super::leads::LeadRim;
 use super::reach::Reach;
 use super::{LISTENER, LinkMail, TOKENS};
 use crate::control::{Control, Level};
 use crate::metrics::ShardMetrics;
 use crate::slab::Slab;
+use hubsub_lead::Timing;
 use hubsub_types::{ConnKey, ShardId};
 use hubsub_wire::link::handshake::dials;
 use hubsub_wire::link::{Identity, LinkLimits, Now, Roster, Status};
@@ -33,7 +35,7 @@ pub struct Links {
     shard: u16,
     /// How many shards this node has.
     shards: u16,
-    board: Arc<Board>,
+    pub(super) board: Arc<Board>,
     pub(super) control: Arc<Control>,
     pub(super) metrics: Arc<ShardMetrics>,
     registry: Option<Registry>,
@@ -48,6 +50,10 @@ pub struct Links {
     pub(super) peers: HashMap<Box<str>, PeerLink>,
     roster: Roster,
     status: Status,
+    /// The leads of this process: of shard 0, once links have begun.
+    pub(super) leads: Option<Box<LeadRim>>,
+    /// How long leads take.
+    pub(super) lead_timing: Timing,
     /// Connections with output to write.
     pub(super) dirty: Vec<ConnKey>,
     /// Connections with input that was not read.
@@ -80,7 +86,7 @@ impl Links {
     pub fn new(
         shard: ShardId,
         shards: u16,
-        limits: LinkLimits,
+        (limits, lead_timing): (LinkLimits, Timing),
         board: Arc<Board>,
         control: Arc<Control>,
         metrics: Arc<ShardMetrics>,
@@ -100,6 +106,8 @@ impl Links {
             peers: HashMap::new(),
             roster: Roster::default(),
             status: Status::default(),
+            leads: None,
+            lead_timing,
             dirty: Vec::new(),
             ready: Vec::new(),
             held: Vec::new(),
@@ -138,7 +146,8 @@ impl Links {
     #[inline]
     #[must_use]
     pub fn wait_ms(&self) -> Option<u64> {
-        (self.wake_us != u64::MAX).then(|| self.wake_us.saturating_sub(self.now.mono_us).div_ceil(1_000))
+        let wake_us = self.wake_us.min(self.leads_wake_us());
+        (wake_us != u64::MAX).then(|| wake_us.saturating_sub(self.now.mono_us).div_ceil(1_000))
     }
 
     /// Whether no connection is left.
@@ -193,8 +202,19 @@ impl Links {
         self.wake_us = 0;
     }
 
+    /// Whether a name is this node's.
+    pub(super) fn is_own(&self, name: &str) -> bool {
+        self.identity.as_ref().is_some_and(|identity| *identity.node == *name)
+    }
+
+    /// What this node says of controllers from now on: its own mandate, that of the one it heeds, and the number of its
+    /// heeding.
+    pub(super) fn set_beat(&mut self, mandate: u64, heeds: u64, heed: u64) {
+        self.set_status(Status { mandate, heeds, heed, ..self.status });
+    }
+
     /// What this node says of itself from now on.
-    pub(super) fn set_status(&mut self, status: Status) {
+    fn set_status(&mut self, status: Status) {
         self.status = status;
         for key in self.keys(|role| matches!(role, Role::Up(_))) {
             self.conns.get_mut(key).expect("just listed").link.set_status(status);
@@ -239,10 +259,14 @@ impl Links {
                 if let Role::Up(peer) = &conn.role
                     && let Some(known) = self.peers.get(&peer.node)
                 {
+                    let node = is_new.then(|| peer.node.clone());
                     if is_new {
                         self.roster.suspect(peer, true);
                     }
                     self.board.stands(&known.registered, self.shard, &conn.link);
+                    if let Some(node) = node {
+                        self.lead_suspects(&node, true);
+                    }
                 }
                 self.soil(key);
             }
@@ -257,8 +281,10 @@ impl Links {
         if let Role::Up(peer) = &conn.role
             && let Some(known) = self.peers.get(&peer.node)
         {
+            let node = peer.node.clone();
             self.roster.suspect(peer, false);
             self.board.stands(&known.registered, self.shard, &conn.link);
+            self.lead_suspects(&node, false);
         }
     }
 
@@ -328,7 +354,7 @@ impl Links {
         match mail {
             LinkMail::Begin(identity) => self.begin(identity),
             LinkMail::Roster(registered) => self.set_roster(&registered),
-            LinkMail::Status(mandate, classes) => self.set_status(Status { mandate, classes, ..self.status }),
+            LinkMail::Status(classes) => self.set_status(Status { classes, ..self.status }),
             LinkMail::Ask(ticket, node, body) => self.ask(ticket, &node, &body),
             LinkMail::Answer(node, id, body) => self.answer(&node, id, &body),
             LinkMail::Handover(handover) => self.take_over(*handover),

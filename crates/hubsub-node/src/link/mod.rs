@@ -8,6 +8,7 @@
 //! - [`frames`]: brokers' messages as frames, and back
 //! - [`reach`]: by which links a shard's broker reaches other nodes
 //! - [`control`]: what control planes ask each other, over link 0
+//! - [`leads`]: who may lead which ephemeral hub, over link 0
 //! - [`board`]: what all shards know of peers, and the events that come of it
 //!
 //! Invariants:
@@ -25,6 +26,7 @@ mod control;
 mod dispatch;
 mod frames;
 mod intake;
+mod leads;
 mod links;
 mod reach;
 
@@ -32,6 +34,7 @@ pub use board::{Board, Change, LinkEvent, LinkRow, PeerRow, State};
 pub use conn::Handover;
 pub use hubsub_wire::link::handshake::VERSIONS;
 pub use hubsub_wire::link::{Counters, Identity, LinkLimits, Secret, Status};
+pub use leads::{LeadEvent, LeadView, Shown, timing};
 pub use links::Links;
 
 use dispatch::News;
@@ -71,8 +74,8 @@ pub enum LinkMail {
     Begin(Arc<Identity>),
     /// Who may have links, all of them.
     Roster(Arc<[Registered]>),
-    /// The mandate that this node acts by, and the version of its classes: what it says of itself.
-    Status(u64, u64),
+    /// The version of its classes: what this node says of itself.
+    Status(u64),
     /// The control plane asks that of a peer; the answer goes there under this ticket.
     Ask(u64, Box<str>, Vec<u8>),
     /// The control plane answers a peer's question of this number.
@@ -141,5 +144,6 @@ mod tests {
     #[test]
     fn the_defaults_are_those_of_the_machines() {
         assert_eq!(limits(&Limits::default()), LinkLimits::default());
+        assert_eq!(timing(&Limits::default()), hubsub_lead::Timing::default());
     }
 }

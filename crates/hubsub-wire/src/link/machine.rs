@@ -71,6 +71,8 @@ pub struct Link {
     peer_status: Status,
     /// Its last pong, until the owner takes it.
     answer: Option<Answer>,
+    /// Whether it pinged since the owner asked last.
+    is_pinged: bool,
     clock: Clock,
 }
 
@@ -110,6 +112,7 @@ impl Link {
             suspected_us: None,
             peer_status: Status::default(),
             answer: None,
+            is_pinged: false,
             clock: Clock::default(),
             limits,
         }
@@ -175,6 +178,7 @@ impl Link {
         match frame {
             Frame::Ping { stamp_us, status } => {
                 self.peer_status = status;
+                self.is_pinged = true;
                 self.out.owe_pong(stamp_us, now.wall_us);
             }
             Frame::Pong { stamp_us, wall_us, status } => {
@@ -383,6 +387,11 @@ impl Link {
     /// The peer's last pong, once. One that no later one overtook is enough: each says how it is *now*.
     pub fn take_answer(&mut self) -> Option<Answer> {
         self.answer.take()
+    }
+
+    /// What the peer said with a ping that has come since this was called last.
+    pub fn take_ping(&mut self) -> Option<Status> {
+        std::mem::take(&mut self.is_pinged).then_some(self.peer_status)
     }
 
     /// Whether the peer is not heard.

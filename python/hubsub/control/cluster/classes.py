@@ -23,8 +23,16 @@ HUBS: Final = 64
 LOGGED_HUBS: Final = 16
 """Each has files and memory of its own."""
 
-LIMITS: Final = ("frame_bytes_max", "pattern_bytes_max", "topic_bytes_max")
-"""What one node takes all others must take: it is forwarded to them."""
+LIMITS: Final = (
+    "frame_bytes_max",
+    "pattern_bytes_max",
+    "topic_bytes_max",
+    "lead_ms",
+    "lead_silence_ms",
+    "lead_guard_ms",
+)
+"""What one node takes all others must take: it is forwarded to them. And how long a lead is all must agree on: the
+controller waits for the end of leads that others hold."""
 
 DEFAULT: Final = "default"
 """The class of rooms that no other matches; the data plane adds it likewise."""

@@ -132,7 +132,7 @@ class ClusterNode:
             addresses: Protocol to `HOST:PORT`, as clients and peers reach it; `link` for peers.
             capacity: Beside others; default: its shards.
             zone: Members of a hub are in different ones where there are several.
-            timing: The same in the whole cluster.
+            timing: The same in the whole cluster; default: as the configuration has it.
             clock: Monotonic, seconds: that of the coordinator's leases.
             wall: Seconds since 1970.
             moves_max: Hubs that are moved at a time.
@@ -165,7 +165,7 @@ class ClusterNode:
                 plane,
                 membership,
                 prepared,
-                timing=timing or Timing(),
+                timing=timing or Timing.of(config.limits),
                 clock=clock,
                 moves_max=moves_max,
             )

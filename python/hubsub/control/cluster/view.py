@@ -21,7 +21,7 @@ Invariant: tables and `lead_until_s` are read together: no grant lies between th
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, Self, TypeVar
 
 from hubsub.control.cluster.records import (
     CensusRecord,
@@ -68,6 +68,19 @@ class Timing:
     """From a deadline to the end of the turn that looked at it last."""
     silence_s: float = 0.5
     """A peer that was not heard for so long is not heard."""
+
+    @classmethod
+    def of(cls, limits: Mapping[str, int]) -> Self:
+        """As a configuration has it.
+
+        Args:
+            limits: With `lead_ms`, `lead_guard_ms` and `lead_silence_ms`.
+        """
+        return cls(
+            lead_s=limits["lead_ms"] / 1e3,
+            margin_s=limits["lead_guard_ms"] / 1e3,
+            silence_s=limits["lead_silence_ms"] / 1e3,
+        )
 
     @property
     def guard_s(self) -> float:

@@ -1,0 +1,463 @@
+//! Leads of ephemeral hubs over links: shard 0, which holds link 0 of each peer, drives the machine of `hubsub_lead`
+//! with what pings, pongs and peers' questions say, what the control plane orders, and what shards confirm.
+//!
+//! It owns the machine, which link 0 belongs to which process, and who was registered; it shows what a controller
+//! decides by (`Shown`) to the control plane, which reads it at any time. Other shards have `led::Led`.
+//!
+//! Invariants:
+//!
+//! 1. After each call of the machine its actions are carried out, before anything more is read.
+//! 2. What the control plane is told has changed is shown before, and so are tables before they are answered.
+//! 3. Times are taken when a call is made, never from the beginning of a long turn: who is granted a lead has it no
+//!    longer than who granted it believes.
+//! 4. A process is forgotten when another one has its name. One that is registered no more is forgotten too, unless it
+//!    may hold a lead of this mandate: its hubs are withheld by what is known of that.
+
+use super::conn::Role;
+use super::links::Links;
+use super::{Board, Registered};
+use crate::control::{Event, Level};
+use crate::core::Core;
+use crate::led::{self, LeadMail};
+use crate::mail::Mail;
+use hubsub_lead::{Action, Beat, Grant, HubTerm, LeadGate, Leads, Process, Question, Snapshot, Timing};
+use hubsub_types::{ConnKey, HubId, Limits, NodeId, ShardId, Term};
+use hubsub_wire::link::{End, Frame, Lane, List, Sent, Status};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard};
+
+/// The shard that drives the machine, and the link that it speaks over.
+const SHARD: ShardId = ShardId(0);
+
+/// What is shown is no older than this, in µs: much less than silence.
+const SHOW_US: u64 = 25_000;
+
+/// What the control plane hears of leads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LeadEvent {
+    /// This process has a lead (again): its shards lead what they were told to.
+    Opened,
+    /// The lead has ended; what it covered waits, or serves, as its class says.
+    Closed,
+    /// A hub's shard was told to lead it in this term.
+    Began(HubId, Term),
+    /// The hub's shard leads it no more in this term.
+    GaveUp(HubId, Term),
+    /// This process heeds the controller of that mandate; 0: it hears none.
+    Heeds(u64),
+    /// Something else that is shown has changed: a peer heeds anew, gave up, suspects others.
+    Changed,
+}
+
+/// What is known at one moment.
+#[derive(Clone, Default, Debug)]
+pub struct LeadView {
+    /// What a controller decides by. Nodes are named by the board.
+    pub snapshot: Snapshot,
+    /// Until when this process may lead what it was granted, in µs of the node's clock; 0 before.
+    pub until_us: u64,
+    /// The mandate that this process heeds; 0: none.
+    pub heeds: u64,
+}
+
+/// The latest view: written by shard 0, read by the control plane.
+#[derive(Default, Debug)]
+pub struct Shown(Mutex<LeadView>);
+
+impl Shown {
+    /// The view as it is now, a few ms old at most once leads have begun.
+    #[must_use]
+    pub fn get(&self) -> LeadView {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LeadView> {
+        self.0.lock().expect("nothing panics under this lock")
+    }
+}
+
+/// How long leads take, of a node with these limits.
+#[must_use]
+pub fn timing(limits: &Limits) -> Timing {
+    Timing { lead_us: limits.lead_ms * 1_000, silence_us: limits.lead_silence_ms * 1_000 }
+}
+
+/// What shard 0 has once links have begun.
+pub(super) struct LeadRim {
+    /// Which life of this process.
+    incarnation: u64,
+    machine: Leads,
+    gate: LeadGate,
+    /// Link 0 of each node that stands, and of which process it is.
+    links: BTreeMap<NodeId, (Process, ConnKey)>,
+    /// Who is registered.
+    registered: BTreeMap<NodeId, u64>,
+    /// Who is registered no more and was not forgotten yet.
+    left: Vec<Process>,
+    /// The mandate of the last tables, and how many there were.
+    mandate: u64,
+    tables: u64,
+    heeds: u64,
+    /// Whether the machine was called since it was polled.
+    is_touched: bool,
+    /// Whether the control plane is to be told.
+    is_changed: bool,
+    shown_us: u64,
+    wake_us: u64,
+}
+
+impl LeadRim {
+    fn new(incarnation: u64, timing: Timing) -> LeadRim {
+        let machine = Leads::new(Process { node: Board::OWN, incarnation }, timing);
+        LeadRim {
+            incarnation,
+            gate: machine.gate(),
+            machine,
+            links: BTreeMap::new(),
+            registered: BTreeMap::new(),
+            left: Vec::new(),
+            mandate: 0,
+            tables: 0,
+            heeds: 0,
+            is_touched: true,
+            is_changed: false,
+            shown_us: 0,
+            wake_us: 0,
+        }
+    }
+
+    /// Forgets who is gone for good, as far as it may.
+    fn forget_left(&mut self) {
+        let LeadRim { machine, left, .. } = self;
+        left.retain(|&process| !machine.forget_left(process));
+    }
+
+    /// Takes over who is registered.
+    fn set_registered(&mut self, roster: &[Registered]) {
+        let new: BTreeMap<NodeId, u64> = roster.iter().map(|peer| (peer.id, peer.incarnation)).collect();
+        for (node, incarnation) in std::mem::replace(&mut self.registered, new) {
+            if self.registered.get(&node) != Some(&incarnation) {
+                self.machine.suspects(node, false);
+                self.left.push(Process { node, incarnation });
+            }
+        }
+        let LeadRim { machine, left, registered, .. } = self;
+        left.retain(|&process| match registered.get(&process.node) {
+            Some(&incarnation) if incarnation > process.incarnation => {
+                machine.forget(process);
+                false
+            }
+            is_there => is_there != Some(&process.incarnation),
+        });
+        self.forget_left();
+    }
+}
+
+impl Links {
+    /// When leads are to be looked at, in µs; never on shards without them.
+    #[inline]
+    pub(super) fn leads_wake_us(&self) -> u64 {
+        self.leads.as_ref().map_or(u64::MAX, |leads| if leads.is_touched { 0 } else { leads.wake_us })
+    }
+
+    #[inline]
+    fn leads_are_due(&self) -> bool {
+        self.leads.as_ref().is_some_and(|leads| leads.is_touched || leads.wake_us <= self.now.mono_us)
+    }
+
+    /// What this node is to a peer that is suspected, or heard again.
+    pub(super) fn lead_suspects(&mut self, node: &str, is_suspected: bool) {
+        let Links { peers, leads, .. } = self;
+        if let (Some(leads), Some(peer)) = (leads, peers.get(node)) {
+            leads.machine.suspects(peer.registered.id, is_suspected);
+            leads.is_touched = true;
+        }
+    }
+
+    /// The process at the other end of a link of shard 0 that stands.
+    fn process_of(&self, key: ConnKey) -> Option<Process> {
+        let links = &self.leads.as_ref()?.links;
+        links.get(&self.conns.get(key)?.node?).filter(|link| link.1 == key).map(|link| link.0)
+    }
+
+    fn name_of(&self, id: NodeId) -> Option<&str> {
+        self.peers.iter().find(|(_, peer)| peer.registered.id == id).map(|(name, _)| &**name)
+    }
+
+    fn send_urgent(&mut self, to: Process, frame: &Frame<'_>) {
+        let link = self.leads.as_ref().and_then(|leads| leads.links.get(&to.node));
+        let Some(&(_, key)) = link.filter(|link| link.0 == to) else { return };
+        let Some(conn) = self.conns.get_mut(key).filter(|conn| matches!(conn.role, Role::Up(_))) else {
+            return;
+        };
+        // Refused where too much waits already: it is asked again, and not answered twice.
+        if conn.link.send(frame) == Sent::Refused {
+            debug_assert_eq!(frame.lane(), Lane::Urgent);
+            self.metrics.links_control_dropped_total.add(1);
+        }
+        self.soil(key);
+    }
+
+    fn send_question(&mut self, to: Process, question: &Question) {
+        let names: Vec<Box<str>> =
+            question.suspects.iter().filter_map(|&node| self.name_of(node)).map(Box::from).collect();
+        let names: Vec<&str> = names.iter().map(|name| &**name).collect();
+        let frame = Frame::LeadAsk {
+            stamp_us: question.stamp_us,
+            claim: List::new(&question.claim),
+            gave_up: List::new(&question.gave_up),
+            suspects: List::new(&names),
+        };
+        self.send_urgent(to, &frame);
+    }
+
+    fn send_grant(&mut self, to: Process, grant: &Grant) {
+        let frame = Frame::LeadGranted {
+            stamp_us: grant.stamp_us,
+            // It is made of whole ms, within an hour.
+            lead_ms: (grant.lead_us / 1_000) as u32,
+            mandate: grant.mandate,
+            census: grant.census,
+            granted: List::new(&grant.granted),
+        };
+        self.send_urgent(to, &frame);
+    }
+}
+
+impl Core {
+    /// This process begins, or another life of it: nothing of the one before is led any more.
+    pub(super) fn begin_leads(&mut self, incarnation: u64) {
+        let rim = &mut self.rim;
+        let is_same = |leads: &LeadRim| leads.incarnation == incarnation;
+        if rim.shard != SHARD || rim.links.leads.as_deref().is_some_and(is_same) {
+            return;
+        }
+        let leads = LeadRim::new(incarnation, rim.links.lead_timing);
+        for shard in (0..rim.mailer.shards()).map(ShardId) {
+            rim.mailer.post(shard, Mail::Lead(LeadMail::Life(leads.gate.clone())));
+        }
+        rim.links.leads = Some(Box::new(leads));
+        self.show_leads();
+    }
+
+    /// Who may have links.
+    pub(super) fn lead_roster(&mut self, roster: &[Registered]) {
+        self.call_leads(|leads, _| leads.set_registered(roster));
+    }
+
+    /// Mail about leads.
+    pub fn lead_mail(&mut self, mail: LeadMail) {
+        match mail {
+            LeadMail::Life(_) | LeadMail::Began(..) | LeadMail::GiveUp(..) => {
+                if let Some(said) = self.rim.led.take(mail) {
+                    self.rim.mailer.post(SHARD, Mail::Lead(said));
+                }
+            }
+            LeadMail::GaveUp(hub, term) => self.gave_up((hub, term)),
+            LeadMail::Routes(routes) => self.order(None, |leads, now| leads.machine.routes(&routes, now)),
+            LeadMail::Census(census) => self.order(None, |leads, now| leads.machine.census(census, now)),
+            LeadMail::Tables { ticket, mandate, until_us, tables, census } => {
+                self.order(Some(ticket), |leads, now| {
+                    if mandate < leads.mandate {
+                        return;
+                    }
+                    leads.mandate = mandate;
+                    if until_us <= now {
+                        return leads.machine.resign(now);
+                    }
+                    leads.tables += 1;
+                    leads.machine.mandate(mandate, until_us, now);
+                    leads.machine.names_census(census, now);
+                    leads.machine.tables(mandate, leads.tables, tables);
+                    leads.forget_left();
+                });
+            }
+            LeadMail::Resign(ticket, mandate) => self.order(Some(ticket), |leads, now| {
+                if mandate == leads.mandate {
+                    leads.machine.resign(now);
+                    leads.forget_left();
+                }
+            }),
+        }
+    }
+
+    /// An order of the control plane, answered when it is done and shown.
+    fn order(&mut self, ticket: Option<u64>, act: impl FnOnce(&mut LeadRim, u64)) {
+        if self.rim.links.leads.is_none() {
+            self.rim.control.log(Level::Error, "an order about leads came before links began", Vec::new());
+        }
+        self.call_leads(act);
+        if let Some(ticket) = ticket {
+            self.show_leads();
+            self.rim.control.tell(Event::Answered(ticket, Ok(Box::default())));
+        }
+    }
+
+    fn gave_up(&mut self, (hub, term): HubTerm) {
+        self.call_leads(|leads, now| leads.machine.gave_up((hub, term), now));
+        self.rim.control.tell(Event::Lead(LeadEvent::GaveUp(hub, term)));
+    }
+
+    // -- links --
+
+    /// Link 0 of a node stands.
+    pub(super) fn lead_link_up(&mut self, node: NodeId, key: ConnKey) {
+        let conn = self.rim.links.conns.get(key);
+        let Some(Role::Up(peer)) = conn.map(|conn| &conn.role) else { return };
+        let process = Process { node, incarnation: peer.incarnation };
+        self.call_leads(|leads, _| {
+            leads.links.insert(node, (process, key));
+            leads.machine.suspects(node, false);
+        });
+    }
+
+    /// It has ended.
+    pub(super) fn lead_link_down(&mut self, node: NodeId) {
+        self.call_leads(|leads, now| {
+            if let Some((process, _)) = leads.links.remove(&node) {
+                leads.machine.gone(process, now);
+            }
+        });
+    }
+
+    /// What a peer said of itself with the ping or pong that was just read, if it was one.
+    pub(super) fn take_beat(&mut self, key: ConnKey) {
+        let Some(from) = self.rim.links.process_of(key) else { return };
+        let Some(conn) = self.rim.links.conns.get_mut(key) else { return };
+        let (pinged, answered) = (conn.link.take_ping(), conn.link.take_answer());
+        if let Some(status) = pinged {
+            self.call_leads(|leads, now| leads.machine.ping(from, beat(status), now));
+        }
+        if let Some(answer) = answered {
+            self.call_leads(|leads, now| leads.machine.pong(from, answer.stamp_us, beat(answer.status), now));
+        }
+    }
+
+    /// A peer asks for its lead, or answers.
+    ///
+    /// # Errors
+    /// It came over another link than those that leads are spoken of on.
+    pub(super) fn lead_frame(&mut self, key: ConnKey, frame: &Frame<'_>) -> Result<(), End> {
+        let Some(from) = self.rim.links.process_of(key) else { return Err(End::OutOfPlace(frame.name())) };
+        match *frame {
+            Frame::LeadAsk { stamp_us, claim, gave_up, suspects } => {
+                let links = &self.rim.links;
+                let known = |name: &str| match links.peers.get(name) {
+                    Some(peer) => Some(peer.registered.id),
+                    None => links.is_own(name).then_some(Board::OWN),
+                };
+                let question = Question {
+                    stamp_us,
+                    claim: claim.iter().collect(),
+                    gave_up: gave_up.iter().collect(),
+                    suspects: suspects.iter().filter_map(known).collect(),
+                };
+                self.call_leads(|leads, now| leads.machine.ask(from, &question, now));
+            }
+            Frame::LeadGranted { stamp_us, lead_ms, mandate, census, granted } => {
+                let lead_us = u64::from(lead_ms) * 1_000;
+                let grant = Grant { stamp_us, lead_us, mandate, census, granted: granted.iter().collect() };
+                self.call_leads(|leads, now| leads.machine.answer(from, &grant, now));
+            }
+            _ => return Err(End::OutOfPlace(frame.name())),
+        }
+        Ok(())
+    }
+
+    // -- time --
+
+    /// Does what is due for leads: at the end of each turn that had to do with them, and when their time has come.
+    #[inline]
+    pub fn tick_leads(&mut self) {
+        if self.rim.links.leads_are_due() {
+            self.call_leads(|leads, now| leads.machine.poll(now));
+            self.show_due();
+        }
+    }
+
+    fn show_due(&mut self) {
+        let now = self.rim.links.board.now_us();
+        let Some(leads) = &mut self.rim.links.leads else { return };
+        leads.is_touched = false;
+        leads.is_changed |= leads.machine.take_changed();
+        if leads.is_changed || now >= leads.shown_us + SHOW_US {
+            self.show_leads();
+        }
+        let Some(leads) = &mut self.rim.links.leads else { return };
+        // A control plane that is behind is told with a later view.
+        if leads.is_changed && self.rim.control.offer(Event::Lead(LeadEvent::Changed)) {
+            leads.is_changed = false;
+        }
+        leads.wake_us = leads.machine.wake_at().min(leads.shown_us + SHOW_US);
+    }
+
+    fn show_leads(&mut self) {
+        let links = &mut self.rim.links;
+        let Some(leads) = &mut links.leads else { return };
+        let now = links.board.now_us();
+        leads.shown_us = now;
+        let snapshot = leads.machine.snapshot(now);
+        let view = LeadView { snapshot, until_us: leads.gate.until_us(), heeds: leads.heeds };
+        *links.board.leads.lock() = view;
+        self.carry_out();
+    }
+
+    // -- actions --
+
+    fn call_leads(&mut self, call: impl FnOnce(&mut LeadRim, u64)) {
+        let links = &mut self.rim.links;
+        let Some(leads) = &mut links.leads else { return };
+        leads.is_touched = true;
+        call(leads, links.board.now_us());
+        self.carry_out();
+    }
+
+    fn carry_out(&mut self) {
+        while let Some(action) = self.rim.links.leads.as_mut().and_then(|leads| leads.machine.next_action()) {
+            self.act_on_lead(action);
+        }
+    }
+
+    fn act_on_lead(&mut self, action: Action) {
+        let tell = |event| self.rim.control.tell(Event::Lead(event));
+        match action {
+            Action::Ask(to, question) => self.rim.links.send_question(to, &question),
+            Action::Answer(to, grant) => self.rim.links.send_grant(to, &grant),
+            Action::Say(beat) => self.say(beat),
+            Action::Began(hub, term) => {
+                tell(LeadEvent::Began(hub, term));
+                self.tell_home(hub, LeadMail::Began(hub, term));
+            }
+            Action::GiveUp(hub, term) => self.tell_home(hub, LeadMail::GiveUp(hub, term)),
+            Action::Opened => {
+                tell(LeadEvent::Opened);
+                self.rim.control.log(Level::Info, "the lead runs", Vec::new());
+            }
+            Action::Closed => {
+                tell(LeadEvent::Closed);
+                self.rim.control.log(Level::Warning, "the lead has ended", Vec::new());
+            }
+        }
+    }
+
+    /// Tells the shard that leads a hub. Shard 0 tells itself by mail too, so that what it leads changes between
+    /// letters, as on the others.
+    fn tell_home(&mut self, hub: HubId, mail: LeadMail) {
+        let shards = self.rim.mailer.shards();
+        self.rim.mailer.post(led::home(hub, shards), Mail::Lead(mail));
+    }
+
+    fn say(&mut self, beat: Beat) {
+        let links = &mut self.rim.links;
+        links.set_beat(beat.mandate, beat.heeds, beat.heed);
+        let Some(leads) = &mut links.leads else { return };
+        if std::mem::replace(&mut leads.heeds, beat.heeds) != beat.heeds {
+            leads.is_changed = true;
+            self.rim.control.tell(Event::Lead(LeadEvent::Heeds(beat.heeds)));
+        }
+    }
+}
+
+fn beat(status: Status) -> Beat {
+    Beat { mandate: status.mandate, heeds: status.heeds, heed: status.heed }
+}

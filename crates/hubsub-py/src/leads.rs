@@ -1,0 +1,103 @@
+//! What the control plane says and hears of leads, as the data plane has it. Nodes have names there and ids here.
+
+use crate::config::bad;
+use hubsub_lead::{Census, HubTerm, Peer, Process, Route, Tables};
+use hubsub_node::led::LeadMail;
+use hubsub_node::link::{Board, LeadEvent};
+use hubsub_types::{HubId, NodeId, Term};
+use pyo3::IntoPyObjectExt;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+use std::collections::HashMap;
+
+/// Node, incarnation, hubs and terms.
+pub type TableRow = (String, u64, Vec<(u32, u64)>);
+
+/// `(hub, term, gives_up)` of each.
+pub fn routes(rows: Vec<(u32, u64, bool)>) -> LeadMail {
+    let route = |(hub, term, gives_up)| Route { hub: HubId(hub), term: Term(term), gives_up };
+    LeadMail::Routes(rows.into_iter().map(route).collect())
+}
+
+/// Who counts; names need not be registered.
+pub fn census(board: &Board, revision: u64, nodes: &[String], before: &[String]) -> PyResult<LeadMail> {
+    let ids = |names: &[String]| names.iter().map(|name| id(board, name)).collect::<PyResult<Vec<NodeId>>>();
+    Ok(LeadMail::Census(Census { revision, nodes: ids(nodes)?, before: ids(before)? }))
+}
+
+/// What the controller of a mandate may grant until a time.
+pub fn tables(
+    board: &Board,
+    ticket: u64,
+    (mandate, until_us): (u64, u64),
+    rows: Vec<TableRow>,
+    census: u64,
+) -> PyResult<LeadMail> {
+    if mandate == 0 {
+        return Err(bad("mandate", "they begin at 1"));
+    }
+    let table = |(node, incarnation, pairs): TableRow| {
+        let pairs = pairs.into_iter().map(|(hub, term)| (HubId(hub), Term(term)));
+        Ok((Process { node: id(board, &node)?, incarnation }, pairs.collect()))
+    };
+    let tables = rows.into_iter().map(table).collect::<PyResult<Tables>>()?;
+    Ok(LeadMail::Tables { ticket, mandate, until_us, tables, census })
+}
+
+fn id(board: &Board, node: &str) -> PyResult<NodeId> {
+    board.id_of(node).ok_or_else(|| bad("node", format!("no id is left: {node}")))
+}
+
+/// `("lead", kind, hub, term, mandate)`.
+pub fn event(py: Python<'_>, event: LeadEvent) -> PyResult<Bound<'_, PyAny>> {
+    let (kind, pair, mandate) = match event {
+        LeadEvent::Opened => ("opened", None, None),
+        LeadEvent::Closed => ("closed", None, None),
+        LeadEvent::Began(hub, term) => ("began", Some((hub, term)), None),
+        LeadEvent::GaveUp(hub, term) => ("gave_up", Some((hub, term)), None),
+        LeadEvent::Heeds(mandate) => ("heeds", None, Some(mandate)),
+        LeadEvent::Changed => ("changed", None, None),
+    };
+    let (hub, term) = pair.map_or((None, None), |(hub, term)| (Some(hub.0), Some(term.0)));
+    ("lead", kind, hub, term, mandate).into_bound_py_any(py)
+}
+
+/// What a controller decides by, at one moment.
+pub fn snapshot<'py>(py: Python<'py>, board: &Board) -> PyResult<Bound<'py, PyDict>> {
+    let (view, names) = py.detach(|| (board.leads.get(), board.names()));
+    let snapshot = PyDict::new(py);
+    snapshot.set_item("now_us", view.snapshot.now_us)?;
+    snapshot.set_item("mandate", view.snapshot.mandate)?;
+    snapshot.set_item("census", view.snapshot.census)?;
+    snapshot.set_item("census_us", view.snapshot.census_us)?;
+    snapshot.set_item("until_us", view.until_us)?;
+    snapshot.set_item("heeds", view.heeds)?;
+    let named = |process: &Process| names.get(&process.node);
+    let peers = view.snapshot.peers.iter().filter_map(|(process, row)| Some((named(process)?, process, row)));
+    let peers = peers.map(|(name, process, row)| peer(py, name, process.incarnation, row, &names));
+    snapshot.set_item("peers", PyList::new(py, peers.collect::<PyResult<Vec<_>>>()?)?)?;
+    Ok(snapshot)
+}
+
+fn peer<'py>(
+    py: Python<'py>,
+    node: &str,
+    incarnation: u64,
+    row: &Peer,
+    names: &HashMap<NodeId, Box<str>>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let peer = PyDict::new(py);
+    peer.set_item("node", node)?;
+    peer.set_item("incarnation", incarnation)?;
+    peer.set_item("heard_us", row.heard_us)?;
+    peer.set_item("heeds_us", row.heeds_us)?;
+    let known = row.heeds_us.filter(|&since_us| row.heeds_until_us >= since_us);
+    peer.set_item("heeds_until_us", known.map(|_| row.heeds_until_us))?;
+    peer.set_item("lead_until_us", row.lead_until_us)?;
+    let gave_up: Vec<(u32, u64)> = row.gave_up.iter().map(|&pair: &HubTerm| (pair.0.0, pair.1.0)).collect();
+    peer.set_item("gave_up", gave_up)?;
+    let suspects: Vec<&str> =
+        row.suspects.iter().filter_map(|id| names.get(id)).map(|name| &**name).collect();
+    peer.set_item("suspects", suspects)?;
+    Ok(peer)
+}
