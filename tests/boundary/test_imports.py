@@ -22,7 +22,8 @@ def test_the_core_has_one_door_and_the_door_one_user(repository: Path) -> None:
     for file in package.rglob("*.py"):
         for name in imports(file) & set(users):
             users[name].add(file.relative_to(package).as_posix())
-    assert users == {"hubsub._core": {"_native.py"}, "hubsub._native": {"node.py"}}
+    assert users["hubsub._core"] == {"_native.py"}
+    assert {user.partition("/")[0] for user in users["hubsub._native"]} == {"node"}
 
 
 def test_the_client_works_without_core_and_server_parts() -> None:

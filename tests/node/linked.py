@@ -106,6 +106,11 @@ class Linked:
 
         return self.wait(is_it)
 
+    def lead(self, kind: str, **fields: int) -> dict[str, Any]:
+        """The next event of leads of that kind."""
+        wanted = {"say": "lead", "kind": kind, **fields}
+        return self.wait(lambda said: wanted.items() <= said.items())
+
     def wait(self, is_it: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """The next line that it says of which this is true; others before it are passed over."""
         until = time.monotonic() + WAIT_S
@@ -169,6 +174,7 @@ async def serve(options: dict[str, Any]) -> None:
 
     node = Node(resolve(options["config"], {}, {}))
     addresses = await node.start()
+    node.on_lead = lambda event: say("lead", at_s=time.monotonic(), **event._asdict())
     node.on_peer = lambda event: say("peer", **event._asdict())
     # Peers' questions are answered backwards, but for one.
     node.on_asked = lambda peer, number, body: (
@@ -189,6 +195,24 @@ async def serve(options: dict[str, Any]) -> None:
             answer = error.code
         say("ask", answer=answer)
 
+    async def tables(mandate: int, for_s: float, rows: list[Any], census: int) -> None:
+        may = {(name, number): {(hub, term) for hub, term in pairs} for name, number, pairs in rows}
+        await node.lead_tables(mandate, time.monotonic() + for_s, may, census)
+        say("tables", answer=leads())
+
+    async def resign(mandate: int) -> None:
+        await node.lead_resign(mandate)
+        say("resign", answer=leads())
+
+    def leads() -> dict[str, Any]:
+        snapshot = node.lead_snapshot()
+        peers = {
+            name: peer._asdict() | {"gave_up": sorted(peer.gave_up), "suspects": sorted(peer.suspects)}
+            for (name, number), peer in snapshot.peers.items()
+        }
+        numbers = sorted(snapshot.peers)
+        return snapshot._asdict() | {"peers": peers, "processes": numbers}
+
     asking = set()
     while line := await lines.readline():
         match json.loads(line):
@@ -202,6 +226,16 @@ async def serve(options: dict[str, Any]) -> None:
                 node.link_status(classes)
             case ["ask", peer, body]:
                 asking.add(asyncio.create_task(ask(peer, body)))
+            case ["routes", rows]:
+                node.lead_routes([tuple(row) for row in rows])
+            case ["census", revision, names]:
+                node.lead_census(revision, names, [])
+            case ["tables", mandate, for_s, rows, revision]:
+                asking.add(asyncio.create_task(tables(mandate, for_s, rows, revision)))
+            case ["resign", mandate]:
+                asking.add(asyncio.create_task(resign(mandate)))
+            case ["leads"]:
+                say("leads", answer=leads())
             case ["fds"]:
                 say("fds", answer=len(os.listdir("/proc/self/fd")))
             case ["metrics"]:

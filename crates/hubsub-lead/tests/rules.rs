@@ -2,7 +2,7 @@
 
 use hubsub_lead::{Action, Beat, Census, Grant, HubTerm, LeadGate, Leads, Process, Question, Route, Timing};
 use hubsub_types::{HubId, NodeId, Term};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 const fn process(node: u16) -> Process {
     Process { node: NodeId(node), incarnation: 1 }
@@ -326,4 +326,70 @@ fn what_a_process_gave_up_and_whom_it_suspects_is_what_it_said_last() {
     assert_eq!((peer.gave_up, peer.suspects), (vec![A], vec![NodeId(2)]));
     leads.ask(OTHER, &said(30, &[], &[]), NOW + 3);
     assert!(leads.snapshot(NOW + 4).peers[&OTHER].gave_up.is_empty());
+}
+
+/// A controller that granted `OTHER` a lead under mandate 1.
+fn granting() -> Leads {
+    let mut leads = Leads::new(ME, Timing::default());
+    leads.mandate(1, u64::MAX, NOW);
+    leads.tables(1, 1, BTreeMap::from([(OTHER, BTreeSet::from([A]))]));
+    leads.ask(OTHER, &Question { stamp_us: 5, claim: vec![A], ..Question::default() }, NOW);
+    leads
+}
+
+#[test]
+fn who_is_registered_no_more_is_known_as_long_as_a_lead_of_this_mandate_may_run() {
+    let mut leads = granting();
+    leads.ping(CONTROLLER, Beat::default(), NOW);
+    assert!(leads.forget_left(CONTROLLER), "nothing was granted to it");
+    for now in [NOW, NOW + LEAD, NOW + 100 * LEAD] {
+        assert!(!leads.forget_left(OTHER), "nodes may have prolonged it among themselves");
+        assert_eq!(leads.snapshot(now).peers[&OTHER].lead_until_us, Some(NOW + LEAD));
+    }
+    leads.mandate(2, u64::MAX, NOW + LEAD);
+    assert!(leads.forget_left(OTHER), "a new mandate waits for all leads of before");
+    assert!(!leads.snapshot(NOW + LEAD).peers.contains_key(&OTHER));
+    let mut leads = granting();
+    leads.resign(NOW);
+    assert!(leads.forget_left(OTHER), "nobody decides by it");
+}
+
+#[test]
+fn grants_name_the_census_that_the_control_plane_decides_by() {
+    let mut leads = granting();
+    leads.names_census(4, NOW);
+    leads.names_census(3, NOW + 1);
+    let granted = leads.snapshot(NOW + 2);
+    assert_eq!((granted.census, granted.census_us), (4, NOW));
+    all(&mut leads);
+    leads.ask(OTHER, &Question { stamp_us: 6, ..Question::default() }, NOW + 3);
+    let named = |action| if let Action::Answer(OTHER, grant) = action { Some(grant.census) } else { None };
+    assert_eq!(all(&mut leads).into_iter().find_map(named), Some(4));
+}
+
+#[test]
+fn a_change_is_told_once_and_times_that_go_on_are_none() {
+    let mut leads = granting();
+    leads.take_changed();
+    let heeding = Beat { mandate: 0, heeds: 1, heed: 3 };
+    let question = |stamp_us, gave_up: &[HubTerm]| Question {
+        stamp_us,
+        gave_up: gave_up.to_vec(),
+        ..Question::default()
+    };
+    leads.ping(OTHER, heeding, NOW);
+    assert!(leads.take_changed(), "it heeds this one");
+    leads.pong(OTHER, NOW, heeding, NOW + 1);
+    leads.ask(OTHER, &question(6, &[]), NOW + 2);
+    assert!(!leads.take_changed());
+    leads.ask(OTHER, &question(7, &[A]), NOW + 3);
+    assert!(leads.take_changed(), "it gave up");
+    leads.ask(OTHER, &question(8, &[A]), NOW + 4);
+    assert!(!leads.take_changed());
+    leads.ping(OTHER, Beat { heed: 4, ..heeding }, NOW + 5);
+    assert!(leads.take_changed(), "it began anew");
+    leads.ping(OTHER, Beat::default(), NOW + 6);
+    assert!(leads.take_changed(), "it heeds nobody");
+    leads.ping(OTHER, Beat::default(), NOW + 7);
+    assert!(!leads.take_changed());
 }

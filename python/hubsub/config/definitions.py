@@ -422,8 +422,8 @@ LIMITS: tuple[Limit, ...] = (
     Limit(
         "lead_guard_ms",
         50,
-        "What the controller waits behind the end of a lead, beside a hundredth of it for clocks: longer than any turn of "
-        "a shard. The same on all nodes of a cluster.",
+        "What the controller waits behind the end of a lead, beside a hundredth of it for clocks: longer than any turn "
+        "of a shard. The same on all nodes of a cluster.",
         10,
         "control",
         60_000,

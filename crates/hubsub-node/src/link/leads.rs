@@ -7,7 +7,7 @@
 //! Invariants:
 //!
 //! 1. After each call of the machine its actions are carried out, before anything more is read.
-//! 2. What the control plane is told has changed is shown before, and so are tables before they are answered.
+//! 2. What the control plane is told of leads is shown before, and so are tables before they are answered.
 //! 3. Times are taken when a call is made, never from the beginning of a long turn: who is granted a lead has it no
 //!    longer than who granted it believes.
 //! 4. A process is forgotten when another one has its name. One that is registered no more is forgotten too, unless it
@@ -100,7 +100,9 @@ pub(super) struct LeadRim {
     heeds: u64,
     /// Whether the machine was called since it was polled.
     is_touched: bool,
-    /// Whether the control plane is to be told.
+    /// What the control plane is to be told with the next view, of this turn.
+    events: Vec<LeadEvent>,
+    /// Whether it is to be told that something else has changed.
     is_changed: bool,
     shown_us: u64,
     wake_us: u64,
@@ -120,6 +122,7 @@ impl LeadRim {
             tables: 0,
             heeds: 0,
             is_touched: true,
+            events: Vec::new(),
             is_changed: false,
             shown_us: 0,
             wake_us: 0,
@@ -294,8 +297,10 @@ impl Core {
     }
 
     fn gave_up(&mut self, (hub, term): HubTerm) {
-        self.call_leads(|leads, now| leads.machine.gave_up((hub, term), now));
-        self.rim.control.tell(Event::Lead(LeadEvent::GaveUp(hub, term)));
+        self.call_leads(|leads, now| {
+            leads.machine.gave_up((hub, term), now);
+            leads.events.push(LeadEvent::GaveUp(hub, term));
+        });
     }
 
     // -- links --
@@ -380,10 +385,11 @@ impl Core {
         let Some(leads) = &mut self.rim.links.leads else { return };
         leads.is_touched = false;
         leads.is_changed |= leads.machine.take_changed();
-        if leads.is_changed || now >= leads.shown_us + SHOW_US {
+        if leads.is_changed || !leads.events.is_empty() || now >= leads.shown_us + SHOW_US {
             self.show_leads();
         }
         let Some(leads) = &mut self.rim.links.leads else { return };
+        leads.events.drain(..).for_each(|event| self.rim.control.tell(Event::Lead(event)));
         // A control plane that is behind is told with a later view.
         if leads.is_changed && self.rim.control.offer(Event::Lead(LeadEvent::Changed)) {
             leads.is_changed = false;
@@ -392,14 +398,15 @@ impl Core {
     }
 
     fn show_leads(&mut self) {
-        let links = &mut self.rim.links;
-        let Some(leads) = &mut links.leads else { return };
-        let now = links.board.now_us();
+        let now = self.rim.links.board.now_us();
+        let Some(leads) = &mut self.rim.links.leads else { return };
         leads.shown_us = now;
         let snapshot = leads.machine.snapshot(now);
+        self.carry_out();
+        let links = &mut self.rim.links;
+        let Some(leads) = &mut links.leads else { return };
         let view = LeadView { snapshot, until_us: leads.gate.until_us(), heeds: leads.heeds };
         *links.board.leads.lock() = view;
-        self.carry_out();
     }
 
     // -- actions --
@@ -419,22 +426,22 @@ impl Core {
     }
 
     fn act_on_lead(&mut self, action: Action) {
-        let tell = |event| self.rim.control.tell(Event::Lead(event));
+        let Some(leads) = &mut self.rim.links.leads else { return };
         match action {
             Action::Ask(to, question) => self.rim.links.send_question(to, &question),
             Action::Answer(to, grant) => self.rim.links.send_grant(to, &grant),
             Action::Say(beat) => self.say(beat),
             Action::Began(hub, term) => {
-                tell(LeadEvent::Began(hub, term));
+                leads.events.push(LeadEvent::Began(hub, term));
                 self.tell_home(hub, LeadMail::Began(hub, term));
             }
             Action::GiveUp(hub, term) => self.tell_home(hub, LeadMail::GiveUp(hub, term)),
             Action::Opened => {
-                tell(LeadEvent::Opened);
+                leads.events.push(LeadEvent::Opened);
                 self.rim.control.log(Level::Info, "the lead runs", Vec::new());
             }
             Action::Closed => {
-                tell(LeadEvent::Closed);
+                leads.events.push(LeadEvent::Closed);
                 self.rim.control.log(Level::Warning, "the lead has ended", Vec::new());
             }
         }
@@ -452,8 +459,7 @@ impl Core {
         links.set_beat(beat.mandate, beat.heeds, beat.heed);
         let Some(leads) = &mut links.leads else { return };
         if std::mem::replace(&mut leads.heeds, beat.heeds) != beat.heeds {
-            leads.is_changed = true;
-            self.rim.control.tell(Event::Lead(LeadEvent::Heeds(beat.heeds)));
+            leads.events.push(LeadEvent::Heeds(beat.heeds));
         }
     }
 }

@@ -1,0 +1,81 @@
+"""A node: the Rust core run inside an asyncio loop.
+
+The node owns the core. Nothing here happens per message of a client, only per request of the control plane.
+
+- `life`: start, stop, tickets and events
+- `rooms`, `logs`, `peers`: what it is asked, by what it is about
+- `setup`: what the core is made from
+- `answers`: what goes in and comes back
+"""
+
+from hubsub import _native
+from hubsub.node.answers import (
+    BusyRoom,
+    ClusterNode,
+    Failed,
+    HistoryRow,
+    Item,
+    LeadEvent,
+    LeadPeer,
+    LeadSnapshot,
+    PeerEvent,
+    Published,
+    PublishedRows,
+)
+from hubsub.node.logs import Logs, Records
+from hubsub.node.peers import Peers
+from hubsub.node.rooms import Rooms
+from hubsub.node.setup import Cluster, core_class, core_config, log_problem, room_of
+
+__all__ = [
+    "BUILD_PROFILE",
+    "CORE_VERSION",
+    "BusyRoom",
+    "Cluster",
+    "ClusterNode",
+    "CoordinatorCore",
+    "Failed",
+    "HistoryRow",
+    "Item",
+    "LeadEvent",
+    "LeadPeer",
+    "LeadSnapshot",
+    "Node",
+    "PeerEvent",
+    "Published",
+    "PublishedRows",
+    "Records",
+    "core_class",
+    "core_config",
+    "log_manifest",
+    "log_problem",
+    "log_repair",
+    "log_show",
+    "log_verify",
+    "room_of",
+]
+
+BUILD_PROFILE = _native.BUILD_PROFILE
+CORE_VERSION = _native.__version__
+
+# For hubsub.coordination.embedded.
+CoordinatorCore = _native.Coordinator
+
+# For a log that no node uses.
+log_manifest = _native.log_manifest
+log_verify = _native.log_verify
+log_show = _native.log_show
+log_repair = _native.log_repair
+
+
+class Node(Rooms, Logs, Peers):
+    """One node's data plane, seen from Python.
+
+    Args:
+        config: The resolved configuration.
+        cluster: The cluster that numbers its hubs, which come by `open_hub`; None: it does so itself.
+
+    Raises:
+        ConfigError: the core refuses a value.
+        StartError: the data directory cannot be used.
+    """

@@ -1,0 +1,318 @@
+"""A node's life, and how requests and answers pass.
+
+A request takes a ticket, goes into a shard's mailbox and becomes a future; answers come back as events, drained in
+batches when the core's descriptor is readable.
+
+Invariants: every ticket is answered, or forgotten at its time-out, so at most `control_requests_max` futures wait; only
+the loop's thread touches a node.
+"""
+
+import asyncio
+import fcntl
+import itertools
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from hubsub import _native
+from hubsub.config import Config, is_wildcard, split_address
+from hubsub.errors import (
+    ConfigError,
+    NodeFailedError,
+    Problem,
+    StartError,
+    TimedOutError,
+    TooBusyError,
+    refusal,
+)
+from hubsub.names import redis_cluster_id
+from hubsub.node.answers import ClusterNode, LeadEvent, PeerEvent
+from hubsub.node.setup import Cluster, core_config, log_problem, write_synced
+
+DRAIN_EVENTS_MAX = 1_024
+"""Events handled before other work of the loop has its turn."""
+
+STOP_MARGIN_MS = 5_000
+"""How much longer than its grace a shard may take to stop."""
+
+SLOW_STOP_S = 5.0
+"""After this time, and each time that twice as much has passed, a stop says that it waits for the log's disk."""
+
+INCARNATION_MAX = 2**32 - 1
+
+log = structlog.get_logger()
+
+LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+
+
+class Life:
+    """One node's data plane, seen from Python; see `Node`.
+
+    Args:
+        config: The resolved configuration.
+        cluster: The cluster that numbers its hubs, which come by `open_hub`; None: it does so itself.
+
+    Raises:
+        ConfigError: the core refuses a value.
+        StartError: the data directory cannot be used.
+    """
+
+    def __init__(self, config: Config, cluster: Cluster | None = None) -> None:
+        self.config = config
+        self.name = config.node
+        self._lock_fd = -1
+        self.incarnation = self._new_incarnation(config.data)
+        try:
+            self._core = _native.Core(core_config(config, self.incarnation, cluster))
+        except ValueError as error:
+            raise ConfigError([Problem("core", None, str(error))]) from None
+        self._limits = dict(config.limits)
+        self._tickets = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._shards_running = 0
+        self._stopped = asyncio.Event()
+        self._failed: asyncio.Future[None] | None = None
+        self._started_at = time.monotonic()
+        self.addresses: dict[str, str | None] = {}
+        self.refused_requests = 0
+        """Requests refused at `control_requests_max`."""
+        self.on_peer: Callable[[PeerEvent], None] | None = None
+        """Hears what becomes of peers, in order."""
+        self.on_lead: Callable[[LeadEvent], None] | None = None
+        """Hears what becomes of leads, in order."""
+        self.on_asked: Callable[[str, int, bytes], None] | None = None
+        """Gets what a peer's control plane asks: its name, the number for `link_answer`, and the question."""
+
+    # -- life --
+
+    async def start(self) -> dict[str, str | None]:
+        """Binds the listeners and starts the shards.
+
+        Returns:
+            Listener to its bound `HOST:PORT`, None if off.
+
+        Raises:
+            StartError: an address cannot be bound, or the log cannot be opened.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            self.addresses = self._core.start()
+        except OSError as error:
+            if not error.errno:
+                raise StartError(*log_problem(error, self.config.data)) from None
+            raise StartError(
+                f"cannot listen ({error.strerror or error})",
+                error.filename or self.config.redis,
+                "another server may have this port; `:0` picks a free one",
+            ) from None
+        self._loop = loop
+        self._failed = loop.create_future()
+        self._shards_running = self.config.shards
+        self._started_at = time.monotonic()
+        loop.add_reader(self._core.wake_fd(), self._on_wake)
+        own = self.redis_cluster_node("")
+        if own is not None:
+            self.redis_cluster_nodes([own])
+        return self.addresses
+
+    async def stop(self) -> None:
+        """Stops accepting, lets output drain for `drain_ms`, closes; ends the log, so that the next start trusts it."""
+        if self._loop is None:
+            self._unlock()
+            return
+        grace_ms = self._limits["drain_ms"]
+        self._core.stop(grace_ms)
+        try:
+            if self._shards_running:
+                async with asyncio.timeout((grace_ms + STOP_MARGIN_MS) / 1_000):
+                    await self._stopped.wait()
+        except TimeoutError:
+            log.error("shards did not stop in time", shards=self._shards_running)
+        else:
+            # What is safe in the journal goes into segments, and the log ends cleanly.
+            await self._end_log()
+            self._on_wake()
+        self._loop.remove_reader(self._core.wake_fd())
+        self._loop = None
+        self._forget_all()
+        self._unlock()
+
+    async def _end_log(self) -> None:
+        """Waits for the log, however long its disk takes: only what it has made safe is not lost."""
+        ended = asyncio.create_task(asyncio.to_thread(self._core.join))
+        wait_s, waited_s = SLOW_STOP_S, 0.0
+        while not (await asyncio.wait({ended}, timeout=wait_s))[0]:
+            waited_s += wait_s
+            wait_s = waited_s
+            log.warning("still waits for the disk of the log", data=self.config.data, waited_s=waited_s)
+        await ended
+
+    async def wait_failed(self) -> None:
+        """Returns never; raises when a shard ended without being told to.
+
+        Raises:
+            NodeFailedError: the shard and its reason.
+        """
+        assert self._failed is not None, "start() makes it"
+        await asyncio.shield(self._failed)
+
+    @property
+    def running(self) -> bool:
+        """Whether all shards serve."""
+        return self._loop is not None and self._shards_running == self.config.shards
+
+    @property
+    def uptime_s(self) -> float:
+        return time.monotonic() - self._started_at
+
+    @property
+    def shards(self) -> int:
+        return self.config.shards
+
+    def reload(self, limits: Mapping[str, int]) -> None:
+        """Takes new limits over while running.
+
+        Args:
+            limits: All limits of the resolved configuration by name.
+        """
+        core = self.config.core_limits()
+        self._core.reload({name: limits[name] for name in core})
+        self._limits = dict(limits)
+
+    def redis_cluster_node(self, cluster: str) -> ClusterNode | None:
+        """This node as Redis cluster clients are told of it; None without a listener for them.
+
+        Args:
+            cluster: Id of the cluster; empty for a node alone.
+        """
+        address = self.addresses.get("redis_cluster")
+        if address is None:
+            return None
+        host, port = split_address(address)
+        reached = self.config.advertise or ("" if is_wildcard(address) else host)
+        return ClusterNode(self.name, redis_cluster_id(cluster, self.name), reached, port)
+
+    def redis_cluster_nodes(self, nodes: Sequence[ClusterNode]) -> None:
+        """Deals the slots of Redis cluster clients to these nodes; each of them must get the same ones.
+
+        Without this node among them it serves no slot and sends clients to the others.
+
+        Raises:
+            ValueError: two nodes have one name, an id is none, or there are more than 16,384 nodes.
+        """
+        self._core.redis_cluster_nodes(list(nodes))
+
+    def metrics(self) -> dict[str, Any]:
+        """Counters and gauges now: `{"shards": [{name: int}, …], "node": {name: int}}`."""
+        return self._core.metrics()
+
+    # -- tickets and events --
+
+    async def _ask_in_time(self, call: Callable[..., None], *args: Any) -> Any:
+        try:
+            # Not `wait_for`: that of Python 3.11 forgets a cancellation that comes with the answer.
+            async with asyncio.timeout(self._limits["request_timeout_ms"] / 1_000):
+                return await self._ask(call, *args)
+        except TimeoutError:
+            raise TimedOutError(hint="limits.request_timeout_ms is the time it had") from None
+
+    async def _ask(self, call: Callable[..., None], *args: Any) -> Any:
+        if self._loop is None:
+            raise refusal("stopping", "server is stopping")
+        if len(self._waiting) >= self._limits["control_requests_max"]:
+            self.refused_requests += 1
+            raise TooBusyError(hint="limits.control_requests_max is reached")
+        ticket = next(self._tickets)
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._waiting[ticket] = future
+        try:
+            call(ticket, *args)
+            return await future
+        finally:
+            self._waiting.pop(ticket, None)
+
+    def _on_wake(self) -> None:
+        for event in self._core.drain(DRAIN_EVENTS_MAX):
+            match event:
+                case ("answer", ticket, value):
+                    self._settle(ticket, value, None)
+                case ("refused", ticket, code, message, *details):
+                    self._settle(ticket, None, refusal(code, message, *details))
+                case ("log", level, message, fields):
+                    log.log(LEVELS.get(level, LEVELS["error"]), message, **fields)
+                case ("link", kind, peer, incarnation, code, text):
+                    if self.on_peer is not None:
+                        self.on_peer(PeerEvent(kind, peer, incarnation, code, text))
+                case ("lead", kind, hub, term, mandate):
+                    if self.on_lead is not None:
+                        self.on_lead(LeadEvent(kind, hub, term, mandate))
+                case ("asked", peer, number, body):
+                    if self.on_asked is not None:
+                        self.on_asked(peer, number, body)
+                    else:
+                        log.warning("nobody here answers a peer", node=peer)
+                case ("stopped", shard, reason):
+                    self._on_stopped(shard, reason)
+
+    def _settle(self, ticket: int, value: Any, error: Exception | None) -> None:
+        future = self._waiting.get(ticket)
+        if future is None or future.done():
+            return
+        if error is None:
+            future.set_result(value)
+        else:
+            future.set_exception(error)
+
+    def _on_stopped(self, shard: int, reason: str | None) -> None:
+        self._shards_running -= 1
+        if reason is not None:
+            log.error("shard failed", shard=shard, reason=reason)
+            if self._failed is not None and not self._failed.done():
+                self._failed.set_exception(NodeFailedError(value=f"shard {shard}, {reason}"))
+        if self._shards_running == 0:
+            self._stopped.set()
+            self._forget_all()
+
+    def _forget_all(self) -> None:
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(refusal("stopping", "server is stopping"))
+        if self._failed is not None and self._failed.done() and not self._failed.cancelled():
+            self._failed.exception()
+
+    def _unlock(self) -> None:
+        """Lets another node have the data directory."""
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+    def _new_incarnation(self, data: str | None) -> int:
+        """A number above that of every earlier life of this node: half of each room epoch."""
+        now = int(time.time())
+        if data is None:
+            return min(now, INCARNATION_MAX)
+        directory = Path(data)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._lock_fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            file = directory / "incarnation"
+            stored = int(file.read_text()) if file.exists() else 0
+            incarnation = max(now, stored + 1)
+            write_synced(file, f"{incarnation}\n")
+        except BlockingIOError:
+            raise StartError(
+                "another node uses this data directory", data, "give each node its own --data"
+            ) from None
+        except OSError as error:
+            raise StartError(f"the data directory cannot be used ({error.strerror})", data) from None
+        except ValueError:
+            raise StartError("the incarnation file is damaged", file, "it holds one whole number") from None
+        if incarnation > INCARNATION_MAX:
+            raise StartError("the incarnation does not fit 32 bits", incarnation, f"mend {file}")
+        return incarnation

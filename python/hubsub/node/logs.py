@@ -1,0 +1,161 @@
+"""What is asked of a node about its log: hubs that come and go, streams of records, what is kept beside it."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from hubsub.errors import BadRequestError
+from hubsub.node.life import Life
+from hubsub.node.setup import write_synced
+
+log = structlog.get_logger()
+
+
+class Logs(Life):
+    """A part of `Node`."""
+
+    def log(self) -> dict[str, Any] | None:
+        """State, figures and hubs of the log, as `Core.log`; None where no class has one."""
+        return self._core.log() if self.addresses else None
+
+    async def open_hub(self, hub: int, room_class: str, index: int) -> dict[str, Any]:
+        """Opens a hub of a class with a log while the node runs; one that was never here is made.
+
+        The answer may take long where a big log is opened; others do not wait for it.
+
+        Args:
+            hub: Its id, from 1, in the whole cluster.
+            room_class: Name of its class.
+            index: Which of the class's hubs it is, from 0.
+
+        Returns:
+            What the hub tells of itself, a row of `log()["hubs"]`. One that is open already stays as it is.
+
+        Raises:
+            HubDiffersError: the id, or the class's index, is another hub's here; both are named.
+            DiskFullError: nothing was made.
+            QuarantinedError: it is damaged.
+            HubClosedError: it is being closed.
+            LogFailedError: the log takes nothing.
+            BadRequestError: the node does not know the class, or keeps no log for it.
+        """
+        try:
+            opened: dict[str, Any] = await self._ask(self._core.open_hub, hub, room_class, index)
+        except ValueError as error:
+            raise BadRequestError(str(error), value=room_class) from None
+        return opened
+
+    async def close_hub(self, hub: int) -> bool:
+        """Closes a hub, which stays on the disk: what it took is safe there first. Whether it was open.
+
+        Raises:
+            HubClosedError: it is being closed.
+            LogFailedError: it could not be made safe.
+        """
+        return bool(await self._ask(self._core.close_hub, hub))
+
+    def log_archived(self, offsets: Mapping[int, int]) -> None:
+        """Hubs are archived up to these offsets: retention need not wait for what is before them."""
+        self._core.log_archived(dict(offsets))
+
+    def kept(self, name: str) -> str | None:
+        """What `keep` was given last, in this life or an earlier one."""
+        file = Path(self.config.data or "", name)
+        try:
+            return file.read_text() if self.config.data else None
+        except (OSError, UnicodeDecodeError) as error:
+            if not isinstance(error, FileNotFoundError):
+                log.warning("a file of the data directory cannot be read", file=str(file), reason=str(error))
+            return None
+
+    async def keep(self, name: str, text: str) -> None:
+        """Keeps a small text in the data directory; not more than one at a time of a name."""
+        assert self.config.data is not None, "there is a log"
+        await asyncio.to_thread(write_synced, Path(self.config.data, name), text)
+
+    def log_hub_of(self, room: bytes) -> tuple[str, int | None]:
+        """Name of a room's class, and the id of the hub that logs its records, if one does."""
+        return self._core.log_hub_of(room)
+
+    async def log_offset(self, hub: int, timestamp_us: int) -> int:
+        """The first offset of a hub whose timestamp is that or later; the one behind all that is committed."""
+        return int(await self._ask_in_time(self._core.log_offset, hub, timestamp_us))
+
+    async def open_records(self, scan: Mapping[str, Any]) -> "Records":
+        """Opens a stream of a hub's records.
+
+        Args:
+            scan: As `Core.log_open` takes it.
+
+        Returns:
+            The stream; what stands in the way of its first chunk was raised instead.
+
+        Raises:
+            OffsetsLostError, OffsetUnknownError, QuarantinedError, TooManyStreamsError, LogFailedError.
+            BadRequestError: a pattern cannot be read.
+        """
+        try:
+            records = Records(self, await self._ask(self._core.log_open, scan))
+        except ValueError as error:
+            raise BadRequestError(str(error)) from None
+        await records.begin()
+        return records
+
+    async def next_records(self, number: int) -> bytes | None:
+        """The next chunk of a stream; None behind the last."""
+        chunk: bytes | None = await self._ask(self._core.log_next, number)
+        return chunk
+
+    def close_records(self, number: int) -> None:
+        """Ends a stream, if it is there."""
+        if self._loop is not None:
+            self._core.log_close(number)
+
+
+class Records:
+    """An Arrow IPC stream in chunks: an async iterator of bytes, each encoded when it is wanted.
+
+    It ends where the stream does. An error from it means that the rest is missing. Whoever
+    leaves it early closes it, and so do errors and cancellation of `anext`.
+    """
+
+    def __init__(self, node: Logs, number: int) -> None:
+        self._node = node
+        self._number: int | None = number
+        self._first: bytes | None = None
+
+    async def begin(self) -> None:
+        """Waits for the first chunk, which `anext` then gives."""
+        self._first = await self._next()
+
+    def __aiter__(self) -> "Records":
+        return self
+
+    async def __anext__(self) -> bytes:
+        chunk, self._first = self._first, None
+        if chunk is None:
+            chunk = await self._next()
+        if chunk is None:
+            self.close()
+            raise StopAsyncIteration
+        return chunk
+
+    def close(self) -> None:
+        """Lets go of what the node holds for it."""
+        number, self._number = self._number, None
+        self._first = None
+        if number is not None:
+            self._node.close_records(number)
+
+    async def _next(self) -> bytes | None:
+        if self._number is None:
+            return None
+        try:
+            chunk: bytes | None = await self._node.next_records(self._number)
+        except BaseException:
+            self.close()
+            raise
+        return chunk

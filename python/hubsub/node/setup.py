@@ -1,0 +1,101 @@
+"""What the core is made from: the configuration as it takes it, and what of it is asked before there is a node."""
+
+import os
+import secrets
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hubsub import _native
+from hubsub.config import Config, RoomClass
+
+
+class Cluster(NamedTuple):
+    """What a node's data directory has to know of the cluster."""
+
+    id: str
+    """Of the cluster; a directory is of one for ever."""
+    adopts: bool = False
+    """Whether hubs that the node numbered itself, when it was alone, are the cluster's: of the node that founds it."""
+
+
+def core_config(config: Config, incarnation: int, cluster: Cluster | None = None) -> dict[str, Any]:
+    """The configuration as the core takes it."""
+    return {
+        "node": config.node,
+        "incarnation": incarnation,
+        "shards": config.shards,
+        "redis": config.redis,
+        "redis_cluster": config.redis_cluster,
+        "link": config.link,
+        "advertise": config.advertise,
+        "hash_tags": config.hash_tags,
+        "limits": config.core_limits(),
+        "log": _log(config, cluster),
+        "classes": [core_class(cls) for cls in config.all_classes],
+    }
+
+
+def _log(config: Config, cluster: Cluster | None) -> tuple[str, int, tuple[str, bool] | None] | None:
+    """Directory of the log, the identity of one that is made now, and who numbers its hubs; None without a
+    data directory."""
+    if config.data is None:
+        return None
+    return str(Path(config.data) / "log"), secrets.randbits(64), cluster
+
+
+def core_class(cls: RoomClass) -> dict[str, Any]:
+    history = cls.history
+    return {
+        "name": cls.name,
+        "match": list(cls.match),
+        "room": None if cls.room == "topic" else cls.room,
+        "device": cls.device,
+        "durability": cls.durability,
+        "history": None
+        if history is None
+        else {
+            "messages": history.messages,
+            "bytes": history.bytes,
+            "age_ms": history.age_ms,
+            "archive_wait": history.archive_wait,
+        },
+        "on_slow": cls.on_slow,
+        "on_gap": cls.on_gap,
+        "payload_bytes_max": cls.payload_bytes_max,
+        "idle_ms": cls.idle_ms,
+        "commit_delay_ms": cls.commit_delay_ms,
+    }
+
+
+def room_of(config: Config, topic: bytes) -> tuple[bytes, str]:
+    """Room of a topic and the name of its class, as the data plane resolves it."""
+    return _native.room_of([core_class(cls) for cls in config.all_classes], config.hash_tags, topic)
+
+
+def log_problem(error: OSError, directory: str | Path | None) -> tuple[str, str | Path | None, str | None]:
+    """What the core says of a log: what happened, in which directory, and what to do about it.
+
+    Args:
+        error: As the core raised it.
+        directory: As the operator named it.
+    """
+    what, _, hint = (error.strerror or str(error)).partition("; hint: ")
+    if not hint and what.startswith("manifest.json is damaged"):
+        hint = f"stop the node, then `hubsub log repair {directory}` says what can be kept"
+    is_told = directory is None or str(directory) in what
+    return what, None if is_told else directory, hint or None
+
+
+def write_synced(file: Path, text: str) -> None:
+    """Replaces a file so that after a power loss it holds the old or the new text."""
+    new = file.with_suffix(".new")
+    with open(new, "w") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
+    os.replace(new, file)
+    directory = os.open(file.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

@@ -1,0 +1,215 @@
+"""Nodes are granted leads over their links, renew them, give them up, and lose them at their deadline."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from node.linked import Linked
+from node.test_links import meet
+
+StartLinked = Callable[..., Linked]
+
+LEAD_S = 1.0
+LONG_S = 3_600.0
+"""Of a mandate that the test does not let end."""
+CLOCK_S = 0.001
+"""Between two readings of one time: clocks of cores and of Python are compared by reading both."""
+HUB, TERM = 7, 3
+PAIR = [HUB, TERM]
+
+
+@pytest.fixture
+def start_linked(needs: Callable[..., None], tmp_path: Path) -> Iterator[StartLinked]:
+    """Starts node processes; all end with the test."""
+    needs("hubsub-core")
+    with contextlib.ExitStack() as stack:
+        yield lambda name, **kwargs: stack.enter_context(Linked(name, tmp_path, **kwargs))
+
+
+def until(node: Linked, is_it: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+    """What a node shows of leads, once this is true of it."""
+    while True:
+        shown: dict[str, Any] = node.ask("leads")
+        if is_it(shown):
+            return shown
+        assert node.process.poll() is None
+
+
+def grant(controller: Linked, *tables: tuple[Linked, list[list[int]]], mandate: int = 1) -> dict[str, Any]:
+    rows = [[node.name, node.incarnation, pairs] for node, pairs in tables]
+    shown: dict[str, Any] = controller.ask("tables", mandate, LONG_S, rows, 1)
+    return shown
+
+
+@pytest.fixture
+def three(start_linked: StartLinked) -> tuple[Linked, Linked, Linked]:
+    """Of three nodes a leads a hub; c is the controller."""
+    nodes = a, b, c = start_linked("a"), start_linked("b"), start_linked("c")
+    meet(*nodes)
+    for node in nodes:
+        node.tell("census", 1, ["a", "b", "c"])
+    a.tell("routes", [[HUB, TERM, False]])
+    grant(c, (a, [PAIR]), (b, []), (c, []))
+    a.lead("opened")
+    return nodes
+
+
+def test_what_a_table_has_is_led_and_the_lead_is_renewed(start_linked: StartLinked) -> None:
+    a, c = start_linked("a"), start_linked("c")
+    meet(a, c)
+    a.tell("routes", [[HUB, TERM, False]])
+    a.tell("census", 1, ["a", "c"])
+    shown = grant(c, (a, [PAIR]))
+    assert (shown["mandate"], shown["census"]) == (1, 1)
+    assert a.lead("heeds")["mandate"] == 1
+    began = a.lead("began", hub=HUB, term=TERM)
+    a.lead("opened")
+    first = until(a, lambda shown: shown["until_s"] is not None)["until_s"]
+    assert first <= began["at_s"] + LEAD_S, "counted from before it asked"
+    held = until(a, lambda shown: shown["until_s"] > first + 2 * LEAD_S)["until_s"]
+    # What is shown is a moment old.
+    known = until(c, lambda shown: shown["peers"]["a"]["lead_until_s"] >= held)["peers"]["a"]
+    assert known["heeds_s"] < known["heeds_until_s"] <= known["heard_s"] and known["gave_up"] == []
+    assert not [said for said in a.seen if said.get("kind") in ("closed", "gave_up")]
+
+
+def test_no_lead_is_granted_without_a_table_and_none_of_another_incarnation(
+    start_linked: StartLinked,
+) -> None:
+    a, c = start_linked("a", incarnation=2), start_linked("c")
+    meet(a, c)
+    a.tell("routes", [[HUB, TERM, False]])
+    c.ask("tables", 1, LONG_S, [["a", 1, [PAIR]]], 1)
+    until(c, lambda shown: shown["peers"].get("a", {}).get("heeds_s"))
+    assert until(a, lambda shown: shown["heeds"] == 1)["until_s"] is None
+    # Asked again and again, and granted what the table of this process has: another hub.
+    grant(c, (a, [[HUB + 1, TERM]]))
+    a.lead("opened")
+    grant(c, (a, [PAIR]))
+    a.lead("began", hub=HUB, term=TERM)
+    assert not [said for said in a.seen if said.get("hub") not in (None, HUB)]
+
+
+def test_what_a_table_has_no_more_is_given_up_and_the_controller_hears_of_it(
+    three: tuple[Linked, Linked, Linked],
+) -> None:
+    a, b, c = three
+    grant(c, (a, []), (b, []), (c, []))
+    a.lead("gave_up", hub=HUB, term=TERM)
+    c.wait(lambda said: said["say"] == "lead" and said["kind"] == "changed")
+    until(c, lambda shown: shown["peers"]["a"]["gave_up"] == [PAIR])
+    # Given up for ever: a table that has it again changes nothing; the next term does.
+    grant(c, (a, [PAIR, [HUB, TERM + 1]]), (b, []), (c, []))
+    a.tell("routes", [[HUB, TERM + 1, False]])
+    a.lead("began", hub=HUB)
+    assert [said["term"] for said in a.seen if said.get("kind") == "began"] == [TERM, TERM + 1]
+    until(c, lambda shown: shown["peers"]["a"]["gave_up"] == [])
+
+
+def test_a_hub_that_its_record_gives_to_another_is_given_up_while_the_lead_goes_on(
+    three: tuple[Linked, Linked, Linked],
+) -> None:
+    a, _, c = three
+    a.tell("routes", [[HUB, TERM, True]])
+    a.lead("gave_up", hub=HUB, term=TERM)
+    until(c, lambda shown: shown["peers"]["a"]["gave_up"] == [PAIR])
+    held = a.ask("leads")["until_s"]
+    until(a, lambda shown: shown["until_s"] > held)
+
+
+def test_a_leader_that_is_cut_off_leads_until_its_deadline_and_no_longer(
+    three: tuple[Linked, Linked, Linked],
+) -> None:
+    a, _, c = three
+    held = a.ask("leads")["until_s"]
+    a.roster()
+    cut = a.lead("heeds", mandate=0)
+    closed = a.lead("closed")
+    ended = a.ask("leads")["until_s"]
+    assert held - CLOCK_S <= ended <= cut["at_s"] + LEAD_S, "asked for before it was cut off"
+    assert ended <= closed["at_s"] + CLOCK_S, "not before"
+    known = c.ask("leads")["peers"]["a"]["lead_until_s"]
+    assert ended <= known + CLOCK_S, "the controller waits for as long at least"
+    a.roster(*three)
+    a.lead("opened")
+    assert not [said for said in a.seen if said.get("kind") == "gave_up"], "it is still its own"
+
+
+def test_a_mandate_that_ends_grants_nothing_more_and_a_majority_goes_on_without_a_controller(
+    three: tuple[Linked, Linked, Linked],
+) -> None:
+    a, b, c = three
+    assert c.ask("resign", 1)["mandate"] == 0
+    a.lead("heeds", mandate=0)
+    gone_s = time.monotonic()
+    until(a, lambda shown: shown["until_s"] > gone_s + 3 * LEAD_S)
+    assert not [said for said in a.seen if said.get("kind") == "closed"]
+    # Without a majority it is over.
+    b.kill()
+    c.kill()
+    closed = a.lead("closed")
+    assert a.ask("leads")["until_s"] <= closed["at_s"] + CLOCK_S
+
+
+def test_a_dead_leader_is_told_at_once_and_known_until_another_has_its_name(
+    three: tuple[Linked, Linked, Linked], start_linked: StartLinked
+) -> None:
+    a, b, c = three
+    until(c, lambda shown: shown["peers"]["a"]["lead_until_s"] is not None)
+    a.kill()
+    c.event("dead", "a")
+    c.roster(b, c)
+    kept = grant(c, (b, []), (c, []))
+    assert ["a", 1] in kept["processes"], "it was granted a lead under this mandate"
+    assert kept["peers"]["a"]["lead_until_s"] is not None
+    again = start_linked("a", incarnation=2)
+    for node in (again, b, c):
+        node.roster(again, b, c)
+    until(c, lambda shown: ["a", 2] in shown["processes"] and ["a", 1] not in shown["processes"])
+
+
+def test_who_is_registered_no_more_and_holds_no_lead_is_forgotten(start_linked: StartLinked) -> None:
+    a, b = start_linked("a"), start_linked("b")
+    meet(a, b)
+    until(a, lambda shown: ["b", 1] in shown["processes"])
+    a.roster(a)
+    until(a, lambda shown: shown["processes"] == [["a", 1]])
+
+
+def test_a_later_mandate_takes_over_and_tables_of_an_earlier_one_change_nothing(
+    three: tuple[Linked, Linked, Linked],
+) -> None:
+    a, b, c = three
+    held = a.ask("leads")["until_s"]
+    grant(b, (a, [PAIR]), (b, []), (c, []), mandate=2)
+    a.lead("heeds", mandate=2)
+    until(a, lambda shown: shown["until_s"] > held + LEAD_S)
+    assert b.ask("tables", 1, LONG_S, [], 1)["mandate"] == 2
+    until(b, lambda shown: shown["peers"]["a"]["heeds_s"] is not None)
+    until(c, lambda shown: shown["heeds"] == 2)
+    assert not [said for said in a.seen if said.get("kind") in ("closed", "gave_up")]
+
+
+def test_a_node_alone_is_its_own_controller_and_each_of_its_shards_confirms(
+    start_linked: StartLinked,
+) -> None:
+    a = start_linked("a", shards=4)
+    hubs = list(range(1, 9))
+    a.tell("routes", [[hub, 1, False] for hub in hubs])
+    a.tell("tables", 1, LONG_S, [["a", 1, [[hub, 1] for hub in hubs]]], 1)
+    left = set(hubs)
+    while left:
+        left.discard(a.lead("began")["hub"])
+    a.lead("opened")
+    a.tell("tables", 1, LONG_S, [["a", 1, [[hub, 1] for hub in hubs if hub > 5]]], 1)
+    left = {1, 2, 3, 4, 5}
+    while left:
+        left.remove(a.lead("gave_up")["hub"])
+    held = until(a, lambda shown: len(shown["peers"]["a"]["gave_up"]) == 5)["until_s"]
+    until(a, lambda shown: shown["until_s"] > held)
