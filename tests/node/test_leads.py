@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from node.link_wire import WELCOME, Dialer, frame
 from node.linked import Linked
 from node.test_links import meet
 
@@ -155,6 +157,62 @@ def test_a_mandate_that_ends_grants_nothing_more_and_a_majority_goes_on_without_
     c.kill()
     closed = a.lead("closed")
     assert a.ask("leads")["until_s"] <= closed["at_s"] + CLOCK_S
+
+
+def test_a_controller_that_is_silent_is_not_heeded_and_the_lead_goes_on_among_the_others(
+    three: tuple[Linked, Linked, Linked],
+) -> None:
+    a, _, c = three
+    c.signal(signal.SIGSTOP)
+    try:
+        a.lead("heeds", mandate=0)
+        silent_s = time.monotonic()
+        until(a, lambda shown: shown["until_s"] > silent_s + 2 * LEAD_S)
+    finally:
+        c.signal(signal.SIGCONT)
+    a.lead("heeds", mandate=1)
+    assert not [said for said in a.seen if said.get("kind") == "gave_up"]
+
+
+def test_a_leader_that_was_halted_finds_its_lead_ended_before_it_has_another(
+    three: tuple[Linked, Linked, Linked],
+) -> None:
+    a, _, c = three
+    a.signal(signal.SIGSTOP)
+    try:
+        c.event("suspected", "a")
+        until(c, lambda shown: shown["peers"]["a"]["lead_until_s"] < shown["now_s"])
+    finally:
+        a.signal(signal.SIGCONT)
+    a.lead("closed")
+    a.lead("opened")
+    assert not [said for said in a.seen if said.get("kind") == "gave_up"]
+
+
+def test_leads_are_spoken_of_on_link_0_alone(start_linked: StartLinked) -> None:
+    b = start_linked("b")
+    b.roster(("a", 1, ["127.0.0.1:1"], 2))
+    with contextlib.closing(Dialer(b.link)) as dialer:
+        dialer.prove(dialer.hello(shards=2, link=1))
+        welcome = dialer.frame()
+        assert welcome is not None and welcome.code == WELCOME
+        # A question, stamped 0, that claims nothing.
+        dialer.send(frame(48, bytes(8) + bytes(3)))
+        assert "LeadAsk" in dialer.goodbye()
+
+
+def test_another_incarnation_begins_without_leads(three: tuple[Linked, Linked, Linked]) -> None:
+    a, b, c = three
+    a.incarnation = 2
+    for node in (b, c):
+        node.roster(a, b, c)
+    a.tell("begin", 2)
+    shown = until(c, lambda shown: ["a", 2] in shown["processes"] and shown["peers"]["a"]["heeds_s"])
+    assert ["a", 1] not in shown["processes"]
+    assert until(a, lambda shown: shown["heeds"] == 1)["until_s"] is None
+    grant(c, (a, [PAIR]), (b, []), (c, []))
+    a.lead("opened")
+    assert len([said for said in a.seen if said.get("kind") == "began"]) == 1, "it claims nothing any more"
 
 
 def test_a_dead_leader_is_told_at_once_and_known_until_another_has_its_name(

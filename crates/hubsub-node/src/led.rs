@@ -11,7 +11,9 @@
 
 use crate::mail::Mail;
 use hubsub_lead::{HubTerm, LeadGate, Route, Tables};
-use hubsub_types::{HubId, ShardId, Term};
+/// The shard that leads a hub: where the broker has it.
+pub use hubsub_route::relay::message::home;
+use hubsub_types::{HubId, Term};
 use std::collections::BTreeMap;
 
 /// What is said of leads within a node.
@@ -91,12 +93,6 @@ impl Led {
     pub fn leads(&self, hub: HubId, now_us: u64) -> Option<Term> {
         if self.gate.may_lead(now_us) { self.hubs.get(&hub).copied() } else { None }
     }
-}
-
-/// The shard that leads a hub, of so many.
-#[must_use]
-pub fn home(hub: HubId, shards: u16) -> ShardId {
-    ShardId((hub.0 % u32::from(shards)) as u16)
 }
 
 #[cfg(test)]

@@ -240,6 +240,8 @@ impl Core {
             rim.mailer.post(shard, Mail::Lead(LeadMail::Life(leads.gate.clone())));
         }
         rim.links.leads = Some(Box::new(leads));
+        // What the life before said of controllers is not true of this one.
+        rim.links.set_beat(0, 0, 0);
         self.show_leads();
     }
 

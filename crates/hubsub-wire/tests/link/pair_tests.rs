@@ -314,11 +314,13 @@ fn what_a_node_says_of_itself_comes_with_its_pings_and_when_it_is_asked() {
     let (mut a, mut b, now) = ends(7);
     hand_over(&mut b, &mut a, now);
     assert!(a.take_answer().is_some(), "both pinged when they came up");
+    assert!(a.take_ping().is_some());
     let status = Status { classes: 34, mandate: 0, heeds: 12, heed: 3 };
     b.set_status(status);
     assert_eq!(b.tick(Now { mono_us: b.wake_at(), ..now }), Ok(false));
     hand_over(&mut b, &mut a, now);
     assert_eq!((a.peer_status(), a.take_answer()), (status, None));
+    assert_eq!((a.take_ping(), a.take_ping()), (Some(status), None), "a ping is given once");
     a.written(a.output().len());
     let stamp_us = a.wake_at();
     assert_eq!(a.tick(Now { mono_us: stamp_us, ..now }), Ok(false));
@@ -328,6 +330,7 @@ fn what_a_node_says_of_itself_comes_with_its_pings_and_when_it_is_asked() {
     hand_over(&mut b, &mut a, now);
     assert_eq!((a.peer_status(), a.take_answer()), (status, Some(Answer { stamp_us, status })));
     assert_eq!(a.take_answer(), None, "an answer is given once");
+    assert_eq!(a.take_ping(), None, "it was no ping");
 }
 
 /// What one side has to say is heard by the other one; all of it is the links' own.
