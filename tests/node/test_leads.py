@@ -215,6 +215,25 @@ def test_another_incarnation_begins_without_leads(three: tuple[Linked, Linked, L
     assert len([said for said in a.seen if said.get("kind") == "began"]) == 1, "it claims nothing any more"
 
 
+def test_another_incarnation_does_not_say_whom_the_one_before_heeded(
+    three: tuple[Linked, Linked, Linked],
+) -> None:
+    a, b, _ = three
+    a.incarnation = 2
+    b.roster(a, b)
+    # The controller is not told, and so does not let it in.
+    a.tell("begin", 2)
+    assert b.event("up", "a")["incarnation"] == 2
+
+    def link() -> dict[str, Any]:
+        found: dict[str, Any] = b.peers()["a"]["links"][0]
+        return found
+
+    while link()["offset_us"] is None:
+        assert a.process.poll() is None
+    assert link()["heeds"] == 0
+
+
 def test_a_dead_leader_is_told_at_once_and_known_until_another_has_its_name(
     three: tuple[Linked, Linked, Linked], start_linked: StartLinked
 ) -> None:
