@@ -8,6 +8,8 @@
 //!       -<text>                                                 an error
 //!       anything else                                           Other (HELLO's map, +OK, …)
 //! ```
+//! Of shard channels the words are SPUBLISH, SSUBSCRIBE, smessage and ssubscribe.
+//!
 //! Every line ends in CR LF. A frame that is not whole yet is `None`, never an error.
 
 use memchr::memchr;
@@ -64,12 +66,12 @@ fn triple(input: &[u8], body: usize) -> Result<Option<(Frame<'_>, usize)>, Malfo
     let whole = |frame, input| Ok(end_of_value(input, 0, 0)?.map(|end| (frame, end)));
     let Some((kind, next)) = bulk(input, body)? else { return whole(Frame::Other, input) };
     match kind {
-        b"message" => {
+        b"message" | b"smessage" => {
             let Some((channel, next)) = bulk(input, next)? else { return Ok(None) };
             let Some((payload, next)) = bulk(input, next)? else { return Ok(None) };
             Ok(Some((Frame::Message { channel, payload }, next)))
         }
-        b"subscribe" => whole(Frame::Subscribed, input),
+        b"subscribe" | b"ssubscribe" => whole(Frame::Subscribed, input),
         _ => whole(Frame::Other, input),
     }
 }

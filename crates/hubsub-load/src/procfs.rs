@@ -31,6 +31,16 @@ pub fn cpu(pid: u32) -> Option<Cpu> {
     Some(Cpu { ns, user_ticks: fields.get(11)?.parse().ok()?, system_ticks: fields.get(12)?.parse().ok()? })
 }
 
+/// CPU time of several processes now; None unless all are there.
+pub fn cpu_of_all(pids: &[u32]) -> Option<Cpu> {
+    let all = pids.iter().map(|&pid| cpu(pid)).collect::<Option<Vec<_>>>()?;
+    all.into_iter().reduce(|a, b| Cpu {
+        ns: a.ns + b.ns,
+        user_ticks: a.user_ticks + b.user_ticks,
+        system_ticks: a.system_ticks + b.system_ticks,
+    })
+}
+
 /// CPU time of one thread of this process, in ns.
 pub fn thread_cpu_ns(thread: u32) -> Option<u64> {
     first_number(&fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).ok()?)
@@ -51,6 +61,16 @@ pub struct Memory {
 pub fn memory(pid: u32) -> Option<Memory> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     Some(Memory { rss: kib(&text, "Rss:")?, pss: kib(&text, "Pss:")?, anonymous: kib(&text, "Anonymous:")? })
+}
+
+/// Memory of several processes now; None unless all are there.
+pub fn memory_of_all(pids: &[u32]) -> Option<Memory> {
+    let all = pids.iter().map(|&pid| memory(pid)).collect::<Option<Vec<_>>>()?;
+    all.into_iter().reduce(|a, b| Memory {
+        rss: a.rss + b.rss,
+        pss: a.pss + b.pss,
+        anonymous: a.anonymous + b.anonymous,
+    })
 }
 
 /// The machine's kernel memory, in bytes.
@@ -98,6 +118,8 @@ mod tests {
     fn this_process_has_costs() {
         let pid = std::process::id();
         assert!(cpu(pid).is_some());
+        let twice = memory_of_all(&[pid, pid]).expect("it is there");
+        assert!(twice.rss > memory(pid).expect("it is there").rss);
         let memory = memory(pid).expect("Linux tells a process's memory");
         assert!(memory.rss >= memory.pss && memory.pss > 0);
         assert!(kernel().is_some_and(|kernel| kernel.slab >= kernel.slab_unreclaimable));
@@ -106,6 +128,8 @@ mod tests {
     #[test]
     fn a_process_that_is_not_there_has_none() {
         assert!(cpu(u32::MAX).is_none());
+        assert!(cpu_of_all(&[std::process::id(), u32::MAX]).is_none());
+        assert!(cpu_of_all(&[]).is_none() && memory_of_all(&[]).is_none());
         assert!(memory(u32::MAX).is_none());
     }
 }

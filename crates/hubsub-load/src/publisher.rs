@@ -50,6 +50,8 @@ pub struct Publisher {
     rooms: RoomPick,
     /// Next seq for each room of `rooms`.
     seqs: Vec<u64>,
+    /// Numbers in the names of `rooms`.
+    numbers: Vec<u32>,
     quota: u64,
     template: Vec<u8>,
     digits_at: usize,
@@ -79,11 +81,13 @@ impl Publisher {
             Pace::Closed { in_flight: scenario.in_flight }
         };
         let (first, count) = scenario.rooms_of_publisher(index);
-        let name = room_name(first);
+        let numbers: Vec<u32> = (first..first + count).map(|room| scenario.number_of(room)).collect();
+        let name = room_name(numbers[0]);
         let mut template = Vec::new();
         let filler = vec![FILLER; scenario.payload];
         match scenario.verb {
             Verb::Publish => codec::command(&mut template, &[b"PUBLISH", name.as_bytes(), &filler]),
+            Verb::Spublish => codec::command(&mut template, &[b"SPUBLISH", name.as_bytes(), &filler]),
             Verb::Xadd => codec::command(&mut template, &[b"XADD", name.as_bytes(), b"*", b"d", &filler]),
         }
         let payload_at = template.len() - 2 - scenario.payload;
@@ -96,6 +100,7 @@ impl Publisher {
             pace,
             rooms: RoomPick::new(first, count, scenario.seed.wrapping_mul(1_000_003) + u64::from(index)),
             seqs: vec![0; count as usize],
+            numbers,
             quota: scenario.quota_of(index),
             template,
             digits_at,
@@ -182,8 +187,9 @@ impl Publisher {
 
     fn encode(&mut self, out: &mut Vec<u8>, due_ns: u64) {
         let room = self.rooms.pick();
-        let seq = &mut self.seqs[(room - self.rooms.rooms().start) as usize];
-        let mut digits = room;
+        let place = (room - self.rooms.rooms().start) as usize;
+        let seq = &mut self.seqs[place];
+        let mut digits = self.numbers[place];
         for byte in self.template[self.digits_at..self.digits_at + ROOM_DIGITS].iter_mut().rev() {
             *byte = b'0' + (digits % 10) as u8;
             digits /= 10;

@@ -147,8 +147,8 @@ impl Latency {
 /// What the server spent.
 #[derive(Serialize)]
 pub struct Server {
-    /// Its process.
-    pub pid: u32,
+    /// Its processes; what follows is of all of them together.
+    pub pids: Vec<u32>,
     /// CPU time in the window, all threads.
     pub cpu: Cpu,
     /// Cores that it kept busy in the window.

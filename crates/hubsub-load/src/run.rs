@@ -1,6 +1,6 @@
 //! One run from start to report: connect, warm up, measure a window, drain, add up.
 
-use std::net::ToSocketAddrs;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -25,14 +25,15 @@ const DRAIN_MAX: Duration = Duration::from_secs(30);
 pub fn run(scenario: Scenario) -> Result<Report, String> {
     scenario.check()?;
     raise_descriptor_limit();
-    let address = scenario
-        .target
-        .to_socket_addrs()
-        .ok()
-        .and_then(|mut addresses| addresses.next())
-        .ok_or_else(|| format!("--target is no address: {} (hint: HOST:PORT)", scenario.target))?;
+    let addresses = resolve(&scenario.target)?;
+    let publish_addresses = if scenario.publish_target.is_empty() {
+        addresses.clone()
+    } else {
+        resolve(&scenario.publish_target)?
+    };
     let shared = Arc::new(Shared {
-        address,
+        addresses,
+        publish_addresses,
         clock: Instant::now(),
         phase: AtomicU8::new(Phase::Connect as u8),
         window_from_ns: AtomicU64::new(u64::MAX),
@@ -41,6 +42,14 @@ pub fn run(scenario: Scenario) -> Result<Report, String> {
         scenario,
     });
     Run { shared, samples: Vec::new() }.run()
+}
+
+fn resolve(targets: &[String]) -> Result<Vec<SocketAddr>, String> {
+    let first = |target: &String| target.to_socket_addrs().ok().and_then(|mut found| found.next());
+    targets
+        .iter()
+        .map(|target| first(target).ok_or_else(|| format!("no address: {target} (hint: HOST:PORT)")))
+        .collect()
 }
 
 struct Run {
@@ -74,7 +83,7 @@ impl Run {
         let outcome = threads.iter().try_for_each(|_| connected.recv().map_err(|error| error.to_string())?);
         if let Err(error) = outcome {
             self.enter(Phase::End);
-            return Err(format!("cannot connect to {}: {error}", self.shared.scenario.target));
+            return Err(format!("cannot connect to {}: {error}", self.shared.scenario.target.join(",")));
         }
         self.sample("connected");
         let load_from = Instant::now();
@@ -173,7 +182,7 @@ impl Run {
     }
 
     fn mark(&self) -> Mark {
-        let cpu = self.shared.scenario.pid.and_then(procfs::cpu);
+        let cpu = procfs::cpu_of_all(&self.shared.scenario.pid);
         let (published, delivered) = self.counts();
         let threads_ns = self
             .shared
@@ -186,7 +195,7 @@ impl Run {
 
     fn sample(&mut self, moment: &'static str) {
         let at_s = self.shared.clock.elapsed().as_secs_f64();
-        let server = self.shared.scenario.pid.and_then(procfs::memory);
+        let server = procfs::memory_of_all(&self.shared.scenario.pid);
         self.samples.push(Sample { at_s, moment, server, kernel: procfs::kernel() });
     }
 
@@ -210,7 +219,7 @@ impl Run {
             delivered_per_second: delivered as f64 / seconds,
             threads: threads.collect(),
         };
-        let server = scenario.pid.map(|pid| {
+        let server = (!scenario.pid.is_empty()).then(|| {
             let spent = from.cpu.as_ref().zip(to.cpu.as_ref()).map(|(from, to)| Cpu {
                 ns: to.ns.saturating_sub(from.ns),
                 user_ticks: to.user_ticks - from.user_ticks,
@@ -220,7 +229,8 @@ impl Run {
             let per = |count: u64| (count > 0 && cpu.ns > 0).then(|| cpu.ns as f64 / count as f64);
             let (cpu_ns_per_delivery, cpu_ns_per_publish) = (per(delivered), per(published));
             let busy = cpu.ns as f64 / 1e9 / seconds;
-            Server { pid, busy, cpu_ns_per_delivery, cpu_ns_per_publish, samples: self.samples.clone(), cpu }
+            let (pids, samples) = (scenario.pid.clone(), self.samples.clone());
+            Server { pids, busy, cpu_ns_per_delivery, cpu_ns_per_publish, samples, cpu }
         });
         let slow = outcomes
             .iter()

@@ -23,15 +23,21 @@ pub type Share = (usize, usize);
 #[derive(Parser, Serialize, Clone, Debug)]
 #[command(name = "hubsub-load", version, about)]
 pub struct Scenario {
-    /// Where the server listens.
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:6379")]
-    pub target: String,
-    /// Process id of the server, to read its CPU time and memory.
-    #[arg(long)]
-    pub pid: Option<u32>,
+    /// Where the server listens; with several addresses, commas between, room i is at the i-th of them, in turn.
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', default_value = "127.0.0.1:6379")]
+    pub target: Vec<String>,
+    /// Where publishers connect to instead, by room likewise.
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
+    pub publish_target: Vec<String>,
+    /// Process ids of the servers, commas between, to read their CPU time and memory, added up.
+    #[arg(long, value_delimiter = ',')]
+    pub pid: Vec<u32>,
     /// Rooms that are published to.
     #[arg(long, default_value_t = 1)]
     pub rooms: u32,
+    /// Numbers in the names of the rooms, commas between; default: 0, 1, 2, …
+    #[arg(long, value_delimiter = ',')]
+    pub numbers: Vec<u32>,
     /// Subscribers of each room.
     #[arg(long, default_value_t = 1)]
     pub subscribers: u32,
@@ -77,6 +83,9 @@ pub struct Scenario {
     /// Poll without sleeping (publisher threads in open loop always do).
     #[arg(long)]
     pub spin: bool,
+    /// Open loop: sleep up to 1 ms instead of polling; latency has that in it.
+    #[arg(long, conflicts_with = "spin")]
+    pub sleep: bool,
     /// Further connections that nobody publishes to.
     #[arg(long, default_value_t = 0)]
     pub idle: u32,
@@ -106,6 +115,8 @@ pub struct Scenario {
 pub enum Verb {
     /// `PUBLISH room payload`, answered with an integer.
     Publish,
+    /// `SPUBLISH room payload`, likewise; subscribers use SSUBSCRIBE.
+    Spublish,
     /// `XADD room * d payload`, answered with the entry's id.
     Xadd,
 }
@@ -138,6 +149,19 @@ impl Scenario {
         let no = |text: String| Err(text);
         if self.rooms == 0 || u64::from(self.rooms) >= 10u64.pow(ROOM_DIGITS as u32) {
             return no(format!("--rooms is out of range: {} (hint: 1 to 99999999)", self.rooms));
+        }
+        if !self.numbers.is_empty() && self.numbers.len() != self.rooms as usize {
+            return no(format!("--numbers are not as many as --rooms: {}", self.numbers.len()));
+        }
+        if let Some(number) = self.numbers.iter().find(|&&n| u64::from(n) >= 10u64.pow(ROOM_DIGITS as u32)) {
+            return no(format!("a number of --numbers is out of range: {number} (hint: 0 to 99999999)"));
+        }
+        let is_spread = self.publishers > 0 && self.publish_to == PublishTo::Spread;
+        if self.target.len().max(self.publish_target.len()) > 1 && (self.connections > 0 || is_spread) {
+            return no(format!(
+                "a connection has one address: {} (hint: --publish-to own and --connections 0 with several)",
+                self.target.join(",")
+            ));
         }
         if self.payload < STAMP_BYTES {
             return no(format!(
@@ -188,6 +212,12 @@ impl Scenario {
             ));
         }
         Ok(())
+    }
+
+    /// Number in the name of a room.
+    #[inline]
+    pub fn number_of(&self, room: u32) -> u32 {
+        self.numbers.get(room as usize).copied().unwrap_or(room)
     }
 
     /// Subscriptions to rooms that are published to, slow ones apart.
@@ -261,9 +291,9 @@ impl Scenario {
     }
 }
 
-/// Name of a room.
-pub fn room_name(room: u32) -> String {
-    format!("{ROOM_PREFIX}{room:0width$}", width = ROOM_DIGITS)
+/// Name of the room with a number.
+pub fn room_name(number: u32) -> String {
+    format!("{ROOM_PREFIX}{number:0width$}", width = ROOM_DIGITS)
 }
 
 /// Name of the room of an idle connection.
@@ -352,6 +382,9 @@ mod tests {
             (vec!["--subscribers", "5", "--connections", "2"], "--connections is too small: 2"),
             (vec!["--rooms", "5", "--publish-to", "own"], "--publishers is too small: 1"),
             (vec!["--resp", "4"], "--resp is unknown: 4"),
+            (vec!["--rooms", "2", "--numbers", "7"], "--numbers are not as many as --rooms: 1"),
+            (vec!["--numbers", "100000000"], "a number of --numbers is out of range: 100000000"),
+            (vec!["--target", "a:1,b:2"], "a connection has one address: a:1,b:2"),
             (vec!["--threads", "2", "--publisher-threads", "2"], "--publisher-threads is out of range: 2"),
         ] {
             let error = scenario(&args).check().expect_err("the scenario cannot be run");

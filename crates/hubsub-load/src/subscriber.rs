@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 
 use crate::codec::{self, Frame, Malformed};
 use crate::ledger::Ledger;
-use crate::scenario::{ROOM_DIGITS, Scenario, room_name};
+use crate::scenario::{ROOM_DIGITS, Scenario, Verb, room_name};
 use crate::socket::Socket;
 use crate::stamp::Stamp;
 
@@ -73,9 +73,10 @@ impl Shape {
     pub fn new(scenario: &Scenario) -> Shape {
         let name = room_name(0);
         let kind = if scenario.resp == 3 { '>' } else { '*' };
+        let word = if scenario.verb == Verb::Spublish { "smessage" } else { "message" };
         let prefix = &name[..name.len() - ROOM_DIGITS];
         Shape {
-            head: format!("{kind}3\r\n$7\r\nmessage\r\n${}\r\n{prefix}", name.len()).into_bytes(),
+            head: format!("{kind}3\r\n${}\r\n{word}\r\n${}\r\n{prefix}", word.len(), name.len()).into_bytes(),
             tail: format!("\r\n${}\r\n", scenario.payload).into_bytes(),
             payload: scenario.payload,
         }
@@ -117,7 +118,8 @@ impl Subscriber {
     pub fn new(connection: u32, mut socket: Socket, lanes_at: usize, scenario: &Scenario) -> Subscriber {
         let rooms: Vec<u32> = scenario.rooms_of(connection).collect();
         hello(&mut socket, scenario.resp);
-        subscribe(&mut socket, rooms.iter().map(|&room| room_name(room)));
+        let verb: &[u8] = if scenario.verb == Verb::Spublish { b"SSUBSCRIBE" } else { b"SUBSCRIBE" };
+        subscribe(&mut socket, verb, rooms.iter().map(|&room| room_name(scenario.number_of(room))));
         let only_room = if rooms.len() == 1 { rooms.first().copied() } else { None };
         Subscriber { socket: Some(socket), connection, unconfirmed: rooms.len(), only_room, lanes_at }
     }
@@ -170,8 +172,8 @@ impl Subscriber {
             Some(only) => (only == stamp.room).then_some(0),
             None => scenario.place_of(self.connection, stamp.room),
         };
-        let (Some(place), true) = (place, room == Some(stamp.room) && stamp.publisher < scenario.publishers)
-        else {
+        let is_its = room == Some(scenario.number_of(stamp.room));
+        let (Some(place), true) = (place, is_its && stamp.publisher < scenario.publishers) else {
             tally.misrouted += 1;
             return;
         };
@@ -202,7 +204,7 @@ impl Holder {
     pub fn new(mut socket: Socket, room: Option<String>, bytes_per_second: Option<u64>, resp: u8) -> Holder {
         hello(&mut socket, resp);
         match room {
-            Some(room) => subscribe(&mut socket, std::iter::once(room)),
+            Some(room) => subscribe(&mut socket, b"SUBSCRIBE", std::iter::once(room)),
             None => codec::command(&mut socket.out, &[b"PING", ANSWER]),
         }
         Holder { socket: Some(socket), unconfirmed: true, bytes_per_second, bytes: 0, closed_ns: None }
@@ -231,11 +233,10 @@ fn hello(socket: &mut Socket, resp: u8) {
     }
 }
 
-/// Appends one SUBSCRIBE to all of `rooms`.
-fn subscribe(socket: &mut Socket, rooms: impl Iterator<Item = String>) {
+/// Appends one command, SUBSCRIBE or SSUBSCRIBE, for all of `rooms`.
+fn subscribe(socket: &mut Socket, verb: &[u8], rooms: impl Iterator<Item = String>) {
     let rooms: Vec<String> = rooms.collect();
-    let args: Vec<&[u8]> =
-        std::iter::once(&b"SUBSCRIBE"[..]).chain(rooms.iter().map(|room| room.as_bytes())).collect();
+    let args: Vec<&[u8]> = std::iter::once(verb).chain(rooms.iter().map(|room| room.as_bytes())).collect();
     codec::command(&mut socket.out, &args);
 }
 

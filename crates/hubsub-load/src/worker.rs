@@ -27,6 +27,8 @@ const CONNECT_GROUP: usize = 128;
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(30);
 /// Longest sleep, after which the phase is looked at.
 const TURN: Duration = Duration::from_millis(10);
+/// Longest sleep in open loop with `--sleep`.
+const CALM_TURN: Duration = Duration::from_millis(1);
 
 /// What the threads are to do.
 #[repr(u8)]
@@ -46,8 +48,10 @@ pub enum Phase {
 pub struct Shared {
     /// What to do.
     pub scenario: Scenario,
-    /// The server.
-    pub address: SocketAddr,
+    /// The servers, by room in turn.
+    pub addresses: Vec<SocketAddr>,
+    /// The servers of publishers, likewise.
+    pub publish_addresses: Vec<SocketAddr>,
     /// Zero of the generator's clock.
     pub clock: Instant,
     /// A [`Phase`], written by the run.
@@ -158,7 +162,8 @@ impl<'s> Worker<'s> {
         let (publishers, subscribers) = scenario.shares_of(self.seat);
         if let Some((first, step)) = publishers {
             for index in (first as u32..scenario.publishers).step_by(step) {
-                let socket = self.socket(PUBLISHER, self.publishers.len())?;
+                let room = scenario.rooms_of_publisher(index).0;
+                let socket = self.socket(PUBLISHER, self.publishers.len(), room)?;
                 self.publishers.push(Publisher::new(index, socket, scenario));
             }
         }
@@ -176,7 +181,8 @@ impl<'s> Worker<'s> {
         for group in connections.chunks(CONNECT_GROUP) {
             let group_at = self.subscribers.len();
             for &connection in group {
-                let socket = self.socket(SUBSCRIBER, self.subscribers.len())?;
+                let room = scenario.rooms_of(connection).next().unwrap_or(0);
+                let socket = self.socket(SUBSCRIBER, self.subscribers.len(), room)?;
                 let subscriber = Subscriber::new(connection, socket, lanes, scenario);
                 lanes += subscriber.unconfirmed * scenario.lanes();
                 self.subscribers.push(subscriber);
@@ -190,13 +196,14 @@ impl<'s> Worker<'s> {
     fn connect_holders(&mut self, (first, step): Share) -> io::Result<()> {
         let scenario = &self.shared.scenario;
         let idle = (0..scenario.idle).map(|i| (idle_room_name(i, scenario.idle_to), None));
-        let slow = (0..scenario.slow)
-            .map(|i| (Some(room_name(i % scenario.rooms)), Some(scenario.slow_bytes_per_second)));
+        let slow = (0..scenario.slow).map(|i| {
+            (Some(room_name(scenario.number_of(i % scenario.rooms))), Some(scenario.slow_bytes_per_second))
+        });
         let all: Vec<(Option<String>, Option<u64>)> = idle.chain(slow).skip(first).step_by(step).collect();
         for group in all.chunks(CONNECT_GROUP) {
             let group_at = self.holders.len();
             for (room, bytes_per_second) in group {
-                let socket = self.socket(HOLDER, self.holders.len())?;
+                let socket = self.socket(HOLDER, self.holders.len(), 0)?;
                 self.holders.push(Holder::new(socket, room.clone(), *bytes_per_second, scenario.resp));
             }
             self.wait_until(|worker| worker.holders[group_at..].iter().all(|holder| !holder.unconfirmed))?;
@@ -204,8 +211,12 @@ impl<'s> Worker<'s> {
         Ok(())
     }
 
-    fn socket(&self, kind: usize, index: usize) -> io::Result<Socket> {
-        Socket::connect(self.shared.address, self.poll.registry(), token(kind, index))
+    /// A connection to where a room is.
+    fn socket(&self, kind: usize, index: usize, room: u32) -> io::Result<Socket> {
+        let addresses =
+            if kind == PUBLISHER { &self.shared.publish_addresses } else { &self.shared.addresses };
+        let address = addresses[room as usize % addresses.len()];
+        Socket::connect(address, self.poll.registry(), token(kind, index))
     }
 
     /// Turns until `done`, which must come within a group's time.
@@ -243,7 +254,11 @@ impl<'s> Worker<'s> {
     fn load(&mut self) -> io::Result<()> {
         let scenario = &self.shared.scenario;
         let open = scenario.rate > 0.0 && !self.publishers.is_empty();
-        let timeout = if scenario.spin || open { Duration::ZERO } else { TURN };
+        let timeout = match (open, scenario.spin) {
+            (true, _) if scenario.sleep => CALM_TURN,
+            (true, _) | (_, true) => Duration::ZERO,
+            (false, false) => TURN,
+        };
         let now_ns = self.shared.now_ns();
         for publisher in &mut self.publishers {
             publisher.start(now_ns);

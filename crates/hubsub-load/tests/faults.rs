@@ -54,17 +54,18 @@ impl Broker {
                     resp = 3;
                     output.write_all(b"%1\r\n+proto\r\n:3\r\n")?;
                 }
-                b"SUBSCRIBE" => {
+                b"SUBSCRIBE" | b"SSUBSCRIBE" => {
                     for (i, room) in args[1..].iter().enumerate() {
-                        let mut frame = head(resp, b"subscribe", room);
+                        let mut frame = head(resp, &args[0].to_ascii_lowercase(), room);
                         frame.extend_from_slice(format!(":{}\r\n", i + 1).as_bytes());
                         let mut state = self.state.lock().expect("no thread panics with the lock");
                         output.write_all(&frame)?;
                         state.rooms.entry(room.clone()).or_default().push((output.try_clone()?, resp));
                     }
                 }
-                b"PUBLISH" => {
-                    let receivers = self.publish(&args[1], &args[2])?;
+                b"PUBLISH" | b"SPUBLISH" => {
+                    let word: &[u8] = if args[0][0] == b'S' { b"smessage" } else { b"message" };
+                    let receivers = self.publish(word, &args[1], &args[2])?;
                     output.write_all(format!(":{receivers}\r\n").as_bytes())?;
                 }
                 _ => output.write_all(b"-ERR unknown command\r\n")?,
@@ -73,14 +74,14 @@ impl Broker {
         Ok(())
     }
 
-    fn publish(&self, room: &[u8], payload: &[u8]) -> io::Result<usize> {
+    fn publish(&self, word: &[u8], room: &[u8], payload: &[u8]) -> io::Result<usize> {
         let mut state = self.state.lock().expect("no thread panics with the lock");
         let state = &mut *state;
         let n = state.published;
         state.published += 1;
         let Some(subscribers) = state.rooms.get_mut(room) else { return Ok(0) };
         let resp = subscribers.first().map_or(2, |(_, resp)| *resp);
-        let mut frame = head(resp, b"message", room);
+        let mut frame = head(resp, word, room);
         frame.extend_from_slice(format!("${}\r\n", payload.len()).as_bytes());
         frame.extend_from_slice(payload);
         frame.extend_from_slice(b"\r\n");
@@ -230,4 +231,27 @@ fn a_server_that_is_not_there_is_an_error() {
     drop(listener);
     let failed = run::run(Scenario::parse_from(["hubsub-load", "--target", address.as_str()]));
     assert!(failed.is_err_and(|error| error.starts_with("cannot connect to 127.0.0.1:")));
+}
+
+#[test]
+fn rooms_with_numbers_of_their_own_are_where_the_targets_say() {
+    for verb in ["publish", "spublish"] {
+        let (a, b) = (Broker::start(faithful), Broker::start(faithful));
+        let targets = format!("{a},{b}");
+        let run = |more: &[&str]| {
+            let args = [
+                &["hubsub-load", "--target", &targets, "--rooms", "4", "--numbers", "7,93,105,12345678"][..],
+                &["--subscribers", "2", "--publishers", "8", "--publish-to", "own", "--messages", "400"],
+                &["--verb", verb, "--patience", "0.2", "--rate", "4000", "--sleep", "--threads", "2"],
+                more,
+            ];
+            run::run(Scenario::parse_from(args.concat())).expect("the brokers answer").total
+        };
+        let total = run(&[]);
+        assert_eq!((total.published, total.delivered, total.receivers), (400, 800, 800));
+        assert_eq!((total.lost, total.misrouted, total.errors, total.disconnected), (0, 0, 0, 0));
+        // These brokers know nothing of each other: what is published at the other one comes to nobody.
+        let total = run(&["--publish-target", &format!("{b},{a}")]);
+        assert_eq!((total.published, total.delivered, total.receivers, total.lost), (400, 0, 0, 800));
+    }
 }
