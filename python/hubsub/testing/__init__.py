@@ -10,13 +10,11 @@ with Node(classes=[{"name": "chat", "match": ["chat:*"], "history": {"messages":
 
 import json
 import os
-import runpy
 import select
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -174,15 +172,3 @@ class Node:
         except ValueError:
             raise StartError("the node printed no ready line", line[:200]) from None
         return ready
-
-
-def _end_with_input() -> None:
-    """Ends this process, gracefully, at the end of its standard input: with the process that holds the other end."""
-    while os.read(0, 4_096):
-        pass
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-if __name__ == "__main__":
-    threading.Thread(target=_end_with_input, daemon=True).start()
-    runpy.run_module("hubsub", run_name="__main__")

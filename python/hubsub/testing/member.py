@@ -1,5 +1,6 @@
-"""A member of the embedded coordinator as a process: `python member.py SETUP`, JSON of `EmbeddedCoordinator.open`.
+"""A member of the embedded coordinator as a process: `python -m hubsub.testing.member SETUP`.
 
+SETUP is JSON of what `EmbeddedCoordinator.open` takes.
 It says `ready` once it is in its cluster, answers each line of its standard input with its status, and
 ends with that.
 """
@@ -27,4 +28,5 @@ async def main() -> None:
             print(json.dumps(await coordinator.status()), flush=True)
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(main())
