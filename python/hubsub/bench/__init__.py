@@ -3,7 +3,7 @@
 `scenarios` says what is run and what it must reach, `servers` starts and pins
 what is measured, `load` runs the generator (`hubsub-load`), `runner` takes
 turns between the two servers, `stats` makes figures of the runs, `report` and
-`plot` show them, `capacity` reckons what a machine holds. `cli` is the door.
+`plot` show them, `capacity` reckons what a machine holds. `cluster` has the rows of several nodes. `cli` is the door.
 """
 
 from hubsub.errors import HubSubError

@@ -1,4 +1,4 @@
-"""`hubsub bench`: one command a scenario, `all`, `pipeline`, `capacity`."""
+"""`hubsub bench`: one command a scenario, `all`, `cluster`, `pipeline`, `capacity`."""
 
 import sys
 import tempfile
@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from hubsub.bench.cluster.cli import cluster
 from hubsub.bench.log_scenarios import LOG_BY_NAME, LOG_SCENARIOS, LogScenario
 from hubsub.bench.scenarios import BY_NAME, SCENARIOS, Scenario
 
@@ -101,6 +102,8 @@ for _scenario in SCENARIOS:
     _add(_scenario)
 for _log_scenario in LOG_SCENARIOS:
     _add_log(_log_scenario)
+
+app.command("cluster")(cluster)
 
 
 @app.command("all")

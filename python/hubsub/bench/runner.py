@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hubsub.bench.load import Report, run
 from hubsub.bench.log_scenarios import LogScenario
@@ -16,7 +16,10 @@ from hubsub.bench.servers import Running, Target
 from hubsub.bench.stats import Summary, summarize
 
 if TYPE_CHECKING:
+    from hubsub.bench.cluster.rows import ClusterScenario
     from hubsub.bench.spark.rows import PipelineScenario
+
+T = TypeVar("T")
 
 OTHERS_BUSY_MAX = 0.25
 """Cores that other processes may keep busy during a run."""
@@ -44,7 +47,7 @@ class Row:
 class Result:
     """All runs of a scenario."""
 
-    scenario: "Scenario | LogScenario | PipelineScenario"
+    scenario: "Scenario | LogScenario | PipelineScenario | ClusterScenario"
     ours: str
     peer: str | None
     rows: list[Row] = field(default_factory=list)
@@ -111,7 +114,7 @@ def run_scenario(
     return result
 
 
-def in_turn(targets: Sequence[Target], pairs: int) -> Iterator[tuple[int, Target]]:
+def in_turn(targets: Sequence[T], pairs: int) -> Iterator[tuple[int, T]]:
     """Number of the pair and whose run it is, as A B, B A, A B."""
     for pair in range(pairs):
         for target in targets if pair % 2 == 0 else reversed(targets):

@@ -135,7 +135,7 @@ class HubSubServer:
             http = ready.get("http")
             yield replace(running, http=str(http) if http else None, start_s=start_s)
         finally:
-            _end(process, STOP_S if store is None else STORE_STOP_S)
+            end_process(process, STOP_S if store is None else STORE_STOP_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class RedisServer:
         program = shutil.which("redis-server")
         if program is None:
             raise BenchError("redis-server is not installed", None, "apt-get install redis-server")
-        port = _free_port()
+        port = free_port()
         options = ["--port", str(port), "--bind", "127.0.0.1", "--save", ""]
         options += ["--appendonly", "no"] if store is None else _synced_options(store)
         with pinned(cores.server):
@@ -160,10 +160,10 @@ class RedisServer:
                 stderr=subprocess.DEVNULL,
             )
         try:
-            _wait_listening(process, port)
+            wait_listening(process, port)
             yield _inspect(f"127.0.0.1:{port}", process.pid)
         finally:
-            _end(process)
+            end_process(process)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +251,7 @@ def _ready(process: subprocess.Popen[bytes], command: str, limit_s: float) -> Ma
         raise BenchError("the server printed no ready line", f"{command} ({line!r})") from error
 
 
-def _wait_listening(process: subprocess.Popen[bytes], port: int) -> None:
+def wait_listening(process: subprocess.Popen[bytes], port: int) -> None:
     until = time.monotonic() + START_S
     while time.monotonic() < until and process.poll() is None:
         try:
@@ -262,13 +262,13 @@ def _wait_listening(process: subprocess.Popen[bytes], port: int) -> None:
     raise BenchError("the server does not listen", port)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def _end(process: subprocess.Popen[bytes], limit_s: float = STOP_S) -> None:
+def end_process(process: subprocess.Popen[bytes], limit_s: float = STOP_S) -> None:
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
         try:

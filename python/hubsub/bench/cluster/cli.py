@@ -1,0 +1,137 @@
+"""`hubsub bench cluster`."""
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+NODES_MAX = 100
+ROWS = "isolation,scaling,forward,failover"
+
+
+def cluster(
+    rows: Annotated[str, typer.Option(help="Names of rows, with commas between.")] = ROWS,
+    nodes: Annotated[
+        str, typer.Option(help="Sizes of clusters for `scaling`, with commas between.")
+    ] = "1,2,4,8",
+    against: Annotated[
+        str | None, typer.Option(help="The peer: `redis-cluster`, classic and sharded.")
+    ] = None,
+    pairs: Annotated[int, typer.Option(min=1, help="Runs of each cluster; they take turns.")] = 3,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Length of every measured window.")] = 5.0,
+    kills: Annotated[
+        int, typer.Option(min=1, help="Of `failover`; every third is the controller's node.")
+    ] = 100,
+    rate: Annotated[
+        float | None,
+        typer.Option(min=1.0, help="Publishes a second and node of `scaling`; default: found before."),
+    ] = None,
+    coordinator: Annotated[
+        str,
+        typer.Option(
+            help="Of HubSub: `embedded`, `etcd`, `zookeeper` (three servers are started), or a URL."
+        ),
+    ] = "embedded",
+    data: Annotated[
+        Path | None, typer.Option(help="Where nodes keep what they keep meanwhile. Default: the system's.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Directory for the results; default: benches/results/DATE-COMMIT/cluster."),
+    ] = None,
+) -> None:
+    """What a cluster costs each node, and what a death costs its rooms; beside it Redis Cluster."""
+    from rich.console import Console
+
+    from hubsub.bench import BenchError, report
+    from hubsub.bench.cli import RESULTS
+    from hubsub.bench.cluster.hubsub import HubSubCluster
+    from hubsub.bench.cluster.redis import RedisCluster
+    from hubsub.bench.cluster.rows import scenarios
+    from hubsub.bench.cluster.runner import run_cluster
+    from hubsub.bench.cluster.subject import ClusterTarget
+    from hubsub.bench.load import find_program
+    from hubsub.bench.machine import describe, need_descriptors
+    from hubsub.bench.runner import Row
+
+    sizes = _sizes(nodes)
+    known = scenarios(sizes)
+    names = rows.split(",")
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise BenchError("there is no such row", ", ".join(unknown), f"one of {', '.join(known)}")
+    if against not in (None, "redis-cluster"):
+        raise BenchError("this cluster cannot be measured", against, "redis-cluster")
+    find_program()
+    need_descriptors(10_000)
+    machine = describe()
+    path = out or report.directory(RESULTS, machine) / "cluster"
+    path.mkdir(parents=True, exist_ok=True)
+    file = report.RowFile(path, machine)
+    progress = Console(stderr=True)
+    place = data or Path(tempfile.gettempdir())
+
+    def on_row(row: Row) -> None:
+        file.add(row)
+        units = {figure.name: figure.unit for figure in known[row.scenario].figures}
+        said = ", ".join(
+            f"{name} {report.number(value, units.get(name, ''))}" for name, value in row.figures.items()
+        )
+        complaints = "".join(f"; {text}" for text in row.complaints)
+        line = f"{row.scenario} pair {row.pair + 1} {row.target}: {said or 'no figures'}{complaints}"
+        progress.print(line, highlight=False, soft_wrap=True)
+
+    peers: list[ClusterTarget] = []
+    if against is not None:
+        peers = [RedisCluster(), RedisCluster(sharded=True)]
+    results = []
+    for name in names:
+        with _coordinator(coordinator, place) as url:
+            results += run_cluster(
+                known[name],
+                HubSubCluster(url),
+                peers,
+                data=place,
+                nodes=sizes,
+                pairs=pairs,
+                seconds=seconds,
+                kills=kills,
+                rate=rate,
+                on_row=on_row,
+            )
+        (path / report.TABLE_FILE).write_text(report.markdown_table(results), encoding="utf-8")
+    Console(width=None if sys.stdout.isatty() else 120).print(report.terminal_table(results))
+    progress.print(f"written to {path}: {report.ROWS_FILE}, {report.TABLE_FILE}")
+
+
+@contextmanager
+def _coordinator(named: str, place: Path) -> Iterator[str | None]:
+    """The URL of servers that were started for this, or of others; None: the nodes have one of their own."""
+    from hubsub.testing.stores import STORES
+
+    if named == "embedded":
+        yield None
+    elif named in STORES:
+        with (
+            tempfile.TemporaryDirectory(prefix="hubsub-bench-", dir=place) as directory,
+            STORES[named](Path(directory)) as store,
+        ):
+            yield store.url(store.ports, "bench")
+    else:
+        yield named
+
+
+def _sizes(text: str) -> list[int]:
+    from hubsub.bench import BenchError
+
+    try:
+        sizes = sorted({int(part) for part in text.split(",")})
+    except ValueError:
+        sizes = []
+    if not sizes or sizes[0] < 1 or sizes[-1] > NODES_MAX:
+        raise BenchError("--nodes are no sizes of clusters", text, f"1 to {NODES_MAX}, as in 1,2,4,8")
+    return sizes

@@ -1,0 +1,218 @@
+"""HubSub nodes as `hubsub cluster up` starts them: processes of one shard each, killed by pid, started again by it."""
+
+import json
+import select
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hubsub.bench import BenchError
+from hubsub.bench.cluster.resp import Connection
+from hubsub.bench.cluster.subject import READY_S, Frames, Member, Pidfd, room_name
+from hubsub.bench.servers import end_process, info
+from hubsub.config import KEYS
+
+HUBSUB = (sys.executable, "-m", "hubsub")
+JOINED_KEYS = {"link", "join"}
+"""Keys without which a build starts nodes that know nothing of each other."""
+NODES_MAX = 100
+STOP_S = 90.0
+POLL_S = 0.05
+HTTP_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class HubSubCluster:
+    """HubSub.
+
+    Args:
+        coordinator: Its URL; None for the embedded one.
+        joins: Whether nodes make a cluster; default: as this build says.
+    """
+
+    coordinator: str | None = None
+    joins: bool | None = None
+    name: str = "HubSub"
+    verb: str = "publish"
+    is_forwarding: bool = True
+    has_failover: bool = True
+
+    def nodes_max(self) -> int:
+        joins = {key.name for key in KEYS if key.built} >= JOINED_KEYS if self.joins is None else self.joins
+        return NODES_MAX if joins else 1
+
+    @contextmanager
+    def running(self, nodes: int, directory: Path) -> Iterator["RunningHubSub"]:
+        """See `ClusterTarget`."""
+        command = [
+            *HUBSUB,
+            "cluster",
+            "up",
+            "--nodes",
+            str(nodes),
+            "--base-port",
+            "0",
+            "--shards",
+            "1",
+            "--json",
+        ]
+        command += ["--data", str(directory / "data")]
+        if self.coordinator is not None:
+            command += ["--coordinator", self.coordinator]
+        log = directory / "log"
+        with open(log, "wb") as lines:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=lines,
+                start_new_session=True,
+            )
+        cluster: RunningHubSub | None = None
+        try:
+            cluster = RunningHubSub(directory / "data", _rows(process, nodes, log))
+            cluster.wait_joined()
+            yield cluster
+        finally:
+            if cluster is not None:
+                cluster.close()
+            end_process(process, STOP_S)
+
+
+class RunningHubSub:
+    """The nodes of one `hubsub cluster up`."""
+
+    def __init__(self, data: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+        self._data = data
+        self._count = len(rows)
+        self._rows: dict[str, Mapping[str, Any]] = {}
+        self._pids: dict[str, Pidfd] = {}
+        for row in rows:
+            self._take(row)
+        about = info(rows[0]["redis"])
+        self.version = f"HubSub {about.get('hubsub_version', '')}".strip()
+        self.build_profile = about.get("hubsub_build_profile", "")
+        if self.build_profile == "debug":
+            raise BenchError("the server is a debug build", None, "make build builds a release")
+
+    def members(self) -> Sequence[Member]:
+        def port(row: Mapping[str, Any]) -> int:
+            return int(str(row.get("link") or ":0").rpartition(":")[2])
+
+        rows = sorted(self._rows.items(), key=lambda item: int(item[0][1:]))
+        return [Member(name, row["redis"], row["pid"], port(row)) for name, row in rows]
+
+    def places(self, numbers: Collection[int]) -> dict[int, str]:
+        with Connection(self.members()[0].address) as connection:
+            for number in numbers:
+                connection.send("HUBSUB", "LOCATE", room_name(number))
+            return {number: _leader(connection.read()) for number in numbers}
+
+    def frames(self, name: str) -> Frames:
+        sent = sum(count for (node, _), count in self._live().items() if node == name)
+        received = sum(count for (_, peer), count in self._live().items() if peer == name)
+        return Frames(sent, received)
+
+    def controller(self) -> str | None:
+        try:
+            body = json.loads(self._get(self.members()[0].name, "/v1/cluster"))
+        except urllib.error.HTTPError:
+            return None  # This build's nodes have none.
+        found = body.get("controller")
+        found = found.get("node", found.get("name")) if isinstance(found, dict) else found
+        return found if isinstance(found, str) else None
+
+    def kill(self, name: str) -> float:
+        pid = self._pids.pop(name)
+        del self._rows[name]
+        at_s = time.monotonic()
+        pid.kill()
+        pid.close()
+        return at_s
+
+    def start(self, name: str) -> None:
+        run = subprocess.run(
+            [*HUBSUB, "cluster", "start", name, "--data", str(self._data), "--json"],
+            capture_output=True,
+            text=True,
+            timeout=READY_S + STOP_S,
+        )
+        if run.returncode != 0:
+            raise BenchError("a killed node does not start again", f"{name}: {run.stderr.strip()}")
+        self._take(json.loads(run.stdout.splitlines()[0]))
+        self.wait_joined()
+
+    def wait_joined(self) -> None:
+        """Waits until every node is ready and lists all of them.
+
+        Raises:
+            BenchError: not within `READY_S`.
+        """
+        until = time.monotonic() + READY_S
+        while not all(self._is_joined(name) for name in self._rows):
+            if time.monotonic() > until:
+                raise BenchError("the nodes do not find each other", self._count)
+            time.sleep(POLL_S)
+
+    def close(self) -> None:
+        for pid in self._pids.values():
+            pid.close()
+        self._pids.clear()
+
+    def _take(self, row: Mapping[str, Any]) -> None:
+        self._rows[row["name"]] = row
+        self._pids[row["name"]] = Pidfd(row["pid"])
+
+    def _is_joined(self, name: str) -> bool:
+        try:
+            self._get(name, "/readyz")
+            nodes = json.loads(self._get(name, "/v1/nodes"))["nodes"]
+        except OSError:
+            return False
+        return sum(1 for node in nodes if node.get("running", True)) == self._count
+
+    def _live(self) -> dict[tuple[str, str], int]:
+        """Frames with messages that each node has sent to each other one."""
+        found = {}
+        for name in self._rows:
+            for line in self._get(name, "/metrics").decode().splitlines():
+                series, _, value = line.rpartition(" ")
+                if series.startswith("hubsub_peer_sent_total{") and 'lane="live"' in series:
+                    peer = series.partition('peer="')[2].partition('"')[0]
+                    found[name, peer] = int(float(value))
+        return found
+
+    def _get(self, name: str, path: str) -> bytes:
+        with urllib.request.urlopen(f"http://{self._rows[name]['http']}{path}", timeout=HTTP_S) as answer:
+            body: bytes = answer.read()
+            return body
+
+
+def _leader(rows: object) -> str:
+    match rows:
+        case [[bytes(node), *_], *_]:
+            return node.decode()
+    raise BenchError("a room has no place", repr(rows))
+
+
+def _rows(process: subprocess.Popen[bytes], nodes: int, log: Path) -> list[Mapping[str, Any]]:
+    """A line of JSON a node, once all serve."""
+    assert process.stdout is not None, "it is a pipe"
+    rows: list[Mapping[str, Any]] = []
+    until = time.monotonic() + READY_S
+    for _ in range(nodes):
+        # All lines come in one write, behind which nothing does: those that are buffered are read at once.
+        readable = rows or select.select([process.stdout], [], [], max(0.0, until - time.monotonic()))[0]
+        line = process.stdout.readline() if readable else b""
+        if not line:
+            last = log.read_text(errors="replace").strip().splitlines()[-8:]
+            raise BenchError("the nodes do not start", "; ".join(last))
+        rows.append(json.loads(line))
+    return rows

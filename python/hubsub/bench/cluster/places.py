@@ -1,0 +1,61 @@
+"""Rooms by where they live, and clients that connect there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hubsub.bench import BenchError
+from hubsub.bench.cluster.subject import Cluster, Member
+
+LOOK = 64
+"""Rooms that are asked for at a time, for each one that is wanted."""
+LOOKS = 32
+"""So often, before a node counts as one that gets no rooms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Rooms on nodes, as the generator takes them: room i is at the i-th node, in turn."""
+
+    members: Sequence[Member]
+    numbers: Sequence[int]
+
+    def params(self) -> dict[str, object]:
+        """Options of the generator: clients connect where their room lives."""
+        return {
+            "rooms": len(self.numbers),
+            "numbers": ",".join(map(str, self.numbers)),
+            "publishers": len(self.numbers),
+            "publish_to": "own",
+        }
+
+    @property
+    def address(self) -> str:
+        return ",".join(member.address for member in self.members)
+
+    @property
+    def pids(self) -> str:
+        return ",".join(str(member.pid) for member in self.members)
+
+
+def place(cluster: Cluster, members: Sequence[Member], rooms: int) -> Placed:
+    """Finds rooms that live on certain nodes, equally many on each.
+
+    Args:
+        members: The nodes.
+        rooms: Of each.
+
+    Raises:
+        BenchError: a node gets none, or too few.
+    """
+    found: dict[str, list[int]] = {member.name: [] for member in members}
+    for look in range(LOOKS):
+        if all(len(numbers) >= rooms for numbers in found.values()):
+            break
+        wanted = range(look * LOOK * rooms, (look + 1) * LOOK * rooms)
+        for number, name in cluster.places(wanted).items():
+            if name in found and len(found[name]) < rooms:
+                found[name].append(number)
+    short = [name for name, numbers in found.items() if len(numbers) < rooms]
+    if short:
+        raise BenchError("nodes get too few rooms", ", ".join(short))
+    return Placed(members, [found[member.name][index] for index in range(rooms) for member in members])
