@@ -1,23 +1,32 @@
 """A million room records: how fast they are made, what they weigh, and how long an election takes with them.
 
-    .venv/bin/python benches/room_records.py [--rooms 1000000] [--at-once 1000]
+    .venv/bin/python benches/room_records.py [--backends memory,embedded,etcd,zookeeper] [--rooms 1000000]
 
-Three nodes in one process, the coordinator in memory, data planes that only say that all is well: so what is measured
-is the control plane's own work, of all three, with no disk and no network. All rooms are asked for at a node that is
-not the controller. Prints one JSON object.
+Three nodes in one process, each with a connection of its own to the coordinator; data planes that only say that all is
+well. So what is measured is the control plane's own work, of all three, and the coordinator's: in memory, without disk
+and network; or three servers of their own on this machine and its disk (of the embedded one, three voters; the nodes
+learn, as nodes beyond the third do). All rooms are asked for at a node that is not the controller. Prints one JSON
+object a backend, and writes them with the machine to rows.jsonl in `--out`.
 """
 
 import argparse
 import asyncio
 import json
 import logging
-import platform
+import os
 import sys
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 
 import structlog
 
+from hubsub.bench.machine import describe
+from hubsub.bench.report import RowFile, directory
+from hubsub.bench.runner import Row
 from hubsub.config import resolve
 from hubsub.control.cluster.busy import Load
 from hubsub.control.cluster.directory import WAITING_MAX
@@ -27,12 +36,22 @@ from hubsub.control.cluster.plane import Face, Named, Neighbour, Route
 from hubsub.control.cluster.records import ClassRecord
 from hubsub.control.cluster.rooms import Buckets
 from hubsub.control.cluster.view import Peer, ProcessId, Tables
+from hubsub.coordination import Coordinator
 from hubsub.coordination.memory import MemoryCoordinator, MemoryStore
 from hubsub.errors import PeerError
+from hubsub.testing.stores import Embedded, Etcd, Members, ZooKeeper
+from hubsub.version import VERSION
 
 CLASS = "chat"
 SETTLED_S = 3.0
 """Until the census counts all three."""
+LIMIT_S = 3_600.0
+"""After which no more rooms are made, by default."""
+ETCD_OPTIONS = (
+    "--auto-compaction-mode revision --auto-compaction-retention 1000 --quota-backend-bytes 8589934592"
+)
+"""Etcd keeps all old values unless it is told not to, and refuses writes above its quota."""
+ZOOKEEPER_HEAP = "1g"
 CONFIG = {"class": [{"name": CLASS, "match": [f"{CLASS}:*"]}], "shards": 2}
 
 
@@ -86,11 +105,67 @@ class Plane:
         return Load(cpu_share=0.1)
 
 
-async def start(name: str, store: MemoryStore) -> ClusterNode:
+@dataclass(frozen=True)
+class Backend:
+    """A coordinator to measure.
+
+    Args:
+        open: A connection of a node.
+        members: Its processes; None where there are none.
+        directory: Where they keep what they keep.
+    """
+
+    open: Callable[[], Awaitable[Coordinator]]
+    members: Members | None
+    directory: Path
+
+    def resident_bytes(self) -> int | None:
+        """Of all its processes."""
+        if self.members is None:
+            return None
+        return sum(resident_bytes(process.pid) for process in self.members.processes)
+
+    def disk_bytes(self) -> int | None:
+        """Of all its files, as the disk holds them: files that are written ahead are counted as far as they are."""
+        if self.members is None:
+            return None
+        total = 0
+        for path in self.directory.rglob("*"):
+            try:
+                total += path.stat().st_blocks * 512
+            except FileNotFoundError:
+                continue  # It was removed meanwhile.
+        return total
+
+
+@contextmanager
+def running(name: str) -> Iterator[Backend]:
+    """The coordinator of a name, until the end of the block."""
+    with tempfile.TemporaryDirectory(prefix="hubsub-bench-") as temporary:
+        path = Path(temporary)
+        if name == "memory":
+            store = MemoryStore()
+
+            async def in_memory() -> Coordinator:
+                return MemoryCoordinator(store)
+
+            yield Backend(in_memory, None, path)
+            return
+        makers: Mapping[str, Callable[[], Members]] = {
+            "embedded": lambda: Embedded(path),
+            "etcd": lambda: Etcd(path, options=ETCD_OPTIONS),
+            "zookeeper": lambda: ZooKeeper(path, heap=ZOOKEEPER_HEAP),
+        }
+        with makers[name]() as members:
+            yield Backend(lambda: members.open("bench", timeout="10s"), members, path)
+
+
+async def start(name: str, backend: Backend) -> tuple[ClusterNode, Coordinator]:
     config = resolve({**CONFIG, "node": name}, {}, {})
-    coordinator = MemoryCoordinator(store)
+    coordinator = await backend.open()
     prepared = await prepare(config, coordinator)
-    return await ClusterNode.start(config, coordinator, Plane((name, prepared.incarnation)), prepared)
+    node = await ClusterNode.start(config, coordinator, Plane((name, prepared.incarnation)), prepared)
+    return node, coordinator
 
 
 async def until_placed(node: ClusterNode, topic: bytes) -> float:
@@ -101,75 +176,130 @@ async def until_placed(node: ClusterNode, topic: bytes) -> float:
     return time.monotonic() - begun_s
 
 
-def resident_bytes() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * 4096
+def resident_bytes(pid: int | None = None) -> int:
+    with open(f"/proc/{pid or 'self'}/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-async def run(rooms: int, at_once: int) -> dict[str, object]:
-    store = MemoryStore()
-    nodes = {name: await start(name, store) for name in "abc"}
+async def records(coordinator: Coordinator) -> list[tuple[str, bytes, int]]:
+    """All buckets: key, value, revision."""
+    found: list[tuple[str, bytes, int]] = []
+    after, more = "", True
+    while more:
+        page = await coordinator.page(f"rooms/{CLASS}", after)
+        found += ((entry.key, bytes(bytearray(entry.value)), entry.revision) for entry in page.entries)
+        more = page.more
+        if page.entries:
+            after = page.entries[-1].key.rpartition("/")[2]
+    return found
+
+
+async def run(backend: Backend, rooms: int, at_once: int, limit_s: float) -> dict[str, float | None]:
+    Plane.there, Plane.dead = {}, set()
+    started = {name: await start(name, backend) for name in "abc"}
+    nodes = {name: node for name, (node, _) in started.items()}
     await until_placed(nodes["b"], b"chat:first")
     await asyncio.sleep(SETTLED_S)
     controller = next(name for name, node in nodes.items() if node.is_controller)
     other = next(node for name, node in nodes.items() if name != controller)
+    coordinator = next(opened for name, (_, opened) in started.items() if name != controller)
+    before_resident = backend.resident_bytes()
 
-    rates = []
+    rates, made = [], 0
     begun_s, begun_cpu_s = time.monotonic(), time.process_time()
-    for first in range(0, rooms, at_once):
-        names = [b"chat:channel-%07d" % i for i in range(first, min(first + at_once, rooms))]
+    while made < rooms and time.monotonic() - begun_s < limit_s:
+        names = [b"chat:channel-%07d" % i for i in range(made, min(made + at_once, rooms))]
         part_s = time.monotonic()
         await asyncio.gather(*(other.locate(name) for name in names))
+        made += len(names)
         rates.append(len(names) / (time.monotonic() - part_s))
     made_s, made_cpu_s = time.monotonic() - begun_s, time.process_time() - begun_cpu_s
+    servers, disk = backend.resident_bytes(), backend.disk_bytes()
 
-    values = [(e.key, e.value, e.revision) for e in store.entries.values() if e.key.startswith("rooms/")]
-    copies = [(key, bytes(bytearray(value)), revision) for key, value, revision in values]
+    copies = await records(coordinator)
     before = resident_bytes()
     buckets, given_s = Buckets(CLASS), time.monotonic()
     for key, value, revision in copies:
         buckets.give(key, value, revision)
     read_s = time.monotonic() - given_s
-    kept = sum(map(len, (value for _, value, _ in copies))) + resident_bytes() - before
+    kept = sum(len(value) for _, value, _ in copies) + resident_bytes() - before
 
     # The controller dies, and links prove it at once.
     Plane.dead.add(Plane.there[controller].me)
     other.changed()
     elected_s = await until_placed(other, b"chat:after-the-election")
     joined_s = time.monotonic()
-    late = await start("d", store)
+    late, late_opened = await start("d", backend)
     placed_s = time.monotonic() - joined_s + await until_placed(late, b"chat:at-a-new-node")
     result = {
-        "rooms": other.status()["rooms_with_record"],
-        "buckets": len(values),
-        "coordinator_bytes": sum(map(len, (value for _, value, _ in values))),
-        "controller_bytes": kept,
-        "created_per_second": round(rooms / made_s),
-        "created_per_second_first": round(rates[0]),
-        "created_per_second_last": round(rates[-1]),
-        "cpu_us_per_room": round(made_cpu_s / rooms * 1e6, 1),
-        "commits": store.revision,
-        "elected_and_placed_ms": round(elected_s * 1e3, 1),
-        "joined_and_placed_ms": round(placed_s * 1e3, 1),
-        "read_all_ms": round(read_s * 1e3, 1),
-        "python": platform.python_version(),
-        "machine": platform.machine(),
+        "rooms": float(other.status()["rooms_with_record"]),
+        "created per second": made / made_s,
+        "created per second, first": rates[0],
+        "created per second, last": rates[-1],
+        "CPU of the nodes a room": made_cpu_s / made * 1e6,
+        "elected and placed": elected_s * 1e3,
+        "joined and placed": placed_s * 1e3,
+        "all records read": read_s * 1e3,
+        "buckets": float(len(copies)),
+        "values": float(sum(len(value) for _, value, _ in copies)),
+        "controller's memory": float(kept),
+        "coordinator's memory": None if servers is None else float(servers),
+        "coordinator's memory before": None if before_resident is None else float(before_resident),
+        "coordinator's files": None if disk is None else float(disk),
     }
-    for node in (*nodes.values(), late):
+    for node, opened in (*started.values(), (late, late_opened)):
         await node.stop(drain=False)
+        await opened.close()
     return result
+
+
+BACKENDS = ("memory", "embedded", "etcd", "zookeeper")
+RESULTS = Path(__file__).resolve().parent / "results"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--backends", default=",".join(BACKENDS), help="with commas between")
     parser.add_argument("--rooms", type=int, default=1_000_000)
     parser.add_argument("--at-once", type=int, default=1_000, help=f"requests that wait, up to {WAITING_MAX}")
+    parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds of making rooms, of a backend")
+    parser.add_argument(
+        "--out", type=Path, help="directory; default: benches/results/DATE-COMMIT/room-records"
+    )
     options = parser.parse_args()
+    names = options.backends.split(",")
+    if unknown := set(names) - set(BACKENDS):
+        parser.error(f"--backends: {', '.join(unknown)} (hint: {', '.join(BACKENDS)})")
+    if not (options.rooms >= 1 and 1 <= options.at_once <= WAITING_MAX):
+        parser.error(f"--rooms is 1 or more, --at-once 1 to {WAITING_MAX}")
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    json.dump(asyncio.run(run(options.rooms, options.at_once)), sys.stdout, indent=2)
-    print()
+    machine = describe()
+    path = options.out or directory(RESULTS, machine) / "room-records"
+    path.mkdir(parents=True, exist_ok=True)
+    rows = RowFile(path, machine)
+    for name in names:
+        with running(name) as backend:
+            figures = asyncio.run(run(backend, options.rooms, options.at_once, options.limit))
+        short = int(figures["rooms"] or 0) < options.rooms
+        complaints = [f"stopped after {options.limit:g} s"] if short else []
+        version = f"HubSub {VERSION}"
+        rows.add(
+            Row(
+                "room-records",
+                0,
+                name,
+                version,
+                "",
+                figures,
+                complaints,
+                0.0,
+                [vars(options) | {"out": None}],
+            )
+        )
+        json.dump({"backend": name, **figures, "complaints": complaints}, sys.stdout, indent=2)
+        print(flush=True)
 
 
 if __name__ == "__main__":
