@@ -96,6 +96,18 @@ def test_a_short_peak_is_smoothed() -> None:
     assert load.load.cpu_share < 0.2
 
 
+def test_hubs_of_the_same_members_are_chosen_as_if_each_was_looked_at() -> None:
+    """Where a room was refused all hubs are looked at: a hub that is not there refuses it, and changes nothing else."""
+    pairs = [(a, b) for a in "abc" for b in "abc"]
+    hubs = {i: hub(pairs[i % 9][0], i, members=tuple(set(pairs[i % 9]))) for i in range(1, 40)}
+    seen, loads = view(hubs=hubs), loaded(a=0.2, b=0.25, c=0.2)
+    each = {b"room%d" % i: {999} for i in range(200)}
+    alike, looked_at = chosen(200, loads, seen=seen), chosen(200, loads, each, seen)
+    assert alike == looked_at and len(set(alike.hubs.values())) > 20
+    mixed = {b"room%d" % i: {999} for i in range(0, 200, 3)}
+    assert chosen(200, loads, mixed, seen) == alike
+
+
 def test_a_room_that_is_refused_goes_to_the_next_hub_and_others_are_not_kept_from_it() -> None:
     choice = chosen(2, loaded(a=0.5, b=0.2, c=0.4), refused={b"room0": {2}})
     assert choice.hubs == {b"room0": 3, b"room1": 2}

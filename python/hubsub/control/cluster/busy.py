@@ -163,39 +163,49 @@ def choose(
         busiest = max(scores[name] + added[name] for name in members[hub])
         return not stale.isdisjoint(members[hub]), busiest, given[hub], hub
 
-    heap = [rank(hub) for hub in members]
+    # Hubs of the same members are equally busy, so that each set of members is looked at once, and not each hub:
+    # a node has many, and all of them change their rank with each room that one gets.
+    alike: dict[frozenset[str], list[tuple[int, int]]] = {}
+    for hub, names_of in members.items():
+        alike.setdefault(frozenset(names_of), []).append((0, hub))
+
+    def first(row: list[tuple[int, int]]) -> Rank:
+        """Rank of the least of hubs that are alike; entries that are of before are set right."""
+        while row[0][0] != given[row[0][1]]:
+            heapq.heapreplace(row, (given[row[0][1]], row[0][1]))
+        return rank(row[0][1])
+
+    rows = list(alike.values())
+    for row in rows:
+        heapq.heapify(row)
+    heap = [(first(row), at) for at, row in enumerate(rows)]
     heapq.heapify(heap)
     hubs: dict[bytes, int] = {}
     for room in rooms:
-        hub = _least(heap, rank, refused.get(room, ()))
-        if hub is None:
+        no = refused.get(room)
+        if no:
+            least = min((rank(hub) for hub in members if hub not in no), default=None)
+        else:
+            least = _least(heap, lambda at: first(rows[at]))
+        if least is None:
             continue
-        hubs[room] = hub
+        hub = hubs[room] = least[-1]
         given[hub] += 1
         for name in members[hub]:
             added[name] += cost / capacity[name]
-        heapq.heappush(heap, rank(hub))
     after = {name: replace(node, added=node.added + added[name]) for name, node in known.items()}
     return Choice(hubs, {**loads, **after})
 
 
-def _least(heap: list[Rank], rank: Callable[[int], Rank], refused: Collection[int]) -> int | None:
-    """Takes the least busy hub that has not refused out of a heap whose ranks may be of before."""
-    aside: list[Rank] = []
-    found: int | None = None
-    while heap and found is None:
-        entry = heapq.heappop(heap)
-        hub = entry[-1]
-        current = rank(hub)
-        if current != entry:
-            heapq.heappush(heap, current)
-        elif hub in refused:
-            aside.append(entry)
-        else:
-            found = hub
-    for entry in aside:
-        heapq.heappush(heap, entry)
-    return found
+def _least(heap: list[tuple[Rank, int]], rank: Callable[[int], Rank]) -> Rank | None:
+    """Of the least busy hub, out of a heap whose ranks may be of before; ranks only grow."""
+    while heap:
+        entry, at = heap[0]
+        current = rank(at)
+        if current == entry:
+            return entry
+        heapq.heapreplace(heap, (current, at))
+    return None
 
 
 def _room_cost(known: Mapping[str, NodeLoad], capacity: Mapping[str, float]) -> float:
