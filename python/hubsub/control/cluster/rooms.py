@@ -97,6 +97,14 @@ class _Value(msgspec.Struct, frozen=True, array_like=True):
     rooms: Rooms
 
 
+class _Plain(msgspec.Struct, frozen=True, array_like=True):
+    """A bucket of rooms that are a number each, as most are."""
+
+    format: int
+    depth: int
+    rooms: dict[bytes, int]
+
+
 class _Head(msgspec.Struct, frozen=True, array_like=True):
     """What can be read of any format."""
 
@@ -148,12 +156,11 @@ class Buckets:
             return dict.fromkeys(before)
         if old is not None and revision <= old.revision:
             return {}
-        new = _parse(key, value)
-        pins = {n: room.hub for n, room in new.rooms.items() if isinstance(room, Room) and room.is_pinned}
+        depth, rooms, pins = _looked_at(key, value)
         if old is None:
             insort(self._starts, start)
-        self._buckets[start] = _Bucket(value, revision, new.depth, len(new.rooms), pins or NO_PINS)
-        self.count += len(new.rooms) - (0 if old is None else old.rooms)
+        self._buckets[start] = _Bucket(value, revision, depth, rooms, pins)
+        self.count += rooms - (0 if old is None else old.rooms)
         # A room that its split takes elsewhere is still pinned: the bucket behind says where.
         gone = {name: None for name in before if name not in pins and not self._is_split(start, name)}
         return gone | {name: hub for name, hub in pins.items() if before.get(name) != hub}
@@ -307,9 +314,23 @@ def _split(start: int, depth: int, rooms: Rooms) -> Mapping[int, bytes]:
     return values
 
 
+def _looked_at(key: str, value: bytes) -> tuple[int, int, Mapping[bytes, int]]:
+    """Depth of a bucket, how many rooms it has, and those that are pinned; where there are none they cost nothing."""
+    try:
+        plain = _plain_decoder.decode(value)
+    except msgspec.MsgspecError:
+        pass
+    else:
+        if plain.format <= FORMAT:
+            return plain.depth, len(plain.rooms), NO_PINS
+    read = _parse(key, value)
+    pins = {name: room.hub for name, room in read.rooms.items() if isinstance(room, Room) and room.is_pinned}
+    return read.depth, len(read.rooms), pins or NO_PINS
+
+
 def _parse(key: str, value: bytes) -> _Value:
     try:
-        head = msgspec.msgpack.decode(value, type=_Head)
+        head = _head_decoder.decode(value)
         if head.format > FORMAT:
             raise RecordFormatError(value=f"{key} has format {head.format}, this version reads {FORMAT}")
         return _decoder.decode(value)
@@ -319,3 +340,5 @@ def _parse(key: str, value: bytes) -> _Value:
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_Value)
+_plain_decoder = msgspec.msgpack.Decoder(_Plain)
+_head_decoder = msgspec.msgpack.Decoder(_Head)
