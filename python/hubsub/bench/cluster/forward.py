@@ -48,6 +48,7 @@ def measure(target: ClusterTarget, asked: Asked) -> Figures:
                 "publisher_threads": 1,
                 "spin": True,
                 "seconds": asked.seconds / len(WINDOWS),
+                "warmup": asked.warmup,
                 "verb": target.verb,
             }
             if kind == "away":

@@ -41,6 +41,7 @@ def measure(target: ClusterTarget, asked: Asked) -> Figures:
             **placed.params(),
             "subscribers": SUBSCRIBERS,
             "seconds": asked.seconds,
+            "warmup": asked.warmup,
             "verb": target.verb,
         }
 

@@ -48,6 +48,11 @@ class Asked:
     version: str = ""
     build_profile: str = ""
 
+    @property
+    def warmup(self) -> float:
+        """Seconds of load before a window."""
+        return min(1.0, self.seconds)
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterScenario:

@@ -94,6 +94,7 @@ def _window(
             "rate": rate * count,
             "sleep": True,
             "seconds": seconds,
+            "warmup": asked.warmup,
             "pid": placed.pids,
             "verb": target.verb,
         }

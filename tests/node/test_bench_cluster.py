@@ -1,0 +1,134 @@
+"""The rows of a cluster, tiny: real nodes, a real Redis Cluster of three, a real generator; no figure is judged.
+
+HubSub has one node here; with more, rows go by the same interface.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hubsub.bench import load, machine
+from hubsub.bench.cluster import failover, forward, isolation, scaling
+from hubsub.bench.cluster.hubsub import HubSubCluster
+from hubsub.bench.cluster.places import place
+from hubsub.bench.cluster.redis import RedisCluster
+from hubsub.bench.cluster.rows import scenarios
+from hubsub.bench.cluster.runner import run_cluster
+from hubsub.bench.cluster.sockets import carried
+from hubsub.bench.report import RowFile, markdown_table
+from hubsub.bench.runner import Result
+
+pytestmark = pytest.mark.needs("hubsub-core", "cargo", "redis-server")
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+NODES = (1, 3)
+ALONE = HubSubCluster(joins=False)
+"""One node is all that is measured, whatever this build can do."""
+
+
+@pytest.fixture(scope="module")
+def generator() -> Path:
+    """The generator as the tests of the crates left it: not optimized."""
+    subprocess.run(["cargo", "build", "--quiet", "--locked", "-p", "hubsub-load"], cwd=REPOSITORY, check=True)
+    return Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target")) / "debug" / "hubsub-load"
+
+
+@pytest.fixture(autouse=True)
+def tiny(generator: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HUBSUB_LOAD", str(generator))
+    monkeypatch.setattr(load, "REFUSED_PROFILE", "")
+    monkeypatch.setattr(isolation, "RATE", 200.0)
+    monkeypatch.setattr(isolation, "ROOMS", 2)
+    monkeypatch.setattr(scaling, "ROOMS", 2)
+    monkeypatch.setattr(forward, "MESSAGES", 50)
+
+
+def run(name: str, directory: Path) -> list[Result]:
+    """A row of one node of HubSub, and of three of Redis Cluster, classic and sharded; what is left is looked at."""
+    data, out = directory / "data", directory / "out"
+    data.mkdir()
+    out.mkdir()
+    rows = RowFile(out, machine.describe())
+    results = run_cluster(
+        scenarios(NODES)[name],
+        ALONE,
+        [RedisCluster(), RedisCluster(sharded=True)],
+        data=data,
+        nodes=NODES,
+        pairs=1,
+        seconds=0.3,
+        rate=20.0,
+        on_row=rows.add,
+    )
+    assert list(data.iterdir()) == []
+    kept = [json.loads(line) for line in (out / "rows.jsonl").read_text().splitlines()]
+    assert [line["kind"] for line in kept] == ["machine", "run", "run", "run"]
+    assert str(directory) not in (out / "rows.jsonl").read_text()
+    assert f"| {name}, Redis Cluster, sharded | " in markdown_table(results)
+    for row in (row for result in results for row in result.rows):
+        # What was sent came, in order and once; how fast is another matter.
+        assert [text for text in row.complaints if not is_expected(text)] == [], row
+    return results
+
+
+def is_expected(complaint: str) -> bool:
+    return any(word in complaint for word in ("bottleneck", "busy", "not one cluster", "are not yet"))
+
+
+def test_a_third_node_of_a_broadcast_carries_what_it_does_not_want(tmp_path: Path) -> None:
+    classic, sharded = run("isolation", tmp_path)
+    frames = sharded.summary(isolation.FRAMES)
+    assert frames.ours is None, "one node is no three"
+    assert frames.peer == 0
+    sent = classic.rows[-1].reports[-1]["messages"]
+    broadcast = classic.summary(isolation.FRAMES).peer
+    assert broadcast is not None and broadcast >= sent > 0
+    links = classic.summary(isolation.LINKS).peer
+    assert links is not None and links > 128, "a payload at least"
+    assert classic.summary(isolation.CLIENTS).peer == 0
+
+
+def test_each_size_of_cluster_has_its_cost_per_delivery(tmp_path: Path) -> None:
+    classic, sharded = run("scaling", tmp_path)
+    assert classic.summary(scaling.cpu_of(1)).ours, "one node of HubSub"
+    for result in (classic, sharded):
+        assert all(result.summary(scaling.cpu_of(count)).peer for count in NODES)
+        assert result.summary(scaling.RATIO).peer and result.summary(scaling.RATIO).ours is None
+
+
+def test_a_publish_elsewhere_and_frames_between_nodes_are_measured(tmp_path: Path) -> None:
+    classic, sharded = run("forward", tmp_path)
+    for figure in (forward.RATIO, forward.LOCAL_P50, forward.AWAY_P50, forward.LOCAL_P99, forward.AWAY_P99):
+        assert classic.summary(figure).peer, figure
+    assert classic.summary(forward.FRAMES).peer == 2, "a broadcast to two, one of which has a subscriber"
+    assert sharded.summary(forward.LOCAL_P50).peer and sharded.summary(forward.AWAY_P50).peer is None
+
+
+def test_a_node_says_where_rooms_live_what_it_carries_and_comes_back_from_the_dead(tmp_path: Path) -> None:
+    with ALONE.running(1, tmp_path) as cluster:
+        (member,) = cluster.members()
+        assert cluster.version.startswith("HubSub ") and cluster.controller() in (None, member.name)
+        assert place(cluster, [member], 3).numbers == [0, 1, 2]
+        assert (cluster.frames("n1").sent, cluster.frames("n1").received) == (0, 0)
+        assert carried(member.pid, [member.link_port]).links.both == 0
+        cluster.kill("n1")
+        assert cluster.members() == []
+        cluster.start("n1")
+        (again,) = cluster.members()
+        assert (again.address, again.link_port) == (member.address, member.link_port)
+        assert again.pid != member.pid
+        # It serves: the room's place is asked on a connection of its own.
+        assert set(cluster.places([7]).values()) == {"n1"}
+        assert carried(again.pid, [member.link_port]).clients.both >= 0
+
+
+def test_only_targets_with_a_failover_have_its_row(tmp_path: Path) -> None:
+    rows = scenarios(NODES)
+    results = run_cluster(rows["failover"], ALONE, [RedisCluster()], data=tmp_path, nodes=NODES)
+    assert [(row.target, row.figures) for result in results for row in result.rows] == [("HubSub", {})]
+    assert results[0].summary(failover.P50).ours is None
