@@ -20,12 +20,13 @@ from hubsub.bench.servers import end_process, info
 from hubsub.config import KEYS
 
 HUBSUB = (sys.executable, "-m", "hubsub")
-JOINED_KEYS = {"link", "join"}
+JOINED_KEYS = {"link", "raft", "join"}
 """Keys without which a build starts nodes that know nothing of each other."""
 NODES_MAX = 100
 STOP_S = 90.0
 POLL_S = 0.05
 HTTP_S = 10.0
+NOT_FOUND = 404
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +122,8 @@ class RunningHubSub:
         return Frames(sent, received)
 
     def controller(self) -> str | None:
-        try:
-            body = json.loads(self._get(self.members()[0].name, "/v1/cluster"))
-        except urllib.error.HTTPError:
-            return None  # This build's nodes have none.
-        found = body.get("controller")
-        found = found.get("node", found.get("name")) if isinstance(found, dict) else found
+        seen = self._seen(self.members()[0].name)
+        found = None if seen is None else seen["controller"]
         return found if isinstance(found, str) else None
 
     def kill(self, name: str) -> float:
@@ -173,10 +170,23 @@ class RunningHubSub:
     def _is_joined(self, name: str) -> bool:
         try:
             self._get(name, "/readyz")
-            nodes = json.loads(self._get(name, "/v1/nodes"))["nodes"]
+            seen = self._seen(name)
+            if seen is None:
+                return len(json.loads(self._get(name, "/v1/nodes"))["nodes"]) == self._count
         except OSError:
             return False
-        return sum(1 for node in nodes if node.get("running", True)) == self._count
+        up = [node for node in seen["nodes"] if node["state"] == "up"]
+        return len(up) == self._count and seen["controller"] is not None
+
+    def _seen(self, name: str) -> Mapping[str, Any] | None:
+        """The cluster as a node sees it; None where its build has no such thing."""
+        try:
+            body: dict[str, Any] = json.loads(self._get(name, "/v1/cluster"))
+        except urllib.error.HTTPError as error:
+            if error.code == NOT_FOUND:
+                return None
+            raise
+        return body
 
     def _live(self) -> dict[tuple[str, str], int]:
         """Frames with messages that each node has sent to each other one."""
