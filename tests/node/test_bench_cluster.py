@@ -98,6 +98,7 @@ def test_each_size_of_cluster_has_its_cost_per_delivery(tmp_path: Path) -> None:
     assert classic.summary(scaling.cpu_of(1)).ours, "one node of HubSub"
     for result in (classic, sharded):
         assert all(result.summary(scaling.cpu_of(count)).peer for count in NODES)
+        assert result.summary(scaling.IDLE).peer is not None and result.summary(scaling.IDLE).ours is not None
         assert result.summary(scaling.RATIO).peer and result.summary(scaling.RATIO).ours is None
 
 

@@ -106,6 +106,7 @@ def scenarios(nodes: Sequence[int]) -> dict[str, ClusterScenario]:
                 Figure(scaling.RATIO, "×", bound=most(SCALING_MAX)),
                 *(Figure(scaling.cpu_of(count), "µs") for count in nodes),
                 Figure(scaling.BUSY, ""),
+                Figure(scaling.IDLE, ""),
             ),
             scaling.measure,
             nodes_min=1,

@@ -20,6 +20,7 @@ from hubsub.bench.scenarios import Figures
 
 RATIO = "CPU per delivery, most nodes to fewest"
 BUSY = "busiest, of the machine"
+IDLE = "a node's core, nobody publishes, most nodes"
 
 ROOMS = 10
 """Of each node."""
@@ -46,10 +47,11 @@ def measure(target: ClusterTarget, asked: Asked) -> Figures:
     most_busy = 0.0
     sizes = [count for count in asked.nodes if count <= target.nodes_max()]
     for count in sizes:
-        report, busy = _window(target, asked, count, asked.rate, asked.seconds)
+        report, busy, idle = _window(target, asked, count, asked.rate, asked.seconds)
         figures[cpu_of(count)] = report.cpu_us_per_delivery
+        figures[IDLE] = idle
         most_busy = max(most_busy, busy)
-        asked.reports.append({**report.raw, "nodes": count, "machine_busy": busy})
+        asked.reports.append({**report.raw, "nodes": count, "machine_busy": busy, "idle_cores_a_node": idle})
         asked.complaints += [f"{_nodes(count)}: {text}" for text in report.complaints()]
         if busy > BUSY_MAX:
             asked.complaints.append(f"{_nodes(count)}: the machine was {busy:.0%} busy")
@@ -68,7 +70,7 @@ def calibrated(target: ClusterTarget, asked: Asked) -> float:
     count = max(count for count in asked.nodes if count <= target.nodes_max())
     rate = RATE_FIRST
     for _ in range(TRIES):
-        _, busy = _window(target, asked, count, rate, min(CALIBRATION_S, asked.seconds))
+        _, busy, _ = _window(target, asked, count, rate, min(CALIBRATION_S, asked.seconds))
         if 0.8 * BUSY_AIM <= busy <= BUSY_AIM:
             break
         rate = min(RATE_MAX, max(RATE_MIN, rate * min(10.0, 0.9 * BUSY_AIM / max(busy, 0.01))))
@@ -81,8 +83,12 @@ def _nodes(count: int) -> str:
 
 def _window(
     target: ClusterTarget, asked: Asked, count: int, rate: float, seconds: float
-) -> tuple[Report, float]:
-    """One cluster, one run of the generator; its report, and the share of the machine that was busy."""
+) -> tuple[Report, float, float | None]:
+    """One cluster, two windows, with all clients connected: nobody publishes, then all do.
+
+    Returns:
+        Report of the second, share of the machine that was busy in it, and cores that a node used in the first.
+    """
     directory = asked.directory / f"{count}-{time.monotonic_ns()}"
     directory.mkdir()
     with target.running(count, directory) as cluster:
@@ -98,9 +104,11 @@ def _window(
             "pid": placed.pids,
             "verb": target.verb,
         }
+        held = load.run(placed.address, None, Cores(frozenset(), frozenset(), 2), {**params, "publishers": 0})
+        idle = (held.raw["server"] or {}).get("busy")
         with _Busy() as busy:
             report = load.run(placed.address, None, Cores(frozenset(), frozenset(), 2), params)
-        return report, busy.share()
+        return report, busy.share(), None if idle is None else idle / count
 
 
 class _Busy:
