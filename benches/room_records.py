@@ -43,8 +43,8 @@ from hubsub.testing.stores import Embedded, Etcd, Members, ZooKeeper
 from hubsub.version import VERSION
 
 CLASS = "chat"
-SETTLED_S = 3.0
-"""Until the census counts all three."""
+SETTLED_S = 60.0
+"""How long it may take until the census counts all three."""
 LIMIT_S = 3_600.0
 """After which no more rooms are made, by default."""
 ETCD_OPTIONS = (
@@ -60,11 +60,15 @@ class Plane:
 
     there: dict[str, "Plane"] = {}
     dead: set[ProcessId] = set()
+    told = asyncio.Event()
+    """Set whenever one is told of a census."""
 
     def __init__(self, process: ProcessId) -> None:
         self.me = process
         self.began_s = time.monotonic()
         self.face: Face
+        self.counted: tuple[str, ...] = ()
+        """Nodes of the census, where it is not changing."""
         self.there[process[0]] = self
 
     def attach(self, face: Face) -> None:
@@ -78,7 +82,9 @@ class Plane:
 
     def pins(self, room_class: str, hubs: Mapping[bytes, int | None]) -> None: ...
 
-    def census(self, revision: int, nodes: tuple[str, ...], before: tuple[str, ...]) -> None: ...
+    def census(self, revision: int, nodes: tuple[str, ...], before: tuple[str, ...]) -> None:
+        self.counted = () if before else nodes
+        self.told.set()
 
     async def grants(self, mandate: int, until_s: float, tables: Tables, census: int) -> None: ...
 
@@ -195,11 +201,14 @@ async def records(coordinator: Coordinator) -> list[tuple[str, bytes, int]]:
 
 
 async def run(backend: Backend, rooms: int, at_once: int, limit_s: float) -> dict[str, float | None]:
-    Plane.there, Plane.dead = {}, set()
+    Plane.there, Plane.dead, Plane.told = {}, set(), asyncio.Event()
     started = {name: await start(name, backend) for name in "abc"}
     nodes = {name: node for name, (node, _) in started.items()}
     await until_placed(nodes["b"], b"chat:first")
-    await asyncio.sleep(SETTLED_S)
+    async with asyncio.timeout(SETTLED_S):
+        while any(plane.counted != ("a", "b", "c") for plane in Plane.there.values()):
+            Plane.told.clear()
+            await Plane.told.wait()
     controller = next(name for name, node in nodes.items() if node.is_controller)
     other = next(node for name, node in nodes.items() if name != controller)
     coordinator = next(opened for name, (_, opened) in started.items() if name != controller)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -48,8 +50,11 @@ def tiny(generator: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forward, "MESSAGES", 50)
 
 
-def run(name: str, directory: Path) -> list[Result]:
-    """A row of one node of HubSub, and of three of Redis Cluster, classic and sharded; what is left is looked at."""
+BOTH = (RedisCluster(), RedisCluster(sharded=True))
+
+
+def run(name: str, directory: Path, peers: Sequence[RedisCluster] = BOTH) -> list[Result]:
+    """A row of one node of HubSub, and of three of Redis Cluster; what it leaves behind is looked at."""
     data, out = directory / "data", directory / "out"
     data.mkdir()
     out.mkdir()
@@ -57,7 +62,7 @@ def run(name: str, directory: Path) -> list[Result]:
     results = run_cluster(
         scenarios(NODES)[name],
         ALONE,
-        [RedisCluster(), RedisCluster(sharded=True)],
+        peers,
         data=data,
         nodes=NODES,
         pairs=1,
@@ -67,9 +72,10 @@ def run(name: str, directory: Path) -> list[Result]:
     )
     assert list(data.iterdir()) == []
     kept = [json.loads(line) for line in (out / "rows.jsonl").read_text().splitlines()]
-    assert [line["kind"] for line in kept] == ["machine", "run", "run", "run"]
+    assert [line["kind"] for line in kept] == ["machine", *["run"] * (1 + len(peers))]
     assert str(directory) not in (out / "rows.jsonl").read_text()
-    assert f"| {name}, Redis Cluster, sharded | " in markdown_table(results)
+    table = markdown_table(results)
+    assert all(f"| {name}, {peer.name} | " in table for peer in peers[1:])
     for row in (row for result in results for row in result.rows):
         # What was sent came, in order and once; how fast is another matter.
         assert [text for text in row.complaints if not is_expected(text)] == [], row
@@ -94,12 +100,11 @@ def test_a_third_node_of_a_broadcast_carries_what_it_does_not_want(tmp_path: Pat
 
 
 def test_each_size_of_cluster_has_its_cost_per_delivery(tmp_path: Path) -> None:
-    classic, sharded = run("scaling", tmp_path)
-    assert classic.summary(scaling.cpu_of(1)).ours, "one node of HubSub"
-    for result in (classic, sharded):
-        assert all(result.summary(scaling.cpu_of(count)).peer for count in NODES)
-        assert result.summary(scaling.IDLE).peer is not None and result.summary(scaling.IDLE).ours is not None
-        assert result.summary(scaling.RATIO).peer and result.summary(scaling.RATIO).ours is None
+    (result,) = run("scaling", tmp_path, BOTH[:1])
+    assert result.summary(scaling.cpu_of(1)).ours, "one node of HubSub"
+    assert all(result.summary(scaling.cpu_of(count)).peer for count in NODES)
+    assert result.summary(scaling.IDLE).peer is not None and result.summary(scaling.IDLE).ours is not None
+    assert result.summary(scaling.RATIO).peer and result.summary(scaling.RATIO).ours is None
 
 
 def test_a_publish_elsewhere_and_frames_between_nodes_are_measured(tmp_path: Path) -> None:
@@ -126,6 +131,21 @@ def test_a_node_says_where_rooms_live_what_it_carries_and_comes_back_from_the_de
         # It serves: the room's place is asked on a connection of its own.
         assert set(cluster.places([7]).values()) == {"n1"}
         assert carried(again.pid, [member.link_port]).clients.both >= 0
+
+
+def test_room_records_are_made_elected_over_and_read_by_a_node_that_joins(tmp_path: Path) -> None:
+    script = REPOSITORY / "benches" / "room_records.py"
+    command = [sys.executable, script, "--backends", "memory,embedded", "--rooms", "300", "--out", tmp_path]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stderr
+    _, *rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert [row["target"] for row in rows] == ["memory", "embedded"]
+    for row in rows:
+        figures = row["figures"]
+        # With the first one, the one behind the election, and the new node's.
+        assert figures["rooms"] == 303 and row["complaints"] == []
+        assert figures["created per second"] > 0 and figures["elected and placed"] > 0
+        assert (figures["coordinator's memory"] is None) == (row["target"] == "memory")
 
 
 def test_only_targets_with_a_failover_have_its_row(tmp_path: Path) -> None:
