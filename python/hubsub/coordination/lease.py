@@ -68,19 +68,36 @@ class Lease(ABC):
         """Tells the store, whether it hears it or not."""
 
     async def _keep(self) -> None:
-        pause = self.ttl_s / RENEWALS
-        while True:
-            await asyncio.sleep(pause)
-            asked = time.monotonic()
-            try:
-                # An answer that comes later would move the deadline by less than waiting costs.
-                async with asyncio.timeout(self.ttl_s):
-                    alive = await self._renew()
-            except (CoordinatorError, TimeoutError):
-                pause = min(RETRY_S, self.ttl_s / RENEWALS)
-                continue
-            if not alive:
-                self._lose()
-                return
-            self._deadline = asked + self.ttl_s
-            pause = self.ttl_s / RENEWALS
+        """Asks once every `ttl_s / RENEWALS`, however long the answers take; after an error sooner."""
+        every_s = self.ttl_s / RENEWALS
+        due = time.monotonic() + every_s
+        asking: set[asyncio.Task[bool]] = set()
+        try:
+            while self.held:
+                await asyncio.sleep(max(0.0, due - time.monotonic()))
+                due = time.monotonic() + every_s
+                # Each waits for `ttl_s` at most, so there are no more than `RENEWALS` of them.
+                one = asyncio.create_task(self._renew_once())
+                asking.add(one)
+                one.add_done_callback(asking.discard)
+                done, _ = await asyncio.wait({one}, timeout=every_s)
+                if done and not one.result():
+                    due = min(due, time.monotonic() + RETRY_S)
+        finally:
+            for one in asking:
+                one.cancel()
+
+    async def _renew_once(self) -> bool:
+        """Whether the store answered."""
+        asked = time.monotonic()
+        try:
+            # An answer that comes later would move the deadline by less than waiting costs.
+            async with asyncio.timeout(self.ttl_s):
+                alive = await self._renew()
+        except (CoordinatorError, TimeoutError):
+            return False
+        if alive:
+            self._deadline = max(self._deadline, asked + self.ttl_s)
+        else:
+            self._lose()
+        return True
