@@ -24,7 +24,7 @@ class Assign(Message, frozen=True):
 
 
 class Assigned(Message, frozen=True):
-    """Its answer: each room is in one of the two."""
+    """Its answer. A room that is in neither is not known there yet: it is asked for again."""
 
     hubs: Mapping[bytes, int]
     refused: Mapping[bytes, str]

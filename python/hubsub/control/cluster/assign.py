@@ -4,15 +4,19 @@ Requests gather while a batch is under way, and the next batch takes them all: t
 the fewer commits a room. A batch is checked against the limits, spread by `busy.choose`, confirmed with the members of
 each hub (they may refuse, and the room goes to the next hub), written, and answered.
 
-Invariants: a room is answered only with a record that is written. Every commit expects the revision of `controller`
-that was its own when the batch began. A batch has at most `BATCH_ROOMS` rooms and `BATCH_BYTES` of their names.
+Invariants: a room is answered only with a record that is written. Every request is answered, whatever became of its
+batch, and the next one is taken. Every commit expects the revision of `controller` that was its own when the batch
+began. A batch has at most `BATCH_ROOMS` rooms and `BATCH_BYTES` of their names.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
+
+import structlog
 
 from hubsub.control.cluster import asks
 from hubsub.control.cluster.busy import Allowance, NodeLoad, choose
@@ -20,7 +24,7 @@ from hubsub.control.cluster.commits import CONTROLLER, Commit
 from hubsub.control.cluster.controller import Controller
 from hubsub.control.cluster.follow import Follow
 from hubsub.control.cluster.records import EPHEMERAL
-from hubsub.control.cluster.rooms import Buckets, Room, hash_of
+from hubsub.control.cluster.rooms import Batch, Buckets, NotKnown, Room, hash_of
 from hubsub.control.cluster.view import Timing
 from hubsub.coordination import Coordinator, Put
 from hubsub.errors import (
@@ -45,6 +49,8 @@ TRIES: Final = 5
 
 COMMITS_MAX: Final = 8
 """Under way at a time: they write different buckets."""
+
+log = structlog.get_logger("hubsub.cluster")
 
 Take = Callable[[str, asks.Take], Awaitable[asks.Taken]]
 """Asks a node whether it takes rooms of its hubs; fails with `PeerError`."""
@@ -148,7 +154,10 @@ class Assigner:
             rooms = list(dict.fromkeys(room for request in batch for room in request.rooms))
             try:
                 answer = await self._assigned(room_class, rooms)
-            except HubSubError as error:
+            except Exception as error:
+                if not isinstance(error, HubSubError):
+                    log.exception("a batch of rooms failed", room_class=room_class, rooms=len(rooms))
+                    error = NoControllerError("the controller failed to place the rooms", room_class)
                 for request in batch:
                     if not request.answer.done():
                         request.answer.set_exception(error)
@@ -185,8 +194,14 @@ class Assigner:
 
     async def _assigned(self, room_class: str, rooms: list[bytes]) -> asks.Assigned:
         buckets, revision = self._begun(room_class)
-        found = {room: at.hub for room in rooms if (at := buckets.find(room)) is not None}
-        new = [room for room in rooms if room not in found]
+        found, new = dict[bytes, int](), list[bytes]()
+        for room in rooms:
+            with suppress(NotKnown):  # Who asked asks again for what is in no part of the answer.
+                at = buckets.find(room)
+                if at is None:
+                    new.append(room)
+                else:
+                    found[room] = at.hub
         count = sum(known.count for known in self._follow.rooms.values())
         self._allowance, given, code = self._allowance.taken(len(new), count, self._clock())
         refused = dict.fromkeys(new[given:], code or "")
@@ -296,12 +311,12 @@ class Assigner:
         for _ in range(TRIES):
             in_doubt = False
             while left:
-                batch = buckets.commits(left, revision)
+                batch = _commits(buckets, left, revision)
                 await asyncio.gather(*(one(commit) for commit in batch.commits))
                 left = dict(batch.left)
             if not in_doubt:
                 return {room: at.hub for room, at in changes.items() if at is not None} | given
-            found = {room: buckets.find(room) for room in changes}
+            found = {room: _found(buckets, room) for room in changes}
             left = {room: at for room, at in changes.items() if not _is_done(found[room], at)}
             given = {room: at.hub for room, at in found.items() if at is not None and room not in left}
         raise CoordinatorUnknownError()
@@ -311,6 +326,22 @@ class Assigner:
             entry = await self._coordinator.get(key)
             if entry is not None:
                 self._follow.give_room(room_class, entry.key, entry.value, entry.revision)
+
+
+def _found(buckets: Buckets, room: bytes) -> Room | None:
+    """A room's record; raises `NoControllerError` while a part of a split is missing, since who asked asks again."""
+    try:
+        return buckets.find(room)
+    except NotKnown:
+        raise NoControllerError("the controller does not know all records of the class yet") from None
+
+
+def _commits(buckets: Buckets, changes: Mapping[bytes, Room | None], revision: int) -> Batch:
+    """As `Buckets.commits`; raises like `_found`."""
+    try:
+        return buckets.commits(changes, revision)
+    except NotKnown:
+        raise NoControllerError("the controller does not know all records of the class yet") from None
 
 
 def _is_done(found: Room | None, wanted: Room | None) -> bool:

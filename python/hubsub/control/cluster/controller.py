@@ -9,6 +9,10 @@ for the commits. While commits are under way, turns go on granting and decide no
 than one that does, and a controller that hears none while the others are registered, so not dead, hands over. Where
 nobody hears a majority somebody is elected all the same: it changes nothing, but what is granted goes on.
 
+**What it begins from.** A watch may be behind what was written before the election. So who is elected reads hubs, nodes
+and the census once, linearizably (`start`), and waits until its watches have given all of that, before it grants
+or asks for anything. Meanwhile its mandate is told to nobody, and nodes go on among themselves.
+
 **What is not known.** A commit that was refused was made from an old view: the next turn has to wait until the watch
 gives what was found. One whose outcome is unknown is asked for again, until the outcome is known: its terms are granted
 to nobody meanwhile. An election of unknown outcome is read, not repeated.
@@ -42,6 +46,7 @@ from hubsub.control.cluster.records import (
     hub_key,
     parse,
 )
+from hubsub.control.cluster.start import Start, read
 from hubsub.control.cluster.view import HubTerm, Kept, Peer, ProcessId, Tables, Timing, View
 from hubsub.coordination import Coordinator, Delete, Lease, Put
 from hubsub.errors import (
@@ -108,6 +113,8 @@ class Mandate:
     """A commit was refused because `controller` is another one."""
     alone_since_s: float | None = None
     """Since when it has heard no majority."""
+    begun: "Start | None" = None
+    """What the store had when it was elected; None: it has not been read yet."""
 
 
 class Controller:
@@ -168,7 +175,9 @@ class Controller:
     def revision(self) -> int | None:
         """Of `controller`, while this node is the controller and may act; each of its writes expects it."""
         mandate = self._mandate
-        return mandate.kept.revision if mandate is not None and self._may_act(mandate) else None
+        if mandate is None or mandate.begun is None or not self._may_act(mandate):
+            return None
+        return mandate.kept.revision if mandate.begun.is_given(self._follow) else None
 
     def wake(self) -> None:
         """Something changed."""
@@ -387,6 +396,10 @@ class Controller:
     # -- a turn --
 
     async def _control(self, mandate: Mandate) -> None:
+        if mandate.begun is None:
+            mandate.begun = await read(self._coordinator, self._follow)
+        if not mandate.begun.is_given(self._follow):
+            return
         self._arrived(mandate)
         view = self.view()
         assert view is not None

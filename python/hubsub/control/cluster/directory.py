@@ -247,7 +247,7 @@ class Directory:
         return chosen, rooms
 
     async def _assign(self, room_class: str, rooms: list[bytes]) -> bool:
-        """Whether the controller said where rooms are."""
+        """Whether the controller said where all these rooms are."""
         try:
             answer = await self._ask(asks.Assign(room_class, tuple(rooms)))
         except (NoControllerError, PeerError) as error:
@@ -258,7 +258,10 @@ class Directory:
                 self._answer((room_class, room), hub)
             for room, code in answer.refused.items():
                 self._answer((room_class, room), refusal(code, code, text_of(room)))
-            return True
+            rooms = [room for room in rooms if room not in answer.hubs and room not in answer.refused]
+            if not rooms:
+                return True
+            answer = asks.Sorry("", "the controller does not know all records of the class yet")
         assert isinstance(answer, asks.Sorry)
         self._why = NoControllerError(answer.reason)
         for room in rooms:

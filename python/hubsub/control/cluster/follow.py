@@ -10,7 +10,7 @@ whole: a roster or a table of routes that lacks something would end what is well
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import structlog
 
@@ -121,9 +121,16 @@ class Follow:
         return any(not key.startswith(f"{ROOMS}/") for key in self.unread)
 
     def revision(self, key: str) -> int:
-        """Of a hub or a single key as the watch gave it; 0: it is not there."""
+        """Of a hub, a node or a single key as the watch gave it; 0: it is not there."""
         directory, _, name = key.rpartition("/")
-        kept = self.hubs.get(int(name)) if directory == HUBS else self._singles.get(key)
+        kept: Kept[Any] | None
+        match directory:
+            case "hubs":
+                kept = self.hubs.get(int(name))
+            case "nodes":
+                kept = self.nodes.get(name)
+            case _:
+                kept = self._singles.get(key)
         return 0 if kept is None else kept.revision
 
     def hub_of(self, room_class: str, index: int) -> int | None:
