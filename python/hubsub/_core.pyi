@@ -128,7 +128,8 @@ class Core:
 
         Args:
             config: `node` (str), `incarnation` (int, 32 bits), `shards` (int, 1 to 64),
-                `redis`, `redis_cluster` and `link` (`HOST:PORT` or None), `advertise` (host that clients
+                `redis`, `redis_cluster` and `link` (`HOST:PORT` or None), `accepts` (whether clients are
+                accepted at once), `advertise` (host that clients
                 are told, None for the bound address), `hash_tags` (bool), `limits` (name to int, all
                 of them), `classes` (list of dicts: `name`, `match` (list of str, empty
                 matches all), `room` and `device` (str or None), `history` (None or dict of
@@ -315,6 +316,9 @@ class Core:
             ValueError: two nodes have one name, an id is none, or there are more nodes than slots.
         """
 
+    def accept(self) -> None:
+        """Accepts clients from now on, those that wait since the start among them."""
+
     def link_begin(self, cluster: str, node: str, incarnation: int, secret: bytes) -> None:
         """Says who this node is: links are accepted and dialed from now on.
 
@@ -434,6 +438,10 @@ class Coordinator:
 
     def wake_fd(self) -> int: ...
     def drain(self, answers_max: int) -> list[tuple[Any, ...]]: ...
+    def failed(self) -> str | None:
+        """Why it can go on no more (its disk, a panic), if it is so: what waits then is never answered. There is a
+        wake-up when it becomes so."""
+
     def get(self, ticket: int, key: str) -> None:
         """Answer: value and revision, or None."""
 

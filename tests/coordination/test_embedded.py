@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -177,6 +180,23 @@ async def test_a_voter_that_is_away_for_long_is_replaced_by_one_that_learns(memb
     await second.close()
     await voters(first, "a", "c", "d")
     await patiently(first, Put("hubs/1", b""))
+
+
+# -- what cannot be mended while it runs --
+
+
+def test_a_disk_that_takes_nothing_is_told_and_nothing_waits_for_it_any_more(tmp_path: Path) -> None:
+    setup = {"directory": str(tmp_path / "a"), "node": "a", "listen": "127.0.0.1:0", "secret": "s"}
+    command = [sys.executable, str(Path(__file__).with_name("full.py")), json.dumps(setup)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        try:
+            out, err = child.communicate(timeout=PATIENCE_S)
+        finally:
+            child.kill()
+    assert child.returncode == 0, err
+    first, later, reason = json.loads(out.splitlines()[-1])
+    assert first in ("coordinator_unknown", "coordinator_unreachable"), out
+    assert later == "coordinator_unreachable" and "File too large" in reason, out
 
 
 # -- from the configuration --

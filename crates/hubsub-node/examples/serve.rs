@@ -38,6 +38,7 @@ fn main() {
         redis: Some(redis.parse().expect("--redis takes HOST:PORT")),
         redis_cluster: None,
         link: None,
+        accepts: true,
         advertise: None,
         classes: ClassTable::new(classes, true),
         limits: limits.clone(),

@@ -66,7 +66,7 @@ impl Core {
             Mail::Lead(mail) => self.lead_mail(mail),
             Mail::Roster(new) => crate::redis::cluster::learn(self, &new),
             Mail::RosterKnown(roster) => crate::redis::cluster::follow(self, &roster),
-            Mail::Stop(_) => unreachable!("the shard takes this one out"),
+            Mail::Stop(_) | Mail::Accept => unreachable!("the shard takes these out"),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Accepting connections. Each shard has a socket of its own on the same port
-//! and the kernel deals connections out. Running out of descriptors stops
+//! and the kernel deals connections out. A node of a cluster binds before it may
+//! serve: who connects meanwhile waits in the kernel until the listener opens. Running out of descriptors stops
 //! neither the loop nor the clients that are there: the newcomer is told and
 //! closed with a descriptor kept for that, and the next try waits a while.
 
@@ -50,6 +51,8 @@ pub const DOORS: usize = usize::MAX - 8;
 pub struct Listener {
     socket: TcpListener,
     door: Door,
+    /// Whether it accepts; before, connections wait in the kernel.
+    is_open: bool,
     /// Whether more connections may wait to be accepted.
     pub accepts_more: bool,
     /// Given up to accept and turn away one more when descriptors run out.
@@ -69,14 +72,19 @@ pub fn bind(address: SocketAddr, shards: u16) -> io::Result<(SocketAddr, Vec<Tcp
 }
 
 impl Listener {
-    /// Begins to accept.
+    /// Waits for connections; it accepts from the first turn on if `is_open`, else from `open` on.
     ///
     /// # Errors
     /// The poll refuses the socket.
-    pub fn new(mut socket: TcpListener, door: Door, registry: &Registry) -> io::Result<Listener> {
+    pub fn new(
+        mut socket: TcpListener,
+        door: Door,
+        is_open: bool,
+        registry: &Registry,
+    ) -> io::Result<Listener> {
         registry.register(&mut socket, door.token(), Interest::READABLE)?;
         let spare = File::open("/dev/null").ok();
-        Ok(Listener { socket, door, accepts_more: false, spare, is_paused: false })
+        Ok(Listener { socket, door, is_open, accepts_more: false, spare, is_paused: false })
     }
 
     /// Whether it is what the poll calls so.
@@ -91,6 +99,12 @@ impl Listener {
         let _ = registry.deregister(&mut self.socket);
     }
 
+    /// Accepts from now on: those that wait in the next turn, since their events have passed.
+    pub fn open(&mut self) {
+        self.accepts_more |= !self.is_open;
+        self.is_open = true;
+    }
+
     /// Goes on after a pause.
     pub fn resume(&mut self) {
         self.is_paused = false;
@@ -101,7 +115,7 @@ impl Listener {
     pub fn accept(&mut self, rim: &mut Rim, registry: &Registry, added: &mut Vec<hubsub_types::ConnKey>) {
         self.accepts_more = false;
         for _ in 0..ACCEPTS {
-            if self.is_paused {
+            if self.is_paused || !self.is_open {
                 return;
             }
             match self.socket.accept() {

@@ -56,6 +56,8 @@ pub enum Mail {
     Roster(Arc<NewRoster>),
     /// All shards have this one; clients may be told what it moved.
     RosterKnown(Arc<Roster>),
+    /// Clients are accepted from now on.
+    Accept,
     /// Stop accepting, let output drain until this time (ms), close, end.
     Stop(u64),
 }

@@ -41,6 +41,8 @@ pub struct NodeConfig {
     pub redis_cluster: Option<SocketAddr>,
     /// Where links of other nodes come, once they have begun.
     pub link: Option<SocketAddr>,
+    /// Whether clients are accepted at once; else from [`Node::accept`] on.
+    pub accepts: bool,
     /// Host that they are told to connect to; the bound address without one.
     pub advertise: Option<String>,
     /// Room classes.
@@ -231,7 +233,8 @@ impl Node {
             let board = Arc::clone(&node.board);
             let ends = Ends { shard, control: Arc::clone(&node.control), metrics, log, board };
             let (info, inboxes) = (Arc::clone(&node.info), Arc::clone(&node.inboxes));
-            let listen = |(door, socket)| Listener::new(socket, door, poll.registry());
+            let accepts = config.accepts;
+            let listen = |(door, socket)| Listener::new(socket, door, accepts, poll.registry());
             let listeners = sockets.into_iter().map(listen).collect::<io::Result<Vec<_>>>();
             let thread = listeners.and_then(|listeners| {
                 let run = move || run_shard(settings, ends, info, inboxes, poll, (listeners, link_socket));
@@ -280,6 +283,13 @@ impl Node {
             inbox.send(&mut vec![Mail::Roster(Arc::clone(&new))]);
         }
         Ok(())
+    }
+
+    /// Accepts clients from now on, those that wait since the start among them.
+    pub fn accept(&self) {
+        for inbox in self.inboxes.iter() {
+            inbox.send(&mut vec![Mail::Accept]);
+        }
     }
 
     /// Says who this node is in its cluster: from now on its links are accepted and dialed.
@@ -463,6 +473,7 @@ mod tests {
             redis: Some("127.0.0.1:0".parse().unwrap()),
             redis_cluster: Some("127.0.0.1:0".parse().unwrap()),
             link: None,
+            accepts: true,
             advertise: None,
             classes: ClassTable::new(Vec::new(), true),
             limits: Limits::default(),

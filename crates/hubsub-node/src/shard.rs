@@ -205,6 +205,7 @@ impl Shard {
             let weight = letter.weight();
             match letter {
                 Mail::Stop(grace_ms) => self.begin_to_stop(grace_ms),
+                Mail::Accept => self.listeners.iter_mut().for_each(Listener::open),
                 letter => self.core.receive(letter),
             }
             self.core.rim.mailer.own().handled(weight);

@@ -84,6 +84,7 @@ pub fn node_config(config: &Bound<'_, PyAny>) -> PyResult<NodeConfig> {
         redis,
         redis_cluster,
         link,
+        accepts: table.take("accepts")?,
         advertise: table.take("advertise")?,
         classes: class_table(&classes, table.take("hash_tags")?)?,
         limits: limits(&table.any("limits")?)?,

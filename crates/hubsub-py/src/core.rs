@@ -253,6 +253,11 @@ impl Core {
         py.detach(|| node.set_cluster_nodes(nodes)).map_err(PyValueError::new_err)
     }
 
+    fn accept(&self) -> PyResult<()> {
+        self.started()?.accept();
+        Ok(())
+    }
+
     fn link_begin(&self, cluster: &str, node: &str, incarnation: u64, secret: &[u8]) -> PyResult<()> {
         let here = self.started()?;
         if here.link.is_none() {

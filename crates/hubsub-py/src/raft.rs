@@ -95,6 +95,10 @@ impl Coordinator {
         answers.into_iter().map(|(ticket, answer)| event(py, ticket, answer)).collect()
     }
 
+    fn failed(&self) -> Option<&str> {
+        self.handle.failed()
+    }
+
     fn get(&self, ticket: u64, key: String) -> PyResult<()> {
         self.submit(ticket, Request::Get { key })
     }

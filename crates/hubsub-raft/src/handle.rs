@@ -1,10 +1,12 @@
 //! A node on a thread of its own, for callers on others. Requests go in with a ticket that the caller chose; answers are
-//! fetched with [`Handle::drain`] after a wake-up, which comes when there were none before.
+//! fetched with [`Handle::drain`] after a wake-up, which comes when there were none before. A node that can go on no
+//! more (its disk, its files, a panic) says so by [`Handle::failed`], after a wake-up too.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, mpsc};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -74,6 +76,8 @@ struct Answers {
     filled: Condvar,
     /// Requests taken and not yet drained: bounds both queues.
     open: AtomicUsize,
+    /// Why the node can go on no more.
+    failed: OnceLock<String>,
     wake: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -88,11 +92,15 @@ impl Handle {
     ) -> Result<Self, StartError> {
         let (requests, work) = unbounded_channel();
         let (queue, filled, open) = (Mutex::default(), Condvar::new(), AtomicUsize::new(0));
-        let answers = Arc::new(Answers { queue, filled, open, wake: Box::new(wake) });
+        let failed = OnceLock::new();
+        let answers = Arc::new(Answers { queue, filled, open, failed, wake: Box::new(wake) });
         let (started, outcome) = mpsc::sync_channel(1);
         let run = {
             let answers = answers.clone();
-            move || run((options, start, listener, gate, detours), work, answers, &started)
+            move || {
+                let setup = (options, start, listener, gate, detours);
+                guarded(&answers, || run(setup, work, answers.clone(), &started));
+            }
         };
         let thread = std::thread::Builder::new().name("coordinator".into()).spawn(run)?;
         let stopped = || StartError::Raft("its thread ended".into());
@@ -122,6 +130,11 @@ impl Handle {
         queue.drain(..count).collect()
     }
 
+    /// Why the node can go on no more, if it is so: what is asked is answered with errors, or never.
+    pub fn failed(&self) -> Option<&str> {
+        self.answers.failed.get().map(String::as_str)
+    }
+
     /// Stops the node and waits for its thread. What was asked and has no answer is of unknown outcome.
     pub fn stop(&self) {
         let _ = self.requests.send(Work::Stop);
@@ -144,6 +157,26 @@ impl Answers {
             (self.wake)();
         }
     }
+
+    /// The first reason counts: others follow from it.
+    fn fail(&self, reason: String) {
+        if self.failed.set(reason).is_ok() {
+            (self.wake)();
+        }
+    }
+}
+
+/// Runs what a node's thread does; that it panicked is told.
+fn guarded(answers: &Answers, run: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
+        answers.fail(format!("its thread panicked: {}", words(&*panic)));
+    }
+}
+
+/// What a panic said.
+fn words(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no word")
 }
 
 type Setup<G> = (Options, Start, std::net::TcpListener, G, Detours);
@@ -193,6 +226,12 @@ async fn open<G: Gate>(
 
 async fn serve<G: Gate>(node: Node<Tcp<G>>, mut work: UnboundedReceiver<Work>, answers: Arc<Answers>) {
     let node = Rc::new(node);
+    let (watched, told) = (node.clone(), answers.clone());
+    tokio::task::spawn_local(async move {
+        if let Some(reason) = watched.failure().await {
+            told.fail(reason);
+        }
+    });
     while let Some(Work::Ask(ticket, request)) = work.recv().await {
         let (node, answers) = (node.clone(), answers.clone());
         tokio::task::spawn_local(async move { answers.push(ticket, answer(&node, request).await) });
@@ -214,5 +253,31 @@ async fn answer<G: Gate>(node: &Node<Tcp<G>>, request: Request) -> Result<Respon
         }
         Request::Leave(node_id) => node.leave(node_id).await.map(|()| Response::Done),
         Request::Status => Ok(Response::Status(node.status())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_of_the_thread_is_told_once_with_its_words() {
+        let wakes = Arc::new(AtomicUsize::new(0));
+        let told = wakes.clone();
+        let answers = Answers {
+            queue: Mutex::default(),
+            filled: Condvar::new(),
+            open: AtomicUsize::new(0),
+            failed: OnceLock::new(),
+            wake: Box::new(move || {
+                told.fetch_add(1, Ordering::Relaxed);
+            }),
+        };
+        guarded(&answers, || {});
+        assert_eq!(answers.failed.get(), None);
+        guarded(&answers, || panic!("at {}", 7));
+        guarded(&answers, || panic!("later"));
+        assert_eq!(answers.failed.get().map(String::as_str), Some("its thread panicked: at 7"));
+        assert_eq!(wakes.load(Ordering::Relaxed), 1);
     }
 }

@@ -1,7 +1,9 @@
 //! Who a node is: its number, drawn once for its directory, and its cluster. A directory that was wiped makes another
 //! node, which cannot vote a second time where the first one did.
 
-use std::path::Path;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
 
 use openraft::AsyncRuntime;
 use rand::Rng;
@@ -44,5 +46,37 @@ impl Identity {
     pub fn draw() -> u128 {
         let half = || u128::from(Runtime::thread_rng().next_u64().max(1));
         half() << 64 | half()
+    }
+}
+
+/// A file that is there while this node founds its cluster: from before it names that to after its first entry is on
+/// disk. Without it a node with a cluster and no entry is one that was let in.
+pub(crate) struct Founding(PathBuf);
+
+impl Founding {
+    /// That of a node's directory.
+    pub fn of(directory: &Path) -> Self {
+        Self(directory.join("founding"))
+    }
+
+    pub fn is_begun(&self) -> bool {
+        self.0.exists()
+    }
+
+    pub fn begin(&self) -> io::Result<()> {
+        File::create(&self.0)?.sync_all()?;
+        self.sync_directory()
+    }
+
+    pub fn end(&self) -> io::Result<()> {
+        match fs::remove_file(&self.0) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            ended => ended,
+        }
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        let directory = self.0.parent().expect("it is in the node's directory");
+        File::open(directory)?.sync_all()
     }
 }

@@ -63,7 +63,12 @@ Write = Put | Delete
 class Coordinator(ABC):
     """A connection to the store, for one event loop. Its watches and leases end with it."""
 
+    failed: str | None = None
+    """Why this connection can do nothing any more, for good: only the embedded one, whose files or thread are this
+    process's, can fail so. `has_failed` is set then."""
+
     def __init__(self) -> None:
+        self.has_failed = asyncio.Event()
         self._watches: weakref.WeakSet[Watch] = weakref.WeakSet()
         self._leases: weakref.WeakSet[Lease] = weakref.WeakSet()
 

@@ -94,6 +94,9 @@ async def open_embedded(config: Config) -> Coordinator:
         "join": [_with_port(address) for address in config.join],
         "secret": config.cluster_secret.reveal().encode() if config.cluster_secret else b"",
     }
+    if config.join:
+        # Nothing is founded meanwhile, nor when nobody answers.
+        log.info("asks members to let this node in", join=list(config.join), wait_s=JOIN_MS / 1_000)
     return await EmbeddedCoordinator.open(setup)
 
 
@@ -164,6 +167,8 @@ class EmbeddedCoordinator(Coordinator):
         """The answer to a request of the core."""
         if self._closed:
             raise CoordinatorUnreachableError(value="it was closed")
+        if self.failed is not None:
+            raise CoordinatorUnreachableError(value=self.failed)
         ticket = next(self._tickets)
         future = self._waiting[ticket] = self._loop.create_future()
         try:
@@ -240,6 +245,19 @@ class EmbeddedCoordinator(Coordinator):
                 future.set_result(*rest)
             else:
                 future.set_exception(_error(*rest))
+        if self.failed is None and (reason := self._core.failed()) is not None:
+            self._fail(reason)
+
+    def _fail(self, reason: str) -> None:
+        """What waits is answered now: the core may never do it."""
+        self.failed = reason
+        log.error(
+            "the coordinator of this node has failed, restart it when the cause is mended", reason=reason
+        )
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(CoordinatorUnknownError(value=reason))
+        self.has_failed.set()
 
 
 class EmbeddedLease(Lease):
@@ -289,6 +307,7 @@ def _error(code: str, message: str) -> CoordinatorError:
 
 
 STARTS: dict[str, type[StartError]] = {
+    "unreached": JoinError,
     "other_cluster": OtherClusterError,
     "duplicate_node": DuplicateNodeError,
     "wrong_secret": WrongSecretError,

@@ -115,3 +115,25 @@ def test_a_batch_that_fails_in_an_unforeseen_way_is_answered_and_the_next_one_is
             assert cluster.now - begun_s < 2
 
     play(test)
+
+
+def test_a_node_whose_coordinator_has_failed_hands_its_mandate_over_and_stands_no_more() -> None:
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start(*"abc")
+            await cluster.settle()
+            failed = cluster.controller()
+            assert failed is not None
+            cluster.coordinators[failed].failed = "its disk is full"
+            cluster.part(failed)
+            await until(lambda: cluster.controller() not in (None, failed))
+            assert (
+                "the coordinator of this node has failed: its disk is full" in cluster.status(failed)["wrong"]
+            )
+            others = set("abc") - {failed}
+            await cluster.kill(*others)
+            cluster.part(failed, False)
+            await asyncio.sleep(20)
+            assert cluster.controller() is None
+
+    play(test)

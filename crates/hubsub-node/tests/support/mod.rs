@@ -31,7 +31,17 @@ pub fn class(glob: &str) -> Class {
 
 impl TestNode {
     pub fn start(shards: u16, classes: Vec<Class>, limits: Limits) -> TestNode {
-        TestNode::start_with(shards, classes, limits, 1, None)
+        TestNode::start_with(shards, classes, limits, 1, None, true)
+    }
+
+    /// A node that accepts nobody before `accept`.
+    pub fn start_closed(shards: u16) -> TestNode {
+        TestNode::start_with(shards, Vec::new(), Limits::default(), 1, None, false)
+    }
+
+    /// Accepts clients from now on.
+    pub fn accept(&self) {
+        self.node.accept();
     }
 
     /// A node whose logged classes have their log in a directory, with small files and
@@ -58,7 +68,7 @@ impl TestNode {
             ..Limits::default()
         };
         let log = Some(LogConfig { directory: directory.to_owned(), identity: 7, hubs });
-        TestNode::start_with(shards, classes, limits, incarnation, log)
+        TestNode::start_with(shards, classes, limits, incarnation, log, true)
     }
 
     fn start_with(
@@ -67,6 +77,7 @@ impl TestNode {
         limits: Limits,
         incarnation: u32,
         log: Option<LogConfig>,
+        accepts: bool,
     ) -> TestNode {
         let control = Arc::new(Control::new(limits.control_events_max as usize).unwrap());
         let config = NodeConfig {
@@ -76,6 +87,7 @@ impl TestNode {
             redis: Some("127.0.0.1:0".parse().unwrap()),
             redis_cluster: None,
             link: None,
+            accepts,
             advertise: None,
             classes: ClassTable::new(classes, true),
             limits,

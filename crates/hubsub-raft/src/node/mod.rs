@@ -27,6 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use openraft::async_runtime::WatchReceiver;
+use openraft::errors::Fatal;
 use openraft::{Config, Raft, SnapshotPolicy};
 use tokio::time::{Instant, timeout_at};
 
@@ -34,7 +35,7 @@ pub use wire::PROTOCOL;
 use wire::{Ask, Envelope, Reply, Request, Told};
 
 use crate::error::{Error, Refusal};
-use crate::identity::Identity;
+use crate::identity::{Founding, Identity};
 use crate::limits::{AWAY_MAX, SNAPSHOT_ENTRIES};
 use crate::log::{LogError, LogStorage, Snapshots};
 use crate::machine::Machine;
@@ -118,6 +119,11 @@ pub enum StartError {
     /// The cluster's secret is another one at an address.
     #[error("the cluster's secret is another one at {0}")]
     WrongSecret(String),
+    /// It was let in, and knows nothing of the others yet.
+    #[error(
+        "no member has reached this node since it was let into its cluster, and it founds none of its own"
+    )]
+    Unreached,
     /// No address led to a member: each with the reason.
     #[error("{}", failures(.0))]
     Nobody(Vec<(String, String)>),
@@ -132,6 +138,7 @@ impl StartError {
             Self::Refused { refusal, .. } => refusal.code(),
             Self::WrongSecret(_) => "wrong_secret",
             Self::Nobody(_) => "nobody",
+            Self::Unreached => "unreached",
         }
     }
 }
@@ -230,17 +237,25 @@ impl<T: Transport> Node<T> {
     }
 
     /// Makes a cluster of this node alone. One that is in a cluster stays in it.
+    ///
+    /// One that was let into a cluster, and that no member has reached since, founds nothing: it would be a second
+    /// cluster of the same name. A founder that died before its first entry is told from it by a file.
     pub async fn found(&self) -> Result<(), StartError> {
         let inner = &self.inner;
         let failed = |error: &dyn std::fmt::Display| StartError::Raft(error.to_string());
+        let founding = Founding::of(&inner.options.directory);
         if inner.cluster.get() == 0 {
+            founding.begin()?;
             inner.adopt(Identity::draw())?;
         }
-        if inner.raft.is_initialized().await.map_err(|error| failed(&error))? {
-            return Ok(());
+        if !inner.raft.is_initialized().await.map_err(|error| failed(&error))? {
+            if !founding.is_begun() {
+                return Err(StartError::Unreached);
+            }
+            let members = BTreeMap::from([(inner.id, inner.options.peer.clone())]);
+            inner.raft.initialize(members).await.map_err(|error| failed(&error))?;
         }
-        let members = BTreeMap::from([(inner.id, inner.options.peer.clone())]);
-        inner.raft.initialize(members).await.map_err(|error| failed(&error))
+        Ok(founding.end()?)
     }
 
     /// Asks members to let this node in, until one did or the time is over. It learns from then on, and votes when a
@@ -379,6 +394,19 @@ impl<T: Transport> Node<T> {
             log_bytes: inner.log.bytes(),
             store_bytes: inner.machine.with(|store| store.bytes()),
             failed: metrics.running_state.as_ref().err().map(ToString::to_string),
+        }
+    }
+
+    /// Waits until the node can go on no more, and says why; None once it was stopped.
+    pub async fn failure(&self) -> Option<String> {
+        let mut metrics = self.inner.raft.metrics();
+        loop {
+            let state = metrics.borrow_watched().running_state.clone();
+            match state {
+                Ok(()) => metrics.changed().await.ok()?,
+                Err(Fatal::Stopped) => return None,
+                Err(fatal) => return Some(fatal.to_string()),
+            }
         }
     }
 

@@ -391,6 +391,37 @@ fn strangers_and_nonsense_are_refused() {
 }
 
 #[test]
+fn a_node_that_was_let_in_and_never_reached_founds_no_second_cluster() {
+    simulate(17, async |cluster| {
+        cluster.grow(&["a"]).await;
+        let node = cluster.start("b").await;
+        // It was told that it is in, and then the machine stopped.
+        node.inner.adopt(cluster.node("a").status().cluster).expect("written");
+        drop(node);
+        cluster.kill("b").await;
+        let again = cluster.start("b").await;
+        assert!(matches!(again.found().await, Err(StartError::Unreached)));
+        again.join(&["a".into()], MS * 3000).await.expect("it goes on where it was");
+        cluster.until(|status| status.members.len() == 2).await;
+    });
+}
+
+#[test]
+fn a_founder_that_stopped_before_its_first_entry_founds_when_it_starts_again() {
+    simulate(18, async |cluster| {
+        let node = cluster.start("a").await;
+        Founding::of(&node.inner.options.directory).begin().expect("written");
+        node.inner.adopt(Identity::draw()).expect("written");
+        let named = node.status().cluster;
+        drop(node);
+        cluster.kill("a").await;
+        let again = cluster.start("a").await;
+        again.found().await.expect("founded");
+        assert_eq!(again.status().cluster, named);
+    });
+}
+
+#[test]
 fn a_leader_that_was_cut_off_renews_no_lease_that_the_others_end() {
     simulate(15, async |cluster| {
         cluster.grow(&["a", "b", "c"]).await;

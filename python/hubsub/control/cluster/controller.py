@@ -263,6 +263,7 @@ class Controller:
             return
         if (
             not self._stands
+            or self._coordinator.failed is not None
             or self._membership.is_draining
             or self._follow.is_blind
             or not self._is_registered()
@@ -338,7 +339,9 @@ class Controller:
             return
         if not self._may_act(mandate):
             return
-        if self._membership.is_draining:
+        if self._coordinator.failed is not None:
+            await self._end("the coordinator of this node has failed")
+        elif self._membership.is_draining:
             await self._hand_over("the node drains")
         elif self._is_alone(mandate):
             self._rests_until_s = self._clock() + self._rest_s

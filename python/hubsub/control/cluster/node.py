@@ -268,6 +268,7 @@ class ClusterNode:
             self._controller,
             cluster=self.cluster,
             warnings=self.warnings,
+            failed=self._coordinator.failed,
             waiting=self._directory.waiting,
             now=self._clock(),
             timing=self._timing,

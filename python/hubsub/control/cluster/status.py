@@ -25,6 +25,7 @@ def status_of(
     *,
     cluster: str,
     warnings: Sequence[str],
+    failed: str | None,
     waiting: int,
     now: float,
     timing: Timing,
@@ -76,7 +77,11 @@ def status_of(
             {"hub": step.hub, "why": step.why, "leader": step.after.leader, "ago_s": round(now - at_s, 3)}
             for at_s, step in controller.steps[-MOVES_SHOWN:]
         ],
-        "wrong": [*_wrong(known, membership, nodes, peers, now, timing), *warnings],
+        "wrong": [
+            *([f"the coordinator of this node has failed: {failed}"] if failed else []),
+            *_wrong(known, membership, nodes, peers, now, timing),
+            *warnings,
+        ],
     }
 
 
