@@ -211,13 +211,13 @@ async def test_without_a_data_directory_a_node_alone_has_its_store_in_memory(tmp
         assert isinstance(coordinator, MemoryCoordinator)
     for keys in ({"raft": "127.0.0.1:0"}, {"join": ["127.0.0.1:1"]}):
         with pytest.raises(ConfigError, match="data"):
-            await open_coordinator(config(**keys, cluster_secret=SECRET.decode()))
+            await open_coordinator(config(**keys, link="127.0.0.1:0", cluster_secret=SECRET.decode()))
         with pytest.raises(ConfigError, match="cluster_secret"):
-            await open_coordinator(config(data=str(tmp_path), **keys))
+            await open_coordinator(config(data=str(tmp_path), link="127.0.0.1:0", **keys))
 
 
 async def test_the_configuration_opens_a_cluster_and_joins_it(tmp_path: Path) -> None:
-    both = {"raft": "127.0.0.1:0", "cluster_secret": SECRET.decode()}
+    both = {"link": "127.0.0.1:0", "raft": "127.0.0.1:0", "cluster_secret": SECRET.decode()}
     one = config(data=str(tmp_path / "a"), coordinator="embedded", **both)
     async with await open_coordinator(one) as first:
         assert isinstance(first, EmbeddedCoordinator)
@@ -226,4 +226,5 @@ async def test_the_configuration_opens_a_cluster_and_joins_it(tmp_path: Path) ->
             made = await second.commit({}, [Put("hubs/1", b"1")])
             entry = await first.get("hubs/1")
             assert entry is not None and entry.revision == made["hubs/1"]
+            assert await first.listens_at() == await address(first)
         assert (tmp_path / "b" / "coordinator" / "identity").exists()

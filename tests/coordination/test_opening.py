@@ -81,7 +81,8 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("shelf")
 async def test_an_installed_package_brings_its_own_scheme() -> None:
-    config = resolve({"coordinator": "shelf://top"}, {}, {})
+    linked = {"link": "127.0.0.1:0", "cluster_secret": "a secret of tests"}
+    config = resolve({"coordinator": "shelf://top"} | linked, {}, {})
     coordinator = await open_url(config.coordinator)
     assert coordinator.url == "shelf://top"  # type: ignore[attr-defined]
 

@@ -25,7 +25,9 @@ from hubsub.config import KEYS, load
 from hubsub.errors import NoSuchNodeError, OptionError, StartError
 
 LINKED = tuple(replace(key, built=True) for key in KEYS)
-APART = tuple(replace(key, built=key.name not in ("link", "join", "coordinator", "mqtt")) for key in KEYS)
+APART = tuple(
+    replace(key, built=key.name not in ("link", "raft", "join", "coordinator", "mqtt")) for key in KEYS
+)
 
 
 def plan(**more: Any) -> Plan:
@@ -41,7 +43,7 @@ def flags(command: Command) -> dict[str, str]:
 
 
 def test_each_node_has_its_name_directory_and_ten_ports_of_its_own() -> None:
-    known: Known = {"n1": {"link": "127.0.0.1:3222"}}
+    known: Known = {"n1": {"raft": "127.0.0.1:3224"}}
     first, third = flags(plan().command_for("n1", {})), flags(plan().command_for("n3", known))
     assert first["--node"] == "n1" and first["--data"] == "d/n1"
     assert (first["--redis"], first["--http"], first["--link"]) == (
@@ -57,7 +59,7 @@ def test_each_node_has_its_name_directory_and_ten_ports_of_its_own() -> None:
 
 
 def test_a_base_port_moves_all_and_zero_leaves_them_to_the_system() -> None:
-    known: Known = {"n1": {"link": "127.0.0.1:7002"}}
+    known: Known = {"n1": {"raft": "127.0.0.1:7005"}}
     moved = flags(plan(base_port=7_000).command_for("n2", known))
     assert [moved[name] for name in ("--http", "--redis", "--link", "--redis-cluster", "--mqtt")] == [
         f"127.0.0.1:{port}" for port in (7_010, 7_011, 7_012, 7_013, 7_014)
@@ -79,9 +81,9 @@ def test_a_node_that_starts_again_has_the_addresses_that_it_had() -> None:
 
 def test_the_first_founds_and_the_others_join_where_it_listens() -> None:
     assert "--join" not in flags(plan().command_for("n1", {}))
-    assert flags(plan().command_for("n2", {"n1": {"link": "127.0.0.1:9"}}))["--join"] == "127.0.0.1:9"
-    with pytest.raises(StartError, match="no listener for links"):
-        plan().command_for("n2", {"n1": {"link": None}})
+    assert flags(plan().command_for("n2", {"n1": {"raft": "127.0.0.1:9"}}))["--join"] == "127.0.0.1:9"
+    with pytest.raises(StartError, match="has no listener"):
+        plan().command_for("n2", {"n1": {"raft": None}})
     outside = flags(plan(coordinator="etcd://h:1").command_for("n2", {}))
     assert outside["--coordinator"] == "etcd://h:1" and "--join" not in outside
 
@@ -100,7 +102,7 @@ def test_flags_that_this_build_does_not_act_on_are_left_out() -> None:
 
 
 def test_serve_understands_what_it_would_be_told_when_all_is_built() -> None:
-    known: Known = {"n1": {"link": "127.0.0.1:9"}}
+    known: Known = {"n1": {"raft": "127.0.0.1:9"}}
     serve = typer.main.get_command(serving.app)
     for one in (plan(), plan(coordinator="zookeeper://h:1", base_port=0, shards="2")):
         for name in one.names:

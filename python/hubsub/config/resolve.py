@@ -28,6 +28,7 @@ from hubsub.config.kinds import (
     parse_count,
     parse_duration,
     parse_size,
+    split_address,
     within,
 )
 from hubsub.config.matching import check_device, parse_pattern, parse_template, strange_room
@@ -83,6 +84,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     data: str | None
     shards: int
     role: tuple[str, ...]
+    zone: str
     advertise: str | None
     redis: str | None
     redis_cluster: str | None
@@ -102,6 +104,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     classes: tuple[RoomClass, ...]
     sources: Mapping[str, Source]
     """Key (`limits.NAME` for a limit) to where its value came from."""
+
+    @property
+    def is_clustered(self) -> bool:
+        """Whether it is to be a node of a cluster: all that makes one needs a listener for links."""
+        return self.link is not None
 
     @property
     def all_classes(self) -> tuple[RoomClass, ...]:
@@ -219,6 +226,7 @@ def resolve(file: Mapping[str, Any], flags: Mapping[str, object], environ: Mappi
     classes = _classes(problems, file.get("class", []))
     _relations(problems, values, limits, sources)
     _links(problems, values, limits, sources)
+    _cluster(problems, values, sources)
     _logs(problems, values["data"], limits, [cls for cls in classes if cls.is_logged])
     if problems:
         raise ConfigError(problems)
@@ -518,3 +526,42 @@ def _links(
     if values["link"] is not None and not is_given:
         hint = "the same on all nodes: cluster_secret in the file, or HUBSUB_CLUSTER_SECRET"
         problems.append(Problem("cluster_secret", None, "is needed, since `link` is set", hint))
+
+
+def _cluster(problems: list[Problem], values: Mapping[str, Any], sources: Mapping[str, Source]) -> None:
+    """What makes a node one of a cluster; nothing is said of values that were refused themselves."""
+
+    def where(name: str) -> str:
+        return _named(name, f"HUBSUB_{name.upper()}", sources)
+
+    link, raft, coordinator = values["link"], values["raft"], values["coordinator"]
+    is_outside = coordinator not in ("embedded", None)
+    reason = (
+        "coordinator" if is_outside else "raft" if raft is not None else "join" if values["join"] else None
+    )
+    if link is None and reason is not None:
+        hint = "where other nodes reach this one, such as --link 0.0.0.0:3222"
+        problems.append(
+            Problem(where("link"), None, f"is needed, since `{reason}` makes this a node of a cluster", hint)
+        )
+    if is_outside and raft is not None:
+        hint = "leave it out, or use the embedded coordinator"
+        problems.append(Problem(where("raft"), raft, "is a listener of the embedded coordinator alone", hint))
+    if is_outside and values["join"]:
+        hint = "leave it out: nodes with this `coordinator` find each other there"
+        problems.append(
+            Problem(
+                where("join"), ",".join(values["join"]), "is a way to the embedded coordinator alone", hint
+            )
+        )
+    if link is not None and link == raft and split_address(link)[1]:
+        problems.append(Problem(where("raft"), raft, "must be another address than `link`", "another port"))
+    advertise = values["advertise"]
+    if advertise is not None and not is_loopback(f"{advertise}:0"):
+        for name in ("link", "raft"):
+            if values[name] is not None and is_loopback(values[name]):
+                hint = "bind it to 0.0.0.0 or to that host's address, or advertise 127.0.0.1"
+                reason = (
+                    f"other machines cannot reach it, and are told that it is at {advertise} (`advertise`)"
+                )
+                problems.append(Problem(where(name), values[name], reason, hint))

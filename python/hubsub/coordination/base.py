@@ -135,6 +135,10 @@ class Coordinator(ABC):
         await asyncio.gather(*(watch.close() for watch in list(self._watches)))
         await asyncio.gather(*(lease.give_back() for lease in list(self._leases)))
 
+    async def listens_at(self) -> str | None:
+        """Where others join it, `HOST:PORT`; None: it is no part of this process."""
+        return None
+
     async def __aenter__(self) -> Self:
         return self
 

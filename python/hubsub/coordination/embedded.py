@@ -84,7 +84,7 @@ async def open_embedded(config: Config) -> Coordinator:
     listen = listen or "127.0.0.1:0"
     host = config.advertise
     if host is None and is_wildcard(listen):
-        host = _own_host()
+        host = own_host()
         log.info("other nodes reach the coordinator at the address of the route", host=host, listen=listen)
     setup = {
         "directory": str(Path(config.data) / "coordinator"),
@@ -147,6 +147,11 @@ class EmbeddedCoordinator(Coordinator):
         """What this node knows of the cluster, as `hubsub._core.Coordinator.status` has it; asks no other node."""
         status: dict[str, Any] = await self.ask(self._core.status)
         return status
+
+    async def listens_at(self) -> str | None:
+        status = await self.status()
+        mine = status["members"].get(status["node"])
+        return None if mine is None else str(mine[1])
 
     async def leave(self, node: int) -> None:
         """Takes a member out of the cluster for good, this one or another; a leader hands its part over first."""
@@ -334,7 +339,7 @@ def _with_port(address: str) -> str:
     return address if has_port else f"{address}:{PORT_DEFAULT}"
 
 
-def _own_host() -> str:
+def own_host() -> str:
     """This machine's address on the way to others; nothing is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError):
         probe.connect(("192.0.2.1", 9))

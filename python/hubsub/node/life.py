@@ -55,20 +55,33 @@ class Life:
     Args:
         config: The resolved configuration.
         cluster: The cluster that numbers its hubs, which come by `open_hub`; None: it does so itself.
+        incarnation: As it was issued by the cluster; None: one of its own, above those before.
+        accepts: Whether clients are accepted from the start on, or from `accept`.
 
     Raises:
         ConfigError: the core refuses a value.
         StartError: the data directory cannot be used.
     """
 
-    def __init__(self, config: Config, cluster: Cluster | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        cluster: Cluster | None = None,
+        *,
+        incarnation: int | None = None,
+        accepts: bool = True,
+    ) -> None:
         self.config = config
         self.name = config.node
         self._lock_fd = -1
-        self.incarnation = self._new_incarnation(config.data)
         try:
-            self._core = _native.Core(core_config(config, self.incarnation, cluster))
+            self.incarnation = self._new_incarnation(config.data, incarnation)
+            self._core = _native.Core(core_config(config, self.incarnation, cluster, accepts))
+        except StartError:
+            self._unlock()
+            raise
         except ValueError as error:
+            self._unlock()
             raise ConfigError([Problem("core", None, str(error))]) from None
         self._limits = dict(config.limits)
         self._tickets = itertools.count(1)
@@ -119,6 +132,10 @@ class Life:
         if own is not None:
             self.redis_cluster_nodes([own])
         return self.addresses
+
+    def accept(self) -> None:
+        """Accepts clients from now on; those that came before have waited."""
+        self._core.accept()
 
     async def stop(self) -> None:
         """Stops accepting, lets output drain for `drain_ms`, closes; ends the log, so that the next start trusts it."""
@@ -291,9 +308,9 @@ class Life:
             os.close(self._lock_fd)
             self._lock_fd = -1
 
-    def _new_incarnation(self, data: str | None) -> int:
+    def _new_incarnation(self, data: str | None, issued: int | None) -> int:
         """A number above that of every earlier life of this node: half of each room epoch."""
-        now = int(time.time())
+        now = int(time.time()) if issued is None else issued
         if data is None:
             return min(now, INCARNATION_MAX)
         directory = Path(data)
@@ -304,6 +321,12 @@ class Life:
             file = directory / "incarnation"
             stored = int(file.read_text()) if file.exists() else 0
             incarnation = max(now, stored + 1)
+            if issued is not None and incarnation != issued:
+                raise StartError(
+                    "the data directory has seen a later incarnation than the cluster has issued",
+                    f"{stored}, issued {issued}",
+                    f"the clock of this machine may have been ahead; wait until it says so again, or mend {file}",
+                )
             write_synced(file, f"{incarnation}\n")
         except BlockingIOError:
             raise StartError(

@@ -18,7 +18,9 @@ class Cluster(NamedTuple):
     """Whether hubs that the node numbered itself, when it was alone, are the cluster's: of the node that founds it."""
 
 
-def core_config(config: Config, incarnation: int, cluster: Cluster | None = None) -> dict[str, Any]:
+def core_config(
+    config: Config, incarnation: int, cluster: Cluster | None = None, accepts: bool = True
+) -> dict[str, Any]:
     """The configuration as the core takes it."""
     return {
         "node": config.node,
@@ -27,6 +29,7 @@ def core_config(config: Config, incarnation: int, cluster: Cluster | None = None
         "redis": config.redis,
         "redis_cluster": config.redis_cluster,
         "link": config.link,
+        "accepts": accepts,
         "advertise": config.advertise,
         "hash_tags": config.hash_tags,
         "limits": config.core_limits(),

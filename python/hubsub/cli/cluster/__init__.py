@@ -80,13 +80,15 @@ def up(
     from hubsub.config import load
 
     # What is wrong is told once, and not by every node.
-    load(classes, {"data": "-", "coordinator": coordinator, "shards": shards}, {})
+    secret = os.environ.get("HUBSUB_CLUSTER_SECRET") or secrets.token_hex(32)
+    asked = {"data": "-", "link": "127.0.0.1:0", "coordinator": coordinator, "shards": shards}
+    load(classes, asked, {"HUBSUB_CLUSTER_SECRET": secret})
     with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as own:
         where = Path(own) if data is None else data.resolve()
         plan = Plan(
             nodes=nodes,
             directory=where,
-            secret=os.environ.get("HUBSUB_CLUSTER_SECRET") or secrets.token_hex(32),
+            secret=secret,
             base_port=base_port,
             shards=shards,
             config=None if classes is None else classes.resolve(),

@@ -4,8 +4,9 @@ Pure: nothing is started or opened here. `cluster_flags` alone knows what makes 
 this build does not act on is left out, so the same plan also runs nodes that know nothing of each other.
 
 Ports, where nobody says otherwise: the first node has those of a single node, each further one 10 more. A base
-port P gives the first node HTTP at P, Redis at P + 1, links at P + 2, Redis cluster at P + 3, MQTT at P + 4;
-base port 0 lets the system choose. What a node was bound to once it is bound to when it starts again.
+port P gives the first node HTTP at P, Redis at P + 1, links at P + 2, Redis cluster at P + 3, MQTT at P + 4, its
+part of the coordinator at P + 5; base port 0 lets the system choose. What a node was bound to once it is bound to when
+it starts again.
 """
 
 import os
@@ -24,6 +25,7 @@ PORTS: Mapping[str, tuple[int, int]] = {
     "link": (3222, 2),
     "redis_cluster": (3223, 3),
     "mqtt": (1883, 4),
+    "raft": (3224, 5),
 }
 """Listener to its port on the first node, and its place behind a base port."""
 
@@ -88,7 +90,7 @@ class Plan:
     @property
     def is_linked(self) -> bool:
         """Whether this build makes a cluster of the nodes."""
-        return {"link", "join"} <= self._built
+        return {"link", "raft", "join"} <= self._built
 
     def command_for(self, name: str, known: Known) -> Command:
         """How a node is started.
@@ -98,7 +100,7 @@ class Plan:
             known: Those that have served. The founder must be among them when another one starts.
 
         Raises:
-            StartError: the founder has no listener for links.
+            StartError: the founder's coordinator has no listener.
         """
         mine = known.get(name, {})
         index = self.names.index(name)
@@ -107,7 +109,7 @@ class Plan:
         if self.config is not None:
             args += ["--config", str(self.config)]
         for listener in PORTS:
-            if listener in self._built:
+            if listener in self._built and not (listener == "raft" and self.coordinator is not None):
                 address = mine.get(listener) or join_address("127.0.0.1", self._port(index, listener))
                 args += [f"--{listener.replace('_', '-')}", address]
         args += ["--ws", "off"]
@@ -122,10 +124,10 @@ class Plan:
         if self.coordinator is not None and "coordinator" in self._built:
             flags += ["--coordinator", self.coordinator]
         elif name != founder and self.is_linked:
-            link = known[founder].get("link")
-            if link is None:
-                raise StartError("the first node has no listener for links", founder)
-            flags += ["--join", link]
+            raft = known[founder].get("raft")
+            if raft is None:
+                raise StartError("the coordinator of the first node has no listener", founder)
+            flags += ["--join", raft]
         if "cluster_secret" in self._built:
             env["HUBSUB_CLUSTER_SECRET"] = self.secret
         return flags, env

@@ -96,6 +96,13 @@ def ordered(classes: Mapping[str, ClassRecord]) -> list[RoomClass]:
     return [class_of(classes[name]) for name in names if classes[name].order != LAST]
 
 
+def configured(classes: Mapping[str, ClassRecord]) -> tuple[RoomClass, ...]:
+    """The cluster's classes as a configuration has them: without the node's own, and without the default one that the
+    data plane adds."""
+    kept = {name: record for name, record in classes.items() if 0 <= record.order < LAST}
+    return tuple(ordered(kept))
+
+
 def class_key(name: str) -> str:
     return f"{CLASSES}/{name}"
 

@@ -25,6 +25,8 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str
     node: str
     incarnation: int
+    founded: bool = False
+    """Whether this node began the cluster."""
 
 
 class Identity:

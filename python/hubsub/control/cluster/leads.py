@@ -154,7 +154,7 @@ def _spread(
 def _new(view: View, targets: Mapping[str, tuple[str, ...]]) -> Iterator[Step]:
     """The hubs that their classes should have and that are not there."""
     there = {(kept.record.room_class, kept.record.index) for kept in view.hubs.values()}
-    hub = max(view.hubs, default=-1)
+    hub = max(view.hubs, default=0)  # The first one has 1: the log has no hub 0.
     for name, room_class in sorted(view.classes.items()):
         for index in range(room_class.hubs):
             if (name, index) not in there:

@@ -83,6 +83,8 @@ class Prepared:
     classes: Mapping[str, ClassRecord]
     warnings: tuple[str, ...]
     """What of its configuration is old."""
+    founded: bool
+    """Whether this node began the cluster: what its data directory numbered by itself is the cluster's then."""
     identity: Identity
     """Holds the data directory; closed with the membership."""
 
@@ -338,7 +340,8 @@ async def _prepared(
         },
         writes,
     )
-    identity.keep(Kept(cluster=cluster.id, node=config.node, incarnation=incarnation))
+    founded = found is None or (kept is not None and kept.founded)
+    identity.keep(Kept(cluster=cluster.id, node=config.node, incarnation=incarnation, founded=founded))
     for words in old:
         log.warning("the configuration is older than the cluster's", differs=words)
     return Prepared(
@@ -347,6 +350,7 @@ async def _prepared(
         predecessor=predecessor,
         classes=await _classes(coordinator),
         warnings=tuple(old),
+        founded=founded,
         identity=identity,
     )
 

@@ -1,0 +1,133 @@
+"""What `rim.CorePlane` needs of a node's data plane, as `hubsub.node.Node` has it: links, leads, routes, logs.
+
+Times are µs of the data plane's monotonic clock, `clock_us`. Hubs are numbers from 1, terms from 1. Callbacks come in
+the event loop, in order.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from hubsub.config import RoomClass
+
+
+@dataclass(frozen=True, slots=True)
+class RouteRow:
+    """A hub, as the broker is told of it."""
+
+    hub: int
+    room_class: str
+    index: int
+    term: int
+    leader: tuple[str, int] | None
+    """Node and incarnation; this process is the leader where it is named. None: nobody is."""
+
+
+class ClassRow(NamedTuple):
+    """A class, as the broker is told of it, in order of precedence."""
+
+    definition: RoomClass
+    hubs: int
+    """How many it has in the cluster, for good."""
+    placement: str
+
+
+class PeerNews(Protocol):
+    """As `hubsub.node.PeerEvent`."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def node(self) -> str: ...
+    @property
+    def incarnation(self) -> int: ...
+    @property
+    def code(self) -> str | None: ...
+
+
+class LeadNews(Protocol):
+    """What became of leads: `opened`, `closed`, `began`, `gave_up`, `heeds`, `changed`."""
+
+    @property
+    def kind(self) -> str: ...
+
+
+class Links(Protocol):
+    """Who the peers are, and questions between control planes."""
+
+    on_peer: Callable[[Any], None] | None
+    """Takes `PeerNews`."""
+    on_asked: Callable[[str, int, bytes], None] | None
+    """Takes a peer's name, the number for `link_answer`, and the question."""
+
+    def link_roster(self, peers: Sequence[tuple[str, int, Sequence[str], int]]) -> None: ...
+    def link_peers(self) -> list[dict[str, Any]]: ...
+    async def link_ask(self, node: str, body: bytes) -> bytes: ...
+    def link_answer(self, node: str, number: int, body: bytes) -> None: ...
+
+
+class Leads(Protocol):
+    """Who may lead which ephemeral hubs, and until when."""
+
+    on_lead: Callable[[Any], None] | None
+    """Takes `LeadNews`."""
+
+    def clock_us(self) -> int: ...
+
+    def lead_routes(self, routes: Sequence[tuple[int, int, bool]]) -> None:
+        """All `(hub, term, gives_up)` whose records name this process."""
+
+    def lead_census(self, revision: int, nodes: Sequence[str], before: Sequence[str]) -> None: ...
+
+    async def lead_tables(
+        self,
+        mandate: int,
+        until_us: int,
+        tables: Sequence[tuple[str, int, Sequence[tuple[int, int]]]],
+        census: int,
+    ) -> None:
+        """What the controller of a mandate may grant: `(node, incarnation, (hub, term)…)` of each process. Returns
+        when nothing is granted by those before."""
+
+    async def lead_resign(self, mandate: int) -> None:
+        """Likewise, of no mandate any more."""
+
+    def lead_snapshot(self) -> Mapping[str, Any]:
+        """`mandate` and `peers`: dicts of `node`, `incarnation`, `heard_us`, `heeds_us`, `heeds_until_us`,
+        `lead_until_us` (each may be None), `gave_up` (pairs) and `suspects` (names)."""
+
+
+class Routes(Protocol):
+    """What the broker knows of the cluster."""
+
+    on_ready: Callable[[], None] | None
+    """`route_ready` has changed."""
+
+    def route_classes(self, classes: Sequence[ClassRow]) -> None:
+        """All of them, before hubs and rooms of them."""
+
+    def route_hubs(self, rows: Sequence[RouteRow]) -> None:
+        """All hubs. Those of logged classes that this process leads are open."""
+
+    def route_rooms(self, room_class: str, hubs: Mapping[bytes, int | None]) -> None:
+        """Where some rooms are; None: where the ring has them, or it is to be asked again."""
+
+    def route_of(self, topic: bytes) -> tuple[bytes, str, int]:
+        """Room, class, and the index of the hub that the ring has for it."""
+
+    def route_ready(self) -> Sequence[tuple[str, int]]:
+        """The processes that hold all patterns and all interest that concerns them, as they said; this one too."""
+
+
+class Hubs(Protocol):
+    """The hubs of its log."""
+
+    async def open_hub(self, hub: int, room_class: str, index: int) -> Any: ...
+    async def close_hub(self, hub: int) -> bool: ...
+
+
+class DataPlane(Links, Leads, Routes, Hubs, Protocol):
+    """All of it, and what the node did."""
+
+    def metrics(self) -> Mapping[str, Any]:
+        """`shards`: counters and gauges of each, by name."""

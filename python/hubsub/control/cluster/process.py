@@ -1,0 +1,271 @@
+"""A process as a node of a cluster: what it starts, in which order, and how it ends.
+
+| step | why then |
+|---|---|
+| coordinator | says whether this process may be a node, and issues its incarnation |
+| data plane | begins its epochs with that incarnation; its listeners are bound, and accept nobody |
+| links | accept peers: those that are told of this node dial it at once |
+| registered | its addresses are known |
+| watches | the data plane knows all nodes, hubs and classes |
+| patterns, interest | no client is served before all that concerns it is held |
+| clients | accepted |
+
+It ends the other way round: hubs and the mandate are given to others, the name is given back, links say goodbye as the
+data plane ends, the coordinator is left. So peers need not prove a death, and wait for no lead.
+
+Invariant: what was started is ended, in reverse, wherever starting failed; the reason is one sentence with a hint.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from typing import Any, Final, Protocol, TypeVar
+
+import structlog
+from msgspec import structs
+
+from hubsub.config import Config, is_wildcard, join_address, split_address
+from hubsub.control.cluster.classes import configured
+from hubsub.control.cluster.dataplane import DataPlane
+from hubsub.control.cluster.membership import Prepared, prepare
+from hubsub.control.cluster.node import ClusterNode
+from hubsub.control.cluster.plane import Neighbour
+from hubsub.control.cluster.rim import CorePlane
+from hubsub.control.cluster.view import Timing
+from hubsub.coordination import Coordinator, open_coordinator
+from hubsub.coordination.embedded import own_host
+from hubsub.errors import CoordinatorError, StartError
+from hubsub.names import redis_cluster_id
+
+WATCHES_S: Final = 60.0
+"""How long a node waits for the whole of what the coordinator keeps."""
+
+TOLD_S: Final = 10.0
+"""How often a start that waits for patterns and interest says so."""
+
+N = TypeVar("N", bound="NodeLife")
+
+log = structlog.get_logger("hubsub.cluster")
+
+
+class NodeLife(DataPlane, Protocol):
+    """A data plane, and its life: `hubsub.node.Node`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def addresses(self) -> Mapping[str, str | None]: ...
+    async def start(self) -> Mapping[str, str | None]: ...
+    async def stop(self) -> None: ...
+    def accept(self) -> None: ...
+    def link_begin(self, cluster: str, incarnation: int) -> None: ...
+    def redis_cluster_node(self, cluster: str) -> Any: ...
+    def redis_cluster_nodes(self, nodes: Sequence[Any]) -> None: ...
+    async def wait_failed(self) -> None: ...
+
+
+class ClusterProcess:
+    """Use `open`, `join` and `accept`, in this order, and `stop` after any of them.
+
+    Args:
+        config: Of the node.
+        make: Makes the data plane of a configuration whose classes are the cluster's; it accepts no clients yet.
+        open_store: Opens the coordinator.
+        timing: The same in the whole cluster.
+        clock: Monotonic, seconds: that of the coordinator's leases.
+        wall: Seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        make: Callable[[Config, Prepared], NodeLife],
+        *,
+        open_store: Callable[[Config], Awaitable[Coordinator]] = open_coordinator,
+        timing: Timing | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.config = config
+        """With the cluster's classes once it is open."""
+        self.raft: str | None = None
+        """Where others join the embedded coordinator."""
+        self._make = make
+        self._open_store = open_store
+        self._timing = timing
+        self._clock = clock
+        self._wall = wall
+        self._ends = AsyncExitStack()
+        self._coordinator: Coordinator | None = None
+        self._prepared: Prepared | None = None
+        self._node: NodeLife | None = None
+        self._plane: CorePlane | None = None
+        self._cluster: ClusterNode | None = None
+        self._drains = True
+
+    @property
+    def node(self) -> NodeLife:
+        assert self._node is not None, "open() makes it"
+        return self._node
+
+    @property
+    def plane(self) -> CorePlane:
+        assert self._plane is not None, "open() makes it"
+        return self._plane
+
+    @property
+    def cluster(self) -> ClusterNode:
+        assert self._cluster is not None, "join() makes it"
+        return self._cluster
+
+    async def open(self) -> None:
+        """Asks the coordinator whether this process may be a node, and starts its data plane; no client is accepted.
+
+        Raises:
+            StartError, ConfigError, DataDirectoryError: as they say; nothing is left running.
+        """
+        await self._or_undo(self._open())
+
+    async def join(self, http: str | None = None) -> None:
+        """Registers, and waits until this node holds all that concerns its clients.
+
+        Args:
+            http: Where its API listens, if it does.
+
+        Raises:
+            StartError: as it says; nothing is left running.
+        """
+        await self._or_undo(self._join(http))
+
+    def accept(self) -> None:
+        """Lets clients in."""
+        self.node.accept()
+
+    async def wait_failed(self) -> None:
+        """Returns never; raises when the process has to stop.
+
+        Raises:
+            NodeFailedError: a shard ended.
+            DuplicateNodeError: another process is the node now.
+        """
+        ends = [
+            asyncio.ensure_future(self.node.wait_failed()),
+            asyncio.ensure_future(_raised(self.cluster.failed)),
+        ]
+        try:
+            done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            for end in done:
+                end.result()
+        finally:
+            for end in ends:
+                end.cancel()
+            await asyncio.gather(*ends, return_exceptions=True)
+
+    async def stop(self, drain: bool = True) -> None:
+        """Ends all that was started, the last first.
+
+        Args:
+            drain: Whether others are to have this node's hubs before it leaves.
+        """
+        self._drains = drain
+        await self._ends.aclose()
+
+    # -- steps --
+
+    async def _open(self) -> None:
+        coordinator = self._coordinator = await self._open_store(self.config)
+        self._ends.push_async_callback(coordinator.close)
+        prepared = self._prepared = await prepare(self.config, coordinator, wall=self._wall)
+        # `ClusterNode` closes it too; twice is once.
+        self._ends.callback(prepared.identity.close)
+        self.config = structs.replace(self.config, classes=configured(prepared.classes))
+        node = self._node = self._make(self.config, prepared)
+        self._ends.push_async_callback(node.stop)
+        await node.start()
+        self.raft = await coordinator.listens_at()
+        node.link_begin(prepared.cluster, prepared.incarnation)
+        me = (self.config.node, prepared.incarnation)
+        self._plane = CorePlane(node, me, self._clock, self._tell_redis)
+        self._ends.push_async_callback(self._plane.close)
+
+    async def _join(self, http: str | None) -> None:
+        assert self._coordinator is not None and self._prepared is not None, "open() comes first"
+        cluster = self._cluster = await ClusterNode.start(
+            self.config,
+            self._coordinator,
+            self.plane,
+            self._prepared,
+            addresses=advertised(self.config, {**self.node.addresses, "http": http}),
+            zone=self.config.zone,
+            timing=self._timing,
+            clock=self._clock,
+            wall=self._wall,
+        )
+        self._ends.push_async_callback(self._leave)
+        try:
+            async with asyncio.timeout(WATCHES_S):
+                await cluster.ready()
+        except TimeoutError:
+            raise StartError(
+                "the coordinator has not told this node of its cluster",
+                f"after {WATCHES_S:g} s",
+                "the log says which of its watches fails; start again when the coordinator is well",
+            ) from None
+        waits = asyncio.ensure_future(self.plane.ready())
+        try:
+            while not (
+                await asyncio.wait({waits, cluster.failed}, timeout=TOLD_S, return_when="FIRST_COMPLETED")
+            )[0]:
+                log.warning("clients wait: not all patterns and interest of the other nodes are here yet")
+            if cluster.failed.done():
+                cluster.failed.result()
+        finally:
+            waits.cancel()
+            await asyncio.gather(waits, return_exceptions=True)
+
+    async def _leave(self) -> None:
+        await self.cluster.stop(self._drains)
+
+    def _tell_redis(self, neighbours: Sequence[Neighbour]) -> None:
+        """Cluster clients are told of all nodes that have a listener for them."""
+        assert self._prepared is not None, "open() made it before the plane"
+        cluster = self._prepared.cluster
+        own = self.node.redis_cluster_node(cluster)
+        nodes = [] if own is None else [own]
+        for neighbour in neighbours:
+            if (address := neighbour.addresses.get("redis_cluster")) is not None:
+                host, port = split_address(address)
+                nodes.append((neighbour.name, redis_cluster_id(cluster, neighbour.name), host, port))
+        if own is not None:
+            self.node.redis_cluster_nodes(nodes)
+
+    async def _or_undo(self, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except BaseException as error:
+            with suppress(Exception):  # What failed first is what is told.
+                await self.stop(drain=False)
+            if isinstance(error, CoordinatorError):
+                raise _not_started(error) from error
+            raise
+
+
+def advertised(config: Config, bound: Mapping[str, str | None]) -> dict[str, str]:
+    """Protocol to the `HOST:PORT` that clients and peers are told, of the listeners that are on."""
+    addresses: dict[str, str] = {}
+    for name, address in bound.items():
+        if address is not None:
+            host, port = split_address(address)
+            reached = config.advertise or (own_host() if is_wildcard(address) else host)
+            addresses[name] = join_address(reached, port)
+    return addresses
+
+
+def _not_started(error: CoordinatorError) -> StartError:
+    hint = error.hint or "`coordinator` says where it is; `hubsub doctor` looks whether it answers"
+    return StartError(f"the node cannot join its cluster ({error.what})", error.value, hint)
+
+
+async def _raised(failed: "asyncio.Future[None]") -> None:
+    await asyncio.shield(failed)

@@ -1,0 +1,277 @@
+"""`CorePlane`: a node's data plane as the control plane of a cluster sees it.
+
+It translates: names and seconds here, rows and µs there. Beside that it looks up peers' names (`roster`), opens the
+hubs of logged classes that this process leads (`logged`), and lets several parts of the process ask their like on other
+nodes over one link: the first byte of a question says which part is meant.
+
+Invariants: nothing here waits for another node but `ask`. Times that are given to the data plane are rounded down where
+they end something. A process that was told dead stays dead.
+"""
+
+import asyncio
+import resource
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
+
+import structlog
+
+from hubsub.control.cluster import asks
+from hubsub.control.cluster.busy import Load
+from hubsub.control.cluster.classes import LAST, class_of
+from hubsub.control.cluster.dataplane import ClassRow, DataPlane, LeadNews, PeerNews, RouteRow
+from hubsub.control.cluster.logged import LoggedHubs
+from hubsub.control.cluster.plane import ASK_BYTES_MAX, Face, Named, Neighbour, Route
+from hubsub.control.cluster.records import ClassRecord
+from hubsub.control.cluster.roster import RosterOf
+from hubsub.control.cluster.view import Peer, ProcessId, Tables
+from hubsub.errors import HubSubError, PeerError
+
+CONTROL: Final = b"\x00"
+API: Final = b"\x01"
+"""Whom a question is for: its first byte. An answer of no bytes: nobody is there, or it was too much."""
+
+ASKED_MAX: Final = 256
+"""Questions of other nodes that are answered at a time."""
+
+DEAD_MAX: Final = 1_024
+"""Processes that are remembered as dead, the latest."""
+
+GRANT_RETRY_S: Final = 0.05
+"""Before tables are given again that the data plane could not take."""
+
+Answer = Callable[[str, bytes], Awaitable[bytes]]
+"""Answers what a node asks."""
+
+log = structlog.get_logger("hubsub.cluster")
+
+
+class CorePlane:
+    """`Plane` over a running data plane whose links have begun.
+
+    Args:
+        data: It.
+        me: This process.
+        clock: Monotonic, seconds: that of the coordinator's leases.
+        on_roster: Hears of all other nodes, after the links did.
+    """
+
+    def __init__(
+        self,
+        data: DataPlane,
+        me: ProcessId,
+        clock: Callable[[], float] = time.monotonic,
+        on_roster: Callable[[Sequence[Neighbour]], None] | None = None,
+    ) -> None:
+        self._data = data
+        self._me = me
+        self._clock = clock
+        self._on_roster = on_roster
+        self._face: Face | None = None
+        self._answers: dict[bytes, Answer] = {}
+        self._answering: set[asyncio.Task[None]] = set()
+        self._dead: dict[ProcessId, None] = {}
+        self._logged_classes: frozenset[str] = frozenset()
+        self._roster = RosterOf(data.link_roster)
+        self._hubs = LoggedHubs(data, data.route_hubs)
+        self._ready = asyncio.Event()
+        self._look: tuple[float, float, Sequence[Mapping[str, int]]] | None = None
+        """Clock, CPU seconds and shards, when `load` was asked last."""
+        data.on_peer, data.on_asked, data.on_lead = self._on_peer, self._on_asked, self._on_lead
+        data.on_ready = self._on_ready
+
+    @property
+    def troubles(self) -> Mapping[int, str]:
+        """Hubs that are this process's and could not be opened, and why."""
+        return self._hubs.troubles
+
+    async def ready(self) -> None:
+        """Until this process holds all patterns and all interest that concerns it."""
+        self._on_ready()
+        await self._ready.wait()
+
+    async def close(self) -> None:
+        """Answers and opens nothing any more; the data plane is its owner's to stop."""
+        self._data.on_peer = self._data.on_asked = self._data.on_lead = self._data.on_ready = None
+        for task in self._answering:
+            task.cancel()
+        await asyncio.gather(
+            *self._answering, self._roster.close(), self._hubs.close(), return_exceptions=True
+        )
+
+    def serve(self, part: bytes, answer: Answer) -> None:
+        """Answers questions for a part of the process; until then they have no answer."""
+        self._answers[part] = answer
+
+    # -- Plane --
+
+    def attach(self, face: Face) -> None:
+        self._face = face
+        self.serve(CONTROL, face.asked)
+
+    def roster(self, neighbours: Sequence[Neighbour]) -> None:
+        self._roster.set(neighbours)
+        if self._on_roster is not None:
+            self._on_roster(neighbours)
+
+    def classes(self, classes: Mapping[str, ClassRecord]) -> None:
+        logged = {name for name, record in classes.items() if class_of(record).is_logged}
+        self._logged_classes = frozenset(logged)
+        names = sorted(classes, key=lambda name: (classes[name].order, name))
+        # The data plane has the default class by itself, behind all others.
+        rows = [
+            ClassRow(class_of(classes[name]), classes[name].hubs, classes[name].placement) for name in names
+        ]
+        last = [row for name, row in zip(names, rows, strict=True) if classes[name].order == LAST]
+        self._data.route_classes([*(row for row in rows if row not in last), *last])
+
+    def routes(self, rows: Sequence[Route]) -> None:
+        mine = [row for row in rows if row.leader == self._me]
+        leads = [
+            (row.hub, row.term, row.gives_up) for row in mine if row.room_class not in self._logged_classes
+        ]
+        told = [RouteRow(row.hub, row.room_class, row.index, row.term, row.leader) for row in rows]
+        wanted = {row.hub for row in mine if row.room_class in self._logged_classes}
+        self._hubs.set(told, {row.hub: row for row in told if row.hub in wanted})
+        self._data.lead_routes(leads)
+
+    def pins(self, room_class: str, hubs: Mapping[bytes, int | None]) -> None:
+        self._data.route_rooms(room_class, hubs)
+
+    def census(self, revision: int, nodes: tuple[str, ...], before: tuple[str, ...]) -> None:
+        self._data.lead_census(revision, nodes, before)
+
+    async def grants(self, mandate: int, until_s: float, tables: Tables, census: int) -> None:
+        rows = [(name, number, sorted(table)) for (name, number), table in sorted(tables.items())]
+        while True:
+            now_us, left_s = self._data.clock_us(), until_s - self._clock()
+            try:
+                if left_s <= 0:
+                    await self._data.lead_resign(mandate)
+                else:
+                    await self._data.lead_tables(mandate, now_us + int(left_s * 1e6), rows, max(0, census))
+                return
+            except HubSubError as error:
+                if not error.retryable:
+                    # It stops, and grants nothing then.
+                    log.info("the data plane takes no tables", reason=error.message)
+                    return
+                await asyncio.sleep(GRANT_RETRY_S)
+
+    def peers(self, mandate: int) -> Mapping[ProcessId, Peer]:
+        snapshot = self._data.lead_snapshot()
+        # Of one moment: what one clock says when the other says 0.
+        zero_s = self._clock() - self._data.clock_us() / 1e6
+        is_of_it = mandate != 0 and snapshot["mandate"] == mandate
+        rows = {(row["node"], row["incarnation"]): row for row in snapshot["peers"]}
+        suspects: dict[str, set[str]] = {}
+        for (name, _), row in rows.items():
+            for suspect in row["suspects"]:
+                suspects.setdefault(suspect, set()).add(name)
+        ready = set(self._data.route_ready())
+
+        def at(us: int | None) -> float | None:
+            return None if us is None else zero_s + us / 1e6
+
+        peers = {
+            process: Peer(
+                heard_s=at(row["heard_us"]),
+                heeds_s=at(row["heeds_us"]) if is_of_it else None,
+                heeds_until_s=at(row["heeds_until_us"]) if is_of_it else None,
+                suspected_by=frozenset(suspects.get(process[0], ())),
+                lead_until_s=at(row["lead_until_us"]) if is_of_it else None,
+                is_ready=process in ready,
+                is_dead=process in self._dead,
+                gave_up=frozenset((hub, term) for hub, term in row["gave_up"]),
+            )
+            for process, row in rows.items()
+        }
+        return {process: Peer(is_dead=True) for process in self._dead} | peers
+
+    async def ask(self, node: str, body: bytes) -> bytes:
+        return await self.ask_part(CONTROL, node, body)
+
+    async def ask_part(self, part: bytes, node: str, body: bytes) -> bytes:
+        """What `serve` of this part of another node answers.
+
+        Raises:
+            PeerError: it did not answer, cannot be asked now, or the question is too long.
+        """
+        if len(body) > ASK_BYTES_MAX:
+            raise PeerError(
+                "a question to another node is too long", f"{len(body)} bytes, at most {ASK_BYTES_MAX}"
+            )
+        try:
+            answer = await self._data.link_ask(node, part + body)
+        except HubSubError as error:
+            raise PeerError(f"the other node gave no answer ({error.what})", node) from error
+        if not answer:
+            raise PeerError("the other node cannot answer now", node)
+        return answer
+
+    def named(self, topic: bytes) -> Named:
+        return Named(*self._data.route_of(topic))
+
+    async def load(self) -> Load | None:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        now_s, cpu_s = self._clock(), usage.ru_utime + usage.ru_stime
+        shards = self._data.metrics()["shards"]
+        before, self._look = self._look, (now_s, cpu_s, shards)
+        if before is None or now_s <= before[0]:
+            return None
+
+        def sum_of(rows: Sequence[Mapping[str, int]], name: str) -> int:
+            return sum(row.get(name, 0) for row in rows)
+
+        def rate(name: str) -> float:
+            return max(0.0, (sum_of(shards, name) - sum_of(before[2], name)) / (now_s - before[0]))
+
+        return Load(
+            cpu_share=max(0.0, (cpu_s - before[1]) / (now_s - before[0])),
+            bytes_out_per_second=rate("bytes_out_total"),
+            deliveries_per_second=rate("delivered_total"),
+            connections=sum_of(shards, "connections"),
+            rooms=sum_of(shards, "rooms"),
+        )
+
+    # -- what the data plane calls --
+
+    def _on_peer(self, news: PeerNews) -> None:
+        # A goodbye of a process that stops is as good as a proof that it is dead.
+        if news.kind == "dead" or (news.kind == "down" and news.code == "stopping"):
+            self._dead[news.node, news.incarnation] = None
+            while len(self._dead) > DEAD_MAX:
+                del self._dead[next(iter(self._dead))]
+        self._changed()
+
+    def _on_lead(self, news: LeadNews) -> None:
+        self._changed()
+
+    def _on_ready(self) -> None:
+        if self._me in self._data.route_ready():
+            self._ready.set()
+        self._changed()
+
+    def _changed(self) -> None:
+        if self._face is not None:
+            self._face.changed()
+
+    def _on_asked(self, node: str, number: int, body: bytes) -> None:
+        if len(self._answering) >= ASKED_MAX:
+            self._data.link_answer(node, number, b"")
+            return
+        task = asyncio.create_task(self._answer(node, number, body))
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
+
+    async def _answer(self, node: str, number: int, body: bytes) -> None:
+        part, answer = body[:1], b""
+        try:
+            if part in self._answers:
+                answer = await self._answers[part](node, body[1:])
+            if len(answer) > ASK_BYTES_MAX:
+                log.warning("an answer to another node is too long", node=node, bytes=len(answer))
+                answer = asks.encode(asks.Sorry("peer", "the answer is too long")) if part == CONTROL else b""
+        except Exception:
+            log.exception("a question of another node could not be answered", node=node)
+        self._data.link_answer(node, number, answer)

@@ -1,0 +1,159 @@
+"""A data plane that holds who uses it to the protocol of `dataplane.DataPlane`, strictly."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from hubsub.config import split_address
+from hubsub.control.cluster.dataplane import ClassRow, RouteRow
+from hubsub.errors import HubSubError, NotLinkedError
+
+
+class News(NamedTuple):
+    kind: str
+    node: str = ""
+    incarnation: int = 0
+    code: str | None = None
+
+
+class FakeData:
+    """Of the process `me`. Asserts what `DataPlane` asks of its user."""
+
+    def __init__(self, me: tuple[str, int] = ("a", 7)) -> None:
+        self.me = me
+        self.on_peer: Callable[[Any], None] | None = None
+        self.on_asked: Callable[[str, int, bytes], None] | None = None
+        self.on_lead: Callable[[Any], None] | None = None
+        self.on_ready: Callable[[], None] | None = None
+        self.now_us = 5_000_000
+        self.roster: Sequence[tuple[str, int, Sequence[str], int]] = ()
+        self.others: dict[str, FakeData] = {}
+        self.answers: dict[int, bytes] = {}
+        self.waiting: dict[int, asyncio.Future[bytes]] = {}
+        self.asked = 0
+        self.leads: set[tuple[int, int, bool]] = set()
+        self.counted: tuple[int, Sequence[str], Sequence[str]] | None = None
+        self.tables: tuple[int, int, Sequence[Any], int] | None = None
+        self.refusals: list[HubSubError] = []
+        self.snapshot: dict[str, Any] = {"mandate": 0, "peers": []}
+        self.logged: set[str] = set()
+        self.hubs_of: dict[str, int] = {}
+        self.rows: dict[int, RouteRow] = {}
+        self.rooms: dict[tuple[str, bytes], int | None] = {}
+        self.ready: list[tuple[str, int]] = []
+        self.open: dict[int, tuple[str, int]] = {}
+        self.opening: set[int] = set()
+        self.gates: dict[int, asyncio.Event] = {}
+        self.broken: dict[int, HubSubError] = {}
+        self.shards: list[dict[str, int]] = [{}]
+
+    # -- links --
+
+    def link_roster(self, peers: Sequence[tuple[str, int, Sequence[str], int]]) -> None:
+        for _, _, addresses, shards in peers:
+            assert shards > 0 and all(split_address(a)[0][0].isdigit() for a in addresses), (
+                "IP addresses only"
+            )
+        self.roster = list(peers)
+
+    def link_peers(self) -> list[dict[str, Any]]:
+        return []
+
+    async def link_ask(self, node: str, body: bytes) -> bytes:
+        assert body, "a question has bytes"
+        other = self.others.get(node)
+        if other is None or other.on_asked is None:
+            raise NotLinkedError()
+        other.asked += 1
+        future = other.waiting[other.asked] = asyncio.get_running_loop().create_future()
+        other.on_asked(self.me[0], other.asked, body)
+        return await future
+
+    def link_answer(self, node: str, number: int, body: bytes) -> None:
+        self.waiting.pop(number).set_result(body)
+
+    # -- leads --
+
+    def clock_us(self) -> int:
+        return self.now_us
+
+    def lead_routes(self, routes: Sequence[tuple[int, int, bool]]) -> None:
+        for hub, term, _ in routes:
+            assert hub > 0 and term > 0 and self.rows[hub].room_class not in self.logged
+        self.leads = set(routes)
+
+    def lead_census(self, revision: int, nodes: Sequence[str], before: Sequence[str]) -> None:
+        self.counted = revision, nodes, before
+
+    async def lead_tables(
+        self, mandate: int, until_us: int, tables: Sequence[tuple[str, int, Any]], census: int
+    ) -> None:
+        assert mandate > 0 and census >= 0 and until_us > self.now_us
+        await asyncio.sleep(0)
+        if self.refusals:
+            raise self.refusals.pop(0)
+        self.tables = mandate, until_us, tables, census
+
+    async def lead_resign(self, mandate: int) -> None:
+        await asyncio.sleep(0)
+        if self.refusals:
+            raise self.refusals.pop(0)
+        self.tables = None
+
+    def lead_snapshot(self) -> Mapping[str, Any]:
+        return self.snapshot
+
+    # -- routes --
+
+    def route_classes(self, classes: Sequence[ClassRow]) -> None:
+        self.hubs_of = {row.definition.name: row.hubs for row in classes}
+        self.logged = {row.definition.name for row in classes if row.definition.is_logged}
+
+    def route_hubs(self, rows: Sequence[RouteRow]) -> None:
+        known = {row.hub: row for row in rows}
+        assert len(known) == len(rows), "a hub is told once"
+        for hub, row in known.items():
+            assert hub > 0 and row.index < self.hubs_of[row.room_class], "classes come first"
+            assert hub not in self.rows or self.rows[hub].term <= row.term, "a route became older"
+            if row.room_class in self.logged and row.leader == self.me:
+                assert hub in self.open, "its log is opened first"
+        self.rows = known
+
+    def route_rooms(self, room_class: str, hubs: Mapping[bytes, int | None]) -> None:
+        for room, hub in hubs.items():
+            assert hub is None or hub in self.rows, "hubs come first"
+            self.rooms[room_class, room] = hub
+
+    def route_of(self, topic: bytes) -> tuple[bytes, str, int]:
+        return topic, "chat", 3
+
+    def route_ready(self) -> Sequence[tuple[str, int]]:
+        return self.ready
+
+    # -- hubs --
+
+    async def open_hub(self, hub: int, room_class: str, index: int) -> dict[str, Any]:
+        assert hub not in self.opening, "one thing at a time"
+        self.opening.add(hub)
+        try:
+            if hub in self.gates:
+                await self.gates[hub].wait()
+            await asyncio.sleep(0)
+            if hub in self.broken:
+                raise self.broken[hub]
+            self.open[hub] = room_class, index
+        finally:
+            self.opening.discard(hub)
+        return {}
+
+    async def close_hub(self, hub: int) -> bool:
+        assert hub not in self.opening, "one thing at a time"
+        row = self.rows.get(hub)
+        assert row is None or row.leader != self.me, "the broker is told first"
+        await asyncio.sleep(0)
+        return self.open.pop(hub, None) is not None
+
+    def metrics(self) -> Mapping[str, Any]:
+        return {"shards": self.shards}

@@ -1,0 +1,374 @@
+"""`CorePlane` over a data plane that holds it to the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from hubsub.config import RoomClass
+from hubsub.control.cluster import roster as roster_module
+from hubsub.control.cluster.classes import LAST, record_of
+from hubsub.control.cluster.plane import ASK_BYTES_MAX, Neighbour, Route
+from hubsub.control.cluster.rim import API, ASKED_MAX, CONTROL, CorePlane
+from hubsub.control.cluster.view import Peer
+from hubsub.errors import DiskFullError, PeerError, StoppingError, TooBusyError
+
+from .fake_data import FakeData, News
+from .played import play, until
+
+ME, OTHER = ("a", 7), ("b", 4)
+CLASSES = {
+    "default": record_of(RoomClass(name="default", placement="ring"), LAST),
+    "log": record_of(RoomClass(name="log", match=("log:*",), durability="durable"), 1),
+    "chat": record_of(RoomClass(name="chat", match=("chat:*",)), 0),
+}
+
+
+class Face:
+    def __init__(self) -> None:
+        self.changes = 0
+
+    def changed(self) -> None:
+        self.changes += 1
+
+    async def asked(self, node: str, body: bytes) -> bytes:
+        return b"control of " + node.encode() + b": " + body
+
+
+def plane(data: FakeData) -> tuple[CorePlane, Face]:
+    made, face = CorePlane(data, data.me, asyncio.get_running_loop().time), Face()
+    made.attach(face)
+    made.classes(CLASSES)
+    return made, face
+
+
+def row(hub: int, room_class: str, leader: tuple[str, int] | None = ME, term: int = 1, **more: Any) -> Route:
+    members = () if leader is None else (leader[0],)
+    return Route(
+        hub=hub, room_class=room_class, index=hub % 16, term=term, leader=leader, members=members, **more
+    )
+
+
+def neighbour(name: str, link: str) -> Neighbour:
+    return Neighbour(name=name, incarnation=4, addresses={"link": link}, shards=2, may_lead=True)
+
+
+# -- routes and hubs --
+
+
+def test_classes_come_in_their_order_and_the_default_one_is_the_last() -> None:
+    async def test() -> None:
+        data = FakeData()
+        plane(data)
+        assert list(data.hubs_of) == ["chat", "log", "default"] and data.logged == {"log"}
+
+    play(test)
+
+
+def test_leads_are_claimed_of_ephemeral_hubs_alone_with_those_to_be_given_up_marked() -> None:
+    async def test() -> None:
+        data = FakeData()
+        core, _ = plane(data)
+        core.routes([row(1, "chat"), row(2, "chat", gives_up=True), row(3, "chat", OTHER), row(4, "log")])
+        assert data.leads == {(1, 1, False), (2, 1, True)}
+        core.routes([row(1, "chat", ("a", 6)), row(2, "chat", OTHER, 2), row(4, "log")])
+        assert data.leads == set(), "an earlier process of the name is another one"
+        await core.close()
+
+    play(test)
+
+
+def test_a_logged_hub_is_led_when_its_log_is_open_and_closed_when_it_is_led_no_more() -> None:
+    async def test() -> None:
+        data = FakeData()
+        core, _ = plane(data)
+        data.gates[4] = asyncio.Event()
+        core.routes([row(1, "chat"), row(4, "log"), row(5, "log"), row(6, "log", OTHER)])
+        assert [data.rows[hub].leader for hub in (1, 4, 5, 6)] == [ME, None, None, OTHER]
+        await until(lambda: 5 in data.open)
+        core.pins("chat", {b"x": 5})
+        data.gates[4].set()
+        await until(lambda: data.rows[4].leader == ME and data.rows[5].leader == ME)
+        assert data.open == {4: ("log", 4), 5: ("log", 5)}
+        core.routes([row(1, "chat"), row(4, "log", OTHER, 2), row(5, "log"), row(6, "log", OTHER)])
+        assert data.rows[4].leader == OTHER
+        await until(lambda: 4 not in data.open)
+        core.routes([row(4, "log", ME, 3), row(5, "log")])
+        await until(lambda: data.rows[4].leader == ME)
+        assert core.troubles == {}
+        await core.close()
+
+    play(test)
+
+
+def test_a_hub_that_changes_hands_while_its_log_opens_is_closed_again() -> None:
+    async def test() -> None:
+        data = FakeData()
+        core, _ = plane(data)
+        data.gates[4] = asyncio.Event()
+        core.routes([row(4, "log")])
+        await until(lambda: 4 in data.opening)
+        core.routes([row(4, "log", OTHER, 2)])
+        data.gates[4].set()
+        await until(lambda: not data.opening and 4 not in data.open)
+        assert data.rows[4].leader == OTHER
+        await core.close()
+
+    play(test)
+
+
+def test_a_hub_that_cannot_be_opened_is_named_tried_again_and_holds_up_no_other() -> None:
+    async def test() -> None:
+        data = FakeData()
+        core, _ = plane(data)
+        data.broken[4] = DiskFullError()
+        core.routes([row(4, "log"), row(5, "log")])
+        await until(lambda: data.rows[5].leader == ME and core.troubles)
+        assert list(core.troubles) == [4] and data.rows[4].leader is None
+        await asyncio.sleep(60)
+        data.broken.clear()
+        await until(lambda: data.rows[4].leader == ME, within_s=31)
+        assert core.troubles == {}
+        await core.close()
+
+    play(test)
+
+
+# -- the roster --
+
+
+def test_names_of_peers_are_looked_up_and_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        data = FakeData()
+        core, _ = plane(data)
+        found: dict[str, tuple[str, ...]] = {}
+
+        async def look_up(address: str) -> tuple[str, ...]:
+            return found.get(address, ())
+
+        monkeypatch.setattr(roster_module, "_addresses_of", look_up)
+        core.roster([neighbour("b", "10.0.0.2:3222"), neighbour("c", "c.example:3222")])
+        assert data.roster == [("b", 4, ("10.0.0.2:3222",), 2), ("c", 4, (), 2)]
+        found["c.example:3222"] = ("10.0.0.3:3222",)
+        await until(lambda: data.roster[1][2] == ("10.0.0.3:3222",))
+        found["c.example:3222"] = ("10.0.0.4:3222", "10.0.0.5:3222")
+        await until(lambda: len(data.roster[1][2]) == 2, within_s=31)
+        found.clear()
+        await asyncio.sleep(60)
+        assert len(data.roster[1][2]) == 2, "it keeps what it had"
+        core.roster([neighbour("b", "10.0.0.2:3222")])
+        assert [name for name, *_ in data.roster] == ["b"]
+        await core.close()
+
+    play(test)
+
+
+def test_a_real_name_becomes_an_address() -> None:
+    assert "127.0.0.1:9" in asyncio.run(roster_module._addresses_of("localhost:9"))
+    assert asyncio.run(roster_module._addresses_of("no-such-host.invalid:9")) == ()
+
+
+# -- leads --
+
+
+def test_tables_end_when_the_lease_does_on_the_data_planes_clock_and_a_past_one_resigns() -> None:
+    async def test() -> None:
+        data = FakeData()
+        core, _ = plane(data)
+        now = asyncio.get_running_loop().time()
+        await core.grants(3, now + 2.0, {ME: frozenset({(2, 1), (1, 4)}), OTHER: frozenset()}, 9)
+        assert data.tables is not None
+        mandate, until_us, tables, census = data.tables
+        assert (mandate, census) == (3, 9)
+        assert (
+            until_us == pytest.approx(data.now_us + 2_000_000, abs=2) and until_us <= data.now_us + 2_000_000
+        )
+        assert tables == [("a", 7, [(1, 4), (2, 1)]), ("b", 4, [])]
+        await core.grants(3, now, {}, 9)
+        assert data.tables is None
+
+    play(test)
+
+
+def test_tables_that_cannot_be_taken_now_are_given_again_and_a_node_that_stops_needs_none() -> None:
+    async def test() -> None:
+        data = FakeData()
+        core, _ = plane(data)
+        data.refusals = [TooBusyError(), TooBusyError()]
+        await core.grants(3, asyncio.get_running_loop().time() + 2.0, {}, -1)
+        assert data.tables is not None and data.tables[3] == 0
+        data.refusals = [StoppingError()]
+        await core.grants(4, asyncio.get_running_loop().time() + 2.0, {}, 1)
+
+    play(test)
+
+
+def heard(process: tuple[str, int], **more: Any) -> dict[str, Any]:
+    times = dict.fromkeys(("heeds_us", "heeds_until_us", "lead_until_us"))
+    base = {
+        "node": process[0],
+        "incarnation": process[1],
+        "heard_us": 4_900_000,
+        "gave_up": [],
+        "suspects": [],
+    }
+    return base | times | more
+
+
+def test_what_is_known_of_peers_has_this_clocks_times_and_is_of_one_mandate() -> None:
+    async def test() -> None:
+        data = FakeData()
+        core, face = plane(data)
+        full = {"heeds_us": 3_000_000, "heeds_until_us": 4_800_000, "lead_until_us": 5_500_000}
+        data.snapshot = {
+            "mandate": 3,
+            "peers": [
+                heard(ME, suspects=["b"]),
+                heard(OTHER, gave_up=[(1, 2)], **full),
+                heard(("c", 5), suspects=["b"]),
+            ],
+        }
+        data.ready = [OTHER]
+        now = asyncio.get_running_loop().time()
+        peers = core.peers(3)
+        other = peers[OTHER]
+        assert other.heard_s == pytest.approx(now - 0.1) and other.heeds_s == pytest.approx(now - 2.0)
+        assert other.heeds_until_s == pytest.approx(now - 0.2)
+        assert other.lead_until_s == pytest.approx(now + 0.5)
+        assert other.suspected_by == {"a", "c"} and other.gave_up == {(1, 2)} and other.is_ready
+        assert not peers[ME].is_ready and peers[ME].heeds_s is None
+        for mandate in (0, 4):
+            assert core.peers(mandate)[OTHER].heeds_s is None
+            assert core.peers(mandate)[OTHER].lead_until_s is None
+        assert data.on_peer is not None
+        before = face.changes
+        data.on_peer(News("down", "b", 4, "eof"))
+        assert not core.peers(3)[OTHER].is_dead
+        data.on_peer(News("dead", "b", 4))
+        data.on_peer(News("down", "c", 5, "stopping"))
+        data.on_peer(News("dead", "d", 1))
+        peers = core.peers(3)
+        assert all(peers[p].is_dead for p in (OTHER, ("c", 5))) and peers["d", 1] == Peer(is_dead=True)
+        assert face.changes == before + 4
+        assert data.on_lead is not None
+        data.on_lead(News("changed"))
+        assert face.changes == before + 5
+
+    play(test)
+
+
+# -- questions --
+
+
+def pair() -> tuple[CorePlane, CorePlane, FakeData, FakeData]:
+    one, two = FakeData(ME), FakeData(OTHER)
+    one.others, two.others = {"b": two}, {"a": one}
+    return plane(one)[0], plane(two)[0], one, two
+
+
+def test_each_part_of_a_process_asks_its_like() -> None:
+    async def test() -> None:
+        one, two, _, _ = pair()
+        assert await one.ask("b", b"x") == b"control of a: x"
+        with pytest.raises(PeerError, match="cannot answer now"):
+            await one.ask_part(API, "b", b"x")
+
+        async def api(node: str, body: bytes) -> bytes:
+            return b"api: " + body
+
+        two.serve(API, api)
+        assert await one.ask_part(API, "b", b"x") == b"api: x"
+        with pytest.raises(PeerError, match=r"no answer \(there is no link"):
+            await one.ask("c", b"x")
+        await two.close()
+        with pytest.raises(PeerError):
+            await one.ask("b", b"x")
+
+    play(test)
+
+
+def test_a_question_that_is_too_long_is_not_sent_and_an_answer_is_told() -> None:
+    async def test() -> None:
+        one, two, _, data = pair()
+        with pytest.raises(PeerError, match="too long"):
+            await one.ask("b", bytes(ASK_BYTES_MAX + 1))
+        assert data.asked == 0
+
+        async def long(node: str, body: bytes) -> bytes:
+            return bytes(ASK_BYTES_MAX + 1)
+
+        async def fails(node: str, body: bytes) -> bytes:
+            raise RuntimeError("broken")
+
+        for answer in (long, fails):
+            two.serve(API, answer)
+            with pytest.raises(PeerError, match="cannot answer now"):
+                await one.ask_part(API, "b", b"x")
+        two.serve(CONTROL, long)
+        assert b"too long" in await one.ask("b", b"x")
+
+    play(test)
+
+
+def test_more_questions_than_are_answered_at_a_time_are_refused_and_not_kept() -> None:
+    async def test() -> None:
+        one, two, _, _ = pair()
+        gate = asyncio.Event()
+
+        async def waits(node: str, body: bytes) -> bytes:
+            await gate.wait()
+            return b"done"
+
+        two.serve(API, waits)
+        asked: Sequence[asyncio.Task[bytes]] = [
+            asyncio.create_task(one.ask_part(API, "b", b"x")) for _ in range(ASKED_MAX)
+        ]
+        await asyncio.sleep(1)
+        with pytest.raises(PeerError):
+            await one.ask_part(API, "b", b"x")
+        gate.set()
+        assert await asyncio.gather(*asked) == [b"done"] * ASKED_MAX
+        assert await one.ask_part(API, "b", b"x") == b"done"
+
+    play(test)
+
+
+# -- the rest --
+
+
+def test_a_process_is_ready_when_it_says_that_it_holds_all() -> None:
+    async def test() -> None:
+        data = FakeData()
+        core, _ = plane(data)
+        waits = asyncio.create_task(core.ready())
+        await asyncio.sleep(1)
+        data.ready = [OTHER]
+        assert data.on_ready is not None
+        data.on_ready()
+        await asyncio.sleep(1)
+        assert not waits.done()
+        data.ready = [OTHER, ME]
+        data.on_ready()
+        await waits
+        assert core.named(b"x").index == 3
+
+    play(test)
+
+
+def test_a_load_is_what_was_done_since_the_last_one() -> None:
+    async def test() -> None:
+        data = FakeData()
+        core, _ = plane(data)
+        data.shards = [{"delivered_total": 100, "bytes_out_total": 50, "connections": 3, "rooms": 2}] * 2
+        assert await core.load() is None
+        await asyncio.sleep(2)
+        data.shards = [{"delivered_total": 300, "bytes_out_total": 150, "connections": 4, "rooms": 2}] * 2
+        load = await core.load()
+        assert load is not None
+        assert (load.deliveries_per_second, load.bytes_out_per_second) == (200, 100)
+        assert (load.connections, load.rooms) == (8, 4)
+
+    play(test)
