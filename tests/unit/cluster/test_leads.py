@@ -47,7 +47,7 @@ def test_a_new_class_gets_its_hubs_spread_over_the_nodes_in_their_first_term() -
     assert {step.after.index: step.after.leader for step in decision.steps} == HOME
     assert {step.after.term for step in decision.steps} == {1}
     (commit,) = decision.commits
-    assert commit.expect == {CONTROLLER: CONTROLLER_REVISION} | {f"hubs/{i}": 0 for i in range(9)}
+    assert commit.expect == {CONTROLLER: CONTROLLER_REVISION} | {f"hubs/{i}": 0 for i in range(1, 10)}
 
 
 def test_hubs_of_another_class_get_numbers_that_are_free() -> None:
