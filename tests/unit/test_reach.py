@@ -29,7 +29,7 @@ class Joined:
             raise NodesUnreachableError(value=node)
         return encode(await self._cluster.apis[node].app.called(call_of(body)))
 
-    async def holder(self, room: bytes) -> str | None:
+    async def holder(self, room: bytes, create: bool) -> str | None:
         holder = self._cluster.holders.get(room, "one")
         return None if holder == self._own else holder
 

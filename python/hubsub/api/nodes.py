@@ -4,19 +4,20 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from hubsub.api.answers import json_answer
+from hubsub.api.cluster import links
 from hubsub.api.metrics import prometheus
 from hubsub.api.params import path_name
 from hubsub.api.schema import ClassList, HistoryLimits, NodeInfo, NodeList, Ready, RoomClass, Stat, Version
 from hubsub.api.state import State
 from hubsub.config import RoomClass as Configured
-from hubsub.errors import LogFailedError, NoSuchNodeError, StoppingError
+from hubsub.errors import CoordinatorFailedError, LogFailedError, NoSuchNodeError, StoppingError
 from hubsub.names import text_of
 from hubsub.node import BUILD_PROFILE, CORE_VERSION
 from hubsub.version import VERSION
 
 
 def _info(state: State, request: Request) -> NodeInfo:
-    ref, node = state.node_ref(request), state.node
+    ref, node, cluster = state.node_ref(request), state.node, state.cluster
     return NodeInfo(
         name=ref.name,
         redis=ref.redis,
@@ -29,6 +30,10 @@ def _info(state: State, request: Request) -> NodeInfo:
         incarnation=node.incarnation,
         uptime_s=round(node.uptime_s, 3),
         running=node.running,
+        zone=state.config.zone,
+        state="draining" if cluster is not None and cluster.is_draining else "up",
+        hubs_led=None if cluster is None else cluster.hubs_led,
+        peers=links(state),
     )
 
 
@@ -110,6 +115,11 @@ async def live(state: State, request: Request) -> Response:
 async def ready(state: State, request: Request) -> Response:
     if state.stopping or not state.node.running:
         raise StoppingError()
+    if state.cluster is not None and state.cluster.coordinator_failed is not None:
+        raise CoordinatorFailedError(
+            value=state.cluster.coordinator_failed,
+            hint="what exists is served until others take its hubs; mend the cause, then start the node again",
+        )
     log = state.node.log()
     if log is None:
         return json_answer(Ready(log="none", reasons=[]))

@@ -44,8 +44,12 @@ class Others(Protocol):
             HubSubError: it did not answer in time, or cannot be asked now.
         """
 
-    async def holder(self, room: bytes) -> str | None:
+    async def holder(self, room: bytes, create: bool) -> str | None:
         """The node that leads a room's hub; None: this one.
+
+        Args:
+            room: Its name.
+            create: Whether a room without a place gets one.
 
         Raises:
             HubSubError: it is not known.

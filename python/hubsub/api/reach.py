@@ -147,7 +147,9 @@ class AtRoom:
 
     async def answer(self, asked: Asked) -> Response:
         room = unquote_to_bytes(asked.request.path_params["room"])
-        node = await asked.others.holder(room)
+        # What makes a room gives it a place.
+        create = asked.request.method == "PUT" or asked.request.query_params.get("create") == "true"
+        node = await asked.others.holder(room, create)
         return await (asked.here() if node is None else asked.of_one(node))
 
 

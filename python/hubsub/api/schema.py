@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from hubsub.api.cluster_schema import PeerLinks
 from hubsub.errors import BadRequestError
 from hubsub.names import text_of
 
@@ -221,6 +222,14 @@ class NodeInfo(Struct, kw_only=True):
     incarnation: int
     uptime_s: float
     running: bool
+    zone: str
+    state: Annotated[
+        Literal["up", "draining"], Meta(description="As it says itself; /v1/cluster has what others see.")
+    ]
+    hubs_led: Annotated[
+        int | None, Meta(description="Hubs that it is to lead; null: a node alone leads all.")
+    ]
+    peers: Annotated[list[PeerLinks], Meta(description="Its links to the other nodes.")]
 
 
 class NodeList(Struct, kw_only=True):

@@ -11,6 +11,7 @@ from hubsub.api.schema import NodeRef
 from hubsub.config import Config, RoomClass, is_wildcard, join_address, split_address
 from hubsub.control.archived import Archived
 from hubsub.control.batches import Batches
+from hubsub.control.cluster.node import ClusterNode
 from hubsub.control.idempotency import Window
 from hubsub.control.queries import Queries
 from hubsub.control.staging import Staging
@@ -32,6 +33,8 @@ class State:
         self.stopping = False
         self.others: Others | None = None
         """The rest of the cluster; None: there is none."""
+        self.cluster: ClusterNode | None = None
+        """This node's place in the cluster; None: it is alone."""
         self.window = Window(lambda: self.limits, time.monotonic)
         self.queries = Queries(lambda: self.limits, time.monotonic)
         self.archived = Archived(node, lambda: self.config.all_classes)

@@ -6,8 +6,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from hubsub.api import clients, hubs, merges, nodes, publish, queries, records, rooms, stages
+from hubsub.api import clients, cluster, hubs, merges, nodes, publish, queries, records, rooms, stages
 from hubsub.api.answers import json_answer
+from hubsub.api.cluster_schema import ClusterInfo
 from hubsub.api.openapi import document
 from hubsub.api.reach import AllTold, AtNode, AtRoom, Gathered, Somewhere
 from hubsub.api.routes import Param, Route
@@ -380,6 +381,16 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route(
         "GET",
+        "/v1/cluster",
+        "The cluster as this node sees it",
+        cluster.show,
+        (NODE,),
+        answer=(ClusterInfo,),
+        errors=("no_cluster",),
+        reach=AtNode(),
+    ),
+    Route(
+        "GET",
         "/v1/nodes",
         "All nodes",
         nodes.list_nodes,
@@ -412,6 +423,13 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/s/ver", "What runs here", nodes.version, answer=(Version,)),
     Route("GET", "/s/stat", "Counters and gauges", nodes.stat, answer=(Stat,)),
     Route("GET", "/livez", "Whether the process lives", nodes.live, media_type=TEXT),
-    Route("GET", "/readyz", "Whether it serves", nodes.ready, answer=(Ready,), errors=("log_failed",)),
+    Route(
+        "GET",
+        "/readyz",
+        "Whether it serves",
+        nodes.ready,
+        answer=(Ready,),
+        errors=("log_failed", "coordinator_failed"),
+    ),
     Route("GET", "/metrics", "Prometheus metrics", nodes.metrics, media_type=TEXT),
 )

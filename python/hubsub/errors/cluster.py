@@ -90,6 +90,14 @@ class MoveError(HubSubError):
     words = "the room cannot be moved"
 
 
+class NoClusterError(HubSubError):
+    """What only a node of a cluster can say."""
+
+    code = "no_cluster"
+    status = 404
+    words = "this node is in no cluster"
+
+
 class PeerError(HubSubError):
     """Another node did not answer its control plane's question."""
 

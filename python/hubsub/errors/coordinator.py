@@ -56,6 +56,13 @@ class CoordinatorUnreachableError(CoordinatorError):
     words = "the coordinator cannot be reached"
 
 
+class CoordinatorFailedError(CoordinatorError):
+    """The embedded one: its files or its thread in this process can do nothing any more."""
+
+    code = "coordinator_failed"
+    words = "the coordinator's part in this node has failed"
+
+
 class CoordinatorUnknownError(CoordinatorError):
     """The answer was lost: the write may have been made, and may still be. Read again before deciding."""
 

@@ -187,6 +187,25 @@ class ClusterNode:
         """The cluster's classes in order of precedence, as far as they are known."""
         return classes.ordered({name: kept.record for name, kept in self._follow.classes.items()})
 
+    @property
+    def coordinator_failed(self) -> str | None:
+        """Why the coordinator's part in this process can do nothing any more, if it is so."""
+        return self._coordinator.failed
+
+    @property
+    def nodes(self) -> list[str]:
+        """All that are registered, by name."""
+        return sorted(self._follow.nodes)
+
+    @property
+    def hubs_led(self) -> int:
+        """How many hubs this node is to lead, by their records."""
+        return sum(kept.record.leader == self.name for kept in self._follow.hubs.values())
+
+    @property
+    def is_draining(self) -> bool:
+        return self._membership.is_draining
+
     async def ready(self) -> None:
         """Until the plane was told of all nodes and hubs."""
         await self._follow.ready.wait()
@@ -268,6 +287,7 @@ class ClusterNode:
             self._controller,
             cluster=self.cluster,
             warnings=self.warnings,
+            kind=self._config.coordinator.partition("://")[0],
             failed=self._coordinator.failed,
             waiting=self._directory.waiting,
             now=self._clock(),

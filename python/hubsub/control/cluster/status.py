@@ -25,6 +25,7 @@ def status_of(
     *,
     cluster: str,
     warnings: Sequence[str],
+    kind: str,
     failed: str | None,
     waiting: int,
     now: float,
@@ -68,6 +69,10 @@ def status_of(
         "incarnation": membership.incarnation,
         "controller": None if held is None else held.record.node,
         "mandate": None if held is None else held.record.mandate,
+        "census": None
+        if known.census is None
+        else {"nodes": list(known.census.record.nodes), "before": list(known.census.record.before)},
+        "coordinator": {"kind": kind, "failed": failed, "heard_ago_s": _heard_ago_s(membership, now)},
         "nodes": nodes,
         "hubs": hubs,
         "classes": {name: kept.record.version for name, kept in sorted(known.classes.items())},
@@ -83,6 +88,13 @@ def status_of(
             *warnings,
         ],
     }
+
+
+def _heard_ago_s(membership: Membership, now: float) -> float | None:
+    """How long ago the coordinator answered this node for sure: when it asked for the lease that runs. What this node
+    knows of the cluster is no older, while its watches stand."""
+    lease = membership.lease
+    return None if lease is None else round(max(0.0, now - (lease.deadline - lease.ttl_s)), 3)
 
 
 def _state(is_me: bool, kept: Kept[NodeRecord], peer: Peer | None, now: float, timing: Timing) -> str:

@@ -1,0 +1,101 @@
+"""Bodies of `/v1/cluster`, and what a node says of its place in the cluster."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct, field
+
+
+class Link(Struct, kw_only=True):
+    """A link of this node to a peer; there is one for each shard of both."""
+
+    state: Annotated[
+        Literal["waiting", "dialing", "up", "suspected", "refused"], Meta(description="As this node has it.")
+    ]
+    reason: Annotated[str | None, Meta(description="Why it ended the last time.")]
+    heard_ms: Annotated[float | None, Meta(description="How long ago; null: never.")]
+    round_trip_us: int | None
+
+
+class PeerLinks(Struct, kw_only=True):
+    """The links to one peer."""
+
+    node: str
+    incarnation: int
+    links: list[Link]
+
+
+class Census(Struct, kw_only=True):
+    """Whose majority counts when a leader is replaced."""
+
+    nodes: list[str]
+    before: Annotated[
+        list[str], Meta(description="Those of the one before, while it changes: both count then.")
+    ]
+
+
+class CoordinatorInfo(Struct, kw_only=True):
+    """Where the cluster keeps what all agree on, as this node has it."""
+
+    kind: Annotated[str, Meta(description="`embedded`, `etcd`, `zookeeper`, or a plug-in's scheme.")]
+    failed: Annotated[str | None, Meta(description="Why this node's part of it can do nothing any more.")]
+    heard_ago_s: Annotated[
+        float | None,
+        Meta(description="How long ago it answered for sure; null: this node is not registered now."),
+    ]
+
+
+class Member(Struct, kw_only=True):
+    """A node as another one sees it."""
+
+    name: str
+    state: Literal["up", "draining", "not seen", "dead", "silent", "suspected", "joining"]
+    incarnation: int
+    since_ms: Annotated[int, Meta(description="When it registered, since 1970, by its own clock.")]
+    roles: list[str]
+    zone: str
+    capacity: float
+    version: str
+    addresses: Annotated[dict[str, str], Meta(description="Protocol to HOST:PORT.")]
+    hubs_led: int
+
+
+class ClusterHub(Struct, kw_only=True):
+    """Who leads a hub."""
+
+    hub: int
+    room_class: str = field(name="class")
+    index: int
+    term: int
+    leader: str
+    members: Annotated[list[str], Meta(description="Leader first.")]
+    proposed: Annotated[str | None, Meta(description="Who is to lead it, while it is moved.")]
+
+
+class Move(Struct, kw_only=True):
+    """A change of a leader that this node decided as the controller."""
+
+    hub: int
+    why: str
+    leader: str
+    ago_s: float
+
+
+class ClusterInfo(Struct, kw_only=True):
+    """The cluster as the node sees it that answers."""
+
+    cluster: Annotated[str, Meta(description="Its id.")]
+    node: Annotated[str, Meta(description="Who answers.")]
+    incarnation: int
+    controller: str | None
+    mandate: Annotated[int | None, Meta(description="Number of the controller's election.")]
+    census: Census | None
+    coordinator: CoordinatorInfo
+    nodes: list[Member]
+    hubs: list[ClusterHub]
+    classes: Annotated[dict[str, int], Meta(description="Name to version.")]
+    rooms_with_record: int
+    rooms_waiting: Annotated[int, Meta(description="Rooms that wait at this node for a place.")]
+    moves: list[Move]
+    wrong: Annotated[
+        list[str], Meta(description="What an operator must see to, in words; empty if all is well.")
+    ]

@@ -1,0 +1,73 @@
+"""`State.others` over links: the APIs of other nodes, asked by their control planes' questions.
+
+Invariant: a request is answered by the node alone that it was sent to (`scope=node`), so that no request goes round.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from hubsub.api.answers import error_answer
+from hubsub.api.app import App
+from hubsub.api.others import Reply, call_of, encode
+from hubsub.control.cluster.node import ClusterNode
+from hubsub.control.cluster.plane import ASK_BYTES_MAX
+from hubsub.control.cluster.rim import API, CorePlane
+from hubsub.errors import HubSubError, NoSuchRoomError, PeerError
+from hubsub.names import text_of
+
+ANSWER_S: Final = 10.0
+"""How long another node's answer is waited for: above `request_timeout_ms` of most, and one client waits for all."""
+
+
+class Linked:
+    """The other nodes of a cluster.
+
+    Args:
+        cluster: Who is registered, and where rooms are.
+        plane: What carries questions.
+        app: What answers those of others here.
+    """
+
+    def __init__(self, cluster: ClusterNode, plane: CorePlane, app: App) -> None:
+        self._cluster = cluster
+        self._plane = plane
+        self._app = app
+        plane.serve(API, self._answer)
+
+    def names(self) -> Sequence[str]:
+        return [name for name in self._cluster.nodes if name != self._cluster.name]
+
+    async def ask(self, node: str, body: bytes) -> bytes:
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                return await self._plane.ask_part(API, node, body)
+        except TimeoutError:
+            raise PeerError("the other node gave no answer in time", node) from None
+
+    async def holder(self, room: bytes, create: bool) -> str | None:
+        located = await self._cluster.locate(room, create)
+        if located is None or not located.members:
+            raise NoSuchRoomError(value=text_of(room))
+        leader = located.members[0].node
+        return None if leader == self._cluster.name else leader
+
+    async def _answer(self, node: str, body: bytes) -> bytes:
+        try:
+            reply = await self._app.called(call_of(body))
+        except msgspec.MsgspecError as error:
+            reply = _refused(PeerError(f"this version cannot read the question ({error})", node))
+        encoded = encode(reply)
+        if len(encoded) <= ASK_BYTES_MAX:
+            return encoded
+        size = f"{len(encoded)} bytes, at most {ASK_BYTES_MAX}"
+        return encode(
+            _refused(PeerError("the answer is too long for a link", size, "ask for less, by `limit`"))
+        )
+
+
+def _refused(error: HubSubError) -> Reply:
+    answer = error_answer(error)
+    return Reply(answer.status_code, bytes(answer.body))
