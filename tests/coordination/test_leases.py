@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from coordination.conftest import Opener, only_members
+from coordination.conftest import Opener, only_members, only_zookeeper
 from coordination.proxy import Line
 from coordination.stores import Members, Store
 from coordination.waiting import PATIENCE_S, becomes, eventually, gives, patiently, read_patiently
@@ -125,6 +125,27 @@ async def test_a_lease_outlives_the_leader_of_the_store(store: Store, opened: Op
         assert lease.held and await other.get("nodes/a") is not None
     finally:
         await store.restart(leader)
+
+
+@only_zookeeper
+async def test_a_leader_whose_followers_are_gone_proves_no_lease(store: Store, opened: Opener) -> None:
+    """It answers pings and syncs for a while, and the others may have elected another one by then."""
+    assert isinstance(store, Members)
+    leader = next(member for member in range(3) if store.leads(member))
+    coordinator = await opened(member=leader)
+    lease = await coordinator.lease(4 * store.ttl_s)
+    before = lease.deadline
+    await eventually(lambda: lease.deadline > before)
+    try:
+        for member in {0, 1, 2} - {leader}:
+            store.pause_one(member)
+        paused = time.monotonic()
+        # Renewals that were asked for before count; those after do not.
+        await eventually(lambda: time.monotonic() > paused + 2 * lease.ttl_s / 3)
+        assert lease.deadline <= paused + lease.ttl_s
+    finally:
+        await store.resume()
+    await patiently(await opened(), Put("hubs/1", b""))
 
 
 async def test_a_commit_names_one_lease_and_one_write_a_key(store: Store, opened: Opener) -> None:

@@ -8,8 +8,8 @@ commit that makes a node writes its directory's node too, and every commit state
 its directories had before it read its keys: what was made since is noticed, by reading again. That
 write also tells the revision of the nodes made, which their own results do not.
 
-A lease is a session of its own. ZooKeeper's leader may hear of a renewal half a tick late, and a
-session is at least two ticks long, so a lease counts on three quarters of its session.
+A lease is a session of its own, proved by a write: nothing else needs a quorum. ZooKeeper's leader may hear of a
+renewal half a tick late, and a session is at least two ticks long, so a lease counts on three quarters of its session.
 """
 
 import asyncio
@@ -171,7 +171,7 @@ class ZooKeeperCoordinator(Coordinator):
         asked = time.monotonic()
         session = Session(self._location, ttl_s / SESSION_SHARE)
         await session.start()
-        return ZooKeeperLease(session, asked)
+        return ZooKeeperLease(session, asked, self._root)
 
     async def _follow_until(self, watch: Watch, broken: asyncio.Event) -> None:
         """ZooKeeper tells once that a node changed: reading it again asks to be told again."""
@@ -234,15 +234,19 @@ class ZooKeeperCoordinator(Coordinator):
 
 
 class ZooKeeperLease(Lease):
-    def __init__(self, session: Session, asked: float) -> None:
+    def __init__(self, session: Session, asked: float, root: str) -> None:
         super().__init__(session.granted_s * SESSION_SHARE, asked)
         self.session = session
+        self._root = root
         self._end_heard = asyncio.create_task(self._hear_end())
 
     async def _renew(self) -> bool:
-        # The leader answers it, so a server that is cut off from its leader cannot.
-        await self.session.ask(_sync("/"))
-        return not self.session.over
+        # A write, though it changes nothing: a quorum must take it, in this session. Pings and `sync` a server answers,
+        # or a leader, that the others have left already: they would count the session anew, and end it earlier.
+        transaction = self.session.transaction()
+        transaction.check(self._root, -1)
+        results = await self.session.tell(transaction)
+        return not self.session.over and _done(results)
 
     async def _end(self) -> None:
         self._end_heard.cancel()
