@@ -33,6 +33,20 @@ async def test_a_watch_gives_the_whole_and_then_changes(opened: Opener) -> None:
     assert await gives(watch) == Changes(False, (Entry("hubs/2", b"again", made["hubs/2"]),))
 
 
+async def test_many_watches_hold_up_no_request_and_each_has_its_own_directory(opened: Opener) -> None:
+    coordinator = await opened()
+    watches = {f"rooms/class{i}": coordinator.watch(f"rooms/class{i}") for i in range(130)}
+    for watch in watches.values():
+        assert await gives(watch) == Changes(True, ())
+    async with asyncio.timeout(PATIENCE_S):
+        for directory in ("rooms/class7", "rooms/class129"):
+            made = await coordinator.commit({}, [Put(f"{directory}/1", b"1")])
+            entry = Entry(f"{directory}/1", b"1", made[f"{directory}/1"])
+            assert await gives(watches[directory]) == Changes(False, (entry,))
+        await coordinator.commit({}, [Delete("rooms/class7/1")])
+    assert await gives(watches["rooms/class7"]) == Changes(False, (), ("rooms/class7/1",))
+
+
 async def test_a_watch_of_nothing_gives_an_empty_whole(opened: Opener) -> None:
     coordinator = await opened()
     watch = coordinator.watch("hubs")

@@ -3,18 +3,21 @@
 A key's revision is its `mod_revision`. The key `hubs/17` is stored as `PREFIX/hubs//17`: names
 are not empty, so the two slashes end the directory, and a range is one directory without those
 below it. A commit is one transaction whose other branch reads what was expected. A watch reads the
-whole at one revision and is told from the next one on. An etcd lease is renewed at whatever server
-answers; its leader counts anew when it has changed, so keys never go before the deadline.
+whole at one revision and is told from the next one on, by one stream for all watches (`events`). An
+etcd lease is renewed at whatever server answers; its leader counts anew when it has changed, so keys
+never go before the deadline.
 """
 
+import asyncio
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from math import ceil
 from typing import Any
 
 from hubsub.coordination.base import Coordinator, Page, Put, Write, join_key, split_key
+from hubsub.coordination.events import Change, Events, Feed
 from hubsub.coordination.gateway import Gateway, Server
 from hubsub.coordination.lease import Lease
 from hubsub.coordination.location import Location, parse_location
@@ -47,6 +50,7 @@ class EtcdCoordinator(Coordinator):
         self._gateway = Gateway(location)
         self._prefix = location.prefix
         self._probe_s = location.timeout_s
+        self._events = Events(self._changes, self._key_of)
 
     async def close(self) -> None:
         await super().close()
@@ -85,23 +89,47 @@ class EtcdCoordinator(Coordinator):
         return {write.key: revision if isinstance(write, Put) else 0 for write in writes}
 
     async def _follow(self, watch: Watch) -> None:
+        feed = await self._events.join(self._start(watch.directory))
+        try:
+            await self._follow_feed(watch, feed)
+        finally:
+            self._events.leave(feed)
+
+    async def _follow_feed(self, watch: Watch, feed: Feed) -> None:
         entries, after, at = [], "", 0
         more = True
         while more:
             part, more, at = await self._range(watch.directory, after, RANGE_ENTRIES, at)
             entries += part
             after = split_key(part[-1].key)[1] if part else ""
-        start, end = self._bounds(watch.directory)
-        create = {"key": start, "range_end": end, "start_revision": str(at + 1), "fragment": True}
+        watch.whole(entries)
+        while True:
+            for change in await feed.next():
+                # What is older was read.
+                if int(change["kv"]["mod_revision"]) > at:
+                    self._feed(watch, change)
+
+    async def _changes(self, stands: asyncio.Event) -> AsyncIterator[Change]:
+        """Those of all keys below the prefix."""
+        range_ = {"key": _encode(f"{self._prefix}/"), "range_end": _encode(f"{self._prefix}0")}
+        create = {**range_, "fragment": True}
         async with self._gateway.stream("watch", {"create_request": create}) as stream:
-            watch.whole(entries)
             async for event in stream.lines(self._probe_s, self._probe):
                 if event.get("canceled"):
                     if "permission" in event.get("cancel_reason", ""):
                         raise CoordinatorRefusedError(value=event["cancel_reason"])
                     return
+                if event.get("created"):
+                    stands.set()
                 for change in event.get("events", []):
-                    self._feed(watch, change)
+                    yield change
+
+    def _key_of(self, change: Change) -> tuple[str, str]:
+        stored = b64decode(change["kv"]["key"]).decode()
+        return stored, stored[: stored.rfind("/") + 1]
+
+    def _start(self, directory: str) -> str:
+        return f"{self._prefix}/{directory}//" if directory else f"{self._prefix}//"
 
     async def _grant(self, ttl_s: float) -> Lease:
         asked = time.monotonic()
@@ -116,7 +144,7 @@ class EtcdCoordinator(Coordinator):
 
     def _bounds(self, directory: str, after: str = "") -> tuple[str, str]:
         """First key and the one behind the last, of a directory or what is in it behind a name."""
-        base = f"{self._prefix}/{directory}//" if directory else f"{self._prefix}//"
+        base = self._start(directory)
         return _encode(f"{base}{after}\0" if after else base), _encode(f"{base[:-1]}0")
 
     async def _range(
