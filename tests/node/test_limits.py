@@ -78,6 +78,8 @@ REACHED = {
     "link_redial_ms_min": "waits_double_up_to_the_longest_and_differ_by_seed",
     "link_redial_ms_max": "test_dialing_a_closed_port_leaks_nothing",
     "link_stable_ms": "a_link_that_stood_begins_with_the_shortest_wait_and_one_that_flaps_does_not",
+    "lead_ms": "test_a_leader_that_is_cut_off_leads_until_its_deadline_and_no_longer",
+    "lead_silence_ms": "test_a_controller_that_is_silent_is_not_heeded_and_the_lead_goes_on_among_the_others",
 }
 
 
