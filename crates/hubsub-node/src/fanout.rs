@@ -389,7 +389,7 @@ impl Sink for Rim {
         self.mailer.congested(to)
     }
 
-    fn send_node(&mut self, node: NodeId, hub: HubId, message: NodeMessage) -> bool {
+    fn send_node(&mut self, node: NodeId, hub: HubId, message: NodeMessage) -> Result<(), NodeMessage> {
         self.send_to_node(node, hub, message)
     }
 
@@ -400,6 +400,7 @@ impl Sink for Rim {
     fn answer(&mut self, asker: Asker, answer: Answer) {
         match asker {
             Asker::Control { ticket, item } => self.answer_control(ticket, item, answer),
+            Asker::Node { .. } => unreachable!("the broker answers nodes itself"),
             Asker::Client { conn, slot } => {
                 self.resolve(conn, slot, |out, _, pending| match (answer, pending) {
                     (_, Pending::Silence) => {}

@@ -144,7 +144,8 @@ impl Shard {
                 || !self.paused.is_empty()
                 || self.core.rim.links.holds_credit();
             let congested = is_held_up && self.core.rim.mailer.any_congested();
-            let congested_ms = (congested || self.core.rim.waits_for_log()).then_some(CONGESTED_MS);
+            let is_waiting = self.core.rim.waits_for_log() || self.core.broker.waits_for_nodes();
+            let congested_ms = (congested || is_waiting).then_some(CONGESTED_MS);
             let stop_ms = self.stopping.as_ref().map(|_| STOPPING_MS);
             let timers_ms = self.core.rim.timers.wait_ms(now_ms);
             let links_ms = self.core.rim.links.wait_ms();
@@ -191,7 +192,8 @@ impl Shard {
     /// gone behind the part of the turn that looks for it, with no event to come.
     fn may_go_on(&self) -> bool {
         let rim = &self.core.rim;
-        (self.core.broker.stalled() > 0 && !rim.mailer.any_congested())
+        let broker = &self.core.broker;
+        (broker.stalled() > 0 && !rim.mailer.any_congested() && !broker.waits_for_nodes())
             || self.paused.iter().any(|&key| !rim.must_pause(key))
     }
 

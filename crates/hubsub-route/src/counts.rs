@@ -1,52 +1,100 @@
-//! How many subscribers each shard has, of one topic or one pattern: what a
-//! hub needs to know whom to send to and what PUBLISH answers.
+//! How many subscribers each holder of interest has, of one topic or one pattern: what a
+//! hub needs to know whom to send to and what PUBLISH answers. Holders are the shards of
+//! this node, and behind them other nodes (docs/adr/0014).
 
 use hubsub_types::ShardId;
 
-/// Subscribers by shard. One shard with interest costs no allocation.
+/// Who holds interest: below the number of shards a shard, from there on a node by its place.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Holder(pub u16);
+
+impl From<ShardId> for Holder {
+    fn from(shard: ShardId) -> Holder {
+        Holder(shard.0)
+    }
+}
+
+/// Subscribers by holder. One holder with interest costs no allocation.
 #[derive(Debug, Default)]
 pub enum Counts {
     /// None anywhere.
     #[default]
     Zero,
-    /// All on one shard.
-    One(ShardId, u32),
-    /// By shard id.
+    /// All at one holder.
+    One(Holder, u32),
+    /// By holder.
     Many(Box<[u32]>),
 }
 
 impl Counts {
-    /// A subscriber more on a shard of `shards`.
-    pub fn add(&mut self, shard: ShardId, shards: u16) {
+    /// A subscriber more at a holder, on a node of so many shards.
+    pub fn add(&mut self, holder: impl Into<Holder>, shards: u16) {
+        let holder = holder.into();
         match self {
-            Counts::Zero => *self = Counts::One(shard, 1),
-            Counts::One(only, n) if *only == shard => *n += 1,
-            Counts::One(only, n) => {
-                let mut all = vec![0; usize::from(shards)].into_boxed_slice();
-                all[usize::from(only.0)] = *n;
-                all[usize::from(shard.0)] = 1;
-                *self = Counts::Many(all);
+            Counts::Zero => *self = Counts::One(holder, 1),
+            Counts::One(only, n) if *only == holder => *n += 1,
+            _ => *self.place(holder, shards) += 1,
+        }
+    }
+
+    /// So many subscribers at a holder from now on.
+    pub fn set(&mut self, holder: impl Into<Holder>, count: u32, shards: u16) {
+        let holder = holder.into();
+        match self {
+            Counts::Zero if count == 0 => {}
+            Counts::Zero => *self = Counts::One(holder, count),
+            Counts::One(only, _) if *only == holder && count == 0 => *self = Counts::Zero,
+            Counts::One(only, n) if *only == holder => *n = count,
+            Counts::One(..) if count == 0 => {}
+            _ => {
+                *self.place(holder, shards) = count;
+                self.settle();
             }
-            Counts::Many(all) => all[usize::from(shard.0)] += 1,
+        }
+    }
+
+    /// The place of a holder, where there is more than one.
+    fn place(&mut self, holder: Holder, shards: u16) -> &mut u32 {
+        let at = usize::from(holder.0);
+        if let Counts::One(only, n) = *self {
+            let mut all = vec![0; usize::from(shards).max(at + 1).max(usize::from(only.0) + 1)];
+            all[usize::from(only.0)] = n;
+            *self = Counts::Many(all.into_boxed_slice());
+        }
+        let Counts::Many(all) = self else { unreachable!("nobody asks for a place among none") };
+        if all.len() <= at {
+            let mut longer = std::mem::take(all).into_vec();
+            longer.resize(at + 1, 0);
+            *all = longer.into_boxed_slice();
+        }
+        &mut all[at]
+    }
+
+    /// One holder that is left, or none, takes its small form.
+    fn settle(&mut self) {
+        let Counts::Many(all) = self else { return };
+        let mut left = (0u16..).zip(all.iter()).filter(|(_, n)| **n > 0);
+        match (left.next(), left.next()) {
+            (Some((only, &n)), None) => *self = Counts::One(Holder(only), n),
+            (None, _) => *self = Counts::Zero,
+            _ => {}
         }
     }
 
     /// A subscriber less; false if there was none, which a caller reports.
-    pub fn remove(&mut self, shard: ShardId) -> bool {
+    pub fn remove(&mut self, holder: impl Into<Holder>) -> bool {
+        let holder = holder.into();
         match self {
-            Counts::One(only, n) if *only == shard => {
+            Counts::One(only, n) if *only == holder => {
                 *n -= 1;
                 if *n == 0 {
                     *self = Counts::Zero;
                 }
                 true
             }
-            Counts::Many(all) if all[usize::from(shard.0)] > 0 => {
-                all[usize::from(shard.0)] -= 1;
-                let mut left = (0u16..).zip(all.iter()).filter(|(_, n)| **n > 0);
-                if let (Some((only, &n)), None) = (left.next(), left.next()) {
-                    *self = Counts::One(ShardId(only), n);
-                }
+            Counts::Many(all) if all.get(usize::from(holder.0)).is_some_and(|n| *n > 0) => {
+                all[usize::from(holder.0)] -= 1;
+                self.settle();
                 true
             }
             _ => false,
@@ -59,7 +107,7 @@ impl Counts {
         matches!(self, Counts::Zero)
     }
 
-    /// Subscribers on all shards.
+    /// Subscribers at all holders.
     #[must_use]
     pub fn total(&self) -> u64 {
         match self {
@@ -69,14 +117,42 @@ impl Counts {
         }
     }
 
-    /// Adds the shards with interest to a set.
-    pub fn shards(&self, set: &mut ShardSet) {
+    /// Subscribers at one holder.
+    #[must_use]
+    pub fn of(&self, holder: Holder) -> u32 {
+        match self {
+            Counts::One(only, n) if *only == holder => *n,
+            Counts::Many(all) => all.get(usize::from(holder.0)).copied().unwrap_or(0),
+            _ => 0,
+        }
+    }
+
+    /// Subscribers on the shards of this node, of which there are so many.
+    #[must_use]
+    pub fn of_shards(&self, shards: u16) -> u32 {
+        (0..shards).map(|shard| self.of(Holder(shard))).sum()
+    }
+
+    /// Forgets nodes: those behind so many shards.
+    pub fn forget_nodes(&mut self, shards: u16) {
+        match self {
+            Counts::One(only, _) if only.0 >= shards => *self = Counts::Zero,
+            Counts::Many(all) => {
+                all.iter_mut().skip(usize::from(shards)).for_each(|n| *n = 0);
+                self.settle();
+            }
+            _ => {}
+        }
+    }
+
+    /// Adds the holders with interest to a set.
+    pub fn holders(&self, set: &mut HolderSet) {
         match self {
             Counts::Zero => {}
             Counts::One(only, _) => set.insert(*only),
             Counts::Many(all) => {
-                for (shard, _) in (0u16..).zip(all.iter()).filter(|(_, n)| **n > 0) {
-                    set.insert(ShardId(shard));
+                for (holder, _) in (0u16..).zip(all.iter()).filter(|(_, n)| **n > 0) {
+                    set.insert(Holder(holder));
                 }
             }
         }
@@ -86,40 +162,75 @@ impl Counts {
 /// The most shards that a node may have.
 pub const SHARDS_MAX: u16 = 64;
 
-/// A set of shards.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ShardSet(u64);
+/// The most other nodes that a node knows at once.
+pub const NODES_MAX: u16 = 128;
 
-impl ShardSet {
-    /// Adds a shard.
+/// A set of holders.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct HolderSet {
+    low: u64,
+    /// Those from 64 on: nodes alone.
+    high: u128,
+}
+
+impl HolderSet {
+    /// Adds a holder.
     #[inline]
-    pub fn insert(&mut self, shard: ShardId) {
-        self.0 |= 1 << shard.0;
+    pub fn insert(&mut self, holder: impl Into<Holder>) {
+        let holder = holder.into();
+        if holder.0 < 64 {
+            self.low |= 1 << holder.0;
+        } else {
+            self.high |= 1 << (holder.0 - 64);
+        }
     }
 
-    /// Takes a shard away; whether it was there.
+    /// Takes a holder away; whether it was there.
     #[inline]
-    pub fn remove(&mut self, shard: ShardId) -> bool {
-        let bit = 1 << shard.0;
-        let was = self.0 & bit != 0;
-        self.0 &= !bit;
-        was
+    pub fn remove(&mut self, holder: impl Into<Holder>) -> bool {
+        let holder = holder.into();
+        let was = *self;
+        if holder.0 < 64 {
+            self.low &= !(1 << holder.0);
+        } else {
+            self.high &= !(1 << (holder.0 - 64));
+        }
+        was != *self
     }
 
     /// Whether there is none.
     #[inline]
     #[must_use]
     pub fn is_empty(self) -> bool {
-        self.0 == 0
+        self.low == 0 && self.high == 0
     }
 
-    /// The shards, lowest first.
-    pub fn iter(self) -> impl Iterator<Item = ShardId> {
-        let mut left = self.0;
+    /// Whether any is a node, behind so many shards.
+    #[inline]
+    #[must_use]
+    pub fn has_nodes(self, shards: u16) -> bool {
+        self.high != 0 || (shards < 64 && self.low >> shards != 0)
+    }
+
+    /// The shards among them, of which there are so many.
+    #[must_use]
+    pub fn shards(self, shards: u16) -> HolderSet {
+        let low = if shards < 64 { self.low & ((1 << shards) - 1) } else { self.low };
+        HolderSet { low, high: 0 }
+    }
+
+    /// The holders, lowest first.
+    pub fn iter(self) -> impl Iterator<Item = Holder> {
+        let HolderSet { mut low, mut high } = self;
         std::iter::from_fn(move || {
-            let shard = (left != 0).then(|| ShardId(left.trailing_zeros() as u16))?;
-            left &= left - 1;
-            Some(shard)
+            if low != 0 {
+                let holder = low.trailing_zeros() as u16;
+                low &= low - 1;
+                return Some(Holder(holder));
+            }
+            let holder = (high != 0).then(|| high.trailing_zeros() as u16 + 64)?;
+            high &= high - 1;
+            Some(Holder(holder))
         })
     }
 }
@@ -131,32 +242,49 @@ mod tests {
 
     proptest! {
         #[test]
-        fn counts_what_was_added_and_removed(ops in proptest::collection::vec((any::<bool>(), 0u16..5), 0..200)) {
-            let (mut counts, mut model) = (Counts::default(), [0u32; 5]);
-            for (add, shard) in ops {
-                let n = &mut model[usize::from(shard)];
-                if add {
-                    counts.add(ShardId(shard), 5);
-                    *n += 1;
-                } else {
-                    prop_assert_eq!(counts.remove(ShardId(shard)), *n > 0);
-                    *n = n.saturating_sub(1);
+        fn counts_what_was_added_and_removed(ops in proptest::collection::vec((0u8..3, 0u16..9, 0u32..3), 0..200)) {
+            // Of five shards, and nodes behind them.
+            let (mut counts, mut model) = (Counts::default(), [0u32; 9]);
+            for (op, holder, count) in ops {
+                let n = &mut model[usize::from(holder)];
+                match op {
+                    0 => {
+                        counts.add(Holder(holder), 5);
+                        *n += 1;
+                    }
+                    1 => {
+                        prop_assert_eq!(counts.remove(Holder(holder)), *n > 0);
+                        *n = n.saturating_sub(1);
+                    }
+                    _ => {
+                        counts.set(Holder(holder), count, 5);
+                        *n = count;
+                    }
                 }
                 prop_assert_eq!(counts.total(), model.iter().map(|&n| u64::from(n)).sum::<u64>());
                 prop_assert_eq!(counts.is_zero(), model.iter().all(|&n| n == 0));
-                let mut set = ShardSet::default();
-                counts.shards(&mut set);
-                let with: Vec<_> = (0..5).filter(|&s| model[usize::from(s)] > 0).map(ShardId).collect();
+                prop_assert_eq!(counts.of_shards(5), model[..5].iter().sum::<u32>());
+                prop_assert_eq!(counts.of(Holder(holder)), model[usize::from(holder)]);
+                let mut set = HolderSet::default();
+                counts.holders(&mut set);
+                let with: Vec<_> = (0..9).filter(|&s| model[usize::from(s)] > 0).map(Holder).collect();
+                prop_assert_eq!(set.has_nodes(5), with.iter().any(|holder| holder.0 >= 5));
+                prop_assert_eq!(set.shards(5).iter().count(), with.iter().filter(|holder| holder.0 < 5).count());
                 prop_assert_eq!(set.iter().collect::<Vec<_>>(), with);
             }
+            counts.forget_nodes(5);
+            prop_assert_eq!(counts.total(), model[..5].iter().map(|&n| u64::from(n)).sum::<u64>());
         }
     }
 
     #[test]
-    fn a_set_holds_all_shards() {
-        let mut set = ShardSet::default();
-        (0..SHARDS_MAX).for_each(|s| set.insert(ShardId(s)));
-        assert_eq!(set.iter().count(), usize::from(SHARDS_MAX));
+    fn a_set_holds_all_shards_and_nodes() {
+        let mut set = HolderSet::default();
+        let all = SHARDS_MAX + NODES_MAX;
+        (0..all).for_each(|holder| set.insert(Holder(holder)));
+        assert_eq!(set.iter().count(), usize::from(all));
+        assert_eq!(set.shards(SHARDS_MAX).iter().count(), usize::from(SHARDS_MAX));
+        assert!(set.remove(Holder(all - 1)) && !set.remove(Holder(all - 1)));
         assert!(set.remove(ShardId(63)) && !set.remove(ShardId(63)));
     }
 }

@@ -6,9 +6,11 @@
 //! and live records to an edge in one order, nothing falls between.
 
 use crate::record::{Namespace, Record};
+use crate::relay::AskId;
 use ahash::RandomState;
 use hashbrown::HashMap;
-use hubsub_types::{ConnKey, Position, Seq, ShardId};
+use hubsub_types::{ClassTable, ConnKey, HubId, NodeId, Position, Seq, ShardId};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -92,6 +94,43 @@ pub struct Read {
     pub next: Position,
     /// Stop once records weigh so much.
     pub bytes_max: usize,
+    /// Another node asks, as its request says.
+    pub of: Option<Box<OfNode>>,
+}
+
+/// What a node's request says beside.
+#[derive(Clone, Debug)]
+pub struct OfNode {
+    /// The node.
+    pub node: NodeId,
+    /// Its number for the request.
+    pub ask: AskId,
+    /// The hub.
+    pub hub: HubId,
+    /// The room, where records of all its topics are wanted.
+    pub whole: Option<Arc<[u8]>>,
+    /// At most so many records.
+    pub records_max: u32,
+    /// None that are older, in µs since 1970.
+    pub since_us: u64,
+}
+
+impl Read {
+    /// The room that it reads.
+    #[must_use]
+    pub fn room_name<'a>(&'a self, classes: &ClassTable) -> Cow<'a, [u8]> {
+        match self.of.as_ref().and_then(|of| of.whole.as_deref()) {
+            Some(room) => Cow::Borrowed(room),
+            None => classes.room(&self.topic),
+        }
+    }
+
+    /// Whether a record of that room is wanted.
+    #[must_use]
+    pub fn wants(&self, record: &Record) -> bool {
+        let is_whole = self.of.as_ref().is_some_and(|of| of.whole.is_some());
+        is_whole || (record.namespace == self.namespace && record.topic() == &*self.topic)
+    }
 }
 
 /// The answer.

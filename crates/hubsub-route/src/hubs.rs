@@ -9,6 +9,7 @@ use crate::history::Ledger;
 use crate::logread::Ask;
 use crate::producers::{Producers, log_bytes, log_bytes_of};
 use crate::record::Record;
+use crate::relay::Cluster;
 use crate::ring::Placement;
 use crate::rooms::{HistoryQuery, Recalled, RoomHandle};
 use crate::traffic::Traffic;
@@ -48,24 +49,48 @@ pub struct Hubs {
     pub tail_bytes_max: u64,
     /// The duplicate windows of their logs, until the shard of each takes it.
     pub producers: Mutex<Vec<(HubId, Producers)>>,
+    /// If the node is of a cluster: other nodes lead hubs, too.
+    pub cluster: Option<Cluster>,
 }
 
 /// Memory for the latest records of a hub with a log.
 pub const TAIL_BYTES: u64 = 64 << 20;
 
 impl Hubs {
-    /// The hubs of `shards` shards; a class that is not logged has one on each.
+    /// The hubs of `shards` shards; a class that is not logged has one on each. One that is has
+    /// as many as the seeds say, which are all of a node alone.
     #[must_use]
     pub fn new(shards: u16, classes: &ClassTable, seeds: Vec<HubSeed>) -> Hubs {
-        // Hubs that are given to a node need not be the first of their class.
         let of_class = |class| {
             let behind =
                 seeds.iter().filter(|seed| seed.class == class).map(|seed| seed.index.saturating_add(1));
             behind.max().unwrap_or(0)
         };
         let counts: Vec<u16> = (0..classes.classes().len() as u16).map(of_class).collect();
-        let placement = Placement::new(shards, &counts);
-        Hubs { placement, seeds, tail_bytes_max: TAIL_BYTES, producers: Mutex::default() }
+        Hubs::with_counts(shards, &counts, seeds)
+    }
+
+    /// The hubs of `shards` shards, of a node to which hubs are given: so many of each class there
+    /// are in all, whichever of them are here. 0: one a shard.
+    #[must_use]
+    pub fn with_counts(shards: u16, hubs_by_class: &[u16], seeds: Vec<HubSeed>) -> Hubs {
+        let placement = Placement::new(shards, hubs_by_class);
+        Hubs { placement, seeds, tail_bytes_max: TAIL_BYTES, producers: Mutex::default(), cluster: None }
+    }
+
+    /// The hubs of a cluster, of all classes those with their ids in the order of their index, as
+    /// a node of `shards` shards sees them. It leads none before [`crate::Broker::route`] says so.
+    ///
+    /// # Panics
+    /// A class has no hub, or an id stands twice.
+    #[must_use]
+    pub fn in_cluster(shards: u16, ids_by_class: &[Vec<HubId>], cluster: Cluster) -> Hubs {
+        let mut ids: Vec<HubId> = ids_by_class.iter().flatten().copied().collect();
+        ids.sort_unstable();
+        assert!(ids.windows(2).all(|two| two[0] != two[1]), "a hub's id stands once");
+        let placement = Placement::in_cluster(shards, ids_by_class);
+        let (tail_bytes_max, producers, seeds) = (TAIL_BYTES, Mutex::default(), Vec::new());
+        Hubs { placement, seeds, tail_bytes_max, producers, cluster: Some(cluster) }
     }
 }
 
@@ -74,6 +99,10 @@ impl Hubs {
 pub struct Hub {
     /// Its class.
     pub class: ClassIndex,
+    /// Which of the class's hubs it is.
+    pub index: u16,
+    /// Whether another node leads it, or nobody: its rooms here stand for those there.
+    pub is_relayed: bool,
     /// Order of the records that are kept in memory.
     pub ledger: Ledger,
     /// If its class is logged.
@@ -280,11 +309,10 @@ impl HubLog {
 #[derive(Debug)]
 pub struct ShardHubs {
     hubs: Vec<Hub>,
-    /// By class, its first.
-    first: Vec<u16>,
+    /// By class and index, where it stands, if here.
+    places: Vec<Vec<Option<u16>>>,
     /// Those with a log.
     logged: Vec<u16>,
-    shards: u16,
 }
 
 impl ShardHubs {
@@ -292,10 +320,11 @@ impl ShardHubs {
     #[must_use]
     pub fn new(all: &Hubs, classes: &ClassTable, shard: ShardId) -> ShardHubs {
         let placement = &all.placement;
-        let (mut hubs, mut first): (Vec<Hub>, _) = (Vec::new(), Vec::new());
+        let (mut hubs, mut places): (Vec<Hub>, Vec<Vec<_>>) = (Vec::new(), Vec::new());
         for (class, settings) in (0u16..).zip(classes.classes()) {
-            first.push(hubs.len() as u16);
-            for index in (0..placement.hubs(class)).filter(|&index| placement.shard(index) == shard) {
+            places.push(vec![None; usize::from(placement.hubs(class))]);
+            let is_here = |index: &u16| placement.shard(class, *index) == shard;
+            for index in (0..placement.hubs(class)).filter(is_here) {
                 let seed = all.seeds.iter().find(|seed| (seed.class, seed.index) == (class, index));
                 let log = seed.map(|seed| {
                     let mut producers = all.producers.lock().expect("nothing panics under this lock");
@@ -303,11 +332,13 @@ impl ShardHubs {
                     let own = at.map_or_else(Producers::default, |at| producers.swap_remove(at).1);
                     HubLog::new(seed, settings.durability, own)
                 });
-                hubs.push(Hub { class, ledger: Ledger::default(), log });
+                places[usize::from(class)][usize::from(index)] = Some(hubs.len() as u16);
+                let is_relayed = all.cluster.is_some();
+                hubs.push(Hub { class, index, is_relayed, ledger: Ledger::default(), log });
             }
         }
         let logged = (0u16..).zip(&hubs).filter(|(_, hub)| hub.log.is_some()).map(|(slot, _)| slot).collect();
-        ShardHubs { hubs, first, logged, shards: placement.shards() }
+        ShardHubs { hubs, places, logged }
     }
 
     /// Takes in a hub that came while the node runs: to its place among those of its class, or, where
@@ -319,12 +350,11 @@ impl ShardHubs {
         if log.is_some_and(|log| log.next == seed.next) {
             return;
         }
-        let place = self.slot(seed.class, seed.index);
-        let is_free = |hub: &Hub| hub.class == seed.class && hub.log.is_none();
-        let is_placed = self.hubs.get(usize::from(place)).is_some_and(is_free);
-        let slot = known.unwrap_or(if is_placed { place } else { self.hubs.len() as u16 });
+        let place = self.find(seed.class, seed.index).filter(|&place| self.get(place).log.is_none());
+        let slot = known.or(place).unwrap_or(self.hubs.len() as u16);
         if usize::from(slot) == self.hubs.len() {
-            self.hubs.push(Hub { class: seed.class, ledger: Ledger::default(), log: None });
+            let (class, index) = (seed.class, seed.index);
+            self.hubs.push(Hub { class, index, is_relayed: false, ledger: Ledger::default(), log: None });
         }
         self.get_mut(slot).log = Some(HubLog::new(seed, durability, producers));
         if !self.logged.contains(&slot) {
@@ -335,7 +365,13 @@ impl ShardHubs {
     /// Place of a class's hub that lives here.
     #[must_use]
     pub fn slot(&self, class: ClassIndex, index: u16) -> u16 {
-        self.first[usize::from(class)] + index / self.shards
+        self.find(class, index).expect("who asks has looked where the hub lives")
+    }
+
+    /// Place of a class's hub, if it lives here.
+    #[must_use]
+    pub fn find(&self, class: ClassIndex, index: u16) -> Option<u16> {
+        self.places.get(usize::from(class))?.get(usize::from(index)).copied().flatten()
     }
 
     /// A hub by its place.
@@ -395,21 +431,21 @@ mod tests {
             let seed = HubSeed { id: HubId(id), class, index, next, ..HubSeed::default() };
             hubs.add(&seed, Durability::Durable, Producers::default());
             let slot = hubs.slot_of(seed.id).expect("it was added");
-            (slot, hubs.slot(class, index), hubs.get(slot).log.as_ref().map(HubLog::last))
+            (slot, hubs.find(class, index), hubs.get(slot).log.as_ref().map(HubLog::last))
         };
         let (slot, place, last) = add(70, 1, 1, 5);
-        assert_eq!((slot, last), (place, Some(4)), "rooms of its class find it");
+        assert_eq!((Some(slot), last), (place, Some(4)), "rooms of its class find it");
         // Nothing leads to these yet.
         assert_eq!(add(71, 0, 3, 1).0, places, "the place that it would have is another class's");
         assert_eq!(add(72, 1, 3, 1).0, places + 1);
-        assert_eq!(hubs.logged(), [place, places, places + 1]);
+        assert_eq!(hubs.logged(), [slot, places, places + 1]);
 
-        let log = hubs.get_mut(place).log.as_mut().unwrap();
+        let log = hubs.get_mut(slot).log.as_mut().unwrap();
         assert_eq!(log.take_offset(), 5);
         let mut add_again = |next| {
             let seed = HubSeed { id: HubId(70), class: 1, index: 1, next, ..HubSeed::default() };
             hubs.add(&seed, Durability::Durable, Producers::default());
-            let log = hubs.get(place).log.as_ref().unwrap();
+            let log = hubs.get(slot).log.as_ref().unwrap();
             (log.last(), log.committed())
         };
         assert_eq!(add_again(6), (5, 4), "it went on here: what waits still does");

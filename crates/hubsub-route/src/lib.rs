@@ -49,7 +49,7 @@ pub use hubs::{HubSeed, Hubs};
 pub use logread::{Ask, Found, Known, LogRead, Then, Want};
 pub use producers::{Producer, Producers, Window};
 pub use record::{Headers, Namespace, Record, RecordView};
-pub use relay::{AskId, Names, NodeMessage};
+pub use relay::{AskId, Cluster, Leader, Names, NodeMessage, RelayLimits};
 pub use rooms::{Recalled, RoomHandle, RoomInfo};
 pub use topk::Busy;
 pub use traffic::{Traffic, TrafficTotals};
@@ -88,6 +88,15 @@ pub enum Asker {
         ticket: u64,
         /// Place in the batch.
         item: u32,
+    },
+    /// Another node.
+    Node {
+        /// Which.
+        node: NodeId,
+        /// Its number for the request.
+        ask: AskId,
+        /// By whose link it came.
+        hub: HubId,
     },
 }
 
@@ -150,8 +159,10 @@ pub enum Answer {
     Published(Result<Published, ErrorCode>),
     /// To a subscription.
     Attached(Result<Attached, ErrorCode>),
-    /// To a pattern subscription: every shard holds the pattern.
+    /// To a pattern subscription: every shard holds the pattern, and every node that is linked.
     PatternHeld,
+    /// To a question how many subscribe to a topic in the whole cluster.
+    Counted(Result<u64, ErrorCode>),
 }
 
 /// How a record matched a connection's subscription.
@@ -225,10 +236,13 @@ pub trait Sink {
     fn send(&mut self, to: ShardId, msg: Msg);
     /// Whether another shard is behind, so that nothing big should be sent.
     fn congested(&self, to: ShardId) -> bool;
-    /// A message for another node, by this hub's link; false if it is refused, since the link is
-    /// down or its queue full. Without a cluster there is none to send to.
-    fn send_node(&mut self, _node: NodeId, _hub: HubId, _message: NodeMessage) -> bool {
-        false
+    /// A message for another node, by this hub's link. Without a cluster there is none to send to.
+    ///
+    /// # Errors
+    /// The link is down or takes no more at present: the message, which the broker keeps as long
+    /// as it has not heard that the link has ended.
+    fn send_node(&mut self, _node: NodeId, _hub: HubId, message: NodeMessage) -> Result<(), NodeMessage> {
+        Err(message)
     }
     /// Whether records for a node, by this hub's link, would go out at once; else it reads
     /// them later.
@@ -262,6 +276,29 @@ pub enum Msg {
     Read(Box<cursors::Read>),
     /// Hub to edge: those records.
     Range(Box<(cursors::Read, cursors::Range)>),
+    /// Home to edge: records that nobody of a topic will get.
+    Gap(Box<Gap>),
+    /// Edge to home: how many subscribe in the whole cluster?
+    Count(Ticket, rooms::TopicKey),
+    /// Home to edge.
+    Counted(Ticket, Result<u64, ErrorCode>),
+    /// First shard to all: patterns of another node.
+    NodePatterns(Box<relay::patterns::PatternChange>),
+    /// All to the first shard: those of that node, session and version are held by this shard.
+    NodePatternsHeld(ShardId, NodeId, u64, u64),
+}
+
+/// Records that subscribers of a topic will not get.
+#[derive(Clone, Debug)]
+pub struct Gap {
+    /// Of the topic.
+    pub namespace: Namespace,
+    /// The topic.
+    pub topic: Arc<[u8]>,
+    /// The first of them.
+    pub from: Position,
+    /// The last; seq 0: the epoch is over.
+    pub to: Position,
 }
 
 impl Msg {

@@ -6,7 +6,7 @@
 //! Patterns stand by their literal prefix, so that a topic meets only those
 //! whose prefix it has.
 
-use crate::counts::Counts;
+use crate::counts::{Counts, Holder};
 use crate::idset::IdSet;
 use ahash::RandomState;
 use hashbrown::HashMap;
@@ -111,6 +111,11 @@ impl Patterns {
         self.by_source.get(source).copied()
     }
 
+    /// All of them, in no order that means anything.
+    pub fn iter(&self) -> impl Iterator<Item = &Pattern> {
+        self.slots.iter().flatten()
+    }
+
     /// A pattern by an id that is in use.
     #[must_use]
     pub fn get(&self, id: u32) -> &Pattern {
@@ -124,9 +129,22 @@ impl Patterns {
 
     /// Counts a subscriber of a shard less, and forgets a pattern that has none left.
     pub fn release(&mut self, id: u32, shard: ShardId) {
-        let pattern = self.get_mut(id);
-        pattern.counts.remove(shard);
-        if !pattern.counts.is_zero() {
+        self.get_mut(id).counts.remove(shard);
+        self.forget_unheld(id);
+    }
+
+    /// So many subscribers of a pattern are on another node, which is that holder, from now on.
+    pub fn set_holder(&mut self, source: &[u8], holder: Holder, count: u32, shards: u16) {
+        if count == 0 && self.find(source).is_none() {
+            return;
+        }
+        let id = self.intern(source);
+        self.get_mut(id).counts.set(holder, count, shards);
+        self.forget_unheld(id);
+    }
+
+    fn forget_unheld(&mut self, id: u32) {
+        if !self.get(id).counts.is_zero() {
             return;
         }
         let pattern = self.slots[id as usize].take().expect("held until now");

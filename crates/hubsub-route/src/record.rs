@@ -19,7 +19,7 @@ pub type Headers = Option<Arc<[(Box<str>, Box<str>)]>>;
 
 /// A record that outlives its publish: in history, or on its way to another
 /// shard. Topic and payload share one allocation.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Record {
     bytes: Box<[u8]>,
     topic_len: u32,
@@ -66,6 +66,11 @@ impl Record {
     #[must_use]
     pub fn from_producer(self, producer: Option<Producer>) -> Record {
         Record { producer: producer.map(Box::new), ..self }
+    }
+
+    /// Numbers it, where nobody has.
+    pub fn number(&mut self, producer: Producer) {
+        self.producer.get_or_insert_with(|| Box::new(producer));
     }
 
     /// Who numbered it.

@@ -5,8 +5,9 @@
 //! The hash is fixed, since every node must agree: FNV-1a, finished by the
 //! SplitMix64 mixer so that names that differ in their last byte spread.
 
-use hubsub_types::ShardId;
+use crate::relay::message::home;
 use hubsub_types::class::ClassIndex;
+use hubsub_types::{HubId, ShardId};
 
 /// Points of each hub on the ring: 128 keep shares within about 10 %.
 const POINTS: u64 = 128;
@@ -20,13 +21,15 @@ pub struct Placement {
     classes: Vec<usize>,
     /// One for each number of hubs.
     rings: Vec<(u16, Ring)>,
+    /// In a cluster, by class the ids of its hubs.
+    ids: Option<Vec<Vec<HubId>>>,
 }
 
 impl Placement {
     /// Over `shards` shards, for classes with so many hubs each; 0: one a shard.
     #[must_use]
     pub fn new(shards: u16, hubs_by_class: &[u16]) -> Placement {
-        let mut placement = Placement { shards, classes: Vec::new(), rings: Vec::new() };
+        let mut placement = Placement { shards, classes: Vec::new(), rings: Vec::new(), ids: None };
         for &hubs in hubs_by_class {
             let hubs = if hubs == 0 { shards } else { hubs };
             let known = placement.rings.iter().position(|ring| ring.0 == hubs);
@@ -37,6 +40,21 @@ impl Placement {
             placement.classes.push(at);
         }
         placement
+    }
+
+    /// Over `shards` shards of a node in a cluster, whose classes have these hubs in the order of
+    /// their index: a hub's id says which shard is its home, on every node.
+    ///
+    /// # Panics
+    /// A class has no hub, or more than 65,535.
+    #[must_use]
+    pub fn in_cluster(shards: u16, ids: &[Vec<HubId>]) -> Placement {
+        let count = |ids: &Vec<HubId>| match u16::try_from(ids.len()) {
+            Ok(count) if count > 0 => count,
+            _ => panic!("a class of a cluster has at least one hub and few: {}", ids.len()),
+        };
+        let counts: Vec<u16> = ids.iter().map(count).collect();
+        Placement { ids: Some(ids.to_vec()), ..Placement::new(shards, &counts) }
     }
 
     /// How many hubs a class has.
@@ -51,10 +69,19 @@ impl Placement {
         self.rings[self.classes[usize::from(class)]].1.hub(room)
     }
 
-    /// The shard of a hub.
+    /// The shard of a hub of a class: on a node alone by its index, in a cluster by its id.
     #[must_use]
-    pub fn shard(&self, hub: u16) -> ShardId {
-        ShardId(hub % self.shards)
+    pub fn shard(&self, class: ClassIndex, hub: u16) -> ShardId {
+        match self.id(class, hub) {
+            Some(id) => home(id, self.shards),
+            None => ShardId(hub % self.shards),
+        }
+    }
+
+    /// The id of a hub of a class, in a cluster.
+    #[must_use]
+    pub fn id(&self, class: ClassIndex, hub: u16) -> Option<HubId> {
+        self.ids.as_ref().map(|ids| ids[usize::from(class)][usize::from(hub)])
     }
 
     /// How many shards there are.

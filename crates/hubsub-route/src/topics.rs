@@ -23,18 +23,34 @@ pub struct Topic {
     pub name: Arc<[u8]>,
     /// With the name, what it is.
     pub namespace: Namespace,
-    /// Whether the topic's name is its room's name too.
-    pub is_room: bool,
-    /// Whether it stands in the queue of routes.
-    queued: bool,
+    /// Whether it stands in the queue of routes, and whether its name is its room's name too.
+    marks: u8,
     /// Class of its room.
     pub class: ClassIndex,
+    /// Which of the class's hubs its room belongs to.
+    pub hub: u16,
     /// Shard of its room's hub.
     pub shard: ShardId,
     /// Its room on that shard, as last heard.
     pub room: RoomHandle,
     /// Connections of this shard.
     pub subs: IdSet,
+}
+
+const QUEUED: u8 = 1;
+const IS_ROOM: u8 = 2;
+
+impl Topic {
+    /// Whether the topic's name is its room's name too.
+    #[inline]
+    #[must_use]
+    pub fn is_room(&self) -> bool {
+        self.marks & IS_ROOM != 0
+    }
+
+    fn is_queued(&self) -> bool {
+        self.marks & QUEUED != 0
+    }
 }
 
 /// All topics that a shard knows.
@@ -75,14 +91,15 @@ impl Topics {
     /// The shard of a room's hub.
     #[must_use]
     pub fn shard_of_room(&self, room: &[u8]) -> ShardId {
-        self.place(room).1
+        let (class, hub) = self.place(room);
+        self.hubs.placement.shard(class, hub)
     }
 
-    /// Class of a room, and shard of its hub.
-    fn place(&self, room: &[u8]) -> (ClassIndex, ShardId) {
+    /// Class of a room, and which of its hubs the room belongs to.
+    #[must_use]
+    pub fn place(&self, room: &[u8]) -> (ClassIndex, u16) {
         let class = self.classes.class_of_room(room);
-        let placement = &self.hubs.placement;
-        (class, placement.shard(placement.hub(class, room)))
+        (class, self.hubs.placement.hub(class, room))
     }
 
     /// A topic that is known.
@@ -99,13 +116,15 @@ impl Topics {
         }
         self.forget_oldest_route();
         let room = self.classes.room(name);
-        let (class, shard) = self.place(&room);
+        let (class, hub) = self.place(&room);
+        let shard = self.hubs.placement.shard(class, hub);
+        let is_room = namespace == Namespace::Global && room.len() == name.len();
         let topic = Topic {
             name: name.into(),
             namespace,
-            is_room: namespace == Namespace::Global && room.len() == name.len(),
-            queued: true,
+            marks: if is_room { QUEUED | IS_ROOM } else { QUEUED },
             class,
+            hub,
             shard,
             room: RoomHandle::NONE,
             subs: IdSet::Empty,
@@ -139,8 +158,8 @@ impl Topics {
     pub fn unsubscribe(&mut self, id: TopicId, conn: u32) -> bool {
         let topic = self.get_mut(id);
         let was = topic.subs.remove(conn);
-        if topic.subs.is_empty() && !topic.queued {
-            topic.queued = true;
+        if topic.subs.is_empty() && !topic.is_queued() {
+            topic.marks |= QUEUED;
             self.push_route(id);
             self.forget_oldest_route();
         }
@@ -173,7 +192,7 @@ impl Topics {
         while self.routes.len() >= self.routes_max || self.route_bytes > ROUTE_BYTES * self.routes_max {
             let Some(id) = self.routes.pop_front() else { return };
             let topic = self.get_mut(id);
-            topic.queued = false;
+            topic.marks &= !QUEUED;
             let bytes = topic.name.len();
             self.route_bytes -= bytes;
             let topic = self.get(id);
@@ -243,11 +262,11 @@ mod tests {
         let b = topics.intern(Namespace::Shard, b"x");
         assert_ne!(a, b);
         assert_eq!(topics.get(a).shard, topics.get(b).shard);
-        assert!(topics.get(a).is_room && !topics.get(b).is_room);
+        assert!(topics.get(a).is_room() && !topics.get(b).is_room());
     }
 
     #[test]
     fn a_topic_with_one_subscriber_is_small() {
-        assert!(std::mem::size_of::<Option<Topic>>() <= 56, "{}", std::mem::size_of::<Option<Topic>>());
+        assert!(std::mem::size_of::<Option<Topic>>() <= 48, "{}", std::mem::size_of::<Option<Topic>>());
     }
 }

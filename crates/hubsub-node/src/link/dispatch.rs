@@ -18,35 +18,9 @@ use crate::core::Core;
 use crate::mail::Mail;
 use crate::rim::Rim;
 use hubsub_route::relay::NodeMessage;
-use hubsub_route::{Broker, Now};
 use hubsub_types::{ConnKey, HubId, NodeId, ShardId};
 use hubsub_wire::link::{End, Frame, Lane, Sent};
 use std::sync::Arc;
-
-/// What a broker hears of other nodes. One without a cluster takes nothing: messages for
-/// it end the link, so that nothing is passed over in silence.
-pub(crate) trait NodeBroker {
-    /// Whether it takes messages of nodes.
-    fn has_nodes(&self) -> bool {
-        false
-    }
-
-    /// A link of a node stands, one of so many.
-    fn node_up(&mut self, _node: NodeId, _link: u16, _links: u16, _now: Now, _rim: &mut Rim) {}
-
-    /// It has ended: what was under way is lost.
-    fn node_down(&mut self, _node: NodeId, _link: u16, _now: Now, _rim: &mut Rim) {}
-
-    /// A message of a node, for this shard.
-    fn node_message(&mut self, _from: NodeId, _message: NodeMessage, _now: Now, _rim: &mut Rim) {}
-
-    /// Whether messages of a node wait here, so that it should get no more credit.
-    fn is_behind(&self, _node: NodeId) -> bool {
-        false
-    }
-}
-
-impl NodeBroker for Broker {}
 
 /// When a peer gets the credit of a frame back.
 pub(super) enum Credit {
@@ -98,7 +72,8 @@ impl Core {
         }
     }
 
-    /// What a broker says to the broker of one of this node's shards.
+    /// What a broker says to the broker of one of this node's shards. One without a cluster takes
+    /// nothing: messages for it end the link, so that nothing is passed over in silence.
     fn broker_frame(&mut self, via: ConnKey, frame: &Frame<'_>, bytes: usize) -> Result<Credit, End> {
         let from = self.rim.links.node_of(via).filter(|_| self.broker.has_nodes());
         let (Some(from), Some(message)) = (from, frames::message(frame)) else {
@@ -201,18 +176,26 @@ impl Core {
 }
 
 impl Rim {
-    /// Sends a broker's message by the link of a hub; false if it is refused.
-    pub(crate) fn send_to_node(&mut self, node: NodeId, hub: HubId, message: NodeMessage) -> bool {
-        let Some(way) = self.links.reach.way(node, hub) else { return false };
+    /// Sends a broker's message by the link of a hub, or gives it back if the link takes it not now.
+    pub(crate) fn send_to_node(
+        &mut self,
+        node: NodeId,
+        hub: HubId,
+        message: NodeMessage,
+    ) -> Result<(), NodeMessage> {
+        let Some(way) = self.links.reach.way(node, hub) else { return Err(message) };
         let (to, key) = (ShardId(way.link), way.key);
         if to == self.shard {
-            return self.links.send(key, &message) != Sent::Refused;
+            return match self.links.send(key, &message) {
+                Sent::Refused => Err(message),
+                _ => Ok(()),
+            };
         }
-        let is_open = way.gate.is_open(message.is_read()) && !self.mailer.congested(to);
-        if is_open {
-            self.mailer.post(to, Mail::Link(LinkMail::Send(key, message)));
+        if !way.gate.is_open(message.is_read()) || self.mailer.congested(to) {
+            return Err(message);
         }
-        is_open
+        self.mailer.post(to, Mail::Link(LinkMail::Send(key, message)));
+        Ok(())
     }
 
     /// Whether records would go out at once by the link of a hub.

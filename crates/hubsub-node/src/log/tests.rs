@@ -516,7 +516,7 @@ fn who_catches_up_misses_what_is_damaged_and_nothing_else() {
         let next = Position { epoch: Epoch(1), seq: Seq(from) };
         let (topic, namespace) = ((*b"r").into(), Namespace::Global);
         let (from, conn) = (ShardId(0), ConnKey { index: 0, generation: 0 });
-        let read = Read { from, conn, pattern: None, namespace, topic, next, bytes_max: 1 << 20 };
+        let read = Read { from, conn, pattern: None, namespace, topic, next, bytes_max: 1 << 20, of: None };
         let mut search = reading::Search::new(Box::new(LogRead {
             hub: log.hub,
             room: (*b"r").into(),

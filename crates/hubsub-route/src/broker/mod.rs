@@ -10,23 +10,26 @@
 
 mod past;
 mod publish;
+mod relay;
 mod repeat;
 mod replay;
 mod subscribe;
 
-use crate::cursors::Cursors;
-use crate::hubs::Hubs;
+use crate::cursors::{Cursors, Read};
+use crate::hubs::{Hub, Hubs};
 use crate::idset::IdSet;
 use crate::logread::Known;
 use crate::patterns::Patterns;
 use crate::record::Record;
+use crate::relay::patterns::PatternChange;
+use crate::relay::state::Relay;
 use crate::rooms::Rooms;
 use crate::topics::{TopicId, Topics};
 use crate::topk::TopK;
 use crate::{Answer, Msg, Now, Sink, Ticket};
 use ahash::RandomState;
 use hashbrown::{HashMap, HashSet};
-use hubsub_types::{ClassTable, Limits, ShardId};
+use hubsub_types::{ClassTable, HubId, Limits, ShardId};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -96,6 +99,10 @@ pub struct Broker {
     delayed_next: u64,
     /// Times a subscription fell back to history, since the start.
     pub catch_ups: u64,
+    /// Reads of cursors in hubs that were given back, and may come again.
+    held_reads: Vec<(HubId, Read)>,
+    /// In a cluster: hubs that other nodes lead, and the nodes.
+    relay: Option<Box<Relay>>,
 }
 
 impl Broker {
@@ -105,12 +112,18 @@ impl Broker {
         let Settings { shard, hubs, classes, limits, epochs } = settings;
         let shards = hubs.placement.shards();
         let routes_max = limits.route_cache_topics_max as usize;
+        let cluster = hubs.cluster;
+        let all_hubs = Arc::clone(&hubs);
+        let rooms = Rooms::new(Arc::clone(&classes), Arc::clone(&hubs), shard, &limits, epochs);
+        let id_of = |hub: &Hub| all_hubs.placement.id(hub.class, hub.index).unwrap_or_default();
+        let of_shard = || rooms.hubs.iter().map(|hub| (id_of(hub), hub.class));
+        let relay = cluster.map(|cluster| Box::new(Relay::new(cluster, shard, of_shard())));
         Broker {
             shard,
             shards,
             topics: Topics::new(Arc::clone(&classes), Arc::clone(&hubs), routes_max),
             patterns: Patterns::new(limits.pattern_cache_topics_max as usize),
-            rooms: Rooms::new(Arc::clone(&classes), hubs, shard, &limits, epochs),
+            rooms,
             cursors: Cursors::default(),
             busiest: TopK::default(),
             classes,
@@ -126,6 +139,8 @@ impl Broker {
             delayed: BTreeMap::new(),
             delayed_next: 0,
             catch_ups: 0,
+            held_reads: Vec::new(),
+            relay,
         }
     }
 
@@ -149,6 +164,12 @@ impl Broker {
             Msg::Published(ticket, published) => sink.answer(ticket.asker, Answer::Published(published)),
             Msg::Attach(attach) => {
                 let from = attach.ticket.shard;
+                if let Some(slot) = self.relayed_slot(&self.classes.room(&attach.topic)) {
+                    if let Some(answer) = self.attach_relayed(slot, &attach, from, now, sink) {
+                        sink.send(from, Msg::Attached(Box::new((*attach, answer))));
+                    }
+                    return;
+                }
                 if let Some(refused) = self.refuses_start(&attach, sink) {
                     return sink.send(from, Msg::Attached(Box::new((*attach, Err(refused)))));
                 }
@@ -162,11 +183,13 @@ impl Broker {
                 }
             }
             Msg::Attached(answer) => self.attached(answer.0, answer.1, now, sink),
-            Msg::Detach(from, namespace, topic) => self.rooms.detach(namespace, &topic, from, now),
+            Msg::Detach(from, namespace, topic) => self.detach_here(namespace, &topic, from, now, sink),
             Msg::Pattern(from, source, true, waiting) => {
                 let id = self.patterns.intern(&source);
                 self.patterns.get_mut(id).counts.add(from, self.shards);
-                if let Some(waiting) = waiting {
+                let is_held = self.shard != ShardId(0)
+                    || self.pattern_changed(&source, waiting.map(|waiting| (from, waiting)), sink);
+                if let Some(waiting) = waiting.filter(|_| is_held) {
                     sink.send(from, Msg::PatternHeld(waiting));
                 }
             }
@@ -174,35 +197,36 @@ impl Broker {
                 if let Some(id) = self.patterns.find(&source) {
                     self.patterns.release(id, from);
                 }
-            }
-            Msg::PatternHeld(id) => {
-                let Some(waiting) = self.waiting.get_mut(&id) else { return };
-                waiting.left -= 1;
-                if waiting.left == 0
-                    && let Some(Waiting { asker, conn, pattern, .. }) = self.waiting.remove(&id)
-                {
-                    if self.holding.get(&(conn.index, pattern)) == Some(&id) {
-                        self.holding.remove(&(conn.index, pattern));
-                        self.patterns.get_mut(pattern).subs.insert(conn.index);
-                    }
-                    sink.answer(asker, Answer::PatternHeld);
+                if self.shard == ShardId(0) {
+                    self.pattern_changed(&source, None, sink);
                 }
             }
+            Msg::PatternHeld(id) => self.pattern_held(id, sink),
             Msg::Deliver(record) => {
                 let id = self.topics.intern(record.namespace, record.topic());
                 let on_slow = self.classes.get(self.topics.get(id).class).on_slow;
                 let matched = self.matching(record.namespace, record.topic());
                 self.fan_out(id, &record.view(on_slow), matched.as_deref(), sink);
             }
-            Msg::Read(read) => match self.rooms.range(&read, now, |hub, room| sink.recall(hub, room)) {
-                Known::Here(range) => sink.send(read.from, Msg::Range(Box::new((*read, range)))),
-                Known::InLog(ask) => sink.read_log(ask),
-            },
+            Msg::Read(read) => self.read_here(*read, now, sink),
             Msg::Range(answer) => {
                 let (read, range) = *answer;
                 let conn = read.conn;
                 if self.replay(&read, range, sink) {
                     self.drained(conn, now, sink);
+                }
+            }
+            Msg::Gap(gap) => self.gap_here(&gap, sink),
+            Msg::Count(ticket, key) => self.count_for(ticket, key, sink),
+            Msg::Counted(ticket, count) => sink.answer(ticket.asker, Answer::Counted(count)),
+            Msg::NodePatterns(change) => {
+                self.hold_patterns(&change);
+                let PatternChange { node, session, version, .. } = *change;
+                sink.send(ShardId(0), Msg::NodePatternsHeld(self.shard, node, session, version));
+            }
+            Msg::NodePatternsHeld(shard, node, session, version) => {
+                if self.relay.is_some() {
+                    self.shard_holds(shard, node, session, version, sink);
                 }
             }
         }

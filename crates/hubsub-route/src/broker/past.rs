@@ -6,12 +6,16 @@ use crate::cursors::Range;
 use crate::hubs::{HubLog, Pending, Waits};
 use crate::logread::{Ask, Found, Known, LogRead, Then};
 use crate::rooms::{HistoryPart, HistoryQuery};
-use crate::{Attach, Msg, Now, Sink, Start};
+use crate::{Asker, Attach, Msg, Now, Sink, Start};
 use hubsub_types::ErrorCode;
 
 impl Broker {
-    /// Why nothing can be said of a room's past: its hub's log is damaged, or not open here.
+    /// Why nothing can be said of a room's past: its hub's log is damaged or not open here, or
+    /// another node leads the hub.
     pub fn refuses_past(&self, room: &[u8], sink: &impl Sink) -> Option<ErrorCode> {
+        if self.relay.is_some() && self.relayed_slot(room).is_some() {
+            return Some(ErrorCode::HubClosed);
+        }
         let Some(log) = self.rooms.log_of_name(room) else { return self.lacks_log(room) };
         let refuses = |code: &ErrorCode| matches!(code, ErrorCode::Quarantined | ErrorCode::HubClosed);
         sink.log_refuses(log.id).filter(refuses)
@@ -27,7 +31,12 @@ impl Broker {
     /// Likewise, of where a subscription begins.
     pub(super) fn refuses_start(&self, attach: &Attach, sink: &impl Sink) -> Option<ErrorCode> {
         let room = self.classes.room(&attach.topic);
-        if attach.start == Start::Live { self.lacks_log(&room) } else { self.refuses_past(&room, sink) }
+        if attach.start != Start::Live {
+            return self.refuses_past(&room, sink);
+        }
+        let log = self.rooms.log_of_name(&room);
+        let is_closed = log.is_some_and(|log| sink.log_refuses(log.id) == Some(ErrorCode::HubClosed));
+        if is_closed { Some(ErrorCode::HubClosed) } else { self.lacks_log(&room) }
     }
 
     /// Records of a room; none: [`Sink::history`] will bring them, because the log is
@@ -42,20 +51,36 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) -> Result<Option<HistoryPart>, ErrorCode> {
+        if self.relay.is_some()
+            && let Some(slot) = self.relayed_slot(&query.room)
+        {
+            return self.history_relayed(slot, query, ask, sink).map(|()| None);
+        }
         self.refuses_past(&query.room, sink).map_or(Ok(()), Err)?;
+        Ok(self.history_led(query, ask, now, sink))
+    }
+
+    /// Likewise, where the room's hub is led here.
+    pub(super) fn history_led(
+        &mut self,
+        query: &HistoryQuery,
+        ask: Ask,
+        now: Now,
+        sink: &mut impl Sink,
+    ) -> Option<HistoryPart> {
         if let Some(room) = self.rooms.find(&query.room).filter(|&room| self.rooms.waits_for_log(room)) {
             let offset = self.rooms.log_of(room).map_or(0, HubLog::last);
             let waits = Waits::History(Box::new(query.clone()), ask);
             self.rooms.wait_for_log(Pending { offset, room, waits });
-            return Ok(None);
+            return None;
         }
-        Ok(self.history_now(query, ask, now, sink))
+        self.history_now(query, ask, now, sink)
     }
 
     /// The answer to who waited for it.
-    pub(super) fn tell_history(&self, query: &HistoryQuery, ask: Ask, now: Now, sink: &mut impl Sink) {
+    pub(super) fn tell_history(&mut self, query: &HistoryQuery, ask: Ask, now: Now, sink: &mut impl Sink) {
         if let Some(part) = self.history_now(query, ask, now, sink) {
-            sink.history(ask, Ok(part));
+            self.tell_part(&query.room, ask, Ok(part), sink);
         }
     }
 
@@ -115,6 +140,10 @@ impl Broker {
         sink: &mut impl Sink,
     ) {
         match read.then.clone() {
+            Then::Range(cursor) if matches!(found, Err(ErrorCode::HubClosed)) => {
+                // It may be opened here again, or elsewhere.
+                self.hold_read(*cursor, read.hub, sink);
+            }
             Then::Range(cursor) => {
                 let recall = |hub, room: &[u8]| sink.recall(hub, room);
                 let range = match found {
@@ -124,18 +153,16 @@ impl Broker {
                     // What cannot be read is told, and what came since is read on.
                     Err(_) => Range::lost(cursor.next.seq, read.seq_max),
                 };
-                if cursor.from != self.shard {
-                    sink.send(cursor.from, Msg::Range(Box::new((*cursor, range))));
-                } else if self.replay(&cursor, range, sink) {
-                    self.drained(cursor.conn, now, sink);
-                }
+                self.tell_range(*cursor, range, now, sink);
             }
             Then::Attach(attach, from) => {
                 let attached = found.map(|found| self.rooms.attach_found(&attach, read.seq_max, &found));
                 if attached.is_err() && attach.adds {
-                    self.rooms.detach(attach.namespace, &attach.topic, from, now);
+                    self.detach_here(attach.namespace, &attach.topic, from, now, sink);
                 }
-                if from == self.shard {
+                if let Asker::Node { node, ask, hub } = attach.ticket.asker {
+                    self.tell_attached((node, ask, hub), attached, sink);
+                } else if from == self.shard {
                     self.attached(*attach, attached, now, sink);
                 } else {
                     sink.send(from, Msg::Attached(Box::new((*attach, attached))));
@@ -143,7 +170,7 @@ impl Broker {
             }
             Then::History(query, ask) => {
                 let part = found.map(|found| self.rooms.history_found(&read, &query, found));
-                sink.history(ask, part);
+                self.tell_part(&query.room, ask, part, sink);
             }
         }
     }

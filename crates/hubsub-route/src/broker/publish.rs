@@ -4,15 +4,15 @@
 //! `release` commits it.
 
 use super::Broker;
-use crate::counts::ShardSet;
+use crate::counts::HolderSet;
 use crate::cursors::{CursorKey, Cursors, Key};
 use crate::hubs::{Pending, Waits};
 use crate::producers::Producer;
 use crate::record::{Headers, Namespace, Record, RecordView};
 use crate::rooms::{Room, RoomHandle};
 use crate::topics::TopicId;
-use crate::{Answer, CloseReason, Delivery, Msg, Now, Outcome, Published, Sink, Ticket, Via};
-use hubsub_types::{Class, ErrorCode, HubId, OnSlow};
+use crate::{Answer, Asker, CloseReason, Delivery, Msg, Now, Outcome, Published, Sink, Ticket, Via};
+use hubsub_types::{Class, ErrorCode, HubId, OnSlow, ShardId};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -43,8 +43,8 @@ pub enum Publisher<'a> {
 
 /// Who gets a record.
 struct Audience {
-    /// Other shards.
-    shards: ShardSet,
+    /// Other shards, and nodes.
+    holders: HolderSet,
     /// Whether this shard does, too.
     is_local: bool,
     /// Subscribers in the whole room, patterns included.
@@ -88,6 +88,12 @@ impl Broker {
             sink.send(shard, Msg::Publish(ticket, record));
             return Outcome::Later;
         }
+        if let Some(relay) = &self.relay
+            && self.is_held(relay, id)
+        {
+            let record = own(draft, remembers, sink);
+            return self.forward(ticket, id, record, now, sink);
+        }
         if class.commit_delay_ms > 0 || (!self.stalled.is_empty() && !class.durability.is_logged()) {
             let record = own(draft, remembers, sink);
             self.lead(ticket, record, now, sink);
@@ -119,6 +125,11 @@ impl Broker {
     /// A publish whose hub is here and whose answer is due later.
     pub(super) fn lead(&mut self, ticket: Ticket, record: Arc<Record>, now: Now, sink: &mut impl Sink) {
         let id = self.topics.intern(record.namespace, record.topic());
+        if let Some(relay) = &self.relay
+            && self.is_held(relay, id)
+        {
+            return self.forward_or_tell(ticket, id, record, now, sink);
+        }
         let delay_ms = self.classes.get(self.topics.get(id).class).commit_delay_ms;
         if delay_ms > 0 {
             self.delayed_next += 1;
@@ -128,8 +139,19 @@ impl Broker {
         }
     }
 
-    /// Commits behind those that are held up, if there are any.
+    /// Commits where the hub is led by now.
     fn commit_owned(&mut self, ticket: Ticket, record: Arc<Record>, now: Now, sink: &mut impl Sink) {
+        if let Some(relay) = &self.relay {
+            let id = self.topics.intern(record.namespace, record.topic());
+            if self.is_held(relay, id) {
+                return self.forward_or_tell(ticket, id, record, now, sink);
+            }
+        }
+        self.commit_led(ticket, record, now, sink);
+    }
+
+    /// Commits behind those that are held up, if there are any.
+    pub(super) fn commit_led(&mut self, ticket: Ticket, record: Arc<Record>, now: Now, sink: &mut impl Sink) {
         let id = self.topics.intern(record.namespace, record.topic());
         if self.classes.get(self.topics.get(id).class).durability.is_logged() {
             return match self.append(ticket, id, record, now, sink) {
@@ -147,8 +169,15 @@ impl Broker {
         }
     }
 
-    fn tell_published(&self, to: Ticket, published: Result<Published, ErrorCode>, sink: &mut impl Sink) {
-        if to.shard == self.shard {
+    pub(super) fn tell_published(
+        &mut self,
+        to: Ticket,
+        published: Result<Published, ErrorCode>,
+        sink: &mut impl Sink,
+    ) {
+        if let Asker::Node { node, ask, hub } = to.asker {
+            self.tell_node_published((node, ask, hub), published, sink);
+        } else if to.shard == self.shard {
             sink.answer(to.asker, Answer::Published(published));
         } else {
             sink.send(to.shard, Msg::Published(to, published));
@@ -179,7 +208,8 @@ impl Broker {
         if let Some(refused) = self.rooms.log_of(room).and_then(|log| sink.log_refuses(log.id)) {
             return Err(refused);
         }
-        let fresh = Arc::get_mut(&mut record).expect("nobody else has a record before its commit");
+        // One that was under way to another node may still be on its way out there.
+        let fresh = Arc::make_mut(&mut record);
         let offset = self.rooms.append(room, fresh, now);
         if let (Some(log), Some(Room { name, .. })) = (self.rooms.log_of(room), self.rooms.get(room)) {
             sink.append(log.id, offset, name, &record);
@@ -242,7 +272,7 @@ impl Broker {
             let published = Published { receivers, position, is_duplicate: false };
             self.rooms.remember(room, Arc::clone(&record));
             self.count_busy(room, record.said_bytes(), receivers);
-            self.hand_out(id, &record, &audience, sink);
+            self.hand_out(id, room, &record, &audience, sink);
             self.tell_published(ticket, Ok(published), sink);
         }
     }
@@ -281,7 +311,7 @@ impl Broker {
         let (position, timestamp_us) = self.rooms.next_position(room, now);
         self.count_busy(room, bytes, audience.receivers);
         match body {
-            Body::Draft(draft) if !remembers && audience.shards.is_empty() => {
+            Body::Draft(draft) if !remembers && audience.holders.is_empty() => {
                 if audience.is_local {
                     let Draft { topic, payload, .. } = draft;
                     let record = RecordView { namespace, topic, payload, position, on_slow };
@@ -293,12 +323,12 @@ impl Broker {
                     Body::Draft(draft) => own(draft, remembers, sink),
                     Body::Record(record) => record,
                 };
-                let fresh = Arc::get_mut(&mut record).expect("nobody else has a record before its commit");
+                let fresh = Arc::make_mut(&mut record);
                 (fresh.position, fresh.timestamp_us) = (position, timestamp_us);
                 if remembers {
                     self.rooms.remember(room, Arc::clone(&record));
                 }
-                self.hand_out(id, &record, &audience, sink);
+                self.hand_out(id, room, &record, &audience, sink);
             }
         }
         Ok(Ok(Published { receivers: audience.receivers, position, is_duplicate: false }))
@@ -314,26 +344,46 @@ impl Broker {
         name: &[u8],
         sink: &impl Sink,
     ) -> Option<Audience> {
-        let is_room = self.topics.get(id).is_room;
-        let mut shards = ShardSet::default();
-        let mut receivers = self.rooms.interest(room, is_room, namespace, name, &mut shards);
+        let is_room = self.topics.get(id).is_room();
+        let mut holders = HolderSet::default();
+        let mut receivers = self.rooms.interest(room, is_room, namespace, name, &mut holders);
         let matched = self.matching(namespace, name);
         for &pattern in matched.iter().flat_map(|m| m.iter()) {
             let counts = &self.patterns.get(pattern).counts;
-            counts.shards(&mut shards);
+            counts.holders(&mut holders);
             receivers += counts.total();
         }
-        let is_local = shards.remove(self.shard);
-        if !shards.is_empty() && shards.iter().any(|shard| sink.congested(shard)) {
+        let is_local = holders.remove(self.shard);
+        if !holders.is_empty() && self.is_congested(id, &mut holders, sink) {
             return None;
         }
-        Some(Audience { shards, is_local, receivers, matched })
+        Some(Audience { holders, is_local, receivers, matched })
     }
 
-    /// Sends a committed record to every shard with interest.
-    fn hand_out(&mut self, id: TopicId, record: &Arc<Record>, audience: &Audience, sink: &mut impl Sink) {
-        for shard in audience.shards.iter() {
-            sink.send(shard, Msg::Deliver(Arc::clone(record)));
+    /// Whether a shard with interest is behind, or a node's link takes no more. A node whose link for
+    /// the topic's hub is down gets nothing.
+    fn is_congested(&mut self, id: TopicId, holders: &mut HolderSet, sink: &impl Sink) -> bool {
+        if holders.has_nodes(self.shards) {
+            return self.is_congested_somewhere(id, holders, sink);
+        }
+        holders.iter().any(|shard| sink.congested(ShardId(shard.0)))
+    }
+
+    /// Sends a committed record to every shard and node with interest.
+    fn hand_out(
+        &mut self,
+        id: TopicId,
+        room: RoomHandle,
+        record: &Arc<Record>,
+        audience: &Audience,
+        sink: &mut impl Sink,
+    ) {
+        for holder in audience.holders.iter() {
+            if holder.0 < self.shards {
+                sink.send(ShardId(holder.0), Msg::Deliver(Arc::clone(record)));
+            } else {
+                self.send_record(room, id, holder, record, sink);
+            }
         }
         if audience.is_local {
             let on_slow = self.classes.get(self.topics.get(id).class).on_slow;
@@ -403,6 +453,8 @@ impl Broker {
     /// Publishes that a shard behind held up go on, in order, and so do those that
     /// need no log to be committed.
     pub fn retry_stalled(&mut self, now: Now, sink: &mut impl Sink) {
+        self.push_relay(now, sink);
+        self.retry_held_reads(now, sink);
         self.is_held_up = false;
         for i in 0..self.rooms.hubs.logged().len() {
             let slot = self.rooms.hubs.logged()[i];
@@ -432,11 +484,18 @@ impl Broker {
     /// When `commit_due` has work next.
     #[must_use]
     pub fn next_due_ms(&self) -> Option<u64> {
-        self.delayed.first_key_value().map(|(&(due_ms, _), _)| due_ms)
+        let delayed = self.delayed.first_key_value().map(|(&(due_ms, _), _)| due_ms);
+        match self.relay_due_ms() {
+            Some(due_ms) => Some(delayed.map_or(due_ms, |delayed| delayed.min(due_ms))),
+            None => delayed,
+        }
     }
 
-    /// Delayed commits that are due.
+    /// Delayed commits that are due, and what time brings to what waits for other nodes.
     pub fn commit_due(&mut self, now: Now, sink: &mut impl Sink) {
+        if self.relay.is_some() {
+            self.relay_due(now, sink);
+        }
         while let Some(entry) = self.delayed.first_entry().filter(|e| e.key().0 <= now.mono_ms) {
             let (ticket, record) = entry.remove();
             self.commit_owned(ticket, record, now, sink);

@@ -2,10 +2,10 @@
 //! drains (see `cursors`).
 
 use super::Broker;
-use crate::cursors::{CursorKey, Key, Range, Read};
+use crate::cursors::{CursorKey, Cursors, Key, Range, Read};
 use crate::logread::Known;
-use crate::{Delivery, Msg, Now, Sink, Via};
-use hubsub_types::{ConnKey, Position, Seq, ShardId};
+use crate::{Delivery, Gap, Msg, Now, Sink, Via};
+use hubsub_types::{ConnKey, ErrorCode, HubId, Position, Seq, ShardId};
 
 /// Bytes that a cursor reads at once.
 const READ_BYTES: usize = 64 * 1024;
@@ -21,12 +21,79 @@ impl Broker {
                 sink.send(shard, Msg::Read(Box::new(read)));
                 return;
             }
-            let goes_on = match self.rooms.range(&read, now, |hub, room| sink.recall(hub, room)) {
-                Known::Here(range) => self.replay(&read, range, sink),
-                Known::InLog(ask) => return sink.read_log(ask),
-            };
+            let Some((read, range)) = self.read_led(read, now, sink) else { return };
+            let goes_on = self.replay(&read, range, sink);
             if !goes_on {
                 return;
+            }
+        }
+    }
+
+    /// A cursor's read where the room's hub has its home: its records, or none where they come later.
+    fn read_led(&mut self, read: Read, now: Now, sink: &mut impl Sink) -> Option<(Read, Range)> {
+        let name = read.room_name(&self.classes);
+        if self.relay.is_some()
+            && let Some(slot) = self.relayed_slot(&name)
+        {
+            self.read_relayed(slot, read, sink);
+            return None;
+        }
+        let log = self.rooms.log_of_name(&name);
+        if let Some(hub) =
+            log.map(|log| log.id).filter(|&hub| sink.log_refuses(hub) == Some(ErrorCode::HubClosed))
+        {
+            self.hold_read(read, hub, sink);
+            return None;
+        }
+        match self.rooms.range(&read, now, |hub, room| sink.recall(hub, room)) {
+            Known::Here(range) => Some((read, range)),
+            Known::InLog(ask) => {
+                sink.read_log(ask);
+                None
+            }
+        }
+    }
+
+    /// Likewise, for a connection of any shard, or a node.
+    pub(super) fn read_here(&mut self, read: Read, now: Now, sink: &mut impl Sink) {
+        if let Some((read, range)) = self.read_led(read, now, sink) {
+            self.tell_range(read, range, now, sink);
+        }
+    }
+
+    /// Records go to who asked for them.
+    pub(super) fn tell_range(&mut self, read: Read, range: Range, now: Now, sink: &mut impl Sink) {
+        if read.of.is_some() {
+            self.tell_node_range(&read, range, sink);
+        } else if read.from != self.shard {
+            sink.send(read.from, Msg::Range(Box::new((read, range))));
+        } else if self.replay(&read, range, sink) {
+            self.drained(read.conn, now, sink);
+        }
+    }
+
+    /// A read of a hub that was given back waits until it is open again; a node asks again.
+    pub(super) fn hold_read(&mut self, read: Read, hub: HubId, sink: &mut impl Sink) {
+        match &read.of {
+            Some(of) => self.refuse_read(of, ErrorCode::HubClosed, sink),
+            None => self.held_reads.push((hub, read)),
+        }
+    }
+
+    /// Reads of hubs that are open by now go on.
+    pub(super) fn retry_held_reads(&mut self, now: Now, sink: &mut impl Sink) {
+        if self.held_reads.is_empty() {
+            return;
+        }
+        for (hub, read) in std::mem::take(&mut self.held_reads) {
+            let is_gone = |client: &super::Client| client.generation != read.conn.generation;
+            if read.from == self.shard && self.clients.get(read.conn.index as usize).is_none_or(is_gone) {
+                continue;
+            }
+            if sink.log_refuses(hub) == Some(ErrorCode::HubClosed) {
+                self.held_reads.push((hub, read));
+            } else {
+                self.read_here(read, now, sink);
             }
         }
     }
@@ -35,12 +102,44 @@ impl Broker {
     /// while one is under way.
     fn next_read(&mut self, conn: ConnKey) -> Option<Read> {
         let (CursorKey { pattern, namespace, topic }, next) = self.cursors.begin_read(conn.index)?;
-        Some(Read { from: self.shard, conn, pattern, namespace, topic, next, bytes_max: READ_BYTES })
+        Some(Read {
+            from: self.shard,
+            conn,
+            pattern,
+            namespace,
+            topic,
+            next,
+            bytes_max: READ_BYTES,
+            of: None,
+        })
     }
 
     fn topics_shard(&mut self, read: &Read) -> ShardId {
         let id = self.topics.intern(read.namespace, &read.topic);
         self.topics.get(id).shard
+    }
+
+    /// Subscribers of a topic here, and of patterns that match it, will not get these records. Who
+    /// catches up sees that for itself.
+    pub(super) fn gap_here(&mut self, gap: &Gap, sink: &mut impl Sink) {
+        let Gap { namespace, ref topic, from, to } = *gap;
+        let id = self.topics.intern(namespace, topic);
+        let on_gap = self.classes.get(self.topics.get(id).class).on_gap;
+        let lags = |cursors: &Cursors, conn, pattern| {
+            cursors.has(conn) && cursors.holds(conn, Key(pattern, namespace, topic))
+        };
+        for &conn in self.topics.get(id).subs.as_slice() {
+            if !lags(&self.cursors, conn, None) {
+                sink.gap(conn, topic, from, to, on_gap);
+            }
+        }
+        for &pattern in self.matching(namespace, topic).iter().flat_map(|m| m.iter()) {
+            for &conn in self.patterns.get(pattern).subs.as_slice() {
+                if !lags(&self.cursors, conn, Some(pattern)) {
+                    sink.gap(conn, topic, from, to, on_gap);
+                }
+            }
+        }
     }
 
     /// Records that a cursor asked for go to its connection. Whether the

@@ -92,7 +92,11 @@ impl Broker {
         }
         let name = Arc::clone(&self.topics.get(id).name);
         let shard = self.topics.get(id).shard;
-        if start != Start::Live || shard != self.shard {
+        let relayed = match &self.relay {
+            Some(_) if shard == self.shard => self.relayed_slot(&self.classes.room(topic)),
+            _ => None,
+        };
+        if start != Start::Live || shard != self.shard || relayed.is_some() {
             // Until the hub has confirmed where it begins, live records pass it by: some may
             // come by interest that is about to end, and more would be missing behind them.
             let key = CursorKey { pattern: None, namespace, topic: Arc::clone(&name) };
@@ -114,6 +118,18 @@ impl Broker {
             self.await_attached(id, &attach);
             sink.send(shard, Msg::Attach(Box::new(attach)));
             return Outcome::Later;
+        }
+        if let Some(slot) = relayed {
+            return match self.attach_relayed(slot, &attach, self.shard, now, sink) {
+                Some(attached) => {
+                    self.confirm(conn, &attach, &attached);
+                    Outcome::Now(attached)
+                }
+                None => {
+                    self.await_attached(id, &attach);
+                    Outcome::Later
+                }
+            };
         }
         let recall = |hub, room: &[u8]| sink.recall(hub, room);
         let known = match self.refuses_start(&attach, sink) {
@@ -191,13 +207,16 @@ impl Broker {
         held.counts.add(self.shard, self.shards);
         let source = Arc::clone(&held.source);
         self.clients[conn.index as usize].patterns.get_or_insert_default().insert(id);
-        if self.shards == 1 {
-            held.subs.insert(conn.index);
+        self.next_id = self.next_id.wrapping_add(1);
+        let mut left = self.shards - 1;
+        if self.relay.is_some() && self.shard == ShardId(0) {
+            left += u16::from(!self.pattern_changed(&source, Some((self.shard, self.next_id)), sink));
+        }
+        if left == 0 {
+            self.patterns.get_mut(id).subs.insert(conn.index);
             return Outcome::Now(Ok(()));
         }
-        self.next_id = self.next_id.wrapping_add(1);
-        self.waiting
-            .insert(self.next_id, Waiting { asker: ticket.asker, conn, pattern: id, left: self.shards - 1 });
+        self.waiting.insert(self.next_id, Waiting { asker: ticket.asker, conn, pattern: id, left });
         self.holding.insert((conn.index, id), self.next_id);
         for shard in (0..self.shards).map(ShardId).filter(|&s| s != self.shard) {
             sink.send(shard, Msg::Pattern(self.shard, Arc::clone(&source), true, Some(self.next_id)));
@@ -271,7 +290,7 @@ impl Broker {
         sink: &mut impl Sink,
     ) {
         if shard == self.shard {
-            self.rooms.detach(namespace, &topic, self.shard, now);
+            self.detach_here(namespace, &topic, self.shard, now, sink);
         } else {
             sink.send(shard, Msg::Detach(self.shard, namespace, topic));
         }
@@ -283,6 +302,9 @@ impl Broker {
         pattern.subs.remove(conn);
         let source = Arc::clone(&pattern.source);
         self.patterns.release(id, self.shard);
+        if self.relay.is_some() && self.shard == ShardId(0) {
+            self.pattern_changed(&source, None, sink);
+        }
         for shard in (0..self.shards).map(ShardId).filter(|&s| s != self.shard) {
             sink.send(shard, Msg::Pattern(self.shard, Arc::clone(&source), false, None));
         }

@@ -1,7 +1,7 @@
 //! Who is interested in a room's topics, and where a new subscription begins.
 
 use super::{Key, Recalled, Room, RoomHandle, Rooms, seconds};
-use crate::counts::ShardSet;
+use crate::counts::HolderSet;
 use crate::logread::{Found, Known, LogRead, Then, Want};
 use crate::record::{Namespace, Record};
 use crate::{Attach, Attached, Now, Start};
@@ -136,18 +136,18 @@ impl Rooms {
         }
     }
 
-    /// Shards interested in a topic of a room, and its subscribers.
+    /// Who is interested in a topic of a room, and its subscribers.
     pub fn interest(
         &self,
         room: RoomHandle,
         is_room: bool,
         ns: Namespace,
         topic: &[u8],
-        set: &mut ShardSet,
+        set: &mut HolderSet,
     ) -> u64 {
         let counts = self.get(room).and_then(|r| r.interest(is_room, ns, topic));
         counts.map_or(0, |counts| {
-            counts.shards(set);
+            counts.holders(set);
             counts.total()
         })
     }

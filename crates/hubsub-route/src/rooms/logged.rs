@@ -92,7 +92,8 @@ impl Rooms {
     #[must_use]
     pub fn log_of_name(&self, name: &[u8]) -> Option<&HubLog> {
         let class = self.classes.class_of_room(name);
-        self.hubs.get(self.hubs.slot(class, self.all_hubs.placement.hub(class, name))).log.as_ref()
+        let slot = self.hubs.find(class, self.all_hubs.placement.hub(class, name))?;
+        self.hubs.get(slot).log.as_ref()
     }
 
     /// Whether what memory knows of a room is nowhere else: its log, if it has one,

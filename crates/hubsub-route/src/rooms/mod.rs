@@ -7,6 +7,9 @@
 mod interest;
 mod logged;
 mod past;
+mod relayed;
+
+pub use relayed::TopicKey;
 
 pub use past::{HistoryPart, HistoryQuery};
 
@@ -298,7 +301,13 @@ impl Rooms {
         };
         may.inspect_err(|_| self.refused += 1)?;
         let fresh = || Position { epoch: Epoch(self.epochs.fetch_add(1, Ordering::Relaxed)), seq: Seq(0) };
-        let Position { epoch, seq } = known.unwrap_or_else(fresh);
+        let position = known.unwrap_or_else(fresh);
+        Ok(self.insert(name, hub, position, recalled.is_some() && known.is_none(), now))
+    }
+
+    /// A room that is new in memory.
+    fn insert(&mut self, name: &[u8], hub: u16, position: Position, has_past: bool, now: Now) -> RoomHandle {
+        let Position { epoch, seq } = position;
         let room = Room {
             name: name.into(),
             epoch,
@@ -309,7 +318,7 @@ impl Rooms {
             used_s: seconds(now),
             hub,
             was_created: false,
-            has_past: recalled.is_some() && known.is_none(),
+            has_past,
         };
         let index = self.free.pop().unwrap_or(self.slots.len() as u32);
         match self.slots.get_mut(index as usize) {
@@ -321,7 +330,7 @@ impl Rooms {
             let room = slots[i as usize].1.as_ref().expect("names lists live rooms only");
             hasher.hash_one(&*room.name)
         });
-        Ok(RoomHandle { index, generation: self.slots[index as usize].0 })
+        RoomHandle { index, generation: self.slots[index as usize].0 }
     }
 
     /// A room by name that stays when it has neither records nor subscribers,
@@ -358,7 +367,7 @@ impl Rooms {
         Some(RoomInfo {
             name: Arc::clone(&room.name),
             class: self.hubs.get(room.hub).class,
-            hub: self.all_hubs.placement.hub(self.hubs.get(room.hub).class, &room.name),
+            hub: self.hubs.get(room.hub).index,
             shard,
             position: Position { epoch: room.epoch, seq: room.seq },
             first_seq: room.first_seq(),
@@ -382,6 +391,9 @@ impl Rooms {
         for (index, (generation, room)) in (0u32..).zip(&self.slots) {
             let Some(room) = room else { continue };
             let handle = RoomHandle { index, generation: *generation };
+            if self.hubs.get(room.hub).is_relayed {
+                continue;
+            }
             if after.is_none_or(|after| *room.name > *after) && matches(&room.name) && !self.is_gone(handle) {
                 rooms.push((&room.name, handle));
             }

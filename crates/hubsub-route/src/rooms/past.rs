@@ -9,6 +9,10 @@ use crate::record::Record;
 use hubsub_types::{HubId, Position, Seq};
 use std::sync::Arc;
 
+/// A room that another node leads is followed for so long after its last record: patterns keep
+/// no room, and a hole behind a broken link is known by what came before it.
+const RELAYED_IDLE_MS: u64 = 60_000;
+
 /// The answer to HISTORY.
 #[derive(Clone, Debug, Default)]
 pub struct HistoryPart {
@@ -75,7 +79,8 @@ impl Rooms {
         now: Now,
         recall: impl FnOnce(HubId, &[u8]) -> Option<Recalled>,
     ) -> Known<Range> {
-        let Some(room) = self.find_of_topic(&read.topic).and_then(|h| self.get(h)) else {
+        let name = read.room_name(&self.classes);
+        let Some(room) = self.find(&name).and_then(|h| self.get(h)) else {
             return self.range_of_cold_room(read, now, recall);
         };
         if room.epoch != read.next.epoch {
@@ -100,7 +105,7 @@ impl Rooms {
                 break;
             }
             range.next = record.position.seq.next();
-            if record.namespace == read.namespace && record.topic() == &*read.topic {
+            if read.wants(record) {
                 bytes += record.weight();
                 range.records.push(Arc::clone(record));
             }
@@ -114,7 +119,7 @@ impl Rooms {
         now: Now,
         recall: impl FnOnce(HubId, &[u8]) -> Option<Recalled>,
     ) -> Known<Range> {
-        let name = self.classes.room(&read.topic);
+        let name = read.room_name(&self.classes);
         let known = self.cold_room(&name, recall).filter(|(_, last)| last.epoch == read.next.epoch);
         let Some((slot, last)) = known else { return Known::Here(Range::gone()) };
         if read.next.seq > last.seq {
@@ -135,9 +140,20 @@ impl Rooms {
         recall: impl FnOnce(HubId, &[u8]) -> Option<Recalled>,
     ) -> Option<(u16, Position)> {
         let class = self.classes.class_of_room(name);
-        let slot = self.hubs.slot(class, self.all_hubs.placement.hub(class, name));
+        let slot = self.hubs.find(class, self.all_hubs.placement.hub(class, name))?;
         let log = self.hubs.get(slot).log.as_ref()?;
         Some((slot, log.of_this_life(recall(log.id, name))?))
+    }
+
+    /// Last position of a room that is in no memory; default if it does not live.
+    pub fn last_of_cold_room(&self, name: &[u8], recall: impl FnOnce(HubId) -> Option<Recalled>) -> Position {
+        self.cold_room(name, |hub, _| recall(hub)).map_or_else(Position::default, |(_, last)| last)
+    }
+
+    /// The seq before the oldest record of a room that memory has.
+    #[must_use]
+    pub fn before_first(&self, room: RoomHandle) -> Option<Seq> {
+        self.get(room).map(|room| Seq(room.first_seq().0 - 1))
     }
 
     /// The same, from what the log has found.
@@ -148,10 +164,11 @@ impl Rooms {
         found: Found,
         recall: impl FnOnce(HubId, &[u8]) -> Option<Recalled>,
     ) -> Range {
-        let room = self.find_of_topic(&read.topic).and_then(|h| self.get(h));
+        let name = read.room_name(&self.classes);
+        let room = self.find(&name).and_then(|h| self.get(h));
         let in_memory = room.map(|room| (room.epoch, room.seq, room.first_seq()));
         let known = in_memory.or_else(|| {
-            let (_, last) = self.cold_room(&self.classes.room(&read.topic), recall)?;
+            let (_, last) = self.cold_room(&name, recall)?;
             Some((last.epoch, last.seq, last.seq.next()))
         });
         let Some((_, last, first)) = known.filter(|known| known.0 == read.next.epoch) else {
@@ -159,12 +176,11 @@ impl Rooms {
         };
         let first = found.records.first().map_or(first, |record| record.position.seq);
         let next = found.records.last().map_or(first, |record| record.position.seq.next());
-        let is_wanted = |r: &Arc<Record>| r.namespace == read.namespace && r.topic() == &*read.topic;
         Range {
             gap: (first > read.next.seq).then(|| (read.next.seq, Seq(first.0 - 1))),
             next,
             at_end: next > last,
-            records: found.records.into_iter().filter(is_wanted).collect(),
+            records: found.records.into_iter().filter(|r| read.wants(r)).collect(),
             is_gone: false,
         }
     }
@@ -337,6 +353,7 @@ impl Rooms {
             let room = self.at(handle.index);
             let unused_ms = u64::from(seconds(now).saturating_sub(room.used_s)) * 1000;
             let is_due = if idle_ms > 0 { unused_ms >= idle_ms } else { room.is_forgettable() };
+            let is_due = is_due && (!self.hubs.get(room.hub).is_relayed || unused_ms >= RELAYED_IDLE_MS);
             let gives_way = self.is_crowded() && room.seq > Seq(0) && self.hubs.get(room.hub).log.is_some();
             if room.is_idle() && (is_due || gives_way) && self.may_leave(handle, &log_knows) {
                 self.drop_all(handle);

@@ -1,0 +1,433 @@
+//! What comes from the leader of a room. Subscribers here get only the successor of the last
+//! record that they were handed: what they have is dropped, a hole before a record is read
+//! first where there is history, and told where there is none.
+
+use super::Broker;
+use crate::counts::HolderSet;
+use crate::cursors::{Range, Read};
+use crate::logread::Ask;
+use crate::record::Record;
+use crate::relay::limits::{HOLE_BYTES, READ_BYTES_MAX, READ_RECORDS_MAX};
+use crate::relay::message::Names;
+use crate::relay::state::{Asked, Held, UnderWay};
+use crate::relay::{AskId, Leader, NodeMessage};
+use crate::rooms::{HistoryPart, HistoryQuery, RoomHandle, TopicKey};
+use crate::{Gap, Msg, Namespace, Now, Sink, Start};
+use hubsub_types::{ErrorCode, HubId, NodeId, Position, Seq, Term};
+use std::sync::Arc;
+
+impl Broker {
+    /// A record that a node has committed, behind that one of its room.
+    pub(super) fn delivered(
+        &mut self,
+        from: NodeId,
+        (hub, term): (HubId, Term),
+        previous: Seq,
+        record: Arc<Record>,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
+        let relay = self.relay();
+        let Some(slot) = relay.slot_of(hub) else { return };
+        let state = relay.hub(slot);
+        if term > state.term || (term == state.term && state.leader == Leader::None) {
+            let message = NodeMessage::Deliver { hub, term, previous, record };
+            // Where there is no place for it, the next one shows the hole.
+            self.keep_early(slot, from, message, now);
+            return;
+        }
+        if term != state.term || state.leader != Leader::Node(from) {
+            return;
+        }
+        let id = self.topics.intern(record.namespace, record.topic());
+        if self.slot_of_topic(id) != Some(slot) {
+            return;
+        }
+        if record.position.seq == Seq(0) {
+            return self.hand_on(&record, sink);
+        }
+        let name = self.classes.room(record.topic());
+        let room = match self.rooms.find(&name) {
+            Some(room) => room,
+            None if self.matching(record.namespace, record.topic()).is_none_or(|ids| ids.is_empty()) => {
+                return;
+            }
+            None => match self.rooms.open_relayed(&name, now) {
+                Ok(room) => room,
+                // It is not followed: no hole is seen.
+                Err(_) => return self.hand_on(&record, sink),
+            },
+        };
+        let relay = self.relay();
+        if let Some(resume) = relay.resuming.get_mut(&room) {
+            let held = Held::Deliver(previous, record);
+            relay.held_bytes += held.weight();
+            resume.held.push_back(held);
+            return;
+        }
+        self.follow(room, previous, record, now, sink);
+    }
+
+    /// The next record of a room, or one that is not the next.
+    fn follow(
+        &mut self,
+        room: RoomHandle,
+        previous: Seq,
+        record: Arc<Record>,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
+        let (here, there) = (self.rooms.position(room), record.position);
+        if here.epoch != there.epoch {
+            self.begin_epoch(room, there, now, sink);
+        } else if there.seq <= here.seq {
+            return;
+        } else if previous > here.seq {
+            let class = self.topics.place(&self.classes.room(record.topic())).0;
+            if self.classes.get(class).history.is_some() {
+                let held = Held::Deliver(previous, record);
+                let relay = self.relay();
+                relay.held_bytes += held.weight();
+                let resume = relay.resuming.entry(room).or_default();
+                resume.upto = previous;
+                resume.held.push_back(held);
+                return self.go_on(room, now, sink);
+            }
+            let from = Position { epoch: here.epoch, seq: here.seq.next() };
+            let to = Position { epoch: here.epoch, seq: previous };
+            let mut topics = self.rooms.topics_of(room);
+            let own: TopicKey = (record.namespace, record.topic().into());
+            if !topics.contains(&own) {
+                topics.push(own);
+            }
+            topics.iter().for_each(|key| self.tell_gap(key, from, to, sink));
+        }
+        self.rooms.set_position(room, there, now);
+        self.hand_on(&record, sink);
+    }
+
+    /// A record goes to the shards with interest, and to those with patterns that match.
+    fn hand_on(&mut self, record: &Arc<Record>, sink: &mut impl Sink) {
+        let id = self.topics.intern(record.namespace, record.topic());
+        let name = record.topic();
+        let matched = self.matching(record.namespace, name);
+        let mut holders = HolderSet::default();
+        if let Some(room) = self.rooms.find_of_topic(name) {
+            self.rooms.interest(room, self.topics.get(id).is_room(), record.namespace, name, &mut holders);
+        }
+        for &pattern in matched.iter().flat_map(|m| m.iter()) {
+            self.patterns.get(pattern).counts.holders(&mut holders);
+        }
+        let mut shards = holders.shards(self.shards);
+        let is_local = shards.remove(self.shard);
+        for shard in shards.iter() {
+            sink.send(hubsub_types::ShardId(shard.0), Msg::Deliver(Arc::clone(record)));
+        }
+        if is_local {
+            let on_slow = self.classes.get(self.topics.get(id).class).on_slow;
+            self.fan_out(id, &record.view(on_slow), matched.as_deref(), sink);
+        }
+    }
+
+    /// A room is in another life than the one that was followed: that is told, and it goes on from
+    /// there.
+    pub(super) fn begin_epoch(&mut self, room: RoomHandle, there: Position, now: Now, sink: &mut impl Sink) {
+        let here = self.rooms.position(room);
+        if here.epoch.0 != 0 {
+            for key in self.rooms.topics_of(room) {
+                self.tell_over(&key, here, sink);
+            }
+        }
+        self.rooms.set_position(room, there, now);
+    }
+
+    /// The life of a topic's room is over, behind that record.
+    pub(super) fn tell_over(&mut self, key: &TopicKey, last: Position, sink: &mut impl Sink) {
+        let from = Position { epoch: last.epoch, seq: last.seq.next() };
+        self.tell_gap(key, from, Position { epoch: last.epoch, seq: Seq(0) }, sink);
+    }
+
+    /// Subscribers of a topic, and of patterns that match it, will not get these records.
+    pub(super) fn tell_gap(&mut self, key: &TopicKey, from: Position, to: Position, sink: &mut impl Sink) {
+        let (namespace, topic) = key;
+        let mut holders = HolderSet::default();
+        if let Some(room) = self.rooms.find_of_topic(topic)
+            && let Some(counts) = self.rooms.counts_of(room, *namespace, topic)
+        {
+            counts.holders(&mut holders);
+        }
+        for &pattern in self.matching(*namespace, topic).iter().flat_map(|m| m.iter()) {
+            self.patterns.get(pattern).counts.holders(&mut holders);
+        }
+        let mut shards = holders.shards(self.shards);
+        let is_local = shards.remove(self.shard);
+        let gap = Gap { namespace: *namespace, topic: Arc::clone(topic), from, to };
+        for shard in shards.iter() {
+            sink.send(hubsub_types::ShardId(shard.0), Msg::Gap(Box::new(gap.clone())));
+        }
+        if is_local {
+            self.gap_here(&gap, sink);
+        }
+    }
+
+    // -- holes --
+
+    /// A room whose topics are confirmed reads what is missing, or goes on.
+    pub(super) fn go_on(&mut self, room: RoomHandle, now: Now, sink: &mut impl Sink) {
+        let here = self.rooms.position(room);
+        let is_known = self.rooms.get(room).is_some();
+        let relay = self.relay();
+        let Some(resume) = relay.resuming.get(&room).filter(|it| it.pending == 0 && it.read.is_none()) else {
+            return;
+        };
+        if is_known && resume.upto > here.seq {
+            return self.read_hole(room, here, sink);
+        }
+        let relay = self.relay();
+        let held = relay.resuming.remove(&room).map(|resume| resume.held).unwrap_or_default();
+        self.take_held(room, held, now, sink);
+    }
+
+    fn read_hole(&mut self, room: RoomHandle, here: Position, sink: &mut impl Sink) {
+        let (Some(slot), Some(it)) = (self.rooms.slot_of_room(room), self.rooms.get(room)) else { return };
+        let names = Names { namespace: Namespace::Global, room: Arc::clone(&it.name), topic: Arc::default() };
+        let (start, bytes_max) = (Start::After(here), HOLE_BYTES as u32);
+        let records_max = READ_RECORDS_MAX as u32;
+        let ask = self.ask_read(slot, Asked::Hole(room), names, start, (records_max, bytes_max), sink);
+        if let Some(resume) = self.relay().resuming.get_mut(&room) {
+            resume.read = ask.ok();
+        }
+    }
+
+    /// What came while a hole was read, in order.
+    pub(super) fn take_held(
+        &mut self,
+        room: RoomHandle,
+        mut held: std::collections::VecDeque<Held>,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
+        while let Some(first) = held.pop_front() {
+            self.relay().held_bytes -= first.weight();
+            match first {
+                Held::Deliver(previous, record) => self.follow(room, previous, record, now, sink),
+                Held::Attached(ask, asked, attached) => self.apply_confirmed(ask, asked, attached, now, sink),
+            }
+            if let Some(resume) = self.relay().resuming.get_mut(&room) {
+                // Another hole.
+                resume.held.append(&mut held);
+                return;
+            }
+        }
+    }
+
+    fn hole_read(&mut self, ask: AskId, room: RoomHandle, range: Range, now: Now, sink: &mut impl Sink) {
+        let Some(resume) = self.relay().resuming.get_mut(&room).filter(|it| it.read == Some(ask)) else {
+            return;
+        };
+        resume.read = None;
+        let upto = resume.upto;
+        let here = self.rooms.position(room);
+        if range.is_gone {
+            for key in self.rooms.topics_of(room) {
+                self.tell_over(&key, here, sink);
+            }
+            self.rooms.set_position(room, Position::default(), now);
+            let held = self.relay().resuming.remove(&room).map(|resume| resume.held).unwrap_or_default();
+            return self.take_held(room, held, now, sink);
+        }
+        if let Some((first, last)) = range.gap {
+            let at = |seq| Position { epoch: here.epoch, seq };
+            for key in self.rooms.topics_of(room) {
+                self.tell_gap(&key, at(first), at(last.min(upto)), sink);
+            }
+        }
+        for record in &range.records {
+            let at = record.position;
+            if at.epoch == here.epoch && at.seq > self.rooms.position(room).seq && at.seq <= upto {
+                self.rooms.set_position(room, at, now);
+                self.hand_on(record, sink);
+            }
+        }
+        let read_to = if range.at_end { upto } else { Seq(range.next.0.saturating_sub(1)).min(upto) };
+        if read_to > self.rooms.position(room).seq {
+            self.rooms.set_position(room, Position { epoch: here.epoch, seq: read_to }, now);
+        }
+        self.go_on(room, now, sink);
+    }
+
+    // -- reads --
+
+    fn ask_read(
+        &mut self,
+        slot: u16,
+        what: Asked,
+        names: Names,
+        start: Start,
+        (records_max, bytes_max): (u32, u32),
+        sink: &mut impl Sink,
+    ) -> Result<AskId, Asked> {
+        let shard = self.shard;
+        let relay = self.relay();
+        let Some(to) = relay.leader_of(slot).filter(|_| relay.hub(slot).retry_ms == u64::MAX) else {
+            return Err(what);
+        };
+        let ask = relay.next_ask(shard);
+        let (hub, term) = (relay.hub(slot).id, relay.hub(slot).term);
+        relay.asks.insert(ask, UnderWay { to, slot, term, what, records: Vec::new(), bytes: 0 });
+        let message = NodeMessage::Read { ask, hub, names, start, records_max, bytes_max };
+        relay.peers.send(to, hub, message, sink);
+        Ok(ask)
+    }
+
+    /// A cursor's read of a room that another node leads. It waits where nobody does.
+    pub(in crate::broker) fn read_relayed(&mut self, slot: u16, read: Read, sink: &mut impl Sink) {
+        let names = self.names_of(&(read.namespace, Arc::clone(&read.topic)));
+        let behind = Position { epoch: read.next.epoch, seq: Seq(read.next.seq.0.saturating_sub(1)) };
+        let bytes_max = read.bytes_max as u32;
+        let max = (READ_RECORDS_MAX as u32, bytes_max);
+        let what = Asked::Read(Box::new(read));
+        if let Err(Asked::Read(read)) = self.ask_read(slot, what, names, Start::After(behind), max, sink) {
+            self.relay().hub_mut(slot).reads.push(*read);
+        }
+    }
+
+    /// Reads that waited for a leader.
+    pub(super) fn read_waiting(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
+        for read in std::mem::take(&mut self.relay().hub_mut(slot).reads) {
+            self.read_here(read, now, sink);
+        }
+        let relay = self.relay();
+        let stuck = relay.resuming.iter().filter(|(_, resume)| resume.pending == 0 && resume.read.is_none());
+        let mut stuck: Vec<RoomHandle> = stuck.map(|(&room, _)| room).collect();
+        stuck.sort_unstable_by_key(|room| room.index());
+        for room in stuck {
+            if self.rooms.slot_of_room(room) == Some(slot) {
+                self.go_on(room, now, sink);
+            }
+        }
+    }
+
+    /// Questions for history of a room that another node leads.
+    ///
+    /// # Errors
+    /// Nobody leads it, or is reached.
+    pub(in crate::broker) fn history_relayed(
+        &mut self,
+        slot: u16,
+        query: &HistoryQuery,
+        ask: Ask,
+        sink: &mut impl Sink,
+    ) -> Result<(), ErrorCode> {
+        let topic = query.topic.as_deref().unwrap_or_default().into();
+        let names = Names { namespace: Namespace::Global, room: query.room.as_slice().into(), topic };
+        let count = query.count.min(READ_RECORDS_MAX);
+        let start = query.after.map_or(Start::Last(count), Start::After);
+        let what = Asked::History(Box::new(query.clone()), ask);
+        let max = (count as u32, READ_BYTES_MAX as u32);
+        self.ask_read(slot, what, names, start, max, sink).map_or(Err(ErrorCode::HubClosed), |_| Ok(()))
+    }
+
+    /// A part of the answer to a read.
+    pub(super) fn take_record(&mut self, ask: AskId, record: Arc<Record>) {
+        let Some(under_way) = self.relay().asks.get_mut(&ask) else { return };
+        under_way.bytes += record.weight();
+        let fits = under_way.bytes <= 2 * READ_BYTES_MAX || under_way.records.is_empty();
+        if fits && under_way.records.len() as u64 <= READ_RECORDS_MAX {
+            under_way.records.push(record);
+        }
+    }
+
+    /// All that was read.
+    pub(super) fn range_came(
+        &mut self,
+        ask: AskId,
+        what: Asked,
+        oldest: Position,
+        range: Range,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
+        match what {
+            Asked::Read(read) => {
+                let range = self.as_followed(&read, range, now);
+                self.tell_range(*read, range, now, sink);
+            }
+            Asked::Hole(room) => self.hole_read(ask, room, range, now, sink),
+            Asked::History(query, ask) => {
+                let recovered = query.after.is_none() || (!range.is_gone && range.gap.is_none());
+                let mut records = if recovered { range.records } else { Vec::new() };
+                records.truncate(usize::try_from(query.count).unwrap_or(usize::MAX));
+                sink.history(ask, Ok(HistoryPart { recovered, start: oldest, records }));
+            }
+            what => {
+                let slot = 0;
+                self.lost(slot, what, sink);
+            }
+        }
+    }
+
+    /// What a cursor may have: not more than was handed on, since what comes behind it comes live.
+    fn as_followed(&mut self, read: &Read, mut range: Range, now: Now) -> Range {
+        let name = self.classes.room(&read.topic);
+        let Ok(room) = self.rooms.open_relayed(&name, now) else { return range };
+        let here = self.rooms.position(room);
+        if range.is_gone {
+            return range;
+        }
+        if here.epoch.0 == 0 {
+            // Nothing has come here since long: it is followed from there.
+            let seq = Seq(range.next.0.saturating_sub(1));
+            self.rooms.set_position(room, Position { epoch: read.next.epoch, seq }, now);
+            return range;
+        }
+        if here.epoch != read.next.epoch {
+            return Range::gone();
+        }
+        range.records.retain(|record| record.position.seq <= here.seq);
+        range.gap =
+            range.gap.filter(|gap| gap.0 <= here.seq).map(|(first, last)| (first, last.min(here.seq)));
+        range.next = range.next.min(here.seq.next()).max(read.next.seq);
+        range.at_end = range.next > here.seq;
+        range
+    }
+
+    /// A leader refuses to read.
+    pub(super) fn read_denied(
+        &mut self,
+        slot: u16,
+        what: Asked,
+        code: ErrorCode,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
+        let waits = matches!(code, ErrorCode::HubClosed | ErrorCode::TimedOut);
+        if waits {
+            self.lost(slot, what, sink);
+            return self.retry_later(slot, now.mono_ms + crate::relay::limits::RETRY_REFUSED_MS);
+        }
+        match what {
+            // What cannot be read is told, and what came since is read on.
+            Asked::Read(read) => {
+                let name = self.classes.room(&read.topic);
+                let last = self.rooms.find(&name).map_or(read.next, |room| self.rooms.position(room)).seq;
+                let range = Range::lost(read.next.seq, last.max(read.next.seq));
+                let range = self.as_followed(&read, range, now);
+                self.tell_range(*read, range, now, sink);
+            }
+            Asked::Hole(room) => {
+                let relay = self.relay();
+                let Some(resume) = relay.resuming.get_mut(&room) else { return };
+                let upto = resume.upto;
+                resume.read = None;
+                let here = self.rooms.position(room);
+                let range = Range { at_end: true, ..Range::lost(here.seq.next(), upto) };
+                if let Some(resume) = self.relay().resuming.get_mut(&room) {
+                    resume.read = Some(AskId::NONE);
+                }
+                self.hole_read(AskId::NONE, room, range, now, sink);
+            }
+            what => self.lost(slot, what, sink),
+        }
+    }
+}

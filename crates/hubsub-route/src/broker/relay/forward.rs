@@ -1,0 +1,324 @@
+//! The way of a publish to a leader elsewhere: it waits here in the order in which it came, is
+//! sent with a number, and its answer finds its way back by that.
+//!
+//! Invariant: of one shard's publishes to one hub, those that a leader takes keep their order.
+//! So nothing is sent to a leader while anything is under way to the one before, and what that
+//! one refuses goes back to its place.
+
+use super::Broker;
+use crate::counts::{Holder, HolderSet};
+use crate::producers::Producer;
+use crate::record::Record;
+use crate::relay::limits::{FORMER_MS, UNDER_WAY_MAX};
+use crate::relay::state::{Asked, Parked, Relay, UnderWay};
+use crate::relay::{AskId, Leader, NodeMessage};
+use crate::topics::TopicId;
+use crate::{Asker, Now, Outcome, Published, Sink, Ticket};
+use hubsub_types::{ErrorCode, HubId, NodeId, ShardId};
+use std::sync::Arc;
+
+impl Broker {
+    /// Whether a topic's hub is led elsewhere, or something waits before what comes.
+    #[inline]
+    pub(in crate::broker) fn is_held(&self, relay: &Relay, id: TopicId) -> bool {
+        self.slot_of_topic(id).is_none_or(|slot| !relay.hub(slot).is_clear)
+    }
+
+    /// A publish whose hub has its home here and cannot commit at once. It is never answered in
+    /// this call, unless it is refused.
+    pub(in crate::broker) fn forward(
+        &mut self,
+        ticket: Ticket,
+        id: TopicId,
+        mut record: Arc<Record>,
+        now: Now,
+        sink: &mut impl Sink,
+    ) -> Outcome<Result<Published, ErrorCode>> {
+        let Some(slot) = self.slot_of_topic(id) else {
+            return Outcome::Now(Err(ErrorCode::HubClosed));
+        };
+        let is_logged = self.classes.get(self.topics.get(id).class).durability.is_logged();
+        let relay = self.relay();
+        let (limits, producer) = (relay.cluster.limits, relay.producer);
+        let is_full =
+            relay.parked.0 >= limits.parked_max || relay.parked.1 + record.weight() > limits.parked_bytes_max;
+        if is_full {
+            return Outcome::Now(Err(ErrorCode::LinkFull));
+        }
+        relay.last_number += 1;
+        let number = relay.last_number;
+        if is_logged && record.producer().is_none() && !matches!(ticket.asker, Asker::Node { .. }) {
+            let hub = relay.hub_mut(slot);
+            hub.sequence += 1;
+            Arc::make_mut(&mut record).number(Producer { id: producer, sequence: hub.sequence });
+        }
+        relay.park(slot, Parked { number, ticket, record, since_ms: now.mono_ms });
+        self.push_queue(slot, now, sink);
+        Outcome::Later
+    }
+
+    /// Likewise; who waits is told when it is refused.
+    pub(in crate::broker) fn forward_or_tell(
+        &mut self,
+        ticket: Ticket,
+        id: TopicId,
+        record: Arc<Record>,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
+        if let Outcome::Now(refused) = self.forward(ticket, id, record, now, sink) {
+            self.tell_published(ticket, refused, sink);
+        }
+    }
+
+    /// Publishes that wait go on, in order, as far as they may.
+    pub(super) fn push_queue(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
+        while let Some(relay) = &mut self.relay {
+            let hub = relay.hub(slot);
+            let id = hub.id;
+            let Some(first) = hub.queue.front().filter(|_| hub.former == 0) else { break };
+            match hub.leader {
+                Leader::None => break,
+                Leader::Me => {
+                    let Some(parked) = relay.unpark(slot) else { break };
+                    self.commit_led(parked.ticket, parked.record, now, sink);
+                }
+                Leader::Node(_) if matches!(first.ticket.asker, Asker::Node { .. }) => {
+                    // Another node asked while this one led: it looks again who does.
+                    let Some(parked) = relay.unpark(slot) else { break };
+                    if let Asker::Node { node, ask, .. } = parked.ticket.asker {
+                        relay.not_mine(node, ask, slot, sink);
+                    }
+                }
+                Leader::Node(node) => {
+                    let may = relay.peers.reaches(node, id)
+                        && hub.under_way < UNDER_WAY_MAX
+                        && hub.retry_ms == u64::MAX;
+                    if !may {
+                        break;
+                    }
+                    if !relay.peers.flows(node, id, sink) {
+                        relay.is_held_up = true;
+                        break;
+                    }
+                    self.send_first(slot, node, sink);
+                }
+            }
+        }
+        if let Some(relay) = &mut self.relay {
+            relay.settle(slot);
+        }
+    }
+
+    fn send_first(&mut self, slot: u16, to: NodeId, sink: &mut impl Sink) {
+        self.tell_counts(sink);
+        let shard = self.shard;
+        let relay = self.relay();
+        let Some(parked) = relay.unpark(slot) else { return };
+        let ask = relay.next_ask(shard);
+        let hub = relay.hub_mut(slot);
+        hub.under_way += 1;
+        let (hub, term) = (hub.id, hub.term);
+        let message = NodeMessage::Publish { ask, hub, term, record: Arc::clone(&parked.record) };
+        let what = Asked::Publish(parked);
+        relay.asks.insert(ask, UnderWay { to, slot, term, what, records: Vec::new(), bytes: 0 });
+        relay.peers.send(to, hub, message, sink);
+    }
+
+    /// The answer to a publish that was under way will not come. A numbered one can be sent again;
+    /// of any other nobody knows what came of it.
+    pub(super) fn publish_lost(&mut self, slot: u16, parked: Parked, sink: &mut impl Sink) {
+        let class = self.relay().hub(slot).class;
+        if self.classes.get(class).durability.is_logged() {
+            self.relay().park(slot, parked);
+        } else {
+            self.tell_published(parked.ticket, Err(ErrorCode::LinkLost), sink);
+        }
+    }
+
+    /// What is under way to a former leader has been waited for.
+    pub(super) fn expire_former(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
+        let relay = self.relay();
+        let hub = relay.hub(slot);
+        if hub.former == 0 || hub.former_until_ms > now.mono_ms {
+            return;
+        }
+        let (term, leader) = (hub.term, hub.leader);
+        let is_former = |under_way: &UnderWay| {
+            under_way.slot == slot
+                && matches!(under_way.what, Asked::Publish(_))
+                && (under_way.term != term || leader != Leader::Node(under_way.to))
+        };
+        let asks = relay.asks.iter().filter(|(_, under_way)| is_former(under_way));
+        let former: Vec<AskId> = asks.map(|(&ask, _)| ask).collect();
+        for ask in former {
+            self.lose(ask, sink);
+        }
+    }
+
+    /// Sees again what is under way to a former leader: a hub's route has changed.
+    pub(super) fn count_former(&mut self, slot: u16, now: Now) {
+        let relay = self.relay();
+        let hub = relay.hub(slot);
+        let (term, leader) = (hub.term, hub.leader);
+        let is_former = |under_way: &&UnderWay| {
+            under_way.slot == slot
+                && matches!(under_way.what, Asked::Publish(_))
+                && (under_way.term != term || leader != Leader::Node(under_way.to))
+        };
+        let former = relay.asks.values().filter(is_former).count();
+        let until_ms = now.mono_ms + FORMER_MS;
+        if former > 0 {
+            relay.wake_by(until_ms);
+        }
+        let hub = relay.hub_mut(slot);
+        (hub.former, hub.former_until_ms) = (former, until_ms);
+        relay.settle(slot);
+    }
+
+    /// Publishes that have waited for too long are refused. A numbered one may have been sent.
+    pub(super) fn expire_queue(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
+        loop {
+            let relay = self.relay();
+            let parked_ms = relay.cluster.limits.parked_ms;
+            let Some(first) = relay.hub(slot).queue.front() else { break };
+            let due_ms = first.since_ms + parked_ms;
+            if due_ms > now.mono_ms {
+                relay.wake_by(due_ms);
+                break;
+            }
+            let Some(parked) = relay.unpark(slot) else { break };
+            relay.settle(slot);
+            let code =
+                if parked.record.producer().is_some() { ErrorCode::TimedOut } else { ErrorCode::HubClosed };
+            self.tell_published(parked.ticket, Err(code), sink);
+        }
+    }
+
+    /// How many subscribe to a topic in the whole cluster. [`Outcome::Later`] promises one
+    /// [`crate::Answer::Counted`].
+    pub fn subscribers(
+        &mut self,
+        ticket: Ticket,
+        namespace: crate::Namespace,
+        topic: &[u8],
+        sink: &mut impl Sink,
+    ) -> Outcome<Result<u64, ErrorCode>> {
+        let id = self.topics.intern(namespace, topic);
+        let shard = self.topics.get(id).shard;
+        if shard != self.shard {
+            let key = self.key_of(id);
+            sink.send(shard, crate::Msg::Count(ticket, key));
+            return Outcome::Later;
+        }
+        self.count_here(ticket, id, sink)
+    }
+
+    pub(in crate::broker) fn count_here(
+        &mut self,
+        ticket: Ticket,
+        id: TopicId,
+        sink: &mut impl Sink,
+    ) -> Outcome<Result<u64, ErrorCode>> {
+        let (namespace, name) = self.key_of(id);
+        let Some(slot) = self.relayed_slot(&self.classes.room(&name)) else {
+            let room = self.rooms.find_of_topic(&name);
+            let counts = room.and_then(|room| self.rooms.counts_of(room, namespace, &name));
+            return Outcome::Now(Ok(counts.map_or(0, |counts| counts.total())));
+        };
+        self.tell_counts(sink);
+        let names = self.names_of(&(namespace, name));
+        let shard = self.shard;
+        let relay = self.relay();
+        let Some(to) = relay.leader_of(slot) else { return Outcome::Now(Err(ErrorCode::HubClosed)) };
+        let ask = relay.next_ask(shard);
+        let (hub, term) = (relay.hub(slot).id, relay.hub(slot).term);
+        let what = Asked::Count(ticket);
+        relay.asks.insert(ask, UnderWay { to, slot, term, what, records: Vec::new(), bytes: 0 });
+        relay.peers.send(to, hub, NodeMessage::CountAsk { ask, hub, term, names }, sink);
+        Outcome::Later
+    }
+
+    /// Likewise, asked by another shard.
+    pub(in crate::broker) fn count_for(
+        &mut self,
+        ticket: Ticket,
+        (namespace, topic): crate::rooms::TopicKey,
+        sink: &mut impl Sink,
+    ) {
+        let id = self.topics.intern(namespace, &topic);
+        if let Outcome::Now(count) = self.count_here(ticket, id, sink) {
+            self.tell_count(ticket, count, sink);
+        }
+    }
+
+    /// A committed record goes to a node with interest. What was due there before it is named, so
+    /// that the node sees a hole.
+    pub(in crate::broker) fn send_record(
+        &mut self,
+        room: crate::rooms::RoomHandle,
+        id: TopicId,
+        holder: Holder,
+        record: &Arc<Record>,
+        sink: &mut impl Sink,
+    ) {
+        let Some(slot) = self.slot_of_topic(id) else { return };
+        let shards = self.shards;
+        let relay = self.relay();
+        let Some(to) = relay.peers.node_of(holder, shards) else { return };
+        let seq = record.position.seq;
+        let (hub, term) = (relay.hub(slot).id, relay.hub(slot).term);
+        let previous = if seq.0 == 0 { seq } else { relay.was_due(room, holder.0 - shards, seq) };
+        let message = NodeMessage::Deliver { hub, term, previous, record: Arc::clone(record) };
+        relay.peers.send(to, hub, message, sink);
+    }
+
+    /// As `is_congested`, where nodes are among the holders.
+    #[cold]
+    pub(in crate::broker) fn is_congested_somewhere(
+        &mut self,
+        id: TopicId,
+        holders: &mut HolderSet,
+        sink: &impl Sink,
+    ) -> bool {
+        let slot = self.slot_of_topic(id);
+        let shards = self.shards;
+        let relay = self.relay();
+        for holder in holders.iter() {
+            if holder.0 < shards {
+                if sink.congested(ShardId(holder.0)) {
+                    return true;
+                }
+                continue;
+            }
+            let hub = slot.map(|slot| relay.hub(slot).id);
+            let node = relay.peers.node_of(holder, shards);
+            match node.zip(hub).filter(|&(node, hub)| relay.peers.reaches(node, hub)) {
+                None => _ = holders.remove(holder),
+                Some((node, hub)) if !relay.peers.flows(node, hub, sink) => {
+                    relay.is_held_up = true;
+                    return true;
+                }
+                Some(_) => {}
+            }
+        }
+        false
+    }
+
+    /// What came of a node's publish.
+    pub(in crate::broker) fn tell_node_published(
+        &mut self,
+        (to, ask, hub): (NodeId, AskId, HubId),
+        published: Result<Published, ErrorCode>,
+        sink: &mut impl Sink,
+    ) {
+        let Some(relay) = &mut self.relay else { return };
+        let message = match published {
+            Ok(Published { receivers, position, is_duplicate: again }) => {
+                NodeMessage::Published { ask, again, position, receivers }
+            }
+            Err(code) => NodeMessage::Denied { ask, code },
+        };
+        relay.peers.send(to, hub, message, sink);
+    }
+}

@@ -1,0 +1,420 @@
+//! What a broker does because its node is one of a cluster (docs/adr/0014): who leads which hub
+//! ([`route`]), the way of a publish to a leader elsewhere ([`forward`]), interest there
+//! ([`interest`]), what comes from there ([`follow`]), what this node's hubs do for others
+//! ([`serve`]), patterns ([`patterns`]). Here: what nodes say, their links, and time.
+
+mod follow;
+mod forward;
+mod interest;
+mod patterns;
+mod route;
+mod serve;
+
+use super::Broker;
+use crate::counts::NODES_MAX;
+use crate::relay::limits::{EARLY_BYTES_MAX, EARLY_MAX, HELD_BYTES_MAX, UNSENT_MAX};
+use crate::relay::state::{Asked, Early, Relay, UnderWay};
+use crate::relay::{AskId, Leader, NodeMessage};
+use crate::rooms::TopicKey;
+use crate::topics::TopicId;
+use crate::{Answer, Attach, Attached, Msg, Now, Sink, Ticket};
+use hubsub_types::{ErrorCode, HubId, NodeId, ShardId, Term};
+
+/// Whether a node's request is for this node.
+enum Admit {
+    /// It is.
+    Mine,
+    /// Perhaps: it names a term that is not known here yet.
+    Early,
+    /// Another leads, or the same in another term.
+    No,
+}
+
+impl Broker {
+    /// Whether the node is one of a cluster.
+    #[must_use]
+    pub fn has_nodes(&self) -> bool {
+        self.relay.is_some()
+    }
+
+    /// Whether so much of a node waits here that it should get no more credit.
+    #[must_use]
+    pub fn is_behind(&self, node: NodeId) -> bool {
+        self.relay.as_ref().is_some_and(|relay| {
+            relay.early.0 > EARLY_MAX / 2
+                || relay.early.1 > EARLY_BYTES_MAX / 2
+                || relay.held_bytes > HELD_BYTES_MAX
+                || relay.peers.unsent_of(node) > UNSENT_MAX
+        })
+    }
+
+    /// Whether anything waits for a link to take more: then it is to be looked for again soon.
+    #[must_use]
+    pub fn waits_for_nodes(&self) -> bool {
+        self.relay.as_ref().is_some_and(|relay| relay.is_held_up || relay.peers.unsent() > 0)
+    }
+
+    /// How many other nodes are known, at most [`NODES_MAX`].
+    #[must_use]
+    pub fn nodes(&self) -> usize {
+        self.relay.as_ref().map_or(0, |relay| relay.peers.len().min(usize::from(NODES_MAX)))
+    }
+
+    /// Place of a topic's hub, whose home is here.
+    pub(super) fn slot_of_topic(&self, id: TopicId) -> Option<u16> {
+        let topic = self.topics.get(id);
+        self.rooms.hubs.find(topic.class, topic.hub)
+    }
+
+    /// Place of a room's hub, if its home is here and this node does not lead it.
+    pub(super) fn relayed_slot(&self, room: &[u8]) -> Option<u16> {
+        let relay = self.relay.as_ref()?;
+        let (class, hub) = self.topics.place(room);
+        let slot = self.rooms.hubs.find(class, hub)?;
+        (relay.hub(slot).leader != Leader::Me).then_some(slot)
+    }
+
+    fn relay(&mut self) -> &mut Relay {
+        self.relay.as_mut().expect("who asks has nodes")
+    }
+
+    // -- links --
+
+    /// A link of a node stands, one of so many. More nodes than there are places for are not known:
+    /// nothing is sent there.
+    pub fn node_up(&mut self, node: NodeId, link: u16, links: u16, now: Now, sink: &mut impl Sink) {
+        let Some(relay) = &mut self.relay else { return };
+        if !relay.peers.up(node, link, links) {
+            return;
+        }
+        if link == 0 && self.shard == ShardId(0) {
+            self.send_patterns(node, sink);
+        }
+        for slot in self.slots_of(node, link) {
+            self.reach_leader(slot, now, sink);
+        }
+    }
+
+    /// It has ended: what was under way is lost, and the node has no interest by it.
+    pub fn node_down(&mut self, node: NodeId, link: u16, now: Now, sink: &mut impl Sink) {
+        let Some(relay) = &mut self.relay else { return };
+        let uses = |hub: HubId| relay.peers.uses(node, hub, link);
+        let slots: Vec<u16> =
+            (0u16..).zip(&relay.hubs).filter(|(_, hub)| uses(hub.id)).map(|(slot, _)| slot).collect();
+        for &slot in &slots {
+            self.forget_requests(node, slot);
+        }
+        let relay = self.relay.as_mut().expect("looked up above");
+        relay.peers.down(node, link);
+        let of_link = |under_way: &UnderWay| under_way.to == node && slots.contains(&under_way.slot);
+        let lost: Vec<AskId> =
+            relay.asks.iter().filter(|(_, under_way)| of_link(under_way)).map(|(&ask, _)| ask).collect();
+        for ask in lost {
+            self.lose(ask, sink);
+        }
+        if link == 0 && self.shard == ShardId(0) {
+            self.lose_patterns(node, sink);
+        }
+        for slot in slots {
+            if self.relay().hub(slot).leader == Leader::Node(node) {
+                self.unconfirm(slot);
+            }
+            self.push_queue(slot, now, sink);
+        }
+    }
+
+    /// A node's interest by a link that has ended, and what it asked and nobody answered.
+    fn forget_requests(&mut self, node: NodeId, slot: u16) {
+        let shards = self.shards;
+        let Broker { relay: Some(relay), rooms, .. } = self else { return };
+        let Relay { hubs, early, peers, due, .. } = &mut **relay;
+        hubs[usize::from(slot)].early.retain(|waiting| {
+            let stays = waiting.from != node;
+            if !stays {
+                (early.0, early.1) = (early.0 - 1, early.1 - waiting.message.weight());
+            }
+            stays
+        });
+        if let (Some(holder), Some(place)) = (peers.holder(node, shards), peers.place(node)) {
+            for room in rooms.of_hub(slot) {
+                if let Some(of_room) = due.get_mut(&room) {
+                    of_room.retain(|(other, _)| usize::from(*other) != place);
+                }
+                rooms.forget_holder(room, holder);
+            }
+        }
+    }
+
+    /// Hubs of this shard that a node leads, and that use this link of it.
+    fn slots_of(&self, node: NodeId, link: u16) -> Vec<u16> {
+        let Some(relay) = &self.relay else { return Vec::new() };
+        let is_meant = |hub: &crate::relay::state::HubState| {
+            hub.leader == Leader::Node(node) && relay.peers.uses(node, hub.id, link)
+        };
+        (0u16..).zip(&relay.hubs).filter(|(_, hub)| is_meant(hub)).map(|(slot, _)| slot).collect()
+    }
+
+    // -- what nodes say --
+
+    /// A message of a node, for this shard.
+    pub fn node_message(&mut self, from: NodeId, message: NodeMessage, now: Now, sink: &mut impl Sink) {
+        if self.relay.is_none() {
+            return;
+        }
+        match message {
+            NodeMessage::Publish { hub, .. }
+            | NodeMessage::Interest { hub, .. }
+            | NodeMessage::Counts { hub, .. }
+            | NodeMessage::CountAsk { hub, .. }
+            | NodeMessage::Read { hub, .. } => self.serve(from, hub, message, now, sink),
+            NodeMessage::Deliver { hub, term, previous, record } => {
+                self.delivered(from, (hub, term), previous, record, now, sink);
+            }
+            NodeMessage::Published { .. }
+            | NodeMessage::NotMine { .. }
+            | NodeMessage::Denied { .. }
+            | NodeMessage::Attached { .. }
+            | NodeMessage::Counted { .. }
+            | NodeMessage::Range { .. }
+            | NodeMessage::RangeEnd { .. } => self.answered(from, message, now, sink),
+            NodeMessage::Pattern { .. }
+            | NodeMessage::PatternsBegin { .. }
+            | NodeMessage::PatternsEntry { .. }
+            | NodeMessage::PatternsEnd { .. }
+            | NodeMessage::PatternsHeld { .. } => self.pattern_message(from, message, sink),
+        }
+    }
+
+    /// The answer to a request; one to what nobody asked is passed over.
+    fn answered(&mut self, from: NodeId, message: NodeMessage, now: Now, sink: &mut impl Sink) {
+        let ask = match message {
+            NodeMessage::Published { ask, .. }
+            | NodeMessage::NotMine { ask, .. }
+            | NodeMessage::Denied { ask, .. }
+            | NodeMessage::Attached { ask, .. }
+            | NodeMessage::Counted { ask, .. }
+            | NodeMessage::Range { ask, .. }
+            | NodeMessage::RangeEnd { ask, .. } => ask,
+            _ => return,
+        };
+        let relay = self.relay();
+        if relay.asks.get(&ask).is_none_or(|under_way| under_way.to != from) {
+            return;
+        }
+        if let NodeMessage::Range { record, .. } = message {
+            return self.take_record(ask, record);
+        }
+        let Some(UnderWay { slot, term, what, records, .. }) = relay.take(ask) else { return };
+        match (what, message) {
+            (Asked::Publish(parked), NodeMessage::Published { again, position, receivers, .. }) => {
+                let published = crate::Published { receivers, position, is_duplicate: again };
+                self.tell_published(parked.ticket, Ok(published), sink);
+                self.push_queue(slot, now, sink);
+            }
+            (Asked::Interest(asked), NodeMessage::Attached { attached, .. }) => {
+                self.interest_confirmed(ask, asked, attached, now, sink);
+            }
+            (Asked::Count(ticket), NodeMessage::Counted { count, .. }) => {
+                self.tell_count(ticket, Ok(count), sink);
+            }
+            (what, NodeMessage::RangeEnd { oldest, next, gap, at_end, is_gone, .. }) => {
+                let range = crate::cursors::Range { records, next, gap, at_end, is_gone };
+                self.range_came(ask, what, oldest, range, now, sink);
+            }
+            (what, NodeMessage::NotMine { term: knows, .. }) => {
+                self.not_theirs(slot, term, knows, what, now, sink);
+            }
+            (what, NodeMessage::Denied { code, .. }) => self.denied(slot, what, code, now, sink),
+            // An answer to something else: nobody knows what came of it.
+            (what, _) => self.lost(slot, what, sink),
+        }
+    }
+
+    /// A request whose answer will not come.
+    fn lose(&mut self, ask: AskId, sink: &mut impl Sink) {
+        if let Some(UnderWay { slot, what, .. }) = self.relay().take(ask) {
+            self.lost(slot, what, sink);
+        }
+    }
+
+    fn lost(&mut self, slot: u16, what: Asked, sink: &mut impl Sink) {
+        match what {
+            Asked::Publish(parked) => self.publish_lost(slot, parked, sink),
+            // It is told anew when the link comes, or another leader.
+            Asked::Interest(asked) => self.interest_lost(&asked),
+            Asked::Count(ticket) => self.tell_count(ticket, Err(ErrorCode::LinkLost), sink),
+            Asked::Read(read) => self.relay().hub_mut(slot).reads.push(*read),
+            Asked::Hole(room) => {
+                if let Some(resume) = self.relay().resuming.get_mut(&room) {
+                    resume.read = None;
+                }
+            }
+            Asked::History(_, ask) => sink.history(ask, Err(ErrorCode::LinkLost)),
+        }
+    }
+
+    /// A node says that it does not lead a hub.
+    fn not_theirs(
+        &mut self,
+        slot: u16,
+        asked: Term,
+        knows: Term,
+        what: Asked,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
+        match what {
+            Asked::Publish(parked) => self.relay().park(slot, parked),
+            Asked::Count(ticket) => self.tell_count(ticket, Err(ErrorCode::HubClosed), sink),
+            Asked::History(_, ask) => sink.history(ask, Err(ErrorCode::HubClosed)),
+            what => self.lost(slot, what, sink),
+        }
+        // Where it knows of a later term, this node will hear of that too.
+        let relay = self.relay();
+        if relay.hub(slot).term == asked && knows <= asked {
+            self.retry_later(slot, now.mono_ms + crate::relay::limits::RETRY_MS);
+        }
+        self.push_queue(slot, now, sink);
+    }
+
+    fn retry_later(&mut self, slot: u16, at_ms: u64) {
+        let relay = self.relay();
+        relay.wake_by(at_ms);
+        let hub = relay.hub_mut(slot);
+        hub.retry_ms = hub.retry_ms.min(at_ms);
+    }
+
+    /// Keeps a message of a term that is not known here yet; false if there is no place for it.
+    fn keep_early(&mut self, slot: u16, from: NodeId, message: NodeMessage, now: Now) -> Option<NodeMessage> {
+        let relay = self.relay();
+        let weight = message.weight();
+        if relay.early.0 >= EARLY_MAX || relay.early.1 + weight > EARLY_BYTES_MAX {
+            return Some(message);
+        }
+        relay.early = (relay.early.0 + 1, relay.early.1 + weight);
+        relay.wake_by(now.mono_ms + relay.cluster.limits.parked_ms);
+        relay.hub_mut(slot).early.push_back(Early { from, since_ms: now.mono_ms, message });
+        None
+    }
+
+    // -- time --
+
+    /// When [`Broker::commit_due`] has work for relays next, in ms.
+    pub(super) fn relay_due_ms(&self) -> Option<u64> {
+        let due_ms = self.relay.as_ref()?.due_ms;
+        (due_ms != u64::MAX).then_some(due_ms)
+    }
+
+    /// What has waited for too long is refused, and leaders are asked again.
+    pub(super) fn relay_due(&mut self, now: Now, sink: &mut impl Sink) {
+        let Some(relay) = self.relay.as_mut().filter(|relay| relay.due_ms <= now.mono_ms) else { return };
+        relay.due_ms = u64::MAX;
+        for slot in 0..relay.hubs.len() as u16 {
+            self.expire_early(slot, now, sink);
+            self.expire_former(slot, now, sink);
+            if self.relay().hub(slot).retry_ms <= now.mono_ms {
+                self.reach_leader(slot, now, sink);
+            }
+            self.push_queue(slot, now, sink);
+            self.expire_queue(slot, now, sink);
+            let hub = self.relay().hub(slot);
+            let former_ms = if hub.former > 0 { hub.former_until_ms } else { u64::MAX };
+            let due_ms = former_ms.min(hub.retry_ms);
+            self.relay().wake_by(due_ms);
+        }
+        self.expire_attaches(now, sink);
+    }
+
+    fn expire_early(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
+        let relay = self.relay();
+        let parked_ms = relay.cluster.limits.parked_ms;
+        while let Some(first) = relay.hubs[usize::from(slot)].early.front() {
+            let due_ms = first.since_ms + parked_ms;
+            if due_ms > now.mono_ms {
+                return relay.wake_by(due_ms);
+            }
+            if let Some(Early { from, message, .. }) = relay.hubs[usize::from(slot)].early.pop_front() {
+                relay.early = (relay.early.0 - 1, relay.early.1 - message.weight());
+                relay.refuse(from, slot, &message, sink);
+            }
+        }
+    }
+
+    // -- each turn --
+
+    /// What a link may take by now is sent, and leaders are told of other numbers of subscribers.
+    pub(super) fn push_relay(&mut self, now: Now, sink: &mut impl Sink) {
+        let Some(relay) = &mut self.relay else { return };
+        relay.peers.resend(sink);
+        if std::mem::take(&mut relay.is_held_up) {
+            for slot in 0..relay.hubs.len() as u16 {
+                self.push_queue(slot, now, sink);
+            }
+        }
+        self.tell_counts(sink);
+    }
+
+    // -- answers --
+
+    /// Answers who subscribed, on whatever shard.
+    fn answer_attach(
+        &mut self,
+        attach: Attach,
+        from: ShardId,
+        attached: Result<Attached, ErrorCode>,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
+        if from == self.shard {
+            self.attached(attach, attached, now, sink);
+        } else {
+            sink.send(from, Msg::Attached(Box::new((attach, attached))));
+        }
+    }
+
+    fn tell_count(&self, to: Ticket, count: Result<u64, ErrorCode>, sink: &mut impl Sink) {
+        if to.shard == self.shard {
+            sink.answer(to.asker, Answer::Counted(count));
+        } else {
+            sink.send(to.shard, Msg::Counted(to, count));
+        }
+    }
+
+    /// A topic's key.
+    fn key_of(&self, id: TopicId) -> TopicKey {
+        let topic = self.topics.get(id);
+        (topic.namespace, std::sync::Arc::clone(&topic.name))
+    }
+}
+
+impl Relay {
+    fn admit(&self, slot: u16, term: Term) -> Admit {
+        let hub = self.hub(slot);
+        if term == hub.term && hub.leader == Leader::Me {
+            Admit::Mine
+        } else if term > hub.term || (term == hub.term && hub.leader == Leader::None) {
+            Admit::Early
+        } else {
+            Admit::No
+        }
+    }
+
+    /// Answers that another leads, if an answer is wanted.
+    fn refuse(&mut self, to: NodeId, slot: u16, message: &NodeMessage, sink: &mut impl Sink) {
+        let ask = match *message {
+            NodeMessage::Publish { ask, .. }
+            | NodeMessage::Interest { ask, .. }
+            | NodeMessage::CountAsk { ask, .. }
+            | NodeMessage::Read { ask, .. } => ask,
+            _ => AskId::NONE,
+        };
+        self.not_mine(to, ask, slot, sink);
+    }
+
+    fn not_mine(&mut self, to: NodeId, ask: AskId, slot: u16, sink: &mut impl Sink) {
+        let (hub, term) = (self.hub(slot).id, self.hub(slot).term);
+        if ask != AskId::NONE {
+            self.peers.send(to, hub, NodeMessage::NotMine { ask, hub, term }, sink);
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Patterns of the whole cluster stand on every shard of every node. The first shard of each node
+//! speaks for it: it numbers the changes of the node's set, tells them to all nodes, and has
+//! theirs held by all shards here.
+
+use super::Broker;
+use crate::Msg;
+use crate::relay::NodeMessage;
+use crate::relay::limits::PATTERNS_MAX;
+use crate::relay::message::PATTERNS;
+use crate::relay::patterns::PatternChange;
+use crate::{Answer, Sink};
+use hubsub_types::{NodeId, ShardId};
+use std::sync::Arc;
+
+impl Broker {
+    /// Whether all shards of this node hold the patterns of a node; asked of the first shard.
+    #[must_use]
+    pub fn holds_patterns_of(&self, node: NodeId) -> bool {
+        let peer = self.relay.as_ref().and_then(|relay| relay.patterns.peers.get(&node));
+        peer.is_some_and(|peer| peer.version.is_some() && peer.held() >= peer.version)
+    }
+
+    /// The number of subscribers of a pattern on this node has changed: the first shard tells all
+    /// nodes. A subscription that waits is answered when all of them hold it; true if they do.
+    pub(in crate::broker) fn pattern_changed(
+        &mut self,
+        source: &Arc<[u8]>,
+        waiting: Option<(ShardId, u32)>,
+        sink: &mut impl Sink,
+    ) -> bool {
+        let shards = self.shards;
+        let Broker { relay: Some(relay), patterns, .. } = self else { return true };
+        if relay.patterns.peers.is_empty() {
+            relay.patterns.version += 1;
+            return true;
+        }
+        relay.patterns.version += 1;
+        let version = relay.patterns.version;
+        let id = patterns.find(source);
+        let count = id.map_or(0, |id| patterns.get(id).counts.of_shards(shards));
+        let mut nodes: Vec<NodeId> = relay.patterns.peers.keys().copied().collect();
+        nodes.sort_unstable();
+        for node in nodes {
+            let message = NodeMessage::Pattern { version, count, pattern: Arc::clone(source) };
+            relay.peers.send(node, PATTERNS, message, sink);
+        }
+        relay.patterns.waiting.extend(waiting.map(|(shard, id)| (version, shard, id)));
+        false
+    }
+
+    /// A node's link for patterns stands: it gets the whole set, and changes from then on.
+    pub(super) fn send_patterns(&mut self, node: NodeId, sink: &mut impl Sink) {
+        let shards = self.shards;
+        let Broker { relay: Some(relay), patterns, .. } = self else { return };
+        relay.patterns.up(node, shards);
+        let version = relay.patterns.version;
+        let own = patterns.iter().map(|held| (Arc::clone(&held.source), held.counts.of_shards(shards)));
+        let own: Vec<_> = own.filter(|(_, count)| *count > 0).collect();
+        let begin = NodeMessage::PatternsBegin { version, patterns: own.len() as u32 };
+        relay.peers.send(node, PATTERNS, begin, sink);
+        for (pattern, count) in own {
+            relay.peers.send(node, PATTERNS, NodeMessage::PatternsEntry { count, pattern }, sink);
+        }
+        relay.peers.send(node, PATTERNS, NodeMessage::PatternsEnd { version }, sink);
+    }
+
+    /// That link has ended: the node's patterns are held no more, and it is not waited for.
+    pub(super) fn lose_patterns(&mut self, node: NodeId, sink: &mut impl Sink) {
+        let Some(peer) = self.relay().patterns.peers.remove(&node) else { return };
+        let (session, version) = (peer.session, 0);
+        let change = PatternChange { node, session, version, is_whole: true, patterns: Arc::default() };
+        self.spread_patterns(change, sink);
+        self.patterns_were_held(sink);
+    }
+
+    /// What a node says of patterns.
+    pub(super) fn pattern_message(&mut self, from: NodeId, message: NodeMessage, sink: &mut impl Sink) {
+        let bytes_max = self.limits.pattern_bytes_max;
+        let Some(peer) = self.relay().patterns.peers.get_mut(&from) else { return };
+        let session = peer.session;
+        let change = match message {
+            NodeMessage::PatternsHeld { version } => {
+                peer.holds = peer.holds.max(version);
+                return self.patterns_were_held(sink);
+            }
+            NodeMessage::PatternsBegin { version, patterns } => {
+                if patterns <= PATTERNS_MAX {
+                    peer.coming = Some((version, patterns, Vec::new()));
+                }
+                return;
+            }
+            NodeMessage::PatternsEntry { count, pattern } => {
+                if let Some((_, announced, came)) = &mut peer.coming
+                    && came.len() < *announced as usize
+                    && pattern.len() as u64 <= bytes_max
+                {
+                    came.push((pattern, count));
+                }
+                return;
+            }
+            NodeMessage::PatternsEnd { version } => {
+                let Some((begun, _, came)) = peer.coming.take().filter(|coming| coming.0 == version) else {
+                    return;
+                };
+                peer.version = Some(begun);
+                PatternChange { node: from, session, version, is_whole: true, patterns: came.into() }
+            }
+            NodeMessage::Pattern { version, count, pattern } => {
+                if peer.version.is_none_or(|held| version <= held) || pattern.len() as u64 > bytes_max {
+                    return;
+                }
+                peer.version = Some(version);
+                let patterns = Arc::new([(pattern, count)]);
+                PatternChange { node: from, session, version, is_whole: false, patterns }
+            }
+            _ => return,
+        };
+        self.spread_patterns(change, sink);
+    }
+
+    /// All shards of this node hold a change of a node's set.
+    fn spread_patterns(&mut self, change: PatternChange, sink: &mut impl Sink) {
+        for shard in (1..self.shards).map(ShardId) {
+            sink.send(shard, Msg::NodePatterns(Box::new(change.clone())));
+        }
+        self.hold_patterns(&change);
+        let (own, PatternChange { node, session, version, .. }) = (self.shard, change);
+        self.shard_holds(own, node, session, version, sink);
+    }
+
+    /// This shard holds it.
+    pub(in crate::broker) fn hold_patterns(&mut self, change: &PatternChange) {
+        let shards = self.shards;
+        let Broker { relay: Some(relay), patterns, .. } = self else { return };
+        if change.is_whole {
+            relay.peers.clear_patterns(change.node, shards, patterns);
+        }
+        for (source, count) in change.patterns.iter() {
+            relay.peers.set_pattern(change.node, source, *count, shards, patterns);
+        }
+    }
+
+    /// A shard holds a node's set up to a version; the node is told once all do.
+    pub(in crate::broker) fn shard_holds(
+        &mut self,
+        shard: ShardId,
+        node: NodeId,
+        session: u64,
+        version: u64,
+        sink: &mut impl Sink,
+    ) {
+        let relay = self.relay();
+        let Some(peer) = relay.patterns.peers.get_mut(&node).filter(|peer| peer.session == session) else {
+            return;
+        };
+        peer.held[usize::from(shard.0)] = Some(version);
+        let held = peer.held();
+        if held > peer.told
+            && let Some(version) = held
+        {
+            peer.told = held;
+            relay.peers.send(node, PATTERNS, NodeMessage::PatternsHeld { version }, sink);
+        }
+    }
+
+    /// Subscriptions that all nodes hold by now are confirmed.
+    fn patterns_were_held(&mut self, sink: &mut impl Sink) {
+        loop {
+            let own = self.shard;
+            let sets = &mut self.relay().patterns;
+            let held = sets.held_by_all();
+            let Some(&(_, shard, id)) = sets.waiting.front().filter(|waiting| waiting.0 <= held) else {
+                return;
+            };
+            sets.waiting.pop_front();
+            if shard == own {
+                self.pattern_held(id, sink);
+            } else {
+                sink.send(shard, Msg::PatternHeld(id));
+            }
+        }
+    }
+
+    /// One of those that hold a new pattern has said so.
+    pub(in crate::broker) fn pattern_held(&mut self, id: u32, sink: &mut impl Sink) {
+        let Some(waiting) = self.waiting.get_mut(&id) else { return };
+        waiting.left -= 1;
+        if waiting.left == 0
+            && let Some(super::super::Waiting { asker, conn, pattern, .. }) = self.waiting.remove(&id)
+        {
+            if self.holding.get(&(conn.index, pattern)) == Some(&id) {
+                self.holding.remove(&(conn.index, pattern));
+                self.patterns.get_mut(pattern).subs.insert(conn.index);
+            }
+            sink.answer(asker, Answer::PatternHeld);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Who leads a hub: a route comes, and the hub's home begins to lead, ceases to, or follows
+//! another.
+
+use super::Broker;
+use crate::relay::state::{Asked, Early};
+use crate::relay::{AskId, Leader};
+use crate::rooms::RoomHandle;
+use crate::{Now, Sink};
+use hubsub_types::{HubId, Position, Seq, Term};
+
+impl Broker {
+    /// A hub has this leader in this term; a route of an earlier term is passed over. A hub with a
+    /// log must be open (`rooms.add_hub`) before this node leads it.
+    pub fn route(&mut self, hub: HubId, term: Term, leader: Leader, now: Now, sink: &mut impl Sink) {
+        let Some(relay) = &mut self.relay else { return };
+        let Some(slot) = relay.slot_of(hub) else { return };
+        let state = relay.hub_mut(slot);
+        if term < state.term || (term == state.term && leader == state.leader) {
+            return;
+        }
+        let before = std::mem::replace(&mut state.leader, leader);
+        state.term = term;
+        state.retry_ms = u64::MAX;
+        self.count_former(slot, now);
+        match (before == Leader::Me, leader == Leader::Me) {
+            (false, true) => self.begin_to_lead(slot, now, sink),
+            (true, false) => self.cease_to_lead(slot, now, sink),
+            _ => {}
+        }
+        if leader != Leader::Me {
+            self.reach_leader(slot, now, sink);
+        }
+        self.push_queue(slot, now, sink);
+        let state = self.relay().hub_mut(slot);
+        let early = std::mem::take(&mut state.early);
+        for Early { from, message, .. } in early {
+            let relay = self.relay();
+            relay.early = (relay.early.0 - 1, relay.early.1 - message.weight());
+            self.node_message(from, message, now, sink);
+        }
+    }
+
+    /// The rooms of a hub are this node's: what is known of interest is their table, and another
+    /// life begins where the log does not know the one before.
+    fn begin_to_lead(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
+        self.rooms.hubs.get_mut(slot).is_relayed = false;
+        let rooms = self.rooms.of_hub(slot);
+        self.drop_requests(slot, sink);
+        for room in rooms {
+            self.drop_resume(room);
+            let topics = self.rooms.topics_of(room);
+            if topics.is_empty() {
+                // Patterns followed it.
+                self.rooms.forget_relayed(room);
+                continue;
+            }
+            let recall = |hub, name: &[u8]| sink.recall(hub, name);
+            let (before, after) = self.rooms.begin_life(room, now, recall);
+            if before.epoch.0 != 0 && before.epoch != after.epoch {
+                for key in topics {
+                    self.tell_over(&key, before, sink);
+                }
+            }
+        }
+        let relay = self.relay();
+        relay.due.retain(|_, of_room| !of_room.is_empty());
+        let keys: Vec<_> =
+            relay.upstreams.iter().filter(|(_, up)| up.slot == slot).map(|(key, _)| key.clone()).collect();
+        for key in keys {
+            let relay = self.relay();
+            let Some(up) = relay.upstreams.remove(&key) else { continue };
+            relay.attaches -= up.waiting.len();
+            for waiting in up.waiting {
+                self.attach_counted(waiting, now, sink);
+            }
+        }
+        self.read_waiting(slot, now, sink);
+    }
+
+    /// Requests to a leader that is none any more are not awaited, but for publishes.
+    fn drop_requests(&mut self, slot: u16, sink: &mut impl Sink) {
+        let relay = self.relay();
+        let is_meant = |what: &Asked| !matches!(what, Asked::Publish(_));
+        let asks =
+            relay.asks.iter().filter(|(_, under_way)| under_way.slot == slot && is_meant(&under_way.what));
+        let asks: Vec<AskId> = asks.map(|(&ask, _)| ask).collect();
+        for ask in asks {
+            if let Some(under_way) = self.relay().take(ask) {
+                self.lost(slot, under_way.what, sink);
+            }
+        }
+    }
+
+    /// The rooms of a hub are another's: what is known of interest on this node is the relay's, and
+    /// what waited to be committed goes where the route leads.
+    fn cease_to_lead(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
+        self.rooms.hubs.get_mut(slot).is_relayed = true;
+        for room in self.rooms.of_hub(slot) {
+            self.relay().due.remove(&room);
+            self.rooms.end_lead(room);
+            for key in self.rooms.topics_of(room) {
+                self.follow_topic(slot, room, key, true);
+            }
+        }
+        let stalled = std::mem::take(&mut self.stalled);
+        for (ticket, record) in stalled {
+            let id = self.topics.intern(record.namespace, record.topic());
+            if self.slot_of_topic(id) == Some(slot) {
+                self.forward_or_tell(ticket, id, record, now, sink);
+            } else {
+                self.stalled.push_back((ticket, record));
+            }
+        }
+    }
+
+    /// A leader is there, or its link is, or it is to be asked again: all interest is registered
+    /// anew, with the positions that it has, and what waits goes on.
+    pub(super) fn reach_leader(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
+        self.relay().hub_mut(slot).retry_ms = u64::MAX;
+        if self.relay().leader_of(slot).is_none() {
+            return self.unconfirm(slot);
+        }
+        self.register(slot, now, sink);
+        self.push_queue(slot, now, sink);
+        self.read_waiting(slot, now, sink);
+    }
+}
+
+impl crate::relay::state::Relay {
+    /// What was due to the node of a place before a record, which is due now. Where nobody
+    /// remembers, everything was.
+    pub(super) fn was_due(&mut self, room: RoomHandle, place: u16, seq: Seq) -> Seq {
+        let of_room = self.due.entry(room).or_default();
+        match of_room.iter_mut().find(|(other, _)| *other == place) {
+            Some((_, last)) => std::mem::replace(last, seq),
+            None => {
+                of_room.push((place, seq));
+                Seq(seq.0 - 1)
+            }
+        }
+    }
+
+    /// Everything up to a position was due to a node.
+    pub(super) fn set_due(&mut self, room: RoomHandle, place: u16, position: Position) {
+        self.was_due(room, place, Seq(position.seq.0.max(1)));
+        if let Some((_, last)) =
+            self.due.get_mut(&room).and_then(|of_room| of_room.iter_mut().find(|(other, _)| *other == place))
+        {
+            *last = position.seq;
+        }
+    }
+}

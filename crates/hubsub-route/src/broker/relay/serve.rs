@@ -1,0 +1,327 @@
+//! What this node's hubs do for other nodes: they count interest, take records, answer reads.
+
+use super::{Admit, Broker};
+use crate::cursors::{OfNode, Range, Read};
+use crate::logread::{Ask, Known};
+use crate::relay::limits::{READ_BYTES_MAX, READ_RECORDS_MAX};
+use crate::relay::message::Names;
+use crate::relay::{AskId, Leader, NodeMessage};
+use crate::rooms::{HistoryPart, HistoryQuery, TopicKey};
+use crate::{Asker, Attach, Attached, Now, Sink, Start, Ticket};
+use hubsub_types::{ConnKey, ErrorCode, HubId, NodeId, Position, Seq, ShardId};
+use std::sync::Arc;
+
+/// Stands in an [`Ask`] for the shard: other nodes ask.
+pub(in crate::broker) const OF_NODES: ShardId = ShardId(u16::MAX);
+
+impl Broker {
+    /// A node's request of a hub.
+    pub(super) fn serve(
+        &mut self,
+        from: NodeId,
+        hub: HubId,
+        message: NodeMessage,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
+        let relay = self.relay();
+        let Some(slot) = relay.slot_of(hub) else { return };
+        let term = match message {
+            NodeMessage::Publish { term, .. }
+            | NodeMessage::Interest { term, .. }
+            | NodeMessage::Counts { term, .. }
+            | NodeMessage::CountAsk { term, .. } => term,
+            _ => relay.hub(slot).term,
+        };
+        match relay.admit(slot, term) {
+            // A read names no term: it is for who leads now.
+            Admit::Early if matches!(message, NodeMessage::Read { .. }) => {
+                relay.refuse(from, slot, &message, sink);
+            }
+            Admit::Early => {
+                if let Some(message) = self.keep_early(slot, from, message, now) {
+                    self.relay().refuse(from, slot, &message, sink);
+                }
+            }
+            Admit::No => relay.refuse(from, slot, &message, sink),
+            Admit::Mine => self.serve_led(from, slot, message, now, sink),
+        }
+    }
+
+    fn serve_led(&mut self, from: NodeId, slot: u16, message: NodeMessage, now: Now, sink: &mut impl Sink) {
+        match message {
+            NodeMessage::Publish { ask, record, .. } => {
+                let hub = self.relay().hub(slot).id;
+                let ticket = Ticket { shard: self.shard, asker: Asker::Node { node: from, ask, hub } };
+                if let Some(refused) = self.refuses_record(slot, &record) {
+                    return self.tell_published(ticket, Err(refused), sink);
+                }
+                self.lead(ticket, record, now, sink);
+            }
+            NodeMessage::Interest { ask, names, count, start, .. } => {
+                if let Err(refused) = self.serve_interest(from, slot, (ask, count, start), &names, now, sink)
+                {
+                    self.deny(from, slot, ask, refused, sink);
+                }
+            }
+            NodeMessage::Counts { names, count, .. } => {
+                self.set_interest(from, slot, &names, count, now);
+            }
+            NodeMessage::CountAsk { ask, names, .. } => {
+                let room = self.rooms.find_of_topic(&names.topic);
+                let counts = room.and_then(|room| self.rooms.counts_of(room, names.namespace, &names.topic));
+                let count = counts.map_or(0, |counts| counts.total());
+                let relay = self.relay();
+                let hub = relay.hub(slot).id;
+                relay.peers.send(from, hub, NodeMessage::Counted { ask, count }, sink);
+            }
+            NodeMessage::Read { ask, names, start, records_max, bytes_max, .. } => {
+                let wanted = (start, records_max, bytes_max);
+                if let Err(refused) = self.serve_read((from, ask), slot, names, wanted, now, sink) {
+                    self.deny(from, slot, ask, refused, sink);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn deny(&mut self, to: NodeId, slot: u16, ask: AskId, code: ErrorCode, sink: &mut impl Sink) {
+        let relay = self.relay();
+        let hub = relay.hub(slot).id;
+        if ask != AskId::NONE {
+            relay.peers.send(to, hub, NodeMessage::Denied { ask, code }, sink);
+        }
+    }
+
+    /// Whether a topic is one of a hub's.
+    fn is_of(&mut self, slot: u16, namespace: crate::Namespace, topic: &[u8]) -> bool {
+        let fits = topic.len() as u64 <= self.limits.topic_bytes_max;
+        let id = self.topics.intern(namespace, topic);
+        fits && self.slot_of_topic(id) == Some(slot)
+    }
+
+    /// Why a node's record is not taken.
+    fn refuses_record(&mut self, slot: u16, record: &crate::Record) -> Option<ErrorCode> {
+        if record.topic().len() as u64 > self.limits.topic_bytes_max {
+            return Some(ErrorCode::TopicLength);
+        }
+        if !self.is_of(slot, record.namespace, record.topic()) {
+            return Some(ErrorCode::HubDiffers);
+        }
+        let class = self.relay().hub(slot).class;
+        let class = self.classes.get(class);
+        if record.payload().len() as u64 > class.payload_bytes_max {
+            return Some(ErrorCode::PayloadLength);
+        }
+        (record.producer().is_some() && !class.durability.is_logged()).then_some(ErrorCode::NotLogged)
+    }
+
+    /// So many subscribe on a node.
+    fn set_interest(&mut self, from: NodeId, slot: u16, names: &Names, count: u32, now: Now) {
+        let shards = self.shards;
+        if !self.is_of(slot, names.namespace, &names.topic) {
+            return;
+        }
+        let Some(holder) = self.relay().peers.holder(from, shards) else { return };
+        let Some(room) = self.rooms.find_of_topic(&names.topic) else { return };
+        let key: TopicKey = (names.namespace, Arc::clone(&names.topic));
+        self.rooms.count(room, &key, |counts| counts.set(holder, count, shards), now);
+        self.rooms.forget_unused(room);
+    }
+
+    fn serve_interest(
+        &mut self,
+        from: NodeId,
+        slot: u16,
+        (ask, count, start): (AskId, u32, Start),
+        names: &Names,
+        now: Now,
+        sink: &mut impl Sink,
+    ) -> Result<(), ErrorCode> {
+        if !self.is_of(slot, names.namespace, &names.topic) {
+            return Err(ErrorCode::HubDiffers);
+        }
+        if count == 0 {
+            self.set_interest(from, slot, names, 0, now);
+            return Ok(());
+        }
+        let shards = self.shards;
+        let Some(holder) = self.relay().peers.holder(from, shards) else {
+            return Err(ErrorCode::NotLinked);
+        };
+        let hub = self.relay().hub(slot).id;
+        let asker = Asker::Node { node: from, ask, hub };
+        let attach = Attach {
+            ticket: Ticket { shard: self.shard, asker },
+            conn: u32::MAX,
+            namespace: names.namespace,
+            topic: Arc::clone(&names.topic),
+            start,
+            adds: false,
+            id: 0,
+        };
+        self.refuses_start(&attach, sink).map_or(Ok(()), Err)?;
+        let recall = |hub, room: &[u8]| sink.recall(hub, room);
+        let (known, room) = self.rooms.attach(&attach, self.shard, now, recall)?;
+        let key: TopicKey = (names.namespace, Arc::clone(&names.topic));
+        self.rooms.count(room, &key, |counts| counts.set(holder, count, shards), now);
+        let position = self.rooms.position(room);
+        self.relay().set_due(room, holder.0 - shards, position);
+        match known {
+            Known::Here(attached) => self.tell_attached((from, ask, hub), Ok(attached), sink),
+            Known::InLog(read) => sink.read_log(read),
+        }
+        Ok(())
+    }
+
+    /// Where a node's subscription begins.
+    pub(in crate::broker) fn tell_attached(
+        &mut self,
+        (to, ask, hub): (NodeId, AskId, HubId),
+        attached: Result<Attached, ErrorCode>,
+        sink: &mut impl Sink,
+    ) {
+        let message = match attached {
+            Ok(attached) => NodeMessage::Attached { ask, attached },
+            Err(code) => NodeMessage::Denied { ask, code },
+        };
+        self.relay().peers.send(to, hub, message, sink);
+    }
+
+    fn serve_read(
+        &mut self,
+        (from, ask): (NodeId, AskId),
+        slot: u16,
+        names: Names,
+        (start, records_max, bytes_max): (Start, u32, u32),
+        now: Now,
+        sink: &mut impl Sink,
+    ) -> Result<(), ErrorCode> {
+        let (class, hub) = self.topics.place(&names.room);
+        if self.rooms.hubs.find(class, hub) != Some(slot) {
+            return Err(ErrorCode::HubDiffers);
+        }
+        self.refuses_past(&names.room, sink).map_or(Ok(()), Err)?;
+        let is_whole = names.topic.is_empty();
+        let hub = self.relay().hub(slot).id;
+        let recall = |hub| sink.recall(hub, &names.room);
+        let room = self.rooms.find(&names.room);
+        let last = match room {
+            Some(room) => self.rooms.position(room),
+            None => self.rooms.last_of_cold_room(&names.room, recall),
+        };
+        let next = match start {
+            Start::Last(n) => {
+                let count = n.min(u64::from(records_max)).min(READ_RECORDS_MAX);
+                let topic = (!is_whole).then(|| names.topic.to_vec());
+                let query = HistoryQuery { room: names.room.to_vec(), count, after: None, topic };
+                let relay = self.relay();
+                relay.last_question = relay.last_question.wrapping_add(1);
+                let number = relay.last_question;
+                relay.questions.insert(number, (from, ask));
+                let asked = Ask { shard: OF_NODES, number };
+                if let Some(part) = self.history_led(&query, asked, now, sink) {
+                    self.tell_part(&query.room, asked, Ok(part), sink);
+                }
+                return Ok(());
+            }
+            Start::After(position) => Position { seq: position.seq.next(), ..position },
+            // Records that are older are left out of the answer.
+            Start::Since(_) => Position { seq: Seq(1), ..last },
+            Start::Live => Position { seq: last.seq.next(), ..last },
+        };
+        let since_us = if let Start::Since(us) = start { us } else { 0 };
+        let whole = is_whole.then(|| Arc::clone(&names.room));
+        let of = OfNode { node: from, ask, hub, whole, records_max, since_us };
+        let read = Read {
+            from: self.shard,
+            conn: ConnKey { index: u32::MAX, generation: 0 },
+            pattern: None,
+            namespace: names.namespace,
+            topic: names.topic,
+            next,
+            bytes_max: (bytes_max as usize).clamp(1, READ_BYTES_MAX),
+            of: Some(Box::new(of)),
+        };
+        self.read_here(read, now, sink);
+        Ok(())
+    }
+
+    /// Records that a node asked for.
+    pub(in crate::broker) fn tell_node_range(&mut self, read: &Read, mut range: Range, sink: &mut impl Sink) {
+        let Some(of) = &read.of else { return };
+        let max = (of.records_max as usize).clamp(1, READ_RECORDS_MAX as usize);
+        if range.records.len() > max {
+            range.next = range.records[max].position.seq;
+            range.at_end = false;
+            range.records.truncate(max);
+        }
+        if of.since_us > 0 {
+            range.gap = None;
+            range.records.retain(|record| record.timestamp_us >= of.since_us);
+        }
+        let name = match &of.whole {
+            Some(room) => Arc::clone(room),
+            None => self.classes.room(&read.topic).as_ref().into(),
+        };
+        let room = self.rooms.find(&name);
+        let first = range.gap.map(|gap| gap.1);
+        let oldest = Position {
+            epoch: room.map_or(read.next.epoch, |room| self.rooms.position(room).epoch),
+            seq: first.or_else(|| self.rooms.before_first(room?)).unwrap_or_default(),
+        };
+        let (node, ask, hub) = (of.node, of.ask, of.hub);
+        let relay = self.relay();
+        for record in range.records {
+            relay.peers.send(node, hub, NodeMessage::Range { ask, record }, sink);
+        }
+        let Range { next, gap, at_end, is_gone, .. } = range;
+        relay.peers.send(node, hub, NodeMessage::RangeEnd { ask, oldest, next, gap, at_end, is_gone }, sink);
+    }
+
+    /// A node's read that cannot be answered.
+    pub(in crate::broker) fn refuse_read(&mut self, of: &OfNode, code: ErrorCode, sink: &mut impl Sink) {
+        let message = NodeMessage::Denied { ask: of.ask, code };
+        if let Some(relay) = &mut self.relay {
+            relay.peers.send(of.node, of.hub, message, sink);
+        }
+    }
+
+    /// The answer to a question for history: to this node's shard that asked, or to another node.
+    pub(in crate::broker) fn tell_part(
+        &mut self,
+        room: &[u8],
+        ask: Ask,
+        part: Result<HistoryPart, ErrorCode>,
+        sink: &mut impl Sink,
+    ) {
+        if ask.shard != OF_NODES {
+            return sink.history(ask, part);
+        }
+        let (class, hub) = self.topics.place(room);
+        let Some(slot) = self.rooms.hubs.find(class, hub) else { return };
+        let relay = self.relay();
+        let Some((to, ask)) = relay.questions.remove(&ask.number) else { return };
+        let hub = relay.hub(slot).id;
+        match part {
+            Err(code) => _ = relay.peers.send(to, hub, NodeMessage::Denied { ask, code }, sink),
+            Ok(HistoryPart { start, records, .. }) => {
+                let next = records.last().map_or(start.seq, |record| record.position.seq).next();
+                for record in records {
+                    relay.peers.send(to, hub, NodeMessage::Range { ask, record }, sink);
+                }
+                let (gap, at_end, is_gone) = (None, true, false);
+                let end = NodeMessage::RangeEnd { ask, oldest: start, next, gap, at_end, is_gone };
+                relay.peers.send(to, hub, end, sink);
+            }
+        }
+    }
+
+    /// Whether this node leads a hub, in which term.
+    #[must_use]
+    pub fn leads(&self, hub: HubId) -> Option<hubsub_types::Term> {
+        let relay = self.relay.as_ref()?;
+        let state = relay.hub(relay.slot_of(hub)?);
+        (state.leader == Leader::Me).then_some(state.term)
+    }
+}

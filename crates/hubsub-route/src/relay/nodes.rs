@@ -1,0 +1,224 @@
+//! The other nodes, as one shard knows them: which of their links stand, what waits for these,
+//! and the patterns that they have.
+//!
+//! Invariant: what is for one link of one node goes out in the order in which it was said, or
+//! the link has ended and nothing of it goes out.
+
+use super::NodeMessage;
+use crate::Sink;
+use crate::counts::{Holder, NODES_MAX};
+use crate::patterns::Patterns;
+use hubsub_types::{HubId, NodeId};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// One node.
+#[derive(Debug)]
+pub struct Peer {
+    /// Which.
+    pub node: NodeId,
+    /// How many links it has with this node.
+    links: u16,
+    /// Those that stand.
+    up: u64,
+    /// What waits until its link takes it, in order.
+    unsent: VecDeque<(HubId, NodeMessage)>,
+    /// Its patterns that this shard holds.
+    patterns: BTreeSet<Arc<[u8]>>,
+}
+
+/// All that are known. A node has a place as long as a link of it stands or a pattern is held.
+#[derive(Debug, Default)]
+pub struct Peers {
+    places: Vec<Option<Peer>>,
+    /// What waits for links of all nodes.
+    unsent: usize,
+}
+
+impl Peers {
+    /// The place of a node, if it is known.
+    #[must_use]
+    pub fn place(&self, node: NodeId) -> Option<usize> {
+        self.places.iter().position(|peer| peer.as_ref().is_some_and(|peer| peer.node == node))
+    }
+
+    /// The place of a node, given now if it has none; none if there are too many nodes.
+    fn make_place(&mut self, node: NodeId) -> Option<usize> {
+        if let Some(place) = self.place(node) {
+            return Some(place);
+        }
+        let free = self.places.iter().position(Option::is_none);
+        let place = free.unwrap_or(self.places.len());
+        if place >= usize::from(NODES_MAX) {
+            return None;
+        }
+        let (unsent, patterns) = (VecDeque::new(), BTreeSet::new());
+        let peer = Peer { node, links: 1, up: 0, unsent, patterns };
+        match self.places.get_mut(place) {
+            Some(free) => *free = Some(peer),
+            None => self.places.push(Some(peer)),
+        }
+        Some(place)
+    }
+
+    fn peer(&self, node: NodeId) -> Option<&Peer> {
+        self.places.get(self.place(node)?)?.as_ref()
+    }
+
+    fn peer_mut(&mut self, node: NodeId) -> Option<&mut Peer> {
+        let place = self.place(node)?;
+        self.places[place].as_mut()
+    }
+
+    /// What a node is to the counts of this node's hubs, on a node of so many shards.
+    #[must_use]
+    pub fn holder(&self, node: NodeId, shards: u16) -> Option<Holder> {
+        self.place(node).map(|place| Holder(shards + place as u16))
+    }
+
+    /// The node that is this holder.
+    #[must_use]
+    pub fn node_of(&self, holder: Holder, shards: u16) -> Option<NodeId> {
+        let place = usize::from(holder.0.checked_sub(shards)?);
+        self.places.get(place)?.as_ref().map(|peer| peer.node)
+    }
+
+    /// A link stands, of so many; false if there are too many nodes to know this one.
+    pub fn up(&mut self, node: NodeId, link: u16, links: u16) -> bool {
+        let Some(place) = self.make_place(node) else { return false };
+        let peer = self.places[place].as_mut().expect("just made");
+        peer.links = links.max(1);
+        peer.up |= 1 << (link % 64);
+        true
+    }
+
+    /// A link has ended: what waited for it is lost.
+    pub fn down(&mut self, node: NodeId, link: u16) {
+        let Some(peer) = self.peer_mut(node) else { return };
+        peer.up &= !(1 << (link % 64));
+        let (links, before) = (u32::from(peer.links), peer.unsent.len());
+        peer.unsent.retain(|(hub, _)| hub.0 % links != u32::from(link));
+        let lost = before - peer.unsent.len();
+        self.unsent -= lost;
+        self.forget_unknown(node);
+    }
+
+    fn forget_unknown(&mut self, node: NodeId) {
+        if let Some(place) = self.place(node)
+            && self.places[place].as_ref().is_some_and(|peer| peer.up == 0 && peer.patterns.is_empty())
+        {
+            self.places[place] = None;
+        }
+    }
+
+    /// Whether the link of a hub stands.
+    #[must_use]
+    pub fn reaches(&self, node: NodeId, hub: HubId) -> bool {
+        self.peer(node).is_some_and(|peer| peer.up >> (hub.0 % u32::from(peer.links)) & 1 != 0)
+    }
+
+    /// Whether a hub uses this link of a node.
+    #[must_use]
+    pub fn uses(&self, node: NodeId, hub: HubId, link: u16) -> bool {
+        self.peer(node).is_some_and(|peer| hub.0 % u32::from(peer.links) == u32::from(link))
+    }
+
+    /// Nodes whose link for a hub stands.
+    pub fn reached(&self, hub: HubId) -> impl Iterator<Item = NodeId> {
+        self.places.iter().flatten().map(|peer| peer.node).filter(move |&node| self.reaches(node, hub))
+    }
+
+    /// Whether a record for a node would go out at once.
+    #[must_use]
+    pub fn flows(&self, node: NodeId, hub: HubId, sink: &impl Sink) -> bool {
+        self.peer(node).is_some_and(|peer| peer.unsent.is_empty()) && sink.node_flows(node, hub)
+    }
+
+    /// Sends what must come as long as the link stands: at once, or when the link takes it.
+    /// Whether the link stands.
+    pub fn send(&mut self, node: NodeId, hub: HubId, message: NodeMessage, sink: &mut impl Sink) -> bool {
+        if !self.reaches(node, hub) {
+            return false;
+        }
+        let Some(peer) = self.peer_mut(node) else { return false };
+        let refused = match peer.unsent.is_empty() {
+            true => sink.send_node(node, hub, message).err(),
+            false => Some(message),
+        };
+        if let Some(message) = refused {
+            peer.unsent.push_back((hub, message));
+            self.unsent += 1;
+        }
+        true
+    }
+
+    /// Sends what waits, as far as links take it.
+    pub fn resend(&mut self, sink: &mut impl Sink) {
+        if self.unsent == 0 {
+            return;
+        }
+        for peer in self.places.iter_mut().flatten() {
+            while let Some((hub, message)) = peer.unsent.pop_front() {
+                if let Err(message) = sink.send_node(peer.node, hub, message) {
+                    peer.unsent.push_front((hub, message));
+                    break;
+                }
+                self.unsent -= 1;
+            }
+        }
+    }
+
+    /// What waits for links, of all nodes.
+    #[must_use]
+    pub fn unsent(&self) -> usize {
+        self.unsent
+    }
+
+    /// What waits for links of one.
+    #[must_use]
+    pub fn unsent_of(&self, node: NodeId) -> usize {
+        self.peer(node).map_or(0, |peer| peer.unsent.len())
+    }
+
+    /// A node's pattern has so many subscribers there from now on.
+    pub fn set_pattern(
+        &mut self,
+        node: NodeId,
+        source: &Arc<[u8]>,
+        count: u32,
+        shards: u16,
+        patterns: &mut Patterns,
+    ) {
+        let Some(place) = self.make_place(node) else { return };
+        let peer = self.places[place].as_mut().expect("just made");
+        if count == 0 {
+            peer.patterns.remove(source);
+        } else {
+            peer.patterns.insert(Arc::clone(source));
+        }
+        patterns.set_holder(source, Holder(shards + place as u16), count, shards);
+        self.forget_unknown(node);
+    }
+
+    /// A node has no patterns any more, or is about to tell all anew.
+    pub fn clear_patterns(&mut self, node: NodeId, shards: u16, patterns: &mut Patterns) {
+        let Some(place) = self.place(node) else { return };
+        let peer = self.places[place].as_mut().expect("it has a place");
+        for source in std::mem::take(&mut peer.patterns) {
+            patterns.set_holder(&source, Holder(shards + place as u16), 0, shards);
+        }
+        self.forget_unknown(node);
+    }
+
+    /// How many are known.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.places.iter().flatten().count()
+    }
+
+    /// Whether none is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

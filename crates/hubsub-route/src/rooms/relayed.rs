@@ -1,0 +1,188 @@
+//! Rooms of hubs that other nodes lead, or are about to: here they stand for those there. They
+//! know who is interested on this node, and the last record that was handed on; a room that
+//! nobody has told anything of has the epoch 0.
+
+use super::{Interests, Key, Recalled, RoomHandle, Rooms, seconds};
+use crate::Now;
+use crate::counts::{Counts, Holder};
+use crate::record::Namespace;
+use hubsub_types::{Epoch, ErrorCode, HubId, Position, Seq};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A topic by name.
+pub type TopicKey = (Namespace, Arc<[u8]>);
+
+impl Rooms {
+    /// A room by name whose hub's home is here and which another node leads; made if it is new.
+    ///
+    /// # Errors
+    /// There are too many rooms.
+    pub fn open_relayed(&mut self, name: &[u8], now: Now) -> Result<RoomHandle, ErrorCode> {
+        if let Some(handle) = self.find(name) {
+            return Ok(handle);
+        }
+        self.has_place().inspect_err(|_| self.refused += 1)?;
+        let class = self.classes.class_of_room(name);
+        let slot = self.hubs.slot(class, self.all_hubs.placement.hub(class, name));
+        Ok(self.insert(name, slot, Position::default(), false, now))
+    }
+
+    /// The last record of a room that was committed, or handed on; default if there is no such room.
+    #[must_use]
+    pub fn position(&self, handle: RoomHandle) -> Position {
+        self.get(handle).map_or_else(Position::default, |room| Position { epoch: room.epoch, seq: room.seq })
+    }
+
+    /// A record was handed on, or its leader has told where a room stands.
+    pub fn set_position(&mut self, handle: RoomHandle, position: Position, now: Now) {
+        if let Some(room) = self.get_mut(handle) {
+            (room.epoch, room.seq, room.used_s) = (position.epoch, position.seq, seconds(now));
+        }
+    }
+
+    /// Place of a room's hub.
+    #[must_use]
+    pub fn slot_of_room(&self, handle: RoomHandle) -> Option<u16> {
+        self.get(handle).map(|room| room.hub)
+    }
+
+    /// A subscriber of a topic more, or so many at a holder: subscribers of the topic in all then.
+    pub fn count(
+        &mut self,
+        handle: RoomHandle,
+        (namespace, topic): &TopicKey,
+        change: impl FnOnce(&mut Counts),
+        now: Now,
+    ) -> u64 {
+        let Some(room) = self.get_mut(handle) else { return 0 };
+        room.used_s = seconds(now);
+        let is_room = *namespace == Namespace::Global && *room.name == **topic;
+        let counts = if is_room {
+            &mut room.own
+        } else {
+            room.others.get_or_insert_default().entry((*namespace, Arc::clone(topic))).or_default()
+        };
+        let before = counts.is_zero();
+        change(counts);
+        let (after, total) = (counts.is_zero(), counts.total());
+        if after && !is_room {
+            forget_topic(&mut room.others, *namespace, topic);
+        }
+        let subscribed = &mut self.subscribed[*namespace as usize];
+        *subscribed = *subscribed + u64::from(before && !after) - u64::from(!before && after);
+        total
+    }
+
+    /// Forgets a room of a class without history that nobody is interested in.
+    pub fn forget_unused(&mut self, handle: RoomHandle) {
+        let Some(room) = self.get(handle) else { return };
+        let has_history = self.classes.get(self.hubs.get(room.hub).class).history.is_some();
+        if room.is_idle() && !has_history && room.is_empty() {
+            self.forget(handle);
+        }
+    }
+
+    /// Subscribers of a topic at a holder, or of all shards.
+    #[must_use]
+    pub fn counts_of(&self, handle: RoomHandle, namespace: Namespace, topic: &[u8]) -> Option<&Counts> {
+        let room = self.get(handle)?;
+        let is_room = namespace == Namespace::Global && *room.name == *topic;
+        room.interest(is_room, namespace, topic)
+    }
+
+    /// All rooms of a hub that are in memory.
+    #[must_use]
+    pub fn of_hub(&self, slot: u16) -> Vec<RoomHandle> {
+        let rooms = (0u32..).zip(&self.slots);
+        let of_hub = rooms.filter(|(_, (_, room))| room.as_ref().is_some_and(|room| room.hub == slot));
+        of_hub.map(|(index, (generation, _))| RoomHandle { index, generation: *generation }).collect()
+    }
+
+    /// Topics of a room with interest.
+    #[must_use]
+    pub fn topics_of(&self, handle: RoomHandle) -> Vec<TopicKey> {
+        let Some(room) = self.get(handle) else { return Vec::new() };
+        let own = (!room.own.is_zero()).then(|| (Namespace::Global, Arc::clone(&room.name)));
+        let others = room.others.iter().flat_map(|others| others.keys().cloned());
+        own.into_iter().chain(others).collect()
+    }
+
+    /// A hub's rooms are this node's to lead: where the log knows the room's life it goes on, else
+    /// another begins. Where it stood before, and where it stands.
+    pub fn begin_life(
+        &mut self,
+        handle: RoomHandle,
+        now: Now,
+        recall: impl FnOnce(HubId, &[u8]) -> Option<Recalled>,
+    ) -> (Position, Position) {
+        let before = self.position(handle);
+        let Some(room) = self.get(handle) else { return (before, before) };
+        let log = self.hubs.get(room.hub).log.as_ref();
+        let recalled = log.and_then(|log| recall(log.id, &room.name));
+        let known = log.and_then(|log| log.of_this_life(recalled));
+        let fresh = || Position { epoch: Epoch(self.epochs.fetch_add(1, Ordering::Relaxed)), seq: Seq(0) };
+        let position = known.unwrap_or_else(fresh);
+        let room = self.get_mut(handle).expect("looked up above");
+        room.has_past = recalled.is_some() && known.is_none();
+        self.set_position(handle, position, now);
+        (before, position)
+    }
+
+    /// A hub's room is led elsewhere from now on: its records here and other nodes' interest are
+    /// nothing any more. Nobody on this node uses it: it is forgotten.
+    pub fn end_lead(&mut self, handle: RoomHandle) {
+        self.drop_all(handle);
+        let shards = self.shards;
+        self.forget_holders(handle, |counts| counts.forget_nodes(shards));
+        if let Some(room) = self.get_mut(handle) {
+            room.was_created = false;
+            if room.is_idle() && !self.waits_for_log(handle) {
+                self.forget(handle);
+            }
+        }
+    }
+
+    /// A node's interest in a room is over.
+    pub fn forget_holder(&mut self, handle: RoomHandle, holder: Holder) {
+        let shards = self.shards;
+        self.forget_holders(handle, |counts| counts.set(holder, 0, shards));
+        self.forget_unused(handle);
+    }
+
+    fn forget_holders(&mut self, handle: RoomHandle, forget: impl Fn(&mut Counts)) {
+        let Some(room) = self.get_mut(handle) else { return };
+        let mut ended = [0; 2];
+        if !room.own.is_zero() {
+            forget(&mut room.own);
+            ended[Namespace::Global as usize] += u64::from(room.own.is_zero());
+        }
+        if let Some(others) = &mut room.others {
+            others.retain(|(namespace, _), counts| {
+                forget(counts);
+                ended[*namespace as usize] += u64::from(counts.is_zero());
+                !counts.is_zero()
+            });
+            if others.is_empty() {
+                room.others = None;
+            }
+        }
+        self.subscribed.iter_mut().zip(ended).for_each(|(subscribed, ended)| *subscribed -= ended);
+    }
+
+    /// Forgets a room at once, whoever used it.
+    pub fn forget_relayed(&mut self, handle: RoomHandle) {
+        if self.get(handle).is_some_and(|room| room.is_idle()) {
+            self.forget(handle);
+        }
+    }
+}
+
+fn forget_topic(others: &mut Option<Box<Interests>>, namespace: Namespace, topic: &[u8]) {
+    if let Some(of_room) = others {
+        of_room.remove(&Key(namespace, topic));
+        if of_room.is_empty() {
+            *others = None;
+        }
+    }
+}
