@@ -404,6 +404,27 @@ class Core:
             hub and term), `suspects` (names).
         """
 
+    def route_classes(self, rows: Sequence[tuple[str, int, str]]) -> None:
+        """Sets all classes: name, hubs in the cluster, `ring` or `least-busy`.
+
+        Raises:
+            ValueError: one has no hub, another number of them than before, or an unknown placement.
+        """
+
+    def route_hubs(self, rows: Sequence[tuple[int, str, int, int, tuple[str, int] | None]]) -> None:
+        """Sets all hubs: id, class, index in it, term, node and incarnation of the leader or None. Behind
+        `link_begin` nothing is served before all of them are told once.
+
+        Raises:
+            ValueError: an id or a term is 0.
+        """
+
+    def route_of(self, topic: bytes) -> tuple[bytes, str, int]:
+        """Room, class, and the index of the hub that the ring has for it."""
+
+    def route_ready(self) -> list[tuple[str, int]]:
+        """Nodes and incarnations of the processes that are ready, as they said; this one too."""
+
     def reload(self, limits: Mapping[str, int]) -> None:
         """Sets the limits; those of mailboxes and of the route cache hold from the start."""
 

@@ -44,6 +44,8 @@ pub enum Event {
     Link(LinkEvent),
     /// What became of this process's leads, or of what a controller knows of others.
     Lead(LeadEvent),
+    /// Another process is ready, or not any more.
+    Ready,
     /// A peer's control plane asks: its name, the number of the question, what it asks.
     Asked(Box<str>, u64, Box<[u8]>),
     /// What a peer's control plane answered.

@@ -8,7 +8,7 @@ use hubsub_route::hubs::HubLog;
 use hubsub_route::rooms::RoomHandle;
 use hubsub_route::{Ask, Broker, Busy, Namespace, RoomInfo};
 use hubsub_types::names::Glob;
-use hubsub_types::{ConnKey, HubId};
+use hubsub_types::{ConnKey, ErrorCode, HubId};
 use hubsub_wire::resp::Proto;
 use std::sync::Arc;
 
@@ -64,6 +64,7 @@ impl Core {
             }
             Mail::Link(mail) => self.link_mail(mail),
             Mail::Lead(mail) => self.lead_mail(mail),
+            Mail::Route(mail) => self.route_mail(mail),
             Mail::Roster(new) => crate::redis::cluster::learn(self, &new),
             Mail::RosterKnown(roster) => crate::redis::cluster::follow(self, &roster),
             Mail::Stop(_) | Mail::Accept => unreachable!("the shard takes these out"),
@@ -179,6 +180,9 @@ impl Core {
     /// asked for it, which sends it.
     pub fn part(&mut self, question: &Question, ask: Ask) -> Option<Part> {
         let now = self.rim.now;
+        if question.room().is_some_and(|room| self.broker.is_outside(room)) {
+            return Some(Part::Refused(ErrorCode::HubClosed));
+        }
         match question {
             Question::History(query) => {
                 let past = self.broker.history(query, ask, now, &mut self.rim);

@@ -15,7 +15,7 @@ use hubsub_route::{
     Answer, Ask, Asker, CloseReason, Delivery, LogRead, Msg, Namespace, NodeMessage, Recalled, Record,
     RecordView, Sink, Via,
 };
-use hubsub_types::{ErrorCode, HubId, NodeId, OnGap, OnSlow, Position, ShardId};
+use hubsub_types::{ErrorCode, HubId, NodeId, OnGap, OnSlow, Position, ShardId, Term};
 use hubsub_wire::resp::{self, Kind, Proto};
 use std::rc::Rc;
 
@@ -395,6 +395,10 @@ impl Sink for Rim {
 
     fn node_flows(&self, node: NodeId, hub: HubId) -> bool {
         self.flows_to_node(node, hub)
+    }
+
+    fn leads(&self, hub: HubId, term: Term) -> bool {
+        self.led.leads(hub, self.links.now_us()) == Some(term)
     }
 
     fn answer(&mut self, asker: Asker, answer: Answer) {

@@ -28,6 +28,8 @@ mod output;
 mod redis;
 mod reply;
 mod rim;
+pub mod routes;
+mod routing;
 mod shard;
 mod slab;
 mod sniff;

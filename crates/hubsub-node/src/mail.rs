@@ -5,6 +5,7 @@ use crate::led::LeadMail;
 use crate::link::LinkMail;
 use crate::log::OpenedHub;
 use crate::redis::cluster::{NewRoster, Roster};
+use crate::routes::RouteMail;
 use hubsub_route::rooms::{HistoryPart, HistoryQuery};
 use hubsub_route::{Found, Headers, LogRead, Msg, Namespace, Producer, RoomInfo};
 use hubsub_types::class::ClassIndex;
@@ -50,6 +51,8 @@ pub enum Mail {
     Link(LinkMail),
     /// About leads of ephemeral hubs.
     Lead(LeadMail),
+    /// Which hubs there are, and who leads them.
+    Route(RouteMail),
     /// New limits.
     Limits(Arc<Limits>),
     /// The nodes that cluster clients are told of.
@@ -100,6 +103,18 @@ pub enum Question {
     History(HistoryQuery),
     /// The busiest rooms.
     Busiest(usize),
+}
+
+impl Question {
+    /// The room that it is about, if it is about one.
+    #[must_use]
+    pub fn room(&self) -> Option<&[u8]> {
+        match self {
+            Question::Room(room, _) | Question::DeleteRoom(room) => Some(room),
+            Question::History(query) => Some(&query.room),
+            _ => None,
+        }
+    }
 }
 
 /// Which clients are meant. All conditions hold together.

@@ -13,6 +13,7 @@ use crate::mail::{Mail, Request};
 use crate::metrics::ShardMetrics;
 use crate::redis::cluster::{ClusterNode, NewRoster, Roster};
 use crate::rim::{Ends, Rim};
+use crate::routes::{HubsNow, Routes};
 use crate::shard::{MAILBOX, Shard};
 use hubsub_route::{Broker, Hubs, Now, Settings, Window};
 use hubsub_types::{ClassTable, HubId, Limits, ShardId};
@@ -121,8 +122,9 @@ pub struct Node {
     threads: Mutex<Vec<JoinHandle<()>>>,
     log: Option<Started>,
     openings: Option<Openings>,
-    hubs: Arc<Hubs>,
+    hubs: Arc<HubsNow>,
     classes: Arc<ClassTable>,
+    routes: Routes,
 }
 
 impl Node {
@@ -186,17 +188,22 @@ impl Node {
         let windows = started.as_mut().map_or_else(Default::default, |s| std::mem::take(&mut s.producers));
         let producers = Mutex::new(windows);
         let hubs = Arc::new(Hubs { tail_bytes_max, producers, ..Hubs::new(shards, &classes, seeds) });
+        let now = Arc::new(HubsNow::new(Arc::clone(&hubs)));
         let listing = started.as_ref().map(|s| {
             let (log, logged) = (Arc::clone(&s.log), Arc::clone(&s.hubs));
-            Listing::start(log, logged, Arc::clone(&hubs), Arc::clone(&classes)).map(Arc::new)
+            Listing::start(log, logged, Arc::clone(&now), Arc::clone(&classes)).map(Arc::new)
         });
         let openings = started.as_ref().map(|s| {
             let (inboxes, control) = (Arc::clone(&inboxes), Arc::clone(&control));
             Openings::start(s, Arc::clone(&classes), inboxes, control, Window::from(&config.limits))
         });
         let (threads, log) = (Mutex::new(Vec::new()), started);
-        let (of_node, table) = (Arc::clone(&hubs), Arc::clone(&classes));
         let board = Arc::new(Board::new(config.name, shards, info.started, Arc::clone(&control)));
+        let table = Arc::clone(&classes);
+        let routes = {
+            let (inboxes, control) = (Arc::clone(&inboxes), Arc::clone(&control));
+            Routes::new(inboxes, control, Arc::clone(&board), Arc::clone(&classes), Arc::clone(&now))
+        };
         let mut node = Node {
             info,
             control,
@@ -208,8 +215,9 @@ impl Node {
             threads,
             log,
             openings: None,
-            hubs: of_node,
+            hubs: now,
             classes: table,
+            routes,
         };
         // Only now: who stops the node ends the log's other threads too.
         node.openings = openings.transpose().inspect_err(|_| node.join())?;
@@ -295,18 +303,27 @@ impl Node {
     /// Says who this node is in its cluster: from now on its links are accepted and dialed.
     pub fn link_begin(&self, identity: Identity) {
         let identity = Arc::new(identity.checked());
+        // Shards are of the cluster before a link brings anything.
+        self.routes.begin(identity.incarnation);
         self.tell_links(|| LinkMail::Begin(Arc::clone(&identity)));
     }
 
     /// Sets who may have links with this node, all of them; the same again changes nothing.
     pub fn link_roster(&self, peers: Vec<Registered>) {
         let roster = self.board.set_roster(peers);
+        self.routes.roster(roster.iter().map(|peer| (&*peer.node, peer.incarnation)));
         self.tell_links(|| LinkMail::Roster(Arc::clone(&roster)));
     }
 
     /// What this node says of itself from now on: the version of its classes.
     pub fn link_status(&self, classes: u64) {
         self.tell_links(|| LinkMail::Status(classes));
+    }
+
+    /// What the control plane says of routes.
+    #[must_use]
+    pub fn routes(&self) -> &Routes {
+        &self.routes
     }
 
     /// An order about leads, of the control plane: behind `link_begin`.
@@ -371,7 +388,7 @@ impl Node {
     #[must_use]
     pub fn logged_hub_of(&self, room: &[u8]) -> (&str, Option<HubId>) {
         let class = self.classes.class_of_room(room);
-        let index = self.hubs.placement.hub(class, room);
+        let index = self.hubs.get().placement.hub(class, room);
         let hub = self.log.as_ref().and_then(|log| log.hubs.find(class, index));
         (&self.classes.get(class).name, hub)
     }

@@ -65,7 +65,7 @@ fn rooms_of_a_hub_that_is_not_here_are_refused_until_it_comes() {
     for command in commands {
         assert_eq!(client.call(command), Value::Line('-', CLOSED.to_owned()), "{command:?}");
     }
-    assert_eq!(node.open_hub(41, 0).unwrap(), 1);
+    assert_eq!(node.open_hub(40, 0).unwrap(), 1);
     let some = publish(&mut client, 0..200, 8);
     assert!(!some.is_empty() && some.len() < 200, "one of two hubs is here");
     assert_eq!(node.open_hub(17, 1).unwrap(), 1);
@@ -74,11 +74,11 @@ fn rooms_of_a_hub_that_is_not_here_are_refused_until_it_comes() {
     assert_eq!(held(&mut client, 8), all);
     let log = node.log();
     let hubs: Vec<_> = log.hubs.iter().map(|hub| (hub.id.0, hub.index, hub.shard, hub.state)).collect();
-    assert_eq!(hubs, [(17, 1, 1, "open"), (41, 0, 0, "open")]);
+    assert_eq!(hubs, [(17, 1, 1, "open"), (40, 0, 0, "open")]);
     assert_eq!(log.hubs.iter().map(|hub| hub.committed).sum::<u64>(), all.len() as u64);
     assert_eq!(log.hubs.iter().map(|hub| hub.traffic.bytes_in > 0).collect::<Vec<_>>(), [true; 2]);
     // One that is open is told as it is.
-    assert_eq!(node.open_hub(41, 0).unwrap(), 1);
+    assert_eq!(node.open_hub(40, 0).unwrap(), 1);
     drop(node);
     let node = self::node(2, 2, directory.path());
     assert_eq!(held(&mut node.connect(), 8), all);
@@ -88,11 +88,11 @@ fn rooms_of_a_hub_that_is_not_here_are_refused_until_it_comes() {
 fn an_opening_that_contradicts_what_is_here_is_refused_by_name() {
     let directory = tempfile::tempdir().unwrap();
     let node = node(1, 1, directory.path());
-    node.open_hub(41, 0).unwrap();
-    for (hub, index) in [(41, 1), (42, 0)] {
+    node.open_hub(40, 0).unwrap();
+    for (hub, index) in [(40, 1), (42, 0)] {
         let refusal = node.open_hub(hub, index).unwrap_err();
         assert_eq!(refusal.code, ErrorCode::HubDiffers);
-        let told = format!("hub 41 (chat:*-0) is here, hub {hub} (chat:*-{index}) was asked for");
+        let told = format!("hub 40 (chat:*-0) is here, hub {hub} (chat:*-{index}) was asked for");
         assert_eq!(refusal.value, told);
     }
 }
@@ -101,7 +101,7 @@ fn an_opening_that_contradicts_what_is_here_is_refused_by_name() {
 fn a_hub_is_closed_behind_all_that_it_took_and_comes_back_with_it() {
     let directory = tempfile::tempdir().unwrap();
     let node = node(2, 1, directory.path());
-    for (hub, index) in [(1, 0), (2, 1)] {
+    for (hub, index) in [(2, 0), (1, 1)] {
         node.open_hub(hub, index).unwrap();
     }
     assert!(!node.close_hub(9).unwrap(), "there is none");
@@ -110,12 +110,12 @@ fn a_hub_is_closed_behind_all_that_it_took_and_comes_back_with_it() {
     for round in 1..10 {
         let numbers = round * 1000..(round + 1) * 1000;
         // What is published while it closes is taken, and then in its log, or refused.
-        node.ask_to_close(1);
+        node.ask_to_close(2);
         taken.extend(publish(&mut client, numbers, 8));
         assert!(matches!(node.hub_answer().unwrap(), HubAnswer::Closed(true)));
-        assert_eq!(node.log().hubs.iter().map(|hub| hub.id.0).collect::<Vec<_>>(), [2]);
+        assert_eq!(node.log().hubs.iter().map(|hub| hub.id.0).collect::<Vec<_>>(), [1]);
         let of_other = publish(&mut client, 100_000 + round..100_001 + round, 1);
-        assert!(node.open_hub(1, 0).unwrap() > 1, "it goes on behind what it took");
+        assert!(node.open_hub(2, 0).unwrap() > 1, "it goes on behind what it took");
         assert_eq!(held(&mut client, 8).len(), taken.len() + of_other.len());
         taken.extend(of_other);
     }

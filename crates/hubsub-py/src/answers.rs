@@ -80,6 +80,7 @@ pub fn event<'py>(
         }
         Event::Link(event) => crate::cluster::event(py, event).map(Some),
         Event::Lead(event) => crate::leads::event(py, event).map(Some),
+        Event::Ready => ("ready",).into_bound_py_any(py).map(Some),
         Event::Asked(node, id, body) => {
             ("asked", node.into_string(), id, PyBytes::new(py, &body)).into_bound_py_any(py).map(Some)
         }

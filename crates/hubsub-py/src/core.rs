@@ -3,6 +3,7 @@
 use crate::answers::{self, Wanted};
 use crate::cluster::{self, RosterRow};
 use crate::leads::{self, TableRow};
+use crate::routes::{self, HubTuple};
 use crate::rows::{self, RowReader};
 use crate::{config, scan};
 use hubsub_node::led::LeadMail;
@@ -15,7 +16,7 @@ use hubsub_types::class::ClassIndex;
 use hubsub_types::{Class, ClassTable, Epoch, HubId, Position, PrincipalId, ProducerId, Seq};
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::{PyBytes, PyDict, PyList};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -326,6 +327,27 @@ impl Core {
 
     fn lead_snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         leads::snapshot(py, &self.started()?.board)
+    }
+
+    fn route_classes(&self, py: Python<'_>, rows: Vec<(String, u16, String)>) -> PyResult<()> {
+        let (node, rows) = (self.started()?, routes::classes(rows)?);
+        py.detach(|| node.routes().set_classes(rows)).map_err(|why| config::bad("classes", why))
+    }
+
+    fn route_hubs(&self, py: Python<'_>, rows: Vec<HubTuple>) -> PyResult<()> {
+        let (node, rows) = (self.started()?, routes::hubs(rows)?);
+        py.detach(|| node.routes().set_hubs(rows));
+        Ok(())
+    }
+
+    fn route_of<'py>(&self, py: Python<'py>, topic: &[u8]) -> PyResult<(Bound<'py, PyBytes>, String, u16)> {
+        let (room, class, index) = self.started()?.routes().of(topic);
+        Ok((PyBytes::new(py, &room), class.to_owned(), index))
+    }
+
+    fn route_ready(&self, py: Python<'_>) -> PyResult<Vec<(String, u64)>> {
+        let board = &self.started()?.board;
+        Ok(py.detach(|| routes::ready(board)))
     }
 
     fn reload(&self, limits: &Bound<'_, PyAny>) -> PyResult<()> {

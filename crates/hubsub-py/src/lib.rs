@@ -9,6 +9,7 @@ mod core;
 mod leads;
 mod offline;
 mod raft;
+mod routes;
 mod rows;
 mod scan;
 

@@ -82,7 +82,7 @@ impl Hubs {
     /// a node of `shards` shards sees them. It leads none before [`crate::Broker::route`] says so.
     ///
     /// # Panics
-    /// A class has no hub, or an id stands twice.
+    /// An id stands twice.
     #[must_use]
     pub fn in_cluster(shards: u16, ids_by_class: &[Vec<HubId>], cluster: Cluster) -> Hubs {
         let mut ids: Vec<HubId> = ids_by_class.iter().flatten().copied().collect();
@@ -316,6 +316,12 @@ pub struct ShardHubs {
 }
 
 impl ShardHubs {
+    /// None at all.
+    #[must_use]
+    pub fn none() -> ShardHubs {
+        ShardHubs { hubs: Vec::new(), places: Vec::new(), logged: Vec::new() }
+    }
+
     /// Those of `all` that live on a shard.
     #[must_use]
     pub fn new(all: &Hubs, classes: &ClassTable, shard: ShardId) -> ShardHubs {
@@ -339,6 +345,26 @@ impl ShardHubs {
         }
         let logged = (0u16..).zip(&hubs).filter(|(_, hub)| hub.log.is_some()).map(|(slot, _)| slot).collect();
         ShardHubs { hubs, places, logged }
+    }
+
+    /// Those of a cluster that live on a shard now that it is known; what was open stays so.
+    #[must_use]
+    pub fn joined(self, all: &Hubs, classes: &ClassTable, shard: ShardId) -> ShardHubs {
+        let mut joined = ShardHubs::new(all, classes, shard);
+        for hub in self.hubs {
+            let Some(log) = hub.log else { continue };
+            let place = joined.find(hub.class, hub.index);
+            let is_it = |&place: &u16| {
+                all.placement.id(hub.class, hub.index) == Some(log.id) && joined.get(place).log.is_none()
+            };
+            let slot = place.filter(is_it).unwrap_or(joined.hubs.len() as u16);
+            if usize::from(slot) == joined.hubs.len() {
+                joined.hubs.push(Hub { is_relayed: false, log: None, ledger: Ledger::default(), ..hub });
+            }
+            joined.get_mut(slot).log = Some(log);
+            joined.logged.push(slot);
+        }
+        joined
     }
 
     /// Takes in a hub that came while the node runs: to its place among those of its class, or, where

@@ -40,7 +40,7 @@ pub mod topics;
 pub mod topk;
 pub mod traffic;
 
-use hubsub_types::{ConnKey, ErrorCode, HubId, NodeId, OnGap, OnSlow, Position, Seq, ShardId};
+use hubsub_types::{ConnKey, ErrorCode, HubId, NodeId, OnGap, OnSlow, Position, Seq, ShardId, Term};
 use rooms::HistoryPart;
 use std::sync::Arc;
 
@@ -248,6 +248,11 @@ pub trait Sink {
     /// them later.
     fn node_flows(&self, _node: NodeId, _hub: HubId) -> bool {
         false
+    }
+    /// Whether this process may lead a hub of a class without a log in this term now. Without a cluster
+    /// it always may.
+    fn leads(&self, _hub: HubId, _term: Term) -> bool {
+        true
     }
     /// The answer to a request whose outcome was [`Outcome::Later`].
     fn answer(&mut self, asker: Asker, answer: Answer);

@@ -43,15 +43,16 @@ impl Placement {
     }
 
     /// Over `shards` shards of a node in a cluster, whose classes have these hubs in the order of
-    /// their index: a hub's id says which shard is its home, on every node.
+    /// their index: a hub's id says which shard is its home, on every node. Rooms of a class
+    /// without hubs have no home: what its hubs are is not known yet.
     ///
     /// # Panics
-    /// A class has no hub, or more than 65,535.
+    /// A class has more than 65,534 hubs.
     #[must_use]
     pub fn in_cluster(shards: u16, ids: &[Vec<HubId>]) -> Placement {
         let count = |ids: &Vec<HubId>| match u16::try_from(ids.len()) {
-            Ok(count) if count > 0 => count,
-            _ => panic!("a class of a cluster has at least one hub and few: {}", ids.len()),
+            Ok(count) if count < u16::MAX => count.max(1),
+            _ => panic!("a class has few hubs: {}", ids.len()),
         };
         let counts: Vec<u16> = ids.iter().map(count).collect();
         Placement { ids: Some(ids.to_vec()), ..Placement::new(shards, &counts) }
@@ -60,7 +61,10 @@ impl Placement {
     /// How many hubs a class has.
     #[must_use]
     pub fn hubs(&self, class: ClassIndex) -> u16 {
-        self.rings[self.classes[usize::from(class)]].0
+        match &self.ids {
+            Some(ids) => ids[usize::from(class)].len() as u16,
+            None => self.rings[self.classes[usize::from(class)]].0,
+        }
     }
 
     /// The hub of a room, among those of its class.
@@ -69,19 +73,26 @@ impl Placement {
         self.rings[self.classes[usize::from(class)]].1.hub(room)
     }
 
+    /// The hub that the ring has for a room.
+    #[must_use]
+    pub fn ring_hub(&self, class: ClassIndex, room: &[u8]) -> u16 {
+        self.rings[self.classes[usize::from(class)]].1.hub(room)
+    }
+
     /// The shard of a hub of a class: on a node alone by its index, in a cluster by its id.
     #[must_use]
     pub fn shard(&self, class: ClassIndex, hub: u16) -> ShardId {
-        match self.id(class, hub) {
-            Some(id) => home(id, self.shards),
-            None => ShardId(hub % self.shards),
+        match (&self.ids, self.id(class, hub)) {
+            (_, Some(id)) => home(id, self.shards),
+            (Some(_), None) => ShardId(0),
+            (None, None) => ShardId(hub % self.shards),
         }
     }
 
-    /// The id of a hub of a class, in a cluster.
+    /// The id of a hub of a class, in a cluster that is known.
     #[must_use]
     pub fn id(&self, class: ClassIndex, hub: u16) -> Option<HubId> {
-        self.ids.as_ref().map(|ids| ids[usize::from(class)][usize::from(hub)])
+        self.ids.as_ref()?[usize::from(class)].get(usize::from(hub)).copied()
     }
 
     /// How many shards there are.

@@ -9,7 +9,7 @@ use crate::rooms::RoomHandle;
 use ahash::RandomState;
 use hashbrown::HashTable;
 use hubsub_types::class::ClassIndex;
-use hubsub_types::{ClassTable, ShardId};
+use hubsub_types::{ClassTable, HubId, ShardId};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -88,6 +88,11 @@ impl Topics {
         }
     }
 
+    /// Places topics as a cluster's hubs say; what was known has no subscriber any more.
+    pub fn join(&mut self, hubs: Arc<Hubs>) {
+        *self = Topics::new(Arc::clone(&self.classes), hubs, self.routes_max);
+    }
+
     /// The shard of a room's hub.
     #[must_use]
     pub fn shard_of_room(&self, room: &[u8]) -> ShardId {
@@ -100,6 +105,18 @@ impl Topics {
     pub fn place(&self, room: &[u8]) -> (ClassIndex, u16) {
         let class = self.classes.class_of_room(room);
         (class, self.hubs.placement.hub(class, room))
+    }
+
+    /// Whether any hub of the cluster is known.
+    #[must_use]
+    pub fn knows_hubs(&self) -> bool {
+        (0..self.classes.classes().len()).any(|class| self.hubs.placement.hubs(class as ClassIndex) > 0)
+    }
+
+    /// The id of a hub of a class, in a cluster that is known.
+    #[must_use]
+    pub fn hub_id(&self, class: ClassIndex, hub: u16) -> Option<HubId> {
+        self.hubs.placement.id(class, hub)
     }
 
     /// A topic that is known.

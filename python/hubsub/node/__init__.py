@@ -3,7 +3,7 @@
 The node owns the core. Nothing here happens per message of a client, only per request of the control plane.
 
 - `life`: start, stop, tickets and events
-- `rooms`, `logs`, `peers`: what it is asked, by what it is about
+- `rooms`, `logs`, `peers`, `routes`: what it is asked, by what it is about
 - `setup`: what the core is made from
 - `answers`: what goes in and comes back
 """
@@ -25,6 +25,7 @@ from hubsub.node.answers import (
 from hubsub.node.logs import Logs, Records
 from hubsub.node.peers import Peers
 from hubsub.node.rooms import Rooms
+from hubsub.node.routes import Routes
 from hubsub.node.setup import Cluster, core_class, core_config, log_problem, room_of
 
 __all__ = [
@@ -68,7 +69,7 @@ log_show = _native.log_show
 log_repair = _native.log_repair
 
 
-class Node(Rooms, Logs, Peers):
+class Node(Rooms, Logs, Peers, Routes):
     """One node's data plane, seen from Python.
 
     Args:

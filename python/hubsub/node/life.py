@@ -98,6 +98,8 @@ class Life:
         """Hears what becomes of peers, in order."""
         self.on_lead: Callable[[LeadEvent], None] | None = None
         """Hears what becomes of leads, in order."""
+        self.on_ready: Callable[[], None] | None = None
+        """Hears that `route_ready` has changed."""
         self.on_asked: Callable[[str, int, bytes], None] | None = None
         """Gets what a peer's control plane asks: its name, the number for `link_answer`, and the question."""
 
@@ -268,6 +270,9 @@ class Life:
                 case ("lead", kind, hub, term, mandate):
                     if self.on_lead is not None:
                         self.on_lead(LeadEvent(kind, hub, term, mandate))
+                case ("ready",):
+                    if self.on_ready is not None:
+                        self.on_ready()
                 case ("asked", peer, number, body):
                     if self.on_asked is not None:
                         self.on_asked(peer, number, body)

@@ -9,7 +9,7 @@
 //!
 //! Locks: the board's, then the events' (`control`).
 
-use super::{Registered, Shown};
+use super::{Registered, Shown, ShownReady};
 use crate::control::{Control, Event, Level};
 use hubsub_types::NodeId;
 use hubsub_wire::link::clock::Offset;
@@ -130,6 +130,8 @@ pub struct Board {
     shards: u16,
     /// What a controller decides by.
     pub leads: Shown,
+    /// Who is ready.
+    pub ready: ShownReady,
     rows: Mutex<Rows>,
 }
 
@@ -147,7 +149,8 @@ impl Board {
     /// Of a node of this name with so many shards, which started then.
     #[must_use]
     pub fn new(node: String, shards: u16, started: Instant, control: Arc<Control>) -> Board {
-        Board { control, started, node, shards, leads: Shown::default(), rows: Mutex::default() }
+        let (leads, ready) = (Shown::default(), ShownReady::default());
+        Board { control, started, node, shards, leads, ready, rows: Mutex::default() }
     }
 
     /// All peers in order of name, and the node's clock in µs.

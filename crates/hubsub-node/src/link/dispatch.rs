@@ -125,6 +125,7 @@ impl Core {
             self.tell_news();
         }
         self.tick_leads();
+        self.tick_ready();
     }
 
     /// Tells all shards what became of this shard's links.
@@ -153,6 +154,9 @@ impl Core {
                 self.broker.node_down(node, link, now, &mut self.rim);
                 if link == self.rim.shard.0 {
                     self.lead_link_down(node);
+                    if link == 0 {
+                        self.peer_is_gone(node);
+                    }
                 }
             }
         }

@@ -332,6 +332,10 @@ impl Core {
         let Some(from) = self.rim.links.process_of(key) else { return };
         let Some(conn) = self.rim.links.conns.get_mut(key) else { return };
         let (pinged, answered) = (conn.link.take_ping(), conn.link.take_answer());
+        let said = pinged.or(answered.as_ref().map(|answer| answer.status));
+        if let Some(status) = said {
+            self.peer_is_ready(from, status.is_ready);
+        }
         if let Some(status) = pinged {
             self.call_leads(|leads, now| leads.machine.ping(from, beat(status), now));
         }

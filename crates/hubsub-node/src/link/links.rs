@@ -20,7 +20,7 @@ use crate::control::{Control, Level};
 use crate::metrics::ShardMetrics;
 use crate::slab::Slab;
 use hubsub_lead::Timing;
-use hubsub_types::{ConnKey, ShardId};
+use hubsub_types::{ConnKey, NodeId, ShardId};
 use hubsub_wire::link::handshake::dials;
 use hubsub_wire::link::{Identity, LinkLimits, Now, Roster, Status};
 use mio::net::TcpListener;
@@ -48,6 +48,8 @@ pub struct Links {
     pub(super) now: Now,
     pub(super) conns: Slab<Conn>,
     pub(super) peers: HashMap<Box<str>, PeerLink>,
+    /// Whether it was ever told who is registered.
+    pub(super) has_roster: bool,
     roster: Roster,
     status: Status,
     /// The leads of this process: of shard 0, once links have begun.
@@ -104,6 +106,7 @@ impl Links {
             now: Now::default(),
             conns: Slab::default(),
             peers: HashMap::new(),
+            has_roster: false,
             roster: Roster::default(),
             status: Status::default(),
             leads: None,
@@ -127,6 +130,13 @@ impl Links {
     /// Where its sockets are waited for, and the one that listens; nothing is accepted yet.
     pub fn attach(&mut self, registry: Registry, listener: Option<TcpListener>) {
         (self.registry, self.listener) = (Some(registry), listener);
+    }
+
+    /// This turn's time, in µs of the node's clock.
+    #[inline]
+    #[must_use]
+    pub fn now_us(&self) -> u64 {
+        self.now.mono_us
     }
 
     /// A turn begins.
@@ -211,6 +221,26 @@ impl Links {
     /// heeding.
     pub(super) fn set_beat(&mut self, mandate: u64, heeds: u64, heed: u64) {
         self.set_status(Status { mandate, heeds, heed, ..self.status });
+    }
+
+    /// Whether this node says that it is ready.
+    pub(super) fn set_ready(&mut self, is_ready: bool) {
+        self.set_status(Status { is_ready, ..self.status });
+    }
+
+    /// What this node says of itself.
+    pub(super) fn status(&self) -> Status {
+        self.status
+    }
+
+    /// Which life of this process, once links have begun.
+    pub(super) fn incarnation(&self) -> Option<u64> {
+        self.identity.as_ref().map(|identity| identity.incarnation)
+    }
+
+    /// All other nodes that are registered.
+    pub(super) fn registered(&self) -> impl Iterator<Item = NodeId> {
+        self.peers.values().map(|peer| peer.registered.id)
     }
 
     /// What this node says of itself from now on.

@@ -9,6 +9,7 @@
 //! - [`reach`]: by which links a shard's broker reaches other nodes
 //! - [`control`]: what control planes ask each other, over link 0
 //! - [`leads`]: who may lead which ephemeral hub, over link 0
+//! - [`ready`]: who holds what it needs to serve
 //! - [`board`]: what all shards know of peers, and the events that come of it
 //!
 //! Invariants:
@@ -29,6 +30,7 @@ mod intake;
 mod leads;
 mod links;
 mod reach;
+mod ready;
 
 pub use board::{Board, Change, LinkEvent, LinkRow, PeerRow, State};
 pub use conn::Handover;
@@ -36,6 +38,7 @@ pub use hubsub_wire::link::handshake::VERSIONS;
 pub use hubsub_wire::link::{Counters, Identity, LinkLimits, Secret, Status};
 pub use leads::{LeadEvent, LeadView, Shown, timing};
 pub use links::Links;
+pub use ready::ShownReady;
 
 use dispatch::News;
 use hubsub_route::relay::NodeMessage;

@@ -8,7 +8,7 @@ use crate::mail::{ColdRoom, Mail, Part};
 use hubsub_log::record::{self, encode_headers};
 use hubsub_log::{Batch, Chain, Disk, Kind};
 use hubsub_route::{Ask, LogRead, Namespace, Recalled, Record, RoomInfo, Then};
-use hubsub_types::{Epoch, ErrorCode, HubId, Position, Seq, ShardId};
+use hubsub_types::{Epoch, ErrorCode, HubId, Position, Seq, ShardId, Term};
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const SEARCH: Duration = Duration::from_secs(60);
 /// neither fill its mailbox nor keep questions waiting.
 const RANGES_MAX: usize = 2;
 
-/// The term of a hub that has one member and no other node.
+/// The term of a hub whose node is no cluster's.
 const TERM: u64 = 1;
 
 /// See the module.
@@ -36,6 +36,8 @@ pub struct LogEnd {
     listing: Arc<Listing>,
     /// The hubs of this shard that are open.
     hubs: HashMap<HubId, Arc<LoggedHub>>,
+    /// In a cluster, the terms in which this node leads them.
+    terms: HashMap<HubId, u64>,
     inboxes: Arc<[Inbox]>,
     shard: ShardId,
     /// Of this turn, a batch for each hub that said something.
@@ -63,6 +65,7 @@ impl LogEnd {
             readers,
             listing,
             hubs,
+            terms: HashMap::new(),
             inboxes,
             shard,
             batches: Vec::new(),
@@ -70,6 +73,15 @@ impl LogEnd {
             ranges: 0,
             waiting_ranges: VecDeque::new(),
         }
+    }
+
+    /// This node leads a hub in this term: its records say so.
+    pub fn leads(&mut self, hub: HubId, term: Term) {
+        self.terms.insert(hub, term.0);
+    }
+
+    fn term(&self, hub: HubId) -> u64 {
+        self.terms.get(&hub).copied().unwrap_or(TERM)
     }
 
     /// A hub of this shard has come.
@@ -133,7 +145,7 @@ impl LogEnd {
             hub,
             kind: Kind::Message,
             is_sharded: record.namespace == Namespace::Shard,
-            term: TERM,
+            term: self.term(hub),
             offset,
             epoch: record.position.epoch.0,
             seq: record.position.seq.0,
@@ -161,7 +173,7 @@ impl LogEnd {
         let deletion = record::Record {
             hub,
             kind,
-            term: TERM,
+            term: self.term(hub),
             offset,
             epoch,
             seq,

@@ -6,6 +6,7 @@ use super::producers;
 use super::status::LoggedHub;
 use hubsub_log::manifest::HubEntry;
 use hubsub_log::{Chain, Disk, LogError, Retention};
+use hubsub_route::relay::message::home;
 use hubsub_route::{HubSeed, Producers, Traffic, Window};
 use hubsub_types::Class;
 use hubsub_types::class::ClassIndex;
@@ -31,7 +32,13 @@ pub struct Described {
     pub warning: Option<String>,
 }
 
-/// Describes a hub by its entry and, if its records are whole, its chain. Reads the end of the
+/// The shard that a hub lives on, of so many: by its index where the node numbers its hubs itself, by
+/// its id where they are given.
+pub fn shard_of(entry: &HubEntry, is_given: bool, shards: u16) -> u16 {
+    if is_given { home(entry.hub, shards).0 } else { entry.index % shards }
+}
+
+/// Describes a hub of a shard by its entry and, if its records are whole, its chain. Reads the end of the
 /// chain for the duplicate window.
 ///
 /// # Errors
@@ -40,7 +47,7 @@ pub fn describe(
     entry: &HubEntry,
     chain: Option<Arc<Chain<Disk>>>,
     (index, class): (ClassIndex, &Class),
-    shards: u16,
+    shard: u16,
     window: Window,
 ) -> Result<Described, LogError> {
     let limits = class.history.map_or_else(Retention::default, |history| Retention {
@@ -60,7 +67,7 @@ pub fn describe(
         continuous_from: entry.continuous_from,
         traffic: Arc::clone(&traffic),
     };
-    let hub = LoggedHub::new(entry, chain.clone(), (index, class), entry.index % shards, archive, traffic);
+    let hub = LoggedHub::new(entry, chain.clone(), (index, class), shard, archive, traffic);
     let (mut producers, mut warning) = (None, None);
     if let Some(chain) = chain {
         producers = Some(match producers::rebuild(&chain, window) {

@@ -7,8 +7,9 @@ use super::status::LoggedHub;
 use super::{Log, LoggedHubs, Readers, Turn};
 use crate::inbox::Inbox;
 use crate::mail::{ColdRoom, Listed, Mail, Part};
+use crate::routes::HubsNow;
 use hubsub_log::rooms::Last;
-use hubsub_route::{Ask, Hubs, RoomInfo};
+use hubsub_route::{Ask, RoomInfo};
 use hubsub_types::names::Glob;
 use hubsub_types::{ClassTable, Epoch, ErrorCode, HubId, Position, Seq, ShardId};
 use std::collections::HashSet;
@@ -44,7 +45,7 @@ pub struct Listing {
 /// What is known of hubs.
 struct Known {
     logged: Arc<LoggedHubs>,
-    hubs: Arc<Hubs>,
+    hubs: Arc<HubsNow>,
     classes: Arc<ClassTable>,
 }
 
@@ -56,7 +57,7 @@ impl Listing {
     pub fn start(
         log: Arc<Log>,
         logged: Arc<LoggedHubs>,
-        hubs: Arc<Hubs>,
+        hubs: Arc<HubsNow>,
         classes: Arc<ClassTable>,
     ) -> io::Result<Listing> {
         let thread = Readers::start("hubsub-log-names", 1, JOBS_MAX)?;
@@ -149,7 +150,7 @@ impl Known {
     /// Whether a name's room is of this hub, as its class stands now.
     fn is_served(&self, hub: &LoggedHub, name: &[u8]) -> bool {
         let class = self.classes.class_of_room(name);
-        (hub.class_index, hub.index) == (class, self.hubs.placement.hub(class, name))
+        (hub.class_index, hub.index) == (class, self.hubs.get().placement.hub(class, name))
     }
 
     fn cold_room(&self, hub: HubId, name: &[u8], last: Last) -> Option<ColdRoom> {

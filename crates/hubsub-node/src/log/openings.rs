@@ -17,7 +17,7 @@
 //!   it cannot be made safe it serves again.
 //! - One thing at a time is done with a hub: a request for one that closes is refused.
 
-use super::hub::{Described, describe};
+use super::hub::{Described, describe, shard_of};
 use super::segments::Handover;
 use super::start::Started;
 use super::status::LoggedHub;
@@ -76,6 +76,7 @@ struct Work {
     inboxes: Arc<[Inbox]>,
     control: Arc<Control>,
     window: Window,
+    is_given: bool,
 }
 
 #[derive(Default)]
@@ -120,7 +121,9 @@ impl Openings {
     ) -> io::Result<Openings> {
         let (log, handover, hubs) = (Arc::clone(&of.log), Arc::clone(&of.handover), Arc::clone(&of.hubs));
         let (queue, came) = (Mutex::default(), Condvar::new());
-        let work = Arc::new(Work { queue, came, log, handover, hubs, classes, inboxes, control, window });
+        let is_given = of.is_given;
+        let work =
+            Arc::new(Work { queue, came, log, handover, hubs, classes, inboxes, control, window, is_given });
         let of_thread = Arc::clone(&work);
         let thread = super::named("hubsub-log-hubs").spawn(move || of_thread.run())?;
         Ok(Openings { work, thread: Mutex::new(Some(thread)) })
@@ -279,8 +282,9 @@ impl Work {
             return Err(LogError::Full);
         }
         let ready = opening.run()?;
-        let (shards, class) = (self.inboxes.len() as u16, (one.class, self.classes.get(one.class)));
-        let described = describe(ready.entry(), Some(Arc::clone(ready.chain())), class, shards, self.window)?;
+        let class = (one.class, self.classes.get(one.class));
+        let shard = shard_of(ready.entry(), self.is_given, self.inboxes.len() as u16);
+        let described = describe(ready.entry(), Some(Arc::clone(ready.chain())), class, shard, self.window)?;
         Ok((ready, described))
     }
 

@@ -3,7 +3,7 @@
 //! hub each; others one for each shard. In a cluster hubs are given, and a start finds those that
 //! the node was given before.
 
-use super::hub::{Described, describe};
+use super::hub::{Described, describe, shard_of};
 use super::segments::Handover;
 use super::{Listener, Log, LogSettings, LoggedHubs, Readers, Streams};
 use crate::control::{Control, Level};
@@ -75,6 +75,8 @@ pub struct Started {
     pub identity: u64,
     /// All hubs, as they come and go.
     pub hubs: Arc<LoggedHubs>,
+    /// Whether the controller of a cluster numbers them.
+    pub is_given: bool,
     /// Those that there were at the start.
     pub seeds: Vec<HubSeed>,
     /// The duplicate windows of those that are whole.
@@ -226,7 +228,8 @@ pub fn start(
             })?;
         }
         let entry = segments.manifest().hub(hub).expect("it is one of them");
-        let described = describe(entry, segments.chain(hub), (index, class), shards, Window::from(limits));
+        let shard = shard_of(entry, !makes, shards);
+        let described = describe(entry, segments.chain(hub), (index, class), shard, Window::from(limits));
         let Described { opened, keeping: keeps, warning } = described.map_err(|e| refused(e.to_string()))?;
         warnings.extend(warning);
         keeping.insert(hub, keeps);
@@ -256,7 +259,17 @@ pub fn start(
     match Streams::start(Arc::clone(&log), Arc::clone(&hubs), Arc::clone(control), limits) {
         Ok(streams) => {
             let streams = Arc::new(streams);
-            Ok(Started { log, handover, readers, streams, identity, hubs, seeds, producers: windows })
+            Ok(Started {
+                log,
+                handover,
+                readers,
+                streams,
+                identity,
+                hubs,
+                is_given: !makes,
+                seeds,
+                producers: windows,
+            })
         }
         Err(e) => {
             readers.stop();

@@ -3,6 +3,8 @@
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub mod trio;
+
 use hubsub_node::log::start::{LogConfig, Numbering};
 use hubsub_node::log::{HubAnswer, LogStatus, Refusal};
 use hubsub_node::mail::{Call, ClientFilter, ClientInfo, Part, Question, Request};
@@ -291,7 +293,7 @@ pub struct Client {
 }
 
 impl Client {
-    fn new(socket: TcpStream) -> Client {
+    pub fn new(socket: TcpStream) -> Client {
         socket.set_nodelay(true).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         socket.set_write_timeout(Some(PATIENCE)).unwrap();

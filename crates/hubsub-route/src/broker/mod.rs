@@ -144,6 +144,36 @@ impl Broker {
         }
     }
 
+    /// The node is one of a cluster whose hubs are these, as far as they are known: rooms of a class
+    /// without hubs are refused. Subscriptions, and what rooms kept in memory, are no more; hubs that
+    /// are open, and what is known of nodes, stay.
+    pub fn join(&mut self, hubs: Arc<Hubs>) {
+        let Some(cluster) = hubs.cluster else { return };
+        self.rooms.join(Arc::clone(&hubs), self.shard);
+        self.topics.join(Arc::clone(&hubs));
+        let id_of = |hub: &Hub| hubs.placement.id(hub.class, hub.index).unwrap_or_default();
+        let of_shard = self.rooms.hubs.iter().map(|hub| (id_of(hub), hub.class));
+        match &mut self.relay {
+            Some(relay) => relay.set_hubs(cluster, self.shard, of_shard),
+            none => *none = Some(Box::new(Relay::new(cluster, self.shard, of_shard))),
+        }
+    }
+
+    /// Whether the node is of a cluster whose hubs are known.
+    #[must_use]
+    pub fn is_joined(&self) -> bool {
+        self.relay.is_some() && self.topics.knows_hubs()
+    }
+
+    /// Whether the hubs of a class are not known yet, in a cluster.
+    #[must_use]
+    pub fn is_outside(&self, room: &[u8]) -> bool {
+        self.relay.is_some() && {
+            let (class, hub) = self.topics.place(room);
+            self.topics.hub_id(class, hub).is_none()
+        }
+    }
+
     /// Takes over new limits; the cache of routes keeps the size that it was made with.
     pub fn set_limits(&mut self, limits: Limits) {
         self.rooms.set_limits(&limits);

@@ -89,7 +89,7 @@ impl Broker {
             return Outcome::Later;
         }
         if let Some(relay) = &self.relay
-            && self.is_held(relay, id)
+            && self.is_held(relay, id, sink)
         {
             let record = own(draft, remembers, sink);
             return self.forward(ticket, id, record, now, sink);
@@ -126,7 +126,7 @@ impl Broker {
     pub(super) fn lead(&mut self, ticket: Ticket, record: Arc<Record>, now: Now, sink: &mut impl Sink) {
         let id = self.topics.intern(record.namespace, record.topic());
         if let Some(relay) = &self.relay
-            && self.is_held(relay, id)
+            && self.is_held(relay, id, sink)
         {
             return self.forward_or_tell(ticket, id, record, now, sink);
         }
@@ -143,7 +143,7 @@ impl Broker {
     fn commit_owned(&mut self, ticket: Ticket, record: Arc<Record>, now: Now, sink: &mut impl Sink) {
         if let Some(relay) = &self.relay {
             let id = self.topics.intern(record.namespace, record.topic());
-            if self.is_held(relay, id) {
+            if self.is_held(relay, id, sink) {
                 return self.forward_or_tell(ticket, id, record, now, sink);
             }
         }
@@ -462,6 +462,12 @@ impl Broker {
         }
         while let Some((ticket, record)) = self.stalled.pop_front() {
             let id = self.topics.intern(record.namespace, record.topic());
+            if let Some(relay) = &self.relay
+                && self.is_held(relay, id, sink)
+            {
+                self.forward_or_tell(ticket, id, record, now, sink);
+                continue;
+            }
             match self.commit(id, Body::Record(record), now, sink) {
                 Ok(published) => self.tell_published(ticket, published, sink),
                 Err(record) => return self.stalled.push_front((ticket, record)),

@@ -78,6 +78,9 @@ impl Broker {
         if topic.len() as u64 > self.limits.topic_bytes_max {
             return Outcome::Now(Err(ErrorCode::TopicLength));
         }
+        if self.relay.is_some() && self.is_outside(&self.classes.room(topic)) {
+            return Outcome::Now(Err(ErrorCode::HubClosed));
+        }
         let id = self.topics.intern(namespace, topic);
         let adds = !self.clients[conn.index as usize].topics.contains(id);
         if !adds && start == Start::Live {

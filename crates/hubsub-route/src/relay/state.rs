@@ -229,11 +229,9 @@ impl Held {
     }
 }
 
-impl Relay {
-    /// Of the `shard`th shard: these hubs, none of which has a leader yet.
-    #[must_use]
-    pub fn new(cluster: Cluster, shard: ShardId, hubs: impl Iterator<Item = (HubId, ClassIndex)>) -> Relay {
-        let hub = |(id, class)| HubState {
+impl HubState {
+    fn new((id, class): (HubId, ClassIndex)) -> HubState {
+        HubState {
             id,
             class,
             term: Term(0),
@@ -247,13 +245,20 @@ impl Relay {
             reads: Vec::new(),
             early: VecDeque::new(),
             sequence: 0,
-        };
+        }
+    }
+}
+
+impl Relay {
+    /// Of the `shard`th shard: these hubs, none of which has a leader yet.
+    #[must_use]
+    pub fn new(cluster: Cluster, shard: ShardId, hubs: impl Iterator<Item = (HubId, ClassIndex)>) -> Relay {
         Relay {
             producer: ProducerId(cluster.producer.0 + u64::from(shard.0)),
             cluster,
             peers: Peers::default(),
             patterns: PatternSets::default(),
-            hubs: hubs.map(hub).collect(),
+            hubs: hubs.map(HubState::new).collect(),
             asks: BTreeMap::new(),
             last_ask: 0,
             last_number: 0,
@@ -270,6 +275,19 @@ impl Relay {
             due_ms: u64::MAX,
             is_held_up: false,
         }
+    }
+
+    /// These hubs have their home here, now that they are known; none has a leader yet. Nothing waits
+    /// for those before.
+    pub fn set_hubs(
+        &mut self,
+        cluster: Cluster,
+        shard: ShardId,
+        hubs: impl Iterator<Item = (HubId, ClassIndex)>,
+    ) {
+        self.hubs = hubs.map(HubState::new).collect();
+        self.producer = ProducerId(cluster.producer.0 + u64::from(shard.0));
+        self.cluster = cluster;
     }
 
     /// The place of a hub whose home is here.

@@ -218,6 +218,23 @@ impl Rooms {
         rooms
     }
 
+    /// Places rooms as a cluster's hubs say: those that there were are forgotten, hubs that are open
+    /// stay so.
+    pub fn join(&mut self, all_hubs: Arc<Hubs>, shard: ShardId) {
+        let handles = (0u32..).zip(&self.slots).filter(|(_, (_, room))| room.is_some());
+        let handles: Vec<RoomHandle> =
+            handles.map(|(index, &(generation, _))| RoomHandle { index, generation }).collect();
+        for handle in handles {
+            self.drop_all(handle);
+            self.forget(handle);
+        }
+        self.subscribed = [0; 2];
+        let none = ShardHubs::none();
+        let hubs = std::mem::replace(&mut self.hubs, none);
+        self.hubs = hubs.joined(&all_hubs, &self.classes, shard);
+        self.all_hubs = all_hubs;
+    }
+
     /// Takes over limits that may change while running.
     pub fn set_limits(&mut self, limits: &Limits) {
         self.rooms_max = limits.rooms_max.div_ceil(u64::from(self.shards));

@@ -238,6 +238,9 @@ pub struct Status {
     pub heeds: u64,
     /// Another number each time that it begins to heed one.
     pub heed: u64,
+    /// Whether it holds the patterns of all nodes that are registered, so that it may lead hubs and
+    /// serve clients.
+    pub is_ready: bool,
 }
 
 impl Field<'_> for Status {
@@ -245,11 +248,18 @@ impl Field<'_> for Status {
         [self.classes, self.mandate, self.heeds, self.heed]
             .iter()
             .for_each(|&number| write_short(number, out));
+        out.push(u8::from(self.is_ready));
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, Flaw> {
         let mut next = || from.short(10);
-        Ok(Status { classes: next()?, mandate: next()?, heeds: next()?, heed: next()? })
+        let (classes, mandate, heeds, heed) = (next()?, next()?, next()?, next()?);
+        let is_ready = match u8::read(from)? {
+            0 => false,
+            1 => true,
+            other => return Err(Flaw::Value(u64::from(other))),
+        };
+        Ok(Status { classes, mandate, heeds, heed, is_ready })
     }
 }
 

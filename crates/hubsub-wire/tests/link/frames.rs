@@ -88,7 +88,7 @@ impl Stuff {
             headers: Headers::new(if self.bit(3) { &self.headers } else { &[] }),
             payload: &self.payload,
         };
-        let status = Status { classes: a, mandate: b, heeds: c, heed: d };
+        let status = Status { classes: a, mandate: b, heeds: c, heed: d, is_ready: a % 2 == 1 };
         let start = match self.bits >> 4 & 3 {
             0 => Start::Live,
             1 => Start::After(position),

@@ -315,7 +315,7 @@ fn what_a_node_says_of_itself_comes_with_its_pings_and_when_it_is_asked() {
     hand_over(&mut b, &mut a, now);
     assert!(a.take_answer().is_some(), "both pinged when they came up");
     assert!(a.take_ping().is_some());
-    let status = Status { classes: 34, mandate: 0, heeds: 12, heed: 3 };
+    let status = Status { classes: 34, mandate: 0, heeds: 12, heed: 3, is_ready: true };
     b.set_status(status);
     assert_eq!(b.tick(Now { mono_us: b.wake_at(), ..now }), Ok(false));
     hand_over(&mut b, &mut a, now);

@@ -35,6 +35,7 @@ pub(in crate::link) struct PeerLink {
 impl Links {
     /// Who may have links.
     pub(super) fn set_roster(&mut self, registered: &[Registered]) {
+        self.has_roster = true;
         let mut old = std::mem::take(&mut self.peers);
         let (shard, shards) = (self.shard, self.shards);
         let mut moved = Vec::new();

@@ -18,10 +18,18 @@ use hubsub_types::{ErrorCode, HubId, NodeId, ShardId};
 use std::sync::Arc;
 
 impl Broker {
-    /// Whether a topic's hub is led elsewhere, or something waits before what comes.
+    /// Whether a topic's hub is led elsewhere, something waits before what comes, or this process may
+    /// not lead it now.
     #[inline]
-    pub(in crate::broker) fn is_held(&self, relay: &Relay, id: TopicId) -> bool {
-        self.slot_of_topic(id).is_none_or(|slot| !relay.hub(slot).is_clear)
+    pub(in crate::broker) fn is_held(&self, relay: &Relay, id: TopicId, sink: &impl Sink) -> bool {
+        self.slot_of_topic(id)
+            .is_none_or(|slot| !relay.hub(slot).is_clear || !self.may_lead(relay, slot, sink))
+    }
+
+    /// Whether this process, which a hub's route names, may order records of the hub now.
+    pub(in crate::broker) fn may_lead(&self, relay: &Relay, slot: u16, sink: &impl Sink) -> bool {
+        let hub = relay.hub(slot);
+        self.classes.get(hub.class).durability.is_logged() || sink.leads(hub.id, hub.term)
     }
 
     /// A publish whose hub has its home here and cannot commit at once. It is never answered in
@@ -73,12 +81,18 @@ impl Broker {
 
     /// Publishes that wait go on, in order, as far as they may.
     pub(super) fn push_queue(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
+        let is_free = self.relay.as_ref().is_some_and(|relay| self.may_lead(relay, slot, sink));
         while let Some(relay) = &mut self.relay {
             let hub = relay.hub(slot);
             let id = hub.id;
             let Some(first) = hub.queue.front().filter(|_| hub.former == 0) else { break };
             match hub.leader {
                 Leader::None => break,
+                Leader::Me if !is_free => {
+                    // Its lead may come back any moment.
+                    relay.is_held_up = true;
+                    break;
+                }
                 Leader::Me => {
                     let Some(parked) = relay.unpark(slot) else { break };
                     self.commit_led(parked.ticket, parked.record, now, sink);

@@ -401,6 +401,17 @@ impl Relay {
 
     /// Answers that another leads, if an answer is wanted.
     fn refuse(&mut self, to: NodeId, slot: u16, message: &NodeMessage, sink: &mut impl Sink) {
+        let of = (self.hub(slot).id, self.hub(slot).term);
+        self.refuse_of(to, of, message, sink);
+    }
+
+    fn refuse_of(
+        &mut self,
+        to: NodeId,
+        (hub, term): (HubId, Term),
+        message: &NodeMessage,
+        sink: &mut impl Sink,
+    ) {
         let ask = match *message {
             NodeMessage::Publish { ask, .. }
             | NodeMessage::Interest { ask, .. }
@@ -408,7 +419,9 @@ impl Relay {
             | NodeMessage::Read { ask, .. } => ask,
             _ => AskId::NONE,
         };
-        self.not_mine(to, ask, slot, sink);
+        if ask != AskId::NONE {
+            self.peers.send(to, hub, NodeMessage::NotMine { ask, hub, term }, sink);
+        }
     }
 
     fn not_mine(&mut self, to: NodeId, ask: AskId, slot: u16, sink: &mut impl Sink) {

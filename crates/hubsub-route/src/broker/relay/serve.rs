@@ -8,7 +8,7 @@ use crate::relay::message::Names;
 use crate::relay::{AskId, Leader, NodeMessage};
 use crate::rooms::{HistoryPart, HistoryQuery, TopicKey};
 use crate::{Asker, Attach, Attached, Now, Sink, Start, Ticket};
-use hubsub_types::{ConnKey, ErrorCode, HubId, NodeId, Position, Seq, ShardId};
+use hubsub_types::{ConnKey, ErrorCode, HubId, NodeId, Position, Seq, ShardId, Term};
 use std::sync::Arc;
 
 /// Stands in an [`Ask`] for the shard: other nodes ask.
@@ -25,7 +25,10 @@ impl Broker {
         sink: &mut impl Sink,
     ) {
         let relay = self.relay();
-        let Some(slot) = relay.slot_of(hub) else { return };
+        let Some(slot) = relay.slot_of(hub) else {
+            // It is not told of all hubs yet; whoever asks looks again.
+            return relay.refuse_of(from, (hub, Term(0)), &message, sink);
+        };
         let term = match message {
             NodeMessage::Publish { term, .. }
             | NodeMessage::Interest { term, .. }
@@ -319,7 +322,7 @@ impl Broker {
 
     /// Whether this node leads a hub, in which term.
     #[must_use]
-    pub fn leads(&self, hub: HubId) -> Option<hubsub_types::Term> {
+    pub fn leads(&self, hub: HubId) -> Option<Term> {
         let relay = self.relay.as_ref()?;
         let state = relay.hub(relay.slot_of(hub)?);
         (state.leader == Leader::Me).then_some(state.term)

@@ -1,0 +1,81 @@
+//! Which processes are ready: they hold the patterns of all nodes that are registered, so that records
+//! which they order miss no subscriber, and clients that they serve miss no record.
+//!
+//! Shard 0 decides of its own process and says so with each ping and pong; what others say of themselves it
+//! hears over link 0. The control plane reads it at any time (`ShownReady`), and is told of each change.
+//!
+//! Invariants: before the node knows the cluster's hubs, and who is registered, it is not ready. A process
+//! without a link 0 is not known to be.
+
+use super::Board;
+use crate::control::Event;
+use crate::core::Core;
+use hubsub_lead::Process;
+use hubsub_types::{NodeId, ShardId};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard};
+
+/// Who is ready: written by shard 0, read by the control plane.
+#[derive(Default, Debug)]
+pub struct ShownReady(Mutex<BTreeMap<NodeId, u64>>);
+
+impl ShownReady {
+    /// Nodes, as the board names them, and incarnations.
+    #[must_use]
+    pub fn get(&self) -> BTreeMap<NodeId, u64> {
+        self.lock().clone()
+    }
+
+    /// Takes over what a process said; whether that was news.
+    fn set(&self, process: Process, is_ready: bool) -> bool {
+        let mut ready = self.lock();
+        if is_ready {
+            return ready.insert(process.node, process.incarnation) != Some(process.incarnation);
+        }
+        let is_it = ready.get(&process.node) == Some(&process.incarnation);
+        is_it && ready.remove(&process.node).is_some()
+    }
+
+    fn forget(&self, node: NodeId) -> bool {
+        self.lock().remove(&node).is_some()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeId, u64>> {
+        self.0.lock().expect("nothing panics under this lock")
+    }
+}
+
+impl Core {
+    /// What a peer said of itself over link 0.
+    pub(super) fn peer_is_ready(&mut self, process: Process, is_ready: bool) {
+        if self.rim.links.board.ready.set(process, is_ready) {
+            self.rim.control.tell(Event::Ready);
+        }
+    }
+
+    /// A peer's link 0 has ended.
+    pub(super) fn peer_is_gone(&mut self, node: NodeId) {
+        if self.rim.links.board.ready.forget(node) {
+            self.rim.control.tell(Event::Ready);
+        }
+    }
+
+    /// Sees whether this process is ready.
+    pub(super) fn tick_ready(&mut self) {
+        if self.rim.shard != ShardId(0) || !self.broker.has_nodes() {
+            return;
+        }
+        let links = &self.rim.links;
+        let Some(incarnation) = links.incarnation() else { return };
+        let holds = |id: NodeId| self.broker.holds_patterns_of(id);
+        let is_ready = self.broker.is_joined() && links.has_roster && links.registered().all(holds);
+        if is_ready != links.status().is_ready {
+            self.rim.links.set_ready(is_ready);
+            if is_ready {
+                self.peer_is_ready(Process { node: Board::OWN, incarnation }, true);
+            } else {
+                self.peer_is_gone(Board::OWN);
+            }
+        }
+    }
+}

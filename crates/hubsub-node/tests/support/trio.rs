@@ -1,0 +1,217 @@
+//! Three nodes of a cluster in one process, over real links, without a coordinator: the test says who leads
+//! which hub. Each has two shards, and clients over real sockets.
+
+use super::{Client, PATIENCE, Value};
+use hubsub_lead::{Census, Process, Route};
+use hubsub_node::led::LeadMail;
+use hubsub_node::link::{Identity, Registered, Secret, VERSIONS};
+use hubsub_node::log::start::{LogConfig, Numbering};
+use hubsub_node::routes::{ClassRow, HubRow};
+use hubsub_node::{Control, Event, Node, NodeConfig};
+use hubsub_types::names::Matcher;
+use hubsub_types::{Class, ClassTable, Durability, History, HubId, Limits, NodeId, Term};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::Instant;
+
+pub const NAMES: [&str; 3] = ["a", "b", "c"];
+
+/// Incarnations are the cluster's: no two processes have the same.
+fn incarnation(at: usize) -> u64 {
+    at as u64 + 1
+}
+
+/// Hubs of each class, by index; ids follow one another.
+pub const HUBS: u16 = 3;
+
+/// Classes in their order: with a log, with memory, least-busy, and all other rooms.
+pub const CLASSES: [&str; 4] = ["log", "mem", "busy", "default"];
+
+/// Three nodes, stopped when dropped.
+pub struct Trio {
+    pub nodes: Vec<Node>,
+    /// Of each hub its term and its leader.
+    pub rows: Vec<(u64, Option<usize>)>,
+    _directories: Vec<tempfile::TempDir>,
+}
+
+fn classes() -> Vec<Class> {
+    let class = |name: &str| Class {
+        matches: vec![Matcher::parse(&format!("{name}:*")).unwrap()],
+        ..Class::named(name)
+    };
+    let history = Some(History { messages: 100_000, bytes: 64 << 20, age_ms: 3_600_000 });
+    vec![
+        Class { durability: Durability::Durable, history, ..class("log") },
+        Class { history, ..class("mem") },
+        class("busy"),
+    ]
+}
+
+/// The id of a class's hub.
+pub fn hub(class: &str, index: u16) -> u32 {
+    let class = CLASSES.iter().position(|name| *name == class).unwrap() as u32;
+    class * u32::from(HUBS) + u32::from(index) + 1
+}
+
+impl Trio {
+    /// They are linked and ready; of each class node i leads the hub of index i.
+    pub fn start() -> Trio {
+        let directories: Vec<_> = NAMES.iter().map(|_| tempfile::tempdir().unwrap()).collect();
+        let nodes = directories.iter().enumerate().map(|(at, directory)| start(at, directory.path()));
+        let nodes: Vec<Node> = nodes.collect();
+        let rows = (0..CLASSES.len()).flat_map(|_| (0..usize::from(HUBS)).map(|index| (1, Some(index))));
+        let trio = Trio { nodes, rows: rows.collect(), _directories: directories };
+        let secret = Secret::new(b"a secret of the tests");
+        for (at, node) in trio.nodes.iter().enumerate() {
+            node.link_begin(Identity {
+                cluster: "test".into(),
+                node: NAMES[at].into(),
+                incarnation: incarnation(at),
+                shards: 2,
+                secret: secret.clone(),
+                versions: VERSIONS,
+            });
+            let busy = |name: &str| name == "busy";
+            let rows = CLASSES.map(|name| ClassRow { name: name.into(), hubs: HUBS, is_ring: !busy(name) });
+            node.routes().set_classes(rows.to_vec()).unwrap();
+        }
+        trio.link(&[0, 1, 2]);
+        trio.lead();
+        for (at, node) in trio.nodes.iter().enumerate() {
+            let openings = node.openings().unwrap();
+            (0..HUBS).for_each(|index| openings.open(u64::from(index), HubId(hub("log", index)), 0, index));
+            trio.wait(at, "hubs are open", |event| matches!(event, Event::Hub(2, Ok(_))));
+        }
+        trio.tell(&[0, 1, 2]);
+        trio.wait_ready();
+        trio
+    }
+
+    /// Registers these nodes, on each of them.
+    pub fn link(&self, which: &[usize]) {
+        for &at in which {
+            let peers = which.iter().map(|&peer| Registered {
+                id: NodeId::default(),
+                node: NAMES[peer].into(),
+                incarnation: incarnation(peer),
+                addresses: vec![self.nodes[peer].link.unwrap()],
+                shards: 2,
+            });
+            self.nodes[at].link_roster(peers.collect());
+        }
+    }
+
+    /// Node a grants what the rows say, for a long time.
+    pub fn lead(&self) {
+        for (at, node) in self.nodes.iter().enumerate() {
+            let ids = |names: &[&str]| names.iter().map(|name| node.board.id_of(name).unwrap()).collect();
+            node.lead(LeadMail::Census(Census { revision: 1, nodes: ids(&NAMES), before: Vec::new() }));
+            let mine = self.ephemeral(at).map(|(hub, term)| Route { hub, term, gives_up: false });
+            node.lead(LeadMail::Routes(mine.collect()));
+        }
+        let controller = &self.nodes[0];
+        let tables = (0..NAMES.len()).map(|at| {
+            let node = controller.board.id_of(NAMES[at]).unwrap();
+            (Process { node, incarnation: incarnation(at) }, self.ephemeral(at).collect())
+        });
+        let until_us = controller.board.now_us() + 3_600_000_000;
+        let tables = tables.collect();
+        controller.lead(LeadMail::Tables { ticket: 1, mandate: 1, until_us, tables, census: 1 });
+    }
+
+    fn ephemeral(&self, at: usize) -> impl Iterator<Item = (HubId, Term)> {
+        let rows = (1..).zip(&self.rows).skip(usize::from(HUBS));
+        let mine = rows.filter(move |(_, (_, leader))| *leader == Some(at));
+        mine.map(|(hub, &(term, _))| (HubId(hub), Term(term)))
+    }
+
+    /// Tells these nodes all rows.
+    pub fn tell(&self, which: &[usize]) {
+        for &at in which {
+            let rows = (1..).zip(&self.rows).map(|(hub, &(term, leader))| HubRow {
+                hub: HubId(hub),
+                class: CLASSES[(hub as usize - 1) / usize::from(HUBS)].into(),
+                index: ((hub - 1) % u32::from(HUBS)) as u16,
+                term: Term(term),
+                leader: leader.map(|leader| (NAMES[leader].into(), incarnation(leader))),
+            });
+            self.nodes[at].routes().set_hubs(rows.collect());
+        }
+    }
+
+    /// A hub has another leader, in the next term: granted, then told to all.
+    pub fn change(&mut self, hub: u32, leader: Option<usize>) {
+        let row = &mut self.rows[hub as usize - 1];
+        *row = (row.0 + 1, leader);
+        self.lead();
+        self.tell(&[0, 1, 2]);
+    }
+
+    /// Until each knows that all are ready.
+    pub fn wait_ready(&self) {
+        for (at, node) in self.nodes.iter().enumerate() {
+            until(
+                || (node.board.ready.get().len() == NAMES.len()).then_some(()),
+                || format!("{} knows as ready: {:?}", NAMES[at], node.board.ready.get()),
+            );
+        }
+    }
+
+    /// The next event of a node that is meant.
+    pub fn wait(&self, at: usize, what: &str, is_meant: impl Fn(&Event) -> bool) -> Event {
+        let control = &self.nodes[at].control;
+        until(|| control.drain(1).into_iter().find(&is_meant), || format!("{}: {what}", NAMES[at]))
+    }
+
+    pub fn connect(&self, at: usize) -> Client {
+        Client::new(TcpStream::connect(self.nodes[at].redis.unwrap()).unwrap())
+    }
+}
+
+/// Asks again and again; the answer, or a panic with what is said then.
+pub fn until<T>(mut ask: impl FnMut() -> Option<T>, say: impl Fn() -> String) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match ask() {
+            Some(answer) => return answer,
+            None if Instant::now() > end => panic!("{}", say()),
+            None => std::thread::yield_now(),
+        }
+    }
+}
+
+/// Publishes once it is not refused for a moment; the receivers.
+pub fn publish(client: &mut Client, topic: &str, payload: &str) -> i64 {
+    let answer = client.call(&["PUBLISH", topic, payload]);
+    assert!(!matches!(answer, Value::Line('-', _)), "{answer:?}");
+    answer.int()
+}
+
+fn start(at: usize, directory: &std::path::Path) -> Node {
+    let limits = Limits { link_redial_ms_min: 10, link_redial_ms_max: 100, ..Limits::default() };
+    let hubs = Numbering::Given { cluster: "test".to_owned(), adopts: false };
+    let any = || Some("127.0.0.1:0".parse().unwrap());
+    let config = NodeConfig {
+        name: NAMES[at].to_owned(),
+        incarnation: incarnation(at) as u32,
+        shards: 2,
+        redis: any(),
+        redis_cluster: None,
+        link: any(),
+        advertise: None,
+        classes: ClassTable::new(classes(), true),
+        log: Some(LogConfig { directory: directory.to_owned(), identity: 7, hubs }),
+        version: "0.0.0".to_owned(),
+        limits,
+    };
+    let control = Arc::new(Control::new(1 << 16).unwrap());
+    Node::start(config, control).map_err(|e| e.error).unwrap()
+}
+
+impl Drop for Trio {
+    fn drop(&mut self) {
+        self.nodes.iter().for_each(|node| node.stop(0));
+        self.nodes.iter().for_each(Node::join);
+    }
+}

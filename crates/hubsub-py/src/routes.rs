@@ -1,0 +1,42 @@
+//! What the control plane says of routes, as the data plane has it. Processes have names there.
+
+use crate::config::bad;
+use hubsub_node::link::Board;
+use hubsub_node::routes::{ClassRow, HubRow};
+use hubsub_types::{HubId, Term};
+use pyo3::prelude::*;
+
+/// Id, class, index, term, and name and incarnation of the leader.
+pub type HubTuple = (u32, String, u16, u64, Option<(String, u64)>);
+
+/// `(name, hubs, placement)` of each.
+pub fn classes(rows: Vec<(String, u16, String)>) -> PyResult<Vec<ClassRow>> {
+    let class = |(name, hubs, placement): (String, u16, String)| {
+        let is_ring = match placement.as_str() {
+            "ring" => true,
+            "least-busy" => false,
+            other => return Err(bad("placement", format!("unknown: {other}"))),
+        };
+        Ok(ClassRow { name: name.into(), hubs, is_ring })
+    };
+    rows.into_iter().map(class).collect()
+}
+
+/// All hubs.
+pub fn hubs(rows: Vec<HubTuple>) -> PyResult<Vec<HubRow>> {
+    let hub = |(hub, class, index, term, leader): HubTuple| {
+        if hub == 0 || term == 0 {
+            return Err(bad("hub", "ids and terms begin at 1"));
+        }
+        let leader = leader.map(|(node, incarnation)| (node.into(), incarnation));
+        Ok(HubRow { hub: HubId(hub), class: class.into(), index, term: Term(term), leader })
+    };
+    rows.into_iter().map(hub).collect()
+}
+
+/// Names and incarnations of the processes that are ready.
+pub fn ready(board: &Board) -> Vec<(String, u64)> {
+    let names = board.names();
+    let ready = board.ready.get().into_iter();
+    ready.filter_map(|(id, incarnation)| Some((names.get(&id)?.to_string(), incarnation))).collect()
+}

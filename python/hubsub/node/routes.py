@@ -1,0 +1,66 @@
+"""What a node is told of the cluster's rooms: classes, hubs and who leads them; and who is ready."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from hubsub.config import RoomClass
+from hubsub.node.life import Life
+
+
+class ClassRow(Protocol):
+    """A class of the cluster."""
+
+    @property
+    def definition(self) -> RoomClass: ...
+    @property
+    def hubs(self) -> int:
+        """How many it has, for good."""
+    @property
+    def placement(self) -> str: ...
+
+
+class HubRow(Protocol):
+    """A hub of the cluster."""
+
+    @property
+    def hub(self) -> int: ...
+    @property
+    def room_class(self) -> str: ...
+    @property
+    def index(self) -> int:
+        """Which of the class's hubs it is, from 0."""
+    @property
+    def term(self) -> int: ...
+    @property
+    def leader(self) -> tuple[str, int] | None:
+        """Node and incarnation; None: nobody leads it."""
+
+
+class Routes(Life):
+    """The part of a node that knows where rooms are."""
+
+    def route_classes(self, classes: Sequence[ClassRow]) -> None:
+        """Sets all classes, before hubs of them. A class that this node was not started with is served by others alone.
+
+        Raises:
+            ValueError: one has no hub, another number of them than before, or an unknown placement.
+        """
+        self._core.route_classes([(row.definition.name, row.hubs, row.placement) for row in classes])
+
+    def route_hubs(self, rows: Sequence[HubRow]) -> None:
+        """Sets all hubs and who leads them. Those of logged classes that this process leads are open. Rooms have
+        homes once all hubs of the classes are told; what is published before is refused (`hub_closed`).
+
+        Raises:
+            ValueError: an id or a term is 0.
+        """
+        self._core.route_hubs([(row.hub, row.room_class, row.index, row.term, row.leader) for row in rows])
+
+    def route_of(self, topic: bytes) -> tuple[bytes, str, int]:
+        """Room and class of a topic, and the index of the hub that the ring of its class has for it."""
+        return self._core.route_of(topic)
+
+    def route_ready(self) -> Sequence[tuple[str, int]]:
+        """Nodes and incarnations of the processes that hold all patterns and know all hubs, as they said; this one too.
+        `on_ready` is called when it has changed."""
+        return self._core.route_ready()
