@@ -11,7 +11,7 @@ use crate::record::Record;
 use crate::rooms::{HistoryQuery, RoomHandle, TopicKey};
 use crate::{Attach, Attached, Ticket};
 use ahash::RandomState;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use hubsub_types::class::ClassIndex;
 use hubsub_types::{HubId, NodeId, Position, ProducerId, Seq, ShardId, Term};
 use std::collections::{BTreeMap, VecDeque};
@@ -40,6 +40,9 @@ pub struct Relay {
     pub upstreams: HashMap<TopicKey, Upstream, RandomState>,
     /// Rooms with a hole before what comes.
     pub resuming: HashMap<RoomHandle, Resume, RandomState>,
+    /// Rooms that only patterns may have followed when their leader, or the link to it, went: what is
+    /// said of them next shows whether records were missed.
+    pub suspects: HashSet<RoomHandle, RandomState>,
     /// Of rooms that are led here: by node's place, the last record that was due there.
     pub due: HashMap<RoomHandle, Vec<(u16, Seq)>, RandomState>,
     /// Topics whose number of subscribers has changed since the leader was told.
@@ -264,6 +267,7 @@ impl Relay {
             last_number: 0,
             upstreams: HashMap::default(),
             resuming: HashMap::default(),
+            suspects: HashSet::default(),
             due: HashMap::default(),
             dirty: Vec::new(),
             questions: HashMap::default(),

@@ -118,6 +118,10 @@ impl Rooms {
     ) -> (Position, Position) {
         let before = self.position(handle);
         let Some(room) = self.get(handle) else { return (before, before) };
+        if self.waits_for_log(handle) {
+            // It was led here before, and goes on when the log has what it was given.
+            return (before, before);
+        }
         let log = self.hubs.get(room.hub).log.as_ref();
         let recalled = log.and_then(|log| recall(log.id, &room.name));
         let known = log.and_then(|log| log.of_this_life(recalled));
@@ -172,7 +176,7 @@ impl Rooms {
 
     /// Forgets a room at once, whoever used it.
     pub fn forget_relayed(&mut self, handle: RoomHandle) {
-        if self.get(handle).is_some_and(|room| room.is_idle()) {
+        if self.get(handle).is_some_and(|room| room.is_idle()) && !self.waits_for_log(handle) {
             self.forget(handle);
         }
     }

@@ -79,6 +79,11 @@ impl Broker {
     ) {
         let (here, there) = (self.rooms.position(room), record.position);
         if here.epoch != there.epoch {
+            let own: TopicKey = (record.namespace, record.topic().into());
+            if here.epoch.0 != 0 && !self.rooms.topics_of(room).contains(&own) {
+                // Patterns alone brought it here.
+                self.tell_over(&own, here, sink);
+            }
             self.begin_epoch(room, there, now, sink);
         } else if there.seq <= here.seq {
             return;
@@ -181,11 +186,31 @@ impl Broker {
             return;
         };
         if is_known && resume.upto > here.seq {
-            return self.read_hole(room, here, sink);
+            let upto = resume.upto;
+            let slot = self.rooms.slot_of_room(room);
+            let class = slot.map(|slot| self.relay().hub(slot).class);
+            if class.is_some_and(|class| self.classes.get(class).history.is_some()) {
+                return self.read_hole(room, here, sink);
+            }
+            self.tell_room_gap(room, here, upto, sink);
+            self.rooms.set_position(room, Position { seq: upto, ..here }, now);
         }
         let relay = self.relay();
         let held = relay.resuming.remove(&room).map(|resume| resume.held).unwrap_or_default();
         self.take_held(room, held, now, sink);
+    }
+
+    /// Records of a room up to a seq will not come.
+    fn tell_room_gap(&mut self, room: RoomHandle, here: Position, upto: Seq, sink: &mut impl Sink) {
+        let Some(name) = self.rooms.get(room).map(|it| Arc::clone(&it.name)) else { return };
+        let (from, to) = (Position { seq: here.seq.next(), ..here }, Position { seq: upto, ..here });
+        let mut topics = self.rooms.topics_of(room);
+        // Patterns may follow it that match the room.
+        let own = (Namespace::Global, name);
+        if !topics.contains(&own) {
+            topics.push(own);
+        }
+        topics.iter().for_each(|key| self.tell_gap(key, from, to, sink));
     }
 
     fn read_hole(&mut self, room: RoomHandle, here: Position, sink: &mut impl Sink) {
@@ -341,7 +366,7 @@ impl Broker {
     /// All that was read.
     pub(super) fn range_came(
         &mut self,
-        ask: AskId,
+        (ask, slot): (AskId, u16),
         what: Asked,
         oldest: Position,
         range: Range,
@@ -360,10 +385,7 @@ impl Broker {
                 records.truncate(usize::try_from(query.count).unwrap_or(usize::MAX));
                 sink.history(ask, Ok(HistoryPart { recovered, start: oldest, records }));
             }
-            what => {
-                let slot = 0;
-                self.lost(slot, what, sink);
-            }
+            what => self.lost(ask, slot, what, sink),
         }
     }
 
@@ -395,6 +417,7 @@ impl Broker {
     /// A leader refuses to read.
     pub(super) fn read_denied(
         &mut self,
+        ask: AskId,
         slot: u16,
         what: Asked,
         code: ErrorCode,
@@ -403,7 +426,7 @@ impl Broker {
     ) {
         let waits = matches!(code, ErrorCode::HubClosed | ErrorCode::TimedOut);
         if waits {
-            self.lost(slot, what, sink);
+            self.lost(ask, slot, what, sink);
             return self.retry_later(slot, now.mono_ms + crate::relay::limits::RETRY_REFUSED_MS);
         }
         match what {
@@ -427,7 +450,7 @@ impl Broker {
                 }
                 self.hole_read(AskId::NONE, room, range, now, sink);
             }
-            what => self.lost(slot, what, sink),
+            what => self.lost(ask, slot, what, sink),
         }
     }
 }

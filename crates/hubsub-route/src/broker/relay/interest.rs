@@ -44,10 +44,10 @@ impl Broker {
         relay.wake_by(until_ms);
         let is_resuming = relay.resuming.contains_key(&room);
         let up = relay.upstreams.get_mut(&key).expect("followed above");
+        if attach.adds && !std::mem::replace(&mut up.is_dirty, true) {
+            relay.dirty.push(key.clone());
+        }
         if up.is_confirmed && attach.start == Start::Live && !is_resuming {
-            if !std::mem::replace(&mut up.is_dirty, true) {
-                relay.dirty.push(key);
-            }
             return Some(Ok(Attached { position, replay_from: None, recovered: true }));
         }
         let is_asked = up.asked != AskId::NONE || up.is_confirmed;
@@ -112,31 +112,48 @@ impl Broker {
 
     /// Nothing that the leader of a hub was told holds any more.
     pub(super) fn unconfirm(&mut self, slot: u16) {
+        // Not what a leader says that is none any more, either.
+        self.relay().asks.retain(|_, under_way| {
+            under_way.slot != slot || !matches!(under_way.what, Asked::Interest(_) | Asked::Hole(_))
+        });
+        let Broker { relay: Some(relay), rooms, .. } = self else { return };
+        for (&room, resume) in &mut relay.resuming {
+            if rooms.slot_of_room(room) == Some(slot) {
+                resume.read = None;
+            }
+        }
         for up in self.relay().upstreams.values_mut().filter(|up| up.slot == slot) {
             (up.is_confirmed, up.asked) = (false, AskId::NONE);
         }
     }
 
-    /// Tells a hub's leader of all interest, with the positions that rooms have. Rooms with history
-    /// go on when all their topics are confirmed and what is missing was read.
+    /// Tells a hub's leader of all interest, with the positions that rooms have. A room goes on when
+    /// all its topics are confirmed and what is missing was read, or told where there is no history.
     pub(super) fn register(&mut self, slot: u16, _now: Now, sink: &mut impl Sink) {
         self.unconfirm(slot);
         let ups = self.relay().upstreams.iter().filter(|(_, up)| up.slot == slot);
         let mut keys: Vec<TopicKey> = ups.map(|(key, _)| key.clone()).collect();
         // In an order that does not hang on a hash.
         keys.sort_unstable();
-        let class = self.relay().hub(slot).class;
-        let has_history = self.classes.get(class).history.is_some();
-        for key in &keys {
-            let Some(room) = self.relay().upstreams.get(key).map(|up| up.room) else { continue };
-            self.drop_resume(room);
+        let rooms: Vec<RoomHandle> = self.relay().resuming.keys().copied().collect();
+        for room in rooms {
+            if self.rooms.slot_of_room(room).is_none_or(|of| of == slot) {
+                self.drop_resume(room);
+            }
         }
         for key in &keys {
             let Some(up) = self.relay().upstreams.get(key) else { continue };
             let (room, resumes) = (up.room, up.was_confirmed);
             let is_known = self.rooms.position(room).epoch.0 != 0;
-            if has_history && resumes && is_known {
+            if resumes && is_known {
                 self.relay().resuming.entry(room).or_default().pending += 1;
+            }
+        }
+        for room in self.rooms.of_hub(slot) {
+            let is_known = self.rooms.position(room).epoch.0 != 0;
+            let relay = self.relay();
+            if is_known && !relay.resuming.contains_key(&room) {
+                relay.suspects.insert(room);
             }
         }
         for key in &keys {
@@ -162,6 +179,16 @@ impl Broker {
     ) {
         let room = asked.room;
         let here = self.rooms.position(room);
+        let there = attached.position;
+        let relay = self.relay();
+        if relay.suspects.remove(&room)
+            && !asked.resumes
+            && !relay.resuming.contains_key(&room)
+            && (here.epoch, there.seq > here.seq) == (there.epoch, true)
+        {
+            let relay = self.relay();
+            relay.resuming.entry(room).or_default().upto = there.seq;
+        }
         let relay = self.relay();
         let Some(resume) = relay.resuming.get_mut(&room) else {
             return self.apply_confirmed(ask, asked, attached, now, sink);
@@ -169,7 +196,7 @@ impl Broker {
         if !asked.resumes || resume.pending == 0 {
             relay.held_bytes += size_of::<Held>();
             resume.held.push_back(Held::Attached(ask, asked, attached));
-            return;
+            return self.go_on(room, now, sink);
         }
         if attached.position.epoch != here.epoch {
             // Another life: there is nothing to be read of the one before.
@@ -243,23 +270,31 @@ impl Broker {
     }
 
     /// Interest was told by a link that has ended.
-    pub(super) fn interest_lost(&mut self, asked: &AskedInterest) {
-        if let Some(up) = self.relay().upstreams.get_mut(&asked.key) {
+    pub(super) fn interest_lost(&mut self, ask: AskId, asked: &AskedInterest) {
+        if let Some(up) = self.relay().upstreams.get_mut(&asked.key).filter(|up| up.asked == ask) {
             (up.is_confirmed, up.asked) = (false, AskId::NONE);
         }
     }
 
     /// A leader refuses what was asked.
-    pub(super) fn denied(&mut self, slot: u16, what: Asked, code: ErrorCode, now: Now, sink: &mut impl Sink) {
+    pub(super) fn denied(
+        &mut self,
+        ask: AskId,
+        slot: u16,
+        what: Asked,
+        code: ErrorCode,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
         match what {
             Asked::Publish(parked) => {
                 self.tell_published(parked.ticket, Err(code), sink);
                 self.push_queue(slot, now, sink);
             }
             Asked::Count(ticket) => self.tell_count(ticket, Err(code), sink),
-            Asked::History(_, ask) => sink.history(ask, Err(code)),
+            Asked::History(_, asker) => sink.history(asker, Err(code)),
             Asked::Interest(asked) => self.interest_denied(slot, &asked, code, now, sink),
-            Asked::Read(_) | Asked::Hole(_) => self.read_denied(slot, what, code, now, sink),
+            Asked::Read(_) | Asked::Hole(_) => self.read_denied(ask, slot, what, code, now, sink),
         }
     }
 
@@ -286,6 +321,10 @@ impl Broker {
         relay.attaches -= refused.len();
         for waiting in refused {
             self.refuse_attach(waiting, code, now, sink);
+        }
+        if let Some(resume) = self.relay().resuming.get_mut(&asked.room).filter(|_| asked.resumes) {
+            resume.pending = resume.pending.saturating_sub(1);
+            self.go_on(asked.room, now, sink);
         }
         if stays && self.relay().upstreams.get(&asked.key).is_some_and(|up| !up.is_confirmed) {
             self.retry_later(slot, now.mono_ms + RETRY_REFUSED_MS);
@@ -358,7 +397,9 @@ impl Broker {
             relay.peers.send(to, hub, message, sink);
         }
         self.leave_resume(room, &key, now, sink);
-        self.rooms.forget_unused(room);
+        if self.matching(key.0, &key.1).is_none_or(|patterns| patterns.is_empty()) {
+            self.rooms.forget_unused(room);
+        }
         if self.rooms.get(room).is_none() {
             self.drop_resume(room);
         }
@@ -436,6 +477,9 @@ impl Broker {
             if let Some(resume) = relay.resuming.get_mut(&room) {
                 resume.pending = resume.pending.saturating_sub(1);
             }
+        }
+        if self.rooms.topics_of(room).is_empty() {
+            return self.drop_resume(room);
         }
         self.go_on(room, now, sink);
     }

@@ -112,6 +112,9 @@ impl Broker {
         for ask in lost {
             self.lose(ask, sink);
         }
+        if link == 0 {
+            self.suspect_rooms(node);
+        }
         if link == 0 && self.shard == ShardId(0) {
             self.lose_patterns(node, sink);
         }
@@ -120,6 +123,17 @@ impl Broker {
                 self.unconfirm(slot);
             }
             self.push_queue(slot, now, sink);
+        }
+    }
+
+    /// A node does not hold this node's patterns for a while.
+    fn suspect_rooms(&mut self, node: NodeId) {
+        let Broker { relay: Some(relay), rooms, .. } = self else { return };
+        for (slot, hub) in (0u16..).zip(&relay.hubs) {
+            if hub.leader == Leader::Node(node) {
+                let known = rooms.of_hub(slot).into_iter().filter(|&room| rooms.position(room).epoch.0 != 0);
+                relay.suspects.extend(known);
+            }
         }
     }
 
@@ -219,29 +233,29 @@ impl Broker {
             }
             (what, NodeMessage::RangeEnd { oldest, next, gap, at_end, is_gone, .. }) => {
                 let range = crate::cursors::Range { records, next, gap, at_end, is_gone };
-                self.range_came(ask, what, oldest, range, now, sink);
+                self.range_came((ask, slot), what, oldest, range, now, sink);
             }
             (what, NodeMessage::NotMine { term: knows, .. }) => {
-                self.not_theirs(slot, term, knows, what, now, sink);
+                self.not_theirs(ask, slot, (term, knows), what, now, sink);
             }
-            (what, NodeMessage::Denied { code, .. }) => self.denied(slot, what, code, now, sink),
+            (what, NodeMessage::Denied { code, .. }) => self.denied(ask, slot, what, code, now, sink),
             // An answer to something else: nobody knows what came of it.
-            (what, _) => self.lost(slot, what, sink),
+            (what, _) => self.lost(ask, slot, what, sink),
         }
     }
 
     /// A request whose answer will not come.
     fn lose(&mut self, ask: AskId, sink: &mut impl Sink) {
         if let Some(UnderWay { slot, what, .. }) = self.relay().take(ask) {
-            self.lost(slot, what, sink);
+            self.lost(ask, slot, what, sink);
         }
     }
 
-    fn lost(&mut self, slot: u16, what: Asked, sink: &mut impl Sink) {
+    fn lost(&mut self, ask: AskId, slot: u16, what: Asked, sink: &mut impl Sink) {
         match what {
             Asked::Publish(parked) => self.publish_lost(slot, parked, sink),
             // It is told anew when the link comes, or another leader.
-            Asked::Interest(asked) => self.interest_lost(&asked),
+            Asked::Interest(asked) => self.interest_lost(ask, &asked),
             Asked::Count(ticket) => self.tell_count(ticket, Err(ErrorCode::LinkLost), sink),
             Asked::Read(read) => self.relay().hub_mut(slot).reads.push(*read),
             Asked::Hole(room) => {
@@ -249,16 +263,16 @@ impl Broker {
                     resume.read = None;
                 }
             }
-            Asked::History(_, ask) => sink.history(ask, Err(ErrorCode::LinkLost)),
+            Asked::History(_, asker) => sink.history(asker, Err(ErrorCode::LinkLost)),
         }
     }
 
     /// A node says that it does not lead a hub.
     fn not_theirs(
         &mut self,
+        ask: AskId,
         slot: u16,
-        asked: Term,
-        knows: Term,
+        (asked, knows): (Term, Term),
         what: Asked,
         now: Now,
         sink: &mut impl Sink,
@@ -266,13 +280,15 @@ impl Broker {
         match what {
             Asked::Publish(parked) => self.relay().park(slot, parked),
             Asked::Count(ticket) => self.tell_count(ticket, Err(ErrorCode::HubClosed), sink),
-            Asked::History(_, ask) => sink.history(ask, Err(ErrorCode::HubClosed)),
-            what => self.lost(slot, what, sink),
+            Asked::History(_, asker) => sink.history(asker, Err(ErrorCode::HubClosed)),
+            what => self.lost(ask, slot, what, sink),
         }
         // Where it knows of a later term, this node will hear of that too.
         let relay = self.relay();
         if relay.hub(slot).term == asked && knows <= asked {
             self.retry_later(slot, now.mono_ms + crate::relay::limits::RETRY_MS);
+        } else if relay.hub(slot).term > asked {
+            self.read_waiting(slot, now, sink);
         }
         self.push_queue(slot, now, sink);
     }

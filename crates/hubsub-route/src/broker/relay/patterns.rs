@@ -135,6 +135,15 @@ impl Broker {
         if change.is_whole {
             relay.peers.clear_patterns(change.node, shards, patterns);
         }
+        if change.is_whole
+            && !change.patterns.is_empty()
+            && let Some(place) = relay.peers.place(change.node)
+        {
+            // Records that its patterns match went by while they were not held: it is to see that.
+            for of_room in relay.due.values_mut() {
+                of_room.retain(|(other, _)| usize::from(*other) != place);
+            }
+        }
         for (source, count) in change.patterns.iter() {
             relay.peers.set_pattern(change.node, source, *count, shards, patterns);
         }

@@ -5,7 +5,7 @@ use super::Broker;
 use crate::relay::state::{Asked, Early};
 use crate::relay::{AskId, Leader};
 use crate::rooms::RoomHandle;
-use crate::{Now, Sink};
+use crate::{Asker, Now, Sink};
 use hubsub_types::{HubId, Position, Seq, Term};
 
 impl Broker {
@@ -48,9 +48,15 @@ impl Broker {
         self.drop_requests(slot, sink);
         for room in rooms {
             self.drop_resume(room);
+            self.relay().suspects.remove(&room);
             let topics = self.rooms.topics_of(room);
             if topics.is_empty() {
                 // Patterns followed it.
+                let (last, name) =
+                    (self.rooms.position(room), self.rooms.get(room).map(|it| it.name.clone()));
+                if let Some(name) = name.filter(|_| last.epoch.0 != 0) {
+                    self.tell_over(&(crate::Namespace::Global, name), last, sink);
+                }
                 self.rooms.forget_relayed(room);
                 continue;
             }
@@ -86,7 +92,7 @@ impl Broker {
         let asks: Vec<AskId> = asks.map(|(&ask, _)| ask).collect();
         for ask in asks {
             if let Some(under_way) = self.relay().take(ask) {
-                self.lost(slot, under_way.what, sink);
+                self.lost(ask, slot, under_way.what, sink);
             }
         }
     }
@@ -111,6 +117,16 @@ impl Broker {
                 self.stalled.push_back((ticket, record));
             }
         }
+        // Who asked from another node looks again who leads: all that it sent, so that it keeps its order.
+        let relay = self.relay();
+        let mut waiting = Vec::new();
+        while let Some(parked) = relay.unpark(slot) {
+            match parked.ticket.asker {
+                Asker::Node { node, ask, .. } => relay.not_mine(node, ask, slot, sink),
+                _ => waiting.push(parked),
+            }
+        }
+        waiting.into_iter().for_each(|parked| relay.park(slot, parked));
     }
 
     /// A leader is there, or its link is, or it is to be asked again: all interest is registered
