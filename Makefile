@@ -55,6 +55,7 @@ bench: build ## the benchmark against redis-server; results under benches/result
 
 soak: build ## long runs of the same tests, bounded: SOAK_ROUNDS of them (10)
 	cargo test --quiet --release -p hubsub-log -p hubsub-route
+	SIM_SEEDS=$${SIM_SEEDS:-20000} cargo test --quiet --release -p hubsub-sim
 	@for round in $$(seq 1 $${SOAK_ROUNDS:-10}); do echo "round $$round"; \
 	  HYPOTHESIS_PROFILE=soak $(BIN)/pytest -q tests/property tests/node; done
 

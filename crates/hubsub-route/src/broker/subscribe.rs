@@ -274,13 +274,13 @@ impl Broker {
     fn drop_subscription(&mut self, conn: u32, id: TopicId, now: Now, sink: &mut impl Sink) {
         let topic = self.topics.get(id);
         let (namespace, name, shard) = (topic.namespace, Arc::clone(&topic.name), topic.shard);
+        self.topics.unsubscribe(id, conn);
         if let Some(adding) = self.attaching.remove(&(conn, id)).and_then(|a| a.adding) {
             // The hub may yet refuse it: interest is taken back when it has not.
             self.cancelled.insert(adding);
         } else {
             self.take_back(shard, namespace, name, now, sink);
         }
-        self.topics.unsubscribe(id, conn);
     }
 
     /// Tells the hub of a subscription less.

@@ -122,6 +122,8 @@ impl Broker {
             if self.relay().hub(slot).leader == Leader::Node(node) {
                 self.unconfirm(slot);
             }
+            // What was asked of a former leader is asked of the next.
+            self.read_waiting(slot, now, sink);
             self.push_queue(slot, now, sink);
         }
     }

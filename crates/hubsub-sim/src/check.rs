@@ -1,0 +1,365 @@
+//! The model that a run is held against: who published what, who subscribes to what from where on,
+//! what each of them saw. It says what is wrong at the step at which it goes wrong.
+
+use crate::world::Saw;
+use hubsub_route::rooms::HistoryPart;
+use hubsub_route::{Answer, Asker, Attached, NodeMessage, Published};
+use hubsub_types::{ErrorCode, Position, Seq};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A connection: node, shard, place.
+pub type Conn = (u16, u16, u32);
+
+/// A connection's subscription: to a topic, or a pattern (true).
+pub type SubKey = (Conn, bool, String);
+
+/// Who waits for an answer.
+#[derive(Clone, Debug)]
+pub enum Waits {
+    /// A publish, by its number.
+    Publish(u32),
+    /// A subscription.
+    Subscribe(SubKey),
+    /// A number of subscribers.
+    Count,
+}
+
+/// A subscription.
+#[derive(Clone, Debug, Default)]
+pub struct Sub {
+    /// Whether it was confirmed.
+    pub is_live: bool,
+    /// Where it began, if it is to a topic; the first seq that it is due.
+    begins: Option<(Position, Seq)>,
+    /// By topic what it saw.
+    seen: BTreeMap<String, Vec<Position>>,
+    /// By topic what it was told is missing.
+    gaps: BTreeMap<String, Vec<(Position, Position)>>,
+    /// Its class dropped records for it.
+    is_lossy: bool,
+    /// It is to a pattern, and a link broke or a leader changed: records that nothing else here followed
+    /// may be missing untold (docs/protocol/interest.md).
+    may_lack: bool,
+    /// The last publish before it was confirmed.
+    since: u32,
+}
+
+/// A publish.
+#[derive(Clone, Debug)]
+pub struct Publish {
+    /// Where to.
+    pub topic: String,
+    /// By whom.
+    pub by: Conn,
+    /// What came of it.
+    pub outcome: Option<Result<Published, ErrorCode>>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Model {
+    /// Of the run, for messages.
+    pub seed: u64,
+    /// What is wrong.
+    pub failure: Option<String>,
+    /// By number.
+    pub publishes: BTreeMap<u32, Publish>,
+    /// By slot.
+    pub waiting: BTreeMap<u32, Waits>,
+    /// All subscriptions.
+    pub subs: BTreeMap<SubKey, Sub>,
+    /// What is known to be committed: room and position, to publish.
+    committed: BTreeMap<(String, u64, u64), u32>,
+    places: BTreeMap<u32, Position>,
+    /// By topic, likewise.
+    of_topic: BTreeMap<String, BTreeSet<(u64, u64)>>,
+    /// By publisher, room and epoch: publish to seq.
+    order: BTreeMap<(Conn, String, u64), BTreeMap<u32, u64>>,
+    /// Frames of records: by number the nodes that they went to.
+    pub frames: BTreeMap<u32, Vec<u16>>,
+    /// How many records were seen.
+    pub seen: u64,
+    /// How many gaps were told.
+    pub gaps: u64,
+    /// How many publishes were committed, and how many were not.
+    pub outcomes: (u64, u64),
+    /// Answers to questions for history.
+    pub histories: u64,
+}
+
+/// The room of a topic: its hash tag, or itself.
+#[must_use]
+pub fn room_of(topic: &str) -> String {
+    let tag = topic.strip_prefix('{').and_then(|rest| rest.split_once('}'));
+    tag.map_or(topic, |(tag, _)| tag).to_owned()
+}
+
+/// Whether a pattern, which ends in a star, matches.
+#[must_use]
+pub fn matches(pattern: &str, topic: &str) -> bool {
+    pattern.strip_suffix('*').is_some_and(|prefix| topic.starts_with(prefix))
+}
+
+impl Model {
+    /// Nothing has happened.
+    #[must_use]
+    pub fn new(seed: u64) -> Model {
+        Model { seed, ..Model::default() }
+    }
+
+    fn fail(&mut self, what: String) {
+        self.failure.get_or_insert(what);
+    }
+
+    /// A link is down, or a hub has no leader: for some time patterns are not held there.
+    pub fn patterns_lapse(&mut self) {
+        for (_, sub) in self.subs.iter_mut().filter(|(key, _)| key.1) {
+            sub.may_lack = true;
+        }
+    }
+
+    /// A frame goes from a node to a node.
+    pub fn frame(&mut self, _from: u16, to: u16, message: &NodeMessage) {
+        let NodeMessage::Deliver { record, .. } = message else { return };
+        let id = u32::from_le_bytes(record.payload().try_into().expect("each payload is a number"));
+        let nodes = self.frames.entry(id).or_default();
+        if nodes.contains(&to) {
+            self.fail(format!("record {id} goes to node {to} twice"));
+        } else {
+            nodes.push(to);
+        }
+    }
+
+    /// A record stands at a position.
+    fn stands(&mut self, topic: &str, position: Position, id: u32) {
+        if position.seq == Seq(0) {
+            return;
+        }
+        let (room, at) = (room_of(topic), (position.epoch.0, position.seq.0));
+        let first = *self.committed.entry((room.clone(), at.0, at.1)).or_insert(id);
+        if first != id {
+            self.fail(format!("{room} {position} is record {first}, and record {id}"));
+        }
+        let place = *self.places.entry(id).or_insert(position);
+        if place != position {
+            self.fail(format!("record {id} of {topic} stands at {place} and at {position}"));
+        }
+        self.of_topic.entry(topic.to_owned()).or_default().insert(at);
+        let Some(publish) = self.publishes.get(&id) else {
+            return self.fail(format!("nobody published {id}"));
+        };
+        if publish.topic != topic {
+            let text = format!("record {id} was published to {}, not to {topic}", publish.topic);
+            return self.fail(text);
+        }
+        let order = self.order.entry((publish.by, room.clone(), at.0)).or_default();
+        order.insert(id, at.1);
+        let before = order.range(..id).next_back().map(|(_, seq)| *seq);
+        let after = order.range(id + 1..).next().map(|(_, seq)| *seq);
+        if before.is_some_and(|seq| seq > at.1) || after.is_some_and(|seq| seq < at.1) {
+            let text =
+                format!("{room} {position}: record {id} of {:?} is out of its order: {order:?}", publish.by);
+            self.fail(text);
+        }
+    }
+
+    /// A connection saw something.
+    pub fn saw(&mut self, conn: Conn, saw: Saw) {
+        match saw {
+            Saw::Record { pattern, topic, position, id } => {
+                self.seen += 1;
+                self.stands(&topic, position, id);
+                let key = (conn, pattern.is_some(), pattern.unwrap_or_else(|| topic.clone()));
+                if key.1 && !matches(&key.2, &topic) {
+                    self.fail(format!("{key:?} got a record of {topic}"));
+                }
+                let mut known = self.of_topic.get(&topic).cloned().unwrap_or_default();
+                if let Some(sub) = self.subs.get(&key).filter(|_| key.1) {
+                    // What was published before the pattern was held may have passed it by.
+                    let room = room_of(&topic);
+                    known.retain(|at| self.committed[&(room.clone(), at.0, at.1)] > sub.since);
+                }
+                let Some(sub) = self.subs.get_mut(&key).filter(|sub| sub.is_live) else {
+                    return self.fail(format!("{key:?} got {topic} {position} and is not confirmed"));
+                };
+                if position.seq == Seq(0) {
+                    return;
+                }
+                if let Some(text) = sub.takes(&topic, position, &known) {
+                    self.fail(format!("{key:?}: {text}"));
+                }
+            }
+            Saw::Gap { topic, from, to } => {
+                self.gaps += 1;
+                for (key, sub) in self.subs.range_mut((conn, false, String::new())..) {
+                    if key.0 == conn && (key.2 == topic || (key.1 && matches(&key.2, &topic))) {
+                        sub.gaps.entry(topic.clone()).or_default().push((from, to));
+                    }
+                }
+            }
+            Saw::Squeezed { topic } => {
+                for (key, sub) in &mut self.subs {
+                    sub.is_lossy |= key.0 == conn && (key.2 == topic || (key.1 && matches(&key.2, &topic)));
+                }
+            }
+        }
+    }
+
+    /// An answer that came later.
+    pub fn answered(&mut self, (node, shard): (u16, u16), asker: Asker, answer: Answer) {
+        let Asker::Client { conn, slot } = asker else { return self.fail(format!("{asker:?} was answered")) };
+        let Some(waits) = self.waiting.remove(&slot) else {
+            return self.fail(format!("{:?} was answered twice", (node, shard, conn.index)));
+        };
+        match (waits, answer) {
+            (Waits::Publish(id), Answer::Published(outcome)) => self.published(id, outcome),
+            (Waits::Subscribe(key), Answer::Attached(outcome)) => self.attached(&key, outcome),
+            (Waits::Subscribe(key), Answer::PatternHeld) => self.held(&key),
+            (Waits::Count, Answer::Counted(_)) => {}
+            (waits, answer) => self.fail(format!("{waits:?} was answered by {answer:?}")),
+        }
+    }
+
+    /// What came of a publish.
+    pub fn published(&mut self, id: u32, outcome: Result<Published, ErrorCode>) {
+        let publish = self.publishes.get_mut(&id).expect("it was published");
+        publish.outcome = Some(outcome);
+        let topic = publish.topic.clone();
+        match outcome {
+            Ok(published) => {
+                self.outcomes.0 += 1;
+                self.stands(&topic, published.position, id);
+            }
+            Err(_) => self.outcomes.1 += 1,
+        }
+    }
+
+    /// What came of a subscription.
+    pub fn attached(&mut self, key: &SubKey, outcome: Result<Attached, ErrorCode>) {
+        match outcome {
+            Ok(attached) => {
+                if let Some(sub) = self.subs.get_mut(key) {
+                    let first = attached.replay_from.unwrap_or(attached.position.seq.next());
+                    sub.begins = Some((attached.position, first));
+                    sub.is_live = true;
+                }
+            }
+            Err(_) => _ = self.subs.remove(key),
+        }
+    }
+
+    /// A pattern is held.
+    pub fn held(&mut self, key: &SubKey) {
+        let since = self.publishes.keys().next_back().copied().unwrap_or(0);
+        if let Some(sub) = self.subs.get_mut(key) {
+            (sub.is_live, sub.since) = (true, since);
+        }
+    }
+
+    /// The answer to a question for history: in order, and what is known.
+    pub fn history(&mut self, _number: u32, part: Result<HistoryPart, ErrorCode>) {
+        let Ok(part) = part else { return };
+        self.histories += 1;
+        for two in part.records.windows(2) {
+            let (a, b) = (two[0].position, two[1].position);
+            if a.epoch == b.epoch && a.seq >= b.seq {
+                self.fail(format!("history has {a} before {b}"));
+            }
+        }
+        for record in part.records {
+            let id = u32::from_le_bytes(record.payload().try_into().expect("each payload is a number"));
+            let topic = String::from_utf8_lossy(record.topic()).into_owned();
+            self.stands(&topic, record.position, id);
+        }
+    }
+
+    /// Once nothing is under way: whoever subscribes to a topic saw all that it was due, or was told.
+    pub fn check_whole(&mut self) {
+        let mut wrong = Vec::new();
+        for (key, sub) in self.subs.iter().filter(|(key, sub)| !key.1 && sub.is_live && !sub.is_lossy) {
+            let Some((begins, first)) = sub.begins else { continue };
+            let none = Vec::new();
+            let seen = sub.seen.get(&key.2).unwrap_or(&none);
+            for &(epoch, seq) in self.of_topic.get(&key.2).into_iter().flatten() {
+                let due = match epoch == begins.epoch.0 {
+                    true => seq >= first.0,
+                    false => seen.iter().any(|at| at.epoch.0 == epoch && at.seq.0 < seq),
+                };
+                let has = seen.iter().any(|at| (at.epoch.0, at.seq.0) == (epoch, seq));
+                if due && !has && !sub.is_told(&key.2, epoch, seq) {
+                    wrong.push(format!("{key:?}, from {begins} ({}) on, lacks {epoch}-{seq}", first.0));
+                }
+            }
+        }
+        wrong.into_iter().for_each(|text| self.fail(text));
+        if let Some((slot, waits)) = self.waiting.iter().next() {
+            let text = format!("{slot}: {waits:?} was never answered");
+            self.fail(text);
+        }
+    }
+}
+
+impl Sub {
+    fn is_told(&self, topic: &str, epoch: u64, seq: u64) -> bool {
+        let room = room_of(topic);
+        let of_room = self.gaps.iter().filter(|(other, _)| room_of(other) == room);
+        of_room.flat_map(|(_, gaps)| gaps).any(|(from, to)| {
+            from.epoch.0 == epoch && seq >= from.seq.0 && (to.seq.0 == 0 || seq <= to.seq.0)
+        })
+    }
+
+    /// Whether it saw a publish's place.
+    #[must_use]
+    pub fn has(&self, topic: &str, position: Position) -> bool {
+        self.seen.get(topic).is_some_and(|seen| seen.contains(&position))
+    }
+
+    /// Whether records were dropped for it.
+    #[must_use]
+    pub fn is_lossy(&self) -> bool {
+        self.is_lossy
+    }
+
+    /// It gets a record; what is wrong about that.
+    fn takes(&mut self, topic: &str, position: Position, known: &BTreeSet<(u64, u64)>) -> Option<String> {
+        let seen = self.seen.entry(topic.to_owned()).or_default();
+        let last = seen.last().copied();
+        seen.push(position);
+        let Some(last) = last else {
+            let (begins, first) = self.begins?;
+            let lacks = |&&(epoch, seq): &&(u64, u64)| epoch == begins.epoch.0 && seq >= first.0;
+            let is_same = begins.epoch == position.epoch;
+            if is_same && position.seq < first {
+                return Some(format!("{position} of {topic} is before {first:?}, where it began"));
+            }
+            let missing = known.iter().filter(lacks);
+            let missing = missing.filter(|at| !is_same || at.1 < position.seq.0);
+            return self.untold(topic, missing, position);
+        };
+        if last.epoch == position.epoch {
+            if position.seq <= last.seq {
+                return Some(format!("{position} of {topic} comes behind {last}"));
+            }
+            let between = (last.epoch.0, last.seq.0 + 1)..(last.epoch.0, position.seq.0);
+            return self.untold(topic, known.range(between), position);
+        }
+        if self.seen[topic].iter().rev().skip(1).any(|at| at.epoch == position.epoch) {
+            return Some(format!("{position} of {topic} is of an epoch that was over, behind {last}"));
+        }
+        let behind = (last.epoch.0, last.seq.0 + 1)..(last.epoch.0, u64::MAX);
+        self.untold(topic, known.range(behind), position)
+    }
+
+    fn untold<'a>(
+        &self,
+        topic: &str,
+        mut missing: impl Iterator<Item = &'a (u64, u64)>,
+        position: Position,
+    ) -> Option<String> {
+        if self.is_lossy || self.may_lack {
+            return None;
+        }
+        let (epoch, seq) = missing.find(|(epoch, seq)| !self.is_told(topic, *epoch, *seq))?;
+        Some(format!("{position} of {topic} comes and {epoch}-{seq} did not, untold"))
+    }
+}

@@ -1,0 +1,473 @@
+//! The seeded simulator: brokers of several nodes with several shards each, links that break and
+//! come back, frames that are late, a controller that changes leaders while nodes hear of it at
+//! different times, publishers, subscribers, patterns, logs. All of it follows from one seed, and
+//! is held against a model at every step: the four invariants of docs/adr/0014.
+//!
+//! 1. A subscriber gets the records of a room in order, each once, or is told the gap.
+//! 2. Interest that a leader counts for a node equals the relay's, once nothing is under way.
+//! 3. For each record one frame goes to each node with interest, and none to others.
+//! 4. What was confirmed stays: a position is one record's, and a publisher's records keep order.
+
+pub mod check;
+pub mod log;
+pub mod net;
+pub mod rng;
+pub mod world;
+
+use check::{SubKey, Waits, matches, room_of};
+use hubsub_route::rooms::HistoryQuery;
+use hubsub_route::{Ask, Asker, Draft, Namespace, Outcome, Publisher, Start, Ticket, Wish};
+use hubsub_types::{NodeId, Position, Seq, ShardId};
+use net::{CONNS, Net, key};
+
+/// What is published and subscribed to: of each class two rooms, one with two topics.
+pub const TOPICS: [&str; 9] = ["e:a", "{e:a}.x", "e:b", "h:a", "{h:a}.x", "h:b", "l:a", "{l:a}.x", "l:b"];
+
+const PATTERNS: [&str; 4] = ["e:*", "h:*", "l:a*", "{*"];
+
+/// What a run had to do with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stats {
+    /// Publishes with an answer, committed and not.
+    pub outcomes: (u64, u64),
+    /// Records that subscribers saw.
+    pub seen: u64,
+    /// Gaps that they were told.
+    pub gaps: u64,
+    /// Questions for history that were answered.
+    pub histories: u64,
+}
+
+/// Runs a seed for so many steps.
+///
+/// # Errors
+/// What went wrong, at which step.
+pub fn run(seed: u64, steps: usize) -> Result<Stats, String> {
+    let mut sim = Sim { net: Net::new(seed), slots: 0, ids: 0 };
+    sim.begin();
+    for step in 0..steps {
+        sim.step();
+        sim.fails(&format!("step {step}"))?;
+    }
+    sim.settle();
+    sim.fails("while it settles")?;
+    sim.net.model.check_whole();
+    sim.fails("when nothing is under way")?;
+    sim.check_interest()?;
+    sim.check_delivery()?;
+    let model = &sim.net.model;
+    let (outcomes, seen, gaps, histories) = (model.outcomes, model.seen, model.gaps, model.histories);
+    Ok(Stats { outcomes, seen, gaps, histories })
+}
+
+struct Sim {
+    net: Net,
+    slots: u32,
+    ids: u32,
+}
+
+impl Sim {
+    fn fails(&self, when: &str) -> Result<(), String> {
+        let Some(failure) = &self.net.model.failure else { return Ok(()) };
+        Err(format!("seed {}, {when}: {failure}", self.net.model.seed))
+    }
+
+    fn begin(&mut self) {
+        let pairs: Vec<_> = self.net.links.keys().copied().collect();
+        for (a, b, link) in pairs {
+            if self.net.rng.percent(80) {
+                self.net.link_up(a, b, link);
+            }
+        }
+        for hub in 0..self.net.hubs.len() {
+            self.net.move_hub(hub);
+        }
+    }
+
+    fn step(&mut self) {
+        let choice = self.net.rng.below(1000);
+        match choice {
+            0..650 => {
+                let steps = self.net.under_way();
+                if !steps.is_empty() {
+                    let at = self.net.rng.below(steps.len());
+                    self.net.take(steps[at]);
+                }
+            }
+            650..780 => self.publish_somewhere(),
+            780..850 => self.subscribe_somewhere(),
+            850..885 => self.unsubscribe_somewhere(),
+            885..905 => self.ask_somewhere(),
+            905..915 => self.lag_somewhere(),
+            915..940 => self.drain_somewhere(),
+            940..950 => self.gate_somewhere(),
+            950..962 => self.link_somewhere(),
+            962..970 => {
+                let at = self.net.rng.below(self.net.hubs.len());
+                self.net.move_hub(at);
+            }
+            970..975 => self.pass(100 + self.net.now.mono_ms % 600),
+            _ => self.turn_somewhere(),
+        }
+    }
+
+    fn somewhere(&mut self) -> (u16, u16) {
+        let node = self.net.rng.below(self.net.nodes.len());
+        let shard = self.net.rng.below(self.net.nodes[node].brokers.len());
+        (node as u16, shard as u16)
+    }
+
+    fn ticket(&mut self, (node, shard, conn): check::Conn, waits: Waits) -> (Ticket, u32) {
+        let _ = node;
+        self.slots += 1;
+        let slot = self.slots;
+        self.net.model.waiting.insert(slot, waits);
+        (Ticket { shard: ShardId(shard), asker: Asker::Client { conn: key(conn), slot } }, slot)
+    }
+
+    fn publish_somewhere(&mut self) {
+        let (node, shard) = self.somewhere();
+        let conn = self.net.rng.below(CONNS as usize) as u32;
+        let topic = TOPICS[self.net.rng.below(TOPICS.len())];
+        self.publish((node, shard, conn), topic);
+    }
+
+    fn publish(&mut self, by: check::Conn, topic: &str) -> u32 {
+        self.ids += 1;
+        let id = self.ids;
+        let publish = check::Publish { topic: topic.to_owned(), by, outcome: None };
+        self.net.model.publishes.insert(id, publish);
+        let (ticket, slot) = self.ticket(by, Waits::Publish(id));
+        let payload = id.to_le_bytes();
+        let outcome = self.net.act(by.0, by.1, |broker, world, now| {
+            let (namespace, publisher) = (Namespace::Global, Publisher::Conn(by.2));
+            let (topic, payload) = (topic.as_bytes(), &payload);
+            let draft = Draft { namespace, topic, payload, headers: None, publisher, producer: None };
+            broker.publish(ticket, draft, now, world)
+        });
+        if let Outcome::Now(outcome) = outcome {
+            self.net.model.waiting.remove(&slot);
+            self.net.model.published(id, outcome);
+        }
+        id
+    }
+
+    fn subscribe_somewhere(&mut self) {
+        let (node, shard) = self.somewhere();
+        let conn = (node, shard, self.net.rng.below(CONNS as usize) as u32);
+        let by_pattern = self.net.rng.percent(15);
+        let name = match by_pattern {
+            true => PATTERNS[self.net.rng.below(PATTERNS.len())],
+            false => TOPICS[self.net.rng.below(TOPICS.len())],
+        };
+        let sub: SubKey = (conn, by_pattern, name.to_owned());
+        if self.net.model.subs.contains_key(&sub) {
+            return;
+        }
+        self.net.model.subs.insert(sub.clone(), check::Sub::default());
+        let (ticket, slot) = self.ticket(conn, Waits::Subscribe(sub.clone()));
+        if by_pattern {
+            if !self.net.is_whole() {
+                self.net.model.patterns_lapse();
+            }
+            let outcome = self.net.act(node, shard, |broker, world, _| {
+                broker.subscribe_pattern(ticket, key(conn.2), name.as_bytes(), world)
+            });
+            if let Outcome::Now(held) = outcome {
+                self.net.model.waiting.remove(&slot);
+                assert!(held.is_ok(), "patterns are short and few");
+                self.net.model.held(&sub);
+            }
+            return;
+        }
+        let remembers = !name.contains("e:");
+        let start = match self.net.rng.below(if remembers { 6 } else { 1 }) {
+            0..3 => Start::Live,
+            3 => Start::Last(self.net.rng.below(5) as u64),
+            4 => Start::Since(self.net.now.wall_us.saturating_sub(200_000)),
+            _ => {
+                let node = self.net.rng.below(self.net.nodes.len()) as u64;
+                let epoch = hubsub_types::Epoch(((node + 1) << 32) + self.net.rng.below(4) as u64);
+                Start::After(Position { epoch, seq: Seq(self.net.rng.below(10) as u64) })
+            }
+        };
+        let wish = Wish { topic: name.as_bytes(), namespace: Namespace::Global, start };
+        let outcome = self
+            .net
+            .act(node, shard, |broker, world, now| broker.subscribe(ticket, key(conn.2), wish, now, world));
+        if let Outcome::Now(attached) = outcome {
+            self.net.model.waiting.remove(&slot);
+            self.net.model.attached(&sub, attached);
+        }
+        self.drain(conn);
+    }
+
+    fn unsubscribe_somewhere(&mut self) {
+        let subs = self.net.model.subs.iter().filter(|(_, sub)| sub.is_live);
+        let subs: Vec<SubKey> = subs.map(|(key, _)| key.clone()).collect();
+        if subs.is_empty() {
+            return;
+        }
+        let sub = subs[self.net.rng.below(subs.len())].clone();
+        self.net.model.subs.remove(&sub);
+        let ((node, shard, conn), by_pattern, name) = sub;
+        self.net.act(node, shard, |broker, world, now| {
+            let (conn, name) = (key(conn), name.as_bytes());
+            match by_pattern {
+                true => broker.unsubscribe_pattern(conn, name, world),
+                false => broker.unsubscribe(conn, Namespace::Global, name, now, world),
+            }
+        });
+    }
+
+    /// A question for history, or how many subscribe.
+    fn ask_somewhere(&mut self) {
+        let (node, shard) = self.somewhere();
+        let topic = TOPICS[self.net.rng.below(TOPICS.len())];
+        if self.net.rng.percent(50) {
+            let (ticket, slot) = self.ticket((node, shard, 0), Waits::Count);
+            let outcome = self.net.act(node, shard, |broker, world, _| {
+                broker.subscribers(ticket, Namespace::Global, topic.as_bytes(), world)
+            });
+            if let Outcome::Now(_) = outcome {
+                self.net.model.waiting.remove(&slot);
+            }
+            return;
+        }
+        let room = room_of(topic).into_bytes();
+        let home = self.net.nodes[usize::from(node)].brokers[0].topics.shard_of_room(&room);
+        let topic = self.net.rng.percent(50).then(|| topic.as_bytes().to_vec());
+        let query = HistoryQuery { room, count: 1 + self.net.rng.below(10) as u64, after: None, topic };
+        self.slots += 1;
+        let ask = Ask { shard: home, number: self.slots };
+        let part = self.net.act(node, home.0, |broker, world, now| broker.history(&query, ask, now, world));
+        if let Ok(Some(part)) = part {
+            self.net.model.history(ask.number, Ok(part));
+        }
+    }
+
+    fn lag_somewhere(&mut self) {
+        let (node, shard) = self.somewhere();
+        let conn = self.net.rng.below(CONNS as usize) as u32;
+        self.net.nodes[usize::from(node)].worlds[usize::from(shard)].full.insert(conn);
+    }
+
+    fn drain_somewhere(&mut self) {
+        let (node, shard) = self.somewhere();
+        let conn = self.net.rng.below(CONNS as usize) as u32;
+        self.drain_full((node, shard, conn));
+    }
+
+    fn drain_full(&mut self, conn: check::Conn) {
+        self.net.nodes[usize::from(conn.0)].worlds[usize::from(conn.1)].full.remove(&conn.2);
+        self.drain(conn);
+    }
+
+    fn drain(&mut self, (node, shard, conn): check::Conn) {
+        self.net.act(node, shard, |broker, world, now| broker.drained(key(conn), now, world));
+    }
+
+    /// A link takes nothing more for a while, or does again; or a shard is behind.
+    fn gate_somewhere(&mut self) {
+        let (node, shard) = self.somewhere();
+        let other = self.net.rng.below(self.net.nodes.len()) as u16;
+        let link = self.net.rng.below(3) as u16;
+        let is_gate = self.net.rng.percent(70);
+        let world = &mut self.net.nodes[usize::from(node)].worlds[usize::from(shard)];
+        if is_gate {
+            if !world.shut.remove(&(other, link)) {
+                world.shut.insert((other, link));
+            }
+        } else if !world.congested.remove(&link) && link != shard {
+            world.congested.insert(link);
+        }
+    }
+
+    fn link_somewhere(&mut self) {
+        let links: Vec<_> = self.net.links.keys().copied().collect();
+        let (a, b, link) = links[self.net.rng.below(links.len())];
+        if self.net.links[&(a, b, link)].is_up && self.net.rng.percent(40) {
+            self.net.link_break(a, b, link);
+        } else {
+            self.net.link_up(a, b, link);
+        }
+    }
+
+    fn turn_somewhere(&mut self) {
+        let (node, shard) = self.somewhere();
+        self.turn(node, shard);
+        self.pass(1);
+    }
+
+    fn turn(&mut self, node: u16, shard: u16) {
+        self.net.act(node, shard, |broker, world, now| {
+            broker.commit_due(now, world);
+            broker.retry_stalled(now, world);
+        });
+    }
+
+    fn pass(&mut self, ms: u64) {
+        self.net.now.mono_ms += ms;
+        self.net.now.wall_us += ms * 1000;
+    }
+
+    fn turns(&mut self) {
+        for node in 0..self.net.nodes.len() as u16 {
+            for shard in 0..self.net.nodes[usize::from(node)].brokers.len() as u16 {
+                self.turn(node, shard);
+            }
+        }
+    }
+
+    /// All links stand, every hub has a leader, nobody is slow, and all that is under way arrives.
+    fn settle(&mut self) {
+        for node in &mut self.net.nodes {
+            for world in &mut node.worlds {
+                world.congested.clear();
+                world.shut.clear();
+            }
+        }
+        let links: Vec<_> = self.net.links.keys().copied().collect();
+        let mut quiet = 0;
+        for _ in 0..20_000 {
+            let mut is_busy = false;
+            loop {
+                let steps = self.net.under_way();
+                if steps.is_empty() || self.net.model.failure.is_some() {
+                    break;
+                }
+                is_busy = true;
+                let at = self.net.rng.below(steps.len());
+                self.net.take(steps[at]);
+            }
+            if self.net.model.failure.is_some() {
+                return;
+            }
+            for &(a, b, link) in &links {
+                if !self.net.links[&(a, b, link)].is_up {
+                    is_busy = true;
+                    self.net.link_up(a, b, link);
+                }
+            }
+            for node in 0..self.net.nodes.len() as u16 {
+                for shard in 0..self.net.nodes[usize::from(node)].brokers.len() as u16 {
+                    for conn in 0..CONNS {
+                        self.drain_full((node, shard, conn));
+                    }
+                }
+            }
+            self.turns();
+            self.pass(50);
+            quiet = if is_busy { 0 } else { quiet + 1 };
+            // Longer than anything waits.
+            if quiet > 130 {
+                return;
+            }
+        }
+        self.net.model.failure = Some("it does not come to rest".to_owned());
+    }
+
+    fn homes(&self, hub: hubsub_types::HubId) -> Vec<(u16, u16)> {
+        let nodes = (0u16..).zip(&self.net.nodes);
+        let home = |node: &net::Node| hubsub_route::relay::message::home(hub, node.brokers.len() as u16).0;
+        nodes.map(|(id, node)| (id, home(node))).collect()
+    }
+
+    /// What leaders count is what relays have, and that is who subscribes.
+    fn check_interest(&self) -> Result<(), String> {
+        let seed = self.net.model.seed;
+        for topic in TOPICS {
+            let room = room_of(topic);
+            let class = self.net.classes.class_of_room(room.as_bytes());
+            let leaders = self.net.hubs.iter().filter_map(|row| {
+                let (node, home) = self.homes(row.id).into_iter().find(|home| Some(home.0) == row.leader)?;
+                let broker = &self.net.nodes[usize::from(node)].brokers[usize::from(home)];
+                let (of_class, index) = broker.topics.place(room.as_bytes());
+                let is_its = of_class == class && broker.topics.hub_id(class, index) == Some(row.id);
+                is_its.then_some((row.id, node, broker))
+            });
+            let leaders: Vec<_> = leaders.collect();
+            let [(hub, leader, broker)] = leaders[..] else {
+                return Err(format!("seed {seed}: {topic} has {} leaders", leaders.len()));
+            };
+            if broker.leads(hub).is_none() {
+                return Err(format!("seed {seed}: node {leader} does not lead the hub of {topic}"));
+            }
+            for (node, home) in self.homes(hub) {
+                let relay = &self.net.nodes[usize::from(node)].brokers[usize::from(home)];
+                let here = relay.interest_here(Namespace::Global, topic.as_bytes());
+                let subs = self.net.model.subs.keys();
+                let subscribed = subs.filter(|key| key.0.0 == node && !key.1 && key.2 == topic).count();
+                if here as usize != subscribed {
+                    return Err(format!(
+                        "seed {seed}: node {node} counts {here} of {topic}, not {subscribed}"
+                    ));
+                }
+                if node == leader {
+                    continue;
+                }
+                let there = broker.interest_of(NodeId(node), Namespace::Global, topic.as_bytes());
+                if there != here {
+                    let text = format!("node {leader} counts {there} on node {node} of {topic}, not {here}");
+                    return Err(format!("seed {seed}: {text}"));
+                }
+            }
+        }
+        for (id, node) in (0u16..).zip(&self.net.nodes) {
+            for (other, _) in (0u16..).zip(&self.net.nodes).filter(|(other, _)| *other != id) {
+                if !node.brokers[0].holds_patterns_of(NodeId(other)) {
+                    return Err(format!("seed {seed}: node {id} does not hold the patterns of node {other}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A record to each topic reaches all who subscribe, by one frame for each node with any.
+    fn check_delivery(&mut self) -> Result<(), String> {
+        let seed = self.net.model.seed;
+        let mut published = Vec::new();
+        for topic in TOPICS {
+            let (node, shard) = self.somewhere();
+            published.push((topic, self.publish((node, shard, 0), topic)));
+        }
+        self.settle();
+        self.fails("in the last round")?;
+        for (topic, id) in published {
+            let outcome = self.net.model.publishes[&id].outcome;
+            let Some(Ok(outcome)) = outcome else {
+                return Err(format!("seed {seed}: the last record of {topic} came to {outcome:?}"));
+            };
+            let wants = |key: &SubKey| if key.1 { matches(&key.2, topic) } else { key.2 == topic };
+            let subs: Vec<_> = self.net.model.subs.iter().filter(|(key, _)| wants(key)).collect();
+            if outcome.receivers != subs.len() as u64 {
+                let (is, should) = (outcome.receivers, subs.len());
+                return Err(format!(
+                    "seed {seed}: the last record of {topic} has {is} receivers, not {should}"
+                ));
+            }
+            for (key, sub) in &subs {
+                if outcome.position.seq.0 > 0 && !sub.is_lossy() && !sub.has(topic, outcome.position) {
+                    return Err(format!("seed {seed}: {key:?} lacks the last record of {topic}"));
+                }
+            }
+            let leader = self.net.hubs.iter().find_map(|row| {
+                let broker = &self.net.nodes[0].brokers[0];
+                let (class, index) = broker.topics.place(room_of(topic).as_bytes());
+                (broker.topics.hub_id(class, index) == Some(row.id)).then_some(row.leader).flatten()
+            });
+            let mut nodes: Vec<u16> = subs.iter().map(|(key, _)| key.0.0).collect();
+            nodes.sort_unstable();
+            nodes.dedup();
+            nodes.retain(|&node| Some(node) != leader);
+            let mut sent = self.net.model.frames.get(&id).cloned().unwrap_or_default();
+            sent.sort_unstable();
+            if sent != nodes {
+                return Err(format!(
+                    "seed {seed}: the last record of {topic} went to {sent:?}, not {nodes:?}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}

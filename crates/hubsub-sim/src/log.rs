@@ -1,0 +1,77 @@
+//! The log of a hub, as a node has it: what was given, and how much of it is safe.
+
+use hubsub_route::{Found, LogRead, Namespace, Recalled, Record, Want};
+use hubsub_types::{Position, Seq};
+use std::sync::Arc;
+
+/// One record.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Its room.
+    pub room: Vec<u8>,
+    /// With its position.
+    pub record: Record,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub struct Log {
+    /// By offset, from 1.
+    pub entries: Vec<Entry>,
+    /// How many of them are safe.
+    pub safe: usize,
+}
+
+impl Log {
+    fn of_room<'a>(&'a self, room: &'a [u8]) -> impl Iterator<Item = (u64, &'a Record)> {
+        let all = (1..).zip(&self.entries[..self.safe]).filter(move |(_, entry)| entry.room == room);
+        all.map(|(offset, entry)| (offset, &entry.record))
+    }
+
+    /// The last record of a room that is safe.
+    #[must_use]
+    pub fn recall(&self, room: &[u8]) -> Option<Recalled> {
+        self.of_room(room).last().map(|(offset, last)| Recalled { position: last.position, offset })
+    }
+
+    /// Whether it has what a question is about.
+    #[must_use]
+    pub fn knows(&self, read: &LogRead) -> bool {
+        read.through as usize <= self.safe
+    }
+
+    /// The answer to a question.
+    #[must_use]
+    pub fn find(&self, read: &LogRead) -> Found {
+        let fits = |record: &Record| {
+            let Position { epoch, seq } = record.position;
+            epoch == read.epoch && (read.seq_min..=read.seq_max).contains(&seq)
+        };
+        let shown = |record: &Record| {
+            read.topic.as_ref().is_none_or(|topic| *topic == record.topic())
+                && read.namespace.is_none_or(|namespace| namespace == record.namespace)
+        };
+        let of_room: Vec<&Record> = self.of_room(&read.room).map(|(_, record)| record).collect();
+        let mut records: Vec<Arc<Record>> = of_room
+            .iter()
+            .filter(|record| fits(record) && shown(record))
+            .map(|record| Arc::new((*record).clone()))
+            .collect();
+        let mut first: Option<Seq> = None;
+        match read.want {
+            Want::Back => _ = records.drain(..records.len().saturating_sub(read.count as usize)),
+            Want::On(seq) => {
+                let from = of_room.iter().filter(|record| fits(record) && record.position.seq >= seq);
+                first = from.map(|record| record.position.seq).next();
+                records.retain(|record| record.position.seq >= seq);
+                records.truncate((read.count as usize).min(3));
+            }
+            Want::Since(us) => {
+                records.retain(|record| record.timestamp_us >= us);
+                records.truncate((read.count as usize).min(3));
+            }
+        }
+        debug_assert!(records.iter().all(|record| record.namespace == Namespace::Global));
+        Found { records, first }
+    }
+}

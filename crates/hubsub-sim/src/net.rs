@@ -1,0 +1,479 @@
+//! Nodes with their shards, the mail between shards, the links between nodes, and the routes that
+//! a controller gives. What is under way is delayed at will, in order for each pair and lane.
+
+use crate::check::Model;
+use crate::rng::Rng;
+use crate::world::{Did, World};
+use hubsub_route::counts::SHARDS_MAX;
+use hubsub_route::relay::limits::{PARKED_BYTES_MAX, PARKED_MS};
+use hubsub_route::{
+    Broker, Cluster, HubSeed, Hubs, Leader, Msg, NodeMessage, Now, Producers, RelayLimits, Settings,
+};
+use hubsub_types::{
+    Class, ClassTable, ConnKey, Durability, History, HubId, Limits, NodeId, OnSlow, ProducerId, ShardId, Term,
+};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+/// Connections of each shard.
+pub const CONNS: u32 = 2;
+
+/// Mail for a shard.
+pub enum Mail {
+    /// Of another shard's broker.
+    Broker(Msg),
+    /// A link stands: node, number, how many, session.
+    Up(u16, u16, u16, u64),
+    /// It has ended.
+    Down(u16, u16),
+    /// A message of a node.
+    Node(u16, NodeMessage),
+    /// A route.
+    Route(HubId, Term, Leader),
+}
+
+/// One process.
+pub struct Node {
+    /// By shard.
+    pub brokers: Vec<Broker>,
+    /// By shard.
+    pub worlds: Vec<World>,
+    /// By sender and receiver. What links' shards say comes from these.
+    pub mail: BTreeMap<(u16, u16), VecDeque<Mail>>,
+    /// Routes that the node has yet to hear of, in order for each hub.
+    pub routes: BTreeMap<HubId, VecDeque<(Term, Option<u16>)>>,
+}
+
+/// One direction of a link, or both.
+#[derive(Default)]
+pub struct Link {
+    /// Counts each time it stands; 0: it never did.
+    pub session: u64,
+    /// Whether it stands.
+    pub is_up: bool,
+    /// Nodes of the pair that have not heard yet that it has ended.
+    pub unheard: BTreeSet<u16>,
+    /// By sender, live frames and reads.
+    pub frames: BTreeMap<u16, [VecDeque<NodeMessage>; 2]>,
+}
+
+/// What the controller knows of a hub.
+#[derive(Clone, Debug)]
+pub struct HubRow {
+    /// Which.
+    pub id: HubId,
+    /// The term in force.
+    pub term: u64,
+    /// Its leader.
+    pub leader: Option<u16>,
+    /// Whether it has a log, on that node alone.
+    pub home: Option<u16>,
+    /// The former leader has yet to give up.
+    pub is_moving: bool,
+}
+
+/// See the module.
+pub struct Net {
+    /// The seed's numbers.
+    pub rng: Rng,
+    /// All nodes.
+    pub nodes: Vec<Node>,
+    /// By pair, the lower first, and number.
+    pub links: BTreeMap<(u16, u16, u16), Link>,
+    /// As the controller has it.
+    pub hubs: Vec<HubRow>,
+    /// The time.
+    pub now: Now,
+    /// What should be.
+    pub model: Model,
+    /// The classes.
+    pub classes: Arc<ClassTable>,
+}
+
+fn classes() -> ClassTable {
+    let history = Some(History { messages: 100_000, bytes: 0, age_ms: 0 });
+    let named = |name: &str, glob: &str| {
+        let matches = vec![hubsub_types::names::Matcher::parse(glob).expect("it is one")];
+        Class { matches, ..Class::named(name) }
+    };
+    let plain = Class { on_slow: OnSlow::DropOldest, ..named("plain", "e:*") };
+    let kept = Class { history, on_slow: OnSlow::CatchUp, ..named("kept", "h:*") };
+    let durability = Durability::Durable;
+    let logged = Class { history, durability, on_slow: OnSlow::CatchUp, ..named("logged", "l:*") };
+    ClassTable::new(vec![plain, kept, logged], true)
+}
+
+impl Net {
+    /// A cluster whose shape follows from the seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Net {
+        let mut rng = Rng::new(seed);
+        let classes = Arc::new(classes());
+        let count = 2 + rng.below(3) as u16;
+        let mut next = rng.below(5) as u32;
+        let (mut ids, mut hubs) = (Vec::new(), Vec::new());
+        for class in classes.classes() {
+            let of_class: Vec<HubId> = (0..1 + rng.below(2))
+                .map(|_| {
+                    next += 1 + rng.below(3) as u32;
+                    HubId(next)
+                })
+                .collect();
+            for &id in &of_class {
+                let home = class.durability.is_logged().then(|| rng.below(usize::from(count)) as u16);
+                hubs.push(HubRow { id, term: 0, leader: None, home, is_moving: false });
+            }
+            ids.push(of_class);
+        }
+        let small = rng.percent(20);
+        let nodes = (0..count).map(|node| Node::new(node, &mut rng, &classes, &ids, &hubs, small)).collect();
+        let mut net = Net {
+            rng,
+            nodes,
+            links: BTreeMap::new(),
+            hubs,
+            now: Now { mono_ms: 1_000, wall_us: 1_000_000 },
+            model: Model::new(seed),
+            classes,
+        };
+        for a in 0..count {
+            for b in a + 1..count {
+                for link in 0..net.link_count(a, b) {
+                    net.links.insert((a, b, link), Link::default());
+                }
+            }
+        }
+        net
+    }
+
+    /// Links of a pair.
+    #[must_use]
+    pub fn link_count(&self, a: u16, b: u16) -> u16 {
+        let shards = |node: u16| self.nodes[usize::from(node)].brokers.len() as u16;
+        shards(a).min(shards(b))
+    }
+
+    /// Acts on a shard's broker, and takes what it did.
+    pub fn act<T>(
+        &mut self,
+        node: u16,
+        shard: u16,
+        act: impl FnOnce(&mut Broker, &mut World, Now) -> T,
+    ) -> T {
+        let at = &mut self.nodes[usize::from(node)];
+        let i = usize::from(shard);
+        let result = act(&mut at.brokers[i], &mut at.worlds[i], self.now);
+        for (to, msg) in std::mem::take(&mut at.worlds[i].sent) {
+            assert_ne!(to.0, shard, "a shard sends nothing to itself");
+            at.mail.entry((shard, to.0)).or_default().push_back(Mail::Broker(msg));
+        }
+        let frames = std::mem::take(&mut at.worlds[i].frames);
+        for (to, hub, message) in frames {
+            self.model.frame(node, to.0, &message);
+            let way = self.nodes[usize::from(node)].worlds[i].way(to, hub);
+            let (link, session) = way.expect("it was there a moment ago");
+            let key = (node.min(to.0), node.max(to.0), link);
+            let link = self.links.get_mut(&key).expect("nodes have links");
+            // What is sent into a link that has ended is lost.
+            if link.session == session && link.is_up {
+                let lane = usize::from(message.is_read());
+                link.frames.entry(node).or_default()[lane].push_back(copy(message));
+            }
+        }
+        self.take_seen(node, shard);
+        result
+    }
+
+    /// What connections saw and were answered goes to the model.
+    fn take_seen(&mut self, node: u16, shard: u16) {
+        let world = &mut self.nodes[usize::from(node)].worlds[usize::from(shard)];
+        for did in std::mem::take(&mut world.did) {
+            match did {
+                Did::Saw(conn, saw) => self.model.saw((node, shard, conn), saw),
+                Did::Answer(asker, answer) => self.model.answered((node, shard), asker, answer),
+                Did::History(number, part) => self.model.history(number, part),
+            }
+        }
+    }
+
+    // -- what is under way --
+
+    /// Whether all links stand, every hub has a leader, and everybody has heard of it.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        let is_up = |news: &Mail| matches!(news, Mail::Up(..) | Mail::Down(..));
+        let hears = |node: &Node| {
+            node.mail.values().flatten().any(is_up) || node.routes.values().any(|it| !it.is_empty())
+        };
+        self.links.values().all(|link| link.is_up)
+            && !self.hubs.iter().any(|row| row.is_moving)
+            && !self.nodes.iter().any(hears)
+    }
+
+    /// All that could be taken next.
+    #[must_use]
+    pub fn under_way(&self) -> Vec<Step> {
+        let mut steps = Vec::new();
+        for (node, at) in (0u16..).zip(&self.nodes) {
+            let mail = at.mail.iter().filter(|(_, mail)| !mail.is_empty());
+            steps.extend(mail.map(|(&(from, to), _)| Step::Mail(node, from, to)));
+            let routes = at.routes.iter().filter(|(_, routes)| !routes.is_empty());
+            steps.extend(routes.map(|(&hub, _)| Step::Route(node, hub)));
+            for (shard, world) in (0u16..).zip(&at.worlds) {
+                if world.logs.values().any(|log| log.safe < log.entries.len()) {
+                    steps.push(Step::Log(node, shard));
+                }
+                if world.asked.front().is_some_and(|read| world.logs[&read.hub].knows(read)) {
+                    steps.push(Step::Found(node, shard));
+                }
+            }
+        }
+        for (&(a, b, link), it) in &self.links {
+            for (&from, lanes) in &it.frames {
+                let to = if from == a { b } else { a };
+                // Who has heard of the end reads nothing more.
+                if it.is_up || it.unheard.contains(&to) {
+                    let lanes = lanes.iter().enumerate().filter(|(_, lane)| !lane.is_empty());
+                    steps.extend(lanes.map(|(lane, _)| Step::Frame(from, to, link, lane)));
+                }
+            }
+            steps
+                .extend(it.unheard.iter().map(|&node| Step::Down(node, if node == a { b } else { a }, link)));
+        }
+        steps
+    }
+
+    /// Takes one.
+    pub fn take(&mut self, step: Step) {
+        match step {
+            Step::Mail(node, from, to) => {
+                let at = &mut self.nodes[usize::from(node)];
+                let Some(mail) = at.mail.get_mut(&(from, to)).and_then(VecDeque::pop_front) else { return };
+                self.mail(node, to, mail);
+            }
+            Step::Frame(from, to, link, lane) => {
+                let it = self.links.get_mut(&(from.min(to), from.max(to), link)).expect("nodes have links");
+                let Some(message) = it.frames.get_mut(&from).and_then(|lanes| lanes[lane].pop_front()) else {
+                    return;
+                };
+                let shards = self.nodes[usize::from(to)].brokers.len() as u16;
+                let home = message.shard(shards).0;
+                if home == link {
+                    self.mail(to, link, Mail::Node(from, message));
+                } else {
+                    let mail = &mut self.nodes[usize::from(to)].mail;
+                    mail.entry((link, home)).or_default().push_back(Mail::Node(from, message));
+                }
+            }
+            Step::Down(node, peer, link) => {
+                let it =
+                    self.links.get_mut(&(node.min(peer), node.max(peer), link)).expect("nodes have links");
+                it.unheard.remove(&node);
+                it.frames.remove(&peer);
+                self.tell_shards(node, link, || Mail::Down(peer, link));
+            }
+            Step::Route(node, hub) => {
+                let routes = self.nodes[usize::from(node)].routes.get_mut(&hub);
+                let Some((term, leader)) = routes.and_then(VecDeque::pop_front) else { return };
+                let leader = match leader {
+                    None => Leader::None,
+                    Some(leader) if leader == node => Leader::Me,
+                    Some(leader) => Leader::Node(NodeId(leader)),
+                };
+                let shards = self.nodes[usize::from(node)].brokers.len() as u16;
+                let home = hubsub_route::relay::message::home(hub, shards).0;
+                self.mail(node, home, Mail::Route(hub, term, leader));
+                if leader == Leader::None {
+                    self.gave_up(node, hub);
+                }
+            }
+            Step::Log(node, shard) => {
+                let logs = &mut self.nodes[usize::from(node)].worlds[usize::from(shard)].logs;
+                let Some((&hub, log)) = logs.iter_mut().find(|(_, log)| log.safe < log.entries.len()) else {
+                    return;
+                };
+                log.safe += 1;
+                let safe = log.safe as u64;
+                self.act(node, shard, |broker, world, now| broker.logged(hub, safe, now, world));
+            }
+            Step::Found(node, shard) => {
+                let world = &mut self.nodes[usize::from(node)].worlds[usize::from(shard)];
+                let Some(read) = world.asked.pop_front() else { return };
+                let found = world.logs[&read.hub].find(&read);
+                self.act(node, shard, |broker, world, now| broker.log_read(read, Ok(found), now, world));
+            }
+        }
+    }
+
+    fn mail(&mut self, node: u16, shard: u16, mail: Mail) {
+        self.act(node, shard, |broker, world, now| match mail {
+            Mail::Broker(msg) => broker.receive(msg, now, world),
+            Mail::Up(peer, link, links, session) => {
+                world.reach.insert((peer, link), session);
+                world.links.insert(peer, links);
+                broker.node_up(NodeId(peer), link, links, now, world);
+            }
+            Mail::Down(peer, link) => {
+                world.reach.remove(&(peer, link));
+                broker.node_down(NodeId(peer), link, now, world);
+            }
+            Mail::Node(from, message) => broker.node_message(NodeId(from), message, now, world),
+            Mail::Route(hub, term, leader) => broker.route(hub, term, leader, now, world),
+        });
+    }
+
+    /// A link's shard hears of it at once, the others by mail.
+    fn tell_shards(&mut self, node: u16, link: u16, mail: impl Fn() -> Mail) {
+        let shards = self.nodes[usize::from(node)].brokers.len() as u16;
+        for shard in (0..shards).filter(|&shard| shard != link) {
+            self.nodes[usize::from(node)].mail.entry((link, shard)).or_default().push_back(mail());
+        }
+        self.mail(node, link, mail());
+    }
+
+    /// A link stands, if both sides know that it did not.
+    pub fn link_up(&mut self, a: u16, b: u16, link: u16) {
+        let links = self.link_count(a, b);
+        let it = self.links.get_mut(&(a, b, link)).expect("nodes have links");
+        if it.is_up || !it.unheard.is_empty() {
+            return;
+        }
+        it.is_up = true;
+        it.session += 1;
+        it.frames.clear();
+        let session = it.session;
+        self.tell_shards(a, link, || Mail::Up(b, link, links, session));
+        self.tell_shards(b, link, || Mail::Up(a, link, links, session));
+    }
+
+    /// A link ends; what is under way may still be read by who has not heard of it.
+    pub fn link_break(&mut self, a: u16, b: u16, link: u16) {
+        let it = self.links.get_mut(&(a, b, link)).expect("nodes have links");
+        if std::mem::take(&mut it.is_up) {
+            self.model.patterns_lapse();
+            it.unheard = [a, b].into();
+            let lost = self.rng.percent(50);
+            if lost {
+                it.frames.clear();
+            }
+        }
+    }
+
+    // -- who leads --
+
+    /// The controller wants another leader, or the same in another term: the former gives up first.
+    pub fn move_hub(&mut self, at: usize) {
+        self.model.patterns_lapse();
+        let row = &mut self.hubs[at];
+        if std::mem::replace(&mut row.is_moving, true) {
+            return;
+        }
+        match row.leader {
+            Some(leader) => {
+                let (id, term) = (row.id, Term(row.term));
+                let routes = &mut self.nodes[usize::from(leader)].routes;
+                routes.entry(id).or_default().push_back((term, None));
+            }
+            None => self.elect(at),
+        }
+    }
+
+    fn gave_up(&mut self, node: u16, hub: HubId) {
+        let at = self.hubs.iter().position(|row| row.id == hub && row.is_moving && row.leader == Some(node));
+        if let Some(at) = at {
+            self.elect(at);
+        }
+    }
+
+    fn elect(&mut self, at: usize) {
+        let count = self.nodes.len();
+        let row = &mut self.hubs[at];
+        let leader = row.home.unwrap_or_else(|| self.rng.below(count) as u16);
+        (row.term, row.leader, row.is_moving) = (row.term + 1, Some(leader), false);
+        let (id, term) = (row.id, Term(row.term));
+        for node in &mut self.nodes {
+            node.routes.entry(id).or_default().push_back((term, Some(leader)));
+        }
+    }
+}
+
+/// One thing that happens next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Mail of a node, from a shard to a shard.
+    Mail(u16, u16, u16),
+    /// A frame from a node to a node, by this link, in this lane.
+    Frame(u16, u16, u16, usize),
+    /// A node hears that its link to another has ended.
+    Down(u16, u16, u16),
+    /// A node hears of a route.
+    Route(u16, HubId),
+    /// A log of a shard makes a record more safe.
+    Log(u16, u16),
+    /// It answers a question.
+    Found(u16, u16),
+}
+
+/// As another process has it: it shares nothing with the sender's.
+fn copy(message: NodeMessage) -> NodeMessage {
+    let own = |record: Arc<hubsub_route::Record>| Arc::new((*record).clone());
+    match message {
+        NodeMessage::Publish { ask, hub, term, record } => {
+            NodeMessage::Publish { ask, hub, term, record: own(record) }
+        }
+        NodeMessage::Deliver { hub, term, previous, record } => {
+            NodeMessage::Deliver { hub, term, previous, record: own(record) }
+        }
+        NodeMessage::Range { ask, record } => NodeMessage::Range { ask, record: own(record) },
+        message => message,
+    }
+}
+
+impl Node {
+    fn new(
+        node: u16,
+        rng: &mut Rng,
+        classes: &Arc<ClassTable>,
+        ids: &[Vec<HubId>],
+        rows: &[HubRow],
+        small: bool,
+    ) -> Node {
+        let shards = 1 + rng.below(3) as u16;
+        assert!(shards <= SHARDS_MAX);
+        let parked_max = if small { 4 } else { 10_000 };
+        let limits = RelayLimits { parked_max, parked_bytes_max: PARKED_BYTES_MAX, parked_ms: PARKED_MS };
+        let producer = ProducerId((u64::from(node) + 1) << 8);
+        let hubs = Arc::new(Hubs::in_cluster(shards, ids, Cluster { producer, limits }));
+        let epochs = Arc::new(AtomicU64::new((u64::from(node) + 1) << 32));
+        let limits = Limits { route_cache_topics_max: 2, pattern_cache_topics_max: 2, ..Limits::default() };
+        let broker = |shard| {
+            let (classes, epochs, hubs) = (Arc::clone(classes), Arc::clone(&epochs), Arc::clone(&hubs));
+            Broker::new(Settings { shard: ShardId(shard), hubs, classes, limits: limits.clone(), epochs })
+        };
+        let mut brokers: Vec<Broker> = (0..shards).map(broker).collect();
+        let mut worlds: Vec<World> = (0..shards).map(|_| World::default()).collect();
+        for broker in &mut brokers {
+            (0..CONNS).for_each(|conn| broker.connected(key(conn)));
+        }
+        for row in rows.iter().filter(|row| row.home == Some(node)) {
+            let place = ids.iter().enumerate().find_map(|(class, ids)| {
+                let index = ids.iter().position(|&id| id == row.id)?;
+                Some((class as u16, index as u16))
+            });
+            let (class, index) = place.expect("every hub is of a class");
+            let home = usize::from(hubsub_route::relay::message::home(row.id, shards).0);
+            let seed =
+                HubSeed { id: row.id, class, index, next: 1, continuous_from: 1, ..HubSeed::default() };
+            brokers[home].rooms.add_hub(&seed, Producers::new(hubsub_route::Window::default()));
+            worlds[home].logs.insert(row.id, crate::log::Log::default());
+        }
+        Node { brokers, worlds, mail: BTreeMap::new(), routes: BTreeMap::new() }
+    }
+}
+
+/// A connection's key.
+#[must_use]
+pub fn key(conn: u32) -> ConnKey {
+    ConnKey { index: conn, generation: 0 }
+}

@@ -1,0 +1,175 @@
+//! What surrounds one shard's broker: it writes down what the broker does.
+
+use crate::log::{Entry, Log};
+use hubsub_route::rooms::HistoryPart;
+use hubsub_route::{
+    Answer, Ask, Asker, CloseReason, Delivery, LogRead, Msg, NodeMessage, Recalled, Record, RecordView, Sink,
+    Via,
+};
+use hubsub_types::{ErrorCode, HubId, NodeId, OnGap, OnSlow, Position, ShardId};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// What a connection saw, in order.
+#[derive(Clone, Debug)]
+pub enum Saw {
+    /// A record, by a pattern or not.
+    Record {
+        /// The pattern, if by one.
+        pattern: Option<String>,
+        /// Its topic.
+        topic: String,
+        /// Where it stands.
+        position: Position,
+        /// The number of the publish.
+        id: u32,
+    },
+    /// It will not get these.
+    Gap {
+        /// Of the topic.
+        topic: String,
+        /// The first.
+        from: Position,
+        /// The last; seq 0: the epoch is over.
+        to: Position,
+    },
+    /// Records of a topic were dropped for it, as its class says.
+    Squeezed {
+        /// Of the topic.
+        topic: String,
+    },
+}
+
+/// What a broker did that somebody hears of.
+#[derive(Clone, Debug)]
+pub enum Did {
+    /// A connection saw something.
+    Saw(u32, Saw),
+    /// An answer.
+    Answer(Asker, Answer),
+    /// The answer to a question for history, by its number.
+    History(u32, Result<HistoryPart, ErrorCode>),
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct World {
+    /// Messages for other shards.
+    pub sent: Vec<(ShardId, Msg)>,
+    /// Messages for other nodes.
+    pub frames: Vec<(NodeId, HubId, NodeMessage)>,
+    /// What was seen and answered, in order.
+    pub did: Vec<Did>,
+    /// Connections whose output is full.
+    pub full: BTreeSet<u32>,
+    /// Shards that are behind.
+    pub congested: BTreeSet<u16>,
+    /// Links that stand, by node and number, as far as this shard has heard; and how many there are
+    /// with that node.
+    pub reach: BTreeMap<(u16, u16), u64>,
+    /// How many links each node has.
+    pub links: BTreeMap<u16, u16>,
+    /// Links that take nothing at present.
+    pub shut: BTreeSet<(u16, u16)>,
+    /// Logs of this shard's hubs.
+    pub logs: BTreeMap<HubId, Log>,
+    /// Questions to them.
+    pub asked: VecDeque<LogRead>,
+    /// Connections that are to be closed.
+    pub closed: Vec<u32>,
+}
+
+impl World {
+    /// The link of a hub to a node, and its session, if it stands.
+    #[must_use]
+    pub fn way(&self, node: NodeId, hub: HubId) -> Option<(u16, u64)> {
+        let links = *self.links.get(&node.0)?;
+        let link = (hub.0 % u32::from(links)) as u16;
+        self.reach.get(&(node.0, link)).map(|&session| (link, session))
+    }
+}
+
+fn id_of(payload: &[u8]) -> u32 {
+    u32::from_le_bytes(payload.try_into().expect("each payload is a number"))
+}
+
+impl Sink for World {
+    fn record_begins(&mut self) {}
+    fn deliver(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> Delivery {
+        if self.full.contains(&conn) {
+            return Delivery::Full;
+        }
+        let pattern = match via {
+            Via::Topic => None,
+            Via::Pattern(_, source) => Some(String::from_utf8_lossy(source).into_owned()),
+        };
+        let topic = String::from_utf8_lossy(record.topic).into_owned();
+        let (position, id) = (record.position, id_of(record.payload));
+        self.did.push(Did::Saw(conn, Saw::Record { pattern, topic, position, id }));
+        Delivery::Taken
+    }
+    fn squeeze(&mut self, conn: u32, _: Via<'_>, record: &RecordView<'_>, _: OnSlow, _: OnGap) {
+        let topic = String::from_utf8_lossy(record.topic).into_owned();
+        self.did.push(Did::Saw(conn, Saw::Squeezed { topic }));
+    }
+    fn gap(&mut self, conn: u32, topic: &[u8], from: Position, to: Position, _: OnGap) {
+        let topic = String::from_utf8_lossy(topic).into_owned();
+        self.did.push(Did::Saw(conn, Saw::Gap { topic, from, to }));
+    }
+    fn close(&mut self, conn: u32, _: CloseReason) {
+        self.closed.push(conn);
+    }
+    fn wants_replay(&self, conn: u32) -> bool {
+        !self.full.contains(&conn)
+    }
+    fn publisher(&self, conn: u32) -> Box<str> {
+        conn.to_string().into()
+    }
+    fn recall(&self, hub: HubId, room: &[u8]) -> Option<Recalled> {
+        self.logs.get(&hub)?.recall(room)
+    }
+    fn recalls_through(&self, hub: HubId) -> u64 {
+        self.logs.get(&hub).map_or(0, |log| log.safe as u64)
+    }
+    fn append(&mut self, hub: HubId, offset: u64, room: &[u8], record: &Record) {
+        let log = self.logs.entry(hub).or_default();
+        log.entries.push(Entry { room: room.to_vec(), record: record.clone() });
+        assert_eq!(log.entries.len() as u64, offset, "offsets have no gaps");
+    }
+    fn append_deletion(&mut self, _: HubId, _: u64, _: &[u8], _: Position, _: u64) {
+        unreachable!("no room is deleted")
+    }
+    fn log_refuses(&self, _: HubId) -> Option<ErrorCode> {
+        None
+    }
+    fn log_is_behind(&self) -> bool {
+        false
+    }
+    fn read_log(&mut self, read: Box<LogRead>) {
+        self.asked.push_back(*read);
+    }
+    fn history(&mut self, ask: Ask, part: Result<HistoryPart, ErrorCode>) {
+        self.did.push(Did::History(ask.number, part));
+    }
+    fn deleted(&mut self, _: Ask, _: Result<(), ErrorCode>) {}
+    fn send(&mut self, to: ShardId, msg: Msg) {
+        self.sent.push((to, msg));
+    }
+    fn congested(&self, to: ShardId) -> bool {
+        self.congested.contains(&to.0)
+    }
+    fn send_node(&mut self, node: NodeId, hub: HubId, message: NodeMessage) -> Result<(), NodeMessage> {
+        match self.way(node, hub) {
+            Some((link, _)) if !self.shut.contains(&(node.0, link)) => {
+                self.frames.push((node, hub, message));
+                Ok(())
+            }
+            _ => Err(message),
+        }
+    }
+    fn node_flows(&self, node: NodeId, hub: HubId) -> bool {
+        self.way(node, hub).is_some_and(|(link, _)| !self.shut.contains(&(node.0, link)))
+    }
+    fn answer(&mut self, asker: Asker, answer: Answer) {
+        self.did.push(Did::Answer(asker, answer));
+    }
+}

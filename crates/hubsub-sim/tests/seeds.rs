@@ -1,0 +1,54 @@
+//! A fixed sample of seeds, or those from 1 to `SIM_SEEDS`. One that fails is named, and fails again.
+
+use hubsub_sim::{Stats, run};
+
+/// Seeds of the fixed sample.
+const SEEDS: u64 = 600;
+
+/// Steps of each.
+const STEPS: usize = 2_500;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+#[test]
+fn the_invariants_hold_under_every_seed() {
+    let first = number("SIM_SEED");
+    let seeds = match first {
+        Some(seed) => seed..=seed,
+        None => 1..=number("SIM_SEEDS").unwrap_or(SEEDS),
+    };
+    let steps = number("SIM_STEPS").map_or(STEPS, |steps| steps as usize);
+    let mut sum = Stats::default();
+    let mut failures = Vec::new();
+    for seed in seeds {
+        let ran = std::panic::catch_unwind(|| run(seed, steps));
+        match ran.unwrap_or_else(|_| Err(format!("seed {seed}: it panicked"))) {
+            Ok(stats) => {
+                sum.outcomes.0 += stats.outcomes.0;
+                sum.outcomes.1 += stats.outcomes.1;
+                sum.seen += stats.seen;
+                sum.gaps += stats.gaps;
+                sum.histories += stats.histories;
+            }
+            Err(failure) => failures.push(failure),
+        }
+    }
+    assert!(
+        failures.is_empty(),
+        "{} failures; SIM_SEED=… runs one:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
+    println!("{sum:?}");
+    if first.is_none() && steps >= STEPS {
+        let is_rich = sum.seen > 1_000 && sum.gaps > 10 && sum.outcomes.1 > 10 && sum.histories > 10;
+        assert!(is_rich, "the sample meets little: {sum:?}");
+    }
+}
+
+#[test]
+fn a_seed_reproduces_exactly() {
+    assert_eq!(run(7, 1_000), run(7, 1_000));
+}
