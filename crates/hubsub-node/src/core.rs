@@ -77,7 +77,7 @@ impl Core {
         if let Some(log) = &mut self.rim.log {
             log.opened(seed.id, hub);
         }
-        self.broker.rooms.add_hub(&seed, producers.unwrap_or_default());
+        self.broker.open_log(&seed, producers.unwrap_or_default());
     }
 
     /// Writes what this turn produced, mail first: what a client is told must

@@ -223,6 +223,14 @@ impl Work {
                 Err(refused(ErrorCode::HubClosed, format!("{} is being closed", one.name))),
             );
         }
+        // Of those that come together two may name one place: what is open does not tell them apart.
+        let mut places = HashSet::new();
+        let (wanted, doubled): (Vec<Wanted>, Vec<Wanted>) =
+            wanted.into_iter().partition(|one| places.insert((one.class, one.name.index)));
+        for one in doubled {
+            let text = format!("another hub is opened in the place of {}", one.name);
+            self.tell(one.ticket, Err(refused(ErrorCode::HubDiffers, text)));
+        }
         if wanted.is_empty() {
             return;
         }

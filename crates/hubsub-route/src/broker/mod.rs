@@ -14,6 +14,7 @@ mod relay;
 mod repeat;
 mod replay;
 mod subscribe;
+mod waiting;
 
 use crate::cursors::{Cursors, Read};
 use crate::hubs::{Hub, Hubs};

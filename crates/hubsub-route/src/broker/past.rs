@@ -5,8 +5,9 @@ use super::Broker;
 use crate::cursors::Range;
 use crate::hubs::{HubLog, Pending, Waits};
 use crate::logread::{Ask, Found, Known, LogRead, Then};
+use crate::producers::Producers;
 use crate::rooms::{HistoryPart, HistoryQuery};
-use crate::{Asker, Attach, Msg, Now, Sink, Start};
+use crate::{Asker, Attach, HubSeed, Msg, Now, Sink, Start};
 use hubsub_types::ErrorCode;
 
 impl Broker {
@@ -26,6 +27,11 @@ impl Broker {
     pub(super) fn lacks_log(&self, room: &[u8]) -> Option<ErrorCode> {
         let is_logged = self.classes.get(self.classes.class_of_room(room)).durability.is_logged();
         (is_logged && self.rooms.log_of_name(room).is_none()).then_some(ErrorCode::HubClosed)
+    }
+
+    /// A hub of a class with a log has come, or come back: that comes before it is led here.
+    pub fn open_log(&mut self, seed: &HubSeed, producers: Producers) {
+        self.rooms.add_hub(seed, producers);
     }
 
     /// Likewise, of where a subscription begins.

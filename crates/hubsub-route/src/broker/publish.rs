@@ -54,7 +54,7 @@ struct Audience {
 }
 
 /// A record as a publish brought it, or as it came from another shard.
-enum Body<'a> {
+pub(super) enum Body<'a> {
     Draft(Draft<'a>),
     Record(Arc<Record>),
 }
@@ -140,7 +140,13 @@ impl Broker {
     }
 
     /// Commits where the hub is led by now.
-    fn commit_owned(&mut self, ticket: Ticket, record: Arc<Record>, now: Now, sink: &mut impl Sink) {
+    pub(super) fn commit_owned(
+        &mut self,
+        ticket: Ticket,
+        record: Arc<Record>,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
         if let Some(relay) = &self.relay {
             let id = self.topics.intern(record.namespace, record.topic());
             if self.is_held(relay, id, sink) {
@@ -244,7 +250,7 @@ impl Broker {
 
     /// Commits a hub's records that may be, in the order of their offsets, as far as
     /// no shard with interest is behind, and answers who waited for them.
-    fn release(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
+    pub(super) fn release(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
         loop {
             let Some(log) = &self.rooms.hubs.get(slot).log else { return };
             let Some(&Pending { room, ref waits, .. }) = log.committable(sink.log_is_behind()) else {
@@ -279,7 +285,7 @@ impl Broker {
 
     /// Gives the record its position and sends it on its way. Gives it back,
     /// with nothing done, when a shard with interest is too far behind.
-    fn commit(
+    pub(super) fn commit(
         &mut self,
         id: TopicId,
         body: Body<'_>,
@@ -448,64 +454,6 @@ impl Broker {
             }
         }
         self.catch_ups += (cursors.len() - lagging) as u64;
-    }
-
-    /// Publishes that a shard behind held up go on, in order, and so do those that
-    /// need no log to be committed.
-    pub fn retry_stalled(&mut self, now: Now, sink: &mut impl Sink) {
-        self.push_relay(now, sink);
-        self.retry_held_reads(now, sink);
-        self.is_held_up = false;
-        for i in 0..self.rooms.hubs.logged().len() {
-            let slot = self.rooms.hubs.logged()[i];
-            self.release(slot, now, sink);
-        }
-        while let Some((ticket, record)) = self.stalled.pop_front() {
-            let id = self.topics.intern(record.namespace, record.topic());
-            if let Some(relay) = &self.relay
-                && self.is_held(relay, id, sink)
-            {
-                self.forward_or_tell(ticket, id, record, now, sink);
-                continue;
-            }
-            match self.commit(id, Body::Record(record), now, sink) {
-                Ok(published) => self.tell_published(ticket, published, sink),
-                Err(record) => return self.stalled.push_front((ticket, record)),
-            }
-        }
-    }
-
-    /// Publishes that wait for a shard that is behind, near enough to know whether any does.
-    #[must_use]
-    pub fn stalled(&self) -> usize {
-        self.stalled.len() + usize::from(self.is_held_up)
-    }
-
-    /// Records that wait for the log.
-    #[must_use]
-    pub fn unlogged(&self) -> usize {
-        self.rooms.hubs.pending()
-    }
-
-    /// When `commit_due` has work next.
-    #[must_use]
-    pub fn next_due_ms(&self) -> Option<u64> {
-        let delayed = self.delayed.first_key_value().map(|(&(due_ms, _), _)| due_ms);
-        match self.relay_due_ms() {
-            Some(due_ms) => Some(delayed.map_or(due_ms, |delayed| delayed.min(due_ms))),
-            None => delayed,
-        }
-    }
-
-    /// Delayed commits that are due, and what time brings to what waits for other nodes.
-    pub fn commit_due(&mut self, now: Now, sink: &mut impl Sink) {
-        if self.relay.is_some() {
-            self.relay_due(now, sink);
-        }
-        while let Some(entry) = self.delayed.first_entry().filter(|e| e.key().0 <= now.mono_ms) {
-            let (ticket, record) = entry.remove();
-            self.commit_owned(ticket, record, now, sink);
-        }
     }
 }
 

@@ -32,6 +32,19 @@ impl Broker {
         self.classes.get(hub.class).durability.is_logged() || sink.leads(hub.id, hub.term)
     }
 
+    /// Likewise, of a topic whose hub has its home here.
+    pub(in crate::broker) fn may_lead_topic(&self, id: TopicId, sink: &impl Sink) -> bool {
+        let Some(relay) = &self.relay else { return true };
+        self.slot_of_topic(id).is_none_or(|slot| self.may_lead(relay, slot, sink))
+    }
+
+    /// What waits here is looked at again soon.
+    pub(in crate::broker) fn hold_up_relay(&mut self) {
+        if let Some(relay) = &mut self.relay {
+            relay.is_held_up = true;
+        }
+    }
+
     /// A publish whose hub has its home here and cannot commit at once. It is never answered in
     /// this call, unless it is refused.
     pub(in crate::broker) fn forward(

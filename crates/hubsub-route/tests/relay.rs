@@ -1,0 +1,291 @@
+//! A home shard that relays, message by message: what it tells whom, and what it keeps.
+
+use hubsub_route::rooms::HistoryPart;
+use hubsub_route::{
+    Answer, Ask, AskId, Asker, Attached, Broker, CloseReason, Cluster, Delivery, Draft, Hubs, Leader,
+    LogRead, Msg, Names, Namespace, NodeMessage, Now, Outcome, Publisher, Recalled, Record, RecordView,
+    RelayLimits, Settings, Sink, Start, Ticket, Via, Wish,
+};
+use hubsub_types::{
+    Class, ClassTable, ConnKey, Epoch, ErrorCode, History, HubId, Limits, NodeId, OnGap, OnSlow, Position,
+    ProducerId, Seq, ShardId, Term,
+};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+const HUB: HubId = HubId(7);
+const OTHER: NodeId = NodeId(3);
+const KEY: ConnKey = ConnKey { index: 0, generation: 0 };
+
+/// What the broker did.
+#[derive(Default)]
+struct World {
+    frames: Vec<NodeMessage>,
+    got: Vec<Seq>,
+    gaps: Vec<(Position, Position)>,
+    answers: Vec<Answer>,
+    is_shut: bool,
+}
+
+impl Sink for World {
+    fn record_begins(&mut self) {}
+    fn deliver(&mut self, _: u32, _: Via<'_>, record: &RecordView<'_>) -> Delivery {
+        self.got.push(record.position.seq);
+        Delivery::Taken
+    }
+    fn squeeze(&mut self, _: u32, _: Via<'_>, _: &RecordView<'_>, _: OnSlow, _: OnGap) {}
+    fn gap(&mut self, _: u32, _: &[u8], from: Position, to: Position, _: OnGap) {
+        self.gaps.push((from, to));
+    }
+    fn close(&mut self, _: u32, _: CloseReason) {}
+    fn wants_replay(&self, _: u32) -> bool {
+        true
+    }
+    fn publisher(&self, _: u32) -> Box<str> {
+        "".into()
+    }
+    fn recall(&self, _: HubId, _: &[u8]) -> Option<Recalled> {
+        None
+    }
+    fn recalls_through(&self, _: HubId) -> u64 {
+        0
+    }
+    fn append(&mut self, _: HubId, _: u64, _: &[u8], _: &Record) {}
+    fn append_deletion(&mut self, _: HubId, _: u64, _: &[u8], _: Position, _: u64) {}
+    fn log_refuses(&self, _: HubId) -> Option<ErrorCode> {
+        None
+    }
+    fn log_is_behind(&self) -> bool {
+        false
+    }
+    fn read_log(&mut self, _: Box<LogRead>) {}
+    fn history(&mut self, _: Ask, _: Result<HistoryPart, ErrorCode>) {}
+    fn deleted(&mut self, _: Ask, _: Result<(), ErrorCode>) {}
+    fn send(&mut self, _: ShardId, _: Msg) {}
+    fn congested(&self, _: ShardId) -> bool {
+        false
+    }
+    fn send_node(&mut self, _: NodeId, _: HubId, message: NodeMessage) -> Result<(), NodeMessage> {
+        if self.is_shut {
+            return Err(message);
+        }
+        self.frames.push(message);
+        Ok(())
+    }
+    fn node_flows(&self, _: NodeId, _: HubId) -> bool {
+        !self.is_shut
+    }
+    fn answer(&mut self, _: Asker, answer: Answer) {
+        self.answers.push(answer);
+    }
+}
+
+fn at(ms: u64) -> Now {
+    Now { mono_ms: ms, wall_us: ms * 1000 }
+}
+
+/// The one shard of a node whose hub another leads, in term 2.
+fn relay(history: bool) -> (Broker, World) {
+    let history = history.then_some(History { messages: 100, bytes: 0, age_ms: 0 });
+    let classes = Arc::new(ClassTable::new(vec![Class { history, ..Class::named("all") }], true));
+    let limits = RelayLimits { parked_max: 2, ..RelayLimits::default() };
+    let cluster = Cluster { producer: ProducerId(1 << 8), limits };
+    let hubs = Arc::new(Hubs::in_cluster(1, &[vec![HUB]], cluster));
+    let epochs = Arc::new(AtomicU64::new(1 << 32));
+    let (shard, limits) = (ShardId(0), Limits::default());
+    let mut broker = Broker::new(Settings { shard, hubs, classes, limits, epochs });
+    let mut world = World::default();
+    broker.connected(KEY);
+    broker.node_up(OTHER, 0, 1, at(0), &mut world);
+    broker.route(HUB, Term(2), Leader::Node(OTHER), at(0), &mut world);
+    world.frames.clear();
+    (broker, world)
+}
+
+fn ticket() -> Ticket {
+    Ticket { shard: ShardId(0), asker: Asker::Client { conn: KEY, slot: 1 } }
+}
+
+fn position(seq: u64) -> Position {
+    Position { epoch: Epoch(9), seq: Seq(seq) }
+}
+
+fn deliver(term: u64, previous: u64, seq: u64) -> NodeMessage {
+    let mut record = Record::new(Namespace::Global, b"a", b"x", "".into(), None);
+    record.position = position(seq);
+    NodeMessage::Deliver { hub: HUB, term: Term(term), previous: Seq(previous), record: Arc::new(record) }
+}
+
+fn subscribe(broker: &mut Broker, world: &mut World) {
+    let wish = Wish { topic: b"a", namespace: Namespace::Global, start: Start::Live };
+    let outcome = broker.subscribe(ticket(), KEY, wish, at(0), world);
+    assert!(matches!(outcome, Outcome::Later), "{outcome:?}");
+    let Some(&NodeMessage::Interest { ask, count: 1, .. }) = world.frames.last() else {
+        panic!("it is told")
+    };
+    let attached = Attached { position: position(5), replay_from: None, recovered: true };
+    broker.node_message(OTHER, NodeMessage::Attached { ask, attached }, at(0), world);
+    assert!(matches!(world.answers[..], [Answer::Attached(Ok(_))]));
+    world.frames.clear();
+}
+
+fn publish(broker: &mut Broker, world: &mut World) -> Outcome<Result<hubsub_route::Published, ErrorCode>> {
+    let (namespace, publisher) = (Namespace::Global, Publisher::Conn(0));
+    let draft = Draft { namespace, topic: b"a", payload: b"x", headers: None, publisher, producer: None };
+    broker.publish(ticket(), draft, at(0), world)
+}
+
+#[test]
+fn a_hole_is_told_where_there_is_no_history() {
+    let (mut broker, mut world) = relay(false);
+    subscribe(&mut broker, &mut world);
+    broker.node_message(OTHER, deliver(2, 5, 6), at(1), &mut world);
+    broker.node_message(OTHER, deliver(2, 8, 9), at(1), &mut world);
+    broker.node_message(OTHER, deliver(2, 8, 9), at(1), &mut world);
+    assert_eq!(world.got, [Seq(6), Seq(9)], "each once");
+    assert_eq!(world.gaps, [(position(7), position(8))]);
+}
+
+#[test]
+fn a_hole_is_read_where_there_is_history_and_what_comes_waits_for_it() {
+    let (mut broker, mut world) = relay(true);
+    subscribe(&mut broker, &mut world);
+    broker.node_message(OTHER, deliver(2, 7, 8), at(1), &mut world);
+    broker.node_message(OTHER, deliver(2, 8, 9), at(1), &mut world);
+    assert_eq!(world.got, []);
+    let Some(&NodeMessage::Read { ask, start, .. }) = world.frames.last() else {
+        panic!("it reads the hole")
+    };
+    assert_eq!(start, Start::After(position(5)));
+    for seq in [6, 7] {
+        let NodeMessage::Deliver { record, .. } = deliver(2, 0, seq) else { unreachable!("made above") };
+        broker.node_message(OTHER, NodeMessage::Range { ask, record }, at(1), &mut world);
+    }
+    let (oldest, next, at_end) = (position(0), Seq(10), true);
+    let end = NodeMessage::RangeEnd { ask, oldest, next, gap: None, at_end, is_gone: false };
+    broker.node_message(OTHER, end, at(1), &mut world);
+    assert_eq!(world.got, [6, 7, 8, 9].map(Seq));
+    assert_eq!(world.gaps, []);
+}
+
+#[test]
+fn a_record_of_a_term_that_is_over_is_dropped_and_one_of_a_later_term_waits() {
+    let (mut broker, mut world) = relay(false);
+    subscribe(&mut broker, &mut world);
+    broker.node_message(OTHER, deliver(1, 5, 6), at(1), &mut world);
+    broker.node_message(OTHER, deliver(3, 5, 7), at(1), &mut world);
+    assert_eq!(world.got, []);
+    broker.route(HUB, Term(3), Leader::Node(OTHER), at(1), &mut world);
+    let Some(&NodeMessage::Interest { ask, term: Term(3), known, .. }) = world.frames.last() else {
+        panic!("it registers anew")
+    };
+    assert_eq!(known, position(5));
+    let attached = Attached { position: position(5), replay_from: None, recovered: true };
+    broker.node_message(OTHER, NodeMessage::Attached { ask, attached }, at(1), &mut world);
+    assert_eq!(world.got, [Seq(7)]);
+}
+
+#[test]
+fn without_a_leader_publishes_wait_bounded_in_number_and_time() {
+    let (mut broker, mut world) = relay(false);
+    broker.route(HUB, Term(3), Leader::None, at(0), &mut world);
+    assert!(matches!(publish(&mut broker, &mut world), Outcome::Later));
+    assert!(matches!(publish(&mut broker, &mut world), Outcome::Later));
+    let third = publish(&mut broker, &mut world);
+    assert!(matches!(third, Outcome::Now(Err(ErrorCode::LinkFull))), "{third:?}");
+    broker.commit_due(at(4_999), &mut world);
+    assert!(world.answers.is_empty());
+    broker.commit_due(at(5_000), &mut world);
+    let refused = |answer: &Answer| matches!(answer, Answer::Published(Err(ErrorCode::HubClosed)));
+    assert!(world.answers.len() == 2 && world.answers.iter().all(refused), "{:?}", world.answers);
+}
+
+#[test]
+fn a_publish_that_was_written_to_a_link_is_not_sent_again() {
+    let (mut broker, mut world) = relay(false);
+    assert!(matches!(publish(&mut broker, &mut world), Outcome::Later));
+    assert!(matches!(world.frames[..], [NodeMessage::Publish { .. }]));
+    broker.node_down(OTHER, 0, at(1), &mut world);
+    assert!(matches!(world.answers[..], [Answer::Published(Err(ErrorCode::LinkLost))]));
+    broker.node_up(OTHER, 0, 1, at(2), &mut world);
+    let publishes = world.frames.iter().filter(|frame| matches!(frame, NodeMessage::Publish { .. })).count();
+    assert_eq!(publishes, 1);
+}
+
+#[test]
+fn a_publish_waits_for_a_link_that_takes_no_more() {
+    let (mut broker, mut world) = relay(false);
+    world.is_shut = true;
+    assert!(matches!(publish(&mut broker, &mut world), Outcome::Later));
+    assert!(world.frames.is_empty() && broker.waits_for_nodes());
+    world.is_shut = false;
+    broker.retry_stalled(at(1), &mut world);
+    assert!(matches!(world.frames[..], [NodeMessage::Publish { .. }]) && !broker.waits_for_nodes());
+}
+
+#[test]
+fn who_asks_a_node_that_does_not_lead_is_told_its_term() {
+    let (mut broker, mut world) = relay(true);
+    let ask = AskId::new(1, ShardId(0));
+    let names = Names { namespace: Namespace::Global, room: (*b"a").into(), topic: (*b"a").into() };
+    let (start, known) = (Start::Live, Position::default());
+    let interest =
+        NodeMessage::Interest { ask, hub: HUB, term: Term(1), names: names.clone(), count: 1, known, start };
+    broker.node_message(OTHER, interest, at(1), &mut world);
+    assert!(matches!(world.frames[..], [NodeMessage::NotMine { term: Term(2), .. }]), "{:?}", world.frames);
+    for start in [Start::Live, Start::Since(1), Start::Last(1), Start::After(position(1))] {
+        world.frames.clear();
+        let (names, records_max, bytes_max) = (names.clone(), 9, 9);
+        let read = NodeMessage::Read { ask, hub: HUB, names, start, records_max, bytes_max };
+        broker.node_message(OTHER, read, at(1), &mut world);
+        assert!(matches!(world.frames[..], [NodeMessage::NotMine { .. }]), "{start:?}: {:?}", world.frames);
+    }
+}
+
+#[test]
+fn a_leader_answers_reads_from_any_start() {
+    let (mut broker, mut world) = relay(true);
+    broker.route(HUB, Term(3), Leader::Me, at(1_000), &mut world);
+    for ms in [1_000, 2_000, 3_000] {
+        let draft = Draft {
+            namespace: Namespace::Global,
+            topic: b"a",
+            payload: b"x",
+            headers: None,
+            publisher: Publisher::Conn(0),
+            producer: None,
+        };
+        let outcome = broker.publish(ticket(), draft, at(ms), &mut world);
+        assert!(matches!(outcome, Outcome::Now(Ok(_))), "{outcome:?}");
+    }
+    let names = Names { namespace: Namespace::Global, room: (*b"a").into(), topic: (*b"a").into() };
+    for (start, wanted) in
+        [(Start::Live, 0), (Start::Since(2_000_000), 2), (Start::Last(1), 1), (Start::Last(9), 3)]
+    {
+        world.frames.clear();
+        let ask = AskId::new(1, ShardId(0));
+        let (names, records_max, bytes_max) = (names.clone(), 9, 9_000);
+        let read = NodeMessage::Read { ask, hub: HUB, names, start, records_max, bytes_max };
+        broker.node_message(OTHER, read, at(4_000), &mut world);
+        let came = world.frames.iter().filter(|frame| matches!(frame, NodeMessage::Range { .. })).count();
+        assert_eq!(came, wanted, "{start:?}");
+        assert!(matches!(world.frames.last(), Some(NodeMessage::RangeEnd { at_end: true, .. })), "{start:?}");
+    }
+}
+
+#[test]
+fn a_room_that_another_node_leads_is_not_deleted_here() {
+    let (mut broker, mut world) = relay(true);
+    subscribe(&mut broker, &mut world);
+    let ask = Ask { shard: ShardId(0), number: 1 };
+    assert_eq!(broker.delete_room(b"a", ask, at(1), &mut world), Err(ErrorCode::HubClosed));
+}
+
+#[test]
+fn no_more_nodes_are_known_than_there_are_places() {
+    let (mut broker, mut world) = relay(false);
+    (10..400).for_each(|node| broker.node_up(NodeId(node), 0, 1, at(0), &mut world));
+    assert_eq!(broker.nodes(), usize::from(hubsub_route::counts::NODES_MAX));
+    (10..400).for_each(|node| broker.node_down(NodeId(node), 0, at(0), &mut world));
+    assert_eq!(broker.nodes(), 1);
+}
