@@ -2,7 +2,7 @@
 //! drains (see `cursors`).
 
 use super::Broker;
-use crate::cursors::{CursorKey, Cursors, Key, Range, Read};
+use crate::cursors::{CURSORS_MAX, CursorKey, Cursors, Key, Range, Read};
 use crate::logread::Known;
 use crate::{Delivery, Gap, Msg, Now, Sink, Via};
 use hubsub_types::{ConnKey, ErrorCode, HubId, Position, Seq, ShardId};
@@ -76,7 +76,13 @@ impl Broker {
     pub(super) fn hold_read(&mut self, read: Read, hub: HubId, sink: &mut impl Sink) {
         match &read.of {
             Some(of) => self.refuse_read(of, ErrorCode::HubClosed, sink),
-            None => self.held_reads.push((hub, read)),
+            None => {
+                if self.held_reads.len() >= CURSORS_MAX {
+                    // There are no more cursors than that: the oldest is of a connection that has gone.
+                    self.held_reads.swap_remove(0);
+                }
+                self.held_reads.push((hub, read));
+            }
         }
     }
 

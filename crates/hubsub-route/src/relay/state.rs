@@ -5,7 +5,7 @@ use super::message::AskId;
 use super::nodes::Peers;
 use super::patterns::PatternSets;
 use super::{Cluster, Leader, NodeMessage};
-use crate::cursors::Read;
+use crate::cursors::{CURSORS_MAX, Read};
 use crate::logread::Ask;
 use crate::record::Record;
 use crate::rooms::{HistoryQuery, RoomHandle, TopicKey};
@@ -319,6 +319,16 @@ impl Relay {
             Leader::Node(node) if self.peers.reaches(node, hub.id) => Some(node),
             _ => None,
         }
+    }
+
+    /// Keeps a cursor's read until its hub has a leader.
+    pub fn keep_read(&mut self, slot: u16, read: Read) {
+        let reads = &mut self.hub_mut(slot).reads;
+        if reads.len() >= CURSORS_MAX {
+            // There are no more cursors than that: the oldest is of a connection that has gone.
+            reads.swap_remove(0);
+        }
+        reads.push(read);
     }
 
     /// Sees again whether a publish to a hub commits at once.

@@ -313,7 +313,7 @@ impl Broker {
         let max = (READ_RECORDS_MAX as u32, bytes_max);
         let what = Asked::Read(Box::new(read));
         if let Err(Asked::Read(read)) = self.ask_read(slot, what, names, Start::After(behind), max, sink) {
-            self.relay().hub_mut(slot).reads.push(*read);
+            self.relay().keep_read(slot, *read);
         }
     }
 

@@ -259,7 +259,7 @@ impl Broker {
             // It is told anew when the link comes, or another leader.
             Asked::Interest(asked) => self.interest_lost(ask, &asked),
             Asked::Count(ticket) => self.tell_count(ticket, Err(ErrorCode::LinkLost), sink),
-            Asked::Read(read) => self.relay().hub_mut(slot).reads.push(*read),
+            Asked::Read(read) => self.relay().keep_read(slot, *read),
             Asked::Hole(room) => {
                 if let Some(resume) = self.relay().resuming.get_mut(&room) {
                     resume.read = None;
