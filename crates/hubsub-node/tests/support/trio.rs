@@ -199,6 +199,7 @@ fn start(at: usize, directory: &std::path::Path) -> Node {
         redis: any(),
         redis_cluster: None,
         link: any(),
+        accepts: true,
         advertise: None,
         classes: ClassTable::new(classes(), true),
         log: Some(LogConfig { directory: directory.to_owned(), identity: 7, hubs }),

@@ -13,7 +13,7 @@ use crate::{Attach, Attached, Ticket};
 use ahash::RandomState;
 use hashbrown::{HashMap, HashSet};
 use hubsub_types::class::ClassIndex;
-use hubsub_types::{HubId, NodeId, Position, ProducerId, Seq, ShardId, Term};
+use hubsub_types::{Epoch, HubId, NodeId, Position, ProducerId, Seq, ShardId, Term};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -180,6 +180,8 @@ pub struct Upstream {
     pub is_confirmed: bool,
     /// Whether it ever did: then subscribers here have had records.
     pub was_confirmed: bool,
+    /// The room's life in which it was confirmed last.
+    pub life: Epoch,
     /// The request that is to confirm it.
     pub asked: AskId,
     /// Subscriptions that wait for it.

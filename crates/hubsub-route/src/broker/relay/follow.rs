@@ -148,7 +148,11 @@ impl Broker {
 
     /// The life of a topic's room is over, behind that record.
     pub(super) fn tell_over(&mut self, key: &TopicKey, last: Position, sink: &mut impl Sink) {
-        let from = Position { epoch: last.epoch, seq: last.seq.next() };
+        // What was handed on of a life in which the topic was never confirmed may not be all of it.
+        let up = self.relay().upstreams.get(key);
+        let is_followed = up.is_none_or(|up| !up.was_confirmed || up.life == last.epoch);
+        let seq = if is_followed { last.seq.next() } else { Seq(1) };
+        let from = Position { epoch: last.epoch, seq };
         self.tell_gap(key, from, Position { epoch: last.epoch, seq: Seq(0) }, sink);
     }
 

@@ -10,7 +10,7 @@ use crate::relay::state::{Asked, AskedInterest, Held, Resume, UnderWay, Upstream
 use crate::relay::{AskId, NodeMessage};
 use crate::rooms::{RoomHandle, TopicKey};
 use crate::{Attach, Attached, Namespace, Now, Sink, Start};
-use hubsub_types::{ErrorCode, Position, ShardId};
+use hubsub_types::{ErrorCode, Position, Seq, ShardId};
 use std::sync::Arc;
 
 impl Broker {
@@ -68,6 +68,7 @@ impl Broker {
             room,
             is_confirmed: false,
             was_confirmed,
+            life: self.rooms.position(room).epoch,
             asked: AskId::NONE,
             waiting: Vec::new(),
             is_dirty: false,
@@ -199,9 +200,10 @@ impl Broker {
             return self.go_on(room, now, sink);
         }
         if attached.position.epoch != here.epoch {
-            // Another life: there is nothing to be read of the one before.
-            let held = relay.resuming.remove(&room).map(|resume| resume.held).unwrap_or_default();
-            self.apply_confirmed(ask, asked, attached, now, sink);
+            // Another life: there is nothing to be read of the one before. What came before this is first.
+            let mut held = relay.resuming.remove(&room).map(|resume| resume.held).unwrap_or_default();
+            relay.held_bytes += size_of::<Held>();
+            held.push_back(Held::Attached(ask, asked, attached));
             return self.take_held(room, held, now, sink);
         }
         resume.pending -= 1;
@@ -229,8 +231,10 @@ impl Broker {
         if here.epoch != there.epoch {
             self.begin_epoch(room, there, now, sink);
         } else {
-            if resumes && known.epoch == there.epoch && there.seq > known.seq {
-                let from = Position { epoch: known.epoch, seq: known.seq.next() };
+            // Of a life that began meanwhile nobody knows what this topic was not sent.
+            let had = if known.epoch == there.epoch { known.seq } else { Seq(0) };
+            if resumes && there.seq > had {
+                let from = Position { epoch: there.epoch, seq: had.next() };
                 self.tell_gap(&key, from, there, sink);
             }
             if there.seq > here.seq {
@@ -241,7 +245,7 @@ impl Broker {
         let relay = self.relay();
         let Some(up) = relay.upstreams.get_mut(&key) else { return };
         if up.asked == ask {
-            (up.is_confirmed, up.was_confirmed) = (true, true);
+            (up.is_confirmed, up.was_confirmed, up.life) = (true, true, here.epoch);
         }
         let is_confirmed = up.is_confirmed;
         let answered = |waiting: &WaitingAttach| match of {
