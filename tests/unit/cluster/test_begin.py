@@ -66,6 +66,30 @@ def test_who_is_elected_grants_and_writes_nothing_before_it_has_what_was_written
     play(test)
 
 
+def test_a_node_that_leaves_before_it_was_seen_holds_up_no_new_controller() -> None:
+    """A watch gives what came and went since at its latest: not at all."""
+
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start("a", "b")
+            await cluster.settle()
+            first = cluster.controller()
+            assert first is not None
+            second = "b" if first == "a" else "a"
+            release = hold(cluster, second, "nodes")
+            writer = MemoryCoordinator(cluster.store)
+            like = cluster.store.entries[node_key(second)]
+            await writer.commit({}, [Put(node_key("x"), like.value)])
+            await cluster.kill(first)
+            known = cluster.nodes[second]._controller
+            await until(lambda: known._mandate is not None and known._mandate.begun is not None)
+            await writer.commit({}, [Delete(node_key("x"))])
+            release()
+            await until(lambda: cluster.nodes[second].is_controller)
+
+    play(test)
+
+
 def test_a_room_whose_bucket_is_half_known_is_asked_for_again_and_others_are_placed_meanwhile() -> None:
     async def test() -> None:
         async with Cluster() as cluster:

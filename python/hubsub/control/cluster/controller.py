@@ -399,8 +399,8 @@ class Controller:
     # -- a turn --
 
     async def _control(self, mandate: Mandate) -> None:
-        if mandate.begun is None:
-            mandate.begun = await read(self._coordinator, self._follow)
+        if mandate.begun is None or mandate.begun.is_late(self._clock()):
+            mandate.begun = await read(self._coordinator, self._follow, self._clock())
         if not mandate.begun.is_given(self._follow):
             return
         self._arrived(mandate)

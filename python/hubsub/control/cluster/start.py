@@ -3,20 +3,29 @@
 A watch may be behind: a hub that the controller before gave to another node, or a node that left, would be decided upon
 from what was. So all of it is read once, linearizably, and the controller waits until its watches gave no less.
 
+A watch may never give what was read: of a node that came and left it gives nothing. So what is not given after
+`AGAIN_S` is read again.
+
 Invariant: once `Start.is_given` is true it stays so, since a watch gives nothing older.
 """
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from hubsub.control.cluster.follow import Follow
 from hubsub.control.cluster.records import CENSUS, HUBS, NODES, hub_key, node_key
 from hubsub.coordination import Coordinator
+
+AGAIN_S: Final = 1.0
+"""How long watches have to give what was read."""
 
 
 @dataclass(slots=True)
 class Start:
     """What was read, as far as the watches have not given it yet."""
 
+    read_s: float
+    """When it was."""
     there: dict[str, int] = field(default_factory=dict)
     """Key to the revision that it had."""
     gone: dict[str, int] = field(default_factory=dict)
@@ -29,9 +38,18 @@ class Start:
         self.gone = {key: rev for key, rev in self.gone.items() if known.revision(key) == rev}
         return not self.there and not self.gone
 
+    def is_late(self, now: float) -> bool:
+        """Whether the watches have not given all of it in time."""
+        return bool(self.there or self.gone) and now >= self.read_s + AGAIN_S
 
-async def read(coordinator: Coordinator, known: Follow) -> Start:
+
+async def read(coordinator: Coordinator, known: Follow, now: float) -> Start:
     """Reads all that a controller decides from but rooms, whose writes expect what was read of them.
+
+    Args:
+        coordinator: Where.
+        known: What the watches gave.
+        now: The time, seconds, of the clock that `Start.is_late` is asked by.
 
     Raises:
         CoordinatorError: it cannot be reached; nothing is known then.
@@ -40,7 +58,7 @@ async def read(coordinator: Coordinator, known: Follow) -> Start:
     census = await coordinator.get(CENSUS)
     found |= {} if census is None else {CENSUS: census.revision}
     keys = [*map(hub_key, known.hubs), *map(node_key, known.nodes), CENSUS]
-    start = Start(there=found)
+    start = Start(now, there=found)
     for key in keys:
         revision = known.revision(key)
         if key in found or revision == 0:
