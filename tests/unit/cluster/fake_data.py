@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from hubsub.config import split_address
@@ -18,6 +19,24 @@ class News(NamedTuple):
     code: str | None = None
 
 
+class Heard(NamedTuple):
+    """As `hubsub.node.LeadPeer`."""
+
+    heard_s: float
+    heeds_s: float | None = None
+    heeds_until_s: float | None = None
+    lead_until_s: float | None = None
+    gave_up: frozenset[tuple[int, int]] = frozenset()
+    suspects: frozenset[str] = frozenset()
+
+
+class Snapshot(NamedTuple):
+    """As `hubsub.node.LeadSnapshot`."""
+
+    mandate: int = 0
+    peers: Mapping[tuple[str, int], Heard] = MappingProxyType({})
+
+
 class FakeData:
     """Of the process `me`. Asserts what `DataPlane` asks of its user."""
 
@@ -27,7 +46,6 @@ class FakeData:
         self.on_asked: Callable[[str, int, bytes], None] | None = None
         self.on_lead: Callable[[Any], None] | None = None
         self.on_ready: Callable[[], None] | None = None
-        self.now_us = 5_000_000
         self.roster: Sequence[tuple[str, int, Sequence[str], int]] = ()
         self.others: dict[str, FakeData] = {}
         self.answers: dict[int, bytes] = {}
@@ -35,9 +53,13 @@ class FakeData:
         self.asked = 0
         self.leads: set[tuple[int, int, bool]] = set()
         self.counted: tuple[int, Sequence[str], Sequence[str]] | None = None
-        self.tables: tuple[int, int, Sequence[Any], int] | None = None
+        self.tables: tuple[int, float, Mapping[tuple[str, int], Collection[tuple[int, int]]], int] | None = (
+            None
+        )
         self.refusals: list[HubSubError] = []
-        self.snapshot: dict[str, Any] = {"mandate": 0, "peers": []}
+        self.refusal: HubSubError | None = None
+        """Of all orders about leads."""
+        self.snapshot = Snapshot()
         self.logged: set[str] = set()
         self.hubs_of: dict[str, int] = {}
         self.rows: dict[int, RouteRow] = {}
@@ -76,9 +98,6 @@ class FakeData:
 
     # -- leads --
 
-    def clock_us(self) -> int:
-        return self.now_us
-
     def lead_routes(self, routes: Sequence[tuple[int, int, bool]]) -> None:
         for hub, term, _ in routes:
             assert hub > 0 and term > 0 and self.rows[hub].room_class not in self.logged
@@ -88,21 +107,28 @@ class FakeData:
         self.counted = revision, nodes, before
 
     async def lead_tables(
-        self, mandate: int, until_us: int, tables: Sequence[tuple[str, int, Any]], census: int
+        self,
+        mandate: int,
+        until_s: float,
+        tables: Mapping[tuple[str, int], Collection[tuple[int, int]]],
+        census: int,
     ) -> None:
-        assert mandate > 0 and census >= 0 and until_us > self.now_us
-        await asyncio.sleep(0)
-        if self.refusals:
-            raise self.refusals.pop(0)
-        self.tables = mandate, until_us, tables, census
+        assert mandate > 0 and census >= 0
+        await self.order()
+        self.tables = mandate, until_s, tables, census
 
     async def lead_resign(self, mandate: int) -> None:
+        await self.order()
+        self.tables = None
+
+    async def order(self) -> None:
         await asyncio.sleep(0)
         if self.refusals:
             raise self.refusals.pop(0)
-        self.tables = None
+        if self.refusal is not None:
+            raise self.refusal
 
-    def lead_snapshot(self) -> Mapping[str, Any]:
+    def lead_snapshot(self) -> Snapshot:
         return self.snapshot
 
     # -- routes --

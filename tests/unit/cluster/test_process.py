@@ -17,7 +17,7 @@ from hubsub.coordination import Coordinator
 from hubsub.coordination.memory import MemoryCoordinator, MemoryStore
 from hubsub.errors import CoordinatorUnreachableError, DuplicateNodeError, NodeFailedError, StartError
 
-from .fake_data import FakeData
+from .fake_data import FakeData, Snapshot
 from .played import YEAR_2030, play, until
 
 
@@ -61,7 +61,7 @@ class FakeNode(FakeData):
     async def wait_failed(self) -> None:
         await asyncio.shield(self.failure)
 
-    def lead_snapshot(self) -> dict[str, Any]:
+    def lead_snapshot(self) -> Snapshot:
         self.world.note_registered()
         return self.snapshot
 

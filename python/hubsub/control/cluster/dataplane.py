@@ -1,10 +1,10 @@
 """What `rim.CorePlane` needs of a node's data plane, as `hubsub.node.Node` has it: links, leads, routes, logs.
 
-Times are µs of the data plane's monotonic clock, `clock_us`. Hubs are numbers from 1, terms from 1. Callbacks come in
-the event loop, in order.
+Times are seconds of `time.monotonic()`. Hubs are numbers from 1, terms from 1. Callbacks come in the event loop, in
+order.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -66,13 +66,37 @@ class Links(Protocol):
     def link_answer(self, node: str, number: int, body: bytes) -> None: ...
 
 
+class LeadPeer(Protocol):
+    """As `hubsub.node.LeadPeer`."""
+
+    @property
+    def heard_s(self) -> float: ...
+    @property
+    def heeds_s(self) -> float | None: ...
+    @property
+    def heeds_until_s(self) -> float | None: ...
+    @property
+    def lead_until_s(self) -> float | None: ...
+    @property
+    def gave_up(self) -> frozenset[tuple[int, int]]: ...
+    @property
+    def suspects(self) -> frozenset[str]: ...
+
+
+class LeadSnapshot(Protocol):
+    """As `hubsub.node.LeadSnapshot`."""
+
+    @property
+    def mandate(self) -> int: ...
+    @property
+    def peers(self) -> Mapping[tuple[str, int], LeadPeer]: ...
+
+
 class Leads(Protocol):
     """Who may lead which ephemeral hubs, and until when."""
 
     on_lead: Callable[[Any], None] | None
     """Takes `LeadNews`."""
-
-    def clock_us(self) -> int: ...
 
     def lead_routes(self, routes: Sequence[tuple[int, int, bool]]) -> None:
         """All `(hub, term, gives_up)` whose records name this process."""
@@ -82,19 +106,17 @@ class Leads(Protocol):
     async def lead_tables(
         self,
         mandate: int,
-        until_us: int,
-        tables: Sequence[tuple[str, int, Sequence[tuple[int, int]]]],
+        until_s: float,
+        tables: Mapping[tuple[str, int], Collection[tuple[int, int]]],
         census: int,
     ) -> None:
-        """What the controller of a mandate may grant: `(node, incarnation, (hub, term)…)` of each process. Returns
-        when nothing is granted by those before."""
+        """What the controller of a mandate may grant, until then: hubs and terms by process. Returns when nothing is
+        granted by those before."""
 
     async def lead_resign(self, mandate: int) -> None:
         """Likewise, of no mandate any more."""
 
-    def lead_snapshot(self) -> Mapping[str, Any]:
-        """`mandate` and `peers`: dicts of `node`, `incarnation`, `heard_us`, `heeds_us`, `heeds_until_us`,
-        `lead_until_us` (each may be None), `gave_up` (pairs) and `suspects` (names)."""
+    def lead_snapshot(self) -> LeadSnapshot: ...
 
 
 class Routes(Protocol):

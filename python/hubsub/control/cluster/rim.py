@@ -1,17 +1,18 @@
 """`CorePlane`: a node's data plane as the control plane of a cluster sees it.
 
-It translates: names and seconds here, rows and µs there. Beside that it looks up peers' names (`roster`), opens the
+It translates: records here, rows there. Beside that it looks up peers' names (`roster`), opens the
 hubs of logged classes that this process leads (`logged`), and lets several parts of the process ask their like on other
 nodes over one link: the first byte of a question says which part is meant.
 
-Invariants: nothing here waits for another node but `ask`. Times that are given to the data plane are rounded down where
-they end something. A process that was told dead stays dead.
+Invariants: nothing here waits for another node but `ask`. A process that was told dead stays dead. `grants` ends when
+what was granted by it before does at the latest, whatever the data plane answers.
 """
 
 import asyncio
 import resource
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from math import inf
 from typing import Final
 
 import structlog
@@ -25,7 +26,7 @@ from hubsub.control.cluster.plane import ASK_BYTES_MAX, Face, Named, Neighbour, 
 from hubsub.control.cluster.records import ClassRecord
 from hubsub.control.cluster.roster import RosterOf
 from hubsub.control.cluster.view import Peer, ProcessId, Tables
-from hubsub.errors import HubSubError, PeerError
+from hubsub.errors import HubSubError, PeerError, StoppingError
 
 CONTROL: Final = b"\x00"
 API: Final = b"\x01"
@@ -75,6 +76,8 @@ class CorePlane:
         self._roster = RosterOf(data.link_roster)
         self._hubs = LoggedHubs(data, data.route_hubs)
         self._ready = asyncio.Event()
+        self._granted_until_s = -inf
+        """End of all that the data plane was told that it may grant."""
         self._look: tuple[float, float, Sequence[Mapping[str, int]]] | None = None
         """Clock, CPU seconds and shards, when `load` was asked last."""
         data.on_peer, data.on_asked, data.on_lead = self._on_peer, self._on_asked, self._on_lead
@@ -142,49 +145,43 @@ class CorePlane:
         self._data.lead_census(revision, nodes, before)
 
     async def grants(self, mandate: int, until_s: float, tables: Tables, census: int) -> None:
-        rows = [(name, number, sorted(table)) for (name, number), table in sorted(tables.items())]
         while True:
-            now_us, left_s = self._data.clock_us(), until_s - self._clock()
             try:
-                if left_s <= 0:
+                if self._clock() >= until_s:
                     await self._data.lead_resign(mandate)
                 else:
-                    await self._data.lead_tables(mandate, now_us + int(left_s * 1e6), rows, max(0, census))
+                    self._granted_until_s = max(self._granted_until_s, until_s)
+                    await self._data.lead_tables(mandate, until_s, tables, max(0, census))
                 return
+            except StoppingError:
+                return  # All its shards have ended: it grants nothing.
             except HubSubError as error:
-                if not error.retryable:
-                    # It stops, and grants nothing then.
-                    log.info("the data plane takes no tables", reason=error.message)
+                if self._clock() >= max(until_s, self._granted_until_s):
+                    # A shard that does not answer grants nothing behind that time.
+                    log.warning("the data plane takes no tables", reason=error.message)
                     return
                 await asyncio.sleep(GRANT_RETRY_S)
 
     def peers(self, mandate: int) -> Mapping[ProcessId, Peer]:
         snapshot = self._data.lead_snapshot()
-        # Of one moment: what one clock says when the other says 0.
-        zero_s = self._clock() - self._data.clock_us() / 1e6
-        is_of_it = mandate != 0 and snapshot["mandate"] == mandate
-        rows = {(row["node"], row["incarnation"]): row for row in snapshot["peers"]}
+        is_of_it = mandate != 0 and snapshot.mandate == mandate
         suspects: dict[str, set[str]] = {}
-        for (name, _), row in rows.items():
-            for suspect in row["suspects"]:
+        for (name, _), row in snapshot.peers.items():
+            for suspect in row.suspects:
                 suspects.setdefault(suspect, set()).add(name)
         ready = set(self._data.route_ready())
-
-        def at(us: int | None) -> float | None:
-            return None if us is None else zero_s + us / 1e6
-
         peers = {
             process: Peer(
-                heard_s=at(row["heard_us"]),
-                heeds_s=at(row["heeds_us"]) if is_of_it else None,
-                heeds_until_s=at(row["heeds_until_us"]) if is_of_it else None,
+                heard_s=row.heard_s,
+                heeds_s=row.heeds_s if is_of_it else None,
+                heeds_until_s=row.heeds_until_s if is_of_it else None,
                 suspected_by=frozenset(suspects.get(process[0], ())),
-                lead_until_s=at(row["lead_until_us"]) if is_of_it else None,
+                lead_until_s=row.lead_until_s if is_of_it else None,
                 is_ready=process in ready,
                 is_dead=process in self._dead,
-                gave_up=frozenset((hub, term) for hub, term in row["gave_up"]),
+                gave_up=row.gave_up,
             )
-            for process, row in rows.items()
+            for process, row in snapshot.peers.items()
         }
         return {process: Peer(is_dead=True) for process in self._dead} | peers
 
