@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
+from ipaddress import ip_address
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -67,6 +68,7 @@ class FakeData:
         self.ready: list[tuple[str, int]] = []
         self.open: dict[int, tuple[str, int]] = {}
         self.opening: set[int] = set()
+        self.closing: set[int] = set()
         self.gates: dict[int, asyncio.Event] = {}
         self.broken: dict[int, HubSubError] = {}
         self.shards: list[dict[str, int]] = [{}]
@@ -75,9 +77,8 @@ class FakeData:
 
     def link_roster(self, peers: Sequence[tuple[str, int, Sequence[str], int]]) -> None:
         for _, _, addresses, shards in peers:
-            assert shards > 0 and all(split_address(a)[0][0].isdigit() for a in addresses), (
-                "IP addresses only"
-            )
+            for host, port in map(split_address, addresses):
+                assert shards > 0 and 0 < port < 1 << 16 and not getattr(ip_address(host), "scope_id", None)
         self.roster = list(peers)
 
     def link_peers(self) -> list[dict[str, Any]]:
@@ -144,7 +145,7 @@ class FakeData:
             assert hub > 0 and row.index < self.hubs_of[row.room_class], "classes come first"
             assert hub not in self.rows or self.rows[hub].term <= row.term, "a route became older"
             if row.room_class in self.logged and row.leader == self.me:
-                assert hub in self.open, "its log is opened first"
+                assert hub in self.open and hub not in self.closing, "its log is opened first"
         self.rows = known
 
     def route_rooms(self, room_class: str, hubs: Mapping[bytes, int | None]) -> None:
@@ -161,7 +162,7 @@ class FakeData:
     # -- hubs --
 
     async def open_hub(self, hub: int, room_class: str, index: int) -> dict[str, Any]:
-        assert hub not in self.opening, "one thing at a time"
+        assert hub not in self.opening | self.closing, "one thing at a time"
         self.opening.add(hub)
         try:
             if hub in self.gates:
@@ -175,10 +176,16 @@ class FakeData:
         return {}
 
     async def close_hub(self, hub: int) -> bool:
-        assert hub not in self.opening, "one thing at a time"
+        assert hub not in self.opening | self.closing, "one thing at a time"
         row = self.rows.get(hub)
         assert row is None or row.leader != self.me, "the broker is told first"
-        await asyncio.sleep(0)
+        self.closing.add(hub)
+        try:
+            if hub in self.gates:
+                await self.gates[hub].wait()
+            await asyncio.sleep(0)
+        finally:
+            self.closing.discard(hub)
         return self.open.pop(hub, None) is not None
 
     def metrics(self) -> Mapping[str, Any]:

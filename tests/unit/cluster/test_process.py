@@ -7,13 +7,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from hubsub.config import Config, resolve
 from hubsub.control.cluster import process as process_module
 from hubsub.control.cluster.membership import Prepared
 from hubsub.control.cluster.process import ClusterProcess, advertised
-from hubsub.control.cluster.records import NODES, NodeRecord, node_key, parse
-from hubsub.coordination import Coordinator
+from hubsub.control.cluster.records import NODES, NodeRecord, format_of, node_key, parse
+from hubsub.coordination import Coordinator, Put
 from hubsub.coordination.memory import MemoryCoordinator, MemoryStore
 from hubsub.errors import CoordinatorUnreachableError, DuplicateNodeError, NodeFailedError, StartError
 
@@ -267,6 +268,26 @@ def test_cluster_clients_are_told_of_all_nodes() -> None:
         await processes[1].stop()
         await until(lambda: {row[0] for row in world.nodes[0].slots} == {"a"})
         await processes[0].stop()
+
+    play(test)
+
+
+def test_a_node_whose_record_has_no_address_for_cluster_clients_is_not_told_to_them() -> None:
+    async def test() -> None:
+        world = World()
+        process = world.process()
+        await process.open()
+        node = world.nodes[0]
+        node.ready = [node.me]
+        await process.join()
+        kept = parse(NodeRecord, node_key("a"), world.store.entries[node_key("a")].value)
+        bad = structs.replace(kept, incarnation=1, addresses={"redis_cluster": "nowhere", "link": "nowhere"})
+        routes = node.rows
+        await MemoryCoordinator(world.store).commit({}, [Put(node_key("b"), format_of(bad))])
+        await until(lambda: [row[0] for row in node.roster] == ["b"])
+        await until(lambda: node.rows is not routes)
+        assert [row[0] for row in node.slots] == ["a"]
+        await process.stop(drain=False)
 
     play(test)
 

@@ -11,6 +11,7 @@ import pytest
 from hubsub.config import RoomClass
 from hubsub.control.cluster import roster as roster_module
 from hubsub.control.cluster.classes import LAST, record_of
+from hubsub.control.cluster.logged import OPENING_MAX, RETRY_S
 from hubsub.control.cluster.plane import ASK_BYTES_MAX, Neighbour, Route
 from hubsub.control.cluster.rim import API, ASKED_MAX, CONTROL, CorePlane
 from hubsub.control.cluster.view import Peer
@@ -137,6 +138,41 @@ def test_a_hub_that_cannot_be_opened_is_named_tried_again_and_holds_up_no_other(
     play(test)
 
 
+def test_many_hubs_that_cannot_be_opened_hold_up_no_other() -> None:
+    async def test() -> None:
+        data = FakeData()
+        core, _ = plane(data)
+        begun_s = asyncio.get_running_loop().time()
+        last = OPENING_MAX + 1
+        data.broken = {hub: DiskFullError() for hub in range(1, last)}
+        core.routes([row(hub, "log") for hub in range(1, last + 1)])
+        await until(lambda: data.rows[last].leader == ME)
+        assert asyncio.get_running_loop().time() - begun_s < RETRY_S
+        assert sorted(core.troubles) == list(range(1, last))
+        await core.close()
+
+    play(test)
+
+
+def test_a_hub_that_comes_back_while_it_closes_is_led_when_its_log_is_open_again() -> None:
+    async def test() -> None:
+        data = FakeData()
+        core, _ = plane(data)
+        core.routes([row(4, "log")])
+        await until(lambda: data.rows[4].leader == ME)
+        data.gates[4] = asyncio.Event()
+        core.routes([row(4, "log", OTHER, 2)])
+        await until(lambda: 4 in data.closing)
+        core.routes([row(4, "log", ME, 3)])
+        assert data.rows[4].leader is None
+        data.gates[4].set()
+        await until(lambda: data.rows[4].leader == ME)
+        assert 4 in data.open
+        await core.close()
+
+    play(test)
+
+
 # -- the roster --
 
 
@@ -169,6 +205,25 @@ def test_names_of_peers_are_looked_up_and_looked_up_again(monkeypatch: pytest.Mo
 def test_a_real_name_becomes_an_address() -> None:
     assert "127.0.0.1:9" in asyncio.run(roster_module._addresses_of("localhost:9"))
     assert asyncio.run(roster_module._addresses_of("no-such-host.invalid:9")) == ()
+
+
+BAD = ("x" * 64 + ".example:9", "c..example:9", "no-port", "10.0.0.1:99999", ":9", "[fe80::1%x]:9")
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_what_is_no_name_has_no_address_and_keeps_no_other_from_one(bad: str) -> None:
+    async def test() -> None:
+        assert await roster_module._addresses_of(bad) == ()
+        data = FakeData()
+        core, _ = plane(data)
+        core.roster([neighbour("b", bad), neighbour("c", "localhost:9")])
+        async with asyncio.timeout(60):
+            while not data.roster[1][2]:
+                await asyncio.sleep(0.01)
+        assert data.roster[0][2] == ()
+        await core.close()
+
+    asyncio.run(test())
 
 
 # -- leads --

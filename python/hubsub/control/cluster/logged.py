@@ -2,7 +2,8 @@
 was told that it does not.
 
 Invariants: one thing is done with a hub at a time. What the broker is told is all hubs, at every change; a hub whose
-log is not open here yet is told without a leader. A hub that cannot be opened is tried again, and `troubles` says why.
+log is not open here yet, or closes, is told without a leader. A hub that cannot be opened is tried again, `troubles`
+says why, and others do not wait for it.
 """
 
 import asyncio
@@ -69,21 +70,30 @@ class LoggedHubs:
         )
 
     async def _work(self) -> None:
-        pause = RETRY_S
+        loop = asyncio.get_running_loop()
+        pause, again_s = RETRY_S, 0.0
+        failed: set[int] = set()
+        """Not tried again before `again_s`, so that they hold up no other."""
         while self._wanted.keys() != self._open.keys():
             self._news.clear()
-            gone = [hub for hub in self._open if hub not in self._wanted][:OPENING_MAX]
-            new = [row for hub, row in self._wanted.items() if hub not in self._open][:OPENING_MAX]
-            done = await asyncio.gather(*map(self._close_one, gone), *map(self._open_one, new))
-            self.troubles = {hub: why for hub, why in self.troubles.items() if hub in self._wanted}
-            self._tell_now()
-            if all(done):
-                pause = RETRY_S
+            gone = [hub for hub in self._open if hub not in self._wanted.keys() | failed][:OPENING_MAX]
+            new = [row for hub, row in self._wanted.items() if hub not in self._open.keys() | failed]
+            new = new[:OPENING_MAX]
+            if gone or new:
+                done = await asyncio.gather(*map(self._close_one, gone), *map(self._open_one, new))
+                if not failed:
+                    again_s = loop.time() + pause
+                hubs = [*gone, *(row.hub for row in new)]
+                failed |= {hub for hub, is_done in zip(hubs, done, strict=True) if not is_done}
+                self.troubles = {hub: why for hub, why in self.troubles.items() if hub in self._wanted}
+                self._tell_now()
                 continue
             with suppress(TimeoutError):
-                async with asyncio.timeout(pause):
+                async with asyncio.timeout_at(again_s):
                     await self._news.wait()
-            pause = min(2 * pause, RETRY_S_MAX)
+            if loop.time() >= again_s:
+                failed.clear()
+                pause = min(2 * pause, RETRY_S_MAX)
 
     async def _open_one(self, row: RouteRow) -> bool:
         try:
@@ -100,10 +110,12 @@ class LoggedHubs:
         return True
 
     async def _close_one(self, hub: int) -> bool:
+        # Nobody is told that it is open from now on, also if it is wanted again meanwhile.
+        row = self._open.pop(hub)
         try:
             await self._data.close_hub(hub)
         except HubSubError as error:
             log.error("a hub cannot be closed", hub=hub, reason=error.message)
+            self._open[hub] = row
             return False
-        del self._open[hub]
         return True

@@ -32,6 +32,7 @@ from hubsub.control.cluster.membership import Prepared, prepare
 from hubsub.control.cluster.node import ClusterNode
 from hubsub.control.cluster.plane import Neighbour
 from hubsub.control.cluster.rim import CorePlane
+from hubsub.control.cluster.roster import parts_of
 from hubsub.control.cluster.view import Timing
 from hubsub.coordination import Coordinator, open_coordinator
 from hubsub.coordination.embedded import own_host
@@ -234,9 +235,9 @@ class ClusterProcess:
         own = self.node.redis_cluster_node(cluster)
         nodes = [] if own is None else [own]
         for neighbour in neighbours:
-            if (address := neighbour.addresses.get("redis_cluster")) is not None:
-                host, port = split_address(address)
-                nodes.append((neighbour.name, redis_cluster_id(cluster, neighbour.name), host, port))
+            parts = parts_of(neighbour.addresses.get("redis_cluster", ""))
+            if parts is not None:
+                nodes.append((neighbour.name, redis_cluster_id(cluster, neighbour.name), *parts))
         if own is not None:
             self.node.redis_cluster_nodes(nodes)
 

@@ -85,17 +85,31 @@ class RosterOf:
 
 
 async def _addresses_of(address: str) -> tuple[str, ...]:
-    host, port = split_address(address)
+    parts = parts_of(address)
+    if parts is None:
+        return ()
+    host, port = parts
     try:
         infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError:
+    except (OSError, UnicodeError):  # Too long for a name, perhaps.
         return ()
-    return tuple(dict.fromkeys(join_address(str(info[4][0]), port) for info in infos))
+    found = dict.fromkeys(join_address(str(info[4][0]), port) for info in infos)
+    return tuple(one for one in found if _is_ip(one))
+
+
+def parts_of(address: str) -> tuple[str, int] | None:
+    """Host and port of what another node's record says; None: it is no address."""
+    try:
+        host, port = split_address(address)
+    except ValueError:
+        return None
+    return (host, port) if host and 0 < port < 1 << 16 else None
 
 
 def _is_ip(address: str) -> bool:
+    """Whether it is one as links take it, without a scope."""
+    parts = parts_of(address)
     try:
-        ip_address(split_address(address)[0])
+        return parts is not None and "%" not in str(ip_address(parts[0]))
     except ValueError:
         return False
-    return True
