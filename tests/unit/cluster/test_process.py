@@ -13,7 +13,7 @@ from hubsub.config import Config, resolve
 from hubsub.control.cluster import process as process_module
 from hubsub.control.cluster.membership import Prepared
 from hubsub.control.cluster.process import ClusterProcess, advertised
-from hubsub.control.cluster.records import NODES, NodeRecord, format_of, node_key, parse
+from hubsub.control.cluster.records import NODES, HubRecord, NodeRecord, format_of, hub_key, node_key, parse
 from hubsub.coordination import Coordinator, Put
 from hubsub.coordination.memory import MemoryCoordinator, MemoryStore
 from hubsub.errors import CoordinatorUnreachableError, DuplicateNodeError, NodeFailedError, StartError
@@ -234,15 +234,52 @@ def test_a_coordinator_that_goes_silent_at_the_start_is_told() -> None:
     play(test)
 
 
+@pytest.mark.parametrize("waits_for", ["watches", "patterns"])
 @pytest.mark.parametrize("what", ["shard", "name"])
-def test_what_ends_the_node_ends_its_process(what: str) -> None:
+def test_a_node_that_fails_while_it_joins_says_so_at_once(what: str, waits_for: str) -> None:
     async def test() -> None:
         world = World()
         process = world.process()
         await process.open()
         node = world.nodes[0]
-        node.ready = [node.me]
-        await process.join()
+        follow: Callable[..., Awaitable[None]] = MemoryCoordinator._follow
+
+        async def silent(self: MemoryCoordinator, watch: Any) -> None:
+            is_silent = waits_for == "watches" and watch.directory == "hubs"
+            await (asyncio.Event().wait() if is_silent else follow(self, watch))
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(MemoryCoordinator, "_follow", silent)
+            joining = asyncio.create_task(process.join())
+            await until(lambda: world.registered() is not None)
+            await asyncio.sleep(1)
+            at_s = world.loop.time()
+            error = NodeFailedError(value="shard 1") if what == "shard" else DuplicateNodeError(value="a")
+            (node.failure if what == "shard" else process.cluster.failed).set_exception(error)
+            with pytest.raises(type(error)):
+                await joining
+            assert world.loop.time() - at_s < 1
+        assert world.steps[-2:] == ["stop", "left"]
+
+    play(test)
+
+
+@pytest.mark.parametrize("what", ["shard", "name"])
+def test_what_ends_the_node_ends_its_process_which_drains_nothing(what: str) -> None:
+    async def test() -> None:
+        world = World()
+        process, other = world.process(), world.process("b")
+        for one in (process, other):
+            await one.open()
+            node = world.nodes[-1]
+            node.ready = [node.me]
+            await one.join()
+        node = world.nodes[0]
+        hub = HubRecord(
+            room_class="chat", index=0, term=1, leader="a", incarnation=node.me[1], members=("a",)
+        )
+        await MemoryCoordinator(world.store).commit({}, [Put(hub_key(1), format_of(hub))])
+        await until(lambda: node.rows)
         waits = asyncio.create_task(process.wait_failed())
         await asyncio.sleep(1)
         assert not waits.done()
@@ -250,7 +287,10 @@ def test_what_ends_the_node_ends_its_process(what: str) -> None:
         (node.failure if what == "shard" else process.cluster.failed).set_exception(error)
         with pytest.raises(type(error)):
             await waits
-        await process.stop(drain=False)
+        at_s = world.loop.time()
+        await process.stop()
+        assert world.loop.time() - at_s < 1
+        await other.stop()
 
     play(test)
 

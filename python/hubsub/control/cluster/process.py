@@ -104,6 +104,7 @@ class ClusterProcess:
         self._plane: CorePlane | None = None
         self._cluster: ClusterNode | None = None
         self._drains = True
+        self._has_failed = False
 
     @property
     def node(self) -> NodeLife:
@@ -158,6 +159,10 @@ class ClusterProcess:
             done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             for end in done:
                 end.result()
+        except Exception:
+            # Others get its hubs when it says goodbye: it can give none of them up in order.
+            self._has_failed = True
+            raise
         finally:
             for end in ends:
                 end.cancel()
@@ -167,9 +172,9 @@ class ClusterProcess:
         """Ends all that was started, the last first.
 
         Args:
-            drain: Whether others are to have this node's hubs before it leaves.
+            drain: Whether others are to have this node's hubs before it leaves; not if it has failed.
         """
-        self._drains = drain
+        self._drains = drain and not self._has_failed
         await self._ends.aclose()
 
     # -- steps --
@@ -206,24 +211,33 @@ class ClusterProcess:
         self._ends.push_async_callback(self._leave)
         try:
             async with asyncio.timeout(WATCHES_S):
-                await cluster.ready()
+                await self._unless_failed(
+                    cluster.ready(), "the coordinator has not told this node of all yet"
+                )
         except TimeoutError:
             raise StartError(
                 "the coordinator has not told this node of its cluster",
                 f"after {WATCHES_S:g} s",
                 "the log says which of its watches fails; start again when the coordinator is well",
             ) from None
-        waits = asyncio.ensure_future(self.plane.ready())
+        await self._unless_failed(
+            self.plane.ready(),
+            "clients wait: not all patterns and interest of the other nodes are here yet",
+        )
+
+    async def _unless_failed(self, work: Awaitable[None], waits_for: str) -> None:
+        """Waits for a step, and says so, unless the process has to stop meanwhile."""
+        step, fails = asyncio.ensure_future(work), asyncio.ensure_future(self.wait_failed())
         try:
             while not (
-                await asyncio.wait({waits, cluster.failed}, timeout=TOLD_S, return_when="FIRST_COMPLETED")
+                await asyncio.wait({step, fails}, timeout=TOLD_S, return_when=asyncio.FIRST_COMPLETED)
             )[0]:
-                log.warning("clients wait: not all patterns and interest of the other nodes are here yet")
-            if cluster.failed.done():
-                cluster.failed.result()
+                log.warning(waits_for)
+            await (fails if fails.done() else step)
         finally:
-            waits.cancel()
-            await asyncio.gather(waits, return_exceptions=True)
+            step.cancel()
+            fails.cancel()
+            await asyncio.gather(step, fails, return_exceptions=True)
 
     async def _leave(self) -> None:
         await self.cluster.stop(self._drains)
