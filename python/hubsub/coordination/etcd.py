@@ -11,8 +11,8 @@ never go before the deadline.
 import asyncio
 import time
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
 from math import ceil
 from typing import Any
 
@@ -109,12 +109,15 @@ class EtcdCoordinator(Coordinator):
                 if int(change["kv"]["mod_revision"]) > at:
                     self._feed(watch, change)
 
-    async def _changes(self, stands: asyncio.Event) -> AsyncIterator[Change]:
+    async def _changes(self, stands: asyncio.Event) -> AsyncGenerator[Change, None]:
         """Those of all keys below the prefix."""
         range_ = {"key": _encode(f"{self._prefix}/"), "range_end": _encode(f"{self._prefix}0")}
         create = {**range_, "fragment": True}
-        async with self._gateway.stream("watch", {"create_request": create}) as stream:
-            async for event in stream.lines(self._probe_s, self._probe):
+        async with (
+            self._gateway.stream("watch", {"create_request": create}) as stream,
+            aclosing(stream.lines(self._probe_s, self._probe)) as events,
+        ):
+            async for event in events:
                 if event.get("canceled"):
                     if "permission" in event.get("cancel_reason", ""):
                         raise CoordinatorRefusedError(value=event["cancel_reason"])
@@ -125,7 +128,8 @@ class EtcdCoordinator(Coordinator):
                     yield change
 
     def _key_of(self, change: Change) -> tuple[str, str]:
-        stored = b64decode(change["kv"]["key"]).decode()
+        # What is no name of ours is in no directory of ours.
+        stored = b64decode(change["kv"]["key"]).decode(errors="backslashreplace")
         return stored, stored[: stored.rfind("/") + 1]
 
     def _start(self, directory: str) -> str:

@@ -9,7 +9,8 @@ joined are told why, and whoever joins next begins another one.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from typing import Any
 
 from hubsub.errors import CoordinatorUnreachableError
@@ -17,7 +18,7 @@ from hubsub.errors import CoordinatorUnreachableError
 Change = dict[str, Any]
 """An event of etcd."""
 
-Read = Callable[[asyncio.Event], AsyncIterator[Change]]
+Read = Callable[[asyncio.Event], AsyncGenerator[Change, None]]
 """Opens the stream: sets the event once it stands, and gives the changes of all keys."""
 
 
@@ -107,10 +108,11 @@ class Events:
     async def _run(self, stands: asyncio.Event) -> None:
         why: Exception = CoordinatorUnreachableError("the stream ended")
         try:
-            async for change in self._read(stands):
-                key, start = self._key_of(change)
-                for feed in self._feeds.get(start, ()):
-                    feed.give(key, change)
+            async with aclosing(self._read(stands)) as changes:
+                async for change in changes:
+                    key, start = self._key_of(change)
+                    for feed in self._feeds.get(start, ()):
+                        feed.give(key, change)
         except Exception as error:
             why = error
         for feeds in self._feeds.values():

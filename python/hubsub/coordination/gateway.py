@@ -8,7 +8,7 @@ A host name stands for all its addresses; names are looked up again when no serv
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -215,7 +215,7 @@ class Stream:
 
     async def lines(
         self, idle_s: float, probe: Callable[[Server], Awaitable[None]]
-    ) -> AsyncIterator[dict[str, Any]]:
+    ) -> AsyncGenerator[dict[str, Any], None]:
         """Each line's answer, until the stream ends.
 
         Args:
