@@ -489,7 +489,7 @@ impl<T: Transport> Inner<T> {
             let peer = Peer { name: String::new(), address };
             match self.send(0, &peer, &ask, self.options.timing.rpc).await {
                 Ok(Reply::Told(Told::Joined { cluster })) => {
-                    self.adopt(cluster)?;
+                    self.belong(cluster)?;
                     return Ok(None);
                 }
                 Ok(Reply::NotLeader(Some((_, leader)))) => {
@@ -538,6 +538,15 @@ impl<T: Transport> Inner<T> {
         };
         // Who lags still is a member all the same, and its requests say why they fail.
         let _ = timeout_at(deadline, caught_up).await;
+    }
+
+    /// Becomes a member of a cluster of others: what it may have begun to found is over.
+    fn belong(&self, cluster: u128) -> Result<(), LogError> {
+        if self.cluster.get() == 0 {
+            let directory = &self.options.directory;
+            Founding::of(directory).end().map_err(LogError::at(directory))?;
+        }
+        self.adopt(cluster)
     }
 
     /// Becomes a member of a cluster.

@@ -67,7 +67,7 @@ impl<T: Transport> Inner<T> {
         let joins = matches!(request, Request::Ask(Ask::Join(..)));
         if ours == 0 && to.to == self.id && to.cluster != 0 {
             // Only a leader that was asked to let this node in knows its number.
-            return self.adopt(to.cluster).map_err(|error| refused(error.to_string()));
+            return self.belong(to.cluster).map_err(|error| refused(error.to_string()));
         }
         match to.cluster == ours || (joins && to.cluster == 0) {
             true => Ok(()),

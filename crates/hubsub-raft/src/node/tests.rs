@@ -407,6 +407,21 @@ fn a_node_that_was_let_in_and_never_reached_founds_no_second_cluster() {
 }
 
 #[test]
+fn a_node_that_began_to_found_and_was_let_in_elsewhere_founds_nothing() {
+    simulate(19, async |cluster| {
+        cluster.grow(&["a"]).await;
+        let node = cluster.start("b").await;
+        // It stopped before it had a cluster, and was told of members when it started again.
+        Founding::of(&node.inner.options.directory).begin().expect("written");
+        node.inner.belong(cluster.node("a").status().cluster).expect("written");
+        drop(node);
+        cluster.kill("b").await;
+        let again = cluster.start("b").await;
+        assert!(matches!(again.found().await, Err(StartError::Unreached)));
+    });
+}
+
+#[test]
 fn a_founder_that_stopped_before_its_first_entry_founds_when_it_starts_again() {
     simulate(18, async |cluster| {
         let node = cluster.start("a").await;
