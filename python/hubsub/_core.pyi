@@ -45,8 +45,9 @@ def log_manifest(directory: str | PathLike[str]) -> dict[str, Any]:
     """What a log that no node uses says of itself; no record is read.
 
     Returns:
-        `format`, `identity` (hexadecimal), `clean` (whether the node ended cleanly), `checkpoint` (frame up to
-        which segments hold everything), `journals` (first and last), and `hubs`: dicts of `hub`, `class`,
+        `format`, `identity` (hexadecimal), `cluster` (id of the one that numbers its hubs, or None), `clean` (whether
+        the node ended cleanly), `checkpoint` (frame up to which segments hold everything), `journals` (first and
+        last), and `hubs`: dicts of `hub`, `class`,
         `index`, `segments`, `bytes`, `earliest`, `next`, `continuous_from` (rooms whose last record is below
         this offset begin a new epoch), `lost` (pairs of first and last offset), `quarantined` (why, or None).
 

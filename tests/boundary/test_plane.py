@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hubsub.config import RoomClass, resolve
 from hubsub.control.cluster.classes import record_of
 from hubsub.control.cluster.dataplane import ClassRow, RouteRow
+from hubsub.control.cluster.membership import prepare
+from hubsub.control.cluster.node import ClusterNode
 from hubsub.control.cluster.plane import Route
 from hubsub.control.cluster.rim import CorePlane
-from hubsub.node import Node
+from hubsub.coordination.memory import MemoryCoordinator
+from hubsub.node import Cluster, Item, Node, Published
 
 pytestmark = pytest.mark.usefixtures("core")
 
 ME = ("a", 9)
+FILE = {"node": "a", "redis": "127.0.0.1:0", "shards": 2}
+LOGGED = {
+    "name": "log", "match": ["log:*"], "durability": "durable", "history": {"bytes": "64MiB"}, "placement": "ring"
+}  # fmt: skip
+ROOMS = [b"log:%d" % room for room in range(20)]
 
 
 @pytest.fixture
@@ -29,16 +40,25 @@ class Routed(Node):
     """With a broker that takes any route."""
 
     on_ready: Callable[[], None] | None = None
+    me = ME
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.rows: dict[int, RouteRow] = {}
+        self.told = asyncio.Event()
+
+    def route_hubs(self, rows: Sequence[RouteRow]) -> None:
+        self.rows = {row.hub: row for row in rows}
+        self.told.set()
 
     def route_classes(self, classes: Sequence[ClassRow]) -> None: ...
-    def route_hubs(self, rows: Sequence[RouteRow]) -> None: ...
     def route_rooms(self, room_class: str, hubs: Mapping[bytes, int | None]) -> None: ...
 
     def route_of(self, topic: bytes) -> tuple[bytes, str, int]:
         return topic, "chat", 0
 
     def route_ready(self) -> Sequence[tuple[str, int]]:
-        return [ME]
+        return [self.me]
 
 
 class Face:
@@ -59,10 +79,7 @@ class Face:
 
 
 async def test_a_controller_alone_grants_its_own_node_a_lead_and_ends_it() -> None:
-    file = {
-        "node": "a", "redis": "127.0.0.1:0", "link": "127.0.0.1:0", "shards": 2,
-        "cluster_secret": "a secret of the tests",
-    }  # fmt: skip
+    file = FILE | {"link": "127.0.0.1:0", "cluster_secret": "a secret of the tests"}
     node = Routed(resolve(file, {}, {}), incarnation=9, accepts=False)
     await node.start()
     face = Face()
@@ -87,3 +104,54 @@ async def test_a_controller_alone_grants_its_own_node_a_lead_and_ends_it() -> No
         await node.stop()
     async with asyncio.timeout(60):
         await plane.grants(2, time.monotonic() + 3_600, {}, 1)
+
+
+async def kept_alone(file: dict[str, Any]) -> dict[int, tuple[str, int]]:
+    """Hubs of a node alone that has taken a record for each room."""
+    alone = Node(resolve(file, {}, {}))
+    await alone.start()
+    try:
+        items = [Item(room, b"x", {}, "me") for room in ROOMS]
+        assert all(isinstance(one, Published) for one in await alone.publish(items))
+        return {row["id"]: (row["class"], row["index"]) for row in (alone.log() or {})["hubs"]}
+    finally:
+        await alone.stop()
+
+
+async def test_a_node_that_founds_a_cluster_leads_the_hubs_of_its_log_under_their_numbers(
+    tmp_path: Path,
+) -> None:
+    file = FILE | {"data": str(tmp_path), "class": [LOGGED]}
+    before = await kept_alone(file)
+    gc.collect()  # A node has its directory as long as its core is there.
+    assert list(before.values()).count(("log", 1)) == 1
+
+    config = resolve(file | {"link": "127.0.0.1:0", "cluster_secret": "a secret of the tests"}, {}, {})
+    coordinator = MemoryCoordinator()
+    prepared = await prepare(config, coordinator)
+    made = Cluster(prepared.cluster, prepared.founded)
+    node = Routed(config, made, incarnation=prepared.incarnation, accepts=False)
+    node.me = (node.name, node.incarnation)
+    await node.start()
+    try:
+        node.link_begin(prepared.cluster, prepared.incarnation)
+        plane = CorePlane(node, node.me)
+        cluster = await ClusterNode.start(config, coordinator, plane, prepared, addresses={})
+        try:
+            async with asyncio.timeout(60):
+                while {hub for hub, row in node.rows.items() if row.leader == node.me} < before.keys():
+                    node.told.clear()
+                    await node.told.wait()
+            assert plane.troubles == {}
+            assert {
+                hub: (row.room_class, row.index) for hub, row in node.rows.items() if hub in before
+            } == before
+            assert max(row.index for row in node.rows.values() if row.room_class == "log") == 1
+            for room in ROOMS:
+                assert len((await node.history(room, 10))[1]) == 1
+        finally:
+            await cluster.stop()
+            await plane.close()
+    finally:
+        await node.stop()
+        await coordinator.close()

@@ -46,6 +46,7 @@ pub fn log_manifest(py: Python<'_>, directory: PathBuf) -> PyResult<Bound<'_, Py
     let dict = PyDict::new(py);
     dict.set_item("format", manifest.format)?;
     dict.set_item("identity", format!("{:016x}", manifest.identity))?;
+    dict.set_item("cluster", manifest.cluster)?;
     dict.set_item("clean", manifest.clean.is_some())?;
     dict.set_item("checkpoint", manifest.checkpoint)?;
     dict.set_item("journals", manifest.journals)?;

@@ -189,16 +189,16 @@ class Controller:
         if mandate is None:
             return None
         known = self._follow
-        revision = 0 if known.census is None else known.census.revision
         return View(
             controller=mandate.kept,
             elected_s=mandate.elected_s,
             nodes=dict(known.nodes),
             classes={name: kept.record for name, kept in known.classes.items()},
             hubs=dict(known.hubs),
+            founder=None if known.cluster is None else known.cluster.record.founder,
             census=known.census,
             # One that has just come is granted with from the next tables on.
-            census_s=mandate.census_s if mandate.census == revision else inf,
+            census_s=mandate.census_s if mandate.census == known.census_revision else inf,
             peers=self._plane.peers(mandate.kept.record.mandate),
             tables=mandate.tables,
             replacing=frozenset(mandate.replacing),
@@ -424,8 +424,7 @@ class Controller:
 
     async def _grant(self, mandate: Mandate, decision: Decision) -> None:
         """Gives the tables; until the plane has them what it had may be granted too."""
-        known = self._follow.census
-        revision = 0 if known is None else known.revision
+        revision = self._follow.census_revision
         both = {
             id_: mandate.tables.get(id_, frozenset()) | decision.tables.get(id_, frozenset())
             for id_ in mandate.tables.keys() | decision.tables.keys()

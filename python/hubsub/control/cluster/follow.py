@@ -19,12 +19,14 @@ from hubsub.control.cluster.plane import Neighbour, Plane, Route
 from hubsub.control.cluster.records import (
     CENSUS,
     CLASSES,
+    CLUSTER,
     HUBS,
     META,
     NODES,
     ROOMS,
     CensusRecord,
     ClassRecord,
+    ClusterRecord,
     ControllerRecord,
     HubRecord,
     NodeRecord,
@@ -51,6 +53,7 @@ KINDS: Final[Mapping[str, type[Record]]] = {
 SINGLES: Final[Mapping[str, type[Record]]] = {
     CONTROLLER: ControllerRecord,
     CENSUS: CensusRecord,
+    CLUSTER: ClusterRecord,
 }
 """Keys that are alone of their kind."""
 
@@ -114,6 +117,15 @@ class Follow:
     @property
     def census(self) -> Kept[CensusRecord] | None:
         return self._single(CensusRecord, CENSUS)
+
+    @property
+    def census_revision(self) -> int:
+        """0: there is none yet."""
+        return 0 if self.census is None else self.census.revision
+
+    @property
+    def cluster(self) -> Kept[ClusterRecord] | None:
+        return self._single(ClusterRecord, CLUSTER)
 
     @property
     def is_blind(self) -> bool:

@@ -102,7 +102,7 @@ def _steps(
         return
     names = {place.name for place in candidates}
     homes, refuges = _targets(view, view.homes()), _targets(view, candidates)
-    yield from _new(view, refuges)
+    yield from _new(view, refuges, names)
     moving = sum(kept.record.proposed is not None for kept in view.hubs.values())
     for hub, kept in sorted(view.hubs.items()):
         record = kept.record
@@ -151,15 +151,25 @@ def _spread(
     return targets
 
 
-def _new(view: View, targets: Mapping[str, tuple[str, ...]]) -> Iterator[Step]:
-    """The hubs that their classes should have and that are not there."""
+def _new(view: View, targets: Mapping[str, tuple[str, ...]], names: Collection[str]) -> Iterator[Step]:
+    """The hubs that their classes should have and that are not there. Those of the founder's log begin with it, as it
+    has numbered them, when it can lead them."""
     there = {(kept.record.room_class, kept.record.index) for kept in view.hubs.values()}
-    hub = max(view.hubs, default=0)  # The first one has 1: the log has no hub 0.
+    founder = view.founder
+    taken = {} if founder is None else founder.hubs
+    # The first one has 1: the log has no hub 0.
+    last = max([*view.hubs, *(hub for hubs in taken.values() for hub in hubs)], default=0)
     for name, room_class in sorted(view.classes.items()):
+        own = taken.get(name, ())
         for index in range(room_class.hubs):
             if (name, index) not in there:
-                hub += 1
                 members = targets[hub_name(name, index)]
+                if founder is None or index >= len(own):
+                    hub = last = last + 1
+                elif founder.node in names:
+                    hub, members = own[index], (founder.node,)
+                else:
+                    continue
                 record = HubRecord(
                     room_class=name, index=index, term=0, leader=members[0], incarnation=0, members=members
                 )

@@ -26,7 +26,7 @@ import structlog
 from msgspec import structs
 
 from hubsub.config import Config
-from hubsub.control.cluster import classes
+from hubsub.control.cluster import classes, founding
 from hubsub.control.cluster.identity import Identity, Kept
 from hubsub.control.cluster.records import (
     CLASSES,
@@ -306,17 +306,25 @@ async def _prepared(
     kept, settings = identity.kept, classes.settings_of(config)
     found = await coordinator.get(CLUSTER)
     there = await _classes(coordinator)
-    cluster = ClusterRecord(id=uuid.uuid4().hex, settings=settings)
     if found is not None:
         cluster = parse(ClusterRecord, CLUSTER, found.value)
+    else:
+        founder = founding.founder_of(config)
+        cluster = ClusterRecord(id=uuid.uuid4().hex, settings=settings, founder=founder)
     if kept is not None and (found is None or kept.cluster != cluster.id):
         other = cluster.id if found is not None else "none yet"
         raise OtherClusterError(value=f"{kept.cluster}; the coordinator's is {other}")
+    if found is None:
+        founding.check_unowned(config)
     is_changed = found is None
     if cluster.settings != settings and not (await coordinator.page(NODES, limit=1)).entries:
         # Nobody is there whom it would differ from.
         cluster, is_changed = structs.replace(cluster, settings=settings), True
-    seeds = classes.seeds(config) if found is None else classes.own_seeds(config)
+    if found is None:
+        founding.check_begun(there, cluster.founder)
+        seeds = founding.taken(classes.seeds(config), cluster.founder)
+    else:
+        seeds = classes.own_seeds(config)
     missing = {name: record for name, record in seeds.items() if name not in there}
     bad, old = classes.differences(config, cluster, {**missing, **there})
     if bad:
@@ -340,7 +348,7 @@ async def _prepared(
         },
         writes,
     )
-    founded = found is None or (kept is not None and kept.founded)
+    founded = found is None or (kept is not None and kept.founded) or founding.is_founder(config, cluster)
     identity.keep(Kept(cluster=cluster.id, node=config.node, incarnation=incarnation, founded=founded))
     for words in old:
         log.warning("the configuration is older than the cluster's", differs=words)

@@ -36,12 +36,24 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 R = TypeVar("R", bound=Record)
 
 
+class Founder(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose hubs became the cluster's: see `founding`."""
+
+    node: str
+    log: str
+    """Identity of the log in its data directory."""
+    hubs: Mapping[str, tuple[int, ...]]
+    """Of each class, the numbers that they have there, by index."""
+
+
 class ClusterRecord(Record, frozen=True, kw_only=True):
     """`meta/cluster`: written by the first node; its settings by a node that starts while no other is registered."""
 
     id: str
     settings: Mapping[str, Any] = {}
     """What all nodes must have alike, by the names of the configuration; see `classes.settings_of`."""
+    founder: Founder | None = None
+    """None: there was no log when the cluster began."""
 
 
 class IncarnationRecord(Record, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hubsub.control.cluster.follow import Follow
-from hubsub.control.cluster.records import CENSUS, HUBS, NODES, hub_key, node_key
+from hubsub.control.cluster.records import CENSUS, CLUSTER, HUBS, NODES, hub_key, node_key
 from hubsub.coordination import Coordinator
 
 AGAIN_S: Final = 1.0
@@ -55,8 +55,9 @@ async def read(coordinator: Coordinator, known: Follow, now: float) -> Start:
         CoordinatorError: it cannot be reached; nothing is known then.
     """
     found = await _page(coordinator, HUBS) | await _page(coordinator, NODES)
-    census = await coordinator.get(CENSUS)
-    found |= {} if census is None else {CENSUS: census.revision}
+    for single in (CENSUS, CLUSTER):
+        entry = await coordinator.get(single)
+        found |= {} if entry is None else {single: entry.revision}
     keys = [*map(hub_key, known.hubs), *map(node_key, known.nodes), CENSUS]
     start = Start(now, there=found)
     for key in keys:

@@ -27,6 +27,7 @@ from hubsub.control.cluster.records import (
     CensusRecord,
     ClassRecord,
     ControllerRecord,
+    Founder,
     HubRecord,
     NodeRecord,
     Record,
@@ -124,6 +125,8 @@ class View:
     nodes: Mapping[str, Kept[NodeRecord]] = field(default_factory=dict)
     classes: Mapping[str, ClassRecord] = field(default_factory=dict)
     hubs: Mapping[int, Kept[HubRecord]] = field(default_factory=dict)
+    founder: Founder | None = None
+    """Whose hubs have their numbers already; None: nobody's."""
     census: Kept[CensusRecord] | None = None
     census_s: float = 0.0
     """Since when all leads are granted with this census or a later one."""
