@@ -4,8 +4,9 @@ Every node follows all of it, the records of rooms too: so a room is found witho
 coordinator is away, and whoever is elected has at once what it needs. A million rooms are some 30 MB (see `rooms`).
 
 Invariants: nothing here is older than what was here before; a watch that broke changes nothing until it gives the whole
-again. The data plane is told once for all that comes at once, and not before every directory was given
-whole: a roster or a table of routes that lacks something would end what is well.
+again. The data plane is told once for all that comes at once, a class before its hubs and a hub before rooms that are
+pinned to it, whatever came first. It is not told before every directory was given whole: a roster or a table of routes
+that lacks something would end what is well.
 """
 
 import asyncio
@@ -104,8 +105,8 @@ class Follow:
         self._news: set[str] = set()
         """Directories that the plane has not been told of."""
         self._pins: dict[str, dict[bytes, int | None]] = {}
-        """By class, what the plane has not been told of."""
-        self._telling = False
+        """By class, what the plane has not been told of, perhaps since it does not know the hub yet."""
+        self._teller: asyncio.Task[None] | None = None
         self._tasks: dict[str, asyncio.Task[None]] = {}
         for directory in KINDS:
             self._begin(directory)
@@ -158,9 +159,10 @@ class Follow:
         self._give_rooms(self.rooms[room_class], room_class, key, value, revision)
 
     async def close(self) -> None:
-        for task in self._tasks.values():
+        tasks = [*self._tasks.values(), *([] if self._teller is None else [self._teller])]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     # -- watches --
 
@@ -256,12 +258,13 @@ class Follow:
     # -- the data plane --
 
     def _tell_soon(self) -> None:
-        if not self._telling:
-            self._telling = True
-            asyncio.get_running_loop().call_soon(self._tell)
+        if self._teller is None:
+            self._teller = asyncio.create_task(self._tell())
+            self._teller.add_done_callback(self._ended)
 
-    def _tell(self) -> None:
-        self._telling = False
+    async def _tell(self) -> None:
+        """In a task, so that what the data plane will not take is told to who started this."""
+        self._teller = None
         if not self.ready.is_set():
             if not self.whole.issuperset(KINDS):
                 return
@@ -278,16 +281,26 @@ class Follow:
                     if name != self._me
                 ]
             )
-        if news & {NODES, HUBS}:
+        if news & {CLASSES, NODES, HUBS}:
             self._ids = {(k.record.room_class, k.record.index): hub for hub, k in self.hubs.items()}
-            self._plane.routes([self._route(hub, kept.record) for hub, kept in sorted(self.hubs.items())])
+            hubs = sorted(self.hubs.items())
+            self._plane.routes([self._route(hub, kept.record) for hub, kept in hubs if self._is_told(hub)])
         if META in news and self.census is not None:
             census = self.census
             self._plane.census(census.revision, census.record.nodes, census.record.before)
         pins, self._pins = self._pins, {}
-        for room_class, hubs in pins.items():
-            self._plane.pins(room_class, hubs)
+        for room_class, of_class in pins.items():
+            known = {room: hub for room, hub in of_class.items() if hub is None or self._is_told(hub)}
+            if known:
+                self._plane.pins(room_class, known)
+            if left := {room: hub for room, hub in of_class.items() if room not in known}:
+                self._pins[room_class] = left
         self._changed()
+
+    def _is_told(self, hub: int) -> bool:
+        """Whether the data plane may be told of a hub: it knows its class."""
+        kept = self.hubs.get(hub)
+        return kept is not None and kept.record.room_class in self.classes
 
     def _route(self, hub: int, record: HubRecord) -> Route:
         registered = self.nodes.get(record.leader)
