@@ -128,6 +128,7 @@ class PlayedPlane:
         self.pinned: dict[tuple[str, bytes], int] = {}
         self.counted: tuple[int, CensusRecord] | None = None
         self.sample: Load | None = Load()
+        self.troubles: dict[int, str] = {}
         self.face: Face
         # As a node that leads.
         self.lead_until_s = -1.0

@@ -90,6 +90,17 @@ def test_a_node_that_leaves_before_it_was_seen_holds_up_no_new_controller() -> N
     play(test)
 
 
+def test_what_a_node_cannot_open_is_wrong_with_it() -> None:
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start("a")
+            await cluster.settle()
+            cluster.planes["a"].troubles = {7: "another hub has this id"}
+            assert "hub 7 cannot be opened here: another hub has this id" in cluster.status("a")["wrong"]
+
+    play(test)
+
+
 def test_a_room_whose_bucket_is_half_known_is_asked_for_again_and_others_are_placed_meanwhile() -> None:
     async def test() -> None:
         async with Cluster() as cluster:

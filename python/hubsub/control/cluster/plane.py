@@ -72,6 +72,10 @@ class Face(Protocol):
 class Plane(Protocol):
     """See the module."""
 
+    @property
+    def troubles(self) -> Mapping[int, str]:
+        """Hubs that this process is to lead and cannot open, and why."""
+
     def attach(self, face: Face) -> None:
         """Once, before anything else."""
 

@@ -85,6 +85,7 @@ def status_of(
         "wrong": [
             *([f"the coordinator of this node has failed: {failed}"] if failed else []),
             *_wrong(known, membership, nodes, peers, now, timing),
+            *(f"hub {hub} cannot be opened here: {why}" for hub, why in sorted(plane.troubles.items())),
             *warnings,
         ],
     }
