@@ -295,6 +295,24 @@ def test_what_ends_the_node_ends_its_process_which_drains_nothing(what: str) -> 
     play(test)
 
 
+def test_a_node_whose_name_another_one_has_ends_all_the_same() -> None:
+    async def test() -> None:
+        world = World()
+        process = world.process()
+        await process.open()
+        node = world.nodes[0]
+        node.ready = [node.me]
+        await process.join()
+        entry = world.store.entries[node_key("a")]
+        later = structs.replace(parse(NodeRecord, entry.key, entry.value), incarnation=node.me[1] + 1)
+        await MemoryCoordinator(world.store).commit({}, [Put(entry.key, format_of(later))])
+        await process.stop()
+        assert world.steps[-2:] == ["stop", "left"]
+        assert entry.key in world.store.entries, "it is the other one's"
+
+    play(test)
+
+
 def test_cluster_clients_are_told_of_all_nodes() -> None:
     async def test() -> None:
         world = World()

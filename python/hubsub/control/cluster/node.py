@@ -30,7 +30,6 @@ from hubsub.control.cluster.view import Timing
 from hubsub.coordination import Coordinator, Put
 from hubsub.errors import (
     ClassChangeError,
-    CoordinatorError,
     HubSubError,
     NoControllerError,
     PeerError,
@@ -267,7 +266,7 @@ class ClusterNode:
         try:
             if drain and self._membership.lease is not None:
                 await self.drain()
-        except CoordinatorError as error:
+        except HubSubError as error:
             log.info("the node leaves without draining", reason=error.message)
         finally:
             self._reporter.cancel()
