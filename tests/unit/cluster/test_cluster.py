@@ -9,7 +9,7 @@ import pytest
 from hubsub.control.cluster.leads import MOVES_MAX
 from hubsub.control.cluster.ring import LOAD_MAX, Place, assign
 from hubsub.errors import NoControllerError
-from unit.cluster.played import TIMING, Cluster, play, until
+from unit.cluster.played import TIMING, Cluster, PlayedPlane, play, until
 
 HUBS = 3 * 64
 
@@ -254,5 +254,24 @@ def test_a_split_with_the_coordinator_on_the_side_of_the_few_heals_by_itself() -
             await cluster.settle(120)
             assert leaders(cluster) == homes("abcde")
             assert all(node.status()["wrong"] == [] for node in cluster.nodes.values())
+
+    play(test)
+
+
+def test_a_cluster_begins_where_nobody_is_ready_before_all_hubs_are_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def is_ready(plane: PlayedPlane) -> bool:
+        hubs = sum(record.hubs for record in plane.known_classes.values())
+        return 0 < hubs == len(plane.rows)
+
+    settable = property(is_ready, lambda plane, to: None)
+    monkeypatch.setattr(PlayedPlane, "is_ready", settable, raising=False)
+
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start(*"abc")
+            await cluster.settle()
+            assert all(plane.is_ready for plane in cluster.planes.values())
 
     play(test)

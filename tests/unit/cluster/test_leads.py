@@ -9,7 +9,7 @@ from hubsub.control.cluster.commits import CONTROLLER
 from hubsub.control.cluster.leads import Decision, Stance, Step, decide, stance
 from hubsub.control.cluster.records import CENSUS, CensusRecord, ClassRecord, HubRecord, Proposed, parse
 from hubsub.control.cluster.ring import Place, assign
-from hubsub.control.cluster.view import Kept, View
+from hubsub.control.cluster.view import Kept, Peer, View
 from unit.cluster.fixtures import CONTROLLER_REVISION, NOW, TIMING, hub, node, peer, view
 
 LONG_AGO = NOW - 50
@@ -294,3 +294,17 @@ def test_only_changes_of_the_term_end_one() -> None:
     record = hub("a").record
     assert Step(1, None, record, "new").ends is None
     assert Step(1, record, hub("b", term=4).record, "dead").ends == (1, 3)
+
+
+def test_the_first_hubs_are_made_while_nobody_is_ready_and_nothing_else_is_done() -> None:
+    """Nobody knows all hubs before they are there, and who does not is not ready."""
+    known = view("abc", classes={"chat": ClassRecord(version=1, hubs=2)})
+    unready = {(name, 1): peer(is_ready=False) for name in "bc"}
+    away = {("a", 1): peer(is_ready=False, lead_until_s=None)}
+    steps = decided(replace(known, peers={**known.peers, **unready, **away})).steps
+    assert {(step.hub, step.why) for step in steps} == {(1, "new"), (2, "new")}
+    assert {step.after.leader for step in steps} <= {"b", "c"}, "a has no lead"
+    one = replace(known, peers={**known.peers, **unready})
+    assert {step.after.leader for step in decided(one).steps} == {"a"}, "who is ready comes first"
+    dead = {("c", 1): Peer(is_dead=True)} | {(name, 1): peer(is_ready=False) for name in "ab"}
+    assert decided(view("abc", {7: hub("c")}, dead)).steps == ()

@@ -98,11 +98,14 @@ def _steps(
     view: View, now: float, timing: Timing, settled_s: float, tables: Tables, moves_max: int
 ) -> Iterator[Step]:
     candidates = view.candidates(now, timing)
+    # Nobody is ready before it knows all hubs, so the first ones cannot wait for that. They have no rooms yet.
+    first = candidates or view.heard_places(now, timing)
+    if first:
+        yield from _new(view, _targets(view, first), {place.name for place in first})
     if not candidates:
         return
     names = {place.name for place in candidates}
     homes, refuges = _targets(view, view.homes()), _targets(view, candidates)
-    yield from _new(view, refuges, names)
     moving = sum(kept.record.proposed is not None for kept in view.hubs.values())
     for hub, kept in sorted(view.hubs.items()):
         record = kept.record

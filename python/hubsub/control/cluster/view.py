@@ -167,10 +167,15 @@ class View:
 
     def candidates(self, now: float, timing: Timing) -> frozenset[Place]:
         """The nodes that could lead a hub at once: ready, heard, with a lead that runs, not suspected."""
+        return self.homes() & self.heard_places(now, timing)
+
+    def heard_places(self, now: float, timing: Timing) -> frozenset[Place]:
+        """Likewise, but perhaps not ready."""
         return frozenset(
-            place
-            for place in self.homes()
-            if (peer := self.peer(place.name))
+            _place(name, kept.record)
+            for name, kept in self.nodes.items()
+            if _may_hold(kept.record)
+            and (peer := self.peer(name))
             and self.is_heard(peer, now, timing)
             and peer.lead_until_s is not None
             and peer.lead_until_s > now
