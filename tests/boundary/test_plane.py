@@ -19,7 +19,9 @@ from hubsub.control.cluster.node import ClusterNode
 from hubsub.control.cluster.plane import Route
 from hubsub.control.cluster.rim import CorePlane
 from hubsub.coordination.memory import MemoryCoordinator
+from hubsub.errors import HubClosedError
 from hubsub.node import Cluster, Item, Node, Published
+from hubsub.node.answers import HistoryRow
 
 pytestmark = pytest.mark.usefixtures("core")
 
@@ -109,6 +111,16 @@ async def kept_alone(file: dict[str, Any]) -> dict[int, tuple[str, int]]:
         await alone.stop()
 
 
+async def rows_of(node: Node, room: bytes) -> list[HistoryRow]:
+    """What a room has, once the shards have heard who leads it."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                return (await node.history(room, 10))[1]
+            except HubClosedError:
+                await asyncio.sleep(0.01)
+
+
 async def test_a_node_that_founds_a_cluster_leads_the_hubs_of_its_log_under_their_numbers(
     tmp_path: Path,
 ) -> None:
@@ -139,6 +151,8 @@ async def test_a_node_that_founds_a_cluster_leads_the_hubs_of_its_log_under_thei
                 hub: (row.room_class, row.index) for hub, row in node.rows.items() if hub in before
             } == before
             assert max(row.index for row in node.rows.values() if row.room_class == "log") == 1
+            for room in ROOMS:
+                assert len(await rows_of(node, room)) == 1
         finally:
             await cluster.stop()
             await plane.close()
