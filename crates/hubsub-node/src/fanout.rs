@@ -404,6 +404,7 @@ impl Sink for Rim {
     fn answer(&mut self, asker: Asker, answer: Answer) {
         match asker {
             Asker::Control { ticket, item } => self.answer_control(ticket, item, answer),
+            Asker::Gathering { number, item } => self.gather_count(number, item, answer),
             Asker::Node { .. } => unreachable!("the broker answers nodes itself"),
             Asker::Client { conn, slot } => {
                 self.resolve(conn, slot, |out, _, pending| match (answer, pending) {

@@ -39,7 +39,7 @@ pub enum To {
 }
 
 struct Gathering {
-    left: u16,
+    left: usize,
     parts: Vec<Part>,
     then: Then,
 }
@@ -79,7 +79,7 @@ impl Core {
         self.rim.gatherings.next = self.rim.gatherings.next.wrapping_add(1);
         let gathering = self.rim.gatherings.next;
         let own = includes_me.then(|| self.part(&question, Ask { shard: me, number: gathering }));
-        let left = asked.len() as u16 + u16::from(matches!(own, Some(None)));
+        let left = asked.len() + usize::from(matches!(own, Some(None)));
         let parts = Vec::from_iter(own.flatten());
         if left == 0 {
             return self.rim.finish(parts, then);
@@ -87,6 +87,22 @@ impl Core {
         self.rim.gatherings.open.insert(gathering, Gathering { left, parts, then });
         for shard in asked {
             self.rim.mailer.post(shard, Mail::Ask { from: me, gathering, question: Arc::clone(&question) });
+        }
+    }
+
+    /// Asks how many subscribe to each of some topics in the whole cluster, on all shards of a node alone.
+    pub fn ask_counts(&mut self, namespace: Namespace, topics: &[&[u8]], then: Then) {
+        self.rim.gatherings.next = self.rim.gatherings.next.wrapping_add(1);
+        let number = self.rim.gatherings.next;
+        if topics.is_empty() {
+            return self.rim.finish(Vec::new(), then);
+        }
+        self.rim.gatherings.open.insert(number, Gathering { left: topics.len(), parts: Vec::new(), then });
+        for (topic, item) in topics.iter().zip(0u32..) {
+            let ticket = Ticket { shard: self.rim.shard, asker: Asker::Gathering { number, item } };
+            if let Outcome::Now(count) = self.broker.subscribers(ticket, namespace, topic, &mut self.rim) {
+                self.rim.gather(number, Part::Counted(item, count));
+            }
         }
     }
 
@@ -172,6 +188,14 @@ impl Rim {
         {
             self.finish(parts, then);
         }
+    }
+
+    /// A part that the broker had to ask another shard or node for.
+    pub fn gather_count(&mut self, gathering: u32, item: u32, answer: Answer) {
+        let Answer::Counted(count) = answer else {
+            unreachable!("a question is answered by a number: {answer:?}")
+        };
+        self.gather(gathering, Part::Counted(item, count));
     }
 
     fn finish(&mut self, mut parts: Vec<Part>, then: Then) {

@@ -141,6 +141,8 @@ pub struct ClientFilter {
 pub enum Part {
     /// To `TopicCounts`, in the question's order.
     Counts(Vec<u64>),
+    /// How many subscribe to the topic of this place in a question, in the whole cluster.
+    Counted(u32, Result<u64, ErrorCode>),
     /// To `Topics`.
     Topics(Vec<Arc<[u8]>>),
     /// To `Clients`.

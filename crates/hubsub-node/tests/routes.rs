@@ -2,7 +2,11 @@
 
 mod support;
 
-use support::trio::{CLASSES, HUBS, Trio, publish};
+use hubsub_node::Event;
+use hubsub_node::link::LeadEvent;
+use hubsub_types::{HubId, Term};
+use std::sync::atomic::{AtomicBool, Ordering};
+use support::trio::{CLASSES, HUBS, Trio, hub, publish, until};
 use support::{Value, bulk, number};
 
 /// A room of a class whose hub is led by a node.
@@ -44,4 +48,236 @@ fn a_publish_to_any_node_reaches_the_subscribers_of_every_node() {
             }
         }
     }
+}
+
+/// What HUBSUB HISTORY has of a room, oldest first.
+fn history(trio: &Trio, at: usize, room: &str) -> Vec<String> {
+    let answer = trio.connect(at).call(&["HUBSUB", "HISTORY", room, "COUNT", "10000"]);
+    answer.items().iter().map(|row| row.items()[4].text().to_owned()).collect()
+}
+
+/// Payloads of messages up to one, which is not among them; other pushes are passed over.
+fn payloads(subscriber: &mut support::Client, last: &str) -> Vec<String> {
+    let mut payloads = Vec::new();
+    loop {
+        let value = subscriber.read();
+        if !value.is_a("message") {
+            continue;
+        }
+        match value.items()[2].text() {
+            payload if payload == last => return payloads,
+            payload => payloads.push(payload.to_owned()),
+        }
+    }
+}
+
+#[test]
+fn subscribers_are_counted_in_the_whole_cluster() {
+    let trio = Trio::start();
+    for leader in 0..3 {
+        let room = room_of(&trio, "default", leader);
+        let mut subscribers: Vec<_> = [0, 0, 1, 2, 2, 2].into_iter().map(|at| trio.connect(at)).collect();
+        subscribers.iter_mut().for_each(|subscriber| _ = subscriber.call(&["SUBSCRIBE", &room]));
+        for at in 0..3 {
+            let mut client = trio.connect(at);
+            let answer = until(
+                || {
+                    let answer = client.call(&["PUBSUB", "NUMSUB", &room, "nobody:here"]);
+                    (answer.items()[1] == number(6)).then_some(answer)
+                },
+                || format!("not all of {room} are counted"),
+            );
+            let expected = vec![bulk(&room), number(6), bulk("nobody:here"), number(0)];
+            assert_eq!(answer, Value::Many('*', expected));
+        }
+    }
+}
+
+#[test]
+fn a_pattern_that_is_confirmed_on_one_node_gets_what_is_published_on_others_then() {
+    let trio = Trio::start();
+    let mut subscriber = trio.connect(1);
+    subscriber.call(&["PSUBSCRIBE", "*"]);
+    for class in ["default", "mem", "log"] {
+        for leader in 0..3 {
+            let room = room_of(&trio, class, leader);
+            for at in 0..3 {
+                assert_eq!(publish(&mut trio.connect(at), &room, "x"), 1, "{room} on {at}");
+                let parts = vec![bulk("pmessage"), bulk("*"), bulk(&room), bulk("x")];
+                assert_eq!(subscriber.read(), Value::Many('*', parts));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_room_with_a_log_elsewhere_is_read_and_resumed_from_any_node() {
+    let trio = Trio::start();
+    for leader in 0..3 {
+        let room = room_of(&trio, "log", leader);
+        let (from, third) = ((leader + 1) % 3, (leader + 2) % 3);
+        let mut publisher = trio.connect(from);
+        let all: Vec<String> = (0..200).map(|n| n.to_string()).collect();
+        all.iter().for_each(|payload| _ = publish(&mut publisher, &room, payload));
+        for at in 0..3 {
+            assert_eq!(history(&trio, at, &room), all, "{room} on {at}");
+        }
+        let mut client = trio.connect(third);
+        let rows = client.call(&["HUBSUB", "HISTORY", &room, "COUNT", "1000"]);
+        let position = rows.items()[99].items()[0].text().to_owned();
+        let started = client.call(&["HUBSUB", "SUBSCRIBE", &room, "FROM", &position]);
+        assert_eq!(started.items()[4], number(1), "recovered: {started:?}");
+        publish(&mut publisher, &room, "live");
+        assert_eq!(payloads(&mut client, "live"), all[100..]);
+    }
+}
+
+#[test]
+fn leaders_change_while_clients_publish_and_no_acknowledged_record_is_lost_doubled_or_swapped() {
+    let mut trio = Trio::start();
+    for class in ["default", "mem"] {
+        let room = room_of(&trio, class, 0);
+        let hub = hub(class, 0);
+        let mut subscribers: Vec<_> = (0..3).map(|at| trio.connect(at)).collect();
+        subscribers.iter_mut().for_each(|subscriber| _ = subscriber.call(&["SUBSCRIBE", &room]));
+        let (trio_ref, room_ref) = (&trio, &room);
+        let done = AtomicBool::new(false);
+        let acknowledged: Vec<Vec<String>> = std::thread::scope(|scope| {
+            let mut publishers = Vec::new();
+            for at in 0..3 {
+                let mut client = trio_ref.connect(at);
+                let done = &done;
+                publishers.push(scope.spawn(move || {
+                    let mut taken = Vec::new();
+                    for n in 0.. {
+                        if done.load(Ordering::Relaxed) {
+                            break;
+                        }
+                        let payload = format!("{at} {n}");
+                        if let Value::Line(':', _) = client.call(&["PUBLISH", room_ref, &payload]) {
+                            taken.push(payload);
+                        }
+                    }
+                    taken
+                }));
+            }
+            // Who changes leaders tells nodes in another order each time, and all of them late.
+            let mut rows = trio_ref.rows.clone();
+            for round in 1..=12_u64 {
+                rows[hub as usize - 1] = (round + 1, Some(round as usize % 3));
+                trio_ref.lead_as(&rows);
+                let order = [round, round + 1, round + 2].map(|at| at as usize % 3);
+                trio_ref.tell_as(&rows, &order);
+                let mut client = trio_ref.connect(order[1]);
+                until(
+                    || matches!(client.call(&["PUBLISH", room_ref, "-"]), Value::Line(':', _)).then_some(()),
+                    || format!("round {round} of {room_ref}"),
+                );
+            }
+            done.store(true, Ordering::Relaxed);
+            publishers.into_iter().map(|publisher| publisher.join().unwrap()).collect()
+        });
+        trio.rows[hub as usize - 1] = (13, Some(0));
+        publish(&mut trio.connect(0), &room, "end");
+        for (at, subscriber) in subscribers.iter_mut().enumerate() {
+            let got = payloads(subscriber, "end");
+            for (from, acknowledged) in acknowledged.iter().enumerate() {
+                assert!(!acknowledged.is_empty());
+                let own: Vec<u64> = got
+                    .iter()
+                    .filter_map(|payload| payload.strip_prefix(&format!("{from} ")))
+                    .map(|n| n.parse().unwrap())
+                    .collect();
+                assert!(own.is_sorted_by(|a, b| a < b), "in order, each once: {at} from {from}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_link_that_is_cut_and_mended_loses_no_numbered_record_and_tells_the_others() {
+    let trio = Trio::start();
+    let room = room_of(&trio, "log", 0);
+    let mut subscriber = trio.connect(2);
+    subscriber.call(&["SUBSCRIBE", &room]);
+    let mut publisher = trio.connect(1);
+    let mut taken = Vec::new();
+    for round in 0..6 {
+        for n in 0..20 {
+            let payload = format!("{round} {n}");
+            publish(&mut publisher, &room, &payload);
+            taken.push(payload);
+        }
+        // Both nodes are registered no more, and again.
+        let pending = format!("{round} over");
+        publisher.send(&["PUBLISH", &room, &pending]);
+        trio.link(&[0]);
+        trio.link(&[0, 1, 2]);
+        let answer = publisher.read();
+        assert!(matches!(answer, Value::Line(':', _)), "it is sent again under its number: {answer:?}");
+        taken.push(pending);
+        trio.wait_ready();
+    }
+    assert_eq!(history(&trio, 2, &room), taken, "each once");
+    publish(&mut publisher, &room, "end");
+    assert_eq!(payloads(&mut subscriber, "end"), taken);
+}
+
+#[test]
+fn a_hub_with_a_log_loses_its_leader_and_has_it_again_while_clients_publish_and_each_record_is_there_once() {
+    let trio = Trio::start();
+    let room = room_of(&trio, "log", 0);
+    let hub = hub("log", 0);
+    let mut subscribers: Vec<_> = (0..3).map(|at| trio.connect(at)).collect();
+    subscribers.iter_mut().for_each(|subscriber| _ = subscriber.call(&["SUBSCRIBE", &room]));
+    let done = AtomicBool::new(false);
+    let acknowledged: Vec<Vec<String>> = std::thread::scope(|scope| {
+        let publishers = (0..3).map(|at| {
+            let (mut client, done, room) = (trio.connect(at), &done, &room);
+            scope.spawn(move || {
+                let go_on = |n: &u64| *n < 20 || !done.load(Ordering::Relaxed);
+                let published = (0..).take_while(go_on).map(|n| {
+                    let payload = format!("{at} {n}");
+                    publish(&mut client, room, &payload);
+                    payload
+                });
+                published.collect::<Vec<String>>()
+            })
+        });
+        let publishers: Vec<_> = publishers.collect();
+        let mut rows = trio.rows.clone();
+        for round in 1..=20_u64 {
+            let leader = (round % 2 == 0).then_some(0);
+            rows[hub as usize - 1] = (1 + round / 2, leader);
+            trio.tell_as(&rows, &[round, round + 1, round + 2].map(|at| at as usize % 3));
+        }
+        done.store(true, Ordering::Relaxed);
+        publishers.into_iter().map(|publisher| publisher.join().unwrap()).collect()
+    });
+    let kept = history(&trio, 1, &room);
+    assert_eq!(kept.len(), acknowledged.iter().map(Vec::len).sum::<usize>());
+    for (at, acknowledged) in acknowledged.iter().enumerate() {
+        let own = kept.iter().filter(|payload| payload.starts_with(&format!("{at} "))).cloned();
+        assert_eq!(own.collect::<Vec<_>>(), *acknowledged, "in order, each once");
+    }
+    publish(&mut trio.connect(2), &room, "end");
+    subscribers.iter_mut().for_each(|subscriber| assert_eq!(payloads(subscriber, "end"), kept));
+}
+
+#[test]
+fn a_publish_waits_while_its_leader_has_no_lead() {
+    let mut trio = Trio::start();
+    let (room, hub) = (room_of(&trio, "default", 0), hub("default", 0));
+    let mut subscriber = trio.connect(1);
+    subscriber.call(&["SUBSCRIBE", &room]);
+    let mut without = trio.rows.clone();
+    without[hub as usize - 1].1 = None;
+    trio.lead_as(&without);
+    let gone = LeadEvent::GaveUp(HubId(hub), Term(1));
+    trio.wait(0, "it is given up", |event| matches!(event, Event::Lead(told) if *told == gone));
+    let mut publishers: Vec<_> = (0..3).map(|at| trio.connect(at)).collect();
+    publishers.iter_mut().for_each(|publisher| publisher.send(&["PUBLISH", &room, "x"]));
+    trio.change(hub, Some(0));
+    publishers.iter_mut().for_each(|publisher| assert_eq!(publisher.read(), number(1)));
+    assert_eq!(subscriber.read_many(3), vec![message(&room, "x"); 3]);
 }

@@ -157,7 +157,7 @@ fn answer<'py>(
             Part::Number(Ok(n)) => removed += n,
             Part::Rooms(Err(e)) | Part::Number(Err(e)) | Part::Refused(e) => return Ok(Err(e)),
             Part::History(part) => history = Some(part),
-            Part::Counts(_) | Part::Topics(_) => {}
+            Part::Counts(_) | Part::Counted(..) | Part::Topics(_) => {}
         }
     }
     let value = match wanted {

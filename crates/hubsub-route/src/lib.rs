@@ -89,6 +89,13 @@ pub enum Asker {
         /// Place in the batch.
         item: u32,
     },
+    /// A question that is gathered: one of several that it consists of.
+    Gathering {
+        /// As its shard numbered it.
+        number: u32,
+        /// Which of them.
+        item: u32,
+    },
     /// Another node.
     Node {
         /// Which.

@@ -255,6 +255,9 @@ pub fn shardnumsub(core: &mut Core, key: ConnKey, args: Args<'_>) {
 }
 
 fn count(core: &mut Core, key: ConnKey, args: Args<'_>, namespace: Namespace) {
+    if core.broker.has_nodes() {
+        return count_in_cluster(core, key, args, namespace);
+    }
     let topics: Vec<Vec<u8>> = args[2..].iter().map(|t| t.to_vec()).collect();
     ask(core, key, Question::TopicCounts(namespace, topics.clone()), move |out, _, parts| {
         resp::array_header(out, 2 * topics.len());
@@ -264,6 +267,27 @@ fn count(core: &mut Core, key: ConnKey, args: Args<'_>, namespace: Namespace) {
             resp::int(out, parts.iter().map(count).sum::<u64>() as i64);
         }
     });
+}
+
+fn count_in_cluster(core: &mut Core, key: ConnKey, args: Args<'_>, namespace: Namespace) {
+    let topics: Vec<Vec<u8>> = args[2..].iter().map(|t| t.to_vec()).collect();
+    let slot = core.rim.open_slot(key);
+    let write = move |out: &mut Vec<u8>, _: resp::Proto, parts: Vec<Part>| {
+        let mut counts = vec![0; topics.len()];
+        for part in parts {
+            match part {
+                Part::Counted(item, Ok(count)) => counts[item as usize] = count,
+                Part::Counted(_, Err(refused)) => return resp::error(out, refused.resp()),
+                _ => {}
+            }
+        }
+        resp::array_header(out, 2 * topics.len());
+        for (topic, count) in topics.iter().zip(counts) {
+            resp::bulk(out, topic);
+            resp::int(out, count as i64);
+        }
+    };
+    core.ask_counts(namespace, &args[2..], Then::Reply(key, slot, Box::new(write)));
 }
 
 /// `PUBSUB NUMPAT`.

@@ -27,11 +27,20 @@ pub const HUBS: u16 = 3;
 /// Classes in their order: with a log, with memory, least-busy, and all other rooms.
 pub const CLASSES: [&str; 4] = ["log", "mem", "busy", "default"];
 
+/// A hub's term and its leader.
+pub type Row = (u64, Option<usize>);
+
+fn ephemeral(rows: &[Row], at: usize) -> impl Iterator<Item = (HubId, Term)> {
+    let rows = (1..).zip(rows).skip(usize::from(HUBS));
+    let mine = rows.filter(move |(_, (_, leader))| *leader == Some(at));
+    mine.map(|(hub, &(term, _))| (HubId(hub), Term(term)))
+}
+
 /// Three nodes, stopped when dropped.
 pub struct Trio {
     pub nodes: Vec<Node>,
     /// Of each hub its term and its leader.
-    pub rows: Vec<(u64, Option<usize>)>,
+    pub rows: Vec<Row>,
     _directories: Vec<tempfile::TempDir>,
 }
 
@@ -104,32 +113,36 @@ impl Trio {
 
     /// Node a grants what the rows say, for a long time.
     pub fn lead(&self) {
+        self.lead_as(&self.rows);
+    }
+
+    /// Likewise of these rows.
+    pub fn lead_as(&self, rows: &[Row]) {
         for (at, node) in self.nodes.iter().enumerate() {
             let ids = |names: &[&str]| names.iter().map(|name| node.board.id_of(name).unwrap()).collect();
             node.lead(LeadMail::Census(Census { revision: 1, nodes: ids(&NAMES), before: Vec::new() }));
-            let mine = self.ephemeral(at).map(|(hub, term)| Route { hub, term, gives_up: false });
+            let mine = ephemeral(rows, at).map(|(hub, term)| Route { hub, term, gives_up: false });
             node.lead(LeadMail::Routes(mine.collect()));
         }
         let controller = &self.nodes[0];
         let tables = (0..NAMES.len()).map(|at| {
             let node = controller.board.id_of(NAMES[at]).unwrap();
-            (Process { node, incarnation: incarnation(at) }, self.ephemeral(at).collect())
+            (Process { node, incarnation: incarnation(at) }, ephemeral(rows, at).collect())
         });
         let until_us = controller.board.now_us() + 3_600_000_000;
         let tables = tables.collect();
         controller.lead(LeadMail::Tables { ticket: 1, mandate: 1, until_us, tables, census: 1 });
     }
 
-    fn ephemeral(&self, at: usize) -> impl Iterator<Item = (HubId, Term)> {
-        let rows = (1..).zip(&self.rows).skip(usize::from(HUBS));
-        let mine = rows.filter(move |(_, (_, leader))| *leader == Some(at));
-        mine.map(|(hub, &(term, _))| (HubId(hub), Term(term)))
-    }
-
     /// Tells these nodes all rows.
     pub fn tell(&self, which: &[usize]) {
+        self.tell_as(&self.rows, which);
+    }
+
+    /// Likewise others.
+    pub fn tell_as(&self, rows: &[Row], which: &[usize]) {
         for &at in which {
-            let rows = (1..).zip(&self.rows).map(|(hub, &(term, leader))| HubRow {
+            let rows = (1..).zip(rows).map(|(hub, &(term, leader))| HubRow {
                 hub: HubId(hub),
                 class: CLASSES[(hub as usize - 1) / usize::from(HUBS)].into(),
                 index: ((hub - 1) % u32::from(HUBS)) as u16,

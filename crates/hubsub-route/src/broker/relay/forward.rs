@@ -231,6 +231,9 @@ impl Broker {
         topic: &[u8],
         sink: &mut impl Sink,
     ) -> Outcome<Result<u64, ErrorCode>> {
+        if self.is_outside(&self.classes.room(topic)) {
+            return Outcome::Now(Err(ErrorCode::HubClosed));
+        }
         let id = self.topics.intern(namespace, topic);
         let shard = self.topics.get(id).shard;
         if shard != self.shard {
