@@ -140,8 +140,9 @@ def test_a_frame_that_no_part_of_the_node_takes_ends_the_link_with_its_name(
     b.roster(A)
     dialer.prove(dialer.hello())
     b.event("up", "a")
-    # The whole answer to a read, for which nobody asked: ask, oldest, next, gap, at its end, not gone.
-    dialer.send(frame(33, bytes(8 + 16 + 8 + 8 + 8) + b"\1\0"))
+    # The whole answer to a read, which a shard that is not there is to have asked: ask, oldest, next, gap, at its
+    # end, not gone.
+    dialer.send(frame(33, b"\xc8" + bytes(7 + 16 + 8 + 8 + 8) + b"\1\0"))
     assert "RangeEnd" in dialer.goodbye()
     assert b.event("down", "a")["code"] == "broken_rule"
 
