@@ -420,6 +420,19 @@ class Core:
             ValueError: an id or a term is 0.
         """
 
+    def route_rooms(self, room_class: str, hubs: Sequence[tuple[bytes, int | None]]) -> None:
+        """Says where some rooms of a class are; None: where the ring has them, or it is to be asked again.
+
+        Raises:
+            ValueError: the node does not know the class.
+        """
+
+    def route_refuse(self, rooms: Sequence[bytes]) -> None:
+        """Says that rooms of `room_miss` events get no place now: what waits for them is refused."""
+
+    def route_located(self, number: int, members: Sequence[tuple[str, str]] | None) -> None:
+        """Answers a `locate` event: names and Redis addresses, the leader's first; None: not known."""
+
     def route_of(self, topic: bytes) -> tuple[bytes, str, int]:
         """Room, class, and the index of the hub that the ring has for it."""
 

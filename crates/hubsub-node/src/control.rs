@@ -7,6 +7,7 @@ use crate::log::{HubAnswer, Refusal, StreamAnswer};
 use crate::mail::Part;
 use hubsub_route::Published;
 use hubsub_types::ErrorCode;
+use hubsub_types::class::ClassIndex;
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
@@ -44,6 +45,10 @@ pub enum Event {
     Link(LinkEvent),
     /// What became of this process's leads, or of what a controller knows of others.
     Lead(LeadEvent),
+    /// Where is this room of a class? Told at most once while the answer is awaited.
+    RoomMiss(ClassIndex, Box<[u8]>),
+    /// A client asks where a room is: the number of its question.
+    Locate(u64, Box<[u8]>),
     /// Another process is ready, or not any more.
     Ready,
     /// A peer's control plane asks: its name, the number of the question, what it asks.

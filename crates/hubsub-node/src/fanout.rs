@@ -15,6 +15,7 @@ use hubsub_route::{
     Answer, Ask, Asker, CloseReason, Delivery, LogRead, Msg, Namespace, NodeMessage, Recalled, Record,
     RecordView, Sink, Via,
 };
+use hubsub_types::class::ClassIndex;
 use hubsub_types::{ErrorCode, HubId, NodeId, OnGap, OnSlow, Position, ShardId, Term};
 use hubsub_wire::resp::{self, Kind, Proto};
 use std::rc::Rc;
@@ -395,6 +396,10 @@ impl Sink for Rim {
 
     fn node_flows(&self, node: NodeId, hub: HubId) -> bool {
         self.flows_to_node(node, hub)
+    }
+
+    fn room_miss(&mut self, class: ClassIndex, room: &[u8]) {
+        self.ask_for_room(class, room);
     }
 
     fn leads(&self, hub: HubId, term: Term) -> bool {

@@ -106,6 +106,17 @@ impl Core {
         }
     }
 
+    /// Asks the control plane where a room is.
+    pub fn ask_where(&mut self, room: &[u8], then: Then) {
+        self.rim.gatherings.next = self.rim.gatherings.next.wrapping_add(1);
+        let number = self.rim.gatherings.next;
+        let asked = Event::Locate(u64::from(self.rim.shard.0) << 32 | u64::from(number), room.into());
+        if !self.rim.control.offer(asked) {
+            return self.rim.finish(vec![Part::Refused(ErrorCode::TimedOut)], then);
+        }
+        self.rim.gatherings.open.insert(number, Gathering { left: 1, parts: Vec::new(), then });
+    }
+
     /// Another shard's question.
     pub fn answer_question(&mut self, from: ShardId, gathering: u32, question: &Question) {
         if let Some(part) = self.part(question, Ask { shard: from, number: gathering }) {
@@ -126,10 +137,10 @@ impl Core {
         match call {
             Call::Publish(items) => self.publish_batch(ticket, principal, items),
             Call::All(question) => self.ask(To::All, question, Then::Control(ticket)),
-            Call::Room(room, question) => {
-                let shard = self.broker.topics.shard_of_room(&room);
-                self.ask(To::One(shard), question, Then::Control(ticket));
-            }
+            Call::Room(room, question) => match self.broker.home_of(&room, &mut self.rim) {
+                Ok(shard) => self.ask(To::One(shard), question, Then::Control(ticket)),
+                Err(refused) => self.rim.control.tell(Event::Parts(ticket, vec![Part::Refused(refused)])),
+            },
         }
     }
 

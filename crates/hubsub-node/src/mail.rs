@@ -155,6 +155,8 @@ pub enum Part {
     History(HistoryPart),
     /// To `Busiest`: rooms with their publishes, bytes in and bytes out a second.
     Busiest(Vec<(Arc<[u8]>, [f64; 3])>),
+    /// Names and Redis addresses of a room's members, its leader first.
+    Located(Result<Vec<(String, String)>, ErrorCode>),
     /// To any: who asks may not.
     Refused(ErrorCode),
 }

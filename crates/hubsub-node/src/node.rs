@@ -9,14 +9,14 @@ use crate::listener::{self, Door, Listener};
 use crate::log::start::LogConfig;
 use crate::log::start::Started;
 use crate::log::{self, Listing, LogEnd, LogStatus, Openings, Streams};
-use crate::mail::{Mail, Request};
+use crate::mail::{Mail, Part, Request};
 use crate::metrics::ShardMetrics;
 use crate::redis::cluster::{ClusterNode, NewRoster, Roster};
 use crate::rim::{Ends, Rim};
 use crate::routes::{HubsNow, Routes};
 use crate::shard::{MAILBOX, Shard};
 use hubsub_route::{Broker, Hubs, Now, Settings, Window};
-use hubsub_types::{ClassTable, HubId, Limits, ShardId};
+use hubsub_types::{ClassTable, ErrorCode, HubId, Limits, ShardId};
 use mio::net::TcpListener;
 use mio::{Poll, Waker};
 use std::io;
@@ -321,6 +321,13 @@ impl Node {
     /// What this node says of itself from now on: the version of its classes.
     pub fn link_status(&self, classes: u64) {
         self.tell_links(|| LinkMail::Status(classes));
+    }
+
+    /// Answers who asked where a room is, by the number of the question: members' names and Redis addresses.
+    pub fn located(&self, number: u64, members: Result<Vec<(String, String)>, ErrorCode>) {
+        if let Some(inbox) = self.inboxes.get((number >> 32) as usize) {
+            inbox.send(&mut vec![Mail::Part { gathering: number as u32, part: Part::Located(members) }]);
+        }
     }
 
     /// What the control plane says of routes.

@@ -17,6 +17,8 @@ use crate::output::Output;
 use crate::redis::cluster::Roster;
 use crate::slab::Slab;
 use crate::wheel::Wheel;
+use ahash::RandomState;
+use hashbrown::HashMap;
 use hubsub_route::Now;
 use hubsub_types::{ConnKey, Limits, ShardId};
 use std::sync::Arc;
@@ -102,6 +104,8 @@ pub struct Rim {
     pub gatherings: Gatherings,
     /// Timers.
     pub timers: Wheel<Timer>,
+    /// Of shard 0: rooms that the control plane was asked for, and until when the answer is awaited, in ms.
+    pub(crate) asked: HashMap<Box<[u8]>, u64, RandomState>,
     /// Events for the control plane.
     pub control: Arc<Control>,
     /// Counters.
@@ -154,6 +158,7 @@ impl Rim {
             expects_more: false,
             gatherings: Gatherings::default(),
             timers: Wheel::new(now.mono_ms),
+            asked: HashMap::default(),
             control: ends.control,
             metrics: ends.metrics,
             arenas: Default::default(),

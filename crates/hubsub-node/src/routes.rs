@@ -14,6 +14,7 @@ use crate::control::{Control, Level};
 use crate::inbox::Inbox;
 use crate::link::Board;
 use crate::mail::Mail;
+use hubsub_route::places::{Places, UNPLACED};
 use hubsub_route::relay::message::home;
 use hubsub_route::{Cluster, Hubs, Leader, RelayLimits};
 use hubsub_types::class::ClassIndex;
@@ -59,6 +60,12 @@ pub enum RouteMail {
     Join(Arc<Hubs>),
     /// To the home of these hubs: who leads them.
     Leaders(Vec<(HubId, Term, Leader)>),
+    /// The table has these rooms of a class, or has them no more, and whether that moved them.
+    Rooms(ClassIndex, Arc<[(Box<[u8]>, bool)]>),
+    /// These rooms get no place now.
+    Refused(Arc<[Box<[u8]>]>),
+    /// A shard to the first one: where is this room?
+    Miss(ClassIndex, Box<[u8]>),
 }
 
 /// The hubs of the node as they are known now.
@@ -103,8 +110,13 @@ struct State {
     rows: BTreeMap<HubId, HubRow>,
     /// What home shards were told.
     told: BTreeMap<HubId, (Term, Leader)>,
+    /// Rooms that were told before all hubs were.
+    early: Vec<(ClassIndex, Vec<Placed>)>,
     is_joined: bool,
 }
+
+/// A room, and the hub that has it; none: the ring says, or it is to be asked for.
+type Placed = (Box<[u8]>, Option<HubId>);
 
 impl Routes {
     /// Of a node that knows these classes.
@@ -127,7 +139,7 @@ impl Routes {
         state.is_joined = false;
         state.told.clear();
         let none = vec![Vec::new(); self.classes.classes().len()];
-        self.join(&none, incarnation);
+        self.join(&state, &none, incarnation);
         self.tell(&mut state);
     }
 
@@ -172,6 +184,64 @@ impl Routes {
         self.tell(&mut state);
     }
 
+    /// Says where some rooms of a class are; none: where the ring has them, or it is to be asked again. A
+    /// hub that is none of the class's changes nothing.
+    ///
+    /// # Errors
+    /// The node does not know the class.
+    pub fn set_rooms(&self, class: &str, rooms: Vec<(Box<[u8]>, Option<HubId>)>) -> Result<(), String> {
+        let index = self.class(class).ok_or_else(|| format!("the node does not know class {class}"))?;
+        let mut state = self.state();
+        if state.is_joined {
+            self.place(&state, index, rooms);
+        } else {
+            state.early.push((index, rooms));
+        }
+        Ok(())
+    }
+
+    /// Says that these rooms get no place now: what waits for them is refused.
+    pub fn refuse_rooms(&self, rooms: Vec<Box<[u8]>>) {
+        let rooms: Arc<[Box<[u8]>]> = rooms.into();
+        self.tell_all(|| RouteMail::Refused(Arc::clone(&rooms)));
+    }
+
+    fn place(&self, state: &State, class: ClassIndex, rooms: Vec<Placed>) {
+        let hubs = self.hubs.get();
+        let Some(places) = hubs.placement.places() else { return };
+        let name = &*self.classes.get(class).name;
+        let mut news = Vec::with_capacity(rooms.len());
+        for (room, hub) in rooms {
+            let row = hub.and_then(|hub| state.rows.get(&hub)).filter(|row| *row.class == *name);
+            if hub.is_some() && row.is_none() {
+                let fields =
+                    vec![("room_class", name.to_owned()), ("hub", format!("{:?}", hub.map(|hub| hub.0)))];
+                self.control.log(Level::Error, "a room's hub is none of its class", fields);
+                continue;
+            }
+            let before = hubs.placement.hub(class, &room);
+            if places.set(class, &room, row.map(|row| row.index)).is_none() {
+                self.control.log(
+                    Level::Warning,
+                    "too many rooms are known",
+                    vec![("room_class", name.to_owned())],
+                );
+                continue;
+            }
+            let after = hubs.placement.hub(class, &room);
+            let was_moved = before != UNPLACED && after != UNPLACED && before != after;
+            news.push((room, was_moved));
+        }
+        let news: Arc<[_]> = news.into();
+        self.tell_all(|| RouteMail::Rooms(class, Arc::clone(&news)));
+    }
+
+    fn tell_all(&self, mail: impl Fn() -> RouteMail) {
+        for inbox in self.inboxes.iter() {
+            inbox.send(&mut vec![Mail::Route(mail())]);
+        }
+    }
+
     /// Room, name of its class, and the index of the hub that the ring has for it.
     pub fn of(&self, topic: &[u8]) -> (Vec<u8>, &str, u16) {
         let room = self.classes.room(topic);
@@ -206,16 +276,18 @@ impl Routes {
         ids.iter().flatten().all(|id| id.0 != 0).then_some(ids)
     }
 
-    fn join(&self, ids: &[Vec<HubId>], incarnation: u64) {
+    fn join(&self, state: &State, ids: &[Vec<HubId>], incarnation: u64) {
         let before = self.hubs.get();
         let producer = ProducerId(OF_SHARDS | (incarnation << SHARD_BITS) | 1);
         let cluster = Cluster { producer, limits: RelayLimits::default() };
-        let hubs = Hubs::in_cluster(self.inboxes.len() as u16, ids, cluster);
+        let is_asked = |class: usize| {
+            state.classes.get(class).and_then(Option::as_ref).is_some_and(|class| !class.is_ring)
+        };
+        let places = Arc::new(Places::new((0..ids.len()).map(is_asked)));
+        let hubs = Hubs::with_places(self.inboxes.len() as u16, ids, places, cluster);
         let hubs = Arc::new(Hubs { tail_bytes_max: before.tail_bytes_max, ..hubs });
         self.hubs.set(Arc::clone(&hubs));
-        for inbox in self.inboxes.iter() {
-            inbox.send(&mut vec![Mail::Route(RouteMail::Join(Arc::clone(&hubs)))]);
-        }
+        self.tell_all(|| RouteMail::Join(Arc::clone(&hubs)));
     }
 
     /// Tells shards what they do not know yet.
@@ -224,7 +296,10 @@ impl Routes {
         if !state.is_joined {
             let Some(ids) = self.whole(state) else { return };
             state.is_joined = true;
-            self.join(&ids, me);
+            self.join(state, &ids, me);
+            for (class, rooms) in std::mem::take(&mut state.early) {
+                self.place(state, class, rooms);
+            }
         }
         let shards = self.inboxes.len() as u16;
         let mut news: Vec<Vec<(HubId, Term, Leader)>> = vec![Vec::new(); usize::from(shards)];

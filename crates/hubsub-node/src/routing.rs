@@ -1,12 +1,19 @@
 //! What a shard does with what it is told of routes: it joins, and its broker leads, follows or waits. See
 //! `routes`, which tells it.
 
-use crate::control::Level;
+use crate::control::{Event, Level};
 use crate::core::Core;
+use crate::mail::Mail;
+use crate::rim::Rim;
 use crate::routes::RouteMail;
+use hubsub_route::relay::limits::PARKED_MS;
 use hubsub_route::{Hubs, Leader};
-use hubsub_types::ConnKey;
+use hubsub_types::class::ClassIndex;
+use hubsub_types::{ConnKey, ShardId};
 use std::sync::Arc;
+
+/// Rooms that the control plane is asked for at a time: it has some thousands in one batch.
+const ASKED_MAX: usize = 65_536;
 
 impl Core {
     /// Acts on a letter about routes.
@@ -23,6 +30,19 @@ impl Core {
                     self.broker.route(hub, term, leader, self.rim.now, &mut self.rim);
                 }
             }
+            RouteMail::Rooms(class, rooms) => {
+                for (room, _) in rooms.iter() {
+                    self.rim.asked.remove(room);
+                }
+                self.broker.rooms_placed(class, &rooms, self.rim.now, &mut self.rim);
+            }
+            RouteMail::Refused(rooms) => {
+                for room in rooms.iter() {
+                    self.rim.asked.remove(room);
+                    self.broker.room_refused(room, self.rim.now, &mut self.rim);
+                }
+            }
+            RouteMail::Miss(class, room) => self.rim.ask_for_room(class, &room),
         }
     }
 
@@ -36,5 +56,24 @@ impl Core {
             self.rim.close_now(key);
         }
         self.broker.join(hubs);
+    }
+}
+
+impl Rim {
+    /// Asks the control plane where a room is: shard 0 does, and each room once while the answer is awaited.
+    pub(crate) fn ask_for_room(&mut self, class: ClassIndex, room: &[u8]) {
+        if self.shard != ShardId(0) {
+            return self.mailer.post(ShardId(0), Mail::Route(RouteMail::Miss(class, room.into())));
+        }
+        let now_ms = self.now.mono_ms;
+        if self.asked.get(room).is_some_and(|&until_ms| now_ms < until_ms) {
+            return;
+        }
+        if self.asked.len() >= ASKED_MAX {
+            self.asked.retain(|_, until_ms| now_ms < *until_ms);
+        }
+        if self.asked.len() < ASKED_MAX && self.control.offer(Event::RoomMiss(class, room.into())) {
+            self.asked.insert(room.into(), now_ms + PARKED_MS);
+        }
     }
 }

@@ -4,10 +4,10 @@ mod support;
 
 use hubsub_node::Event;
 use hubsub_node::link::LeadEvent;
-use hubsub_types::{HubId, Term};
+use hubsub_types::{ErrorCode, HubId, Term};
 use std::sync::atomic::{AtomicBool, Ordering};
 use support::trio::{CLASSES, HUBS, Trio, hub, publish, until};
-use support::{Value, bulk, number};
+use support::{Value, bulk, number, simple};
 
 /// A room of a class whose hub is led by a node.
 fn room_of(trio: &Trio, class: &str, leader: usize) -> String {
@@ -150,7 +150,7 @@ fn leaders_change_while_clients_publish_and_no_acknowledged_record_is_lost_doubl
                 publishers.push(scope.spawn(move || {
                     let mut taken = Vec::new();
                     for n in 0.. {
-                        if done.load(Ordering::Relaxed) {
+                        if done.load(Ordering::Relaxed) && !taken.is_empty() {
                             break;
                         }
                         let payload = format!("{at} {n}");
@@ -280,4 +280,111 @@ fn a_publish_waits_while_its_leader_has_no_lead() {
     trio.change(hub, Some(0));
     publishers.iter_mut().for_each(|publisher| assert_eq!(publisher.read(), number(1)));
     assert_eq!(subscriber.read_many(3), vec![message(&room, "x"); 3]);
+}
+
+/// A node's next question where a room is.
+fn miss(trio: &Trio, at: usize) -> String {
+    match trio.wait(at, "it asks for a room", |event| matches!(event, Event::RoomMiss(..))) {
+        Event::RoomMiss(_, room) => String::from_utf8(room.into()).unwrap(),
+        _ => unreachable!("waited for above"),
+    }
+}
+
+fn place(trio: &Trio, at: usize, room: &str, hub: Option<u32>) {
+    let rooms = vec![(room.as_bytes().into(), hub.map(HubId))];
+    trio.nodes[at].routes().set_rooms("busy", rooms).unwrap();
+}
+
+#[test]
+fn what_concerns_a_room_without_a_place_waits_for_it_in_order() {
+    let trio = Trio::start();
+    let mut subscriber = trio.connect(1);
+    subscriber.send(&["SUBSCRIBE", "busy:1"]);
+    assert_eq!(miss(&trio, 1), "busy:1");
+    let mut publisher = trio.connect(0);
+    let commands: Vec<[String; 3]> =
+        (0..50).map(|n| ["PUBLISH".into(), "busy:1".into(), n.to_string()]).collect();
+    for command in &commands {
+        publisher.send(&command.each_ref().map(String::as_str));
+    }
+    assert_eq!(miss(&trio, 0), "busy:1", "once");
+    place(&trio, 1, "busy:1", Some(hub("busy", 2)));
+    assert_eq!(miss(&trio, 2), "busy:1", "who leads it asks, too");
+    place(&trio, 2, "busy:1", Some(hub("busy", 2)));
+    assert!(subscriber.read().is_a("subscribe"));
+    place(&trio, 0, "busy:1", Some(hub("busy", 2)));
+    for n in 0..50 {
+        assert_eq!(publisher.read(), number(1));
+        assert_eq!(subscriber.read(), message("busy:1", &n.to_string()));
+    }
+    let asks = |at: usize| trio.nodes[at].control.drain(1 << 16);
+    let is_miss = |event: &Event| matches!(event, Event::RoomMiss(..));
+    assert!((0..3).all(|at| !asks(at).iter().any(is_miss)), "each asked once");
+}
+
+#[test]
+fn what_waits_for_a_room_that_gets_no_place_is_refused() {
+    let trio = Trio::start();
+    let (mut subscriber, mut publisher) = (trio.connect(0), trio.connect(0));
+    subscriber.send(&["SUBSCRIBE", "busy:1"]);
+    publisher.send(&["PUBLISH", "busy:1", "x"]);
+    assert_eq!(miss(&trio, 0), "busy:1");
+    // Another room's answer comes when both wait.
+    publisher.send(&["PUBLISH", "busy:2", "x"]);
+    assert_eq!(miss(&trio, 0), "busy:2");
+    trio.nodes[0].routes().refuse_rooms(vec![b"busy:1"[..].into(), b"busy:2"[..].into()]);
+    let closed = "ERR the hub of this room is not open here, try again later";
+    let refused = Value::Line('-', closed.to_owned());
+    assert_eq!(subscriber.read(), refused);
+    assert_eq!(publisher.read_many(2), [refused.clone(), refused]);
+    assert_eq!(subscriber.call(&["PING"]), simple("PONG"), "it does not subscribe");
+    // Asked again, it is there.
+    publisher.send(&["PUBLISH", "busy:1", "x"]);
+    assert_eq!(miss(&trio, 0), "busy:1");
+    place(&trio, 0, "busy:1", Some(hub("busy", 0)));
+    assert_eq!(publisher.read(), number(0));
+}
+
+#[test]
+fn a_room_of_a_ring_is_where_it_is_pinned_and_who_subscribes_follows_it() {
+    let trio = Trio::start();
+    let room = room_of(&trio, "default", 0);
+    let mut subscribers: Vec<_> = (0..3).map(|at| trio.connect(at)).collect();
+    subscribers.iter_mut().for_each(|subscriber| _ = subscriber.call(&["SUBSCRIBE", &room]));
+    for index in [1, 2, 0] {
+        let pin = |at: usize| {
+            let rooms = vec![(room.as_bytes().into(), Some(HubId(hub("default", index))))];
+            trio.nodes[at].routes().set_rooms("default", rooms).unwrap();
+        };
+        (0..3).for_each(pin);
+        for at in 0..3 {
+            let mut client = trio.connect(at);
+            until(
+                || (client.call(&["PUBSUB", "NUMSUB", &room]).items()[1] == number(3)).then_some(()),
+                || format!("who subscribes has not followed to {index}"),
+            );
+            assert_eq!(publish(&mut client, &room, "x"), 3);
+            for subscriber in &mut subscribers {
+                assert_eq!(subscriber.read(), message(&room, "x"));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_client_asks_the_control_plane_where_a_room_is() {
+    let trio = Trio::start();
+    let mut client = trio.connect(2);
+    let is_question = |event: &Event| matches!(event, Event::Locate(..));
+    for members in [Ok(vec![("a".to_owned(), "127.0.0.1:3221".to_owned())]), Err(ErrorCode::HubClosed)] {
+        client.send(&["HUBSUB", "LOCATE", "busy:1"]);
+        let Event::Locate(question, room) = trio.wait(2, "it asks", is_question) else { unreachable!() };
+        assert_eq!(*room, *b"busy:1");
+        trio.nodes[2].located(question, members.clone());
+        let expected = match members {
+            Ok(_) => Value::Many('*', vec![Value::Many('*', vec![bulk("a"), bulk("127.0.0.1:3221")])]),
+            Err(refused) => Value::Line('-', refused.resp().to_owned()),
+        };
+        assert_eq!(client.read(), expected);
+    }
 }

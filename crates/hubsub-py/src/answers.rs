@@ -80,6 +80,13 @@ pub fn event<'py>(
         }
         Event::Link(event) => crate::cluster::event(py, event).map(Some),
         Event::Lead(event) => crate::leads::event(py, event).map(Some),
+        Event::RoomMiss(class, room) => {
+            let class = &classes.get(class).name;
+            ("room_miss", class, PyBytes::new(py, &room)).into_bound_py_any(py).map(Some)
+        }
+        Event::Locate(number, room) => {
+            ("locate", number, PyBytes::new(py, &room)).into_bound_py_any(py).map(Some)
+        }
         Event::Ready => ("ready",).into_bound_py_any(py).map(Some),
         Event::Asked(node, id, body) => {
             ("asked", node.into_string(), id, PyBytes::new(py, &body)).into_bound_py_any(py).map(Some)
@@ -157,7 +164,7 @@ fn answer<'py>(
             Part::Number(Ok(n)) => removed += n,
             Part::Rooms(Err(e)) | Part::Number(Err(e)) | Part::Refused(e) => return Ok(Err(e)),
             Part::History(part) => history = Some(part),
-            Part::Counts(_) | Part::Counted(..) | Part::Topics(_) => {}
+            Part::Counts(_) | Part::Counted(..) | Part::Topics(_) | Part::Located(_) => {}
         }
     }
     let value = match wanted {

@@ -13,7 +13,7 @@ use hubsub_node::{ClusterNode, Control, Node, NodeConfig, NotStarted};
 use hubsub_route::Producer;
 use hubsub_route::rooms::HistoryQuery;
 use hubsub_types::class::ClassIndex;
-use hubsub_types::{Class, ClassTable, Epoch, HubId, Position, PrincipalId, ProducerId, Seq};
+use hubsub_types::{Class, ClassTable, Epoch, ErrorCode, HubId, Position, PrincipalId, ProducerId, Seq};
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
@@ -337,6 +337,28 @@ impl Core {
     fn route_hubs(&self, py: Python<'_>, rows: Vec<HubTuple>) -> PyResult<()> {
         let (node, rows) = (self.started()?, routes::hubs(rows)?);
         py.detach(|| node.routes().set_hubs(rows));
+        Ok(())
+    }
+
+    fn route_rooms(
+        &self,
+        py: Python<'_>,
+        room_class: &str,
+        hubs: Vec<(Vec<u8>, Option<u32>)>,
+    ) -> PyResult<()> {
+        let hubs = hubs.into_iter().map(|(room, hub)| (room.into(), hub.map(HubId)));
+        let (node, hubs) = (self.started()?, hubs.collect());
+        py.detach(|| node.routes().set_rooms(room_class, hubs)).map_err(|why| config::bad("room_class", why))
+    }
+
+    fn route_refuse(&self, py: Python<'_>, rooms: Vec<Vec<u8>>) -> PyResult<()> {
+        let (node, rooms) = (self.started()?, rooms.into_iter().map(Into::into).collect());
+        py.detach(|| node.routes().refuse_rooms(rooms));
+        Ok(())
+    }
+
+    fn route_located(&self, number: u64, members: Option<Vec<(String, String)>>) -> PyResult<()> {
+        self.started()?.located(number, members.ok_or(ErrorCode::HubClosed));
         Ok(())
     }
 

@@ -7,6 +7,7 @@
 use crate::Ticket;
 use crate::history::Ledger;
 use crate::logread::Ask;
+use crate::places::Places;
 use crate::producers::{Producers, log_bytes, log_bytes_of};
 use crate::record::Record;
 use crate::relay::Cluster;
@@ -85,10 +86,25 @@ impl Hubs {
     /// An id stands twice.
     #[must_use]
     pub fn in_cluster(shards: u16, ids_by_class: &[Vec<HubId>], cluster: Cluster) -> Hubs {
+        let places = Places::new(ids_by_class.iter().map(|_| false));
+        Hubs::with_places(shards, ids_by_class, Arc::new(places), cluster)
+    }
+
+    /// Likewise, where rooms may be elsewhere than their classes' rings have them.
+    ///
+    /// # Panics
+    /// An id stands twice.
+    #[must_use]
+    pub fn with_places(
+        shards: u16,
+        ids_by_class: &[Vec<HubId>],
+        places: Arc<Places>,
+        cluster: Cluster,
+    ) -> Hubs {
         let mut ids: Vec<HubId> = ids_by_class.iter().flatten().copied().collect();
         ids.sort_unstable();
         assert!(ids.windows(2).all(|two| two[0] != two[1]), "a hub's id stands once");
-        let placement = Placement::in_cluster(shards, ids_by_class);
+        let placement = Placement::in_cluster(shards, ids_by_class, places);
         let (tail_bytes_max, producers, seeds) = (TAIL_BYTES, Mutex::default(), Vec::new());
         Hubs { placement, seeds, tail_bytes_max, producers, cluster: Some(cluster) }
     }

@@ -21,6 +21,7 @@
 //! - [`cursors`]: subscribers that catch up
 //! - [`relay`]: hubs that other nodes lead
 //! - [`ring`]: which hub, and so which shard, a room belongs to
+//! - [`places`]: rooms that are elsewhere than the ring has them
 //! - [`topk`], [`traffic`]: what is told of busy rooms and of hubs
 
 pub mod broker;
@@ -31,6 +32,7 @@ pub mod hubs;
 pub mod idset;
 pub mod logread;
 pub mod patterns;
+pub mod places;
 pub mod producers;
 pub mod record;
 pub mod relay;
@@ -40,6 +42,7 @@ pub mod topics;
 pub mod topk;
 pub mod traffic;
 
+use hubsub_types::class::ClassIndex;
 use hubsub_types::{ConnKey, ErrorCode, HubId, NodeId, OnGap, OnSlow, Position, Seq, ShardId, Term};
 use rooms::HistoryPart;
 use std::sync::Arc;
@@ -261,6 +264,8 @@ pub trait Sink {
     fn leads(&self, _hub: HubId, _term: Term) -> bool {
         true
     }
+    /// Where is this room? [`Broker::rooms_placed`] or [`Broker::room_refused`] says it.
+    fn room_miss(&mut self, _class: ClassIndex, _room: &[u8]) {}
     /// The answer to a request whose outcome was [`Outcome::Later`].
     fn answer(&mut self, asker: Asker, answer: Answer);
 }

@@ -5,9 +5,11 @@
 //! The hash is fixed, since every node must agree: FNV-1a, finished by the
 //! SplitMix64 mixer so that names that differ in their last byte spread.
 
+use crate::places::{Places, UNPLACED};
 use crate::relay::message::home;
 use hubsub_types::class::ClassIndex;
 use hubsub_types::{HubId, ShardId};
+use std::sync::Arc;
 
 /// Points of each hub on the ring: 128 keep shares within about 10 %.
 const POINTS: u64 = 128;
@@ -23,13 +25,19 @@ pub struct Placement {
     rings: Vec<(u16, Ring)>,
     /// In a cluster, by class the ids of its hubs.
     ids: Option<Vec<Vec<HubId>>>,
+    /// Likewise, rooms that are elsewhere than the ring has them.
+    places: Option<Arc<Places>>,
 }
+
+/// Stands for the shard of a room that is to be asked for.
+pub const NOWHERE: ShardId = ShardId(u16::MAX);
 
 impl Placement {
     /// Over `shards` shards, for classes with so many hubs each; 0: one a shard.
     #[must_use]
     pub fn new(shards: u16, hubs_by_class: &[u16]) -> Placement {
-        let mut placement = Placement { shards, classes: Vec::new(), rings: Vec::new(), ids: None };
+        let mut placement =
+            Placement { shards, classes: Vec::new(), rings: Vec::new(), ids: None, places: None };
         for &hubs in hubs_by_class {
             let hubs = if hubs == 0 { shards } else { hubs };
             let known = placement.rings.iter().position(|ring| ring.0 == hubs);
@@ -49,13 +57,13 @@ impl Placement {
     /// # Panics
     /// A class has more than 65,534 hubs.
     #[must_use]
-    pub fn in_cluster(shards: u16, ids: &[Vec<HubId>]) -> Placement {
+    pub fn in_cluster(shards: u16, ids: &[Vec<HubId>], places: Arc<Places>) -> Placement {
         let count = |ids: &Vec<HubId>| match u16::try_from(ids.len()) {
             Ok(count) if count < u16::MAX => count.max(1),
             _ => panic!("a class has few hubs: {}", ids.len()),
         };
         let counts: Vec<u16> = ids.iter().map(count).collect();
-        Placement { ids: Some(ids.to_vec()), ..Placement::new(shards, &counts) }
+        Placement { ids: Some(ids.to_vec()), places: Some(places), ..Placement::new(shards, &counts) }
     }
 
     /// How many hubs a class has.
@@ -67,10 +75,21 @@ impl Placement {
         }
     }
 
-    /// The hub of a room, among those of its class.
+    /// The hub of a room, among those of its class; [`UNPLACED`] if it is to be asked for.
     #[must_use]
     pub fn hub(&self, class: ClassIndex, room: &[u8]) -> u16 {
+        if let Some(places) = &self.places
+            && let Some(hub) = places.find(class, room)
+        {
+            return hub;
+        }
         self.rings[self.classes[usize::from(class)]].1.hub(room)
+    }
+
+    /// Rooms that are elsewhere than the ring has them, in a cluster.
+    #[must_use]
+    pub fn places(&self) -> Option<&Places> {
+        self.places.as_deref()
     }
 
     /// The hub that the ring has for a room.
@@ -84,6 +103,7 @@ impl Placement {
     pub fn shard(&self, class: ClassIndex, hub: u16) -> ShardId {
         match (&self.ids, self.id(class, hub)) {
             (_, Some(id)) => home(id, self.shards),
+            (Some(_), None) if hub == UNPLACED => NOWHERE,
             (Some(_), None) => ShardId(0),
             (None, None) => ShardId(hub % self.shards),
         }

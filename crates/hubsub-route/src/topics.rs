@@ -107,10 +107,36 @@ impl Topics {
         (class, self.hubs.placement.hub(class, room))
     }
 
+    /// Looks again where a topic's room is; whether its shard or hub is another than before.
+    pub fn place_again(&mut self, id: TopicId) -> bool {
+        let (class, hub) = self.place(&self.classes.room(&self.get(id).name));
+        let shard = self.hubs.placement.shard(class, hub);
+        let topic = self.get_mut(id);
+        let is_news = (topic.hub, topic.shard) != (hub, shard);
+        if is_news {
+            (topic.hub, topic.shard, topic.room) = (hub, shard, RoomHandle::NONE);
+        }
+        is_news
+    }
+
+    /// Topics of one room, those without subscribers too. It looks at all topics.
+    #[must_use]
+    pub fn of_room(&self, class: ClassIndex, room: &[u8]) -> Vec<TopicId> {
+        let topics = (0u32..).zip(&self.slots).filter_map(|(id, topic)| Some((id, topic.as_ref()?)));
+        let is_of = |topic: &Topic| topic.class == class && *self.classes.room(&topic.name) == *room;
+        topics.filter(|(_, topic)| is_of(topic)).map(|(id, _)| id).collect()
+    }
+
     /// Whether any hub of the cluster is known.
     #[must_use]
     pub fn knows_hubs(&self) -> bool {
-        (0..self.classes.classes().len()).any(|class| self.hubs.placement.hubs(class as ClassIndex) > 0)
+        (0..self.classes.classes().len()).any(|class| self.knows_hubs_of(class as ClassIndex))
+    }
+
+    /// Whether the hubs of a class are known.
+    #[must_use]
+    pub fn knows_hubs_of(&self, class: ClassIndex) -> bool {
+        self.hubs.placement.hubs(class) > 0
     }
 
     /// The id of a hub of a class, in a cluster that is known.

@@ -100,6 +100,11 @@ class Life:
         """Hears what becomes of leads, in order."""
         self.on_ready: Callable[[], None] | None = None
         """Hears that `route_ready` has changed."""
+        self.on_room_miss: Callable[[str, bytes], None] | None = None
+        """Is asked where a room is, by class and name: `route_rooms` or `route_refuse` answers within 5 s. Asked once
+        until then, whatever waits for it."""
+        self.on_locate: Callable[[int, bytes], None] | None = None
+        """Is asked by a client where a room is: `route_located` answers the number."""
         self.on_asked: Callable[[str, int, bytes], None] | None = None
         """Gets what a peer's control plane asks: its name, the number for `link_answer`, and the question."""
 
@@ -270,6 +275,16 @@ class Life:
                 case ("lead", kind, hub, term, mandate):
                     if self.on_lead is not None:
                         self.on_lead(LeadEvent(kind, hub, term, mandate))
+                case ("room_miss", room_class, room):
+                    if self.on_room_miss is not None:
+                        self.on_room_miss(room_class, room)
+                    else:
+                        self._core.route_refuse([room])
+                case ("locate", number, room):
+                    if self.on_locate is not None:
+                        self.on_locate(number, room)
+                    else:
+                        self._core.route_located(number, None)
                 case ("ready",):
                     if self.on_ready is not None:
                         self.on_ready()

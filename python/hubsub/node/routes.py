@@ -1,6 +1,6 @@
 """What a node is told of the cluster's rooms: classes, hubs and who leads them; and who is ready."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from hubsub.config import RoomClass
@@ -55,6 +55,29 @@ class Routes(Life):
             ValueError: an id or a term is 0.
         """
         self._core.route_hubs([(row.hub, row.room_class, row.index, row.term, row.leader) for row in rows])
+
+    def route_rooms(self, room_class: str, hubs: Mapping[bytes, int | None]) -> None:
+        """Says where some rooms of a class are, after their hubs: what waits for them goes on, and who subscribes to one
+        that was elsewhere follows it. None: where the ring has them, or it is to be asked again.
+
+        Raises:
+            ValueError: the node does not know the class.
+        """
+        self._core.route_rooms(room_class, list(hubs.items()))
+
+    def route_refuse(self, rooms: Sequence[bytes]) -> None:
+        """Says that rooms which `on_room_miss` asked for get no place now: what waits for them is refused at once
+        (`hub_closed`), else after 5 s."""
+        self._core.route_refuse(list(rooms))
+
+    def route_located(self, number: int, members: Sequence[tuple[str, str]] | None) -> None:
+        """Answers `on_locate`.
+
+        Args:
+            number: Of the question.
+            members: Names and Redis addresses of the room's members, its leader first; None: that is not known.
+        """
+        self._core.route_located(number, None if members is None else list(members))
 
     def route_of(self, topic: bytes) -> tuple[bytes, str, int]:
         """Room and class of a topic, and the index of the hub that the ring of its class has for it."""

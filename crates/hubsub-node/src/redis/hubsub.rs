@@ -4,11 +4,11 @@ use super::{Args, NOT_A_NUMBER, SYNTAX, client, error, integer, is, pubsub};
 use crate::conn::Flags;
 use crate::core::Core;
 use crate::gather::{Then, To};
-use crate::mail::Question;
+use crate::mail::{Part, Question};
 use crate::output::Pending;
 use hubsub_route::rooms::HistoryQuery;
 use hubsub_route::{Attached, Namespace, Outcome, Start, Wish};
-use hubsub_types::{ConnKey, Position};
+use hubsub_types::{ConnKey, ErrorCode, Position};
 use hubsub_wire::resp::{self, Proto};
 
 /// Records of a HISTORY without COUNT.
@@ -32,8 +32,12 @@ pub fn help(core: &mut Core, key: ConnKey, _: Args<'_>) {
     super::server::write_help(core, key, "HUBSUB", HELP);
 }
 
-/// `HUBSUB LOCATE room`: this node serves every room.
-pub fn locate(core: &mut Core, key: ConnKey, _: Args<'_>) {
+/// `HUBSUB LOCATE room`: a node alone serves every room; in a cluster the control plane knows.
+pub fn locate(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    if core.broker.has_nodes() {
+        let slot = core.rim.open_slot(key);
+        return core.ask_where(args[2], Then::Reply(key, slot, Box::new(write_located)));
+    }
     let info = core.rim.info.clone();
     core.rim.reply(key, |out, _| {
         resp::array_header(out, 1);
@@ -41,6 +45,21 @@ pub fn locate(core: &mut Core, key: ConnKey, _: Args<'_>) {
         resp::bulk(out, info.name.as_bytes());
         resp::bulk(out, info.redis.as_bytes());
     });
+}
+
+fn write_located(out: &mut Vec<u8>, _: Proto, parts: Vec<Part>) {
+    match parts.into_iter().next() {
+        Some(Part::Located(Ok(members))) => {
+            resp::array_header(out, members.len());
+            for (name, address) in members {
+                resp::array_header(out, 2);
+                resp::bulk(out, name.as_bytes());
+                resp::bulk(out, address.as_bytes());
+            }
+        }
+        Some(Part::Located(Err(refused)) | Part::Refused(refused)) => resp::error(out, refused.resp()),
+        _ => resp::error(out, ErrorCode::HubClosed.resp()),
+    }
 }
 
 /// `HUBSUB HISTORY room [COUNT n] [AFTER position]`.
@@ -62,7 +81,10 @@ pub fn history(core: &mut Core, key: ConnKey, args: Args<'_>) {
     if !pubsub::allowed_to_read(core, key, args[2]) {
         return;
     }
-    let shard = core.broker.topics.shard_of_room(&query.room);
+    let shard = match core.broker.home_of(&query.room, &mut core.rim) {
+        Ok(shard) => shard,
+        Err(refused) => return error(core, key, refused.resp()),
+    };
     let slot = core.rim.open_slot(key);
     core.ask(To::One(shard), Question::History(query), Then::Records(key, slot));
 }

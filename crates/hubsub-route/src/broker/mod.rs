@@ -19,7 +19,6 @@ mod waiting;
 use crate::cursors::{Cursors, Read};
 use crate::hubs::{Hub, Hubs};
 use crate::idset::IdSet;
-use crate::logread::Known;
 use crate::patterns::Patterns;
 use crate::record::Record;
 use crate::relay::patterns::PatternChange;
@@ -170,8 +169,8 @@ impl Broker {
     #[must_use]
     pub fn is_outside(&self, room: &[u8]) -> bool {
         self.relay.is_some() && {
-            let (class, hub) = self.topics.place(room);
-            self.topics.hub_id(class, hub).is_none()
+            let (class, _) = self.topics.place(room);
+            !self.topics.knows_hubs_of(class)
         }
     }
 
@@ -193,26 +192,7 @@ impl Broker {
         match msg {
             Msg::Publish(ticket, record) => self.lead(ticket, record, now, sink),
             Msg::Published(ticket, published) => sink.answer(ticket.asker, Answer::Published(published)),
-            Msg::Attach(attach) => {
-                let from = attach.ticket.shard;
-                if let Some(slot) = self.relayed_slot(&self.classes.room(&attach.topic)) {
-                    if let Some(answer) = self.attach_relayed(slot, &attach, from, now, sink) {
-                        sink.send(from, Msg::Attached(Box::new((*attach, answer))));
-                    }
-                    return;
-                }
-                if let Some(refused) = self.refuses_start(&attach, sink) {
-                    return sink.send(from, Msg::Attached(Box::new((*attach, Err(refused)))));
-                }
-                let recall = |hub, room: &[u8]| sink.recall(hub, room);
-                match self.rooms.attach(&attach, from, now, recall) {
-                    Ok((Known::InLog(ask), _)) => sink.read_log(ask),
-                    Ok((Known::Here(attached), _)) => {
-                        sink.send(from, Msg::Attached(Box::new((*attach, Ok(attached)))))
-                    }
-                    Err(refused) => sink.send(from, Msg::Attached(Box::new((*attach, Err(refused))))),
-                }
-            }
+            Msg::Attach(attach) => self.attach_for(*attach, now, sink),
             Msg::Attached(answer) => self.attached(answer.0, answer.1, now, sink),
             Msg::Detach(from, namespace, topic) => self.detach_here(namespace, &topic, from, now, sink),
             Msg::Pattern(from, source, true, waiting) => {

@@ -9,6 +9,7 @@ use crate::cursors::{CursorKey, Cursors, Key};
 use crate::hubs::{Pending, Waits};
 use crate::producers::Producer;
 use crate::record::{Headers, Namespace, Record, RecordView};
+use crate::ring::NOWHERE;
 use crate::rooms::{Room, RoomHandle};
 use crate::topics::TopicId;
 use crate::{Answer, Asker, CloseReason, Delivery, Msg, Now, Outcome, Published, Sink, Ticket, Via};
@@ -84,7 +85,13 @@ impl Broker {
         let remembers = class.history.is_some();
         if topic.shard != self.shard {
             let shard = topic.shard;
+            if shard == NOWHERE && self.found(id) {
+                return self.publish(ticket, draft, now, sink);
+            }
             let record = own(draft, remembers, sink);
+            if shard == NOWHERE {
+                return self.miss_publish(ticket, id, record, now, sink);
+            }
             sink.send(shard, Msg::Publish(ticket, record));
             return Outcome::Later;
         }
@@ -125,10 +132,14 @@ impl Broker {
     /// A publish whose hub is here and whose answer is due later.
     pub(super) fn lead(&mut self, ticket: Ticket, record: Arc<Record>, now: Now, sink: &mut impl Sink) {
         let id = self.topics.intern(record.namespace, record.topic());
-        if let Some(relay) = &self.relay
-            && self.is_held(relay, id, sink)
-        {
-            return self.forward_or_tell(ticket, id, record, now, sink);
+        if let Some(relay) = &self.relay {
+            if self.topics.get(id).shard != self.shard {
+                // Its place is news here, or was a moment ago where it came from.
+                return self.lead_elsewhere(ticket, id, record, now, sink);
+            }
+            if self.is_held(relay, id, sink) {
+                return self.forward_or_tell(ticket, id, record, now, sink);
+            }
         }
         let delay_ms = self.classes.get(self.topics.get(id).class).commit_delay_ms;
         if delay_ms > 0 {

@@ -5,6 +5,7 @@ use super::{Broker, Client};
 use crate::cursors::{CursorKey, Key};
 use crate::logread::Known;
 use crate::record::Namespace;
+use crate::ring::NOWHERE;
 use crate::topics::TopicId;
 use crate::{Answer, Asker, Attach, Attached, CloseReason, Msg, Now, Outcome, Sink, Start, Ticket};
 use hubsub_types::{ConnKey, ErrorCode, Position, ShardId};
@@ -94,6 +95,9 @@ impl Broker {
             return Outcome::Now(Err(ErrorCode::TooManySubscriptions));
         }
         let name = Arc::clone(&self.topics.get(id).name);
+        if self.topics.get(id).shard == NOWHERE {
+            self.found(id);
+        }
         let shard = self.topics.get(id).shard;
         let relayed = match &self.relay {
             Some(_) if shard == self.shard => self.relayed_slot(&self.classes.room(topic)),
@@ -119,6 +123,10 @@ impl Broker {
         let shard = self.topics.get(id).shard;
         if shard != self.shard {
             self.await_attached(id, &attach);
+            if shard == NOWHERE {
+                self.miss_attach(id, attach, now, sink);
+                return Outcome::Later;
+            }
             sink.send(shard, Msg::Attach(Box::new(attach)));
             return Outcome::Later;
         }
@@ -284,7 +292,7 @@ impl Broker {
     }
 
     /// Tells the hub of a subscription less.
-    fn take_back(
+    pub(super) fn take_back(
         &mut self,
         shard: ShardId,
         namespace: Namespace,

@@ -4,6 +4,7 @@
 
 pub mod limits;
 pub mod message;
+pub mod misses;
 pub mod nodes;
 pub mod patterns;
 pub mod state;

@@ -2,6 +2,7 @@
 //! them, what is under way to there, and what waits.
 
 use super::message::AskId;
+use super::misses::Misses;
 use super::nodes::Peers;
 use super::patterns::PatternSets;
 use super::{Cluster, Leader, NodeMessage};
@@ -59,6 +60,8 @@ pub struct Relay {
     pub held_bytes: usize,
     /// Subscriptions that wait.
     pub attaches: usize,
+    /// Rooms whose place was asked for.
+    pub misses: Misses,
     /// When something is due at the earliest, in ms.
     pub due_ms: u64,
     /// Whether something waits for a link to take more.
@@ -278,6 +281,7 @@ impl Relay {
             early: (0, 0),
             held_bytes: 0,
             attaches: 0,
+            misses: Misses::default(),
             due_ms: u64::MAX,
             is_held_up: false,
         }

@@ -305,7 +305,9 @@ impl Rooms {
             return Ok(handle);
         }
         let class = self.classes.class_of_room(name);
-        let hub = self.hubs.slot(class, self.all_hubs.placement.hub(class, name));
+        let hub = self.hubs.find(class, self.all_hubs.placement.hub(class, name));
+        // It was placed elsewhere a moment ago.
+        let hub = hub.ok_or(ErrorCode::HubClosed)?;
         let log = self.hubs.get(hub).log.as_ref();
         let recalled = log.and_then(|log| recall(log.id));
         let known = log.and_then(|log| log.of_this_life(recalled));

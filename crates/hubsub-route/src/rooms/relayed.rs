@@ -24,7 +24,8 @@ impl Rooms {
         }
         self.has_place().inspect_err(|_| self.refused += 1)?;
         let class = self.classes.class_of_room(name);
-        let slot = self.hubs.slot(class, self.all_hubs.placement.hub(class, name));
+        let slot = self.hubs.find(class, self.all_hubs.placement.hub(class, name));
+        let slot = slot.ok_or(ErrorCode::HubClosed)?;
         Ok(self.insert(name, slot, Position::default(), false, now))
     }
 
@@ -114,11 +115,11 @@ impl Rooms {
         &mut self,
         handle: RoomHandle,
         now: Now,
-        recall: impl FnOnce(HubId, &[u8]) -> Option<Recalled>,
+        recall: impl Fn(HubId, &[u8]) -> Option<Recalled>,
     ) -> (Position, Position) {
         let before = self.position(handle);
         let Some(room) = self.get(handle) else { return (before, before) };
-        if self.waits_for_log(handle) {
+        if self.waits_for_log(handle) || self.is_ahead(handle, &recall) {
             // It was led here before, and goes on when the log has what it was given.
             return (before, before);
         }
@@ -133,15 +134,28 @@ impl Rooms {
         (before, position)
     }
 
+    /// Whether memory knows of records of a room that this process has committed and that its log does not
+    /// tell of yet: segments are behind the journal.
+    pub fn is_ahead(&self, handle: RoomHandle, recall: &impl Fn(HubId, &[u8]) -> Option<Recalled>) -> bool {
+        let Some((room, log)) = self.get(handle).zip(self.log_of(handle)) else { return false };
+        let life = |epoch: Epoch| epoch.0 >> 32;
+        let is_own = life(room.epoch) == life(Epoch(self.epochs.load(Ordering::Relaxed)));
+        match log.of_this_life(recall(log.id, &room.name)) {
+            Some(known) if known.epoch == room.epoch => room.seq > known.seq,
+            _ => is_own && room.seq > Seq(0),
+        }
+    }
+
     /// A hub's room is led elsewhere from now on: its records here and other nodes' interest are
     /// nothing any more. Nobody on this node uses it: it is forgotten.
-    pub fn end_lead(&mut self, handle: RoomHandle) {
+    pub fn end_lead(&mut self, handle: RoomHandle, recall: impl Fn(HubId, &[u8]) -> Option<Recalled>) {
+        let is_ahead = self.is_ahead(handle, &recall);
         self.drop_all(handle);
         let shards = self.shards;
         self.forget_holders(handle, |counts| counts.forget_nodes(shards));
         if let Some(room) = self.get_mut(handle) {
             room.was_created = false;
-            if room.is_idle() && !self.waits_for_log(handle) {
+            if room.is_idle() && !is_ahead && !self.waits_for_log(handle) {
                 self.forget(handle);
             }
         }
@@ -172,6 +186,18 @@ impl Rooms {
             }
         }
         self.subscribed.iter_mut().zip(ended).for_each(|(subscribed, ended)| *subscribed -= ended);
+    }
+
+    /// Forgets a room that is elsewhere now, with all that is known of it, unless its hub's log has yet to
+    /// answer for it.
+    pub fn forget_moved(&mut self, handle: RoomHandle) {
+        if self.get(handle).is_none() || self.waits_for_log(handle) {
+            return;
+        }
+        self.drop_all(handle);
+        let topics = self.topics_of(handle);
+        topics.iter().for_each(|(namespace, _)| self.subscribed[*namespace as usize] -= 1);
+        self.forget(handle);
     }
 
     /// Forgets a room at once, whoever used it.

@@ -41,7 +41,10 @@ impl Broker {
         }
         let id = self.topics.intern(record.namespace, record.topic());
         if self.slot_of_topic(id) != Some(slot) {
-            return;
+            self.topics.place_again(id);
+            if self.slot_of_topic(id) != Some(slot) {
+                return;
+            }
         }
         if record.position.seq == Seq(0) {
             return self.hand_on(&record, sink);

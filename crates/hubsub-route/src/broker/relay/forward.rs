@@ -12,6 +12,7 @@ use crate::record::Record;
 use crate::relay::limits::{FORMER_MS, UNDER_WAY_MAX};
 use crate::relay::state::{Asked, Parked, Relay, UnderWay};
 use crate::relay::{AskId, Leader, NodeMessage};
+use crate::ring::NOWHERE;
 use crate::topics::TopicId;
 use crate::{Asker, Now, Outcome, Published, Sink, Ticket};
 use hubsub_types::{ErrorCode, HubId, NodeId, ShardId};
@@ -74,7 +75,12 @@ impl Broker {
             Arc::make_mut(&mut record).number(Producer { id: producer, sequence: hub.sequence });
         }
         relay.park(slot, Parked { number, ticket, record, since_ms: now.mono_ms });
-        self.push_queue(slot, now, sink);
+        if relay.hub(slot).leader == Leader::Me {
+            // What waits before it is looked at in a moment; it may be committed then, and answered.
+            relay.is_held_up = true;
+        } else {
+            self.push_queue(slot, now, sink);
+        }
         Outcome::Later
     }
 
@@ -235,7 +241,13 @@ impl Broker {
             return Outcome::Now(Err(ErrorCode::HubClosed));
         }
         let id = self.topics.intern(namespace, topic);
-        let shard = self.topics.get(id).shard;
+        let shard = match self.topics.get(id).shard {
+            NOWHERE => match self.home_of(&self.classes.room(topic).into_owned(), sink) {
+                Ok(shard) => shard,
+                Err(refused) => return Outcome::Now(Err(refused)),
+            },
+            shard => shard,
+        };
         if shard != self.shard {
             let key = self.key_of(id);
             sink.send(shard, crate::Msg::Count(ticket, key));

@@ -6,8 +6,8 @@ use crate::counts::Holder;
 use crate::logread::Known;
 use crate::relay::limits::{ATTACHES_MAX, RETRY_REFUSED_MS};
 use crate::relay::message::Names;
-use crate::relay::state::{Asked, AskedInterest, Held, Resume, UnderWay, Upstream, WaitingAttach};
-use crate::relay::{AskId, NodeMessage};
+use crate::relay::state::{Asked, AskedInterest, Held, Relay, Resume, UnderWay, Upstream, WaitingAttach};
+use crate::relay::{AskId, Leader, NodeMessage};
 use crate::rooms::{RoomHandle, TopicKey};
 use crate::{Attach, Attached, Namespace, Now, Sink, Start};
 use hubsub_types::{ErrorCode, Position, Seq, ShardId};
@@ -374,10 +374,16 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) {
-        if self.relay.is_none() || self.relayed_slot(&self.classes.room(topic)).is_none() {
+        // By the hub that the room was of when it was subscribed to.
+        let room = self.rooms.find_of_topic(topic);
+        let slot = room.and_then(|room| self.rooms.slot_of_room(room));
+        let is_relayed = |relay: &Relay| {
+            let hub = slot.and_then(|slot| relay.hubs.get(usize::from(slot)));
+            hub.is_some_and(|hub| hub.leader != Leader::Me)
+        };
+        let Some(room) = room.filter(|_| self.relay.as_deref().is_some_and(is_relayed)) else {
             return self.rooms.detach(namespace, topic, from, now);
-        }
-        let Some(room) = self.rooms.find_of_topic(topic) else { return };
+        };
         let key: TopicKey = (namespace, topic.into());
         self.rooms.count(room, &key, |counts| _ = counts.remove(from), now);
         if self.count_of(room, &key) > 0 {

@@ -6,12 +6,14 @@
 mod follow;
 mod forward;
 mod interest;
+mod misses;
 mod patterns;
 mod route;
 mod serve;
 
 use super::Broker;
 use crate::counts::NODES_MAX;
+use crate::logread::Known;
 use crate::relay::limits::{EARLY_BYTES_MAX, EARLY_MAX, HELD_BYTES_MAX, UNSENT_MAX};
 use crate::relay::state::{Asked, Early, Relay, UnderWay};
 use crate::relay::{AskId, Leader, NodeMessage};
@@ -341,6 +343,7 @@ impl Broker {
             self.relay().wake_by(due_ms);
         }
         self.expire_attaches(now, sink);
+        self.expire_misses(now, sink);
     }
 
     fn expire_early(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
@@ -373,6 +376,30 @@ impl Broker {
     }
 
     // -- answers --
+
+    /// A subscription of some shard, whose hub has its home here.
+    pub(super) fn attach_for(&mut self, attach: Attach, now: Now, sink: &mut impl Sink) {
+        let from = attach.ticket.shard;
+        if self.relay.is_some() {
+            self.rehome(&self.classes.room(&attach.topic).into_owned(), now, sink);
+        }
+        if let Some(slot) = self.relayed_slot(&self.classes.room(&attach.topic)) {
+            if let Some(answer) = self.attach_relayed(slot, &attach, from, now, sink) {
+                self.answer_attach(attach, from, answer, now, sink);
+            }
+            return;
+        }
+        let recall = |hub, room: &[u8]| sink.recall(hub, room);
+        let known = match self.refuses_start(&attach, sink) {
+            Some(refused) => Err(refused),
+            None => self.rooms.attach(&attach, from, now, recall),
+        };
+        match known {
+            Ok((Known::InLog(ask), _)) => sink.read_log(ask),
+            Ok((Known::Here(attached), _)) => self.answer_attach(attach, from, Ok(attached), now, sink),
+            Err(refused) => self.answer_attach(attach, from, Err(refused), now, sink),
+        }
+    }
 
     /// Answers who subscribed, on whatever shard.
     fn answer_attach(

@@ -50,7 +50,8 @@ impl Broker {
             self.drop_resume(room);
             self.relay().suspects.remove(&room);
             let topics = self.rooms.topics_of(room);
-            if topics.is_empty() {
+            let recall = |hub, name: &[u8]| sink.recall(hub, name);
+            if topics.is_empty() && !self.rooms.is_ahead(room, &recall) {
                 // Patterns followed it.
                 let (last, name) =
                     (self.rooms.position(room), self.rooms.get(room).map(|it| it.name.clone()));
@@ -60,7 +61,6 @@ impl Broker {
                 self.rooms.forget_relayed(room);
                 continue;
             }
-            let recall = |hub, name: &[u8]| sink.recall(hub, name);
             let (before, after) = self.rooms.begin_life(room, now, recall);
             if before.epoch.0 != 0 && before.epoch != after.epoch {
                 for key in topics {
@@ -103,7 +103,7 @@ impl Broker {
         self.rooms.hubs.get_mut(slot).is_relayed = true;
         for room in self.rooms.of_hub(slot) {
             self.relay().due.remove(&room);
-            self.rooms.end_lead(room);
+            self.rooms.end_lead(room, |hub, name: &[u8]| sink.recall(hub, name));
             for key in self.rooms.topics_of(room) {
                 self.follow_topic(slot, room, key, true);
             }

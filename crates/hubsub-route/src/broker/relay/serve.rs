@@ -24,6 +24,7 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) {
+        let Some(message) = self.miss_message(from, message, now, sink) else { return };
         let relay = self.relay();
         let Some(slot) = relay.slot_of(hub) else {
             // It is not told of all hubs yet; whoever asks looks again.
@@ -57,6 +58,9 @@ impl Broker {
                 let hub = self.relay().hub(slot).id;
                 let ticket = Ticket { shard: self.shard, asker: Asker::Node { node: from, ask, hub } };
                 if let Some(refused) = self.refuses_record(slot, &record) {
+                    if refused == ErrorCode::HubDiffers && self.is_moved(slot, record.topic()) {
+                        return self.relay().not_mine(from, ask, slot, sink);
+                    }
                     return self.tell_published(ticket, Err(refused), sink);
                 }
                 self.lead(ticket, record, now, sink);
@@ -64,6 +68,9 @@ impl Broker {
             NodeMessage::Interest { ask, names, count, start, .. } => {
                 if let Err(refused) = self.serve_interest(from, slot, (ask, count, start), &names, now, sink)
                 {
+                    if refused == ErrorCode::HubDiffers && self.is_moved(slot, &names.topic) {
+                        return self.relay().not_mine(from, ask, slot, sink);
+                    }
                     self.deny(from, slot, ask, refused, sink);
                 }
             }
@@ -96,11 +103,17 @@ impl Broker {
         }
     }
 
+    /// Whether a topic's room is in another hub of this class: either side has yet to hear where it is now.
+    fn is_moved(&self, slot: u16, topic: &[u8]) -> bool {
+        self.classes.class_of_room(&self.classes.room(topic)) == self.rooms.hubs.get(slot).class
+    }
+
     /// Whether a topic is one of a hub's.
     fn is_of(&mut self, slot: u16, namespace: crate::Namespace, topic: &[u8]) -> bool {
         let fits = topic.len() as u64 <= self.limits.topic_bytes_max;
         let id = self.topics.intern(namespace, topic);
-        fits && self.slot_of_topic(id) == Some(slot)
+        let is_of = |broker: &Broker| broker.slot_of_topic(id) == Some(slot);
+        fits && (is_of(self) || (self.topics.place_again(id) && is_of(self)))
     }
 
     /// Why a node's record is not taken.
@@ -148,6 +161,7 @@ impl Broker {
             self.set_interest(from, slot, names, 0, now);
             return Ok(());
         }
+        self.rehome(&names.room, now, sink);
         let shards = self.shards;
         let Some(holder) = self.relay().peers.holder(from, shards) else {
             return Err(ErrorCode::NotLinked);

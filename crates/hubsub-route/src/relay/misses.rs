@@ -1,0 +1,55 @@
+//! What waits for the place of a room: on each shard, what its own clients and nodes asked of it.
+
+use super::NodeMessage;
+use crate::record::Record;
+use crate::{Attach, Ticket};
+use ahash::RandomState;
+use hashbrown::HashMap;
+use hubsub_types::NodeId;
+use hubsub_types::class::ClassIndex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Misses {
+    /// Rooms that were asked for.
+    pub rooms: HashMap<Arc<[u8]>, Miss, RandomState>,
+    /// What waits, of all rooms, and its memory.
+    pub parked: (usize, usize),
+}
+
+/// One room.
+#[derive(Debug)]
+pub struct Miss {
+    /// Its class.
+    pub class: ClassIndex,
+    /// Until when it is waited for, in ms.
+    pub until_ms: u64,
+    /// What waits, in the order in which it came.
+    pub waits: VecDeque<Missing>,
+}
+
+/// One thing that waits.
+#[derive(Debug)]
+pub enum Missing {
+    /// A publish.
+    Publish(Ticket, Arc<Record>),
+    /// A subscription.
+    Attach(Box<Attach>),
+    /// What a node asked, which knows the place.
+    Message(NodeId, Box<NodeMessage>),
+}
+
+impl Missing {
+    /// Bytes that it keeps from being freed.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        size_of::<Missing>()
+            + match self {
+                Missing::Publish(_, record) => record.weight(),
+                Missing::Attach(attach) => size_of::<Attach>() + attach.topic.len(),
+                Missing::Message(_, message) => message.weight(),
+            }
+    }
+}
