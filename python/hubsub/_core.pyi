@@ -169,6 +169,8 @@ class Core:
             `("lead", kind, hub, term, mandate)` with kind `opened|closed` (this process's lead), `began|gave_up` (its
             shard leads a hub in a term, or does no more), `heeds` (that mandate from now on, 0 for none), `changed`
             (something else of `lead_snapshot`, but for times); what is not of the kind is None,
+            `("ready",)`: `route_ready` has changed, `("room_miss", room_class, room)`: `route_rooms` or `route_refuse`
+            answers, `("locate", number, room)`: `route_located` answers,
             `("asked", node, number, body)`: a peer's control plane asks, `link_answer` answers,
             `("stopped", shard, reason)` with reason None after a clean stop.
         """

@@ -56,7 +56,7 @@ def test_three_nodes_link_up_whoever_starts_and_is_registered_first(
     for one, other in itertools.permutations("abc", 2):
         links = nodes[one].peers()[other]["links"]
         assert [link["state"] for link in links] == ["up"] * min(shards[one], shards[other])
-        assert all(link["code"] is None and link["sent"]["live"] == 0 for link in links)
+        assert all(link["code"] is None for link in links)
 
 
 @pytest.mark.parametrize("late", ["a", "b"])
@@ -243,8 +243,8 @@ def test_a_node_keeps_its_clients_while_a_peer_comes_and_goes(start_linked: Star
     a, b = start_linked("a"), start_linked("b")
     host, port = a.redis.split(":")
     with redis.Redis(host=host, port=int(port)) as client:
-        assert client.ping()
+        known = client.client_id()
         meet(a, b)
         b.kill()
         a.event("dead", "b")
-        assert client.ping() and client.publish("x", "y") == 0
+        assert client.client_id() == known, "over the same connection"

@@ -1,11 +1,13 @@
 //! A home shard that relays, message by message: what it tells whom, and what it keeps.
 
+use hubsub_route::places::Places;
 use hubsub_route::rooms::HistoryPart;
 use hubsub_route::{
     Answer, Ask, AskId, Asker, Attached, Broker, CloseReason, Cluster, Delivery, Draft, Hubs, Leader,
     LogRead, Msg, Names, Namespace, NodeMessage, Now, Outcome, Publisher, Recalled, Record, RecordView,
     RelayLimits, Settings, Sink, Start, Ticket, Via, Wish,
 };
+use hubsub_types::class::ClassIndex;
 use hubsub_types::{
     Class, ClassTable, ConnKey, Epoch, ErrorCode, History, HubId, Limits, NodeId, OnGap, OnSlow, Position,
     ProducerId, Seq, ShardId, Term,
@@ -24,7 +26,9 @@ struct World {
     got: Vec<Seq>,
     gaps: Vec<(Position, Position)>,
     answers: Vec<Answer>,
+    missed: Vec<Box<[u8]>>,
     is_shut: bool,
+    has_no_lead: bool,
 }
 
 impl Sink for World {
@@ -75,6 +79,12 @@ impl Sink for World {
     fn node_flows(&self, _: NodeId, _: HubId) -> bool {
         !self.is_shut
     }
+    fn leads(&self, _: HubId, _: Term) -> bool {
+        !self.has_no_lead
+    }
+    fn room_miss(&mut self, _: ClassIndex, room: &[u8]) {
+        self.missed.push(room.into());
+    }
     fn answer(&mut self, _: Asker, answer: Answer) {
         self.answers.push(answer);
     }
@@ -86,11 +96,16 @@ fn at(ms: u64) -> Now {
 
 /// The one shard of a node whose hub another leads, in term 2.
 fn relay(history: bool) -> (Broker, World) {
+    relay_at(history, &Arc::new(Places::new([false, false].into_iter())))
+}
+
+/// Likewise, where rooms may be elsewhere than the ring has them.
+fn relay_at(history: bool, places: &Arc<Places>) -> (Broker, World) {
     let history = history.then_some(History { messages: 100, bytes: 0, age_ms: 0 });
     let classes = Arc::new(ClassTable::new(vec![Class { history, ..Class::named("all") }], true));
     let limits = RelayLimits { parked_max: 2, ..RelayLimits::default() };
     let cluster = Cluster { producer: ProducerId(1 << 8), limits };
-    let hubs = Arc::new(Hubs::in_cluster(1, &[vec![HUB]], cluster));
+    let hubs = Arc::new(Hubs::with_places(1, &[vec![HUB]], Arc::clone(places), cluster));
     let epochs = Arc::new(AtomicU64::new(1 << 32));
     let (shard, limits) = (ShardId(0), Limits::default());
     let mut broker = Broker::new(Settings { shard, hubs, classes, limits, epochs });
@@ -288,4 +303,53 @@ fn no_more_nodes_are_known_than_there_are_places() {
     assert_eq!(broker.nodes(), usize::from(hubsub_route::counts::NODES_MAX));
     (10..400).for_each(|node| broker.node_down(NodeId(node), 0, at(0), &mut world));
     assert_eq!(broker.nodes(), 1);
+}
+
+#[test]
+fn a_publish_is_not_ordered_while_the_process_has_no_lead() {
+    let (mut broker, mut world) = relay(false);
+    broker.route(HUB, Term(3), Leader::Me, at(0), &mut world);
+    assert!(matches!(publish(&mut broker, &mut world), Outcome::Now(Ok(_))));
+    world.has_no_lead = true;
+    assert!(matches!(publish(&mut broker, &mut world), Outcome::Later));
+    broker.retry_stalled(at(1), &mut world);
+    assert!(world.answers.is_empty() && broker.waits_for_nodes());
+    world.has_no_lead = false;
+    // Who asks now comes behind, and has no place for an answer yet.
+    assert!(matches!(publish(&mut broker, &mut world), Outcome::Later));
+    assert!(world.answers.is_empty());
+    broker.retry_stalled(at(2), &mut world);
+    assert!(matches!(world.answers[..], [Answer::Published(Ok(_)), Answer::Published(Ok(_))]));
+    assert!(matches!(publish(&mut broker, &mut world), Outcome::Now(Ok(_))));
+    world.has_no_lead = true;
+    assert!(matches!(publish(&mut broker, &mut world), Outcome::Later));
+    broker.commit_due(at(5_000), &mut world);
+    assert!(matches!(world.answers[2..], [Answer::Published(Err(ErrorCode::HubClosed))]));
+}
+
+#[test]
+fn what_concerns_a_room_without_a_place_waits_bounded_in_number_and_time() {
+    let places = Arc::new(Places::new([true, false].into_iter()));
+    let (mut broker, mut world) = relay_at(false, &places);
+    broker.route(HUB, Term(3), Leader::Me, at(0), &mut world);
+    let wish = Wish { topic: b"a", namespace: Namespace::Global, start: Start::Live };
+    assert!(matches!(broker.subscribe(ticket(), KEY, wish, at(0), &mut world), Outcome::Later));
+    assert!(matches!(publish(&mut broker, &mut world), Outcome::Later));
+    assert!(matches!(publish(&mut broker, &mut world), Outcome::Now(Err(ErrorCode::LinkFull))));
+    assert_eq!(world.missed, [Box::from(&b"a"[..])], "asked once");
+    broker.commit_due(at(4_999), &mut world);
+    assert!(world.answers.is_empty());
+    broker.commit_due(at(5_000), &mut world);
+    let refused = [Answer::Attached(Err(ErrorCode::HubClosed)), Answer::Published(Err(ErrorCode::HubClosed))];
+    assert_eq!(format!("{:?}", world.answers), format!("{refused:?}"));
+    assert_eq!(broker.counts(KEY), (0, 0, 0), "it does not subscribe");
+    // It is asked for again, and found.
+    world.answers.clear();
+    assert!(matches!(broker.subscribe(ticket(), KEY, wish, at(6_000), &mut world), Outcome::Later));
+    assert!(matches!(publish(&mut broker, &mut world), Outcome::Later));
+    assert_eq!(world.missed.len(), 2);
+    places.set(0, b"a", Some(0));
+    broker.rooms_placed(0, &[(b"a"[..].into(), false)], at(6_001), &mut world);
+    assert!(matches!(world.answers[..], [Answer::Attached(Ok(_)), Answer::Published(Ok(_))]), "in order");
+    assert_eq!(world.got, [Seq(1)]);
 }
