@@ -15,6 +15,7 @@ class ClassRow(Protocol):
     @property
     def hubs(self) -> int:
         """How many it has, for good."""
+
     @property
     def placement(self) -> str: ...
 
@@ -29,6 +30,7 @@ class HubRow(Protocol):
     @property
     def index(self) -> int:
         """Which of the class's hubs it is, from 0."""
+
     @property
     def term(self) -> int: ...
     @property
@@ -57,8 +59,8 @@ class Routes(Life):
         self._core.route_hubs([(row.hub, row.room_class, row.index, row.term, row.leader) for row in rows])
 
     def route_rooms(self, room_class: str, hubs: Mapping[bytes, int | None]) -> None:
-        """Says where some rooms of a class are, after their hubs: what waits for them goes on, and who subscribes to one
-        that was elsewhere follows it. None: where the ring has them, or it is to be asked again.
+        """Says where some rooms of a class are, after their hubs: what waits for them goes on, and who subscribes to
+        one that was elsewhere follows it. None: where the ring has them, or it is to be asked again.
 
         Raises:
             ValueError: the node does not know the class.

@@ -242,7 +242,7 @@ impl Broker {
         }
         let id = self.topics.intern(namespace, topic);
         let shard = match self.topics.get(id).shard {
-            NOWHERE => match self.home_of(&self.classes.room(topic).into_owned(), sink) {
+            NOWHERE => match self.home_of(&self.classes.room(topic), sink) {
                 Ok(shard) => shard,
                 Err(refused) => return Outcome::Now(Err(refused)),
             },

@@ -381,7 +381,7 @@ impl Broker {
     pub(super) fn attach_for(&mut self, attach: Attach, now: Now, sink: &mut impl Sink) {
         let from = attach.ticket.shard;
         if self.relay.is_some() {
-            self.rehome(&self.classes.room(&attach.topic).into_owned(), now, sink);
+            self.rehome(&self.classes.room(&attach.topic), now, sink);
         }
         if let Some(slot) = self.relayed_slot(&self.classes.room(&attach.topic)) {
             if let Some(answer) = self.attach_relayed(slot, &attach, from, now, sink) {
