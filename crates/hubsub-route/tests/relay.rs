@@ -353,3 +353,26 @@ fn what_concerns_a_room_without_a_place_waits_bounded_in_number_and_time() {
     assert!(matches!(world.answers[..], [Answer::Attached(Ok(_)), Answer::Published(Ok(_))]), "in order");
     assert_eq!(world.got, [Seq(1)]);
 }
+
+#[test]
+fn a_term_that_another_may_have_led_in_begins_a_new_life_of_rooms() {
+    let (mut broker, mut world) = relay(false);
+    subscribe(&mut broker, &mut world);
+    broker.route(HUB, Term(3), Leader::Me, at(0), &mut world);
+    let mut epochs = Vec::new();
+    for (term, gaps) in [(3, 1), (4, 1), (6, 2)] {
+        broker.route(HUB, Term(term), Leader::Me, at(0), &mut world);
+        match publish(&mut broker, &mut world) {
+            Outcome::Now(Ok(published)) => epochs.push(published.position.epoch),
+            _ => {
+                broker.retry_stalled(at(0), &mut world);
+                let Some(Answer::Published(Ok(published))) = world.answers.last() else {
+                    panic!("it is led: {:?}", world.answers)
+                };
+                epochs.push(published.position.epoch);
+            }
+        }
+        assert_eq!(world.gaps.len(), gaps, "term {term}");
+    }
+    assert!(epochs[0] == epochs[1] && epochs[1] != epochs[2], "{epochs:?}");
+}

@@ -19,12 +19,19 @@ impl Broker {
             return;
         }
         let before = std::mem::replace(&mut state.leader, leader);
+        // Another may have led in a term between, of which this node has not heard: what it knows may be old.
+        let is_logged = self.classes.get(state.class).durability.is_logged();
+        let skips = !is_logged && term.0 > state.term.0 + 1;
         state.term = term;
         state.retry_ms = u64::MAX;
         self.count_former(slot, now);
         match (before == Leader::Me, leader == Leader::Me) {
             (false, true) => self.begin_to_lead(slot, now, sink),
             (true, false) => self.cease_to_lead(slot, now, sink),
+            (true, true) if skips => {
+                self.cease_to_lead(slot, now, sink);
+                self.begin_to_lead(slot, now, sink);
+            }
             _ => {}
         }
         if leader != Leader::Me {
