@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -39,6 +39,7 @@ class Linked:
         cluster: str = "test",
         secret: str = SECRET,
         limits: Mapping[str, Any] | None = None,
+        classes: Sequence[Mapping[str, Any]] = (),
         begins: bool = True,
     ) -> None:
         self.name, self.incarnation, self.shards = name, incarnation, shards
@@ -54,6 +55,7 @@ class Linked:
                 "shards": shards,
                 "cluster_secret": secret,
                 "limits": {**QUICK, **(limits or {})},
+                **({"class": list(classes)} if classes else {}),
             },
         }
         with open(self.log_file, "wb") as log:
@@ -168,13 +170,18 @@ def say(what: str, **fields: Any) -> None:
 
 
 async def serve(options: dict[str, Any]) -> None:
-    from hubsub.config import resolve
+    from types import SimpleNamespace as Row
+
+    from hubsub.config import RoomClass, resolve
     from hubsub.errors import HubSubError
     from hubsub.node import Node
 
     node = Node(resolve(options["config"], {}, {}))
     addresses = await node.start()
     node.on_lead = lambda event: say("lead", at_s=time.monotonic(), **event._asdict())
+    node.on_ready = lambda: say("ready_now", who=sorted(node.route_ready()))
+    node.on_room_miss = lambda room_class, room: say("room_miss", room_class=room_class, room=room.decode())
+    node.on_locate = lambda number, room: say("locate", number=number, room=room.decode())
     node.on_peer = lambda event: say("peer", **event._asdict())
     # Peers' questions are answered backwards, but for one.
     node.on_asked = lambda peer, number, body: (
@@ -236,6 +243,26 @@ async def serve(options: dict[str, Any]) -> None:
                 asking.add(asyncio.create_task(resign(mandate)))
             case ["leads"]:
                 say("leads", answer=leads())
+            case ["route_classes", rows]:
+                node.route_classes(
+                    [Row(definition=RoomClass(name=n), hubs=hubs, placement=how) for n, hubs, how in rows]
+                )
+            case ["route_hubs", rows]:
+                keys = ("hub", "room_class", "index", "term", "leader")
+                rows = [
+                    Row(**dict(zip(keys, row[:4], strict=False)), leader=row[4] and tuple(row[4]))
+                    for row in rows
+                ]
+                node.route_hubs(rows)
+            case ["route_rooms", room_class, hubs]:
+                node.route_rooms(room_class, {room.encode(): hub for room, hub in hubs.items()})
+            case ["route_refuse", room]:
+                node.route_refuse([room.encode()])
+            case ["route_located", number, members]:
+                node.route_located(number, members and [tuple(member) for member in members])
+            case ["route_of", topic]:
+                room, room_class, index = node.route_of(topic.encode())
+                say("route_of", answer=[room.decode(), room_class, index])
             case ["fds"]:
                 say("fds", answer=len(os.listdir("/proc/self/fd")))
             case ["metrics"]:

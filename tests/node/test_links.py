@@ -57,6 +57,8 @@ def test_three_nodes_link_up_whoever_starts_and_is_registered_first(
         links = nodes[one].peers()[other]["links"]
         assert [link["state"] for link in links] == ["up"] * min(shards[one], shards[other])
         assert all(link["code"] is None for link in links)
+        # Patterns are told, on link 0, and nothing else is.
+        assert all(link["sent"]["live"] == 0 for link in links[1:]) and links[0]["sent"]["live"] <= 3
 
 
 @pytest.mark.parametrize("late", ["a", "b"])
