@@ -56,7 +56,7 @@ def wait_log(node: Node, event: str) -> dict[str, Any]:
 
 def test_a_node_is_ready_and_ends_cleanly_on_sigterm(make_node: Callable[..., Node]) -> None:
     node = make_node()
-    assert set(node.ready) == {"event", "redis", "redis_cluster", "http", "ws", "mqtt", "link"}
+    assert set(node.ready) == {"event", "redis", "redis_cluster", "http", "ws", "mqtt", "link", "raft"}
     assert node.ready["mqtt"] is None
     assert ask(node, "GET", "/readyz") == (200, {"status": "ready", "log": "none", "reasons": []})
     assert node.stop() == 0
@@ -96,10 +96,10 @@ def test_a_node_starts_in_a_process_with_many_descriptors(make_node: Callable[..
 
 
 def test_a_listener_that_is_not_built_yet_is_null_and_logged(make_node: Callable[..., Node]) -> None:
-    node = make_node(args=["--mqtt", ":0", "--ws", ":0", "--zone", "east", "--role", "edge"])
+    node = make_node(args=["--mqtt", ":0", "--ws", ":0"])
     assert (node.ready["mqtt"], node.ready["ws"]) == (None, None)
     told = {e["key"] for e in node.events if e["event"] == "not built yet, ignored"}
-    assert told == {"mqtt", "ws", "zone", "role"}
+    assert told == {"mqtt", "ws"}
 
 
 def test_an_unknown_variable_is_logged_and_a_known_one_is_not(make_node: Callable[..., Node]) -> None:

@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -15,7 +15,10 @@ from hubsub.cli.common import new_app
 from hubsub.config.definitions import KEYS
 from hubsub.config.kinds import FLAG
 
-READY = ("redis", "redis_cluster", "http", "ws", "mqtt", "link")
+if TYPE_CHECKING:
+    from hubsub.control.cluster.process import ClusterProcess
+
+READY = ("redis", "redis_cluster", "http", "ws", "mqtt", "link", "raft")
 """The listeners of the ready line, in its order."""
 
 app = new_app("Runs a node. When it serves it prints one JSON line on stdout.")
@@ -74,6 +77,8 @@ class _Process:
         self._flags = flags
         self._config = config
         self._end = asyncio.Event()
+        self._process: ClusterProcess | None = None
+        """Where the node is one of a cluster."""
 
     async def run(self) -> int:
         """Serves until a signal (0; 1 if the log has failed by then) or the failure of a shard (1)."""
@@ -84,21 +89,29 @@ class _Process:
         loop = asyncio.get_running_loop()
         for sig in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(sig, self._on_stop, sig)
-        node = Node(self._config)
+        process = self._process = self._clustered() if self._config.is_clustered else None
+        if process is None:
+            node = Node(self._config)
+        else:
+            self._notifier.status("joins its cluster")
+            if not await self._unless_stopped(process.open()):
+                await process.stop(drain=False)
+                return 0
+            self._config = process.config
+            node = cast(Node, process.node)
         self._state = State(self._config, node)
         self._http = http = HttpServer(self._state)
         self._node = node
         code = 0
-        bound_http = http.bind(self._config.http) if self._config.http else None
-        self._notifier.status("opens what it keeps")
         try:
-            addresses = await node.start()
-            await self._state.archived.resume()
+            bound_http = http.bind(self._config.http) if self._config.http else None
+            self._notifier.status("opens what it keeps")
+            addresses = await node.start() if process is None else {**node.addresses, "raft": process.raft}
             # Rows of a large batch may take minutes, and who wants the node to stop need not wait for them.
-            if await self._unless_stopped(self._state.batches.resume()):
+            if await self._unless_stopped(self._resume(bound_http)):
                 code = await self._serve(addresses, bound_http)
         finally:
-            await node.stop()
+            await (node.stop() if process is None else process.stop())
             await http.stop()
         log = node.log()
         if log is not None and log["state"] == "failed":
@@ -107,6 +120,28 @@ class _Process:
             code = 1
         self._log.info("node stopped", node=node.name)
         return code
+
+    def _clustered(self) -> "ClusterProcess":
+        from hubsub.control.cluster.process import ClusterProcess, NodeLife
+        from hubsub.node import Cluster, Node
+
+        def make(config: Any, prepared: Any) -> NodeLife:
+            cluster = Cluster(prepared.cluster, prepared.founded)
+            return cast(NodeLife, Node(config, cluster, incarnation=prepared.incarnation, accepts=False))
+
+        return ClusterProcess(self._config, make)
+
+    async def _resume(self, bound_http: str | None) -> None:
+        """All that comes before clients do."""
+        if self._process is not None:
+            from hubsub.api.app import App
+            from hubsub.api.linked import Linked
+
+            await self._process.join(bound_http)
+            self._state.cluster = self._process.cluster
+            self._state.others = Linked(self._process.cluster, self._process.plane, App(self._state))
+        await self._state.archived.resume()
+        await self._state.batches.resume()
 
     async def _serve(self, addresses: Mapping[str, str | None], bound_http: str | None) -> int:
         """Says that the node is ready, and serves until it is told to stop (0) or a shard fails (1)."""
@@ -117,6 +152,8 @@ class _Process:
         loop, node, code = asyncio.get_running_loop(), self._node, 0
         if bound_http:
             await self._http.start()
+        if self._process is not None:
+            self._process.accept()
         loop.add_signal_handler(signal.SIGHUP, self._on_reload)
         ready = {"event": "ready", **dict.fromkeys(READY), **addresses, "http": bound_http}
         print(json.dumps(ready, separators=(",", ":")), flush=True)
@@ -138,7 +175,7 @@ class _Process:
             loop.create_task(self._feed_watchdog()),
         )
         try:
-            await self._until_end(node)
+            await self._until_end(node if self._process is None else self._process)
         except Exception as error:
             self._log.error("node failed", reason=str(error))
             self._notifier.stopping(f"failed: {error}")
@@ -232,8 +269,6 @@ class _Process:
                 self._log.warning(
                     "not built yet, ignored", key=key.name, value=getattr(self._config, key.name)
                 )
-        if self._config.link:
-            self._log.warning("nodes hold links, and do not share their rooms yet", key="link")
         if self._config.insecure_open:
             self._log.warning(
                 "listeners may be open to other machines and there are no users", key="insecure_open"

@@ -149,7 +149,6 @@ KEYS: tuple[Key, ...] = (
         "edge,hub",
         "What this node does: `edge` serves clients, `hub` holds rooms. `ws` and `ts` are other words for them.",
         "ROLES",
-        built=False,
     ),
     Key(
         "zone",
@@ -157,7 +156,6 @@ KEYS: tuple[Key, ...] = (
         "",
         "Where this node is, such as a rack or a data centre: members of a hub are in different ones where it can be.",
         "NAME",
-        built=False,
     ),
     Key("advertise", TEXT, None, "Host that clients and peers are told. Default: the bound address.", "HOST"),
     Key("redis", address(3221), "127.0.0.1:3221", "Listener for Redis clients.", "ADDR"),
@@ -189,7 +187,6 @@ KEYS: tuple[Key, ...] = (
         None,
         "Listener of the embedded coordinator, for the other nodes'. Default: beside `link`, where that is set.",
         "ADDR",
-        built=False,
     ),
     Key(
         "join",
@@ -197,7 +194,6 @@ KEYS: tuple[Key, ...] = (
         (),
         "`raft` listeners of nodes whose cluster this node joins. A name stands for all its addresses.",
         "ADDR,…",
-        built=False,
     ),
     Key(
         "coordinator",
@@ -205,7 +201,6 @@ KEYS: tuple[Key, ...] = (
         "embedded",
         "Where the cluster keeps its nodes, classes and rooms.",
         "URL",
-        built=False,
     ),
     Key(
         "insecure_open",
