@@ -127,12 +127,6 @@ impl Topics {
         topics.filter(|(_, topic)| is_of(topic)).map(|(id, _)| id).collect()
     }
 
-    /// Whether any hub of the cluster is known.
-    #[must_use]
-    pub fn knows_hubs(&self) -> bool {
-        (0..self.classes.classes().len()).any(|class| self.knows_hubs_of(class as ClassIndex))
-    }
-
     /// Whether the hubs of a class are known.
     #[must_use]
     pub fn knows_hubs_of(&self, class: ClassIndex) -> bool {

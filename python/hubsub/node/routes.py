@@ -86,6 +86,6 @@ class Routes(Life):
         return self._core.route_of(topic)
 
     def route_ready(self) -> Sequence[tuple[str, int]]:
-        """Nodes and incarnations of the processes that hold all patterns and know all hubs, as they said; this one too.
+        """Nodes and incarnations of the processes that hold all patterns, as they said; this one too.
         `on_ready` is called when it has changed."""
         return self._core.route_ready()

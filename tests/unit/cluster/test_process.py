@@ -13,7 +13,17 @@ from hubsub.config import Config, resolve
 from hubsub.control.cluster import process as process_module
 from hubsub.control.cluster.membership import Prepared
 from hubsub.control.cluster.process import ClusterProcess, advertised
-from hubsub.control.cluster.records import NODES, HubRecord, NodeRecord, format_of, hub_key, node_key, parse
+from hubsub.control.cluster.records import (
+    CLASSES,
+    NODES,
+    ClassRecord,
+    HubRecord,
+    NodeRecord,
+    format_of,
+    hub_key,
+    node_key,
+    parse,
+)
 from hubsub.coordination import Coordinator, Put
 from hubsub.coordination.memory import MemoryCoordinator, MemoryStore
 from hubsub.errors import CoordinatorUnreachableError, DuplicateNodeError, NodeFailedError, StartError
@@ -114,6 +124,22 @@ class World:
             wall=lambda: YEAR_2030 + self.loop.time(),
         )
 
+    async def hubs(self) -> None:
+        """Gives all classes of the store their hubs, from 1; a node that is not there leads them."""
+        classes = [entry for key, entry in sorted(self.store.entries.items()) if key.startswith(CLASSES)]
+        records = [parse(ClassRecord, entry.key, entry.value) for entry in classes]
+        names = [entry.key.rpartition("/")[2] for entry in classes]
+        places = [
+            (name, index)
+            for name, record in zip(names, records, strict=True)
+            for index in range(record.hubs)
+        ]
+        for hub, (name, index) in enumerate(places, 1):
+            row = HubRecord(
+                room_class=name, index=index, term=1, leader="z", incarnation=1, members=("z",)
+            )
+            await MemoryCoordinator(self.store).commit({}, [Put(hub_key(hub), format_of(row))])
+
     def registered(self, name: str = "a") -> NodeRecord | None:
         entry = self.store.entries.get(node_key(name))
         return None if entry is None else parse(NodeRecord, entry.key, entry.value)
@@ -133,6 +159,9 @@ def test_clients_are_accepted_last_and_a_node_ends_in_reverse() -> None:
         node.ready = [node.me]
         assert node.on_ready is not None
         node.on_ready()
+        await asyncio.sleep(25)
+        assert not joining.done(), "rooms have no home"
+        await world.hubs()
         await joining
         assert "accept" not in world.steps
         process.accept()
@@ -273,13 +302,14 @@ def test_what_ends_the_node_ends_its_process_which_drains_nothing(what: str) -> 
             await one.open()
             node = world.nodes[-1]
             node.ready = [node.me]
+            await world.hubs()
             await one.join()
         node = world.nodes[0]
         hub = HubRecord(
             room_class="chat", index=0, term=1, leader="a", incarnation=node.me[1], members=("a",)
         )
         await MemoryCoordinator(world.store).commit({}, [Put(hub_key(1), format_of(hub))])
-        await until(lambda: node.rows)
+        await until(lambda: node.rows[1].leader == node.me)
         waits = asyncio.create_task(process.wait_failed())
         await asyncio.sleep(1)
         assert not waits.done()
@@ -321,6 +351,7 @@ def test_cluster_clients_are_told_of_all_nodes() -> None:
             await process.open()
             node = world.nodes[-1]
             node.ready = [node.me]
+            await world.hubs()
             await process.join()
         await until(lambda: all({row[0] for row in node.slots} == {"a", "b"} for node in world.nodes))
         await processes[1].stop()
@@ -337,6 +368,7 @@ def test_a_node_whose_record_has_no_address_for_cluster_clients_is_not_told_to_t
         await process.open()
         node = world.nodes[0]
         node.ready = [node.me]
+        await world.hubs()
         await process.join()
         kept = parse(NodeRecord, node_key("a"), world.store.entries[node_key("a")].value)
         bad = structs.replace(kept, incarnation=1, addresses={"redis_cluster": "nowhere", "link": "nowhere"})

@@ -390,10 +390,16 @@ def test_more_questions_than_are_answered_at_a_time_are_refused_and_not_kept() -
 # -- the rest --
 
 
-def test_a_process_is_ready_when_it_says_that_it_holds_all() -> None:
+def test_a_process_is_ready_when_it_holds_all_and_rooms_have_a_home() -> None:
     async def test() -> None:
         data = FakeData()
         core, _ = plane(data)
+        hubs = [(name, index) for name, record in CLASSES.items() for index in range(record.hubs)]
+        rows = [
+            Route(hub=hub, room_class=name, index=index, term=1, leader=None, members=())
+            for hub, (name, index) in enumerate(hubs, 1)
+        ]
+        core.routes(rows[:-1])
         waits = asyncio.create_task(core.ready())
         await asyncio.sleep(1)
         data.ready = [OTHER]
@@ -403,6 +409,9 @@ def test_a_process_is_ready_when_it_says_that_it_holds_all() -> None:
         assert not waits.done()
         data.ready = [OTHER, ME]
         data.on_ready()
+        await asyncio.sleep(1)
+        assert not waits.done(), "a class has hubs that nobody told"
+        core.routes(rows)
         await waits
         assert core.named(b"x").index == 3
 

@@ -4,8 +4,8 @@
 //! Shard 0 decides of its own process and says so with each ping and pong; what others say of themselves it
 //! hears over link 0. The control plane reads it at any time (`ShownReady`), and is told of each change.
 //!
-//! Invariants: before the node knows the cluster's hubs, and who is registered, it is not ready. A process
-//! without a link 0 is not known to be.
+//! Invariants: before the node was told who is registered it is not ready; whether there are hubs already does
+//! not matter, since those who are ready are given them. A process without a link 0 is not known to be.
 
 use super::Board;
 use crate::control::Event;
@@ -68,7 +68,7 @@ impl Core {
         let links = &self.rim.links;
         let Some(incarnation) = links.incarnation() else { return };
         let holds = |id: NodeId| self.broker.holds_patterns_of(id);
-        let is_ready = self.broker.is_joined() && links.has_roster && links.registered().all(holds);
+        let is_ready = links.has_roster && links.registered().all(holds);
         if is_ready != links.status().is_ready {
             self.rim.links.set_ready(is_ready);
             if is_ready {

@@ -159,12 +159,6 @@ impl Broker {
         }
     }
 
-    /// Whether the node is of a cluster whose hubs are known.
-    #[must_use]
-    pub fn is_joined(&self) -> bool {
-        self.relay.is_some() && self.topics.knows_hubs()
-    }
-
     /// Whether the hubs of a class are not known yet, in a cluster.
     #[must_use]
     pub fn is_outside(&self, room: &[u8]) -> bool {

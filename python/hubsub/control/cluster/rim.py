@@ -11,6 +11,7 @@ what was granted by it before does at the latest, whatever the data plane answer
 import asyncio
 import resource
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from math import inf
 from typing import Final
@@ -76,6 +77,10 @@ class CorePlane:
         self._roster = RosterOf(data.link_roster)
         self._hubs = LoggedHubs(data, data.route_hubs)
         self._ready = asyncio.Event()
+        self._hubs_of: Mapping[str, int] = {}
+        """By class, how many it has."""
+        self._is_whole = False
+        """Whether all of them were told: rooms have a home from then on."""
         self._granted_until_s = -inf
         """End of all that the data plane was told that it may grant."""
         self._look: tuple[float, float, Sequence[Mapping[str, int]]] | None = None
@@ -89,8 +94,8 @@ class CorePlane:
         return self._hubs.troubles
 
     async def ready(self) -> None:
-        """Until this process holds all patterns and all interest that concerns it."""
-        self._on_ready()
+        """Until this process holds all patterns and all interest that concerns it, and rooms have a home."""
+        self._see_ready()
         await self._ready.wait()
 
     async def close(self) -> None:
@@ -120,6 +125,7 @@ class CorePlane:
     def classes(self, classes: Mapping[str, ClassRecord]) -> None:
         logged = {name for name, record in classes.items() if class_of(record).is_logged}
         self._logged_classes = frozenset(logged)
+        self._hubs_of = {name: record.hubs for name, record in classes.items()}
         names = sorted(classes, key=lambda name: (classes[name].order, name))
         # The data plane has the default class by itself, behind all others.
         rows = [
@@ -137,6 +143,9 @@ class CorePlane:
         wanted = {row.hub for row in mine if row.room_class in self._logged_classes}
         self._hubs.set(told, {row.hub: row for row in told if row.hub in wanted})
         self._data.lead_routes(leads)
+        there = Counter(row.room_class for row in rows)
+        self._is_whole = all(there[name] >= hubs for name, hubs in self._hubs_of.items())
+        self._see_ready()
 
     def pins(self, room_class: str, hubs: Mapping[bytes, int | None]) -> None:
         self._data.route_rooms(room_class, hubs)
@@ -245,9 +254,12 @@ class CorePlane:
         self._changed()
 
     def _on_ready(self) -> None:
-        if self._me in self._data.route_ready():
-            self._ready.set()
+        self._see_ready()
         self._changed()
+
+    def _see_ready(self) -> None:
+        if self._is_whole and self._me in self._data.route_ready():
+            self._ready.set()
 
     def _changed(self) -> None:
         if self._face is not None:
