@@ -3,10 +3,10 @@
 mod support;
 
 use hubsub_node::Event;
-use hubsub_node::link::LeadEvent;
+use hubsub_node::link::{Change, LeadEvent, LinkEvent};
 use hubsub_types::{ErrorCode, HubId, Term};
 use std::sync::atomic::{AtomicBool, Ordering};
-use support::trio::{CLASSES, HUBS, Trio, hub, publish, until};
+use support::trio::{CLASSES, HUBS, NAMES, Trio, hub, publish, until};
 use support::{Value, bulk, number, simple};
 
 /// A room of a class whose hub is led by a node.
@@ -389,4 +389,25 @@ fn a_client_asks_the_control_plane_where_a_room_is() {
         };
         assert_eq!(client.read(), expected);
     }
+}
+
+#[test]
+fn nodes_stay_ready_when_one_of_them_is_gone_that_is_still_registered() {
+    let trio = Trio::start();
+    trio.nodes[2].stop(0);
+    for at in [0, 1] {
+        let is_down =
+            |event: &Event| matches!(event, Event::Link(LinkEvent { change: Change::Down(..), .. }));
+        trio.wait(at, "the third is down", is_down);
+    }
+    // What a shard does at once when it hears of it is done when it has answered.
+    let mut client = trio.connect(0);
+    publish(&mut client, &room_of(&trio, "mem", 0), "on");
+    let ready = |at: usize| trio.nodes[at].board.ready.get().len();
+    assert_eq!((ready(0), ready(1)), (NAMES.len(), NAMES.len()));
+    trio.link(&[0, 1]);
+    until(
+        || (ready(0) == 2 && ready(1) == 2).then_some(()),
+        || format!("who is registered no more is known: {} {}", ready(0), ready(1)),
+    );
 }

@@ -106,11 +106,13 @@ impl Core {
             LinkMail::Begin(identity) => {
                 let incarnation = identity.incarnation;
                 self.rim.links.receive(LinkMail::Begin(identity));
+                self.rim.links.set_ready(false);
                 self.begin_leads(incarnation);
             }
             LinkMail::Roster(roster) => {
                 self.rim.links.receive(LinkMail::Roster(Arc::clone(&roster)));
                 self.lead_roster(&roster);
+                self.ready_roster(&roster);
             }
             mail => self.rim.links.receive(mail),
         }
@@ -154,9 +156,6 @@ impl Core {
                 self.broker.node_down(node, link, now, &mut self.rim);
                 if link == self.rim.shard.0 {
                     self.lead_link_down(node);
-                    if link == 0 {
-                        self.peer_is_gone(node);
-                    }
                 }
             }
         }

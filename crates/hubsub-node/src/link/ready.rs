@@ -5,9 +5,11 @@
 //! hears over link 0. The control plane reads it at any time (`ShownReady`), and is told of each change.
 //!
 //! Invariants: before the node was told who is registered it is not ready; whether there are hubs already does
-//! not matter, since those who are ready are given them. A process without a link 0 is not known to be.
+//! not matter, since those who are ready are given them. A process that was ready once stays so, as long as it is
+//! registered: while one is registered that is dead, or that has just come, the others go on to lead, and a link
+//! that breaks for a moment moves no hub.
 
-use super::Board;
+use super::{Board, Registered};
 use crate::control::Event;
 use crate::core::Core;
 use hubsub_lead::Process;
@@ -36,8 +38,15 @@ impl ShownReady {
         is_it && ready.remove(&process.node).is_some()
     }
 
-    fn forget(&self, node: NodeId) -> bool {
-        self.lock().remove(&node).is_some()
+    /// Forgets others than these; whether there was one.
+    fn keep(&self, registered: &[Registered]) -> bool {
+        let mut ready = self.lock();
+        let before = ready.len();
+        let is_there = |node, incarnation| {
+            registered.iter().any(|peer| peer.id == node && peer.incarnation == incarnation)
+        };
+        ready.retain(|&node, &mut incarnation| node == Board::OWN || is_there(node, incarnation));
+        ready.len() < before
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeId, u64>> {
@@ -53,29 +62,24 @@ impl Core {
         }
     }
 
-    /// A peer's link 0 has ended.
-    pub(super) fn peer_is_gone(&mut self, node: NodeId) {
-        if self.rim.links.board.ready.forget(node) {
+    /// These are registered, and no others.
+    pub(super) fn ready_roster(&mut self, registered: &[Registered]) {
+        if self.rim.shard == ShardId(0) && self.rim.links.board.ready.keep(registered) {
             self.rim.control.tell(Event::Ready);
         }
     }
 
     /// Sees whether this process is ready.
     pub(super) fn tick_ready(&mut self) {
-        if self.rim.shard != ShardId(0) || !self.broker.has_nodes() {
+        let links = &self.rim.links;
+        if self.rim.shard != ShardId(0) || !self.broker.has_nodes() || links.status().is_ready {
             return;
         }
-        let links = &self.rim.links;
         let Some(incarnation) = links.incarnation() else { return };
         let holds = |id: NodeId| self.broker.holds_patterns_of(id);
-        let is_ready = links.has_roster && links.registered().all(holds);
-        if is_ready != links.status().is_ready {
-            self.rim.links.set_ready(is_ready);
-            if is_ready {
-                self.peer_is_ready(Process { node: Board::OWN, incarnation }, true);
-            } else {
-                self.peer_is_gone(Board::OWN);
-            }
+        if links.has_roster && links.registered().all(holds) {
+            self.rim.links.set_ready(true);
+            self.peer_is_ready(Process { node: Board::OWN, incarnation }, true);
         }
     }
 }
