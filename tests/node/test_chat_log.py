@@ -11,7 +11,8 @@ import gzip
 import json
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -71,21 +72,24 @@ class Subscriber(Member):
         return rooms
 
 
-async def run(server: Server, events: list[Event]) -> None:
-    address = (server.host, server.port)
+async def run(servers: Sequence[Server], events: list[Event]) -> None:
+    """Through one server, or several of one cluster in turn."""
+    addresses = [(server.host, server.port) for server in servers]
+    in_turn = cycle(addresses)
+    is_node = servers[0].node is not None
     sizes = Counter(room for room, _, _ in events)
-    positions = [("HUBSUB", "POSITIONS", "ON")] if server.node else []
+    positions = [("HUBSUB", "POSITIONS", "ON")] if is_node else []
     subscribers: list[Subscriber] = []
     for i in range(SUBSCRIBERS):
         mine = [room for room in sizes if (zlib.crc32(room) + i) % SUBSCRIBERS < COPIES]
-        subscribers.append(await Subscriber.join(*address, *positions, ("SUBSCRIBE", *mine)))
+        subscribers.append(await Subscriber.join(*next(in_turn), *positions, ("SUBSCRIBE", *mine)))
         subscribers[-1].due = sum(sizes[room] for room in mine)
     for pattern in PATTERNS:
-        subscribers.append(await Subscriber.join(*address, *positions, ("PSUBSCRIBE", pattern)))
+        subscribers.append(await Subscriber.join(*next(in_turn), *positions, ("PSUBSCRIBE", pattern)))
         subscribers[-1].due = len(events)
 
     async def publish(who: int) -> None:
-        publisher = await Member.join(*address)
+        publisher = await Member.join(*addresses[who % len(addresses)])
         mine = [("PUBLISH", room, payload) for room, payload, by in events if by == who]
         assert set(await publisher.pipeline(mine)) <= {COPIES + len(PATTERNS)}
         publisher.leave()
@@ -99,9 +103,10 @@ async def run(server: Server, events: list[Event]) -> None:
         for room, records in rooms.items():
             assert records == agreed[room], f"the subscribers of {room!r} saw different orders"
     of_each_publisher(events, agreed)
-    if server.node:
+    if is_node:
         seqs_without_gap(agreed)
-        await history_is(agreed, server)
+        for server in servers:
+            await history_is(agreed, server)
     for subscriber in subscribers:
         subscriber.leave()
 
@@ -144,18 +149,18 @@ def test_every_event_arrives_once_unchanged_and_in_one_order(
 ) -> None:
     """Redis goes through the same, so what is asked is what Redis does."""
 
-    async def bounded() -> None:
+    async def bounded(server: Server) -> None:
         async with asyncio.timeout(4 * TIMEOUT_S):
-            await run(server, events)
+            await run([server], events)
 
     if kind == "redis-server":
         needs("redis-server")
         with redis_server() as server:
-            return asyncio.run(bounded())
+            return asyncio.run(bounded(server))
     needs("hubsub-core")
     classes = [{"name": "chat", "match": ["irc:*", "chat:*"], "history": {"messages": 100_000}}]
     with hubsub_node(int(kind[-1]), classes=classes) as server:
-        asyncio.run(bounded())
+        asyncio.run(bounded(server))
         assert server.metric("published_total") == len(events)
         assert server.metric("delivered_total") == len(events) * (COPIES + len(PATTERNS))
     return None

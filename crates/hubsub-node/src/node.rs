@@ -190,7 +190,9 @@ impl Node {
         let tail_bytes_max = config.limits.log_tail_bytes_max;
         let windows = started.as_mut().map_or_else(Default::default, |s| std::mem::take(&mut s.producers));
         let producers = Mutex::new(windows);
-        let hubs = Arc::new(Hubs { tail_bytes_max, producers, ..Hubs::new(shards, &classes, seeds) });
+        let is_given = started.as_ref().is_some_and(|started| started.is_given);
+        let all = Hubs::new(shards, &classes, seeds);
+        let hubs = Arc::new(Hubs { tail_bytes_max, producers, is_given, ..all });
         let now = Arc::new(HubsNow::new(Arc::clone(&hubs)));
         let listing = started.as_ref().map(|s| {
             let (log, logged) = (Arc::clone(&s.log), Arc::clone(&s.hubs));

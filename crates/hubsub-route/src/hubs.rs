@@ -11,6 +11,7 @@ use crate::places::Places;
 use crate::producers::{Producers, log_bytes, log_bytes_of};
 use crate::record::Record;
 use crate::relay::Cluster;
+use crate::relay::message::home;
 use crate::ring::Placement;
 use crate::rooms::{HistoryQuery, Recalled, RoomHandle};
 use crate::traffic::Traffic;
@@ -50,6 +51,9 @@ pub struct Hubs {
     pub tail_bytes_max: u64,
     /// The duplicate windows of their logs, until the shard of each takes it.
     pub producers: Mutex<Vec<(HubId, Producers)>>,
+    /// Whether a controller numbers those with a log: each is at its home from the start, where the node
+    /// finds it when it is told of the cluster's hubs.
+    pub is_given: bool,
     /// If the node is of a cluster: other nodes lead hubs, too.
     pub cluster: Option<Cluster>,
 }
@@ -76,7 +80,8 @@ impl Hubs {
     #[must_use]
     pub fn with_counts(shards: u16, hubs_by_class: &[u16], seeds: Vec<HubSeed>) -> Hubs {
         let placement = Placement::new(shards, hubs_by_class);
-        Hubs { placement, seeds, tail_bytes_max: TAIL_BYTES, producers: Mutex::default(), cluster: None }
+        let (tail_bytes_max, producers) = (TAIL_BYTES, Mutex::default());
+        Hubs { placement, seeds, tail_bytes_max, producers, is_given: false, cluster: None }
     }
 
     /// The hubs of a cluster, of all classes those with their ids in the order of their index, as
@@ -106,7 +111,14 @@ impl Hubs {
         assert!(ids.windows(2).all(|two| two[0] != two[1]), "a hub's id stands once");
         let placement = Placement::in_cluster(shards, ids_by_class, places);
         let (tail_bytes_max, producers, seeds) = (TAIL_BYTES, Mutex::default(), Vec::new());
-        Hubs { placement, seeds, tail_bytes_max, producers, cluster: Some(cluster) }
+        Hubs { placement, seeds, tail_bytes_max, producers, is_given: true, cluster: Some(cluster) }
+    }
+
+    /// The duplicate window of a hub's log, once.
+    fn window_of(&self, hub: HubId) -> Producers {
+        let mut producers = self.producers.lock().expect("nothing panics under this lock");
+        let at = producers.iter().position(|(of, _)| *of == hub);
+        at.map_or_else(Producers::default, |at| producers.swap_remove(at).1)
     }
 }
 
@@ -347,20 +359,21 @@ impl ShardHubs {
             places.push(vec![None; usize::from(placement.hubs(class))]);
             let is_here = |index: &u16| placement.shard(class, *index) == shard;
             for index in (0..placement.hubs(class)).filter(is_here) {
-                let seed = all.seeds.iter().find(|seed| (seed.class, seed.index) == (class, index));
-                let log = seed.map(|seed| {
-                    let mut producers = all.producers.lock().expect("nothing panics under this lock");
-                    let at = producers.iter().position(|(hub, _)| *hub == seed.id);
-                    let own = at.map_or_else(Producers::default, |at| producers.swap_remove(at).1);
-                    HubLog::new(seed, settings.durability, own)
-                });
+                let is_it = |seed: &&HubSeed| (seed.class, seed.index) == (class, index) && !all.is_given;
+                let seed = all.seeds.iter().find(is_it);
+                let log = seed.map(|seed| HubLog::new(seed, settings.durability, all.window_of(seed.id)));
                 places[usize::from(class)][usize::from(index)] = Some(hubs.len() as u16);
                 let is_relayed = all.cluster.is_some();
                 hubs.push(Hub { class, index, is_relayed, ledger: Ledger::default(), log });
             }
         }
         let logged = (0u16..).zip(&hubs).filter(|(_, hub)| hub.log.is_some()).map(|(slot, _)| slot).collect();
-        ShardHubs { hubs, places, logged }
+        let mut of_shard = ShardHubs { hubs, places, logged };
+        let is_home = |seed: &&HubSeed| all.is_given && home(seed.id, placement.shards()) == shard;
+        for seed in all.seeds.iter().filter(is_home) {
+            of_shard.add(seed, classes.get(seed.class).durability, all.window_of(seed.id));
+        }
+        of_shard
     }
 
     /// Those of a cluster that live on a shard now that it is known; what was open stays so.
