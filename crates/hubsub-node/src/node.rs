@@ -183,9 +183,6 @@ impl Node {
             None => None,
         };
         let classes = Arc::new(classes);
-        for hub in started.as_mut().map_or_else(Vec::new, |started| started.take_moved(shards)) {
-            inboxes[usize::from(hub.hub.shard)].send(&mut vec![Mail::HubOpened(Box::new(hub))]);
-        }
         let seeds = started.as_ref().map_or_else(Vec::new, |started| started.seeds.clone());
         let tail_bytes_max = config.limits.log_tail_bytes_max;
         let windows = started.as_mut().map_or_else(Default::default, |s| std::mem::take(&mut s.producers));

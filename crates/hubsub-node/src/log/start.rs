@@ -5,7 +5,7 @@
 
 use super::hub::{Described, describe, shard_of};
 use super::segments::Handover;
-use super::{Listener, Log, LogSettings, LoggedHubs, OpenedHub, Readers, Streams};
+use super::{Listener, Log, LogSettings, LoggedHubs, Readers, Streams};
 use crate::control::{Control, Level};
 use crate::inbox::Inbox;
 use crate::mail::Mail;
@@ -81,26 +81,6 @@ pub struct Started {
     pub seeds: Vec<HubSeed>,
     /// The duplicate windows of those that are whole.
     pub producers: Vec<(HubId, Producers)>,
-}
-
-impl Started {
-    /// Takes those hubs out that live elsewhere than by their index, so that their shards are to be told of them:
-    /// brokers begin with those of their places, and a cluster's hubs live by their ids.
-    pub(crate) fn take_moved(&mut self, shards: u16) -> Vec<OpenedHub> {
-        let Started { hubs, seeds, producers, .. } = self;
-        let mut moved = Vec::new();
-        seeds.retain(|seed| {
-            let hub = hubs.get(seed.id).expect("it was opened by this start");
-            let is_in_place = hub.shard == seed.index % shards;
-            if !is_in_place {
-                let window = producers.iter().position(|window| window.0 == seed.id);
-                let producers = window.map(|at| producers.swap_remove(at).1);
-                moved.push(OpenedHub { hub, seed: seed.clone(), producers });
-            }
-            is_in_place
-        });
-        moved
-    }
 }
 
 /// Tells the shards of the hubs.
