@@ -130,14 +130,10 @@ class World:
         records = [parse(ClassRecord, entry.key, entry.value) for entry in classes]
         names = [entry.key.rpartition("/")[2] for entry in classes]
         places = [
-            (name, index)
-            for name, record in zip(names, records, strict=True)
-            for index in range(record.hubs)
+            (name, index) for name, record in zip(names, records, strict=True) for index in range(record.hubs)
         ]
         for hub, (name, index) in enumerate(places, 1):
-            row = HubRecord(
-                room_class=name, index=index, term=1, leader="z", incarnation=1, members=("z",)
-            )
+            row = HubRecord(room_class=name, index=index, term=1, leader="z", incarnation=1, members=("z",))
             await MemoryCoordinator(self.store).commit({}, [Put(hub_key(hub), format_of(row))])
 
     def registered(self, name: str = "a") -> NodeRecord | None:

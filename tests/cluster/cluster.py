@@ -1,0 +1,224 @@
+"""Several nodes of one cluster, as processes on loopback: started, asked, killed, and started again on their addresses.
+
+The founder is started alone, the others together. Data, and the logs of all lives of a node, stand in a directory of
+the test's; each process is ended by its pid.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+from clients.raw import TIMEOUT_S, Connection
+from clients.servers import until
+
+from hubsub.errors import StartError
+from hubsub.testing import Node
+
+SECRET = "a secret of the tests"
+NAMES = ("a", "b", "c")
+
+CHAT = {
+    "name": "chat",
+    "match": ["chat:*", "irc:*"],
+    "placement": "ring",
+    "history": {"messages": 100_000},
+}
+LOGGED = {
+    "name": "logged",
+    "match": ["log:*"],
+    "placement": "ring",
+    "durability": "durable",
+    "history": {"bytes": "64MiB"},
+}
+DEFAULT = {"name": "default", "placement": "ring"}
+CLASSES = (CHAT, LOGGED, DEFAULT)
+
+LISTENERS = ("redis", "http", "link", "raft")
+
+
+class Cluster:
+    """Nodes by name.
+
+    Args:
+        directory: For data.
+        coordinator: URL; None: the embedded one, whose founder is the first node.
+        names: The founder first.
+        classes, limits, config: Of all nodes.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        coordinator: str | None = None,
+        names: Sequence[str] = NAMES,
+        classes: Sequence[Mapping[str, Any]] = CLASSES,
+        limits: Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.directory, self.coordinator, self.names = directory, coordinator, tuple(names)
+        self.classes, self.limits, self.config = classes, limits, dict(config or {})
+        self.nodes: dict[str, Node] = {}
+        """Those that run."""
+        self.addresses: dict[str, dict[str, str]] = {}
+        """Of all that have served: a node that starts again is where it was."""
+        self._logs: list[tuple[str, str]] = []
+        """Of lives that are over."""
+
+    # -- life --
+
+    def __enter__(self) -> Self:
+        try:
+            self.start_all()
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # All at once: where no majority is left there is nobody to hand over to.
+        for node in self.nodes.values():
+            with suppress(ProcessLookupError):
+                node.process.send_signal(signal.SIGKILL)
+        for name in list(self.nodes):
+            self.kill(name)
+
+    def start_all(self) -> None:
+        """Starts the founder, then the others together; returns when all serve and know each other."""
+        self.start(self.names[0])
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(self.start, self.names[1:]))
+        self.settled()
+
+    def start(self, name: str, **config: Any) -> Node:
+        """Starts a node, on the addresses that it had; returns when it serves.
+
+        Raises:
+            StartError: with its log.
+        """
+        node = Node(classes=self.classes, limits=self.limits, config=self.config_of(name) | config)
+        self.nodes[name] = node
+        self.addresses[name] = {key: node.ready[key] for key in LISTENERS if node.ready.get(key)}
+        return node
+
+    def refused(self, name: str, **config: Any) -> str:
+        """What a node says that must not start."""
+        try:
+            with Node(classes=self.classes, limits=self.limits, config=self.config_of(name) | config):
+                raise AssertionError("it started")
+        except StartError as error:
+            return str(error)
+
+    def config_of(self, name: str) -> dict[str, Any]:
+        config: dict[str, Any] = {
+            "node": name,
+            "shards": 2,
+            "data": str(self.directory / name),
+            "cluster_secret": SECRET,
+            "log_level": "debug",
+            **dict.fromkeys(("redis", "http", "link"), "127.0.0.1:0"),
+        }
+        if self.coordinator is not None:
+            config["coordinator"] = self.coordinator
+        else:
+            config["raft"] = "127.0.0.1:0"
+            others = [row["raft"] for other, row in self.addresses.items() if other != name]
+            if others:
+                config["join"] = others
+        return config | self.addresses.get(name, {}) | self.config
+
+    def kill(self, name: str) -> None:
+        """SIGKILL, and waits for its end."""
+        self._end(name, signal.SIGKILL)
+
+    def stop(self, name: str) -> int:
+        """As a service manager does it; the exit code."""
+        return self._end(name, signal.SIGTERM)
+
+    def _end(self, name: str, sig: int) -> int:
+        node = self.nodes.pop(name)
+        code = node.stop(sig)
+        self._logs.append((name, node.log))
+        return code
+
+    def report(self) -> str:
+        """The logs of all lives, for who has to find out why a test failed."""
+        lives = [*self._logs, *((name, node.log) for name, node in self.nodes.items())]
+        return "\n".join(f"-- {name} --\n{log[-12_000:]}" for name, log in lives)
+
+    # -- questions --
+
+    def get(self, name: str, path: str) -> tuple[int, dict[str, Any]]:
+        """Status and JSON of the API of a node."""
+        try:
+            with urllib.request.urlopen(self.nodes[name].http_url + path, timeout=TIMEOUT_S) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+
+    def status(self, name: str) -> dict[str, Any]:
+        """The cluster, as a node sees it."""
+        code, status = self.get(name, "/v1/cluster")
+        assert code == 200, status
+        return status
+
+    def connect(self, name: str, resp: int = 3) -> Connection:
+        """A Redis client of a node."""
+        return Connection(*self.nodes[name].redis, resp)
+
+    def settled(self) -> None:
+        """Waits until all that run see the same: all of them up, a controller, hubs that are where they are to stay,
+        each led by one of them, and nothing that is wrong."""
+        troubles: dict[str, Any] = {}
+
+        def is_settled() -> bool:
+            troubles.clear()
+            troubles.update({name: trouble for name in self.nodes if (trouble := self._trouble(name))})
+            return not troubles
+
+        try:
+            until(is_settled)
+        except AssertionError:
+            raise AssertionError(f"the cluster is not settled: {troubles}") from None
+
+    def _trouble(self, name: str) -> object:
+        """What keeps a node from seeing a settled cluster."""
+        running = set(self.nodes)
+        code, seen = self.get(name, "/v1/cluster")
+        if code != 200:
+            return seen
+        up = {node["name"] for node in seen["nodes"] if node["state"] == "up"}
+        if up != running or seen["controller"] not in running or seen["wrong"]:
+            return [sorted(up), seen["controller"], seen["wrong"]]
+        bad = [hub for hub in seen["hubs"] if hub["leader"] not in running or hub["proposed"]]
+        chat = {hub["leader"] for hub in seen["hubs"] if hub["class"] == "chat"}
+        return bad[:3] or sorted(running - chat)
+
+    def leaders(self, name: str | None = None, room_class: str = "chat") -> list[str]:
+        """Who leads the hubs of a class, by index, as a node sees it."""
+        rows = [
+            row for row in self.status(name or next(iter(self.nodes)))["hubs"] if row["class"] == room_class
+        ]
+        return [row["leader"] for row in sorted(rows, key=lambda row: row["index"])]
+
+    def leader_of(self, room: str) -> str:
+        """Who leads a room; it is made, where it is not there yet."""
+        code, found = self.get(next(iter(self.nodes)), f"/v1/rooms/{quote(room, safe='')}?create=true")
+        assert code == 200, found
+        return str(found["nodes"][0]["name"])
+
+    def room_led_by(self, leader: str, prefix: str = "chat:") -> str:
+        """A room whose hub this node leads."""
+        rooms = (f"{prefix}{leader}{number}" for number in range(1_000))
+        return next(room for room in rooms if self.leader_of(room) == leader)

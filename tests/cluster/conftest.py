@@ -1,0 +1,46 @@
+"""Fixture `three`: three nodes of one cluster, once a module and coordinator; `cluster`: the same for a test alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.cluster import Cluster
+from hubsub.testing.stores import STORES
+
+
+@pytest.fixture(scope="module", params=["embedded", "etcd", "zookeeper"])
+def three(
+    request: pytest.FixtureRequest, needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    """Nodes `a`, `b`, `c`, over each kind of coordinator in turn."""
+    needs("hubsub-core", *([] if request.param == "embedded" else [request.param]))
+    directory = tmp_path_factory.mktemp(f"three-{request.param}")
+    if request.param == "embedded":
+        with Cluster(directory) as cluster:
+            yield cluster
+        return
+    (directory / "store").mkdir()
+    with STORES[request.param](directory / "store") as members:
+        with Cluster(directory, members.url(members.ports, "tests", "5s")) as cluster:
+            yield cluster
+
+
+@pytest.fixture
+def cluster(needs: Callable[..., None], tmp_path: Path) -> Iterator[Cluster]:
+    """Nodes `a`, `b`, `c` over the embedded coordinator."""
+    needs("hubsub-core")
+    with Cluster(tmp_path) as cluster:
+        yield cluster
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[pytest.TestReport]:
+    """What the nodes have logged joins the report of a test that failed."""
+    report: pytest.TestReport = yield
+    if report.failed:
+        used = getattr(item, "funcargs", {})
+        report.sections += [("nodes", used[name].report()) for name in ("three", "cluster") if name in used]
+    return report

@@ -1,0 +1,137 @@
+"""Three nodes are one server: whoever asks any of them, wherever a room is led; and what a death of one changes."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+
+import pytest
+from clients.raw import Connection, Frame
+from clients.servers import until
+from command_line import hubsub
+
+from cluster.cluster import NAMES, Cluster
+
+pytestmark = pytest.mark.needs("hubsub-core")
+
+
+def message(room: str, payload: str) -> list[bytes]:
+    return [b"message", room.encode(), payload.encode()]
+
+
+def pushed(client: Connection) -> object:
+    return client.read().plain()
+
+
+def test_all_are_ready_and_each_tells_of_all(three: Cluster) -> None:
+    names = list(NAMES)
+    for name in names:
+        assert three.get(name, "/readyz")[0] == 200
+        seen = three.status(name)
+        assert [row["name"] for row in seen["nodes"]] == names and seen["node"] == name
+        assert seen["coordinator"]["kind"] in ("embedded", "etcd", "zookeeper")
+        run = hubsub("node", "ls", "--json", "--url", three.nodes[name].http_url)
+        rows = [json.loads(line) for line in run.stdout.splitlines()]
+        assert {row["name"]: row["redis"] for row in rows} == {
+            other: three.addresses[other]["redis"] for other in names
+        }
+    views = [three.status(name) for name in names]
+    assert len({(view["cluster"], view["controller"]) for view in views}) == 1
+
+
+@pytest.mark.parametrize("resp", [2, 3])
+def test_a_subscriber_anywhere_gets_what_is_published_anywhere(three: Cluster, resp: int) -> None:
+    for leader, on in product(NAMES, NAMES):
+        room = three.room_led_by(leader, f"chat:{resp}-{on}-")
+        with three.connect(on, resp) as subscriber:
+            subscriber.call("SUBSCRIBE", room)
+            for publisher in NAMES:
+                with three.connect(publisher) as client:
+                    assert client.ask("PUBLISH", room, publisher) == 1
+                assert pushed(subscriber) == message(room, publisher)
+
+
+def test_a_pattern_anywhere_matches_what_is_published_anywhere(three: Cluster) -> None:
+    rooms = {leader: three.room_led_by(leader) for leader in NAMES}
+    for on in NAMES:
+        with three.connect(on) as subscriber:
+            subscriber.call("PSUBSCRIBE", "chat:[abc]*")
+            for leader, publisher in product(NAMES, NAMES):
+                with three.connect(publisher) as client:
+                    client.ask("PUBLISH", rooms[leader], publisher)
+                assert pushed(subscriber) == [
+                    b"pmessage",
+                    b"chat:[abc]*",
+                    *message(rooms[leader], publisher)[1:],
+                ]
+
+
+def test_subscribers_are_counted_in_the_whole_cluster(three: Cluster) -> None:
+    room = three.room_led_by("b", "chat:counted-")
+    subscribers = [three.connect(name) for name in (*NAMES, "c")]
+    for subscriber in subscribers:
+        subscriber.call("SUBSCRIBE", room)
+    for name in NAMES:
+        with three.connect(name) as client:
+            assert client.ask("PUBSUB", "NUMSUB", room) == [room.encode(), 4]
+            assert client.ask("PUBLISH", room, name) == 4
+    for subscriber in subscribers:
+        subscriber.close()
+    with three.connect("a") as client:
+        until(lambda: client.ask("PUBSUB", "NUMSUB", room) == [room.encode(), 0])
+
+
+@pytest.mark.parametrize("prefix", ["chat:past-", "log:past-"])
+def test_history_is_the_same_from_all(three: Cluster, prefix: str) -> None:
+    leader = three.leaders("a", "logged")[0] if prefix.startswith("log:") else "b"
+    room = three.room_led_by(leader, prefix)
+    payloads = [f"{name}{number}".encode() for number in range(4) for name in NAMES]
+    for payload in payloads:
+        with three.connect(payload[:1].decode()) as client:
+            assert client.ask("PUBLISH", room, payload) == 0
+    histories = []
+    for name in NAMES:
+        with three.connect(name) as client:
+            histories.append(client.ask("HUBSUB", "HISTORY", room, "COUNT", 100))
+    assert histories[0] == histories[1] == histories[2]
+    assert isinstance(histories[0], list) and [row[4] for row in histories[0]] == payloads
+
+
+def test_a_dead_leader_is_replaced_and_subscribers_elsewhere_go_on(three: Cluster) -> None:
+    """Last in this file: one node has another life behind it."""
+    three.settled()
+    controller = three.status("a")["controller"]
+    dies = next(name for name in reversed(NAMES) if name != controller)
+    lives = [name for name in NAMES if name != dies]
+    room = three.room_led_by(dies, "chat:orphan-")
+    other = three.room_led_by(lives[0], "chat:other-")
+    subscribers = {name: three.connect(name) for name in lives}
+    for subscriber in subscribers.values():
+        subscriber.call("SUBSCRIBE", room)
+        subscriber.call("SUBSCRIBE", other)
+    before = three.leaders(lives[0])
+    three.kill(dies)
+    with three.connect(lives[0]) as client:
+        until(lambda: published(client, room, "after") == 2)
+        assert published(client, other, "beside") == 2
+    for subscriber in subscribers.values():
+        # What was published while nobody led it may have been refused, never doubled.
+        assert pushed(subscriber) == message(room, "after")
+        assert pushed(subscriber) == message(other, "beside")
+    after = until(lambda: leaders if dies not in (leaders := three.leaders(lives[0])) else None)
+    assert after is not None
+    assert [a for a, b in zip(after, before, strict=True) if b != dies] == [b for b in before if b != dies]
+
+    three.start(dies)
+    three.settled()
+    with three.connect(dies) as client:
+        assert client.ask("PUBLISH", room, "again") == 2
+    for subscriber in subscribers.values():
+        assert pushed(subscriber) == message(room, "again")
+        subscriber.close()
+
+
+def published(client: Connection, room: str, payload: str) -> int:
+    """How many got it; -1: it was refused."""
+    answer = client.ask("PUBLISH", room, payload)
+    return -1 if isinstance(answer, Frame) else int(str(answer))
