@@ -47,6 +47,10 @@ class FakeData:
         self.on_asked: Callable[[str, int, bytes], None] | None = None
         self.on_lead: Callable[[Any], None] | None = None
         self.on_ready: Callable[[], None] | None = None
+        self.on_room_miss: Callable[[str, bytes], None] | None = None
+        self.on_locate: Callable[[int, bytes], None] | None = None
+        self.refused: list[bytes] = []
+        self.located: dict[int, Sequence[tuple[str, str]] | None] = {}
         self.roster: Sequence[tuple[str, int, Sequence[str], int]] = ()
         self.others: dict[str, FakeData] = {}
         self.answers: dict[int, bytes] = {}
@@ -152,6 +156,14 @@ class FakeData:
         for room, hub in hubs.items():
             assert hub is None or hub in self.rows, "hubs come first"
             self.rooms[room_class, room] = hub
+
+    def route_refuse(self, rooms: Sequence[bytes]) -> None:
+        self.refused += rooms
+
+    def route_located(self, number: int, members: Sequence[tuple[str, str]] | None) -> None:
+        assert number not in self.located, "a question is answered once"
+        assert members is None or members, "nobody is None"
+        self.located[number] = members
 
     def route_of(self, topic: bytes) -> tuple[bytes, str, int]:
         return topic, "chat", 3

@@ -124,6 +124,10 @@ class Routes(Protocol):
 
     on_ready: Callable[[], None] | None
     """`route_ready` has changed."""
+    on_room_miss: Callable[[str, bytes], None] | None
+    """Takes class and name of a room whose place is not known; `route_rooms` or `route_refuse` answers."""
+    on_locate: Callable[[int, bytes], None] | None
+    """Takes a number and a topic that a client asks for; `route_located` answers."""
 
     def route_classes(self, classes: Sequence[ClassRow]) -> None:
         """All of them, before hubs and rooms of them."""
@@ -133,6 +137,12 @@ class Routes(Protocol):
 
     def route_rooms(self, room_class: str, hubs: Mapping[bytes, int | None]) -> None:
         """Where some rooms are; None: where the ring has them, or it is to be asked again."""
+
+    def route_refuse(self, rooms: Sequence[bytes]) -> None:
+        """Rooms of `on_room_miss` that get no place now."""
+
+    def route_located(self, number: int, members: Sequence[tuple[str, str]] | None) -> None:
+        """Names and Redis addresses of those that have the room of `on_locate`, its leader first; None: not known."""
 
     def route_of(self, topic: bytes) -> tuple[bytes, str, int]:
         """Room, class, and the index of the hub that the ring has for it."""

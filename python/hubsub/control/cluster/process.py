@@ -28,6 +28,7 @@ from msgspec import structs
 from hubsub.config import Config, is_wildcard, join_address, split_address
 from hubsub.control.cluster.classes import configured
 from hubsub.control.cluster.dataplane import DataPlane
+from hubsub.control.cluster.finds import Finds
 from hubsub.control.cluster.membership import Prepared, prepare
 from hubsub.control.cluster.node import ClusterNode
 from hubsub.control.cluster.plane import Neighbour
@@ -209,6 +210,7 @@ class ClusterProcess:
             wall=self._wall,
         )
         self._ends.push_async_callback(self._leave)
+        self._ends.push_async_callback(Finds(self.node, cluster).close)
         try:
             async with asyncio.timeout(WATCHES_S):
                 await self._unless_failed(

@@ -1,0 +1,85 @@
+"""`Finds`: each question of the data plane is answered once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from hubsub.control.cluster import finds as module
+from hubsub.control.cluster.directory import Located, Member
+from hubsub.control.cluster.finds import Finds
+from hubsub.errors import NoControllerError
+
+from .fake_data import FakeData
+from .played import play, until
+
+
+class Known:
+    """Rooms with a hub; what is not among them has no place, and `late` ones wait for `gate`."""
+
+    def __init__(self, **hubs: int) -> None:
+        self.hubs = hubs
+        self.gate = asyncio.Event()
+
+    async def place(self, room_class: str, room: bytes, index: int, create: bool = True) -> int | None:
+        assert (room_class, index, create) == ("chat", 3, True)
+        if room == b"late":
+            await self.gate.wait()
+        if room.decode() not in self.hubs:
+            raise NoControllerError()
+        return self.hubs[room.decode()]
+
+    async def locate(self, topic: bytes, create: bool = True) -> Located | None:
+        hub = await self.place("chat", topic, 3, create)
+        members = (Member("b", {"redis": "b:1"}), Member("c", {"mqtt": "c:1"}))
+        return Located(topic, "chat", hub or 0, 1, members[-1:] if topic == b"mute" else members)
+
+
+def asks(data: FakeData, room: bytes) -> None:
+    assert data.on_room_miss is not None
+    data.on_room_miss("chat", room)
+
+
+def test_a_room_that_is_missed_is_told_or_refused() -> None:
+    async def test() -> None:
+        data = FakeData()
+        data.rows = {7: None}  # type: ignore[dict-item]
+        finds = Finds(data, Known(x=7))
+        asks(data, b"x")
+        asks(data, b"nowhere")
+        await until(lambda: data.refused == [b"nowhere"] and data.rooms == {("chat", b"x"): 7})
+        await finds.close()
+        assert data.on_room_miss is None and data.on_locate is None
+
+    play(test)
+
+
+def test_a_client_is_told_the_members_that_it_can_reach() -> None:
+    async def test() -> None:
+        data = FakeData()
+        finds = Finds(data, Known(x=7, mute=7))
+        assert data.on_locate is not None
+        for number, room in enumerate([b"x", b"mute", b"nowhere"]):
+            data.on_locate(number, room)
+        await until(lambda: len(data.located) == 3)
+        assert data.located == {0: [("b", "b:1")], 1: None, 2: None}
+        await finds.close()
+
+    play(test)
+
+
+def test_more_than_may_wait_are_refused_and_none_is_left_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        monkeypatch.setattr(module, "FINDING_MAX", 1)
+        data = FakeData()
+        finds = Finds(data, Known(late=7))
+        asks(data, b"late")
+        asks(data, b"x")
+        assert data.on_locate is not None
+        data.on_locate(1, b"x")
+        assert data.refused == [b"x"] and data.located == {1: None}
+        await finds.close()
+        assert data.rooms == {}
+
+    play(test)
