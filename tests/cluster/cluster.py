@@ -40,8 +40,10 @@ LOGGED = {
     "durability": "durable",
     "history": {"bytes": "64MiB"},
 }
+BUSY = {"name": "busy", "match": ["busy:*"], "history": {"messages": 100}}
+"""Its rooms are placed one by one."""
 DEFAULT = {"name": "default", "placement": "ring"}
-CLASSES = (CHAT, LOGGED, DEFAULT)
+CLASSES = (CHAT, LOGGED, BUSY, DEFAULT)
 
 LISTENERS = ("redis", "http", "link", "raft")
 
@@ -203,7 +205,10 @@ class Cluster:
             return [sorted(up), seen["controller"], seen["wrong"]]
         bad = [hub for hub in seen["hubs"] if hub["leader"] not in running or hub["proposed"]]
         chat = {hub["leader"] for hub in seen["hubs"] if hub["class"] == "chat"}
-        return bad[:3] or sorted(running - chat)
+        # While it changes, a majority of those who counted before is needed, too.
+        counted = seen["census"]
+        is_counted = set(counted["nodes"]) == running and not counted["before"]
+        return bad[:3] or sorted(running - chat) or (None if is_counted else counted)
 
     def leaders(self, name: str | None = None, room_class: str = "chat") -> list[str]:
         """Who leads the hubs of a class, by index, as a node sees it."""

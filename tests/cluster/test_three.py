@@ -66,6 +66,23 @@ def test_a_pattern_anywhere_matches_what_is_published_anywhere(three: Cluster) -
                 ]
 
 
+def test_a_room_that_is_placed_at_its_first_use_is_one_room_for_all(three: Cluster) -> None:
+    for on, first in product(NAMES, NAMES):
+        room = f"busy:{on}-{first}"
+        with three.connect(on) as subscriber, three.connect(first) as publisher:
+            if on == first:
+                assert publisher.ask("PUBLISH", room, "before") == 0
+            subscriber.call("SUBSCRIBE", room)
+            assert publisher.ask("PUBLISH", room, "x") == 1
+            assert pushed(subscriber) == message(room, "x")
+        located = set()
+        for name in NAMES:
+            with three.connect(name) as client:
+                located.add(repr(client.ask("HUBSUB", "LOCATE", room)))
+        leader = three.leader_of(room)
+        assert located == {repr([[leader.encode(), three.addresses[leader]["redis"].encode()]])}
+
+
 def test_subscribers_are_counted_in_the_whole_cluster(three: Cluster) -> None:
     room = three.room_led_by("b", "chat:counted-")
     subscribers = [three.connect(name) for name in (*NAMES, "c")]
