@@ -1,4 +1,4 @@
-"""Fixture `three`: three nodes of one cluster, once a module and coordinator; `cluster`: the same for a test alone."""
+"""Fixture `three`: three nodes of one cluster, once a session and coordinator; `cluster`: the same for a test alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cluster.cluster import Cluster
 from hubsub.testing.stores import STORES
 
 
-@pytest.fixture(scope="module", params=["embedded", "etcd", "zookeeper"])
+@pytest.fixture(scope="session", params=["embedded", "etcd", "zookeeper"])
 def three(
     request: pytest.FixtureRequest, needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
