@@ -295,6 +295,8 @@ pub enum Msg {
     Range(Box<(cursors::Read, cursors::Range)>),
     /// Home to edge: records that nobody of a topic will get.
     Gap(Box<Gap>),
+    /// Home to edge: records of a hub of this class may be missing for patterns.
+    Lack(ClassIndex),
     /// Edge to home: how many subscribe in the whole cluster?
     Count(Ticket, rooms::TopicKey),
     /// Home to edge.

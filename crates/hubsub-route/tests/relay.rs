@@ -376,3 +376,108 @@ fn a_term_that_another_may_have_led_in_begins_a_new_life_of_rooms() {
     }
     assert!(epochs[0] == epochs[1] && epochs[1] != epochs[2], "{epochs:?}");
 }
+
+/// A node that leads the hub, and the node that follows its rooms by `a*` alone, over two links: patterns
+/// take the first, the hub the second.
+fn followed_by_pattern() -> (Broker, World) {
+    let (mut broker, mut world) = relay(false);
+    broker.node_down(OTHER, 0, at(0), &mut world);
+    broker.route(HUB, Term(3), Leader::Me, at(0), &mut world);
+    (0..2).for_each(|link| broker.node_up(OTHER, link, 2, at(0), &mut world));
+    hold_pattern(&mut broker, &mut world, 1);
+    let wish = Wish { topic: b"a", namespace: Namespace::Global, start: Start::Live };
+    let outcome = broker.subscribe(ticket(), KEY, wish, at(0), &mut world);
+    assert!(matches!(outcome, Outcome::Now(Ok(_))), "{outcome:?}");
+    world.frames.clear();
+    (broker, world)
+}
+
+/// The other node's whole set, in this version: `a*`.
+fn hold_pattern(broker: &mut Broker, world: &mut World, version: u64) {
+    let entry = NodeMessage::PatternsEntry { count: 1, pattern: (*b"a*").into() };
+    let begin = NodeMessage::PatternsBegin { version, patterns: 1 };
+    for message in [begin, entry, NodeMessage::PatternsEnd { version }] {
+        broker.node_message(OTHER, message, at(0), world);
+    }
+}
+
+/// Of each record that went to the other node, what was due there before, and its seq.
+fn delivered(world: &World) -> Vec<(u64, u64)> {
+    let frames = world.frames.iter().filter_map(|frame| match frame {
+        NodeMessage::Deliver { previous, record, .. } => Some((previous.0, record.position.seq.0)),
+        _ => None,
+    });
+    frames.collect()
+}
+
+#[test]
+fn what_a_node_was_not_sent_while_a_hubs_link_was_broken_was_due_to_it() {
+    let (mut broker, mut world) = followed_by_pattern();
+    assert!(matches!(publish(&mut broker, &mut world), Outcome::Now(Ok(_))));
+    broker.node_down(OTHER, 1, at(1), &mut world);
+    assert!(matches!(publish(&mut broker, &mut world), Outcome::Now(Ok(_))));
+    broker.node_up(OTHER, 1, 2, at(2), &mut world);
+    assert!(matches!(publish(&mut broker, &mut world), Outcome::Now(Ok(_))));
+    assert_eq!(delivered(&world), [(0, 1), (2, 3)]);
+}
+
+/// What a leader said was due to the other node before its patterns were held, each time.
+fn said_due(world: &World) -> Vec<u64> {
+    let due = world.frames.iter().filter_map(|frame| match frame {
+        NodeMessage::PatternsLive { due, .. } => Some(*due),
+        _ => None,
+    });
+    due.collect()
+}
+
+#[test]
+fn a_leader_says_how_many_records_were_due_while_a_nodes_patterns_were_not_held() {
+    let (mut broker, mut world) = followed_by_pattern();
+    assert!(matches!(publish(&mut broker, &mut world), Outcome::Now(Ok(_))));
+    broker.node_down(OTHER, 0, at(1), &mut world);
+    assert!(matches!(publish(&mut broker, &mut world), Outcome::Now(Ok(_))));
+    assert!(matches!(publish(&mut broker, &mut world), Outcome::Now(Ok(_))));
+    broker.node_up(OTHER, 0, 2, at(2), &mut world);
+    hold_pattern(&mut broker, &mut world, 1);
+    assert_eq!(said_due(&world), [3], "one was sent, two were not");
+    broker.node_down(OTHER, 1, at(3), &mut world);
+    broker.node_up(OTHER, 1, 2, at(3), &mut world);
+    assert_eq!(said_due(&world), [3, 3], "nothing was published meanwhile");
+    broker.node_down(OTHER, 1, at(3), &mut world);
+    assert!(matches!(publish(&mut broker, &mut world), Outcome::Now(Ok(_))));
+    broker.node_up(OTHER, 1, 2, at(3), &mut world);
+    assert_eq!(said_due(&world), [3, 3, 4], "one was, while the hub's link was down");
+    broker.node_down(OTHER, 0, at(4), &mut world);
+    broker.node_up(OTHER, 0, 2, at(4), &mut world);
+    hold_pattern(&mut broker, &mut world, 2);
+    assert_eq!(said_due(&world), [3, 3, 4, 5], "the set is another one since nobody knows when");
+}
+
+#[test]
+fn who_follows_by_pattern_is_told_once_when_fewer_records_came_than_were_due() {
+    let (mut broker, mut world) = relay(false);
+    broker.route(HUB, Term(2), Leader::Node(OTHER), at(0), &mut world);
+    let outcome = broker.subscribe_pattern(ticket(), KEY, b"a*", &mut world);
+    assert!(matches!(outcome, Outcome::Later), "{outcome:?}");
+    broker.node_message(OTHER, NodeMessage::PatternsHeld { version: 1 }, at(0), &mut world);
+    assert!(matches!(world.answers[..], [Answer::PatternHeld]));
+    let live = |term: u64, life: u64, due: u64| NodeMessage::PatternsLive {
+        hub: HUB,
+        term: Term(term),
+        life: Epoch(life),
+        due,
+    };
+    let none = (Position::default(), Position::default());
+    broker.node_message(OTHER, live(2, 70, 4), at(1), &mut world);
+    assert_eq!(world.gaps, [none], "others led before it");
+    broker.node_message(OTHER, deliver(2, 0, 1), at(1), &mut world);
+    broker.node_message(OTHER, live(2, 70, 5), at(2), &mut world);
+    assert_eq!(world.gaps.len(), 1, "all came");
+    broker.node_message(OTHER, live(2, 70, 6), at(3), &mut world);
+    broker.node_message(OTHER, live(2, 70, 6), at(3), &mut world);
+    assert_eq!(world.gaps, [none, none], "one is missing, told once");
+    broker.node_message(OTHER, live(3, 71, 0), at(4), &mut world);
+    assert_eq!(world.gaps.len(), 2, "a later term waits for its route");
+    broker.route(HUB, Term(3), Leader::Node(OTHER), at(4), &mut world);
+    assert_eq!(world.gaps, [none, none, none], "what the former leader sent last is not known");
+}

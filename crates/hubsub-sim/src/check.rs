@@ -37,11 +37,13 @@ pub struct Sub {
     gaps: BTreeMap<String, Vec<(Position, Position)>>,
     /// Its class dropped records for it.
     is_lossy: bool,
-    /// It is to a pattern, and a link broke or a leader changed: records that nothing else here followed
-    /// may be missing untold (docs/protocol/interest.md).
-    may_lack: bool,
-    /// The last publish before it was confirmed.
+    /// If it is to a pattern, what was published last before it was confirmed, or was told that records
+    /// may be missing.
     since: u32,
+    /// Likewise by topic, before it was told that the room's life is over.
+    over: BTreeMap<String, u32>,
+    /// The publishes that it saw.
+    ids: BTreeSet<u32>,
 }
 
 /// A publish.
@@ -81,6 +83,8 @@ pub struct Model {
     pub seen: u64,
     /// How many gaps were told.
     pub gaps: u64,
+    /// How many of these were told of a pattern.
+    pub lacks: u64,
     /// How many publishes were committed, and how many were not.
     pub outcomes: (u64, u64),
     /// Answers to questions for history.
@@ -109,13 +113,6 @@ impl Model {
 
     fn fail(&mut self, what: String) {
         self.failure.get_or_insert(what);
-    }
-
-    /// A link is down, or a hub has no leader: for some time patterns are not held there.
-    pub fn patterns_lapse(&mut self) {
-        for (_, sub) in self.subs.iter_mut().filter(|(key, _)| key.1) {
-            sub.may_lack = true;
-        }
     }
 
     /// A frame goes from a node to a node.
@@ -173,27 +170,36 @@ impl Model {
                 if key.1 && !matches(&key.2, &topic) {
                     self.fail(format!("{key:?} got a record of {topic}"));
                 }
-                let mut known = self.of_topic.get(&topic).cloned().unwrap_or_default();
-                if let Some(sub) = self.subs.get(&key).filter(|_| key.1) {
-                    // What was published before the pattern was held may have passed it by.
-                    let room = room_of(&topic);
-                    known.retain(|at| self.committed[&(room.clone(), at.0, at.1)] > sub.since);
-                }
+                let known = self.of_topic.get(&topic).cloned().unwrap_or_default();
                 let Some(sub) = self.subs.get_mut(&key).filter(|sub| sub.is_live) else {
                     return self.fail(format!("{key:?} got {topic} {position} and is not confirmed"));
                 };
+                if !sub.ids.insert(id) {
+                    return self.fail(format!("{key:?} got record {id} of {topic} twice"));
+                }
                 if position.seq == Seq(0) {
                     return;
                 }
-                if let Some(text) = sub.takes(&topic, position, &known) {
+                if let Some(text) = sub.takes(key.1, &topic, position, &known) {
                     self.fail(format!("{key:?}: {text}"));
                 }
             }
             Saw::Gap { topic, from, to } => {
                 self.gaps += 1;
+                let last = self.publishes.keys().next_back().copied().unwrap_or(0);
+                if to == Position::default() {
+                    // Of a pattern: nobody knows which records of which topics.
+                    if let Some(sub) = self.subs.get_mut(&(conn, true, topic)) {
+                        (sub.since, self.lacks) = (last, self.lacks + 1);
+                    }
+                    return;
+                }
                 for (key, sub) in self.subs.range_mut((conn, false, String::new())..) {
                     if key.0 == conn && (key.2 == topic || (key.1 && matches(&key.2, &topic))) {
                         sub.gaps.entry(topic.clone()).or_default().push((from, to));
+                        if to.seq == Seq(0) {
+                            sub.over.insert(topic.clone(), last);
+                        }
                     }
                 }
             }
@@ -273,7 +279,7 @@ impl Model {
         }
     }
 
-    /// Once nothing is under way: whoever subscribes to a topic saw all that it was due, or was told.
+    /// Once nothing is under way: whoever subscribes saw all that it was due, or was told.
     pub fn check_whole(&mut self) {
         let mut wrong = Vec::new();
         for (key, sub) in self.subs.iter().filter(|(key, sub)| !key.1 && sub.is_live && !sub.is_lossy) {
@@ -291,6 +297,19 @@ impl Model {
                 }
             }
         }
+        for (key, sub) in self.subs.iter().filter(|(key, sub)| key.1 && sub.is_live && !sub.is_lossy) {
+            for (&id, publish) in self.publishes.range(sub.since + 1..) {
+                let position = match publish.outcome {
+                    Some(Ok(published)) => Some(published.position),
+                    _ => self.places.get(&id).copied(),
+                };
+                let Some(at) = position.filter(|_| matches(&key.2, &publish.topic)) else { continue };
+                let has = sub.ids.contains(&id) || !sub.is_due(&publish.topic, id);
+                if !has && !sub.is_told(&publish.topic, at.epoch.0, at.seq.0) {
+                    wrong.push(format!("{key:?} lacks record {id} of {}, {at}", publish.topic));
+                }
+            }
+        }
         wrong.into_iter().for_each(|text| self.fail(text));
         if let Some((slot, waits)) = self.waiting.iter().next() {
             let text = format!("{slot}: {waits:?} was never answered");
@@ -301,11 +320,21 @@ impl Model {
 
 impl Sub {
     fn is_told(&self, topic: &str, epoch: u64, seq: u64) -> bool {
-        let room = room_of(topic);
-        let of_room = self.gaps.iter().filter(|(other, _)| room_of(other) == room);
-        of_room.flat_map(|(_, gaps)| gaps).any(|(from, to)| {
+        self.gaps.get(topic).into_iter().flatten().any(|(from, to)| {
             from.epoch.0 == epoch && seq >= from.seq.0 && (to.seq.0 == 0 || seq <= to.seq.0)
         })
+    }
+
+    /// Likewise of any topic of the room: the topic's own may come in the same turn, behind a record.
+    fn is_told_of_room(&self, topic: &str, epoch: u64, seq: u64) -> bool {
+        let room = room_of(topic);
+        self.gaps.keys().any(|other| room_of(other) == room && self.is_told(other, epoch, seq))
+    }
+
+    /// Whether a pattern is due a publish: it was made since the pattern was held, or since it was told that
+    /// records are missing.
+    fn is_due(&self, topic: &str, id: u32) -> bool {
+        id > self.since && self.over.get(topic).is_none_or(|&over| id > over)
     }
 
     /// Whether it saw a publish's place.
@@ -321,7 +350,13 @@ impl Sub {
     }
 
     /// It gets a record; what is wrong about that.
-    fn takes(&mut self, topic: &str, position: Position, known: &BTreeSet<(u64, u64)>) -> Option<String> {
+    fn takes(
+        &mut self,
+        by_pattern: bool,
+        topic: &str,
+        position: Position,
+        known: &BTreeSet<(u64, u64)>,
+    ) -> Option<String> {
         let seen = self.seen.entry(topic.to_owned()).or_default();
         let last = seen.last().copied();
         seen.push(position);
@@ -334,32 +369,36 @@ impl Sub {
             }
             let missing = known.iter().filter(lacks);
             let missing = missing.filter(|at| !is_same || at.1 < position.seq.0);
-            return self.untold(topic, missing, position);
+            return self.untold(by_pattern, topic, missing, position);
         };
         if last.epoch == position.epoch {
             if position.seq <= last.seq {
                 return Some(format!("{position} of {topic} comes behind {last}"));
             }
             let between = (last.epoch.0, last.seq.0 + 1)..(last.epoch.0, position.seq.0);
-            return self.untold(topic, known.range(between), position);
+            return self.untold(by_pattern, topic, known.range(between), position);
         }
         if self.seen[topic].iter().rev().skip(1).any(|at| at.epoch == position.epoch) {
             return Some(format!("{position} of {topic} is of an epoch that was over, behind {last}"));
         }
         let behind = (last.epoch.0, last.seq.0 + 1)..(last.epoch.0, u64::MAX);
-        self.untold(topic, known.range(behind), position)
+        self.untold(by_pattern, topic, known.range(behind), position)
     }
 
     fn untold<'a>(
         &self,
+        by_pattern: bool,
         topic: &str,
         mut missing: impl Iterator<Item = &'a (u64, u64)>,
         position: Position,
     ) -> Option<String> {
-        if self.is_lossy || self.may_lack {
+        // What a pattern was not sent is told when the leader holds it again, perhaps behind this record; and of a
+        // life that began later, what a topic was not sent before it was confirmed there.
+        let is_later = self.begins.is_some_and(|(begins, _)| begins.epoch != position.epoch);
+        if self.is_lossy || by_pattern || is_later {
             return None;
         }
-        let (epoch, seq) = missing.find(|(epoch, seq)| !self.is_told(topic, *epoch, *seq))?;
+        let (epoch, seq) = missing.find(|(epoch, seq)| !self.is_told_of_room(topic, *epoch, *seq))?;
         Some(format!("{position} of {topic} comes and {epoch}-{seq} did not, untold"))
     }
 }

@@ -199,18 +199,6 @@ impl Net {
 
     // -- what is under way --
 
-    /// Whether all links stand, every hub has a leader, and everybody has heard of it.
-    #[must_use]
-    pub fn is_whole(&self) -> bool {
-        let is_up = |news: &Mail| matches!(news, Mail::Up(..) | Mail::Down(..));
-        let hears = |node: &Node| {
-            node.mail.values().flatten().any(is_up) || node.routes.values().any(|it| !it.is_empty())
-        };
-        self.links.values().all(|link| link.is_up)
-            && !self.hubs.iter().any(|row| row.is_moving)
-            && !self.nodes.iter().any(hears)
-    }
-
     /// All that could be taken next.
     #[must_use]
     pub fn under_way(&self) -> Vec<Step> {
@@ -351,7 +339,6 @@ impl Net {
     pub fn link_break(&mut self, a: u16, b: u16, link: u16) {
         let it = self.links.get_mut(&(a, b, link)).expect("nodes have links");
         if std::mem::take(&mut it.is_up) {
-            self.model.patterns_lapse();
             it.unheard = [a, b].into();
             let lost = self.rng.percent(50);
             if lost {
@@ -364,7 +351,6 @@ impl Net {
 
     /// The controller wants another leader, or the same in another term: the former gives up first.
     pub fn move_hub(&mut self, at: usize) {
-        self.model.patterns_lapse();
         let row = &mut self.hubs[at];
         if std::mem::replace(&mut row.is_moving, true) {
             return;

@@ -30,6 +30,7 @@ fn the_invariants_hold_under_every_seed() {
                 sum.outcomes.1 += stats.outcomes.1;
                 sum.seen += stats.seen;
                 sum.gaps += stats.gaps;
+                sum.lacks += stats.lacks;
                 sum.histories += stats.histories;
             }
             Err(failure) => failures.push(failure),

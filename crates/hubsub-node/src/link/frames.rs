@@ -6,7 +6,7 @@
 
 use hubsub_route::relay::{AskId, Names, NodeMessage};
 use hubsub_route::{Attached, Headers, Namespace, Producer, Record, Start};
-use hubsub_types::{ErrorCode, Position, ProducerId, Seq, Term};
+use hubsub_types::{Epoch, ErrorCode, Position, ProducerId, Seq, Term};
 use hubsub_wire::link::{self, Frame};
 use std::sync::Arc;
 
@@ -60,6 +60,9 @@ pub fn frame(message: &NodeMessage) -> Frame<'_> {
         NodeMessage::PatternsEntry { count, pattern } => Frame::PatternsEntry { count: *count, pattern },
         NodeMessage::PatternsEnd { version } => Frame::PatternsEnd { version: *version },
         NodeMessage::PatternsHeld { version } => Frame::PatternsHeld { version: *version },
+        NodeMessage::PatternsLive { hub, term, life, due } => {
+            Frame::PatternsLive { hub: *hub, term: term.0, life: life.0, due: *due }
+        }
         NodeMessage::Read { ask, hub, names, start, records_max, bytes_max } => Frame::Read {
             ask: ask.0,
             hub: *hub,
@@ -126,6 +129,9 @@ pub fn message(frame: &Frame<'_>) -> Option<NodeMessage> {
         }
         Frame::PatternsEnd { version } => NodeMessage::PatternsEnd { version },
         Frame::PatternsHeld { version } => NodeMessage::PatternsHeld { version },
+        Frame::PatternsLive { hub, term, life, due } => {
+            NodeMessage::PatternsLive { hub, term: Term(term), life: Epoch(life), due }
+        }
         Frame::Read { ask, hub, names, start, records_max, bytes_max } => NodeMessage::Read {
             ask: AskId(ask),
             hub,
@@ -215,7 +221,7 @@ fn error_code(code: &str) -> ErrorCode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hubsub_types::{Epoch, HubId, ShardId};
+    use hubsub_types::{HubId, ShardId};
 
     fn record(position: Position) -> Arc<Record> {
         let headers: Headers = Some([("k".into(), "v".into())].into());
@@ -252,6 +258,7 @@ mod tests {
             NodeMessage::PatternsEntry { count: 2, pattern: (*b"p*").into() },
             NodeMessage::PatternsEnd { version: 1 },
             NodeMessage::PatternsHeld { version: 1 },
+            NodeMessage::PatternsLive { hub, term, life: Epoch(7), due: 2 },
             NodeMessage::Range { ask, record: record(position) },
         ];
         messages.extend(ErrorCode::ALL.iter().map(|&code| NodeMessage::Denied { ask, code }));

@@ -23,7 +23,7 @@ use crate::patterns::Patterns;
 use crate::record::Record;
 use crate::relay::patterns::PatternChange;
 use crate::relay::state::Relay;
-use crate::rooms::Rooms;
+use crate::rooms::{RoomHandle, Rooms};
 use crate::topics::{TopicId, Topics};
 use crate::topk::TopK;
 use crate::{Answer, Msg, Now, Sink, Ticket};
@@ -222,10 +222,11 @@ impl Broker {
                 }
             }
             Msg::Gap(gap) => self.gap_here(&gap, sink),
+            Msg::Lack(class) => self.lack_here(class, sink),
             Msg::Count(ticket, key) => self.count_for(ticket, key, sink),
             Msg::Counted(ticket, count) => sink.answer(ticket.asker, Answer::Counted(count)),
             Msg::NodePatterns(change) => {
-                self.hold_patterns(&change);
+                self.hold_patterns(&change, sink);
                 let PatternChange { node, session, version, .. } = *change;
                 sink.send(ShardId(0), Msg::NodePatternsHeld(self.shard, node, session, version));
             }
@@ -234,6 +235,18 @@ impl Broker {
                     self.shard_holds(shard, node, session, version, sink);
                 }
             }
+        }
+    }
+
+    /// A record of so many bytes is committed here, for so many receivers.
+    fn count(&mut self, id: TopicId, room: RoomHandle, bytes: u64, receivers: u64) {
+        if self.busiest.counts_next()
+            && let Some(room) = self.rooms.get(room)
+        {
+            self.busiest.publish(&room.name, bytes, receivers);
+        }
+        if self.relay.is_some() {
+            self.count_commit(id);
         }
     }
 

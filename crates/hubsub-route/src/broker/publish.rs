@@ -288,7 +288,7 @@ impl Broker {
             self.rooms.release(slot, receivers);
             let published = Published { receivers, position, is_duplicate: false };
             self.rooms.remember(room, Arc::clone(&record));
-            self.count_busy(room, record.said_bytes(), receivers);
+            self.count(id, room, record.said_bytes(), receivers);
             self.hand_out(id, room, &record, &audience, sink);
             self.tell_published(ticket, Ok(published), sink);
         }
@@ -326,7 +326,7 @@ impl Broker {
             });
         };
         let (position, timestamp_us) = self.rooms.next_position(room, now);
-        self.count_busy(room, bytes, audience.receivers);
+        self.count(id, room, bytes, audience.receivers);
         match body {
             Body::Draft(draft) if !remembers && audience.holders.is_empty() => {
                 if audience.is_local {
@@ -405,14 +405,6 @@ impl Broker {
         if audience.is_local {
             let on_slow = self.classes.get(self.topics.get(id).class).on_slow;
             self.fan_out(id, &record.view(on_slow), audience.matched.as_deref(), sink);
-        }
-    }
-
-    fn count_busy(&mut self, room: RoomHandle, bytes: u64, receivers: u64) {
-        if self.busiest.counts_next()
-            && let Some(room) = self.rooms.get(room)
-        {
-            self.busiest.publish(&room.name, bytes, receivers);
         }
     }
 

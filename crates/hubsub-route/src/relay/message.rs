@@ -7,7 +7,7 @@
 
 use crate::record::{Namespace, Record};
 use crate::{Attached, Start};
-use hubsub_types::{ErrorCode, HubId, Position, Seq, ShardId, Term};
+use hubsub_types::{Epoch, ErrorCode, HubId, Position, Seq, ShardId, Term};
 use std::sync::Arc;
 
 /// The hub whose link patterns take.
@@ -185,6 +185,17 @@ pub enum NodeMessage {
         /// Of the receiver's set.
         version: u64,
     },
+    /// From here on the receiver is sent what its patterns match, of a hub that the sender leads.
+    PatternsLive {
+        /// Which hub.
+        hub: HubId,
+        /// In which term it is led.
+        term: Term,
+        /// Told apart from other leaders, and other times, of that hub.
+        life: Epoch,
+        /// Records of this life that were due to the receiver before, or may have been.
+        due: u64,
+    },
     /// Records of the past, please.
     Read {
         /// Of the request.
@@ -234,6 +245,7 @@ impl NodeMessage {
             | NodeMessage::Counts { hub, .. }
             | NodeMessage::CountAsk { hub, .. }
             | NodeMessage::Deliver { hub, .. }
+            | NodeMessage::PatternsLive { hub, .. }
             | NodeMessage::Read { hub, .. } => home(*hub, shards),
             NodeMessage::Published { ask, .. }
             | NodeMessage::NotMine { ask, .. }
@@ -248,6 +260,12 @@ impl NodeMessage {
             | NodeMessage::PatternsEnd { .. }
             | NodeMessage::PatternsHeld { .. } => home(PATTERNS, shards),
         }
+    }
+
+    /// Whether it is what a leader says unasked: nobody sends it again.
+    #[must_use]
+    pub fn is_of_leader(&self) -> bool {
+        matches!(self, NodeMessage::Deliver { .. } | NodeMessage::PatternsLive { .. })
     }
 
     /// Whether it waits for the credit of reads, and so may come before or behind others.

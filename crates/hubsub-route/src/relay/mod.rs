@@ -8,6 +8,7 @@ pub mod misses;
 pub mod nodes;
 pub mod patterns;
 pub mod state;
+pub mod watch;
 
 pub use limits::RelayLimits;
 pub use message::{AskId, Names, NodeMessage};

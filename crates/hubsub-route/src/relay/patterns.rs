@@ -22,6 +22,8 @@ pub struct PatternChange {
     pub version: u64,
     /// Whether these are all.
     pub is_whole: bool,
+    /// Whether its link has ended, so that its patterns are not known any more.
+    pub is_lost: bool,
     /// Patterns with their subscribers there; 0: none any more.
     pub patterns: Arc<[Counted]>,
 }

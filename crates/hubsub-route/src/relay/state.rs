@@ -5,6 +5,7 @@ use super::message::AskId;
 use super::misses::Misses;
 use super::nodes::Peers;
 use super::patterns::PatternSets;
+use super::watch::{Watched, Watchers};
 use super::{Cluster, Leader, NodeMessage};
 use crate::cursors::{CURSORS_MAX, Read};
 use crate::logread::Ask;
@@ -29,6 +30,10 @@ pub struct Relay {
     pub peers: Peers,
     /// Of the first shard: patterns of nodes.
     pub patterns: PatternSets,
+    /// Nodes whose set of patterns this shard holds, and its version.
+    pub holding: BTreeMap<NodeId, u64>,
+    /// Likewise, of those whose link for that has ended since.
+    pub held_before: BTreeMap<NodeId, u64>,
     /// The hubs whose home is here, by place.
     pub hubs: Vec<HubState>,
     /// Requests under way, in the order in which they were sent.
@@ -97,6 +102,10 @@ pub struct HubState {
     pub early: VecDeque<Early>,
     /// The last number that this shard gave a record for it.
     pub sequence: u64,
+    /// If it is led here: nodes whose patterns its records are matched with.
+    pub watchers: Watchers,
+    /// If not: what came of it.
+    pub watched: Watched,
 }
 
 /// A publish that waits.
@@ -253,6 +262,8 @@ impl HubState {
             reads: Vec::new(),
             early: VecDeque::new(),
             sequence: 0,
+            watchers: Watchers::default(),
+            watched: Watched::default(),
         }
     }
 }
@@ -266,6 +277,8 @@ impl Relay {
             cluster,
             peers: Peers::default(),
             patterns: PatternSets::default(),
+            holding: BTreeMap::new(),
+            held_before: BTreeMap::new(),
             hubs: hubs.map(HubState::new).collect(),
             asks: BTreeMap::new(),
             last_ask: 0,

@@ -42,6 +42,11 @@ impl Rooms {
         }
     }
 
+    /// An epoch that no room has had, nor will have.
+    pub fn fresh_epoch(&self) -> Epoch {
+        Epoch(self.epochs.fetch_add(1, Ordering::Relaxed))
+    }
+
     /// Place of a room's hub.
     #[must_use]
     pub fn slot_of_room(&self, handle: RoomHandle) -> Option<u16> {

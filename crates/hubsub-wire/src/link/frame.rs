@@ -338,6 +338,17 @@ frames! { 'a
         /// Whether the room has another epoch than the one that was asked for.
         is_gone: bool,
     }
+    /// Leader to a node: from here on it is sent what its patterns match of a hub.
+    34 PatternsLive Live {
+        /// Which hub.
+        hub: HubId,
+        /// In which term it is led.
+        term: u64,
+        /// Told apart from other leaders, and other times, of that hub.
+        life: u64,
+        /// Records of this life that were due to the node before, or may have been.
+        due: u64,
+    }
 
     /// To the controller's node: may I lead these?
     48 LeadAsk Urgent {

@@ -33,12 +33,13 @@ impl Broker {
         if term > state.term || (term == state.term && state.leader == Leader::None) {
             let message = NodeMessage::Deliver { hub, term, previous, record };
             // Where there is no place for it, the next one shows the hole.
-            self.keep_early(slot, from, message, now);
-            return;
+            let refused = self.keep_early(slot, from, message, now);
+            return self.lack_if(slot, refused.is_some());
         }
         if term != state.term || state.leader != Leader::Node(from) {
             return;
         }
+        relay.hub_mut(slot).watched.came();
         let id = self.topics.intern(record.namespace, record.topic());
         if self.slot_of_topic(id) != Some(slot) {
             self.topics.place_again(id);

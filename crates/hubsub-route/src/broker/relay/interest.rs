@@ -6,7 +6,7 @@ use crate::counts::Holder;
 use crate::logread::Known;
 use crate::relay::limits::{ATTACHES_MAX, RETRY_REFUSED_MS};
 use crate::relay::message::Names;
-use crate::relay::state::{Asked, AskedInterest, Held, Relay, Resume, UnderWay, Upstream, WaitingAttach};
+use crate::relay::state::{Asked, AskedInterest, Held, Relay, UnderWay, Upstream, WaitingAttach};
 use crate::relay::{AskId, Leader, NodeMessage};
 use crate::rooms::{RoomHandle, TopicKey};
 use crate::{Attach, Attached, Namespace, Now, Sink, Start};
@@ -492,13 +492,5 @@ impl Broker {
             return self.drop_resume(room);
         }
         self.go_on(room, now, sink);
-    }
-
-    /// A room does not wait for a hole any more; what came meanwhile is passed over.
-    pub(super) fn drop_resume(&mut self, room: RoomHandle) {
-        let relay = self.relay();
-        if let Some(Resume { held, .. }) = relay.resuming.remove(&room) {
-            relay.held_bytes -= held.iter().map(Held::weight).sum::<usize>();
-        }
     }
 }

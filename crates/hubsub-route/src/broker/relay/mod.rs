@@ -10,6 +10,7 @@ mod misses;
 mod patterns;
 mod route;
 mod serve;
+mod watch;
 
 use super::Broker;
 use crate::counts::NODES_MAX;
@@ -92,6 +93,7 @@ impl Broker {
         if link == 0 && self.shard == ShardId(0) {
             self.send_patterns(node, sink);
         }
+        self.watch_by_link(node, link, sink);
         for slot in self.slots_of(node, link) {
             self.reach_leader(slot, now, sink);
         }
@@ -146,6 +148,7 @@ impl Broker {
         let shards = self.shards;
         let Broker { relay: Some(relay), rooms, .. } = self else { return };
         let Relay { hubs, early, peers, due, .. } = &mut **relay;
+        hubs[usize::from(slot)].watchers.end(node);
         hubs[usize::from(slot)].early.retain(|waiting| {
             let stays = waiting.from != node;
             if !stays {
@@ -187,6 +190,9 @@ impl Broker {
             | NodeMessage::Read { hub, .. } => self.serve(from, hub, message, now, sink),
             NodeMessage::Deliver { hub, term, previous, record } => {
                 self.delivered(from, (hub, term), previous, record, now, sink);
+            }
+            NodeMessage::PatternsLive { hub, term, life, due } => {
+                self.patterns_live(from, (hub, term), (life, due), now, sink);
             }
             NodeMessage::Published { .. }
             | NodeMessage::NotMine { .. }
@@ -347,16 +353,17 @@ impl Broker {
     }
 
     fn expire_early(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
-        let relay = self.relay();
-        let parked_ms = relay.cluster.limits.parked_ms;
-        while let Some(first) = relay.hubs[usize::from(slot)].early.front() {
+        let parked_ms = self.relay().cluster.limits.parked_ms;
+        while let Some(first) = self.relay().hubs[usize::from(slot)].early.front() {
             let due_ms = first.since_ms + parked_ms;
             if due_ms > now.mono_ms {
-                return relay.wake_by(due_ms);
+                return self.relay().wake_by(due_ms);
             }
+            let relay = self.relay();
             if let Some(Early { from, message, .. }) = relay.hubs[usize::from(slot)].early.pop_front() {
                 relay.early = (relay.early.0 - 1, relay.early.1 - message.weight());
                 relay.refuse(from, slot, &message, sink);
+                self.lack_if(slot, message.is_of_leader());
             }
         }
     }
@@ -373,6 +380,7 @@ impl Broker {
             }
         }
         self.tell_counts(sink);
+        self.tell_lacks(sink);
     }
 
     // -- answers --

@@ -68,7 +68,8 @@ impl Broker {
     pub(super) fn lose_patterns(&mut self, node: NodeId, sink: &mut impl Sink) {
         let Some(peer) = self.relay().patterns.peers.remove(&node) else { return };
         let (session, version) = (peer.session, 0);
-        let change = PatternChange { node, session, version, is_whole: true, patterns: Arc::default() };
+        let change =
+            PatternChange { node, session, version, is_whole: true, is_lost: true, patterns: Arc::default() };
         self.spread_patterns(change, sink);
         self.patterns_were_held(sink);
     }
@@ -103,7 +104,14 @@ impl Broker {
                     return;
                 };
                 peer.version = Some(begun);
-                PatternChange { node: from, session, version, is_whole: true, patterns: came.into() }
+                PatternChange {
+                    node: from,
+                    session,
+                    version,
+                    is_whole: true,
+                    is_lost: false,
+                    patterns: came.into(),
+                }
             }
             NodeMessage::Pattern { version, count, pattern } => {
                 if peer.version.is_none_or(|held| version <= held) || pattern.len() as u64 > bytes_max {
@@ -111,7 +119,7 @@ impl Broker {
                 }
                 peer.version = Some(version);
                 let patterns = Arc::new([(pattern, count)]);
-                PatternChange { node: from, session, version, is_whole: false, patterns }
+                PatternChange { node: from, session, version, is_whole: false, is_lost: false, patterns }
             }
             _ => return,
         };
@@ -123,13 +131,13 @@ impl Broker {
         for shard in (1..self.shards).map(ShardId) {
             sink.send(shard, Msg::NodePatterns(Box::new(change.clone())));
         }
-        self.hold_patterns(&change);
+        self.hold_patterns(&change, sink);
         let (own, PatternChange { node, session, version, .. }) = (self.shard, change);
         self.shard_holds(own, node, session, version, sink);
     }
 
     /// This shard holds it.
-    pub(in crate::broker) fn hold_patterns(&mut self, change: &PatternChange) {
+    pub(in crate::broker) fn hold_patterns(&mut self, change: &PatternChange, sink: &mut impl Sink) {
         let shards = self.shards;
         let Broker { relay: Some(relay), patterns, .. } = self else { return };
         if change.is_whole {
@@ -147,6 +155,7 @@ impl Broker {
         for (source, count) in change.patterns.iter() {
             relay.peers.set_pattern(change.node, source, *count, shards, patterns);
         }
+        self.watch_by(change, sink);
     }
 
     /// A shard holds a node's set up to a version; the node is told once all do.

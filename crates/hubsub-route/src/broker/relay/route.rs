@@ -34,7 +34,9 @@ impl Broker {
             }
             _ => {}
         }
-        if leader != Leader::Me {
+        if leader == Leader::Me {
+            self.watch_hub(slot, before != Leader::Me, sink);
+        } else {
             self.reach_leader(slot, now, sink);
         }
         self.push_queue(slot, now, sink);

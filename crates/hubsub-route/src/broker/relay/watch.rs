@@ -1,0 +1,162 @@
+//! Who follows rooms by patterns alone has no interest registered for them. The leader of a hub tells each
+//! node from when on it is sent what its patterns match, and how many records were due to it before; a
+//! node that had fewer tells its followers by pattern that records of that hub may be missing.
+
+use super::Broker;
+use crate::counts::NODES_MAX;
+use crate::relay::patterns::PatternChange;
+use crate::relay::state::{Held, Resume};
+use crate::relay::watch::Watchers;
+use crate::relay::{Leader, NodeMessage};
+use crate::rooms::RoomHandle;
+use crate::topics::TopicId;
+use crate::{Msg, Now, Sink};
+use hubsub_types::class::ClassIndex;
+use hubsub_types::{Epoch, HubId, NodeId, Position, ShardId, Term};
+
+impl Broker {
+    // -- the leader's side --
+
+    /// A record of a topic whose hub is led here is committed.
+    pub(in crate::broker) fn count_commit(&mut self, id: TopicId) {
+        if let Some(slot) = self.slot_of_topic(id) {
+            self.relay().hub_mut(slot).watchers.commit();
+        }
+    }
+
+    /// A hub is led here, perhaps in another term than before: nodes whose patterns are held are told.
+    pub(super) fn watch_hub(&mut self, slot: u16, begins: bool, sink: &mut impl Sink) {
+        if begins {
+            let life = self.rooms.fresh_epoch();
+            self.relay().hub_mut(slot).watchers = Watchers::new(life);
+            let term = self.relay().hub(slot).term;
+            if !self.relay().hub_mut(slot).watched.live(life, term, 0) {
+                self.tell_lack(slot, sink);
+            }
+        }
+        let nodes: Vec<NodeId> = self.relay().holding.keys().copied().collect();
+        nodes.into_iter().for_each(|node| self.watch(slot, node, sink));
+    }
+
+    /// A node is sent all that its patterns match of a hub from now on, if both its patterns are held
+    /// and the hub's link stands.
+    fn watch(&mut self, slot: u16, node: NodeId, sink: &mut impl Sink) {
+        let relay = self.relay();
+        let (hub, term) = (relay.hub(slot).id, relay.hub(slot).term);
+        let is_held = relay.holding.contains_key(&node);
+        if !is_held || relay.hub(slot).leader != Leader::Me || !relay.peers.reaches(node, hub) {
+            return;
+        }
+        let watchers = &mut relay.hub_mut(slot).watchers;
+        let (life, due) = (watchers.life, watchers.begin(node));
+        relay.peers.send(node, hub, NodeMessage::PatternsLive { hub, term, life, due }, sink);
+    }
+
+    /// Likewise of all hubs whose link this is.
+    pub(super) fn watch_by_link(&mut self, node: NodeId, link: u16, sink: &mut impl Sink) {
+        for slot in 0..self.relay().hubs.len() as u16 {
+            let hub = self.relay().hub(slot).id;
+            if self.relay().peers.uses(node, hub, link) {
+                self.watch(slot, node, sink);
+            }
+        }
+    }
+
+    /// A node's patterns are held in this version, or not any more.
+    pub(super) fn watch_by(&mut self, change: &PatternChange, sink: &mut impl Sink) {
+        let (node, version) = (change.node, change.version);
+        let relay = self.relay();
+        if change.is_lost {
+            if let Some(held) = relay.holding.remove(&node) {
+                relay.held_before.insert(node, held);
+            }
+            if relay.held_before.len() > usize::from(NODES_MAX) {
+                relay.held_before.pop_first();
+            }
+            return relay.hubs.iter_mut().for_each(|hub| hub.watchers.end(node));
+        }
+        relay.holding.insert(node, version);
+        if !change.is_whole {
+            return;
+        }
+        if relay.held_before.remove(&node) != Some(version) {
+            relay.hubs.iter_mut().for_each(|hub| hub.watchers.doubt(node));
+        }
+        for slot in 0..self.relay().hubs.len() as u16 {
+            self.watch(slot, node, sink);
+        }
+    }
+
+    // -- the follower's side --
+
+    /// A hub's leader sends all that patterns here match from now on; so much was due before.
+    pub(super) fn patterns_live(
+        &mut self,
+        from: NodeId,
+        (hub, term): (HubId, Term),
+        (life, due): (Epoch, u64),
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
+        let relay = self.relay();
+        let Some(slot) = relay.slot_of(hub) else { return };
+        let state = relay.hub_mut(slot);
+        if term > state.term || (term == state.term && state.leader == Leader::None) {
+            let message = NodeMessage::PatternsLive { hub, term, life, due };
+            let refused = self.keep_early(slot, from, message, now);
+            return self.lack_if(slot, refused.is_some());
+        }
+        if term == state.term && state.leader == Leader::Node(from) && !state.watched.live(life, term, due) {
+            self.tell_lack(slot, sink);
+        }
+    }
+
+    /// Whether records of a hub's leader were passed over: that is told with the turn.
+    pub(super) fn lack_if(&mut self, slot: u16, lacks: bool) {
+        self.relay().hub_mut(slot).watched.lacks |= lacks;
+    }
+
+    /// A room does not wait for a hole any more; what came meanwhile is passed over.
+    pub(super) fn drop_resume(&mut self, room: RoomHandle) {
+        let relay = self.relay();
+        let Some(Resume { held, .. }) = relay.resuming.remove(&room) else { return };
+        relay.held_bytes -= held.iter().map(Held::weight).sum::<usize>();
+        let lacks = held.iter().any(|held| matches!(held, Held::Deliver(..)));
+        match self.rooms.slot_of_room(room) {
+            Some(slot) => self.lack_if(slot, lacks),
+            // It was forgotten meanwhile.
+            None => (0..self.relay().hubs.len() as u16).for_each(|slot| self.lack_if(slot, lacks)),
+        }
+    }
+
+    /// What was passed over is told.
+    pub(super) fn tell_lacks(&mut self, sink: &mut impl Sink) {
+        for slot in 0..self.relay().hubs.len() as u16 {
+            if std::mem::take(&mut self.relay().hub_mut(slot).watched.lacks) {
+                self.tell_lack(slot, sink);
+            }
+        }
+    }
+
+    /// Who follows by patterns on this node may lack records of a hub.
+    fn tell_lack(&mut self, slot: u16, sink: &mut impl Sink) {
+        if self.patterns.is_empty() {
+            return;
+        }
+        let class = self.relay().hub(slot).class;
+        for shard in (0..self.shards).map(ShardId).filter(|&shard| shard != self.shard) {
+            sink.send(shard, Msg::Lack(class));
+        }
+        self.lack_here(class, sink);
+    }
+
+    /// Likewise on this shard. Nobody knows which topics and records: the pattern is named, and no position.
+    pub(in crate::broker) fn lack_here(&mut self, class: ClassIndex, sink: &mut impl Sink) {
+        let on_gap = self.classes.get(class).on_gap;
+        for pattern in self.patterns.iter() {
+            for &conn in pattern.subs.as_slice() {
+                sink.gap(conn, &pattern.source, Position::default(), Position::default(), on_gap);
+            }
+        }
+    }
+}
