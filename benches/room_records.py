@@ -69,6 +69,8 @@ class Plane:
         self.face: Face
         self.counted: tuple[str, ...] = ()
         """Nodes of the census, where it is not changing."""
+        self.troubles: Mapping[int, str] = {}
+        """Nothing is opened here."""
         self.there[process[0]] = self
 
     def attach(self, face: Face) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -183,19 +182,3 @@ def test_a_node_that_is_told_another_number_of_shards_does_not_link_up(b: Linked
         a.roster(("b", 1, [b.link], 3))
         b.roster(a)
         assert a.event("refused", "b")["code"] == "no_such_link"
-
-
-def test_links_that_are_not_begun_wait_and_listen(needs: Callable[..., None]) -> None:
-    from hubsub.testing import Node
-
-    needs("hubsub-core")
-    config = {"link": "127.0.0.1:0", "cluster_secret": "a secret of the tests"}
-    with Node(config=config) as node:
-        host, port = node.ready["link"].split(":")
-        with socket.create_connection((host, int(port))) as waiting:
-            waiting.setblocking(False)
-            with redis.Redis(host=node.redis[0], port=node.redis[1]) as client:
-                assert client.ping()
-            with pytest.raises(BlockingIOError):
-                waiting.recv(1)
-        assert "a secret of the tests" not in node.log

@@ -328,6 +328,7 @@ def test_a_node_whose_name_another_one_has_ends_all_the_same() -> None:
         await process.open()
         node = world.nodes[0]
         node.ready = [node.me]
+        await world.hubs()
         await process.join()
         entry = world.store.entries[node_key("a")]
         later = structs.replace(parse(NodeRecord, entry.key, entry.value), incarnation=node.me[1] + 1)
