@@ -283,8 +283,8 @@ class Core:
 
     def close_hub(self, ticket: int, hub: int) -> None:
         """Closes a hub, which stays on the disk. Records are refused from now on (`hub_closed`); those that were
-        taken are committed and safe in its segments before the answer: whether it was open. On a full disk it waits
-        for room.
+        taken are committed and safe in its segments before the answer: the last offset that it gave out, 0 where it
+        has no record, None where it was not open. On a full disk it waits for room.
         """
 
     def log_open(self, ticket: int, scan: Mapping[str, Any]) -> None:

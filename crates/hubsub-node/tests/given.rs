@@ -104,7 +104,7 @@ fn a_hub_is_closed_behind_all_that_it_took_and_comes_back_with_it() {
     for (hub, index) in [(2, 0), (1, 1)] {
         node.open_hub(hub, index).unwrap();
     }
-    assert!(!node.close_hub(9).unwrap(), "there is none");
+    assert_eq!(node.close_hub(9).unwrap(), None, "there is none");
     let mut client = node.connect();
     let mut taken = publish(&mut client, 0..1000, 8);
     for round in 1..10 {
@@ -112,7 +112,7 @@ fn a_hub_is_closed_behind_all_that_it_took_and_comes_back_with_it() {
         // What is published while it closes is taken, and then in its log, or refused.
         node.ask_to_close(2);
         taken.extend(publish(&mut client, numbers, 8));
-        assert!(matches!(node.hub_answer().unwrap(), HubAnswer::Closed(true)));
+        assert!(matches!(node.hub_answer().unwrap(), HubAnswer::Closed(Some(1..))));
         assert_eq!(node.log().hubs.iter().map(|hub| hub.id.0).collect::<Vec<_>>(), [1]);
         let of_other = publish(&mut client, 100_000 + round..100_001 + round, 1);
         assert!(node.open_hub(2, 0).unwrap() > 1, "it goes on behind what it took");
@@ -136,7 +136,7 @@ fn a_hub_that_closes_is_not_opened_meanwhile_and_a_stop_refuses_what_waits() {
     node.ask_to_close(1);
     let mut outcomes: Vec<_> = (0..3).map(|_| node.hub_answer()).collect();
     // The order in which it answers is its own: closed at last, opened again or refused, and so on.
-    assert!(outcomes.iter().any(|outcome| matches!(outcome, Ok(HubAnswer::Closed(true)))), "{outcomes:?}");
+    assert!(outcomes.iter().any(|outcome| matches!(outcome, Ok(HubAnswer::Closed(Some(0))))), "{outcomes:?}");
     outcomes.retain(Result::is_err);
     assert!(outcomes.iter().all(|refused| refused.as_ref().unwrap_err().code == ErrorCode::HubClosed));
     node.stop_in(Duration::ZERO);

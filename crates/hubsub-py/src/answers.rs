@@ -124,7 +124,7 @@ fn stream(py: Python<'_>, ticket: u64, outcome: Result<StreamAnswer, Refusal>) -
 fn hub_answer(py: Python<'_>, ticket: u64, outcome: Result<HubAnswer, Refusal>) -> PyResult<Object<'_>> {
     let value = match outcome {
         Ok(HubAnswer::Opened(status)) => hub(py, &status)?.into_any(),
-        Ok(HubAnswer::Closed(was_open)) => was_open.into_bound_py_any(py)?,
+        Ok(HubAnswer::Closed(last)) => last.into_bound_py_any(py)?,
         Err(refusal) => return refused(py, ticket, refusal),
     };
     ("answer", ticket, value).into_bound_py_any(py)

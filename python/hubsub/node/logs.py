@@ -48,14 +48,18 @@ class Logs(Life):
             raise BadRequestError(str(error), value=room_class) from None
         return opened
 
-    async def close_hub(self, hub: int) -> bool:
-        """Closes a hub, which stays on the disk: what it took is safe there first. Whether it was open.
+    async def close_hub(self, hub: int) -> int | None:
+        """Closes a hub, which stays on the disk: what it took is safe there first.
+
+        Returns:
+            The last offset that it gave out, 0 where it has no record. None: it was not open.
 
         Raises:
             HubClosedError: it is being closed.
             LogFailedError: it could not be made safe.
         """
-        return bool(await self._ask(self._core.close_hub, hub))
+        last: int | None = await self._ask(self._core.close_hub, hub)
+        return last
 
     def log_archived(self, offsets: Mapping[int, int]) -> None:
         """Hubs are archived up to these offsets: retention need not wait for what is before them."""

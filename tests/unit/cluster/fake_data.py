@@ -71,6 +71,8 @@ class FakeData:
         self.rooms: dict[tuple[str, bytes], int | None] = {}
         self.ready: list[tuple[str, int]] = []
         self.open: dict[int, tuple[str, int]] = {}
+        self.latest: dict[int, int] = {}
+        """Last offsets of hubs that have a record."""
         self.opening: set[int] = set()
         self.closing: set[int] = set()
         self.gates: dict[int, asyncio.Event] = {}
@@ -187,7 +189,7 @@ class FakeData:
             self.opening.discard(hub)
         return {}
 
-    async def close_hub(self, hub: int) -> bool:
+    async def close_hub(self, hub: int) -> int | None:
         assert hub not in self.opening | self.closing, "one thing at a time"
         row = self.rows.get(hub)
         assert row is None or row.leader != self.me, "the broker is told first"
@@ -198,7 +200,10 @@ class FakeData:
             await asyncio.sleep(0)
         finally:
             self.closing.discard(hub)
-        return self.open.pop(hub, None) is not None
+        return None if self.open.pop(hub, None) is None else self.latest.get(hub, 0)
+
+    def log(self) -> Mapping[str, Any]:
+        return {"hubs": [{"id": hub, "latest": self.latest.get(hub, 0)} for hub in self.open]}
 
     def metrics(self) -> Mapping[str, Any]:
         return {"shards": self.shards}

@@ -24,7 +24,7 @@ from hubsub.control.cluster.node import ClusterNode
 from hubsub.control.cluster.plane import Face, Named, Neighbour, Route
 from hubsub.control.cluster.records import CensusRecord, ClassRecord
 from hubsub.control.cluster.rooms import hash_of
-from hubsub.control.cluster.view import HubTerm, Peer, ProcessId, Tables, Timing
+from hubsub.control.cluster.view import Claims, HubTerm, Peer, ProcessId, Tables, Timing
 from hubsub.coordination import Write
 from hubsub.coordination import lease as lease_module
 from hubsub.coordination import memory as memory_module
@@ -163,9 +163,33 @@ class PlayedPlane:
         before, self.rows = self.rows, {row.hub: row for row in rows}
         for hub, row in self.rows.items():
             assert hub not in before or before[hub].term <= row.term, "a route became older"
-            if row.gives_up and row.leader == self.me:
+            if row.gives_up and row.leader == self.me and not self.has_log_of(row):
                 self.gave_up.add((hub, row.term))
         self.covers -= self.gave_up
+
+    def claims(self) -> Claims:
+        mine = [row for row in self.rows.values() if self.has_log_of(row)]
+        asked = {row.hub: row.revision for row in mine if row.gives_up}
+        blank = {row.hub for row in mine if row.hub not in self.cluster.records}
+        return Claims(
+            empty=frozenset(blank - asked.keys()),
+            sealed={hub: by for hub, by in asked.items() if hub in blank},
+            kept={hub: by for hub, by in asked.items() if hub not in blank},
+        )
+
+    def has_log_of(self, row: Route) -> bool:
+        return row.leader == self.me and self.known_classes[row.room_class].durability != "ephemeral"
+
+    def record(self, hub: int) -> bool:
+        """A client of this node publishes in a logged hub that this node leads; whether the record was taken."""
+        row = self.rows.get(hub)
+        if not self.is_alive or row is None or not self.has_log_of(row):
+            return False
+        has_one = hub in self.cluster.records
+        if row.gives_up and not has_one:
+            return False
+        assert self.cluster.records.setdefault(hub, self.me[0]) == self.me[0], f"hub {hub} went on elsewhere"
+        return True
 
     def pins(self, room_class: str, hubs: Mapping[bytes, int | None]) -> None:
         for room, hub in hubs.items():
@@ -292,6 +316,8 @@ class Cluster:
         self._started = 0
         self.ended: set[ProcessId] = set()
         self.cut: set[frozenset[str]] = set()
+        self.records: dict[int, str] = {}
+        """Logged hubs that have a record, and the node that has it."""
         self.led_by: dict[HubTerm, ProcessId] = {}
         self._beating = asyncio.create_task(self._beat())
 

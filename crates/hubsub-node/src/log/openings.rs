@@ -52,8 +52,8 @@ const LOOK: Duration = Duration::from_millis(1);
 pub enum Answer {
     /// The hub is open.
     Opened(Box<HubStatus>),
-    /// It is not open any more; whether it was.
-    Closed(bool),
+    /// It is not open any more; the last offset that it gave out, 0 where it has no record. None: it was not open.
+    Closed(Option<u64>),
 }
 
 /// What came of a request.
@@ -136,8 +136,8 @@ impl Openings {
         self.work.ask(ticket, Request::Open(Wanted { ticket, name, class }));
     }
 
-    /// Closes a hub, which stays on the disk; whether it was open is the answer to this ticket. It
-    /// waits until all that the hub took is safe in segments: on a full disk, for room.
+    /// Closes a hub, which stays on the disk; the last offset that it gave out is the answer to this ticket, if
+    /// it was open. It waits until all that the hub took is safe in segments: on a full disk, for room.
     pub fn close(&self, ticket: u64, hub: HubId) {
         self.work.ask(ticket, Request::Close(ticket, hub));
     }
@@ -325,7 +325,7 @@ impl Work {
     /// A hub takes no more records; none if it was closed at once.
     fn begin_to_close(&self, ticket: u64, id: HubId) -> Option<Closing> {
         let Some(hub) = self.hubs.get(id) else {
-            self.tell(ticket, Ok(Answer::Closed(false)));
+            self.tell(ticket, Ok(Answer::Closed(None)));
             return None;
         };
         if hub.closes() {
@@ -364,7 +364,7 @@ impl Work {
             Some(Ok(true)) => {
                 self.hubs.remove(id);
                 self.inboxes[usize::from(closing.hub.shard)].send(&mut vec![Mail::HubClosed(id)]);
-                self.tell(closing.ticket, Ok(Answer::Closed(true)));
+                self.tell(closing.ticket, Ok(Answer::Closed(Some(given))));
                 return true;
             }
             // What it took is on its way, or the disk has no room for it now.

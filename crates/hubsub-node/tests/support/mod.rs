@@ -180,11 +180,11 @@ impl TestNode {
         self.node.openings().unwrap().open(7, HubId(hub), 0, index);
     }
 
-    /// Closes a hub; whether it was open.
-    pub fn close_hub(&self, hub: u32) -> Result<bool, Refusal> {
+    /// Closes a hub; its last offset, if it was open.
+    pub fn close_hub(&self, hub: u32) -> Result<Option<u64>, Refusal> {
         self.ask_to_close(hub);
         self.hub_answer().map(|answer| match answer {
-            HubAnswer::Closed(was_open) => was_open,
+            HubAnswer::Closed(last) => last,
             HubAnswer::Opened(_) => panic!("it was to be closed"),
         })
     }

@@ -62,6 +62,15 @@ class Report(Message, frozen=True):
     load: Load
 
 
+class Claim(Message, frozen=True):
+    """To the controller: what a process says of the logged hubs that it leads; see `view.Claims`."""
+
+    incarnation: int
+    empty: tuple[int, ...]
+    sealed: Mapping[int, int]
+    kept: Mapping[int, int]
+
+
 class Noted(Message, frozen=True):
     pass
 
@@ -73,7 +82,7 @@ class Sorry(Message, frozen=True):
     reason: str
 
 
-Asked = Assign | Take | Move | Report
+Asked = Assign | Take | Move | Report | Claim
 Answer = Assigned | Taken | Moved | Noted | Sorry
 
 _asked = msgspec.msgpack.Decoder(Asked)

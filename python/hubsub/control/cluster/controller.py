@@ -47,7 +47,7 @@ from hubsub.control.cluster.records import (
     parse,
 )
 from hubsub.control.cluster.start import Start, read
-from hubsub.control.cluster.view import HubTerm, Kept, Peer, ProcessId, Tables, Timing, View
+from hubsub.control.cluster.view import Claims, HubTerm, Kept, Peer, ProcessId, Tables, Timing, View
 from hubsub.coordination import Coordinator, Delete, Lease, Put
 from hubsub.errors import (
     CoordinatorError,
@@ -142,6 +142,8 @@ class Controller:
         clock: Callable[[], float],
         moves_max: int = MOVES_MAX,
     ) -> None:
+        self.claims: dict[ProcessId, Claims] = {}
+        """What nodes said last of their logged hubs."""
         self.steps: list[tuple[float, Step]] = []
         """The latest that this node decided, and when: at most `MOVES_KEPT`."""
         self._coordinator = coordinator
@@ -201,6 +203,7 @@ class Controller:
             census_s=mandate.census_s if mandate.census == known.census_revision else inf,
             peers=self._plane.peers(mandate.kept.record.mandate),
             tables=mandate.tables,
+            claims=dict(self.claims),
             replacing=frozenset(mandate.replacing),
         )
 

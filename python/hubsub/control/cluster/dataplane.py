@@ -155,7 +155,11 @@ class Hubs(Protocol):
     """The hubs of its log."""
 
     async def open_hub(self, hub: int, room_class: str, index: int) -> Any: ...
-    async def close_hub(self, hub: int) -> bool: ...
+    async def close_hub(self, hub: int) -> int | None:
+        """The last offset that it gave out; 0: it has no record. None: it was not open."""
+
+    def log(self) -> Mapping[str, Any] | None:
+        """`hubs`: of each that is open, `id` and `latest`, its last offset. None without a log."""
 
 
 class DataPlane(Links, Leads, Routes, Hubs, Protocol):

@@ -284,7 +284,9 @@ class Follow:
         if news & {CLASSES, NODES, HUBS}:
             self._ids = {(k.record.room_class, k.record.index): hub for hub, k in self.hubs.items()}
             hubs = sorted(self.hubs.items())
-            self._plane.routes([self._route(hub, kept.record) for hub, kept in hubs if self._is_told(hub)])
+            self._plane.routes(
+                [self._route(hub, kept.record, kept.revision) for hub, kept in hubs if self._is_told(hub)]
+            )
         if META in news and self.census is not None:
             census = self.census
             self._plane.census(census.revision, census.record.nodes, census.record.before)
@@ -302,7 +304,7 @@ class Follow:
         kept = self.hubs.get(hub)
         return kept is not None and kept.record.room_class in self.classes
 
-    def _route(self, hub: int, record: HubRecord) -> Route:
+    def _route(self, hub: int, record: HubRecord, revision: int) -> Route:
         registered = self.nodes.get(record.leader)
         is_past = registered is not None and registered.record.incarnation > record.incarnation
         return Route(
@@ -313,6 +315,7 @@ class Follow:
             leader=None if is_past else (record.leader, record.incarnation),
             members=record.members,
             gives_up=record.proposed is not None,
+            revision=revision,
         )
 
 

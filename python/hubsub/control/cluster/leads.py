@@ -7,7 +7,8 @@
   record, its leader sees that and gives it up, and only then the successor leads. So a move waits for no lead, and a
   leader that does not answer loses the hub by its lead. At most `moves_max` of them at a time.
 - Logged hubs have one member in this version, which nobody can replace: it takes its hub back when it has started
-  again, in the next term.
+  again, in the next term. One without a record is moved like ephemeral ones; what takes the place of a lead is the
+  word of its leader, which has closed it: `view.Claims`, docs/adr/0016-empty-hubs-are-dealt.md.
 
 Invariants: a term is one more with each change of leader, incarnation or members, and never used twice. Nothing is
 written for a hub whose record was not read. Without a majority nothing is written at all, and what is granted goes on.
@@ -34,7 +35,7 @@ from hubsub.control.cluster.records import (
     hub_key,
 )
 from hubsub.control.cluster.ring import Place, assign
-from hubsub.control.cluster.view import HubTerm, ProcessId, Tables, Timing, View
+from hubsub.control.cluster.view import Claims, HubTerm, Kept, ProcessId, Tables, Timing, View
 
 MOVES_MAX = 4
 """Hubs that are given up at a time so that others have them: each is silent for two round trips to the coordinator."""
@@ -48,7 +49,7 @@ class Step:
     before: HubRecord | None
     after: HubRecord
     why: str
-    """`new`, `dead`, `lead ended`, `gave up`, `started again`, `members`, `propose`, `withdraw`."""
+    """`new`, `dead`, `lead ended`, `gave up`, `started again`, `members`, `propose`, `withdraw`, `has records`."""
 
     @property
     def ends(self) -> HubTerm | None:
@@ -112,10 +113,14 @@ def _steps(
         room_class, name = view.classes.get(record.room_class), hub_name(record.room_class, record.index)
         if room_class is None or name not in homes or (hub, record.term) in view.replacing:
             continue
-        if room_class.durability != EPHEMERAL:
-            yield from _returned(view, hub, record, now, timing)
-            continue
         home, proposed = homes[name], record.proposed
+        if room_class.durability != EPHEMERAL:
+            may_move = moving < moves_max and home[0] in names
+            step = _returned(view, hub, record, now, timing) or _dealt(view, hub, kept, home, names, may_move)
+            if step is not None:
+                moving += step.why == "propose"
+                yield step
+            continue
         why = _lost(view, hub, record, now, timing, settled_s, tables)
         if why is not None:
             members = home if home[0] in names else refuges[name]
@@ -179,13 +184,33 @@ def _new(view: View, targets: Mapping[str, tuple[str, ...]], names: Collection[s
                 yield Step(hub, None, _led(view, record, members), "new")
 
 
-def _returned(view: View, hub: int, record: HubRecord, now: float, timing: Timing) -> Iterator[Step]:
+def _returned(view: View, hub: int, record: HubRecord, now: float, timing: Timing) -> Step | None:
     """A logged hub goes back to its node, which started again."""
     kept, peer = view.nodes.get(record.leader), view.peer(record.leader)
     if kept is None or kept.record.incarnation <= record.incarnation:
-        return
+        return None
     if peer is not None and peer.is_ready and view.is_heard(peer, now, timing):
-        yield Step(hub, record, _led(view, record, record.members), "started again")
+        return Step(hub, record, _led(view, record, record.members), "started again")
+    return None
+
+
+def _dealt(
+    view: View, hub: int, kept: Kept[HubRecord], home: tuple[str, ...], names: Collection[str], may_move: bool
+) -> Step | None:
+    """A logged hub without a record goes where it should be, when its leader has closed it so."""
+    record, proposed = kept.record, kept.record.proposed
+    claims = view.claims.get((record.leader, record.incarnation), Claims())
+    if proposed is None:
+        if may_move and hub in claims.empty and home[0] != record.leader:
+            after = structs.replace(record, proposed=Proposed(leader=home[0], members=home))
+            return Step(hub, record, after, "propose")
+    elif proposed.leader not in names:
+        return Step(hub, record, structs.replace(record, proposed=None), "withdraw")
+    elif claims.sealed.get(hub) == kept.revision:
+        return Step(hub, record, _led(view, record, proposed.members), "gave up")
+    elif claims.kept.get(hub) == kept.revision:
+        return Step(hub, record, structs.replace(record, proposed=None), "has records")
+    return None
 
 
 def _led(view: View, record: HubRecord, members: tuple[str, ...]) -> HubRecord:

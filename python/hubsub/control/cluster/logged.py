@@ -1,9 +1,13 @@
 """Hubs of logged classes on one node: opened before the broker is told that this process leads them, closed after it
 was told that it does not.
 
+A hub that is to be given up (`Route.gives_up`) is closed likewise: who publishes in it waits from then on. If it has no
+record it stays closed, *sealed*, until its record says otherwise; else this process *keeps* it and leads it on.
+
 Invariants: one thing is done with a hub at a time. What the broker is told is all hubs, at every change; a hub whose
 log is not open here yet, or closes, is told without a leader. A hub that cannot be opened is tried again, `troubles`
-says why, and others do not wait for it.
+says why, and others do not wait for it. A hub that was said to be sealed by a revision of its record is not led here
+while that revision stands, whatever happens.
 """
 
 import asyncio
@@ -15,6 +19,7 @@ from typing import Final
 import structlog
 
 from hubsub.control.cluster.dataplane import Hubs, RouteRow
+from hubsub.control.cluster.view import Claims
 from hubsub.errors import HubSubError
 
 RETRY_S: Final = 1.0
@@ -33,27 +38,68 @@ class LoggedHubs:
     Args:
         data: Whose hubs.
         tell: Takes all rows, with leaders as they may be told.
+        me: This node's name.
+        changed: Called when `claims` has something to say that somebody waits for.
     """
 
-    def __init__(self, data: Hubs, tell: Callable[[Sequence[RouteRow]], None]) -> None:
+    def __init__(
+        self,
+        data: Hubs,
+        tell: Callable[[Sequence[RouteRow]], None],
+        me: str,
+        changed: Callable[[], None],
+    ) -> None:
         self.troubles: dict[int, str] = {}
         """Hubs that are this process's and could not be opened, and why."""
         self._data = data
         self._tell = tell
+        self._me = me
+        self._changed = changed
         self._rows: Sequence[RouteRow] = ()
-        self._wanted: Mapping[int, RouteRow] = {}
+        self._led: Mapping[int, RouteRow] = {}
+        """Those that this process leads, by their records."""
+        self._asked: Mapping[int, int] = {}
+        """Those among them that it is to give up, and the revisions of the records that say so."""
         self._open: dict[int, RouteRow] = {}
+        self._found: set[int] | None = None
+        """Open since the start and not in `_open`; None: not looked yet."""
+        self._blank: set[int] = set()
+        """Closed without a record, and not opened since."""
+        self._kept: dict[int, int] = {}
+        """Hubs that were not given up, and by which revision that was asked."""
         self._news = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
 
-    def set(self, rows: Sequence[RouteRow], wanted: Mapping[int, RouteRow]) -> None:
-        """All hubs as they are to be, and those of them whose logs are to be open here."""
-        self._rows, self._wanted = rows, wanted
+    def set(
+        self, rows: Sequence[RouteRow], led: Mapping[int, RouteRow], asked: Mapping[int, int] | None = None
+    ) -> None:
+        """All hubs as they are to be, those of them that this process leads, and by which revision of its record it
+        is to give one of these up."""
+        if self._found is None:
+            self._found = set(self._since_start())
+        self._rows, self._led, self._asked = rows, led, asked or {}
+        self._kept = {hub: by for hub, by in self._kept.items() if self._asked.get(hub) == by}
         self._tell_now()
-        if self._wanted.keys() != self._open.keys():
+        if self._blank & self._asked.keys():
+            self._changed()
+        if self._to_close() or self._to_open():
             self._news.set()
             if self._worker is None or self._worker.done():
                 self._worker = asyncio.create_task(self._work())
+
+    def claims(self) -> Claims:
+        """What the controller may know of hubs that have no record."""
+        if not self._open and not self._asked:
+            return Claims()
+        there = self._data.log() or {"hubs": ()}
+        blank = {row["id"] for row in there["hubs"] if row["latest"] == 0}
+        return Claims(
+            empty=frozenset(hub for hub in blank if hub in self._open and hub not in self._asked),
+            sealed={hub: by for hub, by in self._asked.items() if hub in self._blank},
+            # One that cannot be opened is no other's either: nobody knows what it has.
+            kept=self._kept
+            | {hub: by for hub, by in self._asked.items() if hub in self.troubles and hub not in self._blank},
+        )
 
     async def close(self) -> None:
         """Does no more; hubs that are open stay so until the node stops."""
@@ -61,10 +107,29 @@ class LoggedHubs:
             self._worker.cancel()
             await asyncio.gather(self._worker, return_exceptions=True)
 
+    def _is_given(self, hub: int) -> bool:
+        """Whether a hub of this process is to be given up, as far as it is known."""
+        return hub in self._asked and hub not in self._kept
+
+    def _to_open(self) -> list[RouteRow]:
+        return [row for hub, row in self._led.items() if hub not in self._open and not self._is_given(hub)]
+
+    def _to_close(self) -> list[int]:
+        elsewhere = {row.hub for row in self._rows if row.leader is not None and row.leader[0] != self._me}
+        gone = [hub for hub in self._open if hub not in self._led or self._is_given(hub)]
+        return gone + sorted((self._found or set()) & elsewhere)
+
+    def _since_start(self) -> frozenset[int]:
+        """What the data directory had: of a hub that was given away, it may be left."""
+        there = self._data.log()
+        return frozenset() if there is None else frozenset(row["id"] for row in there["hubs"])
+
     def _tell_now(self) -> None:
         self._tell(
             [
-                replace(row, leader=None) if row.hub in self._wanted and row.hub not in self._open else row
+                replace(row, leader=None)
+                if row.hub in self._led and (row.hub not in self._open or self._is_given(row.hub))
+                else row
                 for row in self._rows
             ]
         )
@@ -74,18 +139,17 @@ class LoggedHubs:
         pause, again_s = RETRY_S, 0.0
         failed: set[int] = set()
         """Not tried again before `again_s`, so that they hold up no other."""
-        while self._wanted.keys() != self._open.keys():
+        while self._to_close() or self._to_open():
             self._news.clear()
-            gone = [hub for hub in self._open if hub not in self._wanted.keys() | failed][:OPENING_MAX]
-            new = [row for hub, row in self._wanted.items() if hub not in self._open.keys() | failed]
-            new = new[:OPENING_MAX]
+            gone = [hub for hub in self._to_close() if hub not in failed][:OPENING_MAX]
+            new = [row for row in self._to_open() if row.hub not in failed][:OPENING_MAX]
             if gone or new:
                 done = await asyncio.gather(*map(self._close_one, gone), *map(self._open_one, new))
                 if not failed:
                     again_s = loop.time() + pause
                 hubs = [*gone, *(row.hub for row in new)]
                 failed |= {hub for hub, is_done in zip(hubs, done, strict=True) if not is_done}
-                self.troubles = {hub: why for hub, why in self.troubles.items() if hub in self._wanted}
+                self.troubles = {hub: why for hub, why in self.troubles.items() if hub in self._led}
                 self._tell_now()
                 continue
             with suppress(TimeoutError):
@@ -96,6 +160,8 @@ class LoggedHubs:
                 pause = min(2 * pause, RETRY_S_MAX)
 
     async def _open_one(self, row: RouteRow) -> bool:
+        was_blank = row.hub in self._blank
+        self._blank.discard(row.hub)
         try:
             await self._data.open_hub(row.hub, row.room_class, row.index)
         except HubSubError as error:
@@ -104,18 +170,39 @@ class LoggedHubs:
                     "a hub cannot be opened", hub=row.hub, room_class=row.room_class, reason=error.message
                 )
             self.troubles[row.hub] = error.message
+            if was_blank:
+                self._blank.add(row.hub)
             return False
         self.troubles.pop(row.hub, None)
         self._open[row.hub] = row
+        if self._found is not None:
+            self._found.discard(row.hub)
         return True
 
     async def _close_one(self, hub: int) -> bool:
         # Nobody is told that it is open from now on, also if it is wanted again meanwhile.
-        row = self._open.pop(hub)
+        row = self._open.pop(hub, None)
         try:
-            await self._data.close_hub(hub)
+            last = await self._data.close_hub(hub)
         except HubSubError as error:
             log.error("a hub cannot be closed", hub=hub, reason=error.message)
-            self._open[hub] = row
-            return False
+            if row is not None:
+                self._open[hub] = row
+            if hub not in self._asked:
+                return False
+            self._keep(hub)
+            return True
+        if self._found is not None:
+            self._found.discard(hub)
+        if last == 0:
+            self._blank.add(hub)
+        if hub in self._asked:
+            if last == 0:
+                self._changed()
+            else:
+                self._keep(hub)
         return True
+
+    def _keep(self, hub: int) -> None:
+        self._kept[hub] = self._asked[hub]
+        self._changed()

@@ -26,7 +26,7 @@ from hubsub.control.cluster.membership import Membership, Prepared, prepare
 from hubsub.control.cluster.plane import Plane
 from hubsub.control.cluster.records import CLASSES, NodeRecord
 from hubsub.control.cluster.status import status_of
-from hubsub.control.cluster.view import Timing
+from hubsub.control.cluster.view import Claims, Timing
 from hubsub.coordination import Coordinator, Put
 from hubsub.errors import (
     ClassChangeError,
@@ -38,6 +38,9 @@ from hubsub.version import VERSION
 
 LOAD_S: Final = 2.0
 """Between two reports of a node's load: well within what smooths them, and what makes them stale."""
+
+CLAIM_S: Final = 0.05
+"""Between two claims, however much changes: what came together is told together."""
 
 TAKE_S: Final = 1.0
 """How long a member is waited for that is asked whether it takes rooms: others wait behind these."""
@@ -79,6 +82,7 @@ class ClusterNode:
         self._taken = 0
         """Rooms that this node took since its last sample."""
         self._news = asyncio.Event()
+        self._claim_news = asyncio.Event()
         plane.attach(self)
         self._follow = Follow(coordinator, plane, config.node, self.changed, membership.task_ended)
         self._controller = Controller(
@@ -104,6 +108,8 @@ class ClusterNode:
         )
         self._directory = Directory(plane, self._follow, self._ask_controller, clock)
         self._reporter = asyncio.create_task(self._report())
+        self._claimer = asyncio.create_task(self._claim())
+        self._claimer.add_done_callback(membership.task_ended)
 
     @classmethod
     async def start(
@@ -269,8 +275,9 @@ class ClusterNode:
         except HubSubError as error:
             log.info("the node leaves without draining", reason=error.message)
         finally:
-            self._reporter.cancel()
-            await asyncio.gather(self._reporter, return_exceptions=True)
+            for task in (self._reporter, self._claimer):
+                task.cancel()
+            await asyncio.gather(self._reporter, self._claimer, return_exceptions=True)
             await self._directory.close()
             await self._assigner.close()
             await self._controller.stop()
@@ -298,6 +305,7 @@ class ClusterNode:
     def changed(self) -> None:
         """The plane or what is followed has news."""
         self._news.set()
+        self._claim_news.set()
         self._controller.wake()
         self._directory.wake()
 
@@ -316,6 +324,9 @@ class ClusterNode:
                     return self._takes(question)
                 case asks.Report():
                     self._note_load(node, question.load)
+                    return asks.Noted()
+                case asks.Claim():
+                    self._note_claim(node, question)
                     return asks.Noted()
                 case asks.Sorry():
                     return question
@@ -369,6 +380,41 @@ class ClusterNode:
                     await self._ask_controller(asks.Report(load))
             except HubSubError as error:
                 log.debug("no load was reported", reason=error.message)
+
+    # -- logged hubs without a record --
+
+    async def _claim(self) -> None:
+        """Tells the controller what may be given away: at each change, and who is new what was said before."""
+        said: tuple[int, Claims] | None = None
+        while True:
+            self._claim_news.clear()
+            held, claims = self._follow.controller, self._plane.claims()
+            if held is not None and said != (held.revision, claims) and (said or claims != Claims()):
+                question = asks.Claim(
+                    self.incarnation, tuple(sorted(claims.empty)), dict(claims.sealed), dict(claims.kept)
+                )
+                try:
+                    if isinstance(await self._ask_controller(question), asks.Noted):
+                        said = held.revision, claims
+                except HubSubError as error:
+                    log.debug("no hubs were claimed to be empty", reason=error.message)
+            await asyncio.sleep(CLAIM_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOAD_S):
+                    await self._claim_news.wait()
+
+    def _note_claim(self, node: str, claim: asks.Claim) -> None:
+        kept = self._follow.nodes.get(node)
+        if kept is not None and kept.record.incarnation == claim.incarnation:
+            known = self._controller.claims
+            known[node, claim.incarnation] = Claims(
+                empty=frozenset(claim.empty), sealed=claim.sealed, kept=claim.kept
+            )
+            for process in [process for process in known if process[0] not in self._follow.nodes]:
+                del known[process]
+            for process in [p for p in known if p[0] == node and p[1] < claim.incarnation]:
+                del known[process]
+            self._controller.wake()
 
     def _note_load(self, node: str, load: Load) -> None:
         if node in self._follow.nodes:

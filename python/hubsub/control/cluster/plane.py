@@ -13,7 +13,7 @@ from typing import Protocol
 
 from hubsub.control.cluster.busy import Load
 from hubsub.control.cluster.records import ClassRecord
-from hubsub.control.cluster.view import Peer, ProcessId, Tables
+from hubsub.control.cluster.view import Claims, Peer, ProcessId, Tables
 
 ASK_BYTES_MAX = 512 << 10
 """Of one question or answer: they share a link's urgent lane with leads, whose queue is 1 MiB."""
@@ -46,6 +46,8 @@ class Route:
     members: tuple[str, ...]
     gives_up: bool = False
     """Its leader is to give it up and to claim it no more: another one follows in the next term."""
+    revision: int = 0
+    """Of the record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,8 @@ class Face(Protocol):
 
     def changed(self) -> None:
         """Something that `Plane.peers` tells has changed by itself: a link up, suspected, heard again, down; a
-        process dead; hubs given up; another mandate heeded. Not for each heartbeat and each lead."""
+        process dead; hubs given up, or `Plane.claims` of them; another mandate heeded. Not for each heartbeat and each
+        lead."""
 
     async def asked(self, node: str, body: bytes) -> bytes:
         """The answer to what another node asked."""
@@ -75,6 +78,9 @@ class Plane(Protocol):
     @property
     def troubles(self) -> Mapping[int, str]:
         """Hubs that this process is to lead and cannot open, and why."""
+
+    def claims(self) -> Claims:
+        """What this process knows of its logged hubs that may be given away."""
 
     def attach(self, face: Face) -> None:
         """Once, before anything else."""

@@ -26,7 +26,7 @@ from hubsub.control.cluster.logged import LoggedHubs
 from hubsub.control.cluster.plane import ASK_BYTES_MAX, Face, Named, Neighbour, Route
 from hubsub.control.cluster.records import ClassRecord
 from hubsub.control.cluster.roster import RosterOf
-from hubsub.control.cluster.view import Peer, ProcessId, Tables
+from hubsub.control.cluster.view import Claims, Peer, ProcessId, Tables
 from hubsub.errors import HubSubError, PeerError, StoppingError
 
 CONTROL: Final = b"\x00"
@@ -75,7 +75,7 @@ class CorePlane:
         self._dead: dict[ProcessId, None] = {}
         self._logged_classes: frozenset[str] = frozenset()
         self._roster = RosterOf(data.link_roster)
-        self._hubs = LoggedHubs(data, data.route_hubs)
+        self._hubs = LoggedHubs(data, data.route_hubs, me[0], self._changed)
         self._ready = asyncio.Event()
         self._hubs_of: Mapping[str, int] = {}
         """By class, how many it has."""
@@ -92,6 +92,9 @@ class CorePlane:
     def troubles(self) -> Mapping[int, str]:
         """Hubs that are this process's and could not be opened, and why."""
         return self._hubs.troubles
+
+    def claims(self) -> Claims:
+        return self._hubs.claims()
 
     async def ready(self) -> None:
         """Until this process holds all patterns and all interest that concerns it, and rooms have a home."""
@@ -140,8 +143,12 @@ class CorePlane:
             (row.hub, row.term, row.gives_up) for row in mine if row.room_class not in self._logged_classes
         ]
         told = [RouteRow(row.hub, row.room_class, row.index, row.term, row.leader) for row in rows]
-        wanted = {row.hub for row in mine if row.room_class in self._logged_classes}
-        self._hubs.set(told, {row.hub: row for row in told if row.hub in wanted})
+        logged = {row.hub: row for row in mine if row.room_class in self._logged_classes}
+        self._hubs.set(
+            told,
+            {row.hub: row for row in told if row.hub in logged},
+            {hub: row.revision for hub, row in logged.items() if row.gives_up},
+        )
         self._data.lead_routes(leads)
         there = Counter(row.room_class for row in rows)
         self._is_whole = all(there[name] >= hubs for name, hubs in self._hubs_of.items())

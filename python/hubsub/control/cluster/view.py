@@ -116,6 +116,19 @@ class Peer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Claims:
+    """What a process says of the logged hubs that it leads; see docs/adr/0016-empty-hubs-are-dealt.md."""
+
+    empty: frozenset[int] = frozenset()
+    """Those without a record a moment ago."""
+    sealed: Mapping[int, int] = field(default_factory=dict)
+    """Hubs that are to be given up by the record of this revision, have no record, and take none as long as the
+    record stands."""
+    kept: Mapping[int, int] = field(default_factory=dict)
+    """Likewise, those that turned out to have one, and that it goes on to lead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """All that a decision is made from."""
 
@@ -134,6 +147,8 @@ class View:
     """Of all processes that were heard since the controller's node started, itself among them."""
     tables: Tables = field(default_factory=dict)
     """What the controller's node may grant: by the tables that apply, and by those that are under way to it."""
+    claims: Mapping[ProcessId, Claims] = field(default_factory=dict)
+    """As processes said last."""
     replacing: frozenset[HubTerm] = frozenset()
     """Terms that a commit was asked to end, of which it is not known yet whether it did: the answer is missing,
     or the watch has not given what it wrote. They are asked for again, never taken back."""
