@@ -28,7 +28,7 @@ def hubsub(request: pytest.FixtureRequest, needs: Callable[..., None]) -> Iterat
 
 
 @pytest.fixture(scope="session", params=["redis-server", "hubsub-1", "hubsub-3"])
-def server(request: pytest.FixtureRequest, needs: Callable[..., None]) -> Iterator[Server]:
+def running(request: pytest.FixtureRequest, needs: Callable[..., None]) -> Iterator[Server]:
     """Redis, or HubSub with one or three shards."""
     if request.param == "redis-server":
         yield request.getfixturevalue("oracle")
@@ -36,6 +36,13 @@ def server(request: pytest.FixtureRequest, needs: Callable[..., None]) -> Iterat
     needs("hubsub-core")
     with hubsub_node(int(request.param[-1])) as node:
         yield node
+
+
+@pytest.fixture
+def server(running: Server) -> Iterator[Server]:
+    """The server that runs. A test ends when its clients are gone: the next one would count their subscriptions."""
+    yield running
+    running.wait_until_alone()
 
 
 @pytest.fixture

@@ -55,6 +55,11 @@ class Server:
         """A new raw connection."""
         return Connection(self.host, self.port, resp, receive_bytes)
 
+    def wait_until_alone(self) -> None:
+        """Waits until the server has noticed that all its clients are gone: none is told that they were."""
+        with self.connect() as last:
+            until(lambda: bytes(last.ask("CLIENT", "LIST")).count(b" addr=") == 1, "no client but this one")  # type: ignore[call-overload]
+
     def log_line(self, *parts: str) -> str:
         """Waits for a log line that contains all `parts`."""
         return until(lambda: next(iter(self.log_lines(*parts)), ""), f"a log line with {parts}")
