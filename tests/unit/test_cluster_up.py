@@ -9,7 +9,6 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +20,12 @@ from hubsub.cli.cluster import supervisor as supervising
 from hubsub.cli.cluster.lines import LINE_BYTES_MAX, Lines, Splitter
 from hubsub.cli.cluster.plan import Command, Known, Plan
 from hubsub.cli.cluster.supervisor import Supervisor
-from hubsub.config import KEYS, load
+from hubsub.config import load
 from hubsub.errors import NoSuchNodeError, OptionError, StartError
-
-LINKED = tuple(replace(key, built=True) for key in KEYS)
-APART = tuple(
-    replace(key, built=key.name not in ("link", "raft", "join", "coordinator", "mqtt")) for key in KEYS
-)
 
 
 def plan(**more: Any) -> Plan:
-    return Plan(
-        **({"nodes": 3, "directory": Path("d"), "secret": "hush", "keys": LINKED, "run": ["hubsub"]} | more)
-    )
+    return Plan(**({"nodes": 3, "directory": Path("d"), "secret": "hush", "run": ["hubsub"]} | more))
 
 
 def flags(command: Command) -> dict[str, str]:
@@ -51,18 +43,18 @@ def test_each_node_has_its_name_directory_and_ten_ports_of_its_own() -> None:
         "127.0.0.1:3220",
         "127.0.0.1:3222",
     )
-    assert (third["--redis"], third["--http"], third["--mqtt"]) == (
+    assert (third["--redis"], third["--http"], third["--raft"]) == (
         "127.0.0.1:3241",
         "127.0.0.1:3240",
-        "127.0.0.1:1903",
+        "127.0.0.1:3244",
     )
 
 
 def test_a_base_port_moves_all_and_zero_leaves_them_to_the_system() -> None:
     known: Known = {"n1": {"raft": "127.0.0.1:7005"}}
     moved = flags(plan(base_port=7_000).command_for("n2", known))
-    assert [moved[name] for name in ("--http", "--redis", "--link", "--redis-cluster", "--mqtt")] == [
-        f"127.0.0.1:{port}" for port in (7_010, 7_011, 7_012, 7_013, 7_014)
+    assert [moved[name] for name in ("--http", "--redis", "--link", "--redis-cluster", "--raft")] == [
+        f"127.0.0.1:{port}" for port in (7_010, 7_011, 7_012, 7_013, 7_015)
     ]
     assert flags(plan(base_port=0).command_for("n2", known))["--redis"] == "127.0.0.1:0"
     with pytest.raises(OptionError, match="not so many ports"):
@@ -70,9 +62,9 @@ def test_a_base_port_moves_all_and_zero_leaves_them_to_the_system() -> None:
 
 
 def test_a_node_that_starts_again_has_the_addresses_that_it_had() -> None:
-    known: Known = {"n1": {"link": "127.0.0.1:9", "redis": "127.0.0.1:7", "mqtt": None}}
+    known: Known = {"n1": {"link": "127.0.0.1:9", "redis": "127.0.0.1:7", "redis_cluster": None}}
     again = flags(plan(base_port=0).command_for("n1", known))
-    assert (again["--redis"], again["--link"], again["--mqtt"]) == (
+    assert (again["--redis"], again["--link"], again["--redis-cluster"]) == (
         "127.0.0.1:7",
         "127.0.0.1:9",
         "127.0.0.1:0",
@@ -85,23 +77,15 @@ def test_the_first_founds_and_the_others_join_where_it_listens() -> None:
     with pytest.raises(StartError, match="has no listener"):
         plan().command_for("n2", {"n1": {"raft": None}})
     outside = flags(plan(coordinator="etcd://h:1").command_for("n2", {}))
-    assert outside["--coordinator"] == "etcd://h:1" and "--join" not in outside
+    assert outside["--coordinator"] == "etcd://h:1" and not {"--join", "--raft"} & set(outside)
 
 
 def test_the_secret_is_on_no_command_line() -> None:
-    secret = replace(KEYS[0], name="cluster_secret", built=True)
-    command = plan(keys=(*LINKED, secret)).command_for("n1", {})
+    command = plan().command_for("n1", {})
     assert command.env["HUBSUB_CLUSTER_SECRET"] == "hush" and "hush" not in str(command.args)
 
 
-def test_flags_that_this_build_does_not_act_on_are_left_out() -> None:
-    apart = plan(keys=APART)
-    assert not apart.is_linked and plan().is_linked
-    given = flags(apart.command_for("n2", {}))
-    assert not {"--link", "--join", "--mqtt", "--coordinator"} & set(given) and "--redis" in given
-
-
-def test_serve_understands_what_it_would_be_told_when_all_is_built() -> None:
+def test_serve_understands_what_it_is_told() -> None:
     known: Known = {"n1": {"raft": "127.0.0.1:9"}}
     serve = typer.main.get_command(serving.app)
     for one in (plan(), plan(coordinator="zookeeper://h:1", base_port=0, shards="2")):

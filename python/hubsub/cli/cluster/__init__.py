@@ -95,8 +95,6 @@ def up(
             coordinator=coordinator,
         )
         say(f"data: {where}" + (", removed at the end" if data is None else ""))
-        if not plan.is_linked:
-            say("this build does not link nodes: each is a cluster of its own")
         code = asyncio.run(_run(plan, Path(own), exit_on_death, as_json))
         if data is None:
             say(f"removed: {where}")

@@ -1,7 +1,6 @@
 """Which nodes a cluster on one machine has: names, ports, directories, and how each is started.
 
-Pure: nothing is started or opened here. `cluster_flags` alone knows what makes nodes a cluster; a flag whose key
-this build does not act on is left out, so the same plan also runs nodes that know nothing of each other.
+Pure: nothing is started or opened here. `cluster_flags` alone knows what makes nodes a cluster.
 
 Ports, where nobody says otherwise: the first node has those of a single node, each further one 10 more. A base
 port P gives the first node HTTP at P, Redis at P + 1, links at P + 2, Redis cluster at P + 3, MQTT at P + 4, its
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from hubsub.config import KEYS, Key, cpus, join_address
+from hubsub.config import KEYS, cpus, join_address
 from hubsub.errors import OptionError, StartError
 
 PORTS: Mapping[str, tuple[int, int]] = {
@@ -28,6 +27,9 @@ PORTS: Mapping[str, tuple[int, int]] = {
     "raft": (3224, 5),
 }
 """Listener to its port on the first node, and its place behind a base port."""
+
+LISTENERS = tuple(key.name for key in KEYS if key.name in PORTS and key.built)
+"""Those that a node opens."""
 
 PORT_STEP = 10
 """From one node's ports to the next one's."""
@@ -60,7 +62,6 @@ class Plan:
         shards: Of each node; default: the CPUs, shared among the nodes.
         config: A file with classes and limits for all.
         coordinator: None for the embedded one.
-        keys: The configuration's keys as this build knows them.
         run: What runs `hubsub`.
 
     Raises:
@@ -74,7 +75,6 @@ class Plan:
     shards: str | None = None
     config: Path | None = None
     coordinator: str | None = None
-    keys: Sequence[Key] = KEYS
     # With it a node ends when this process does, however that ended.
     run: Sequence[str] = field(default=(sys.executable, "-m", "hubsub.testing"))
 
@@ -86,11 +86,6 @@ class Plan:
     @property
     def names(self) -> list[str]:
         return [f"n{index + 1}" for index in range(self.nodes)]
-
-    @property
-    def is_linked(self) -> bool:
-        """Whether this build makes a cluster of the nodes."""
-        return {"link", "raft", "join"} <= self._built
 
     def command_for(self, name: str, known: Known) -> Command:
         """How a node is started.
@@ -108,8 +103,8 @@ class Plan:
         args += ["--shards", self.shards or str(max(1, cpus() // self.nodes))]
         if self.config is not None:
             args += ["--config", str(self.config)]
-        for listener in PORTS:
-            if listener in self._built and not (listener == "raft" and self.coordinator is not None):
+        for listener in LISTENERS:
+            if listener != "raft" or self.coordinator is None:
                 address = mine.get(listener) or join_address("127.0.0.1", self._port(index, listener))
                 args += [f"--{listener.replace('_', '-')}", address]
         args += ["--ws", "off"]
@@ -119,22 +114,15 @@ class Plan:
     def cluster_flags(self, name: str, known: Known) -> tuple[list[str], dict[str, str]]:
         """What makes the node one of the cluster: flags, and variables for what is secret."""
         flags: list[str] = []
-        env: dict[str, str] = {}
         founder = self.names[0]
-        if self.coordinator is not None and "coordinator" in self._built:
+        if self.coordinator is not None:
             flags += ["--coordinator", self.coordinator]
-        elif name != founder and self.is_linked:
+        elif name != founder:
             raft = known[founder].get("raft")
             if raft is None:
                 raise StartError("the coordinator of the first node has no listener", founder)
             flags += ["--join", raft]
-        if "cluster_secret" in self._built:
-            env["HUBSUB_CLUSTER_SECRET"] = self.secret
-        return flags, env
-
-    @property
-    def _built(self) -> set[str]:
-        return {key.name for key in self.keys if key.built}
+        return flags, {"HUBSUB_CLUSTER_SECRET": self.secret}
 
     def _port(self, index: int, listener: str) -> int:
         first, place = PORTS[listener]
@@ -144,6 +132,6 @@ class Plan:
 
     def _environment(self) -> dict[str, str]:
         """This process's, without what the plan decides; lines for people unless somebody wants others."""
-        decided = {key.env for key in self.keys if key.name not in INHERITED}
+        decided = {key.env for key in KEYS if key.name not in INHERITED}
         kept = {name: value for name, value in os.environ.items() if name not in decided | {"HUBSUB_CONFIG"}}
         return {"HUBSUB_LOG_FORMAT": "text"} | kept
