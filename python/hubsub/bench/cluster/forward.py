@@ -20,7 +20,7 @@ LOCAL_P50, LOCAL_P99 = "local p50", "local p99"
 AWAY_P50, AWAY_P99 = "away p50", "away p99"
 FRAMES = "frames a message and node with interest"
 
-NODES_MAX = 3
+NODES = 3
 WINDOWS = ("local", "away", "away", "local")
 MESSAGES = 1_000
 OPENING = b"opening"
@@ -29,8 +29,7 @@ OPENING = b"opening"
 
 def measure(target: ClusterTarget, asked: Asked) -> Figures:
     """Runs it once; figures by name."""
-    nodes = min(NODES_MAX, max(asked.nodes), target.nodes_max())
-    with target.running(nodes, asked.directory) as cluster:
+    with target.running(NODES, asked.directory) as cluster:
         asked.version, asked.build_profile = cluster.version, cluster.build_profile
         home, *others = cluster.members()
         number = place(cluster, [home], 1).numbers[0]
@@ -60,7 +59,7 @@ def measure(target: ClusterTarget, asked: Asked) -> Figures:
                 value = report.latency_us(name)
                 if value is not None:
                     values.append(value)
-        interested = others[: max(1, len(others) - 1)]
+        interested = others[:-1]
         frames = _frames(cluster, target, home, interested, number)
     local, away = found["local"], found["away"]
 

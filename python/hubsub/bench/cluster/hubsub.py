@@ -1,11 +1,13 @@
-"""HubSub nodes as `hubsub cluster up` starts them: processes of one shard each, killed by pid, started again by it."""
+"""HubSub nodes as `hubsub cluster up` starts them: processes of one shard each, killed by pid, started again by it.
+
+They publish no load samples: all that goes from node to node for rooms is of the clients.
+"""
 
 import json
 import select
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,16 +19,16 @@ from hubsub.bench import BenchError
 from hubsub.bench.cluster.resp import Connection
 from hubsub.bench.cluster.subject import READY_S, Frames, Member, Pidfd, room_name
 from hubsub.bench.servers import end_process, info
-from hubsub.config import KEYS
+from hubsub.config import split_address
 
 HUBSUB = (sys.executable, "-m", "hubsub")
-JOINED_KEYS = {"link", "raft", "join"}
-"""Keys without which a build starts nodes that know nothing of each other."""
-NODES_MAX = 100
+CLASS = "default"
+"""Of the rooms of all rows."""
+STILL_S = 0.5
+"""Nodes count their frames anew with the heartbeats of links: counts that stand so long are whole."""
 STOP_S = 90.0
 POLL_S = 0.05
 HTTP_S = 10.0
-NOT_FOUND = 404
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +37,13 @@ class HubSubCluster:
 
     Args:
         coordinator: Its URL; None for the embedded one.
-        joins: Whether nodes make a cluster; default: as this build says.
     """
 
     coordinator: str | None = None
-    joins: bool | None = None
     name: str = "HubSub"
     verb: str = "publish"
     is_forwarding: bool = True
     has_failover: bool = True
-
-    def nodes_max(self) -> int:
-        joins = {key.name for key in KEYS if key.built} >= JOINED_KEYS if self.joins is None else self.joins
-        return NODES_MAX if joins else 1
 
     @contextmanager
     def running(self, nodes: int, directory: Path) -> Iterator["RunningHubSub"]:
@@ -64,7 +60,9 @@ class HubSubCluster:
             "1",
             "--json",
         ]
-        command += ["--data", str(directory / "data")]
+        settings = directory / "nodes.toml"
+        settings.write_text("[limits]\nload_sample_ms = 0\n")
+        command += ["--data", str(directory / "data"), "--classes", str(settings)]
         if self.coordinator is not None:
             command += ["--coordinator", self.coordinator]
         log = directory / "log"
@@ -104,11 +102,8 @@ class RunningHubSub:
             raise BenchError("the server is a debug build", None, "make build builds a release")
 
     def members(self) -> Sequence[Member]:
-        def port(row: Mapping[str, Any]) -> int:
-            return int(str(row.get("link") or ":0").rpartition(":")[2])
-
         rows = sorted(self._rows.items(), key=lambda item: int(item[0][1:]))
-        return [Member(name, row["redis"], row["pid"], port(row)) for name, row in rows]
+        return [Member(name, row["redis"], row["pid"], _node_ports(row)) for name, row in rows]
 
     def places(self, numbers: Collection[int]) -> dict[int, str]:
         with Connection(self.members()[0].address) as connection:
@@ -117,14 +112,20 @@ class RunningHubSub:
             return {number: _leader(connection.read()) for number in numbers}
 
     def frames(self, name: str) -> Frames:
-        sent = sum(count for (node, _), count in self._live().items() if node == name)
-        received = sum(count for (_, peer), count in self._live().items() if peer == name)
+        until = time.monotonic() + READY_S
+        before, now = None, self._live()
+        while before != now:
+            if time.monotonic() > until:
+                raise BenchError("the nodes do not come to rest", name)
+            time.sleep(STILL_S)
+            before, now = now, self._live()
+        sent = sum(count for (node, _), count in now.items() if node == name)
+        received = sum(count for (_, peer), count in now.items() if peer == name)
         return Frames(sent, received)
 
     def controller(self) -> str | None:
-        seen = self._seen(self.members()[0].name)
-        found = None if seen is None else seen["controller"]
-        return found if isinstance(found, str) else None
+        found: str | None = self._seen(self.members()[0].name)["controller"]
+        return found
 
     def kill(self, name: str) -> float:
         pid = self._pids.pop(name)
@@ -147,7 +148,7 @@ class RunningHubSub:
         self.wait_joined()
 
     def wait_joined(self) -> None:
-        """Waits until every node is ready and lists all of them.
+        """Waits until the cluster is at rest: each node is ready, hears all others and leads rooms.
 
         Raises:
             BenchError: not within `READY_S`.
@@ -171,21 +172,20 @@ class RunningHubSub:
         try:
             self._get(name, "/readyz")
             seen = self._seen(name)
-            if seen is None:
-                return len(json.loads(self._get(name, "/v1/nodes"))["nodes"]) == self._count
         except OSError:
             return False
-        up = [node for node in seen["nodes"] if node["state"] == "up"]
-        return len(up) == self._count and seen["controller"] is not None
+        up = {node["name"] for node in seen["nodes"] if node["state"] == "up"}
+        leaders = {hub["leader"] for hub in seen["hubs"] if hub["class"] == CLASS}
+        return (
+            len(up) == self._count
+            and leaders == set(seen["census"]["nodes"]) == up
+            and not any(hub["proposed"] for hub in seen["hubs"])
+            and not (seen["census"]["before"] or seen["wrong"])
+        )
 
-    def _seen(self, name: str) -> Mapping[str, Any] | None:
-        """The cluster as a node sees it; None where its build has no such thing."""
-        try:
-            body: dict[str, Any] = json.loads(self._get(name, "/v1/cluster"))
-        except urllib.error.HTTPError as error:
-            if error.code == NOT_FOUND:
-                return None
-            raise
+    def _seen(self, name: str) -> Mapping[str, Any]:
+        """The cluster as a node sees it."""
+        body: Mapping[str, Any] = json.loads(self._get(name, "/v1/cluster"))
         return body
 
     def _live(self) -> dict[tuple[str, str], int]:
@@ -203,6 +203,11 @@ class RunningHubSub:
         with urllib.request.urlopen(f"http://{self._rows[name]['http']}{path}", timeout=HTTP_S) as answer:
             body: bytes = answer.read()
             return body
+
+
+def _node_ports(row: Mapping[str, Any]) -> list[int]:
+    """Of links, and of the embedded coordinator where there is one."""
+    return [split_address(address)[1] for address in (row["link"], row.get("raft")) if address]
 
 
 def _leader(rows: object) -> str:

@@ -2,7 +2,8 @@
 
 Two windows of one length on one cluster: in the first all clients are connected and nobody publishes, in the second
 they publish. What the third node's connections carried more in the second is what messages cost it; heartbeats and
-what else nodes tell each other is in both. Its frames with messages are counted by the nodes themselves.
+what else nodes tell each other is in both. Its frames of rooms are counted by the nodes themselves: those of the second
+window, behind what nodes tell each other when they have just met.
 """
 
 import time
@@ -36,7 +37,7 @@ def measure(target: ClusterTarget, asked: Asked) -> Figures:
         asked.version, asked.build_profile = cluster.version, cluster.build_profile
         *active, third = cluster.members()
         placed = place(cluster, active, ROOMS)
-        ports = {member.link_port for member in cluster.members()}
+        ports = {port for member in cluster.members() for port in member.node_ports}
         common = {
             **placed.params(),
             "subscribers": SUBSCRIBERS,
@@ -47,7 +48,7 @@ def measure(target: ClusterTarget, asked: Asked) -> Figures:
 
         def window(rate: float) -> tuple[float, Carried, int, int]:
             """Seconds, bytes, frames and messages."""
-            before, frames, begun_s = carried(third.pid, ports), _frames(cluster, third), time.monotonic()
+            frames, before, begun_s = _frames(cluster, third), carried(third.pid, ports), time.monotonic()
             if rate:
                 report = load.run(placed.address, None, ANYWHERE, {**common, "rate": rate, "sleep": True})
                 asked.reports.append(report.raw)
@@ -88,7 +89,7 @@ def measure(target: ClusterTarget, asked: Asked) -> Figures:
         return max(0.0, while_busy - while_idle * longer) / messages if messages else None
 
     return {
-        FRAMES: float(busy_frames - idle_frames),
+        FRAMES: float(busy_frames),
         LINKS: per_message(busy.links.both, idle.links.both),
         CLIENTS: per_message(busy.clients.both, idle.clients.both),
         IDLE: (idle.links.both + idle.clients.both) / idle_s,

@@ -43,9 +43,6 @@ class RedisCluster:
     def verb(self) -> str:
         return "spublish" if self.sharded else "publish"
 
-    def nodes_max(self) -> int:
-        return 100
-
     @contextmanager
     def running(self, nodes: int, directory: Path) -> Iterator["RunningRedis"]:
         """See `ClusterTarget`."""
@@ -132,7 +129,7 @@ class RunningRedis:
             process = subprocess.Popen([self._program, *options], cwd=home, stdout=nowhere, stderr=nowhere)
         self._processes[name] = process
         wait_listening(process, port)
-        self._members[name] = Member(name, f"127.0.0.1:{port}", process.pid, bus)
+        self._members[name] = Member(name, f"127.0.0.1:{port}", process.pid, [bus])
 
     def join(self) -> None:
         """Deals the slots, makes the nodes known to each other, and waits until all agree.
@@ -148,7 +145,7 @@ class RunningRedis:
                 connection.ask("CLUSTER", "SET-CONFIG-EPOCH", index + 1)
                 for other in members[:index]:
                     host, _, port = other.address.rpartition(":")
-                    connection.ask("CLUSTER", "MEET", host, port, other.link_port)
+                    connection.ask("CLUSTER", "MEET", host, port, *other.node_ports)
         until = time.monotonic() + READY_S
         while not all(self._is_whole(member.name) for member in members):
             if time.monotonic() > until:

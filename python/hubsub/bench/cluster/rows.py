@@ -60,7 +60,6 @@ class ClusterScenario:
 
     Args:
         measure: Runs it against one target.
-        nodes_min: Nodes that it needs.
         pairs_max: Runs of each target that make sense; None: as many as are asked for.
         is_of_failover: Only for targets that have one.
     """
@@ -69,7 +68,6 @@ class ClusterScenario:
     title: str
     figures: tuple[Figure, ...]
     measure: Callable[[ClusterTarget, Asked], Figures]
-    nodes_min: int
     pairs_max: int | None = None
     is_of_failover: bool = False
 
@@ -97,7 +95,6 @@ def scenarios(nodes: Sequence[int]) -> dict[str, ClusterScenario]:
                 Figure(isolation.BUSY, "B/s"),
             ),
             isolation.measure,
-            nodes_min=3,
         ),
         ClusterScenario(
             "scaling",
@@ -109,7 +106,6 @@ def scenarios(nodes: Sequence[int]) -> dict[str, ClusterScenario]:
                 Figure(scaling.IDLE, ""),
             ),
             scaling.measure,
-            nodes_min=1,
         ),
         ClusterScenario(
             "forward",
@@ -123,7 +119,6 @@ def scenarios(nodes: Sequence[int]) -> dict[str, ClusterScenario]:
                 Figure(forward.FRAMES, "", bound=most(FRAMES_MAX)),
             ),
             forward.measure,
-            nodes_min=2,
         ),
         ClusterScenario(
             "failover",
@@ -137,7 +132,6 @@ def scenarios(nodes: Sequence[int]) -> dict[str, ClusterScenario]:
                 Figure(failover.NEVER, "", bound=most(0.0)),
             ),
             failover.measure,
-            nodes_min=3,
             pairs_max=1,
             is_of_failover=True,
         ),

@@ -49,20 +49,10 @@ def run_cluster(
     """
     asked = Asked(nodes, seconds, kills, rate or 0.0, data)
     peers = [peer for peer in peers if peer.has_failover or not scenario.is_of_failover]
-    able, rows = [], list[Row]()
-    for target in (ours, *peers):
-        if target.nodes_max() >= scenario.nodes_min:
-            able.append(target)
-            continue
-        why = f"it needs {scenario.nodes_min} nodes that are one cluster, and these are not yet"
-        row = Row(scenario.name, 0, target.name, "", "", {}, [why], 0.0, [])
-        rows.append(row)
-        on_row(row)
+    targets, rows = (ours, *peers), list[Row]()
     if scenario.measure is scaling.measure and rate is None:
-        asked.rate = min(
-            (_in_directory(scaling.calibrated, target, asked)[0] for target in able), default=0.0
-        )
-    for pair, target in in_turn(able, min(pairs, scenario.pairs_max or pairs)):
+        asked.rate = min(_in_directory(scaling.calibrated, target, asked)[0] for target in targets)
+    for pair, target in in_turn(targets, min(pairs, scenario.pairs_max or pairs)):
         figures, run = _in_directory(scenario.measure, target, asked)
         row = Row(
             scenario=scenario.name,

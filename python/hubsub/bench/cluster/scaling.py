@@ -42,11 +42,10 @@ def cpu_of(nodes: int) -> str:
 
 
 def measure(target: ClusterTarget, asked: Asked) -> Figures:
-    """Runs it once over all sizes that the target can have; figures by name."""
+    """Runs it once over all sizes; figures by name."""
     figures: Figures = {}
     most_busy = 0.0
-    sizes = [count for count in asked.nodes if count <= target.nodes_max()]
-    for count in sizes:
+    for count in asked.nodes:
         report, busy, idle = _window(target, asked, count, asked.rate, asked.seconds)
         figures[cpu_of(count)] = report.cpu_us_per_delivery
         figures[IDLE] = idle
@@ -55,19 +54,16 @@ def measure(target: ClusterTarget, asked: Asked) -> Figures:
         asked.complaints += [f"{_nodes(count)}: {text}" for text in report.complaints()]
         if busy > BUSY_MAX:
             asked.complaints.append(f"{_nodes(count)}: the machine was {busy:.0%} busy")
-    asked.complaints += [
-        f"no figure of {_nodes(count)}: not one cluster" for count in asked.nodes if count not in sizes
-    ]
     figures[BUSY] = most_busy
-    if len(sizes) > 1:
-        few, many = (figures[cpu_of(count)] for count in (sizes[0], sizes[-1]))
+    if len(asked.nodes) > 1:
+        few, many = (figures[cpu_of(count)] for count in (asked.nodes[0], asked.nodes[-1]))
         figures[RATIO] = many / few if few and many is not None else None
     return figures
 
 
 def calibrated(target: ClusterTarget, asked: Asked) -> float:
     """Publishes a second and node that keep the machine about half busy with the largest cluster."""
-    count = max(count for count in asked.nodes if count <= target.nodes_max())
+    count = max(asked.nodes)
     rate = RATE_FIRST
     for _ in range(TRIES):
         _, busy, _ = _window(target, asked, count, rate, min(CALIBRATION_S, asked.seconds))

@@ -58,12 +58,12 @@ class Carried:
     """All others."""
 
 
-def carried(pid: int, link_ports: Collection[int]) -> Carried:
+def carried(pid: int, node_ports: Collection[int]) -> Carried:
     """Looks at the open connections of a process.
 
     Args:
         pid: The process.
-        link_ports: Ports that nodes listen on for each other; a connection with one at either end is a link.
+        node_ports: Those that nodes listen on for each other; a connection with one at either end is a link.
 
     Raises:
         BenchError: the system does not count, or the process is gone.
@@ -73,7 +73,7 @@ def carried(pid: int, link_ports: Collection[int]) -> Carried:
     for ports, inode, count in _connections():
         if inode not in own:
             continue
-        if any(port in link_ports for port in ports):
+        if any(port in node_ports for port in ports):
             links += count
         else:
             clients += count

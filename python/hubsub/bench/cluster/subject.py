@@ -25,8 +25,8 @@ class Member:
     address: str
     """For Redis clients, `HOST:PORT`."""
     pid: int
-    link_port: int
-    """On which it listens for other nodes; 0: on none."""
+    node_ports: Sequence[int]
+    """On which it listens for other nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Cluster(Protocol):
         """The node where each room lives: its leader, or the owner of its slot."""
 
     def frames(self, name: str) -> Frames:
-        """What a node's links have carried of messages."""
+        """What a node's links have carried of messages, once nothing more comes."""
 
     def controller(self) -> str | None:
         """The node that decides for all; None where no node does."""
@@ -85,9 +85,6 @@ class ClusterTarget(Protocol):
     @property
     def has_failover(self) -> bool:
         """Whether a room that loses its node gets another."""
-
-    def nodes_max(self) -> int:
-        """How many nodes can be one cluster."""
 
     def running(self, nodes: int, directory: Path) -> AbstractContextManager[Cluster]:
         """The cluster until the end of the block; all nodes know each other. Each node routes on one core.
