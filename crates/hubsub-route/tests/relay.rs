@@ -328,6 +328,26 @@ fn a_publish_is_not_ordered_while_the_process_has_no_lead() {
 }
 
 #[test]
+fn what_waits_for_a_slow_node_when_the_lead_ends_is_refused_in_time() {
+    let (mut broker, mut world) = followed_by_pattern();
+    world.is_shut = true;
+    assert!(matches!(publish(&mut broker, &mut world), Outcome::Later), "the node is behind");
+    assert_eq!(broker.stalled(), 1);
+    world.has_no_lead = true;
+    assert!(matches!(publish(&mut broker, &mut world), Outcome::Later));
+    broker.retry_stalled(at(1_000), &mut world);
+    assert_eq!(broker.stalled(), 0, "it holds up no other hub");
+    broker.commit_due(at(5_999), &mut world);
+    assert!(world.answers.is_empty());
+    broker.commit_due(at(6_000), &mut world);
+    let refused = Answer::Published(Err(ErrorCode::HubClosed));
+    assert_eq!(format!("{:?}", world.answers), format!("{:?}", [&refused, &refused]));
+    world.is_shut = false;
+    world.has_no_lead = false;
+    assert!(matches!(publish(&mut broker, &mut world), Outcome::Now(Ok(_))));
+}
+
+#[test]
 fn what_concerns_a_room_without_a_place_waits_bounded_in_number_and_time() {
     let places = Arc::new(Places::new([true, false].into_iter()));
     let (mut broker, mut world) = relay_at(false, &places);

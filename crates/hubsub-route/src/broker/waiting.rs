@@ -2,7 +2,9 @@
 
 use super::Broker;
 use super::publish::Body;
+use crate::relay::state::Parked;
 use crate::{Now, Sink};
+use hubsub_types::ErrorCode;
 
 impl Broker {
     /// Publishes that a shard behind held up go on, in order, and so do those that
@@ -17,15 +19,44 @@ impl Broker {
         }
         while let Some((ticket, record)) = self.stalled.pop_front() {
             let id = self.topics.intern(record.namespace, record.topic());
-            if !self.may_lead_topic(id, sink) {
-                // Its lead may come back any moment.
+            if let Some(slot) = self.unled_slot(id, sink) {
+                // Its lead may come back any moment. Others do not wait for that, nor does it forever.
+                self.stalled.push_front((ticket, record));
+                self.unstall(slot, now, sink);
                 self.hold_up_relay();
-                return self.stalled.push_front((ticket, record));
+                continue;
             }
             match self.commit(id, Body::Record(record), now, sink) {
                 Ok(published) => self.tell_published(ticket, published, sink),
                 Err(record) => return self.stalled.push_front((ticket, record)),
             }
+        }
+    }
+
+    /// A hub is not led here now: what waited to be committed waits for its leader, before all that came later.
+    pub(super) fn unstall(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
+        let stalled = std::mem::take(&mut self.stalled);
+        let mut of_hub = Vec::new();
+        for (ticket, record) in stalled {
+            let id = self.topics.intern(record.namespace, record.topic());
+            if self.slot_of_topic(id) == Some(slot) {
+                of_hub.push((ticket, record));
+            } else {
+                self.stalled.push_back((ticket, record));
+            }
+        }
+        let Some(relay) = &mut self.relay else { return };
+        let mut refused = Vec::new();
+        for (ticket, record) in of_hub.into_iter().rev() {
+            if relay.is_full(record.weight()) {
+                refused.push(ticket);
+                continue;
+            }
+            relay.first_number -= 1;
+            relay.park(slot, Parked { number: relay.first_number, ticket, record, since_ms: now.mono_ms });
+        }
+        for ticket in refused.into_iter().rev() {
+            self.tell_published(ticket, Err(ErrorCode::LinkFull), sink);
         }
     }
 

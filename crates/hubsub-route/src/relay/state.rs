@@ -19,6 +19,9 @@ use hubsub_types::{Epoch, HubId, NodeId, Position, ProducerId, Seq, ShardId, Ter
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+/// Publishes that wait are numbered from here: upwards as they come, downwards where they were here before.
+const NUMBERS_FROM: u64 = 1 << 63;
+
 /// See the module.
 #[derive(Debug)]
 pub struct Relay {
@@ -42,6 +45,8 @@ pub struct Relay {
     pub last_ask: u64,
     /// The number of the last publish, of those that came to wait.
     pub last_number: u64,
+    /// One more than the number of the last one that was put before all others.
+    pub first_number: u64,
     /// Topics of relayed hubs with subscribers here.
     pub upstreams: HashMap<TopicKey, Upstream, RandomState>,
     /// Rooms with a hole before what comes.
@@ -282,7 +287,8 @@ impl Relay {
             hubs: hubs.map(HubState::new).collect(),
             asks: BTreeMap::new(),
             last_ask: 0,
-            last_number: 0,
+            last_number: NUMBERS_FROM,
+            first_number: NUMBERS_FROM,
             upstreams: HashMap::default(),
             resuming: HashMap::default(),
             suspects: HashSet::default(),
@@ -365,6 +371,12 @@ impl Relay {
     /// Something is due then, in ms.
     pub fn wake_by(&mut self, ms: u64) {
         self.due_ms = self.due_ms.min(ms);
+    }
+
+    /// Whether a publish of this weight has no place here.
+    pub fn is_full(&self, weight: usize) -> bool {
+        let limits = &self.cluster.limits;
+        self.parked.0 >= limits.parked_max || self.parked.1 + weight > limits.parked_bytes_max
     }
 
     /// Puts a publish where its number says.

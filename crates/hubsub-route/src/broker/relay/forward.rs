@@ -33,10 +33,10 @@ impl Broker {
         self.classes.get(hub.class).durability.is_logged() || sink.leads(hub.id, hub.term)
     }
 
-    /// Likewise, of a topic whose hub has its home here.
-    pub(in crate::broker) fn may_lead_topic(&self, id: TopicId, sink: &impl Sink) -> bool {
-        let Some(relay) = &self.relay else { return true };
-        self.slot_of_topic(id).is_none_or(|slot| self.may_lead(relay, slot, sink))
+    /// Place of a topic's hub, if its home is here and this process may not order its records now.
+    pub(in crate::broker) fn unled_slot(&self, id: TopicId, sink: &impl Sink) -> Option<u16> {
+        let relay = self.relay.as_ref()?;
+        self.slot_of_topic(id).filter(|&slot| !self.may_lead(relay, slot, sink))
     }
 
     /// What waits here is looked at again soon.
@@ -61,10 +61,8 @@ impl Broker {
         };
         let is_logged = self.classes.get(self.topics.get(id).class).durability.is_logged();
         let relay = self.relay();
-        let (limits, producer) = (relay.cluster.limits, relay.producer);
-        let is_full =
-            relay.parked.0 >= limits.parked_max || relay.parked.1 + record.weight() > limits.parked_bytes_max;
-        if is_full {
+        let producer = relay.producer;
+        if relay.is_full(record.weight()) {
             return Outcome::Now(Err(ErrorCode::LinkFull));
         }
         relay.last_number += 1;

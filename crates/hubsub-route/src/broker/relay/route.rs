@@ -117,15 +117,7 @@ impl Broker {
                 self.follow_topic(slot, room, key, true);
             }
         }
-        let stalled = std::mem::take(&mut self.stalled);
-        for (ticket, record) in stalled {
-            let id = self.topics.intern(record.namespace, record.topic());
-            if self.slot_of_topic(id) == Some(slot) {
-                self.forward_or_tell(ticket, id, record, now, sink);
-            } else {
-                self.stalled.push_back((ticket, record));
-            }
-        }
+        self.unstall(slot, now, sink);
         // Who asked from another node looks again who leads: all that it sent, so that it keeps its order.
         let relay = self.relay();
         let mut waiting = Vec::new();
