@@ -14,7 +14,8 @@ import pytest
 
 from coordination.conftest import Opener, only_servers, only_zookeeper
 from coordination.stores import Etcd, Members, Store, ZooKeeper
-from hubsub.coordination import Delete, Put, open_url
+from coordination.waiting import eventually, gives
+from hubsub.coordination import Changes, Delete, Entry, Put, open_url
 from hubsub.coordination.session import Session
 from hubsub.errors import CoordinatorRefusedError, CoordinatorUnreachableError, ExpectationError
 
@@ -137,6 +138,36 @@ async def test_a_zookeeper_node_made_anew_between_reading_and_writing_is_noticed
         await coordinator.commit(old, [Put("hubs/1", b"wrong")])
     entry = await other.get("hubs/1")
     assert met and entry is not None and entry.value == b"same"
+
+
+@only_zookeeper
+async def test_a_zookeeper_node_that_goes_and_comes_between_two_notices_is_seen(
+    store: Store, opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That it went is told twice, of itself and of its directory; it is there again when the second is heard."""
+    coordinator, other = await opened(), await opened()
+    await coordinator.commit({}, [Put("hubs/1", b"first")])
+    soon = Session.soon
+    held: list[Callable[[], None]] = []
+
+    def soon_but_for_directories(session: Session, call: Callable[..., None]) -> Callable[..., None]:
+        def told(event: Any) -> None:
+            if event.path.endswith("/hubs"):
+                held.append(lambda: call(event))
+            else:
+                call(event)
+
+        return soon(session, told)
+
+    monkeypatch.setattr(Session, "soon", soon_but_for_directories)
+    watch = other.watch("hubs")
+    assert (await gives(watch)).whole
+    await coordinator.commit({}, [Delete("hubs/1")])
+    assert await gives(watch) == Changes(False, (), ("hubs/1",))
+    made = await coordinator.commit({}, [Put("hubs/1", b"again")])
+    await eventually(lambda: bool(held))
+    held.pop()()
+    assert await gives(watch) == Changes(False, (Entry("hubs/1", b"again", made["hubs/1"]),))
 
 
 @only_zookeeper

@@ -193,17 +193,20 @@ class ZooKeeperCoordinator(Coordinator):
             )
             return {unquote(name) for name in listed or ()}
 
-        known = await names()
-        watch.whole(await self._read(directory, sorted(known), seen))
+        entries = await self._read(directory, sorted(await names()), seen)
+        watch.whole(entries)
+        # Only what was found: of a name that was listed and had gone, its coming again is news.
+        known = _names(entries)
         while await _first(news, broken) is news:
             news.clear()
             paths = changed.copy()
             changed.clear()
             again = {unquote(path.removeprefix(f"{node}/")) for path in paths - {node}}
             if node in paths:
-                before, known = known, await names()
-                again |= known ^ before
+                again |= known ^ await names()
             entries = await self._read(directory, sorted(again), seen)
+            known -= again
+            known |= _names(entries)
             for entry in entries:
                 watch.put(entry)
             for key in {join_key(directory, name) for name in again} - {entry.key for entry in entries}:
@@ -290,6 +293,10 @@ async def _first(news: asyncio.Event, broken: asyncio.Event) -> asyncio.Event:
 
 def _entry(key: str, found: tuple[bytes, ZnodeStat] | None) -> Entry | None:
     return None if found is None else Entry(key, found[0], found[1].mzxid)
+
+
+def _names(entries: list[Entry]) -> set[str]:
+    return {split_key(entry.key)[1] for entry in entries}
 
 
 def _revision(stat: ZnodeStat | None) -> int:
