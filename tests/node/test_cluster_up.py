@@ -82,7 +82,8 @@ def test_one_command_starts_nodes_that_serve_and_ctrl_c_ends_them_all(tmp_path: 
         url = f"http://{nodes['n1']['http']}"
         seen = hubsub("doctor", "--json", "--url", url, HUBSUB_REDIS=":0", HUBSUB_HTTP="off")
         found = {row["check"]: row["state"] for row in map(json.loads, seen.stdout.splitlines())}
-        assert (seen.returncode, found["node n1"]) == (0, "ok"), seen.stdout
+        assert (seen.returncode, found["node n1"], found["seen from n2"]) == (0, "ok", "ok"), seen.stdout
+        assert "clock of n2" in found
         data = next(tmp_path.glob("hubsub-cluster-*"))
         assert (data / "n2" / "incarnation").exists()
         up.process.send_signal(signal.SIGINT)

@@ -383,6 +383,47 @@ async def test_metrics_of_peers_are_those_of_all_their_links_together() -> None:
     assert not [line for line in lines if 'round_trip_seconds{peer="c"}' in line]
 
 
+async def test_a_node_tells_which_addresses_of_the_others_it_reaches() -> None:
+    api = Api()
+    with socket.create_server(("127.0.0.1", 0)) as listens, socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # And does not listen.
+        here, gone = (f"127.0.0.1:{one.getsockname()[1]}" for one in (listens, bound))
+        api.state.cluster = Seen({"b": {"redis": here, "link": gone}, "c": {"http": gone}})  # type: ignore[assignment]
+        answer = await api.get("/v1/cluster/reached")
+    fits(answer, "/v1/cluster/reached")
+    b, c = answer.json["addresses"]
+    assert b == {"node": "b", "listener": "redis", "address": here, "problem": None}
+    assert (c["node"], c["listener"], c["address"]) == ("c", "http", gone) and c[
+        "problem"
+    ] == "nobody listens"
+
+
+class Seen:
+    """A cluster of this node and others, of which only the addresses are told."""
+
+    def __init__(self, others: dict[str, dict[str, str]]) -> None:
+        self.others = others
+
+    def status(self) -> dict[str, object]:
+        here = {"one": {"redis": "127.0.0.1:1"}}
+        common = {"state": "up", "incarnation": 1, "since_ms": 0, "roles": [], "zone": "", "capacity": 1.0}
+        nodes = [
+            {"name": name, "addresses": has, "version": "", "hubs_led": 0, **common}
+            for name, has in (here | self.others).items()
+        ]
+        coordinator = {"kind": "embedded", "failed": None, "heard_ago_s": 0.0}
+        empty = {
+            "hubs": [],
+            "classes": {},
+            "rooms_with_record": 0,
+            "rooms_waiting": 0,
+            "moves": [],
+            "wrong": [],
+        }
+        view = {"cluster": "x", "node": "one", "incarnation": 1, "controller": None, "mandate": None}
+        return view | {"census": None, "coordinator": coordinator, "nodes": nodes} | empty
+
+
 async def test_an_unknown_path_or_method_is_told_as_json() -> None:
     api = Api()
     nowhere = await api.get("/v2/rooms")

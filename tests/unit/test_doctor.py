@@ -21,8 +21,9 @@ from hubsub.cli.doctor.clock import KernelClock, PeerClock, clock, kernel_clock,
 from hubsub.cli.doctor.directory import filesystem, sync_time
 from hubsub.cli.doctor.finding import Finding
 from hubsub.cli.doctor.listeners import Holder, advertised, holder, unreachable
-from hubsub.cli.doctor.nodes import cluster
+from hubsub.cli.doctor.nodes import cluster, seen_from, whole
 from hubsub.config import Config, resolve
+from hubsub.errors import NoClusterError
 
 
 def by_check(found: Iterable[Finding]) -> dict[str, Finding]:
@@ -117,10 +118,10 @@ def test_the_kernel_is_asked_for_its_clock() -> None:
 
 
 def test_a_clock_of_a_peer_is_bad_only_if_it_is_surely_off() -> None:
-    peers = [PeerClock("n1", 200, 1), PeerClock("n2", -400, 20), PeerClock("n3", 400, 900)]
+    peers = [PeerClock("n1", 200, 1), PeerClock("n2", -400, 20), PeerClock("n3", 400, 450)]
     found = by_check(peer_clocks(peers))
     assert [found[f"clock of n{n}"].state for n in (1, 2, 3)] == ["ok", "bad", "ok"]
-    assert found["clock of n2"].found == "-400 ms, seen in 20 ms"
+    assert found["clock of n2"].found == "-400.0 ms, give or take 20.0"
 
 
 # -- the data directory --
@@ -303,5 +304,58 @@ def test_a_node_that_is_told_as_loopback_is_bad_for_who_asks_from_elsewhere() ->
 
 def test_clocks_that_a_node_tells_of_its_peers_are_judged() -> None:
     with listening() as port:
-        rows = [row("n1", f"127.0.0.1:{port}", clock_offset_ms=900, link_rtt_ms=1)]
-        assert by_check(cluster(rows, "127.0.0.1"))["clock of n1"].state == "bad"
+        peers = [
+            {"node": "n2", "clock_offset_us": 900_000, "clock_error_us": 100},
+            {"node": "n3", "clock_offset_us": -1_000, "clock_error_us": 100},
+            {"node": "n4", "clock_offset_us": None, "clock_error_us": None},
+        ]
+        found = by_check(cluster([row("n1", f"127.0.0.1:{port}", peers=peers)], "127.0.0.1"))
+    assert found["clock of n2"].state == "bad" and found["clock of n3"].state == "ok"
+    assert "clock of n4" not in found
+
+
+def test_what_a_node_finds_wrong_with_its_cluster_is_told_and_a_node_alone_has_none() -> None:
+    class Answers:
+        def __init__(self, wrong: list[str] | None) -> None:
+            self.wrong = wrong
+
+        def get(self, path: str) -> dict[str, Any]:
+            if self.wrong is None:
+                raise NoClusterError
+            return {"node": "n1", "controller": "n1", "nodes": [{"name": "n1"}], "wrong": self.wrong}
+
+    def told(wrong: list[str] | None) -> list[tuple[str, str]]:
+        return [(row.state, row.found) for row in whole(Answers(wrong))]  # type: ignore[arg-type]
+
+    assert told(["node n2: dead", "no majority"]) == [("bad", "node n2: dead"), ("bad", "no majority")]
+    assert told([]) == [("ok", "controller n1, nodes n1")] and told(None) == []
+
+
+@pytest.mark.parametrize(
+    ("tried", "link", "found"),
+    [
+        ({"problem": None}, {"state": "up", "reason": None}, "1 addresses and all links: n2"),
+        (
+            {"problem": "no answer in 2 s"},
+            {"state": "up", "reason": None},
+            "redis 10.0.0.2:3221 of n2: no answer in 2 s",
+        ),
+        (
+            {"problem": None},
+            {"state": "dialing", "reason": "connection refused"},
+            "link to n2: dialing, connection refused",
+        ),
+    ],
+)
+def test_each_node_says_which_addresses_and_links_of_the_others_it_reaches(
+    tried: dict[str, Any], link: dict[str, Any], found: str
+) -> None:
+    class Answers:
+        def get(self, path: str, **query: object) -> dict[str, Any]:
+            assert query == ({"node": "n1"} if path == "/v1/cluster/reached" else {})
+            address = {"node": "n2", "listener": "redis", "address": "10.0.0.2:3221"}
+            return {"peers": [{"node": "n2", "links": [link]}], "addresses": [address | tried]}
+
+    finding = seen_from(Answers(), "n1")  # type: ignore[arg-type]
+    assert (finding.check, finding.found) == ("seen from n1", found)
+    assert (finding.state == "ok") is (found[0] == "1") and bool(finding.hint) is (finding.state == "bad")

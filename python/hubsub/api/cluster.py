@@ -1,20 +1,74 @@
-"""The cluster as this node sees it."""
+"""The cluster as this node sees it, and what of it this node reaches."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from hubsub.api.answers import json_answer
-from hubsub.api.cluster_schema import ClusterInfo, Link, PeerLinks
+from hubsub.api.cluster_schema import ClusterInfo, Link, PeerLinks, ReachedAddress, ReachedAddresses
 from hubsub.api.state import State
+from hubsub.config import split_address
 from hubsub.errors import NoClusterError
+
+REACH_S = 2.0
+"""How long a connection may take to come about."""
+AT_ONCE = 32
+"""Addresses that are tried at once: all of the largest cluster take less than a node waits for another's answer."""
 
 
 async def show(state: State, request: Request) -> Response:
     """Raises `NoClusterError` on a node alone."""
+    return json_answer(_seen(state))
+
+
+async def reached(state: State, request: Request) -> Response:
+    """Tries each address that the other nodes are told by. Links are not tried: `/v1/nodes` tells how they are.
+
+    Raises:
+        NoClusterError: on a node alone.
+    """
+    seen, slots = _seen(state), asyncio.Semaphore(AT_ONCE)
+
+    async def tried(node: str, listener: str, address: str) -> ReachedAddress:
+        async with slots:
+            problem = await _problem(address)
+        return ReachedAddress(node=node, listener=listener, address=address, problem=problem)
+
+    addresses = await asyncio.gather(
+        *(
+            tried(member.name, listener, address)
+            for member in seen.nodes
+            if member.name != seen.node
+            for listener, address in sorted(member.addresses.items())
+            if listener != "link"
+        )
+    )
+    return json_answer(ReachedAddresses(node=seen.node, addresses=list(addresses)))
+
+
+def _seen(state: State) -> ClusterInfo:
     if state.cluster is None:
         raise NoClusterError(hint="GET /v1/nodes tells of this node")
-    return json_answer(msgspec.convert(state.cluster.status(), ClusterInfo))
+    return msgspec.convert(state.cluster.status(), ClusterInfo)
+
+
+async def _problem(address: str) -> str | None:
+    """Why no connection comes about; None when one does."""
+    try:
+        async with asyncio.timeout(REACH_S):
+            _, writer = await asyncio.open_connection(*split_address(address))
+    except TimeoutError:
+        return f"no answer in {REACH_S:g} s"
+    except ConnectionRefusedError:
+        return "nobody listens"
+    except (OSError, UnicodeError) as error:
+        return str(error)
+    writer.close()
+    return None
 
 
 def links(state: State) -> list[PeerLinks]:
@@ -32,6 +86,14 @@ def links(state: State) -> list[PeerLinks]:
                 )
                 for link in peer["links"]
             ],
+            clock_offset_us=best["offset_us"],
+            clock_error_us=best["offset_error_us"],
         )
         for peer in state.node.link_peers()
+        for best in [best_clock(peer["links"])]
     ]
+
+
+def best_clock(links: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Of the links to a peer the one that knows its clock best, if any does."""
+    return min(links, key=lambda link: (link["offset_error_us"] is None, link["offset_error_us"] or 0))

@@ -22,6 +22,29 @@ class PeerLinks(Struct, kw_only=True):
     node: str
     incarnation: int
     links: list[Link]
+    clock_offset_us: Annotated[
+        int | None,
+        Meta(
+            description="How far its clock is ahead of this node's, by the link that knows best; null: unknown."
+        ),
+    ]
+    clock_error_us: Annotated[int | None, Meta(description="At most so much that is wrong by.")]
+
+
+class ReachedAddress(Struct, kw_only=True):
+    """An address that a node is told by, as another node finds it."""
+
+    node: str
+    listener: str
+    address: str
+    problem: Annotated[str | None, Meta(description="Why no connection came about; null: one did.")]
+
+
+class ReachedAddresses(Struct, kw_only=True):
+    """What a node reaches of the others."""
+
+    node: Annotated[str, Meta(description="Who tried.")]
+    addresses: list[ReachedAddress]
 
 
 class Census(Struct, kw_only=True):

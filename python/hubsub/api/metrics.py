@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hubsub.api.cluster import best_clock
 from hubsub.api.state import State
 from hubsub.node import BUILD_PROFILE
 from hubsub.version import VERSION
@@ -129,11 +130,8 @@ def _links(page: Page, state: State) -> None:
             page.add("hubsub_peer_silence_seconds", max(heard) / 1e3, labels, "Of its most silent link.")
         if trips := known("round_trip_us"):
             page.add("hubsub_peer_round_trip_seconds", min(trips) / 1e6, labels, "Of its fastest link.")
-            offset = min(
-                links, key=lambda link: (link["offset_error_us"] is None, link["offset_error_us"] or 0)
-            )
             doc = "How far its clock is ahead, by the link that knows best."
-            page.add("hubsub_peer_clock_offset_seconds", offset["offset_us"] / 1e6, labels, doc)
+            page.add("hubsub_peer_clock_offset_seconds", best_clock(links)["offset_us"] / 1e6, labels, doc)
 
 
 STATES = ("open", "full", "failed")

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from hubsub.api import clients, cluster, hubs, merges, nodes, publish, queries, records, rooms, stages
 from hubsub.api.answers import json_answer
-from hubsub.api.cluster_schema import ClusterInfo
+from hubsub.api.cluster_schema import ClusterInfo, ReachedAddresses
 from hubsub.api.openapi import document
 from hubsub.api.reach import AllTold, AtNode, AtRoom, Gathered, Somewhere
 from hubsub.api.routes import Param, Route
@@ -386,6 +386,16 @@ ROUTES: tuple[Route, ...] = (
         cluster.show,
         (NODE,),
         answer=(ClusterInfo,),
+        errors=("no_cluster",),
+        reach=AtNode(),
+    ),
+    Route(
+        "GET",
+        "/v1/cluster/reached",
+        "Which addresses of the other nodes a node reaches",
+        cluster.reached,
+        (NODE,),
+        answer=(ReachedAddresses,),
         errors=("no_cluster",),
         reach=AtNode(),
     ),

@@ -22,7 +22,7 @@ from hubsub.cli.common import Json, group, print_rows, say
 
 app = group("Runs several nodes in one terminal; lists, kills and starts them from another.")
 
-COLUMNS = ("name", "redis", "http", "mqtt", "link", "pid")
+COLUMNS = ("name", "redis", "http", "link", "pid")
 
 Data = Annotated[
     Path | None, typer.Option("--data", metavar="DIR", help="Which cluster, where several run here.")
@@ -150,5 +150,5 @@ def _signal(text: str) -> signal.Signals:
 
 def _print(rows: list[dict[str, object]], columns: tuple[str, ...], as_json: bool) -> None:
     """Nodes as a table, with a column for each further listener that one has."""
-    more = [key for key in ("redis_cluster", "ws") if any(row.get(key) for row in rows)]
+    more = [key for key in ("redis_cluster", "mqtt", "ws") if any(row.get(key) for row in rows)]
     print_rows(rows, (*columns[:-1], *more, columns[-1]), as_json)

@@ -27,13 +27,13 @@ class KernelClock(NamedTuple):
 
 
 class PeerClock(NamedTuple):
-    """A node's clock, as seen over a link from another node."""
+    """A node's clock, as another node has it by their links."""
 
     node: str
     offset_ms: float
     """Its clock minus the other one's."""
-    rtt_ms: float
-    """Of the question and its answer: the offset may be wrong by half of it."""
+    error_ms: float
+    """At most so much the offset is wrong by."""
 
 
 class _Timex(ctypes.Structure):
@@ -78,8 +78,8 @@ def clock(kernel: KernelClock | None) -> Iterator[Finding]:
 def peer_clocks(peers: Iterable[PeerClock]) -> Iterator[Finding]:
     """Nodes whose clocks surely differ."""
     for peer in peers:
-        sure_ms = abs(peer.offset_ms) - peer.rtt_ms / 2
-        name, found = f"clock of {peer.node}", f"{peer.offset_ms:+,.0f} ms, seen in {peer.rtt_ms:,.0f} ms"
+        sure_ms = abs(peer.offset_ms) - peer.error_ms
+        name, found = f"clock of {peer.node}", f"{peer.offset_ms:+,.1f} ms, give or take {peer.error_ms:,.1f}"
         if sure_ms > OFFSET_MS_MAX:
             hint = "records are stamped so far apart, and SINCE means another time there; let a time service keep both"
             yield Finding(name, "bad", found, hint)

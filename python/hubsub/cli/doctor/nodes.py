@@ -1,12 +1,12 @@
-"""A running node, and the others of its cluster: do they serve, are they reached, are they of one version."""
+"""A running node, and the others of its cluster: do they serve, does each reach all others, are they of one version."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
 
-from hubsub.cli.common import Api
+from hubsub.cli.common import Api, segment
 from hubsub.cli.doctor.clock import PeerClock, peer_clocks
 from hubsub.cli.doctor.finding import Finding
 from hubsub.cli.doctor.listeners import unreachable
@@ -42,13 +42,16 @@ def node(url: str, is_named: bool) -> Iterator[Finding]:
         yield Finding("nodes", "bad", error.message, error.hint or "")
     else:
         yield from cluster(rows, urlsplit(api.url).hostname or "")
+        yield from whole(api)
+        if len(rows) > 1:
+            yield from (seen_from(api, str(row["name"])) for row in rows)
 
 
 def cluster(rows: Sequence[Mapping[str, Any]], asked: str) -> Iterator[Finding]:
     """Each node of a cluster, from here.
 
     Args:
-        rows: As `GET /v1/nodes` has them. One with `clock_offset_ms` and `link_rtt_ms` tells of its clock, too.
+        rows: As `GET /v1/nodes` has them; the first one's view of the clocks counts.
         asked: The host that they were asked of.
     """
     told = {str(row.get("name")): _addresses(row) for row in rows}
@@ -62,10 +65,61 @@ def cluster(rows: Sequence[Mapping[str, Any]], asked: str) -> Iterator[Finding]:
     yield from _same(rows, "version", "fine while an upgrade runs; then the same release everywhere")
     yield from _same(rows, "build_profile", "a build for debugging slows its rooms: install the release's")
     yield from peer_clocks(
-        PeerClock(str(row["name"]), float(row["clock_offset_ms"]), float(row.get("link_rtt_ms") or 0))
-        for row in rows
-        if row.get("clock_offset_ms") is not None
+        PeerClock(str(peer["node"]), peer["clock_offset_us"] / 1e3, peer["clock_error_us"] / 1e3)
+        for row in rows[:1]
+        for peer in row.get("peers", ())
+        if peer["clock_offset_us"] is not None
     )
+
+
+def whole(api: Api) -> Iterator[Finding]:
+    """What the node that is asked finds wrong with its cluster; nothing where it is of none."""
+    from hubsub.errors import NoClusterError
+
+    try:
+        seen = api.get("/v1/cluster")
+    except NoClusterError:
+        return
+    for text in seen["wrong"]:
+        yield Finding(
+            "cluster", "bad", text, f"as {seen['node']} sees it; docs/cluster.md says what follows from it"
+        )
+    if not seen["wrong"]:
+        names = ", ".join(node["name"] for node in seen["nodes"])
+        yield Finding("cluster", "ok", f"controller {seen['controller']}, nodes {names}")
+
+
+def seen_from(api: Api, name: str) -> Finding:
+    """What one node says of how it reaches the others: their listeners, and their links."""
+    from hubsub.errors import HubSubError
+
+    check = f"seen from {name}"
+    try:
+        links = api.get(f"/v1/nodes/{segment(name)}")["peers"]
+        tried = api.get("/v1/cluster/reached", node=name)["addresses"]
+    except HubSubError as error:
+        return Finding(check, "bad", error.message, error.hint or "its log says more")
+    wrong = [
+        f"{row['listener']} {row['address']} of {row['node']}: {row['problem']}"
+        for row in tried
+        if row["problem"] is not None
+    ]
+    wrong += [
+        f"link to {peer['node']}: {link['state']}" + (f", {link['reason']}" if link["reason"] else "")
+        for peer in links
+        for link in peer["links"]
+        if link["state"] != "up"
+    ]
+    if wrong:
+        hint = (
+            "a name that this node resolves otherwise, a firewall between the two, or a network that is cut"
+        )
+        return Finding(check, "bad", "; ".join(wrong), hint)
+    return Finding(check, "ok", f"{len(tried)} addresses and all links: {_names(tried)}")
+
+
+def _names(rows: Iterable[Mapping[str, Any]]) -> str:
+    return ", ".join(dict.fromkeys(str(row["node"]) for row in rows))
 
 
 def _one(
