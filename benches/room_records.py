@@ -35,7 +35,7 @@ from hubsub.control.cluster.node import ClusterNode
 from hubsub.control.cluster.plane import Face, Named, Neighbour, Route
 from hubsub.control.cluster.records import ClassRecord
 from hubsub.control.cluster.rooms import Buckets
-from hubsub.control.cluster.view import Peer, ProcessId, Tables
+from hubsub.control.cluster.view import Claims, Peer, ProcessId, Tables
 from hubsub.coordination import Coordinator
 from hubsub.coordination.memory import MemoryCoordinator, MemoryStore
 from hubsub.errors import NoControllerError, PeerError
@@ -74,6 +74,9 @@ class Plane:
         self.troubles: Mapping[int, str] = {}
         """Nothing is opened here."""
         self.there[process[0]] = self
+
+    def claims(self) -> Claims:
+        return Claims()
 
     def attach(self, face: Face) -> None:
         self.face = face
