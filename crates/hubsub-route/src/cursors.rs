@@ -9,7 +9,7 @@ use crate::record::{Namespace, Record};
 use crate::relay::AskId;
 use ahash::RandomState;
 use hashbrown::HashMap;
-use hubsub_types::{ClassTable, ConnKey, HubId, NodeId, Position, Seq, ShardId};
+use hubsub_types::{ClassTable, ConnKey, Epoch, HubId, NodeId, Position, Seq, ShardId};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -146,13 +146,16 @@ pub struct Range {
     pub at_end: bool,
     /// Whether the room's epoch is over.
     pub is_gone: bool,
+    /// The room's present one then, which is read from its first record; 0: the room has none, or what comes
+    /// next is of its first record on.
+    pub life: Epoch,
 }
 
 impl Range {
-    /// The epoch is over; nothing can be read.
+    /// The epoch is over; nothing can be read but of this one.
     #[must_use]
-    pub fn gone() -> Range {
-        Range { at_end: true, is_gone: true, ..Range::default() }
+    pub fn gone(life: Epoch) -> Range {
+        Range { at_end: true, is_gone: true, life, ..Range::default() }
     }
 
     /// The answer when nothing was read, and the same must be asked again.

@@ -201,6 +201,22 @@ fn a_record_of_a_term_that_is_over_is_dropped_and_one_of_a_later_term_waits() {
 }
 
 #[test]
+fn what_was_not_sent_of_a_rooms_next_life_is_read_or_told_from_its_first_record() {
+    let next = |seq| Position { epoch: Epoch(10), seq: Seq(seq) };
+    for history in [true, false] {
+        let (mut broker, mut world) = relay(history);
+        subscribe(&mut broker, &mut world);
+        broker.route(HUB, Term(3), Leader::Node(OTHER), at(1), &mut world);
+        let Some(&NodeMessage::Interest { ask, .. }) = world.frames.last() else { panic!("it asks anew") };
+        let attached = Attached { position: next(3), replay_from: None, recovered: true };
+        broker.node_message(OTHER, NodeMessage::Attached { ask, attached }, at(1), &mut world);
+        let reads = matches!(world.frames.last(), Some(NodeMessage::Read { start, .. }) if *start == Start::After(next(0)));
+        let told = [(position(6), position(0)), (next(1), next(3))];
+        assert_eq!((reads, &world.gaps[..]), (history, &told[..if history { 1 } else { 2 }]));
+    }
+}
+
+#[test]
 fn without_a_leader_publishes_wait_bounded_in_number_and_time() {
     let (mut broker, mut world) = relay(false);
     broker.route(HUB, Term(3), Leader::None, at(0), &mut world);

@@ -168,6 +168,12 @@ impl Broker {
         }
         if range.is_gone {
             sink.gap(conn, &read.topic, read.next, Position { epoch, seq: Seq(0) }, class.on_gap);
+            if range.life.0 != 0 {
+                // What came of the next one has passed it by.
+                let first = Position { epoch: range.life, seq: Seq(1) };
+                self.cursors.place(conn, key, Some(first));
+                return true;
+            }
         }
         for record in &range.records {
             let via = match read.pattern {

@@ -6,7 +6,7 @@ use crate::cursors::{Range, Read};
 use crate::history::{Entry, Ring};
 use crate::logread::{Ask, Found, Known, LogRead, Then, Want};
 use crate::record::Record;
-use hubsub_types::{HubId, Position, Seq};
+use hubsub_types::{Epoch, HubId, Position, Seq};
 use std::sync::Arc;
 
 /// A room that another node leads is followed for so long after its last record: patterns keep
@@ -84,7 +84,7 @@ impl Rooms {
             return self.range_of_cold_room(read, now, recall);
         };
         if room.epoch != read.next.epoch {
-            return Known::Here(Range::gone());
+            return Known::Here(Range::gone(room.epoch));
         }
         let first = room.first_seq();
         if read.next.seq < first
@@ -120,8 +120,11 @@ impl Rooms {
         recall: impl FnOnce(HubId, &[u8]) -> Option<Recalled>,
     ) -> Known<Range> {
         let name = read.room_name(&self.classes);
-        let known = self.cold_room(&name, recall).filter(|(_, last)| last.epoch == read.next.epoch);
-        let Some((slot, last)) = known else { return Known::Here(Range::gone()) };
+        let known = self.cold_room(&name, recall);
+        let life = known.map_or(Epoch(0), |(_, last)| last.epoch);
+        let Some((slot, last)) = known.filter(|_| life == read.next.epoch) else {
+            return Known::Here(Range::gone(life));
+        };
         if read.next.seq > last.seq {
             return Known::Here(Range { next: read.next.seq, at_end: true, ..Range::default() });
         }
@@ -129,7 +132,7 @@ impl Rooms {
         let (want, bytes_max) = (Want::On(read.next.seq), read.bytes_max);
         match self.ask_log_at(slot, name.as_ref().into(), last, now, then) {
             Some(ask) => Known::InLog(Box::new(LogRead { want, bytes_max, ..ask })),
-            None => Known::Here(Range::gone()),
+            None => Known::Here(Range::gone(Epoch(0))),
         }
     }
 
@@ -171,8 +174,9 @@ impl Rooms {
             let (_, last) = self.cold_room(&name, recall)?;
             Some((last.epoch, last.seq, last.seq.next()))
         });
-        let Some((_, last, first)) = known.filter(|known| known.0 == read.next.epoch) else {
-            return Range::gone();
+        let life = known.map_or(Epoch(0), |known| known.0);
+        let Some((_, last, first)) = known.filter(|_| life == read.next.epoch) else {
+            return Range::gone(life);
         };
         let first = found.records.first().map_or(first, |record| record.position.seq);
         let next = found.records.last().map_or(first, |record| record.position.seq.next());
@@ -181,7 +185,7 @@ impl Rooms {
             next,
             at_end: next > last,
             records: found.records.into_iter().filter(|r| read.wants(r)).collect(),
-            is_gone: false,
+            ..Range::default()
         }
     }
 

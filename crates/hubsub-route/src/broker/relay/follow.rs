@@ -13,7 +13,8 @@ use crate::relay::state::{Asked, Held, UnderWay};
 use crate::relay::{AskId, Leader, NodeMessage};
 use crate::rooms::{HistoryPart, HistoryQuery, RoomHandle, TopicKey};
 use crate::{Gap, Msg, Namespace, Now, Sink, Start};
-use hubsub_types::{ErrorCode, HubId, NodeId, Position, Seq, Term};
+use hubsub_types::{Epoch, ErrorCode, HubId, NodeId, Position, Seq, Term};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 impl Broker {
@@ -81,26 +82,24 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) {
-        let (here, there) = (self.rooms.position(room), record.position);
-        if here.epoch != there.epoch {
+        let (before, there) = (self.rooms.position(room), record.position);
+        if before.epoch != there.epoch {
             let own: TopicKey = (record.namespace, record.topic().into());
-            if here.epoch.0 != 0 && !self.rooms.topics_of(room).contains(&own) {
+            if before.epoch.0 != 0 && !self.rooms.topics_of(room).contains(&own) {
                 // Patterns alone brought it here.
-                self.tell_over(&own, here, sink);
+                self.tell_over(&own, before, sink);
             }
-            self.begin_epoch(room, there, now, sink);
-        } else if there.seq <= here.seq {
+            // Who followed the room before is due the whole of its next life.
+            let seq = if self.is_followed(room) { Seq(0) } else { previous };
+            self.begin_epoch(room, Position { seq, ..there }, now, sink);
+        }
+        let here = self.rooms.position(room);
+        if there.seq <= here.seq {
             return;
         } else if previous > here.seq {
             let class = self.topics.place(&self.classes.room(record.topic())).0;
             if self.classes.get(class).history.is_some() {
-                let held = Held::Deliver(previous, record);
-                let relay = self.relay();
-                relay.held_bytes += held.weight();
-                let resume = relay.resuming.entry(room).or_default();
-                resume.upto = previous;
-                resume.held.push_back(held);
-                return self.go_on(room, now, sink);
+                return self.hold_behind(room, previous, Held::Deliver(previous, record), now, sink);
             }
             let from = Position { epoch: here.epoch, seq: here.seq.next() };
             let to = Position { epoch: here.epoch, seq: previous };
@@ -185,6 +184,30 @@ impl Broker {
 
     // -- holes --
 
+    /// Whether topics of a room have had records here.
+    fn is_followed(&mut self, room: RoomHandle) -> bool {
+        let topics = self.rooms.topics_of(room);
+        let relay = self.relay();
+        topics.iter().any(|key| relay.upstreams.get(key).is_some_and(|up| up.was_confirmed))
+    }
+
+    /// A room reads up to a seq, or tells the gap, before this.
+    pub(super) fn hold_behind(
+        &mut self,
+        room: RoomHandle,
+        upto: Seq,
+        held: Held,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
+        let relay = self.relay();
+        relay.held_bytes += held.weight();
+        let resume = relay.resuming.entry(room).or_default();
+        resume.upto = upto;
+        resume.held.push_back(held);
+        self.go_on(room, now, sink);
+    }
+
     /// A room whose topics are confirmed reads what is missing, or goes on.
     pub(super) fn go_on(&mut self, room: RoomHandle, now: Now, sink: &mut impl Sink) {
         let here = self.rooms.position(room);
@@ -236,7 +259,7 @@ impl Broker {
     pub(super) fn take_held(
         &mut self,
         room: RoomHandle,
-        mut held: std::collections::VecDeque<Held>,
+        mut held: VecDeque<Held>,
         now: Now,
         sink: &mut impl Sink,
     ) {
@@ -403,7 +426,9 @@ impl Broker {
         let Ok(room) = self.rooms.open_relayed(&name, now) else { return range };
         let here = self.rooms.position(room);
         if range.is_gone {
-            return range;
+            // What is handed on of another life that is not followed yet begins with its first record.
+            let is_followed = here.epoch != read.next.epoch;
+            return Range::gone(if is_followed { here.epoch } else { Epoch(0) });
         }
         if here.epoch.0 == 0 {
             // Nothing has come here since long: it is followed from there.
@@ -412,7 +437,7 @@ impl Broker {
             return range;
         }
         if here.epoch != read.next.epoch {
-            return Range::gone();
+            return Range::gone(here.epoch);
         }
         range.records.retain(|record| record.position.seq <= here.seq);
         range.gap =

@@ -91,7 +91,8 @@ impl Broker {
         let names = self.names_of(key);
         let Some(up) = self.relay().upstreams.get(key) else { return };
         let (slot, room) = (up.slot, up.room);
-        let resumes = up.was_confirmed && of.is_none() && !up.is_confirmed;
+        // One request resumes it; another is of who came meanwhile.
+        let resumes = up.was_confirmed && of.is_none() && !up.is_confirmed && up.asked == AskId::NONE;
         let (known, count) = (self.rooms.position(room), self.count_of(room, key));
         let shard = self.shard;
         let relay = self.relay();
@@ -145,8 +146,7 @@ impl Broker {
         for key in &keys {
             let Some(up) = self.relay().upstreams.get(key) else { continue };
             let (room, resumes) = (up.room, up.was_confirmed);
-            let is_known = self.rooms.position(room).epoch.0 != 0;
-            if resumes && is_known {
+            if resumes {
                 self.relay().resuming.entry(room).or_default().pending += 1;
             }
         }
@@ -173,7 +173,7 @@ impl Broker {
     pub(super) fn interest_confirmed(
         &mut self,
         ask: AskId,
-        asked: AskedInterest,
+        mut asked: AskedInterest,
         attached: Attached,
         now: Now,
         sink: &mut impl Sink,
@@ -190,26 +190,19 @@ impl Broker {
             let relay = self.relay();
             relay.resuming.entry(room).or_default().upto = there.seq;
         }
+        if asked.resumes && here.epoch != there.epoch {
+            self.begin_unseen(room, there, now, sink);
+        }
         let relay = self.relay();
         let Some(resume) = relay.resuming.get_mut(&room) else {
             return self.apply_confirmed(ask, asked, attached, now, sink);
         };
-        if !asked.resumes || resume.pending == 0 {
-            relay.held_bytes += size_of::<Held>();
-            resume.held.push_back(Held::Attached(ask, asked, attached));
-            return self.go_on(room, now, sink);
+        if asked.resumes && resume.pending > 0 {
+            resume.pending -= 1;
+            resume.upto = resume.upto.max(there.seq);
+            // Its hole is read with that of the room.
+            asked.resumes = false;
         }
-        if attached.position.epoch != here.epoch {
-            // Another life: there is nothing to be read of the one before. What came before this is first.
-            let mut held = relay.resuming.remove(&room).map(|resume| resume.held).unwrap_or_default();
-            relay.held_bytes += size_of::<Held>();
-            held.push_back(Held::Attached(ask, asked, attached));
-            return self.take_held(room, held, now, sink);
-        }
-        resume.pending -= 1;
-        resume.upto = resume.upto.max(attached.position.seq);
-        // Its hole is read with that of the room.
-        let asked = AskedInterest { resumes: false, ..asked };
         relay.held_bytes += size_of::<Held>();
         resume.held.push_back(Held::Attached(ask, asked, attached));
         self.go_on(room, now, sink);

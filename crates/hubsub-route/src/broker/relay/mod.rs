@@ -242,7 +242,8 @@ impl Broker {
                 self.tell_count(ticket, Ok(count), sink);
             }
             (what, NodeMessage::RangeEnd { oldest, next, gap, at_end, is_gone, .. }) => {
-                let range = crate::cursors::Range { records, next, gap, at_end, is_gone };
+                let life = hubsub_types::Epoch(0);
+                let range = crate::cursors::Range { records, next, gap, at_end, is_gone, life };
                 self.range_came((ask, slot), what, oldest, range, now, sink);
             }
             (what, NodeMessage::NotMine { term: knows, .. }) => {

@@ -12,7 +12,7 @@ use crate::rooms::RoomHandle;
 use crate::topics::TopicId;
 use crate::{Msg, Now, Sink};
 use hubsub_types::class::ClassIndex;
-use hubsub_types::{Epoch, HubId, NodeId, Position, ShardId, Term};
+use hubsub_types::{Epoch, HubId, NodeId, Position, Seq, ShardId, Term};
 
 impl Broker {
     // -- the leader's side --
@@ -126,6 +126,22 @@ impl Broker {
             Some(slot) => self.lack_if(slot, lacks),
             // It was forgotten meanwhile.
             None => (0..self.relay().hubs.len() as u16).for_each(|slot| self.lack_if(slot, lacks)),
+        }
+    }
+
+    /// A room is in another life than its followers here: there is nothing to be read of the one before, and this
+    /// one is due from its first record.
+    pub(super) fn begin_unseen(&mut self, room: RoomHandle, there: Position, now: Now, sink: &mut impl Sink) {
+        self.begin_epoch(room, Position { seq: Seq(0), ..there }, now, sink);
+        let relay = self.relay();
+        let resume = relay.resuming.entry(room).or_default();
+        (resume.pending, resume.upto, resume.read) = (resume.pending.max(1), Seq(0), None);
+        let is_over = |held: &Held| matches!(held, Held::Deliver(_, it) if it.position.epoch != there.epoch);
+        let over: usize = resume.held.iter().filter(|held| is_over(held)).map(Held::weight).sum();
+        resume.held.retain(|held| !is_over(held));
+        relay.held_bytes -= over;
+        if let Some(slot) = self.rooms.slot_of_room(room) {
+            self.lack_if(slot, over > 0);
         }
     }
 
