@@ -140,14 +140,16 @@ impl Rooms {
     }
 
     /// Whether memory knows of records of a room that this process has committed and that its log does not
-    /// tell of yet: segments are behind the journal.
+    /// tell of yet, as segments are behind the journal, or of a life without a record.
     pub fn is_ahead(&self, handle: RoomHandle, recall: &impl Fn(HubId, &[u8]) -> Option<Recalled>) -> bool {
         let Some((room, log)) = self.get(handle).zip(self.log_of(handle)) else { return false };
         let life = |epoch: Epoch| epoch.0 >> 32;
         let is_own = life(room.epoch) == life(Epoch(self.epochs.load(Ordering::Relaxed)));
         match log.of_this_life(recall(log.id, &room.name)) {
             Some(known) if known.epoch == room.epoch => room.seq > known.seq,
-            _ => is_own && room.seq > Seq(0),
+            Some(_) => is_own && room.seq > Seq(0),
+            // It has had no record, and no other life has: who follows it goes on.
+            None => is_own,
         }
     }
 

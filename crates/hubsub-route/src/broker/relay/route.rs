@@ -4,7 +4,7 @@
 use super::Broker;
 use crate::relay::state::{Asked, Early};
 use crate::relay::{AskId, Leader};
-use crate::rooms::RoomHandle;
+use crate::rooms::{RoomHandle, TopicKey};
 use crate::{Asker, Now, Sink};
 use hubsub_types::{HubId, Position, Seq, Term};
 
@@ -60,21 +60,13 @@ impl Broker {
             self.relay().suspects.remove(&room);
             let topics = self.rooms.topics_of(room);
             let recall = |hub, name: &[u8]| sink.recall(hub, name);
-            if topics.is_empty() && !self.rooms.is_ahead(room, &recall) {
-                // Patterns followed it.
-                let (last, name) =
-                    (self.rooms.position(room), self.rooms.get(room).map(|it| it.name.clone()));
-                if let Some(name) = name.filter(|_| last.epoch.0 != 0) {
-                    self.tell_over(&(crate::Namespace::Global, name), last, sink);
-                }
-                self.rooms.forget_relayed(room);
-                continue;
-            }
+            let stays = !topics.is_empty() || self.rooms.is_ahead(room, &recall);
             let (before, after) = self.rooms.begin_life(room, now, recall);
             if before.epoch.0 != 0 && before.epoch != after.epoch {
-                for key in topics {
-                    self.tell_over(&key, before, sink);
-                }
+                self.tell_life_over(room, &topics, before, sink);
+            }
+            if !stays {
+                self.rooms.forget_relayed(room);
             }
         }
         let relay = self.relay();
@@ -90,6 +82,21 @@ impl Broker {
             }
         }
         self.read_waiting(slot, now, sink);
+    }
+
+    /// The life of a room is over, behind that record: who subscribes to these topics is told, and where there is
+    /// none, who followed it by patterns.
+    fn tell_life_over(
+        &mut self,
+        room: RoomHandle,
+        topics: &[TopicKey],
+        last: Position,
+        sink: &mut impl Sink,
+    ) {
+        topics.iter().for_each(|key| self.tell_over(key, last, sink));
+        if let Some(name) = self.rooms.get(room).map(|it| it.name.clone()).filter(|_| topics.is_empty()) {
+            self.tell_over(&(crate::Namespace::Global, name), last, sink);
+        }
     }
 
     /// Requests to a leader that is none any more are not awaited, but for publishes.

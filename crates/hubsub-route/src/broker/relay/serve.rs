@@ -198,6 +198,13 @@ impl Broker {
         attached: Result<Attached, ErrorCode>,
         sink: &mut impl Sink,
     ) {
+        if self.leads(hub).is_none() {
+            // It was led when its log was asked. By now its rooms here are another's, or forgotten.
+            if let Some(slot) = self.relay().slot_of(hub) {
+                self.relay().not_mine(to, ask, slot, sink);
+            }
+            return;
+        }
         let message = match attached {
             Ok(attached) => NodeMessage::Attached { ask, attached },
             Err(code) => NodeMessage::Denied { ask, code },
