@@ -98,6 +98,11 @@ pub fn room_of(topic: &str) -> String {
     tag.map_or(topic, |(tag, _)| tag).to_owned()
 }
 
+/// Whether the room of a topic has a log.
+fn is_logged(topic: &str) -> bool {
+    room_of(topic).starts_with("l:")
+}
+
 /// Whether a pattern, which ends in a star, matches.
 #[must_use]
 pub fn matches(pattern: &str, topic: &str) -> bool {
@@ -194,6 +199,11 @@ impl Model {
                     }
                     return;
                 }
+                if is_logged(&topic) && self.subs.contains_key(&(conn, false, topic.clone())) {
+                    self.fail(format!(
+                        "{conn:?} is told that records of {topic} are missing, {from} to {to}"
+                    ));
+                }
                 for (key, sub) in self.subs.range_mut((conn, false, String::new())..) {
                     if key.0 == conn && (key.2 == topic || (key.1 && matches(&key.2, &topic))) {
                         sub.gaps.entry(topic.clone()).or_default().push((from, to));
@@ -289,10 +299,14 @@ impl Model {
             for &(epoch, seq) in self.of_topic.get(&key.2).into_iter().flatten() {
                 let due = match epoch == begins.epoch.0 {
                     true => seq >= first.0,
-                    false => seen.iter().any(|at| at.epoch.0 == epoch && at.seq.0 < seq),
+                    // One node has the log, and numbers its lives in their order.
+                    false if is_logged(&key.2) => epoch > begins.epoch.0,
+                    false => seen.iter().any(|at| at.epoch.0 == epoch),
                 };
                 let has = seen.iter().any(|at| (at.epoch.0, at.seq.0) == (epoch, seq));
-                if due && !has && !sub.is_told(&key.2, epoch, seq) {
+                // What a log has is read, whatever is told.
+                let is_told = !is_logged(&key.2) && sub.is_told(&key.2, epoch, seq);
+                if due && !has && !is_told {
                     wrong.push(format!("{key:?}, from {begins} ({}) on, lacks {epoch}-{seq}", first.0));
                 }
             }
@@ -360,29 +374,31 @@ impl Sub {
         let seen = self.seen.entry(topic.to_owned()).or_default();
         let last = seen.last().copied();
         seen.push(position);
+        let of_life =
+            |from: u64| (position.epoch.0, from.min(position.seq.0))..(position.epoch.0, position.seq.0);
         let Some(last) = last else {
             let (begins, first) = self.begins?;
-            let lacks = |&&(epoch, seq): &&(u64, u64)| epoch == begins.epoch.0 && seq >= first.0;
-            let is_same = begins.epoch == position.epoch;
-            if is_same && position.seq < first {
-                return Some(format!("{position} of {topic} is before {first:?}, where it began"));
+            if begins.epoch == position.epoch {
+                if position.seq < first {
+                    return Some(format!("{position} of {topic} is before {first:?}, where it began"));
+                }
+                return self.untold(by_pattern, topic, known.range(of_life(first.0)), position);
             }
-            let missing = known.iter().filter(lacks);
-            let missing = missing.filter(|at| !is_same || at.1 < position.seq.0);
+            let behind = (begins.epoch.0, first.0)..(begins.epoch.0, u64::MAX);
+            let missing = known.range(behind).chain(known.range(of_life(1)));
             return self.untold(by_pattern, topic, missing, position);
         };
         if last.epoch == position.epoch {
             if position.seq <= last.seq {
                 return Some(format!("{position} of {topic} comes behind {last}"));
             }
-            let between = (last.epoch.0, last.seq.0 + 1)..(last.epoch.0, position.seq.0);
-            return self.untold(by_pattern, topic, known.range(between), position);
+            return self.untold(by_pattern, topic, known.range(of_life(last.seq.0 + 1)), position);
         }
         if self.seen[topic].iter().rev().skip(1).any(|at| at.epoch == position.epoch) {
             return Some(format!("{position} of {topic} is of an epoch that was over, behind {last}"));
         }
         let behind = (last.epoch.0, last.seq.0 + 1)..(last.epoch.0, u64::MAX);
-        self.untold(by_pattern, topic, known.range(behind), position)
+        self.untold(by_pattern, topic, known.range(behind).chain(known.range(of_life(1))), position)
     }
 
     fn untold<'a>(
@@ -392,13 +408,12 @@ impl Sub {
         mut missing: impl Iterator<Item = &'a (u64, u64)>,
         position: Position,
     ) -> Option<String> {
-        // What a pattern was not sent is told when the leader holds it again, perhaps behind this record; and of a
-        // life that began later, what a topic was not sent before it was confirmed there.
-        let is_later = self.begins.is_some_and(|(begins, _)| begins.epoch != position.epoch);
-        if self.is_lossy || by_pattern || is_later {
+        // What a pattern was not sent is told when the leader holds it again, perhaps behind this record.
+        if self.is_lossy || by_pattern {
             return None;
         }
-        let (epoch, seq) = missing.find(|(epoch, seq)| !self.is_told_of_room(topic, *epoch, *seq))?;
+        let is_told = |epoch, seq| !is_logged(topic) && self.is_told_of_room(topic, epoch, seq);
+        let (epoch, seq) = missing.find(|(epoch, seq)| !is_told(*epoch, *seq))?;
         Some(format!("{position} of {topic} comes and {epoch}-{seq} did not, untold"))
     }
 }

@@ -47,9 +47,12 @@ pub struct Stats {
 pub fn run(seed: u64, steps: usize) -> Result<Stats, String> {
     let mut net = Net::new(seed);
     let is_calm = net.rng.percent(30);
-    let mut sim = Sim { net, slots: 0, ids: 0, is_calm };
+    let is_restless = !is_calm && net.rng.percent(30);
+    let silent = if net.rng.percent(50) { net.rng.below(1_000) } else { 0 };
+    let mut sim = Sim { net, slots: 0, ids: 0, is_calm, is_restless, is_silent: true };
     sim.begin();
     for step in 0..steps {
+        sim.is_silent = step < silent;
         sim.step();
         sim.fails(&format!("step {step}"))?;
     }
@@ -70,6 +73,10 @@ struct Sim {
     ids: u32,
     /// Leaders stay, and links nearly so: what is told to a pattern for one hub hides nothing of another.
     is_calm: bool,
+    /// Leaders change all the time.
+    is_restless: bool,
+    /// Nobody publishes yet: rooms have subscribers and no record, and leaders change.
+    is_silent: bool,
 }
 
 impl Sim {
@@ -100,18 +107,17 @@ impl Sim {
                     self.net.take(steps[at]);
                 }
             }
-            650..780 => self.publish_somewhere(),
+            650..780 if !self.is_silent => self.publish_somewhere(),
+            650..680 if self.is_restless => self.move_somewhere(),
             780..850 => self.subscribe_somewhere(),
             850..885 => self.unsubscribe_somewhere(),
             885..905 => self.ask_somewhere(),
             905..915 => self.lag_somewhere(),
             915..940 => self.drain_somewhere(),
+            940..950 if self.is_restless => self.move_somewhere(),
             940..950 => self.gate_somewhere(),
             950..962 if !self.is_calm || self.net.rng.percent(15) => self.link_somewhere(),
-            962..970 if !self.is_calm => {
-                let at = self.net.rng.below(self.net.hubs.len());
-                self.net.move_hub(at);
-            }
+            962..970 if !self.is_calm => self.move_somewhere(),
             970..975 => self.pass(100 + self.net.now.mono_ms % 600),
             _ => self.turn_somewhere(),
         }
@@ -294,6 +300,11 @@ impl Sim {
         } else {
             self.net.link_up(a, b, link);
         }
+    }
+
+    fn move_somewhere(&mut self) {
+        let at = self.net.rng.below(self.net.hubs.len());
+        self.net.move_hub(at);
     }
 
     fn turn_somewhere(&mut self) {

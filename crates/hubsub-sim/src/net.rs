@@ -358,8 +358,12 @@ impl Net {
         match row.leader {
             Some(leader) => {
                 let (id, term) = (row.id, Term(row.term));
-                let routes = &mut self.nodes[usize::from(leader)].routes;
-                routes.entry(id).or_default().push_back((term, None));
+                // The others hear of it, too, or only of the next.
+                let all_hear = self.rng.percent(50);
+                let nodes = (0u16..).zip(&mut self.nodes);
+                for (_, at) in nodes.filter(|(node, _)| all_hear || *node == leader) {
+                    at.routes.entry(id).or_default().push_back((term, None));
+                }
             }
             None => self.elect(at),
         }
