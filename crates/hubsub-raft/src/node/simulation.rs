@@ -205,6 +205,11 @@ impl Net {
 }
 
 impl Transport for Wire {
+    /// `one|other` is a name that stands for both.
+    async fn resolve(&self, address: &str) -> Result<Vec<String>, String> {
+        Ok(address.split('|').map(str::to_owned).collect())
+    }
+
     async fn call(
         &self,
         peer: &Peer,

@@ -4,6 +4,7 @@ use tokio::time::{Instant, sleep};
 
 use super::simulation::{Cluster, Done, History, all, put, simulate};
 use super::*;
+use crate::identity::Founding;
 use crate::store::{Expect, Write};
 
 const MS: Duration = Duration::from_millis(1);
@@ -418,6 +419,21 @@ fn a_node_that_began_to_found_and_was_let_in_elsewhere_founds_nothing() {
         cluster.kill("b").await;
         let again = cluster.start("b").await;
         assert!(matches!(again.found().await, Err(StartError::Unreached)));
+    });
+}
+
+#[test]
+fn a_name_of_several_addresses_leads_in_by_any_of_them_and_tells_of_each_that_does_not() {
+    simulate(20, async |cluster| {
+        cluster.grow(&["a"]).await;
+        let node = cluster.start("b").await;
+        let Err(StartError::Nobody(failures)) = node.join(&["gone|away".into()], Duration::ZERO).await else {
+            panic!("somebody lets it in");
+        };
+        let asked: Vec<_> = failures.iter().map(|(address, _)| address.as_str()).collect();
+        assert_eq!(asked, ["gone|away (gone)", "gone|away (away)"]);
+        node.join(&["gone|a".into()], MS * 5000).await.expect("the second address is a member's");
+        cluster.until(|status| status.members.len() == 2).await;
     });
 }
 
