@@ -169,6 +169,19 @@ async def test_a_gap_that_the_server_tells_reaches_the_next_record(server: FakeS
         assert (await anext(records)).gap == Gap(b"room", Position(7, 2), Position(7, 5))
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "gap"),
+    [(b"7-2", b"7-0", Gap(b"room", Position(7, 2), None)), (b"0-0", b"0-0", Gap(b"room", None, None))],
+)
+async def test_an_end_of_a_gap_that_the_server_does_not_know_is_none(
+    server: FakeServer, first: bytes, last: bytes, gap: Gap
+) -> None:
+    async with Client(server.url) as client, client.subscribe("room") as records:
+        server.push(b"gap", b"room", first, last)
+        server.publish(b"room", b"6")
+        assert (await anext(records)).gap == gap
+
+
 async def test_a_pattern_that_lost_its_connection_tells_a_gap(server: FakeServer) -> None:
     gaps: list[Gap] = []
     async with (

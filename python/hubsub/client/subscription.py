@@ -300,7 +300,7 @@ class Subscription:
             case [b"subscribe" | b"psubscribe" as kind, name, _, *rest]:
                 self._confirm(kind, name, rest)
             case [b"gap", topic, first, last, *_]:
-                self._tell_gap(Gap(topic, Position.parse(first), Position.parse(last)))
+                self._tell_gap(Gap(topic, _end_of_gap(first), _end_of_gap(last)))
             case [b"closed"]:
                 self._closed.set()
                 self._confirmed.set()
@@ -357,3 +357,9 @@ class Subscription:
             except Exception as error:
                 self._error = error  # The consumer's own: it ends the subscription.
                 raise
+
+
+def _end_of_gap(text: bytes) -> Position | None:
+    """No record has seq 0: the server does not know how far it goes."""
+    position = Position.parse(text)
+    return position if position.seq else None
