@@ -1,6 +1,5 @@
 """`hubsub bench`: one command a scenario, `all`, `cluster`, `pipeline`, `capacity`."""
 
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,9 +20,6 @@ app = typer.Typer(
 
 SIZE = "10GB"
 """Of a log that is filled."""
-
-RESULTS = Path("benches/results")
-"""Where results go in a checkout."""
 
 CONNECTIONS_MIN = 1_000
 """Of `capacity`: memory is taken in pieces, so a figure for one connection needs many."""
@@ -122,14 +118,10 @@ def run_all(
     out: Out = None,
 ) -> None:
     """Every scenario, one table; with --target without those that fill or restart a log."""
-    from hubsub.bench import BenchError
+    from hubsub.bench.session import names_of
 
-    names = list(ALL if target is None else BY_NAME) if only is None else only.split(",")
-    unknown = [name for name in names if name not in ALL]
-    if unknown:
-        raise BenchError("there is no such scenario", ", ".join(unknown), f"one of {', '.join(ALL)}")
     _run(
-        [ALL[name] for name in names],
+        [ALL[name] for name in names_of(only, ALL, list(ALL if target is None else BY_NAME))],
         against,
         pairs,
         seconds,
@@ -164,12 +156,10 @@ def pipeline(
     out: Out = None,
 ) -> None:
     """What Spark gets out of a node, beside the same rows from a file, as tuples, and from Kafka."""
-    from rich.console import Console
-
-    from hubsub.bench import BenchError, report, servers
+    from hubsub.bench import servers
     from hubsub.bench.load import find_program
-    from hubsub.bench.machine import describe
-    from hubsub.bench.runner import Row
+    from hubsub.bench.runner import Result
+    from hubsub.bench.session import Session, names_of
     from hubsub.pipeline.session import check_pyspark, parse_conf
 
     check_pyspark()
@@ -177,33 +167,12 @@ def pipeline(
     from hubsub.bench.spark.rows import PIPELINE_BY_NAME
     from hubsub.bench.spark.runner import run_pipeline
 
-    names = list(PIPELINE_BY_NAME) if only is None else only.split(",")
-    unknown = [name for name in names if name not in PIPELINE_BY_NAME]
-    if unknown:
-        raise BenchError("there is no such row", ", ".join(unknown), f"one of {', '.join(PIPELINE_BY_NAME)}")
+    names = names_of(only, PIPELINE_BY_NAME, list(PIPELINE_BY_NAME))
     kafka = None if against is None else parse(against)
     settings = parse_conf(conf or ())
     find_program()
-    machine = describe()
-    path = out or report.directory(RESULTS, machine) / "pipeline"
-    path.mkdir(parents=True, exist_ok=True)
-    rows = report.RowFile(path, machine)
-    progress = Console(stderr=True)
-
-    def on_row(row: Row) -> None:
-        rows.add(row)
-        figures = {figure.name: figure.unit for figure in PIPELINE_BY_NAME[row.scenario].figures}
-        said = ", ".join(
-            f"{name} {report.number(value, figures.get(name, ''))}" for name, value in row.figures.items()
-        )
-        complaints = "".join(f"; {text}" for text in row.complaints)
-        progress.print(
-            f"{row.scenario} pair {row.pair + 1} {row.target}: {said}{complaints}",
-            highlight=False,
-            soft_wrap=True,
-        )
-
-    results = []
+    session = Session(PIPELINE_BY_NAME, out, "pipeline")
+    results = list[Result]()
     for name in names:
         results += run_pipeline(
             PIPELINE_BY_NAME[name],
@@ -216,11 +185,10 @@ def pipeline(
             shards=shards,
             kafka=kafka,
             conf=settings,
-            on_row=on_row,
+            on_row=session.on_row,
         )
-        (path / report.TABLE_FILE).write_text(report.markdown_table(results), encoding="utf-8")
-    Console(width=None if sys.stdout.isatty() else 120).print(report.terminal_table(results))
-    progress.print(f"written to {path}: {report.ROWS_FILE}, {report.TABLE_FILE}")
+        session.write(results)
+    session.end(results)
 
 
 @app.command()
@@ -267,14 +235,13 @@ def _run(
     data: Path | None,
     size: str,
 ) -> None:
-    from rich.console import Console
-
-    from hubsub.bench import BenchError, report, servers
+    from hubsub.bench import BenchError, servers
     from hubsub.bench.load import find_program
     from hubsub.bench.log_runner import run_log_scenario
-    from hubsub.bench.machine import describe, need_descriptors
+    from hubsub.bench.machine import need_descriptors
     from hubsub.bench.plot import plot
-    from hubsub.bench.runner import Result, Row, run_scenario
+    from hubsub.bench.runner import Result, run_scenario
+    from hubsub.bench.session import Session
     from hubsub.config.kinds import Bad, parse_size
 
     try:
@@ -293,22 +260,7 @@ def _run(
     for server in (ours, peer):
         if isinstance(server, servers.RunningServer):
             server.check()
-    machine = describe()
-    path = out or report.directory(RESULTS, machine)
-    path.mkdir(parents=True, exist_ok=True)
-    rows = report.RowFile(path, machine)
-    progress = Console(stderr=True)
-
-    def on_row(row: Row) -> None:
-        rows.add(row)
-        first, value = next(iter(row.figures.items()))
-        unit = next(f.unit for f in ALL[row.scenario].figures if f.name == first)
-        complaints = "".join(f"; {text}" for text in row.complaints)
-        progress.print(
-            f"{row.scenario} pair {row.pair + 1} {row.target}: {first} "
-            f"{report.number(value, unit)}{complaints}",
-            highlight=False,
-        )
+    session = Session(ALL, out)
 
     def result(scenario: Scenario | LogScenario) -> Result:
         if isinstance(scenario, LogScenario):
@@ -322,16 +274,18 @@ def _run(
                 pairs=pairs,
                 seconds=seconds,
                 shards=shards,
-                on_row=on_row,
+                on_row=session.on_row,
             )
         return run_scenario(
-            scenario, ours, peer, pairs=pairs, seconds=seconds, shards=shards, spin=spin, on_row=on_row
+            scenario,
+            ours,
+            peer,
+            pairs=pairs,
+            seconds=seconds,
+            shards=shards,
+            spin=spin,
+            on_row=session.on_row,
         )
 
     results = [result(scenario) for scenario in scenarios]
-    (path / report.TABLE_FILE).write_text(report.markdown_table(results), encoding="utf-8")
-    drawn = plot(results, path)
-    Console(width=None if sys.stdout.isatty() else 120).print(report.terminal_table(results))
-    progress.print(
-        f"written to {path}: {report.ROWS_FILE}, {report.TABLE_FILE}" + "".join(f", {f.name}" for f in drawn)
-    )
+    session.end(results, plot(results, session.path))

@@ -1,6 +1,5 @@
 """`hubsub bench cluster`."""
 
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,50 +44,30 @@ def cluster(
     ] = None,
 ) -> None:
     """What a cluster costs each node, and what a death costs its rooms; beside it Redis Cluster."""
-    from rich.console import Console
-
-    from hubsub.bench import BenchError, report
-    from hubsub.bench.cli import RESULTS
+    from hubsub.bench import BenchError
     from hubsub.bench.cluster.hubsub import HubSubCluster
     from hubsub.bench.cluster.redis import RedisCluster
     from hubsub.bench.cluster.rows import scenarios
     from hubsub.bench.cluster.runner import run_cluster
     from hubsub.bench.cluster.subject import ClusterTarget
     from hubsub.bench.load import find_program
-    from hubsub.bench.machine import describe, need_descriptors
-    from hubsub.bench.runner import Row
+    from hubsub.bench.machine import need_descriptors
+    from hubsub.bench.runner import Result
+    from hubsub.bench.session import Session, names_of
 
     sizes = _sizes(nodes)
     known = scenarios(sizes)
-    names = rows.split(",")
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise BenchError("there is no such row", ", ".join(unknown), f"one of {', '.join(known)}")
+    names = names_of(rows, known, ())
     if against not in (None, "redis-cluster"):
         raise BenchError("this cluster cannot be measured", against, "redis-cluster")
     find_program()
     need_descriptors(10_000)
-    machine = describe()
-    path = out or report.directory(RESULTS, machine) / "cluster"
-    path.mkdir(parents=True, exist_ok=True)
-    file = report.RowFile(path, machine)
-    progress = Console(stderr=True)
+    session = Session(known, out, "cluster")
     place = data or Path(tempfile.gettempdir())
-
-    def on_row(row: Row) -> None:
-        file.add(row)
-        units = {figure.name: figure.unit for figure in known[row.scenario].figures}
-        said = ", ".join(
-            f"{name} {report.number(value, units.get(name, ''))}" for name, value in row.figures.items()
-        )
-        complaints = "".join(f"; {text}" for text in row.complaints)
-        line = f"{row.scenario} pair {row.pair + 1} {row.target}: {said or 'no figures'}{complaints}"
-        progress.print(line, highlight=False, soft_wrap=True)
-
     peers: list[ClusterTarget] = []
     if against is not None:
         peers = [RedisCluster(), RedisCluster(sharded=True)]
-    results = []
+    results = list[Result]()
     for name in names:
         with _coordinator(coordinator, place) as url:
             results += run_cluster(
@@ -101,11 +80,10 @@ def cluster(
                 seconds=seconds,
                 kills=kills,
                 rate=rate,
-                on_row=on_row,
+                on_row=session.on_row,
             )
-        (path / report.TABLE_FILE).write_text(report.markdown_table(results), encoding="utf-8")
-    Console(width=None if sys.stdout.isatty() else 120).print(report.terminal_table(results))
-    progress.print(f"written to {path}: {report.ROWS_FILE}, {report.TABLE_FILE}")
+        session.write(results)
+    session.end(results)
 
 
 @contextmanager
