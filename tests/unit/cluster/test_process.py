@@ -124,6 +124,16 @@ class World:
             wall=lambda: YEAR_2030 + self.loop.time(),
         )
 
+    async def joined(self, name: str = "a") -> ClusterProcess:
+        """A process that has become a node; its data plane is the last of `nodes`."""
+        process = self.process(name)
+        await process.open()
+        node = self.nodes[-1]
+        node.ready = [node.me]
+        await self.hubs()
+        await process.join()
+        return process
+
     async def hubs(self) -> None:
         """Gives all classes of the store their hubs, from 1; a node that is not there leads them."""
         classes = [entry for key, entry in sorted(self.store.entries.items()) if key.startswith(CLASSES)]
@@ -293,13 +303,7 @@ def test_a_node_that_fails_while_it_joins_says_so_at_once(what: str, waits_for: 
 def test_what_ends_the_node_ends_its_process_which_drains_nothing(what: str) -> None:
     async def test() -> None:
         world = World()
-        process, other = world.process(), world.process("b")
-        for one in (process, other):
-            await one.open()
-            node = world.nodes[-1]
-            node.ready = [node.me]
-            await world.hubs()
-            await one.join()
+        process, other = await world.joined(), await world.joined("b")
         node = world.nodes[0]
         hub = HubRecord(
             room_class="chat", index=0, term=1, leader="a", incarnation=node.me[1], members=("a",)
@@ -324,12 +328,8 @@ def test_what_ends_the_node_ends_its_process_which_drains_nothing(what: str) -> 
 def test_a_node_whose_name_another_one_has_ends_all_the_same() -> None:
     async def test() -> None:
         world = World()
-        process = world.process()
-        await process.open()
+        process = await world.joined()
         node = world.nodes[0]
-        node.ready = [node.me]
-        await world.hubs()
-        await process.join()
         entry = world.store.entries[node_key("a")]
         later = structs.replace(parse(NodeRecord, entry.key, entry.value), incarnation=node.me[1] + 1)
         await MemoryCoordinator(world.store).commit({}, [Put(entry.key, format_of(later))])
@@ -343,13 +343,7 @@ def test_a_node_whose_name_another_one_has_ends_all_the_same() -> None:
 def test_cluster_clients_are_told_of_all_nodes() -> None:
     async def test() -> None:
         world = World()
-        processes = [world.process(name) for name in "ab"]
-        for process in processes:
-            await process.open()
-            node = world.nodes[-1]
-            node.ready = [node.me]
-            await world.hubs()
-            await process.join()
+        processes = [await world.joined(name) for name in "ab"]
         await until(lambda: all({row[0] for row in node.slots} == {"a", "b"} for node in world.nodes))
         await processes[1].stop()
         await until(lambda: {row[0] for row in world.nodes[0].slots} == {"a"})
@@ -361,12 +355,8 @@ def test_cluster_clients_are_told_of_all_nodes() -> None:
 def test_a_node_whose_record_has_no_address_for_cluster_clients_is_not_told_to_them() -> None:
     async def test() -> None:
         world = World()
-        process = world.process()
-        await process.open()
+        process = await world.joined()
         node = world.nodes[0]
-        node.ready = [node.me]
-        await world.hubs()
-        await process.join()
         kept = parse(NodeRecord, node_key("a"), world.store.entries[node_key("a")].value)
         bad = structs.replace(kept, incarnation=1, addresses={"redis_cluster": "nowhere", "link": "nowhere"})
         routes = node.rows
