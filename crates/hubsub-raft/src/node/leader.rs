@@ -57,6 +57,9 @@ fn end_leases<T: Transport>(inner: &Rc<Inner<T>>) {
     let now = Instant::now();
     let due = {
         let mut leases = inner.leases.borrow_mut();
+        if !inner.hears_quorum() {
+            return leases.rest();
+        }
         inner.machine.with(|store| leases.follow(lead, store, now));
         leases.due(now)
     };
@@ -85,6 +88,15 @@ async fn shorten_log<T: Transport>(inner: &Inner<T>) {
 }
 
 impl<T: Transport> Inner<T> {
+    /// Whether a quorum answered this leader of late.
+    fn hears_quorum(&self) -> bool {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let is_alone = metrics.membership_config.membership().voter_ids().count() <= 1;
+        let heard = metrics.last_quorum_acked;
+        is_alone || heard.is_none_or(|at| at.elapsed() < self.options.timing.rpc)
+    }
+
     fn note_presence(&self, lead: Vote) {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();

@@ -1,6 +1,7 @@
 //! When leases end: a leader's memory. It is not replicated, because a renewal would be a log entry; so a new leader gives
 //! every lease its whole time again, counted from when it began to lead, which is later than any renewal that another
-//! leader can have confirmed: that one heard a quorum after it was asked.
+//! leader can have confirmed: that one heard a quorum after it was asked. A leader that heard no quorum for a while does
+//! the same when it hears one again: nobody could renew a lease meanwhile, so nobody is gone because he did not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -36,6 +37,11 @@ impl Leases {
         }
     }
 
+    /// No quorum is heard: when one is again, all leases get their whole time. Those whose end is proposed end.
+    pub fn rest(&mut self) {
+        self.deadlines.clear();
+    }
+
     /// Gives a lease its whole time from `now`; false: it ends.
     pub fn renew(&mut self, lease: LeaseId, ttl_ms: u32, now: Instant) -> bool {
         if self.ending.contains(&lease) {
@@ -67,4 +73,33 @@ impl Leases {
 fn time_of(ttl_ms: u32) -> Duration {
     let ttl = Duration::from_millis(u64::from(ttl_ms));
     ttl + ttl / LEASE_DRIFT_PART
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Answer, Command};
+
+    #[test]
+    fn a_leader_that_heard_no_quorum_for_long_gives_leases_their_time_again_but_those_that_end() {
+        let mut store = Store::default();
+        let mut grant = || match store.apply(&Command::Grant { ttl_ms: 1000 }) {
+            Answer::Granted(lease) => lease,
+            other => panic!("no lease but {other:?}"),
+        };
+        let (ends, stays) = (grant(), grant());
+        let began = Instant::now();
+        let at = |ms| began + Duration::from_millis(ms);
+        let (lead, mut leases) = (Vote::new_committed(1, 1), Leases::default());
+        leases.follow(lead, &store, at(0));
+        assert!(leases.renew(stays, 1000, at(900)));
+        assert_eq!(leases.due(at(1_100)), [ends]);
+        leases.rest();
+        assert_eq!(leases.due(at(60_000)), []);
+        leases.follow(lead, &store, at(60_000));
+        assert_eq!(leases.due(at(61_000)), [], "its whole time, and what clocks may differ by");
+        assert!(leases.renew(stays, 1000, at(61_000)));
+        assert!(!leases.renew(ends, 1000, at(61_000)), "its end may be written yet");
+        assert_eq!(leases.due(at(62_100)), [stays]);
+    }
 }
