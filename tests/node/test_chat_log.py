@@ -58,6 +58,8 @@ def events(repository: Path) -> list[Event]:
 class Subscriber(Member):
     """A member whose messages are grouped by room when it has `due` of them."""
 
+    channels: Sequence[bytes] = ()
+    patterns: Sequence[bytes] = ()
     due = 0
 
     async def rooms(self) -> Rooms:
@@ -72,8 +74,12 @@ class Subscriber(Member):
         return rooms
 
 
-async def run(servers: Sequence[Server], events: list[Event]) -> None:
-    """Through one server, or several of one cluster in turn."""
+async def run(servers: Sequence[Server], events: list[Event]) -> list[tuple[Subscriber, Rooms]]:
+    """Through one server, or several of one cluster in turn.
+
+    Returns:
+        What each subscriber got; the last one has all.
+    """
     addresses = [(server.host, server.port) for server in servers]
     in_turn = cycle(addresses)
     is_node = servers[0].node is not None
@@ -83,10 +89,10 @@ async def run(servers: Sequence[Server], events: list[Event]) -> None:
     for i in range(SUBSCRIBERS):
         mine = [room for room in sizes if (zlib.crc32(room) + i) % SUBSCRIBERS < COPIES]
         subscribers.append(await Subscriber.join(*next(in_turn), *positions, ("SUBSCRIBE", *mine)))
-        subscribers[-1].due = sum(sizes[room] for room in mine)
+        subscribers[-1].channels, subscribers[-1].due = mine, sum(sizes[room] for room in mine)
     for pattern in PATTERNS:
         subscribers.append(await Subscriber.join(*next(in_turn), *positions, ("PSUBSCRIBE", pattern)))
-        subscribers[-1].due = len(events)
+        subscribers[-1].patterns, subscribers[-1].due = [pattern], len(events)
 
     async def publish(who: int) -> None:
         publisher = await Member.join(*addresses[who % len(addresses)])
@@ -109,6 +115,7 @@ async def run(servers: Sequence[Server], events: list[Event]) -> None:
             await history_is(agreed, server)
     for subscriber in subscribers:
         subscriber.leave()
+    return list(zip(subscribers, seen, strict=True))
 
 
 def of_each_publisher(events: list[Event], agreed: Rooms) -> None:
