@@ -21,6 +21,8 @@ from urllib.parse import quote
 from clients.raw import TIMEOUT_S, Connection
 from clients.servers import until
 
+from hubsub.control.cluster.leads import hub_name
+from hubsub.control.cluster.ring import Place, assign
 from hubsub.errors import StartError
 from hubsub.testing import Node
 
@@ -45,7 +47,27 @@ BUSY = {"name": "busy", "match": ["busy:*"], "history": {"messages": 100}}
 DEFAULT = {"name": "default", "placement": "ring"}
 CLASSES = (CHAT, LOGGED, BUSY, DEFAULT)
 
-LISTENERS = ("redis", "http", "link", "raft")
+DEALT = {row["name"] for row in (CHAT, BUSY, DEFAULT)}
+"""Classes without a log: their hubs go to and fro with the nodes."""
+
+LISTENERS = ("redis", "redis_cluster", "http", "link", "raft")
+
+
+def homes_of(status: Mapping[str, Any]) -> dict[int, str]:
+    """Hub to the node that the ring gives it to, of the nodes that a status shows; of classes without a log."""
+    places = [
+        Place(node["name"], node["capacity"], node["zone"])
+        for node in status["nodes"]
+        if "hub" in node["roles"]
+    ]
+    hubs = {
+        hub_name(hub["class"], hub["index"]): hub["hub"] for hub in status["hubs"] if hub["class"] in DEALT
+    }
+    homes: dict[int, str] = {}
+    for room_class in DEALT:
+        names = [name for name in hubs if name.startswith(f"{room_class}/")]
+        homes |= {hubs[name]: members[0] for name, members in assign(places, names).items()}
+    return homes
 
 
 class Cluster:
@@ -56,6 +78,7 @@ class Cluster:
         coordinator: URL; None: the embedded one, whose founder is the first node.
         names: The founder first.
         classes, limits, config: Of all nodes.
+        each: Config of a node alone, by name.
     """
 
     def __init__(
@@ -66,9 +89,11 @@ class Cluster:
         classes: Sequence[Mapping[str, Any]] = CLASSES,
         limits: Mapping[str, Any] | None = None,
         config: Mapping[str, Any] | None = None,
+        each: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         self.directory, self.coordinator, self.names = directory, coordinator, tuple(names)
         self.classes, self.limits, self.config = classes, limits, dict(config or {})
+        self.each = each or {}
         self.nodes: dict[str, Node] = {}
         """Those that run."""
         self.addresses: dict[str, dict[str, str]] = {}
@@ -138,7 +163,7 @@ class Cluster:
             others = [row["raft"] for other, row in self.addresses.items() if other != name]
             if others:
                 config["join"] = others
-        return config | self.addresses.get(name, {}) | self.config
+        return config | self.addresses.get(name, {}) | self.config | self.each.get(name, {})
 
     def kill(self, name: str) -> None:
         """SIGKILL, and waits for its end."""
@@ -201,14 +226,16 @@ class Cluster:
         if code != 200:
             return seen
         up = {node["name"] for node in seen["nodes"] if node["state"] == "up"}
-        if up != running or seen["controller"] not in running or seen["wrong"]:
+        holders = {node["name"] for node in seen["nodes"] if "hub" in node["roles"]}
+        if up != running or seen["controller"] not in holders or seen["wrong"]:
             return [sorted(up), seen["controller"], seen["wrong"]]
-        bad = [hub for hub in seen["hubs"] if hub["leader"] not in running or hub["proposed"]]
-        chat = {hub["leader"] for hub in seen["hubs"] if hub["class"] == "chat"}
+        bad = [hub for hub in seen["hubs"] if hub["leader"] not in holders or hub["proposed"]]
+        homes = homes_of(seen)
+        away = [hub for hub in seen["hubs"] if homes.get(hub["hub"], hub["leader"]) != hub["leader"]]
         # While it changes, a majority of those who counted before is needed, too.
         counted = seen["census"]
         is_counted = set(counted["nodes"]) == running and not counted["before"]
-        return bad[:3] or sorted(running - chat) or (None if is_counted else counted)
+        return bad[:3] or away[:3] or (None if is_counted else counted)
 
     def leaders(self, name: str | None = None, room_class: str = "chat") -> list[str]:
         """Who leads the hubs of a class, by index, as a node sees it."""
@@ -217,9 +244,10 @@ class Cluster:
         ]
         return [row["leader"] for row in sorted(rows, key=lambda row: row["index"])]
 
-    def leader_of(self, room: str) -> str:
-        """Who leads a room; it is made, where it is not there yet."""
-        code, found = self.get(next(iter(self.nodes)), f"/v1/rooms/{quote(room, safe='')}?create=true")
+    def leader_of(self, room: str, by: str | None = None) -> str:
+        """Who leads a room, as a node sees it; it is made, where it is not there yet."""
+        path = f"/v1/rooms/{quote(room, safe='')}?create=true"
+        code, found = self.get(by or next(iter(self.nodes)), path)
         assert code == 200, found
         return str(found["nodes"][0]["name"])
 
