@@ -57,7 +57,7 @@ impl Core {
         let mut outputs = self.rim.conns.iter().filter_map(|(_, conn)| conn.output.as_ref());
         self.broker.stalled() == 0
             && self.broker.unlogged() == 0
-            && self.broker.next_due_ms().is_none()
+            && !self.broker.is_waiting()
             && self.rim.gatherings.is_empty()
             && !outputs.any(|output| output.slots.iter().any(waits))
     }

@@ -232,6 +232,23 @@ fn without_a_leader_publishes_wait_bounded_in_number_and_time() {
 }
 
 #[test]
+fn who_stops_waits_for_what_has_no_answer_and_not_for_what_has_one() {
+    let (mut broker, mut world) = relay(false);
+    let wish = Wish { topic: b"b", namespace: Namespace::Global, start: Start::Live };
+    assert!(matches!(broker.subscribe(ticket(), KEY, wish, at(0), &mut world), Outcome::Later));
+    assert!(broker.is_waiting(), "the leader has not confirmed it");
+    let Some(&NodeMessage::Interest { ask, .. }) = world.frames.last() else { panic!("it is told") };
+    let attached = Attached { position: position(5), replay_from: None, recovered: true };
+    broker.node_message(OTHER, NodeMessage::Attached { ask, attached }, at(0), &mut world);
+    assert!(!broker.is_waiting() && broker.next_due_ms().is_some());
+    broker.route(HUB, Term(3), Leader::None, at(0), &mut world);
+    assert!(matches!(publish(&mut broker, &mut world), Outcome::Later));
+    assert!(broker.is_waiting());
+    broker.commit_due(at(5_000), &mut world);
+    assert!(!broker.is_waiting());
+}
+
+#[test]
 fn a_publish_that_was_written_to_a_link_is_not_sent_again() {
     let (mut broker, mut world) = relay(false);
     assert!(matches!(publish(&mut broker, &mut world), Outcome::Later));

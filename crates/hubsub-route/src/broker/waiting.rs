@@ -2,7 +2,7 @@
 
 use super::Broker;
 use super::publish::Body;
-use crate::relay::state::Parked;
+use crate::relay::state::{Parked, Relay};
 use crate::{Now, Sink};
 use hubsub_types::ErrorCode;
 
@@ -80,6 +80,14 @@ impl Broker {
             Some(due_ms) => Some(delayed.map_or(due_ms, |delayed| delayed.min(due_ms))),
             None => delayed,
         }
+    }
+
+    /// Whether a publish or a subscription waits here for its time, a leader, or the place of its room. That
+    /// something is due is not enough: what it was for may be done long since.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        let waits = |relay: &Relay| relay.parked.0 > 0 || relay.attaches > 0 || relay.misses.parked.0 > 0;
+        !self.delayed.is_empty() || self.relay.as_deref().is_some_and(waits)
     }
 
     /// Delayed commits that are due, and what time brings to what waits for other nodes.
