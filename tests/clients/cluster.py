@@ -54,7 +54,12 @@ def connect(node: Node, resp: int = 2) -> Connection:
 def map_of(node: Node) -> list[int]:
     """The port of each slot's owner, as a node tells it."""
     with connect(node) as connection:
-        rows = connection.ask("CLUSTER", "SLOTS")
+        return slots_of(connection)
+
+
+def slots_of(connection: Connection) -> list[int]:
+    """The same, by a connection."""
+    rows = connection.ask("CLUSTER", "SLOTS")
     assert isinstance(rows, list)
     owners: list[int] = []
     for first, last, (_, port, *_rest) in rows:

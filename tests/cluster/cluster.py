@@ -154,7 +154,7 @@ class Cluster:
             "data": str(self.directory / name),
             "cluster_secret": SECRET,
             "log_level": "debug",
-            **dict.fromkeys(("redis", "http", "link"), "127.0.0.1:0"),
+            **dict.fromkeys(("redis", "redis_cluster", "http", "link"), "127.0.0.1:0"),
         }
         if self.coordinator is not None:
             config["coordinator"] = self.coordinator

@@ -40,6 +40,7 @@ def roles(
     needs("hubsub-core")
     hub, edge = sample(repository, "hub"), sample(repository, "edge")
     [kept] = hub.pop("class")
+    hub["redis_cluster"] = "off"
     hub["class"] = [
         {**kept, "name": "past", "match": [f"{LOGGED}*"], "placement": "ring"},
         CHAT,
