@@ -156,6 +156,8 @@ def system_classes(data: str | None, limits: Mapping[str, int]) -> tuple[RoomCla
             durability=durability,
             history=history,
             on_slow="catch-up",
+            # In a cluster a record for each room would stay there for each stage that ever was.
+            placement="ring",
             payload_bytes_max=2**32,
         )
 

@@ -22,6 +22,7 @@ from typing import NamedTuple
 import structlog
 
 from hubsub.control.held import HeldBatches
+from hubsub.control.own_rooms import named
 from hubsub.control.query_rooms import QueryRooms
 from hubsub.control.stages import (
     Latest,
@@ -49,6 +50,9 @@ from hubsub.node import HistoryRow, Node
 
 LATE = ("sequence_passed", "sequence_too_old")
 """What a row meets that was refused before a later one was stored; it goes again, under another number."""
+
+LED_S, LED_S_MAX = 0.1, 5.0
+"""Before it is asked again whether a node of a cluster leads its queries' hubs: doubled each time."""
 
 log = structlog.get_logger()
 
@@ -113,6 +117,7 @@ class Batches:
             HubSubError: a room does not take its rows now. The same commit goes on where this one was.
         """
         self._stages.space()
+        attempts = self._stages.placed(query, attempts)
         key = (query, batch, tuple(attempts))
         task = self._commits.get(key)
         if task is None:
@@ -163,11 +168,12 @@ class Batches:
             BatchMovingError: another batch of the query is, and takes longer than a request may.
         """
         self._stages.space()
+        (name,) = self._stages.placed(query, [attempt])
         async with self._locked_in_time(query, attempt):
             latest = await self._rooms.latest(query)
-            if latest and latest.move and any(a.name == attempt for a in latest.move.attempts):
+            if latest and latest.move and any(a.name == name for a in latest.move.attempts):
                 raise StageCommittedError(value=attempt)
-            await self._stages.drop(query, [attempt])
+            await self._stages.drop(query, [name])
 
     async def give_up(self, query: str, batch: int) -> GivenUp:
         """Drops what is left of a held batch: the query goes on with the next one. May be repeated.
@@ -261,7 +267,9 @@ class Batches:
         attempt = move.attempts[move.attempt]
         row = await self._stages.chunk(query, attempt, move.chunk)
         if row is None:
-            place = f"batch {move.batch}, attempt {attempt.name}, chunk {move.chunk} of {attempt.chunks}"
+            place = (
+                f"batch {move.batch}, attempt {named(attempt.name)}, chunk {move.chunk} of {attempt.chunks}"
+            )
             raise StageLostError(value=place)
         return row
 
@@ -288,6 +296,32 @@ class Batches:
         except HubSubError as error:
             # A damaged hub hides the names of all rooms; a commit reads its own query's and goes on.
             log.warning("batches go on at their next commit", code=error.code, reason=str(error))
+
+    async def resume_led(self, is_home: Callable[[str], bool]) -> None:
+        """Likewise in a cluster, where a node leads its hubs again some time after its start.
+
+        Args:
+            is_home: Whether the node has a query; fails with what keeps it from being known.
+        """
+        if self._node.config.data is None:
+            return
+        left = {query async for query in self._rooms.names()}
+        wait_s = LED_S
+        while left:
+            for query in sorted(left):
+                try:
+                    if is_home(query):
+                        # Nobody says that it is led; what is asked of it is refused until then.
+                        await self._rooms.latest(query)
+                        await self._resume(query)
+                except HubSubError as error:
+                    if error.retryable:
+                        continue
+                    log.warning("batch goes on at its next commit", query=query, reason=str(error))
+                left.discard(query)
+            if left:
+                await asyncio.sleep(wait_s)
+                wait_s = min(2 * wait_s, LED_S_MAX)
 
     async def retry(self) -> None:
         """Tries batches that are held again, each when it is due, until cancelled.

@@ -10,8 +10,9 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
+from hubsub.control.own_rooms import QUERIES, query_room
 from hubsub.control.stages import Latest, Position, committed, ended, moved, on_its_way, progress_record
 from hubsub.control.staging import RECORD_BYTES, write
 from hubsub.node import Item, Node
@@ -42,7 +43,7 @@ class QueryRooms:
     async def names(self) -> AsyncIterator[str]:
         """All queries of which there is a record."""
         after: bytes | None = None
-        while rooms := await self._node.rooms(b"$queries/*", after, PAGE):
+        while rooms := await self._node.rooms(f"{QUERIES}/*".encode(), after, PAGE):
             after = rooms[-1]["name"]
             for room in rooms:
                 yield unquote(room["name"].decode().partition("/")[2])
@@ -100,7 +101,3 @@ class QueryRooms:
         else:  # Its commit is lost, and what is left is how far it came.
             _, rows = await self._node.history(query_room(query), 1, as_node=True)
             await self.note(query, json.loads(rows[-1].payload))
-
-
-def query_room(query: str) -> bytes:
-    return f"$queries/{quote(query, safe='')}".encode()

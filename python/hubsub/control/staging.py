@@ -1,7 +1,8 @@
 """Stages on a node: takes rows in, keeps them until their batch has ended, bounds what they take.
 
 Owned here: the rooms `$stage/{query}/{attempt}`, and how much of their log must be kept. Which stages
-a batch has, and how far it is, `hubsub.control.batches` says.
+a batch has, and how far it is, `hubsub.control.batches` says. Writers' names of stages become those that they are kept
+under where they come in (`placed`).
 
 Invariants: nobody hears of rows that are staged. A stage is whole if its last record and its first
 chunk are there. Of a batch that is on its way no chunk is let go of: what would push it out is
@@ -14,8 +15,9 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
 
+from hubsub.control.own_rooms import STAGES, Rings, are_apart, named, stage_room
+from hubsub.control.own_rooms import placed as placed_name
 from hubsub.control.stages import Attempt, Position, Space
 from hubsub.errors import (
     BadRowsError,
@@ -48,11 +50,18 @@ class Staging:
     Args:
         node: The node; started before anything is asked.
         limits: `stage_bytes_max`, `stage_ms`, `http_stage_bytes_max`, `http_stages_max`; read at each use.
+        cluster: What is known of the cluster, if the node is in one; read at each use.
     """
 
-    def __init__(self, node: Node, limits: Callable[[], Mapping[str, int]]) -> None:
+    def __init__(
+        self,
+        node: Node,
+        limits: Callable[[], Mapping[str, int]],
+        cluster: Callable[[], Rings | None] = lambda: None,
+    ) -> None:
         self._node = node
         self._limits = limits
+        self._cluster = cluster
         self._open: dict[tuple[str, str], _Open] = {}
         """Stages that are not committed, oldest first; those of before this start are not among them."""
         self._space: Space | None = None
@@ -77,8 +86,21 @@ class Staging:
             raise NoStagesError(hint=hint)
         if self._space is None:
             hubs = (self._node.log() or {"hubs": []})["hubs"]
-            self._space = Space(sum(hub["bytes"] for hub in hubs if hub["class"] == "$stage"))
+            written = sum(hub["bytes"] for hub in hubs if hub["class"] == STAGES)
+            cluster = self._cluster()
+            if cluster is not None and are_apart(cluster, self._node.name):
+                # What this node wrote into hubs of others, in its lives before, is not known: all that it may.
+                written += self._limits()["stage_bytes_max"]
+            self._space = Space(written)
         return self._space
+
+    def placed(self, query: str, attempts: Sequence[str]) -> list[str]:
+        """The names that these stages are kept under; see `own_rooms`.
+
+        Raises:
+            NoStagesError: there is no place for them.
+        """
+        return [placed_name(query, attempt, self._cluster()) for attempt in attempts]
 
     # -- taking in --
 
@@ -98,7 +120,8 @@ class Staging:
             BadRowsError, or what a row would be refused with: nothing is kept.
             StageExistsError, TooManyStagesError, StagesFullError, StageTooLargeError, NoStagesError.
         """
-        space, key, room = self.space(), (query, attempt), stage_room(query, attempt)
+        space, (name,) = self.space(), self.placed(query, [attempt])
+        key, room = (query, name), stage_room(query, name)
         self._forget()
         if key in self._open:
             raise StageExistsError(value=attempt, hint="take a new name for each attempt")
@@ -106,7 +129,9 @@ class Staging:
             raise TooManyStagesError(hint="limits.http_stages_max bounds them")
         stage = self._open[key] = _Open(space.written, time.monotonic())
         try:
-            if await self._node.room(room) is not None:
+            # Its hub may be another node's, which is not asked for a room but for its records.
+            _, rows = await self._node.history(room, 1, as_node=True)
+            if rows:
                 raise StageExistsError(value=attempt, hint="take a new name for each attempt")
             # The records of its end and of its deletion.
             self._take_space(stage, 2 * (2 * len(room) + RECORD_BYTES))
@@ -179,7 +204,9 @@ class Staging:
         found = [(name, await self._whole(query, name)) for name in names]
         missing = [name for name, attempt in found if attempt is None]
         if missing:
-            shown = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
+            shown = ", ".join(map(named, missing[:10])) + (
+                f" and {len(missing) - 10} more" if len(missing) > 10 else ""
+            )
             hint = "nothing of the batch was published; write its rows again, under new names"
             raise StagesMissingError(value=shown, hint=hint)
         return [attempt for _, attempt in found if attempt is not None]
@@ -215,10 +242,6 @@ class Staging:
         for name in names:
             with suppress(HubSubError):
                 await self._node.room_delete(stage_room(query, name), as_node=True)
-
-
-def stage_room(query: str, attempt: str) -> bytes:
-    return f"$stage/{quote(query, safe='')}/{quote(attempt, safe='')}".encode()
 
 
 async def write(node: Node, items: Sequence[Item]) -> list[Position]:

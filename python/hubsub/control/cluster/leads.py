@@ -24,6 +24,7 @@ from enum import Enum
 
 from msgspec import structs
 
+from hubsub.config import RESERVED
 from hubsub.control.cluster import census
 from hubsub.control.cluster.commits import Change, Commit, Put, packed
 from hubsub.control.cluster.records import (
@@ -91,8 +92,11 @@ def decide(view: View, now: float, timing: Timing, moves_max: int = MOVES_MAX) -
 
 
 def hub_name(room_class: str, index: int) -> str:
-    """What names a hub on the ring: its class and its index, which stay when all else changes."""
-    return f"{room_class}/{index}"
+    """What names a hub on the ring: its class and its index, which stay when all else changes.
+
+    Those of the node's own classes have one name: a query and its stages are on one node then.
+    """
+    return f"{RESERVED if room_class.startswith(RESERVED) else room_class}/{index}"
 
 
 def _steps(

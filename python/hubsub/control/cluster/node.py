@@ -21,6 +21,7 @@ from hubsub.control.cluster.busy import Load, NodeLoad
 from hubsub.control.cluster.controller import Controller
 from hubsub.control.cluster.directory import WAIT_S, Directory, Located
 from hubsub.control.cluster.follow import Follow
+from hubsub.control.cluster.homes import Homes
 from hubsub.control.cluster.leads import MOVES_MAX
 from hubsub.control.cluster.membership import Membership, Prepared, prepare
 from hubsub.control.cluster.plane import Plane
@@ -107,6 +108,7 @@ class ClusterNode:
             clock=clock,
         )
         self._directory = Directory(plane, self._follow, self._ask_controller, clock)
+        self.homes = Homes(self._follow, prepared.cluster)
         self._reporter = asyncio.create_task(self._report())
         self._claimer = asyncio.create_task(self._claim())
         self._claimer.add_done_callback(membership.task_ended)

@@ -1,0 +1,76 @@
+"""Which node has the log of which hub, and which log the cluster's is.
+
+A hub of a logged class stays with its node also while that is away: who reads all hubs of the cluster must know that
+one is missing, and who is sent to it must be told where that is.
+
+The log of a cluster has one identity, whatever directories its hubs are in: a hub's number and its offsets mean the
+same wherever it is. It is the identity of the log that the founder brought, so that what was read of that goes on, else
+the cluster's own id.
+"""
+
+from dataclasses import dataclass
+
+from hubsub.control.cluster.follow import Follow
+from hubsub.control.cluster.records import EPHEMERAL, HubRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """A hub of a logged class, and who has it."""
+
+    id: int
+    room_class: str
+    index: int
+    node: str
+    """Its leader, also while that is not registered."""
+    http: str | None
+    """`HOST:PORT` where that node's API is reached; None: it is not registered now, or has none."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.room_class}-{self.index}"
+
+
+class Homes:
+    """Reads what a node follows.
+
+    Args:
+        follow: What is known of the cluster.
+        cluster: Its id.
+    """
+
+    def __init__(self, follow: Follow, cluster: str) -> None:
+        self._follow = follow
+        self._cluster = cluster
+
+    @property
+    def log(self) -> str:
+        """Identity of the cluster's log, in hexadecimal."""
+        kept = self._follow.cluster
+        founder = None if kept is None else kept.record.founder
+        return self._cluster if founder is None else founder.log
+
+    def all(self) -> list[Home]:
+        """All hubs of logged classes, by id."""
+        hubs = sorted(self._follow.hubs.items())
+        return [self._home(hub, kept.record) for hub, kept in hubs if self._is_logged(kept.record.room_class)]
+
+    def find(self, wanted: str) -> Home | None:
+        """A hub by its name or its id, as a person writes it."""
+        return next((home for home in self.all() if wanted in (home.name, str(home.id))), None)
+
+    def of(self, room_class: str, index: int) -> Home | None:
+        """The hub of a class with this index."""
+        hub = self._follow.hub_of(room_class, index)
+        if hub is None or not self._is_logged(room_class):
+            return None
+        return self._home(hub, self._follow.hubs[hub].record)
+
+    def _home(self, hub: int, record: HubRecord) -> Home:
+        node = self._follow.nodes.get(record.leader)
+        http = None if node is None else node.record.addresses.get("http")
+        return Home(hub, record.room_class, record.index, record.leader, http)
+
+    def _is_logged(self, room_class: str) -> bool:
+        kept = self._follow.classes.get(room_class)
+        return kept is not None and kept.record.durability != EPHEMERAL
