@@ -43,6 +43,30 @@ class NodesUnreachableError(HubSubError):
     advice = "GET /v1/nodes shows how they are"
 
 
+class ElsewhereError(HubSubError):
+    """Another node has what is asked for, and is to be asked itself.
+
+    Args:
+        location: Its URL; None: who answers does not say.
+    """
+
+    code = "elsewhere"
+    status = 307
+    retryable = True
+    words = "another node has it"
+
+    def __init__(
+        self,
+        what: str | None = None,
+        value: object = None,
+        hint: str | None = None,
+        *,
+        location: str | None = None,
+    ) -> None:
+        super().__init__(what, value, hint)
+        self.location = location
+
+
 class NoSuchHubError(HubSubError):
     code = "no_such_hub"
     status = 404

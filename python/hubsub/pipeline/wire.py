@@ -2,7 +2,8 @@
 
 A request is tried on each server in turn, again and again with growing pauses,
 until it is answered or has made no progress for `retry_s`. An answer that says
-no for good is raised at once, as the class of its code.
+no for good is raised at once, as the class of its code. A server of a cluster
+that says who else has it (`elsewhere`) sends the request there.
 """
 
 import contextlib
@@ -16,12 +17,13 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 from hubsub.errors import (
     BY_CODE,
     BadRequestError,
     BatchMovingError,
+    ElsewhereError,
     HubSubError,
     NotAllowedError,
     NotConnectedError,
@@ -99,6 +101,10 @@ class Wire:
         self._access = access
         self._idle: dict[str, http.client.HTTPConnection] = {}
         self._context: ssl.SSLContext | None = None
+        self._homes: dict[str, str] = {}
+        """By query, the server that took its last stage: of a cluster one takes them."""
+        self._server = ""
+        """Who answered last."""
 
     def __enter__(self) -> Self:
         return self
@@ -164,8 +170,10 @@ class Wire:
             name = uuid.uuid4().hex
             path = f"/v1/queries/{quote(query, safe='')}/stages/{name}"
             try:
-                with self._answer("PUT", path, params, (), body, ARROW) as answer:
+                home = self._homes.get(query)
+                with self._answer("PUT", path, params, (home,) if home else (), body, ARROW) as answer:
                     _object(answer)
+                    self._homes[query] = self._server
                 return name
             except BROKEN as broken:
                 patience.wait(_unreachable(self._access.servers, broken))
@@ -245,10 +253,16 @@ class Wire:
         body: bytes | None = None,
         kind: str = JSON,
     ) -> Iterator[http.client.HTTPResponse]:
-        """The first good answer of a server. Its connection is kept if the answer was read to its end."""
+        """The first good answer of a server, or of one that it names. Its connection is kept if the answer was read to
+        its end."""
         last: HubSubError | None = None
         target = path + (f"?{urlencode(params, quote_via=quote)}" if params else "")
-        for server in dict.fromkeys((*servers, *self._access.servers)):
+        left, asked = list(dict.fromkeys((*servers, *self._access.servers))), set[str]()
+        while left:
+            server = left.pop(0)
+            if server in asked:
+                continue
+            asked.add(server)
             try:
                 connection, answer = self._ask(server, method, target, body, kind)
             except BROKEN as broken:
@@ -256,11 +270,17 @@ class Wire:
                 if isinstance(broken, ssl.SSLCertVerificationError):
                     raise last from None
                 continue
+            except ElsewhereError as there:
+                last = there
+                if there.location is not None:
+                    left.insert(0, urlsplit(there.location).netloc)
+                continue
             except HubSubError as error:
                 if not error.retryable:
                     raise
                 last = error
                 continue
+            self._server = server
             try:
                 yield answer
             finally:
@@ -358,6 +378,8 @@ def _refusal(answer: http.client.HTTPResponse) -> HubSubError:
         if answer.status in (401, 403):
             return NotAllowedError(f"the server answered {answer.status}", shown, TOKEN_HINT)
         return PipelineError(f"the server answered {answer.status}", shown)
+    if code == ElsewhereError.code:
+        return ElsewhereError(message, hint=hint, location=answer.getheader("location"))
     cls = NotAllowedError if answer.status in (401, 403) else BY_CODE.get(code)
     if cls is NotAllowedError:
         return cls(message, hint=hint or TOKEN_HINT)
