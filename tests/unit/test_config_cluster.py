@@ -38,6 +38,11 @@ def test_keys_that_fit_each_other_are_taken(keys: dict[str, Any], is_clustered: 
 @pytest.mark.parametrize(
     ("keys", "told"),
     [
+        (LINK | {"role": "hub", "redis": "127.0.0.1:0"}, "redis: a node of a cluster that has not the role"),
+        (
+            LINK | {"role": "hub", "redis_cluster": "127.0.0.1:0"},
+            "redis_cluster: a node of a cluster that has",
+        ),
         ({"raft": "127.0.0.1:0"}, "link: is needed, since `raft` makes this a node of a cluster"),
         ({"join": ["10.0.0.2"]}, "link: is needed, since `join` makes this a node of a cluster"),
         ({"coordinator": ETCD}, "link: is needed, since `coordinator` makes this a node of a cluster"),
@@ -63,3 +68,10 @@ def test_keys_that_do_not_fit_are_refused_with_what_to_do(keys: dict[str, Any], 
         config(**keys)
     assert told in str(caught.value) and "hint: " in str(caught.value)
     assert len(caught.value.problems) == 1
+
+
+def test_a_hub_has_no_listener_for_clients_unless_it_is_an_edge_too() -> None:
+    hub, both = config(**LINK, role="hub"), config(**LINK, role="edge,hub")
+    assert hub.redis is None and hub.http is not None and both.redis is not None
+    assert config(**LINK, role="hub", redis="off").redis is None
+    assert config(role="hub").redis is not None, "a node alone is all that there is"

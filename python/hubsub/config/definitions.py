@@ -147,7 +147,8 @@ KEYS: tuple[Key, ...] = (
         "role",
         Kind("edge, hub, or both", _parse_roles, lambda v: ",".join(v) if isinstance(v, tuple) else v),
         "edge,hub",
-        "What this node does: `edge` serves clients, `hub` holds rooms. `ws` and `ts` are other words for them.",
+        "What this node of a cluster does: `edge` serves clients, `hub` holds rooms. Without `edge` it has no "
+        "listeners for clients but `http`. `ws` and `ts` are other words for them.",
         "ROLES",
     ),
     Key(
@@ -226,7 +227,10 @@ KEYS: tuple[Key, ...] = (
     ),
 )
 
-LISTENERS: tuple[str, ...] = ("redis", "redis_cluster", "mqtt", "ws", "http", "link")
+CLIENT_LISTENERS: tuple[str, ...] = ("redis", "redis_cluster", "mqtt", "ws")
+"""Where clients of rooms come; a node of a cluster without the role `edge` has none of them."""
+
+LISTENERS: tuple[str, ...] = (*CLIENT_LISTENERS, "http", "link")
 
 LIMITS: tuple[Limit, ...] = (
     Limit("connections_max", 1_000_000, "Open client connections; the descriptor limit may allow fewer.", 1),

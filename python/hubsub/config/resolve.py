@@ -16,7 +16,15 @@ from typing import Any, Literal
 
 import msgspec
 
-from hubsub.config.definitions import CLASS_KEYS, CLASSES_MAX, KEYS, LIMITS, LISTENERS, SHARDS_MAX
+from hubsub.config.definitions import (
+    CLASS_KEYS,
+    CLASSES_MAX,
+    CLIENT_LISTENERS,
+    KEYS,
+    LIMITS,
+    LISTENERS,
+    SHARDS_MAX,
+)
 from hubsub.config.kinds import (
     HIDDEN,
     Bad,
@@ -530,7 +538,7 @@ def _links(
         problems.append(Problem("cluster_secret", None, "is needed, since `link` is set", hint))
 
 
-def _cluster(problems: list[Problem], values: Mapping[str, Any], sources: Mapping[str, Source]) -> None:
+def _cluster(problems: list[Problem], values: dict[str, Any], sources: Mapping[str, Source]) -> None:
     """What makes a node one of a cluster; nothing is said of values that were refused themselves."""
 
     def where(name: str) -> str:
@@ -556,6 +564,14 @@ def _cluster(problems: list[Problem], values: Mapping[str, Any], sources: Mappin
                 where("join"), ",".join(values["join"]), "is a way to the embedded coordinator alone", hint
             )
         )
+    if link is not None and "edge" not in (values["role"] or ("edge",)):
+        for name in CLIENT_LISTENERS:
+            if sources[name] == "default":
+                values[name] = None
+            elif values[name] is not None:
+                hint = f'leave it out, or write {name} = "off"; clients come to nodes of the role `edge`'
+                reason = "a node of a cluster that has not the role `edge` serves no clients"
+                problems.append(Problem(where(name), values[name], reason, hint))
     if link is not None and link == raft and split_address(link)[1]:
         problems.append(Problem(where("raft"), raft, "must be another address than `link`", "another port"))
     advertise = values["advertise"]

@@ -33,7 +33,8 @@ class Known:
     async def locate(self, topic: bytes, create: bool = True) -> Located | None:
         hub = await self.place("chat", topic, 3, create)
         members = (Member("b", {"redis": "b:1"}), Member("c", {"mqtt": "c:1"}))
-        return Located(topic, "chat", hub or 0, 1, members[-1:] if topic == b"mute" else members)
+        registered = {b"mute": members[-1:], b"gone": ()}.get(topic, members)
+        return Located(topic, "chat", hub or 0, 1, registered)
 
 
 def asks(data: FakeData, room: bytes) -> None:
@@ -55,15 +56,18 @@ def test_a_room_that_is_missed_is_told_or_refused() -> None:
     play(test)
 
 
-def test_a_client_is_told_the_members_that_it_can_reach() -> None:
+@pytest.mark.parametrize("own", [None, ("a", "a:1")])
+def test_a_client_is_told_the_members_that_it_can_reach_or_the_node_that_it_asked(
+    own: tuple[str, str] | None,
+) -> None:
     async def test() -> None:
         data = FakeData()
-        finds = Finds(data, Known(x=7, mute=7))
+        finds = Finds(data, Known(x=7, mute=7, gone=7), own)
         assert data.on_locate is not None
-        for number, room in enumerate([b"x", b"mute", b"nowhere"]):
+        for number, room in enumerate([b"x", b"mute", b"gone", b"nowhere"]):
             data.on_locate(number, room)
-        await until(lambda: len(data.located) == 3)
-        assert data.located == {0: [("b", "b:1")], 1: None, 2: None}
+        await until(lambda: len(data.located) == 4)
+        assert data.located == {0: [("b", "b:1")], 1: own and [own], 2: None, 3: None}
         await finds.close()
 
     play(test)

@@ -34,11 +34,13 @@ class Finds:
     Args:
         data: Who asks, and is told.
         finder: Who knows, or asks the controller.
+        own: This node, and where its clients reach it by Redis; None: they do not.
     """
 
-    def __init__(self, data: Routes, finder: Finder) -> None:
+    def __init__(self, data: Routes, finder: Finder, own: tuple[str, str] | None = None) -> None:
         self._data = data
         self._finder = finder
+        self._own = own
         self._tasks: set[asyncio.Task[None]] = set()
         data.on_room_miss, data.on_locate = self._on_room_miss, self._on_locate
 
@@ -84,7 +86,10 @@ class Finds:
         except HubSubError as error:
             log.debug("a room cannot be located", reason=error.message)
             located = None
-        members = [] if located is None else [(m.node, m.addresses.get("redis", "")) for m in located.members]
-        # Who has no listener for Redis is of no use to who asks by it.
-        shown = [member for member in members if member[1]]
+        members = () if located is None else located.members
+        # Who has no listener for Redis is of no use to who asks by it. Where no member has one they stand behind edges:
+        # from this one it is as near as from any.
+        shown = [(m.node, address) for m in members if (address := m.addresses.get("redis"))]
+        if members and not shown and self._own is not None:
+            shown = [self._own]
         self._data.route_located(number, shown or None)

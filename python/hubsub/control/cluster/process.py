@@ -198,19 +198,22 @@ class ClusterProcess:
 
     async def _join(self, http: str | None) -> None:
         assert self._coordinator is not None and self._prepared is not None, "open() comes first"
+        addresses = advertised(self.config, {**self.node.addresses, "http": http})
         cluster = self._cluster = await ClusterNode.start(
             self.config,
             self._coordinator,
             self.plane,
             self._prepared,
-            addresses=advertised(self.config, {**self.node.addresses, "http": http}),
+            addresses=addresses,
             zone=self.config.zone,
             timing=self._timing,
             clock=self._clock,
             wall=self._wall,
         )
         self._ends.push_async_callback(self._leave)
-        self._ends.push_async_callback(Finds(self.node, cluster).close)
+        redis = addresses.get("redis")
+        own = None if redis is None else (self.node.name, redis)
+        self._ends.push_async_callback(Finds(self.node, cluster, own).close)
         try:
             async with asyncio.timeout(WATCHES_S):
                 await self._unless_failed(
