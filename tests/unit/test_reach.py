@@ -1,55 +1,16 @@
 """One API of several nodes: who is asked, and what is made of the answers."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from urllib.parse import quote
 
 import pytest
 
-from hubsub.api.others import call_of, encode
 from hubsub.errors import NodesUnreachableError
 from hubsub.node import BusyRoom
 
-from .played_node import Answer, Api, client_row, fits, hub_row, played_log, room_row
-
-
-class Joined:
-    """The others, as one of the nodes asks them."""
-
-    def __init__(self, cluster: "Cluster", own: str) -> None:
-        self._cluster = cluster
-        self._own = own
-
-    def names(self) -> Sequence[str]:
-        return [name for name in self._cluster.apis if name != self._own]
-
-    async def ask(self, node: str, body: bytes) -> bytes:
-        self._cluster.asked.append(node)
-        if node in self._cluster.away:
-            raise NodesUnreachableError(value=node)
-        return encode(await self._cluster.apis[node].app.called(call_of(body)))
-
-    async def holder(self, room: bytes, create: bool) -> str | None:
-        holder = self._cluster.holders.get(room, "one")
-        return None if holder == self._own else holder
-
-
-class Cluster:
-    """Three nodes that the test plays, asked at the first."""
-
-    def __init__(self) -> None:
-        self.apis = {name: Api() for name in ("one", "two", "three")}
-        self.away: set[str] = set()
-        self.asked: list[str] = []
-        self.holders: dict[bytes, str] = {}
-        for name, api in self.apis.items():
-            api.node.name = name
-            api.node.known = {}
-            api.node.listed = []
-            api.state.others = Joined(self, name)
-
-    async def ask(self, method: str, target: str, body: object = None) -> Answer:
-        return await self.apis["one"].ask(method, target, body)
+from .played_cluster import Cluster
+from .played_node import client_row, fits, hub_row, played_log, room_row
 
 
 @pytest.fixture
@@ -82,32 +43,23 @@ async def test_a_list_without_a_node_names_it(cluster: Cluster) -> None:
     assert answer.headers["hubsub-unreachable"] == "three"
 
 
-async def test_a_log_without_a_node_is_refused_rather_than_short(cluster: Cluster) -> None:
-    for number, api in enumerate(cluster.apis.values(), 1):
-        api.node.played_log = {**played_log(hub_row(number)), "identity": "ab"}
-    whole = await cluster.ask("GET", "/v1/log?class=default")
-    assert whole.status == 200 and whole.json["log"] == "ab"
-    cluster.away = {"two"}
-    answer = await cluster.ask("GET", "/v1/log")
-    assert (answer.status, answer.json["code"]) == (503, "nodes_unreachable")
-    assert "two" in answer.json["message"]
+async def test_hubs_without_those_of_a_node_name_it_registered_or_not(cluster: Cluster) -> None:
+    cluster.have({1: "one", 2: "two", 3: "gone"})
+    hubs = await cluster.ask("GET", "/v1/hubs")
+    assert [hub["id"] for hub in hubs.json["hubs"]] == [1, 2]
+    assert hubs.headers["hubsub-unreachable"] == "gone"
 
 
-async def test_nodes_with_logs_of_their_own_are_no_cluster(cluster: Cluster) -> None:
-    for identity, api in zip(("ab", "cd", "ab"), cluster.apis.values(), strict=True):
-        api.node.played_log = {**played_log(), "identity": identity}
-    answer = await cluster.ask("GET", "/v1/log")
-    assert (answer.status, answer.json["code"]) == (409, "other_log")
-
-
-async def test_what_one_node_has_is_found_wherever_it_is_asked_for(cluster: Cluster) -> None:
-    cluster.apis["three"].node.played_log = played_log(hub_row(3))
-    found = await cluster.ask("GET", "/v1/hubs/chat-2")
-    assert (found.status, found.json["leader"]) == (200, "three")
+async def test_a_hub_is_found_at_its_node_wherever_it_is_asked_for(cluster: Cluster) -> None:
+    cluster.have({3: "three", 4: "gone"})
+    for wanted in ("chat-2", "3"):
+        found = await cluster.ask("GET", f"/v1/hubs/{wanted}")
+        assert (found.status, found.json["leader"]) == (200, "three")
     assert (await cluster.ask("GET", "/v1/hubs/none")).status == 404
     cluster.away = {"three"}
-    answer = await cluster.ask("GET", "/v1/hubs/chat-2")
-    assert (answer.status, answer.json["code"]) == (503, "nodes_unreachable"), "it may be there"
+    for wanted in ("chat-2", "chat-3"):
+        answer = await cluster.ask("GET", f"/v1/hubs/{wanted}")
+        assert (answer.status, answer.json["code"]) == (503, "nodes_unreachable"), "it is there"
 
 
 async def test_a_room_is_made_shown_and_deleted_at_its_leader(cluster: Cluster) -> None:
@@ -189,9 +141,10 @@ async def test_who_cannot_answer_does_not_hide_who_can(cluster: Cluster) -> None
         def log(self) -> None:
             raise NodesUnreachableError("the node stops")
 
-    cluster.apis["two"].node.played_log = played_log(hub_row(2))
+    cluster.have({2: "two", 3: "three"})
     cluster.apis["three"].node.log = Stopping().log  # type: ignore[method-assign]
     assert (await cluster.ask("GET", "/v1/hubs/chat-1")).json["leader"] == "two"
+    assert (await cluster.ask("GET", "/v1/nodes/two")).json["name"] == "two"
     told = await cluster.ask("PUT", "/v1/queries/q", {"offsets": {"2": 1}})
     assert (told.status, told.headers["hubsub-unreachable"]) == (204, "three")
 

@@ -12,10 +12,11 @@ import msgspec
 from hubsub.api.answers import error_answer
 from hubsub.api.app import App
 from hubsub.api.others import Reply, call_of, encode
+from hubsub.control.cluster.homes import Homes
 from hubsub.control.cluster.node import ClusterNode
 from hubsub.control.cluster.plane import ASK_BYTES_MAX
 from hubsub.control.cluster.rim import API, CorePlane
-from hubsub.errors import HubSubError, NoSuchRoomError, PeerError
+from hubsub.errors import HubSubError, NodesUnreachableError, NoSuchRoomError, PeerError
 from hubsub.names import text_of
 
 ANSWER_S: Final = 10.0
@@ -37,6 +38,10 @@ class Linked:
         self._app = app
         plane.serve(API, self._answer)
 
+    @property
+    def homes(self) -> Homes:
+        return self._cluster.homes
+
     def names(self) -> Sequence[str]:
         return [name for name in self._cluster.nodes if name != self._cluster.name]
 
@@ -49,10 +54,23 @@ class Linked:
 
     async def holder(self, room: bytes, create: bool) -> str | None:
         located = await self._cluster.locate(room, create)
-        if located is None or not located.members:
+        if located is None:
             raise NoSuchRoomError(value=text_of(room))
+        if not located.members:
+            raise NodesUnreachableError("the nodes of the room are not there", text_of(room))
         leader = located.members[0].node
         return None if leader == self._cluster.name else leader
+
+    async def hub_of(self, room: bytes) -> int | None:
+        located = await self._cluster.locate(room, create=False)
+        if located is None:
+            return None
+        if any(cls.name == located.room_class and cls.placement != "ring" for cls in self._cluster.classes):
+            self._plane.pins(located.room_class, {located.room: located.hub})
+        return located.hub
+
+    def index_of(self, room: bytes) -> int:
+        return self._plane.named(room).index
 
     async def _answer(self, node: str, body: bytes) -> bytes:
         try:

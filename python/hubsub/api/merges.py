@@ -11,7 +11,6 @@ from hubsub.api.schema import (
     BusyRooms,
     ClientList,
     HubPage,
-    LogInfo,
     NodeList,
     NodeRef,
     Query,
@@ -19,7 +18,6 @@ from hubsub.api.schema import (
     RoomPage,
 )
 from hubsub.api.state import State
-from hubsub.errors import OtherLogError
 from hubsub.names import bytes_of
 
 T = TypeVar("T")
@@ -83,22 +81,6 @@ def queries(state: State, request: Request, lists: Sequence[QueryList]) -> Query
     return QueryList(
         queries=[found[name] for name in sorted(found)],
         held=sorted(held, key=lambda batch: (batch.query, batch.batch)),
-    )
-
-
-def logs(state: State, request: Request, parts: Sequence[LogInfo]) -> LogInfo:
-    """Hubs by id, of one log.
-
-    Raises:
-        OtherLogError: nodes have logs of their own.
-    """
-    identities = sorted({part.log for part in parts if part.log is not None})
-    if len(identities) > 1:
-        raise OtherLogError(value=", ".join(identities), hint="nodes of one cluster share one identity")
-    return LogInfo(
-        log=identities[0] if identities else None,
-        hubs=sorted((hub for part in parts for hub in part.hubs), key=lambda hub: hub.hub),
-        ephemeral=list(dict.fromkeys(name for part in parts for name in part.ephemeral)),
     )
 
 

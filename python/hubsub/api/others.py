@@ -8,6 +8,8 @@ from typing import Protocol
 
 import msgspec
 
+from hubsub.control.cluster.homes import Homes
+
 ONLY = "scope=node"
 """In the query of each request that one node asks another: the answer is of that node alone."""
 
@@ -34,6 +36,10 @@ class Reply(msgspec.Struct, frozen=True, array_like=True):
 class Others(Protocol):
     """The other nodes of the cluster."""
 
+    @property
+    def homes(self) -> Homes:
+        """Which of all nodes, this one too, has the log of which hub."""
+
     def names(self) -> Sequence[str]:
         """All that are registered, without this one."""
 
@@ -54,6 +60,16 @@ class Others(Protocol):
         Raises:
             HubSubError: it is not known.
         """
+
+    async def hub_of(self, room: bytes) -> int | None:
+        """The hub that a room is in, which the data plane knows then; None: it has no place yet, and gets none.
+
+        Raises:
+            HubSubError: it is not known.
+        """
+
+    def index_of(self, room: bytes) -> int:
+        """The index that the ring of a room's class has for it."""
 
 
 encode = msgspec.msgpack.Encoder().encode

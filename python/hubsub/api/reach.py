@@ -4,8 +4,7 @@ A handler speaks for its own node; the reach of its route says whom else to ask 
 of all. A request with `scope=node` reaches no farther than the node that it comes to.
 
 Invariants: a list is never shorter because a node was away without saying so: the header
-`hubsub-unreachable` names those that did not answer, and where a reader would take a short list
-for all there is, the request is refused instead. Nobody is asked twice in one request.
+`hubsub-unreachable` names those that did not answer. Nobody is asked twice in one request.
 """
 
 import asyncio
@@ -18,9 +17,14 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from hubsub.api.answers import json_answer
+from hubsub.api.home import home_of_query, target_of
 from hubsub.api.others import ONLY, Call, Others, Reply, encode, reply_of
+from hubsub.api.params import path_name
+from hubsub.api.schema import HistoryPage
 from hubsub.api.state import State
 from hubsub.errors import HubSubError, NodesUnreachableError, NoSuchNodeError
+from hubsub.names import text_of
 
 UNREACHABLE = "hubsub-unreachable"
 """Header: the nodes whose part of the answer is missing."""
@@ -41,21 +45,28 @@ class Asked:
 
     async def of(self, nodes: Sequence[str]) -> tuple[Mapping[str, Reply], Sequence[str]]:
         """What nodes answer, and those that do not, both in order of names."""
-        scope = self.request.scope
-        path = scope.get("raw_path", b"").decode("ascii", "replace") or scope["path"]
-        query = scope["query_string"].decode("ascii", "replace")
+        path, query = target_of(self.request)
         only = f"{query}&{ONLY}" if query else ONLY
         call, names = encode(Call(self.request.method, path, only, self.body)), sorted(nodes)
         answers = await asyncio.gather(*(self._ask(name, call) for name in names))
         replies = {name: reply for name, reply in zip(names, answers, strict=True) if reply is not None}
         return replies, [name for name in names if name not in replies]
 
+    async def part(self, node: str, query: str) -> Reply | None:
+        """What one node answers at the same path to another query; None: it does not answer."""
+        path, _ = target_of(self.request)
+        return await self._ask(node, encode(Call(self.request.method, path, f"{query}&{ONLY}")))
+
     async def of_one(self, node: str) -> Response:
         """What one node answers."""
         if node not in self.others.names():
             raise NoSuchNodeError(value=node, hint="GET /v1/nodes lists them")
-        replies, missing = await self.of([node])
-        if missing:
+        return await self.of_home(node)
+
+    async def of_home(self, node: str) -> Response:
+        """What the one node answers that has it, which may be away."""
+        replies, _ = await self.of([node] if node in self.others.names() else [])
+        if node not in replies:
             raise NodesUnreachableError(value=node)
         return _response(replies[node])
 
@@ -89,19 +100,20 @@ class Gathered:
     Args:
         kind: Type of the body.
         merge: Makes one of all.
-        is_whole: Whether an answer without a node's part is worse than none.
+        of_homes: Whether nodes have parts that stay theirs while they are not registered: hubs with a log.
     """
 
     kind: Any
     merge: Merge
-    is_whole: bool = False
+    of_homes: bool = False
 
     async def answer(self, asked: Asked) -> Response:
         own, replies, missing = await asked.of_all()
         if own.status_code >= 400:
             return own
-        if missing and self.is_whole:
-            raise NodesUnreachableError(value=", ".join(missing))
+        if self.of_homes:
+            homes = {home.node for home in asked.others.homes.all()}
+            missing = sorted({*missing, *homes} - replies.keys() - {asked.state.node.name})
         refused = next((reply for reply in replies.values() if reply.status >= 400), None)
         if refused is not None:
             return _response(refused)
@@ -159,6 +171,42 @@ class AtNode:
     async def answer(self, asked: Asked) -> Response:
         node = asked.request.query_params.get("node", asked.state.node.name)
         return await (asked.here() if node == asked.state.node.name else asked.of_one(node))
+
+
+class WhereKnown:
+    """This node, whose data plane asks further; while it does not know where the path's `room` is, one that does.
+
+    Its leader knows before anything is published. A room that nobody knows has no past, and reading gives it no place.
+    """
+
+    async def answer(self, asked: Asked) -> Response:
+        if await asked.others.hub_of(path_name(asked.request, "room")) is not None:
+            return await asked.here()
+        replies, missing = await asked.of(asked.others.names())
+        found = next((reply for reply in replies.values() if reply.status != 404), None)
+        if found is not None:
+            return _response(found)
+        if missing:
+            raise NodesUnreachableError(value=", ".join(missing))
+        is_start = "after" not in asked.request.query_params
+        return json_answer(HistoryPage(recovered=is_start, records=[], next=None))
+
+
+class AtHub:
+    """The node that has the log of the path's `hub`; what no node has, this one says."""
+
+    async def answer(self, asked: Asked) -> Response:
+        home = asked.others.homes.find(text_of(path_name(asked.request, "hub")))
+        is_here = home is None or home.node == asked.state.node.name
+        return await (asked.here() if home is None or is_here else asked.of_home(home.node))
+
+
+class AtQuery:
+    """The node that has the path's `query`: what is done with its batches is done there alone."""
+
+    async def answer(self, asked: Asked) -> Response:
+        home = home_of_query(asked.state, text_of(path_name(asked.request, "query")))
+        return await (asked.here() if home is None else asked.of_home(home.node))
 
 
 def is_of_this_node(request: Request) -> bool:

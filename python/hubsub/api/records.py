@@ -1,8 +1,9 @@
-"""/v1/log, and ranges of a hub's log as Arrow IPC streams (docs/protocol/records.md).
+"""Ranges of a hub's log as Arrow IPC streams (docs/protocol/records.md).
 
 Python checks the request and owns the connection; the rows are read and encoded in Rust, and
 come as bytes. A reader that does not read is not read for: one chunk waits here, one in Rust.
-What breaks off never looks like an end: then the connection is closed without the last chunk.
+What breaks off never looks like an end: then the connection is closed without the last chunk. In a cluster the node
+that has the hub streams it; others tell where that is.
 """
 
 import asyncio
@@ -15,18 +16,17 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from hubsub.api.answers import json_answer
-from hubsub.api.hubs import find_hub, hub_list
+from hubsub.api.home import elsewhere
+from hubsub.api.hubs import find_hub
+from hubsub.api.log import check_readable
 from hubsub.api.params import names, optional_number, path_name
-from hubsub.api.schema import Hub, LoggedHub, LogInfo, OffsetAnswer
+from hubsub.api.schema import Hub, OffsetAnswer
 from hubsub.api.state import State
-from hubsub.config import PUBLIC, RESERVED, RoomClass
-from hubsub.config.matching import may_overlap
 from hubsub.errors import (
     BadRequestError,
     HubSubError,
-    NoSuchClassError,
+    NodesUnreachableError,
     NoSuchHubError,
-    NotAllowedError,
     OffsetsLostError,
     OtherLogError,
 )
@@ -58,35 +58,6 @@ PIECE_BYTES = 1 << 20
 """Bytes that are handed to the connection at once: what it holds beyond them is the system's."""
 
 log = structlog.get_logger()
-
-
-async def show_log(state: State, request: Request) -> Response:
-    info = state.node.log()
-    wanted = request.query_params.get("class")
-    # Of the node's own classes there is one that may be read, for who names it.
-    public = [cls for cls in state.config.all_classes if cls.name == PUBLIC]
-    classes = [cls for cls in (*public, *state.classes) if wanted in (None, cls.name)]
-    if not classes:
-        names_of_all = ", ".join(cls.name for cls in state.classes)
-        raise NoSuchClassError(value=wanted, hint=f"the classes are {names_of_all}")
-    hubs, ephemeral = _selection(state, request, classes, hub_list(state))
-    server = state.node_ref(request).http
-    listed = [
-        LoggedHub(
-            hub=hub.id,
-            name=hub.name,
-            room_class=hub.room_class,
-            state=hub.state,
-            earliest=hub.earliest,
-            committed_until=hub.committed + 1,
-            bytes=hub.bytes,
-            first_timestamp_us=hub.first_timestamp_us,
-            last_timestamp_us=hub.last_timestamp_us,
-            servers=[server] if server else [],
-        )
-        for hub in hubs
-    ]
-    return json_answer(LogInfo(log=info["identity"] if info else None, hubs=listed, ephemeral=ephemeral))
 
 
 async def show_offset(state: State, request: Request) -> Response:
@@ -174,59 +145,21 @@ async def _wait_gone(receive: Receive) -> None:
         pass
 
 
-def _selection(
-    state: State, request: Request, classes: list[RoomClass], hubs: list[Hub]
-) -> tuple[list[Hub], list[str]]:
-    """The hubs that have what is asked for, and the classes among it that keep no log."""
-    of_classes = {cls.name for cls in classes}
-    hubs = [hub for hub in hubs if hub.room_class in of_classes]
-    rooms = [bytes_of(room) for text in request.query_params.getlist("subscribe") for room in text.split(",")]
-    pattern = request.query_params.get("subscribePattern")
-    wanted: set[int] = set()
-    unlogged: set[str] = set()
-    for room in rooms:
-        name, hub = state.node.log_hub_of(room)
-        _check_readable(name)
-        if hub is not None:
-            wanted.add(hub)
-        else:
-            unlogged.add(name)
-    if pattern is not None or not rooms:
-        matching = [cls for cls in classes if _may_match(cls, pattern, request.query_params.get("class"))]
-        logged = {cls.name for cls in matching if cls.is_logged}
-        wanted |= {hub.id for hub in hubs if hub.room_class in logged}
-        unlogged |= {cls.name for cls in matching if not cls.is_logged}
-    in_order = [cls.name for cls in classes if cls.name in unlogged]
-    return [hub for hub in hubs if hub.id in wanted], in_order
-
-
-def _may_match(cls: RoomClass, pattern: str | None, named: str | None) -> bool:
-    """Whether a pattern, or no pattern, asks for rooms of a class; for the node's own only if it is named."""
-    begins = (pattern or "").removeprefix("glob:").removeprefix("mqtt:")
-    if cls.name.startswith(RESERVED) and cls.name != named and not begins.startswith(RESERVED):
-        return False
-    return pattern is None or not cls.match or any(may_overlap(of_class, pattern) for of_class in cls.match)
-
-
-def _check_readable(room_class: str) -> None:
-    """Raises NotAllowedError for the classes that the node keeps for itself."""
-    if room_class.startswith(RESERVED) and room_class != PUBLIC:
-        hint = f"of the node's own rooms only {PUBLIC}/… may be read"
-        raise NotAllowedError(value=room_class, hint=hint)
-
-
 def _hub(state: State, request: Request) -> Hub:
     """The hub of the path, in the log that the reader means."""
-    info = state.node.log()
-    wanted = request.query_params.get("log")
-    if wanted is not None and (info is None or info["identity"] != wanted.lower()):
-        identity = info["identity"] if info else "none"
-        raise OtherLogError(value=identity, hint=f"offsets of {wanted} mean nothing here")
+    wanted, there = request.query_params.get("log"), state.log
+    if wanted is not None and there != wanted.lower():
+        raise OtherLogError(value=there or "none", hint=f"offsets of {wanted} mean nothing here")
     name = text_of(path_name(request, "hub"))
+    home = None if state.others is None else state.others.homes.find(name)
+    if home is not None and home.node != state.node.name:
+        raise elsewhere(request, home)
     hub = find_hub(state, name)
+    if hub is None and home is not None:
+        raise NodesUnreachableError("the hub's node has just started, and opens it", name)
     if hub is None:
         raise NoSuchHubError(value=name, hint="GET /v1/log lists those with a log; others are in memory only")
-    _check_readable(hub.room_class)
+    check_readable(hub.room_class)
     return hub
 
 

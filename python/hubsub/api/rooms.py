@@ -73,6 +73,8 @@ async def history(state: State, request: Request) -> Response:
     count = number(request, "count", 100, state.limits["history_reply_records_max"])
     text = request.query_params.get("after")
     after = position(text) if text is not None else None
+    if state.others is not None and await state.others.hub_of(room) is None:
+        raise NoSuchRoomError(value=text_of(room), hint="it has no place yet, as far as this node knows")
     recovered, rows = await state.node.history(room, count, after, name(request, "topic"))
     records = [
         Record(

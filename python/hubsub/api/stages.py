@@ -1,6 +1,7 @@
 """Stages and batches: what the Spark sink sends (docs/protocol/stages.md), and what an operator gives up.
 
-`hubsub.control.staging` and `batches` do it.
+`hubsub.control.staging` and `batches` do it. In a cluster one node does all that is done with a query's batches, and
+no other, whoever asks it: else two might commit one batch.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from hubsub.api.answers import json_answer
+from hubsub.api.home import elsewhere, home_of_query
 from hubsub.api.params import body, decode, name, path_id, path_name
 from hubsub.api.schema import BatchAnswer, BatchCommit, GivenUp, StageAnswer
 from hubsub.api.state import State
@@ -27,6 +29,7 @@ async def stage(state: State, request: Request) -> Response:
     query, attempt = _query(request), _attempt(_text(request, "attempt"))
     pieces = _pieces(state, request)
     try:
+        _check_home(state, request, query)
         rows = await state.staging.stage(query, attempt, name(request, "topic"), pieces)
     except HubSubError:
         # Who sends reads no answer before all is sent.
@@ -37,12 +40,15 @@ async def stage(state: State, request: Request) -> Response:
 
 
 async def abort(state: State, request: Request) -> Response:
-    await state.batches.abort(_query(request), _attempt(_text(request, "attempt")))
+    query = _query(request)
+    _check_home(state, request, query)
+    await state.batches.abort(query, _attempt(_text(request, "attempt")))
     return Response(status_code=204)
 
 
 async def commit(state: State, request: Request) -> Response:
     query, batch = _query(request), _batch(request)
+    _check_home(state, request, query)
     named: BatchCommit = decode(await body(state, request), BatchCommit)
     attempts = [_attempt(attempt) for attempt in named.attempts]
     if len(set(attempts)) < len(attempts):
@@ -52,7 +58,9 @@ async def commit(state: State, request: Request) -> Response:
 
 
 async def give_up(state: State, request: Request) -> Response:
-    known = await state.batches.give_up(_query(request), _batch(request))
+    query = _query(request)
+    _check_home(state, request, query)
+    known = await state.batches.give_up(query, _batch(request))
     left = known.rows - known.published
     return json_answer(GivenUp(rows=known.rows, published=known.published, given_up=left))
 
@@ -76,6 +84,13 @@ async def _pieces(state: State, request: Request) -> AsyncIterator[bytes]:
         if read > most:
             raise StageTooLargeError(value=f"more than {most}", hint="send several stages")
         yield piece
+
+
+def _check_home(state: State, request: Request, query: str) -> None:
+    """Raises ElsewhereError, or what else keeps another node from doing it, unless this one has the query."""
+    home = home_of_query(state, query)
+    if home is not None:
+        raise elsewhere(request, home)
 
 
 def _text(request: Request, key: str) -> str:

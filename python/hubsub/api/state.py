@@ -15,6 +15,7 @@ from hubsub.control.cluster.node import ClusterNode
 from hubsub.control.idempotency import Window
 from hubsub.control.queries import Queries
 from hubsub.control.staging import Staging
+from hubsub.coordination.embedded import own_host
 from hubsub.node import Node
 
 
@@ -37,8 +38,8 @@ class State:
         """This node's place in the cluster; None: it is alone."""
         self.window = Window(lambda: self.limits, time.monotonic)
         self.queries = Queries(lambda: self.limits, time.monotonic)
-        self.archived = Archived(node, lambda: self.config.all_classes)
-        self.staging = Staging(node, lambda: self.limits)
+        self.archived = Archived(node, lambda: self.config.all_classes, lambda: self.log)
+        self.staging = Staging(node, lambda: self.limits, lambda: self.others)
         self.batches = Batches(node, self.staging, lambda: self.limits)
         self.requests: Counter[tuple[str, int]] = Counter()
         """HTTP requests by route and status: bounded by the table of routes."""
@@ -52,6 +53,14 @@ class State:
     def limit(self, name: str) -> Callable[[], int]:
         """Gives a limit as it is in force when asked."""
         return lambda: self.limits[name]
+
+    @property
+    def log(self) -> str | None:
+        """Identity of the log that offsets are of: the cluster's, or this node's; None: it keeps none."""
+        if self.others is not None:
+            return self.others.homes.log
+        log = self.node.log()
+        return None if log is None else log["identity"]
 
     @property
     def classes(self) -> tuple[RoomClass, ...]:
@@ -73,10 +82,11 @@ class State:
         """A bound address as told to others: the advertised host, or for a wildcard the one the request came to."""
         if address is None:
             return None
-        host, port = split_address(address)
+        _, port = split_address(address)
         if self.config.advertise:
             return join_address(self.config.advertise, port)
         if is_wildcard(address):
-            server = request.scope.get("server") or (host, port)
+            # A node that asks comes by a link.
+            server = request.scope.get("server") or (own_host(), port)
             return join_address(server[0], port)
         return address

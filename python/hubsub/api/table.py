@@ -6,11 +6,12 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from hubsub.api import clients, cluster, hubs, merges, nodes, publish, queries, records, rooms, stages
+from hubsub.api import clients, cluster, hubs, log, merges, nodes, publish, queries, records, rooms, stages
 from hubsub.api.answers import json_answer
 from hubsub.api.cluster_schema import ClusterInfo, ReachedAddresses
+from hubsub.api.log import AtHomes
 from hubsub.api.openapi import document
-from hubsub.api.reach import AllTold, AtNode, AtRoom, Gathered, Somewhere
+from hubsub.api.reach import AllTold, AtHub, AtNode, AtQuery, AtRoom, Gathered, Somewhere, WhereKnown
 from hubsub.api.routes import Param, Route
 from hubsub.api.schema import (
     BatchAnswer,
@@ -59,7 +60,7 @@ LIMIT = Param("limit", "Entries of the page; http_page_max bounds it.", "integer
 NODE = Param("node", "Name of the node that has it; without it, the one that is asked.")
 TEXT = "text/plain"
 LOG = Param("log", "Identity of the log that is meant: another one refuses.")
-STAGE_ERRORS = ("no_stages", "disk_full", "log_failed", "quarantined")
+STAGE_ERRORS = ("no_stages", "disk_full", "log_failed", "quarantined", "hub_closed")
 STREAM_ERRORS = ("no_such_hub", "not_allowed", "other_log", "quarantined", "log_failed", "disk_full")
 
 ROUTES: tuple[Route, ...] = (
@@ -130,6 +131,7 @@ ROUTES: tuple[Route, ...] = (
         answer=(HistoryPage,),
         errors=("topic_length",),
         tag="rooms",
+        reach=WhereKnown(),
     ),
     Route(
         "GET",
@@ -213,7 +215,7 @@ ROUTES: tuple[Route, ...] = (
         answer=(HubPage,),
         errors=("no_such_class",),
         tag="hubs",
-        reach=Gathered(HubPage, merges.hubs),
+        reach=Gathered(HubPage, merges.hubs, of_homes=True),
     ),
     Route(
         "GET",
@@ -223,13 +225,13 @@ ROUTES: tuple[Route, ...] = (
         answer=(Hub,),
         errors=("no_such_hub",),
         tag="hubs",
-        reach=Somewhere(),
+        reach=AtHub(),
     ),
     Route(
         "GET",
         "/v1/log",
         "The log: its identity, and the hubs that have what is asked for",
-        records.show_log,
+        log.show_log,
         (
             Param("subscribe", "Hubs of these rooms: names with commas between, or given more than once."),
             Param(
@@ -238,11 +240,12 @@ ROUTES: tuple[Route, ...] = (
                 "`$stats/…`, and by patterns that begin with `$`.",
             ),
             Param("class", "Of this class only."),
+            Param("hubs", "These, by id with commas between, and nothing else."),
         ),
         answer=(LogInfo,),
         errors=("no_such_class", "not_allowed"),
         tag="log",
-        reach=Gathered(LogInfo, merges.logs, is_whole=True),
+        reach=AtHomes(),
     ),
     Route(
         "GET",
@@ -277,7 +280,14 @@ ROUTES: tuple[Route, ...] = (
             ),
         ),
         media_type=records.MEDIA_TYPE,
-        errors=(*STREAM_ERRORS, "offsets_lost", "offset_unknown", "too_many_streams"),
+        errors=(
+            *STREAM_ERRORS,
+            "offsets_lost",
+            "offset_unknown",
+            "too_many_streams",
+            "elsewhere",
+            "nodes_unreachable",
+        ),
         tag="log",
     ),
     Route(
@@ -289,7 +299,7 @@ ROUTES: tuple[Route, ...] = (
         answer=(OffsetAnswer,),
         errors=STREAM_ERRORS,
         tag="log",
-        reach=Somewhere(),
+        reach=AtHub(),
     ),
     Route(
         "GET",
@@ -337,6 +347,8 @@ ROUTES: tuple[Route, ...] = (
             "stage_too_large",
             "too_many_stages",
             "stages_full",
+            "elsewhere",
+            "nodes_unreachable",
             *STAGE_ERRORS,
         ),
         tag="queries",
@@ -349,6 +361,7 @@ ROUTES: tuple[Route, ...] = (
         status=204,
         errors=("stage_committed", *STAGE_ERRORS),
         tag="queries",
+        reach=AtQuery(),
     ),
     Route(
         "POST",
@@ -369,6 +382,7 @@ ROUTES: tuple[Route, ...] = (
             *STAGE_ERRORS,
         ),
         tag="queries",
+        reach=AtQuery(),
     ),
     Route(
         "DELETE",
@@ -378,6 +392,7 @@ ROUTES: tuple[Route, ...] = (
         answer=(GivenUp,),
         errors=("batch_not_held", "batch_moving", *STAGE_ERRORS),
         tag="queries",
+        reach=AtQuery(),
     ),
     Route(
         "GET",

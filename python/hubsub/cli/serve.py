@@ -141,7 +141,8 @@ class _Process:
             self._state.cluster = self._process.cluster
             self._state.others = Linked(self._process.cluster, self._process.plane, App(self._state))
         await self._state.archived.resume()
-        await self._state.batches.resume()
+        if self._process is None:
+            await self._state.batches.resume()
 
     async def _serve(self, addresses: Mapping[str, str | None], bound_http: str | None) -> int:
         """Says that the node is ready, and serves until it is told to stop (0) or a shard fails (1)."""
@@ -171,7 +172,7 @@ class _Process:
         beside = (
             loop.create_task(activity.report(node.clients, limits("busiest_log_ms"))),
             loop.create_task(load.report(node, limits("load_sample_ms"))),
-            loop.create_task(self._state.batches.retry()),
+            loop.create_task(self._batches()),
             loop.create_task(self._feed_watchdog()),
         )
         try:
@@ -198,6 +199,15 @@ class _Process:
             end.cancel()
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+
+    async def _batches(self) -> None:
+        """Moves batches that are not done."""
+        from hubsub.api.home import home_of_query
+
+        if self._process is not None:
+            # Its hubs are led some time after it serves, and others may be asked for meanwhile.
+            await self._state.batches.resume_led(lambda query: home_of_query(self._state, query) is None)
+        await self._state.batches.retry()
 
     async def _feed_watchdog(self) -> None:
         """Tells the service manager that this loop runs and all shards do, thrice in the time that it waits."""

@@ -45,10 +45,17 @@ class Archived:
     Args:
         node: The running node.
         classes: Its classes; read at each use.
+        identity: Of the log that archives tell of, the cluster's where there is one; read at each use.
     """
 
-    def __init__(self, node: Log, classes: Callable[[], Sequence[RoomClass]]) -> None:
+    def __init__(
+        self,
+        node: Log,
+        classes: Callable[[], Sequence[RoomClass]],
+        identity: Callable[[], str | None],
+    ) -> None:
         self._node = node
+        self._identity = identity
         self._classes = classes
         self._offsets: dict[int, int] = {}
         self._is_saved = True
@@ -93,8 +100,9 @@ class Archived:
         known = self._node.log()
         if known is None:
             return
-        if identity is not None and identity.lower() != known["identity"]:
-            raise OtherLogError(value=known["identity"], hint=f"offsets of {identity} mean nothing here")
+        there = self._identity()
+        if identity is not None and identity.lower() != there:
+            raise OtherLogError(value=there, hint=f"offsets of {identity} mean nothing here")
         whole = {cls.name for cls in self._classes() if pattern is None or covers(pattern, cls.match)}
         of_whole = {hub["id"] for hub in known["hubs"] if hub["class"] in whole}
         ends = {hub["id"]: hub["committed"] + 1 for hub in known["hubs"]}

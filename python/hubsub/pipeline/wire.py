@@ -103,7 +103,7 @@ class Wire:
         self._context: ssl.SSLContext | None = None
         self._homes: dict[str, str] = {}
         """By query, the server that took its last stage: of a cluster one takes them."""
-        self._server = ""
+        self.server = ""
         """Who answered last."""
 
     def __enter__(self) -> Self:
@@ -173,7 +173,7 @@ class Wire:
                 home = self._homes.get(query)
                 with self._answer("PUT", path, params, (home,) if home else (), body, ARROW) as answer:
                     _object(answer)
-                    self._homes[query] = self._server
+                    self._homes[query] = self.server
                 return name
             except BROKEN as broken:
                 patience.wait(_unreachable(self._access.servers, broken))
@@ -280,7 +280,7 @@ class Wire:
                     raise
                 last = error
                 continue
-            self._server = server
+            self.server = server
             try:
                 yield answer
             finally:

@@ -1,0 +1,149 @@
+"""/v1/log: the log, and the hubs of it that have what is asked for, wherever they are (docs/protocol/records.md).
+
+Who plans a read asks once. In a cluster the node that is asked finds the hubs, and asks the nodes that have them how
+far each is.
+
+Invariant: no hub that has what is asked for is left out: a reader would take that for its end. Where one is not told
+of, the request is refused, and says whose it is.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from hubsub.api.answers import json_answer
+from hubsub.api.hubs import hub_list
+from hubsub.api.reach import Asked
+from hubsub.api.schema import LoggedHub, LogInfo
+from hubsub.api.state import State
+from hubsub.config import PUBLIC, RESERVED, RoomClass
+from hubsub.config.matching import may_overlap
+from hubsub.errors import BadRequestError, NodesUnreachableError, NoSuchClassError, NotAllowedError
+from hubsub.names import bytes_of
+
+
+class Hub(Protocol):
+    """What of a hub says whether it has what is asked for."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def room_class(self) -> str: ...
+
+
+async def show_log(state: State, request: Request) -> Response:
+    """What this node has: all that is asked for, or the hubs that another node asks for by number."""
+    wanted, ephemeral = await _wanted(state, request, hub_list(state))
+    return json_answer(LogInfo(log=state.log, hubs=_told(state, request, wanted), ephemeral=ephemeral))
+
+
+class AtHomes:
+    """The hubs that have what is asked for, as each of their nodes tells of them."""
+
+    async def answer(self, asked: Asked) -> Response:
+        state, homes = asked.state, asked.others.homes
+        wanted, ephemeral = await _wanted(state, asked.request, homes.all())
+        of_nodes: dict[str, list[str]] = {}
+        for home in homes.all():
+            if home.id in wanted:
+                of_nodes.setdefault(home.node, []).append(str(home.id))
+        found = _told(state, asked.request, set(map(int, of_nodes.pop(state.node.name, ()))))
+        there = of_nodes.keys() & set(asked.others.names())
+        asks = (asked.part(node, f"hubs={','.join(of_nodes[node])}") for node in there)
+        for reply in await asyncio.gather(*asks):
+            if reply is not None and reply.status < 400:
+                found += msgspec.json.decode(reply.body, type=LogInfo).hubs
+        hubs = {hub.hub: hub for hub in found}
+        # Also one whose node is there and does not have it: that has just started, and opens it.
+        away = {home.node for home in homes.all() if home.id in wanted and home.id not in hubs}
+        if away:
+            what = "hubs that are asked for are away with their nodes"
+            raise NodesUnreachableError(what, ", ".join(sorted(away)))
+        return json_answer(LogInfo(log=homes.log, hubs=[hubs[n] for n in sorted(hubs)], ephemeral=ephemeral))
+
+
+def check_readable(room_class: str) -> None:
+    """Raises NotAllowedError for the classes that the node keeps for itself."""
+    if room_class.startswith(RESERVED) and room_class != PUBLIC:
+        hint = f"of the node's own rooms only {PUBLIC}/… may be read"
+        raise NotAllowedError(value=room_class, hint=hint)
+
+
+def _told(state: State, request: Request, wanted: set[int]) -> list[LoggedHub]:
+    """Of these hubs, those that this node has."""
+    server = state.node_ref(request).http
+    return [
+        LoggedHub(
+            hub=hub.id,
+            name=hub.name,
+            room_class=hub.room_class,
+            state=hub.state,
+            earliest=hub.earliest,
+            committed_until=hub.committed + 1,
+            bytes=hub.bytes,
+            first_timestamp_us=hub.first_timestamp_us,
+            last_timestamp_us=hub.last_timestamp_us,
+            servers=[server] if server else [],
+        )
+        for hub in hub_list(state)
+        if hub.id in wanted
+    ]
+
+
+async def _wanted(state: State, request: Request, hubs: Sequence[Hub]) -> tuple[set[int], list[str]]:
+    """Of these hubs those that have what is asked for, and the classes among it that keep no log."""
+    query = request.query_params
+    if "hubs" in query:
+        return _numbers(query["hubs"]) & {hub.id for hub in hubs}, []
+    named, pattern = query.get("class"), query.get("subscribePattern")
+    # Of the node's own classes there is one that may be read, for who names it.
+    public = [cls for cls in state.config.all_classes if cls.name == PUBLIC]
+    classes = {cls.name: cls for cls in (*public, *state.classes) if named in (None, cls.name)}
+    if not classes:
+        names_of_all = ", ".join(cls.name for cls in state.classes)
+        raise NoSuchClassError(value=named, hint=f"the classes are {names_of_all}")
+    wanted: set[int] = set()
+    unlogged: set[str] = set()
+    rooms = [bytes_of(room) for text in query.getlist("subscribe") for room in text.split(",")]
+    for room in rooms:
+        name, hub = await _hub_of(state, room)
+        check_readable(name)
+        if hub is not None:
+            wanted.add(hub)
+        elif name in classes and not classes[name].is_logged:
+            unlogged.add(name)
+    if pattern is not None or not rooms:
+        matching = [cls for cls in classes.values() if _may_match(cls, pattern, named)]
+        logged = {cls.name for cls in matching if cls.is_logged}
+        wanted |= {hub.id for hub in hubs if hub.room_class in logged}
+        unlogged |= {cls.name for cls in matching if not cls.is_logged}
+    of_classes = {hub.id for hub in hubs if hub.room_class in classes}
+    return wanted & of_classes, [name for name in classes if name in unlogged]
+
+
+def _numbers(text: str) -> set[int]:
+    parts = text.split(",")
+    if not all(part.isascii() and part.isdigit() and len(part) <= 10 for part in parts):
+        raise BadRequestError("hubs must be ids with commas between", text[:100])
+    return set(map(int, parts))
+
+
+async def _hub_of(state: State, room: bytes) -> tuple[str, int | None]:
+    """Class of a room, and the hub that logs its records; None: there is none, or the room is nowhere yet."""
+    name, hub = state.node.log_hub_of(room)
+    if state.others is not None:
+        home = {home.id for home in state.others.homes.all() if home.room_class == name}
+        hub = await state.others.hub_of(room) if home else None
+    return name, hub
+
+
+def _may_match(cls: RoomClass, pattern: str | None, named: str | None) -> bool:
+    """Whether a pattern, or no pattern, asks for rooms of a class; for the node's own only if it is named."""
+    begins = (pattern or "").removeprefix("glob:").removeprefix("mqtt:")
+    if cls.name.startswith(RESERVED) and cls.name != named and not begins.startswith(RESERVED):
+        return False
+    return pattern is None or not cls.match or any(may_overlap(of_class, pattern) for of_class in cls.match)
