@@ -407,11 +407,12 @@ class Core:
             hub and term), `suspects` (names).
         """
 
-    def route_classes(self, rows: Sequence[tuple[str, int, str]]) -> None:
-        """Sets all classes: name, hubs in the cluster, `ring` or `least-busy`.
+    def route_classes(self, rows: Sequence[tuple[Mapping[str, Any], int, int, str]]) -> None:
+        """Sets all classes in order of precedence: definition, version, hubs in the cluster, `ring` or `least-busy`.
 
         Raises:
-            ValueError: one has no hub, another number of them than before, or an unknown placement.
+            ValueError: one has no hub, another number of them or another placement than before, an unknown
+                placement, or the last one does not match all.
         """
 
     def route_hubs(self, rows: Sequence[tuple[int, str, int, int, tuple[str, int] | None]]) -> None:

@@ -244,8 +244,18 @@ async def serve(options: dict[str, Any]) -> None:
             case ["leads"]:
                 say("leads", answer=leads())
             case ["route_classes", rows]:
+                known = {cls.name: cls for cls in node.config.all_classes}
                 node.route_classes(
-                    [Row(definition=RoomClass(name=n), hubs=hubs, placement=how) for n, hubs, how in rows]
+                    [
+                        Row(
+                            definition=known.get(name) or RoomClass(name=name),
+                            hubs=hubs,
+                            placement=how,
+                            version=1,
+                            is_removed=False,
+                        )
+                        for name, hubs, how in rows
+                    ]
                 )
             case ["route_hubs", rows]:
                 keys = ("hub", "room_class", "index", "term", "leader")

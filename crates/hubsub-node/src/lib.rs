@@ -7,6 +7,7 @@
 //! [`flush`] writes at the end of the turn.
 
 mod access;
+pub mod classes;
 mod conn;
 pub mod control;
 mod core;

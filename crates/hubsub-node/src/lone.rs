@@ -1,6 +1,7 @@
 //! One shard's core without its thread and its node, for unit tests of what
 //! sockets cannot bring about. The test is the loop.
 
+use crate::classes::ClassesNow;
 use crate::conn::Conn;
 use crate::control::Control;
 use crate::core::Core;
@@ -55,17 +56,14 @@ impl Lone {
             run_id: String::new(),
         });
         let classes = Arc::new(ClassTable::new(classes, true));
-        let settings = Settings {
-            shard,
-            hubs: Arc::new(Hubs::new(1, &classes, Vec::new())),
-            classes,
-            limits: limits.clone(),
-            epochs: Arc::new(AtomicU64::new(1)),
-        };
+        let hubs = Arc::new(Hubs::new(1, &classes, Vec::new()));
+        let now = Arc::new(ClassesNow::new(Arc::clone(&classes), Arc::clone(&hubs)));
+        let settings =
+            Settings { shard, hubs, classes, limits: limits.clone(), epochs: Arc::new(AtomicU64::new(1)) };
         let control = Arc::new(Control::new(64).unwrap());
         let mailer = Mailer::new(shard, inboxes, limits.mailbox_bytes_max as usize);
         let board = Board::new("lone".to_owned(), 1, info.started, Arc::clone(&control));
-        let ends = Ends { shard, control, metrics, log: None, board: Arc::new(board) };
+        let ends = Ends { shard, control, metrics, log: None, board: Arc::new(board), classes: now };
         let rim = Rim::new(info, limits, Now::default(), mailer, ends);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         Lone { core: Core { broker: Broker::new(settings), rim }, listener, _poll: poll }

@@ -1,5 +1,6 @@
 //! A node's data plane: binds, starts a thread a shard, takes requests, stops.
 
+use crate::classes::ClassesNow;
 use crate::control::{Control, Event, Level};
 use crate::core::Core;
 use crate::inbox::{Inbox, Mailer};
@@ -13,7 +14,7 @@ use crate::mail::{Mail, Part, Request};
 use crate::metrics::ShardMetrics;
 use crate::redis::cluster::{ClusterNode, NewRoster, Roster};
 use crate::rim::{Ends, Rim};
-use crate::routes::{HubsNow, Routes};
+use crate::routes::{ClassRow, HubRow, Routes};
 use crate::shard::{MAILBOX, Shard};
 use hubsub_route::{Broker, Hubs, Now, Settings, Window};
 use hubsub_types::{ClassTable, ErrorCode, HubId, Limits, ShardId};
@@ -122,8 +123,7 @@ pub struct Node {
     threads: Mutex<Vec<JoinHandle<()>>>,
     log: Option<Started>,
     openings: Option<Openings>,
-    hubs: Arc<HubsNow>,
-    classes: Arc<ClassTable>,
+    classes: Arc<ClassesNow>,
     routes: Routes,
 }
 
@@ -190,21 +190,20 @@ impl Node {
         let is_given = started.as_ref().is_some_and(|started| started.is_given);
         let all = Hubs::new(shards, &classes, seeds);
         let hubs = Arc::new(Hubs { tail_bytes_max, producers, is_given, ..all });
-        let now = Arc::new(HubsNow::new(Arc::clone(&hubs)));
+        let now = Arc::new(ClassesNow::new(Arc::clone(&classes), Arc::clone(&hubs)));
         let listing = started.as_ref().map(|s| {
             let (log, logged) = (Arc::clone(&s.log), Arc::clone(&s.hubs));
-            Listing::start(log, logged, Arc::clone(&now), Arc::clone(&classes)).map(Arc::new)
+            Listing::start(log, logged, Arc::clone(&now)).map(Arc::new)
         });
         let openings = started.as_ref().map(|s| {
             let (inboxes, control) = (Arc::clone(&inboxes), Arc::clone(&control));
-            Openings::start(s, Arc::clone(&classes), inboxes, control, Window::from(&config.limits))
+            Openings::start(s, Arc::clone(&now), inboxes, control, Window::from(&config.limits))
         });
         let (threads, log) = (Mutex::new(Vec::new()), started);
         let board = Arc::new(Board::new(config.name, shards, info.started, Arc::clone(&control)));
-        let table = Arc::clone(&classes);
         let routes = {
             let (inboxes, control) = (Arc::clone(&inboxes), Arc::clone(&control));
-            Routes::new(inboxes, control, Arc::clone(&board), Arc::clone(&classes), Arc::clone(&now))
+            Routes::new(inboxes, control, Arc::clone(&board), Arc::clone(&now))
         };
         let mut node = Node {
             info,
@@ -217,8 +216,7 @@ impl Node {
             threads,
             log,
             openings: None,
-            hubs: now,
-            classes: table,
+            classes: now,
             routes,
         };
         // Only now: who stops the node ends the log's other threads too.
@@ -241,7 +239,8 @@ impl Node {
                 LogEnd::new(shard, log, readers, Arc::clone(listing), &s.hubs, Arc::clone(&node.inboxes))
             });
             let board = Arc::clone(&node.board);
-            let ends = Ends { shard, control: Arc::clone(&node.control), metrics, log, board };
+            let (control, classes_now) = (Arc::clone(&node.control), Arc::clone(&node.classes));
+            let ends = Ends { shard, control, metrics, log, board, classes: classes_now };
             let (info, inboxes) = (Arc::clone(&node.info), Arc::clone(&node.inboxes));
             let accepts = config.accepts;
             let listen = |(door, socket)| Listener::new(socket, door, accepts, poll.registry());
@@ -329,6 +328,28 @@ impl Node {
         }
     }
 
+    /// The room classes as they are now.
+    #[must_use]
+    pub fn classes(&self) -> Arc<ClassTable> {
+        self.classes.get()
+    }
+
+    /// Sets all classes of the cluster, in order of precedence: see [`Routes::set_classes`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_classes(&self, rows: Vec<ClassRow>) -> Result<(), String> {
+        let is_set = self.routes.set_classes(rows);
+        self.openings.iter().for_each(Openings::see_classes);
+        is_set
+    }
+
+    /// Sets all hubs of the cluster: see [`Routes::set_hubs`].
+    pub fn set_hubs(&self, rows: Vec<HubRow>) {
+        self.routes.set_hubs(rows);
+        self.openings.iter().for_each(Openings::see_classes);
+    }
+
     /// What the control plane says of routes.
     #[must_use]
     pub fn routes(&self) -> &Routes {
@@ -395,18 +416,19 @@ impl Node {
 
     /// Name of a room's class, and the hub that has its records, if that is kept in a log.
     #[must_use]
-    pub fn logged_hub_of(&self, room: &[u8]) -> (&str, Option<HubId>) {
-        let class = self.classes.class_of_room(room);
-        let index = self.hubs.get().placement.hub(class, room);
+    pub fn logged_hub_of(&self, room: &[u8]) -> (String, Option<HubId>) {
+        let (classes, hubs) = (self.classes.get(), self.classes.hubs());
+        let class = classes.class_of_room(room);
+        let index = hubs.placement.hub(class, room);
         let hub = self.log.as_ref().and_then(|log| log.hubs.find(class, index));
-        (&self.classes.get(class).name, hub)
+        (classes.get(class).name.clone(), hub)
     }
 
     /// Whether the records of a topic are kept in a log.
     #[must_use]
     pub fn is_logged(&self, topic: &[u8]) -> bool {
-        let class = self.classes.class_of_room(&self.classes.room(topic));
-        self.classes.get(class).durability.is_logged()
+        let classes = self.classes.get();
+        classes.get(classes.class_of_room(&classes.room(topic))).durability.is_logged()
     }
 
     /// A hub is archived up to this offset, which is not: retention need not wait for what is before it.

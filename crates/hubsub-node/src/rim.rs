@@ -3,6 +3,7 @@
 //! answer (`reply`), and writes it all at the end of the turn (`flush`).
 
 use crate::access::Access;
+use crate::classes::ClassesNow;
 use crate::conn::{Conn, Flags};
 use crate::control::{Control, Level};
 use crate::fanout::Encoded;
@@ -72,6 +73,8 @@ pub struct Ends {
     pub log: Option<LogEnd>,
     /// What the node knows of its peers.
     pub board: Arc<Board>,
+    /// The classes of the node.
+    pub classes: Arc<ClassesNow>,
 }
 
 /// See the module.
@@ -94,6 +97,9 @@ pub struct Rim {
     pub mailer: Mailer,
     /// To the log, if any class has one.
     pub log: Option<LogEnd>,
+    /// The classes of the node, and which of them the broker has: see [`crate::classes`].
+    pub classes: Arc<ClassesNow>,
+    pub(crate) classes_seen: u64,
     /// Links to other nodes.
     pub links: Links,
     /// The ephemeral hubs that this shard leads.
@@ -155,6 +161,8 @@ impl Rim {
             conns: Slab::default(),
             mailer,
             log: ends.log,
+            classes: ends.classes,
+            classes_seen: 0,
             expects_more: false,
             gatherings: Gatherings::default(),
             timers: Wheel::new(now.mono_ms),

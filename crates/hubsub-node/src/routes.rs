@@ -2,14 +2,15 @@
 //! brokers are told.
 //!
 //! It owns the rows as they were told last, and what each shard was told of them. Classes come before
-//! hubs. Once all hubs of the classes that this node knows are told, its shards join the cluster with
-//! them: rooms have a home from then on. A class that the node does not know is served by others alone,
-//! until a start brings it.
+//! hubs. Once all hubs of the classes that this node was started with are told, its shards join the cluster
+//! with them: rooms have a home from then on. Later a class that is new counts from when all its hubs are told;
+//! what else changes of classes does at once.
 //!
 //! Invariants: a hub's home shard alone is told who leads it, and only what has changed. This process is a
 //! leader where the row names it *and* its incarnation: a process that was started again does not lead
 //! the term of the one before. A row of an earlier term than the one before changes nothing.
 
+use crate::classes::ClassesNow;
 use crate::control::{Control, Level};
 use crate::inbox::Inbox;
 use crate::link::Board;
@@ -18,9 +19,9 @@ use hubsub_route::places::{Places, UNPLACED};
 use hubsub_route::relay::message::home;
 use hubsub_route::{Cluster, Hubs, Leader, RelayLimits};
 use hubsub_types::class::ClassIndex;
-use hubsub_types::{ClassTable, HubId, ProducerId, Term};
+use hubsub_types::{Class, ClassTable, HubId, ProducerId, Term};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex};
 
 /// Bits of an incarnation's producer ids that number its shards.
 const SHARD_BITS: u32 = 8;
@@ -29,10 +30,12 @@ const SHARD_BITS: u32 = 8;
 const OF_SHARDS: u64 = 1 << 63;
 
 /// A class, as the control plane tells it.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct ClassRow {
-    /// Its name.
-    pub name: Box<str>,
+    /// What it is.
+    pub class: Class,
+    /// One more with each change of it.
+    pub version: u64,
     /// How many hubs it has in the cluster, for good.
     pub hubs: u16,
     /// Whether its rooms are where their names say. Else they are asked for.
@@ -56,8 +59,10 @@ pub struct HubRow {
 
 /// What shards are told of routes.
 pub enum RouteMail {
-    /// The node is of a cluster with these hubs.
-    Join(Arc<Hubs>),
+    /// The node is of a cluster, with the hubs that it knows now.
+    Join,
+    /// Classes have changed.
+    Classes,
     /// To the home of these hubs: who leads them.
     Leaders(Vec<(HubId, Term, Leader)>),
     /// The table has these rooms of a class, or has them no more, and whether that moved them.
@@ -68,34 +73,12 @@ pub enum RouteMail {
     Miss(ClassIndex, Box<[u8]>),
 }
 
-/// The hubs of the node as they are known now.
-pub struct HubsNow(RwLock<Arc<Hubs>>);
-
-impl HubsNow {
-    /// These.
-    #[must_use]
-    pub fn new(hubs: Arc<Hubs>) -> HubsNow {
-        HubsNow(RwLock::new(hubs))
-    }
-
-    /// As they are now.
-    #[must_use]
-    pub fn get(&self) -> Arc<Hubs> {
-        Arc::clone(&self.0.read().expect("nothing panics under this lock"))
-    }
-
-    fn set(&self, hubs: Arc<Hubs>) {
-        *self.0.write().expect("nothing panics under this lock") = hubs;
-    }
-}
-
 /// See the module.
 pub struct Routes {
     inboxes: Arc<[Inbox]>,
     control: Arc<Control>,
     board: Arc<Board>,
-    classes: Arc<ClassTable>,
-    hubs: Arc<HubsNow>,
+    classes: Arc<ClassesNow>,
     state: Mutex<State>,
 }
 
@@ -105,13 +88,17 @@ struct State {
     me: Option<u64>,
     /// Other processes that are registered: the incarnation of each.
     registered: HashMap<Box<str>, u64>,
-    /// Of each class that the node knows, what was told.
-    classes: Vec<Option<ClassRow>>,
+    /// All classes as they were told, in order of precedence.
+    classes: Vec<ClassRow>,
+    /// Names and versions of those that count, likewise.
+    counted: Vec<(String, u64)>,
+    /// The ids of the hubs of each class that counts, by its index.
+    ids: Vec<Vec<HubId>>,
     rows: BTreeMap<HubId, HubRow>,
     /// What home shards were told.
     told: BTreeMap<HubId, (Term, Leader)>,
-    /// Rooms that were told before all hubs were.
-    early: Vec<(ClassIndex, Vec<Placed>)>,
+    /// Rooms that were told before their class counted.
+    early: Vec<(Box<str>, Vec<Placed>)>,
     is_joined: bool,
 }
 
@@ -119,15 +106,14 @@ struct State {
 type Placed = (Box<[u8]>, Option<HubId>);
 
 impl Routes {
-    /// Of a node that knows these classes.
+    /// Of a node that was started with these classes.
     pub(crate) fn new(
         inboxes: Arc<[Inbox]>,
         control: Arc<Control>,
         board: Arc<Board>,
-        classes: Arc<ClassTable>,
-        hubs: Arc<HubsNow>,
+        classes: Arc<ClassesNow>,
     ) -> Routes {
-        Routes { inboxes, control, board, classes, hubs, state: Mutex::default() }
+        Routes { inboxes, control, board, classes, state: Mutex::default() }
     }
 
     /// Links begin: the node is of a cluster from now on, whose hubs are to be told.
@@ -138,8 +124,8 @@ impl Routes {
         }
         state.is_joined = false;
         state.told.clear();
-        let none = vec![Vec::new(); self.classes.classes().len()];
-        self.join(&state, &none, incarnation);
+        state.ids = vec![Vec::new(); self.classes.get().classes().len()];
+        self.join(&state, incarnation);
         self.tell(&mut state);
     }
 
@@ -150,29 +136,29 @@ impl Routes {
         self.tell(&mut state);
     }
 
-    /// Sets all classes.
+    /// Sets all classes, in order of precedence; the last one matches all.
     ///
     /// # Errors
-    /// A class has no hub, or another number of them than before.
+    /// A class has no hub, or another number of them or another placement than before, or the last does not match all.
     pub fn set_classes(&self, rows: Vec<ClassRow>) -> Result<(), String> {
         let mut state = self.state();
-        state.classes.resize(self.classes.classes().len(), None);
-        if let Some(row) = rows.iter().find(|row| row.hubs == 0 || row.hubs == u16::MAX) {
-            return Err(format!("class {} has {} hubs", row.name, row.hubs));
+        if rows.last().is_none_or(|row| !row.class.matches.is_empty()) {
+            return Err("the last class does not match all rooms".to_owned());
         }
-        for row in rows {
-            let Some(class) = self.class(&row.name) else {
-                let fields = vec![("room_class", row.name.to_string())];
-                self.control.log(Level::Warning, "a class is served here after the next start", fields);
-                continue;
-            };
-            match &mut state.classes[usize::from(class)] {
-                Some(known) if known.hubs != row.hubs => {
-                    return Err(format!("class {} has {} hubs, not {}", row.name, known.hubs, row.hubs));
-                }
-                place => *place = Some(row),
+        for row in &rows {
+            let name = &row.class.name;
+            if row.hubs == 0 || row.hubs == u16::MAX {
+                return Err(format!("class {name} has {} hubs", row.hubs));
+            }
+            let known = state.classes.iter().find(|known| known.class.name == *name);
+            if let Some(known) = known.filter(|known| known.hubs != row.hubs) {
+                return Err(format!("class {name} has {} hubs, not {}", known.hubs, row.hubs));
+            }
+            if known.is_some_and(|known| known.is_ring != row.is_ring) {
+                return Err(format!("class {name} keeps its placement"));
             }
         }
+        state.classes = rows;
         self.tell(&mut state);
         Ok(())
     }
@@ -190,12 +176,14 @@ impl Routes {
     /// # Errors
     /// The node does not know the class.
     pub fn set_rooms(&self, class: &str, rooms: Vec<(Box<[u8]>, Option<HubId>)>) -> Result<(), String> {
-        let index = self.class(class).ok_or_else(|| format!("the node does not know class {class}"))?;
         let mut state = self.state();
-        if state.is_joined {
+        let counts = state.counted.iter().any(|(name, _)| name == class);
+        if counts && let Some(index) = self.classes.get().index_of(class) {
             self.place(&state, index, rooms);
+        } else if counts || state.classes.iter().any(|row| row.class.name == *class) {
+            state.early.push((class.into(), rooms));
         } else {
-            state.early.push((index, rooms));
+            return Err(format!("the node does not know class {class}"));
         }
         Ok(())
     }
@@ -207,9 +195,9 @@ impl Routes {
     }
 
     fn place(&self, state: &State, class: ClassIndex, rooms: Vec<Placed>) {
-        let hubs = self.hubs.get();
+        let (classes, hubs) = self.classes.both();
         let Some(places) = hubs.placement.places() else { return };
-        let name = &*self.classes.get(class).name;
+        let name = &*classes.get(class).name;
         let mut news = Vec::with_capacity(rooms.len());
         for (room, hub) in rooms {
             let row = hub.and_then(|hub| state.rows.get(&hub)).filter(|row| *row.class == *name);
@@ -243,51 +231,102 @@ impl Routes {
     }
 
     /// Room, name of its class, and the index of the hub that the ring has for it.
-    pub fn of(&self, topic: &[u8]) -> (Vec<u8>, &str, u16) {
-        let room = self.classes.room(topic);
-        let class = self.classes.class_of_room(&room);
-        let index = self.hubs.get().placement.ring_hub(class, &room);
-        (room.into_owned(), &self.classes.get(class).name, index)
+    pub fn of(&self, topic: &[u8]) -> (Vec<u8>, String, u16) {
+        let (classes, hubs) = self.classes.both();
+        let room = classes.room(topic);
+        let class = classes.class_of_room(&room);
+        let index = hubs.placement.ring_hub(class, &room);
+        (room.into_owned(), classes.get(class).name.clone(), index)
     }
 
-    fn class(&self, name: &str) -> Option<ClassIndex> {
-        let at = self.classes.classes().iter().position(|class| class.name == *name)?;
-        Some(at as ClassIndex)
-    }
-
-    /// Of all classes the ids of their hubs, once all are told.
-    fn whole(&self, state: &State) -> Option<Vec<Vec<HubId>>> {
-        let count = |class: &Option<ClassRow>| class.as_ref().map_or(0, |class| usize::from(class.hubs));
-        if state.classes.iter().all(Option::is_none) {
-            return None;
-        }
-        let mut ids: Vec<Vec<HubId>> =
-            state.classes.iter().map(|class| vec![HubId(0); count(class)]).collect();
-        for row in state.rows.values() {
-            let Some(class) = self.class(&row.class) else { continue };
-            let place = ids[usize::from(class)].get_mut(usize::from(row.index))?;
+    /// The ids of a class's hubs in order of index, once all are told.
+    fn ids_of(&self, state: &State, row: &ClassRow) -> Option<Vec<HubId>> {
+        let mut ids = vec![HubId(0); usize::from(row.hubs)];
+        for hub in state.rows.values().filter(|hub| *hub.class == *row.class.name) {
+            let place = ids.get_mut(usize::from(hub.index))?;
             if place.0 != 0 {
-                let fields = vec![("room_class", row.class.to_string()), ("index", row.index.to_string())];
+                let fields = vec![("room_class", hub.class.to_string()), ("index", hub.index.to_string())];
                 self.control.log(Level::Error, "two hubs have one place", fields);
                 return None;
             }
-            *place = row.hub;
+            *place = hub.hub;
         }
-        ids.iter().flatten().all(|id| id.0 != 0).then_some(ids)
+        ids.iter().all(|id| id.0 != 0).then_some(ids)
     }
 
-    fn join(&self, state: &State, ids: &[Vec<HubId>], incarnation: u64) {
-        let before = self.hubs.get();
-        let producer = ProducerId(OF_SHARDS | (incarnation << SHARD_BITS) | 1);
-        let cluster = Cluster { producer, limits: RelayLimits::default() };
-        let is_asked = |class: usize| {
-            state.classes.get(class).and_then(Option::as_ref).is_some_and(|class| !class.is_ring)
+    /// Of all classes that the node was started with the ids of their hubs, once all are told; none of a class that
+    /// the cluster does not have.
+    fn whole(&self, state: &State) -> Option<Vec<Vec<HubId>>> {
+        if state.classes.is_empty() {
+            return None;
+        }
+        let classes = self.classes.get();
+        let of_class = |class: &Class| {
+            let row = state.classes.iter().find(|row| row.class.name == class.name);
+            row.map_or(Some(Vec::new()), |row| self.ids_of(state, row))
         };
-        let places = Arc::new(Places::new((0..ids.len()).map(is_asked)));
-        let hubs = Hubs::with_places(self.inboxes.len() as u16, ids, places, cluster);
-        let hubs = Arc::new(Hubs { tail_bytes_max: before.tail_bytes_max, ..hubs });
-        self.hubs.set(Arc::clone(&hubs));
-        self.tell_all(|| RouteMail::Join(Arc::clone(&hubs)));
+        classes.classes().iter().map(of_class).collect()
+    }
+
+    fn hubs(&self, state: &State, places: Places, me: u64) -> Arc<Hubs> {
+        let before = self.classes.hubs();
+        let producer = ProducerId(OF_SHARDS | (me << SHARD_BITS) | 1);
+        let cluster = Cluster { producer, limits: RelayLimits::default() };
+        let hubs = Hubs::with_places(self.inboxes.len() as u16, &state.ids, Arc::new(places), cluster);
+        Arc::new(Hubs { tail_bytes_max: before.tail_bytes_max, ..hubs })
+    }
+
+    /// Whether rooms of each class are asked for, from the class of an index on.
+    fn are_asked(&self, state: &State, classes: &ClassTable, from: usize) -> Vec<bool> {
+        let is_asked =
+            |class: &Class| state.classes.iter().any(|row| row.class.name == class.name && !row.is_ring);
+        classes.classes()[from..].iter().map(is_asked).collect()
+    }
+
+    fn join(&self, state: &State, me: u64) {
+        let asked = self.are_asked(state, &self.classes.get(), 0);
+        let hubs = self.hubs(state, Places::new(asked.into_iter()), me);
+        self.classes.set_hubs(hubs);
+        self.tell_all(|| RouteMail::Join);
+    }
+
+    /// Lets classes count that changed, or whose hubs are all known by now.
+    fn see_classes(&self, state: &mut State, me: u64) {
+        let before = self.classes.get();
+        let mut news = Vec::new();
+        let mut rows = Vec::with_capacity(state.classes.len());
+        for row in &state.classes {
+            if before.index_of(&row.class.name).is_none() {
+                let Some(ids) = self.ids_of(state, row) else { continue };
+                news.push(ids);
+            }
+            rows.push(row);
+        }
+        if rows.last().is_none_or(|row| !row.class.matches.is_empty()) {
+            // The new default class comes first.
+            return;
+        }
+        let counted: Vec<_> = rows.iter().map(|row| (row.class.name.clone(), row.version)).collect();
+        if counted == state.counted {
+            return;
+        }
+        let classes = before.changed(rows.into_iter().map(|row| row.class.clone()).collect());
+        state.counted = counted;
+        // Their homes did not know them until now.
+        news.iter().flatten().for_each(|hub| _ = state.told.remove(hub));
+        state.ids.extend(news);
+        let hubs = self.classes.hubs();
+        let Some(places) = hubs.placement.places() else { return };
+        let asked = self.are_asked(state, &classes, before.classes().len());
+        let hubs = self.hubs(state, places.with(asked.into_iter()), me);
+        self.classes.set(Arc::new(classes), hubs);
+        self.tell_all(|| RouteMail::Classes);
+        for (class, rooms) in std::mem::take(&mut state.early) {
+            match self.classes.get().index_of(&class) {
+                Some(index) => self.place(state, index, rooms),
+                None => state.early.push((class, rooms)),
+            }
+        }
     }
 
     /// Tells shards what they do not know yet.
@@ -295,12 +334,10 @@ impl Routes {
         let Some(me) = state.me else { return };
         if !state.is_joined {
             let Some(ids) = self.whole(state) else { return };
-            state.is_joined = true;
-            self.join(state, &ids, me);
-            for (class, rooms) in std::mem::take(&mut state.early) {
-                self.place(state, class, rooms);
-            }
+            (state.is_joined, state.ids) = (true, ids);
+            self.join(state, me);
         }
+        self.see_classes(state, me);
         let shards = self.inboxes.len() as u16;
         let mut news: Vec<Vec<(HubId, Term, Leader)>> = vec![Vec::new(); usize::from(shards)];
         for (&hub, row) in &state.rows {

@@ -6,11 +6,10 @@ use crate::core::Core;
 use crate::mail::Mail;
 use crate::rim::Rim;
 use crate::routes::RouteMail;
+use hubsub_route::Leader;
 use hubsub_route::relay::limits::PARKED_MS;
-use hubsub_route::{Hubs, Leader};
 use hubsub_types::class::ClassIndex;
 use hubsub_types::{ConnKey, ShardId};
-use std::sync::Arc;
 
 /// Rooms that the control plane is asked for at a time: it has some thousands in one batch.
 const ASKED_MAX: usize = 65_536;
@@ -19,7 +18,9 @@ impl Core {
     /// Acts on a letter about routes.
     pub fn route_mail(&mut self, mail: RouteMail) {
         match mail {
-            RouteMail::Join(hubs) => self.join_cluster(hubs),
+            RouteMail::Join => self.join_cluster(),
+            // They were seen with the mail that this one is of.
+            RouteMail::Classes => {}
             RouteMail::Leaders(rows) => {
                 for (hub, term, leader) in rows {
                     if leader == Leader::Me
@@ -47,7 +48,7 @@ impl Core {
     }
 
     /// Rooms have other homes from now on. Clients come later than this; one that was early goes.
-    fn join_cluster(&mut self, hubs: Arc<Hubs>) {
+    fn join_cluster(&mut self) {
         let keys: Vec<ConnKey> = self.rim.conns.iter().map(|(key, _)| key).collect();
         for key in keys {
             self.broker.disconnected(key, self.rim.now, &mut self.rim);
@@ -55,7 +56,9 @@ impl Core {
             self.rim.log_conn(Level::Info, "client was too early", key, Vec::new());
             self.rim.close_now(key);
         }
-        self.broker.join(hubs);
+        self.rim.classes_seen = self.rim.classes.changes();
+        let (classes, hubs) = self.rim.classes.both();
+        self.broker.join_as(&classes, hubs);
     }
 }
 

@@ -203,6 +203,7 @@ impl Shard {
         if !mail.is_empty() && self.stopping.is_some() {
             self.core.rim.info.set_quiet(self.core.rim.shard.0, false);
         }
+        self.core.see_classes();
         for letter in mail.drain(..) {
             let weight = letter.weight();
             match letter {

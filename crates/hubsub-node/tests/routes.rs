@@ -14,7 +14,7 @@ fn room_of(trio: &Trio, class: &str, leader: usize) -> String {
     let name = |n: usize| if class == "default" { format!("room{n}") } else { format!("{class}:{n}") };
     let is_meant = |room: &String| {
         let (_, found, index) = trio.nodes[0].routes().of(room.as_bytes());
-        (found, usize::from(index)) == (class, leader)
+        (found.as_str(), usize::from(index)) == (class, leader)
     };
     (0..).map(name).find(is_meant).unwrap()
 }

@@ -147,7 +147,8 @@ pub fn class_table(classes: &Bound<'_, PyAny>, hash_tags: bool) -> PyResult<Clas
     Ok(ClassTable::new(list, hash_tags))
 }
 
-fn class(value: &Bound<'_, PyAny>) -> PyResult<Class> {
+/// One room class.
+pub fn class(value: &Bound<'_, PyAny>) -> PyResult<Class> {
     let mut table = Table::new("class", value)?;
     let name: String = table.take("name")?;
     table.name = format!("class.{name}");
@@ -186,6 +187,7 @@ fn class(value: &Bound<'_, PyAny>) -> PyResult<Class> {
         payload_bytes_max: table.take("payload_bytes_max")?,
         idle_ms: table.take("idle_ms")?,
         commit_delay_ms: table.take("commit_delay_ms")?,
+        is_removed: table.take("is_removed")?,
         name,
     };
     table.done()?;

@@ -3,7 +3,7 @@
 use crate::answers::{self, Wanted};
 use crate::cluster::{self, RosterRow};
 use crate::leads::{self, TableRow};
-use crate::routes::{self, HubTuple};
+use crate::routes::{self, ClassTuple, HubTuple};
 use crate::rows::{self, RowReader};
 use crate::{config, scan};
 use hubsub_node::led::LeadMail;
@@ -25,6 +25,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 #[pyclass(frozen, module = "hubsub._core")]
 pub struct Core {
     config: NodeConfig,
+    /// As the node was made with.
     classes: Arc<ClassTable>,
     /// Of the limits, what rows of a stage are checked by; a reload changes it.
     topic_bytes_max: AtomicU64,
@@ -80,7 +81,7 @@ impl Core {
         let mut tickets = self.tickets.lock().expect("nothing panics under this lock");
         let mut events = Vec::new();
         for event in self.control.drain(events_max) {
-            events.extend(answers::event(py, event, &self.classes, |ticket| tickets.remove(&ticket))?);
+            events.extend(answers::event(py, event, &self.classes(), |ticket| tickets.remove(&ticket))?);
         }
         Ok(events)
     }
@@ -111,7 +112,7 @@ impl Core {
 
     fn row_reader(&self, topic: Option<Vec<u8>>, publisher: String) -> RowReader {
         let topic_bytes_max = self.topic_bytes_max.load(Ordering::Relaxed);
-        RowReader::new(Arc::clone(&self.classes), topic_bytes_max, topic, publisher)
+        RowReader::new(self.classes(), topic_bytes_max, topic, publisher)
     }
 
     #[pyo3(signature = (ticket, chunk, left, producer, first))]
@@ -197,7 +198,7 @@ impl Core {
 
     fn log_hub_of(&self, room: &[u8]) -> PyResult<(String, Option<u32>)> {
         let (class, hub) = self.started()?.logged_hub_of(room);
-        Ok((class.to_owned(), hub.map(|hub| hub.0)))
+        Ok((class, hub.map(|hub| hub.0)))
     }
 
     fn log_archived(&self, offsets: HashMap<u32, u64>) -> PyResult<()> {
@@ -212,7 +213,8 @@ impl Core {
             return Err(config::bad("hub", "ids begin at 1"));
         }
         let is_it = |known: &Class| known.name == room_class && known.durability.is_logged();
-        let class = self.classes.classes().iter().position(is_it);
+        let classes = self.classes();
+        let class = classes.classes().iter().position(is_it);
         let class = class.ok_or_else(|| config::bad("room_class", "not one that the node knows and logs"))?;
         py.detach(|| openings.open(ticket, HubId(hub), class as ClassIndex, index));
         Ok(())
@@ -329,14 +331,14 @@ impl Core {
         leads::snapshot(py, &self.started()?.board)
     }
 
-    fn route_classes(&self, py: Python<'_>, rows: Vec<(String, u16, String)>) -> PyResult<()> {
+    fn route_classes(&self, py: Python<'_>, rows: Vec<ClassTuple<'_>>) -> PyResult<()> {
         let (node, rows) = (self.started()?, routes::classes(rows)?);
-        py.detach(|| node.routes().set_classes(rows)).map_err(|why| config::bad("classes", why))
+        py.detach(|| node.set_classes(rows)).map_err(|why| config::bad("classes", why))
     }
 
     fn route_hubs(&self, py: Python<'_>, rows: Vec<HubTuple>) -> PyResult<()> {
         let (node, rows) = (self.started()?, routes::hubs(rows)?);
-        py.detach(|| node.routes().set_hubs(rows));
+        py.detach(|| node.set_hubs(rows));
         Ok(())
     }
 
@@ -364,7 +366,7 @@ impl Core {
 
     fn route_of<'py>(&self, py: Python<'py>, topic: &[u8]) -> PyResult<(Bound<'py, PyBytes>, String, u16)> {
         let (room, class, index) = self.started()?.routes().of(topic);
-        Ok((PyBytes::new(py, &room), class.to_owned(), index))
+        Ok((PyBytes::new(py, &room), class, index))
     }
 
     fn route_ready(&self, py: Python<'_>) -> PyResult<Vec<(String, u64)>> {
@@ -411,6 +413,11 @@ impl Core {
 
     fn streams(&self) -> PyResult<&Streams> {
         self.started()?.streams().ok_or_else(|| PyRuntimeError::new_err("no class has a log"))
+    }
+
+    /// The room classes as they are now.
+    fn classes(&self) -> Arc<ClassTable> {
+        self.node.get().map_or_else(|| Arc::clone(&self.classes), Node::classes)
     }
 
     fn started(&self) -> PyResult<&Node> {

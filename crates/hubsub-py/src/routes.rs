@@ -1,6 +1,6 @@
 //! What the control plane says of routes, as the data plane has it. Processes have names there.
 
-use crate::config::bad;
+use crate::config::{self, bad};
 use hubsub_node::link::Board;
 use hubsub_node::routes::{ClassRow, HubRow};
 use hubsub_types::{HubId, Term};
@@ -9,15 +9,18 @@ use pyo3::prelude::*;
 /// Id, class, index, term, and name and incarnation of the leader.
 pub type HubTuple = (u32, String, u16, u64, Option<(String, u64)>);
 
-/// `(name, hubs, placement)` of each.
-pub fn classes(rows: Vec<(String, u16, String)>) -> PyResult<Vec<ClassRow>> {
-    let class = |(name, hubs, placement): (String, u16, String)| {
+/// Definition as in the configuration, version, hubs, placement.
+pub type ClassTuple<'py> = (Bound<'py, PyAny>, u64, u16, String);
+
+/// All classes, in order of precedence.
+pub fn classes(rows: Vec<ClassTuple<'_>>) -> PyResult<Vec<ClassRow>> {
+    let class = |(definition, version, hubs, placement): ClassTuple<'_>| {
         let is_ring = match placement.as_str() {
             "ring" => true,
             "least-busy" => false,
             other => return Err(bad("placement", format!("unknown: {other}"))),
         };
-        Ok(ClassRow { name: name.into(), hubs, is_ring })
+        Ok(ClassRow { class: config::class(&definition)?, version, hubs, is_ring })
     };
     rows.into_iter().map(class).collect()
 }

@@ -396,6 +396,19 @@ impl ShardHubs {
         joined
     }
 
+    /// Takes in the hubs of classes that are new, behind those that are there.
+    pub fn extend(&mut self, all: &Hubs, shard: ShardId) {
+        let placement = &all.placement;
+        for class in self.places.len() as ClassIndex..placement.classes() {
+            let mut places = vec![None; usize::from(placement.hubs(class))];
+            for index in (0..placement.hubs(class)).filter(|&index| placement.shard(class, index) == shard) {
+                places[usize::from(index)] = Some(self.hubs.len() as u16);
+                self.hubs.push(Hub { class, index, is_relayed: true, ledger: Ledger::default(), log: None });
+            }
+            self.places.push(places);
+        }
+    }
+
     /// Takes in a hub that came while the node runs: to its place among those of its class, or, where
     /// there is none, behind all others: no room comes there until a route leads to it. One that was
     /// here before goes on as it was, and what waits for its log with it.

@@ -9,7 +9,7 @@ use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_types::class::ClassIndex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{RwLock, RwLockReadGuard};
+use std::sync::{Arc, RwLock, RwLockReadGuard};
 
 /// Entries of one class. A room takes some 100 bytes beside its name.
 pub const PLACES_MAX: usize = 4_000_000;
@@ -20,7 +20,7 @@ pub const UNPLACED: u16 = u16::MAX;
 /// See the module.
 #[derive(Debug)]
 pub struct Places {
-    classes: Vec<OfClass>,
+    classes: Vec<Arc<OfClass>>,
 }
 
 #[derive(Debug, Default)]
@@ -37,8 +37,14 @@ impl Places {
     /// Of classes, each of which places its rooms one by one, or on its ring.
     #[must_use]
     pub fn new(is_asked: impl Iterator<Item = bool>) -> Places {
-        let of_class = |is_asked| OfClass { is_asked, ..OfClass::default() };
-        Places { classes: is_asked.map(of_class).collect() }
+        Places { classes: Vec::new() }.with(is_asked)
+    }
+
+    /// Of these classes, whose entries it shares with what it was made from, and of more.
+    #[must_use]
+    pub fn with(&self, is_asked: impl Iterator<Item = bool>) -> Places {
+        let of_class = |is_asked| Arc::new(OfClass { is_asked, ..OfClass::default() });
+        Places { classes: self.classes.iter().cloned().chain(is_asked.map(of_class)).collect() }
     }
 
     /// The hub of a room; `UNPLACED`: it is to be asked for. None: the ring says.

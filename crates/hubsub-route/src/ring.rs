@@ -66,6 +66,12 @@ impl Placement {
         Placement { ids: Some(ids.to_vec()), places: Some(places), ..Placement::new(shards, &counts) }
     }
 
+    /// How many classes there are.
+    #[must_use]
+    pub fn classes(&self) -> ClassIndex {
+        self.classes.len() as ClassIndex
+    }
+
     /// How many hubs a class has.
     #[must_use]
     pub fn hubs(&self, class: ClassIndex) -> u16 {

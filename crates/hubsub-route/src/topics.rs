@@ -55,7 +55,7 @@ impl Topic {
 
 /// All topics that a shard knows.
 pub struct Topics {
-    classes: Arc<ClassTable>,
+    pub(crate) classes: Arc<ClassTable>,
     hubs: Arc<Hubs>,
     hasher: RandomState,
     slots: Vec<Option<Topic>>,
@@ -93,6 +93,27 @@ impl Topics {
         *self = Topics::new(Arc::clone(&self.classes), hubs, self.routes_max);
     }
 
+    /// Classes have changed, and with them perhaps the rooms of topics: those that are in another one now, or may be.
+    pub fn set_classes(&mut self, classes: Arc<ClassTable>, hubs: Arc<Hubs>) -> Vec<TopicId> {
+        let before = std::mem::replace(&mut self.classes, classes);
+        self.hubs = hubs;
+        let is_elsewhere = |topic: &Topic| {
+            let room = self.classes.room(&topic.name);
+            before.room(&topic.name) != room || topic.class != self.classes.class_of_room(&room)
+        };
+        let topics = (0u32..).zip(&self.slots).filter_map(|(id, topic)| Some((id, topic.as_ref()?)));
+        let elsewhere: Vec<TopicId> =
+            topics.filter(|(_, topic)| is_elsewhere(topic)).map(|(id, _)| id).collect();
+        for &id in &elsewhere {
+            let topic = self.slots[id as usize].as_ref().expect("it was looked at");
+            let is_room =
+                topic.namespace == Namespace::Global && *self.classes.room(&topic.name) == *topic.name;
+            let topic = self.get_mut(id);
+            topic.marks = if is_room { topic.marks | IS_ROOM } else { topic.marks & !IS_ROOM };
+        }
+        elsewhere
+    }
+
     /// The shard of a room's hub.
     #[must_use]
     pub fn shard_of_room(&self, room: &[u8]) -> ShardId {
@@ -112,9 +133,10 @@ impl Topics {
         let (class, hub) = self.place(&self.classes.room(&self.get(id).name));
         let shard = self.hubs.placement.shard(class, hub);
         let topic = self.get_mut(id);
-        let is_news = (topic.hub, topic.shard) != (hub, shard);
+        let is_news = (topic.class, topic.hub, topic.shard) != (class, hub, shard);
         if is_news {
-            (topic.hub, topic.shard, topic.room) = (hub, shard, RoomHandle::NONE);
+            (topic.class, topic.hub, topic.shard) = (class, hub, shard);
+            topic.room = RoomHandle::NONE;
         }
         is_news
     }

@@ -92,6 +92,8 @@ pub struct Class {
     pub idle_ms: u64,
     /// Delay of each commit, in ms: a tool of the tests for what a disk will do.
     pub commit_delay_ms: u64,
+    /// Whether it was removed from the cluster: its rooms go on, and it gets no new ones.
+    pub is_removed: bool,
 }
 
 impl Class {
@@ -111,6 +113,7 @@ impl Class {
             payload_bytes_max: u64::MAX,
             idle_ms: 0,
             commit_delay_ms: 0,
+            is_removed: false,
         }
     }
 
@@ -149,10 +152,14 @@ impl Class {
     }
 }
 
-/// All classes in order; the last one is the default class and matches all.
+/// All classes. The last one in their order is the default class and matches all.
+///
+/// Invariant: a class keeps its index in all tables that were made from one another ([`ClassTable::changed`]).
 #[derive(Clone, Debug)]
 pub struct ClassTable {
     classes: Vec<Class>,
+    /// Their indexes in order of precedence.
+    order: Vec<ClassIndex>,
     /// Whether `{tag}` in a topic names its room.
     hash_tags: bool,
     /// Rooms that were made under other rules, and keep their class.
@@ -171,7 +178,38 @@ impl ClassTable {
             classes.push(Class::named("default"));
         }
         assert!(classes.len() < usize::from(ClassIndex::MAX), "config bounds the number of classes");
-        ClassTable { classes, hash_tags, kept: HashMap::new() }
+        let order = (0..classes.len() as ClassIndex).collect();
+        ClassTable { classes, order, hash_tags, kept: HashMap::new() }
+    }
+
+    /// The table with these classes in this order of precedence: those that it has, by name, are as given now, others
+    /// are new. One that is not among them is in no order, and no room's that is found from now on.
+    ///
+    /// # Panics
+    /// The last one does not match all.
+    #[must_use]
+    pub fn changed(&self, given: Vec<Class>) -> ClassTable {
+        assert!(given.last().is_some_and(|class| class.matches.is_empty()), "the last is the default class");
+        let mut table = ClassTable { order: Vec::with_capacity(given.len()), ..self.clone() };
+        for class in given {
+            let index = table.index_of(&class.name).unwrap_or(table.classes.len() as ClassIndex);
+            match table.classes.get_mut(usize::from(index)) {
+                Some(known) => *known = class,
+                None => table.classes.push(class),
+            }
+            table.order.push(index);
+        }
+        table
+    }
+
+    /// The index of a class.
+    #[must_use]
+    pub fn index_of(&self, name: &str) -> Option<ClassIndex> {
+        self.classes.iter().position(|class| class.name == name).map(|index| index as ClassIndex)
+    }
+
+    fn in_order(&self) -> impl Iterator<Item = (ClassIndex, &Class)> {
+        self.order.iter().map(|&index| (index, self.get(index)))
     }
 
     /// A room keeps a class, whatever the rules say.
@@ -183,7 +221,7 @@ impl ClassTable {
     #[must_use]
     pub fn rules(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        let rules = self.classes.iter().map(|class| (&class.name, format!("{:?}", class.matches)));
+        let rules = self.in_order().map(|(_, class)| (&class.name, format!("{:?}", class.matches)));
         rules.for_each(|rule| rule.hash(&mut hasher));
         hasher.finish()
     }
@@ -200,7 +238,7 @@ impl ClassTable {
         &self.classes[usize::from(index)]
     }
 
-    /// All classes, in order.
+    /// All classes, by index.
     #[must_use]
     pub fn classes(&self) -> &[Class] {
         &self.classes
@@ -219,7 +257,7 @@ impl ClassTable {
         {
             return Cow::Borrowed(tag);
         }
-        for class in &self.classes {
+        for (_, class) in self.in_order() {
             if let Some(template) = &class.room
                 && is_own == class.name.starts_with('$')
                 && class.matches(topic)
@@ -238,8 +276,8 @@ impl ClassTable {
         {
             return class;
         }
-        let index = self.classes.iter().position(|c| c.matches(room));
-        index.unwrap_or(self.classes.len() - 1) as ClassIndex
+        let first = self.in_order().find(|(_, class)| class.matches(room));
+        first.map_or(self.order[self.order.len() - 1], |(index, _)| index)
     }
 }
 
@@ -279,6 +317,25 @@ mod tests {
         assert_eq!(class_of(&table, "x"), "all");
         let table = ClassTable::new(vec![class("all", &[], "+")], true);
         assert_eq!(table.classes().len(), 2);
+    }
+
+    #[test]
+    fn a_table_that_changes_keeps_the_index_of_each_class_whatever_their_order() {
+        let before =
+            ClassTable::new(vec![class("a", &["a:*"], "topic"), class("b", &["b:*"], "topic")], true);
+        let given = vec![
+            class("new", &["a:new*", "c:*"], "topic"),
+            class("b", &["a:*"], "topic"),
+            Class::named("default"),
+        ];
+        let after = before.changed(given);
+        let index = |name| after.index_of(name).unwrap();
+        assert_eq!((index("a"), index("b"), index("default"), index("new")), (0, 1, 2, 3));
+        assert_eq!(class_of(&after, "a:new1"), "new");
+        assert_eq!(class_of(&after, "a:1"), "b", "a is not in the order any more");
+        assert_eq!(class_of(&after, "b:1"), "default");
+        assert_eq!(before.get(0).name, after.get(0).name, "who has its index finds it");
+        assert_ne!(before.rules(), after.rules());
     }
 
     #[test]

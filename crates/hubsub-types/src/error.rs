@@ -56,6 +56,8 @@ pub enum ErrorCode {
     HubClosed,
     /// A hub's id, or its place in its class, is another hub's.
     HubDiffers,
+    /// The class of the room was removed: it gets no new rooms.
+    ClassRemoved,
 }
 
 impl ErrorCode {
@@ -87,6 +89,7 @@ impl ErrorCode {
         ErrorCode::LinkLost,
         ErrorCode::HubClosed,
         ErrorCode::HubDiffers,
+        ErrorCode::ClassRemoved,
     ];
 
     /// The stable code, the same in REST answers, logs and Python.
@@ -160,6 +163,9 @@ impl ErrorCode {
                 ("hub_closed", "ERR the hub of this room is not open here, try again later", true)
             }
             ErrorCode::HubDiffers => ("hub_differs", "ERR another hub has this id or place", false),
+            ErrorCode::ClassRemoved => {
+                ("class_removed", "ERR the class of this room was removed, it gets no new rooms", false)
+            }
         }
     }
 }

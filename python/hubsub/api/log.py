@@ -101,7 +101,7 @@ async def _wanted(state: State, request: Request, hubs: Sequence[Hub]) -> tuple[
         return _numbers(query["hubs"]) & {hub.id for hub in hubs}, []
     named, pattern = query.get("class"), query.get("subscribePattern")
     # Of the node's own classes there is one that may be read, for who names it.
-    public = [cls for cls in state.config.all_classes if cls.name == PUBLIC]
+    public = [cls for cls in state.all_classes if cls.name == PUBLIC]
     classes = {cls.name: cls for cls in (*public, *state.classes) if named in (None, cls.name)}
     if not classes:
         names_of_all = ", ".join(cls.name for cls in state.classes)

@@ -7,9 +7,8 @@ from hubsub.api.answers import json_answer
 from hubsub.api.cluster import links
 from hubsub.api.metrics import prometheus
 from hubsub.api.params import path_name
-from hubsub.api.schema import ClassList, HistoryLimits, NodeInfo, NodeList, Ready, RoomClass, Stat, Version
+from hubsub.api.schema import NodeInfo, NodeList, Ready, Stat, Version
 from hubsub.api.state import State
-from hubsub.config import RoomClass as Configured
 from hubsub.errors import CoordinatorFailedError, LogFailedError, NoSuchNodeError, StoppingError
 from hubsub.names import text_of
 from hubsub.node import BUILD_PROFILE, CORE_VERSION
@@ -51,36 +50,6 @@ async def show_node(state: State, request: Request) -> Response:
 async def nodes_plain(state: State, request: Request) -> Response:
     """With `?room=` the nodes of that room; there is one node, so it is the answer to both."""
     return json_answer([state.node_ref(request)])
-
-
-async def list_classes(state: State, request: Request) -> Response:
-    return json_answer(ClassList(classes=[_class(cls) for cls in state.classes]))
-
-
-def _class(cls: Configured) -> RoomClass:
-    history = cls.history
-    return RoomClass(
-        name=cls.name,
-        match=list(cls.match),
-        room=cls.room,
-        device=cls.device,
-        durability=cls.durability,
-        members=cls.members,
-        history=None
-        if history is None
-        else HistoryLimits(
-            messages=history.messages,
-            bytes=history.bytes,
-            age_ms=history.age_ms,
-            archive_wait=history.archive_wait,
-        ),
-        on_slow=cls.on_slow,
-        on_gap=cls.on_gap,
-        placement=cls.placement,
-        on_partition=cls.on_partition,
-        payload_bytes_max=cls.payload_bytes_max,
-        idle_ms=cls.idle_ms,
-    )
 
 
 async def ping(state: State, request: Request) -> Response:

@@ -426,6 +426,12 @@ class RoomClass(Struct, kw_only=True):
     """A room class, resolved."""
 
     name: str
+    version: Annotated[int | None, Meta(description="One more with each change; null on a node alone.")]
+    state: Annotated[
+        Literal["in_force", "removed"],
+        Meta(description="`removed`: it keeps its rooms and gets no new ones."),
+    ]
+    hubs: Annotated[int | None, Meta(description="How many it has in the cluster; null on a node alone.")]
     match: list[str]
     room: str
     device: Annotated[str | None, Meta(description="What names the device of a topic; null: nothing.")]
@@ -444,6 +450,28 @@ class ClassList(Struct, kw_only=True):
     """All classes, in order of precedence; the last one is the default class."""
 
     classes: list[RoomClass]
+    version: Annotated[
+        int | None, Meta(description="Of all together, the larger the later; null on a node alone.")
+    ]
+    nodes: Annotated[
+        list["ClassOnNode"],
+        Meta(
+            description="By name, in a cluster. One with a smaller version is behind: publishes wait for it."
+        ),
+    ]
+
+
+class ClassOnNode(Struct, kw_only=False):
+    """Which classes a node acts by."""
+
+    name: str
+    version: Annotated[int, Meta(description="As of the list; 0: it has not said.")]
+
+
+class AppliedClasses(Struct, kw_only=True):
+    """What came of classes that were applied."""
+
+    changed: Annotated[list[str], Meta(description="Those that are new or other than before.")]
 
 
 class BusyRoom(Struct, kw_only=True):

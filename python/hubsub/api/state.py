@@ -11,6 +11,7 @@ from hubsub.api.schema import NodeRef
 from hubsub.config import Config, RoomClass, is_wildcard, join_address, split_address
 from hubsub.control.archived import Archived
 from hubsub.control.batches import Batches
+from hubsub.control.cluster.classes import configured
 from hubsub.control.cluster.node import ClusterNode
 from hubsub.control.idempotency import Window
 from hubsub.control.queries import Queries
@@ -38,7 +39,7 @@ class State:
         """This node's place in the cluster; None: it is alone."""
         self.window = Window(lambda: self.limits, time.monotonic)
         self.queries = Queries(lambda: self.limits, time.monotonic)
-        self.archived = Archived(node, lambda: self.config.all_classes, lambda: self.log)
+        self.archived = Archived(node, lambda: self.all_classes, lambda: self.log)
         self.staging = Staging(node, lambda: self.limits, lambda: self.others)
         self.batches = Batches(node, self.staging, lambda: self.limits)
         self.requests: Counter[tuple[str, int]] = Counter()
@@ -65,9 +66,15 @@ class State:
     @property
     def classes(self) -> tuple[RoomClass, ...]:
         """All room classes in order of precedence; the last one is the default class."""
-        classes = self.config.classes
+        classes = self.config.classes if self.cluster is None else configured(self.cluster.class_records)
         is_closed = bool(classes) and not classes[-1].match and classes[-1].room == "topic"
         return classes if is_closed else (*classes, RoomClass(name="default"))
+
+    @property
+    def all_classes(self) -> tuple[RoomClass, ...]:
+        """Likewise, behind the node's own, if it keeps anything."""
+        own = [cls for cls in self.config.all_classes if cls not in self.config.classes]
+        return (*own, *self.classes)
 
     def node_ref(self, request: Request) -> NodeRef:
         """This node as the asker can reach it."""

@@ -6,7 +6,20 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from hubsub.api import clients, cluster, hubs, log, merges, nodes, publish, queries, records, rooms, stages
+from hubsub.api import (
+    classes,
+    clients,
+    cluster,
+    hubs,
+    log,
+    merges,
+    nodes,
+    publish,
+    queries,
+    records,
+    rooms,
+    stages,
+)
 from hubsub.api.answers import json_answer
 from hubsub.api.cluster_schema import ClusterInfo, ReachedAddresses
 from hubsub.api.log import AtHomes
@@ -14,6 +27,7 @@ from hubsub.api.openapi import document
 from hubsub.api.reach import AllTold, AtHub, AtNode, AtQuery, AtRoom, Gathered, Somewhere, WhereKnown
 from hubsub.api.routes import Param, Route
 from hubsub.api.schema import (
+    AppliedClasses,
     BatchAnswer,
     BatchCommit,
     BusyRooms,
@@ -37,6 +51,7 @@ from hubsub.api.schema import (
     QueryReport,
     Ready,
     Room,
+    RoomClass,
     RoomPage,
     StageAnswer,
     Stat,
@@ -61,6 +76,14 @@ NODE = Param("node", "Name of the node that has it; without it, the one that is 
 TEXT = "text/plain"
 LOG = Param("log", "Identity of the log that is meant: another one refuses.")
 STAGE_ERRORS = ("no_stages", "disk_full", "log_failed", "quarantined", "hub_closed")
+CLASS_ERRORS = (
+    "class_change",
+    "no_cluster",
+    "no_controller",
+    "expectation_failed",
+    "coordinator_unreachable",
+    "coordinator_unknown",
+)
 STREAM_ERRORS = ("no_such_hub", "not_allowed", "other_log", "quarantined", "log_failed", "disk_full")
 
 ROUTES: tuple[Route, ...] = (
@@ -432,7 +455,32 @@ ROUTES: tuple[Route, ...] = (
         reach=Somewhere(),
     ),
     Route(
-        "GET", "/v1/classes", "Room classes in order of precedence", nodes.list_classes, answer=(ClassList,)
+        "GET", "/v1/classes", "Room classes in order of precedence", classes.list_classes, answer=(ClassList,)
+    ),
+    Route(
+        "POST",
+        "/v1/classes",
+        "Makes classes what is given, on all nodes of the cluster while they run; others stay",
+        classes.apply_classes,
+        body=(list[dict[str, Any]],),
+        answer=(AppliedClasses,),
+        errors=(*CLASS_ERRORS, "body_too_large"),
+    ),
+    Route(
+        "GET",
+        "/v1/classes/{class}",
+        "A room class",
+        classes.show_class,
+        answer=(RoomClass,),
+        errors=("no_such_class",),
+    ),
+    Route(
+        "DELETE",
+        "/v1/classes/{class}",
+        "Lets a class get no new rooms; those that it has go on",
+        classes.remove_class,
+        status=204,
+        errors=(*CLASS_ERRORS, "no_such_class"),
     ),
     Route("GET", "/v1/openapi.json", "This document", openapi),
     Route(

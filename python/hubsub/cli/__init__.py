@@ -27,7 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "query": ("hubsub.cli.queries", "Lists queries of data pipelines; gives up a batch that is held."),
     "cluster": ("hubsub.cli.cluster", "Runs several nodes in one terminal, to try a cluster."),
     "node": ("hubsub.cli.nodes", "Lists and shows nodes."),
-    "class": ("hubsub.cli.classes", "Lists room classes."),
+    "class": ("hubsub.cli.classes", "Lists and changes room classes."),
     "top": ("hubsub.cli.top", "Shows live what a node does."),
     "bench": ("hubsub.bench.cli", "Measures a node, and others against it."),
     "pipeline": ("hubsub.pipeline.cli", "Runs jobs on Spark: archive, activity, devices, sessions, replay."),

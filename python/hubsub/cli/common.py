@@ -221,8 +221,13 @@ class Api:
     def get(self, path: str, **query: object) -> Answer:
         return self.ask("GET", path, **query)
 
-    def ask(self, method: str, path: str, **query: object) -> Answer:
+    def ask(self, method: str, path: str, body: object = None, **query: object) -> Answer:
         """The JSON of the answer; empty where it has no body.
+
+        Args:
+            method, path: Of the request.
+            body: Sent as JSON; None: nothing.
+            query: What is None is left out.
 
         Raises:
             HubSubError: of the code that the node answered.
@@ -235,9 +240,13 @@ class Api:
         target = f"{path}?{urlencode(given)}" if given else path
         connection = HTTPConnection(self._host, self._port, timeout=HTTP_TIMEOUT_S)
         try:
-            connection.request(method, target)
+            if body is None:
+                connection.request(method, target)
+            else:
+                headers = {"content-type": "application/json"}
+                connection.request(method, target, json.dumps(body), headers)
             response = connection.getresponse()
-            body = response.read()
+            received = response.read()
         except (OSError, HTTPException, UnicodeError) as error:  # Unicode: no host name.
             hint = "`hubsub serve` starts a node; --url names another one"
             reason = (error.strerror if isinstance(error, OSError) else None) or error
@@ -246,7 +255,9 @@ class Api:
             connection.close()
         try:
             value = (
-                json.loads(body, object_pairs_hook=lambda pairs: Answer(pairs, self.url)) if body else None
+                json.loads(received, object_pairs_hook=lambda pairs: Answer(pairs, self.url))
+                if received
+                else None
             )
         except (ValueError, RecursionError):
             raise _stranger(self.url, "is no JSON") from None

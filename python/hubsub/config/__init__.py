@@ -18,7 +18,7 @@ from hubsub.config.kinds import (
     split_address,
 )
 from hubsub.config.reload import Reload, reloaded
-from hubsub.config.resolve import PUBLIC, RESERVED, Config, History, RoomClass, load, resolve
+from hubsub.config.resolve import PUBLIC, RESERVED, Config, History, RoomClass, load, resolve, room_classes
 from hubsub.config.variables import unknown_variables
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "parse_duration",
     "reloaded",
     "resolve",
+    "room_classes",
     "split_address",
     "unknown_variables",
 ]

@@ -247,6 +247,24 @@ def resolve(file: Mapping[str, Any], flags: Mapping[str, object], environ: Mappi
     )
 
 
+def room_classes(tables: object, config: Config) -> tuple[RoomClass, ...]:
+    """Classes from tables as `[[class]]` of a file has them, for nodes that run.
+
+    Args:
+        tables: A list of objects.
+        config: Of one of those nodes, whose limits hold.
+
+    Raises:
+        ConfigError: with every problem found.
+    """
+    problems: list[Problem] = []
+    classes = _classes(problems, tables)
+    _logs(problems, config.data or "elsewhere", config.limits, [cls for cls in classes if cls.is_logged])
+    if problems:
+        raise ConfigError(problems)
+    return tuple(classes)
+
+
 def _parse(problems: list[Problem], name: str, kind: Kind, raw: object, is_secret: bool = False) -> Any:
     try:
         return kind.parse(raw)

@@ -221,6 +221,13 @@ class HubClosedError(Refused):
     words = "the hub of this room is not open here, try again later"
 
 
+class ClassRemovedError(Refused):
+    code = "class_removed"
+    status = 409
+    resp = "ERR the class of this room was removed, it gets no new rooms"
+    words = "the class of this room was removed, it gets no new rooms"
+
+
 class HubDiffersError(Refused):
     code = "hub_differs"
     status = 409

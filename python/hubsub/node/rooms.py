@@ -7,7 +7,6 @@ from hubsub import _native
 from hubsub.config import RESERVED
 from hubsub.node.answers import BusyRoom, Failed, HistoryRow, Item, Published, PublishedRows
 from hubsub.node.life import Life
-from hubsub.node.setup import room_of
 
 ROOMS_ALL = 2**32
 """As many of the busiest rooms as the shards know, which is bounded."""
@@ -97,4 +96,5 @@ class Rooms(Life):
 
     def room_of(self, topic: bytes) -> tuple[bytes, str]:
         """Room of a topic and the name of its class."""
-        return room_of(self.config, topic)
+        room, room_class, _ = self._core.route_of(topic)
+        return room, room_class

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from hubsub.config import RoomClass
 from hubsub.node.life import Life
+from hubsub.node.setup import core_class
 
 
 class ClassRow(Protocol):
@@ -18,6 +19,13 @@ class ClassRow(Protocol):
 
     @property
     def placement(self) -> str: ...
+    @property
+    def version(self) -> int:
+        """One more with each change of it, from 1."""
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether it gets no new rooms."""
 
 
 class HubRow(Protocol):
@@ -42,12 +50,19 @@ class Routes(Life):
     """The part of a node that knows where rooms are."""
 
     def route_classes(self, classes: Sequence[ClassRow]) -> None:
-        """Sets all classes, before hubs of them. A class that this node was not started with is served by others alone.
+        """Sets all classes in order of precedence, before hubs of them; the last one matches all. Once rooms have homes
+        changes count at once, and a class that is new from when all its hubs are told. Rooms that are another class's
+        by then begin another life in it.
 
         Raises:
-            ValueError: one has no hub, another number of them than before, or an unknown placement.
+            ValueError: one has no hub, another number of them or another placement than before, or the last one does
+                not match all.
         """
-        self._core.route_classes([(row.definition.name, row.hubs, row.placement) for row in classes])
+        rows = [
+            (core_class(row.definition, row.is_removed), row.version, row.hubs, row.placement)
+            for row in classes
+        ]
+        self._core.route_classes(rows)
 
     def route_hubs(self, rows: Sequence[HubRow]) -> None:
         """Sets all hubs and who leads them. Those of logged classes that this process leads are open. Rooms have

@@ -46,7 +46,8 @@ def _log(config: Config, cluster: Cluster | None) -> tuple[str, int, tuple[str, 
     return str(Path(config.data) / "log"), secrets.randbits(64), cluster
 
 
-def core_class(cls: RoomClass) -> dict[str, Any]:
+def core_class(cls: RoomClass, is_removed: bool = False) -> dict[str, Any]:
+    """A class as the core takes it; one that is removed gets no new rooms."""
     history = cls.history
     return {
         "name": cls.name,
@@ -67,6 +68,7 @@ def core_class(cls: RoomClass) -> dict[str, Any]:
         "payload_bytes_max": cls.payload_bytes_max,
         "idle_ms": cls.idle_ms,
         "commit_delay_ms": cls.commit_delay_ms,
+        "is_removed": is_removed,
     }
 
 

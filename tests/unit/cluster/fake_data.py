@@ -71,6 +71,7 @@ class FakeData:
         self.rooms: dict[tuple[str, bytes], int | None] = {}
         self.ready: list[tuple[str, int]] = []
         self.open: dict[int, tuple[str, int]] = {}
+        self.said = 0
         self.latest: dict[int, int] = {}
         """Last offsets of hubs that have a record."""
         self.opening: set[int] = set()
@@ -88,7 +89,10 @@ class FakeData:
         self.roster = list(peers)
 
     def link_peers(self) -> list[dict[str, Any]]:
-        return []
+        return [{"node": name, "links": [{"classes": other.said}]} for name, other in self.others.items()]
+
+    def link_status(self, classes: int) -> None:
+        self.said = classes
 
     async def link_ask(self, node: str, body: bytes) -> bytes:
         assert body, "a question has bytes"

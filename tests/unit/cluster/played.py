@@ -19,6 +19,7 @@ import pytest
 from hubsub.config import Config, resolve
 from hubsub.control.cluster.busy import Load
 from hubsub.control.cluster.census import keeps_lead
+from hubsub.control.cluster.classes import version_of
 from hubsub.control.cluster.membership import prepare
 from hubsub.control.cluster.node import ClusterNode
 from hubsub.control.cluster.plane import Face, Named, Neighbour, Route
@@ -157,6 +158,9 @@ class PlayedPlane:
 
     def classes(self, classes: Mapping[str, ClassRecord]) -> None:
         self.known_classes = dict(classes)
+
+    def class_versions(self) -> Mapping[str, int]:
+        return {p.me[0]: version_of(p.known_classes) for p in self.cluster.planes.values() if p.is_alive}
 
     def routes(self, rows: Sequence[Route]) -> None:
         assert all(row.room_class in self.known_classes for row in rows)

@@ -1,6 +1,7 @@
 //! A principal that may do nothing is refused by every command that needs leave.
 
 use super::*;
+use crate::classes::ClassesNow;
 use crate::conn::Conn;
 use crate::control::Control;
 use crate::core::Core;
@@ -57,17 +58,19 @@ impl Edge {
             hinted: Default::default(),
             run_id: String::new(),
         };
-        let classes = ClassTable::new(Vec::new(), true);
+        let classes = Arc::new(ClassTable::new(Vec::new(), true));
+        let hubs = Arc::new(Hubs::new(1, &classes, Vec::new()));
         let mut broker = Broker::new(Settings {
             shard,
-            hubs: Arc::new(Hubs::new(1, &classes, Vec::new())),
-            classes: Arc::new(classes),
+            hubs: Arc::clone(&hubs),
+            classes: Arc::clone(&classes),
             limits: limits.clone(),
             epochs: Arc::default(),
         });
         let control = Arc::new(Control::new(1000).unwrap());
         let board = Arc::new(Board::new(String::new(), 1, Instant::now(), Arc::clone(&control)));
-        let ends = Ends { shard, control, metrics, log: None, board };
+        let classes = Arc::new(ClassesNow::new(classes, hubs));
+        let ends = Ends { shard, control, metrics, log: None, board, classes };
         let mailer = Mailer::new(shard, inboxes, usize::MAX);
         let mut rim = Rim::new(Arc::new(info), limits, Now::default(), mailer, ends);
         let key =

@@ -38,6 +38,15 @@ pub fn shard_of(entry: &HubEntry, is_given: bool, shards: u16) -> u16 {
     if is_given { home(entry.hub, shards).0 } else { entry.index % shards }
 }
 
+/// How long a class's records are kept, without an archive.
+pub fn limits_of(class: &Class) -> Retention {
+    class.history.map_or_else(Retention::default, |history| Retention {
+        bytes: history.bytes,
+        age_us: history.age_ms * 1000,
+        archive: None,
+    })
+}
+
 /// Describes a hub of a shard by its entry and, if its records are whole, its chain. Reads the end of the
 /// chain for the duplicate window.
 ///
@@ -50,11 +59,7 @@ pub fn describe(
     shard: u16,
     window: Window,
 ) -> Result<Described, LogError> {
-    let limits = class.history.map_or_else(Retention::default, |history| Retention {
-        bytes: history.bytes,
-        age_us: history.age_ms * 1000,
-        archive: None,
-    });
+    let limits = limits_of(class);
     let (archive, traffic) = (Arc::new(Archive::default()), Arc::new(Traffic::default()));
     let archive_wait_bytes = class.archive_wait_bytes;
     let keeping = Keeping { limits, archive_wait_bytes, archive: Arc::clone(&archive) };

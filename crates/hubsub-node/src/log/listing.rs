@@ -5,13 +5,13 @@
 use super::reading;
 use super::status::LoggedHub;
 use super::{Log, LoggedHubs, Readers, Turn};
+use crate::classes::ClassesNow;
 use crate::inbox::Inbox;
 use crate::mail::{ColdRoom, Listed, Mail, Part};
-use crate::routes::HubsNow;
 use hubsub_log::rooms::Last;
 use hubsub_route::{Ask, RoomInfo};
 use hubsub_types::names::Glob;
-use hubsub_types::{ClassTable, Epoch, ErrorCode, HubId, Position, Seq, ShardId};
+use hubsub_types::{Epoch, ErrorCode, HubId, Position, Seq, ShardId};
 use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
@@ -45,8 +45,7 @@ pub struct Listing {
 /// What is known of hubs.
 struct Known {
     logged: Arc<LoggedHubs>,
-    hubs: Arc<HubsNow>,
-    classes: Arc<ClassTable>,
+    classes: Arc<ClassesNow>,
 }
 
 impl Listing {
@@ -54,14 +53,9 @@ impl Listing {
     ///
     /// # Errors
     /// The system is out of threads.
-    pub fn start(
-        log: Arc<Log>,
-        logged: Arc<LoggedHubs>,
-        hubs: Arc<HubsNow>,
-        classes: Arc<ClassTable>,
-    ) -> io::Result<Listing> {
+    pub fn start(log: Arc<Log>, logged: Arc<LoggedHubs>, classes: Arc<ClassesNow>) -> io::Result<Listing> {
         let thread = Readers::start("hubsub-log-names", 1, JOBS_MAX)?;
-        Ok(Listing { thread, known: Arc::new(Known { logged, hubs, classes }), log })
+        Ok(Listing { thread, known: Arc::new(Known { logged, classes }), log })
     }
 
     /// What the log of a room's hub knows of it; from memory.
@@ -149,8 +143,8 @@ impl Known {
 
     /// Whether a name's room is of this hub, as its class stands now.
     fn is_served(&self, hub: &LoggedHub, name: &[u8]) -> bool {
-        let class = self.classes.class_of_room(name);
-        (hub.class_index, hub.index) == (class, self.hubs.get().placement.hub(class, name))
+        let class = self.classes.get().class_of_room(name);
+        (hub.class_index, hub.index) == (class, self.classes.hubs().placement.hub(class, name))
     }
 
     fn cold_room(&self, hub: HubId, name: &[u8], last: Last) -> Option<ColdRoom> {

@@ -17,22 +17,24 @@
 //!   it cannot be made safe it serves again.
 //! - One thing at a time is done with a hub: a request for one that closes is refused.
 
-use super::hub::{Described, describe, shard_of};
+use super::hub::{Described, describe, limits_of, shard_of};
 use super::segments::Handover;
 use super::start::Started;
 use super::status::LoggedHub;
 use super::streams::{Refusal, refused};
 use super::{HubStatus, Log, LoggedHubs, State};
+use crate::classes::ClassesNow;
 use crate::control::{Control, Event, Level};
 use crate::inbox::Inbox;
 use crate::mail::Mail;
 use hubsub_log::{Disk, HubName, Keep, LogError, Opening, Ready};
 use hubsub_route::Window;
 use hubsub_types::class::ClassIndex;
-use hubsub_types::{ClassTable, ErrorCode, HubId};
+use hubsub_types::{ErrorCode, HubId};
 use std::collections::HashSet;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
@@ -62,6 +64,8 @@ type Outcome = Result<Answer, Refusal>;
 /// See the module.
 pub struct Openings {
     work: Arc<Work>,
+    /// Changes of classes that the thread was told of.
+    seen: AtomicU64,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -72,7 +76,7 @@ struct Work {
     log: Arc<Log>,
     handover: Arc<Handover<Disk>>,
     hubs: Arc<LoggedHubs>,
-    classes: Arc<ClassTable>,
+    classes: Arc<ClassesNow>,
     inboxes: Arc<[Inbox]>,
     control: Arc<Control>,
     window: Window,
@@ -82,6 +86,8 @@ struct Work {
 #[derive(Default)]
 struct Queue {
     requests: Vec<Request>,
+    /// Hubs are to be kept as their classes say by now.
+    has_classes: bool,
     is_stopping: bool,
 }
 
@@ -114,7 +120,7 @@ impl Openings {
     /// The system is out of threads.
     pub(crate) fn start(
         of: &Started,
-        classes: Arc<ClassTable>,
+        classes: Arc<ClassesNow>,
         inboxes: Arc<[Inbox]>,
         control: Arc<Control>,
         window: Window,
@@ -126,13 +132,13 @@ impl Openings {
             Arc::new(Work { queue, came, log, handover, hubs, classes, inboxes, control, window, is_given });
         let of_thread = Arc::clone(&work);
         let thread = super::named("hubsub-log-hubs").spawn(move || of_thread.run())?;
-        Ok(Openings { work, thread: Mutex::new(Some(thread)) })
+        Ok(Openings { work, seen: AtomicU64::new(0), thread: Mutex::new(Some(thread)) })
     }
 
     /// Opens a hub of a logged class, which is made if it was never here. What it tells of itself is the
     /// answer to this ticket, also if it was open.
     pub fn open(&self, ticket: u64, hub: HubId, class: ClassIndex, index: u16) {
-        let name = HubName { hub, class: self.work.classes.get(class).name.clone(), index };
+        let name = HubName { hub, class: self.work.classes.get().get(class).name.clone(), index };
         self.work.ask(ticket, Request::Open(Wanted { ticket, name, class }));
     }
 
@@ -140,6 +146,15 @@ impl Openings {
     /// it was open. It waits until all that the hub took is safe in segments: on a full disk, for room.
     pub fn close(&self, ticket: u64, hub: HubId) {
         self.work.ask(ticket, Request::Close(ticket, hub));
+    }
+
+    /// Classes may have changed: what is open is kept as they say from now on.
+    pub(crate) fn see_classes(&self) {
+        let changes = self.work.classes.changes();
+        if self.seen.swap(changes, Ordering::AcqRel) != changes {
+            self.work.queue().has_classes = true;
+            self.work.came.notify_one();
+        }
     }
 
     /// Ends the thread; what waits is refused.
@@ -177,6 +192,9 @@ impl Work {
         crate::sys::yield_to_others();
         let mut closing = Vec::new();
         while let Some(requests) = self.requests(!closing.is_empty()) {
+            if std::mem::take(&mut self.queue().has_classes) {
+                self.keep_as_classes_say();
+            }
             let mut wanted = Vec::new();
             for request in requests {
                 match request {
@@ -198,7 +216,8 @@ impl Work {
     /// What is to be done next, not more of it at once than is opened together and nothing twice; none
     /// at the end. With hubs that close it comes back soon.
     fn requests(&self, closes: bool) -> Option<Vec<Request>> {
-        let is_idle = |queue: &mut Queue| queue.requests.is_empty() && !queue.is_stopping;
+        let is_idle =
+            |queue: &mut Queue| queue.requests.is_empty() && !queue.is_stopping && !queue.has_classes;
         let proof = "nothing panics under this lock";
         let mut queue = match closes {
             false => self.came.wait_while(self.queue(), is_idle).expect(proof),
@@ -211,6 +230,25 @@ impl Work {
         let is_next = |request: &&Request| seen.insert(request.hub());
         let count = queue.requests.iter().take(TOGETHER).take_while(is_next).count();
         Some(queue.requests.drain(..count).collect())
+    }
+
+    /// Tells the segment thread how long records are kept by now, and readers what a device is.
+    fn keep_as_classes_say(&self) {
+        let classes = self.classes.get();
+        let all: Vec<_> = self.hubs.all();
+        let mut kept = Vec::with_capacity(all.len());
+        for (id, hub) in all {
+            let class = classes.get(hub.class_index);
+            hub.set_device(class.device.clone());
+            kept.push((id, limits_of(class), class.archive_wait_bytes));
+        }
+        self.handover.run(move |_, keeping| {
+            for (id, limits, archive_wait_bytes) in kept {
+                if let Some(keeping) = keeping.get_mut(&id) {
+                    (keeping.limits, keeping.archive_wait_bytes) = (limits, archive_wait_bytes);
+                }
+            }
+        });
     }
 
     /// Opens hubs, each another; those that cannot be are refused.
@@ -290,7 +328,8 @@ impl Work {
             return Err(LogError::Full);
         }
         let ready = opening.run()?;
-        let class = (one.class, self.classes.get(one.class));
+        let classes = self.classes.get();
+        let class = (one.class, classes.get(one.class));
         let shard = shard_of(ready.entry(), self.is_given, self.inboxes.len() as u16);
         let described = describe(ready.entry(), Some(Arc::clone(ready.chain())), class, shard, self.window)?;
         Ok((ready, described))

@@ -28,7 +28,7 @@ pub struct LoggedHub {
     pub index: u16,
     durability: Durability,
     /// What names the device of its records' topics.
-    pub device: Option<Arc<DeviceTemplate>>,
+    device: RwLock<Option<Arc<DeviceTemplate>>>,
     /// Where it lives.
     pub shard: u16,
     /// How far it is archived.
@@ -65,7 +65,7 @@ impl LoggedHub {
             class_index,
             index: entry.index,
             durability: class.durability,
-            device: class.device.clone(),
+            device: RwLock::new(class.device.clone()),
             shard,
             archive,
             records: chain.ok_or_else(|| Box::new(entry.clone())),
@@ -81,6 +81,16 @@ impl LoggedHub {
     /// Its chain, if its records are whole.
     pub fn chain(&self) -> Option<&Arc<Chain<Disk>>> {
         self.records.as_ref().ok()
+    }
+
+    /// What names the device of its records' topics.
+    pub fn device(&self) -> Option<Arc<DeviceTemplate>> {
+        self.device.read().expect("nothing panics under this lock").clone()
+    }
+
+    /// Its class says so from now on.
+    pub fn set_device(&self, device: Option<Arc<DeviceTemplate>>) {
+        *self.device.write().expect("nothing panics under this lock") = device;
     }
 
     /// Whether it takes no records any more, since it is about to go.

@@ -258,7 +258,7 @@ impl Work {
         let (chain, hub) = self.hub(scan.hub)?;
         let committed = hub.committed();
         // The class of the hub is that of each room in it.
-        scan.shape.device.clone_from(&hub.device);
+        scan.shape.device = hub.device();
         scan.filter.device = scan.shape.device.clone();
         let filter = scan.filter.prepared();
         // What is older is passed over, as far as it is still there to be passed over: that is looked up

@@ -63,6 +63,17 @@ pub fn hub(class: &str, index: u16) -> u32 {
     class * u32::from(HUBS) + u32::from(index) + 1
 }
 
+/// The classes that a node has.
+pub fn class_rows(node: &Node) -> Vec<ClassRow> {
+    let row = |class: &Class| ClassRow {
+        class: class.clone(),
+        version: 1,
+        hubs: HUBS,
+        is_ring: class.name != "busy",
+    };
+    node.classes().classes().iter().map(row).collect()
+}
+
 impl Trio {
     /// They are linked and ready; of each class node i leads the hub of index i.
     pub fn start() -> Trio {
@@ -81,9 +92,7 @@ impl Trio {
                 secret: secret.clone(),
                 versions: VERSIONS,
             });
-            let busy = |name: &str| name == "busy";
-            let rows = CLASSES.map(|name| ClassRow { name: name.into(), hubs: HUBS, is_ring: !busy(name) });
-            node.routes().set_classes(rows.to_vec()).unwrap();
+            node.set_classes(class_rows(node)).unwrap();
         }
         trio.link(&[0, 1, 2]);
         trio.lead();
@@ -149,7 +158,7 @@ impl Trio {
                 term: Term(term),
                 leader: leader.map(|leader| (NAMES[leader].into(), incarnation(leader))),
             });
-            self.nodes[at].routes().set_hubs(rows.collect());
+            self.nodes[at].set_hubs(rows.collect());
         }
     }
 

@@ -159,6 +159,14 @@ impl Broker {
         }
     }
 
+    /// Likewise, with classes that may be others than before.
+    pub fn join_as(&mut self, classes: &Arc<ClassTable>, hubs: Arc<Hubs>) {
+        self.classes = Arc::clone(classes);
+        self.rooms.classes = Arc::clone(classes);
+        self.topics.classes = Arc::clone(classes);
+        self.join(hubs);
+    }
+
     /// Whether the hubs of a class are not known yet, in a cluster.
     #[must_use]
     pub fn is_outside(&self, room: &[u8]) -> bool {

@@ -319,6 +319,11 @@ impl Relay {
         self.cluster = cluster;
     }
 
+    /// These hubs have their home here, too, behind those before.
+    pub fn add_hubs(&mut self, hubs: impl Iterator<Item = (HubId, ClassIndex)>) {
+        self.hubs.extend(hubs.map(HubState::new));
+    }
+
     /// The place of a hub whose home is here.
     #[must_use]
     pub fn slot_of(&self, hub: HubId) -> Option<u16> {

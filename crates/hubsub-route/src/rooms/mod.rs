@@ -150,7 +150,7 @@ pub struct RoomInfo {
 
 /// The rooms of one shard.
 pub struct Rooms {
-    classes: Arc<ClassTable>,
+    pub(crate) classes: Arc<ClassTable>,
     shards: u16,
     hasher: RandomState,
     slots: Vec<(u32, Option<Room>)>,
@@ -235,6 +235,26 @@ impl Rooms {
         self.all_hubs = all_hubs;
     }
 
+    /// Takes over classes, and hubs with those of new ones.
+    pub fn set_classes(&mut self, classes: Arc<ClassTable>, all_hubs: Arc<Hubs>, shard: ShardId) {
+        self.hubs.extend(&all_hubs, shard);
+        (self.classes, self.all_hubs) = (classes, all_hubs);
+    }
+
+    /// Rooms that are another class's by other classes, or of which some topic is another room's.
+    #[must_use]
+    pub fn elsewhere(&self, classes: &ClassTable) -> Vec<RoomHandle> {
+        let rooms = (0u32..).zip(&self.slots);
+        let handles = rooms.filter_map(|(index, (generation, room))| {
+            Some((RoomHandle { index, generation: *generation }, room.as_ref()?))
+        });
+        let is_other = |(handle, room): &(RoomHandle, &Room)| {
+            classes.class_of_room(&room.name) != self.hubs.get(room.hub).class
+                || self.topics_of(*handle).iter().any(|(_, topic)| *classes.room(topic) != *room.name)
+        };
+        handles.filter(is_other).map(|(handle, _)| handle).collect()
+    }
+
     /// Takes over limits that may change while running.
     pub fn set_limits(&mut self, limits: &Limits) {
         self.rooms_max = limits.rooms_max.div_ceil(u64::from(self.shards));
@@ -314,6 +334,7 @@ impl Rooms {
         // One that the log knows is not new, and takes memory as any; the node's own come back in
         // any case, or clients' rooms would keep it from ending what it began.
         let may = match known {
+            None if self.classes.get(class).is_removed => Err(ErrorCode::ClassRemoved),
             None => self.may_create(now),
             Some(_) if is_reserved(name) => Ok(()),
             Some(_) => self.has_place(),

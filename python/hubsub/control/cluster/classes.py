@@ -1,10 +1,16 @@
 """Room classes of a cluster: how they come from files into the coordinator, and what nodes must have alike.
 
 The first node writes what its file says, as version 1. From then on `apply` changes classes, each change with a
-higher version. A node whose file says something else is refused, or it would seem to have what it has not; but where a
-class was applied since, the file is merely old, and the node says so and takes the cluster's.
+higher version, and all nodes act by it at once. A node whose file says something else is refused, or it would seem to
+have what it has not; but where a class was applied since, the file is merely old, and the node says so and takes the
+cluster's.
 
-Invariant: what decides where rooms are (the number of hubs, durability, placement) stays as the class began.
+A class that is new stands behind those that are there, and before the one that matches all. One that is *removed* keeps
+its place and its rooms, and gets no new ones.
+
+Invariants: what decides where rooms are (the number of hubs, durability, placement, the template) stays as the class
+began. No room of a class with a log becomes another class's: its records are in one log. A room without a log may, and
+begins another life there.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +21,7 @@ import msgspec
 from hubsub.config import Config, RoomClass
 from hubsub.control.cluster.commits import Put
 from hubsub.control.cluster.records import CLASSES, ClassRecord, ClusterRecord, format_of
-from hubsub.errors import ClassChangeError
+from hubsub.errors import ClassChangeError, NoSuchClassError
 
 HUBS: Final = 64
 """Of a class without a log: so many that eight nodes share them evenly, and few enough to move all in a minute."""
@@ -40,6 +46,9 @@ DEFAULT: Final = "default"
 LAST: Final = 1_000_000
 """Order of the default class."""
 
+CATCH_ALL: Final = LAST - 1
+"""Order of a class that matches all: others come before it, also later."""
+
 APPLIED_MAX: Final = 40
 """Classes that are changed at once: one commit, so that rooms meet all of them or none."""
 
@@ -57,11 +66,15 @@ def seeds(config: Config) -> dict[str, ClassRecord]:
     own = [cls for cls in config.all_classes if cls not in config.classes]
     # The node's own come before all that a file may match, and stay there whatever is applied later.
     records = {cls.name: record_of(cls, order=i - len(own)) for i, cls in enumerate(own)}
-    records |= {cls.name: record_of(cls, order=i) for i, cls in enumerate(config.classes)}
+    records |= {cls.name: record_of(cls, order=_order(cls, i)) for i, cls in enumerate(config.classes)}
     last = config.classes[-1] if config.classes else None
     if last is None or last.match or last.room != "topic":
         records.setdefault(DEFAULT, record_of(RoomClass(name=DEFAULT, placement="ring"), order=LAST))
     return records
+
+
+def _order(cls: RoomClass, order: int) -> int:
+    return order if cls.match else CATCH_ALL
 
 
 def own_seeds(config: Config) -> dict[str, ClassRecord]:
@@ -121,7 +134,9 @@ def differences(
             bad.append(f"{name}: {value!r} here, {there!r} in the cluster")
     for cls in config.classes:
         record = classes.get(cls.name)
-        if record is None:
+        if record is not None and record.is_removed:
+            old.append(f"class {cls.name}: removed from the cluster since, it gets no new rooms")
+        elif record is None:
             bad.append(
                 f"class {cls.name}: not in the cluster\n  hint: hubsub class apply adds it, then start again"
             )
@@ -133,7 +148,7 @@ def differences(
                 old.append(f"{what}; it was applied since (version {record.version}), the file is old")
     names = {cls.name for cls in config.classes}
     for name, record in sorted(classes.items()):
-        if config.classes and name not in names and 0 <= record.order < LAST:
+        if config.classes and name not in names and 0 <= record.order < LAST and not record.is_removed:
             what = f"class {name}: not in the file, and the cluster has it"
             (bad if record.version == FIRST_VERSION else old).append(what)
     logged = [name for name, record in sorted(classes.items()) if class_of(record).is_logged]
@@ -144,40 +159,100 @@ def differences(
     return bad, old
 
 
+def version_of(classes: Mapping[str, ClassRecord]) -> int:
+    """Of all classes together: larger with each change of one of them."""
+    return sum(record.version for record in classes.values())
+
+
 def applied(kept: Mapping[str, ClassRecord], given: Iterable[RoomClass]) -> list[Put]:
     """What is written so that the cluster has these classes; nothing for those that it has.
 
-    Classes that are new come behind those that are there, in the order given.
-
     Raises:
-        ClassChangeError: one would change what must stay.
+        ClassChangeError: one would change what must stay, or take rooms of a class with a log.
     """
     puts = []
-    behind = max((r.order for r in kept.values() if r.order < LAST), default=-1)
+    behind = max((r.order for r in kept.values() if r.order < CATCH_ALL), default=-1)
     for cls in given:
         record = kept.get(cls.name)
         if record is None:
             behind = max(behind + 1, 0)
-            puts.append(Put(class_key(cls.name), format_of(record_of(cls, behind, FIRST_VERSION + 1))))
+            new = record_of(cls, _order(cls, behind), FIRST_VERSION + 1)
+            if any(other.order == new.order for other in kept.values() if new.order == CATCH_ALL):
+                raise ClassChangeError(
+                    f"class {cls.name} matches every room, and so does another", hint=_MATCH
+                )
+            _check_taken(kept, new.order, f"class {cls.name} is new")
+            puts.append(Put(class_key(cls.name), format_of(new)))
             continue
         before = class_of(record)
-        if before == cls:
+        if before == cls and not record.is_removed:
             continue
-        for field in ("durability", "placement"):
-            if getattr(before, field) != getattr(cls, field):
+        _check_kept(before, cls)
+        if set(before.match) != set(cls.match):
+            if not cls.match or not before.match:
                 raise ClassChangeError(
-                    f"class {cls.name} keeps its {field}",
-                    f"{getattr(before, field)}, not {getattr(cls, field)}",
-                    "give what shall be otherwise a class of another name",
+                    f"class {cls.name} matches every room, or does not, for good", hint=_MATCH
                 )
+            if before.is_logged and not set(before.match) <= set(cls.match):
+                missing = ", ".join(sorted(set(before.match) - set(cls.match)))
+                raise ClassChangeError(
+                    f"class {cls.name} has a log, so it keeps its patterns",
+                    missing,
+                    "patterns may be added; `hubsub class rm` lets it get no new rooms",
+                )
+            _check_taken(kept, record.order, f"class {cls.name} has other patterns")
         after = record_of(cls, record.order, record.version + 1)
-        puts.append(
-            Put(
-                class_key(cls.name),
-                format_of(msgspec.structs.replace(after, hubs=record.hubs, rest=record.rest)),
-            )
-        )
+        after = msgspec.structs.replace(after, hubs=record.hubs, rest=record.rest)
+        puts.append(Put(class_key(cls.name), format_of(after)))
     return puts
+
+
+def removed(kept: Mapping[str, ClassRecord], name: str) -> Put | None:
+    """What is written so that a class gets no new rooms; None: it gets none already.
+
+    Raises:
+        NoSuchClassError: there is none, or it is the node's own.
+        ClassChangeError: it is the one that matches all.
+    """
+    record = kept.get(name)
+    if record is None or record.order < 0:
+        raise NoSuchClassError(value=name, hint="`hubsub class ls` lists them")
+    if record.order >= CATCH_ALL:
+        raise ClassChangeError("the class of all rooms that no other matches cannot be removed", name)
+    if record.is_removed:
+        return None
+    after = msgspec.structs.replace(record, version=record.version + 1, is_removed=True)
+    return Put(class_key(name), format_of(after))
+
+
+_MATCH: Final = "one class matches all that no other does, and stands behind them"
+
+
+def _check_kept(before: RoomClass, after: RoomClass) -> None:
+    """Raises `ClassChangeError` where what must stay would change."""
+    fields = ["durability", "placement", "room"]
+    if before.is_logged:
+        fields.append("members")
+    for field in fields:
+        if getattr(before, field) != getattr(after, field):
+            raise ClassChangeError(
+                f"class {after.name} keeps its {field}",
+                f"{getattr(before, field)}, not {getattr(after, field)}",
+                "give what shall be otherwise a class of another name",
+            )
+
+
+def _check_taken(kept: Mapping[str, ClassRecord], order: int, what: str) -> None:
+    """Raises `ClassChangeError` where rooms may be those of a class with a log."""
+    logged = [
+        name for name, record in sorted(kept.items()) if record.order > order and class_of(record).is_logged
+    ]
+    if logged:
+        raise ClassChangeError(
+            f"{what}, and could match rooms of a class with a log behind it",
+            logged[0],
+            "their records would not be found; rooms of a class without a log can change theirs",
+        )
 
 
 def _fields(here: RoomClass, there: RoomClass) -> list[str]:

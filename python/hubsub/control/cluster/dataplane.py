@@ -30,6 +30,8 @@ class ClassRow(NamedTuple):
     hubs: int
     """How many it has in the cluster, for good."""
     placement: str
+    version: int
+    is_removed: bool
 
 
 class PeerNews(Protocol):
@@ -62,6 +64,9 @@ class Links(Protocol):
 
     def link_roster(self, peers: Sequence[tuple[str, int, Sequence[str], int]]) -> None: ...
     def link_peers(self) -> list[dict[str, Any]]: ...
+    def link_status(self, classes: int) -> None:
+        """What this process says of itself from now on: the version of its classes."""
+
     async def link_ask(self, node: str, body: bytes) -> bytes: ...
     def link_answer(self, node: str, number: int, body: bytes) -> None: ...
 

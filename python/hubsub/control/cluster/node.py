@@ -25,7 +25,7 @@ from hubsub.control.cluster.homes import Homes
 from hubsub.control.cluster.leads import MOVES_MAX
 from hubsub.control.cluster.membership import Membership, Prepared, prepare
 from hubsub.control.cluster.plane import Plane
-from hubsub.control.cluster.records import CLASSES, NodeRecord
+from hubsub.control.cluster.records import CLASSES, ClassRecord, NodeRecord
 from hubsub.control.cluster.status import status_of
 from hubsub.control.cluster.view import Claims, Timing
 from hubsub.coordination import Coordinator, Put
@@ -158,6 +158,7 @@ class ClusterNode:
             capacity=capacity or float(config.shards),
             shards=config.shards,
             version=VERSION,
+            keeps_log=config.data is not None,
         )
         membership = Membership(coordinator, prepared, config.node, record, wall=wall)
         try:
@@ -247,12 +248,46 @@ class ClusterNode:
         if len(puts) > classes.APPLIED_MAX:
             raise ClassChangeError("too many classes at once", f"{len(puts)}, at most {classes.APPLIED_MAX}")
         names = {put.key: put.key.partition("/")[2] for put in puts}
-        expect = {
-            key: self._follow.classes[name].revision if name in self._follow.classes else 0
-            for key, name in names.items()
-        }
-        await self._coordinator.commit(expect, [Put(put.key, put.value) for put in puts])
+        logged = [cls.name for cls in given if cls.is_logged and cls.name in names.values()]
+        without = [
+            name for name, kept_node in sorted(self._follow.nodes.items()) if _lacks_log(kept_node.record)
+        ]
+        if logged and without:
+            raise ClassChangeError(
+                f"class {logged[0]} keeps a log, and a node has no data directory",
+                without[0],
+                "start it with --data, or with --role edge",
+            )
+        await self._write_classes(puts)
         return list(names.values())
+
+    async def remove_class(self, name: str) -> None:
+        """Lets a class get no new rooms; those that it has go on.
+
+        Raises:
+            NoSuchClassError: there is none.
+            ClassChangeError: it cannot be removed.
+            ExpectationError: somebody else changed it just now.
+            CoordinatorError: as the coordinator said.
+        """
+        put = classes.removed({name: kept.record for name, kept in self._follow.classes.items()}, name)
+        if put is not None:
+            await self._write_classes([put])
+
+    async def _write_classes(self, puts: Sequence[Put]) -> None:
+        known = {classes.class_key(name): kept.revision for name, kept in self._follow.classes.items()}
+        expect = {put.key: known.get(put.key, 0) for put in puts}
+        await self._coordinator.commit(expect, [Put(put.key, put.value) for put in puts])
+
+    @property
+    def class_records(self) -> Mapping[str, ClassRecord]:
+        """All classes as this node knows them."""
+        return {name: kept.record for name, kept in self._follow.classes.items()}
+
+    def class_versions(self) -> Mapping[str, int]:
+        """Of each node that is registered, the version of the classes that it acts by; 0: it has not said."""
+        known = self._plane.class_versions()
+        return {name: known.get(name, 0) for name in self.nodes}
 
     async def drain(self) -> bool:
         """Gives this node's hubs to others, as far as they take them within `DRAIN_S`: whether all are given."""
@@ -435,3 +470,7 @@ class ClusterNode:
             kept.record.holds_hubs and not kept.record.is_draining and name != self.name
             for name, kept in self._follow.nodes.items()
         )
+
+
+def _lacks_log(node: NodeRecord) -> bool:
+    return node.holds_hubs and not node.keeps_log

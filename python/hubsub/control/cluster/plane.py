@@ -91,6 +91,9 @@ class Plane(Protocol):
     def classes(self, classes: Mapping[str, ClassRecord]) -> None:
         """All classes, before routes of their hubs."""
 
+    def class_versions(self) -> Mapping[str, int]:
+        """Of this node and its peers, the version of the classes that each acts by (`classes.version_of`)."""
+
     def routes(self, rows: Sequence[Route]) -> None:
         """All hubs. This process claims the leads of those that name it and that it is not to give up."""
 

@@ -84,6 +84,8 @@ class NodeRecord(Record, frozen=True, kw_only=True):
     """Machine and process number, for who looks for it."""
     since_ms: int = 0
     """When the process registered, since 1970, by its own clock."""
+    keeps_log: bool = True
+    """Whether it can hold hubs of logged classes."""
     is_draining: bool = False
     """It wants to end: it is given nothing, and its hubs go to others."""
 
@@ -112,6 +114,8 @@ class ClassRecord(Record, frozen=True, kw_only=True):
     durability: str = EPHEMERAL
     placement: str = "least-busy"
     on_partition: str = "pause"
+    is_removed: bool = False
+    """It keeps its rooms and gets no new ones."""
     order: int = 0
     """Of two classes that match a room it has the one of the lower order."""
     definition: Mapping[str, Any] = {}

@@ -20,7 +20,7 @@ import structlog
 
 from hubsub.control.cluster import asks
 from hubsub.control.cluster.busy import Load
-from hubsub.control.cluster.classes import LAST, class_of
+from hubsub.control.cluster.classes import class_of, version_of
 from hubsub.control.cluster.dataplane import ClassRow, DataPlane, LeadNews, PeerNews, RouteRow
 from hubsub.control.cluster.logged import LoggedHubs
 from hubsub.control.cluster.plane import ASK_BYTES_MAX, Face, Named, Neighbour, Route
@@ -79,6 +79,10 @@ class CorePlane:
         self._ready = asyncio.Event()
         self._hubs_of: Mapping[str, int] = {}
         """By class, how many it has."""
+        self._there: Counter[str] = Counter()
+        """By class, how many of them were told."""
+        self._version = self._told_version = 0
+        """Of the classes as they were told, and as this process acts by them."""
         self._is_whole = False
         """Whether all of them were told: rooms have a home from then on."""
         self._granted_until_s = -inf
@@ -130,12 +134,26 @@ class CorePlane:
         self._logged_classes = frozenset(logged)
         self._hubs_of = {name: record.hubs for name, record in classes.items()}
         names = sorted(classes, key=lambda name: (classes[name].order, name))
-        # The data plane has the default class by itself, behind all others.
-        rows = [
-            ClassRow(class_of(classes[name]), classes[name].hubs, classes[name].placement) for name in names
-        ]
-        last = [row for name, row in zip(names, rows, strict=True) if classes[name].order == LAST]
-        self._data.route_classes([*(row for row in rows if row not in last), *last])
+        self._data.route_classes(
+            [
+                ClassRow(
+                    definition=class_of(classes[name]),
+                    hubs=classes[name].hubs,
+                    placement=classes[name].placement,
+                    version=classes[name].version,
+                    is_removed=classes[name].is_removed,
+                )
+                for name in names
+            ]
+        )
+        self._version = version_of(classes)
+        self._see_version()
+
+    def class_versions(self) -> Mapping[str, int]:
+        versions = {self._me[0]: self._told_version}
+        for peer in self._data.link_peers():
+            versions[peer["node"]] = max((link["classes"] for link in peer["links"]), default=0)
+        return versions
 
     def routes(self, rows: Sequence[Route]) -> None:
         mine = [row for row in rows if row.leader == self._me]
@@ -151,7 +169,9 @@ class CorePlane:
         )
         self._data.lead_routes(leads)
         there = Counter(row.room_class for row in rows)
+        self._there = there
         self._is_whole = all(there[name] >= hubs for name, hubs in self._hubs_of.items())
+        self._see_version()
         self._see_ready()
 
     def pins(self, room_class: str, hubs: Mapping[bytes, int | None]) -> None:
@@ -267,6 +287,14 @@ class CorePlane:
     def _see_ready(self) -> None:
         if self._is_whole and self._me in self._data.route_ready():
             self._ready.set()
+
+    def _see_version(self) -> None:
+        """Classes count when all their hubs were told."""
+        if self._told_version != self._version and all(
+            self._there[name] >= hubs for name, hubs in self._hubs_of.items()
+        ):
+            self._told_version = self._version
+            self._data.link_status(self._version)
 
     def _changed(self) -> None:
         if self._face is not None:

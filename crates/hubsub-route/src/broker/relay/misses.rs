@@ -8,8 +8,9 @@ use crate::places::UNPLACED;
 use crate::record::Record;
 use crate::relay::NodeMessage;
 use crate::relay::misses::{Miss, Missing};
+use crate::relay::state::WaitingAttach;
 use crate::ring::NOWHERE;
-use crate::rooms::TopicKey;
+use crate::rooms::{RoomHandle, TopicKey};
 use crate::topics::TopicId;
 use crate::{Asker, Attach, Msg, Now, Outcome, Published, Sink, Start, Ticket};
 use hubsub_types::class::ClassIndex;
@@ -234,6 +235,13 @@ impl Broker {
         if hub == UNPLACED || self.rooms.slot_of_room(room) == self.rooms.hubs.find(class, hub) {
             return;
         }
+        for waiting in self.forget_here(room, sink) {
+            self.answer_attach(waiting.attach, waiting.from, Err(ErrorCode::HubClosed), now, sink);
+        }
+    }
+
+    /// Forgets a room that is elsewhere; its leader is told, and what waits for that is given.
+    pub(super) fn forget_here(&mut self, room: RoomHandle, sink: &mut impl Sink) -> Vec<WaitingAttach> {
         let known = self.rooms.position(room);
         let mut waiting = Vec::new();
         for key in self.rooms.topics_of(room) {
@@ -252,9 +260,7 @@ impl Broker {
         self.drop_resume(room);
         self.relay().due.remove(&room);
         self.rooms.forget_moved(room);
-        for waiting in waiting {
-            self.answer_attach(waiting.attach, waiting.from, Err(ErrorCode::HubClosed), now, sink);
-        }
+        waiting
     }
 
     // -- to the home --

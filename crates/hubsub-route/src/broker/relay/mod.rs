@@ -3,6 +3,7 @@
 //! ([`interest`]), what comes from there ([`follow`]), what this node's hubs do for others
 //! ([`serve`]), patterns ([`patterns`]). Here: what nodes say, their links, and time.
 
+mod classes;
 mod follow;
 mod forward;
 mod interest;
@@ -340,6 +341,7 @@ impl Broker {
             self.expire_early(slot, now, sink);
             self.expire_former(slot, now, sink);
             if self.relay().hub(slot).retry_ms <= now.mono_ms {
+                self.forward_elsewhere(slot, now, sink);
                 self.reach_leader(slot, now, sink);
             }
             self.push_queue(slot, now, sink);

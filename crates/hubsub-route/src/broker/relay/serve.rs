@@ -58,7 +58,7 @@ impl Broker {
                 let hub = self.relay().hub(slot).id;
                 let ticket = Ticket { shard: self.shard, asker: Asker::Node { node: from, ask, hub } };
                 if let Some(refused) = self.refuses_record(slot, &record) {
-                    if refused == ErrorCode::HubDiffers && self.is_moved(slot, record.topic()) {
+                    if refused == ErrorCode::HubDiffers {
                         return self.relay().not_mine(from, ask, slot, sink);
                     }
                     return self.tell_published(ticket, Err(refused), sink);
@@ -68,7 +68,7 @@ impl Broker {
             NodeMessage::Interest { ask, names, count, start, .. } => {
                 if let Err(refused) = self.serve_interest(from, slot, (ask, count, start), &names, now, sink)
                 {
-                    if refused == ErrorCode::HubDiffers && self.is_moved(slot, &names.topic) {
+                    if refused == ErrorCode::HubDiffers {
                         return self.relay().not_mine(from, ask, slot, sink);
                     }
                     self.deny(from, slot, ask, refused, sink);
@@ -101,11 +101,6 @@ impl Broker {
         if ask != AskId::NONE {
             relay.peers.send(to, hub, NodeMessage::Denied { ask, code }, sink);
         }
-    }
-
-    /// Whether a topic's room is in another hub of this class: either side has yet to hear where it is now.
-    fn is_moved(&self, slot: u16, topic: &[u8]) -> bool {
-        self.classes.class_of_room(&self.classes.room(topic)) == self.rooms.hubs.get(slot).class
     }
 
     /// Whether a topic is one of a hub's.

@@ -1,0 +1,100 @@
+//! Classes that change while the node runs. A room whose class, or whose topics' room, is another one by the new
+//! rules begins another life there: homes forget what they had of it, shards subscribe anew where it is, publishes
+//! that wait go there. The control plane lets no room of a class with a log come to that.
+//!
+//! Invariant: all shards of a node have new classes before they take a message that another shard sent with them
+//! (`hubsub-node`, `classes.rs`); of nodes one may be behind, and is told so (`NotMine`).
+
+use super::Broker;
+use crate::ring::NOWHERE;
+use crate::topics::TopicId;
+use crate::{Asker, Attach, Hubs, Now, Sink, Start, Ticket};
+use hubsub_types::ClassTable;
+use std::sync::Arc;
+
+impl Broker {
+    /// Takes over classes, made from those before ([`ClassTable::changed`]), and the hubs with those of new ones.
+    pub fn set_classes(&mut self, classes: Arc<ClassTable>, hubs: Arc<Hubs>, now: Now, sink: &mut impl Sink) {
+        if self.relay.is_none() {
+            return;
+        }
+        let rooms = self.rooms.elsewhere(&classes);
+        for &room in &rooms {
+            let last = self.rooms.position(room);
+            for key in self.rooms.topics_of(room).into_iter().filter(|_| last.epoch.0 != 0) {
+                self.tell_over(&key, last, sink);
+            }
+        }
+        self.classes = Arc::clone(&classes);
+        self.rooms.set_classes(Arc::clone(&classes), Arc::clone(&hubs), self.shard);
+        let topics = self.topics.set_classes(classes, Arc::clone(&hubs));
+        let known = self.relay().hubs.len();
+        let new = self.rooms.hubs.iter().skip(known);
+        let new: Vec<_> =
+            new.map(|hub| (hubs.placement.id(hub.class, hub.index).unwrap_or_default(), hub.class)).collect();
+        self.relay().add_hubs(new.into_iter());
+
+        let mut waiting = Vec::new();
+        for room in rooms {
+            waiting.extend(self.forget_here(room, sink));
+        }
+        // Of a topic that was nobody's yet nothing is to be taken back.
+        for &id in &topics {
+            self.follow_topic_of_shard(id, now, sink);
+        }
+        for waiting in waiting {
+            let id = self.topics.intern(waiting.attach.namespace, &waiting.attach.topic);
+            self.miss_attach(id, waiting.attach, now, sink);
+        }
+        for slot in 0..known as u16 {
+            self.forward_elsewhere(slot, now, sink);
+        }
+    }
+
+    /// Publishes that wait for a hub and are of rooms of another one by now go there.
+    pub(super) fn forward_elsewhere(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
+        let (mut moved, mut stays) = (Vec::new(), Vec::new());
+        while let Some(parked) = self.relay().unpark(slot) {
+            let id = self.topics.intern(parked.record.namespace, parked.record.topic());
+            self.topics.place_again(id);
+            if self.slot_of_topic(id) == Some(slot) { &mut stays } else { &mut moved }.push(parked);
+        }
+        stays.into_iter().for_each(|parked| self.relay().park(slot, parked));
+        self.relay().settle(slot);
+        for parked in moved {
+            match parked.ticket.asker {
+                // Who asked from another node looks again where it is.
+                Asker::Node { node, ask, .. } => self.relay().not_mine(node, ask, slot, sink),
+                _ => self.lead(parked.ticket, parked.record, now, sink),
+            }
+        }
+    }
+
+    /// The subscriptions of this shard to a topic follow its room.
+    fn follow_topic_of_shard(&mut self, id: TopicId, now: Now, sink: &mut impl Sink) {
+        let (namespace, topic) = self.key_of(id);
+        let (before, subs) = (self.topics.get(id).shard, self.topics.get(id).subs.as_slice().to_vec());
+        if !self.topics.place_again(id) {
+            return;
+        }
+        for conn in subs {
+            if before == NOWHERE || self.attaching.contains_key(&(conn, id)) {
+                // It is counted where it is answered from.
+                continue;
+            }
+            self.take_back(before, namespace, Arc::clone(&topic), now, sink);
+            self.next_id = self.next_id.wrapping_add(1);
+            let asker = Asker::Gathering { number: 0, item: 0 };
+            let attach = Attach {
+                ticket: Ticket { shard: self.shard, asker },
+                conn,
+                namespace,
+                topic: Arc::clone(&topic),
+                start: Start::Live,
+                adds: true,
+                id: self.next_id,
+            };
+            self.miss_attach(id, attach, now, sink);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+"""/v1/classes: room classes, and what changes them in a cluster while its nodes run."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from hubsub.api.answers import json_answer
+from hubsub.api.params import body, decode, path_name
+from hubsub.api.schema import AppliedClasses, ClassList, ClassOnNode, HistoryLimits, RoomClass
+from hubsub.api.state import State
+from hubsub.config import RoomClass as Configured
+from hubsub.config import room_classes
+from hubsub.control.cluster.classes import version_of
+from hubsub.control.cluster.node import ClusterNode
+from hubsub.errors import BadRequestError, ConfigError, NoClusterError, NoSuchClassError
+from hubsub.names import text_of
+
+
+async def list_classes(state: State, request: Request) -> Response:
+    cluster = state.cluster
+    nodes = [] if cluster is None else [ClassOnNode(*row) for row in sorted(cluster.class_versions().items())]
+    return json_answer(
+        ClassList(
+            classes=[_class(state, cls) for cls in state.classes],
+            version=None if cluster is None else version_of(cluster.class_records),
+            nodes=nodes,
+        )
+    )
+
+
+async def show_class(state: State, request: Request) -> Response:
+    wanted = text_of(path_name(request, "class"))
+    found = [cls for cls in state.classes if cls.name == wanted]
+    if not found:
+        raise NoSuchClassError(value=wanted, hint="GET /v1/classes lists them")
+    return json_answer(_class(state, found[0]))
+
+
+async def apply_classes(state: State, request: Request) -> Response:
+    """The classes of the body, as `[[class]]` of a file has them; others stay."""
+    cluster, tables = _cluster(state), decode(await body(state, request), list[dict[str, object]])
+    try:
+        given = room_classes(tables, state.config)
+    except ConfigError as error:
+        raise BadRequestError("the classes cannot be used", "; ".join(map(str, error.problems))) from None
+    changed = await cluster.apply(given)
+    return json_answer(AppliedClasses(changed=changed))
+
+
+async def remove_class(state: State, request: Request) -> Response:
+    await _cluster(state).remove_class(text_of(path_name(request, "class")))
+    return Response(status_code=204)
+
+
+def _cluster(state: State) -> ClusterNode:
+    if state.cluster is None:
+        raise NoClusterError(
+            hint="classes of a node alone stand in its configuration; a start takes them over"
+        )
+    return state.cluster
+
+
+def _class(state: State, cls: Configured) -> RoomClass:
+    history = cls.history
+    record = None if state.cluster is None else state.cluster.class_records.get(cls.name)
+    return RoomClass(
+        name=cls.name,
+        version=None if record is None else record.version,
+        state="removed" if record is not None and record.is_removed else "in_force",
+        hubs=None if record is None else record.hubs,
+        match=list(cls.match),
+        room=cls.room,
+        device=cls.device,
+        durability=cls.durability,
+        members=cls.members,
+        history=None
+        if history is None
+        else HistoryLimits(
+            messages=history.messages,
+            bytes=history.bytes,
+            age_ms=history.age_ms,
+            archive_wait=history.archive_wait,
+        ),
+        on_slow=cls.on_slow,
+        on_gap=cls.on_gap,
+        placement=cls.placement,
+        on_partition=cls.on_partition,
+        payload_bytes_max=cls.payload_bytes_max,
+        idle_ms=cls.idle_ms,
+    )
