@@ -423,6 +423,9 @@ class Core:
             ValueError: an id or a term is 0.
         """
 
+    def route_serves(self, hubs: Sequence[int]) -> None:
+        """Sets the hubs that this process serves without a lead, where `route_hubs` names it as their leader: all."""
+
     def route_rooms(self, room_class: str, hubs: Sequence[tuple[bytes, int | None]]) -> None:
         """Says where some rooms of a class are; None: where the ring has them, or it is to be asked again.
 

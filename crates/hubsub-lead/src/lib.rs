@@ -6,7 +6,6 @@
 //! - [`Holder`]: each node: claims, deadline, giving up, prolonging without a controller
 //! - [`Grantor`]: the controller's node: tables, grants, what is known of each process
 //! - [`LeadGate`]: the one atomic that shards look at
-//! - [`stance`]: what a node does for a hub without a lead (`on_partition`)
 //!
 //! # How a node places it
 //!
@@ -38,7 +37,7 @@
 //! | `Say(beat)` | sets it as status of all links of shard 0, before it reads any of them again |
 //! | `Began(hub, term)` | tells the hub's shard. If the shard gave up the term just before, nobody led in between |
 //! | `GiveUp(hub, term)` | tells the hub's shard, behind its `Began`; when the shard leads it no more: `gave_up` |
-//! | `Opened`, `Closed` | for logs and for `on_partition`; shards see it themselves, in the gate |
+//! | `Opened`, `Closed` | for logs and for the control plane (`on_partition`); shards see it themselves, in the gate |
 //!
 //! A shard keeps the hubs it was told of (`Began` without `GiveUp`) and leads them in a turn whose time has
 //! `gate.may_lead(now)`: one relaxed load a turn, nothing a message. That is enough, because the deadline is not raised
@@ -63,7 +62,6 @@ mod grantor;
 mod heed;
 mod holder;
 mod leads;
-mod stance;
 mod types;
 
 pub use census::Census;
@@ -71,5 +69,4 @@ pub use gate::LeadGate;
 pub use grantor::{Grantor, Peer, Snapshot, Tables};
 pub use holder::Holder;
 pub use leads::Leads;
-pub use stance::{Held, HubView, OnPartition, Stance, stance};
 pub use types::{Action, Beat, Grant, HubTerm, Process, Question, Route, SUSPECTS_MAX, Timing};

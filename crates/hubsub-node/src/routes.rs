@@ -20,7 +20,7 @@ use hubsub_route::relay::message::home;
 use hubsub_route::{Cluster, Hubs, Leader, RelayLimits};
 use hubsub_types::class::ClassIndex;
 use hubsub_types::{Class, ClassTable, HubId, ProducerId, Term};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 
 /// Bits of an incarnation's producer ids that number its shards.
@@ -65,6 +65,8 @@ pub enum RouteMail {
     Classes,
     /// To the home of these hubs: who leads them.
     Leaders(Vec<(HubId, Term, Leader)>),
+    /// To the home of these hubs: whether this node acts as their leader without a lead.
+    Serves(Vec<(HubId, bool)>),
     /// The table has these rooms of a class, or has them no more, and whether that moved them.
     Rooms(ClassIndex, Arc<[(Box<[u8]>, bool)]>),
     /// These rooms get no place now.
@@ -97,6 +99,8 @@ struct State {
     rows: BTreeMap<HubId, HubRow>,
     /// What home shards were told.
     told: BTreeMap<HubId, (Term, Leader)>,
+    /// Hubs that they serve without a lead.
+    served: BTreeSet<HubId>,
     /// Rooms that were told before their class counted.
     early: Vec<(Box<str>, Vec<Placed>)>,
     is_joined: bool,
@@ -124,6 +128,7 @@ impl Routes {
         }
         state.is_joined = false;
         state.told.clear();
+        state.served.clear();
         state.ids = vec![Vec::new(); self.classes.get().classes().len()];
         self.join(&state, incarnation);
         self.tell(&mut state);
@@ -168,6 +173,22 @@ impl Routes {
         let mut state = self.state();
         state.rows = rows.into_iter().map(|row| (row.hub, row)).collect();
         self.tell(&mut state);
+    }
+
+    /// Sets the hubs that this process serves without a lead, for its side of a network that is split: all of them.
+    pub fn set_served(&self, hubs: BTreeSet<HubId>) {
+        let mut state = self.state();
+        let before = std::mem::replace(&mut state.served, hubs);
+        let shards = self.inboxes.len() as u16;
+        let mut news: Vec<Vec<(HubId, bool)>> = vec![Vec::new(); usize::from(shards)];
+        for &hub in before.symmetric_difference(&state.served) {
+            news[usize::from(home(hub, shards).0)].push((hub, state.served.contains(&hub)));
+        }
+        for (news, inbox) in news.into_iter().zip(self.inboxes.iter()) {
+            if !news.is_empty() {
+                inbox.send(&mut vec![Mail::Route(RouteMail::Serves(news))]);
+            }
+        }
     }
 
     /// Says where some rooms of a class are; none: where the ring has them, or it is to be asked again. A

@@ -31,6 +31,11 @@ impl Core {
                     self.broker.route(hub, term, leader, self.rim.now, &mut self.rim);
                 }
             }
+            RouteMail::Serves(rows) => {
+                for (hub, serves) in rows {
+                    self.broker.serve_alone(hub, serves, self.rim.now, &mut self.rim);
+                }
+            }
             RouteMail::Rooms(class, rooms) => {
                 for (room, _) in rooms.iter() {
                     self.rim.asked.remove(room);

@@ -342,6 +342,12 @@ impl Core {
         Ok(())
     }
 
+    fn route_serves(&self, py: Python<'_>, hubs: Vec<u32>) -> PyResult<()> {
+        let (node, hubs) = (self.started()?, hubs.into_iter().map(HubId).collect());
+        py.detach(|| node.routes().set_served(hubs));
+        Ok(())
+    }
+
     fn route_rooms(
         &self,
         py: Python<'_>,

@@ -430,6 +430,51 @@ fn a_term_that_another_may_have_led_in_begins_a_new_life_of_rooms() {
     assert!(epochs[0] == epochs[1] && epochs[1] != epochs[2], "{epochs:?}");
 }
 
+#[test]
+fn who_serves_without_a_lead_does_so_in_a_life_of_its_own_and_all_are_told() {
+    let (mut broker, mut world) = followed_by_pattern();
+    let epoch = |broker: &mut Broker, world: &mut World| match publish(broker, world) {
+        Outcome::Now(Ok(published)) => (published.position.epoch, published.receivers),
+        other => panic!("it may not: {other:?}"),
+    };
+    let (led, receivers) = epoch(&mut broker, &mut world);
+    world.has_no_lead = true;
+    world.frames.clear();
+    broker.serve_alone(HUB, true, at(1), &mut world);
+    let (served, the_same) = epoch(&mut broker, &mut world);
+    assert!(served != led && the_same == receivers, "who was interested is so");
+    assert_eq!((world.gaps.len(), world.gaps[0].0), (1, Position { epoch: led, seq: Seq(2) }));
+    let [NodeMessage::PatternsLive { .. }, NodeMessage::Deliver { previous, record, .. }] = &world.frames[..]
+    else {
+        panic!("the other node is told of the life, and sent the record: {:?}", world.frames)
+    };
+    assert_eq!((*previous, record.position), (Seq(0), Position { epoch: served, seq: Seq(1) }));
+    broker.serve_alone(HUB, true, at(2), &mut world);
+    assert_eq!(epoch(&mut broker, &mut world).0, served, "said twice it changes nothing");
+    world.has_no_lead = false;
+    broker.serve_alone(HUB, false, at(3), &mut world);
+    assert!(![led, served].contains(&epoch(&mut broker, &mut world).0));
+    assert_eq!(world.gaps.len(), 2);
+}
+
+#[test]
+fn who_acts_for_a_leader_that_is_not_heard_leads_in_its_term_and_gives_it_back() {
+    let (mut broker, mut world) = relay(false);
+    world.has_no_lead = true;
+    broker.node_down(OTHER, 0, at(0), &mut world);
+    broker.serve_alone(HUB, true, at(0), &mut world);
+    assert!(matches!(publish(&mut broker, &mut world), Outcome::Later), "its route names another");
+    broker.route(HUB, Term(2), Leader::Me, at(1), &mut world);
+    broker.retry_stalled(at(1), &mut world);
+    assert!(matches!(publish(&mut broker, &mut world), Outcome::Now(Ok(_))));
+    broker.route(HUB, Term(2), Leader::Node(OTHER), at(2), &mut world);
+    broker.serve_alone(HUB, false, at(2), &mut world);
+    broker.node_up(OTHER, 0, 1, at(2), &mut world);
+    world.frames.clear();
+    assert!(matches!(publish(&mut broker, &mut world), Outcome::Later));
+    assert!(matches!(world.frames.last(), Some(NodeMessage::Publish { .. })), "{:?}", world.frames);
+}
+
 /// A node that leads the hub, and the node that follows its rooms by `a*` alone, over two links: patterns
 /// take the first, the hub the second.
 fn followed_by_pattern() -> (Broker, World) {

@@ -73,6 +73,12 @@ class Routes(Life):
         """
         self._core.route_hubs([(row.hub, row.room_class, row.index, row.term, row.leader) for row in rows])
 
+    def route_serves(self, hubs: Sequence[int]) -> None:
+        """Sets the hubs of ephemeral classes that this process serves without a lead, where `route_hubs` names it as
+        their leader: for its side of a network that is split. All of them; rooms of a hub that comes or goes begin
+        other lives."""
+        self._core.route_serves(list(hubs))
+
     def route_rooms(self, room_class: str, hubs: Mapping[bytes, int | None]) -> None:
         """Says where some rooms of a class are, after their hubs: what waits for them goes on, and who subscribes to
         one that was elsewhere follows it. None: where the ring has them, or it is to be asked again.

@@ -36,6 +36,8 @@ class Snapshot(NamedTuple):
 
     mandate: int = 0
     peers: Mapping[tuple[str, int], Heard] = MappingProxyType({})
+    until_s: float | None = None
+    heeds: int = 0
 
 
 class FakeData:
@@ -68,6 +70,8 @@ class FakeData:
         self.logged: set[str] = set()
         self.hubs_of: dict[str, int] = {}
         self.rows: dict[int, RouteRow] = {}
+        self.served: list[list[int]] = []
+        """What it was told to serve, each time."""
         self.rooms: dict[tuple[str, bytes], int | None] = {}
         self.ready: list[tuple[str, int]] = []
         self.open: dict[int, tuple[str, int]] = {}
@@ -157,6 +161,9 @@ class FakeData:
             if row.room_class in self.logged and row.leader == self.me:
                 assert hub in self.open and hub not in self.closing, "its log is opened first"
         self.rows = known
+
+    def route_serves(self, hubs: Sequence[int]) -> None:
+        self.served.append(list(hubs))
 
     def route_rooms(self, room_class: str, hubs: Mapping[bytes, int | None]) -> None:
         for room, hub in hubs.items():

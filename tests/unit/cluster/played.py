@@ -208,6 +208,9 @@ class PlayedPlane:
         await asyncio.sleep(0.001)
         self.mandate, self.granting = (mandate, until_s, tables), census
 
+    def is_cut_off(self) -> bool:
+        return self.cluster.now >= self.lead_until_s and self.heeded is None
+
     def peers(self, mandate: int) -> Mapping[ProcessId, Peer]:
         found = {}
         for process, peer in self.known.items():

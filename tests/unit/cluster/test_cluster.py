@@ -8,6 +8,7 @@ import pytest
 
 from hubsub.control.cluster.leads import MOVES_MAX
 from hubsub.control.cluster.ring import LOAD_MAX, Place, assign
+from hubsub.control.cluster.view import ProcessId
 from hubsub.errors import NoControllerError
 from unit.cluster.played import TIMING, Cluster, PlayedPlane, play, until
 
@@ -131,6 +132,42 @@ def test_while_the_coordinator_is_away_for_a_minute_all_that_exists_goes_on() ->
             await cluster.settle()
             assert (cluster.led(), terms(cluster)) == (led, old_terms)
             assert all(node.status()["wrong"] == [] for node in cluster.nodes.values())
+
+    play(test)
+
+
+def test_a_side_without_a_controller_serves_what_its_class_says_until_it_hears_one_again() -> None:
+    async def test() -> None:
+        classes = [
+            {"name": "chat", "match": ["chat:*"], "members": 2, "on_partition": "serve"},
+            {"name": "game", "match": ["game:*"], "members": 2},
+        ]
+        async with Cluster(classes) as cluster:
+            await cluster.start(*"abcde")
+            await cluster.settle()
+            hubs = {hub["hub"]: hub for hub in cluster.status("a")["hubs"]}
+            procs = {name: plane.me for name, plane in cluster.planes.items()}
+            cluster.split("abc", "de")
+            cluster.part("de")
+
+            def acts(name: str) -> dict[int, ProcessId | None]:
+                return {hub: row.acts for hub, row in cluster.planes[name].rows.items()}
+
+            due = {
+                hub: next((procs[name] for name in row["members"] if name in "de"), None)
+                if row["class"] == "chat"
+                else None
+                for hub, row in hubs.items()
+            }
+            assert set(due.values()) == {None, procs["d"], procs["e"]}
+            await until(lambda: acts("d") == acts("e") == due)
+            await asyncio.sleep(5)
+            assert acts("d") == acts("e") == due
+            assert not any(acts(name)[hub] for name in "abc" for hub in hubs)
+            cluster.split("abcde")
+            cluster.part("de", False)
+            await cluster.settle()
+            assert not any(acts(name)[hub] for name in "abcde" for hub in hubs)
 
     play(test)
 

@@ -6,7 +6,7 @@ import pytest
 
 from hubsub.control.cluster import census
 from hubsub.control.cluster.commits import CONTROLLER
-from hubsub.control.cluster.leads import Decision, Stance, Step, decide, stance
+from hubsub.control.cluster.leads import Decision, Step, acting, decide
 from hubsub.control.cluster.records import CENSUS, CensusRecord, ClassRecord, HubRecord, Proposed, parse
 from hubsub.control.cluster.ring import Place, assign
 from hubsub.control.cluster.view import Kept, Peer, View
@@ -262,32 +262,29 @@ def test_an_operator_can_take_out_nodes_that_are_gone_for_good() -> None:
 
 SERVE = ClassRecord(version=1, hubs=1, on_partition="serve")
 PAUSE = ClassRecord(version=1, hubs=1)
+LOGGED = ClassRecord(version=1, hubs=1, on_partition="serve", durability="durable")
 
 
 @pytest.mark.parametrize(
-    ("me", "room_class", "has_lead", "heard", "expected"),
+    ("room_class", "heard", "acts"),
     [
-        ("a", PAUSE, True, "abc", Stance.LEADS),
-        ("a", PAUSE, False, "abc", Stance.PAUSES),
-        ("a", SERVE, False, "abc", Stance.SERVES),
-        ("b", PAUSE, False, "bc", Stance.FOLLOWS),
-        ("b", SERVE, False, "bc", Stance.SERVES),
-        ("b", SERVE, False, "abc", Stance.FOLLOWS),
-        ("b", SERVE, True, "bc", Stance.FOLLOWS),
-        ("c", SERVE, False, "bc", Stance.FOLLOWS),
-        ("c", SERVE, False, "c", Stance.SERVES),
-        ("d", SERVE, False, "d", Stance.FOLLOWS),
+        (PAUSE, "abc", None),
+        (LOGGED, "abc", None),
+        (SERVE, "abc", "a"),
+        (SERVE, "bc", "b"),
+        (SERVE, "cd", "c"),
+        (SERVE, "d", None),
     ],
 )
-def test_what_a_node_without_a_lead_does_follows_from_on_partition(
-    me: str, room_class: ClassRecord, has_lead: bool, heard: str, expected: Stance
+def test_on_a_side_without_a_controller_the_leader_acts_or_the_first_member_that_is_heard(
+    room_class: ClassRecord, heard: str, acts: str | None
 ) -> None:
     record = hub("a", members=("a", "b", "c")).record
-    assert stance(record, room_class, (me, 1), has_lead, heard) == expected
+    assert acting(record, room_class, dict.fromkeys(heard, 1)) == (acts and (acts, 1))
 
 
-def test_a_process_that_started_again_does_not_lead_what_the_one_before_it_led() -> None:
-    assert stance(hub("a").record, PAUSE, ("a", 2), True, "a") == Stance.FOLLOWS
+def test_a_process_that_started_again_does_not_act_for_the_one_before_it() -> None:
+    assert acting(hub("a").record, SERVE, {"a": 2}) is None
 
 
 def test_only_changes_of_the_term_end_one() -> None:

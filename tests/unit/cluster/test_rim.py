@@ -82,6 +82,37 @@ def test_leads_are_claimed_of_ephemeral_hubs_alone_with_those_to_be_given_up_mar
     play(test)
 
 
+def test_a_hub_that_is_served_without_a_lead_is_so_from_the_first_moment_to_the_last() -> None:
+    async def test() -> None:
+        data = FakeData()
+        core, _ = plane(data)
+        core.routes([row(1, "chat"), row(2, "chat", OTHER)])
+        data.served.clear()
+        core.routes([row(1, "chat", acts=ME), row(2, "chat", OTHER, acts=ME)])
+        assert data.served == [[1, 2], [1, 2]] and {data.rows[1].leader, data.rows[2].leader} == {ME}
+        assert data.leads == {(1, 1, False)}, "it claims what its records say"
+        core.routes([row(1, "chat"), row(2, "chat", OTHER, 2)])
+        assert data.served[2:] == [[1, 2], []] and data.rows[2].leader == OTHER
+        await core.close()
+
+    play(test)
+
+
+def test_who_has_a_lead_or_hears_a_controller_is_not_cut_off() -> None:
+    async def test() -> None:
+        data = FakeData()
+        core, _ = plane(data)
+        now = asyncio.get_running_loop().time()
+        for until_s, heeds, is_cut_off in [
+            (None, 0, True), (now, 0, True), (now + 1, 0, False), (now, 3, False), (None, 3, False),
+        ]:  # fmt: skip
+            data.snapshot = Snapshot(until_s=until_s, heeds=heeds)
+            assert core.is_cut_off() == is_cut_off
+        await core.close()
+
+    play(test)
+
+
 def test_a_logged_hub_is_led_when_its_log_is_open_and_closed_when_it_is_led_no_more() -> None:
     async def test() -> None:
         data = FakeData()

@@ -22,7 +22,7 @@ impl Broker {
             if let Some(slot) = self.unled_slot(id, sink) {
                 // Its lead may come back any moment. Others do not wait for that, nor does it forever.
                 self.stalled.push_front((ticket, record));
-                self.unstall(slot, now, sink);
+                self.queue_stalled(slot, now, sink);
                 self.hold_up_relay();
                 continue;
             }
@@ -34,7 +34,7 @@ impl Broker {
     }
 
     /// A hub is not led here now: what waited to be committed waits for its leader, before all that came later.
-    pub(super) fn unstall(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
+    pub(super) fn queue_stalled(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
         let stalled = std::mem::take(&mut self.stalled);
         let mut of_hub = Vec::new();
         for (ticket, record) in stalled {

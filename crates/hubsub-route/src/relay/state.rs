@@ -89,6 +89,8 @@ pub struct HubState {
     pub term: Term,
     /// Who leads it.
     pub leader: Leader,
+    /// Whether this node acts as its leader without a lead: for its side of a network that is split.
+    pub serves: bool,
     /// Whether it is led here and nothing waits before what comes: then a publish commits at once.
     pub is_clear: bool,
     /// Publishes that wait, in the order in which they came.
@@ -258,6 +260,7 @@ impl HubState {
             class,
             term: Term(0),
             leader: Leader::None,
+            serves: false,
             is_clear: false,
             queue: VecDeque::new(),
             under_way: 0,

@@ -139,6 +139,13 @@ impl Rooms {
         (before, position)
     }
 
+    /// A room of a class without a log begins another life where it is led, with nothing of the one before. Where
+    /// that one stood.
+    pub fn begin_anew(&mut self, handle: RoomHandle, now: Now) -> Position {
+        self.drop_all(handle);
+        self.begin_life(handle, now, |_, _| None).0
+    }
+
     /// Whether memory knows of records of a room that this process has committed and that its log does not
     /// tell of yet, as segments are behind the journal, or of a life without a record.
     pub fn is_ahead(&self, handle: RoomHandle, recall: &impl Fn(HubId, &[u8]) -> Option<Recalled>) -> bool {

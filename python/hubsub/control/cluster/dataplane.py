@@ -94,6 +94,10 @@ class LeadSnapshot(Protocol):
     @property
     def mandate(self) -> int: ...
     @property
+    def until_s(self) -> float | None: ...
+    @property
+    def heeds(self) -> int: ...
+    @property
     def peers(self) -> Mapping[tuple[str, int], LeadPeer]: ...
 
 
@@ -139,6 +143,9 @@ class Routes(Protocol):
 
     def route_hubs(self, rows: Sequence[RouteRow]) -> None:
         """All hubs. Those of logged classes that this process leads are open."""
+
+    def route_serves(self, hubs: Sequence[int]) -> None:
+        """All hubs that this process serves without a lead, as its rows name it."""
 
     def route_rooms(self, room_class: str, hubs: Mapping[bytes, int | None]) -> None:
         """Where some rooms are; None: where the ring has them, or it is to be asked again."""

@@ -35,7 +35,7 @@ from hubsub.control.cluster.records import (
     parse,
 )
 from hubsub.control.cluster.rooms import Buckets
-from hubsub.control.cluster.view import Kept
+from hubsub.control.cluster.view import Kept, ProcessId
 from hubsub.coordination import Changes, Coordinator, Watch
 from hubsub.errors import CoordinatorError, RecordDamagedError, RecordFormatError
 
@@ -93,6 +93,8 @@ class Follow:
         """Keys whose values this version cannot read, and why; what was known of them before stands."""
         self.refused: dict[str, str] = {}
         """Directories that the store will not serve, and why."""
+        self.acting: Mapping[int, ProcessId] = {}
+        """By hub, who acts as its leader on this side of a split network."""
         self.ready = asyncio.Event()
         """Set once all but rooms was given whole."""
         self._coordinator = coordinator
@@ -157,6 +159,12 @@ class Follow:
     def give_room(self, room_class: str, key: str, value: bytes, revision: int) -> None:
         """Takes what a commit has written, without waiting for the watch."""
         self._give_rooms(self.rooms[room_class], room_class, key, value, revision)
+
+    def act(self, acting: Mapping[int, ProcessId]) -> None:
+        """Has the plane go by these, all of them, instead of what the records say."""
+        self.acting = acting
+        self._news.add(HUBS)
+        self._tell_soon()
 
     async def close(self) -> None:
         tasks = [*self._tasks.values(), *([] if self._teller is None else [self._teller])]
@@ -314,6 +322,7 @@ class Follow:
             term=record.term,
             leader=None if is_past else (record.leader, record.incarnation),
             members=record.members,
+            acts=self.acting.get(hub),
             gives_up=record.proposed is not None,
             revision=revision,
         )

@@ -20,7 +20,6 @@ view has changed or a time has passed. A commit that is refused was made from an
 import functools
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum
 
 from msgspec import structs
 
@@ -287,35 +286,22 @@ def _tables(view: View, now: float, timing: Timing, settled_s: float) -> Tables:
     return {process: frozenset(table) for process, table in tables.items()}
 
 
-class Stance(Enum):
-    """What a node does for a hub."""
+def acting(record: HubRecord, room_class: ClassRecord, heard: Mapping[str, int]) -> ProcessId | None:
+    """Who acts as leader of a hub on a side of a split network that has no controller, by its class's `on_partition`.
 
-    LEADS = "leads"
-    FOLLOWS = "follows"
-    PAUSES = "pauses"
-    """It is the leader, without a lead: it takes nothing until it has one again."""
-    SERVES = "serves"
-    """It acts as leader beside another one, in an epoch of its own, until it sees the others again."""
-
-
-def stance(
-    record: HubRecord, room_class: ClassRecord, me: ProcessId, has_lead: bool, heard: Collection[str]
-) -> Stance:
-    """What a node does for a hub of an ephemeral class: `on_partition` says what, where it has no lead.
-
-    With `serve` the leader goes on, and where it is not heard the first member that is.
+    With `serve` the leader goes on, and where it is not heard the first other member that is.
 
     Args:
         record: The hub, as the node's watch gave it.
         room_class: Its class.
-        me: The node's process.
-        has_lead: Whether the node's lead runs.
-        heard: The nodes that it hears.
+        heard: The processes that are heard on this side, this one too: the incarnation of each node's.
+
+    Returns:
+        Name and incarnation; None: nobody, it waits.
     """
-    serves = room_class.on_partition == "serve" and not has_lead
-    if me == (record.leader, record.incarnation):
-        return Stance.LEADS if has_lead else Stance.SERVES if serves else Stance.PAUSES
-    if serves and record.leader not in heard:
-        first = next((name for name in record.members[1:] if name == me[0] or name in heard), None)
-        return Stance.SERVES if first == me[0] else Stance.FOLLOWS
-    return Stance.FOLLOWS
+    if room_class.on_partition != "serve" or room_class.durability != EPHEMERAL:
+        return None
+    if heard.get(record.leader) == record.incarnation:
+        return record.leader, record.incarnation
+    others = (name for name in record.members if name != record.leader and name in heard)
+    return next(((name, heard[name]) for name in others), None)

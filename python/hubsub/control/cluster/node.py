@@ -26,6 +26,7 @@ from hubsub.control.cluster.leads import MOVES_MAX
 from hubsub.control.cluster.membership import Membership, Prepared, prepare
 from hubsub.control.cluster.plane import Plane
 from hubsub.control.cluster.records import CLASSES, ClassRecord, NodeRecord
+from hubsub.control.cluster.sides import Sides
 from hubsub.control.cluster.status import status_of
 from hubsub.control.cluster.view import Claims, Timing
 from hubsub.coordination import Coordinator, Put
@@ -86,6 +87,9 @@ class ClusterNode:
         self._claim_news = asyncio.Event()
         plane.attach(self)
         self._follow = Follow(coordinator, plane, config.node, self.changed, membership.task_ended)
+        self._sides = Sides(
+            plane, self._follow, (self.name, self.incarnation), timing, clock, membership.task_ended
+        )
         self._controller = Controller(
             coordinator,
             plane,
@@ -318,6 +322,7 @@ class ClusterNode:
             await self._directory.close()
             await self._assigner.close()
             await self._controller.stop()
+            await self._sides.close()
             await self._follow.close()
             await self._membership.leave()
 
@@ -343,6 +348,7 @@ class ClusterNode:
         """The plane or what is followed has news."""
         self._news.set()
         self._claim_news.set()
+        self._sides.wake()
         self._controller.wake()
         self._directory.wake()
 

@@ -44,6 +44,8 @@ class Route:
     leader: ProcessId | None
     """None: nobody leads it in this term any more."""
     members: tuple[str, ...]
+    acts: ProcessId | None = None
+    """Who acts as its leader on this side of a split network, without a lead."""
     gives_up: bool = False
     """Its leader is to give it up and to claim it no more: another one follows in the next term."""
     revision: int = 0
@@ -113,6 +115,9 @@ class Plane(Protocol):
             tables: A process that has no table is granted nothing.
             census: Revision of the census that each grant names.
         """
+
+    def is_cut_off(self) -> bool:
+        """Whether this process has no lead and hears no controller. `Face.changed` is called when that changes."""
 
     def peers(self, mandate: int) -> Mapping[ProcessId, Peer]:
         """What is known at one moment of each process that was heard, this one too; `heeds_s` of this mandate."""

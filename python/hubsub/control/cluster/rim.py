@@ -76,6 +76,8 @@ class CorePlane:
         self._logged_classes: frozenset[str] = frozenset()
         self._roster = RosterOf(data.link_roster)
         self._hubs = LoggedHubs(data, data.route_hubs, me[0], self._changed)
+        self._serves: set[int] = set()
+        """Hubs that are served without a lead."""
         self._ready = asyncio.Event()
         self._hubs_of: Mapping[str, int] = {}
         """By class, how many it has."""
@@ -160,13 +162,20 @@ class CorePlane:
         leads = [
             (row.hub, row.term, row.gives_up) for row in mine if row.room_class not in self._logged_classes
         ]
-        told = [RouteRow(row.hub, row.room_class, row.index, row.term, row.leader) for row in rows]
+        told = [
+            RouteRow(row.hub, row.room_class, row.index, row.term, row.acts or row.leader) for row in rows
+        ]
+        serves = {row.hub for row in rows if row.acts == self._me}
         logged = {row.hub: row for row in mine if row.room_class in self._logged_classes}
+        # What is served is led without a lead from the first moment to the last.
+        self._data.route_serves(sorted(self._serves | serves))
         self._hubs.set(
             told,
             {row.hub: row for row in told if row.hub in logged},
             {hub: row.revision for hub, row in logged.items() if row.gives_up},
         )
+        self._data.route_serves(sorted(serves))
+        self._serves = serves
         self._data.lead_routes(leads)
         there = Counter(row.room_class for row in rows)
         self._there = there
@@ -197,6 +206,11 @@ class CorePlane:
                     log.warning("the data plane takes no tables", reason=error.message)
                     return
                 await asyncio.sleep(GRANT_RETRY_S)
+
+    def is_cut_off(self) -> bool:
+        snapshot = self._data.lead_snapshot()
+        has_lead = snapshot.until_s is not None and self._clock() < snapshot.until_s
+        return not has_lead and snapshot.heeds == 0
 
     def peers(self, mandate: int) -> Mapping[ProcessId, Peer]:
         snapshot = self._data.lead_snapshot()

@@ -30,7 +30,7 @@ impl Broker {
     /// Whether this process, which a hub's route names, may order records of the hub now.
     pub(in crate::broker) fn may_lead(&self, relay: &Relay, slot: u16, sink: &impl Sink) -> bool {
         let hub = relay.hub(slot);
-        self.classes.get(hub.class).durability.is_logged() || sink.leads(hub.id, hub.term)
+        hub.serves || self.classes.get(hub.class).durability.is_logged() || sink.leads(hub.id, hub.term)
     }
 
     /// Place of a topic's hub, if its home is here and this process may not order its records now.

@@ -49,6 +49,36 @@ impl Broker {
         }
     }
 
+    /// Whether this node, without a lead, acts as leader of a hub that its route gives it: for its side of a
+    /// network that is split. Rooms have lives of their own as long as it does, and others again afterwards.
+    pub fn serve_alone(&mut self, hub: HubId, serves: bool, now: Now, sink: &mut impl Sink) {
+        let Some(relay) = &mut self.relay else { return };
+        let Some(slot) = relay.slot_of(hub) else { return };
+        let state = relay.hub_mut(slot);
+        if std::mem::replace(&mut state.serves, serves) == serves || state.leader != Leader::Me {
+            return;
+        }
+        self.begin_anew(slot, now, sink);
+        self.watch_hub(slot, true, sink);
+        self.push_queue(slot, now, sink);
+    }
+
+    /// The rooms of a hub that this node leads begin other lives. Who is interested stays so; other nodes hear of
+    /// it with the next record.
+    fn begin_anew(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
+        for room in self.rooms.of_hub(slot) {
+            self.relay().due.remove(&room);
+            let topics = self.rooms.topics_of(room);
+            let name = self.rooms.get(room).map(|it| (crate::Namespace::Global, it.name.clone()));
+            let before = self.rooms.begin_anew(room, now);
+            // Where there are none, patterns followed it.
+            let told = if topics.is_empty() { name.into_iter().collect() } else { topics };
+            for key in told.iter().filter(|_| before.epoch.0 != 0) {
+                self.tell_over(key, before, sink);
+            }
+        }
+    }
+
     /// The rooms of a hub are this node's: what is known of interest is their table, and another
     /// life begins where the log does not know the one before.
     fn begin_to_lead(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
@@ -124,7 +154,7 @@ impl Broker {
                 self.follow_topic(slot, room, key, true);
             }
         }
-        self.unstall(slot, now, sink);
+        self.queue_stalled(slot, now, sink);
         // Who asked from another node looks again who leads: all that it sent, so that it keeps its order.
         let relay = self.relay();
         let mut waiting = Vec::new();

@@ -1,0 +1,101 @@
+"""Who acts as leader where the network is split: `on_partition = "serve"`.
+
+A node that has no lead and hears no controller is cut off from the majority. For each hub of an ephemeral class that
+says so it finds who is to act on its side (`leads.acting`: the leader, or the first other member that is heard), and
+its data plane goes by that until it hears a controller again. Nothing of it is written: records say who leads.
+
+Invariant: nobody acts who may lead, or hears who may say who does.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+import structlog
+
+from hubsub.control.cluster.follow import Follow
+from hubsub.control.cluster.leads import acting
+from hubsub.control.cluster.plane import Plane
+from hubsub.control.cluster.view import ProcessId, Timing
+
+SERVE: Final = "serve"
+
+log = structlog.get_logger("hubsub.cluster")
+
+
+class Sides:
+    """Looks whenever it is woken, and where a class serves each time after which silence is noticed.
+
+    Args:
+        plane: Tells whether this process is cut off, and whom it hears.
+        follow: Hubs, classes and nodes; told who acts.
+        me: This process.
+        timing: What silence is.
+        clock: Monotonic, seconds.
+        ended: Called with its task when that ends.
+    """
+
+    def __init__(
+        self,
+        plane: Plane,
+        follow: Follow,
+        me: ProcessId,
+        timing: Timing,
+        clock: Callable[[], float],
+        ended: Callable[[asyncio.Task[None]], None],
+    ) -> None:
+        self._plane = plane
+        self._follow = follow
+        self._me = me
+        self._timing = timing
+        self._clock = clock
+        self._news = asyncio.Event()
+        self._task = asyncio.create_task(self._run())
+        self._task.add_done_callback(ended)
+
+    def wake(self) -> None:
+        """The plane or what is followed has news."""
+        self._news.set()
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            acts = self._acting()
+            if acts != self._follow.acting:
+                mine = sum(process == self._me for process in acts.values())
+                log.warning("hubs are served without a lead", hubs=len(acts), here=mine)
+                self._follow.act(acts)
+            # That somebody is silent is no news.
+            wait_s = self._timing.silence_s if self._has_some else None
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._news.wait()
+            self._news.clear()
+
+    @property
+    def _has_some(self) -> bool:
+        return any(kept.record.on_partition == SERVE for kept in self._follow.classes.values())
+
+    def _acting(self) -> dict[int, ProcessId]:
+        """By hub, who acts without a lead on this side."""
+        if not self._has_some or not self._plane.is_cut_off():
+            return {}
+        since_s = self._clock() - self._timing.silence_s
+        peers = self._plane.peers(0).items()
+        heard = {
+            name: incarnation
+            for (name, incarnation), peer in sorted(peers, key=lambda row: row[0])
+            if not peer.is_dead and peer.heard_s is not None and peer.heard_s >= since_s
+        }
+        heard[self._me[0]] = self._me[1]
+        found: dict[int, ProcessId] = {}
+        for hub, kept in self._follow.hubs.items():
+            room_class = self._follow.classes.get(kept.record.room_class)
+            process = None if room_class is None else acting(kept.record, room_class.record, heard)
+            if process is not None:
+                found[hub] = process
+        return found
