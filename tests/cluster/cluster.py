@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -101,6 +101,10 @@ class Cluster:
         self._logs: list[tuple[str, str]] = []
         """Of lives that are over."""
 
+    def within(self, name: str) -> AbstractContextManager[None]:
+        """Where a node is started and asked: here, in the network that this process has."""
+        return nullcontext()
+
     # -- life --
 
     def __enter__(self) -> Self:
@@ -134,7 +138,8 @@ class Cluster:
         Raises:
             StartError: with its log.
         """
-        node = Node(classes=self.classes, limits=self.limits, config=self.config_of(name) | config)
+        with self.within(name):
+            node = Node(classes=self.classes, limits=self.limits, config=self.config_of(name) | config)
         self.nodes[name] = node
         self.addresses[name] = {key: node.ready[key] for key in LISTENERS if node.ready.get(key)}
         return node
@@ -188,8 +193,9 @@ class Cluster:
 
     def get(self, name: str, path: str) -> tuple[int, dict[str, Any]]:
         """Status and JSON of the API of a node."""
+        url = self.nodes[name].http_url + path
         try:
-            with urllib.request.urlopen(self.nodes[name].http_url + path, timeout=TIMEOUT_S) as answer:
+            with self.within(name), urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
                 return answer.status, json.load(answer)
         except urllib.error.HTTPError as error:
             return error.code, json.load(error)
@@ -202,7 +208,8 @@ class Cluster:
 
     def connect(self, name: str, resp: int = 3) -> Connection:
         """A Redis client of a node."""
-        return Connection(*self.nodes[name].redis, resp)
+        with self.within(name):
+            return Connection(*self.nodes[name].redis, resp)
 
     def settled(self) -> None:
         """Waits until all that run see the same: all of them up, a controller, hubs that are where they are to stay,

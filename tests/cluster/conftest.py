@@ -41,6 +41,6 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """What the nodes have logged joins the report of a test that failed."""
     report: pytest.TestReport = yield
     if report.failed:
-        used = getattr(item, "funcargs", {})
-        report.sections += [("nodes", used[name].report()) for name in ("three", "cluster") if name in used]
+        used = [getattr(value, "cluster", value) for value in getattr(item, "funcargs", {}).values()]
+        report.sections += [("nodes", one.report()) for one in used if isinstance(one, Cluster)]
     return report

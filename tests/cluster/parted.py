@@ -1,0 +1,43 @@
+"""Three nodes of one cluster, each in a network namespace of its own: what is between them can be cut.
+
+They listen for each other on the network, on ports that follow from nothing but their kind, and for clients on their
+loopback: who is connected to a node stays so, whatever is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from cluster.cluster import CLASSES, NAMES, Cluster
+from cluster.network import Network
+
+LINK, RAFT = 3223, 3224
+"""Nobody else is in a namespace."""
+
+
+class Parted(Cluster):
+    """Over the embedded coordinator.
+
+    Args:
+        network: With a namespace for each node.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        directory: Path,
+        names: Sequence[str] = NAMES,
+        classes: Sequence[Mapping[str, Any]] = CLASSES,
+    ) -> None:
+        super().__init__(directory, names=names, classes=classes)
+        self.network = network
+
+    def within(self, name: str) -> AbstractContextManager[None]:
+        return self.network.within(name)
+
+    def config_of(self, name: str) -> dict[str, Any]:
+        address = self.network.addresses[name]
+        return super().config_of(name) | {"link": f"{address}:{LINK}", "raft": f"{address}:{RAFT}"}

@@ -1,0 +1,95 @@
+"""Subscribers that hold a room to its promises: each record once, in the one order, and no gap that is not told.
+
+Two records that follow each other have positions that do, or a gap was told between them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from clients.raw import Connection
+
+
+@dataclass(frozen=True)
+class Position:
+    epoch: str
+    seq: int
+
+    @classmethod
+    def of(cls, data: object) -> Self:
+        assert isinstance(data, bytes)
+        epoch, _, seq = data.decode().partition("-")
+        return cls(epoch, int(seq))
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A record, or a gap (`payload` is None; `position` is its end)."""
+
+    payload: str | None
+    position: Position
+
+
+class Witness:
+    """Subscribes to rooms on a node, with positions; `client` is its to close."""
+
+    def __init__(self, client: Connection, *rooms: str) -> None:
+        self.client = client
+        self.heard: dict[str, list[Heard]] = {room: [] for room in rooms}
+        assert client.ask("HUBSUB", "POSITIONS", "ON") == b"OK"
+        for room in rooms:
+            client.call("SUBSCRIBE", room)
+
+    def read(self) -> str:
+        """Takes the next push; the room that it is of."""
+        push = self.client.read().plain()
+        assert isinstance(push, list), push
+        room = push[1].decode()
+        match push[0]:
+            case b"message":
+                self.heard[room].append(Heard(push[2].decode(), Position.of(push[3])))
+            case b"gap":
+                self.heard[room].append(Heard(None, Position.of(push[3])))
+            case other:
+                raise AssertionError(f"no such push is due: {other!r}")
+        return room
+
+    def read_to(self, payload: str) -> None:
+        """Until each room has ended with this record."""
+        while not all(heard and heard[-1].payload == payload for heard in self.heard.values()):
+            self.read()
+
+    def payloads(self, room: str) -> list[str]:
+        return [heard.payload for heard in self.heard[room] if heard.payload is not None]
+
+    def gaps(self, room: str) -> int:
+        return sum(heard.payload is None for heard in self.heard[room])
+
+    def epochs(self, room: str) -> list[str]:
+        """In the order in which records of them came, each as often as another was between."""
+        epochs: list[str] = []
+        for heard in self.heard[room]:
+            if heard.payload is not None and epochs[-1:] != [heard.position.epoch]:
+                epochs.append(heard.position.epoch)
+        return epochs
+
+    def check(self) -> None:
+        """Nothing doubled, swapped or missing untold."""
+        for room, heard in self.heard.items():
+            payloads = self.payloads(room)
+            assert len(payloads) == len(set(payloads)), f"{room}: doubled"
+            epochs = self.epochs(room)
+            assert len(epochs) == len(set(epochs)), f"{room}: a life that was over goes on: {epochs}"
+            last: Position | None = None
+            is_told = False
+            for item in heard:
+                if item.payload is None:
+                    is_told = True
+                    continue
+                at = item.position
+                if last is not None and not is_told:
+                    assert at == Position(last.epoch, last.seq + 1), f"{room}: {last} then {at}, untold"
+                elif last is not None and at.epoch == last.epoch:
+                    assert at.seq > last.seq, f"{room}: {last} then {at}"
+                last, is_told = at, False
