@@ -53,9 +53,10 @@ bench: build ## the benchmark against redis-server; results under benches/result
 	$(BIN)/maturin develop --quiet --profile dist --skip-install
 	$(BIN)/hubsub bench all --against redis-server
 
-soak: build ## long runs of the same tests, bounded: SOAK_ROUNDS of them (10)
+soak: build ## long runs of the same tests, bounded: SOAK_ROUNDS of them (10), KILL_ROUNDS kills a coordinator (34)
 	cargo test --quiet --release -p hubsub-log -p hubsub-route
 	SIM_SEEDS=$${SIM_SEEDS:-20000} cargo test --quiet --release -p hubsub-sim
+	KILL_ROUNDS=$${KILL_ROUNDS:-34} $(BIN)/pytest -q -s tests/cluster/test_kills.py
 	@for round in $$(seq 1 $${SOAK_ROUNDS:-10}); do echo "round $$round"; \
 	  HYPOTHESIS_PROFILE=soak $(BIN)/pytest -q tests/property tests/node; done
 

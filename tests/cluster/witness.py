@@ -38,8 +38,11 @@ class Witness:
         self.client = client
         self.heard: dict[str, list[Heard]] = {room: [] for room in rooms}
         assert client.ask("HUBSUB", "POSITIONS", "ON") == b"OK"
+        self._confirmed: set[str] = set()
         for room in rooms:
-            client.call("SUBSCRIBE", room)
+            client.command("SUBSCRIBE", room)
+        while len(self._confirmed) < len(rooms):
+            self.read()
 
     def read(self) -> str:
         """Takes the next push; the room that it is of."""
@@ -49,6 +52,8 @@ class Witness:
         match push[0]:
             case b"message":
                 self.heard[room].append(Heard(push[2].decode(), Position.of(push[3])))
+            case b"subscribe":
+                self._confirmed.add(room)
             case b"gap":
                 self.heard[room].append(Heard(None, Position.of(push[3])))
             case other:
