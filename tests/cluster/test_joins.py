@@ -1,84 +1,146 @@
-"""A node joins while clients subscribe all the time: what is published by it reaches all of them, once."""
+"""Nodes join while clients subscribe all the time: from the moment that one says ready, what is published by it reaches
+every subscription that was answered before."""
 
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatch
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
-from clients.raw import Frame
+from clients.raw import encode
+from clients.servers import until
 
 from cluster.cluster import Cluster
 
 pytestmark = pytest.mark.needs("hubsub-core")
 
-ROOMS = 40
+FIRM = 25
+"""Rooms and patterns that a client subscribes to before a node joins, and so many again while it does."""
+
+FLEETING = 8
+"""Rooms, and patterns, of a client that come and go."""
+
+PREFIXES = ("chat:", "plain:")
+"""Rooms with and without a history."""
 
 
 @pytest.fixture
-def two(needs: Callable[..., None], tmp_path: Path) -> Iterator[Cluster]:
+def one(needs: Callable[..., None], tmp_path: Path) -> Iterator[Cluster]:
     needs("hubsub-core")
-    with Cluster(tmp_path, names=("a", "b")) as cluster:
+    with Cluster(tmp_path, names=("a",)) as cluster:
         yield cluster
 
 
 class Subscribing(threading.Thread):
-    """Subscribes to room after room, and to patterns, until it is told to end; leaves every other one again."""
+    """Subscribes to room after room, and to patterns, until it is told to end. What is `firm` it never leaves; others
+    come and go."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         super().__init__(daemon=True)
         self.on, self.client = name, cluster.connect(name)
         self.ends = threading.Event()
-        self.rooms: set[str] = set()
-        self.patterns: set[str] = set()
+        self.firm_max = 0
+        self.firm: list[tuple[bytes, bytes]] = []
+        """Verb and name, as they were answered."""
+        self.got: set[tuple[bytes, ...]] = set()
+        """Kind, pattern if it is by one, room and payload."""
+        self.gaps: dict[bytes, list[Any]] = defaultdict(list)
+        self.doubled: list[Any] = []
+
+    def more(self) -> Callable[[], bool]:
+        """FIRM more are to be answered; whether they are."""
+        self.firm_max += FIRM
+        return lambda: len(self.firm) == self.firm_max
+
+    def gets(self, wanted: set[tuple[bytes, ...]]) -> None:
+        """Waits until all of these have come."""
+        try:
+            until(lambda: wanted <= self.got)
+        except AssertionError:
+            missing = sorted(wanted - self.got)
+            gaps = {name: self.gaps[name] for _, name, *_ in missing}
+            raise AssertionError(f"missing on {self.on}: {missing}, told: {gaps}") from None
 
     def run(self) -> None:
-        number = 0
-        while not self.ends.is_set() or len(self.rooms) < ROOMS:
-            number += 1
-            room = f"chat:{self.on}-{number % (4 * ROOMS)}"
-            kept, verb, name = (
-                (self.patterns, "PSUBSCRIBE", f"chat:?-{number % ROOMS}")
+        # It is told of gaps then; else a hub with a log that another node leads now would close it, for its patterns.
+        self.call("HUBSUB", "POSITIONS", "ON")
+        for number in count():
+            if self.ends.is_set():
+                self.call("PING")
+                return
+            prefix = PREFIXES[number % 2]
+            verb, name = (
+                ("PSUBSCRIBE", f"{prefix}{self.on}-?{number}")
                 if number % 5 == 0
-                else (self.rooms, "SUBSCRIBE", room)
+                else ("SUBSCRIBE", f"{prefix}{self.on}-r{number}")
             )
-            if name in kept:
-                kept.discard(name)
-                verb = verb.replace("SUB", "UNSUB")
-            else:
-                kept.add(name)
-            answer = self.client.call(verb, name).plain()
-            assert isinstance(answer, list) and answer[:2] == [verb.lower().encode(), name.encode()], answer
+            if len(self.firm) < self.firm_max:
+                self.call(verb, name)
+                self.firm.append((verb.encode(), name.encode()))
+            # One comes, the one that came FLEETING turns ago goes.
+            self.call("SUBSCRIBE", f"{prefix}{self.on}-fleeting-{number}")
+            self.call("UNSUBSCRIBE", f"{prefix}{self.on}-fleeting-{number - FLEETING}")
 
-    def read(self, count: int) -> list[list[str]]:
-        """What came next: verb and room."""
-        pushes = [frame.plain() for frame in self.client.read_many(count)]
-        return [[push[0].decode(), push[-2].decode()] for push in pushes if isinstance(push, list)]
+    def call(self, *command: str) -> None:
+        """Sends a command and takes what comes until it is answered."""
+        self.client.send(encode(*command))
+        while True:
+            frame = self.client.read().plain()
+            if not isinstance(frame, list):
+                assert frame in (b"PONG", b"OK"), frame
+                return
+            if frame[0] == b"gap":
+                self.gaps[frame[1]].append(frame)
+                continue
+            if frame[0] not in (b"message", b"pmessage"):
+                assert frame[:2] == [command[0].lower().encode(), command[1].encode()], frame
+                return
+            *what, _ = frame
+            if tuple(what) in self.got:
+                self.doubled.append(what)
+            self.got.add(tuple(what))
 
-    def end(self) -> None:
-        self.ends.set()
-        self.join(60)
-        assert not self.is_alive()
+
+def due(firm: list[tuple[bytes, bytes]], rooms: list[bytes], payload: bytes) -> set[tuple[bytes, ...]]:
+    """What these subscriptions get of one record in each of these rooms."""
+    rows: set[tuple[bytes, ...]] = set()
+    patterns = [name for verb, name in firm if verb == b"PSUBSCRIBE"]
+    rows |= {(b"message", name, payload) for verb, name in firm if verb == b"SUBSCRIBE"}
+    for room in rooms:
+        rows |= {(b"pmessage", p, room, payload) for p in patterns if fnmatch(room.decode(), p.decode())}
+    return rows
 
 
-def test_a_node_that_joins_knows_all_subscriptions_before_it_serves(two: Cluster) -> None:
-    subscribing = [Subscribing(two, name) for name in ("a", "b", "a")]
+def test_a_node_that_joins_knows_all_subscriptions_before_it_serves(one: Cluster) -> None:
+    subscribing = [Subscribing(one, "a") for _ in range(2)]
     for thread in subscribing:
         thread.start()
-    two.start("c")
-    # It serves, and hubs go to it, while they go on.
-    with two.connect("c") as publisher:
+    for joins in "bcd":
         for thread in subscribing:
-            thread.end()
-        names = [f"chat:{on}-{number}" for on in "ab" for number in range(4 * ROOMS)]
-        for name in names:
-            assert not isinstance(publisher.ask("PUBLISH", name, "now"), Frame)
+            until(thread.more())
+        for thread in subscribing:
+            thread.firm_max += FIRM
+        one.start(joins)
+        # It is ready, and hubs go to it, while clients go on.
+        before = {thread: list(thread.firm) for thread in subscribing}
+        rooms = sorted({name.replace(b"?", b"r") for firm in before.values() for _, name in firm})
+        with one.connect(joins) as publisher:
+            for room in rooms:
+                publisher.command("PUBLISH", room, joins)
+            refused = [frame for frame in publisher.read_many(len(rooms)) if frame.kind != ":"]
+            assert not refused
+        for thread, firm in before.items():
+            wanted = due(firm, rooms, joins.encode())
+            thread.gets(wanted)
+        subscribing.append(Subscribing(one, joins))
+        subscribing[-1].start()
     for thread in subscribing:
-        due = sorted(
-            [["message", name] for name in names if name in thread.rooms]
-            + [["pmessage", name] for name in names for pattern in thread.patterns if fnmatch(name, pattern)]
-        )
-        assert sorted(thread.read(len(due))) == due
+        thread.ends.set()
+        thread.join(60)
+        assert not thread.is_alive() and not thread.doubled
         thread.client.close()
