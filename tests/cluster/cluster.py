@@ -10,7 +10,7 @@ import json
 import signal
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
@@ -53,12 +53,12 @@ DEALT = {row["name"] for row in (CHAT, BUSY, DEFAULT)}
 LISTENERS = ("redis", "redis_cluster", "http", "link", "raft")
 
 
-def homes_of(status: Mapping[str, Any]) -> dict[int, str]:
-    """Hub to the node that the ring gives it to, of the nodes that a status shows; of classes without a log."""
+def away(status: Mapping[str, Any], running: Collection[str]) -> list[dict[str, Any]]:
+    """Hubs of classes without a log that are elsewhere than the ring of the nodes that run has them."""
     places = [
         Place(node["name"], node["capacity"], node["zone"])
         for node in status["nodes"]
-        if "hub" in node["roles"]
+        if "hub" in node["roles"] and node["name"] in running
     ]
     hubs = {
         hub_name(hub["class"], hub["index"]): hub["hub"] for hub in status["hubs"] if hub["class"] in DEALT
@@ -67,7 +67,7 @@ def homes_of(status: Mapping[str, Any]) -> dict[int, str]:
     for room_class in DEALT:
         names = [name for name in hubs if name.startswith(f"{room_class}/")]
         homes |= {hubs[name]: members[0] for name, members in assign(places, names).items()}
-    return homes
+    return [hub for hub in status["hubs"] if homes.get(hub["hub"], hub["leader"]) != hub["leader"]]
 
 
 class Cluster:
@@ -237,12 +237,10 @@ class Cluster:
         if up != running or seen["controller"] not in holders or seen["wrong"]:
             return [sorted(up), seen["controller"], seen["wrong"]]
         bad = [hub for hub in seen["hubs"] if hub["leader"] not in holders or hub["proposed"]]
-        homes = homes_of(seen)
-        away = [hub for hub in seen["hubs"] if homes.get(hub["hub"], hub["leader"]) != hub["leader"]]
         # While it changes, a majority of those who counted before is needed, too.
         counted = seen["census"]
         is_counted = set(counted["nodes"]) == running and not counted["before"]
-        return bad[:3] or away[:3] or (None if is_counted else counted)
+        return bad[:3] or away(seen, running)[:3] or (None if is_counted else counted)
 
     def leaders(self, name: str | None = None, room_class: str = "chat") -> list[str]:
         """Who leads the hubs of a class, by index, as a node sees it."""

@@ -187,6 +187,34 @@ mod tests {
     }
 
     #[test]
+    fn hubs_that_come_and_go_move_their_own_rooms_and_give_them_back() {
+        let rooms: Vec<String> = (0..100_000).map(|i| format!("room:{i}")).collect();
+        let of = |hubs: u16| -> Vec<u16> {
+            let ring = Ring::new(hubs);
+            rooms.iter().map(|room| ring.hub(room.as_bytes())).collect()
+        };
+        for (before, after) in [(3, 4), (4, 3), (3, 2), (2, 3), (3, 4)] {
+            let changes = of(before).into_iter().zip(of(after)).filter(|(a, b)| a != b);
+            let moved: Vec<(u16, u16)> = changes.collect();
+            let (few, many) = (before.min(after), before.max(after));
+            assert!(moved.iter().all(|(a, b)| *a.max(b) == few), "{before} to {after}: only of that hub");
+            let bound = rooms.len() * 5 / (4 * usize::from(many));
+            assert!(0 < moved.len() && moved.len() <= bound, "{before} to {after}: {} rooms", moved.len());
+        }
+    }
+
+    #[test]
+    fn no_hub_has_more_than_three_halves_of_its_share_however_many_there_are() {
+        let rooms: Vec<String> = (0..200_000).map(|i| format!("chat:{i}")).collect();
+        for hubs in [2, 3, 4, 8, 16, 64, 128] {
+            let (ring, mut shares) = (Ring::new(hubs), vec![0; usize::from(hubs)]);
+            rooms.iter().for_each(|room| shares[usize::from(ring.hub(room.as_bytes()))] += 1);
+            let most = shares.into_iter().max().unwrap_or(0);
+            assert!(most * usize::from(hubs) * 2 <= rooms.len() * 3, "{hubs} hubs: {most} rooms in one");
+        }
+    }
+
+    #[test]
     fn placement_is_the_same_in_every_build() {
         let ring = Ring::new(8);
         let hubs = ["lobby", "chat:1", "chat:2", ""].map(|room| ring.hub(room.as_bytes()));

@@ -91,6 +91,24 @@ def test_what_a_node_that_comes_moves_elsewhere_is_little_beside_what_it_takes()
     assert spilled < taken * 0.05
 
 
+def test_nodes_that_come_and_go_move_a_bounded_share_and_who_comes_back_has_its_own_again() -> None:
+    """Three nodes, four, three, two, three: no more than a node may hold goes to it or from it, and little beside."""
+    hubs = [f"chat/{i}" for i in range(64)]
+    own = spilled = 0
+    for seed in range(50):
+        places = [Place(f"{seed}-{i}") for i in range(4)]
+        steps = [leaders(places[:n], hubs) for n in (3, 4, 3, 2, 3)]
+        assert steps[0] == steps[2] == steps[4]
+        for (before, after), n in zip(pairwise(steps), (4, 4, 3, 3), strict=True):
+            goes = places[n - 1].name
+            moved = [hub for hub in hubs if before[hub] != after[hub]]
+            of_it = [hub for hub in moved if goes in (before[hub], after[hub])]
+            assert 0 < len(of_it) <= load_max(places[0], places[:n], 64)
+            assert len(moved) <= 2 * load_max(places[0], places[:n], 64)
+            own, spilled = own + len(of_it), spilled + len(moved) - len(of_it)
+    assert spilled < own / 10
+
+
 def test_a_node_of_four_times_the_capacity_leads_about_four_times_as_many() -> None:
     places = [Place("big", 4), *(Place(f"n{i}") for i in range(4))]
     led = list(leaders(places, [f"chat/{i}" for i in range(1_000)]).values())
