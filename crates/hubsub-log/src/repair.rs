@@ -33,18 +33,20 @@
 //! put aside and pieces put in their place, and only then the manifest lists them. A
 //! second repair finds the same records, in the files that were put aside.
 
+mod remake;
+
 use crate::files::Part;
 use crate::journal;
-use crate::manifest::{self, HubEntry, HubFile, Keep, Lost, Manifest, SegmentEntry};
-use crate::open::{Opened, is_unwritten, recover};
-use crate::record;
-use crate::salvage::{Piece, Salvage, Source, hub_directories, read_piece, salvage};
+use crate::manifest::{self, HubEntry, Keep, Lost, Manifest, SegmentEntry};
+use crate::open::{Opened, recover};
+use crate::salvage::{Piece, Salvage, Source, read_piece, salvage};
 use crate::segment::{self, Name};
 use crate::segments::Segments;
 use crate::storage::{Storage, StorageFile, join};
 use crate::verify::{Progress, Watch, verify_as};
 use crate::{LogError, LogOptions};
 use hubsub_types::HubId;
+use remake::remake;
 use std::sync::Arc;
 
 /// Ending of what was put aside.
@@ -190,102 +192,6 @@ pub fn repair<S: Storage>(
     let manifest = Manifest::load(&**storage)?.expect("it was stored just now");
     done.left = verify_as(&**storage, &manifest, watch)?.problems;
     Ok(done)
-}
-
-/// A manifest by what the files of a directory say.
-fn remake(storage: &impl Storage) -> Result<Manifest, LogError> {
-    if is_unwritten(storage)? {
-        let text =
-            "there is no log to mend, no record was ever written here; hint: start the node, it makes one";
-        return Err(LogError::Refused(text.to_owned()));
-    }
-    let refused = |why: String| {
-        Err(LogError::Refused(format!(
-            "the manifest cannot be made again, {why}; hint: bring manifest.json back from a copy of the \
-             directory"
-        )))
-    };
-    let hubs = hub_directories(storage)?;
-    let mut made: Option<Manifest> = None;
-    for hub in hubs {
-        let file = match HubFile::load(storage, hub) {
-            Ok(Some(file)) => file,
-            // An opening was cut short before its first segment.
-            Ok(None) if !has_segment(storage, hub)? => continue,
-            Ok(None) => return refused(format!("hub {} has no hub.json", hub.0)),
-            Err(e @ LogError::Damaged { .. }) => return refused(e.to_string()),
-            Err(e) => return Err(e),
-        };
-        let manifest = made.get_or_insert_with(|| Manifest::new(file.identity));
-        manifest.cluster.clone_from(&file.cluster);
-        if file.identity != manifest.identity || file.hub != hub {
-            return refused(format!("the hub.json of hub {} is of another hub or directory", hub.0));
-        }
-        if file.keep == Keep::Latest {
-            return refused(format!("hub {} keeps the latest of each key", hub.0));
-        }
-        let mut entry = HubEntry::new(hub, &file.class, file.index, file.keep);
-        list_segments(storage, manifest.identity, &mut entry)?;
-        manifest.hubs.push(entry);
-    }
-    let Some(mut manifest) = made else {
-        return refused("there are no hubs".to_owned());
-    };
-    let journals = journal::files(storage).map_err(|e| LogError::io("cannot list the journals", e))?;
-    if let (Some(&first), Some(&last)) = (journals.iter().min(), journals.iter().max()) {
-        manifest.journals = (first, last);
-    }
-    Ok(manifest)
-}
-
-/// Whether a hub's directory has a segment, whatever became of it.
-fn has_segment(storage: &impl Storage, hub: HubId) -> Result<bool, LogError> {
-    let names =
-        storage.list(&segment::directory(hub)).map_err(|e| LogError::io("cannot list segments", e))?;
-    Ok(names.iter().any(|name| name.contains(".segment")))
-}
-
-/// Lists the segments that a hub has, up to where the last of them can be read.
-fn list_segments(storage: &impl Storage, identity: u64, entry: &mut HubEntry) -> Result<(), LogError> {
-    let directory = segment::directory(entry.hub);
-    let names = storage.list(&directory).map_err(|e| LogError::io("cannot list segments", e))?;
-    let mut firsts: Vec<u64> =
-        names.iter().filter_map(|name| name.strip_suffix(".segment")?.parse().ok()).collect();
-    firsts.sort_unstable();
-    for (i, &first) in firsts.iter().enumerate() {
-        let path = segment::path(entry.hub, Name::written(first), Part::Segment);
-        let cannot = |e| LogError::io(format!("cannot read {path}"), e);
-        let file = storage.open(&path).map_err(cannot)?;
-        let len = file.len().map_err(cannot)?;
-        let (mut next, mut end) = (first, segment::HEAD_BYTES);
-        if let Err(e @ (LogError::NewerFormat { .. } | LogError::Io { .. })) =
-            segment::check_head(&file, identity, entry.hub, Name::written(first), 0)
-        {
-            return Err(e);
-        }
-        let read =
-            segment::scan(&file, entry.hub, Name::written(first), segment::HEAD_BYTES..len, |record, at| {
-                if record.offset != next {
-                    return Err(LogError::Damaged { path: path.clone(), at, why: String::new() });
-                }
-                end = at + record::len_of(record) as u64;
-                next += 1;
-                Ok(())
-            });
-        match read {
-            Ok(()) | Err(LogError::Damaged { .. }) => {}
-            Err(e) => return Err(e),
-        }
-        // Of the last one, what cannot be read may never have been written.
-        let is_last = i + 1 == firsts.len();
-        entry.segments.push(SegmentEntry(first, if is_last { end } else { len }, 0));
-        entry.next = next;
-        let behind = firsts.get(i + 1).copied().filter(|&behind| behind > next && end == len);
-        entry.lost.extend(behind.map(|behind| Lost(next, behind - 1)));
-    }
-    entry.earliest = firsts.first().copied().unwrap_or(1);
-    entry.next = entry.next.max(entry.earliest);
-    Ok(())
 }
 
 /// What is to be done with a hub.

@@ -1,0 +1,146 @@
+//! The control plane of a node, as the leads need it: its lease, its mandate, what it watches, decides and commits.
+
+use super::{Event, LEASE_US, MS, Mandate, World};
+use crate::controller::{Change, View};
+use hubsub_lead::{HubTerm, Process, Route, Tables};
+use hubsub_types::NodeId;
+use std::collections::BTreeSet;
+
+impl World {
+    fn reaches(&self, process: Process) -> bool {
+        self.nodes.get(&process.node).is_some_and(|node| node.id == process && node.is_alive)
+            && !self.away.contains(&process.node)
+    }
+
+    /// A lease ends some time after its deadline, never before.
+    pub(super) fn expire(&mut self) {
+        let has_ended = |process: &Process| match self.nodes.get(&process.node) {
+            Some(node) if node.id == *process => node.clock(self.now) > node.lease_us + 100 * MS,
+            // Another process has the name: that one's lease runs out like any other.
+            _ => true,
+        };
+        self.store.nodes.retain(|_, process| !has_ended(process));
+        self.store.controller.take_if(|(process, _)| has_ended(process));
+    }
+
+    pub(super) fn coordinate(&mut self, process: Process) {
+        let again = 30 * MS + self.random.below(90 * MS);
+        self.push(again, process, Event::Coordinates);
+        if !self.reaches(process) || self.random.percent(20) {
+            return;
+        }
+        let node = self.nodes.get_mut(&process.node).expect("it is alive");
+        let (store, now) = (&mut self.store, node.clock(self.now));
+        node.lease_us = now + LEASE_US;
+        store.nodes.entry(process.node).or_insert(process);
+        if store.nodes[&process.node] != process {
+            return;
+        }
+        if store.controller.is_none() {
+            store.mandates += 1;
+            store.controller = Some((process, store.mandates));
+            node.mandate = Some(Mandate {
+                number: store.mandates,
+                elected_us: now,
+                tables: vec![(0, Tables::new())],
+                version: 0,
+                replacing: BTreeSet::new(),
+                dead: BTreeSet::new(),
+            });
+        }
+        let held = store.controller.filter(|(by, _)| *by == process);
+        match held {
+            Some((_, number)) => node.leads.mandate(number, node.lease_us, now),
+            None if node.mandate.take().is_some() => node.leads.resign(now),
+            None => {}
+        }
+        self.watch(process);
+    }
+
+    /// What the watches of a node give: everything, as it is now.
+    fn watch(&mut self, process: Process) {
+        let node = self.nodes.get_mut(&process.node).expect("it is alive");
+        let now = node.clock(self.now);
+        node.hubs = self.store.hubs.clone();
+        node.nodes = self.store.nodes.clone();
+        node.census = self.store.census.clone();
+        let mine = node.hubs.iter().filter(|(_, hub)| hub.leader == process);
+        let routes: Vec<Route> = mine
+            .map(|(&id, hub)| Route { hub: id, term: hub.term, gives_up: hub.proposed.is_some() })
+            .collect();
+        node.leads.routes(&routes, now);
+        node.leads.census(node.census.clone(), now);
+    }
+
+    pub(super) fn decide(&mut self, process: Process) {
+        let again = 20 * MS + self.random.below(100 * MS);
+        self.push(again, process, Event::Decides);
+        let now = self.nodes[&process.node].clock(self.now);
+        let gone: Vec<Process> = self.gone_to(process.node);
+        let node = self.nodes.get_mut(&process.node).expect("it is alive");
+        let Some(mandate) = node.mandate.as_mut().filter(|_| now < node.lease_us) else { return };
+        mandate.dead.extend(gone);
+        let snapshot = node.leads.snapshot(now);
+        mandate.tables.retain(|(version, _)| *version >= snapshot.tables);
+        let mut granted = Tables::new();
+        for (of, table) in mandate.tables.iter().flat_map(|(_, tables)| tables) {
+            granted.entry(*of).or_default().extend(table);
+        }
+        let view = View {
+            now,
+            timing: self.timing,
+            snapshot,
+            elected_us: mandate.elected_us,
+            hubs: &node.hubs,
+            nodes: &node.nodes,
+            census: &node.census,
+            dead: &mandate.dead,
+            granted,
+            replacing: &mandate.replacing,
+        };
+        let (tables, changes) = view.decide(&mut self.random);
+        mandate.version += 1;
+        mandate.tables.push((mandate.version, tables.clone()));
+        let (number, version) = (mandate.number, mandate.version);
+        let mut events =
+            vec![(self.random.below(70 * MS), Event::TablesCome { mandate: number, version, tables })];
+        for change in changes {
+            let ends = match &change.1 {
+                crate::store::Write::Hub(id, hub) => {
+                    let before = node.hubs.get(id).filter(|before| before.term != hub.term);
+                    before.map(|before| (*id, before.term))
+                }
+                crate::store::Write::Census(_) => None,
+            };
+            mandate.replacing.extend(ends);
+            let after = self.random.below(150 * MS);
+            events.push((after, Event::CommitCome { mandate: number, change, ends }));
+        }
+        events.into_iter().for_each(|(after, event)| self.push(after, process, event));
+    }
+
+    /// Processes that a node knows to be dead: their links ended and their ports refuse.
+    fn gone_to(&self, node: NodeId) -> Vec<Process> {
+        self.dead.iter().copied().filter(|process| !self.is_cut(node, process.node)).collect()
+    }
+
+    pub(super) fn commit(&mut self, process: Process, mandate: u64, change: Change, ends: Option<HubTerm>) {
+        let is_held = self.nodes[&process.node].mandate.as_ref().is_some_and(|held| held.number == mandate);
+        if !is_held {
+            return;
+        }
+        if !self.reaches(process) {
+            // What came of it is not known: it is asked for again.
+            self.push(100 * MS, process, Event::CommitCome { mandate, change, ends });
+            return;
+        }
+        let (expected, write) = change;
+        self.store.commit(mandate, expected, write);
+        self.watch(process);
+        if let (Some(ends), Some(held)) =
+            (ends, &mut self.nodes.get_mut(&process.node).expect("alive").mandate)
+        {
+            held.replacing.remove(&ends);
+        }
+    }
+}
