@@ -50,8 +50,8 @@ async def test_certificates_that_are_not_there_are_told(tmp_path: Path) -> None:
 
 async def test_an_unknown_scheme_is_told_with_the_nearest() -> None:
     with pytest.raises(ConfigError) as caught:
-        await open_url("etdc://127.0.0.1:1")
-    assert "did you mean 'etcd'?" in str(caught.value)
+        await open_url("etdc://me:hush@127.0.0.1:1")
+    assert "did you mean 'etcd'?" in str(caught.value) and "hush" not in str(caught.value)
 
 
 @pytest.mark.parametrize("scheme", ["etcd", "zookeeper"])
@@ -68,7 +68,9 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     info = tmp_path / "shelf-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: shelf\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[hubsub.discovery]\nshelf = shelf_backend:open_shelf\n")
+    (info / "entry_points.txt").write_text(
+        "[hubsub.discovery]\nshelf = shelf_backend:open_shelf\nbroken = shelf_backend:no_such\n"
+    )
     (tmp_path / "shelf_backend.py").write_text(
         "from hubsub.coordination.memory import MemoryCoordinator\n"
         "async def open_shelf(url):\n"
@@ -85,6 +87,13 @@ async def test_an_installed_package_brings_its_own_scheme() -> None:
     config = resolve({"coordinator": "shelf://top"} | linked, {}, {})
     coordinator = await open_url(config.coordinator)
     assert coordinator.url == "shelf://top"  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("shelf")
+async def test_a_package_that_cannot_be_loaded_is_told_without_the_password() -> None:
+    with pytest.raises(ConfigError) as caught:
+        await open_url("broken://me:hush@top")
+    assert "shelf_backend:no_such cannot be loaded" in str(caught.value) and "hush" not in str(caught.value)
 
 
 def test_the_configuration_takes_no_scheme_that_nobody_brings() -> None:

@@ -76,5 +76,10 @@ def _backend(url: str) -> Open:
         known = [*BACKENDS, *entry_points(group=ENTRY_POINTS).names]
         hint = nearest(scheme, known) or f"one of {', '.join(known)}"
         raise ConfigError([Problem("coordinator", url, f"has an unknown scheme {scheme!r}", hint)])
-    plugged_in: Open = next(iter(found)).load()
+    entry = next(iter(found))
+    try:
+        plugged_in: Open = entry.load()
+    except (ImportError, AttributeError) as error:
+        reason = f"its plug-in {entry.value} cannot be loaded: {error}"
+        raise ConfigError([Problem("coordinator", url, reason, "install it anew, or take another")]) from None
     return plugged_in
