@@ -119,6 +119,9 @@ async def test_nodes_are_listed_by_name_and_each_shown_from_anywhere(cluster: Cl
     names = [node["name"] for node in (await cluster.ask("GET", "/v1/nodes")).json["nodes"]]
     assert names == ["one", "three", "two"]
     assert [node["name"] for node in (await cluster.ask("GET", "/nodes")).json] == names
+    cluster.holders[b"a room"] = "three"
+    assert [node["name"] for node in (await cluster.ask("GET", "/nodes?room=a%20room")).json] == ["three"]
+    assert [node["name"] for node in (await cluster.ask("GET", "/nodes?room=other")).json] == ["one"]
     assert (await cluster.ask("GET", "/v1/nodes/three")).json["name"] == "three"
     assert (await cluster.ask("GET", "/v1/nodes/four")).status == 404
 

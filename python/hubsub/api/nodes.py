@@ -48,7 +48,7 @@ async def show_node(state: State, request: Request) -> Response:
 
 
 async def nodes_plain(state: State, request: Request) -> Response:
-    """With `?room=` the nodes of that room; there is one node, so it is the answer to both."""
+    """This node: of all nodes its part, and of those that have `?room=` the leader, which is asked for them."""
     return json_answer([state.node_ref(request)])
 
 

@@ -24,7 +24,7 @@ from hubsub.api.params import path_name
 from hubsub.api.schema import HistoryPage
 from hubsub.api.state import State
 from hubsub.errors import HubSubError, NodesUnreachableError, NoSuchNodeError
-from hubsub.names import text_of
+from hubsub.names import bytes_of, text_of
 
 UNREACHABLE = "hubsub-unreachable"
 """Header: the nodes whose part of the answer is missing."""
@@ -162,6 +162,24 @@ class AtRoom:
         # What makes a room gives it a place.
         create = asked.request.method == "PUT" or asked.request.query_params.get("create") == "true"
         node = await asked.others.holder(room, create)
+        return await (asked.here() if node is None else asked.of_one(node))
+
+
+@dataclass(frozen=True)
+class AtNamedRoom:
+    """The node that leads the hub of the query's `room`, which gets a place by that, as by `HUBSUB LOCATE`.
+
+    Args:
+        otherwise: Who answers where the query names no room.
+    """
+
+    otherwise: Reach
+
+    async def answer(self, asked: Asked) -> Response:
+        room = asked.request.query_params.get("room")
+        if room is None:
+            return await self.otherwise.answer(asked)
+        node = await asked.others.holder(bytes_of(room), True)
         return await (asked.here() if node is None else asked.of_one(node))
 
 

@@ -24,7 +24,17 @@ from hubsub.api.answers import json_answer
 from hubsub.api.cluster_schema import ClusterInfo, ReachedAddresses
 from hubsub.api.log import AtHomes
 from hubsub.api.openapi import document
-from hubsub.api.reach import AllTold, AtHub, AtNode, AtQuery, AtRoom, Gathered, Somewhere, WhereKnown
+from hubsub.api.reach import (
+    AllTold,
+    AtHub,
+    AtNamedRoom,
+    AtNode,
+    AtQuery,
+    AtRoom,
+    Gathered,
+    Somewhere,
+    WhereKnown,
+)
 from hubsub.api.routes import Param, Route
 from hubsub.api.schema import (
     AppliedClasses,
@@ -490,7 +500,7 @@ ROUTES: tuple[Route, ...] = (
         nodes.nodes_plain,
         (Param("room", "The nodes of this room, leader first."),),
         answer=(list[NodeRef],),
-        reach=Gathered(list[NodeRef], merges.plain_nodes),
+        reach=AtNamedRoom(Gathered(list[NodeRef], merges.plain_nodes)),
     ),
     Route("GET", "/s/ping", "Answers pong", nodes.ping, media_type=TEXT),
     Route("GET", "/s/ver", "What runs here", nodes.version, answer=(Version,)),
