@@ -242,3 +242,7 @@ def test_capacity_takes_as_many_connections_as_a_figure_needs() -> None:
 
 def test_control_characters_do_not_reach_the_terminal() -> None:
     assert shown("a\x1b[2Jb") == "a\\x1b[2Jb"
+
+
+def test_a_list_of_words_is_shown_as_words() -> None:
+    assert shown(["edge", "hub"]) == "edge, hub" and shown([]) == "-" and shown([1]) == "[1]"

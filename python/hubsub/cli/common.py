@@ -142,6 +142,8 @@ def shown(value: object) -> str:
         return "-"
     if isinstance(value, float):
         return f"{value:.1f}"
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return ", ".join(map(shown, value)) or "-"
     if isinstance(value, list | dict):
         return json.dumps(value, ensure_ascii=False)
     return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in str(value))
