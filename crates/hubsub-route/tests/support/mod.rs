@@ -10,7 +10,8 @@ use hubsub_route::{
     Then, Ticket, Via, Want, Wish,
 };
 use hubsub_types::{
-    Class, ClassTable, ConnKey, ErrorCode, History, HubId, Limits, OnGap, OnSlow, Position, Seq, ShardId,
+    Class, ClassTable, ConnKey, Durability, ErrorCode, History, HubId, Limits, OnGap, OnSlow, Position, Seq,
+    ShardId,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -418,6 +419,11 @@ pub fn key(conn: u32) -> ConnKey {
 
 pub fn ticket(shard: u16, conn: u32, slot: u32) -> Ticket {
     Ticket { shard: ShardId(shard), asker: Asker::Client { conn: key(conn), slot } }
+}
+
+/// A class whose records wait for the disk.
+pub fn durable() -> Class {
+    Class { durability: Durability::Durable, ..remembering() }
 }
 
 pub fn remembering() -> Class {
