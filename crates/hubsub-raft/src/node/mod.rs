@@ -264,7 +264,7 @@ impl<T: Transport> Inner<T> {
     /// Asks the leader, wherever it is, until it answers or the time of a request is over.
     async fn ask(&self, ask: Ask) -> Result<Told, Error> {
         let deadline = Instant::now() + self.options.timing.request;
-        let mut reason = "none is known".to_owned();
+        let mut reason = format!("none has come to this node at {}", self.options.peer.address);
         let mut hint = None;
         while Instant::now() < deadline {
             let leader = hint.take().or_else(|| self.leader());
@@ -321,10 +321,26 @@ impl<T: Transport> Inner<T> {
         let Told::Index(index) = self.ask(Ask::ReadIndex).await? else {
             return Err(Error::Unknown("the leader answers another question".into()));
         };
+        let (has, _) = self.reach();
         let left = deadline.saturating_duration_since(Instant::now());
         let applied = self.raft.wait(Some(left)).applied_index_at_least(Some(index), "a read").await;
-        applied
-            .map(drop)
-            .map_err(|error| Refusal::NoLeader { reason: format!("this node lags: {error}") }.into())
+        applied.map(drop).map_err(|_| {
+            let (last, agreed) = self.reach();
+            let why = if last == has && agreed > last {
+                "and is sent no more: what it had more of is gone, as in a data directory that was put back from a copy"
+            } else {
+                "and is behind"
+            };
+            let reason = format!("this node has {last} entries of {}, {why}", agreed.max(index));
+            Refusal::NoLeader { reason }.into()
+        })
+    }
+
+    /// How many entries this node has, and how many the leader has told it that all agree on.
+    fn reach(&self) -> (u64, u64) {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let agreed = metrics.cluster_committed.as_ref().map_or(0, |id| id.index());
+        (metrics.last_log_index.unwrap_or(0), agreed)
     }
 }
