@@ -17,8 +17,9 @@ pub mod world;
 use check::{SubKey, Waits, matches, room_of};
 use hubsub_route::rooms::HistoryQuery;
 use hubsub_route::{Ask, Asker, Draft, Namespace, Outcome, Publisher, Start, Ticket, Wish};
-use hubsub_types::{NodeId, Position, Seq, ShardId};
+use hubsub_types::{HubId, NodeId, Position, Seq, ShardId};
 use net::{CONNS, Net, key};
+use std::collections::BTreeSet;
 
 /// What is published and subscribed to: of each class two rooms, one with two topics.
 pub const TOPICS: [&str; 9] = ["e:a", "{e:a}.x", "e:b", "h:a", "{h:a}.x", "h:b", "l:a", "{l:a}.x", "l:b"];
@@ -49,7 +50,8 @@ pub fn run(seed: u64, steps: usize) -> Result<Stats, String> {
     let is_calm = net.rng.percent(30);
     let is_restless = !is_calm && net.rng.percent(30);
     let silent = if net.rng.percent(50) { net.rng.below(1_000) } else { 0 };
-    let mut sim = Sim { net, slots: 0, ids: 0, is_calm, is_restless, is_silent: true };
+    let mut sim =
+        Sim { net, slots: 0, ids: 0, is_calm, is_restless, is_silent: true, served: BTreeSet::new() };
     sim.begin();
     for step in 0..steps {
         sim.is_silent = step < silent;
@@ -77,6 +79,8 @@ struct Sim {
     is_restless: bool,
     /// Nobody publishes yet: rooms have subscribers and no record, and leaders change.
     is_silent: bool,
+    /// Nodes that serve a hub without a lead: node, its home there, which.
+    served: BTreeSet<(u16, u16, HubId)>,
 }
 
 impl Sim {
@@ -118,6 +122,7 @@ impl Sim {
             940..950 => self.gate_somewhere(),
             950..962 if !self.is_calm || self.net.rng.percent(15) => self.link_somewhere(),
             962..970 if !self.is_calm => self.move_somewhere(),
+            970..973 if !self.is_calm => self.serve_somewhere(),
             970..975 => self.pass(100 + self.net.now.mono_ms % 600),
             _ => self.turn_somewhere(),
         }
@@ -292,6 +297,22 @@ impl Sim {
         }
     }
 
+    /// A node begins to serve a hub without a lead, or ends it, whoever leads that.
+    fn serve_somewhere(&mut self) {
+        let at = self.net.rng.below(self.net.hubs.len());
+        if self.net.hubs[at].home.is_some() {
+            return; // Logged hubs need no lead.
+        }
+        let homes = self.homes(self.net.hubs[at].id);
+        let (node, shard) = homes[self.net.rng.below(homes.len())];
+        let hub = self.net.hubs[at].id;
+        let serves = !self.served.remove(&(node, shard, hub));
+        if serves {
+            self.served.insert((node, shard, hub));
+        }
+        self.net.act(node, shard, |broker, world, now| broker.serve_alone(hub, serves, now, world));
+    }
+
     fn link_somewhere(&mut self) {
         let links: Vec<_> = self.net.links.keys().copied().collect();
         let (a, b, link) = links[self.net.rng.below(links.len())];
@@ -341,6 +362,9 @@ impl Sim {
                 world.shut.clear();
             }
         }
+        for (node, shard, hub) in std::mem::take(&mut self.served) {
+            self.net.act(node, shard, |broker, world, now| broker.serve_alone(hub, false, now, world));
+        }
         let links: Vec<_> = self.net.links.keys().copied().collect();
         let mut quiet = 0;
         for _ in 0..20_000 {
@@ -381,7 +405,7 @@ impl Sim {
         self.net.model.failure = Some("it does not come to rest".to_owned());
     }
 
-    fn homes(&self, hub: hubsub_types::HubId) -> Vec<(u16, u16)> {
+    fn homes(&self, hub: HubId) -> Vec<(u16, u16)> {
         let nodes = (0u16..).zip(&self.net.nodes);
         let home = |node: &net::Node| hubsub_route::relay::message::home(hub, node.brokers.len() as u16).0;
         nodes.map(|(id, node)| (id, home(node))).collect()
