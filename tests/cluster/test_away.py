@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
 from signal import SIGCONT
+from typing import Any
 
 import pytest
 from clients.raw import Frame
@@ -75,7 +76,13 @@ def test_while_the_coordinator_is_away_what_exists_goes_on_and_what_needs_a_reco
     rooms = [*(cluster.room_led_by(name) for name in NAMES), "busy:there"]
     assert answer(cluster, "a", "busy:there", "made") == 0
     witnesses = [Witness(cluster.connect(name), *rooms) for name in NAMES]
-    hubs = cluster.status("a")["hubs"]
+
+    def hubs() -> list[dict[str, Any]]:
+        """Those without a log: others are dealt for a while after a start."""
+        return [row for row in cluster.status("a")["hubs"] if row["class"] != "logged"]
+
+    cluster.settled()
+    before = hubs()
 
     def is_away(name: str) -> bool:
         status = cluster.status(name)
@@ -103,11 +110,11 @@ def test_while_the_coordinator_is_away_what_exists_goes_on_and_what_needs_a_reco
         code, body = located.result()
         assert code == 503, body
     assert goes_on()
-    assert cluster.status("a")["hubs"] == hubs, "nothing is failed over"
+    assert hubs() == before, "nothing is failed over"
 
     away.comes()
     cluster.settled()
-    assert cluster.status("a")["hubs"] == hubs
+    assert hubs() == before
     for name in NAMES:
         until(lambda name=name: not isinstance(answer(cluster, name, f"busy:new {name}", "x"), Frame))
     for room in rooms:

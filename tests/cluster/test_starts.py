@@ -26,7 +26,8 @@ def test_a_node_is_found_where_it_is_advertised_and_not_where_it_is_bound(two: C
     node = two.start("c", advertise="localhost", insecure_open=True, **everywhere)
     two.settled()
     told = {row["name"]: row["addresses"] for row in two.status("a")["nodes"]}["c"]
-    assert told == {key: f"localhost:{node.ready[key].rpartition(':')[2]}" for key in everywhere}
+    for key in everywhere:
+        assert told[key] == f"localhost:{node.ready[key].rpartition(':')[2]}"
     room = two.room_led_by("c")
     with two.connect("a") as publisher, two.connect("c") as subscriber:
         assert publisher.ask("HUBSUB", "LOCATE", room) == [[b"c", told["redis"].encode()]]
