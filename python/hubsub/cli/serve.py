@@ -172,7 +172,8 @@ class _Process:
         beside = (
             loop.create_task(activity.report(node.clients, limits("busiest_log_ms"))),
             loop.create_task(load.report(node, limits("load_sample_ms"))),
-            loop.create_task(self._batches()),
+            loop.create_task(self._state.batches.retry()),
+            loop.create_task(self._resume_led()),
             loop.create_task(self._feed_watchdog()),
         )
         try:
@@ -200,14 +201,12 @@ class _Process:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    async def _batches(self) -> None:
-        """Moves batches that are not done."""
+    async def _resume_led(self) -> None:
+        """Goes on with what a node of a cluster had begun, as it leads its hubs again: some time after it serves."""
         from hubsub.api.home import home_of_query
 
         if self._process is not None:
-            # Its hubs are led some time after it serves, and others may be asked for meanwhile.
             await self._state.batches.resume_led(lambda query: home_of_query(self._state, query) is None)
-        await self._state.batches.retry()
 
     async def _feed_watchdog(self) -> None:
         """Tells the service manager that this loop runs and all shards do, thrice in the time that it waits."""

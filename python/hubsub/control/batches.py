@@ -305,7 +305,11 @@ class Batches:
         """
         if self._node.config.data is None:
             return
-        left = {query async for query in self._rooms.names()}
+        try:
+            left = {query async for query in self._rooms.names()}
+        except HubSubError as error:
+            log.warning("batches go on at their next commit", code=error.code, reason=str(error))
+            return
         wait_s = LED_S
         while left:
             for query in sorted(left):
