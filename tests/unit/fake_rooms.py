@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from hubsub.errors import HubClosedError
 from hubsub.node import Failed, HistoryRow, Item, Published, PublishedRows
 
 
@@ -48,6 +49,8 @@ class FakeRooms:
         """By hub, how often it refuses a row."""
         self.refuses_own = 0.0
         """How often the node's own rooms refuse a record."""
+        self.is_led = True
+        """Whether their hubs are led; else nothing of them can be read."""
 
     # -- life --
 
@@ -102,6 +105,8 @@ class FakeRooms:
     async def history(
         self, room: bytes, count: int, after: tuple[int, int] | None = None, *, as_node: bool
     ) -> tuple[bool, list[HistoryRow]]:
+        if not self.is_led:
+            raise HubClosedError()
         rows = self._rows(room)
         if after is None:
             return True, rows[-count:]
