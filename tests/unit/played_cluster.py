@@ -21,6 +21,9 @@ class PlayedHomes:
     def all(self) -> list[Home]:
         return self.rows
 
+    def keeps_log(self, room_class: str) -> bool:
+        return any(home.room_class == room_class for home in self.rows)
+
     def find(self, wanted: str) -> Home | None:
         return next((home for home in self.rows if wanted in (home.name, str(home.id))), None)
 

@@ -97,6 +97,7 @@ async def test_who_asks_the_wrong_node_for_records_is_sent_to_the_right_one(clus
     answer = await cluster.ask("GET", path)
     assert (answer.status, answer.json["code"]) == (307, "elsewhere")
     assert answer.headers["location"] == f"http://two:3220{path}"
+    assert "retry-after" not in answer.headers, "who is sent on need not wait"
     assert (await cluster.ask("GET", "/v1/hubs/2/records?log=of%20two")).json["code"] == "other_log"
     cluster.have({1: "one", 2: "gone", 3: "three"})
     answer = await cluster.ask("GET", path)

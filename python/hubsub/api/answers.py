@@ -24,7 +24,7 @@ def error_answer(error: HubSubError, headers: dict[str, str] | None = None) -> R
         body.hub = msgspec.UNSET if error.hub is None else str(error.hub)
         body.first = msgspec.UNSET if error.first is None else error.first
         body.end = msgspec.UNSET if error.end is None else error.end
+    own = {"retry-after": "1"} if error.retryable else {}
     if isinstance(error, ElsewhereError) and error.location is not None:
-        headers = {"location": error.location, **(headers or {})}
-    more = {"retry-after": "1", **(headers or {})} if error.retryable else headers
-    return Response(_ENCODER.encode(body), error.status, more, media_type="application/json")
+        own = {"location": error.location}
+    return Response(_ENCODER.encode(body), error.status, own | (headers or {}), media_type="application/json")

@@ -22,7 +22,7 @@ def home_of_query(state: State, query: str) -> Home | None:
     if state.others is None:
         return None
     homes = state.others.homes
-    if not any(home.room_class == QUERIES for home in homes.all()):
+    if not homes.keeps_log(QUERIES):
         raise NoStagesError("no node of the cluster keeps stages", hint='data = "DIR" gives one a directory')
     home = homes.of(QUERIES, state.others.index_of(query_room(query)))
     if home is None:

@@ -65,7 +65,7 @@ class Linked:
         located = await self._cluster.locate(room, create=False)
         if located is None:
             return None
-        if any(cls.name == located.room_class and cls.placement != "ring" for cls in self._cluster.classes):
+        if not self.homes.is_ring(located.room_class):
             self._plane.pins(located.room_class, {located.room: located.hub})
         return located.hub
 

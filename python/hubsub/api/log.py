@@ -136,8 +136,7 @@ async def _hub_of(state: State, room: bytes) -> tuple[str, int | None]:
     """Class of a room, and the hub that logs its records; None: there is none, or the room is nowhere yet."""
     name, hub = state.node.log_hub_of(room)
     if state.others is not None:
-        home = {home.id for home in state.others.homes.all() if home.room_class == name}
-        hub = await state.others.hub_of(room) if home else None
+        hub = await state.others.hub_of(room) if state.others.homes.keeps_log(name) else None
     return name, hub
 
 

@@ -53,7 +53,7 @@ class Homes:
     def all(self) -> list[Home]:
         """All hubs of logged classes, by id."""
         hubs = sorted(self._follow.hubs.items())
-        return [self._home(hub, kept.record) for hub, kept in hubs if self._is_logged(kept.record.room_class)]
+        return [self._home(hub, kept.record) for hub, kept in hubs if self.keeps_log(kept.record.room_class)]
 
     def find(self, wanted: str) -> Home | None:
         """A hub by its name or its id, as a person writes it."""
@@ -62,15 +62,21 @@ class Homes:
     def of(self, room_class: str, index: int) -> Home | None:
         """The hub of a class with this index."""
         hub = self._follow.hub_of(room_class, index)
-        if hub is None or not self._is_logged(room_class):
+        if hub is None or not self.keeps_log(room_class):
             return None
         return self._home(hub, self._follow.hubs[hub].record)
+
+    def keeps_log(self, room_class: str) -> bool:
+        """Whether the cluster has a class, and a log for it."""
+        kept = self._follow.classes.get(room_class)
+        return kept is not None and kept.record.durability != EPHEMERAL
+
+    def is_ring(self, room_class: str) -> bool:
+        """Whether rooms of a class are where the ring has them, but for those that are pinned."""
+        kept = self._follow.classes.get(room_class)
+        return kept is not None and kept.record.placement == "ring"
 
     def _home(self, hub: int, record: HubRecord) -> Home:
         node = self._follow.nodes.get(record.leader)
         http = None if node is None else node.record.addresses.get("http")
         return Home(hub, record.room_class, record.index, record.leader, http)
-
-    def _is_logged(self, room_class: str) -> bool:
-        kept = self._follow.classes.get(room_class)
-        return kept is not None and kept.record.durability != EPHEMERAL
