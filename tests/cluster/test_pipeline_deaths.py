@@ -140,6 +140,7 @@ def test_a_read_waits_for_the_home_of_a_hub_and_goes_on_where_it_was(cluster: Cl
     assert got == [payload.encode() for payload in said]
 
     # What a person asks, of a node that has not got the room.
+    cluster.settled()
     url = cluster.nodes[other].redis_url
     run = hubsub("sub", room, "--rewind", 3, "--count", 3, "--json", "--server", url)
     last = [json.loads(line) for line in run.stdout.splitlines()]
