@@ -2,4 +2,5 @@
 //! vectors, know no socket and no clock, and never panic on input.
 
 pub mod link;
+pub mod mqtt;
 pub mod resp;

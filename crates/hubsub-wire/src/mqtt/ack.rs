@@ -1,0 +1,171 @@
+//! Packets that are an answer or an end: a reason, in 5.0 with properties, and
+//! mostly the id of what they answer. 5.0 leaves out properties that are none
+//! and then a reason that is success; 3.1 and 3.1.1 have neither.
+
+use super::error::Flaw;
+use super::field::{Field, Reader, Writer};
+use super::packet::{PacketId, Peer, Version};
+use super::property::{Place, Properties, Property};
+use super::reason::{Carrier, Reason};
+
+/// The server's answer to CONNECT.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Connack<'a> {
+    /// Whether an older session goes on; never of a connection that is refused. 3.1 does not say it.
+    pub session_present: bool,
+    /// Success, or why it is refused.
+    pub reason: Reason,
+    /// Of 5.0.
+    pub properties: Properties<'a>,
+}
+
+/// PUBACK, PUBREC, PUBREL or PUBCOMP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ack<'a> {
+    /// Of the message.
+    pub id: PacketId,
+    /// Of 5.0; success before.
+    pub reason: Reason,
+    /// Of 5.0.
+    pub properties: Properties<'a>,
+}
+
+/// The end of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Disconnect<'a> {
+    /// Of 5.0; success before, which is a normal end.
+    pub reason: Reason,
+    /// Of 5.0.
+    pub properties: Properties<'a>,
+}
+
+/// A step of enhanced authentication.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Auth<'a> {
+    /// What is asked, or that it succeeded.
+    pub reason: Reason,
+    /// With the method, unless it is nothing but success.
+    pub properties: Properties<'a>,
+}
+
+/// The reason of so many that fits its packet.
+pub(super) fn reason(number: u8, carrier: Carrier) -> Result<Reason, Flaw> {
+    let reason = Reason::from_number(number).ok_or(Flaw::UnknownReason(number))?;
+    if reason.fits(carrier) { Ok(reason) } else { Err(Flaw::ReasonMisplaced(number)) }
+}
+
+pub(super) fn packet_id(from: &mut Reader<'_>) -> Result<PacketId, Flaw> {
+    PacketId::new(u16::read(from)?).ok_or(Flaw::PacketIdZero)
+}
+
+/// What may be left out: the reason, then the properties.
+fn tail<'a>(from: &mut Reader<'a>, carrier: Carrier, place: Place) -> Result<(Reason, Properties<'a>), Flaw> {
+    if from.0.is_empty() {
+        return Ok((Reason::Success, Properties::default()));
+    }
+    let reason = reason(u8::read(from)?, carrier)?;
+    let properties = if from.0.is_empty() { Properties::default() } else { Properties::read(from, place)? };
+    from.end()?;
+    Ok((reason, properties))
+}
+
+fn write_tail(reason: Reason, properties: Properties<'_>, to: &mut Writer<'_>) {
+    if reason != Reason::Success || !properties.is_empty() {
+        reason.number().write(to);
+    }
+    if !properties.is_empty() {
+        properties.write(to);
+    }
+}
+
+impl<'a> Connack<'a> {
+    pub(super) fn read(body: &'a [u8], version: Version) -> Result<Connack<'a>, Flaw> {
+        let mut from = Reader(body);
+        let (flags, code) = (u8::read(&mut from)?, u8::read(&mut from)?);
+        // The first byte of 3.1 is not used.
+        let flags = if version == Version::V31 { 0 } else { flags };
+        if flags > 1 {
+            return Err(Flaw::ConnackFlags(flags));
+        }
+        let (reason, properties) = match version {
+            Version::V5 => (reason(code, Carrier::CONNACK)?, Properties::read(&mut from, Place::CONNACK)?),
+            _ => (Reason::from_connect_return(code).ok_or(Flaw::UnknownReason(code))?, Properties::default()),
+        };
+        from.end()?;
+        let session_present = flags == 1;
+        if session_present && reason != Reason::Success {
+            return Err(Flaw::SessionOfRefused);
+        }
+        Ok(Connack { session_present, reason, properties })
+    }
+
+    pub(super) fn write(&self, version: Version, to: &mut Writer<'_>) {
+        let session_present = self.session_present && !self.reason.is_failure() && version > Version::V31;
+        session_present.write(to);
+        if version == Version::V5 {
+            self.reason.number().write(to);
+            self.properties.write(to);
+        } else {
+            self.reason.connect_return().write(to);
+        }
+    }
+}
+
+impl<'a> Ack<'a> {
+    pub(super) fn read(body: &'a [u8], version: Version, carrier: Carrier) -> Result<Ack<'a>, Flaw> {
+        let mut from = Reader(body);
+        let id = packet_id(&mut from)?;
+        if version < Version::V5 {
+            from.end()?;
+        }
+        let (reason, properties) = tail(&mut from, carrier, Place::ACK)?;
+        Ok(Ack { id, reason, properties })
+    }
+
+    pub(super) fn write(&self, version: Version, to: &mut Writer<'_>) {
+        self.id.get().write(to);
+        if version == Version::V5 {
+            write_tail(self.reason, self.properties, to);
+        }
+    }
+}
+
+impl<'a> Disconnect<'a> {
+    pub(super) fn read(body: &'a [u8], version: Version, from: Peer) -> Result<Disconnect<'a>, Flaw> {
+        let (carrier, place) = match from {
+            Peer::Client => (Carrier::CLIENT_DISCONNECT, Place::CLIENT_DISCONNECT),
+            Peer::Server => (Carrier::SERVER_DISCONNECT, Place::SERVER_DISCONNECT),
+        };
+        let mut from = Reader(body);
+        if version < Version::V5 {
+            from.end()?;
+        }
+        let (reason, properties) = tail(&mut from, carrier, place)?;
+        Ok(Disconnect { reason, properties })
+    }
+
+    pub(super) fn write(&self, version: Version, to: &mut Writer<'_>) {
+        if version == Version::V5 {
+            write_tail(self.reason, self.properties, to);
+        }
+    }
+}
+
+impl<'a> Auth<'a> {
+    pub(super) fn read(body: &'a [u8], from: Peer) -> Result<Auth<'a>, Flaw> {
+        let carrier = if from == Peer::Client { Carrier::CLIENT_AUTH } else { Carrier::SERVER_AUTH };
+        if body.is_empty() && !Reason::Success.fits(carrier) {
+            return Err(Flaw::ReasonMisplaced(0));
+        }
+        let (reason, properties) = tail(&mut Reader(body), carrier, Place::AUTH)?;
+        let method = |property| matches!(property, Property::AuthMethod(_));
+        if !body.is_empty() && !properties.iter().any(method) {
+            return Err(Flaw::NoAuthMethod);
+        }
+        Ok(Auth { reason, properties })
+    }
+
+    pub(super) fn write(&self, to: &mut Writer<'_>) {
+        write_tail(self.reason, self.properties, to);
+    }
+}

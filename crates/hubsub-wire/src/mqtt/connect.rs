@@ -1,0 +1,164 @@
+//! CONNECT (section 3.1 of each version): the packet that decides the version.
+//!
+//! ```text
+//! | name | level | flags | keep alive | properties (5.0) | client id |
+//! | will: properties (5.0), topic, payload | user name | password |
+//! flags: 7 user name, 6 password, 5 will retain, 4 3 will QoS, 2 will, 1 clean, 0 reserved
+//! ```
+
+use super::error::Flaw;
+use super::field::{Field, Reader, Writer};
+use super::packet::{Qos, Version};
+use super::property::{Place, Properties};
+use super::reason::Reason;
+use super::topic::topic_name;
+
+const USER_NAME: u8 = 0x80;
+const PASSWORD: u8 = 0x40;
+const WILL_RETAIN: u8 = 0x20;
+const WILL: u8 = 0x04;
+const CLEAN: u8 = 0x02;
+const RESERVED: u8 = 0x01;
+
+/// Who connects, and how.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Connect<'a> {
+    /// Which version the connection speaks from here on.
+    pub version: Version,
+    /// Whether an older session is to be forgotten; before 5.0 also this one at its end.
+    pub clean_start: bool,
+    /// Longest silence of the client, in s; 0 for any.
+    pub keep_alive_s: u16,
+    /// May be empty; see [`Connect::check_client_id`].
+    pub client_id: &'a str,
+    /// What to publish if the connection ends badly.
+    pub will: Option<Will<'a>>,
+    /// Who it says it is.
+    pub user_name: Option<&'a str>,
+    /// What only that user knows.
+    pub password: Option<&'a [u8]>,
+    /// Of 5.0.
+    pub properties: Properties<'a>,
+}
+
+/// The message of a client that is no more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Will<'a> {
+    /// Valid, without wildcards.
+    pub topic: &'a str,
+    /// At most 65,535 bytes.
+    pub payload: &'a [u8],
+    /// Of the publication.
+    pub qos: Qos,
+    /// Whether it is retained.
+    pub retain: bool,
+    /// Of 5.0; with the delay.
+    pub properties: Properties<'a>,
+}
+
+impl<'a> Connect<'a> {
+    /// The flaw comes with the version in which an answer is understood.
+    pub(super) fn read(body: &'a [u8]) -> Result<Connect<'a>, (Flaw, Option<Version>)> {
+        let mut from = Reader(body);
+        let version = version(&mut from)?;
+        Self::read_rest(from, version).map_err(|flaw| (flaw, Some(version)))
+    }
+
+    fn read_rest(mut from: Reader<'a>, version: Version) -> Result<Connect<'a>, Flaw> {
+        let flags = u8::read(&mut from)?;
+        let has = |flag| flags & flag != 0;
+        let will_bits = flags >> 3 & 3;
+        // The reserved flag of 3.1 is not used, so not looked at.
+        let reserved = has(RESERVED) && version > Version::V31;
+        let will_of_none = !has(WILL) && (has(WILL_RETAIN) || will_bits != 0);
+        let password_of_none = has(PASSWORD) && !has(USER_NAME) && version < Version::V5;
+        if reserved || will_of_none || password_of_none {
+            return Err(Flaw::ConnectFlags(flags));
+        }
+        let qos = Qos::from_bits(will_bits).ok_or(Flaw::QosThree)?;
+        let keep_alive_s = Field::read(&mut from)?;
+        let properties_of = |from: &mut Reader<'a>, place| match version {
+            Version::V5 => Properties::read(from, place),
+            _ => Ok(Properties::default()),
+        };
+        let properties = properties_of(&mut from, Place::CONNECT)?;
+        let client_id = Field::read(&mut from)?;
+        let mut will = None;
+        if has(WILL) {
+            let properties = properties_of(&mut from, Place::WILL)?;
+            let topic = topic_name(Field::read(&mut from)?)?;
+            let payload = Field::read(&mut from)?;
+            will = Some(Will { topic, payload, qos, retain: has(WILL_RETAIN), properties });
+        }
+        // In 3.1 the packet's length goes before its flags: a name or password that is not there is none.
+        let there = |flag, from: &Reader<'_>| has(flag) && !(version == Version::V31 && from.0.is_empty());
+        let user_name = there(USER_NAME, &from).then(|| Field::read(&mut from)).transpose()?;
+        let password = there(PASSWORD, &from).then(|| Field::read(&mut from)).transpose()?;
+        from.end()?;
+        let clean_start = has(CLEAN);
+        Ok(Connect { version, clean_start, keep_alive_s, client_id, will, user_name, password, properties })
+    }
+
+    pub(super) fn write(&self, to: &mut Writer<'_>) {
+        self.version.protocol_name().write(to);
+        let will = self
+            .will
+            .map_or(0, |will| WILL | (will.qos as u8) << 3 | if will.retain { WILL_RETAIN } else { 0 });
+        let clean = if self.clean_start { CLEAN } else { 0 };
+        let user_name = if self.user_name.is_some() { USER_NAME } else { 0 };
+        let password = if self.password.is_some() { PASSWORD } else { 0 };
+        (self.version as u8).write(to);
+        (user_name | password | will | clean).write(to);
+        self.keep_alive_s.write(to);
+        let write_properties = |properties: Properties<'_>, to: &mut Writer<'_>| {
+            if self.version == Version::V5 {
+                properties.write(to);
+            }
+        };
+        write_properties(self.properties, to);
+        self.client_id.write(to);
+        if let Some(will) = self.will {
+            write_properties(will.properties, to);
+            will.topic.write(to);
+            will.payload.write(to);
+        }
+        self.user_name.inspect(|name| name.write(to));
+        self.password.inspect(|password| password.write(to));
+    }
+
+    /// Whether its version has such client ids: 3.1 those of 1 to 23
+    /// characters, or of more if `long_ids`; 3.1.1 an empty one only with a
+    /// clean session; 5.0 any.
+    ///
+    /// # Errors
+    /// It has not; so it is refused in CONNACK.
+    pub fn check_client_id(&self, long_ids: bool) -> Result<(), Reason> {
+        let fits = match self.version {
+            Version::V31 => !self.client_id.is_empty() && (long_ids || self.client_id.chars().count() <= 23),
+            Version::V311 => !self.client_id.is_empty() || self.clean_start,
+            Version::V5 => true,
+        };
+        if fits { Ok(()) } else { Err(Reason::ClientIdInvalid) }
+    }
+}
+
+/// The name and the level. An unknown level is answered in the form of 5.0 if
+/// it is a later one, else as 3.1.1 does it. By a level's highest bit some
+/// brokers' bridges ask for more than the protocol; refused, they ask without.
+fn version(from: &mut Reader<'_>) -> Result<Version, (Flaw, Option<Version>)> {
+    let unknown = |flaw| (flaw, None);
+    let name: &[u8] = Field::read(from).map_err(unknown)?;
+    if name != b"MQTT" && name != b"MQIsdp" {
+        return Err(unknown(Flaw::ProtocolName));
+    }
+    let level = u8::read(from).map_err(unknown)?;
+    match (name, level) {
+        (b"MQIsdp", 3) => Ok(Version::V31),
+        (b"MQTT", 4) => Ok(Version::V311),
+        (b"MQTT", 5) => Ok(Version::V5),
+        _ => {
+            let answered = if level & 0x7F >= 5 { Version::V5 } else { Version::V311 };
+            Err((Flaw::ProtocolLevel(level), Some(answered)))
+        }
+    }
+}

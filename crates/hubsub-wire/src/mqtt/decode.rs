@@ -1,0 +1,295 @@
+//! Where a decoder is in its stream: it owns no bytes, and gives packets that
+//! lie in the caller's.
+//!
+//! What can be told early is: the first byte says type and flags, the next ones
+//! the length, and a packet that may not come, or is too long, is refused there.
+
+use super::ack::{Ack, Auth, Connack, Disconnect};
+use super::connect::Connect;
+use super::error::{Flaw, ProtocolError};
+use super::field::{Reader, Short, short};
+use super::packet::{Packet, Peer, Version, kind};
+use super::publish::{Head, Publish};
+use super::reason::Carrier;
+use super::subscribe::{Suback, Subscribe, Unsuback, Unsubscribe};
+
+/// How long packets may be, fixed header and all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DecodeLimits {
+    /// Bytes of a PUBLISH: what the room class with the largest payloads takes.
+    /// It is the Maximum Packet Size that a server tells. The protocol's own bound is 268,435,460.
+    pub packet_bytes_max: usize,
+    /// Bytes of CONNECT, which anybody can send.
+    pub connect_bytes_max: usize,
+    /// Bytes of any other packet, and of the head of a PUBLISH: what must be
+    /// in memory at once. A longer PUBLISH comes in pieces.
+    pub whole_bytes_max: usize,
+}
+
+/// What the input begins with. `len` are the bytes to take off before the next call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Decoded<'a> {
+    /// A packet.
+    Packet {
+        /// It borrows the input.
+        packet: Packet<'a>,
+        /// Its bytes.
+        len: usize,
+    },
+    /// A PUBLISH without its payload, which comes in chunks.
+    Head {
+        /// Its payload is empty.
+        publish: Publish<'a>,
+        /// Bytes that come, at least one.
+        payload_bytes: usize,
+        /// Bytes of the head.
+        len: usize,
+    },
+    /// The next piece of that payload.
+    Chunk {
+        /// At least one byte.
+        bytes: &'a [u8],
+        /// Whether it is the last.
+        last: bool,
+        /// As many as `bytes`.
+        len: usize,
+    },
+    /// A beginning, perhaps none of it yet.
+    Incomplete {
+        /// Bytes of input without which the next call finds nothing more. It is what a packet
+        /// announced: read until there, but allocate for what comes.
+        needed: usize,
+    },
+}
+
+/// Reads one packet after the other. One that has refused its input is done for.
+#[derive(Clone, Debug)]
+pub struct Decoder {
+    from: Peer,
+    /// What the connection speaks; none before CONNECT.
+    version: Option<Version>,
+    /// Whether CONNECT, or CONNACK, has come.
+    begun: bool,
+    /// Bytes of a payload that are still to come.
+    payload_left: u32,
+}
+
+/// The beginning of a packet.
+#[derive(Clone, Copy)]
+struct Header {
+    kind: u8,
+    flags: u8,
+    /// Its own bytes.
+    bytes: usize,
+    /// Bytes that follow it.
+    remaining: usize,
+    shortest: bool,
+}
+
+impl Decoder {
+    /// Reads what a client sends.
+    #[must_use]
+    pub fn of_client() -> Decoder {
+        Decoder { from: Peer::Client, version: None, begun: false, payload_left: 0 }
+    }
+
+    /// Reads what a server sends to a client that said CONNECT in that version.
+    #[must_use]
+    pub fn of_server(version: Version) -> Decoder {
+        Decoder { from: Peer::Server, version: Some(version), begun: false, payload_left: 0 }
+    }
+
+    /// What the connection speaks, as soon as that is known.
+    #[must_use]
+    pub fn version(&self) -> Option<Version> {
+        self.version
+    }
+
+    /// Reads on. `input` is every byte that was not taken off yet.
+    ///
+    /// # Errors
+    /// The input is no packet, or none that may stand here; the connection is to be closed.
+    #[inline]
+    pub fn decode<'a>(
+        &mut self,
+        input: &'a [u8],
+        limits: &DecodeLimits,
+    ) -> Result<Decoded<'a>, ProtocolError> {
+        if self.payload_left > 0 {
+            return Ok(self.chunk(input));
+        }
+        let Some(&first) = input.first() else {
+            return Ok(Decoded::Incomplete { needed: 1 });
+        };
+        let begins = !self.begun;
+        self.decode_packet(first, input, limits).map_err(|(flaw, version)| ProtocolError {
+            flaw,
+            version,
+            first: begins,
+        })
+    }
+
+    #[inline]
+    fn decode_packet<'a>(
+        &mut self,
+        first: u8,
+        input: &'a [u8],
+        limits: &DecodeLimits,
+    ) -> Result<Decoded<'a>, (Flaw, Option<Version>)> {
+        let known = self.version;
+        let with_version = |flaw| (flaw, known);
+        let (kind, flags) = (first >> 4, first & 0x0F);
+        self.check_first(kind, flags).map_err(with_version)?;
+        let Some(Short { number, bytes, shortest }) = short(&input[1..]).map_err(with_version)? else {
+            return Ok(Decoded::Incomplete { needed: input.len() + 1 });
+        };
+        let header = Header { kind, flags, bytes: 1 + bytes, remaining: number as usize, shortest };
+        let len = header.bytes + header.remaining;
+        let max = match kind {
+            kind::CONNECT => limits.connect_bytes_max,
+            kind::PUBLISH => limits.packet_bytes_max,
+            _ => limits.whole_bytes_max,
+        };
+        if len > max {
+            return Err(with_version(Flaw::TooLarge(len, max)));
+        }
+        match self.version {
+            None => self.decode_connect(header, input),
+            Some(Version::V5) if !shortest => Err(with_version(Flaw::LengthNotShortest)),
+            Some(version) if kind == kind::PUBLISH && len > limits.whole_bytes_max => {
+                self.decode_head(header, input, version, limits).map_err(with_version)
+            }
+            Some(version) => match input.get(header.bytes..len) {
+                None => Ok(Decoded::Incomplete { needed: len }),
+                Some(body) => {
+                    let packet = self.packet(header, body, version).map_err(with_version)?;
+                    Ok(Decoded::Packet { packet, len })
+                }
+            },
+        }
+    }
+
+    /// Whether such a packet may stand here, by its first byte.
+    #[inline]
+    fn check_first(&self, kind: u8, flags: u8) -> Result<(), Flaw> {
+        let version = self.version;
+        if kind == kind::PUBLISH && self.begun {
+            return Publish::check_flags(flags);
+        }
+        let may_begin = match self.from {
+            Peer::Client => kind == kind::CONNECT,
+            Peer::Server => kind == kind::CONNACK || kind == kind::AUTH && version == Some(Version::V5),
+        };
+        if !self.begun && !may_begin {
+            let client = self.from == Peer::Client;
+            return Err(if client { Flaw::NotConnect(kind) } else { Flaw::NotConnack(kind) });
+        }
+        if kind == 0 || kind == kind::AUTH && version != Some(Version::V5) {
+            return Err(Flaw::UnknownType(kind));
+        }
+        let other_side = match self.from {
+            Peer::Client => {
+                matches!(kind, kind::CONNACK | kind::SUBACK | kind::UNSUBACK | kind::PINGRESP)
+            }
+            Peer::Server => {
+                matches!(kind, kind::CONNECT | kind::SUBSCRIBE | kind::UNSUBSCRIBE | kind::PINGREQ)
+                    || kind == kind::DISCONNECT && version != Some(Version::V5)
+            }
+        };
+        if other_side {
+            return Err(Flaw::OtherSide(kind));
+        }
+        if self.begun && matches!(kind, kind::CONNECT | kind::CONNACK) {
+            return Err(Flaw::ConnectAgain);
+        }
+        let wanted = match kind {
+            kind::PUBREL | kind::SUBSCRIBE | kind::UNSUBSCRIBE => 0b0010,
+            _ => 0,
+        };
+        // 3.1 repeats these three with DUP.
+        let ignored = if wanted != 0 && version == Some(Version::V31) { 0b1000 } else { 0 };
+        if flags & !ignored == wanted { Ok(()) } else { Err(Flaw::FixedHeaderFlags(flags)) }
+    }
+
+    #[cold]
+    fn decode_connect<'a>(
+        &mut self,
+        header: Header,
+        input: &'a [u8],
+    ) -> Result<Decoded<'a>, (Flaw, Option<Version>)> {
+        let len = header.bytes + header.remaining;
+        let Some(body) = input.get(header.bytes..len) else {
+            return Ok(Decoded::Incomplete { needed: len });
+        };
+        let connect = Connect::read(body)?;
+        if connect.version == Version::V5 && !header.shortest {
+            return Err((Flaw::LengthNotShortest, Some(Version::V5)));
+        }
+        self.version = Some(connect.version);
+        self.begun = true;
+        Ok(Decoded::Packet { packet: Packet::Connect(connect), len })
+    }
+
+    /// A PUBLISH that is too long to be in memory at once.
+    #[cold]
+    fn decode_head<'a>(
+        &mut self,
+        header: Header,
+        input: &'a [u8],
+        version: Version,
+        limits: &DecodeLimits,
+    ) -> Result<Decoded<'a>, Flaw> {
+        let known = &input[header.bytes..input.len().min(header.bytes + header.remaining)];
+        let head_max = limits.whole_bytes_max.saturating_sub(header.bytes);
+        let (head, whole) = match Publish::head(header.flags, known, header.remaining, head_max, version)? {
+            Head::Needs(bytes) => (bytes, false),
+            Head::Is(bytes) => (bytes, true),
+        };
+        let len = header.bytes + head;
+        if !whole || input.len() < len {
+            return Ok(Decoded::Incomplete { needed: len });
+        }
+        let publish = Publish::read(header.flags, &known[..head], version, self.from)?;
+        let payload_bytes = header.remaining - head;
+        self.payload_left = payload_bytes as u32;
+        Ok(Decoded::Head { publish, payload_bytes, len })
+    }
+
+    fn chunk<'a>(&mut self, input: &'a [u8]) -> Decoded<'a> {
+        let len = input.len().min(self.payload_left as usize);
+        if len == 0 {
+            return Decoded::Incomplete { needed: 1 };
+        }
+        self.payload_left -= len as u32;
+        Decoded::Chunk { bytes: &input[..len], last: self.payload_left == 0, len }
+    }
+
+    #[inline]
+    fn packet<'a>(&mut self, header: Header, body: &'a [u8], version: Version) -> Result<Packet<'a>, Flaw> {
+        let from = self.from;
+        let ack = |carrier| Ack::read(body, version, carrier);
+        Ok(match header.kind {
+            kind::PUBLISH => Packet::Publish(Publish::read(header.flags, body, version, from)?),
+            kind::PUBACK => Packet::Puback(ack(Carrier::RECEIVED)?),
+            kind::PUBREC => Packet::Pubrec(ack(Carrier::RECEIVED)?),
+            kind::PUBREL => Packet::Pubrel(ack(Carrier::RELEASED)?),
+            kind::PUBCOMP => Packet::Pubcomp(ack(Carrier::RELEASED)?),
+            kind::SUBSCRIBE => Packet::Subscribe(Subscribe::read(body, version)?),
+            kind::SUBACK => Packet::Suback(Suback::read(body, version)?),
+            kind::UNSUBSCRIBE => Packet::Unsubscribe(Unsubscribe::read(body, version)?),
+            kind::UNSUBACK => Packet::Unsuback(Unsuback::read(body, version)?),
+            kind::DISCONNECT => Packet::Disconnect(Disconnect::read(body, version, from)?),
+            kind::AUTH => Packet::Auth(Auth::read(body, from)?),
+            kind::CONNACK => {
+                let connack = Connack::read(body, version)?;
+                self.begun = true;
+                Packet::Connack(connack)
+            }
+            kind::PINGREQ | kind::PINGRESP => {
+                Reader(body).end()?;
+                if header.kind == kind::PINGREQ { Packet::Pingreq } else { Packet::Pingresp }
+            }
+            other => unreachable!("types that may not stand here were refused: {other}"),
+        })
+    }
+}

@@ -1,0 +1,119 @@
+//! What is wrong with a packet, which reason says so, and the bytes that the
+//! peer gets before its connection is closed.
+
+use super::ack::{Connack, Disconnect};
+use super::packet::{Packet, Version};
+use super::property::Properties;
+use super::reason::Reason;
+use std::fmt;
+
+macro_rules! flaws {
+    ($($name:ident $(($($value:ident : $type:ty),+))? => $reason:ident $words:literal;)+) => {
+        /// What is wrong. Each has the reason code by which 5.0 says it.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum Flaw { $(#[doc = $words] $name $(($($type),+))?,)+ }
+
+        impl Flaw {
+            /// How 5.0 says it.
+            #[must_use]
+            pub fn reason(self) -> Reason {
+                match self { $(flaws!(@pattern $name $($($value)+)?) => Reason::$reason,)+ }
+            }
+        }
+
+        impl fmt::Display for Flaw {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match *self { $(Flaw::$name $(($($value),+))? => write!(f, $words),)+ }
+            }
+        }
+    };
+    (@pattern $name:ident) => { Flaw::$name };
+    (@pattern $name:ident $($value:ident)+) => { Flaw::$name(..) };
+}
+
+flaws! {
+    LengthTooLong => MalformedPacket "a length of more than four bytes";
+    LengthNotShortest => MalformedPacket "a length in more bytes than it needs";
+    TooLarge(bytes: usize, max: usize) => PacketTooLarge "packet too large: {bytes} bytes, at most {max}";
+    HeadTooLarge(max: usize) => PacketTooLarge "topic and properties too large: more than {max} bytes";
+    UnknownType(kind: u8) => MalformedPacket "unknown packet type: {kind}";
+    FixedHeaderFlags(flags: u8) => MalformedPacket "flags that its packet type does not have: {flags:#06b}";
+    NotConnect(kind: u8) => ProtocolError "the first packet is not CONNECT, but of type: {kind}";
+    NotConnack(kind: u8) => ProtocolError "the first packet is not CONNACK, but of type: {kind}";
+    ConnectAgain => ProtocolError "a second CONNECT or CONNACK";
+    OtherSide(kind: u8) => ProtocolError "only the other side sends packets of type: {kind}";
+    Short => MalformedPacket "a field ends behind its packet";
+    Trailing(bytes: usize) => MalformedPacket "bytes behind the last field: {bytes}";
+    NotUtf8 => MalformedPacket "a text is not UTF-8";
+    NulInText => MalformedPacket "a text has a NUL character";
+    ProtocolName => UnsupportedProtocolVersion "the protocol's name is neither MQTT nor MQIsdp";
+    ProtocolLevel(level: u8) => UnsupportedProtocolVersion "unsupported protocol level: {level}";
+    ConnectFlags(flags: u8) => MalformedPacket "connect flags that exclude each other: {flags:#010b}";
+    QosThree => MalformedPacket "a QoS of 3";
+    RepeatedQosZero => MalformedPacket "DUP is set in a message of QoS 0";
+    PacketIdZero => ProtocolError "a packet identifier of 0";
+    UnknownProperty(id: u8) => MalformedPacket "unknown property: {id}";
+    PropertyMisplaced(id: u8) => MalformedPacket "property in a packet that cannot have it: {id}";
+    PropertyOfOtherSide(id: u8) => ProtocolError "property that only the other side sends: {id}";
+    PropertyRepeated(id: u8) => ProtocolError "property more than once: {id}";
+    PropertyValue(id: u8) => ProtocolError "property with a value that it cannot have: {id}";
+    TopicAliasZero => TopicAliasInvalid "a topic alias of 0";
+    TopicEmpty => ProtocolError "an empty topic without an alias";
+    TopicWildcard => TopicNameInvalid "a wildcard in a topic name";
+    ResponseTopic => ProtocolError "an empty response topic, or a wildcard in it";
+    FilterEmpty => TopicFilterInvalid "an empty topic filter";
+    FilterWildcard => TopicFilterInvalid "a wildcard in a topic filter is not a whole level, or # not the last";
+    ShareName => TopicFilterInvalid "a shared subscription without a name or a filter, or a wildcard in its name";
+    ShareNoLocal => ProtocolError "No Local is set in a shared subscription";
+    NoFilter => ProtocolError "no topic filter";
+    SubscribeOptions(options: u8) => MalformedPacket "subscription options with reserved bits: {options:#010b}";
+    RetainHandling => ProtocolError "a retain handling of 3";
+    UnknownReason(code: u8) => MalformedPacket "unknown reason or return code: {code:#04x}";
+    ReasonMisplaced(code: u8) => ProtocolError "reason code in a packet that cannot have it: {code:#04x}";
+    NoAuthMethod => ProtocolError "authentication data or AUTH without a method";
+    ConnackFlags(flags: u8) => MalformedPacket "acknowledge flags that are reserved: {flags:#010b}";
+    SessionOfRefused => ProtocolError "a refused connection with a session";
+}
+
+impl std::error::Error for Flaw {}
+
+/// Input that is no packet, or none that may stand here. The connection is to
+/// be closed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ProtocolError {
+    /// What is wrong.
+    pub flaw: Flaw,
+    /// The version in which the peer understands an answer; none if that is not known.
+    pub version: Option<Version>,
+    /// Whether the packet is the connection's first.
+    pub first: bool,
+}
+
+impl ProtocolError {
+    /// Appends what a server says to a client before it closes: in answer to
+    /// CONNECT a CONNACK, later a DISCONNECT, nothing where its version has no
+    /// word for it or no version is known. Who decodes on before a CONNACK was
+    /// sent must not use it.
+    pub fn write(self, out: &mut Vec<u8>) {
+        let (reason, properties) = (self.flaw.reason(), Properties::default());
+        let (version, packet) = match self.version {
+            Some(version @ Version::V5) if self.first => {
+                (version, Packet::Connack(Connack { session_present: false, reason, properties }))
+            }
+            Some(version) if self.first && reason == Reason::UnsupportedProtocolVersion => {
+                (version, Packet::Connack(Connack { session_present: false, reason, properties }))
+            }
+            Some(version @ Version::V5) => (version, Packet::Disconnect(Disconnect { reason, properties })),
+            _ => return,
+        };
+        packet.write(out, version, usize::MAX).expect("its few bytes are no limit's");
+    }
+}
+
+impl fmt::Display for ProtocolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({:#04x})", self.flaw, self.flaw.reason().number())
+    }
+}
+
+impl std::error::Error for ProtocolError {}

@@ -1,0 +1,209 @@
+//! PUBLISH (section 3.3 of each version): the packet that everything is about.
+//!
+//! ```text
+//! | 3, DUP, QoS, RETAIN | remaining length | topic | id (QoS 1, 2) | properties (5.0) | payload |
+//! ```
+//!
+//! A message is encoded once for all who get it alike: same version, QoS,
+//! retain flag and properties. What differs then is the packet id, whose place
+//! [`Encoded`] knows, and DUP when it is sent again. Its head may also be
+//! encoded alone, so that a payload is shared by variants or comes in pieces.
+
+use super::ack::packet_id;
+use super::encode::{EncodeError, remaining_length_checked};
+use super::error::Flaw;
+use super::field::{Field, Reader, Short, short, short_len, write_short};
+use super::packet::{PacketId, Peer, Qos, Version, kind};
+use super::property::{Place, Properties, Property};
+use super::topic::topic_name;
+
+const DUP: u8 = 0x08;
+const RETAIN: u8 = 0x01;
+
+/// A message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Publish<'a> {
+    /// Whether it was sent before; only of QoS 1 and 2.
+    pub dup: bool,
+    /// How surely it arrives.
+    pub qos: Qos,
+    /// To a server: keep it; to a client: it was kept.
+    pub retain: bool,
+    /// Without wildcards; empty only with an alias.
+    pub topic: &'a str,
+    /// Of QoS 1 and 2. To encode, none leaves a place for [`Encoded::copy`].
+    pub id: Option<PacketId>,
+    /// Of 5.0.
+    pub properties: Properties<'a>,
+    /// Any bytes.
+    pub payload: &'a [u8],
+}
+
+impl<'a> Publish<'a> {
+    /// What is wrong with the flags of a fixed header, before more is there.
+    #[inline]
+    pub(super) fn check_flags(flags: u8) -> Result<(), Flaw> {
+        match Qos::from_bits(flags >> 1 & 3) {
+            None => Err(Flaw::QosThree),
+            Some(Qos::AtMostOnce) if flags & DUP != 0 => Err(Flaw::RepeatedQosZero),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// A body whose flags were checked; all that is behind the head is payload.
+    #[inline]
+    pub(super) fn read(flags: u8, body: &'a [u8], version: Version, from: Peer) -> Result<Publish<'a>, Flaw> {
+        let qos = Qos::from_bits(flags >> 1 & 3).ok_or(Flaw::QosThree)?;
+        let mut left = Reader(body);
+        let name: &[u8] = Field::read(&mut left)?;
+        let topic = if name.is_empty() { "" } else { topic_name(name)? };
+        let id = if qos == Qos::AtMostOnce { None } else { Some(packet_id(&mut left)?) };
+        let mut properties = Properties::default();
+        if version == Version::V5 {
+            let place = if from == Peer::Client { Place::CLIENT_PUBLISH } else { Place::SERVER_PUBLISH };
+            properties = Properties::read(&mut left, place)?;
+        }
+        let alias = |property| matches!(property, Property::TopicAlias(_));
+        if topic.is_empty() && !properties.iter().any(alias) {
+            return Err(Flaw::TopicEmpty);
+        }
+        let (dup, retain) = (flags & DUP != 0, flags & RETAIN != 0);
+        Ok(Publish { dup, qos, retain, topic, id, properties, payload: left.rest() })
+    }
+
+    /// Bytes of the head of a body of `remaining` bytes, of which `body` is the beginning.
+    pub(super) fn head(
+        flags: u8,
+        body: &[u8],
+        remaining: usize,
+        head_max: usize,
+        version: Version,
+    ) -> Result<Head, Flaw> {
+        let within = |end: usize| match end {
+            _ if end > remaining => Err(Flaw::Short),
+            _ if end > head_max => Err(Flaw::HeadTooLarge(head_max)),
+            _ => Ok(end),
+        };
+        let Some(length) = body.first_chunk() else {
+            return Ok(Head::Needs(2));
+        };
+        let id = if flags >> 1 & 3 == 0 { 0 } else { 2 };
+        let end = within(2 + usize::from(u16::from_be_bytes(*length)) + id)?;
+        if version < Version::V5 {
+            return Ok(Head::Is(end));
+        }
+        match short(body.get(end..).unwrap_or_default())? {
+            Some(Short { number, bytes, .. }) => within(end + bytes + number as usize).map(Head::Is),
+            None if body.len().max(end) < remaining => Ok(Head::Needs(body.len().max(end) + 1)),
+            None => Err(Flaw::Short),
+        }
+    }
+}
+
+/// How long the head of a PUBLISH is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Head {
+    /// So many bytes of the body are to be there to know more.
+    Needs(usize),
+    /// So long.
+    Is(usize),
+}
+
+/// A PUBLISH in a vector: where what differs from one subscriber to the next stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Encoded {
+    /// Its first byte in the vector.
+    pub start: usize,
+    /// Behind its last byte, or behind its head if that is alone.
+    pub end: usize,
+    /// First of the two bytes of its id; none for QoS 0.
+    pub id_at: Option<usize>,
+}
+
+impl Encoded {
+    /// Appends it to `out` from `arena`, where it stands, with its id and DUP as they are for one subscriber.
+    ///
+    /// # Panics
+    /// It is of QoS 0, or of another vector.
+    #[inline]
+    pub fn copy(&self, arena: &[u8], id: PacketId, dup: bool, out: &mut Vec<u8>) {
+        let at = out.len();
+        out.extend_from_slice(&arena[self.start..self.end]);
+        let id_at = self.id_at.expect("a message of QoS 1 or 2");
+        patch(&mut out[at..], id_at - self.start, id, dup);
+    }
+
+    /// Sets its id and DUP where it stands.
+    ///
+    /// # Panics
+    /// It is of QoS 0, or of another vector.
+    #[inline]
+    pub fn patch(&self, arena: &mut [u8], id: PacketId, dup: bool) {
+        let id_at = self.id_at.expect("a message of QoS 1 or 2");
+        patch(&mut arena[self.start..self.end], id_at - self.start, id, dup);
+    }
+}
+
+#[inline]
+fn patch(packet: &mut [u8], id_at: usize, id: PacketId, dup: bool) {
+    packet[0] = packet[0] & !DUP | if dup { DUP } else { 0 };
+    packet[id_at..id_at + 2].copy_from_slice(&id.get().to_be_bytes());
+}
+
+/// Appends a message. Properties are left out before 5.0.
+///
+/// # Errors
+/// It would be longer than `packet_bytes_max` or than the protocol allows, or
+/// its topic is; nothing is appended.
+#[inline]
+pub fn write_publish(
+    out: &mut Vec<u8>,
+    version: Version,
+    publish: &Publish<'_>,
+    packet_bytes_max: usize,
+) -> Result<Encoded, EncodeError> {
+    let head = write_publish_head(out, version, publish, publish.payload.len(), packet_bytes_max)?;
+    out.extend_from_slice(publish.payload);
+    Ok(Encoded { end: out.len(), ..head })
+}
+
+/// Appends a message without its payload, of which `payload_bytes` are to
+/// follow; what `publish` has is not looked at.
+///
+/// # Errors
+/// As of [`write_publish`].
+#[inline]
+pub fn write_publish_head(
+    out: &mut Vec<u8>,
+    version: Version,
+    publish: &Publish<'_>,
+    payload_bytes: usize,
+    packet_bytes_max: usize,
+) -> Result<Encoded, EncodeError> {
+    let topic = publish.topic.as_bytes();
+    let topic_len =
+        u16::try_from(topic.len()).map_err(|_| EncodeError::FieldTooLong { bytes: topic.len() })?;
+    let id_len = if publish.qos == Qos::AtMostOnce { 0 } else { 2 };
+    let properties = publish.properties.as_bytes();
+    let properties_len =
+        if version == Version::V5 { short_len(properties.len()) + properties.len() } else { 0 };
+    let head = 2 + topic.len() + id_len + properties_len;
+    let remaining = remaining_length_checked(head.saturating_add(payload_bytes), packet_bytes_max)?;
+    let start = out.len();
+    out.reserve(5 + head + publish.payload.len());
+    let flags =
+        if publish.dup && id_len > 0 { DUP } else { 0 } | (publish.qos as u8) << 1 | u8::from(publish.retain);
+    out.push(kind::PUBLISH << 4 | flags);
+    write_short(out, remaining);
+    out.extend_from_slice(&topic_len.to_be_bytes());
+    out.extend_from_slice(topic);
+    let id_at = (id_len > 0).then_some(out.len());
+    if id_len > 0 {
+        out.extend_from_slice(&publish.id.map_or(0, PacketId::get).to_be_bytes());
+    }
+    if version == Version::V5 {
+        write_short(out, properties.len() as u32);
+        out.extend_from_slice(properties);
+    }
+    Ok(Encoded { start, end: out.len(), id_at })
+}

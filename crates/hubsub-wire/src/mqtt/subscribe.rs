@@ -1,0 +1,303 @@
+//! SUBSCRIBE and UNSUBSCRIBE (sections 3.8 and 3.10 of 5.0) and their answers.
+//! Filters and reasons stay as they came and are walked.
+//!
+//! ```text
+//! | id | properties (5.0) | filter, options, filter, options …   SUBSCRIBE
+//! | id | properties (5.0) | filter, filter …                     UNSUBSCRIBE
+//! | id | properties (5.0) | reason, reason …                     SUBACK, UNSUBACK (none before 5.0)
+//! options: 7 6 reserved, 5 4 retain handling, 3 retain as published, 2 no local, 1 0 QoS
+//! ```
+
+use super::ack::{packet_id, reason};
+use super::encode::EncodeError;
+use super::error::Flaw;
+use super::field::{Field, Reader, Writer};
+use super::packet::{PacketId, Qos, Version};
+use super::property::{Place, Properties};
+use super::reason::{Carrier, Reason};
+use super::topic::{shared, topic_filter};
+
+/// What of the retained messages a subscription begins with.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[repr(u8)]
+pub enum RetainHandling {
+    /// All, at every SUBSCRIBE.
+    #[default]
+    Send = 0,
+    /// All, unless it stands already.
+    SendIfNew = 1,
+    /// None.
+    DoNotSend = 2,
+}
+
+/// How a client subscribes. Before 5.0 there is but the QoS.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Options {
+    /// The highest that is wanted.
+    pub qos: Qos,
+    /// Whether its own messages stay away.
+    pub no_local: bool,
+    /// Whether messages keep their retain flag.
+    pub retain_as_published: bool,
+    /// What it begins with.
+    pub retain_handling: RetainHandling,
+}
+
+impl Options {
+    fn from_byte(byte: u8, version: Version) -> Result<Options, Flaw> {
+        let reserved = if version == Version::V5 { 0xC0 } else { 0xFC };
+        if byte & reserved != 0 {
+            return Err(Flaw::SubscribeOptions(byte));
+        }
+        let retain_handling = match byte >> 4 & 3 {
+            0 => RetainHandling::Send,
+            1 => RetainHandling::SendIfNew,
+            2 => RetainHandling::DoNotSend,
+            _ => return Err(Flaw::RetainHandling),
+        };
+        Ok(Options {
+            qos: Qos::from_bits(byte & 3).ok_or(Flaw::QosThree)?,
+            no_local: byte & 4 != 0,
+            retain_as_published: byte & 8 != 0,
+            retain_handling,
+        })
+    }
+
+    fn byte(self) -> u8 {
+        let handling = (self.retain_handling as u8) << 4;
+        handling | u8::from(self.retain_as_published) << 3 | u8::from(self.no_local) << 2 | self.qos as u8
+    }
+}
+
+/// Filters with their options; at least one, all valid.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Filters<'a>(&'a [u8]);
+
+impl<'a> Filters<'a> {
+    /// As they stand in a packet of that version.
+    ///
+    /// # Errors
+    /// There is none, or one is not valid.
+    pub fn new(raw: &'a [u8], version: Version) -> Result<Filters<'a>, Flaw> {
+        let mut left = Reader(raw);
+        if raw.is_empty() {
+            return Err(Flaw::NoFilter);
+        }
+        while !left.0.is_empty() {
+            let filter = topic_filter(Field::read(&mut left)?)?;
+            let options = Options::from_byte(u8::read(&mut left)?, version)?;
+            if options.no_local && shared(filter).is_some() {
+                return Err(Flaw::ShareNoLocal);
+            }
+        }
+        Ok(Filters(raw))
+    }
+
+    /// Each, in the order they came.
+    pub fn iter(self) -> impl Iterator<Item = (&'a str, Options)> {
+        let mut left = Reader(self.0);
+        std::iter::from_fn(move || {
+            let filter = Field::read(&mut left).ok()?;
+            let byte = u8::read(&mut left).expect("it was checked");
+            Some((filter, Options::from_byte(byte, Version::V5).expect("it was checked")))
+        })
+    }
+
+    /// Appends a filter and its options, for [`Filters::new`].
+    ///
+    /// # Errors
+    /// It is longer than 65,535 bytes.
+    pub fn push(raw: &mut Vec<u8>, filter: &str, options: Options) -> Result<(), EncodeError> {
+        Names::push(raw, filter)?;
+        raw.push(options.byte());
+        Ok(())
+    }
+}
+
+/// Filters alone; at least one, all valid.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Names<'a>(&'a [u8]);
+
+impl<'a> Names<'a> {
+    /// As they stand in a packet.
+    ///
+    /// # Errors
+    /// There is none, or one is not valid.
+    pub fn new(raw: &'a [u8]) -> Result<Names<'a>, Flaw> {
+        let mut left = Reader(raw);
+        if raw.is_empty() {
+            return Err(Flaw::NoFilter);
+        }
+        while !left.0.is_empty() {
+            topic_filter(Field::read(&mut left)?)?;
+        }
+        Ok(Names(raw))
+    }
+
+    /// Each, in the order they came.
+    pub fn iter(self) -> impl Iterator<Item = &'a str> {
+        let mut left = Reader(self.0);
+        std::iter::from_fn(move || Field::read(&mut left).ok())
+    }
+
+    /// Appends a filter, for [`Names::new`].
+    ///
+    /// # Errors
+    /// It is longer than 65,535 bytes.
+    pub fn push(raw: &mut Vec<u8>, filter: &str) -> Result<(), EncodeError> {
+        let mut writer = Writer { out: raw, error: None };
+        filter.write(&mut writer);
+        writer.error.map_or(Ok(()), Err)
+    }
+}
+
+/// One for each filter, in their order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reasons<'a>(&'a [u8]);
+
+impl<'a> Reasons<'a> {
+    /// As they stand in a packet of 5.0.
+    ///
+    /// # Errors
+    /// One is unknown, or not for that packet.
+    pub fn new(raw: &'a [u8], carrier: Carrier) -> Result<Reasons<'a>, Flaw> {
+        raw.iter().try_for_each(|&number| reason(number, carrier).map(drop))?;
+        Ok(Reasons(raw))
+    }
+
+    /// Each.
+    pub fn iter(self) -> impl ExactSizeIterator<Item = Reason> + 'a {
+        self.0.iter().map(|&number| Reason::from_number(number).expect("it was checked"))
+    }
+}
+
+/// What a client wants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Subscribe<'a> {
+    /// For the answer.
+    pub id: PacketId,
+    /// Of 5.0.
+    pub properties: Properties<'a>,
+    /// At least one.
+    pub filters: Filters<'a>,
+}
+
+/// What of it was granted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Suback<'a> {
+    /// Of SUBSCRIBE.
+    pub id: PacketId,
+    /// Of 5.0.
+    pub properties: Properties<'a>,
+    /// At least one; see [`Reason::suback_number`] for older versions.
+    pub reasons: Reasons<'a>,
+}
+
+/// What a client wants no more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unsubscribe<'a> {
+    /// For the answer.
+    pub id: PacketId,
+    /// Of 5.0.
+    pub properties: Properties<'a>,
+    /// At least one.
+    pub filters: Names<'a>,
+}
+
+/// That it is so.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unsuback<'a> {
+    /// Of UNSUBSCRIBE.
+    pub id: PacketId,
+    /// Of 5.0.
+    pub properties: Properties<'a>,
+    /// Of 5.0, at least one; none before.
+    pub reasons: Reasons<'a>,
+}
+
+/// What all four begin with.
+fn begin<'a>(
+    body: &'a [u8],
+    version: Version,
+    place: Place,
+) -> Result<(PacketId, Properties<'a>, &'a [u8]), Flaw> {
+    let mut from = Reader(body);
+    let id = packet_id(&mut from)?;
+    let properties =
+        if version == Version::V5 { Properties::read(&mut from, place)? } else { Properties::default() };
+    Ok((id, properties, from.rest()))
+}
+
+fn write(id: PacketId, properties: Properties<'_>, rest: &[u8], version: Version, to: &mut Writer<'_>) {
+    id.get().write(to);
+    if version == Version::V5 {
+        properties.write(to);
+    }
+    to.out.extend_from_slice(rest);
+}
+
+impl<'a> Subscribe<'a> {
+    pub(super) fn read(body: &'a [u8], version: Version) -> Result<Subscribe<'a>, Flaw> {
+        let (id, properties, rest) = begin(body, version, Place::SUBSCRIBE)?;
+        Ok(Subscribe { id, properties, filters: Filters::new(rest, version)? })
+    }
+
+    pub(super) fn write(&self, version: Version, to: &mut Writer<'_>) {
+        write(self.id, self.properties, &[], version, to);
+        for (filter, options) in self.filters.iter() {
+            filter.write(to);
+            // Before 5.0 the other bits are reserved.
+            to.out.push(if version == Version::V5 { options.byte() } else { options.qos as u8 });
+        }
+    }
+}
+
+impl<'a> Unsubscribe<'a> {
+    pub(super) fn read(body: &'a [u8], version: Version) -> Result<Unsubscribe<'a>, Flaw> {
+        let (id, properties, rest) = begin(body, version, Place::UNSUBSCRIBE)?;
+        Ok(Unsubscribe { id, properties, filters: Names::new(rest)? })
+    }
+
+    pub(super) fn write(&self, version: Version, to: &mut Writer<'_>) {
+        write(self.id, self.properties, self.filters.0, version, to);
+    }
+}
+
+impl<'a> Suback<'a> {
+    pub(super) fn read(body: &'a [u8], version: Version) -> Result<Suback<'a>, Flaw> {
+        let (id, properties, rest) = begin(body, version, Place::ACK)?;
+        if rest.is_empty() {
+            return Err(Flaw::Short);
+        }
+        let highest = if version == Version::V31 { 2 } else { 0x80 };
+        let of_other_version = |&number: &u8| !matches!(number, 0..=2 | 0x80) || number > highest;
+        if version < Version::V5
+            && let Some(&number) = rest.iter().find(|number| of_other_version(number))
+        {
+            return Err(Flaw::UnknownReason(number));
+        }
+        Ok(Suback { id, properties, reasons: Reasons::new(rest, Carrier::SUBACK)? })
+    }
+
+    pub(super) fn write(&self, version: Version, to: &mut Writer<'_>) {
+        write(self.id, self.properties, &[], version, to);
+        to.out.extend(self.reasons.iter().map(|reason| reason.suback_number(version)));
+    }
+}
+
+impl<'a> Unsuback<'a> {
+    pub(super) fn read(body: &'a [u8], version: Version) -> Result<Unsuback<'a>, Flaw> {
+        let (id, properties, rest) = begin(body, version, Place::ACK)?;
+        match version {
+            Version::V5 if rest.is_empty() => return Err(Flaw::Short),
+            Version::V5 => {}
+            _ => Reader(rest).end()?,
+        }
+        Ok(Unsuback { id, properties, reasons: Reasons::new(rest, Carrier::UNSUBACK)? })
+    }
+
+    pub(super) fn write(&self, version: Version, to: &mut Writer<'_>) {
+        let reasons = if version == Version::V5 { self.reasons.0 } else { &[] };
+        write(self.id, self.properties, reasons, version, to);
+    }
+}

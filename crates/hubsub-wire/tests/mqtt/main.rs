@@ -1,0 +1,15 @@
+//! MQTT as bytes: every rule by a packet that breaks it, any packet there and
+//! back, any input in any cut, and another implementation that reads the same.
+
+mod any_input;
+mod drafts;
+mod drafts_tests;
+mod oracle;
+mod rules_answers;
+mod rules_connect;
+mod rules_header;
+mod rules_properties;
+mod rules_publish;
+mod rules_subscribe;
+mod sample_tests;
+mod tools;

@@ -1,0 +1,13 @@
+//! Any input, cut at any one place and into single bytes, decodes to what it
+//! decodes to at once, for a decoder of each version and side; each packet
+//! encodes to bytes that say the same.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+#[allow(dead_code, reason = "the tests use the rest")]
+#[path = "../../crates/hubsub-wire/tests/mqtt/any_input.rs"]
+mod any_input;
+
+fuzz_target!(|input: &[u8]| any_input::check(input));
