@@ -4,3 +4,4 @@
 pub mod link;
 pub mod mqtt;
 pub mod resp;
+pub mod websocket;

@@ -1,0 +1,94 @@
+//! The other end of the handshake (section 4.1), for tests and load.
+
+use super::handshake::{accept, base64};
+use super::head::{Head, HeadFlaw};
+use std::fmt;
+
+const KEY_BYTES: usize = 24;
+
+/// Why an answer makes no WebSocket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AnswerFlaw<'a> {
+    /// It is not HTTP, or too large.
+    NotHttp,
+    /// It is not 101, but this line.
+    Refused(&'a str),
+    /// It does not say that it upgrades to a WebSocket.
+    NotUpgrade,
+    /// It is not the answer to the key.
+    Accept,
+    /// It has an extension, and none was offered.
+    Extension,
+    /// It has a subprotocol that was not offered.
+    Subprotocol(&'a str),
+}
+
+impl fmt::Display for AnswerFlaw<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AnswerFlaw::NotHttp => f.write_str("the answer is not HTTP/1.1"),
+            AnswerFlaw::Refused(line) => write!(f, "no upgrade: {line}"),
+            AnswerFlaw::NotUpgrade => f.write_str("the answer upgrades to something else"),
+            AnswerFlaw::Accept => f.write_str("the answer is to another key"),
+            AnswerFlaw::Extension => f.write_str("an extension that was not offered"),
+            AnswerFlaw::Subprotocol(name) => write!(f, "a subprotocol that was not offered: {name}"),
+        }
+    }
+}
+
+impl std::error::Error for AnswerFlaw<'_> {}
+
+/// Appends a request to upgrade; `nonce` is random.
+pub fn write_request(out: &mut Vec<u8>, host: &str, path: &str, nonce: [u8; 16], subprotocols: &[&str]) {
+    let key = key(nonce);
+    let key = std::str::from_utf8(&key).expect("base64 is ASCII");
+    let head = format!(
+        "GET {path} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n"
+    );
+    out.extend_from_slice(head.as_bytes());
+    if !subprotocols.is_empty() {
+        out.extend_from_slice(b"Sec-WebSocket-Protocol: ");
+        out.extend_from_slice(subprotocols.join(", ").as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Reads the answer to that request: the subprotocol, if one was chosen, and the
+/// answer's bytes; none while it is not whole.
+///
+/// # Errors
+/// It makes no WebSocket.
+pub fn read_answer<'a>(
+    input: &'a [u8],
+    nonce: [u8; 16],
+    subprotocols: &[&str],
+) -> Result<Option<(Option<&'a str>, usize)>, AnswerFlaw<'a>> {
+    let flaw = |_: HeadFlaw| AnswerFlaw::NotHttp;
+    let Some(head) = Head::read(input).map_err(flaw)? else { return Ok(None) };
+    let status = head.first.strip_prefix("HTTP/1.1 ").ok_or(AnswerFlaw::NotHttp)?;
+    if status.split(' ').next() != Some("101") {
+        return Err(AnswerFlaw::Refused(status));
+    }
+    if !head.lists("Upgrade", "websocket") || !head.lists("Connection", "Upgrade") {
+        return Err(AnswerFlaw::NotUpgrade);
+    }
+    if head.single("Sec-WebSocket-Accept").map(str::as_bytes) != Some(&accept(&key(nonce))) {
+        return Err(AnswerFlaw::Accept);
+    }
+    if head.list("Sec-WebSocket-Extensions").next().is_some() {
+        return Err(AnswerFlaw::Extension);
+    }
+    let chosen = head.values("Sec-WebSocket-Protocol").next();
+    match chosen {
+        Some(name) if !subprotocols.contains(&name) => Err(AnswerFlaw::Subprotocol(name)),
+        _ => Ok(Some((chosen, head.len))),
+    }
+}
+
+fn key(nonce: [u8; 16]) -> [u8; KEY_BYTES] {
+    let mut key = [0; KEY_BYTES];
+    base64(&nonce, &mut key);
+    key
+}

@@ -1,0 +1,93 @@
+//! Why a connection ends (section 7.4), and which flaw of the peer ends it how.
+
+use super::frame::write_close;
+use std::fmt;
+
+/// A code that a Close frame may have.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct CloseCode(u16);
+
+impl CloseCode {
+    /// What it was for is done.
+    pub const NORMAL: CloseCode = CloseCode(1000);
+    /// The server stops, or the page is left.
+    pub const GOING_AWAY: CloseCode = CloseCode(1001);
+    /// A frame that the protocol does not have.
+    pub const PROTOCOL_ERROR: CloseCode = CloseCode(1002);
+    /// A kind of data that is not taken.
+    pub const UNSUPPORTED: CloseCode = CloseCode(1003);
+    /// A text that is not UTF-8.
+    pub const INVALID_DATA: CloseCode = CloseCode(1007);
+    /// Against a rule of the server.
+    pub const POLICY: CloseCode = CloseCode(1008);
+    /// A message longer than is taken.
+    pub const TOO_BIG: CloseCode = CloseCode(1009);
+    /// The server failed.
+    pub const INTERNAL_ERROR: CloseCode = CloseCode(1011);
+    /// The server has too much to do.
+    pub const TRY_AGAIN_LATER: CloseCode = CloseCode(1013);
+
+    /// By its number: one of the registered that may be sent (not 1004, 1005,
+    /// 1006, 1015), a library's (3000 to 3999) or an application's (4000 to 4999).
+    #[must_use]
+    pub fn new(number: u16) -> Option<CloseCode> {
+        matches!(number, 1000..=1003 | 1007..=1014 | 3000..=4999).then_some(CloseCode(number))
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn number(self) -> u16 {
+        self.0
+    }
+}
+
+macro_rules! flaws {
+    ($($name:ident $(($($value:ident : $type:ty),+))? => $code:ident $words:literal;)+) => {
+        /// What is wrong with a frame. The connection is to be closed.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum Flaw { $(#[doc = $words] $name $(($($type),+))?,)+ }
+
+        impl Flaw {
+            /// How the peer is told.
+            #[must_use]
+            pub fn code(self) -> CloseCode {
+                match self { $(flaws!(@pattern $name $($($value)+)?) => CloseCode::$code,)+ }
+            }
+        }
+
+        impl fmt::Display for Flaw {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match *self { $(Flaw::$name $(($($value),+))? => write!(f, $words),)+ }
+            }
+        }
+    };
+    (@pattern $name:ident) => { Flaw::$name };
+    (@pattern $name:ident $($value:ident)+) => { Flaw::$name(..) };
+}
+
+flaws! {
+    ReservedBits(first: u8) => PROTOCOL_ERROR "reserved bits without an extension: {first:#010b}";
+    UnknownOpcode(opcode: u8) => PROTOCOL_ERROR "unknown opcode: {opcode}";
+    NotMasked => PROTOCOL_ERROR "a client's frame without a mask";
+    Masked => PROTOCOL_ERROR "a server's frame with a mask";
+    LengthNotShortest => PROTOCOL_ERROR "a length in more bytes than it needs";
+    LengthTooLong => PROTOCOL_ERROR "a length of 64 bits";
+    ControlFragmented => PROTOCOL_ERROR "a control frame in fragments";
+    ControlTooLong(bytes: u64) => PROTOCOL_ERROR "control frame too long: {bytes} bytes, at most 125";
+    NothingToContinue => PROTOCOL_ERROR "a continuation of no message";
+    NotContinued => PROTOCOL_ERROR "a new message inside another";
+    ClosePayload => PROTOCOL_ERROR "a close code of one byte";
+    CloseNumber(code: u16) => PROTOCOL_ERROR "close code that may not be sent: {code}";
+    NotUtf8 => INVALID_DATA "a text is not UTF-8";
+    FrameTooLarge(bytes: u64, max: u64) => TOO_BIG "frame too large: {bytes} bytes, at most {max}";
+    MessageTooLarge(bytes: u64, max: u64) => TOO_BIG "message too large: {bytes} bytes, at most {max}";
+}
+
+impl Flaw {
+    /// Appends the Close frame that a server sends of it.
+    pub fn write(self, out: &mut Vec<u8>) {
+        write_close(out, self.code(), "", None);
+    }
+}
+
+impl std::error::Error for Flaw {}

@@ -1,0 +1,206 @@
+//! How a connection becomes a WebSocket (section 4.2): a request is read,
+//! checked, and answered with 101 or with why not.
+
+use super::head::{Head, HeadFlaw};
+use sha1::{Digest, Sha1};
+use std::fmt;
+
+/// What the protocol appends to a key before it is hashed.
+const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+
+/// Bytes of an answer to a key.
+pub(super) const ACCEPT_BYTES: usize = 28;
+
+/// A request to upgrade, as section 4.2.1 wants it. Whether its path, its origin
+/// and its subprotocols are welcome is the caller's to decide.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request<'a> {
+    /// With its query; begins with `/`.
+    pub path: &'a str,
+    /// The server as the client calls it.
+    pub host: &'a str,
+    /// The page that a browser runs; none of other clients.
+    pub origin: Option<&'a str>,
+    /// Bytes of the request.
+    pub len: usize,
+    key: &'a str,
+    head: Head<'a>,
+}
+
+macro_rules! refusals {
+    ($($name:ident $status:literal $words:literal;)+) => {
+        /// Why there is no upgrade.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        pub enum Refusal { $(#[doc = $words] $name,)+ }
+
+        impl Refusal {
+            /// All of them, for the tests that walk them.
+            pub const ALL: &'static [Refusal] = &[$(Refusal::$name,)+];
+
+            /// The status line's code and phrase.
+            #[must_use]
+            pub fn status(self) -> &'static str {
+                match self { $(Refusal::$name => $status,)+ }
+            }
+
+            fn words(self) -> &'static str {
+                match self { $(Refusal::$name => $words,)+ }
+            }
+        }
+    };
+}
+
+refusals! {
+    HeadTooLarge "431 Request Header Fields Too Large" "the request's head is too large";
+    NotHttp "400 Bad Request" "this is not a request of HTTP/1.1";
+    Method "405 Method Not Allowed" "a WebSocket is asked for with GET";
+    NoHost "400 Bad Request" "the request does not have one Host";
+    Body "400 Bad Request" "a request for a WebSocket has no body";
+    NotUpgrade "426 Upgrade Required" "there are only WebSockets here; hint: Upgrade: websocket";
+    Version "426 Upgrade Required" "unsupported WebSocket version; hint: Sec-WebSocket-Version: 13";
+    Key "400 Bad Request" "the request does not have one Sec-WebSocket-Key of 16 bytes in base64";
+    Path "404 Not Found" "there is no WebSocket at this path";
+    Origin "403 Forbidden" "pages of this origin are not welcome";
+    Subprotocol "400 Bad Request" "no subprotocol that both speak";
+}
+
+impl Refusal {
+    /// Appends the answer; the connection is to be closed behind it.
+    pub fn write(self, out: &mut Vec<u8>) {
+        let extra = match self {
+            Refusal::NotUpgrade | Refusal::Version => "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n",
+            Refusal::Method => "Allow: GET\r\n",
+            _ => "",
+        };
+        let connection = if extra.starts_with("Upgrade") { "Upgrade, close" } else { "close" };
+        let (status, body) = (self.status(), self.words());
+        let head = format!(
+            "HTTP/1.1 {status}\r\nConnection: {connection}\r\n{extra}Content-Type: text/plain\r\nContent-Length: {}\r\n\r\n{body}\n",
+            body.len() + 1
+        );
+        out.extend_from_slice(head.as_bytes());
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.words())
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl From<HeadFlaw> for Refusal {
+    fn from(flaw: HeadFlaw) -> Refusal {
+        match flaw {
+            HeadFlaw::TooLarge => Refusal::HeadTooLarge,
+            HeadFlaw::NotHttp => Refusal::NotHttp,
+        }
+    }
+}
+
+impl<'a> Request<'a> {
+    /// Reads the request that the input begins with; none while it is not whole.
+    ///
+    /// # Errors
+    /// It is no request to upgrade.
+    pub fn read(input: &'a [u8]) -> Result<Option<Request<'a>>, Refusal> {
+        let Some(head) = Head::read(input)? else { return Ok(None) };
+        let mut words = head.first.split(' ');
+        let (Some(method), Some(path), Some("HTTP/1.1"), None) =
+            (words.next(), words.next(), words.next(), words.next())
+        else {
+            return Err(Refusal::NotHttp);
+        };
+        if method != "GET" {
+            return Err(Refusal::Method);
+        }
+        if !path.starts_with('/') {
+            return Err(Refusal::NotHttp);
+        }
+        let host = head.single("Host").ok_or(Refusal::NoHost)?;
+        let empty = head.values("Content-Length").all(|length| length == "0");
+        if !empty || head.values("Transfer-Encoding").next().is_some() {
+            return Err(Refusal::Body);
+        }
+        if !head.lists("Upgrade", "websocket") || !head.lists("Connection", "Upgrade") {
+            return Err(Refusal::NotUpgrade);
+        }
+        if head.single("Sec-WebSocket-Version") != Some("13") {
+            return Err(Refusal::Version);
+        }
+        let key = head.single("Sec-WebSocket-Key").filter(|key| is_key(key)).ok_or(Refusal::Key)?;
+        let mut origins = head.values("Origin");
+        let origin = origins.next();
+        if origins.next().is_some() {
+            return Err(Refusal::NotHttp);
+        }
+        Ok(Some(Request { path, host, origin, len: head.len, key, head }))
+    }
+
+    /// What the client would speak, its favourite first.
+    pub fn subprotocols(&self) -> impl Iterator<Item = &'a str> {
+        self.head.list("Sec-WebSocket-Protocol")
+    }
+
+    /// The first of them that the server speaks, too.
+    #[must_use]
+    pub fn choose_subprotocol(&self, spoken: &[&'static str]) -> Option<&'static str> {
+        self.subprotocols().find_map(|offered| spoken.iter().copied().find(|&word| word == offered))
+    }
+
+    /// Whether its page is of one of these origins; a client that is no browser says none.
+    ///
+    /// # Errors
+    /// It is of another.
+    pub fn check_origin(&self, allowed: &[&str]) -> Result<(), Refusal> {
+        let of = |origin: &str| allowed.iter().any(|allowed| allowed.eq_ignore_ascii_case(origin));
+        if self.origin.is_none_or(of) { Ok(()) } else { Err(Refusal::Origin) }
+    }
+
+    /// Appends the answer that makes the connection a WebSocket. Of extensions it has none.
+    pub fn write_accept(&self, out: &mut Vec<u8>, subprotocol: Option<&str>) {
+        out.extend_from_slice(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n");
+        out.extend_from_slice(b"Connection: Upgrade\r\nSec-WebSocket-Accept: ");
+        out.extend_from_slice(&accept(self.key.as_bytes()));
+        out.extend_from_slice(b"\r\n");
+        if let Some(subprotocol) = subprotocol {
+            out.extend_from_slice(b"Sec-WebSocket-Protocol: ");
+            out.extend_from_slice(subprotocol.as_bytes());
+            out.extend_from_slice(b"\r\n");
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// What proves that a key was read by a server of WebSockets.
+pub(super) fn accept(key: &[u8]) -> [u8; ACCEPT_BYTES] {
+    let hash = Sha1::new().chain_update(key).chain_update(GUID).finalize();
+    let mut text = [0; ACCEPT_BYTES];
+    base64(&hash, &mut text);
+    text
+}
+
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/// Writes bytes as base64, into a text of just their length.
+pub(super) fn base64(bytes: &[u8], text: &mut [u8]) {
+    for (three, four) in bytes.chunks(3).zip(text.chunks_mut(4)) {
+        let byte = |i: usize| u32::from(three.get(i).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for (i, char) in four.iter_mut().enumerate() {
+            let sextet = bits >> (18 - 6 * i) & 0x3F;
+            *char = if i <= three.len() { ALPHABET[sextet as usize] } else { b'=' };
+        }
+    }
+}
+
+/// Whether it is 16 bytes in base64.
+fn is_key(key: &str) -> bool {
+    let Some(chars) = key.strip_suffix("==").map(str::as_bytes) else { return false };
+    let value = |char: &u8| ALPHABET.iter().position(|of| of == char);
+    // Of the last character four bits are beyond the bytes.
+    chars.len() == 22
+        && chars.iter().all(|char| value(char).is_some())
+        && value(&chars[21]).is_some_and(|v| v % 16 == 0)
+}

@@ -1,0 +1,42 @@
+//! Whether a text that comes in pieces is UTF-8, told at its first wrong byte.
+
+/// The end of a text so far, if it is in the middle of a character.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Utf8 {
+    begun: [u8; 4],
+    len: u8,
+}
+
+impl Utf8 {
+    /// Reads on; false if it is none, whatever may follow.
+    #[inline]
+    pub fn read(&mut self, piece: &[u8]) -> bool {
+        let mut piece = piece;
+        while self.len > 0 {
+            let Some((&byte, rest)) = piece.split_first() else { return true };
+            self.begun[usize::from(self.len)] = byte;
+            self.len += 1;
+            piece = rest;
+            match std::str::from_utf8(&self.begun[..usize::from(self.len)]) {
+                Ok(_) => self.len = 0,
+                Err(error) if error.error_len().is_some() => return false,
+                Err(_) => {}
+            }
+        }
+        match std::str::from_utf8(piece) {
+            Ok(_) => true,
+            Err(error) if error.error_len().is_some() => false,
+            Err(error) => {
+                let begun = &piece[error.valid_up_to()..];
+                self.begun[..begun.len()].copy_from_slice(begun);
+                self.len = begun.len() as u8;
+                true
+            }
+        }
+    }
+
+    /// Whether the text may end here.
+    pub fn is_whole(self) -> bool {
+        self.len == 0
+    }
+}
