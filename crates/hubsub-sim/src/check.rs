@@ -289,6 +289,14 @@ impl Model {
         }
     }
 
+    /// Once what waits has waited for its time: no publish does.
+    pub fn check_answered(&mut self) {
+        let waits = self.waiting.values().find(|waits| matches!(waits, Waits::Publish(_)));
+        if let Some(text) = waits.map(|waits| format!("{waits:?} was not answered in its time")) {
+            self.fail(text);
+        }
+    }
+
     /// Once nothing is under way: whoever subscribes saw all that it was due, or was told.
     pub fn check_whole(&mut self) {
         let mut wrong = Vec::new();

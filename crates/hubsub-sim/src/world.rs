@@ -6,7 +6,7 @@ use hubsub_route::{
     Answer, Ask, Asker, CloseReason, Delivery, LogRead, Msg, NodeMessage, Recalled, Record, RecordView, Sink,
     Via,
 };
-use hubsub_types::{ErrorCode, HubId, NodeId, OnGap, OnSlow, Position, ShardId};
+use hubsub_types::{ErrorCode, HubId, NodeId, OnGap, OnSlow, Position, ShardId, Term};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// What a connection saw, in order.
@@ -70,6 +70,8 @@ pub struct World {
     pub links: BTreeMap<u16, u16>,
     /// Links that take nothing at present.
     pub shut: BTreeSet<(u16, u16)>,
+    /// Hubs without a log that this process may not lead at present, whatever their routes say.
+    pub without_lead: BTreeSet<HubId>,
     /// Logs of this shard's hubs.
     pub logs: BTreeMap<HubId, Log>,
     /// Questions to them.
@@ -168,6 +170,9 @@ impl Sink for World {
     }
     fn node_flows(&self, node: NodeId, hub: HubId) -> bool {
         self.way(node, hub).is_some_and(|(link, _)| !self.shut.contains(&(node.0, link)))
+    }
+    fn leads(&self, hub: HubId, _: Term) -> bool {
+        !self.without_lead.contains(&hub)
     }
     fn answer(&mut self, asker: Asker, answer: Answer) {
         self.did.push(Did::Answer(asker, answer));
