@@ -12,7 +12,7 @@ use super::conn::Role;
 use super::links::Links;
 use crate::control::{Control, Event};
 use hubsub_types::{ConnKey, ErrorCode};
-use hubsub_wire::link::{End, Frame, Payload, Sent};
+use hubsub_wire::link::{Frame, Payload, Sent};
 use std::collections::{BTreeMap, HashMap};
 
 /// What has no answer after this time is given up, in µs: whoever asked has given up before.
@@ -172,21 +172,14 @@ impl Links {
             return self.control.tell_of(Event::Answered(ticket, event), &known.answers, bytes);
         }
         if !has_room(known.questions.waiting(), body.len(), (ASKED_MAX, ASKED_BYTES_MAX)) {
-            return self.end_crowding(from);
+            // One that keeps the rules never has so many waiting.
+            return self.end_crowding(from, "questions of its control plane that wait");
         }
         let event = Event::Asked(peer.node.clone(), id, body.into());
         // A control plane that is behind does not answer, and who asked is told so by the time.
         if !self.control.offer_of(event, &known.questions, body.len()) {
             self.metrics.links_control_dropped_total.add(1);
         }
-    }
-
-    /// More questions come of a peer than one that keeps the rules ever has waiting.
-    fn end_crowding(&mut self, from: ConnKey) {
-        let conn = self.conns.get_mut(from).expect("its caller has seen it");
-        let end = End::Crowding("questions of its control plane that wait");
-        conn.link.bye(false, &end.to_string());
-        self.ended(from, &end);
     }
 }
 

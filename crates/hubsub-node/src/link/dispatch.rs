@@ -227,9 +227,7 @@ impl Links {
         if self.conns.get(key).is_some_and(|conn| is_up(&conn.role))
             && self.send(key, message) == Sent::Refused
         {
-            let conn = self.conns.get_mut(key).expect("it was there a moment ago");
-            let end = conn.link.bye(false, "more waits for the link than there is room for");
-            self.ended(key, &end);
+            self.end_crowding(key, "messages of other shards that wait for its link");
         }
     }
 

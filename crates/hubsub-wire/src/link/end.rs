@@ -30,7 +30,7 @@ pub enum End {
     OutOfPlace(&'static str),
     /// A frame came for which there was no credit.
     WithoutCredit(Lane),
-    /// More came than is taken in of one peer: what there is too much of.
+    /// More came of one peer, or waits for it, than there is room for: what there is too much of.
     Crowding(&'static str),
 }
 
@@ -57,7 +57,7 @@ impl fmt::Display for End {
             End::RefusedByPeer(_, text) => write!(f, "refused by the peer: {text}"),
             End::Bad(error) => error.fmt(f),
             End::OutOfPlace(name) => write!(f, "frame out of place: {name}"),
-            End::Crowding(what) => write!(f, "more than is taken in of one peer: {what}"),
+            End::Crowding(what) => write!(f, "more than there is room for of one peer: {what}"),
             End::WithoutCredit(lane) => write!(f, "frame without credit in lane: {lane:?}"),
         }
     }

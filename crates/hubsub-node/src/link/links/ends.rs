@@ -61,6 +61,14 @@ impl Links {
         }
     }
 
+    /// There is more of a peer, or for it, than there is room for: its link ends, and the peer is told why.
+    pub(in crate::link) fn end_crowding(&mut self, key: ConnKey, what: &'static str) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        let end = End::Crowding(what);
+        conn.link.bye(false, &end.to_string());
+        self.ended(key, &end);
+    }
+
     /// A connection's machine says that it is over.
     pub(in crate::link) fn ended(&mut self, key: ConnKey, end: &End) {
         let Some(conn) = self.conns.get_mut(key) else { return };

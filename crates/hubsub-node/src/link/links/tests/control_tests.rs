@@ -26,7 +26,7 @@ fn a_peer_that_asks_without_end_ends_its_link_and_one_that_is_heard_does_not() {
             a.end.is_some()
         });
         let Some(End::Bye { stopping: false, text }) = &a.end else { panic!("{:?}", a.end) };
-        assert!(text.contains("more than is taken in of one peer"), "{text}");
+        assert!(text.contains("more than there is room for of one peer"), "{text}");
         assert!(matches!(b.changes.last(), Some(Change::Down("broken_rule", _))), "{:?}", b.changes);
     }
 }

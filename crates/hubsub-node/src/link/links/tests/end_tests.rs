@@ -1,6 +1,8 @@
 //! How a node leaves, and who is not let in.
 
 use super::*;
+use hubsub_route::{Namespace, NodeMessage, Record};
+use hubsub_types::{HubId, Seq, Term};
 
 // -- a stop --
 
@@ -38,6 +40,32 @@ fn while_a_node_stops_its_port_says_so_and_refuses_only_when_it_has_left() {
     b.links_mut().leave(false);
     let refused = TcpStream::connect(b.address).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+}
+
+// -- what waits --
+
+#[test]
+fn a_link_for_which_more_of_other_shards_waits_than_there_is_room_for_ends_as_crowded() {
+    let mut b = Shard::new("b");
+    b.register("a", 1, &[]);
+    let mut a = b.is_dialed("a", 1);
+    let link = b.links().keys(|role| matches!(role, Role::Up(_)))[0];
+    let record = Record::new(Namespace::Global, b"t", &[7; 1 << 20], "".into(), None);
+    let (hub, term, record) = (HubId(1), Term(1), Arc::new(record));
+    let message = NodeMessage::Deliver { hub, term, previous: Seq(0), record };
+    let is_up = |b: &Shard| b.count(|role| matches!(role, Role::Up(_))) == 1;
+    let sent = (0..1_000).take_while(|_| {
+        b.links_mut().send_for_other(link, &message);
+        is_up(&b)
+    });
+    assert!((1..999).contains(&sent.count()), "there is room for some");
+    b.until(|b| {
+        a.turn(b.now);
+        a.end.is_some()
+    });
+    let Some(End::Bye { stopping: false, text }) = &a.end else { panic!("{:?}", a.end) };
+    assert!(text.contains("messages of other shards"), "{text}");
+    assert!(matches!(b.changes.last(), Some(Change::Down("broken_rule", _))), "{:?}", b.changes);
 }
 
 // -- strangers --
