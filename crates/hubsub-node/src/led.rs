@@ -87,6 +87,11 @@ impl Led {
         None
     }
 
+    /// The process stops: none of its shards leads any more.
+    pub fn end(&self) {
+        self.gate.close();
+    }
+
     /// The term in which this shard leads a hub at a time of this turn, in µs of the node's clock; none if it does not.
     #[inline]
     #[must_use]
@@ -96,4 +101,4 @@ impl Led {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

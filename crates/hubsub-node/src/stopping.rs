@@ -1,8 +1,8 @@
 //! A graceful stop, agreed between shards. From the order on, no shard reads
 //! from clients, so work only becomes less. A shard is quiet when it waits for
 //! no answer and holds no publish back; when all are and no mail is under way,
-//! everything that was asked is answered and delivered, links say goodbye, and
-//! connections close as they take their output. Past its time a stop closes them all the same.
+//! everything that was asked is answered and delivered, leads end, links say goodbye, and
+//! connections close as they take their output. Past its time a stop does so all the same.
 
 use crate::core::Core;
 use crate::inbox::Mailer;
@@ -38,6 +38,8 @@ impl Stopping {
         for key in keys {
             if is_late { core.rim.close_now(key) } else { core.rim.close_soon(key) }
         }
+        // Who hears the goodbye takes the process for gone and its hubs over.
+        core.rim.led.end();
         core.rim.links.leave(is_late);
         core.rim.links.flush(&core.rim.metrics);
         core.reap();
@@ -84,5 +86,28 @@ impl NodeInfo {
         let is_done = before.iter().all(|c| c % 2 == 1) && mailer.all_empty() && changes() == before;
         self.all_done.fetch_or(is_done, Ordering::SeqCst);
         is_done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::led::tests::leading;
+    use crate::lone::Lone;
+    use crate::mail::Mail;
+    use hubsub_types::Limits;
+
+    #[test]
+    fn who_says_goodbye_past_its_time_leads_no_more() {
+        let mut lone = Lone::new(Limits::default());
+        let (led, (hub, term), now_us) = leading();
+        lone.core.rim.led = led;
+        let mut stopping = Stopping::new(lone.core.rim.now.mono_ms + 1);
+        lone.core.rim.mailer.own().send(&mut vec![Mail::Accept]);
+        stopping.end_turn(&mut lone.core);
+        assert_eq!(lone.core.rim.led.leads(hub, now_us), Some(term), "it may still order what waits");
+        lone.core.rim.now.mono_ms += 1;
+        stopping.end_turn(&mut lone.core);
+        assert_eq!(lone.core.rim.led.leads(hub, now_us), None);
     }
 }

@@ -178,3 +178,20 @@ fn an_earlier_term_that_is_given_up_late_leaves_the_later_one() {
     led.take(LeadMail::Life(LeadGate::default()));
     assert_eq!(led.leads(ONE.0, 0), None);
 }
+
+/// What a shard leads, in which term, and a time at which it does.
+pub(crate) fn leading() -> (Led, HubTerm, u64) {
+    let [_, led, _] = World::new().led;
+    (led, ONE, BEGIN)
+}
+
+#[test]
+fn a_process_that_stops_leads_nothing_on_any_shard_whatever_it_is_granted() {
+    let mut world = World::new();
+    world.led[2].end();
+    assert_eq!((world.led(ONE), world.led(TWO)), (None, None));
+    for _ in 0..8 {
+        world.act(Next::Time);
+    }
+    assert_eq!((world.led(ONE), world.led(TWO), world.leads.gate().until_us()), (None, None, 0));
+}
