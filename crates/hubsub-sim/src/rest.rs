@@ -5,7 +5,7 @@ use crate::check::{SubKey, matches, room_of};
 use crate::{Sim, TOPICS, TURN_MS, net};
 use hubsub_route::Namespace;
 use hubsub_route::relay::limits::PARKED_MS;
-use hubsub_types::NodeId;
+use hubsub_types::{HubId, NodeId};
 use net::CONNS;
 
 impl Sim {
@@ -82,7 +82,7 @@ impl Sim {
         self.net.model.failure = Some("it does not come to rest".to_owned());
     }
 
-    fn homes(&self, hub: hubsub_types::HubId) -> Vec<(u16, u16)> {
+    pub(super) fn homes(&self, hub: HubId) -> Vec<(u16, u16)> {
         let nodes = (0u16..).zip(&self.net.nodes);
         let home = |node: &net::Node| hubsub_route::relay::message::home(hub, node.brokers.len() as u16).0;
         nodes.map(|(id, node)| (id, home(node))).collect()
