@@ -4,10 +4,11 @@ mod support;
 
 use hubsub_node::Event;
 use hubsub_node::link::{Change, LeadEvent, LinkEvent};
+use hubsub_types::names::Matcher;
 use hubsub_types::{ErrorCode, HubId, Term};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use support::trio::{CLASSES, HUBS, NAMES, Trio, hub, publish, until};
+use support::trio::{CLASSES, HUBS, NAMES, Trio, class_rows, hub, publish, until};
 use support::{Value, bulk, number, simple};
 
 /// A room of a class whose hub is led by a node.
@@ -416,6 +417,81 @@ fn a_room_of_a_ring_is_where_it_is_pinned_and_who_subscribes_follows_it() {
             for subscriber in &mut subscribers {
                 assert_eq!(subscriber.read(), message(&room, "x"));
             }
+        }
+    }
+}
+
+#[test]
+fn rooms_that_another_class_takes_go_on_there_while_some_nodes_are_behind() {
+    let trio = Trio::start();
+    // Led by one node before, and by another one then; and where no leader changes.
+    let rooms: Vec<String> = (0..3).map(|leader| room_of(&trio, "default", leader)).collect();
+    let mut subscribers: Vec<_> = (0..3).map(|at| trio.connect(at)).collect();
+    for subscriber in &mut subscribers {
+        rooms.iter().for_each(|room| _ = subscriber.call(&["SUBSCRIBE", room]));
+    }
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for at in 0..3 {
+            let (rooms, trio, is_over) = (&rooms, &trio, &is_over);
+            scope.spawn(move || {
+                let mut client = trio.connect(at);
+                for n in 0.. {
+                    for room in rooms {
+                        // A refusal would panic here: what meets a node that is behind waits.
+                        publish(&mut client, room, &format!("{at} {n}"));
+                    }
+                    if is_over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+            });
+        }
+        let mut early = trio.connect(0);
+        for at in [1, 2, 0] {
+            let mut rows = class_rows(&trio.nodes[at]);
+            let mem = rows.iter_mut().find(|row| row.class.name == "mem").unwrap();
+            mem.class.matches.push(Matcher::parse("room*").unwrap());
+            mem.version += 1;
+            trio.nodes[at].set_classes(rows).unwrap();
+            if at != 0 {
+                // It is behind: who leads the room knows it as another class's.
+                early.send(&["PUBLISH", &rooms[at], &format!("early {at}")]);
+            }
+        }
+        for _ in [1, 2] {
+            assert!(matches!(early.read(), Value::Line(':', _)), "it waited until its node had heard");
+        }
+        for at in 0..3 {
+            let mut client = trio.connect(at);
+            for room in &rooms {
+                until(
+                    || (client.call(&["PUBSUB", "NUMSUB", room]).items()[1] == number(3)).then_some(()),
+                    || format!("who subscribes has not followed {room}"),
+                );
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    for room in &rooms {
+        assert_eq!(trio.nodes[0].routes().of(room.as_bytes()).1, "mem");
+        assert_eq!(publish(&mut trio.connect(0), room, "last"), 3);
+        assert!(!history(&trio, 1, room).is_empty(), "it has the history of its class");
+    }
+    for subscriber in &mut subscribers {
+        let mut seen = std::collections::HashMap::new();
+        let mut open = rooms.len();
+        while open > 0 {
+            let push = subscriber.read();
+            let (room, payload) = (push.items()[1].text().to_owned(), push.items()[2].text().to_owned());
+            if payload == "last" {
+                open -= 1;
+                continue;
+            }
+            let (at, n) = payload.split_once(' ').unwrap();
+            let n: i64 = n.parse().unwrap();
+            let before = seen.insert((room.clone(), at.to_owned()), n).unwrap_or(-1);
+            assert!(n > before, "{room}: {n} behind {before} of {at}");
         }
     }
 }
