@@ -7,6 +7,7 @@ copy: they do not break, they stand still while this node is cut off.
 
 import asyncio
 import socket
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -136,7 +137,7 @@ class EmbeddedCoordinator(Coordinator):
         }
         setup = {**defaults, **setup}
         try:
-            core = await asyncio.to_thread(CoordinatorCore, setup)
+            core = await _started(setup)
         except OSError as error:
             raise StartError(f"the coordinator cannot listen ({error.strerror})", setup["listen"]) from None
         except RuntimeError as error:
@@ -319,6 +320,31 @@ STARTS: dict[str, type[StartError]] = {
     "nobody": JoinError,
     "files": CoordinatorFilesError,
 }
+
+
+async def _started(setup: Mapping[str, Any]) -> CoordinatorCore:
+    """Makes the core, which may wait for members for `JOIN_MS`. Who is cancelled meanwhile, as a process that is told
+    to stop, need not wait with it: the thread holds up no exit, and stops what comes too late."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[CoordinatorCore] = loop.create_future()
+
+    def tell(core: CoordinatorCore | None, error: Exception | None) -> None:
+        if not done.done():
+            done.set_result(core) if core is not None else done.set_exception(error or RuntimeError())
+        elif core is not None:
+            core.stop()
+
+    def run() -> None:
+        core, error = None, None
+        try:
+            core = CoordinatorCore(setup)
+        except Exception as raised:
+            error = raised
+        with suppress(RuntimeError):  # The loop has ended, and the process ends.
+            loop.call_soon_threadsafe(tell, core, error)
+
+    threading.Thread(target=run, name="hubsub-coordinator-start", daemon=True).start()
+    return await done
 
 
 def _not_started(code: str, message: str) -> StartError:

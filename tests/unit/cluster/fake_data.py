@@ -93,7 +93,10 @@ class FakeData:
         self.roster = list(peers)
 
     def link_peers(self) -> list[dict[str, Any]]:
-        return [{"node": name, "links": [{"classes": other.said}]} for name, other in self.others.items()]
+        return [
+            {"node": name, "links": [{"classes": other.said, "state": "up"}]}
+            for name, other in self.others.items()
+        ]
 
     def link_status(self, classes: int) -> None:
         self.said = classes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,8 @@ from hubsub.control.cluster.records import (
     format_of,
     parse,
 )
+from hubsub.control.cluster.status import _adopted
+from hubsub.control.cluster.view import Kept
 from hubsub.coordination import Put
 from hubsub.coordination.memory import MemoryCoordinator, MemoryStore
 from hubsub.errors import OtherClusterError, StartError
@@ -173,3 +176,14 @@ def test_classes_that_another_founder_left_with_other_hubs_are_refused(
             await world.prepare()
 
     play(test)
+
+
+def test_hubs_that_wait_for_an_absent_founder_are_told_as_wrong() -> None:
+    founder = Founder(node="b", log="1f", hubs={"log": (9, 4), "more": (7,)})
+    cluster = Kept(ClusterRecord(id="x", founder=founder), 1)
+    known: Any = SimpleNamespace(cluster=cluster, nodes={"a": None}, hubs={9: None, 7: None})
+    assert list(_adopted(known)) == [
+        "1 hubs of class log wait for node b, which founded the cluster and has their records"
+    ]
+    known.nodes["b"] = None
+    assert list(_adopted(known)) == []

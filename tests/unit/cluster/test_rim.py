@@ -463,3 +463,37 @@ def test_a_load_is_what_was_done_since_the_last_one() -> None:
         assert (load.connections, load.rooms) == (8, 4)
 
     play(test)
+
+
+def test_who_keeps_clients_waiting_is_named_with_the_reason() -> None:
+    async def test() -> None:
+        one, _, data, _ = pair()
+        one.roster([neighbour(name, f"10.0.0.{at}:3222") for at, name in enumerate("bcd", 2)])
+        data.others |= {"d": FakeData(("d", 4))}
+        data.ready = [ME, ("d", 4)]
+        assert one.waits_for() == ["b (not ready)", "c (no link: it has died, or cannot be reached)"]
+        data.ready += [OTHER]
+        one.roster([neighbour("b", "10.0.0.2:3222"), neighbour("d", "10.0.0.4:3222")])
+        assert one.waits_for() == []
+        await one.close()
+
+    play(test)
+
+
+def test_classes_count_where_all_their_hubs_were_told_and_each_node_says_of_which_version() -> None:
+    async def test() -> None:
+        one, two, data, other = pair()
+        for core in (one, two):
+            core.classes({"chat": CLASSES["chat"]})
+            core.routes([row(hub, "chat", OTHER) for hub in range(1, CLASSES["chat"].hubs + 1)])
+        assert one.class_versions() == {"a": 1, "b": 1}
+        both = {"chat": CLASSES["chat"], "default": CLASSES["default"]}
+        one.classes(both)
+        assert (data.said, other.said) == (1, 1), "hubs of the new one are not known yet"
+        hubs = [row(hub, "chat", OTHER) for hub in range(1, 65)]
+        one.routes([*hubs, *(row(hub, "default", OTHER) for hub in range(65, 129))])
+        assert one.class_versions() == {"a": 2, "b": 1}
+        await one.close()
+        await two.close()
+
+    play(test)

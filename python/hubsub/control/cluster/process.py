@@ -43,8 +43,9 @@ from hubsub.names import redis_cluster_id
 WATCHES_S: Final = 60.0
 """How long a node waits for the whole of what the coordinator keeps."""
 
+TOLD_FIRST_S: Final = 1.0
 TOLD_S: Final = 10.0
-"""How often a start that waits for patterns and interest says so."""
+"""When a start that waits says what for, and how often from then on."""
 
 N = TypeVar("N", bound="NodeLife")
 
@@ -228,16 +229,21 @@ class ClusterProcess:
         await self._unless_failed(
             self.plane.ready(),
             "clients wait: not all patterns and interest of the other nodes are here yet",
+            self.plane.waits_for,
         )
 
-    async def _unless_failed(self, work: Awaitable[None], waits_for: str) -> None:
-        """Waits for a step, and says so, unless the process has to stop meanwhile."""
+    async def _unless_failed(
+        self, work: Awaitable[None], what: str, nodes: Callable[[], Sequence[str]] = tuple
+    ) -> None:
+        """Waits for a step, and says so and for which nodes, unless the process has to stop meanwhile."""
         step, fails = asyncio.ensure_future(work), asyncio.ensure_future(self.wait_failed())
+        within_s = TOLD_FIRST_S
         try:
             while not (
-                await asyncio.wait({step, fails}, timeout=TOLD_S, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({step, fails}, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
             )[0]:
-                log.warning(waits_for)
+                log.warning(what, nodes=list(nodes()))
+                within_s = TOLD_S
             await (fails if fails.done() else step)
         finally:
             step.cancel()

@@ -75,6 +75,7 @@ class CorePlane:
         self._dead: dict[ProcessId, None] = {}
         self._logged_classes: frozenset[str] = frozenset()
         self._roster = RosterOf(data.link_roster)
+        self._neighbours: Sequence[str] = ()
         self._hubs = LoggedHubs(data, data.route_hubs, me[0], self._changed)
         self._serves: set[int] = set()
         """Hubs that are served without a lead."""
@@ -107,6 +108,20 @@ class CorePlane:
         self._see_ready()
         await self._ready.wait()
 
+    def waits_for(self) -> list[str]:
+        """Registered nodes whose patterns may be missing here: no link with them stands, or they are not ready."""
+        linked = {
+            peer["node"]
+            for peer in self._data.link_peers()
+            if any(link["state"] == "up" for link in peer["links"])
+        }
+        ready = {name for name, _ in self._data.route_ready()}
+        return [
+            f"{name} ({'not ready' if name in linked else 'no link: it has died, or cannot be reached'})"
+            for name in self._neighbours
+            if name not in linked & ready
+        ]
+
     async def close(self) -> None:
         """Answers and opens nothing any more; the data plane is its owner's to stop."""
         self._data.on_peer = self._data.on_asked = self._data.on_lead = self._data.on_ready = None
@@ -127,6 +142,7 @@ class CorePlane:
         self.serve(CONTROL, face.asked)
 
     def roster(self, neighbours: Sequence[Neighbour]) -> None:
+        self._neighbours = [neighbour.name for neighbour in neighbours]
         self._roster.set(neighbours)
         if self._on_roster is not None:
             self._on_roster(neighbours)

@@ -129,6 +129,7 @@ def _wrong(
     for node in nodes:
         if node["state"] in ("not seen", "dead", "silent", "suspected"):
             yield f"node {node['name']}: {node['state']}"
+    yield from _adopted(known)
     if known.census is not None:
         heard = {name for (name, _), p in peers.items() if p.heard_s and now - p.heard_s <= timing.silence_s}
         if not census.is_majority(known.census.record, heard | {membership.name}):
@@ -138,3 +139,17 @@ def _wrong(
         yield f"the coordinator will not serve {directory or 'its root'}: {why}"
     for why in known.unread.values():
         yield why
+
+
+def _adopted(known: Follow) -> Iterator[str]:
+    """Hubs that the cluster began with and that have no record yet: only who has their logs can begin to lead them."""
+    founder = None if known.cluster is None else known.cluster.record.founder
+    if founder is None or founder.node in known.nodes:
+        return
+    for room_class, hubs in sorted(founder.hubs.items()):
+        missing = [hub for hub in hubs if hub not in known.hubs]
+        if missing:
+            yield (
+                f"{len(missing)} hubs of class {room_class} wait for node {founder.node}, which founded the cluster "
+                "and has their records"
+            )
