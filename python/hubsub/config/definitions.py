@@ -1,14 +1,11 @@
-"""The one definition of the configuration.
+"""The one definition of the configuration: its keys, and those of a class. `limits` has the named limits.
 
-From these rows come the defaults, the environment names, the flags of
-`hubsub serve`, `hubsub config check|show` and docs/reference/config.md. The
-rows of `LIMITS` with owner `core` are the data plane's own, name by name
-(a boundary test compares them).
+From these rows come the defaults, the environment names, the flags of `hubsub serve`, `hubsub config check|show` and
+docs/reference/config.md.
 """
 
 from dataclasses import dataclass
 from importlib.metadata import entry_points
-from typing import Literal
 
 from hubsub.config.kinds import (
     FLAG,
@@ -27,8 +24,6 @@ from hubsub.config.kinds import (
     within,
 )
 from hubsub.config.kinds import parse_count as _parse_count
-
-KIB, MIB = 1 << 10, 1 << 20
 
 SHARDS_MAX = 64
 CLASSES_MAX = 1_000
@@ -59,30 +54,6 @@ class Key:
     @property
     def flag(self) -> str:
         return "--" + self.name.replace("_", "-")
-
-
-@dataclass(frozen=True)
-class Limit:
-    """One named limit of the table `[limits]`."""
-
-    name: str
-    default: int
-    doc: str
-    low: int = 0
-    owner: Literal["core", "control"] = "core"
-    high: int = 2**53
-    reload: bool = True
-    """False: what it bounds is made at the start, and SIGHUP takes no new value."""
-
-    @property
-    def kind(self) -> Kind:
-        if self.name.endswith(("_ms", "_ms_min", "_ms_max")):
-            return millis(self.low, self.high)
-        return (size if "bytes" in self.name else count)(self.low, self.high)
-
-    @property
-    def env(self) -> str:
-        return f"HUBSUB_LIMITS_{self.name.upper()}"
 
 
 @dataclass(frozen=True)
@@ -232,276 +203,6 @@ CLIENT_LISTENERS: tuple[str, ...] = ("redis", "redis_cluster", "mqtt", "ws")
 
 LISTENERS: tuple[str, ...] = (*CLIENT_LISTENERS, "http", "link")
 
-LIMITS: tuple[Limit, ...] = (
-    Limit("connections_max", 1_000_000, "Open client connections; the descriptor limit may allow fewer.", 1),
-    Limit("handshake_ms", 10_000, "Time a connection has to send its first whole command.", 1),
-    Limit("frame_bytes_max", 64 * MIB, "Bytes of one command, arguments and framing together.", 1_024),
-    Limit("frame_args_max", 1_048_576, "Arguments of one command.", 8),
-    Limit("inline_bytes_max", 64 * KIB, "Bytes of one inline command.", 64),
-    Limit("topic_bytes_max", 65_535, "Bytes of a topic.", 1, high=65_535),
-    Limit("pattern_bytes_max", 1_024, "Bytes of a pattern.", 1),
-    Limit(
-        "subscriptions_per_client_max",
-        100_000,
-        "Subscriptions of one client: topics, patterns and shard channels together.",
-        1,
-    ),
-    Limit("publishes_per_minute_max", 0, "Publishes a minute of one client; 0 for no limit."),
-    Limit(
-        "rooms_max",
-        10_000_000,
-        "Rooms in the node's memory. The node's own that its log knows come back beyond it.",
-        1,
-    ),
-    Limit("room_creations_per_second_max", 0, "Rooms made in a second on one shard; 0 for no limit."),
-    Limit(
-        "pending_per_client_max",
-        4_096,
-        "Requests of one client that wait for an answer; past it its socket is not read.",
-        1,
-    ),
-    Limit(
-        "mailbox_bytes_max",
-        16 * MIB,
-        "Bytes waiting for another shard; past it publishers into it are not read.",
-        1_024,
-        reload=False,
-    ),
-    Limit(
-        "output_bytes_max",
-        32 * MIB,
-        "Output of one subscriber: past it, its room's slow-subscriber policy holds.",
-        1_024,
-    ),
-    Limit(
-        "output_soft_bytes",
-        8 * MIB,
-        "Output of one subscriber that may stand for `output_soft_ms`; 0 for no soft limit.",
-    ),
-    Limit("output_soft_ms", 60_000, "How long output may stay above `output_soft_bytes`."),
-    Limit(
-        "output_shard_bytes_max",
-        1024 * MIB,
-        "Output of all clients of one shard: past it every subscriber with output is over its limit.",
-        1_024,
-    ),
-    Limit(
-        "reply_bytes_max", 64 * MIB, "Unread replies of one client: past it its socket is not read.", 1_024
-    ),
-    Limit("transaction_commands_max", 1_048_576, "Commands that one MULTI may queue.", 1),
-    Limit("transaction_bytes_max", 64 * MIB, "Bytes that the commands of one MULTI may hold.", 1_024),
-    Limit("history_reply_records_max", 10_000, "Records of one HISTORY reply.", 1),
-    Limit(
-        "history_reply_bytes_max",
-        8 * MIB,
-        "Payload bytes of one HISTORY reply; more are fetched with AFTER.",
-        1_024,
-    ),
-    Limit("history_shard_bytes_max", 1024 * MIB, "Memory of all history rings of one shard."),
-    Limit(
-        "log_tail_bytes_max",
-        64 * MIB,
-        "Memory for the latest records of one hub with a log; older ones are read from the disk.",
-        reload=False,
-    ),
-    Limit(
-        "log_pending_bytes_max",
-        64 * MIB,
-        "Bytes that wait for the journal; past it publishers into rooms with a log are not read.",
-        1_024,
-        reload=False,
-    ),
-    Limit(
-        "log_unwritten_bytes_max",
-        64 * MIB,
-        "Bytes that are safe in the journal and not in segments yet; past it the journal waits.",
-        1_024,
-        reload=False,
-    ),
-    Limit("log_journal_bytes", 64 * MIB, "Size of a journal file.", 64 * KIB, reload=False),
-    Limit(
-        "log_segment_bytes",
-        64 * MIB,
-        "A segment is sealed when it is so long.",
-        64 * KIB,
-        high=2048 * MIB,
-        reload=False,
-    ),
-    Limit("log_checkpoint_bytes", 64 * MIB, "Bytes between two checkpoints of the log.", 1_024, reload=False),
-    Limit("log_checkpoint_ms", 10_000, "Time between two checkpoints of the log.", 1, reload=False),
-    Limit(
-        "log_reserve_bytes",
-        64 * MIB,
-        "Space of the log's disk that a file keeps for what was acknowledged. While it is not all there, "
-        "the disk counts as full.",
-        reload=False,
-    ),
-    Limit("log_open_files_max", 512, "Segments and indexes open at once.", 1, reload=False),
-    Limit("log_streams_max", 16, "Streams of records (`GET /v1/hubs/{hub}/records`) open at once.", 1),
-    Limit("log_stream_idle_ms", 60_000, "A stream of records that nobody reads for so long is closed.", 1),
-    Limit(
-        "producer_window_records",
-        262_144,
-        "Latest records of one hub with a log among which a producer's repeats are found.",
-        1,
-        reload=False,
-    ),
-    Limit(
-        "producer_window_bytes",
-        64 * MIB,
-        "Latest bytes of one hub's log among which a producer's repeats are found.",
-        1_024,
-        reload=False,
-    ),
-    Limit(
-        "route_cache_topics_max",
-        65_536,
-        "Topics without subscribers whose room a shard remembers.",
-        1,
-        reload=False,
-    ),
-    Limit("pattern_cache_topics_max", 16_384, "Topics whose matching patterns a shard remembers.", 1),
-    Limit("pool_bytes_max", 16 * MIB, "Idle buffer memory that a shard keeps for reuse."),
-    Limit("tcp_keepalive_ms", 60_000, "Idle time after which TCP probes a peer; 0 for none."),
-    Limit(
-        "tcp_user_timeout_ms",
-        120_000,
-        "Time that sent bytes may stay unacknowledged before the peer counts as dead; 0 for the system's.",
-    ),
-    Limit("link_handshake_ms", 3_000, "Time from connect to welcome of a link between two nodes.", 1),
-    Limit("link_heartbeat_ms", 100, "Time between two pings of a link.", 1),
-    Limit(
-        "link_suspect_ms",
-        500,
-        "Silence of a link after which the peer is suspected; at least twice `link_heartbeat_ms`.",
-        1,
-    ),
-    Limit(
-        "link_silence_ms", 5_000, "Silence after which a link is given up; more than `link_suspect_ms`.", 1
-    ),
-    Limit(
-        "link_live_window_bytes",
-        8 * MIB,
-        "Bytes of records that a peer may send over one link ahead of their being handled.",
-        1_024,
-    ),
-    Limit("link_reads_window_bytes", 4 * MIB, "Likewise, of answers to reads.", 1_024),
-    Limit(
-        "link_urgent_queue_bytes_max",
-        MIB,
-        "Bytes of urgent frames that wait for a link, or one frame that is longer.",
-        1_024,
-    ),
-    Limit(
-        "link_live_queue_bytes_max",
-        8 * MIB,
-        "Bytes of records that wait for a link, or one frame that is longer.",
-        1_024,
-    ),
-    Limit("link_reads_queue_bytes_max", 8 * MIB, "Likewise, of answers to reads.", 1_024),
-    Limit(
-        "link_output_bytes_max",
-        256 * KIB,
-        "Output of a link that waits for its socket, and a frame more.",
-        1_024,
-    ),
-    Limit("link_redial_ms_min", 100, "Wait before a peer is dialed a second time; it doubles from there.", 1),
-    Limit("link_redial_ms_max", 5_000, "The longest wait between two attempts to dial a peer.", 1),
-    Limit("link_stable_ms", 10_000, "A link that stood for so long makes the next wait the shortest again."),
-    Limit(
-        "lead_ms",
-        1_000,
-        "From the time before it is asked for to the end of a lead, the right to lead ephemeral hubs; a leader that is "
-        "not heard is replaced after so long. The same on all nodes of a cluster.",
-        100,
-        high=60_000,
-        reload=False,
-    ),
-    Limit(
-        "lead_silence_ms",
-        500,
-        "A controller, and any node, that was not heard for so long is not heard; below two thirds of `lead_ms`, and "
-        "at least twice `link_heartbeat_ms`. The same on all nodes of a cluster.",
-        20,
-        high=60_000,
-        reload=False,
-    ),
-    Limit(
-        "lead_guard_ms",
-        50,
-        "What the controller waits behind the end of a lead, beside a hundredth of it for clocks: longer than any turn "
-        "of a shard. The same on all nodes of a cluster.",
-        10,
-        "control",
-        60_000,
-        reload=False,
-    ),
-    Limit("drain_ms", 5_000, "Time that a stopping node gives its clients to take their output."),
-    Limit(
-        "control_events_max",
-        65_536,
-        "Events waiting for the control plane; further ones are counted and dropped.",
-        64,
-    ),
-    Limit(
-        "control_requests_max",
-        10_000,
-        "Requests of the control plane that wait for a shard; further ones are refused.",
-        1,
-        "control",
-    ),
-    Limit(
-        "request_timeout_ms",
-        5_000,
-        "Time for a REST request to come, and then to wait for the data plane.",
-        1,
-        "control",
-    ),
-    Limit(
-        "http_connections_max", 1_024, "Open HTTP connections; further ones are answered 503.", 1, "control"
-    ),
-    Limit("http_body_bytes_max", 16 * MIB, "Bytes of one HTTP request's body.", 1_024, "control"),
-    Limit("http_batch_records_max", 10_000, "Records of one `POST /v1/publish`.", 1, "control"),
-    Limit("http_page_max", 1_000, "Entries of one page of a listing.", 1, "control"),
-    Limit("http_queries_max", 64, "Queries of data pipelines whose progress is remembered.", 1, "control"),
-    Limit(
-        "idempotency_keys_max",
-        10_000,
-        "Idempotency keys whose answers are remembered, oldest out.",
-        1,
-        "control",
-    ),
-    Limit("idempotency_bytes_max", 16 * MIB, "Bytes of the answers that are remembered.", 1_024, "control"),
-    Limit(
-        "idempotency_ms", 600_000, "How long an answer is remembered for its Idempotency-Key.", 0, "control"
-    ),
-    Limit(
-        "stage_bytes_max",
-        1024 * MIB,
-        "Disk for rows that Spark has sent and not committed, or that are being moved into their rooms; also "
-        "what is left of those before. While what must be kept is so much, further rows are refused.",
-        1_024,
-        "control",
-        reload=False,
-    ),
-    Limit("stage_ms", 3_600_000, "A stage that is not committed for so long is forgotten.", 1, "control"),
-    Limit("http_stage_bytes_max", 256 * MIB, "Bytes of one stage, as Arrow.", 1_024, "control"),
-    Limit("http_stages_max", 10_000, "Stages that are not committed at once.", 1, "control"),
-    Limit(
-        "load_sample_ms",
-        10_000,
-        "Time between load samples, which a node with a data directory publishes to `$stats/load`; 0 for none.",
-        0,
-        "control",
-    ),
-    Limit(
-        "busiest_log_ms",
-        60_000,
-        "Time between the log lines that name the busiest clients; 0 for none.",
-        0,
-        "control",
-    ),
-)
 
 CLASS_KEYS: tuple[ClassKey, ...] = (
     ClassKey("name", TEXT, None, "Name of the class; unique."),
@@ -559,7 +260,7 @@ CLASS_KEYS: tuple[ClassKey, ...] = (
     ClassKey(
         "payload_bytes_max",
         size(0),
-        64 * MIB,
+        64 << 20,
         "Largest payload of a publish, in bytes; the frame limit holds too.",
     ),
     ClassKey(

@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from hubsub.config.definitions import KEYS, LIMITS
-from hubsub.config.resolve import Config
+from hubsub.config.definitions import KEYS
+from hubsub.config.limits import LIMITS
+from hubsub.config.model import Config
 
 
 class Reload(NamedTuple):

@@ -6,9 +6,10 @@ from typing import Any
 
 import msgspec
 
-from hubsub.config.definitions import CLASS_KEYS, KEYS, LIMITS, Key
+from hubsub.config.definitions import CLASS_KEYS, KEYS, Key
 from hubsub.config.kinds import SIZE_UNITS, TIME_UNITS
-from hubsub.config.resolve import Config, RoomClass
+from hubsub.config.limits import LIMITS
+from hubsub.config.model import Config, RoomClass
 
 
 def toml(table: Mapping[str, Any]) -> str:
@@ -85,7 +86,8 @@ def reference() -> str:
     out = [
         "# Configuration",
         "",
-        "Written from the definitions by `make fix`; change `python/hubsub/config/definitions.py` instead.",
+        "Written from the definitions by `make fix`; change `definitions.py` and `limits.py` of `python/hubsub/config` "
+        "instead.",
         "",
         "A value comes from, first found: the flag, the environment, the file (`--config FILE` or `HUBSUB_CONFIG`),",
         "the default. Every flag of `hubsub serve` is a key of the file. `hubsub config check` reports all that is",

@@ -8,8 +8,9 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from hubsub.config.definitions import KEYS, LIMITS
+from hubsub.config.definitions import KEYS
 from hubsub.config.kinds import nearest
+from hubsub.config.limits import LIMITS
 
 PREFIX = "HUBSUB_"
 

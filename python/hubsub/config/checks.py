@@ -1,0 +1,156 @@
+"""What must hold between values of a configuration, each of which is well by itself."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from hubsub.config.definitions import CLIENT_LISTENERS, LISTENERS
+from hubsub.config.kinds import is_loopback, split_address
+from hubsub.config.model import RoomClass, Source
+from hubsub.config.raw import named
+from hubsub.errors import Problem
+
+
+def logs(
+    problems: list[Problem], data: str | None, limits: Mapping[str, int], logged: list[RoomClass]
+) -> None:
+    """What the log of these classes needs."""
+    if logged and not data:
+        what = f"class {logged[0].name} is {logged[0].durability}"
+        hint = 'a directory of this node alone: data = "DIR", or --data DIR'
+        problems.append(Problem("data", None, f"is needed: {what}", hint))
+    least = limits["log_segment_bytes"]
+    for cls in logged:
+        assert cls.history is not None, "a class with a log has one"
+        if cls.history.bytes < least:
+            # Whole segments are removed, and never the one that is written to.
+            problems.append(
+                Problem(
+                    f"class {cls.name}, history.bytes",
+                    cls.history.bytes,
+                    f"must not be below limits.log_segment_bytes ({least}), which a log has at least",
+                    "so much or more, for each hub of the class; or a smaller limits.log_segment_bytes",
+                )
+            )
+
+
+def relations(
+    problems: list[Problem], values: Mapping[str, Any], limits: dict[str, int], sources: Mapping[str, Source]
+) -> None:
+    """What must hold between values. A limit that nobody set follows a larger one that was lowered."""
+    for small, large in (
+        ("inline_bytes_max", "frame_bytes_max"),
+        ("topic_bytes_max", "frame_bytes_max"),
+        ("pattern_bytes_max", "frame_bytes_max"),
+        ("output_bytes_max", "output_shard_bytes_max"),
+        ("output_soft_bytes", "output_bytes_max"),
+    ):
+        if limits[small] <= limits[large]:
+            continue
+        if sources[f"limits.{small}"] == "default":
+            limits[small] = limits[large]
+        else:
+            reason = f"must not be above limits.{large} ({limits[large]})"
+            where = named(f"limits.{small}", f"HUBSUB_LIMITS_{small.upper()}", sources)
+            problems.append(Problem(where, limits[small], reason))
+    for name in LISTENERS:
+        address = values[name]
+        if name == "link":
+            continue  # Who connects there proves the cluster's secret.
+        if address is not None and not values["insecure_open"] and not is_loopback(address):
+            problems.append(
+                Problem(
+                    named(name, f"HUBSUB_{name.upper()}", sources),
+                    address,
+                    "other machines could reach this listener, and there are no users yet",
+                    "bind 127.0.0.1, or allow it with --insecure-open",
+                )
+            )
+
+
+def links(
+    problems: list[Problem], values: Mapping[str, Any], limits: dict[str, int], sources: Mapping[str, Source]
+) -> None:
+    """What links between nodes need."""
+    heartbeat, suspect = limits["link_heartbeat_ms"], limits["link_suspect_ms"]
+    lead, silence = limits["lead_ms"], limits["lead_silence_ms"]
+    for name, holds, reason in (
+        (
+            "link_heartbeat_ms",
+            2 * heartbeat <= suspect,
+            f"must not be above half of link_suspect_ms ({suspect})",
+        ),
+        (
+            "link_silence_ms",
+            suspect < limits["link_silence_ms"],
+            f"must be above link_suspect_ms ({suspect})",
+        ),
+        (
+            "link_redial_ms_max",
+            limits["link_redial_ms_min"] <= limits["link_redial_ms_max"],
+            f"must not be below link_redial_ms_min ({limits['link_redial_ms_min']})",
+        ),
+        (
+            "lead_silence_ms",
+            3 * silence < 2 * lead,
+            f"must be below two thirds of lead_ms ({lead}), so that a lead can be asked for once more",
+        ),
+        (
+            "link_heartbeat_ms",
+            2 * heartbeat <= silence,
+            f"must not be above half of lead_silence_ms ({silence})",
+        ),
+    ):
+        if not holds:
+            where = named(f"limits.{name}", f"HUBSUB_LIMITS_{name.upper()}", sources)
+            problems.append(Problem(where, limits[name], reason))
+    is_given = sources["cluster_secret"] != "default"
+    if values["link"] is not None and not is_given:
+        hint = "the same on all nodes: cluster_secret in the file, or HUBSUB_CLUSTER_SECRET"
+        problems.append(Problem("cluster_secret", None, "is needed, since `link` is set", hint))
+
+
+def cluster(problems: list[Problem], values: dict[str, Any], sources: Mapping[str, Source]) -> None:
+    """What makes a node one of a cluster; nothing is said of values that were refused themselves."""
+
+    def where(name: str) -> str:
+        return named(name, f"HUBSUB_{name.upper()}", sources)
+
+    link, raft, coordinator = values["link"], values["raft"], values["coordinator"]
+    is_outside = coordinator not in ("embedded", None)
+    reason = (
+        "coordinator" if is_outside else "raft" if raft is not None else "join" if values["join"] else None
+    )
+    if link is None and reason is not None:
+        hint = "where other nodes reach this one, such as --link 0.0.0.0:3222"
+        problems.append(
+            Problem(where("link"), None, f"is needed, since `{reason}` makes this a node of a cluster", hint)
+        )
+    if is_outside and raft is not None:
+        hint = "leave it out, or use the embedded coordinator"
+        problems.append(Problem(where("raft"), raft, "is a listener of the embedded coordinator alone", hint))
+    if is_outside and values["join"]:
+        hint = "leave it out: nodes with this `coordinator` find each other there"
+        problems.append(
+            Problem(
+                where("join"), ",".join(values["join"]), "is a way to the embedded coordinator alone", hint
+            )
+        )
+    if link is not None and "edge" not in (values["role"] or ("edge",)):
+        for name in CLIENT_LISTENERS:
+            if sources[name] == "default":
+                values[name] = None
+            elif values[name] is not None:
+                hint = f'leave it out, or write {name} = "off"; clients come to nodes of the role `edge`'
+                reason = "a node of a cluster that has not the role `edge` serves no clients"
+                problems.append(Problem(where(name), values[name], reason, hint))
+    if link is not None and link == raft and split_address(link)[1]:
+        problems.append(Problem(where("raft"), raft, "must be another address than `link`", "another port"))
+    advertise = values["advertise"]
+    if advertise is not None and not is_loopback(f"{advertise}:0"):
+        for name in ("link", "raft"):
+            if values[name] is not None and is_loopback(values[name]):
+                hint = "bind it to 0.0.0.0 or to that host's address, or advertise 127.0.0.1"
+                reason = (
+                    f"other machines cannot reach it, and are told that it is at {advertise} (`advertise`)"
+                )
+                problems.append(Problem(where(name), values[name], reason, hint))

@@ -1,0 +1,141 @@
+"""Tables `[[class]]` as room classes: each key by its definition, then what must hold within a class."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from hubsub.config.definitions import CLASS_KEYS, CLASSES_MAX
+from hubsub.config.kinds import Bad, Kind, parse_count, parse_duration, parse_size, within
+from hubsub.config.matching import check_device, parse_pattern, parse_template, strange_room
+from hubsub.config.model import OWN, RESERVED, History, RoomClass
+from hubsub.config.raw import parse, table_of, unknown
+from hubsub.errors import Problem
+
+HISTORY_BYTES_MIN = 1_024
+"""A record in memory weighs up to some hundred bytes without its payload: less would keep none."""
+
+
+def room_classes_of(problems: list[Problem], raw: object) -> list[RoomClass]:
+    tables = table_of(problems, "class", raw, list)
+    if len(tables) > CLASSES_MAX:
+        problems.append(Problem("class", len(tables), f"there may be at most {CLASSES_MAX} classes"))
+        return []
+    classes: list[RoomClass] = []
+    for index, table in enumerate(tables):
+        cls = _class(problems, index, table_of(problems, "class", table, dict))
+        if cls is not None:
+            if cls.name in (c.name for c in classes):
+                problems.append(Problem(f"class {cls.name}", None, "has the name of a class before it"))
+            classes.append(cls)
+    return classes
+
+
+def _class(problems: list[Problem], index: int, table: Mapping[str, Any]) -> RoomClass | None:
+    before = len(problems)
+    name = table.get("name")
+    where = f"class {name}" if isinstance(name, str) and name else f"class number {index + 1}"
+    if where != f"class {name}":
+        problems.append(Problem(f"{where}, name", name, "must be a text that is not empty"))
+    elif isinstance(name, str) and name.startswith(RESERVED):
+        problems.append(
+            Problem(f"{where}, name", name, f"begins with {RESERVED}, as the node's own classes do")
+        )
+    unknown(problems, table, [key.name for key in CLASS_KEYS], f"{where}, ")
+    values: dict[str, Any] = {}
+    for key in CLASS_KEYS:
+        raw = table.get(key.name, key.default)
+        values[key.name] = None if raw is None else parse(problems, f"{where}, {key.name}", key.kind, raw)
+    if values["history"] is not None:
+        values["history"] = _history(problems, f"{where}, history", values["history"])
+    is_logged = values["durability"] in ("replicated", "durable")
+    if is_logged and (values["history"] is None or values["history"].bytes == 0):
+        problems.append(
+            Problem(
+                f"{where}, durability",
+                values["durability"],
+                "needs `history.bytes`, the size of its log",
+                'such as history = { bytes = "1GiB", age = "7d" }',
+            )
+        )
+    if values["history"] is not None and values["history"].archive_wait:
+        _archive_wait(problems, f"{where}, history.archive_wait", values["history"], is_logged)
+    if is_logged and values["idle_ms"]:
+        problems.append(
+            Problem(
+                f"{where}, idle_ms",
+                values["idle_ms"],
+                "is for rooms without a log: those with one leave memory by themselves",
+                "history.age says how long records are kept, and a room without records is forgotten",
+            )
+        )
+    if values["on_gap"] is None:
+        values["on_gap"] = "disconnect" if is_logged else "continue"
+    if values["on_slow"] is None:
+        values["on_slow"] = "disconnect" if values["history"] is None else "catch-up"
+    elif values["on_slow"] == "catch-up" and values["history"] is None:
+        problems.append(Problem(f"{where}, on_slow", "catch-up", "needs a `history` to catch up from"))
+    if values["device"] is not None:
+        try:
+            check_device(values["device"])
+        except Bad as bad:
+            problems.append(Problem(f"{where}, device", values["device"], bad.reason, bad.hint))
+    _names(problems, where, values)
+    return RoomClass(**values) if len(problems) == before else None
+
+
+def _history(problems: list[Problem], where: str, raw: object) -> History | None:
+    if not isinstance(raw, dict):
+        problems.append(Problem(where, raw, "must be a table", 'such as { messages = 1000, age = "7d" }'))
+        return None
+    kinds = {
+        "messages": Kind("number", within(parse_count, 1, 2**53)),
+        "bytes": Kind("size", within(parse_size, HISTORY_BYTES_MIN, 2**53)),
+        "age": Kind("time", within(parse_duration, 1, 2**53)),
+        "archive_wait": Kind("size", within(parse_size, 1, 2**53)),
+    }
+    unknown(problems, raw, list(kinds), f"{where}.")
+    values = {k: parse(problems, f"{where}.{k}", kind, raw[k]) or 0 for k, kind in kinds.items() if k in raw}
+    if "messages" not in raw and "bytes" not in raw:
+        problems.append(Problem(where, raw, "needs `messages` or `bytes`", "memory must have a bound"))
+    return History(
+        messages=values.get("messages", 0),
+        bytes=values.get("bytes", 0),
+        age_ms=values.get("age", 0),
+        archive_wait=values.get("archive_wait", 0),
+    )
+
+
+def _archive_wait(problems: list[Problem], where: str, history: History, is_logged: bool) -> None:
+    if not is_logged:
+        what, hint = "is for classes with a log", 'durability = "durable"; others are kept in memory only'
+        problems.append(Problem(where, history.archive_wait, what, hint))
+    elif history.archive_wait < history.bytes:
+        what = f"must not be below history.bytes ({history.bytes})"
+        hint = "it is all that a hub may have: what is kept anyway, and what waits for the archive"
+        problems.append(Problem(where, history.archive_wait, what, hint))
+
+
+def _names(problems: list[Problem], where: str, values: Mapping[str, Any]) -> None:
+    """Patterns and template: each can be read, and the class matches the rooms that it yields."""
+    patterns, room = values["match"], values["room"]
+    if patterns is None or room is None:
+        return
+    before = len(problems)
+    own = [t for t in (*patterns, room) if t.removeprefix("mqtt:").removeprefix("glob:").startswith(OWN)]
+    problems.extend(Problem(where, text, "names rooms that are the node's own") for text in own)
+    for pattern in patterns:
+        try:
+            parse_pattern(pattern)
+        except Bad as bad:
+            problems.append(Problem(f"{where}, match", pattern, bad.reason, bad.hint))
+    try:
+        template = parse_template(room)
+    except Bad as bad:
+        problems.append(Problem(f"{where}, room", room, bad.reason, bad.hint))
+        return
+    if template is None or not patterns or len(problems) > before:
+        return
+    strange = strange_room(patterns, template)
+    if strange is not None:
+        topic, made = strange
+        reason = f"makes of topic {topic!r} the room {made!r}, which this class does not match"
+        problems.append(Problem(f"{where}, room", room, reason, f"add a pattern that matches {made!r}"))

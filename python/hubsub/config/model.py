@@ -1,0 +1,140 @@
+"""The resolved configuration: all that the rest of the program sees, and the classes that a node has of its own."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from hubsub.config.kinds import Secret
+from hubsub.config.limits import LIMITS
+
+Source = Literal["default", "file", "environment", "flag"]
+
+
+class History(msgspec.Struct, frozen=True, kw_only=True):
+    """What a room remembers; 0 means no limit."""
+
+    messages: int = 0
+    bytes: int = 0
+    age_ms: int = 0
+    archive_wait: int = 0
+    """Bytes of a hub up to which what is not archived is kept beyond the others; 0: it is not."""
+
+
+class RoomClass(msgspec.Struct, frozen=True, kw_only=True):
+    """A resolved room class; the keys are those of `[[class]]`."""
+
+    name: str
+    match: tuple[str, ...] = ()
+    room: str = "topic"
+    device: str | None = None
+    durability: str = "ephemeral"
+    members: int = 1
+    history: History | None = None
+    on_slow: str = "disconnect"
+    on_gap: str = "continue"
+    placement: str = "least-busy"
+    on_partition: str = "pause"
+    payload_bytes_max: int = 64 << 20
+    idle_ms: int = 0
+    commit_delay_ms: int = 0
+
+    @property
+    def is_logged(self) -> bool:
+        """Whether its records go into the log."""
+        return self.durability != "ephemeral"
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """The resolved configuration: all that the rest of the program sees.
+
+    Addresses are `HOST:PORT` or None for off; times are ms, sizes bytes.
+    """
+
+    node: str
+    data: str | None
+    shards: int
+    role: tuple[str, ...]
+    zone: str
+    advertise: str | None
+    redis: str | None
+    redis_cluster: str | None
+    mqtt: str | None
+    ws: str | None
+    http: str | None
+    link: str | None
+    raft: str | None
+    cluster_secret: Secret | None
+    join: tuple[str, ...]
+    coordinator: str
+    insecure_open: bool
+    hash_tags: bool
+    log_level: str
+    log_format: str
+    limits: Mapping[str, int]
+    classes: tuple[RoomClass, ...]
+    sources: Mapping[str, Source]
+    """Key (`limits.NAME` for a limit) to where its value came from."""
+
+    @property
+    def is_clustered(self) -> bool:
+        """Whether it is to be a node of a cluster: all that makes one needs a listener for links."""
+        return self.link is not None
+
+    @property
+    def all_classes(self) -> tuple[RoomClass, ...]:
+        """The node's own classes, if it keeps anything, before those of the configuration."""
+        return (*system_classes(self.data, self.limits), *self.classes)
+
+    def core_limits(self) -> dict[str, int]:
+        """The limits that the data plane keeps."""
+        return {limit.name: self.limits[limit.name] for limit in LIMITS if limit.owner == "core"}
+
+
+OWN = ("$stage", "$queries", "$stats")
+"""The node's own classes, and the first level of their rooms."""
+
+RESERVED = "$"
+"""Names that begin with it are the node's own."""
+
+PUBLIC = "$stats"
+"""The one of the node's own classes whose rooms anybody may read."""
+
+QUERIES_BYTES = 64 << 20
+"""Of the records that say how far each query's batches are: some 300,000 of them."""
+
+STATS_BYTES = 64 << 20
+
+STATS_AGE_MS = 7 * 86_400_000
+"""What the node says of itself is of use for a while; the bound that holds on a busy node is that of bytes."""
+
+
+def system_classes(data: str | None, limits: Mapping[str, int]) -> tuple[RoomClass, ...]:
+    """The node's own classes: none without a data directory.
+
+    Those of stages forget nothing by age: what a batch still needs must not go while a node is down.
+    """
+    if not data:
+        return ()
+    least = limits["log_segment_bytes"]
+
+    def own(name: str, room: str, durability: str, size: int, age_ms: int = 0) -> RoomClass:
+        # A log removes whole segments, and not the one that it writes.
+        history = History(bytes=max(size, least) + least, age_ms=age_ms)
+        return RoomClass(
+            name=name,
+            match=(f"{name}/#",),
+            room=room,
+            durability=durability,
+            history=history,
+            on_slow="catch-up",
+            # In a cluster a record for each room would stay there for each stage that ever was.
+            placement="ring",
+            payload_bytes_max=2**32,
+        )
+
+    return (
+        own("$stage", "$stage/+/+", "durable", limits["stage_bytes_max"]),
+        own("$queries", "$queries/+", "durable", QUERIES_BYTES),
+        own("$stats", "topic", "durable", STATS_BYTES, STATS_AGE_MS),
+    )
