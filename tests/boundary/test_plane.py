@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hubsub.config import RoomClass, resolve
-from hubsub.control.cluster.classes import record_of
+from hubsub.control.cluster.classes import LAST, record_of
 from hubsub.control.cluster.dataplane import RouteRow
 from hubsub.control.cluster.membership import prepare
 from hubsub.control.cluster.node import ClusterNode
@@ -80,7 +80,12 @@ async def test_a_controller_alone_grants_its_own_node_a_lead_and_ends_it() -> No
         node.link_begin("c", 9)
         plane = CorePlane(node, ME)
         plane.attach(face)
-        plane.classes({"chat": record_of(RoomClass(name="chat", match=("chat:*",)), 0)})
+        plane.classes(
+            {
+                "chat": record_of(RoomClass(name="chat", match=("chat:*",)), 0),
+                "default": record_of(RoomClass(name="default", placement="ring"), LAST),
+            }
+        )
         plane.routes([Route(hub=1, room_class="chat", index=0, term=3, leader=ME, members=("a",))])
         plane.census(1, ("a",), ())
         until_s = time.monotonic() + 3_600
