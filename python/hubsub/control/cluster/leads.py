@@ -119,7 +119,10 @@ def _steps(
         home, proposed = homes[name], record.proposed
         if room_class.durability != EPHEMERAL:
             may_move = moving < moves_max and home[0] in names
-            step = _returned(view, hub, record, now, timing) or _dealt(view, hub, kept, home, names, may_move)
+            is_heard = view.is_heard(view.peers.get((record.leader, record.incarnation)), now, timing)
+            step = _returned(view, hub, record, now, timing) or _dealt(
+                view, hub, kept, home, names, may_move=may_move and is_heard, may_go=is_heard
+            )
             if step is not None:
                 moving += step.why == "propose"
                 yield step
@@ -198,9 +201,19 @@ def _returned(view: View, hub: int, record: HubRecord, now: float, timing: Timin
 
 
 def _dealt(
-    view: View, hub: int, kept: Kept[HubRecord], home: tuple[str, ...], names: Collection[str], may_move: bool
+    view: View,
+    hub: int,
+    kept: Kept[HubRecord],
+    home: tuple[str, ...],
+    names: Collection[str],
+    *,
+    may_move: bool,
+    may_go: bool,
 ) -> Step | None:
-    """A logged hub without a record goes where it should be, when its leader has closed it so."""
+    """A logged hub without a record goes where it should be, when its leader has closed it so.
+
+    One whose leader is not heard (`may_go`) is not waited for: it would take the place of others that could move.
+    """
     record, proposed = kept.record, kept.record.proposed
     claims = view.claims.get((record.leader, record.incarnation), Claims())
     if proposed is None:
@@ -213,6 +226,8 @@ def _dealt(
         return Step(hub, record, _led(view, record, proposed.members), "gave up")
     elif claims.kept.get(hub) == kept.revision:
         return Step(hub, record, structs.replace(record, proposed=None), "has records")
+    elif not may_go:
+        return Step(hub, record, structs.replace(record, proposed=None), "withdraw")
     return None
 
 
