@@ -285,10 +285,11 @@ impl Broker {
         let upto = resume.upto;
         let here = self.rooms.position(room);
         if range.is_gone {
-            for key in self.rooms.topics_of(room) {
-                self.tell_over(&key, here, sink);
+            // What is held may be of this life yet: it goes on behind the hole, until a record of the next one.
+            if upto > here.seq {
+                self.tell_room_gap(room, here, upto, sink);
+                self.rooms.set_position(room, Position { seq: upto, ..here }, now);
             }
-            self.rooms.set_position(room, Position::default(), now);
             let held = self.relay().resuming.remove(&room).map(|resume| resume.held).unwrap_or_default();
             return self.take_held(room, held, now, sink);
         }
