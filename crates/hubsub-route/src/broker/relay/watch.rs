@@ -10,7 +10,7 @@ use crate::relay::watch::Watchers;
 use crate::relay::{Leader, NodeMessage};
 use crate::rooms::RoomHandle;
 use crate::topics::TopicId;
-use crate::{Msg, Now, Sink};
+use crate::{Attached, Msg, Now, Sink};
 use hubsub_types::class::ClassIndex;
 use hubsub_types::{Epoch, HubId, NodeId, Position, Seq, ShardId, Term};
 
@@ -140,6 +140,14 @@ impl Broker {
         let over: usize = resume.held.iter().filter(|held| is_over(held)).map(Held::weight).sum();
         resume.held.retain(|held| !is_over(held));
         relay.held_bytes -= over;
+        // A confirmation in the life before would lead back there: it counts where this one does.
+        for held in &mut resume.held {
+            if let Held::Attached(_, _, attached) = held
+                && attached.position.epoch != there.epoch
+            {
+                *attached = Attached { position: there, replay_from: None, recovered: false };
+            }
+        }
         if let Some(slot) = self.rooms.slot_of_room(room) {
             self.lack_if(slot, over > 0);
         }
