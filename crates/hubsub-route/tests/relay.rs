@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 const HUB: HubId = HubId(7);
+const NEXT: HubId = HubId(8);
 const OTHER: NodeId = NodeId(3);
 const KEY: ConnKey = ConnKey { index: 0, generation: 0 };
 
@@ -105,7 +106,7 @@ fn relay_at(history: bool, places: &Arc<Places>) -> (Broker, World) {
     let classes = Arc::new(ClassTable::new(vec![Class { history, ..Class::named("all") }], true));
     let limits = RelayLimits { parked_max: 2, ..RelayLimits::default() };
     let cluster = Cluster { producer: ProducerId(1 << 8), limits };
-    let hubs = Arc::new(Hubs::with_places(1, &[vec![HUB]], Arc::clone(places), cluster));
+    let hubs = Arc::new(Hubs::with_places(1, &[vec![HUB, NEXT]], Arc::clone(places), cluster));
     let epochs = Arc::new(AtomicU64::new(1 << 32));
     let (shard, limits) = (ShardId(0), Limits::default());
     let mut broker = Broker::new(Settings { shard, hubs, classes, limits, epochs });
@@ -405,6 +406,32 @@ fn what_concerns_a_room_without_a_place_waits_bounded_in_number_and_time() {
     broker.rooms_placed(0, &[(b"a"[..].into(), false)], at(6_001), &mut world);
     assert!(matches!(world.answers[..], [Answer::Attached(Ok(_)), Answer::Published(Ok(_))]), "in order");
     assert_eq!(world.got, [Seq(1)]);
+}
+
+#[test]
+fn who_subscribes_where_publishes_wait_follows_a_room_that_moves() {
+    for is_early in [false, true] {
+        let places = Arc::new(Places::new([true, false].into_iter()));
+        places.set(0, b"a", Some(0));
+        let (mut broker, mut world) = relay_at(false, &places);
+        broker.route(NEXT, Term(1), Leader::Me, at(0), &mut world);
+        subscribe(&mut broker, &mut world);
+        assert!(matches!(publish(&mut broker, &mut world), Outcome::Later));
+        let Some(&NodeMessage::Publish { ask, .. }) = world.frames.last() else { panic!("it is sent") };
+        let not_mine = NodeMessage::NotMine { ask, hub: HUB, term: Term(2) };
+        broker.node_message(OTHER, not_mine, at(0), &mut world);
+        world.answers.clear();
+        places.set(0, b"a", Some(1));
+        if is_early {
+            // The table has it, and this shard was not told yet.
+            broker.commit_due(at(1_000), &mut world);
+        }
+        broker.rooms_placed(0, &[(b"a"[..].into(), true)], at(1_000), &mut world);
+        broker.retry_stalled(at(1_000), &mut world);
+        assert!(matches!(publish(&mut broker, &mut world), Outcome::Now(Ok(_))));
+        assert!(matches!(world.answers[..], [Answer::Published(Ok(_))]), "{:?}", world.answers);
+        assert!(!world.got.is_empty(), "early: {is_early}");
+    }
 }
 
 #[test]

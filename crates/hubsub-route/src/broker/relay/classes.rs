@@ -56,7 +56,8 @@ impl Broker {
         let (mut moved, mut stays) = (Vec::new(), Vec::new());
         while let Some(parked) = self.relay().unpark(slot) {
             let id = self.topics.intern(parked.record.namespace, parked.record.topic());
-            self.topics.place_again(id);
+            // The table may have heard of a room's move before this shard has.
+            self.follow_topic_of_shard(id, now, sink);
             if self.slot_of_topic(id) == Some(slot) { &mut stays } else { &mut moved }.push(parked);
         }
         stays.into_iter().for_each(|parked| self.relay().park(slot, parked));

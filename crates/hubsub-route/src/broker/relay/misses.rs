@@ -160,8 +160,9 @@ impl Broker {
         for (room, was_moved) in rooms {
             if *was_moved {
                 self.rehome(room, now, sink);
-                self.follow_parked(class, room, now, sink);
+                // First: publishes go by where the topic is, and who subscribes is told apart by where it was.
                 self.follow_room(class, room, now, sink);
+                self.follow_parked(class, room, now, sink);
             }
             if self.topics.place(room).1 == UNPLACED {
                 // What waits does so for its time.
