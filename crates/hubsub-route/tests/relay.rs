@@ -1,6 +1,7 @@
 //! A home shard that relays, message by message: what it tells whom, and what it keeps.
 
 use hubsub_route::places::Places;
+use hubsub_route::relay::message::home;
 use hubsub_route::rooms::HistoryPart;
 use hubsub_route::{
     Answer, Ask, AskId, Asker, Attached, Broker, CloseReason, Cluster, Delivery, Draft, Hubs, Leader,
@@ -17,6 +18,8 @@ use std::sync::atomic::AtomicU64;
 
 const HUB: HubId = HubId(7);
 const NEXT: HubId = HubId(8);
+/// So many that shard 0, which speaks for the node, is the home of the hub and not of the next.
+const SHARDS: u16 = 7;
 const OTHER: NodeId = NodeId(3);
 const KEY: ConnKey = ConnKey { index: 0, generation: 0 };
 
@@ -28,6 +31,8 @@ struct World {
     gaps: Vec<(Position, Position)>,
     answers: Vec<Answer>,
     missed: Vec<Box<[u8]>>,
+    /// What went to other shards, and where.
+    sent: Vec<(ShardId, Msg)>,
     is_shut: bool,
     has_no_lead: bool,
 }
@@ -66,7 +71,9 @@ impl Sink for World {
     fn read_log(&mut self, _: Box<LogRead>) {}
     fn history(&mut self, _: Ask, _: Result<HistoryPart, ErrorCode>) {}
     fn deleted(&mut self, _: Ask, _: Result<(), ErrorCode>) {}
-    fn send(&mut self, _: ShardId, _: Msg) {}
+    fn send(&mut self, to: ShardId, msg: Msg) {
+        self.sent.push((to, msg));
+    }
     fn congested(&self, _: ShardId) -> bool {
         false
     }
@@ -102,13 +109,18 @@ fn relay(history: bool) -> (Broker, World) {
 
 /// Likewise, where rooms may be elsewhere than the ring has them.
 fn relay_at(history: bool, places: &Arc<Places>) -> (Broker, World) {
+    relay_of(1, history, places)
+}
+
+/// Likewise, the hub's home of some shards.
+fn relay_of(shards: u16, history: bool, places: &Arc<Places>) -> (Broker, World) {
     let history = history.then_some(History { messages: 100, bytes: 0, age_ms: 0 });
     let classes = Arc::new(ClassTable::new(vec![Class { history, ..Class::named("all") }], true));
     let limits = RelayLimits { parked_max: 2, ..RelayLimits::default() };
     let cluster = Cluster { producer: ProducerId(1 << 8), limits };
-    let hubs = Arc::new(Hubs::with_places(1, &[vec![HUB, NEXT]], Arc::clone(places), cluster));
+    let hubs = Arc::new(Hubs::with_places(shards, &[vec![HUB, NEXT]], Arc::clone(places), cluster));
     let epochs = Arc::new(AtomicU64::new(1 << 32));
-    let (shard, limits) = (ShardId(0), Limits::default());
+    let (shard, limits) = (home(HUB, shards), Limits::default());
     let mut broker = Broker::new(Settings { shard, hubs, classes, limits, epochs });
     let mut world = World::default();
     broker.connected(KEY);
@@ -382,6 +394,24 @@ fn what_waits_for_a_slow_node_when_the_lead_ends_is_refused_in_time() {
 }
 
 #[test]
+fn what_waits_for_a_slow_node_goes_where_its_room_is_moved_meanwhile() {
+    let places = Arc::new(Places::new([true, false].into_iter()));
+    places.set(0, b"a", Some(0));
+    let (mut broker, mut world) = relay_of(SHARDS, false, &places);
+    lead_for_pattern(&mut broker, &mut world);
+    world.is_shut = true;
+    assert!(matches!(publish(&mut broker, &mut world), Outcome::Later), "the node is behind");
+    assert_eq!(broker.stalled(), 1);
+    places.set(0, b"a", Some(1));
+    broker.rooms_placed(0, &[(b"a"[..].into(), true)], at(1), &mut world);
+    world.is_shut = false;
+    broker.retry_stalled(at(1), &mut world);
+    assert!(world.answers.is_empty(), "who leads it now says how many get it: {:?}", world.answers);
+    let there = home(NEXT, SHARDS);
+    assert!(matches!(world.sent.last(), Some((to, Msg::Publish(..))) if *to == there), "{:?}", world.sent);
+}
+
+#[test]
 fn what_concerns_a_room_without_a_place_waits_bounded_in_number_and_time() {
     let places = Arc::new(Places::new([true, false].into_iter()));
     let (mut broker, mut world) = relay_at(false, &places);
@@ -506,15 +536,19 @@ fn who_acts_for_a_leader_that_is_not_heard_leads_in_its_term_and_gives_it_back()
 /// take the first, the hub the second.
 fn followed_by_pattern() -> (Broker, World) {
     let (mut broker, mut world) = relay(false);
-    broker.node_down(OTHER, 0, at(0), &mut world);
-    broker.route(HUB, Term(3), Leader::Me, at(0), &mut world);
-    (0..2).for_each(|link| broker.node_up(OTHER, link, 2, at(0), &mut world));
-    hold_pattern(&mut broker, &mut world, 1);
+    lead_for_pattern(&mut broker, &mut world);
     let wish = Wish { topic: b"a", namespace: Namespace::Global, start: Start::Live };
     let outcome = broker.subscribe(ticket(), KEY, wish, at(0), &mut world);
     assert!(matches!(outcome, Outcome::Now(Ok(_))), "{outcome:?}");
     world.frames.clear();
     (broker, world)
+}
+
+fn lead_for_pattern(broker: &mut Broker, world: &mut World) {
+    broker.node_down(OTHER, 0, at(0), world);
+    broker.route(HUB, Term(3), Leader::Me, at(0), world);
+    (0..2).for_each(|link| broker.node_up(OTHER, link, 2, at(0), world));
+    hold_pattern(broker, world, 1);
 }
 
 /// The other node's whole set, in this version: `a*`.

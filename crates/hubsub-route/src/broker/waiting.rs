@@ -19,6 +19,11 @@ impl Broker {
         }
         while let Some((ticket, record)) = self.stalled.pop_front() {
             let id = self.topics.intern(record.namespace, record.topic());
+            if self.relay.is_some() && self.topics.get(id).shard != self.shard {
+                // Its room has another home since it came.
+                self.lead_elsewhere(ticket, id, record, now, sink);
+                continue;
+            }
             if let Some(slot) = self.unled_slot(id, sink) {
                 // Its lead may come back any moment. Others do not wait for that, nor does it forever.
                 self.stalled.push_front((ticket, record));
