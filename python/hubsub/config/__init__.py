@@ -7,7 +7,7 @@ writes it all out again.
 The rest of the program sees a `Config` alone.
 """
 
-from hubsub.config.definitions import CLASS_KEYS, KEYS, LISTENERS, Key
+from hubsub.config.definitions import CLASS_KEYS, CLASSES_MAX, KEYS, LISTENERS, Key
 from hubsub.config.kinds import (
     Bad,
     cpus,
@@ -24,6 +24,7 @@ from hubsub.config.resolve import load, resolve, room_classes
 from hubsub.config.variables import unknown_variables
 
 __all__ = [
+    "CLASSES_MAX",
     "CLASS_KEYS",
     "KEYS",
     "LIMITS",

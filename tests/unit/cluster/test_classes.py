@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from hubsub.config import Config, RoomClass, resolve
+from hubsub.config import CLASSES_MAX, Config, RoomClass, resolve
 from hubsub.control.cluster.classes import (
+    APPLIED_MAX,
     CATCH_ALL,
     LAST,
     applied,
@@ -77,6 +78,19 @@ def test_what_would_lose_records_or_rooms_is_refused_whole(changed: dict[str, An
     with pytest.raises(ClassChangeError, match=says):
         # What could be done is not, where something else cannot.
         applied(kept, given({**ALL, "on_slow": "drop-oldest"}, changed))
+
+
+def test_there_are_no_more_classes_than_one_node_may_have_however_many_files_are_applied() -> None:
+    kept = seeds(config(CHAT))
+    many = [{"name": f"c{number}", "match": [f"c{number}:*"]} for number in range(1, CLASSES_MAX)]
+    for at in range(0, len(many), APPLIED_MAX):
+        kept = after(kept, *many[at : at + APPLIED_MAX])
+    with pytest.raises(ClassChangeError, match="too many classes") as refused:
+        applied(kept, given({"name": "more", "match": ["more:*"]}))
+    assert refused.value.value == f"{CLASSES_MAX + 1}, at most {CLASSES_MAX}"
+    assert len(applied(kept, given({**CHAT, "on_slow": "drop-oldest"}))) == 1, (
+        "those that are there still change"
+    )
 
 
 def test_before_a_class_of_all_rooms_with_a_log_no_class_is_new() -> None:

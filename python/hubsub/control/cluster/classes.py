@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from hubsub.config import Config, RoomClass
+from hubsub.config import CLASSES_MAX, Config, RoomClass
 from hubsub.control.cluster.commits import Put
 from hubsub.control.cluster.records import CLASSES, ClassRecord, ClusterRecord, format_of
 from hubsub.errors import ClassChangeError, NoSuchClassError
@@ -168,7 +168,8 @@ def applied(kept: Mapping[str, ClassRecord], given: Iterable[RoomClass]) -> list
     """What is written so that the cluster has these classes; nothing for those that it has.
 
     Raises:
-        ClassChangeError: one would change what must stay, or take rooms of a class with a log.
+        ClassChangeError: one would change what must stay, or take rooms of a class with a log, or there would be too
+            many of them.
     """
     puts = []
     behind = max((r.order for r in kept.values() if r.order < CATCH_ALL), default=-1)
@@ -204,6 +205,14 @@ def applied(kept: Mapping[str, ClassRecord], given: Iterable[RoomClass]) -> list
         after = record_of(cls, record.order, record.version + 1)
         after = msgspec.structs.replace(after, hubs=record.hubs, rest=record.rest)
         puts.append(Put(class_key(cls.name), format_of(after)))
+    added = {put.key.partition("/")[2] for put in puts} - kept.keys()
+    count = len(configured(kept)) + len(added)
+    if added and count > CLASSES_MAX:
+        raise ClassChangeError(
+            "the cluster would have too many classes",
+            f"{count}, at most {CLASSES_MAX}",
+            "one that is removed keeps its place: its rooms go on",
+        )
     return puts
 
 
