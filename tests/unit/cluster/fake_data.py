@@ -212,6 +212,8 @@ class FakeData:
             if hub in self.gates:
                 await self.gates[hub].wait()
             await asyncio.sleep(0)
+            if hub in self.broken:
+                raise self.broken[hub]
         finally:
             self.closing.discard(hub)
         return None if self.open.pop(hub, None) is None else self.latest.get(hub, 0)

@@ -15,7 +15,7 @@ from hubsub.control.cluster.logged import OPENING_MAX, RETRY_S
 from hubsub.control.cluster.plane import ASK_BYTES_MAX, Neighbour, Route
 from hubsub.control.cluster.rim import API, ASKED_MAX, CONTROL, CorePlane
 from hubsub.control.cluster.view import Peer
-from hubsub.errors import DiskFullError, PeerError, StoppingError, TimedOutError, TooBusyError
+from hubsub.errors import DiskFullError, LogFailedError, PeerError, StoppingError, TimedOutError, TooBusyError
 
 from .fake_data import FakeData, Heard, News, Snapshot
 from .played import play, until
@@ -205,6 +205,25 @@ def test_a_hub_that_comes_back_while_it_closes_is_led_when_its_log_is_open_again
 
 
 # -- the roster --
+
+
+def test_a_hub_without_a_record_that_cannot_be_closed_is_kept_and_not_offered_again() -> None:
+    async def test() -> None:
+        data = FakeData()
+        core, _ = plane(data)
+        core.routes([row(1, "log")])
+        await until(lambda: 1 in data.open)
+        assert core.claims().empty == {1}
+        data.broken[1] = LogFailedError()
+        core.routes([row(1, "log", gives_up=True, revision=5)])
+        await until(lambda: bool(core.claims().kept))
+        assert core.claims().kept == {1: 5} and not core.claims().sealed
+        core.routes([row(1, "log", revision=6)])
+        assert data.rows[1].leader == ME, "it is led on"
+        assert not core.claims().empty, "it would be asked for and kept again without end"
+        await core.close()
+
+    play(test)
 
 
 def test_names_of_peers_are_looked_up_and_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:

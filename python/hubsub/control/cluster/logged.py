@@ -65,6 +65,8 @@ class LoggedHubs:
         """Open since the start and not in `_open`; None: not looked yet."""
         self._blank: set[int] = set()
         """Closed without a record, and not opened since."""
+        self._stuck: set[int] = set()
+        """Open, and could not be closed: they are not offered again."""
         self._kept: dict[int, int] = {}
         """Hubs that were not given up, and by which revision that was asked."""
         self._news = asyncio.Event()
@@ -94,7 +96,7 @@ class LoggedHubs:
         there = self._data.log() or {"hubs": ()}
         blank = {row["id"] for row in there["hubs"] if row["latest"] == 0}
         return Claims(
-            empty=frozenset(hub for hub in blank if hub in self._open and hub not in self._asked),
+            empty=frozenset((blank & self._open.keys()) - self._asked.keys() - self._stuck),
             sealed={hub: by for hub, by in self._asked.items() if hub in self._blank},
             # One that cannot be opened is no other's either: nobody knows what it has.
             kept=self._kept
@@ -188,10 +190,12 @@ class LoggedHubs:
             log.error("a hub cannot be closed", hub=hub, reason=error.message)
             if row is not None:
                 self._open[hub] = row
+                self._stuck.add(hub)
             if hub not in self._asked:
                 return False
             self._keep(hub)
             return True
+        self._stuck.discard(hub)
         if self._found is not None:
             self._found.discard(hub)
         if last == 0:
