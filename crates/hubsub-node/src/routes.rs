@@ -179,10 +179,15 @@ impl Routes {
     pub fn set_served(&self, hubs: BTreeSet<HubId>) {
         let mut state = self.state();
         let before = std::mem::replace(&mut state.served, hubs);
+        self.tell_served(before.symmetric_difference(&state.served), &state.served);
+    }
+
+    /// Tells homes of hubs whether they are served.
+    fn tell_served<'a>(&self, hubs: impl Iterator<Item = &'a HubId>, served: &BTreeSet<HubId>) {
         let shards = self.inboxes.len() as u16;
         let mut news: Vec<Vec<(HubId, bool)>> = vec![Vec::new(); usize::from(shards)];
-        for &hub in before.symmetric_difference(&state.served) {
-            news[usize::from(home(hub, shards).0)].push((hub, state.served.contains(&hub)));
+        for hub in hubs {
+            news[usize::from(home(*hub, shards).0)].push((*hub, served.contains(hub)));
         }
         for (news, inbox) in news.into_iter().zip(self.inboxes.iter()) {
             if !news.is_empty() {
@@ -335,6 +340,8 @@ impl Routes {
         state.counted = counted;
         // Their homes did not know them until now.
         news.iter().flatten().for_each(|hub| _ = state.told.remove(hub));
+        let served: Vec<HubId> =
+            news.iter().flatten().filter(|hub| state.served.contains(hub)).copied().collect();
         state.ids.extend(news);
         let hubs = self.classes.hubs();
         let Some(places) = hubs.placement.places() else { return };
@@ -342,6 +349,7 @@ impl Routes {
         let hubs = self.hubs(state, places.with(asked.into_iter()), me);
         self.classes.set(Arc::new(classes), hubs);
         self.tell_all(|| RouteMail::Classes);
+        self.tell_served(served.iter(), &state.served);
         for (class, rooms) in std::mem::take(&mut state.early) {
             match self.classes.get().index_of(&class) {
                 Some(index) => self.place(state, index, rooms),
@@ -357,6 +365,7 @@ impl Routes {
             let Some(ids) = self.whole(state) else { return };
             (state.is_joined, state.ids) = (true, ids);
             self.join(state, me);
+            self.tell_served(state.served.iter(), &state.served);
         }
         self.see_classes(state, me);
         let shards = self.inboxes.len() as u16;

@@ -4,11 +4,12 @@ mod support;
 
 use hubsub_node::Event;
 use hubsub_node::link::{Change, LeadEvent, LinkEvent};
+use hubsub_node::routes::{ClassRow, HubRow};
 use hubsub_types::names::Matcher;
-use hubsub_types::{ErrorCode, HubId, Term};
+use hubsub_types::{Class, ErrorCode, HubId, Term};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use support::trio::{CLASSES, HUBS, NAMES, Trio, class_rows, hub, publish, until};
+use support::trio::{CLASSES, HUBS, NAMES, Trio, class_rows, hub, hub_rows, incarnation, publish, until};
 use support::{Value, bulk, number, simple};
 
 /// A room of a class whose hub is led by a node.
@@ -494,6 +495,26 @@ fn rooms_that_another_class_takes_go_on_there_while_some_nodes_are_behind() {
             assert!(n > before, "{room}: {n} behind {before} of {at}");
         }
     }
+}
+
+#[test]
+fn hubs_of_a_new_class_are_served_without_a_lead_also_where_that_was_said_before_they_counted() {
+    let trio = Trio::start();
+    let node = &trio.nodes[0];
+    let hubs: Vec<HubId> = (0..HUBS).map(|index| HubId(100 + u32::from(index))).collect();
+    node.routes().set_served(hubs.iter().copied().collect());
+    let class = Class { matches: vec![Matcher::parse("side:*").unwrap()], ..Class::named("side") };
+    let mut classes = class_rows(node);
+    classes.insert(0, ClassRow { class, version: 1, hubs: HUBS, is_ring: true });
+    node.set_classes(classes).unwrap();
+    let mut rows = hub_rows(&trio.rows);
+    let leader = Some((NAMES[0].into(), incarnation(0)));
+    let row =
+        |(index, &hub)| HubRow { hub, class: "side".into(), index, term: Term(1), leader: leader.clone() };
+    rows.extend((0..).zip(&hubs).map(row));
+    node.set_hubs(rows);
+    let mut client = trio.connect(0);
+    (0..20).for_each(|n| assert_eq!(publish(&mut client, &format!("side:{n}"), "x"), 0));
 }
 
 #[test]

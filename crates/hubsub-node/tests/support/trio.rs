@@ -17,7 +17,7 @@ use std::time::Instant;
 pub const NAMES: [&str; 3] = ["a", "b", "c"];
 
 /// Incarnations are the cluster's: no two processes have the same.
-fn incarnation(at: usize) -> u64 {
+pub fn incarnation(at: usize) -> u64 {
     at as u64 + 1
 }
 
@@ -61,6 +61,18 @@ fn classes() -> Vec<Class> {
 pub fn hub(class: &str, index: u16) -> u32 {
     let class = CLASSES.iter().position(|name| *name == class).unwrap() as u32;
     class * u32::from(HUBS) + u32::from(index) + 1
+}
+
+/// All hubs, as nodes are told.
+pub fn hub_rows(rows: &[Row]) -> Vec<HubRow> {
+    let row = |(hub, &(term, leader)): (u32, &Row)| HubRow {
+        hub: HubId(hub),
+        class: CLASSES[(hub as usize - 1) / usize::from(HUBS)].into(),
+        index: ((hub - 1) % u32::from(HUBS)) as u16,
+        term: Term(term),
+        leader: leader.map(|leader| (NAMES[leader].into(), incarnation(leader))),
+    };
+    (1..).zip(rows).map(row).collect()
 }
 
 /// The classes that a node has.
@@ -150,16 +162,7 @@ impl Trio {
 
     /// Likewise others.
     pub fn tell_as(&self, rows: &[Row], which: &[usize]) {
-        for &at in which {
-            let rows = (1..).zip(rows).map(|(hub, &(term, leader))| HubRow {
-                hub: HubId(hub),
-                class: CLASSES[(hub as usize - 1) / usize::from(HUBS)].into(),
-                index: ((hub - 1) % u32::from(HUBS)) as u16,
-                term: Term(term),
-                leader: leader.map(|leader| (NAMES[leader].into(), incarnation(leader))),
-            });
-            self.nodes[at].set_hubs(rows.collect());
-        }
+        which.iter().for_each(|&at| self.nodes[at].set_hubs(hub_rows(rows)));
     }
 
     /// A hub has another leader, in the next term: granted, then told to all.
