@@ -50,6 +50,18 @@ def test_a_new_class_gets_its_hubs_spread_over_the_nodes_in_their_first_term() -
     assert commit.expect == {CONTROLLER: CONTROLLER_REVISION} | {f"hubs/{i}": 0 for i in range(1, 10)}
 
 
+def test_hubs_of_a_class_with_a_log_go_to_nodes_that_keep_one_and_wait_where_there_is_none() -> None:
+    classes = {"log": ClassRecord(version=1, hubs=9, durability="durable")}
+    nodes = dict(node(name, keeps_log=name == "b") for name in "abc")
+    decision = decided(replace(view(classes=classes), nodes=nodes))
+    assert {step.after.leader for step in decision.steps} == {"b"} and len(decision.steps) == 9
+    nodes = dict(node(name, keeps_log=False) for name in "abc")
+    both = classes | {"chat": ClassRecord(version=1, hubs=9)}
+    decision = decided(replace(view(classes=both), nodes=nodes))
+    assert {step.after.room_class for step in decision.steps} == {"chat"}
+    assert {step.hub for step in decision.steps} == set(range(1, 10))
+
+
 def test_hubs_of_another_class_get_numbers_that_are_free() -> None:
     classes = {"chat": ClassRecord(version=1, hubs=9), "game": ClassRecord(version=1, hubs=2)}
     assert {step.hub for step in decided(view(hubs=at_home(), classes=classes)).steps} == {9, 10}

@@ -146,18 +146,16 @@ def _steps(
 
 
 def _targets(view: View, places: frozenset[Place]) -> Mapping[str, tuple[str, ...]]:
-    """The members that each hub should have, each class spread by itself; of a logged class one."""
-    classes = (
-        (name, room_class.hubs, room_class.members if room_class.durability == EPHEMERAL else 1)
-        for name, room_class in view.classes.items()
-    )
-    return _spread(places, frozenset(classes))
+    """The members that each hub should have, each class spread by itself; of a logged class one, that keeps a log."""
+    keepers = frozenset(place for place in places if view.nodes[place.name].record.keeps_log)
+    rows = [(name, cls.durability == EPHEMERAL, cls.hubs, cls.members) for name, cls in view.classes.items()]
+    ephemeral = frozenset((name, hubs, members) for name, is_ephemeral, hubs, members in rows if is_ephemeral)
+    logged = frozenset((name, hubs, 1) for name, is_ephemeral, hubs, _ in rows if not is_ephemeral)
+    return _spread(places, ephemeral) | _spread(keepers, logged)
 
 
-@functools.lru_cache(maxsize=8)
-def _spread(
-    places: frozenset[Place], classes: frozenset[tuple[str, int, int]]
-) -> Mapping[str, tuple[str, ...]]:
+@functools.lru_cache(maxsize=16)
+def _spread(places: frozenset[Place], classes: frozenset[tuple[str, int, int]]) -> dict[str, tuple[str, ...]]:
     """The same while nodes and classes are: most decisions change nothing."""
     targets: dict[str, tuple[str, ...]] = {}
     for name, hubs, members in classes:
@@ -173,16 +171,20 @@ def _new(view: View, targets: Mapping[str, tuple[str, ...]], names: Collection[s
     taken = {} if founder is None else founder.hubs
     # The first one has 1: the log has no hub 0.
     last = max([*view.hubs, *(hub for hubs in taken.values() for hub in hubs)], default=0)
+    members: tuple[str, ...]
     for name, room_class in sorted(view.classes.items()):
         own = taken.get(name, ())
         for index in range(room_class.hubs):
             if (name, index) not in there:
-                members = targets[hub_name(name, index)]
-                if founder is None or index >= len(own):
-                    hub = last = last + 1
-                elif founder.node in names:
+                if founder is not None and index < len(own):
+                    if founder.node not in names:
+                        continue
                     hub, members = own[index], (founder.node,)
+                elif (target := targets.get(hub_name(name, index))) is not None:
+                    hub, members = last + 1, target
+                    last = hub
                 else:
+                    # No node that is there keeps a log.
                     continue
                 record = HubRecord(
                     room_class=name, index=index, term=0, leader=members[0], incarnation=0, members=members
