@@ -169,8 +169,9 @@ class Core:
             `("lead", kind, hub, term, mandate)` with kind `opened|closed` (this process's lead), `began|gave_up` (its
             shard leads a hub in a term, or does no more), `heeds` (that mandate from now on, 0 for none), `changed`
             (something else of `lead_snapshot`, but for times); what is not of the kind is None,
-            `("ready",)`: `route_ready` has changed, `("room_miss", room_class, room)`: `route_rooms` or `route_refuse`
-            answers, `("locate", number, room)`: `route_located` answers,
+            `("ready",)`: `route_ready` has changed, `("room_miss", room_class, room, makes)`: `route_rooms`,
+            `route_refuse` or, where no place is wanted, `route_absent` answers,
+            `("locate", number, room)`: `route_located` answers,
             `("asked", node, number, body)`: a peer's control plane asks, `link_answer` answers,
             `("stopped", shard, reason)` with reason None after a clean stop.
         """
@@ -435,6 +436,9 @@ class Core:
 
     def route_refuse(self, rooms: Sequence[bytes]) -> None:
         """Says that rooms of `room_miss` events get no place now: what waits for them is refused."""
+
+    def route_absent(self, rooms: Sequence[bytes]) -> None:
+        """Says that rooms of `room_miss` events that want no place have none: questions are answered so."""
 
     def route_located(self, number: int, members: Sequence[tuple[str, str]] | None) -> None:
         """Answers a `locate` event: names and Redis addresses, the leader's first; None: not known."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from itertools import product
+from itertools import permutations, product
 
 import pytest
 from clients.raw import Connection, Frame
@@ -85,6 +85,26 @@ def test_a_room_that_is_placed_at_its_first_use_is_one_room_for_all(three: Clust
                 located.add(repr(client.ask("HUBSUB", "LOCATE", room)))
         leader = three.leader_of(room)
         assert located == {repr([[leader.encode(), three.addresses[leader]["redis"].encode()]])}
+
+
+def test_a_question_about_a_room_is_answered_anywhere_and_makes_none(three: Cluster) -> None:
+    three.settled()
+    made = three.status("a")["rooms_with_record"]
+    for name in NAMES:
+        with three.connect(name) as client:
+            assert client.ask("HUBSUB", "HISTORY", "busy:none") == []
+            counts = client.ask("PUBSUB", "NUMSUB", "busy:none", "busy:nobody")
+            assert counts == [b"busy:none", 0, b"busy:nobody", 0]
+    assert three.status("a")["rooms_with_record"] == made
+    for first, other in permutations(NAMES, 2):
+        said, counted = f"busy:said-{first}-{other}", f"busy:counted-{first}-{other}"
+        with three.connect(first) as one, three.connect(other) as client:
+            # Asked at once, of a node that has not met the room.
+            assert one.ask("PUBLISH", said, "x") == 0
+            history = client.ask("HUBSUB", "HISTORY", said)
+            assert isinstance(history, list) and [row[4] for row in history] == [b"x"]
+            one.call("SUBSCRIBE", counted)
+            assert client.ask("PUBSUB", "NUMSUB", counted) == [counted.encode(), 1]
 
 
 def test_subscribers_are_counted_in_the_whole_cluster(three: Cluster) -> None:

@@ -180,7 +180,9 @@ async def serve(options: dict[str, Any]) -> None:
     addresses = await node.start()
     node.on_lead = lambda event: say("lead", at_s=time.monotonic(), **event._asdict())
     node.on_ready = lambda: say("ready_now", who=sorted(node.route_ready()))
-    node.on_room_miss = lambda room_class, room: say("room_miss", room_class=room_class, room=room.decode())
+    node.on_room_miss = lambda room_class, room, makes: say(
+        "room_miss", room_class=room_class, room=room.decode(), makes=makes
+    )
     node.on_locate = lambda number, room: say("locate", number=number, room=room.decode())
     node.on_peer = lambda event: say("peer", **event._asdict())
     # Peers' questions are answered backwards, but for one.
@@ -268,6 +270,8 @@ async def serve(options: dict[str, Any]) -> None:
                 node.route_rooms(room_class, {room.encode(): hub for room, hub in hubs.items()})
             case ["route_refuse", room]:
                 node.route_refuse([room.encode()])
+            case ["route_absent", room]:
+                node.route_absent([room.encode()])
             case ["route_located", number, members]:
                 node.route_located(number, members and [tuple(member) for member in members])
             case ["route_of", topic]:

@@ -77,6 +77,34 @@ def test_a_room_that_is_asked_for_is_placed_or_refused(pair: Pair) -> None:
             assert one.read().plain() == [b"subscribe", b"busy:1", 1]
 
 
+def test_a_question_about_a_room_waits_for_its_place_and_wants_none(pair: Pair) -> None:
+    a, b = pair
+    questions = (("HUBSUB", "HISTORY", "busy:q"), ("PUBSUB", "NUMSUB", "busy:q"))
+    with connect(a) as one, connect(b) as other:
+        for question, empty in zip(questions, ([], [b"busy:q", 0]), strict=True):
+            one.command(*question)
+            said = a.wait(lambda said: said["say"] == "room_miss")
+            assert (said["room"], said["makes"]) == ("busy:q", False)
+            a.tell("route_absent", "busy:q")
+            assert one.read().plain() == empty
+            one.command(*question)
+            a.wait(lambda said: said["say"] == "room_miss")
+            a.tell("route_refuse", "busy:q")
+            assert one.read().value == CLOSED
+        # Somebody wants it now: what was asked behind that is not told that there is none.
+        one.command(*questions[0])
+        assert not a.wait(lambda said: said["say"] == "room_miss")["makes"]
+        one.command("PUBLISH", "busy:q", "x")
+        assert a.wait(lambda said: said["say"] == "room_miss")["makes"]
+        one.command(*questions[1])
+        a.tell("route_absent", "busy:q")
+        assert one.read().plain() == []
+        b.tell("route_rooms", "busy", {"busy:q": 2})
+        a.tell("route_rooms", "busy", {"busy:q": 2})
+        assert (one.read().plain(), one.read().plain()) == (0, [b"busy:q", 0])
+        assert other.ask("PUBSUB", "NUMSUB", "busy:q") == [b"busy:q", 0]
+
+
 def test_a_client_asks_where_a_room_is(pair: Pair) -> None:
     a, _ = pair
     with connect(a) as one:

@@ -45,8 +45,9 @@ pub enum Event {
     Link(LinkEvent),
     /// What became of this process's leads, or of what a controller knows of others.
     Lead(LeadEvent),
-    /// Where is this room of a class? Told at most once while the answer is awaited.
-    RoomMiss(ClassIndex, Box<[u8]>),
+    /// Where is this room of a class, and whether it gets a place if it has none? Told at most once while the answer is
+    /// awaited, or twice where the first did not want a place.
+    RoomMiss(ClassIndex, Box<[u8]>, bool),
     /// A client asks where a room is: the number of its question.
     Locate(u64, Box<[u8]>),
     /// Another process is ready, or not any more.

@@ -398,8 +398,8 @@ impl Sink for Rim {
         self.flows_to_node(node, hub)
     }
 
-    fn room_miss(&mut self, class: ClassIndex, room: &[u8]) {
-        self.ask_for_room(class, room);
+    fn room_miss(&mut self, class: ClassIndex, room: &[u8], makes: bool) {
+        self.ask_for_room(class, room, makes);
     }
 
     fn leads(&self, hub: HubId, term: Term) -> bool {

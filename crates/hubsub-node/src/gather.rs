@@ -90,6 +90,17 @@ impl Core {
         }
     }
 
+    /// Asks the shard where a room lives. A question for history waits on this one until the room's place is
+    /// known; others are asked of the node that leads the room, which knows it.
+    pub fn ask_home(&mut self, room: &[u8], question: Question, then: Then) {
+        let waits = matches!(question, Question::History(_)).then_some(self.rim.shard);
+        match self.broker.home_of(room).map(|home| home.or(waits)) {
+            Ok(Some(shard)) => self.ask(To::One(shard), question, then),
+            Ok(None) => self.rim.finish(vec![Part::Refused(ErrorCode::HubClosed)], then),
+            Err(refused) => self.rim.finish(vec![Part::Refused(refused)], then),
+        }
+    }
+
     /// Asks how many subscribe to each of some topics in the whole cluster, on all shards of a node alone.
     pub fn ask_counts(&mut self, namespace: Namespace, topics: &[&[u8]], then: Then) {
         self.rim.gatherings.next = self.rim.gatherings.next.wrapping_add(1);
@@ -99,8 +110,10 @@ impl Core {
         }
         self.rim.gatherings.open.insert(number, Gathering { left: topics.len(), parts: Vec::new(), then });
         for (topic, item) in topics.iter().zip(0u32..) {
-            let ticket = Ticket { shard: self.rim.shard, asker: Asker::Gathering { number, item } };
-            if let Outcome::Now(count) = self.broker.subscribers(ticket, namespace, topic, &mut self.rim) {
+            let (shard, now) = (self.rim.shard, self.rim.now);
+            let ticket = Ticket { shard, asker: Asker::Gathering { number, item } };
+            if let Outcome::Now(count) = self.broker.subscribers(ticket, namespace, topic, now, &mut self.rim)
+            {
                 self.rim.gather(number, Part::Counted(item, count));
             }
         }
@@ -137,10 +150,7 @@ impl Core {
         match call {
             Call::Publish(items) => self.publish_batch(ticket, principal, items),
             Call::All(question) => self.ask(To::All, question, Then::Control(ticket)),
-            Call::Room(room, question) => match self.broker.home_of(&room, &mut self.rim) {
-                Ok(shard) => self.ask(To::One(shard), question, Then::Control(ticket)),
-                Err(refused) => self.rim.control.tell(Event::Parts(ticket, vec![Part::Refused(refused)])),
-            },
+            Call::Room(room, question) => self.ask_home(&room, question, Then::Control(ticket)),
         }
     }
 

@@ -110,8 +110,9 @@ pub struct Rim {
     pub gatherings: Gatherings,
     /// Timers.
     pub timers: Wheel<Timer>,
-    /// Of shard 0: rooms that the control plane was asked for, and until when the answer is awaited, in ms.
-    pub(crate) asked: HashMap<Box<[u8]>, u64, RandomState>,
+    /// Of shard 0: rooms that the control plane was asked for, until when the answer is awaited, in ms, and whether a
+    /// place is wanted where there is none.
+    pub(crate) asked: HashMap<Box<[u8]>, (u64, bool), RandomState>,
     /// Events for the control plane.
     pub control: Arc<Control>,
     /// Counters.

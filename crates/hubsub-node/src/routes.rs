@@ -71,8 +71,10 @@ pub enum RouteMail {
     Rooms(ClassIndex, Arc<[(Box<[u8]>, bool)]>),
     /// These rooms get no place now.
     Refused(Arc<[Box<[u8]>]>),
-    /// A shard to the first one: where is this room?
-    Miss(ClassIndex, Box<[u8]>),
+    /// These rooms have no place, and were asked for by who wants none.
+    Absent(Arc<[Box<[u8]>]>),
+    /// A shard to the first one: where is this room? Whether it gets a place if it has none.
+    Miss(ClassIndex, Box<[u8]>, bool),
 }
 
 /// See the module.
@@ -218,6 +220,12 @@ impl Routes {
     pub fn refuse_rooms(&self, rooms: Vec<Box<[u8]>>) {
         let rooms: Arc<[Box<[u8]>]> = rooms.into();
         self.tell_all(|| RouteMail::Refused(Arc::clone(&rooms)));
+    }
+
+    /// Says that these rooms have no place, where none was wanted: questions about them are answered so.
+    pub fn absent_rooms(&self, rooms: Vec<Box<[u8]>>) {
+        let rooms: Arc<[Box<[u8]>]> = rooms.into();
+        self.tell_all(|| RouteMail::Absent(Arc::clone(&rooms)));
     }
 
     fn place(&self, state: &State, class: ClassIndex, rooms: Vec<Placed>) {

@@ -48,7 +48,15 @@ impl Core {
                     self.broker.room_refused(room, self.rim.now, &mut self.rim);
                 }
             }
-            RouteMail::Miss(class, room) => self.rim.ask_for_room(class, &room),
+            RouteMail::Absent(rooms) => {
+                for room in rooms.iter() {
+                    if let Some((_, false)) = self.rim.asked.get(room) {
+                        self.rim.asked.remove(room);
+                    }
+                    self.broker.room_absent(room, &mut self.rim);
+                }
+            }
+            RouteMail::Miss(class, room, makes) => self.rim.ask_for_room(class, &room, makes),
         }
     }
 
@@ -68,20 +76,21 @@ impl Core {
 }
 
 impl Rim {
-    /// Asks the control plane where a room is: shard 0 does, and each room once while the answer is awaited.
-    pub(crate) fn ask_for_room(&mut self, class: ClassIndex, room: &[u8]) {
+    /// Asks the control plane where a room is: shard 0 does, and each room once while the answer is awaited; again where
+    /// it is to get a place by now.
+    pub(crate) fn ask_for_room(&mut self, class: ClassIndex, room: &[u8], makes: bool) {
         if self.shard != ShardId(0) {
-            return self.mailer.post(ShardId(0), Mail::Route(RouteMail::Miss(class, room.into())));
+            return self.mailer.post(ShardId(0), Mail::Route(RouteMail::Miss(class, room.into(), makes)));
         }
         let now_ms = self.now.mono_ms;
-        if self.asked.get(room).is_some_and(|&until_ms| now_ms < until_ms) {
+        if self.asked.get(room).is_some_and(|&(until_ms, made)| now_ms < until_ms && (made || !makes)) {
             return;
         }
         if self.asked.len() >= ASKED_MAX {
-            self.asked.retain(|_, until_ms| now_ms < *until_ms);
+            self.asked.retain(|_, (until_ms, _)| now_ms < *until_ms);
         }
-        if self.asked.len() < ASKED_MAX && self.control.offer(Event::RoomMiss(class, room.into())) {
-            self.asked.insert(room.into(), now_ms + PARKED_MS);
+        if self.asked.len() < ASKED_MAX && self.control.offer(Event::RoomMiss(class, room.into(), makes)) {
+            self.asked.insert(room.into(), (now_ms + PARKED_MS, makes));
         }
     }
 }

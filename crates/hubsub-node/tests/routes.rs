@@ -335,7 +335,7 @@ fn a_publish_waits_while_its_leader_has_no_lead() {
 /// A node's next question where a room is.
 fn miss(trio: &Trio, at: usize) -> String {
     match trio.wait(at, "it asks for a room", |event| matches!(event, Event::RoomMiss(..))) {
-        Event::RoomMiss(_, room) => String::from_utf8(room.into()).unwrap(),
+        Event::RoomMiss(_, room, _) => String::from_utf8(room.into()).unwrap(),
         _ => unreachable!("waited for above"),
     }
 }

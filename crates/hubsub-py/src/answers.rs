@@ -80,9 +80,9 @@ pub fn event<'py>(
         }
         Event::Link(event) => crate::cluster::event(py, event).map(Some),
         Event::Lead(event) => crate::leads::event(py, event).map(Some),
-        Event::RoomMiss(class, room) => {
+        Event::RoomMiss(class, room, makes) => {
             let class = &classes.get(class).name;
-            ("room_miss", class, PyBytes::new(py, &room)).into_bound_py_any(py).map(Some)
+            ("room_miss", class, PyBytes::new(py, &room), makes).into_bound_py_any(py).map(Some)
         }
         Event::Locate(number, room) => {
             ("locate", number, PyBytes::new(py, &room)).into_bound_py_any(py).map(Some)

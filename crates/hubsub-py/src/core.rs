@@ -365,6 +365,12 @@ impl Core {
         Ok(())
     }
 
+    fn route_absent(&self, py: Python<'_>, rooms: Vec<Vec<u8>>) -> PyResult<()> {
+        let (node, rooms) = (self.started()?, rooms.into_iter().map(Into::into).collect());
+        py.detach(|| node.routes().absent_rooms(rooms));
+        Ok(())
+    }
+
     fn route_located(&self, number: u64, members: Option<Vec<(String, String)>>) -> PyResult<()> {
         self.started()?.located(number, members.ok_or(ErrorCode::HubClosed));
         Ok(())

@@ -264,8 +264,9 @@ pub trait Sink {
     fn leads(&self, _hub: HubId, _term: Term) -> bool {
         true
     }
-    /// Where is this room? [`Broker::rooms_placed`] or [`Broker::room_refused`] says it.
-    fn room_miss(&mut self, _class: ClassIndex, _room: &[u8]) {}
+    /// Where is this room? [`Broker::rooms_placed`] or [`Broker::room_refused`] says it. `makes`: it gets a place if it
+    /// has none; else [`Broker::room_absent`] says so.
+    fn room_miss(&mut self, _class: ClassIndex, _room: &[u8], _makes: bool) {}
     /// The answer to a request whose outcome was [`Outcome::Later`].
     fn answer(&mut self, asker: Asker, answer: Answer);
 }
@@ -299,6 +300,8 @@ pub enum Msg {
     Lack(ClassIndex),
     /// Edge to home: how many subscribe in the whole cluster?
     Count(Ticket, rooms::TopicKey),
+    /// To the home of a room, from where its place was waited for: what it remembers.
+    History(Box<(rooms::HistoryQuery, Ask)>),
     /// Home to edge.
     Counted(Ticket, Result<u64, ErrorCode>),
     /// First shard to all: patterns of another node.

@@ -90,7 +90,7 @@ impl Sink for World {
     fn leads(&self, _: HubId, _: Term) -> bool {
         !self.has_no_lead
     }
-    fn room_miss(&mut self, _: ClassIndex, room: &[u8]) {
+    fn room_miss(&mut self, _: ClassIndex, room: &[u8], _: bool) {
         self.missed.push(room.into());
     }
     fn answer(&mut self, _: Asker, answer: Answer) {

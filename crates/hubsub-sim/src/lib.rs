@@ -248,8 +248,8 @@ impl Sim {
         let topic = TOPICS[self.net.rng.below(TOPICS.len())];
         if self.net.rng.percent(50) {
             let (ticket, slot) = self.ticket((node, shard, 0), Waits::Count);
-            let outcome = self.net.act(node, shard, |broker, world, _| {
-                broker.subscribers(ticket, Namespace::Global, topic.as_bytes(), world)
+            let outcome = self.net.act(node, shard, |broker, world, now| {
+                broker.subscribers(ticket, Namespace::Global, topic.as_bytes(), now, world)
             });
             if let Outcome::Now(_) = outcome {
                 self.net.model.waiting.remove(&slot);

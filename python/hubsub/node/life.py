@@ -100,9 +100,10 @@ class Life:
         """Hears what becomes of leads, in order."""
         self.on_ready: Callable[[], None] | None = None
         """Hears that `route_ready` has changed."""
-        self.on_room_miss: Callable[[str, bytes], None] | None = None
-        """Is asked where a room is, by class and name: `route_rooms` or `route_refuse` answers within 5 s. Asked once
-        until then, whatever waits for it."""
+        self.on_room_miss: Callable[[str, bytes, bool], None] | None = None
+        """Is asked where a room is, by class and name, and whether it gets a place if it has none: `route_rooms`,
+        `route_refuse` or, where none is wanted, `route_absent` answers within 5 s. Asked once until then, whatever
+        waits for it; again when something comes that wants a place."""
         self.on_locate: Callable[[int, bytes], None] | None = None
         """Is asked by a client where a room is: `route_located` answers the number."""
         self.on_asked: Callable[[str, int, bytes], None] | None = None
@@ -275,9 +276,9 @@ class Life:
                 case ("lead", kind, hub, term, mandate):
                     if self.on_lead is not None:
                         self.on_lead(LeadEvent(kind, hub, term, mandate))
-                case ("room_miss", room_class, room):
+                case ("room_miss", room_class, room, makes):
                     if self.on_room_miss is not None:
-                        self.on_room_miss(room_class, room)
+                        self.on_room_miss(room_class, room, makes)
                     else:
                         self._core.route_refuse([room])
                 case ("locate", number, room):

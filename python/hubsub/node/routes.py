@@ -93,6 +93,11 @@ class Routes(Life):
         (`hub_closed`), else after 5 s."""
         self._core.route_refuse(list(rooms))
 
+    def route_absent(self, rooms: Sequence[bytes]) -> None:
+        """Says that rooms which `on_room_miss` asked for, without wanting a place, have none: questions about them are
+        answered as those about rooms in which nothing was said."""
+        self._core.route_absent(list(rooms))
+
     def route_located(self, number: int, members: Sequence[tuple[str, str]] | None) -> None:
         """Answers `on_locate`.
 

@@ -49,9 +49,10 @@ class FakeData:
         self.on_asked: Callable[[str, int, bytes], None] | None = None
         self.on_lead: Callable[[Any], None] | None = None
         self.on_ready: Callable[[], None] | None = None
-        self.on_room_miss: Callable[[str, bytes], None] | None = None
+        self.on_room_miss: Callable[[str, bytes, bool], None] | None = None
         self.on_locate: Callable[[int, bytes], None] | None = None
         self.refused: list[bytes] = []
+        self.absent: list[bytes] = []
         self.located: dict[int, Sequence[tuple[str, str]] | None] = {}
         self.roster: Sequence[tuple[str, int, Sequence[str], int]] = ()
         self.others: dict[str, FakeData] = {}
@@ -175,6 +176,9 @@ class FakeData:
 
     def route_refuse(self, rooms: Sequence[bytes]) -> None:
         self.refused += rooms
+
+    def route_absent(self, rooms: Sequence[bytes]) -> None:
+        self.absent += rooms
 
     def route_located(self, number: int, members: Sequence[tuple[str, str]] | None) -> None:
         assert number not in self.located, "a question is answered once"

@@ -74,6 +74,28 @@ def test_who_does_not_ask_for_a_place_makes_no_room() -> None:
     play(test)
 
 
+def test_a_question_finds_a_room_that_its_node_has_not_heard_of_and_makes_none() -> None:
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start(*"abc")
+            await cluster.settle()
+            asked = {name: cluster.nodes[name] for name in "abc"}
+            for name, node in asked.items():
+                assert await node.find("chat", b"chat:none", 0) is None, name
+            assert cluster.status()["rooms_with_record"] == 0
+            there = await located(cluster, "a", b"chat:x")
+            # Not a moment has passed: the others have not been told.
+            assert {await node.find("chat", b"chat:x", 0) for node in asked.values()} == {there.hub}
+            # Who wants it to be there gets it, also where a question is under way.
+            found, made = await asyncio.gather(
+                asked["b"].find("chat", b"chat:y", 0), located(cluster, "b", b"chat:y")
+            )
+            assert found in (None, made.hub)
+            assert await asked["c"].find("chat", b"chat:y", 0) == made.hub
+
+    play(test)
+
+
 def test_many_rooms_are_made_in_few_commits_and_spread_evenly() -> None:
     async def test() -> None:
         async with Cluster() as cluster:

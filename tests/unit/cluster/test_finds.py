@@ -30,6 +30,11 @@ class Known:
             raise NoControllerError()
         return self.hubs[room.decode()]
 
+    async def find(self, room_class: str, room: bytes, index: int) -> int | None:
+        if room == b"nowhere":
+            raise NoControllerError()
+        return self.hubs.get(room.decode())
+
     async def locate(self, topic: bytes, create: bool = True) -> Located | None:
         hub = await self.place("chat", topic, 3, create)
         members = (Member("b", {"redis": "b:1"}), Member("c", {"mqtt": "c:1"}))
@@ -37,9 +42,9 @@ class Known:
         return Located(topic, "chat", hub or 0, 1, registered)
 
 
-def asks(data: FakeData, room: bytes) -> None:
+def asks(data: FakeData, room: bytes, makes: bool = True) -> None:
     assert data.on_room_miss is not None
-    data.on_room_miss("chat", room)
+    data.on_room_miss("chat", room, makes)
 
 
 def test_a_room_that_is_missed_is_told_or_refused() -> None:
@@ -52,6 +57,20 @@ def test_a_room_that_is_missed_is_told_or_refused() -> None:
         await until(lambda: data.refused == [b"nowhere"] and data.rooms == {("chat", b"x"): 7})
         await finds.close()
         assert data.on_room_miss is None and data.on_locate is None
+
+    play(test)
+
+
+def test_a_room_that_wants_no_place_and_has_none_is_told_so() -> None:
+    async def test() -> None:
+        data = FakeData()
+        data.rows = {7: None}  # type: ignore[dict-item]
+        finds = Finds(data, Known(x=7))
+        for room in (b"x", b"empty", b"nowhere"):
+            asks(data, room, makes=False)
+        await until(lambda: data.refused == [b"nowhere"] and data.absent == [b"empty"])
+        assert data.rooms == {("chat", b"x"): 7}
+        await finds.close()
 
     play(test)
 

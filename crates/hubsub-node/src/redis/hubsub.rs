@@ -3,7 +3,7 @@
 use super::{Args, NOT_A_NUMBER, SYNTAX, client, error, integer, is, pubsub};
 use crate::conn::Flags;
 use crate::core::Core;
-use crate::gather::{Then, To};
+use crate::gather::Then;
 use crate::mail::{Part, Question};
 use crate::output::Pending;
 use hubsub_route::rooms::HistoryQuery;
@@ -81,12 +81,8 @@ pub fn history(core: &mut Core, key: ConnKey, args: Args<'_>) {
     if !pubsub::allowed_to_read(core, key, args[2]) {
         return;
     }
-    let shard = match core.broker.home_of(&query.room, &mut core.rim) {
-        Ok(shard) => shard,
-        Err(refused) => return error(core, key, refused.resp()),
-    };
     let slot = core.rim.open_slot(key);
-    core.ask(To::One(shard), Question::History(query), Then::Records(key, slot));
+    core.ask_home(args[2], Question::History(query), Then::Records(key, slot));
 }
 
 /// `HUBSUB SUBSCRIBE topic (FROM position | LAST n | SINCE ms)`.

@@ -45,8 +45,8 @@ impl Broker {
         if is_closed { Some(ErrorCode::HubClosed) } else { self.lacks_log(&room) }
     }
 
-    /// Records of a room; none: [`Sink::history`] will bring them, because the log is
-    /// asked, or because records that came before the question wait for it.
+    /// Records of a room; none: [`Sink::history`] will bring them, because the log, the room's leader or another
+    /// shard is asked, or because records that came before the question wait for it.
     ///
     /// # Errors
     /// The log of its hub is damaged.
@@ -57,6 +57,9 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) -> Result<Option<HistoryPart>, ErrorCode> {
+        if let Some(passed) = self.pass_history(query, ask, now, sink) {
+            return passed.map(|()| None);
+        }
         if self.relay.is_some()
             && let Some(slot) = self.relayed_slot(&query.room)
         {

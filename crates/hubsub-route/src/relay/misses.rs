@@ -1,7 +1,9 @@
 //! What waits for the place of a room: on each shard, what its own clients and nodes asked of it.
 
 use super::NodeMessage;
+use crate::logread::Ask;
 use crate::record::Record;
+use crate::rooms::{HistoryQuery, TopicKey};
 use crate::{Attach, Ticket};
 use ahash::RandomState;
 use hashbrown::HashMap;
@@ -24,6 +26,8 @@ pub struct Misses {
 pub struct Miss {
     /// Its class.
     pub class: ClassIndex,
+    /// Whether it is to get a place if it has none: something but questions waits.
+    pub makes: bool,
     /// Until when it is waited for, in ms.
     pub until_ms: u64,
     /// What waits, in the order in which it came.
@@ -39,9 +43,19 @@ pub enum Missing {
     Attach(Box<Attach>),
     /// What a node asked, which knows the place.
     Message(NodeId, Box<NodeMessage>),
+    /// How many subscribe?
+    Count(Ticket, TopicKey),
+    /// What does it remember?
+    History(Box<HistoryQuery>, Ask),
 }
 
 impl Missing {
+    /// Whether it is answered too where the room has no place, and makes none.
+    #[must_use]
+    pub fn is_question(&self) -> bool {
+        matches!(self, Missing::Count(..) | Missing::History(..))
+    }
+
     /// Bytes that it keeps from being freed.
     #[must_use]
     pub fn weight(&self) -> usize {
@@ -50,6 +64,11 @@ impl Missing {
                 Missing::Publish(_, record) => record.weight(),
                 Missing::Attach(attach) => size_of::<Attach>() + attach.topic.len(),
                 Missing::Message(_, message) => message.weight(),
+                Missing::Count(_, (_, topic)) => topic.len(),
+                Missing::History(query, _) => {
+                    let topic = query.topic.as_ref().map_or(0, Vec::len);
+                    size_of::<HistoryQuery>() + query.room.len() + topic
+                }
             }
     }
 }

@@ -31,6 +31,21 @@ class Assigned(Message, frozen=True):
     """Room to the code of an error."""
 
 
+class Find(Message, frozen=True):
+    """To the controller: where rooms are; those that have no place get none."""
+
+    room_class: str
+    rooms: tuple[bytes, ...]
+
+
+class Found(Message, frozen=True):
+    """Its answer; as `Assigned`."""
+
+    hubs: Mapping[bytes, int]
+    absent: tuple[bytes, ...]
+    """Rooms without a place."""
+
+
 class Take(Message, frozen=True):
     """From the controller to a member of hubs: whether it takes these rooms."""
 
@@ -82,8 +97,8 @@ class Sorry(Message, frozen=True):
     reason: str
 
 
-Asked = Assign | Take | Move | Report | Claim
-Answer = Assigned | Taken | Moved | Noted | Sorry
+Asked = Assign | Find | Take | Move | Report | Claim
+Answer = Assigned | Found | Taken | Moved | Noted | Sorry
 
 _asked = msgspec.msgpack.Decoder(Asked)
 _answer = msgspec.msgpack.Decoder(Answer)

@@ -64,7 +64,7 @@ class _Request:
 
 
 class Assigner:
-    """Answers `Assign` and `Move` while its node is the controller.
+    """Answers `Assign`, `Find` and `Move` while its node is the controller.
 
     Args:
         coordinator: Where records are written.
@@ -113,6 +113,16 @@ class Assigner:
         if self._worker is None or self._worker.done():
             self._worker = asyncio.create_task(self._work())
         return await answer
+
+    def find(self, question: asks.Find) -> asks.Found:
+        """Where rooms are; makes none.
+
+        Raises:
+            NoControllerError: as `assign`.
+        """
+        buckets, _ = self._begun(question.room_class)
+        found, absent = _sought(buckets, question.rooms)
+        return asks.Found(found, tuple(absent))
 
     async def move(self, question: asks.Move) -> asks.Moved:
         """Pins a room of an ephemeral class, or takes its pin away.
@@ -194,14 +204,7 @@ class Assigner:
 
     async def _assigned(self, room_class: str, rooms: list[bytes]) -> asks.Assigned:
         buckets, revision = self._begun(room_class)
-        found, new = dict[bytes, int](), list[bytes]()
-        for room in rooms:
-            with suppress(NotKnown):  # Who asked asks again for what is in no part of the answer.
-                at = buckets.find(room)
-                if at is None:
-                    new.append(room)
-                else:
-                    found[room] = at.hub
+        found, new = _sought(buckets, rooms)
         count = sum(known.count for known in self._follow.rooms.values())
         self._allowance, given, code = self._allowance.taken(len(new), count, self._clock())
         refused = dict.fromkeys(new[given:], code or "")
@@ -326,6 +329,19 @@ class Assigner:
             entry = await self._coordinator.get(key)
             if entry is not None:
                 self._follow.give_room(room_class, entry.key, entry.value, entry.revision)
+
+
+def _sought(buckets: Buckets, rooms: Iterable[bytes]) -> tuple[dict[bytes, int], list[bytes]]:
+    """Hubs of rooms that have a place, and rooms without; who asked asks again for what is in neither."""
+    found, absent = dict[bytes, int](), list[bytes]()
+    for room in rooms:
+        with suppress(NotKnown):
+            at = buckets.find(room)
+            if at is None:
+                absent.append(room)
+            else:
+                found[room] = at.hub
+    return found, absent
 
 
 def _found(buckets: Buckets, room: bytes) -> Room | None:

@@ -133,8 +133,9 @@ class Routes(Protocol):
 
     on_ready: Callable[[], None] | None
     """`route_ready` has changed."""
-    on_room_miss: Callable[[str, bytes], None] | None
-    """Takes class and name of a room whose place is not known; `route_rooms` or `route_refuse` answers."""
+    on_room_miss: Callable[[str, bytes, bool], None] | None
+    """Takes class and name of a room whose place is not known, and whether it gets one if it has none; `route_rooms`,
+    `route_refuse` or `route_absent` answers."""
     on_locate: Callable[[int, bytes], None] | None
     """Takes a number and a topic that a client asks for; `route_located` answers."""
 
@@ -152,6 +153,9 @@ class Routes(Protocol):
 
     def route_refuse(self, rooms: Sequence[bytes]) -> None:
         """Rooms of `on_room_miss` that get no place now."""
+
+    def route_absent(self, rooms: Sequence[bytes]) -> None:
+        """Rooms of `on_room_miss` that have no place, and were to get none."""
 
     def route_located(self, number: int, members: Sequence[tuple[str, str]] | None) -> None:
         """Names and Redis addresses of those that have the room of `on_locate`, its leader first; None: not known."""

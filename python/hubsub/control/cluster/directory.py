@@ -1,8 +1,8 @@
 """Where rooms are: from a topic to the hub of its room, and to the addresses of the nodes that have it.
 
 A room of a ring class is where the ring has it, unless a record pins it elsewhere. A room of a least-busy class
-is where its record says; one without a record is asked for at the controller, which makes one. What this node
-follows answers at once; what it has to ask for waits, at most `WAIT_S`, and many wait for one question.
+is where its record says; one without a record is asked for at the controller, which makes one if that is wanted. What
+this node follows answers at once; what it has to ask for waits, at most `WAIT_S`, and many wait for one question.
 
 Invariants: what has a record is found without the coordinator and without the controller. At most `WAITING_MAX` rooms
 are waited for, one question of this node is under way at a time, and nobody waits longer than `WAIT_S`.
@@ -43,7 +43,7 @@ RETRY_S: Final = 0.1
 RETRY_S_MAX: Final = 1.0
 """Before the controller is asked again; doubled each time."""
 
-Ask = Callable[[asks.Assign | asks.Move], Awaitable[asks.Answer]]
+Ask = Callable[[asks.Assign | asks.Find | asks.Move], Awaitable[asks.Answer]]
 """Asks the controller."""
 
 
@@ -74,7 +74,12 @@ class _Wanted:
     """Of the hub that the ring has for it."""
     until_s: float
     """When nobody waits any more."""
-    answer: asyncio.Future[int] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    makes: bool
+    """Whether it gets a place if it has none."""
+    answer: asyncio.Future[int | None] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+    """None: it has no place."""
 
 
 class Directory:
@@ -144,14 +149,23 @@ class Directory:
             if self._follow.are_rooms_whole(room_class):
                 return None
             raise NoControllerError("the rooms of the class are not known here yet", room_class)
+        return await self._wait(room_class, room, index, makes=True)
+
+    async def find(self, room_class: str, room: bytes, index: int) -> int | None:
+        """The hub of a room, as `place`; None: it has no place and gets none. A room that was made elsewhere just now
+        is known: the controller is asked for what is not known here."""
+        hub = self.known(room_class, room, index)
+        return hub if hub is not None else await self._wait(room_class, room, index, makes=False)
+
+    async def _wait(self, room_class: str, room: bytes, index: int, makes: bool) -> int | None:
         key, until_s = (room_class, room), self._clock() + WAIT_S
         wanted = self._wanted.get(key)
         if wanted is None:
             if len(self._wanted) >= WAITING_MAX:
                 raise TooManyWaitingError(value=WAITING_MAX)
-            wanted = self._wanted[key] = _Wanted(index, until_s)
+            wanted = self._wanted[key] = _Wanted(index, until_s, makes)
             self.wake()
-        wanted.until_s = until_s
+        wanted.until_s, wanted.makes = until_s, wanted.makes or makes
         if self._worker is None or self._worker.done():
             self._worker = asyncio.create_task(self._work())
         try:
@@ -211,8 +225,8 @@ class Directory:
         while self._wanted:
             self._woken.clear()
             self._forget()
-            room_class, rooms = self._next()
-            if rooms and await self._assign(room_class, rooms):
+            question = self._next()
+            if question.rooms and await self._answered(question):
                 pause = RETRY_S
                 continue
             if self._wanted:
@@ -227,12 +241,12 @@ class Directory:
         for key in [key for key, wanted in self._wanted.items() if now >= wanted.until_s]:
             del self._wanted[key]
 
-    def _next(self) -> tuple[str, list[bytes]]:
+    def _next(self) -> asks.Assign | asks.Find:
         """What the controller is asked next: rooms of one class, the first ones first. Answers what is known by now."""
-        chosen, rooms, size = "", list[bytes](), 0
+        chosen, makes, rooms, size = "", False, list[bytes](), 0
         for (room_class, room), wanted in list(self._wanted.items()):
             kept = self._follow.classes.get(room_class)
-            if kept is None or chosen not in ("", room_class):
+            if kept is None or (chosen and (chosen, makes) != (room_class, wanted.makes)):
                 continue
             hub = self.known(room_class, room, wanted.index)
             if hub is not None:
@@ -242,23 +256,30 @@ class Directory:
                 continue
             if rooms and (size + len(room) > ASKED_BYTES or len(rooms) == ASKED_ROOMS):
                 break
-            chosen, size = room_class, size + len(room)
+            chosen, makes, size = room_class, wanted.makes, size + len(room)
             rooms.append(room)
-        return chosen, rooms
+        return (asks.Assign if makes else asks.Find)(chosen, tuple(rooms))
 
-    async def _assign(self, room_class: str, rooms: list[bytes]) -> bool:
+    async def _answered(self, question: asks.Assign | asks.Find) -> bool:
         """Whether the controller said where all these rooms are."""
+        room_class, rooms = question.room_class, list(question.rooms)
         try:
-            answer = await self._ask(asks.Assign(room_class, tuple(rooms)))
+            answer = await self._ask(question)
         except (NoControllerError, PeerError) as error:
             answer = asks.Sorry(error.code, error.message)
-        if isinstance(answer, asks.Assigned):
+        if isinstance(answer, asks.Assigned | asks.Found):
             self._why = None
             for room, hub in answer.hubs.items():
                 self._answer((room_class, room), hub)
-            for room, code in answer.refused.items():
+            refused = answer.refused if isinstance(answer, asks.Assigned) else {}
+            for room, code in refused.items():
                 self._answer((room_class, room), refusal(code, code, text_of(room)))
-            rooms = [room for room in rooms if room not in answer.hubs and room not in answer.refused]
+            absent = answer.absent if isinstance(answer, asks.Found) else ()
+            for room in absent:
+                wanted = self._wanted.get((room_class, room))
+                if wanted is not None and not wanted.makes:  # Else it is asked for anew, to get a place.
+                    self._answer((room_class, room), None)
+            rooms = [room for room in rooms if not (room in answer.hubs or room in refused or room in absent)]
             if not rooms:
                 return True
             answer = asks.Sorry("", "the controller does not know all records of the class yet")
@@ -271,11 +292,11 @@ class Directory:
                 self._wanted[key] = self._wanted.pop(key)
         return False
 
-    def _answer(self, key: tuple[str, bytes], answer: int | HubSubError) -> None:
+    def _answer(self, key: tuple[str, bytes], answer: int | HubSubError | None) -> None:
         wanted = self._wanted.pop(key, None)
         if wanted is None or wanted.answer.done():
             return
-        if isinstance(answer, int):
+        if not isinstance(answer, HubSubError):
             wanted.answer.set_result(answer)
         else:
             wanted.answer.set_exception(answer)

@@ -26,6 +26,7 @@ class Finder(Protocol):
 
     async def locate(self, topic: bytes, create: bool = True) -> Located | None: ...
     async def place(self, room_class: str, room: bytes, index: int, create: bool = True) -> int | None: ...
+    async def find(self, room_class: str, room: bytes, index: int) -> int | None: ...
 
 
 class Finds:
@@ -51,11 +52,11 @@ class Finds:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _on_room_miss(self, room_class: str, room: bytes) -> None:
+    def _on_room_miss(self, room_class: str, room: bytes, makes: bool) -> None:
         if len(self._tasks) >= FINDING_MAX:
             self._data.route_refuse([room])
         else:
-            self._begin(self._place(room_class, room))
+            self._begin(self._place(room_class, room, makes))
 
     def _on_locate(self, number: int, room: bytes) -> None:
         if len(self._tasks) >= FINDING_MAX:
@@ -68,17 +69,19 @@ class Finds:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _place(self, room_class: str, room: bytes) -> None:
+    async def _place(self, room_class: str, room: bytes, makes: bool) -> None:
         try:
             _, _, index = self._data.route_of(room)
-            hub = await self._finder.place(room_class, room, index)
+            ask = self._finder.place if makes else self._finder.find
+            hub = await ask(room_class, room, index)
         except HubSubError as error:
             log.debug("a room gets no place", room_class=room_class, reason=error.message)
-            hub = None
-        if hub is None:
             self._data.route_refuse([room])
         else:
-            self._data.route_rooms(room_class, {room: hub})
+            if hub is None:
+                self._data.route_absent([room])
+            else:
+                self._data.route_rooms(room_class, {room: hub})
 
     async def _locate(self, number: int, room: bytes) -> None:
         try:

@@ -230,6 +230,10 @@ class ClusterNode:
         """The hub of a room, for a data plane that does not know it; see `Directory.place`."""
         return await self._directory.place(room_class, room, index, create)
 
+    async def find(self, room_class: str, room: bytes, index: int) -> int | None:
+        """Likewise, for a question that makes no room; see `Directory.find`."""
+        return await self._directory.find(room_class, room, index)
+
     async def move(self, topic: bytes, to: str | None) -> int | None:
         """Moves the room of a topic to a node; see `Directory.move`."""
         return await self._directory.move(topic, to)
@@ -361,6 +365,8 @@ class ClusterNode:
             match question:
                 case asks.Assign():
                     return await self._assigner.assign(question)
+                case asks.Find():
+                    return self._assigner.find(question)
                 case asks.Move():
                     return await self._assigner.move(question)
                 case asks.Take():

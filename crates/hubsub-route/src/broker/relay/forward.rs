@@ -12,7 +12,6 @@ use crate::record::Record;
 use crate::relay::limits::{FORMER_MS, UNDER_WAY_MAX};
 use crate::relay::state::{Asked, Parked, Relay, UnderWay};
 use crate::relay::{AskId, Leader, NodeMessage};
-use crate::ring::NOWHERE;
 use crate::topics::TopicId;
 use crate::{Asker, Now, Outcome, Published, Sink, Ticket};
 use hubsub_types::{ErrorCode, HubId, NodeId, ShardId};
@@ -223,72 +222,6 @@ impl Broker {
             let code =
                 if parked.record.producer().is_some() { ErrorCode::TimedOut } else { ErrorCode::HubClosed };
             self.tell_published(parked.ticket, Err(code), sink);
-        }
-    }
-
-    /// How many subscribe to a topic in the whole cluster. [`Outcome::Later`] promises one
-    /// [`crate::Answer::Counted`].
-    pub fn subscribers(
-        &mut self,
-        ticket: Ticket,
-        namespace: crate::Namespace,
-        topic: &[u8],
-        sink: &mut impl Sink,
-    ) -> Outcome<Result<u64, ErrorCode>> {
-        if self.is_outside(&self.classes.room(topic)) {
-            return Outcome::Now(Err(ErrorCode::HubClosed));
-        }
-        let id = self.topics.intern(namespace, topic);
-        let shard = match self.topics.get(id).shard {
-            NOWHERE => match self.home_of(&self.classes.room(topic), sink) {
-                Ok(shard) => shard,
-                Err(refused) => return Outcome::Now(Err(refused)),
-            },
-            shard => shard,
-        };
-        if shard != self.shard {
-            let key = self.key_of(id);
-            sink.send(shard, crate::Msg::Count(ticket, key));
-            return Outcome::Later;
-        }
-        self.count_here(ticket, id, sink)
-    }
-
-    pub(in crate::broker) fn count_here(
-        &mut self,
-        ticket: Ticket,
-        id: TopicId,
-        sink: &mut impl Sink,
-    ) -> Outcome<Result<u64, ErrorCode>> {
-        let (namespace, name) = self.key_of(id);
-        let Some(slot) = self.relayed_slot(&self.classes.room(&name)) else {
-            let room = self.rooms.find_of_topic(&name);
-            let counts = room.and_then(|room| self.rooms.counts_of(room, namespace, &name));
-            return Outcome::Now(Ok(counts.map_or(0, |counts| counts.total())));
-        };
-        self.tell_counts(sink);
-        let names = self.names_of(&(namespace, name));
-        let shard = self.shard;
-        let relay = self.relay();
-        let Some(to) = relay.leader_of(slot) else { return Outcome::Now(Err(ErrorCode::HubClosed)) };
-        let ask = relay.next_ask(shard);
-        let (hub, term) = (relay.hub(slot).id, relay.hub(slot).term);
-        let what = Asked::Count(ticket);
-        relay.asks.insert(ask, UnderWay { to, slot, term, what, records: Vec::new(), bytes: 0 });
-        relay.peers.send(to, hub, NodeMessage::CountAsk { ask, hub, term, names }, sink);
-        Outcome::Later
-    }
-
-    /// Likewise, asked by another shard.
-    pub(in crate::broker) fn count_for(
-        &mut self,
-        ticket: Ticket,
-        (namespace, topic): crate::rooms::TopicKey,
-        sink: &mut impl Sink,
-    ) {
-        let id = self.topics.intern(namespace, &topic);
-        if let Outcome::Now(count) = self.count_here(ticket, id, sink) {
-            self.tell_count(ticket, count, sink);
         }
     }
 

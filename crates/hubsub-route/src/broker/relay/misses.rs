@@ -14,7 +14,7 @@ use crate::rooms::{RoomHandle, TopicKey};
 use crate::topics::TopicId;
 use crate::{Asker, Attach, Msg, Now, Outcome, Published, Sink, Start, Ticket};
 use hubsub_types::class::ClassIndex;
-use hubsub_types::{ErrorCode, HubId, NodeId, ShardId};
+use hubsub_types::{ErrorCode, HubId, NodeId};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -83,23 +83,6 @@ impl Broker {
         }
     }
 
-    /// The shard where a room lives, for a question about it. One whose place is to be asked for is
-    /// asked for: whoever asks again then is answered.
-    ///
-    /// # Errors
-    /// Its place, or its class's hubs, are not known.
-    pub fn home_of(&mut self, room: &[u8], sink: &mut impl Sink) -> Result<ShardId, ErrorCode> {
-        let (class, _) = self.topics.place(room);
-        match self.topics.shard_of_room(room) {
-            _ if self.is_outside(room) => Err(ErrorCode::HubClosed),
-            NOWHERE => {
-                sink.room_miss(class, room);
-                Err(ErrorCode::HubClosed)
-            }
-            shard => Ok(shard),
-        }
-    }
-
     /// Whether a topic's room has a place now, and nothing waits before what comes.
     pub(in crate::broker) fn found(&mut self, id: TopicId) -> bool {
         let room = self.classes.room(&self.topics.get(id).name);
@@ -111,7 +94,7 @@ impl Broker {
     }
 
     /// Keeps what waits for a room, and asks for that, once; given back if there is no place for it.
-    fn miss(
+    pub(super) fn miss(
         &mut self,
         room: Arc<[u8]>,
         what: Missing,
@@ -128,12 +111,16 @@ impl Broker {
         *parked = (parked.0 + 1, parked.1 + weight);
         let until_ms = now.mono_ms + limits.parked_ms;
         relay.wake_by(until_ms);
+        let makes = !what.is_question();
         if let Some(miss) = relay.misses.rooms.get_mut(&room) {
             miss.waits.push_back(what);
+            if makes && !std::mem::replace(&mut miss.makes, true) {
+                sink.room_miss(class, &room, true);
+            }
             return Ok(());
         }
-        sink.room_miss(class, &room);
-        relay.misses.rooms.insert(room, Miss { class, until_ms, waits: VecDeque::from([what]) });
+        sink.room_miss(class, &room, makes);
+        relay.misses.rooms.insert(room, Miss { class, makes, until_ms, waits: VecDeque::from([what]) });
         Ok(())
     }
 
@@ -181,6 +168,7 @@ impl Broker {
                         self.miss_attach(id, *attach, now, sink);
                     }
                     Missing::Message(from, message) => self.node_message(from, *message, now, sink),
+                    question => self.ask_placed(question, now, sink),
                 }
             }
         }
@@ -193,6 +181,7 @@ impl Broker {
                 Missing::Publish(ticket, _) => self.tell_published(ticket, Err(ErrorCode::HubClosed), sink),
                 Missing::Attach(attach) => self.attached(*attach, Err(ErrorCode::HubClosed), now, sink),
                 Missing::Message(from, message) => self.deny_message(from, &message, sink),
+                question => self.answer_unplaced(question, Some(ErrorCode::HubClosed), sink),
             }
         }
     }

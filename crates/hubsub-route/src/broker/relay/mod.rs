@@ -1,7 +1,7 @@
 //! What a broker does because its node is one of a cluster (docs/adr/0014): who leads which hub
 //! ([`route`]), the way of a publish to a leader elsewhere ([`forward`]), interest there
 //! ([`interest`]), what comes from there ([`follow`]), what this node's hubs do for others
-//! ([`serve`]), patterns ([`patterns`]). Here: what nodes say, their links, and time.
+//! ([`serve`]), patterns ([`patterns`]), questions about rooms ([`questions`]). Here: what nodes say, their links, and time.
 
 mod classes;
 mod follow;
@@ -9,6 +9,7 @@ mod forward;
 mod interest;
 mod misses;
 mod patterns;
+mod questions;
 mod route;
 mod serve;
 mod watch;
