@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import permutations, product
+from urllib.parse import quote
 
 import pytest
 from clients.raw import Connection, Frame
@@ -105,6 +106,22 @@ def test_a_question_about_a_room_is_answered_anywhere_and_makes_none(three: Clus
             assert isinstance(history, list) and [row[4] for row in history] == [b"x"]
             one.call("SUBSCRIBE", counted)
             assert client.ask("PUBSUB", "NUMSUB", counted) == [counted.encode(), 1]
+
+
+def test_channels_are_those_of_the_node_and_patterns_and_rooms_those_of_all(three: Cluster) -> None:
+    three.settled()
+    room = three.room_led_by("b", "chat:listed-")
+    with three.connect("a") as one, three.connect("c") as other:
+        one.call("SUBSCRIBE", room)
+        one.call("PSUBSCRIBE", "nothing:*")
+        assert one.ask("PUBSUB", "CHANNELS", room) == [room.encode()]
+        assert other.ask("PUBSUB", "CHANNELS", room) == []
+        assert other.ask("PUBSUB", "NUMPAT") == one.ask("PUBSUB", "NUMPAT") == 1
+        code, page = three.get("c", f"/v1/rooms?match={quote(room, safe='')}")
+        assert code == 200 and [(row["name"], row["subscribers"]) for row in page["rooms"]] == [(room, 1)]
+    for name in NAMES:
+        with three.connect(name) as client:
+            until(lambda: client.ask("PUBSUB", "NUMPAT") == 0)
 
 
 def test_subscribers_are_counted_in_the_whole_cluster(three: Cluster) -> None:
