@@ -269,8 +269,9 @@ class PlayedPlane:
                 known, heard_s=now, is_ready=other.is_ready, gave_up=frozenset(other.gave_up)
             )
         for process, peer in self.known.items():
-            if process in self.cluster.ended and process[0] not in self.cluster.cut_of(self.me[0]):
-                self.known[process] = replace(peer, is_dead=True)
+            is_reached = process[0] not in self.cluster.cut_of(self.me[0])
+            if process in self.cluster.ended and is_reached and not peer.is_dead:
+                self.known[process] = replace(peer, dead_s=now)
         self._lead(now, linked)
         if is_news or before != {id_: (p.is_dead, p.gave_up) for id_, p in self.known.items()}:
             self.face.changed()

@@ -125,7 +125,7 @@ def test_a_node_that_holds_no_hubs_or_drains_is_never_chosen(fields: dict[str, o
 
 
 @pytest.mark.parametrize(
-    "state", [{"is_dead": True}, {"is_ready": False}, {"heard_s": NOW - 1}, {"suspected_by": frozenset("ac")}]
+    "state", [{"dead_s": NOW}, {"is_ready": False}, {"heard_s": NOW - 1}, {"suspected_by": frozenset("ac")}]
 )
 def test_a_node_that_cannot_lead_now_is_never_chosen(state: dict[str, object]) -> None:
     seen = view(hubs=HUBS, peers={("b", 1): peer(**state)})

@@ -255,6 +255,38 @@ def test_an_edge_node_is_never_controller_and_holds_no_hub() -> None:
     play(test)
 
 
+@pytest.mark.parametrize("victim", "abc")
+@pytest.mark.parametrize("after_s", [0.0, 0.6, 1.1])
+def test_a_death_while_the_first_nodes_are_counted_is_failed_over(victim: str, after_s: float) -> None:
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start(*"abc")
+            await until(lambda: cluster.status()["census"] is not None)
+            await until(lambda: cluster.status()["census"]["nodes"] == [*"abc"])
+            await asyncio.sleep(after_s)
+            await cluster.kill(victim)
+            others = set("abc") - {victim}
+            await until(lambda: len(cluster.led()) == HUBS and set(cluster.led().values()) <= others, 2)
+            await until(lambda: set(cluster.led().values()) == others)
+            await until(lambda: cluster.status()["census"] == {"nodes": sorted(others), "before": []})
+
+    play(test)
+
+
+def test_a_death_while_one_that_has_left_is_counted_is_failed_over() -> None:
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start(*"abcd")
+            await cluster.settle()
+            await cluster.stop("d")
+            await until(lambda: cluster.status()["census"] == {"nodes": [*"abc"], "before": [*"abcd"]})
+            await cluster.kill("c")
+            await until(lambda: len(cluster.led()) == HUBS and set(cluster.led().values()) == {"a", "b"}, 2)
+            await until(lambda: cluster.status()["census"] == {"nodes": ["a", "b"], "before": []})
+
+    play(test)
+
+
 def test_a_controller_that_is_cut_off_from_the_others_hands_over_to_one_that_hears_a_majority() -> None:
     async def test() -> None:
         async with Cluster() as cluster:

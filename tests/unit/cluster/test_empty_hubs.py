@@ -94,14 +94,14 @@ def test_what_an_earlier_process_of_a_name_said_moves_nothing() -> None:
 
 
 def test_a_hub_is_not_taken_from_who_is_dead_nor_given_to_who_is() -> None:
-    dead = replace(peer(), is_dead=True)
+    dead = replace(peer(), dead_s=NOW)
     assert whys(decided(founded(), Claims(empty=frozenset({1, 2})), peers={A: dead})) == {}
     assert whys(decided(founded(h1="b"), Claims(sealed={1: 90}), peers={B: dead})) == {1: "withdraw"}
 
 
 def test_a_hub_whose_leader_is_not_heard_keeps_no_other_from_moving() -> None:
     """Only so many move at a time, and the node of this one may be away for long."""
-    for away in (replace(peer(), is_dead=True), peer(heard_s=NOW - 1)):
+    for away in (replace(peer(), dead_s=NOW), peer(heard_s=NOW - 1)):
         step = decided(founded(h1="b"), Claims(), peers={A: away}).steps[0]
         assert (step.why, step.after.leader, step.after.term) == ("withdraw", "a", 3)
         # What it has sealed before is given on.

@@ -68,7 +68,7 @@ def test_hubs_of_another_class_get_numbers_that_are_free() -> None:
 
 
 def test_a_dead_leader_is_replaced_at_once_in_the_next_term_by_one_commit() -> None:
-    seen = view(hubs=at_home(), peers={("b", 1): replace(peer(), is_dead=True)})
+    seen = view(hubs=at_home(), peers={("b", 1): replace(peer(), dead_s=NOW)})
     decision = decided(seen)
     assert whys(decision) == {(index, "dead") for index in led_by("b")}
     (commit,) = decision.commits
@@ -135,7 +135,7 @@ def test_who_is_heard_and_may_be_granted_from_now_on_is_not_replaced() -> None:
     assert not decision.steps and decision.tables["b", 1] == {(index, 3) for index in led_by("b")}
 
 
-@pytest.mark.parametrize("state", [CUT_OFF, replace(peer(), is_dead=True)])
+@pytest.mark.parametrize("state", [CUT_OFF, replace(peer(), dead_s=NOW)])
 def test_without_a_majority_nothing_is_written_and_what_is_granted_goes_on(state: object) -> None:
     seen = view("abcd", hubs=at_home(), peers={("b", 1): state, ("d", 1): state})  # type: ignore[dict-item]
     decision = decided(seen)
@@ -200,14 +200,14 @@ def test_who_is_not_ready_is_given_nothing() -> None:
 
 def test_what_a_commit_was_asked_to_end_is_neither_granted_nor_asked_for_twice() -> None:
     mine = min(led_by("b"))
-    dead = {("b", 1): replace(peer(), is_dead=True)}
+    dead = {("b", 1): replace(peer(), dead_s=NOW)}
     seen = view(hubs=at_home(), peers=dead, replacing=frozenset({(mine, 3)}))
     assert {step.hub for step in decided(seen).steps} == led_by("b") - {mine}
     well = decided(view(hubs=at_home(), replacing=frozenset({(mine, 3)})))
     assert well.tables["b", 1] == {(index, 3) for index in led_by("b") - {mine}}
 
 
-@pytest.mark.parametrize("state", [CUT_OFF, replace(peer(), is_dead=True)])
+@pytest.mark.parametrize("state", [CUT_OFF, replace(peer(), dead_s=NOW)])
 def test_a_logged_hub_is_not_given_to_another_node(state: object) -> None:
     classes = {"chat": ClassRecord(version=1, hubs=9, members=3, durability="durable")}
     seen = view(hubs=at_home(), classes=classes, peers={("b", 1): state}, tables={})  # type: ignore[dict-item]
@@ -248,6 +248,57 @@ def test_who_joins_is_counted_beside_the_census_before_until_leads_on_that_one_a
     # Who is only known to have heeded before may have helped somebody to prolong by the one before.
     peers = {(name, 1): peer(heeds_until_s=NOW - 0.2) for name in "bc"}
     assert census_of(decided(view(census=joint, census_s=NOW - TIMING.wait_s - 0.1, peers=peers))) is None
+
+
+def test_who_comes_or_goes_while_the_census_changes_changes_it_beside_the_same_one_before() -> None:
+    joint = Kept(CensusRecord(nodes=("a", "b"), before=("a",)), 7)
+    new = view(census=joint, census_s=NOW - TIMING.wait_s + 0.1)
+    assert census_of(decided(new)) == CensusRecord(nodes=("a", "b", "c"), before=("a",))
+    left = view("a", census=joint, census_s=NOW - TIMING.wait_s + 0.1)
+    assert census_of(decided(left)) is None, "one of the two that come is no majority"
+    three = Kept(CensusRecord(nodes=("a", "b", "c"), before=("a",)), 7)
+    left = replace(view(census=three, census_s=NOW), nodes=dict([node("a"), node("b")]))
+    assert census_of(decided(left)) == CensusRecord(nodes=("a", "b"), before=("a",))
+
+
+def test_who_is_dead_counts_in_the_census_before_from_when_that_is_known_as_long_as_its_record_stands() -> (
+    None
+):
+    """The founder died while its first nodes were counted."""
+    joint = Kept(CensusRecord(nodes=("a", "b", "c"), before=("c",)), 7)
+    long_ago, of_late = NOW - TIMING.wait_s - 0.2, NOW - TIMING.wait_s + 0.1
+
+    def seen(dead_s: float, heard_s: float = LONG_AGO) -> View:
+        return view(census=joint, peers={("c", 1): Peer(dead_s=dead_s, heard_s=heard_s)}, census_s=long_ago)
+
+    known = replace(
+        seen(long_ago), peers={**seen(long_ago).peers, ("d", 1): peer()}, nodes=seen(long_ago).nodes
+    )
+    (commit,) = decided(known).commits
+    assert census_of(decided(known)) == CensusRecord(nodes=("a", "b", "c"))
+    assert commit.expect["nodes/c"] == known.nodes["c"].revision, "its name may be another's by then"
+    assert census_of(decided(seen(of_late))) is None, "it may have helped somebody until then"
+    assert census_of(decided(seen(long_ago, heard_s=NOW))) is None, "it was heard, so it was not dead"
+    gone = replace(known, nodes={name: kept for name, kept in known.nodes.items() if name != "c"})
+    assert decided(gone).commits == (), "whoever has its name by now may not be known yet"
+    again = replace(known, nodes={**known.nodes, **dict([node("c", 2)])})
+    assert decided(again).commits == ()
+
+
+def test_a_majority_of_the_census_that_comes_has_to_live() -> None:
+    dead = {(name, 1): Peer(dead_s=LONG_AGO) for name in "bc"}
+    for before in ("a", "abc"):
+        joint = Kept(CensusRecord(nodes=("a", "b", "c"), before=tuple(before)), 7)
+        assert decided(view(census=joint, peers=dict(dead), hubs=at_home())).commits == ()
+
+
+def test_who_is_replaced_because_the_dead_help_nobody_is_replaced_only_while_their_records_stand() -> None:
+    joint = Kept(CensusRecord(nodes=("a", "b", "c"), before=("d",)), 7)
+    seen = view("abcd", hubs=at_home(), census=joint, tables={}, census_s=LONG_AGO)
+    peers = {("b", 1): replace(CUT_OFF, lead_until_s=LONG_AGO), ("d", 1): Peer(dead_s=LONG_AGO)}
+    decision = decided(replace(seen, peers={**seen.peers, **peers}))
+    assert led_by("b") <= {step.hub for step in decision.steps if step.why == "lead ended"}
+    assert all(commit.expect["nodes/d"] == seen.nodes["d"].revision for commit in decision.commits)
 
 
 def test_both_censuses_need_their_majority() -> None:
@@ -315,5 +366,5 @@ def test_the_first_hubs_are_made_while_nobody_is_ready_and_nothing_else_is_done(
     assert {step.after.leader for step in steps} <= {"b", "c"}, "a has no lead"
     one = replace(known, peers={**known.peers, **unready})
     assert {step.after.leader for step in decided(one).steps} == {"a"}, "who is ready comes first"
-    dead = {("c", 1): Peer(is_dead=True)} | {(name, 1): peer(is_ready=False) for name in "ab"}
+    dead = {("c", 1): Peer(dead_s=NOW)} | {(name, 1): peer(is_ready=False) for name in "ab"}
     assert decided(view("abc", {7: hub("c")}, dead)).steps == ()

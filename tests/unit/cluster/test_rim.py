@@ -14,7 +14,6 @@ from hubsub.control.cluster.classes import LAST, record_of
 from hubsub.control.cluster.logged import OPENING_MAX, RETRY_S
 from hubsub.control.cluster.plane import ASK_BYTES_MAX, Neighbour, Route
 from hubsub.control.cluster.rim import API, ASKED_MAX, CONTROL, CorePlane
-from hubsub.control.cluster.view import Peer
 from hubsub.errors import DiskFullError, LogFailedError, PeerError, StoppingError, TimedOutError, TooBusyError
 
 from .fake_data import FakeData, Heard, News, Snapshot
@@ -352,7 +351,8 @@ def test_what_is_known_of_peers_is_of_one_mandate() -> None:
         data.on_peer(News("down", "c", 5, "stopping"))
         data.on_peer(News("dead", "d", 1))
         peers = core.peers(3)
-        assert all(peers[p].is_dead for p in (OTHER, ("c", 5))) and peers["d", 1] == Peer(is_dead=True)
+        assert all(peers[p].is_dead for p in (OTHER, ("c", 5))) and peers["d", 1].heard_s is None
+        assert peers["d", 1].is_dead
         assert face.changes == before + 4
         assert data.on_lead is not None
         data.on_lead(News("changed"))

@@ -382,7 +382,7 @@ class World:
             process = self.processes[id_[0]]
             is_reachable = frozenset((c.id[0], id_[0])) not in self.cut
             if is_reachable and (process.id != id_ or not process.is_alive) and not peer.is_dead:
-                c.peers[id_] = with_(peer, is_dead=True)
+                c.peers[id_] = with_(peer, dead_s=now)
         view = View(
             controller=c.mandate,
             elected_s=c.elected_s,

@@ -22,21 +22,30 @@ pub struct View<'a> {
     pub hubs: &'a BTreeMap<HubId, Hub>,
     pub nodes: &'a BTreeMap<NodeId, Process>,
     pub census: &'a Census,
-    pub dead: &'a BTreeSet<Process>,
+    /// Who is dead, and since when that is known.
+    pub dead: &'a BTreeMap<Process, u64>,
     /// By the tables that apply, and by those that are under way.
     pub granted: Tables,
     pub replacing: &'a BTreeSet<HubTerm>,
 }
 
-/// A write, and the revision that it expects.
-pub type Change = (u64, Write);
+/// A write, and what it expects: a revision, and records of processes that are dead.
+#[derive(Debug)]
+pub struct Change {
+    pub revision: u64,
+    pub dead: Vec<Process>,
+    pub write: Write,
+}
 
 impl View<'_> {
     pub fn decide(&self, random: &mut Random) -> (Tables, Vec<Change>) {
         let tables = self.tables();
         let mut changes = Vec::new();
         if self.census.nodes.is_empty() || self.begun_us().is_some() {
-            changes.extend(self.census_change().map(|census| (self.census.revision, Write::Census(census))));
+            changes.extend(self.census_change().map(|census| {
+                let dead = if census.before.is_empty() { self.gone().collect() } else { Vec::new() };
+                Change { revision: self.census.revision, dead, write: Write::Census(census) }
+            }));
         }
         let candidates = self.candidates();
         if self.begun_us().is_some() && !candidates.is_empty() {
@@ -44,7 +53,11 @@ impl View<'_> {
                 let before = self.hubs.get(&hub);
                 let revision = before.map_or(0, |before| before.revision);
                 let after = self.next(hub, before, &tables, &candidates, random);
-                changes.extend(after.map(|after| (revision, Write::Hub(hub, after))));
+                changes.extend(after.map(|after| Change {
+                    revision,
+                    dead: self.gone().collect(),
+                    write: Write::Hub(hub, after),
+                }));
             }
         }
         (tables, changes)
@@ -98,12 +111,14 @@ impl View<'_> {
 
     fn is_proved(&self, ends: u64) -> bool {
         let begun = self.begun_us();
-        self.census
-            .reached(|node| {
+        let until = self.reached(
+            |node| {
                 let (since, until) = self.heeding(node)?;
                 (Some(since) <= begun).then_some(until)
-            })
-            .is_some_and(|until| until >= ends)
+            },
+            |since| (Some(since) <= begun).then_some(u64::MAX),
+        );
+        until.is_some_and(|until| until >= ends)
     }
 
     fn tables(&self) -> Tables {
@@ -133,9 +148,37 @@ impl View<'_> {
         }
         if !before.is_empty() {
             let settled = self.settled_us()?.max(self.snapshot.census_us + self.wait_us());
-            return self.is_proved(settled).then(|| Census { nodes, ..Census::default() });
+            if self.is_proved(settled) {
+                return Some(Census { nodes, ..Census::default() });
+            }
         }
-        (nodes != registered).then_some(Census { nodes: registered, before: nodes, revision: 0 })
+        let before = if before.is_empty() { nodes.clone() } else { before };
+        (nodes != registered).then_some(Census { nodes: registered, before, revision: 0 })
+    }
+
+    /// The latest time that a majority has reached. Who is dead counts in the census before, with what `dead` makes of
+    /// the time since when that is known.
+    fn reached(
+        &self,
+        time: impl Fn(NodeId) -> Option<u64>,
+        dead: impl Fn(u64) -> Option<u64>,
+    ) -> Option<u64> {
+        let Census { nodes, before, .. } = self.census;
+        let of = |nodes: &[NodeId]| Census { nodes: nodes.to_vec(), ..Census::default() };
+        let reached = of(nodes).reached(&time)?;
+        if before.is_empty() {
+            return Some(reached);
+        }
+        let with_dead = |node| {
+            let gone = self.gone().find(|process| process.node == node);
+            gone.map_or_else(|| time(node), |process| dead(self.dead[&process]))
+        };
+        of(before).reached(with_dead).map(|before| before.min(reached))
+    }
+
+    /// Registered processes that are dead: nobody else has been in their names.
+    fn gone(&self) -> impl Iterator<Item = Process> + '_ {
+        self.nodes.values().copied().filter(|process| self.dead.contains_key(process))
     }
 
     fn candidates(&self) -> Vec<Process> {
@@ -171,7 +214,8 @@ impl View<'_> {
     /// Since when a majority heeds this controller.
     fn begun_us(&self) -> Option<u64> {
         // The times of `reached` count backwards here: the first majority, not the last.
-        self.census.reached(|node| Some(u64::MAX - self.heeding(node)?.0)).map(|since| u64::MAX - since)
+        self.reached(|node| Some(u64::MAX - self.heeding(node)?.0), |since| Some(u64::MAX - since))
+            .map(|since| u64::MAX - since)
     }
 
     /// Since and until when a node heeds; a name stands for its latest process.
@@ -188,6 +232,7 @@ impl View<'_> {
 
     fn is_dead(&self, process: Process) -> bool {
         let registered = self.nodes.get(&process.node);
-        self.dead.contains(&process) || registered.is_some_and(|now| now.incarnation > process.incarnation)
+        self.dead.contains_key(&process)
+            || registered.is_some_and(|now| now.incarnation > process.incarnation)
     }
 }

@@ -124,6 +124,29 @@ fn whatever_happens_nobody_leads_beside_another_and_all_is_led_again_when_it_is_
     assert!(replaced > 20 * seeds && prolonged > 20 * seeds, "too little happened: {replaced}, {prolonged}");
 }
 
+/// The census grows while it is founded: whoever of three dies then, the others lead all.
+#[test]
+fn a_death_in_the_first_seconds_is_failed_over() {
+    for seed in 0..60 {
+        with_seed(seed, 1, |world| {
+            let joins = world.random.below(2 * SECOND);
+            world.run(joins);
+            world.start(NodeId(1));
+            let joins = world.random.below(2 * SECOND);
+            world.run(joins);
+            world.start(NodeId(2));
+            while world.store.census.nodes.len() < 3 {
+                world.run(10 * MS);
+            }
+            let lives = world.random.below(2 * SECOND);
+            world.run(lives);
+            world.kill(NodeId((seed % 3) as u16));
+            settle(world);
+            assert!(world.store.census.before.is_empty(), "{:?}", world.store.census);
+        });
+    }
+}
+
 #[test]
 fn while_the_coordinator_is_away_leads_go_on_without_a_break() {
     for seed in 0..3 {

@@ -1,5 +1,6 @@
 //! The coordinator: what it keeps, and who wrote which term for whom.
 
+use crate::controller::Change;
 use hubsub_lead::{Census, HubTerm, Process};
 use hubsub_types::{HubId, NodeId, Term};
 use std::collections::BTreeMap;
@@ -34,8 +35,9 @@ pub struct Store {
 }
 
 impl Store {
-    /// One write, if the mandate stands and the record is the one that it was made from.
-    pub fn commit(&mut self, mandate: u64, expected: u64, write: Write) -> bool {
+    /// One write, if the mandate stands, the record is the one that it was made from, and nobody has taken the name of
+    /// the dead.
+    pub fn commit(&mut self, mandate: u64, Change { revision: expected, dead, write }: Change) -> bool {
         if self.controller.is_none_or(|(_, number)| number != mandate) {
             return false;
         }
@@ -43,7 +45,7 @@ impl Store {
             Write::Hub(id, _) => self.hubs.get(id).map_or(0, |hub| hub.revision),
             Write::Census(_) => self.census.revision,
         };
-        if found != expected {
+        if found != expected || dead.iter().any(|process| self.nodes.get(&process.node) != Some(process)) {
             return false;
         }
         self.revision += 1;

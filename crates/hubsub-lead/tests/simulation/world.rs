@@ -60,7 +60,7 @@ struct Mandate {
     tables: Vec<(u64, Tables)>,
     version: u64,
     replacing: BTreeSet<HubTerm>,
-    dead: BTreeSet<Process>,
+    dead: BTreeMap<Process, u64>,
 }
 
 pub struct Node {

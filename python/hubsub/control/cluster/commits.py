@@ -42,7 +42,8 @@ def packed(changes: Iterable[Change], controller_revision: int) -> Iterator[Comm
     """Few commits that hold all changes, each of them whole, in their order.
 
     Args:
-        changes: No key is in two of them, and none has more than `OPERATIONS_MAX - 1` operations.
+        changes: No key is written by two of them, two expect the same of a key, and none has more than
+            `OPERATIONS_MAX - 1` operations.
         controller_revision: The revision of `controller` that made the writer one.
     """
     expect: dict[str, int] = {}

@@ -324,7 +324,8 @@ class Controller:
 
     def _hears_majority(self, peers: Peers, now: float) -> bool:
         known = self._follow.census
-        return known is None or census.is_majority(known.record, self._heard(peers, now))
+        dead = census.gone(self._follow.nodes, peers)
+        return known is None or census.is_majority(known.record, self._heard(peers, now), dead)
 
     def _is_registered(self) -> bool:
         kept = self._follow.nodes.get(self.me[0])
@@ -381,11 +382,12 @@ class Controller:
     def _is_alone(self, mandate: Mandate) -> bool:
         """Whether a majority is not heard and could be by another."""
         now, known = self._clock(), self._follow.census
-        heard = self._heard(self._plane.peers(mandate.kept.record.mandate), now)
+        peers = self._plane.peers(mandate.kept.record.mandate)
+        heard = self._heard(peers, now)
         others = self._follow.nodes.keys() - heard
         if (
             known is None
-            or census.is_majority(known.record, heard)
+            or census.is_majority(known.record, heard, census.gone(self._follow.nodes, peers))
             or not census.is_majority(known.record, others)
         ):
             mandate.alone_since_s = None
@@ -469,6 +471,8 @@ class Controller:
                 if error.key == CONTROLLER:
                     mandate.is_over = True
                     return True
+                if is_unknown and error.key not in {write.key for write in commit.writes}:
+                    is_unknown = await self._was_made(commit)
                 # Nobody else writes these keys: what was asked for before is what was found.
                 if is_unknown:
                     mandate.awaited |= {w.key: commit.expect[w.key] + 1 for w in commit.writes}
@@ -483,6 +487,17 @@ class Controller:
                     return False
             await asyncio.sleep(pause)
             pause = min(2 * pause, BACK_OFF_S_MAX)
+
+    async def _was_made(self, commit: Commit) -> bool:
+        """Whether a commit of unknown outcome was made, once it cannot be any more: another's key has changed."""
+        key = commit.writes[0].key
+        while True:
+            try:
+                held = await self._coordinator.get(key)
+                return (0 if held is None else held.revision) != commit.expect[key]
+            except CoordinatorError as error:
+                log.info("a commit's outcome is asked for again", reason=error.message)
+            await asyncio.sleep(BACK_OFF_S)
 
     def _arrived(self, mandate: Mandate) -> None:
         """Forgets what the watch has given by now."""

@@ -40,6 +40,8 @@ from hubsub.control.cluster.view import Claims, HubTerm, Kept, ProcessId, Tables
 MOVES_MAX = 4
 """Hubs that are given up at a time so that others have them: each is silent for two round trips to the coordinator."""
 
+ENDED = "lead ended"
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -86,7 +88,8 @@ def decide(view: View, now: float, timing: Timing, moves_max: int = MOVES_MAX) -
             changes.append(change)
     if census.is_heard(view, now, timing):
         steps = list(_steps(view, now, timing, settled_s, tables, moves_max))
-        changes += [_change(view, step) for step in steps]
+        gone = census.expected(view)
+        changes += [_change(view, step, gone if step.why == ENDED else {}) for step in steps]
     return Decision(tables, tuple(packed(changes, view.controller.revision)), tuple(steps))
 
 
@@ -245,9 +248,9 @@ def _led(view: View, record: HubRecord, members: tuple[str, ...]) -> HubRecord:
     )
 
 
-def _change(view: View, step: Step) -> Change:
+def _change(view: View, step: Step, expect: Mapping[str, int]) -> Change:
     revision = 0 if step.before is None else view.hubs[step.hub].revision
-    return Change({hub_key(step.hub): revision}, (Put(hub_key(step.hub), format_of(step.after)),))
+    return Change({hub_key(step.hub): revision, **expect}, (Put(hub_key(step.hub), format_of(step.after)),))
 
 
 def _lost(
@@ -263,7 +266,7 @@ def _lost(
     may_be_granted = any((hub, record.term) in t.get(process, ()) for t in (view.tables, tables))
     ends_s = _ends_s(view, process, timing, settled_s)
     if not may_be_granted and now >= ends_s and census.is_proved(view, ends_s, timing):
-        return "lead ended"
+        return ENDED
     return None
 
 

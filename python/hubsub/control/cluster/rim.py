@@ -72,7 +72,8 @@ class CorePlane:
         self._face: Face | None = None
         self._answers: dict[bytes, Answer] = {}
         self._answering: set[asyncio.Task[None]] = set()
-        self._dead: dict[ProcessId, None] = {}
+        self._dead: dict[ProcessId, float] = {}
+        """Since when it is known."""
         self._logged_classes: frozenset[str] = frozenset()
         self._roster = RosterOf(data.link_roster)
         self._neighbours: Sequence[str] = ()
@@ -244,12 +245,12 @@ class CorePlane:
                 suspected_by=frozenset(suspects.get(process[0], ())),
                 lead_until_s=row.lead_until_s if is_of_it else None,
                 is_ready=process in ready,
-                is_dead=process in self._dead,
+                dead_s=self._dead.get(process),
                 gave_up=row.gave_up,
             )
             for process, row in snapshot.peers.items()
         }
-        return {process: Peer(is_dead=True) for process in self._dead} | peers
+        return {process: Peer(dead_s=dead_s) for process, dead_s in self._dead.items()} | peers
 
     async def ask(self, node: str, body: bytes) -> bytes:
         return await self.ask_part(CONTROL, node, body)
@@ -302,7 +303,7 @@ class CorePlane:
     def _on_peer(self, news: PeerNews) -> None:
         # A goodbye of a process that stops is as good as a proof that it is dead.
         if news.kind == "dead" or (news.kind == "down" and news.code == "stopping"):
-            self._dead[news.node, news.incarnation] = None
+            self._dead.setdefault((news.node, news.incarnation), self._clock())
             while len(self._dead) > DEAD_MAX:
                 del self._dead[next(iter(self._dead))]
         self._changed()

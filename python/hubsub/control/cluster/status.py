@@ -132,7 +132,8 @@ def _wrong(
     yield from _adopted(known)
     if known.census is not None:
         heard = {name for (name, _), p in peers.items() if p.heard_s and now - p.heard_s <= timing.silence_s}
-        if not census.is_majority(known.census.record, heard | {membership.name}):
+        dead = census.gone(known.nodes, peers)
+        if not census.is_majority(known.census.record, heard | {membership.name}, dead):
             counted = ", ".join(known.census.record.nodes)
             yield f"this node hears no majority of {counted}"
     for directory, why in sorted(known.refused.items()):

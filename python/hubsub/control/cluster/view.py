@@ -109,10 +109,15 @@ class Peer:
     """When the last lead that was granted to it ends: granting time plus `lead_s`."""
     is_ready: bool = False
     """It holds all patterns, and all interest that concerns it."""
-    is_dead: bool = False
-    """It said goodbye, or is proved dead: its link ended without one and its port refuses."""
+    dead_s: float | None = None
+    """When it said goodbye, or was proved dead: its link ended without one and its port refuses; none: neither."""
     gave_up: frozenset[HubTerm] = frozenset()
     """What it will never lead again. It may forget what is older than the hub's term."""
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it has ended, as far as is known."""
+        return self.dead_s is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ use super::{Event, LEASE_US, MS, Mandate, World};
 use crate::controller::{Change, View};
 use hubsub_lead::{HubTerm, Process, Route, Tables};
 use hubsub_types::NodeId;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl World {
     fn reaches(&self, process: Process) -> bool {
@@ -29,6 +29,7 @@ impl World {
         if !self.reaches(process) || self.random.percent(20) {
             return;
         }
+        let gone = self.gone_to(process.node);
         let node = self.nodes.get_mut(&process.node).expect("it is alive");
         let (store, now) = (&mut self.store, node.clock(self.now));
         node.lease_us = now + LEASE_US;
@@ -36,7 +37,7 @@ impl World {
         if store.nodes[&process.node] != process {
             return;
         }
-        if store.controller.is_none() {
+        if store.controller.is_none_or(|(by, _)| gone.contains(&by)) {
             store.mandates += 1;
             store.controller = Some((process, store.mandates));
             node.mandate = Some(Mandate {
@@ -45,7 +46,7 @@ impl World {
                 tables: vec![(0, Tables::new())],
                 version: 0,
                 replacing: BTreeSet::new(),
-                dead: BTreeSet::new(),
+                dead: BTreeMap::new(),
             });
         }
         let held = store.controller.filter(|(by, _)| *by == process);
@@ -79,7 +80,7 @@ impl World {
         let gone: Vec<Process> = self.gone_to(process.node);
         let node = self.nodes.get_mut(&process.node).expect("it is alive");
         let Some(mandate) = node.mandate.as_mut().filter(|_| now < node.lease_us) else { return };
-        mandate.dead.extend(gone);
+        gone.into_iter().for_each(|process| _ = mandate.dead.entry(process).or_insert(now));
         let snapshot = node.leads.snapshot(now);
         mandate.tables.retain(|(version, _)| *version >= snapshot.tables);
         let mut granted = Tables::new();
@@ -105,7 +106,7 @@ impl World {
         let mut events =
             vec![(self.random.below(70 * MS), Event::TablesCome { mandate: number, version, tables })];
         for change in changes {
-            let ends = match &change.1 {
+            let ends = match &change.write {
                 crate::store::Write::Hub(id, hub) => {
                     let before = node.hubs.get(id).filter(|before| before.term != hub.term);
                     before.map(|before| (*id, before.term))
@@ -134,8 +135,7 @@ impl World {
             self.push(100 * MS, process, Event::CommitCome { mandate, change, ends });
             return;
         }
-        let (expected, write) = change;
-        self.store.commit(mandate, expected, write);
+        self.store.commit(mandate, change);
         self.watch(process);
         if let (Some(ends), Some(held)) =
             (ends, &mut self.nodes.get_mut(&process.node).expect("alive").mandate)
