@@ -97,6 +97,8 @@ class Follow:
         """By hub, who acts as its leader on this side of a split network."""
         self.ready = asyncio.Event()
         """Set once all but rooms was given whole."""
+        self.counted = asyncio.Event()
+        """Set once this node is in the census."""
         self._coordinator = coordinator
         self._plane = plane
         self._me = me
@@ -297,6 +299,8 @@ class Follow:
             )
         if META in news and self.census is not None:
             census = self.census
+            if self._me in census.record.nodes:
+                self.counted.set()
             self._plane.census(census.revision, census.record.nodes, census.record.before)
         pins, self._pins = self._pins, {}
         for room_class, of_class in pins.items():

@@ -222,6 +222,10 @@ class ClusterNode:
         """Until the plane was told of all nodes and hubs."""
         await self._follow.ready.wait()
 
+    async def counted(self) -> None:
+        """Until this node counts when a majority is asked for: from then on the others can spare one more."""
+        await self._follow.counted.wait()
+
     async def locate(self, topic: bytes, create: bool = True) -> Located | None:
         """Where the room of a topic is; see `Directory.locate`."""
         return await self._directory.locate(topic, create)

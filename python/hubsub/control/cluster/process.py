@@ -43,6 +43,9 @@ from hubsub.names import redis_cluster_id
 WATCHES_S: Final = 60.0
 """How long a node waits for the whole of what the coordinator keeps."""
 
+COUNTED_S: Final = 2.0
+"""How long clients wait until this node counts when a majority is asked for."""
+
 TOLD_FIRST_S: Final = 1.0
 TOLD_S: Final = 10.0
 """When a start that waits says what for, and how often from then on."""
@@ -231,6 +234,12 @@ class ClusterProcess:
             "clients wait: not all patterns and interest of the other nodes are here yet",
             self.plane.waits_for,
         )
+        # A round trip, or never where the nodes that are there have lost their majority: clients are served there too.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(COUNTED_S):
+                await self._unless_failed(
+                    cluster.counted(), "clients wait: this node is not in the census yet"
+                )
 
     async def _unless_failed(
         self, work: Awaitable[None], what: str, nodes: Callable[[], Sequence[str]] = tuple
