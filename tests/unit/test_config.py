@@ -373,6 +373,18 @@ def test_a_secret_is_shown_nowhere() -> None:
     for text in (show(resolved), str(plain(resolved)), repr(resolved), f"{resolved.cluster_secret}"):
         assert SECRET not in text
     assert "# cluster_secret is set" in show(resolved) and plain(resolved)["cluster_secret"] == "***"
+
+
+def test_a_password_within_a_url_is_not_shown() -> None:
+    from hubsub.config.render import plain
+
+    cluster = {"link": ":0", "cluster_secret": SECRET}
+    resolved = resolve({**cluster, "coordinator": "etcd://me:hush@store:2379"}, {}, {})
+    assert resolved.coordinator == "etcd://me:hush@store:2379"
+    assert '# coordinator = "etcd://***@store:2379"' in show(resolved)
+    assert plain(resolved)["coordinator"] == "etcd://***@store:2379"
+    without = resolve({**cluster, "coordinator": "etcd://store:2379"}, {}, {})
+    assert '\ncoordinator = "etcd://store:2379"' in show(without)
     assert plain(config())["cluster_secret"] is None
     for bad in ("too:short", "not to be\nprinted, and long", 123_456_789):
         assert str(bad) not in problems({"cluster_secret": bad})

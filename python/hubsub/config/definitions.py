@@ -24,6 +24,7 @@ from hubsub.config.kinds import (
     within,
 )
 from hubsub.config.kinds import parse_count as _parse_count
+from hubsub.errors import without_secrets
 
 SHARDS_MAX = 64
 CLASSES_MAX = 1_000
@@ -98,6 +99,10 @@ def _parse_coordinator(raw: object) -> str:
     raise Bad("is not known", "embedded, etcd://HOST:PORT,… or zookeeper://HOST:PORT,…")
 
 
+def _show_coordinator(value: object) -> str:
+    return without_secrets(str(value))
+
+
 KEYS: tuple[Key, ...] = (
     Key("node", TEXT, None, "Name of this node, unique in its cluster. Default: the host's name.", "NAME"),
     Key(
@@ -169,7 +174,9 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         "coordinator",
-        Kind("embedded | etcd://HOST:PORT,… | zookeeper://HOST:PORT,…", _parse_coordinator),
+        Kind(
+            "embedded | etcd://HOST:PORT,… | zookeeper://HOST:PORT,…", _parse_coordinator, _show_coordinator
+        ),
         "embedded",
         "Where the cluster keeps its nodes, classes and rooms.",
         "URL",

@@ -34,7 +34,7 @@ def toml(table: Mapping[str, Any]) -> str:
 
 
 def show(config: Config) -> str:
-    """The resolved configuration as TOML that reads back as itself, with the source of each value."""
+    """The resolved configuration as TOML that reads back as itself, but for secrets, with the source of each value."""
     lines = []
     for key in KEYS:
         value = key.kind.show(getattr(config, key.name))
@@ -42,7 +42,9 @@ def show(config: Config) -> str:
             if getattr(config, key.name) is not None:
                 lines.append(f"{f'# {key.name} is set, and not shown':<48} # {config.sources[key.name]}")
         elif value is not None:
-            lines.append(f"{f'{key.name} = {_value(value)}':<48} # {config.sources[key.name]}")
+            # It would read back as another one.
+            mark = "# " if _hides(value, getattr(config, key.name)) else ""
+            lines.append(f"{f'{mark}{key.name} = {_value(value)}':<48} # {config.sources[key.name]}")
     lines += ["", "[limits]"]
     for limit in LIMITS:
         line = f"{limit.name} = {config.limits[limit.name]}"
@@ -66,7 +68,13 @@ def plain(config: Config) -> dict[str, Any]:
 
 
 def _shown(key: Key, value: object) -> object:
-    return key.kind.show(value) if key.is_secret and value is not None else value
+    shown = value if value is None else key.kind.show(value)
+    return shown if key.is_secret or _hides(shown, value) else value
+
+
+def _hides(shown: object, value: object) -> bool:
+    """Whether a part of a text is not shown."""
+    return isinstance(value, str) and shown != value
 
 
 def class_table(cls: RoomClass) -> dict[str, Any]:
