@@ -261,8 +261,9 @@ def test_a_death_while_the_first_nodes_are_counted_is_failed_over(victim: str, a
     async def test() -> None:
         async with Cluster() as cluster:
             await cluster.start(*"abc")
-            await until(lambda: cluster.status()["census"] is not None)
-            await until(lambda: cluster.status()["census"]["nodes"] == [*"abc"])
+            for node in cluster.nodes.values():
+                await node.counted()
+            assert cluster.status("c")["census"]["nodes"] == [*"abc"]
             await asyncio.sleep(after_s)
             await cluster.kill(victim)
             others = set("abc") - {victim}
