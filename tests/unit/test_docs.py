@@ -23,7 +23,7 @@ def pages(repository: Path) -> dict[Path, str]:
     return {page: page.read_text() for pattern in PAGES for page in sorted(repository.glob(pattern))}
 
 
-@pytest.mark.parametrize("page", ["docs/mission.md", "docs/guarantees.md"])
+@pytest.mark.parametrize("page", ["docs/mission.md", "docs/guarantees.md", "docs/mqtt-conformance.md"])
 def test_every_test_that_a_promise_names_exists(repository: Path, page: str) -> None:
     named = set(re.findall(r"`([\w/.-]+\.(?:py|rs))::(\w+)`", (repository / page).read_text()))
     assert len(named) > 10
