@@ -230,6 +230,47 @@ fn what_was_not_sent_of_a_rooms_next_life_is_read_or_told_from_its_first_record(
 }
 
 #[test]
+fn a_room_is_not_passed_over_where_its_leader_refuses_one_subscription_and_takes_the_next() {
+    let (mut broker, mut world) = relay(true);
+    subscribe(&mut broker, &mut world);
+    broker.route(HUB, Term(3), Leader::Node(OTHER), at(1), &mut world);
+    let Some(&NodeMessage::Interest { ask: refused, .. }) = world.frames.last() else {
+        panic!("it asks anew")
+    };
+    let other = ConnKey { index: KEY.index + 1, ..KEY };
+    broker.connected(other);
+    let wish = Wish { topic: b"a", namespace: Namespace::Global, start: Start::Last(1) };
+    assert!(matches!(broker.subscribe(ticket(), other, wish, at(1), &mut world), Outcome::Later));
+    let Some(&NodeMessage::Interest { ask: taken, .. }) = world.frames.last() else { panic!("it is told") };
+    let attached = Attached { position: position(8), replay_from: Some(Seq(8)), recovered: true };
+    // Its log was opened between the two.
+    let code = ErrorCode::HubClosed;
+    broker.node_message(OTHER, NodeMessage::Denied { ask: refused, code }, at(1), &mut world);
+    broker.node_message(
+        OTHER,
+        NodeMessage::Attached { ask: taken, attached: attached.clone() },
+        at(1),
+        &mut world,
+    );
+    world.frames.clear();
+    broker.commit_due(at(2_000), &mut world);
+    let asks: Vec<_> = std::mem::take(&mut world.frames);
+    assert_eq!(asks.len(), 2, "both are asked for again: {asks:?}");
+    for message in asks {
+        let NodeMessage::Interest { ask, known, .. } = message else { panic!("{message:?}") };
+        assert_eq!(known, position(5));
+        broker.node_message(
+            OTHER,
+            NodeMessage::Attached { ask, attached: attached.clone() },
+            at(2_000),
+            &mut world,
+        );
+    }
+    let is_hole = |message: &NodeMessage| matches!(message, NodeMessage::Read { start, .. } if *start == Start::After(position(5)));
+    assert!(world.frames.iter().any(is_hole), "what is missing is read: {:?}", world.frames);
+}
+
+#[test]
 fn without_a_leader_publishes_wait_bounded_in_number_and_time() {
     let (mut broker, mut world) = relay(false);
     broker.route(HUB, Term(3), Leader::None, at(0), &mut world);

@@ -319,12 +319,12 @@ impl Broker {
         for waiting in refused {
             self.refuse_attach(waiting, code, now, sink);
         }
-        if let Some(resume) = self.relay().resuming.get_mut(&asked.room).filter(|_| asked.resumes) {
+        if stays && self.relay().upstreams.get(&asked.key).is_some_and(|up| !up.is_confirmed) {
+            // Until then the room does not go on: another's confirmation would pass over what is missing here.
+            self.retry_later(slot, now.mono_ms + RETRY_REFUSED_MS);
+        } else if let Some(resume) = self.relay().resuming.get_mut(&asked.room).filter(|_| asked.resumes) {
             resume.pending = resume.pending.saturating_sub(1);
             self.go_on(asked.room, now, sink);
-        }
-        if stays && self.relay().upstreams.get(&asked.key).is_some_and(|up| !up.is_confirmed) {
-            self.retry_later(slot, now.mono_ms + RETRY_REFUSED_MS);
         }
     }
 
