@@ -9,7 +9,8 @@ import pytest
 from hubsub.control.cluster.leads import MOVES_MAX
 from hubsub.control.cluster.ring import LOAD_MAX, Place, assign
 from hubsub.control.cluster.view import ProcessId
-from hubsub.errors import NoControllerError
+from hubsub.coordination import Put, Write
+from hubsub.errors import CoordinatorUnknownError, NoControllerError
 from unit.cluster.played import TIMING, Cluster, PlayedPlane, play, until
 
 HUBS = 3 * 64
@@ -270,6 +271,39 @@ def test_a_death_while_the_first_nodes_are_counted_is_failed_over(victim: str, a
             await until(lambda: len(cluster.led()) == HUBS and set(cluster.led().values()) <= others, 2)
             await until(lambda: set(cluster.led().values()) == others)
             await until(lambda: cluster.status()["census"] == {"nodes": sorted(others), "before": []})
+
+    play(test)
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+def test_a_commit_of_unknown_outcome_that_counted_on_the_dead_is_read_when_it_cannot_be_made_any_more(
+    is_made: bool,
+) -> None:
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start(*"abc")
+            await cluster.nodes["c"].counted()
+            coordinator = cluster.coordinators["a"]
+            commit, doubted = coordinator._commit, False
+
+            async def doubt(expect: dict[str, int], writes: tuple[Write, ...]) -> dict[str, int]:
+                nonlocal doubted
+                if doubted or "nodes/b" not in expect or not any(isinstance(w, Put) for w in writes):
+                    return await commit(expect, writes)
+                doubted = True
+                if is_made:
+                    await commit(expect, writes)
+                held = await coordinator.get("nodes/b")
+                assert held is not None
+                await commit({"nodes/b": held.revision}, (Put("nodes/b", held.value),))
+                raise CoordinatorUnknownError()
+
+            coordinator._commit = doubt  # type: ignore[method-assign]
+            await cluster.kill("b")
+            await until(lambda: doubted)
+            await until(lambda: cluster.status("c")["census"]["before"] == [])
+            await cluster.start("d")
+            await until(lambda: cluster.status("c")["census"] == {"nodes": [*"abcd"], "before": []})
 
     play(test)
 
