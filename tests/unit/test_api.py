@@ -473,3 +473,12 @@ async def test_a_small_answer_does_not_wait_for_an_acknowledgement() -> None:
         writer.close()
     finally:
         await server.stop()
+
+
+async def test_a_node_alone_moves_no_rooms() -> None:
+    api = Api()
+    for answer in [
+        await api.ask("POST", "/v1/rooms/new/move", {"to": "two"}),
+        await api.get("/v1/moves"),
+    ]:
+        assert (answer.status, answer.json["code"]) == (404, "no_cluster") and answer.json["hint"]

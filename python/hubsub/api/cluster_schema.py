@@ -103,6 +103,45 @@ class Move(Struct, kw_only=True):
     ago_s: float
 
 
+class MoveOrder(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a room is to be."""
+
+    to: Annotated[
+        str | None,
+        Meta(
+            description="A node, or a hub by name (CLASS-INDEX) or id; null: where its class's ring has it."
+        ),
+    ]
+
+
+class MoveResult(Struct, kw_only=True):
+    """Where a room is now."""
+
+    room: str
+    room_class: str = field(name="class")
+    hub: Annotated[int | None, Meta(description="Null: the ring says.")]
+
+
+class MoveNote(Struct, kw_only=True):
+    """A room, or a hub with all its rooms, that the controller moved, or did not."""
+
+    room: Annotated[str | None, Meta(description="Null: a hub got another leader.")]
+    room_class: str = field(name="class")
+    before: Annotated[int | None, Meta(description="The hub that had the room by a record.")]
+    hub: Annotated[int | None, Meta(description="That has it now, or whose leader changed.")]
+    leader: str | None
+    why: str
+    result: Literal["moved", "refused"]
+    reason: Annotated[str | None, Meta(description="Why it was refused.")]
+    ago_s: float
+
+
+class MoveList(Struct, kw_only=True):
+    """The latest moves, at most 256, the latest last."""
+
+    moves: list[MoveNote]
+
+
 class ClusterInfo(Struct, kw_only=True):
     """The cluster as the node sees it that answers."""
 

@@ -7,7 +7,16 @@ from starlette.responses import Response
 
 from hubsub.api.answers import json_answer
 from hubsub.api.params import flag, name, number, path_name, position
-from hubsub.api.schema import BusyRoom, BusyRooms, HistoryPage, Record, RoomPage, payload_fields, room_body
+from hubsub.api.schema import (
+    BusyRoom,
+    BusyRooms,
+    HistoryPage,
+    NodeRef,
+    Record,
+    RoomPage,
+    payload_fields,
+    room_body,
+)
 from hubsub.api.state import State
 from hubsub.config import RESERVED
 from hubsub.errors import BadRequestError, NoSuchRoomError, TopicLengthError
@@ -38,18 +47,19 @@ async def list_rooms(state: State, request: Request) -> Response:
 
 
 async def show_room(state: State, request: Request) -> Response:
-    room = _room(state, request)
+    room = room_name(state, request)
+    await _placed(state, room, flag(request, "create"))
     found = await state.node.room(room)
     if found is None and flag(request, "create"):
         found = await state.node.room_create(room) or _unrecorded(state, room)
     if found is None:
         hint = "a first subscriber makes it, or PUT, or ?create=true"
         raise NoSuchRoomError(value=text_of(room), hint=hint)
-    return json_answer(room_body(found, [state.node_ref(request)]))
+    return json_answer(room_body(found, await _members(state, request, room)))
 
 
 async def create_room(state: State, request: Request) -> Response:
-    room = _room(state, request)
+    room = room_name(state, request)
     there = await state.node.room(room) is not None
     made = await state.node.room_create(room)
     if made is None:
@@ -62,14 +72,14 @@ async def create_room(state: State, request: Request) -> Response:
 
 
 async def delete_room(state: State, request: Request) -> Response:
-    room = _room(state, request)
+    room = room_name(state, request)
     if not await state.node.room_delete(room):
         raise NoSuchRoomError(value=text_of(room))
     return Response(status_code=204)
 
 
 async def history(state: State, request: Request) -> Response:
-    room = _room(state, request)
+    room = room_name(state, request)
     count = number(request, "count", 100, state.limits["history_reply_records_max"])
     text = request.query_params.get("after")
     after = position(text) if text is not None else None
@@ -101,6 +111,32 @@ async def busiest(state: State, request: Request) -> Response:
     )
 
 
+async def _placed(state: State, room: bytes, create: bool) -> None:
+    """In a cluster: this node's data plane knows where a room is that is placed by its record, or is now."""
+    located = None if state.cluster is None else await state.cluster.locate(room, create)
+    if located is None:
+        return
+    placements = {cls.name: cls.placement for cls in state.classes}
+    if placements.get(located.room_class) != "ring":
+        state.node.route_rooms(located.room_class, {room: located.hub})
+
+
+async def _members(state: State, request: Request, room: bytes) -> list[NodeRef]:
+    """The nodes that have a room, its leader first, by the addresses that the cluster knows of each."""
+    located = None if state.cluster is None else await state.cluster.locate(room, create=False)
+    if located is None or not located.members:
+        return [state.node_ref(request)]
+    return [
+        NodeRef(
+            name=member.node,
+            redis=member.addresses.get("redis"),
+            redis_cluster=member.addresses.get("redis_cluster"),
+            http=member.addresses.get("http"),
+        )
+        for member in located.members
+    ]
+
+
 def _unrecorded(state: State, room: bytes) -> dict[str, Any]:
     """A room of a class that keeps no record of it: who will hold it is known all the same."""
     numbers = (
@@ -118,7 +154,12 @@ def _unrecorded(state: State, room: bytes) -> dict[str, Any]:
     return known | dict.fromkeys(numbers, 0)
 
 
-def _room(state: State, request: Request) -> bytes:
+def room_name(state: State, request: Request) -> bytes:
+    """The room of the path.
+
+    Raises:
+        TopicLengthError: it cannot be one.
+    """
     room = path_name(request, "room")
     if not 0 < len(room) <= state.limits["topic_bytes_max"]:
         raise TopicLengthError(value=len(room), hint=f"1 to {state.limits['topic_bytes_max']} bytes")

@@ -13,6 +13,7 @@ from hubsub.api import (
     hubs,
     log,
     merges,
+    moves,
     nodes,
     publish,
     queries,
@@ -21,7 +22,7 @@ from hubsub.api import (
     stages,
 )
 from hubsub.api.answers import json_answer
-from hubsub.api.cluster_schema import ClusterInfo, ReachedAddresses
+from hubsub.api.cluster_schema import ClusterInfo, MoveList, MoveOrder, MoveResult, ReachedAddresses
 from hubsub.api.log import AtHomes
 from hubsub.api.openapi import document
 from hubsub.api.reach import (
@@ -436,6 +437,24 @@ ROUTES: tuple[Route, ...] = (
         answer=(ClusterInfo,),
         errors=("no_cluster",),
         reach=AtNode(),
+    ),
+    Route(
+        "POST",
+        "/v1/rooms/{room}/move",
+        "Moves a room of an ephemeral class to another hub",
+        moves.move_room,
+        body=(MoveOrder,),
+        answer=(MoveResult,),
+        errors=("room_move", "no_cluster", "no_controller", "topic_length"),
+        tag="rooms",
+    ),
+    Route(
+        "GET",
+        "/v1/moves",
+        "What the controller moved of late, and why",
+        moves.list_moves,
+        answer=(MoveList,),
+        errors=("no_cluster", "no_controller"),
     ),
     Route(
         "GET",

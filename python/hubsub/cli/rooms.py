@@ -5,8 +5,9 @@ from typing import Annotated, Any
 import typer
 
 from hubsub.cli.common import Api, Json, Url, group, print_fields, print_json, print_rows, say, segment, shown
+from hubsub.errors import OptionError
 
-app = group("Lists, shows, creates and deletes rooms; reads their history.")
+app = group("Lists, shows, creates, moves and deletes rooms; reads their history.")
 
 Room = Annotated[str, typer.Argument(help="Name of the room.", show_default=False)]
 
@@ -53,6 +54,24 @@ def delete_room(room: Room, url: Url = None) -> None:
     """Deletes a room without subscribers, with its history."""
     Api(url).ask("DELETE", f"/v1/rooms/{segment(room)}")
     say(f"deleted {shown(room)}")
+
+
+@app.command("move")
+def move_room(
+    room: Room,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="NODE|HUB", help="A node, or a hub by name (CLASS-INDEX) or id."),
+    ] = None,
+    back: Annotated[bool, typer.Option("--back", help="To where its class's ring has it.")] = False,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Moves a room of an ephemeral class to another hub, where it begins another life."""
+    if (to is None) != back:
+        raise OptionError("a room is moved somewhere: --to NODE|HUB, or --back")
+    answer = Api(url).ask("POST", f"/v1/rooms/{segment(room)}/move", {"to": to})
+    print_fields(answer, as_json)
 
 
 @app.command("history")

@@ -278,6 +278,35 @@ def test_a_pin_of_a_ring_class_is_taken_away_again() -> None:
     play(test)
 
 
+def test_a_room_is_moved_to_a_hub_by_name_or_id_and_any_node_lists_the_moves() -> None:
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start(*"abc")
+            await cluster.settle()
+            before = await located(cluster, "a", b"game:x")
+            hubs = {
+                hub: kept.record
+                for hub, kept in cluster.nodes["a"]._follow.hubs.items()
+                if kept.record.room_class == before.room_class and hub != before.hub
+            }
+            first, second = sorted(hubs)[:2]
+            assert await cluster.nodes["b"].move(b"game:x", str(first)) == first
+            name = f"{hubs[second].room_class}-{hubs[second].index}"
+            assert await cluster.nodes["c"].move(b"game:x", name) == second
+            with pytest.raises(MoveError):
+                await cluster.nodes["c"].move(b"game:x", "nobody")
+            for node in cluster.nodes.values():
+                rows = [row for row in await node.moves() if row.room is not None]
+                assert [(row.room, row.before, row.hub) for row in rows] == [
+                    (b"game:x", None, first),
+                    (b"game:x", first, second),
+                    (b"game:x", second, None),
+                ]
+                assert [row.refused is None for row in rows] == [True, True, False]
+
+    play(test)
+
+
 def test_what_cannot_be_moved_says_why(tmp_path: Path) -> None:
     logged = {"name": "game", "match": ["game:*"], "durability": "durable", "history": {"bytes": "1GiB"}}
     chat = {"name": "chat", "match": ["chat:*"]}

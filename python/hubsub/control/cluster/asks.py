@@ -58,17 +58,44 @@ class Taken(Message, frozen=True):
 
 
 class Move(Message, frozen=True):
-    """To the controller: pins a room of an ephemeral class to a hub that a node leads, or takes the pin away."""
+    """To the controller: pins a room of an ephemeral class to a hub, or takes the pin away."""
 
     room_class: str
     room: bytes
     to: str | None
-    """A node; None: back to where its class's ring has it."""
+    """A hub by its name or id, or a node: one of the hubs that it leads; None: back to where its class's ring has
+    it."""
 
 
 class Moved(Message, frozen=True):
     hub: int | None
     """None: the ring says."""
+
+
+class Moves(Message, frozen=True):
+    """To the controller: what it moved of late."""
+
+
+class MoveRow(msgspec.Struct, frozen=True, array_like=True):
+    """A room that was moved, or was not; or a hub that got another leader."""
+
+    room: bytes | None
+    """None: the hub with all its rooms."""
+    room_class: str
+    before: int | None
+    """The hub that had the room; None: the ring had it, or it is a hub that moved."""
+    hub: int | None
+    """That is to have it, or that moved; None: the ring says."""
+    leader: str | None
+    why: str
+    refused: str | None
+    """Why it was not done; None: it was."""
+    ago_s: float
+
+
+class Moving(Message, frozen=True):
+    moves: tuple[MoveRow, ...]
+    """The latest last."""
 
 
 class Report(Message, frozen=True):
@@ -95,10 +122,11 @@ class Sorry(Message, frozen=True):
 
     code: str
     reason: str
+    hint: str | None = None
 
 
-Asked = Assign | Find | Take | Move | Report | Claim
-Answer = Assigned | Found | Taken | Moved | Noted | Sorry
+Asked = Assign | Find | Take | Move | Moves | Report | Claim
+Answer = Assigned | Found | Taken | Moved | Moving | Noted | Sorry
 
 _asked = msgspec.msgpack.Decoder(Asked)
 _answer = msgspec.msgpack.Decoder(Answer)

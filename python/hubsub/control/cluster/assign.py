@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import structlog
 
 from hubsub.control.cluster import asks
@@ -35,6 +36,7 @@ from hubsub.errors import (
     NoControllerError,
     PeerError,
 )
+from hubsub.names import text_of
 
 BATCH_ROOMS: Final = 500
 BATCH_BYTES: Final = 128 << 10
@@ -43,6 +45,9 @@ fails nobody over meanwhile."""
 
 ROUNDS: Final = 4
 """So often a room that members refused is given a hub of others."""
+
+MOVES_KEPT: Final = 256
+"""The latest moves of rooms, for who asks what moved and why."""
 
 TRIES: Final = 5
 """Of writing a batch that others, or lost answers, came in between."""
@@ -100,6 +105,8 @@ class Assigner:
         self._clock = clock
         self._requests: deque[_Request] = deque()
         self._worker: asyncio.Task[None] | None = None
+        self._moves: deque[tuple[float, asks.MoveRow]] = deque(maxlen=MOVES_KEPT)
+        """When, by the clock, and what."""
 
     async def assign(self, question: asks.Assign) -> asks.Assigned:
         """Where rooms are, or are now.
@@ -133,9 +140,51 @@ class Assigner:
             CoordinatorError: as `assign`.
         """
         buckets, revision = self._begun(question.room_class)
+        found = _found(buckets, question.room)
+        before = None if found is None else found.hub
+        try:
+            moved = await self._move(question, buckets, revision)
+        except HubSubError as error:
+            self._note(question, before, None, error.message)
+            raise
+        self._note(question, before, moved.hub, None)
+        return moved
+
+    def moves(self) -> list[asks.MoveRow]:
+        """The latest moves of rooms that this node carried out or refused, the latest last; at most `MOVES_KEPT`."""
+        now = self._clock()
+        return [msgspec.structs.replace(row, ago_s=round(now - at_s, 3)) for at_s, row in self._moves]
+
+    def _note(self, question: asks.Move, before: int | None, hub: int | None, refused: str | None) -> None:
+        leader = None if hub is None else self._follow.hubs[hub].record.leader
+        row = asks.MoveRow(
+            room=question.room,
+            room_class=question.room_class,
+            before=before,
+            hub=hub,
+            leader=leader,
+            why="asked for",
+            refused=refused,
+            ago_s=0.0,
+        )
+        self._moves.append((self._clock(), row))
+        log.info(
+            "a room is moved" if refused is None else "a room is not moved",
+            room=text_of(question.room),
+            room_class=question.room_class,
+            before=before,
+            hub=hub,
+            reason=refused,
+        )
+
+    async def _move(self, question: asks.Move, buckets: Buckets, revision: int) -> asks.Moved:
         kept = self._follow.classes[question.room_class].record
         if kept.durability != EPHEMERAL:
-            raise MoveError("a room with a log cannot be moved", f"class {question.room_class}")
+            raise MoveError(
+                "a room with a log cannot be moved yet",
+                f"class {question.room_class}",
+                "its records stay where they were written; put busy rooms into a class of their own with more hubs",
+            )
         if question.to is None:
             if kept.placement != "ring":
                 raise MoveError("a room without a ring must go somewhere", hint="name a node")
@@ -260,8 +309,17 @@ class Assigner:
         await asyncio.gather(*(ask(member, rooms) for member, rooms in by_member.items()))
         return refused
 
-    def _hub_of(self, room_class: str, room: bytes, node: str) -> int:
-        """One of the hubs that a node leads; of several, one by the room's name."""
+    def _hub_of(self, room_class: str, room: bytes, to: str) -> int:
+        """The hub of this name or id; or of the hubs that the node of this name leads, one by the room's name."""
+        node = to
+        if node not in self._follow.nodes:
+            for hub, kept in self._follow.hubs.items():
+                is_meant = to in (str(hub), f"{kept.record.room_class}-{kept.record.index}")
+                if is_meant and kept.record.room_class == room_class:
+                    return hub
+                if is_meant:
+                    value = f"{to}, class {room_class}"
+                    raise MoveError("the hub is one of another class", value, "hubsub node ls lists nodes")
         led = [
             hub
             for hub, kept in sorted(self._follow.hubs.items())
@@ -273,7 +331,7 @@ class Assigner:
             raise MoveError(
                 "the node leads no hub of the room's class",
                 f"{node}, class {room_class}",
-                "hubsub hub ls says who does",
+                "GET /v1/cluster says who leads which hub",
             )
         return led[hash_of(room) % len(led)]
 

@@ -43,7 +43,7 @@ RETRY_S: Final = 0.1
 RETRY_S_MAX: Final = 1.0
 """Before the controller is asked again; doubled each time."""
 
-Ask = Callable[[asks.Assign | asks.Find | asks.Move], Awaitable[asks.Answer]]
+Ask = Callable[[asks.Assign | asks.Find | asks.Move | asks.Moves], Awaitable[asks.Answer]]
 """Asks the controller."""
 
 
@@ -193,7 +193,7 @@ class Directory:
 
         Args:
             topic: Any of the room's topics.
-            to: A node; None takes the pin of a ring class's room away.
+            to: A node, or a hub by its name or id; None takes the pin of a ring class's room away.
 
         Returns:
             The hub; None where the ring says.
@@ -207,7 +207,21 @@ class Directory:
         if isinstance(answer, asks.Moved):
             return answer.hub
         assert isinstance(answer, asks.Sorry)
-        raise (MoveError if answer.code == MoveError.code else NoControllerError)(answer.reason)
+        raise (MoveError if answer.code == MoveError.code else NoControllerError)(
+            answer.reason, hint=answer.hint
+        )
+
+    async def moves(self) -> tuple[asks.MoveRow, ...]:
+        """What the controller moved of late, the latest last.
+
+        Raises:
+            NoControllerError: nobody is there who knows; ask again.
+        """
+        answer = await self._ask(asks.Moves())
+        if isinstance(answer, asks.Moving):
+            return answer.moves
+        assert isinstance(answer, asks.Sorry)
+        raise NoControllerError(answer.reason, hint=answer.hint)
 
     async def close(self) -> None:
         """Ends what waits."""

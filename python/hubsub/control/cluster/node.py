@@ -47,6 +47,9 @@ CLAIM_S: Final = 0.05
 TAKE_S: Final = 1.0
 """How long a member is waited for that is asked whether it takes rooms: others wait behind these."""
 
+MOVES_TOLD: Final = 256
+"""The latest moves, of rooms and hubs together: an answer fits into a question's."""
+
 DRAIN_S: Final = 10.0
 """How long a node that stops waits until others lead its hubs."""
 
@@ -242,6 +245,10 @@ class ClusterNode:
         """Moves the room of a topic to a node; see `Directory.move`."""
         return await self._directory.move(topic, to)
 
+    async def moves(self) -> tuple[asks.MoveRow, ...]:
+        """What the controller moved of late; see `Directory.moves`."""
+        return await self._directory.moves()
+
     async def apply(self, given: Sequence[RoomClass]) -> list[str]:
         """Makes classes of the cluster what is given; others stay.
 
@@ -373,6 +380,8 @@ class ClusterNode:
                     return self._assigner.find(question)
                 case asks.Move():
                     return await self._assigner.move(question)
+                case asks.Moves():
+                    return self._moving()
                 case asks.Take():
                     return self._takes(question)
                 case asks.Report():
@@ -384,7 +393,7 @@ class ClusterNode:
                 case asks.Sorry():
                     return question
         except HubSubError as error:
-            return asks.Sorry(error.code, error.message)
+            return asks.Sorry(error.code, error.message, error.hint)
 
     async def _ask_controller(self, question: asks.Asked) -> asks.Answer:
         held = self._follow.controller
@@ -406,6 +415,27 @@ class ClusterNode:
         if not isinstance(answer, asks.Taken):
             raise PeerError(value=node)
         return answer
+
+    def _moving(self) -> asks.Moving:
+        """Rooms and hubs that this node moved as the controller, in the order of time."""
+        if not self.is_controller:
+            raise NoControllerError("this node is not the controller now")
+        now = self._clock()
+        hubs = [
+            asks.MoveRow(
+                room=None,
+                room_class=step.after.room_class,
+                before=None,
+                hub=step.hub,
+                leader=step.after.leader,
+                why=step.why,
+                refused=None,
+                ago_s=round(now - at_s, 3),
+            )
+            for at_s, step in self._controller.steps
+        ]
+        rows = sorted([*hubs, *self._assigner.moves()], key=lambda row: -row.ago_s)
+        return asks.Moving(tuple(rows[-MOVES_TOLD:]))
 
     def _takes(self, question: asks.Take) -> asks.Taken:
         """Refuses rooms of hubs that are not this node's, and what it has no space for."""

@@ -1,0 +1,47 @@
+"""Rooms that are moved to another hub, and what was moved of late: any node takes it, the controller does it."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from hubsub.api.answers import json_answer
+from hubsub.api.cluster_schema import MoveList, MoveNote, MoveOrder, MoveResult
+from hubsub.api.params import body, decode
+from hubsub.api.rooms import room_name
+from hubsub.api.state import State
+from hubsub.control.cluster.node import ClusterNode
+from hubsub.errors import NoClusterError
+from hubsub.names import text_of
+
+
+async def move_room(state: State, request: Request) -> Response:
+    """Raises `MoveError` where it cannot be there, `NoControllerError` where nobody can move it now."""
+    room, cluster = room_name(state, request), _cluster(state)
+    order: MoveOrder = decode(await body(state, request), MoveOrder)
+    hub = await cluster.move(room, order.to)
+    return json_answer(MoveResult(room=text_of(room), room_class=state.node.room_of(room)[1], hub=hub))
+
+
+async def list_moves(state: State, request: Request) -> Response:
+    """Raises `NoControllerError` where nobody knows now."""
+    rows = await _cluster(state).moves()
+    notes = [
+        MoveNote(
+            room=None if row.room is None else text_of(row.room),
+            room_class=row.room_class,
+            before=row.before,
+            hub=row.hub,
+            leader=row.leader,
+            why=row.why,
+            result="moved" if row.refused is None else "refused",
+            reason=row.refused,
+            ago_s=row.ago_s,
+        )
+        for row in rows
+    ]
+    return json_answer(MoveList(moves=notes))
+
+
+def _cluster(state: State) -> ClusterNode:
+    if state.cluster is None:
+        raise NoClusterError("rooms are moved between the nodes of a cluster", hint="this node is alone")
+    return state.cluster
