@@ -246,12 +246,7 @@ fn a_room_is_not_passed_over_where_its_leader_refuses_one_subscription_and_takes
     // Its log was opened between the two.
     let code = ErrorCode::HubClosed;
     broker.node_message(OTHER, NodeMessage::Denied { ask: refused, code }, at(1), &mut world);
-    broker.node_message(
-        OTHER,
-        NodeMessage::Attached { ask: taken, attached: attached.clone() },
-        at(1),
-        &mut world,
-    );
+    broker.node_message(OTHER, NodeMessage::Attached { ask: taken, attached }, at(1), &mut world);
     world.frames.clear();
     broker.commit_due(at(2_000), &mut world);
     let asks: Vec<_> = std::mem::take(&mut world.frames);
@@ -259,12 +254,7 @@ fn a_room_is_not_passed_over_where_its_leader_refuses_one_subscription_and_takes
     for message in asks {
         let NodeMessage::Interest { ask, known, .. } = message else { panic!("{message:?}") };
         assert_eq!(known, position(5));
-        broker.node_message(
-            OTHER,
-            NodeMessage::Attached { ask, attached: attached.clone() },
-            at(2_000),
-            &mut world,
-        );
+        broker.node_message(OTHER, NodeMessage::Attached { ask, attached }, at(2_000), &mut world);
     }
     let is_hole = |message: &NodeMessage| matches!(message, NodeMessage::Read { start, .. } if *start == Start::After(position(5)));
     assert!(world.frames.iter().any(is_hole), "what is missing is read: {:?}", world.frames);
