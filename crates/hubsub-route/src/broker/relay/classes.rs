@@ -6,9 +6,7 @@
 //! (`hubsub-node`, `classes.rs`); of nodes one may be behind, and is told so (`NotMine`).
 
 use super::Broker;
-use crate::ring::NOWHERE;
-use crate::topics::TopicId;
-use crate::{Asker, Attach, Hubs, Now, Sink, Start, Ticket};
+use crate::{Asker, Hubs, Now, Sink};
 use hubsub_types::ClassTable;
 use std::sync::Arc;
 
@@ -40,7 +38,7 @@ impl Broker {
         }
         // Of a topic that was nobody's yet nothing is to be taken back.
         for &id in &topics {
-            self.follow_topic_of_shard(id, now, sink);
+            self.follow_to_place(id, now, sink);
         }
         for waiting in waiting {
             let id = self.topics.intern(waiting.attach.namespace, &waiting.attach.topic);
@@ -57,7 +55,7 @@ impl Broker {
         while let Some(parked) = self.relay().unpark(slot) {
             let id = self.topics.intern(parked.record.namespace, parked.record.topic());
             // The table may have heard of a room's move before this shard has.
-            self.follow_topic_of_shard(id, now, sink);
+            self.follow_to_place(id, now, sink);
             if self.slot_of_topic(id) == Some(slot) { &mut stays } else { &mut moved }.push(parked);
         }
         stays.into_iter().for_each(|parked| self.relay().park(slot, parked));
@@ -68,34 +66,6 @@ impl Broker {
                 Asker::Node { node, ask, .. } => self.relay().not_mine(node, ask, slot, sink),
                 _ => self.lead(parked.ticket, parked.record, now, sink),
             }
-        }
-    }
-
-    /// The subscriptions of this shard to a topic follow its room.
-    fn follow_topic_of_shard(&mut self, id: TopicId, now: Now, sink: &mut impl Sink) {
-        let (namespace, topic) = self.key_of(id);
-        let (before, subs) = (self.topics.get(id).shard, self.topics.get(id).subs.as_slice().to_vec());
-        if !self.topics.place_again(id) {
-            return;
-        }
-        for conn in subs {
-            if before == NOWHERE || self.attaching.contains_key(&(conn, id)) {
-                // It is counted where it is answered from.
-                continue;
-            }
-            self.take_back(before, namespace, Arc::clone(&topic), now, sink);
-            self.next_id = self.next_id.wrapping_add(1);
-            let asker = Asker::Gathering { number: 0, item: 0 };
-            let attach = Attach {
-                ticket: Ticket { shard: self.shard, asker },
-                conn,
-                namespace,
-                topic: Arc::clone(&topic),
-                start: Start::Live,
-                adds: true,
-                id: self.next_id,
-            };
-            self.miss_attach(id, attach, now, sink);
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::relay::NodeMessage;
 use crate::relay::misses::{Miss, Missing};
 use crate::relay::state::WaitingAttach;
 use crate::ring::NOWHERE;
-use crate::rooms::{RoomHandle, TopicKey};
+use crate::rooms::RoomHandle;
 use crate::topics::TopicId;
 use crate::{Asker, Attach, Msg, Now, Outcome, Published, Sink, Start, Ticket};
 use hubsub_types::class::ClassIndex;
@@ -322,31 +322,36 @@ impl Broker {
     /// A room is elsewhere than before: the subscriptions of this shard follow it.
     fn follow_room(&mut self, class: ClassIndex, room: &[u8], now: Now, sink: &mut impl Sink) {
         for id in self.topics.of_room(class, room) {
-            let (namespace, topic): TopicKey = self.key_of(id);
-            let (before, subs) = (self.topics.get(id).shard, self.topics.get(id).subs.as_slice().to_vec());
-            let of_hub = self.topics.get(id).hub;
-            if !self.topics.place_again(id) || before == NOWHERE || of_hub == UNPLACED {
+            self.follow_to_place(id, now, sink);
+        }
+    }
+
+    /// The subscriptions of this shard to a topic follow its room to where that is now.
+    pub(super) fn follow_to_place(&mut self, id: TopicId, now: Now, sink: &mut impl Sink) {
+        let (namespace, topic) = self.key_of(id);
+        let it = self.topics.get(id);
+        let (before, of_hub, subs) = (it.shard, it.hub, it.subs.as_slice().to_vec());
+        if !self.topics.place_again(id) || before == NOWHERE || of_hub == UNPLACED {
+            return;
+        }
+        for conn in subs {
+            if self.attaching.contains_key(&(conn, id)) {
+                // It is counted where it is answered from.
                 continue;
             }
-            for conn in subs {
-                if self.attaching.contains_key(&(conn, id)) {
-                    // It is counted where it is answered from.
-                    continue;
-                }
-                self.take_back(before, namespace, Arc::clone(&topic), now, sink);
-                self.next_id = self.next_id.wrapping_add(1);
-                let asker = Asker::Gathering { number: 0, item: 0 };
-                let attach = Attach {
-                    ticket: Ticket { shard: self.shard, asker },
-                    conn,
-                    namespace,
-                    topic: Arc::clone(&topic),
-                    start: Start::Live,
-                    adds: true,
-                    id: self.next_id,
-                };
-                self.miss_attach(id, attach, now, sink);
-            }
+            self.take_back(before, namespace, Arc::clone(&topic), now, sink);
+            self.next_id = self.next_id.wrapping_add(1);
+            let asker = Asker::Gathering { number: 0, item: 0 };
+            let attach = Attach {
+                ticket: Ticket { shard: self.shard, asker },
+                conn,
+                namespace,
+                topic: Arc::clone(&topic),
+                start: Start::Live,
+                adds: true,
+                id: self.next_id,
+            };
+            self.miss_attach(id, attach, now, sink);
         }
     }
 }
