@@ -61,7 +61,8 @@ class Plane:
     """All processes of `there` are heard, heed and have a lead, until they are in `dead`."""
 
     there: dict[str, "Plane"] = {}
-    dead: set[ProcessId] = set()
+    dead: dict[ProcessId, float] = {}
+    """Since when."""
     told = asyncio.Event()
     """Set whenever one is told of a census."""
 
@@ -85,6 +86,12 @@ class Plane:
 
     def classes(self, classes: Mapping[str, ClassRecord]) -> None: ...
 
+    def class_versions(self) -> Mapping[str, int]:
+        return {}
+
+    def is_cut_off(self) -> bool:
+        return False
+
     def routes(self, rows: Sequence[Route]) -> None: ...
 
     def pins(self, room_class: str, hubs: Mapping[bytes, int | None]) -> None: ...
@@ -103,7 +110,7 @@ class Plane:
             )
             for plane in self.there.values()
         }
-        return well | {process: Peer(heard_s=0.0, is_dead=True) for process in self.dead}
+        return well | {process: Peer(heard_s=0.0, dead_s=dead_s) for process, dead_s in self.dead.items()}
 
     async def ask(self, node: str, body: bytes) -> bytes:
         plane = self.there.get(node)
@@ -217,7 +224,7 @@ async def records(coordinator: Coordinator) -> list[tuple[str, bytes, int]]:
 
 
 async def run(backend: Backend, rooms: int, at_once: int, limit_s: float) -> dict[str, float | None]:
-    Plane.there, Plane.dead, Plane.told = {}, set(), asyncio.Event()
+    Plane.there, Plane.dead, Plane.told = {}, {}, asyncio.Event()
     started = {name: await start(name, backend) for name in "abc"}
     nodes = {name: node for name, (node, _) in started.items()}
     await until_placed(nodes["b"], b"chat:first")
@@ -256,7 +263,7 @@ async def run(backend: Backend, rooms: int, at_once: int, limit_s: float) -> dic
     kept = sum(len(value) for _, value, _ in copies) + resident_bytes() - before
 
     # The controller dies, and links prove it at once.
-    Plane.dead.add(Plane.there[controller].me)
+    Plane.dead[Plane.there[controller].me] = time.monotonic()
     other.changed()
     elected_s = await until_placed(other, b"chat:after-the-election")
     joined_s = time.monotonic()
