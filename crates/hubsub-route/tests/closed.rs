@@ -2,8 +2,16 @@
 
 mod support;
 
-use hubsub_route::{Namespace, Outcome, Start, Wish};
-use hubsub_types::{Class, Durability, ErrorCode};
+use hubsub_route::places::Places;
+use hubsub_route::{
+    Broker, Cluster, HubSeed, Hubs, Leader, Namespace, NodeMessage, Outcome, Producers, RelayLimits,
+    Settings, Start, Wish,
+};
+use hubsub_types::{
+    Class, ClassTable, Durability, ErrorCode, HubId, Limits, NodeId, Position, ProducerId, Seq, ShardId, Term,
+};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use support::{NOW, Net, key, remembering, ticket};
 
 fn durable() -> Class {
@@ -47,4 +55,37 @@ fn who_catches_up_in_a_hub_that_was_given_back_waits_and_is_told_no_gap() {
         let got: Vec<u32> = net.got(edge, 0).iter().map(|got| got.3).collect();
         assert_eq!((got, net.worlds[usize::from(edge)].gaps), (ids, 0), "{shards} shards");
     }
+}
+
+#[test]
+fn who_catches_up_in_a_hub_that_was_given_back_reads_on_where_it_is_led_now() {
+    let (hub, other) = (HubId(1), NodeId(3));
+    let mut net = Net::new(1, 1, durable());
+    let cluster = Cluster { producer: ProducerId(1 << 8), limits: RelayLimits::default() };
+    let places = Arc::new(Places::new([false].into_iter()));
+    let hubs = Arc::new(Hubs::with_places(1, &[vec![hub]], places, cluster));
+    let classes = Arc::new(ClassTable::new(vec![durable()], true));
+    let (limits, epochs) = (Limits::default(), Arc::new(AtomicU64::new(1 << 32)));
+    net.brokers[0] = Broker::new(Settings { shard: ShardId(0), hubs, classes, limits, epochs });
+    net.brokers[0].connected(key(0));
+    let seed = HubSeed { id: hub, next: 1, continuous_from: 1, ..HubSeed::default() };
+    net.brokers[0].open_log(&seed, Producers::default());
+    net.act(0, |b, w| b.node_up(other, 0, 1, NOW, w));
+    net.act(0, |b, w| b.route(hub, Term(1), Leader::Me, NOW, w));
+    net.subscribe(0, 0, "a", Start::Live);
+    net.worlds[0].full.insert(0);
+    net.publish(0, "a");
+    while net.log(0, 9) {}
+    net.worlds[0].refuses = Some(ErrorCode::HubClosed);
+    net.drain(0, 0);
+    assert_eq!(net.got(0, 0).len(), 0);
+    net.worlds[0].frames.clear();
+    net.act(0, |b, w| b.route(hub, Term(2), Leader::Node(other), NOW, w));
+    net.settle();
+    let reads = net.worlds[0].frames.iter().filter_map(|frame| match frame {
+        NodeMessage::Read { start, .. } => Some(*start),
+        _ => None,
+    });
+    let before = Position { seq: Seq(0), ..net.receivers[&1].position };
+    assert_eq!(reads.collect::<Vec<_>>(), [Start::After(before)]);
 }

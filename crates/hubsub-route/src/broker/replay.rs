@@ -86,7 +86,7 @@ impl Broker {
         }
     }
 
-    /// Reads of hubs that are open by now go on.
+    /// Reads of hubs that are open by now go on, and those of hubs that another node leads by now, there.
     pub(super) fn retry_held_reads(&mut self, now: Now, sink: &mut impl Sink) {
         if self.held_reads.is_empty() {
             return;
@@ -96,7 +96,8 @@ impl Broker {
             if read.from == self.shard && self.clients.get(read.conn.index as usize).is_none_or(is_gone) {
                 continue;
             }
-            if sink.log_refuses(hub) == Some(ErrorCode::HubClosed) {
+            let is_here = self.relayed_slot(&read.room_name(&self.classes)).is_none();
+            if is_here && sink.log_refuses(hub) == Some(ErrorCode::HubClosed) {
                 self.held_reads.push((hub, read));
             } else {
                 self.read_here(read, now, sink);

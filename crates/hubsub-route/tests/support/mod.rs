@@ -6,12 +6,12 @@
 use hubsub_route::rooms::{HistoryPart, HistoryQuery};
 use hubsub_route::{
     Answer, Ask, Asker, Attached, Broker, CloseReason, Delivery, Draft, Found, HubSeed, Hubs, Known, LogRead,
-    Msg, Namespace, Now, Outcome, Published, Publisher, Recalled, Record, RecordView, Settings, Sink, Start,
-    Then, Ticket, Via, Want, Wish,
+    Msg, Namespace, NodeMessage, Now, Outcome, Published, Publisher, Recalled, Record, RecordView, Settings,
+    Sink, Start, Then, Ticket, Via, Want, Wish,
 };
 use hubsub_types::{
-    Class, ClassTable, ConnKey, Durability, ErrorCode, History, HubId, Limits, OnGap, OnSlow, Position, Seq,
-    ShardId,
+    Class, ClassTable, ConnKey, Durability, ErrorCode, History, HubId, Limits, NodeId, OnGap, OnSlow,
+    Position, Seq, ShardId,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -26,6 +26,8 @@ pub type Got = (bool, String, Position, u32);
 #[derive(Default)]
 pub struct World {
     pub sent: Vec<(ShardId, Msg)>,
+    /// What went to other nodes.
+    pub frames: Vec<NodeMessage>,
     pub got: BTreeMap<u32, Vec<Got>>,
     pub full: BTreeSet<u32>,
     pub answers: Vec<(Asker, Answer)>,
@@ -191,6 +193,10 @@ impl Sink for World {
     }
     fn congested(&self, to: ShardId) -> bool {
         self.congested.contains(&to.0)
+    }
+    fn send_node(&mut self, _: NodeId, _: HubId, message: NodeMessage) -> Result<(), NodeMessage> {
+        self.frames.push(message);
+        Ok(())
     }
     fn answer(&mut self, asker: Asker, answer: Answer) {
         self.answers.push((asker, answer));
