@@ -424,6 +424,23 @@ async def test_a_subscription_that_is_closed_as_its_connection_breaks_ends(serve
             await records._closed.wait()
 
 
+async def test_a_subscription_that_is_closed_as_it_gives_up_a_silent_server_ends(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closing, real = asyncio.Event(), Connection.close
+
+    async def close(self: Connection, why: str = "the connection was closed") -> None:
+        closing.set()
+        await real(self, why)
+
+    options = Options(timeout_s=0.05, ping_s=0.01, backoff_s=0.001, backoff_s_max=0.01)
+    async with asyncio.timeout(30), Client(server.url, options=options) as client:
+        async with client.subscribe("room"):
+            monkeypatch.setattr(Connection, "close", close)
+            server.silent.add(b"PING")
+            await closing.wait()
+
+
 async def test_a_closed_subscription_is_forgotten(server: FakeServer) -> None:
     async with Client(server.url) as client:
         for _ in range(10):

@@ -5,7 +5,6 @@ connection that failed stays failed: who owns it makes a new one.
 """
 
 import asyncio
-import contextlib
 import os
 import socket
 from collections import deque
@@ -196,8 +195,8 @@ class Connection:
         self._fail(NotConnectedError(why, self.target))
         if self._task is not None and self._task is not asyncio.current_task():
             self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            # Its cancellation is not that of who closes: that one goes on.
+            await asyncio.wait((self._task,))
 
     async def _read(self) -> None:
         assert self._reader is not None, "open() starts this task"
