@@ -35,6 +35,8 @@ class Reader:
 class FakeRooms:
     """Rooms of a node; rows go to `hubs` by their first letter."""
 
+    name = "me"
+
     def __init__(self, dice: random.Random, window: int = 1_000) -> None:
         self.dice = dice
         self.config = SimpleNamespace(data="data")
@@ -49,6 +51,8 @@ class FakeRooms:
         """By hub, how often it refuses a row."""
         self.refuses_own = 0.0
         """How often the node's own rooms refuse a record."""
+        self.clock_ahead_s = 0
+        """How far the clock of the hubs' leader is before this node's."""
         self.is_led = True
         """Whether their hubs are led; else nothing of them can be read."""
 
@@ -120,7 +124,8 @@ class FakeRooms:
                 results.append(Failed("disk_full", "full"))
                 continue
             seq = sum(name == item.topic for name, _ in self.journal) + 1
-            row = HistoryRow(1, seq, int(time.time() * 1e6), item.topic, "", item.payload, item.headers)
+            at_us = int((time.time() + self.clock_ahead_s) * 1e6)
+            row = HistoryRow(1, seq, at_us, item.topic, "", item.payload, item.headers)
             self.journal.append((item.topic, row))
             results.append(Published(0, 1, seq))
         if dies:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from hubsub.control.batches import Batches
+from hubsub.control.cluster.homes import Home
 from hubsub.control.staging import Staging
 from hubsub.errors import (
     HubSubError,
@@ -32,12 +33,37 @@ async def pieces(rows: Sequence[str], size: int) -> AsyncIterator[bytes]:
         yield json.dumps(rows[start : start + size]).encode()
 
 
+class Ring:
+    """Rooms by a hash of their names over so many hubs, all on one node but the stages' that are named."""
+
+    def __init__(self, hubs: int = 16, away: frozenset[int] = frozenset(), of_queries: str = "me") -> None:
+        self.hubs, self.away, self.of_queries = hubs, away, of_queries
+
+    @property
+    def homes(self) -> Ring:
+        return self
+
+    def keeps_log(self, room_class: str) -> bool:
+        return True
+
+    def all(self) -> list[Home]:
+        return [self.of(name, i) for name in ("$queries", "$stage") for i in range(self.hubs)]
+
+    def of(self, room_class: str, index: int) -> Home:
+        of_stage = "other" if index in self.away else "me"
+        node = self.of_queries if room_class == "$queries" else of_stage
+        return Home(index + 1, room_class, index, node, None)
+
+    def index_of(self, room: bytes) -> int:
+        return sum((i + 1) * byte for i, byte in enumerate(room)) % self.hubs
+
+
 class OnNode:
     """What a node has of stages and batches."""
 
-    def __init__(self, rooms: Any, **limits: int) -> None:
+    def __init__(self, rooms: Any, cluster: Any = None, **limits: int) -> None:
         self.limits = limits
-        self.stages = Staging(rooms, lambda: LIMITS | limits)
+        self.stages = Staging(rooms, lambda: LIMITS | limits, lambda: cluster)
         self.batches = Batches(rooms, self.stages, lambda: LIMITS | limits)
         self.stage, self.commit, self.abort = self.stages.stage, self.batches.commit, self.batches.abort
         self.give_up, self.held = self.batches.give_up, self.batches.held

@@ -24,7 +24,7 @@ from hubsub.errors import (
     StageLostError,
 )
 from unit.fake_rooms import FakeRooms
-from unit.stage_writers import OnNode, found, hold, lose, pieces, settled
+from unit.stage_writers import OnNode, Ring, found, hold, lose, pieces, settled
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_what_is_held_at_a_start_in_a_cluster_goes_on_as_its_hub_is_led_again(
         await hold(OnNode(rooms), rooms)
         node = OnNode(rooms)
         rooms.refuses, rooms.is_led = {}, False
-        task = asyncio.create_task(node.batches.resume_led(lambda query: True))
+        task = asyncio.create_task(node.batches.resume_led())
         await settled(task)
         assert len(found(rooms)) == 1 and len(node.held) == 0, "nothing is known of it"
         rooms.is_led = True
@@ -123,7 +123,7 @@ def test_what_another_node_has_is_left_to_it(rooms: FakeRooms) -> None:
     async def play() -> None:
         await hold(OnNode(rooms), rooms)
         rooms.refuses = {}
-        await OnNode(rooms).batches.resume_led(lambda query: query != "q")
+        await OnNode(rooms, Ring(of_queries="other")).batches.resume_led()
         assert len(found(rooms)) == 1
 
     asyncio.run(play())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,15 @@ from hubsub.control.batches import Committed
 from hubsub.control.cluster.homes import Home
 from hubsub.control.own_rooms import are_apart, named, placed, query_room, stage_room
 from hubsub.control.stages import Space
-from hubsub.errors import NoStagesError
+from hubsub.errors import HubClosedError, NoStagesError, StagesMissingError
+from hubsub.node import Failed, Item, Published
 
 from .cluster.played import Cluster as Control
 from .cluster.played import play, until
+from .fake_rooms import FakeRooms
 from .played_cluster import Cluster
 from .played_node import Answer, fits, hub_row, played_log
+from .stage_writers import OnNode, Ring, found, pieces
 
 CHAT = {"name": "chat", "match": ["chat:*"], "durability": "durable", "history": {"bytes": "64MiB"}}
 TALK = {"name": "talk", "match": ["talk:*"]}
@@ -156,27 +161,6 @@ async def test_a_cluster_without_a_data_directory_keeps_no_stages(cluster: Clust
     assert (answer.status, answer.json["code"]) == (409, "no_stages")
 
 
-class Ring:
-    """Rooms by a hash of their names over so many hubs, all on one node but those that are named."""
-
-    def __init__(self, hubs: int = 16, away: frozenset[int] = frozenset()) -> None:
-        self.hubs, self.away = hubs, away
-
-    @property
-    def homes(self) -> Ring:
-        return self
-
-    def all(self) -> list[Home]:
-        return [self.of(name, i) for name in ("$queries", "$stage") for i in range(self.hubs)]
-
-    def of(self, room_class: str, index: int) -> Home:
-        node = "other" if room_class == "$stage" and index in self.away else "me"
-        return Home(index + 1, room_class, index, node, None)
-
-    def index_of(self, room: bytes) -> int:
-        return sum((i + 1) * byte for i, byte in enumerate(room)) % self.hubs
-
-
 def test_stages_are_in_the_hub_that_belongs_to_their_query() -> None:
     ring = Ring()
     for query in ("q", "a/b c", "é" * 20):
@@ -188,6 +172,47 @@ def test_stages_are_in_the_hub_that_belongs_to_their_query() -> None:
     assert placed("q", "a", None) == "a", "alone each hub will do"
     with pytest.raises(NoStagesError):
         placed("q", "a", Nowhere())  # type: ignore[arg-type]
+
+
+class Dealt(FakeRooms):
+    """A query's hub goes to another node as the record is written that commits its batch."""
+
+    def __init__(self, ring: Ring) -> None:
+        super().__init__(random.Random(1))
+        self.ring = ring
+
+    async def publish(self, items: Sequence[Item], *, as_node: bool) -> list[Published | Failed]:
+        if items[0].topic.startswith(b"$queries"):
+            self.ring.of_queries = "other"
+        return await super().publish(items, as_node=as_node)
+
+
+@pytest.mark.parametrize("when", ["before", "as its commit is written"])
+async def test_a_batch_of_a_query_that_goes_to_another_node_is_moved_there_alone(when: str) -> None:
+    ring = Ring()
+    rooms = FakeRooms(random.Random(1)) if when == "before" else Dealt(ring)
+    node = OnNode(rooms, ring)
+    await node.stage("q", "a", None, pieces(["x1", "x2"], 1))
+    if when == "before":
+        ring.of_queries = "other"
+    with pytest.raises(HubClosedError):
+        await node.commit("q", 0, ["a"])
+    assert found(rooms) == [] and len(node.held) == 0
+    is_written = any(room.startswith(b"$queries") for room, _ in rooms.journal)
+    assert is_written == (when != "before")
+    rooms.name = "other"
+    assert (await OnNode(rooms, ring).commit("q", 0, ["a"])).published == 2
+    assert found(rooms) == ["x1", "x2"]
+
+
+@pytest.mark.parametrize("ahead_s", [-7_200, 7_200])
+async def test_a_stage_is_as_old_as_by_the_clock_of_who_took_it_in(ahead_s: int) -> None:
+    rooms = FakeRooms(random.Random(1))
+    rooms.clock_ahead_s = ahead_s
+    await OnNode(rooms).stage("q", "a", None, pieces(["x1"], 1))
+    with pytest.raises(StagesMissingError):
+        await OnNode(rooms, stage_ms=-1).commit("q", 0, ["a"])
+    assert (await OnNode(rooms).commit("q", 0, ["a"])).published == 1
 
 
 class Nowhere(Ring):

@@ -7,27 +7,14 @@ size: who sends them is told where to.
 from starlette.requests import Request
 
 from hubsub.api.state import State
+from hubsub.control import own_rooms
 from hubsub.control.cluster.homes import Home
-from hubsub.control.own_rooms import QUERIES, query_room
-from hubsub.errors import ElsewhereError, HubClosedError, HubSubError, NodesUnreachableError, NoStagesError
+from hubsub.errors import ElsewhereError, HubSubError, NodesUnreachableError
 
 
 def home_of_query(state: State, query: str) -> Home | None:
-    """The other node that does what is done with a query's batches; None: this one.
-
-    Raises:
-        NoStagesError: no node keeps any.
-        HubClosedError: it is not known yet.
-    """
-    if state.others is None:
-        return None
-    homes = state.others.homes
-    if not homes.keeps_log(QUERIES):
-        raise NoStagesError("no node of the cluster keeps stages", hint='data = "DIR" gives one a directory')
-    home = homes.of(QUERIES, state.others.index_of(query_room(query)))
-    if home is None:
-        raise HubClosedError()
-    return None if home.node == state.node.name else home
+    """As `own_rooms.elsewhere`, of this node."""
+    return own_rooms.elsewhere(query, state.others, state.node.name)
 
 
 def elsewhere(request: Request, home: Home) -> HubSubError:

@@ -203,10 +203,8 @@ class _Process:
 
     async def _resume_led(self) -> None:
         """Goes on with what a node of a cluster had begun, as it leads its hubs again: some time after it serves."""
-        from hubsub.api.home import home_of_query
-
         if self._process is not None:
-            await self._state.batches.resume_led(lambda query: home_of_query(self._state, query) is None)
+            await self._state.batches.resume_led()
 
     async def _feed_watchdog(self) -> None:
         """Tells the service manager that this loop runs and all shards do, thrice in the time that it waits."""

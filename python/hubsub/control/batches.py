@@ -39,6 +39,7 @@ from hubsub.errors import (
     BatchGivenUpError,
     BatchMovingError,
     BatchNotHeldError,
+    HubClosedError,
     HubSubError,
     PayloadLengthError,
     StageCommittedError,
@@ -114,6 +115,7 @@ class Batches:
             BatchPassedError: a later batch is committed.
             BatchGivenUpError: what was not published of it will not be.
             BatchMovingError: it takes longer than a request may.
+            HubClosedError: the query is another node's since it was asked for.
             HubSubError: a room does not take its rows now. The same commit goes on where this one was.
         """
         self._stages.space()
@@ -137,6 +139,7 @@ class Batches:
 
     async def _commit(self, query: str, batch: int, attempts: Sequence[str]) -> Committed:
         async with self._locked(query):
+            self._check_home(query)
             latest = await self._rooms.latest(query)
             what = plan(latest, batch)
             if latest is not None and latest.end is None:
@@ -151,7 +154,10 @@ class Batches:
             self._stages.hold(query, attempts)
             try:
                 record = commit_record(batch, await self._stages.find(query, attempts))
+                self._check_home(query)
                 position = await self._rooms.note(query, record)
+                # Only a hub without a record goes to another node. If that had it by then, it moves the batch, too.
+                self._check_home(query)
             except Exception:
                 self._stages.space().free(query)
                 raise
@@ -159,6 +165,11 @@ class Batches:
             move = committed(record, position)
             await self._move(query, on_its_way(move))
             return Committed(move.rows, False)
+
+    def _check_home(self, query: str) -> None:
+        """Raises HubClosedError where the query has become another node's: who asks again is sent there."""
+        if not self._stages.is_home(query):
+            raise HubClosedError()
 
     async def abort(self, query: str, attempt: str) -> None:
         """Drops a stage, if it is there.
@@ -297,12 +308,8 @@ class Batches:
             # A damaged hub hides the names of all rooms; a commit reads its own query's and goes on.
             log.warning("batches go on at their next commit", code=error.code, reason=str(error))
 
-    async def resume_led(self, is_home: Callable[[str], bool]) -> None:
-        """Likewise in a cluster, where a node leads its hubs again some time after its start.
-
-        Args:
-            is_home: Whether the node has a query; fails with what keeps it from being known.
-        """
+    async def resume_led(self) -> None:
+        """Likewise in a cluster, where a node leads its hubs again some time after its start."""
         if self._node.config.data is None:
             return
         try:
@@ -314,7 +321,7 @@ class Batches:
         while left:
             for query in sorted(left):
                 try:
-                    if is_home(query):
+                    if self._stages.is_home(query):
                         # Nobody says that it is led; what is asked of it is refused until then.
                         await self._rooms.latest(query)
                         await self._resume(query)

@@ -8,8 +8,8 @@ puts a stage there under the first of the names `attempt`, `attempt~1`, `attempt
 from typing import Final, Protocol
 from urllib.parse import quote
 
-from hubsub.control.cluster.homes import Homes
-from hubsub.errors import NoStagesError
+from hubsub.control.cluster.homes import Home, Homes
+from hubsub.errors import HubClosedError, NoStagesError
 
 QUERIES, STAGES = "$queries", "$stage"
 """Their classes."""
@@ -63,6 +63,29 @@ def are_apart(cluster: Rings, node: str) -> bool:
     queries = [home for home in homes.all() if home.room_class == QUERIES and home.node == node]
     stages = [homes.of(STAGES, home.index) for home in queries]
     return any(home is None or home.node != node for home in stages)
+
+
+def elsewhere(query: str, cluster: Rings | None, node: str) -> Home | None:
+    """The other node that does what is done with a query's batches; None: this one does.
+
+    Args:
+        query: Which.
+        cluster: None: the node is alone.
+        node: This one's name.
+
+    Raises:
+        NoStagesError: no node keeps any.
+        HubClosedError: it is not known yet.
+    """
+    if cluster is None:
+        return None
+    homes = cluster.homes
+    if not homes.keeps_log(QUERIES):
+        raise NoStagesError("no node of the cluster keeps stages", hint='data = "DIR" gives one a directory')
+    home = homes.of(QUERIES, cluster.index_of(query_room(query)))
+    if home is None:
+        raise HubClosedError()
+    return None if home.node == node else home
 
 
 def named(name: str) -> str:

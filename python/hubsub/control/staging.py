@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from hubsub.control.own_rooms import STAGES, Rings, are_apart, named, stage_room
+from hubsub.control.own_rooms import STAGES, Rings, are_apart, elsewhere, named, stage_room
 from hubsub.control.own_rooms import placed as placed_name
 from hubsub.control.stages import Attempt, Position, Space
 from hubsub.errors import (
@@ -102,6 +102,15 @@ class Staging:
         """
         return [placed_name(query, attempt, self._cluster()) for attempt in attempts]
 
+    def is_home(self, query: str) -> bool:
+        """Whether this node does what is done with a query's batches.
+
+        Raises:
+            NoStagesError: no node keeps any.
+            HubClosedError: it is not known yet.
+        """
+        return elsewhere(query, self._cluster(), self._node.name) is None
+
     # -- taking in --
 
     async def stage(self, query: str, attempt: str, topic: bytes | None, pieces: AsyncIterator[bytes]) -> int:
@@ -162,7 +171,7 @@ class Staging:
         first = places[0] if places else (0, 0)
         if places != [(first[0], first[1] + n) for n in range(len(places))]:
             raise StagesMissingError("the stage was broken by another one of its name", value=room.decode())
-        end = {"rows": rows, "chunks": len(places), "first": first}
+        end = {"rows": rows, "chunks": len(places), "first": first, "at_ms": int(time.time() * 1_000)}
         await write(self._node, [Item(room, json.dumps(end).encode(), {"end": "1"}, "")])
         return rows
 
@@ -216,9 +225,12 @@ class Staging:
         if not rows or "end" not in rows[-1].headers:
             return None
         end = rows[-1]
-        if time.time() - end.timestamp_us / 1e6 > self._limits()["stage_ms"] / 1_000:
-            return None
         told = json.loads(end.payload)
+        # By the clock of who took it in, which is this node if the query was not another's then: that of the
+        # hub's leader may be a third one's.
+        at_ms = told.get("at_ms", end.timestamp_us // 1_000)
+        if time.time() * 1_000 - at_ms > self._limits()["stage_ms"]:
+            return None
         attempt = Attempt(name, told["rows"], told["chunks"], tuple(told["first"]))
         # A log lets go of its oldest: if the first is there, all are.
         return attempt if not attempt.chunks or await self.chunk(query, attempt, 0) else None
