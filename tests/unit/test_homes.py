@@ -5,13 +5,16 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from hubsub.config import resolve
 from hubsub.control.batches import Committed
-from hubsub.control.cluster.homes import Home
+from hubsub.control.cluster.homes import Home, Homes
+from hubsub.control.cluster.records import ClassRecord, ClusterRecord, Founder, HubRecord
+from hubsub.control.cluster.view import Kept
 from hubsub.control.own_rooms import are_apart, named, placed, query_room, stage_room
 from hubsub.control.stages import Space
 from hubsub.errors import HubClosedError, NoStagesError, StagesMissingError
@@ -172,6 +175,23 @@ def test_stages_are_in_the_hub_that_belongs_to_their_query() -> None:
     assert placed("q", "a", None) == "a", "alone each hub will do"
     with pytest.raises(NoStagesError):
         placed("q", "a", Nowhere())  # type: ignore[arg-type]
+
+
+def test_hubs_that_the_founder_brought_are_told_before_they_are_recorded() -> None:
+    founder = Founder(node="one", log="l1", hubs={"chat": (4, 9), "gone": (5,)})
+    recorded = HubRecord(room_class="chat", index=0, term=1, leader="one", incarnation=1, members=("one",))
+    follow: Any = SimpleNamespace(
+        cluster=Kept(ClusterRecord(id="c1", founder=founder), 1),
+        hubs={4: Kept(recorded, 2)},
+        classes={"chat": Kept(ClassRecord(version=1, hubs=2, durability="durable"), 1)},
+        nodes={},
+    )
+    homes = Homes(follow, "c1")
+    assert [(home.id, home.name, home.node) for home in homes.all()] == [
+        (4, "chat-0", "one"),
+        (9, "chat-1", "one"),
+    ]
+    assert homes.find("chat-1") == homes.find("9") == homes.all()[1]
 
 
 class Dealt(FakeRooms):

@@ -11,7 +11,7 @@ the cluster's own id.
 from dataclasses import dataclass
 
 from hubsub.control.cluster.follow import Follow
-from hubsub.control.cluster.records import EPHEMERAL, HubRecord
+from hubsub.control.cluster.records import EPHEMERAL, Founder, HubRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +46,16 @@ class Homes:
     @property
     def log(self) -> str:
         """Identity of the cluster's log, in hexadecimal."""
-        kept = self._follow.cluster
-        founder = None if kept is None else kept.record.founder
-        return self._cluster if founder is None else founder.log
+        return self._cluster if self._founder is None else self._founder.log
 
     def all(self) -> list[Home]:
-        """All hubs of logged classes, by id."""
-        hubs = sorted(self._follow.hubs.items())
-        return [self._home(hub, kept.record) for hub, kept in hubs if self.keeps_log(kept.record.room_class)]
+        """All hubs of logged classes, by id; those that the founder brought also before they are recorded."""
+        homes = {hub: self._home(hub, kept.record) for hub, kept in self._follow.hubs.items()}
+        if (founder := self._founder) is not None:
+            for room_class, hubs in founder.hubs.items():
+                for index, hub in enumerate(hubs):
+                    homes.setdefault(hub, self._at(hub, room_class, index, founder.node))
+        return [home for _, home in sorted(homes.items()) if self.keeps_log(home.room_class)]
 
     def find(self, wanted: str) -> Home | None:
         """A hub by its name or its id, as a person writes it."""
@@ -76,7 +78,15 @@ class Homes:
         kept = self._follow.classes.get(room_class)
         return kept is not None and kept.record.placement == "ring"
 
+    @property
+    def _founder(self) -> Founder | None:
+        kept = self._follow.cluster
+        return None if kept is None else kept.record.founder
+
     def _home(self, hub: int, record: HubRecord) -> Home:
-        node = self._follow.nodes.get(record.leader)
+        return self._at(hub, record.room_class, record.index, record.leader)
+
+    def _at(self, hub: int, room_class: str, index: int, name: str) -> Home:
+        node = self._follow.nodes.get(name)
         http = None if node is None else node.record.addresses.get("http")
-        return Home(hub, record.room_class, record.index, record.leader, http)
+        return Home(hub, room_class, index, name, http)
