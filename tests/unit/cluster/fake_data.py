@@ -82,7 +82,7 @@ class FakeData:
         self.opening: set[int] = set()
         self.closing: set[int] = set()
         self.gates: dict[int, asyncio.Event] = {}
-        self.broken: dict[int, HubSubError] = {}
+        self.broken: dict[int, Exception] = {}
         self.shards: list[dict[str, int]] = [{}]
 
     # -- links --

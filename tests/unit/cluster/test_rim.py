@@ -151,11 +151,12 @@ def test_a_hub_that_changes_hands_while_its_log_opens_is_closed_again() -> None:
     play(test)
 
 
-def test_a_hub_that_cannot_be_opened_is_named_tried_again_and_holds_up_no_other() -> None:
+@pytest.mark.parametrize("broken", [DiskFullError(), RuntimeError("nobody thought of it")])
+def test_a_hub_that_cannot_be_opened_is_named_tried_again_and_holds_up_no_other(broken: Exception) -> None:
     async def test() -> None:
         data = FakeData()
         core, _ = plane(data)
-        data.broken[4] = DiskFullError()
+        data.broken[4] = broken
         core.routes([row(4, "log"), row(5, "log")])
         await until(lambda: data.rows[5].leader == ME and core.troubles)
         assert list(core.troubles) == [4] and data.rows[4].leader is None

@@ -166,12 +166,17 @@ class LoggedHubs:
         self._blank.discard(row.hub)
         try:
             await self._data.open_hub(row.hub, row.room_class, row.index)
-        except HubSubError as error:
-            if self.troubles.get(row.hub) != error.message:
+        except Exception as error:  # Whatever it is, it is of one hub, and the others go on.
+            reason = _reason(error)
+            if self.troubles.get(row.hub) != reason:
                 log.error(
-                    "a hub cannot be opened", hub=row.hub, room_class=row.room_class, reason=error.message
+                    "a hub cannot be opened",
+                    hub=row.hub,
+                    room_class=row.room_class,
+                    reason=reason,
+                    exc_info=not isinstance(error, HubSubError),
                 )
-            self.troubles[row.hub] = error.message
+            self.troubles[row.hub] = reason
             if was_blank:
                 self._blank.add(row.hub)
             return False
@@ -186,8 +191,9 @@ class LoggedHubs:
         row = self._open.pop(hub, None)
         try:
             last = await self._data.close_hub(hub)
-        except HubSubError as error:
-            log.error("a hub cannot be closed", hub=hub, reason=error.message)
+        except Exception as error:
+            is_known = isinstance(error, HubSubError)
+            log.error("a hub cannot be closed", hub=hub, reason=_reason(error), exc_info=not is_known)
             if row is not None:
                 self._open[hub] = row
                 self._stuck.add(hub)
@@ -210,3 +216,7 @@ class LoggedHubs:
     def _keep(self, hub: int) -> None:
         self._kept[hub] = self._asked[hub]
         self._changed()
+
+
+def _reason(error: Exception) -> str:
+    return error.message if isinstance(error, HubSubError) else f"{type(error).__name__}: {error}"
