@@ -4,7 +4,8 @@ A node that has no lead and hears no controller is cut off from the majority. Fo
 says so it finds who is to act on its side (`leads.acting`: the leader, or the first other member that is heard), and
 its data plane goes by that until it hears a controller again. Nothing of it is written: records say who leads.
 
-Invariant: nobody acts who may lead, or hears who may say who does.
+Invariant: nobody acts who may lead, or hears who may say who does. A process that has heard no controller since its
+start is not cut off, but new.
 """
 
 import asyncio
@@ -51,6 +52,8 @@ class Sides:
         self._timing = timing
         self._clock = clock
         self._news = asyncio.Event()
+        self._is_new = True
+        """No controller was heard yet."""
         self._task = asyncio.create_task(self._run())
         self._task.add_done_callback(ended)
 
@@ -82,7 +85,9 @@ class Sides:
 
     def _acting(self) -> dict[int, ProcessId]:
         """By hub, who acts without a lead on this side."""
-        if not self._has_some or not self._plane.is_cut_off():
+        is_cut_off = self._plane.is_cut_off()
+        self._is_new = self._is_new and is_cut_off
+        if self._is_new or not is_cut_off or not self._has_some:
             return {}
         since_s = self._clock() - self._timing.silence_s
         peers = self._plane.peers(0).items()

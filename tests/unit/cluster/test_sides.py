@@ -1,0 +1,54 @@
+"""Who acts on a side of a split network, as one process sees it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from hubsub.control.cluster.records import ClassRecord, HubRecord
+from hubsub.control.cluster.sides import Sides
+from hubsub.control.cluster.view import Kept, Peer, ProcessId, Timing
+
+from .played import play
+
+ME, OTHER = ("a", 7), ("b", 4)
+HUB = HubRecord(room_class="chat", index=0, term=1, leader="b", incarnation=4, members=("b", "a"))
+
+
+class Follow:
+    def __init__(self) -> None:
+        self.classes = {"chat": Kept(ClassRecord(version=1, hubs=1, on_partition="serve"), 1)}
+        self.hubs = {1: Kept(HUB, 1)}
+        self.acting: Mapping[int, ProcessId] = {}
+
+    def act(self, acting: Mapping[int, ProcessId]) -> None:
+        self.acting = acting
+
+
+def test_a_process_that_has_heard_no_controller_yet_is_new_and_not_cut_off() -> None:
+    async def test() -> None:
+        loop, follow = asyncio.get_running_loop(), Follow()
+        plane = SimpleNamespace(
+            is_cut_off=lambda: is_cut_off, peers=lambda mandate: {OTHER: Peer(heard_s=loop.time())}
+        )
+        is_cut_off = True
+        parts: list[Any] = [plane, follow]
+        sides = Sides(*parts, ME, Timing(), loop.time, lambda task: None)
+
+        async def seen() -> Mapping[int, ProcessId]:
+            sides.wake()
+            await asyncio.sleep(0.001)
+            return follow.acting
+
+        assert await seen() == {}
+        is_cut_off = False
+        assert await seen() == {}
+        is_cut_off = True
+        assert await seen() == {1: OTHER}
+        is_cut_off = False
+        assert await seen() == {}
+        await sides.close()
+
+    play(test)
