@@ -11,6 +11,7 @@ pub mod classes;
 mod conn;
 pub mod control;
 mod core;
+mod early;
 mod fanout;
 mod flush;
 mod gather;

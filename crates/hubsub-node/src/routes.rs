@@ -12,6 +12,7 @@
 
 use crate::classes::ClassesNow;
 use crate::control::{Control, Level};
+use crate::early::{EarlyRooms, Placed};
 use crate::inbox::Inbox;
 use crate::link::Board;
 use crate::mail::Mail;
@@ -21,6 +22,7 @@ use hubsub_route::{Cluster, Hubs, Leader, RelayLimits};
 use hubsub_types::class::ClassIndex;
 use hubsub_types::{Class, ClassTable, HubId, ProducerId, Term};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Bits of an incarnation's producer ids that number its shards.
@@ -83,6 +85,8 @@ pub struct Routes {
     control: Arc<Control>,
     board: Arc<Board>,
     classes: Arc<ClassesNow>,
+    /// Rooms whose place is not known here, as too many are.
+    left_out: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -104,12 +108,9 @@ struct State {
     /// Hubs that they serve without a lead.
     served: BTreeSet<HubId>,
     /// Rooms that were told before their class counted.
-    early: Vec<(Box<str>, Vec<Placed>)>,
+    early: EarlyRooms,
     is_joined: bool,
 }
-
-/// A room, and the hub that has it; none: the ring says, or it is to be asked for.
-type Placed = (Box<[u8]>, Option<HubId>);
 
 impl Routes {
     /// Of a node that was started with these classes.
@@ -119,7 +120,7 @@ impl Routes {
         board: Arc<Board>,
         classes: Arc<ClassesNow>,
     ) -> Routes {
-        Routes { inboxes, control, board, classes, state: Mutex::default() }
+        Routes { inboxes, control, board, classes, left_out: AtomicU64::new(0), state: Mutex::default() }
     }
 
     /// Links begin: the node is of a cluster from now on, whose hubs are to be told.
@@ -209,7 +210,8 @@ impl Routes {
         if counts && let Some(index) = self.classes.get().index_of(class) {
             self.place(&state, index, rooms);
         } else if counts || state.classes.iter().any(|row| row.class.name == *class) {
-            state.early.push((class.into(), rooms));
+            let left_out = state.early.keep(class, rooms);
+            self.leave_out(class, left_out);
         } else {
             return Err(format!("the node does not know class {class}"));
         }
@@ -233,6 +235,7 @@ impl Routes {
         let Some(places) = hubs.placement.places() else { return };
         let name = &*classes.get(class).name;
         let mut news = Vec::with_capacity(rooms.len());
+        let mut left_out = 0;
         for (room, hub) in rooms {
             let row = hub.and_then(|hub| state.rows.get(&hub)).filter(|row| *row.class == *name);
             if hub.is_some() && row.is_none() {
@@ -243,19 +246,30 @@ impl Routes {
             }
             let before = hubs.placement.hub(class, &room);
             if places.set(class, &room, row.map(|row| row.index)).is_none() {
-                self.control.log(
-                    Level::Warning,
-                    "too many rooms are known",
-                    vec![("room_class", name.to_owned())],
-                );
+                left_out += 1;
                 continue;
             }
             let after = hubs.placement.hub(class, &room);
             let was_moved = before != UNPLACED && after != UNPLACED && before != after;
             news.push((room, was_moved));
         }
+        self.leave_out(name, left_out);
         let news: Arc<[_]> = news.into();
         self.tell_all(|| RouteMail::Rooms(class, Arc::clone(&news)));
+    }
+
+    /// There is no room for so many rooms of a class.
+    fn leave_out(&self, class: &str, count: usize) {
+        if count > 0 {
+            self.left_out.fetch_add(count as u64, Ordering::Relaxed);
+            let fields = vec![("room_class", class.to_owned()), ("rooms", count.to_string())];
+            self.control.log(Level::Warning, "too many rooms are known", fields);
+        }
+    }
+
+    /// Rooms that it was told of since the start and did not keep, as too many are known.
+    pub fn left_out(&self) -> u64 {
+        self.left_out.load(Ordering::Relaxed)
     }
 
     fn tell_all(&self, mail: impl Fn() -> RouteMail) {
@@ -358,10 +372,13 @@ impl Routes {
         self.classes.set(Arc::new(classes), hubs);
         self.tell_all(|| RouteMail::Classes);
         self.tell_served(served.iter(), &state.served);
-        for (class, rooms) in std::mem::take(&mut state.early) {
-            match self.classes.get().index_of(&class) {
-                Some(index) => self.place(state, index, rooms),
-                None => state.early.push((class, rooms)),
+        let counted: Vec<String> = state.counted.iter().map(|(name, _)| name.clone()).collect();
+        for name in counted {
+            let rooms = state.early.take(&name);
+            if !rooms.is_empty()
+                && let Some(index) = self.classes.get().index_of(&name)
+            {
+                self.place(state, index, rooms);
             }
         }
     }

@@ -320,7 +320,12 @@ fn sort_key(info: &ClientInfo, sort: &str) -> f64 {
 }
 
 /// Counters and gauges of all shards, and the node's own.
-pub fn metrics<'py>(py: Python<'py>, info: &Arc<NodeInfo>, dropped: u64) -> PyResult<Bound<'py, PyDict>> {
+pub fn metrics<'py>(
+    py: Python<'py>,
+    info: &Arc<NodeInfo>,
+    events_dropped: u64,
+    rooms_left_out: u64,
+) -> PyResult<Bound<'py, PyDict>> {
     let shards = PyList::empty(py);
     for metrics in &info.metrics {
         let shard = PyDict::new(py);
@@ -331,7 +336,8 @@ pub fn metrics<'py>(py: Python<'py>, info: &Arc<NodeInfo>, dropped: u64) -> PyRe
     }
     let node = PyDict::new(py);
     node.set_item("connections", info.connections.load(std::sync::atomic::Ordering::Relaxed))?;
-    node.set_item("control_events_dropped_total", dropped)?;
+    node.set_item("control_events_dropped_total", events_dropped)?;
+    node.set_item("placed_rooms_left_out_total", rooms_left_out)?;
     let all = PyDict::new(py);
     all.set_item("shards", shards)?;
     all.set_item("node", node)?;

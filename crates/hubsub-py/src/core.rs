@@ -188,7 +188,8 @@ impl Core {
     }
 
     fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        answers::metrics(py, &self.started()?.info, self.control.dropped())
+        let node = self.started()?;
+        answers::metrics(py, &node.info, self.control.dropped(), node.routes().left_out())
     }
 
     fn log<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
