@@ -383,6 +383,7 @@ def test_a_password_within_a_url_is_not_shown() -> None:
     assert resolved.coordinator == "etcd://me:hush@store:2379"
     assert '# coordinator = "etcd://***@store:2379"' in show(resolved)
     assert plain(resolved)["coordinator"] == "etcd://***@store:2379"
+    assert "hush" not in repr(resolved) and "coordinator='etcd://***@store:2379'" in repr(resolved)
     without = resolve({**cluster, "coordinator": "etcd://store:2379"}, {}, {})
     assert '\ncoordinator = "etcd://store:2379"' in show(without)
     assert plain(config())["cluster_secret"] is None

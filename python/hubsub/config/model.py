@@ -7,6 +7,7 @@ import msgspec
 
 from hubsub.config.kinds import Secret
 from hubsub.config.limits import LIMITS
+from hubsub.errors import without_secrets
 
 Source = Literal["default", "file", "environment", "flag"]
 
@@ -75,6 +76,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     classes: tuple[RoomClass, ...]
     sources: Mapping[str, Source]
     """Key (`limits.NAME` for a limit) to where its value came from."""
+
+    def __repr__(self) -> str:
+        """Without the password that a coordinator's URL may have."""
+        values = {name: getattr(self, name) for name in self.__struct_fields__}
+        values["coordinator"] = without_secrets(self.coordinator)
+        return f"Config({', '.join(f'{name}={value!r}' for name, value in values.items())})"
 
     @property
     def is_clustered(self) -> bool:
