@@ -42,8 +42,8 @@ check: build ## formatters, linters, types, import rules; writes nothing
 
 fix: build ## what check complains of, as far as a tool can mend it
 	cargo fmt --all
-	$(BIN)/ruff check --fix --quiet python tests scripts examples
-	$(BIN)/ruff format --quiet python tests scripts examples
+	$(BIN)/ruff check --fix --quiet python tests scripts examples benches
+	$(BIN)/ruff format --quiet python tests scripts examples benches
 	$(BIN)/hubsub config reference > docs/reference/config.md
 	$(BIN)/hubsub pipeline options > docs/reference/spark.md
 
