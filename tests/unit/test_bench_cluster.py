@@ -5,9 +5,10 @@ from __future__ import annotations
 import socketserver
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,7 +78,7 @@ class Played:
 
     version, build_profile = "played", ""
 
-    def __init__(self, never: int | None = None) -> None:
+    def __init__(self, never: int | None = None, elsewhere: int | None = None) -> None:
         self.lock = threading.Lock()
         self.nodes = {name: Node(name, self) for name in NAMES}
         self.subscribers: list[tuple[str, Handler]] = []
@@ -87,6 +88,8 @@ class Played:
         self.kills: list[tuple[str, str | None]] = []
         self.never = never
         """The kill behind which nothing is delivered."""
+        self.elsewhere = elsewhere
+        """The kill of a node that led the room no more."""
         self.sent = 0
 
     def publish(self, room: bytes, payload: bytes) -> None:
@@ -120,9 +123,13 @@ class Played:
             is_last = self.never == len(self.kills) - 1
             self.living.discard(name)
             self.subscribers = [row for row in self.subscribers if row[0] in self.living]
-            self.waits = 10**9 if is_last else WAITS
-            self.epoch += 1
+            if self.elsewhere != len(self.kills) - 1:
+                self.waits = 10**9 if is_last else WAITS
+                self.epoch += 1
         return time.monotonic()
+
+    def evidence(self, room: str) -> Mapping[str, Any]:
+        return {"silent": room}
 
     def start(self, name: str) -> None:
         with self.lock:
@@ -138,13 +145,13 @@ class Played:
 class Target:
     name, verb, is_forwarding, has_failover = "played", "publish", True, True
 
-    def __init__(self, never: int | None = None) -> None:
-        self.never = never
+    def __init__(self, never: int | None = None, elsewhere: int | None = None) -> None:
+        self.never, self.elsewhere = never, elsewhere
         self.cluster: Played
 
     @contextmanager
     def running(self, nodes: int, directory: Path) -> Iterator[Played]:
-        self.cluster = Played(self.never)
+        self.cluster = Played(self.never, self.elsewhere)
         try:
             yield self.cluster
         finally:
@@ -174,6 +181,20 @@ def test_a_room_that_stays_silent_is_counted_and_does_not_stop_the_row(
     figures = failover.measure(Target(never=1), run)
     assert (figures[failover.KILLS], figures[failover.NEVER]) == (3.0, 1.0)
     assert [report["seconds"] is None for report in run.reports] == [False, True, False]
+    silent = run.reports[1]
+    assert silent["seen"] == {"silent": silent["room"]} and silent["room"].startswith("room:")
+    assert silent["heard"].keys() <= {"message of 2"} and silent["ended"] is None, "of the life before"
+    assert silent["answers"]["0 receivers"] >= 1 and silent["sent"] >= silent["answers"]["0 receivers"]
+    assert 0 <= silent["last_answer_s"] <= 10, "seconds from the kill on"
+
+
+def test_a_room_whose_life_goes_on_behind_a_kill_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failover, "LIMIT_S", 0.3)
+    run = asked(tmp_path, kills=1)
+    failover.measure(Target(elsewhere=0), run)
+    assert run.reports[0]["heard"]["message of 1"] >= 1 and run.reports[0]["ended"] is None
 
 
 def test_frames_are_counted_behind_the_first_message_that_all_have(tmp_path: Path) -> None:

@@ -3,13 +3,18 @@
 Both clients are at one node that lives on, on connections that nothing retries. One publishes every few milliseconds
 and waits for no reply; the other one has positions on. The time is from the signal to the read of the first message
 with another epoch. Then the killed node is started again, and the next kill waits until all nodes know each other.
+
+A kill without such a message leaves what there is to find out why: see `Kill.report`.
 """
 
 import math
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
 
 from hubsub.bench import BenchError
 from hubsub.bench.cluster.resp import Connection, ErrorReply
@@ -36,7 +41,7 @@ POLL_S = 0.05
 
 def measure(target: ClusterTarget, asked: Asked) -> Figures:
     """Runs it once; figures by name."""
-    took: list[tuple[bool, float | None]] = []
+    took: list[Kill] = []
     with target.running(NODES, asked.directory) as cluster:
         asked.version, asked.build_profile = cluster.version, cluster.build_profile
         for index in range(asked.kills):
@@ -45,29 +50,67 @@ def measure(target: ClusterTarget, asked: Asked) -> Figures:
             controller = cluster.controller()
             others = [member for member in cluster.members() if member.name != victim]
             watcher = others[index % len(others)]
-            took_s = _kill(cluster, victim, watcher.address, room_name(number))
-            took.append((victim == controller, took_s))
-            asked.reports.append(
-                {"kill": index, "node": victim, "is_controller": victim == controller, "seconds": took_s}
-            )
+            kill = _kill(cluster, victim, watcher.address, room_name(number))
+            kill.is_controllers = victim == controller
+            took.append(kill)
+            asked.reports.append({"kill": index, **kill.report()})
             if index + 1 < asked.kills:
                 cluster.start(victim)
     wanted = asked.kills // EVERY_CONTROLLER
-    if (had := sum(is_controller for is_controller, _ in took)) < wanted:
+    if (had := sum(kill.is_controllers for kill in took)) < wanted:
         asked.complaints.append(f"the controller's node was killed {had} times, not {wanted}")
     return _figures(took)
 
 
-def _figures(took: Sequence[tuple[bool, float | None]]) -> Figures:
-    all_ms = sorted(1e3 * seconds for _, seconds in took if seconds is not None)
-    controller_ms = sorted(1e3 * seconds for is_it, seconds in took if is_it and seconds is not None)
+@dataclass(slots=True)
+class Kill:
+    """What became of one."""
+
+    node: str
+    room: str
+    is_controllers: bool = False
+    seconds: float | None = None
+    """Until the first message of another epoch; None: not within `LIMIT_S`."""
+    heard: Counter[str] = field(default_factory=Counter)
+    """What the subscriber was sent behind the kill: messages by epoch, and other kinds."""
+    ended: str | None = None
+    """Why nothing more was read, if it was not for the time."""
+    sent: int = 0
+    """Publishes behind the kill."""
+    answers: Counter[str] = field(default_factory=Counter)
+    """What they were answered: receivers, or an error."""
+    last_answer_s: float | None = None
+    """When the last one came, from the kill on."""
+    seen: Mapping[str, Any] = field(default_factory=dict)
+    """What the cluster said of itself when the time was over: `Cluster.evidence`."""
+
+    def report(self) -> dict[str, Any]:
+        """As it is kept: all of it where nothing came."""
+        row = {"node": self.node, "is_controller": self.is_controllers, "seconds": self.seconds}
+        if self.seconds is not None:
+            return row
+        return row | {
+            "room": self.room,
+            "heard": dict(self.heard),
+            "ended": self.ended,
+            "sent": self.sent,
+            "answers": dict(self.answers),
+            "last_answer_s": self.last_answer_s,
+            "seen": self.seen,
+        }
+
+
+def _figures(took: Sequence[Kill]) -> Figures:
+    timed = [(kill, 1e3 * kill.seconds) for kill in took if kill.seconds is not None]
+    all_ms = sorted(ms for _, ms in timed)
+    controller_ms = sorted(ms for kill, ms in timed if kill.is_controllers)
     return {
         P50: _rank(all_ms, 0.5),
         P99: _rank(all_ms, 0.99),
         MAX: all_ms[-1] if all_ms else None,
         CONTROLLER_P50: _rank(controller_ms, 0.5),
         KILLS: float(len(took)),
-        NEVER: float(sum(seconds is None for _, seconds in took)),
+        NEVER: float(len(took) - len(timed)),
     }
 
 
@@ -106,70 +149,104 @@ def _led(cluster: Cluster) -> Mapping[str, int]:
         return {}  # Some have no leader at this moment.
 
 
-def _kill(cluster: Cluster, victim: str, watcher: str, room: str) -> float | None:
-    """Seconds until the first message of the new epoch; None: not within `LIMIT_S`."""
+def _kill(cluster: Cluster, victim: str, watcher: str, room: str) -> Kill:
+    """Kills a node, and waits for the first message of the new epoch."""
+    kill = Kill(victim, room)
     with Connection(watcher) as subscriber:
         subscriber.ask("HUBSUB", "POSITIONS", "ON")
         subscriber.ask("SUBSCRIBE", room)
-        with _publishing(watcher, room):
-            epoch = _epoch(subscriber, LIMIT_S)
+        with _Publisher(watcher, room) as publisher:
+            epoch = _epoch(subscriber, LIMIT_S, kill)
             if epoch is None:
-                raise BenchError("a room that nobody has killed delivers nothing", room)
+                raise BenchError("a room that nobody has killed delivers nothing", f"{room}: {kill.ended}")
+            kill.heard.clear()
             killed_s = cluster.kill(victim)
+            publisher.note(killed_s, kill)
             while (left_s := killed_s + LIMIT_S - time.monotonic()) > 0:
-                now = _epoch(subscriber, left_s)
+                now = _epoch(subscriber, left_s, kill)
                 if now is None:
                     break
                 if now != epoch:
-                    return time.monotonic() - killed_s
-    return None
+                    kill.seconds = time.monotonic() - killed_s
+                    return kill
+            kill.seen = cluster.evidence(room)
+    return kill
 
 
-def _epoch(subscriber: Connection, within_s: float) -> bytes | None:
+def _epoch(subscriber: Connection, within_s: float, kill: Kill) -> bytes | None:
     """Of the next message; None: none came, or the connection ended."""
     until = time.monotonic() + within_s
     while (left_s := until - time.monotonic()) > 0:
         try:
             got = subscriber.read(left_s)
-        except ErrorReply:
+        except ErrorReply as error:
+            kill.heard[f"error {error.value}"] += 1
             continue
-        except BenchError:
+        except BenchError as error:
+            if time.monotonic() < until:
+                kill.ended = error.what
             return None
         match got:
             case [b"message", _, _, bytes(position)]:
-                return position.partition(b"-")[0]
+                epoch = position.partition(b"-")[0]
+                kill.heard[f"message of {epoch.decode()}"] += 1
+                return epoch
+            case [bytes(kind), *_]:
+                kill.heard[kind.decode()] += 1
     return None
 
 
-@contextmanager
-def _publishing(address: str, room: str) -> Iterator[None]:
+class _Publisher:
     """Publishes all the time meanwhile, and reads what is answered, whatever it is."""
-    end = threading.Event()
-    with Connection(address) as connection:
 
-        def publish() -> None:
-            while not end.wait(PUBLISH_S):
-                try:
-                    connection.send("PUBLISH", room, "now")
-                except BenchError:
-                    return
+    def __init__(self, address: str, room: str) -> None:
+        self._connection = Connection(address)
+        self._room = room
+        self._end = threading.Event()
+        self._noted: tuple[float, Kill] | None = None
+        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._publish, self._read)]
 
-        def read() -> None:
-            while not end.is_set():
-                try:
-                    connection.read(LIMIT_S)
-                except ErrorReply:
-                    continue
-                except BenchError:
-                    return
-
-        threads = [threading.Thread(target=work, daemon=True) for work in (publish, read)]
-        for thread in threads:
+    def __enter__(self) -> Self:
+        for thread in self._threads:
             thread.start()
-        try:
-            yield
-        finally:
-            end.set()
-            connection.end()
-            for thread in threads:
-                thread.join()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end.set()
+        self._connection.end()
+        for thread in self._threads:
+            thread.join()
+        self._connection.close()
+
+    def note(self, since_s: float, kill: Kill) -> None:
+        """Has it keep what it sends and is answered from now on."""
+        self._noted = since_s, kill
+
+    def _publish(self) -> None:
+        while not self._end.wait(PUBLISH_S):
+            try:
+                self._connection.send("PUBLISH", self._room, "now")
+            except BenchError:
+                return
+            if self._noted is not None:
+                self._noted[1].sent += 1
+
+    def _read(self) -> None:
+        while not self._end.is_set():
+            try:
+                answer = f"{self._connection.read(LIMIT_S)!r} receivers"
+            except ErrorReply as error:
+                answer = str(error.value)
+            except BenchError as error:
+                if not self._end.is_set():
+                    self._note_answer(error.what)
+                return
+            self._note_answer(answer)
+
+    def _note_answer(self, answer: str) -> None:
+        if self._noted is not None:
+            since_s, kill = self._noted
+            kill.answers[answer] += 1
+            kill.last_answer_s = time.monotonic() - since_s

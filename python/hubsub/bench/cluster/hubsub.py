@@ -29,6 +29,8 @@ STILL_S = 0.5
 STOP_S = 90.0
 POLL_S = 0.05
 HTTP_S = 10.0
+BEFORE_BYTES, BEHIND_BYTES = 16_384, 65_536
+"""Of the nodes' log, around a kill behind which a room stays silent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class HubSubCluster:
             )
         cluster: RunningHubSub | None = None
         try:
-            cluster = RunningHubSub(directory / "data", _rows(process, nodes, log))
+            cluster = RunningHubSub(directory, log, _rows(process, nodes, log))
             cluster.wait_joined()
             yield cluster
         finally:
@@ -88,8 +90,10 @@ class HubSubCluster:
 class RunningHubSub:
     """The nodes of one `hubsub cluster up`."""
 
-    def __init__(self, data: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-        self._data = data
+    def __init__(self, directory: Path, log: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+        self._data, self._directory, self._log = directory / "data", directory, log
+        self._killed_at = 0
+        """Where in the log the last kill was."""
         self._count = len(rows)
         self._rows: dict[str, Mapping[str, Any]] = {}
         self._pids: dict[str, Pidfd] = {}
@@ -130,10 +134,26 @@ class RunningHubSub:
     def kill(self, name: str) -> float:
         pid = self._pids.pop(name)
         del self._rows[name]
+        self._killed_at = self._log.stat().st_size
         at_s = time.monotonic()
         pid.kill()
         pid.close()
         return at_s
+
+    def evidence(self, room: str) -> Mapping[str, Any]:
+        """What each node sees, and its last words before the kill and behind it."""
+        seen: dict[str, Any] = {}
+        for member in self.members():
+            try:
+                seen[member.name] = _brief(self._seen(member.name)) | {
+                    "locate": _located(member.address, room)
+                }
+            except (OSError, BenchError) as error:
+                seen[member.name] = {"failed": str(error)}
+        with open(self._log, "rb") as lines:
+            lines.seek(max(0, self._killed_at - BEFORE_BYTES))
+            text = lines.read(BEFORE_BYTES + BEHIND_BYTES).decode(errors="replace")
+        return {"nodes": seen, "log": text.replace(str(self._directory), "DIRECTORY").splitlines()}
 
     def start(self, name: str) -> None:
         run = subprocess.run(
@@ -208,6 +228,24 @@ class RunningHubSub:
 def _node_ports(row: Mapping[str, Any]) -> list[int]:
     """Of links, and of the embedded coordinator where there is one."""
     return [split_address(address)[1] for address in (row["link"], row.get("raft")) if address]
+
+
+def _brief(seen: Mapping[str, Any]) -> dict[str, Any]:
+    """The cluster as a node sees it, without what all nodes have alike."""
+    kept = ("controller", "mandate", "census", "coordinator", "moves", "wrong")
+    return {key: seen[key] for key in kept} | {
+        "nodes": {node["name"]: node["state"] for node in seen["nodes"]},
+        "hubs": {
+            str(hub["hub"]): [hub["leader"], hub["term"], hub["proposed"]]
+            for hub in seen["hubs"]
+            if hub["class"] == CLASS
+        },
+    }
+
+
+def _located(address: str, room: str) -> str:
+    with Connection(address) as connection:
+        return _leader(connection.ask("HUBSUB", "LOCATE", room))
 
 
 def _leader(rows: object) -> str:

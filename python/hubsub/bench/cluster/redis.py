@@ -8,11 +8,12 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from hubsub.bench import BenchError
 from hubsub.bench.cluster.resp import Connection
@@ -114,6 +115,9 @@ class RunningRedis:
         process.kill()
         process.wait()
         return at_s
+
+    def evidence(self, room: str) -> Mapping[str, Any]:
+        return {}
 
     def start(self, name: str) -> None:
         raise BenchError("a Redis Cluster without replicas loses what a node had", name)

@@ -2,11 +2,11 @@
 
 import os
 import signal
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 READY_S = 120.0
 """How long nodes may take until all of them know each other."""
@@ -62,6 +62,9 @@ class Cluster(Protocol):
 
     def kill(self, name: str) -> float:
         """Ends a node with SIGKILL; when, on the monotonic clock in seconds, as it was sent."""
+
+    def evidence(self, room: str) -> Mapping[str, Any]:
+        """What there is to find out why a room is silent since the last kill; some 100 kB at most."""
 
     def start(self, name: str) -> None:
         """Starts a node that was killed, and waits until all nodes know each other again."""
