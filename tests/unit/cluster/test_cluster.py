@@ -9,7 +9,7 @@ import pytest
 from hubsub.control.cluster.leads import MOVES_MAX
 from hubsub.control.cluster.ring import LOAD_MAX, Place, assign
 from hubsub.control.cluster.view import ProcessId
-from hubsub.coordination import Put, Write
+from hubsub.coordination import Delete, Put, Write
 from hubsub.errors import CoordinatorUnknownError, NoControllerError
 from unit.cluster.played import TIMING, Cluster, PlayedPlane, play, until
 
@@ -304,6 +304,38 @@ def test_a_commit_of_unknown_outcome_that_counted_on_the_dead_is_read_when_it_ca
             await until(lambda: cluster.status("c")["census"]["before"] == [])
             await cluster.start("d")
             await until(lambda: cluster.status("c")["census"] == {"nodes": [*"abcd"], "before": []})
+
+    play(test)
+
+
+def test_a_commit_refused_for_what_went_before_any_watch_gave_it_holds_up_nothing() -> None:
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start(*"abc")
+            await cluster.settle()
+            await cluster.start("d")
+            await cluster.nodes["d"].counted()
+            coordinator = cluster.coordinators["a"]
+            commit, refused = coordinator._commit, False
+
+            async def refuse(expect: dict[str, int], writes: tuple[Write, ...]) -> dict[str, int]:
+                nonlocal refused
+                if refused or "nodes/b" not in expect or not any(isinstance(w, Put) for w in writes):
+                    return await commit(expect, writes)
+                refused = True
+                # A process of this name came and left: watches give the end of it alone.
+                put = Put("nodes/b", cluster.store.entries["nodes/b"].value)
+                made = cluster.store.commit({}, (put,), None)
+                try:
+                    return cluster.store.commit(expect, writes, None)
+                finally:
+                    cluster.store.commit(made, (Delete("nodes/b"),), None)
+
+            coordinator._commit = refuse  # type: ignore[method-assign]
+            await cluster.kill("b")
+            await until(lambda: refused)
+            await until(lambda: cluster.status("c")["census"] == {"nodes": [*"acd"], "before": []})
+            await until(lambda: len(cluster.led()) == HUBS)
 
     play(test)
 

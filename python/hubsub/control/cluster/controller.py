@@ -14,8 +14,8 @@ and the census once, linearizably (`start`), and waits until its watches have gi
 or asks for anything. Meanwhile its mandate is told to nobody, and nodes go on among themselves.
 
 **What is not known.** A commit that was refused was made from an old view: the next turn has to wait until the watch
-gives what was found. One whose outcome is unknown is asked for again, until the outcome is known: its terms are granted
-to nobody meanwhile. An election of unknown outcome is read, not repeated.
+gives what was found, unless it went again since. One whose outcome is unknown is asked for again, until the outcome is
+known: its terms are granted to nobody meanwhile. An election of unknown outcome is read, not repeated.
 
 Invariants: nothing is granted or asked for within `STOP_S` of the lease's deadline. One decision's commits
 are under way at a time. A mandate ends with its lease, with another's revision of `controller`, or when it is handed
@@ -46,7 +46,7 @@ from hubsub.control.cluster.records import (
     hub_key,
     parse,
 )
-from hubsub.control.cluster.start import Start, read
+from hubsub.control.cluster.start import AGAIN_S, Start, read
 from hubsub.control.cluster.view import Claims, HubTerm, Kept, Peer, ProcessId, Tables, Timing, View
 from hubsub.coordination import Coordinator, Delete, Lease, Put
 from hubsub.errors import (
@@ -109,6 +109,8 @@ class Mandate:
     replacing: set[HubTerm] = field(default_factory=set)
     awaited: dict[str, int] = field(default_factory=dict)
     """Key to the revision that the watch has to give before anything is asked for anew."""
+    looked_s: float = 0.0
+    """When the outcome of the last commits was known, or what is awaited was looked for."""
     is_over: bool = False
     """A commit was refused because `controller` is another one."""
     alone_since_s: float | None = None
@@ -408,7 +410,7 @@ class Controller:
             mandate.begun = await read(self._coordinator, self._follow, self._clock())
         if not mandate.begun.is_given(self._follow):
             return
-        self._arrived(mandate)
+        await self._arrived(mandate)
         view = self.view()
         assert view is not None
         decision = decide(view, self._clock(), self._timing, self._moves_max)
@@ -455,6 +457,7 @@ class Controller:
                 mandate.replacing -= {ends[w.key] for w in commit.writes if w.key in ends}
 
         await asyncio.gather(*(one(commit) for commit in decision.commits))
+        mandate.looked_s = self._clock()
         self.wake()
 
     async def _commit(self, mandate: Mandate, commit: Commit) -> bool:
@@ -499,11 +502,16 @@ class Controller:
                 log.info("a commit's outcome is asked for again", reason=error.message)
             await asyncio.sleep(BACK_OFF_S)
 
-    def _arrived(self, mandate: Mandate) -> None:
-        """Forgets what the watch has given by now."""
+    async def _arrived(self, mandate: Mandate) -> None:
+        """Forgets what the watch has given by now, and what went again since: no watch gives that."""
         for key, revision in list(mandate.awaited.items()):
             if self._follow.revision(key) >= revision:
                 del mandate.awaited[key]
+        if mandate.awaited and not self._is_busy() and self._clock() >= mandate.looked_s + AGAIN_S:
+            mandate.looked_s = self._clock()
+            for key in list(mandate.awaited):
+                if await self._coordinator.get(key) is None:
+                    del mandate.awaited[key]
         if not mandate.awaited and not self._is_busy():
             mandate.replacing.clear()
 
