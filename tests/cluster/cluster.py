@@ -10,7 +10,7 @@ import json
 import signal
 import urllib.error
 import urllib.request
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
@@ -21,10 +21,9 @@ from urllib.parse import quote
 from clients.raw import TIMEOUT_S, Connection
 from clients.servers import until
 
-from hubsub.control.cluster.leads import hub_name
-from hubsub.control.cluster.ring import Place, assign
 from hubsub.errors import StartError
 from hubsub.testing import Node
+from hubsub.testing.rest import hubs_away
 
 SECRET = "a secret of the tests"
 NAMES = ("a", "b", "c")
@@ -51,23 +50,6 @@ DEALT = {row["name"] for row in (CHAT, BUSY, DEFAULT)}
 """Classes without a log: their hubs go to and fro with the nodes."""
 
 LISTENERS = ("redis", "redis_cluster", "http", "link", "raft")
-
-
-def away(status: Mapping[str, Any], running: Collection[str]) -> list[dict[str, Any]]:
-    """Hubs of classes without a log that are elsewhere than the ring of the nodes that run has them."""
-    places = [
-        Place(node["name"], node["capacity"], node["zone"])
-        for node in status["nodes"]
-        if "hub" in node["roles"] and node["name"] in running
-    ]
-    hubs = {
-        hub_name(hub["class"], hub["index"]): hub["hub"] for hub in status["hubs"] if hub["class"] in DEALT
-    }
-    homes: dict[int, str] = {}
-    for room_class in DEALT:
-        names = [name for name in hubs if name.startswith(f"{room_class}/")]
-        homes |= {hubs[name]: members[0] for name, members in assign(places, names).items()}
-    return [hub for hub in status["hubs"] if homes.get(hub["hub"], hub["leader"]) != hub["leader"]]
 
 
 class Cluster:
@@ -240,7 +222,7 @@ class Cluster:
         # While it changes, a majority of those who counted before is needed, too.
         counted = seen["census"]
         is_counted = set(counted["nodes"]) == running and not counted["before"]
-        return bad[:3] or away(seen, running)[:3] or (None if is_counted else counted)
+        return bad[:3] or hubs_away(seen, running, DEALT)[:3] or (None if is_counted else counted)
 
     def leaders(self, name: str | None = None, room_class: str = "chat") -> list[str]:
         """Who leads the hubs of a class, by index, as a node sees it."""

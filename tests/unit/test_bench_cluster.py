@@ -15,9 +15,12 @@ import pytest
 from hubsub.bench import BenchError
 from hubsub.bench.cluster import failover, forward
 from hubsub.bench.cluster.cli import _sizes
+from hubsub.bench.cluster.hubsub import is_at_rest
 from hubsub.bench.cluster.places import place
 from hubsub.bench.cluster.rows import Asked
 from hubsub.bench.cluster.subject import Frames, Member
+from hubsub.control.cluster.leads import hub_name
+from hubsub.control.cluster.ring import Place, assign
 
 NAMES = ("n1", "n2", "n3")
 WAITS = 5
@@ -195,6 +198,30 @@ def test_a_room_whose_life_goes_on_behind_a_kill_says_so(
     run = asked(tmp_path, kills=1)
     failover.measure(Target(elsewhere=0), run)
     assert run.reports[0]["heard"]["message of 1"] >= 1 and run.reports[0]["ended"] is None
+
+
+def test_between_two_moves_of_hubs_a_cluster_is_not_at_rest() -> None:
+    names = [hub_name("default", index) for index in range(64)]
+    homes = {name: members[0] for name, members in assign([Place(name) for name in NAMES], names).items()}
+
+    def seen(leaders: Mapping[str, str], proposed: str | None = None) -> dict[str, Any]:
+        node = {"state": "up", "capacity": 1.0, "zone": "", "roles": ["hub", "edge"]}
+        rows = [{"class": "default", "proposed": None, "leader": leaders[name]} for name in names]
+        rows[0]["proposed"] = proposed
+        return {
+            "nodes": [node | {"name": name} for name in NAMES],
+            "hubs": [row | {"hub": index + 1, "index": index} for index, row in enumerate(rows)],
+            "census": {"nodes": [*NAMES], "before": []},
+            "wrong": [],
+        }
+
+    assert is_at_rest(seen(homes), 3) and not is_at_rest(seen(homes), 2)
+    assert not is_at_rest(seen(homes, proposed="n2"), 3)
+    # Four have come back to the first node, nothing is proposed, and the others are still to come.
+    moved = set([name for name in names if homes[name] == "n1"][:4])
+    between = {name: home if home != "n1" or name in moved else "n2" for name, home in homes.items()}
+    assert set(between.values()) == set(NAMES)
+    assert not is_at_rest(seen(between), 3)
 
 
 def test_frames_are_counted_behind_the_first_message_that_all_have(tmp_path: Path) -> None:

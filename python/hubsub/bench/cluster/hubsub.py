@@ -20,6 +20,7 @@ from hubsub.bench.cluster.resp import Connection
 from hubsub.bench.cluster.subject import READY_S, Frames, Member, Pidfd, room_name
 from hubsub.bench.servers import end_process, info
 from hubsub.config import split_address
+from hubsub.testing.rest import hubs_away
 
 HUBSUB = (sys.executable, "-m", "hubsub")
 CLASS = "default"
@@ -168,7 +169,7 @@ class RunningHubSub:
         self.wait_joined()
 
     def wait_joined(self) -> None:
-        """Waits until the cluster is at rest: each node is ready, hears all others and leads rooms.
+        """Waits until the cluster is at rest: each node is ready, hears all others and leads the hubs that it keeps.
 
         Raises:
             BenchError: not within `READY_S`.
@@ -194,14 +195,7 @@ class RunningHubSub:
             seen = self._seen(name)
         except OSError:
             return False
-        up = {node["name"] for node in seen["nodes"] if node["state"] == "up"}
-        leaders = {hub["leader"] for hub in seen["hubs"] if hub["class"] == CLASS}
-        return (
-            len(up) == self._count
-            and leaders == set(seen["census"]["nodes"]) == up
-            and not any(hub["proposed"] for hub in seen["hubs"])
-            and not (seen["census"]["before"] or seen["wrong"])
-        )
+        return is_at_rest(seen, self._count)
 
     def _seen(self, name: str) -> Mapping[str, Any]:
         """The cluster as a node sees it."""
@@ -223,6 +217,19 @@ class RunningHubSub:
         with urllib.request.urlopen(f"http://{self._rows[name]['http']}{path}", timeout=HTTP_S) as answer:
             body: bytes = answer.read()
             return body
+
+
+def is_at_rest(seen: Mapping[str, Any], count: int) -> bool:
+    """Whether the cluster as a node sees it has so many nodes that are up and count, and no hub is to move."""
+    up = {node["name"] for node in seen["nodes"] if node["state"] == "up"}
+    leaders = {hub["leader"] for hub in seen["hubs"] if hub["class"] == CLASS}
+    return (
+        len(up) == count
+        and leaders == set(seen["census"]["nodes"]) == up
+        and not any(hub["proposed"] for hub in seen["hubs"])
+        and not hubs_away(seen, up, [CLASS])
+        and not (seen["census"]["before"] or seen["wrong"])
+    )
 
 
 def _node_ports(row: Mapping[str, Any]) -> list[int]:

@@ -1,0 +1,38 @@
+"""Whether the hubs of a cluster are where they are to stay. The controller moves a few at a time to a node that has
+come, and between two of these times no record shows that more are to move."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from hubsub.control.cluster.leads import hub_name
+from hubsub.control.cluster.ring import Place, assign
+
+
+def hubs_away(
+    status: Mapping[str, Any], running: Collection[str], classes: Collection[str]
+) -> list[Mapping[str, Any]]:
+    """Hubs that are elsewhere than the ring has them.
+
+    Args:
+        status: The cluster as a node sees it (`GET /v1/cluster`).
+        running: Names of the nodes that hubs may be on, as far as they hold any.
+        classes: Whose hubs are asked for: classes without a log, of one member.
+
+    Returns:
+        Their rows of `status`, in its order.
+    """
+    places = [
+        Place(node["name"], node["capacity"], node["zone"])
+        for node in status["nodes"]
+        if "hub" in node["roles"] and node["name"] in running
+    ]
+    named = {hub["hub"]: hub_name(hub["class"], hub["index"]) for hub in status["hubs"]}
+    homes: dict[str, str] = {}
+    for room_class in classes:
+        names = [named[hub["hub"]] for hub in status["hubs"] if hub["class"] == room_class]
+        homes |= {name: members[0] for name, members in assign(places, names).items()}
+    return [
+        hub
+        for hub in status["hubs"]
+        if hub["class"] in classes and homes.get(named[hub["hub"]]) != hub["leader"]
+    ]
