@@ -2,16 +2,8 @@
 
 mod support;
 
-use hubsub_route::places::Places;
-use hubsub_route::{
-    Broker, Cluster, HubSeed, Hubs, Leader, Namespace, NodeMessage, Outcome, Producers, RelayLimits,
-    Settings, Start, Wish,
-};
-use hubsub_types::{
-    Class, ClassTable, Durability, ErrorCode, HubId, Limits, NodeId, Position, ProducerId, Seq, ShardId, Term,
-};
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use hubsub_route::{HubSeed, Leader, Namespace, NodeMessage, Outcome, Producers, Start, Wish};
+use hubsub_types::{Class, Durability, ErrorCode, HubId, NodeId, Position, Seq, Term};
 use support::{NOW, Net, key, remembering, ticket};
 
 fn durable() -> Class {
@@ -60,14 +52,7 @@ fn who_catches_up_in_a_hub_that_was_given_back_waits_and_is_told_no_gap() {
 #[test]
 fn who_catches_up_in_a_hub_that_was_given_back_reads_on_where_it_is_led_now() {
     let (hub, other) = (HubId(1), NodeId(3));
-    let mut net = Net::new(1, 1, durable());
-    let cluster = Cluster { producer: ProducerId(1 << 8), limits: RelayLimits::default() };
-    let places = Arc::new(Places::new([false].into_iter()));
-    let hubs = Arc::new(Hubs::with_places(1, &[vec![hub]], places, cluster));
-    let classes = Arc::new(ClassTable::new(vec![durable()], true));
-    let (limits, epochs) = (Limits::default(), Arc::new(AtomicU64::new(1 << 32)));
-    net.brokers[0] = Broker::new(Settings { shard: ShardId(0), hubs, classes, limits, epochs });
-    net.brokers[0].connected(key(0));
+    let mut net = Net::in_cluster(durable(), hub);
     let seed = HubSeed { id: hub, next: 1, continuous_from: 1, ..HubSeed::default() };
     net.brokers[0].open_log(&seed, Producers::default());
     net.act(0, |b, w| b.node_up(other, 0, 1, NOW, w));

@@ -231,7 +231,7 @@ impl Broker {
             }
             Msg::Gap(gap) => self.gap_here(&gap, sink),
             Msg::Lack(class) => self.lack_here(class, sink),
-            Msg::Count(ticket, key) => self.count_for(ticket, key, sink),
+            Msg::Count(ticket, key) => self.count_for(ticket, key, now, sink),
             Msg::History(question) => self.history_for(&question.0, question.1, now, sink),
             Msg::Counted(ticket, count) => sink.answer(ticket.asker, Answer::Counted(count)),
             Msg::NodePatterns(change) => {

@@ -63,7 +63,7 @@ impl Broker {
         if self.relay.is_some()
             && let Some(slot) = self.relayed_slot(&query.room)
         {
-            return self.history_relayed(slot, query, ask, sink).map(|()| None);
+            return self.history_relayed(slot, query, ask, now, sink).map(|()| None);
         }
         self.refuses_past(&query.room, sink).map_or(Ok(()), Err)?;
         Ok(self.history_led(query, ask, now, sink))

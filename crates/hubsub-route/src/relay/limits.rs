@@ -1,6 +1,6 @@
 //! Every bound of what a relay keeps for others, by name, with its reason. Of one shard each.
 
-/// Publishes that wait for a leader.
+/// Publishes, and questions about rooms, that wait for a leader.
 pub const PARKED_MAX: usize = 65_536;
 
 /// Their memory.

@@ -2,15 +2,14 @@
 //! them, what is under way to there, and what waits.
 
 use super::message::AskId;
-use super::misses::Misses;
+use super::misses::{Misses, Missing};
 use super::nodes::Peers;
 use super::patterns::PatternSets;
 use super::watch::{Watched, Watchers};
 use super::{Cluster, Leader, NodeMessage};
 use crate::cursors::{CURSORS_MAX, Read};
-use crate::logread::Ask;
 use crate::record::Record;
-use crate::rooms::{HistoryQuery, RoomHandle, TopicKey};
+use crate::rooms::{RoomHandle, TopicKey};
 use crate::{Attach, Attached, Ticket};
 use ahash::RandomState;
 use hashbrown::{HashMap, HashSet};
@@ -62,7 +61,7 @@ pub struct Relay {
     pub questions: HashMap<u32, (NodeId, AskId), RandomState>,
     /// The number of the last of these.
     pub last_question: u32,
-    /// Publishes that wait, of all hubs, and their memory.
+    /// Publishes and questions that wait, of all hubs, and their memory.
     pub parked: (usize, usize),
     /// Messages of a later term, and their memory.
     pub early: (usize, usize),
@@ -105,6 +104,8 @@ pub struct HubState {
     pub retry_ms: u64,
     /// Cursors' reads that wait for a leader.
     pub reads: Vec<Read>,
+    /// Questions that wait for a leader, by when they are over.
+    pub questions: VecDeque<Question>,
     /// What nodes sent of a term that is not known here.
     pub early: VecDeque<Early>,
     /// The last number that this shard gave a record for it.
@@ -163,14 +164,21 @@ pub enum Asked {
     Publish(Parked),
     /// To be sent a topic.
     Interest(AskedInterest),
-    /// How many subscribe.
-    Count(Ticket),
     /// A cursor's records.
     Read(Box<Read>),
     /// Records of a room before those that came.
     Hole(RoomHandle),
-    /// Records for HISTORY.
-    History(Box<HistoryQuery>, Ask),
+    /// How many subscribe, or records for HISTORY.
+    Question(Question),
+}
+
+/// A question about a room that its leader is to answer.
+#[derive(Debug)]
+pub struct Question {
+    /// What [`Missing::is_question`] says is one.
+    pub what: Missing,
+    /// Until when it waits for a leader, in ms.
+    pub until_ms: u64,
 }
 
 /// Interest that was told, or told anew.
@@ -268,6 +276,7 @@ impl HubState {
             former_until_ms: 0,
             retry_ms: u64::MAX,
             reads: Vec::new(),
+            questions: VecDeque::new(),
             early: VecDeque::new(),
             sequence: 0,
             watchers: Watchers::default(),

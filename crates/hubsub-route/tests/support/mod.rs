@@ -3,15 +3,16 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+use hubsub_route::places::Places;
 use hubsub_route::rooms::{HistoryPart, HistoryQuery};
 use hubsub_route::{
-    Answer, Ask, Asker, Attached, Broker, CloseReason, Delivery, Draft, Found, HubSeed, Hubs, Known, LogRead,
-    Msg, Namespace, NodeMessage, Now, Outcome, Published, Publisher, Recalled, Record, RecordView, Settings,
-    Sink, Start, Then, Ticket, Via, Want, Wish,
+    Answer, Ask, Asker, Attached, Broker, CloseReason, Cluster, Delivery, Draft, Found, HubSeed, Hubs, Known,
+    LogRead, Msg, Namespace, NodeMessage, Now, Outcome, Published, Publisher, Recalled, Record, RecordView,
+    RelayLimits, Settings, Sink, Start, Then, Ticket, Via, Want, Wish,
 };
 use hubsub_types::{
     Class, ClassTable, ConnKey, Durability, ErrorCode, History, HubId, Limits, NodeId, OnGap, OnSlow,
-    Position, Seq, ShardId,
+    Position, ProducerId, Seq, ShardId,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -248,6 +249,19 @@ impl Net {
         for broker in &mut net.brokers {
             (0..conns).for_each(|conn| broker.connected(key(conn)));
         }
+        net
+    }
+
+    /// One shard of a node of a cluster, whose class has one hub. Nobody leads it yet.
+    pub fn in_cluster(class: Class, hub: HubId) -> Net {
+        let mut net = Net::new(1, 0, class.clone());
+        let cluster = Cluster { producer: ProducerId(1 << 8), limits: RelayLimits::default() };
+        let places = Arc::new(Places::new([false].into_iter()));
+        let hubs = Arc::new(Hubs::with_places(1, &[vec![hub]], places, cluster));
+        let classes = Arc::new(ClassTable::new(vec![class], true));
+        let (limits, epochs) = (Limits::default(), Arc::new(AtomicU64::new(1 << 32)));
+        net.brokers[0] = Broker::new(Settings { shard: ShardId(0), hubs, classes, limits, epochs });
+        net.brokers[0].connected(key(0));
         net
     }
 

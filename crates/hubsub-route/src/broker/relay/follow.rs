@@ -5,13 +5,13 @@
 use super::Broker;
 use crate::counts::HolderSet;
 use crate::cursors::{Range, Read};
-use crate::logread::Ask;
 use crate::record::Record;
 use crate::relay::limits::{HOLE_BYTES, READ_BYTES_MAX, READ_RECORDS_MAX};
 use crate::relay::message::Names;
-use crate::relay::state::{Asked, Held, UnderWay};
+use crate::relay::misses::Missing;
+use crate::relay::state::{Asked, Held, Question, UnderWay};
 use crate::relay::{AskId, Leader, NodeMessage};
-use crate::rooms::{HistoryPart, HistoryQuery, RoomHandle, TopicKey};
+use crate::rooms::{HistoryPart, RoomHandle, TopicKey};
 use crate::{Gap, Msg, Namespace, Now, Sink, Start};
 use hubsub_types::{Epoch, ErrorCode, HubId, NodeId, Position, Seq, Term};
 use std::collections::VecDeque;
@@ -315,7 +315,7 @@ impl Broker {
 
     // -- reads --
 
-    fn ask_read(
+    pub(super) fn ask_read(
         &mut self,
         slot: u16,
         what: Asked,
@@ -349,11 +349,12 @@ impl Broker {
         }
     }
 
-    /// Reads that waited for a leader.
+    /// Reads and questions that waited for a leader.
     pub(super) fn read_waiting(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
         for read in std::mem::take(&mut self.relay().hub_mut(slot).reads) {
             self.read_here(read, now, sink);
         }
+        self.ask_waiting(slot, now, sink);
         let relay = self.relay();
         let stuck = relay.resuming.iter().filter(|(_, resume)| resume.pending == 0 && resume.read.is_none());
         let mut stuck: Vec<RoomHandle> = stuck.map(|(&room, _)| room).collect();
@@ -363,26 +364,6 @@ impl Broker {
                 self.go_on(room, now, sink);
             }
         }
-    }
-
-    /// Questions for history of a room that another node leads.
-    ///
-    /// # Errors
-    /// Nobody leads it, or is reached.
-    pub(in crate::broker) fn history_relayed(
-        &mut self,
-        slot: u16,
-        query: &HistoryQuery,
-        ask: Ask,
-        sink: &mut impl Sink,
-    ) -> Result<(), ErrorCode> {
-        let topic = query.topic.as_deref().unwrap_or_default().into();
-        let names = Names { namespace: Namespace::Global, room: query.room.as_slice().into(), topic };
-        let count = query.count.min(READ_RECORDS_MAX);
-        let start = query.after.map_or(Start::Last(count), Start::After);
-        let what = Asked::History(Box::new(query.clone()), ask);
-        let max = (count as u32, READ_BYTES_MAX as u32);
-        self.ask_read(slot, what, names, start, max, sink).map_or(Err(ErrorCode::HubClosed), |_| Ok(()))
     }
 
     /// A part of the answer to a read.
@@ -411,7 +392,7 @@ impl Broker {
                 self.tell_range(*read, range, now, sink);
             }
             Asked::Hole(room) => self.hole_read(ask, room, range, now, sink),
-            Asked::History(query, ask) => {
+            Asked::Question(Question { what: Missing::History(query, ask), .. }) => {
                 let recovered = query.after.is_none() || (!range.is_gone && range.gap.is_none());
                 let mut records = if recovered { range.records } else { Vec::new() };
                 records.truncate(usize::try_from(query.count).unwrap_or(usize::MAX));

@@ -288,8 +288,7 @@ impl Broker {
                 self.tell_published(parked.ticket, Err(code), sink);
                 self.push_queue(slot, now, sink);
             }
-            Asked::Count(ticket) => self.tell_count(ticket, Err(code), sink),
-            Asked::History(_, asker) => sink.history(asker, Err(code)),
+            Asked::Question(question) => self.answer_unplaced(question.what, Some(code), sink),
             Asked::Interest(asked) => self.interest_denied(slot, &asked, code, now, sink),
             Asked::Read(_) | Asked::Hole(_) => self.read_denied(ask, slot, what, code, now, sink),
         }

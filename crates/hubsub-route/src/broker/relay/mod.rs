@@ -18,7 +18,8 @@ use super::Broker;
 use crate::counts::NODES_MAX;
 use crate::logread::Known;
 use crate::relay::limits::{EARLY_BYTES_MAX, EARLY_MAX, HELD_BYTES_MAX, UNSENT_MAX};
-use crate::relay::state::{Asked, Early, Relay, UnderWay};
+use crate::relay::misses::Missing;
+use crate::relay::state::{Asked, Early, Question, Relay, UnderWay};
 use crate::relay::{AskId, Leader, NodeMessage};
 use crate::rooms::TopicKey;
 use crate::topics::TopicId;
@@ -240,7 +241,10 @@ impl Broker {
             (Asked::Interest(asked), NodeMessage::Attached { attached, .. }) => {
                 self.interest_confirmed(ask, asked, attached, now, sink);
             }
-            (Asked::Count(ticket), NodeMessage::Counted { count, .. }) => {
+            (
+                Asked::Question(Question { what: Missing::Count(ticket, _), .. }),
+                NodeMessage::Counted { count, .. },
+            ) => {
                 self.tell_count(ticket, Ok(count), sink);
             }
             (what, NodeMessage::RangeEnd { oldest, next, gap, at_end, is_gone, .. }) => {
@@ -269,14 +273,15 @@ impl Broker {
             Asked::Publish(parked) => self.publish_lost(slot, parked, sink),
             // It is told anew when the link comes, or another leader.
             Asked::Interest(asked) => self.interest_lost(ask, &asked),
-            Asked::Count(ticket) => self.tell_count(ticket, Err(ErrorCode::LinkLost), sink),
+            Asked::Question(question) => {
+                self.answer_unplaced(question.what, Some(ErrorCode::LinkLost), sink);
+            }
             Asked::Read(read) => self.relay().keep_read(slot, *read),
             Asked::Hole(room) => {
                 if let Some(resume) = self.relay().resuming.get_mut(&room) {
                     resume.read = None;
                 }
             }
-            Asked::History(_, asker) => sink.history(asker, Err(ErrorCode::LinkLost)),
         }
     }
 
@@ -292,8 +297,7 @@ impl Broker {
     ) {
         match what {
             Asked::Publish(parked) => self.relay().park(slot, parked),
-            Asked::Count(ticket) => self.tell_count(ticket, Err(ErrorCode::HubClosed), sink),
-            Asked::History(_, asker) => sink.history(asker, Err(ErrorCode::HubClosed)),
+            Asked::Question(question) => self.keep_question(slot, question, sink),
             what => self.lost(ask, slot, what, sink),
         }
         // Where it knows of a later term, this node will hear of that too.
@@ -347,6 +351,7 @@ impl Broker {
             }
             self.push_queue(slot, now, sink);
             self.expire_queue(slot, now, sink);
+            self.expire_questions(slot, now, sink);
             let hub = self.relay().hub(slot);
             let former_ms = if hub.former > 0 { hub.former_until_ms } else { u64::MAX };
             let due_ms = former_ms.min(hub.retry_ms);

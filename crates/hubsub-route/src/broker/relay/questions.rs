@@ -1,5 +1,6 @@
 //! Questions about a room, which make none: how many subscribe to it, what it remembers. The room's home
-//! answers, or asks its leader. Where its place is not known here they wait for that, as publishes do.
+//! answers, or asks its leader. Where its place is not known here, or no leader is reached, they wait for that, as
+//! publishes do.
 //!
 //! Invariant: a question that waits is answered once, by the home, or in its time by an error; where the
 //! room has no place, as of a room in which nothing was said.
@@ -7,14 +8,16 @@
 use super::Broker;
 use crate::logread::Ask;
 use crate::places::UNPLACED;
-use crate::relay::NodeMessage;
+use crate::relay::limits::{READ_BYTES_MAX, READ_RECORDS_MAX};
 use crate::relay::misses::Missing;
-use crate::relay::state::{Asked, UnderWay};
+use crate::relay::state::{Asked, Question, Relay, UnderWay};
+use crate::relay::{Names, NodeMessage};
 use crate::ring::NOWHERE;
 use crate::rooms::{HistoryPart, HistoryQuery, TopicKey};
 use crate::topics::TopicId;
-use crate::{Msg, Namespace, Now, Outcome, Sink, Ticket};
+use crate::{Msg, Namespace, Now, Outcome, Sink, Start, Ticket};
 use hubsub_types::{ErrorCode, ShardId};
+use std::sync::Arc;
 
 impl Broker {
     /// The shard where a room lives; none: its place is not known here.
@@ -54,13 +57,14 @@ impl Broker {
             sink.send(shard, Msg::Count(ticket, key));
             return Outcome::Later;
         }
-        self.count_here(ticket, id, sink)
+        self.count_here(ticket, id, now, sink)
     }
 
     pub(in crate::broker) fn count_here(
         &mut self,
         ticket: Ticket,
         id: TopicId,
+        now: Now,
         sink: &mut impl Sink,
     ) -> Outcome<Result<u64, ErrorCode>> {
         let (namespace, name) = self.key_of(id);
@@ -69,17 +73,10 @@ impl Broker {
             let counts = room.and_then(|room| self.rooms.counts_of(room, namespace, &name));
             return Outcome::Now(Ok(counts.map_or(0, |counts| counts.total())));
         };
-        self.tell_counts(sink);
-        let names = self.names_of(&(namespace, name));
-        let shard = self.shard;
-        let relay = self.relay();
-        let Some(to) = relay.leader_of(slot) else { return Outcome::Now(Err(ErrorCode::HubClosed)) };
-        let ask = relay.next_ask(shard);
-        let (hub, term) = (relay.hub(slot).id, relay.hub(slot).term);
-        let what = Asked::Count(ticket);
-        relay.asks.insert(ask, UnderWay { to, slot, term, what, records: Vec::new(), bytes: 0 });
-        relay.peers.send(to, hub, NodeMessage::CountAsk { ask, hub, term, names }, sink);
-        Outcome::Later
+        match self.ask_leader(slot, Missing::Count(ticket, (namespace, name)), now, sink) {
+            Ok(()) => Outcome::Later,
+            Err(_) => Outcome::Now(Err(ErrorCode::LinkFull)),
+        }
     }
 
     /// Likewise, asked by another shard.
@@ -87,10 +84,11 @@ impl Broker {
         &mut self,
         ticket: Ticket,
         (namespace, topic): TopicKey,
+        now: Now,
         sink: &mut impl Sink,
     ) {
         let id = self.topics.intern(namespace, &topic);
-        if let Outcome::Now(count) = self.count_here(ticket, id, sink) {
+        if let Outcome::Now(count) = self.count_here(ticket, id, now, sink) {
             self.tell_count(ticket, count, sink);
         }
     }
@@ -130,6 +128,106 @@ impl Broker {
             sink.history(ask, part);
         }
     }
+
+    /// A question for history of a room that another node leads.
+    ///
+    /// # Errors
+    /// Too much waits for leaders.
+    pub(in crate::broker) fn history_relayed(
+        &mut self,
+        slot: u16,
+        query: &HistoryQuery,
+        ask: Ask,
+        now: Now,
+        sink: &mut impl Sink,
+    ) -> Result<(), ErrorCode> {
+        let question = Missing::History(Box::new(query.clone()), ask);
+        self.ask_leader(slot, question, now, sink).map_err(|_| ErrorCode::LinkFull)
+    }
+
+    // -- to the leader --
+
+    /// Asks the leader of a hub. Where none is reached the question waits, as long as a publish does; given back if
+    /// there is no place for it.
+    fn ask_leader(
+        &mut self,
+        slot: u16,
+        what: Missing,
+        now: Now,
+        sink: &mut impl Sink,
+    ) -> Result<(), Missing> {
+        let until_ms = now.mono_ms + self.relay().cluster.limits.parked_ms;
+        self.ask_or_wait(slot, Question { what, until_ms }, sink).map_err(|question| question.what)
+    }
+
+    fn ask_or_wait(&mut self, slot: u16, question: Question, sink: &mut impl Sink) -> Result<(), Question> {
+        self.tell_counts(sink);
+        let (names, start, records_max) = match &question.what {
+            Missing::Count(_, key) => (self.names_of(key), Start::Live, 0),
+            Missing::History(query, _) => {
+                let topic = query.topic.as_deref().unwrap_or_default().into();
+                let room = query.room.as_slice().into();
+                let count = query.count.min(READ_RECORDS_MAX);
+                let start = query.after.map_or(Start::Last(count), Start::After);
+                (Names { namespace: Namespace::Global, room, topic }, start, count as u32)
+            }
+            _ => return Err(question),
+        };
+        let shard = self.shard;
+        let relay = self.relay();
+        let Some(to) = relay.leader_of(slot).filter(|_| relay.hub(slot).retry_ms == u64::MAX) else {
+            return relay.wait_for_leader(slot, question);
+        };
+        let ask = relay.next_ask(shard);
+        let (hub, term) = (relay.hub(slot).id, relay.hub(slot).term);
+        let message = match question.what {
+            Missing::Count(..) => NodeMessage::CountAsk { ask, hub, term, names },
+            _ => NodeMessage::Read { ask, hub, names, start, records_max, bytes_max: READ_BYTES_MAX as u32 },
+        };
+        let what = Asked::Question(question);
+        relay.asks.insert(ask, UnderWay { to, slot, term, what, records: Vec::new(), bytes: 0 });
+        relay.peers.send(to, hub, message, sink);
+        Ok(())
+    }
+
+    /// A question that was not answered waits for its hub's next leader.
+    pub(super) fn keep_question(&mut self, slot: u16, question: Question, sink: &mut impl Sink) {
+        if let Err(question) = self.relay().wait_for_leader(slot, question) {
+            self.answer_unplaced(question.what, Some(ErrorCode::LinkFull), sink);
+        }
+    }
+
+    /// Questions that waited for the leader of a hub are asked, where their rooms are now.
+    pub(super) fn ask_waiting(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
+        for _ in 0..self.relay().hub(slot).questions.len() {
+            let Some(question) = self.relay().take_question(slot) else { return };
+            let room: Arc<[u8]> = match &question.what {
+                Missing::Count(_, (_, topic)) => self.classes.room(topic).as_ref().into(),
+                Missing::History(query, _) => query.room.as_slice().into(),
+                _ => continue,
+            };
+            if self.relayed_slot(&room) != Some(slot) {
+                self.ask_placed(question.what, now, sink);
+            } else if let Err(question) = self.ask_or_wait(slot, question, sink) {
+                self.answer_unplaced(question.what, Some(ErrorCode::LinkFull), sink);
+            }
+        }
+    }
+
+    /// Questions that have waited for too long are refused.
+    pub(super) fn expire_questions(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
+        while let Some(first) = self.relay().hub(slot).questions.front() {
+            let until_ms = first.until_ms;
+            if until_ms > now.mono_ms {
+                return self.relay().wake_by(until_ms);
+            }
+            if let Some(question) = self.relay().take_question(slot) {
+                self.answer_unplaced(question.what, Some(ErrorCode::HubClosed), sink);
+            }
+        }
+    }
+
+    // -- of rooms without a place --
 
     /// The place of a room is known: a question that waited for it is asked there.
     pub(super) fn ask_placed(&mut self, question: Missing, now: Now, sink: &mut impl Sink) {
@@ -175,5 +273,28 @@ impl Broker {
             relay.misses.parked.1 -= question.weight();
             self.answer_unplaced(question, None, sink);
         }
+    }
+}
+
+impl Relay {
+    /// Keeps a question until its hub has a leader that is reached; given back if there is no place for it.
+    fn wait_for_leader(&mut self, slot: u16, question: Question) -> Result<(), Question> {
+        let weight = question.what.weight();
+        if self.is_full(weight) {
+            return Err(question);
+        }
+        self.parked = (self.parked.0 + 1, self.parked.1 + weight);
+        self.wake_by(question.until_ms);
+        let waiting = &mut self.hub_mut(slot).questions;
+        let at = waiting.partition_point(|other| other.until_ms <= question.until_ms);
+        waiting.insert(at, question);
+        Ok(())
+    }
+
+    /// Takes the first out.
+    fn take_question(&mut self, slot: u16) -> Option<Question> {
+        let question = self.hub_mut(slot).questions.pop_front()?;
+        self.parked = (self.parked.0 - 1, self.parked.1 - question.what.weight());
+        Some(question)
     }
 }

@@ -1,0 +1,100 @@
+//! Questions about a room that another node leads, or nobody.
+
+mod support;
+
+use hubsub_route::rooms::HistoryQuery;
+use hubsub_route::{Answer, Ask, AskId, Leader, Namespace, NodeMessage, Now, Outcome};
+use hubsub_types::{ErrorCode, HubId, NodeId, Position, ShardId, Term};
+use support::{NOW, Net, remembering, ticket};
+
+const HUB: HubId = HubId(7);
+const OTHER: NodeId = NodeId(3);
+
+fn at(ms: u64) -> Now {
+    Now { mono_ms: NOW.mono_ms + ms, ..NOW }
+}
+
+/// Asks for the subscribers of a topic and for its room's last records.
+fn ask(net: &mut Net) {
+    let (broker, world) = (&mut net.brokers[0], &mut net.worlds[0]);
+    let count = broker.subscribers(ticket(0, 0, 1), Namespace::Global, b"a", NOW, world);
+    assert!(matches!(count, Outcome::Later), "{count:?}");
+    let query = HistoryQuery { room: b"a".to_vec(), count: 10, after: None, topic: None };
+    let part = broker.history(&query, Ask { shard: ShardId(0), number: 1 }, NOW, world);
+    assert!(matches!(part, Ok(None)), "{part:?}");
+}
+
+/// What the leader was asked.
+fn asked(net: &mut Net) -> Vec<AskId> {
+    let frames = std::mem::take(&mut net.worlds[0].frames);
+    let asks = frames.iter().map(|frame| match *frame {
+        NodeMessage::CountAsk { ask, .. } | NodeMessage::Read { ask, .. } => ask,
+        _ => AskId::NONE,
+    });
+    asks.filter(|&ask| ask != AskId::NONE).collect()
+}
+
+fn hear(net: &mut Net, message: NodeMessage, ms: u64) {
+    net.brokers[0].node_message(OTHER, message, at(ms), &mut net.worlds[0]);
+}
+
+/// The leader answers what it was asked last.
+fn answer(net: &mut Net, asks: &[AskId], ms: u64) {
+    let &[count, history] = asks else { panic!("both are asked: {asks:?}") };
+    hear(net, NodeMessage::Counted { ask: count, count: 5 }, ms);
+    let oldest = Position::default();
+    let (next, gap, at_end, is_gone) = (oldest.seq, None, true, false);
+    hear(net, NodeMessage::RangeEnd { ask: history, oldest, next, gap, at_end, is_gone }, ms);
+    let world = &mut net.worlds[0];
+    assert!(matches!(world.answers[..], [(_, Answer::Counted(Ok(5)))]), "{:?}", world.answers);
+    assert!(world.histories.remove(&1).is_some());
+    assert!(!net.brokers[0].is_waiting());
+}
+
+#[test]
+fn a_question_waits_until_its_leader_is_linked() {
+    let mut net = Net::in_cluster(remembering(), HUB);
+    net.act(0, |b, w| b.route(HUB, Term(1), Leader::Node(OTHER), NOW, w));
+    ask(&mut net);
+    assert!(net.brokers[0].is_waiting() && asked(&mut net).is_empty());
+    net.act(0, |b, w| b.node_up(OTHER, 0, 1, at(4_999), w));
+    let asks = asked(&mut net);
+    answer(&mut net, &asks, 4_999);
+}
+
+#[test]
+fn a_question_that_met_who_does_not_lead_is_asked_of_the_next_leader() {
+    let mut net = Net::in_cluster(remembering(), HUB);
+    net.act(0, |b, w| b.node_up(OTHER, 0, 1, NOW, w));
+    net.act(0, |b, w| b.route(HUB, Term(1), Leader::Node(OTHER), NOW, w));
+    ask(&mut net);
+    for ask in asked(&mut net) {
+        hear(&mut net, NodeMessage::NotMine { ask, hub: HUB, term: Term(2) }, 1);
+    }
+    assert!(net.worlds[0].answers.is_empty() && asked(&mut net).is_empty());
+    net.act(0, |b, w| b.route(HUB, Term(2), Leader::Node(OTHER), at(2), w));
+    let asks = asked(&mut net);
+    answer(&mut net, &asks, 2);
+}
+
+#[test]
+fn a_question_of_a_room_that_this_node_comes_to_lead_is_answered_here() {
+    let mut net = Net::in_cluster(remembering(), HUB);
+    ask(&mut net);
+    net.brokers[0].route(HUB, Term(1), Leader::Me, at(1), &mut net.worlds[0]);
+    let world = &net.worlds[0];
+    assert!(matches!(world.answers[..], [(_, Answer::Counted(Ok(0)))]) && world.histories.contains_key(&1));
+}
+
+#[test]
+fn a_question_that_finds_no_leader_in_its_time_is_refused() {
+    let mut net = Net::in_cluster(remembering(), HUB);
+    let (broker, world) = (&mut net.brokers[0], &mut net.worlds[0]);
+    let count = broker.subscribers(ticket(0, 0, 1), Namespace::Global, b"a", NOW, world);
+    assert!(matches!(count, Outcome::Later));
+    broker.commit_due(at(4_999), world);
+    assert!(world.answers.is_empty());
+    assert_eq!(broker.next_due_ms(), Some(at(5_000).mono_ms));
+    broker.commit_due(at(5_000), world);
+    assert!(matches!(world.answers[..], [(_, Answer::Counted(Err(ErrorCode::HubClosed)))]));
+}
