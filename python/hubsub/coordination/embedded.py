@@ -6,6 +6,7 @@ copy: they do not break, they stand still while this node is cut off.
 """
 
 import asyncio
+import os
 import socket
 import threading
 import time
@@ -55,6 +56,8 @@ WATCH_MS = 30_000
 """A request of a watch comes back after so long without a change."""
 GIVE_BACK_S = 2.0
 """A lease that could not be given back in this time ends by its own."""
+REACHED_S = 3.0
+"""A start that takes longer says whether this node is reached where others are told that it is."""
 TTL_MS_MIN, TTL_MS_MAX = 500, 24 * 3_600_000
 
 log = structlog.get_logger("hubsub.coordination")
@@ -98,7 +101,12 @@ async def open_embedded(config: Config) -> Coordinator:
     if config.join:
         # Nothing is founded meanwhile, nor when nobody answers.
         log.info("asks members to let this node in", join=list(config.join), wait_s=JOIN_MS / 1_000)
-    return await EmbeddedCoordinator.open(setup)
+    look = asyncio.create_task(_look(host, split_address(listen)[1]))
+    try:
+        return await EmbeddedCoordinator.open(setup)
+    finally:
+        look.cancel()
+        await asyncio.gather(look, return_exceptions=True)
 
 
 class EmbeddedCoordinator(Coordinator):
@@ -350,6 +358,38 @@ async def _started(setup: Mapping[str, Any]) -> CoordinatorCore:
 def _not_started(code: str, message: str) -> StartError:
     what, _, hint = message.partition("\nhint: ")
     return STARTS.get(code, StartError)(value=what, hint=hint or None)
+
+
+async def _look(host: str | None, port: int) -> None:
+    """Says so if this node is not reached at the address that it tells others. Members let it in then and never reach
+    it: it learns nothing, and its start ends when its time is over.
+
+    Args:
+        host: That it tells; None: where it listens.
+        port: 0: one that the system chooses, which is not known yet.
+    """
+    if host is None or port == 0:
+        return
+    reason = "no answer in time"
+    with suppress(TimeoutError):
+        async with asyncio.timeout(REACHED_S):
+            while True:
+                try:
+                    _, writer = await asyncio.open_connection(host, port)
+                except OSError as error:
+                    # Perhaps it does not listen yet. What the resolver says has numbers below 0.
+                    number = error.errno or 0
+                    reason = os.strerror(number) if number > 0 else error.strerror or str(error)
+                    await asyncio.sleep(REACHED_S / 30)
+                else:
+                    writer.close()
+                    return
+    log.warning(
+        "this node does not reach itself where others are told that it is: they may not either",
+        address=join_address(host, port),
+        reason=reason,
+        hint="`advertise` is the host that other nodes reach this one at",
+    )
 
 
 def _beside(link: str | None) -> str | None:
