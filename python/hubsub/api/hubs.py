@@ -6,8 +6,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from hubsub.api.answers import json_answer
+from hubsub.api.log_schema import Hub, HubPage
 from hubsub.api.params import number, path_name
-from hubsub.api.schema import Hub, HubPage
 from hubsub.api.state import State
 from hubsub.config import RESERVED
 from hubsub.errors import NoSuchClassError, NoSuchHubError

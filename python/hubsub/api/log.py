@@ -17,8 +17,8 @@ from starlette.responses import Response
 
 from hubsub.api.answers import json_answer
 from hubsub.api.hubs import hub_list
+from hubsub.api.log_schema import LoggedHub, LogInfo
 from hubsub.api.reach import Asked
-from hubsub.api.schema import LoggedHub, LogInfo
 from hubsub.api.state import State
 from hubsub.config import PUBLIC, RESERVED, RoomClass
 from hubsub.config.matching import may_overlap

@@ -5,18 +5,9 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 
+from hubsub.api.log_schema import HubPage, Query, QueryList
 from hubsub.api.params import number
-from hubsub.api.schema import (
-    BusyRoom,
-    BusyRooms,
-    ClientList,
-    HubPage,
-    NodeList,
-    NodeRef,
-    Query,
-    QueryList,
-    RoomPage,
-)
+from hubsub.api.schema import BusyRoom, BusyRooms, ClientList, NodeList, NodeRef, RoomPage
 from hubsub.api.state import State
 from hubsub.names import bytes_of
 

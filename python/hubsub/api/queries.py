@@ -8,8 +8,8 @@ from starlette.responses import Response
 
 from hubsub.api.answers import json_answer
 from hubsub.api.hubs import hub_list
+from hubsub.api.log_schema import HeldBatch, Hub, Query, QueryHub, QueryList, QueryReport
 from hubsub.api.params import body, decode, path_name
-from hubsub.api.schema import HeldBatch, Hub, Query, QueryHub, QueryList, QueryReport
 from hubsub.api.state import State
 from hubsub.control.queries import Progress
 from hubsub.errors import NoSuchQueryError

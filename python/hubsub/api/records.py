@@ -19,8 +19,8 @@ from hubsub.api.answers import json_answer
 from hubsub.api.home import elsewhere
 from hubsub.api.hubs import find_hub
 from hubsub.api.log import check_readable
+from hubsub.api.log_schema import Hub, OffsetAnswer
 from hubsub.api.params import names, optional_number, path_name
-from hubsub.api.schema import Hub, OffsetAnswer
 from hubsub.api.state import State
 from hubsub.errors import (
     BadRequestError,

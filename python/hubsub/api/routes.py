@@ -48,3 +48,6 @@ class Route:
     tag: str = field(default="node")
     reach: "Reach | None" = None
     """Whom it asks in a cluster; None: this node alone, or what its data plane carries on by itself."""
+
+
+LIMIT = Param("limit", "Entries of the page; http_page_max bounds it.", "integer", minimum=1)

@@ -13,8 +13,8 @@ from starlette.responses import Response
 
 from hubsub.api.answers import json_answer
 from hubsub.api.home import elsewhere, home_of_query
+from hubsub.api.log_schema import BatchAnswer, BatchCommit, GivenUp, StageAnswer
 from hubsub.api.params import body, decode, name, path_id, path_name
-from hubsub.api.schema import BatchAnswer, BatchCommit, GivenUp, StageAnswer
 from hubsub.api.state import State
 from hubsub.errors import BadRequestError, HubSubError, StageTooLargeError
 from hubsub.names import text_of

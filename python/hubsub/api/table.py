@@ -1,4 +1,4 @@
-"""All routes."""
+"""All routes; those of the log stand in `log_table`."""
 
 from functools import cache
 from typing import Any
@@ -10,61 +10,43 @@ from hubsub.api import (
     classes,
     clients,
     cluster,
-    hubs,
-    log,
     merges,
     moves,
     nodes,
     publish,
-    queries,
-    records,
     rooms,
-    stages,
 )
 from hubsub.api.answers import json_answer
 from hubsub.api.cluster_schema import ClusterInfo, MoveList, MoveOrder, MoveResult, ReachedAddresses
-from hubsub.api.log import AtHomes
+from hubsub.api.log_table import LOG_ROUTES
 from hubsub.api.openapi import document
 from hubsub.api.reach import (
-    AllTold,
-    AtHub,
     AtNamedRoom,
     AtNode,
-    AtQuery,
     AtRoom,
     Gathered,
     Somewhere,
     WhereKnown,
 )
-from hubsub.api.routes import Param, Route
+from hubsub.api.routes import LIMIT, Param, Route
 from hubsub.api.schema import (
     AppliedClasses,
-    BatchAnswer,
-    BatchCommit,
     BusyRooms,
     ClassList,
     Client,
     ClientList,
-    GivenUp,
     HistoryPage,
-    Hub,
-    HubPage,
-    LogInfo,
     NodeInfo,
     NodeList,
     NodeRef,
-    OffsetAnswer,
     PublishBatch,
     PublishItem,
     PublishResult,
     PublishResults,
-    QueryList,
-    QueryReport,
     Ready,
     Room,
     RoomClass,
     RoomPage,
-    StageAnswer,
     Stat,
     Version,
 )
@@ -82,11 +64,8 @@ def openapi_document() -> dict[str, Any]:
 
 
 OWN = Param("own", "Also the node's own, whose names begin with `$`.", "boolean")
-LIMIT = Param("limit", "Entries of the page; http_page_max bounds it.", "integer", minimum=1)
 NODE = Param("node", "Name of the node that has it; without it, the one that is asked.")
 TEXT = "text/plain"
-LOG = Param("log", "Identity of the log that is meant: another one refuses.")
-STAGE_ERRORS = ("no_stages", "disk_full", "log_failed", "quarantined", "hub_closed")
 CLASS_ERRORS = (
     "class_change",
     "no_cluster",
@@ -95,7 +74,6 @@ CLASS_ERRORS = (
     "coordinator_unreachable",
     "coordinator_unknown",
 )
-STREAM_ERRORS = ("no_such_hub", "not_allowed", "other_log", "quarantined", "log_failed", "disk_full")
 
 ROUTES: tuple[Route, ...] = (
     Route(
@@ -236,198 +214,7 @@ ROUTES: tuple[Route, ...] = (
         tag="clients",
         reach=AtNode(),
     ),
-    Route(
-        "GET",
-        "/v1/hubs",
-        "Hubs that have a log, by id",
-        hubs.list_hubs,
-        (
-            Param("class", "Of this class only; without it, of all but the node's own."),
-            Param("after", "Hubs behind this id: the `next` of the page before.", "integer", minimum=0),
-            LIMIT,
-        ),
-        answer=(HubPage,),
-        errors=("no_such_class",),
-        tag="hubs",
-        reach=Gathered(HubPage, merges.hubs, of_homes=True),
-    ),
-    Route(
-        "GET",
-        "/v1/hubs/{hub}",
-        "A hub, by its name or id",
-        hubs.show_hub,
-        answer=(Hub,),
-        errors=("no_such_hub",),
-        tag="hubs",
-        reach=AtHub(),
-    ),
-    Route(
-        "GET",
-        "/v1/log",
-        "The log: its identity, and the hubs that have what is asked for",
-        log.show_log,
-        (
-            Param("subscribe", "Hubs of these rooms: names with commas between, or given more than once."),
-            Param(
-                "subscribePattern",
-                "Hubs that may have rooms which match: a glob, or an MQTT filter. Of the node's own rooms only "
-                "`$stats/…`, and by patterns that begin with `$`.",
-            ),
-            Param("class", "Of this class only."),
-            Param("hubs", "These, by id with commas between, and nothing else."),
-        ),
-        answer=(LogInfo,),
-        errors=("no_such_class", "not_allowed"),
-        tag="log",
-        reach=AtHomes(),
-    ),
-    Route(
-        "GET",
-        "/v1/hubs/{hub}/records",
-        "A range of a hub's log as an Arrow IPC stream",
-        records.read_records,
-        (
-            Param("from", "First offset; the oldest that is kept.", "integer", minimum=0),
-            Param("until", "The offset behind the last; behind what is committed.", "integer", minimum=0),
-            LOG,
-            Param("room", "Of this room; more than once: of one of them."),
-            Param("room_prefix", "Of rooms whose name begins so."),
-            Param(
-                "room_pattern", "Of rooms that match this glob or MQTT filter; more than once: one of them."
-            ),
-            Param("topic", "Of this topic; more than once: of one of them."),
-            Param("topic_prefix", "Of topics that begin so."),
-            Param(
-                "topic_filter", "Of topics that match this MQTT filter or glob; more than once: one of them."
-            ),
-            Param("device", "Of this device; more than once: of one of them."),
-            Param("since_us", "With this timestamp or a later one, in µs.", "integer", minimum=0),
-            Param("until_us", "With an earlier timestamp than this, in µs.", "integer", minimum=0),
-            Param("columns", f"With commas between: {', '.join(records.COLUMNS)}. All, if not given."),
-            Param("compression", "Of the batches' buffers.", choices=("none", "lz4")),
-            Param("batch_rows", f"Of a batch at most; {records.BATCH_ROWS:,}.", "integer", minimum=1),
-            Param(
-                "batch_bytes",
-                f"Of names, headers and payloads after which a batch ends; {records.BATCH_BYTES:,}.",
-                "integer",
-                minimum=1,
-            ),
-        ),
-        media_type=records.MEDIA_TYPE,
-        errors=(
-            *STREAM_ERRORS,
-            "offsets_lost",
-            "offset_unknown",
-            "too_many_streams",
-            "elsewhere",
-            "nodes_unreachable",
-        ),
-        tag="log",
-    ),
-    Route(
-        "GET",
-        "/v1/hubs/{hub}/offset",
-        "Where a time begins in a hub's log",
-        records.show_offset,
-        (Param("timestamp_us", "In µs since 1970.", "integer", minimum=0), LOG),
-        answer=(OffsetAnswer,),
-        errors=STREAM_ERRORS,
-        tag="log",
-        reach=AtHub(),
-    ),
-    Route(
-        "GET",
-        "/v1/queries",
-        "How far the queries of data pipelines have read, and whose batches are held",
-        queries.list_queries,
-        answer=(QueryList,),
-        tag="log",
-        reach=Gathered(QueryList, merges.queries),
-    ),
-    Route(
-        "PUT",
-        "/v1/queries/{query}",
-        "Tells how far a query has read",
-        queries.report_query,
-        body=(QueryReport,),
-        status=204,
-        errors=("body_too_large", "too_busy", "other_log"),
-        tag="log",
-        reach=AllTold(),
-    ),
-    Route(
-        "DELETE",
-        "/v1/queries/{query}",
-        "Forgets a query",
-        queries.drop_query,
-        status=204,
-        errors=("no_such_query",),
-        tag="log",
-        reach=AllTold(),
-    ),
-    Route(
-        "PUT",
-        "/v1/queries/{query}/stages/{attempt}",
-        "Keeps rows to publish, an Arrow IPC stream; nobody gets them before their batch is committed",
-        stages.stage,
-        (Param("topic", "That of all rows, which then have no column for it."),),
-        answer=(StageAnswer,),
-        errors=(
-            "bad_rows",
-            "topic_length",
-            "payload_length",
-            "not_allowed",
-            "stage_exists",
-            "stage_too_large",
-            "too_many_stages",
-            "stages_full",
-            "elsewhere",
-            "nodes_unreachable",
-            *STAGE_ERRORS,
-        ),
-        tag="queries",
-    ),
-    Route(
-        "DELETE",
-        "/v1/queries/{query}/stages/{attempt}",
-        "Drops rows that are not committed",
-        stages.abort,
-        status=204,
-        errors=("stage_committed", *STAGE_ERRORS),
-        tag="queries",
-        reach=AtQuery(),
-    ),
-    Route(
-        "POST",
-        "/v1/queries/{query}/batches/{batch}",
-        "Publishes the rows of these attempts, once; may be repeated until it is answered",
-        stages.commit,
-        body=(BatchCommit,),
-        answer=(BatchAnswer,),
-        errors=(
-            "stages_missing",
-            "batch_passed",
-            "batch_given_up",
-            "batch_moving",
-            "stage_lost",
-            "body_too_large",
-            "too_many_rooms",
-            "room_creation_rate",
-            *STAGE_ERRORS,
-        ),
-        tag="queries",
-        reach=AtQuery(),
-    ),
-    Route(
-        "DELETE",
-        "/v1/queries/{query}/batches/{batch}",
-        "Gives up what is left of a held batch, so that its query goes on with the next; may be repeated",
-        stages.give_up,
-        answer=(GivenUp,),
-        errors=("batch_not_held", "batch_moving", *STAGE_ERRORS),
-        tag="queries",
-        reach=AtQuery(),
-    ),
+    *LOG_ROUTES,
     Route(
         "GET",
         "/v1/cluster",

@@ -1,0 +1,204 @@
+"""What the REST API takes and gives of the log: hubs, and the queries and stages of pipelines. See `schema`."""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+
+class Hub(Struct, kw_only=True):
+    """A hub that has a log. Offsets count the records of all its rooms, from 1."""
+
+    name: Annotated[str, Meta(description="CLASS-INDEX, as its rooms name it.")]
+    id: Annotated[int, Meta(description="The number of its directory.")]
+    room_class: str = msgspec.field(name="class")
+    index: int
+    durability: str
+    shard: int
+    leader: Annotated[str, Meta(description="Name of the node that gives out its offsets.")]
+    state: Annotated[
+        Literal["open", "damaged", "full", "failed", "quarantined"],
+        Meta(description="An open or damaged one takes records; one that is full or failed is still read."),
+    ]
+    reason: Annotated[str | None, Meta(description="Why it is not open.")]
+    damaged: Annotated[
+        str | None, Meta(description="What was found damaged since the start; the rest is served.")
+    ]
+    earliest: Annotated[int, Meta(description="Offset of the oldest record kept, or of the next one.")]
+    latest: Annotated[int, Meta(description="Last offset given out; 0 before the first.")]
+    committed: Annotated[int, Meta(description="Last offset that is acknowledged and delivered.")]
+    synced: Annotated[int, Meta(description="Last offset that is on disk.")]
+    bytes: Annotated[int, Meta(description="Of all its segments.")]
+    archived: Annotated[
+        int | None, Meta(description="First offset that is not archived; null where no archive has told.")
+    ]
+    archive_waiting_bytes: Annotated[
+        int, Meta(description="Of segments that stay for the archive alone (`history.archive_wait`).")
+    ]
+    archive_lost: Annotated[
+        int, Meta(description="Records removed since the start that were not archived, for want of disk.")
+    ]
+    segments: int
+    rooms: Annotated[int | None, Meta(description="Rooms with records; null while it is quarantined.")]
+    index_bytes: Annotated[int, Meta(description="Memory that finds its rooms and records.")]
+    first_timestamp_us: Annotated[int | None, Meta(description="Of its oldest record; null without one.")]
+    last_timestamp_us: int | None
+
+
+class HubPage(Struct, kw_only=True):
+    """One page of hubs, by id."""
+
+    hubs: list[Hub]
+    next: Annotated[int | None, Meta(description="The next page's `after`; null on the last page.")]
+
+
+class QueryReport(Struct, kw_only=True, forbid_unknown_fields=True):
+    """How far a query of a data pipeline has read."""
+
+    offsets: Annotated[
+        dict[int, Annotated[int, Meta(ge=0)]],
+        Meta(description="Hub, by id, to the first offset that is not read yet.", max_length=65_536),
+    ]
+    rows_per_second: Annotated[float, Meta(ge=0)] | None = None
+    batch: Annotated[Annotated[int, Meta(ge=0)] | None, Meta(description="Number of its last batch.")] = None
+    archived: Annotated[
+        bool,
+        Meta(
+            description="The offsets are the first ones that an archive does not have: retention that waits for it "
+            "lets go of what is before them, also after a restart. The query's progress is told apart."
+        ),
+    ] = False
+    room_pattern: Annotated[
+        str | None,
+        Meta(
+            description="The archive has rooms that match this alone: hubs that may have others are left out."
+        ),
+    ] = None
+    log: Annotated[
+        str | None, Meta(description="Identity of the log that the archive is of; another one refuses.")
+    ] = None
+
+
+class QueryHub(Struct, kw_only=True):
+    """A hub that a query reads."""
+
+    hub: int
+    name: str
+    offset: Annotated[int, Meta(description="The first one that is not read yet.")]
+    lag: Annotated[int, Meta(description="Committed records that it has not read.")]
+
+
+class Query(Struct, kw_only=True):
+    """A query of a data pipeline, as it reported last."""
+
+    query: str
+    batch: int | None
+    rows_per_second: float | None
+    silence_s: Annotated[float, Meta(description="Since its last report; after an hour it is forgotten.")]
+    lag: Annotated[int, Meta(description="Of all its hubs together.")]
+    hubs: list[QueryHub]
+
+
+class HeldBatch(Struct, kw_only=True):
+    """A batch that is committed, and whose rooms do not take its rows now."""
+
+    query: str
+    batch: int
+    rows: Annotated[int, Meta(description="Of the whole batch; some may be published.")]
+    code: Annotated[str, Meta(description="Of the error that holds it.")]
+    reason: str
+    hint: Annotated[str | None, Meta(description="What to do about it.")]
+    held_s: Annotated[float, Meta(description="For so long.")]
+    tries: Annotated[int, Meta(description="That failed.")]
+    next_try_s: Annotated[
+        float | None,
+        Meta(description="Until the node tries again; null: not before its commit, or the next start."),
+    ]
+
+
+class QueryList(Struct, kw_only=True):
+    """Queries that read, by name, and the batches of those that write that are held."""
+
+    queries: list[Query]
+    held: list[HeldBatch]
+
+
+class LoggedHub(Struct, kw_only=True):
+    """A hub as a reader of its log needs it."""
+
+    hub: Annotated[int, Meta(description="Its id.")]
+    name: str
+    room_class: str = msgspec.field(name="class")
+    state: Annotated[
+        Literal["open", "damaged", "full", "failed", "quarantined"],
+        Meta(description="A quarantined one cannot be read, of a damaged one all but the damage."),
+    ]
+    earliest: Annotated[int, Meta(description="Offset of the oldest record kept, or of the next one.")]
+    committed_until: Annotated[
+        int, Meta(description="Behind the last offset that may be read: where a range may end at most.")
+    ]
+    bytes: Annotated[int, Meta(description="Of all its segments.")]
+    first_timestamp_us: Annotated[
+        int | None, Meta(description="Of its oldest record in a segment; null without one.")
+    ]
+    last_timestamp_us: int | None
+    servers: Annotated[
+        list[str], Meta(description="HOST:PORT of those that serve it over HTTP, leader first.")
+    ]
+
+
+class LogInfo(Struct, kw_only=True):
+    """A log, and the hubs of it that have what was asked for."""
+
+    log: Annotated[
+        str | None,
+        Meta(
+            description="Identity, in hexadecimal: offsets mean nothing in another one. Null: no class has a log."
+        ),
+    ]
+    hubs: Annotated[list[LoggedHub], Meta(description="By id.")]
+    ephemeral: Annotated[list[str], Meta(description="Classes among what was asked for that keep no log.")]
+
+
+class OffsetAnswer(Struct, kw_only=True):
+    """A place in a hub's log."""
+
+    offset: Annotated[
+        int,
+        Meta(description="Of the first record of that time or later; `committed_until` if there is none."),
+    ]
+
+
+class StageAnswer(Struct, frozen=True):
+    """Rows that are kept for a batch."""
+
+    rows: int
+
+
+class BatchCommit(Struct, frozen=True, forbid_unknown_fields=True):
+    """The rows of a batch: those of these attempts, in this order."""
+
+    attempts: list[str]
+
+
+class BatchAnswer(Struct, frozen=True):
+    """A batch that is published."""
+
+    published: int
+    """Its rows."""
+    duplicate: bool
+    """Whether it was before; the attempts that were named now are dropped."""
+
+
+class GivenUp(Struct, frozen=True):
+    """What became of a batch that was given up."""
+
+    rows: Annotated[int, Meta(description="Of the whole batch.")]
+    published: Annotated[int, Meta(description="That are known to be in their rooms.")]
+    given_up: Annotated[
+        int,
+        Meta(
+            description="The others. Where a node was killed or its log failed amid the batch, those of one chunk "
+            "may be in their rooms all the same."
+        ),
+    ]
