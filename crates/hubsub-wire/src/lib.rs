@@ -3,5 +3,6 @@
 
 pub mod link;
 pub mod mqtt;
+pub mod phoenix;
 pub mod resp;
 pub mod websocket;

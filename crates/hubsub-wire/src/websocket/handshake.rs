@@ -184,7 +184,7 @@ pub(super) fn accept(key: &[u8]) -> [u8; ACCEPT_BYTES] {
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// Writes bytes as base64, into a text of just their length.
-pub(super) fn base64(bytes: &[u8], text: &mut [u8]) {
+pub(crate) fn base64(bytes: &[u8], text: &mut [u8]) {
     for (three, four) in bytes.chunks(3).zip(text.chunks_mut(4)) {
         let byte = |i: usize| u32::from(three.get(i).copied().unwrap_or(0));
         let bits = byte(0) << 16 | byte(1) << 8 | byte(2);

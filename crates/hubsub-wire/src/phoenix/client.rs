@@ -1,0 +1,110 @@
+//! The other side, for tests and load: pushes out, messages of a server in.
+
+use super::decode::{DecodeLimits, fields, kind, members, once, read_array, read_object, ref_of};
+use super::encode::{EncodeError, write_array, write_binary, write_object};
+use super::error::Flaw;
+use super::json::Reader;
+use super::message::{Message, Payload, Push, Ref, Reply, Status, Version, word};
+use crate::websocket::Kind;
+use std::borrow::Cow;
+
+/// Appends what a client sends; says what kind of message it is.
+///
+/// # Errors
+/// A field of a binary message is too long; nothing is appended.
+pub fn write_push(out: &mut Vec<u8>, version: Version, push: &Push<'_>) -> Result<Kind, EncodeError> {
+    match (version, push.payload) {
+        (Version::V1, _) => write_object(out, push),
+        (Version::V2, Payload::Json(_)) => write_array(out, push),
+        (Version::V2, Payload::Binary(data)) => {
+            let text = |reference: &'_ Option<Ref<'_>>| {
+                reference.as_ref().map_or(String::new(), |reference| reference.as_str().into())
+            };
+            let (join_ref, reference) = (text(&push.join_ref), text(&push.reference));
+            return write_binary(out, kind::PUSH, [&join_ref, &reference, &*push.topic, &*push.event], data);
+        }
+    }
+    Ok(Kind::Text)
+}
+
+impl<'a> Message<'a> {
+    /// Reads what a server sends as text.
+    ///
+    /// # Errors
+    /// It is no message, or one that is too long.
+    pub fn read_text(version: Version, text: &'a str, limits: &DecodeLimits) -> Result<Message<'a>, Flaw> {
+        let mut reader = Reader::new(text);
+        let push = match version {
+            Version::V1 => read_object(&mut reader)?,
+            Version::V2 => read_array(&mut reader)?,
+        };
+        reader.end()?;
+        let push = push.checked(limits)?;
+        match push.payload {
+            Payload::Json(payload) if push.event == word::REPLY => reply(push, payload),
+            _ => Ok(Message::Push(push)),
+        }
+    }
+
+    /// Reads what a server sends as bytes.
+    ///
+    /// # Errors
+    /// As of [`read_text`](Message::read_text).
+    pub fn read_binary(
+        version: Version,
+        bytes: &'a [u8],
+        limits: &DecodeLimits,
+    ) -> Result<Message<'a>, Flaw> {
+        if version == Version::V1 {
+            return Err(Flaw::BinaryInV1);
+        }
+        let event = |join_ref, topic, event, data| {
+            let (topic, event) = (Cow::Borrowed(topic), Cow::Borrowed(event));
+            let push = Push { join_ref, reference: None, topic, event, payload: Payload::Binary(data) };
+            push.checked(limits).map(Message::Push)
+        };
+        match bytes.first() {
+            None => Err(Flaw::BinaryShort),
+            Some(&kind::PUSH) => {
+                let ([join_ref, topic, of], data) = fields(bytes)?;
+                event(ref_of(join_ref)?, topic, of, data)
+            }
+            Some(&kind::BROADCAST) => {
+                let ([topic, of], data) = fields(bytes)?;
+                event(None, topic, of, data)
+            }
+            Some(&kind::REPLY) => {
+                let ([join_ref, reference, topic, status], data) = fields(bytes)?;
+                Ok(Message::Reply(Reply {
+                    join_ref: ref_of(join_ref)?,
+                    reference: ref_of(reference)?,
+                    topic: Cow::Borrowed(topic),
+                    status: Status::of(status)?,
+                    response: Payload::Binary(data),
+                }))
+            }
+            Some(&other) => Err(Flaw::BinaryKind(other)),
+        }
+    }
+}
+
+/// What an event `phx_reply` says.
+fn reply<'a>(push: Push<'a>, payload: &'a str) -> Result<Message<'a>, Flaw> {
+    let mut reader = Reader::new(payload);
+    let (mut status, mut response) = (None, None);
+    if reader.peek() != Some(b'{') {
+        return Err(Flaw::ReplyForm);
+    }
+    members(&mut reader, |name, reader| match name {
+        "status" if reader.peek() == Some(b'"') => once(&mut status, "status", Status::of(&reader.text()?)?),
+        "response" => once(&mut response, "response", Payload::Json(reader.value()?)),
+        _ => reader.value().map(drop),
+    })?;
+    Ok(Message::Reply(Reply {
+        join_ref: push.join_ref,
+        reference: push.reference,
+        topic: push.topic,
+        status: status.ok_or(Flaw::ReplyForm)?,
+        response: response.ok_or(Flaw::ReplyForm)?,
+    }))
+}

@@ -1,0 +1,39 @@
+//! Phoenix channels (version 1 and 2 of its serializers), sans-I/O: messages of
+//! a WebSocket in, and back. See docs/protocol/phoenix.md.
+//!
+//! ```text
+//! [join_ref, ref, topic, event, payload]
+//! ```
+//!
+//! - [`Push`]: what a client says; its payload is checked, and left as it came
+//! - [`Message`]: what a server says
+//! - [`Broadcast`]: what all subscribers of a topic get, written once
+//! - [`Payload::of_record`]: what a record is to a browser, whoever published it
+//! - [`Flaw`]: what is wrong, and how the client is told
+//!
+//! Invariants:
+//!
+//! 1. No input panics, and none costs more than its length: nothing recurses.
+//! 2. What is read borrows the message; only what was written with escapes is copied.
+//! 3. A payload is JSON when it comes, so a message that it stands in is JSON too.
+//! 4. What is written reads back as the same.
+//!
+//! Not here: what needs to remember (joins), what a class allows, who is present.
+
+mod broadcast;
+mod client;
+mod decode;
+mod encode;
+mod error;
+mod json;
+mod message;
+mod record;
+
+pub use broadcast::{Broadcast, Encoded};
+pub use client::write_push;
+pub use decode::DecodeLimits;
+pub use encode::EncodeError;
+pub use error::Flaw;
+pub use json::DEPTH_MAX;
+pub use message::{FIELD_BYTES_MAX, Message, Payload, Push, Ref, Reply, Status, Version, is_reserved, word};
+pub use record::{EVENT_HEADER, FORM_HEADER, Form, record_event};

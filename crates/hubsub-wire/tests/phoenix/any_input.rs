@@ -1,0 +1,99 @@
+//! What holds of any input, as text and as bytes, of either side: what is read
+//! is written to the same. The fuzz target `phoenix_decode` and the test of its sample are this file.
+
+use hubsub_wire::phoenix::{Broadcast, DecodeLimits, Flaw, Message, Payload, Push, Version, write_push};
+use hubsub_wire::websocket::Kind;
+
+/// So low that a short sample is beyond it.
+pub const LIMITS: DecodeLimits = DecodeLimits { topic_bytes_max: 300 };
+
+pub const VERSIONS: [Version; 2] = [Version::V1, Version::V2];
+
+/// Looks at an input.
+///
+/// # Panics
+/// Something does not hold.
+pub fn check(input: &[u8]) {
+    for version in VERSIONS {
+        if let Ok(text) = std::str::from_utf8(input) {
+            look(Push::read_text(version, text, &LIMITS), |push| pushed_again(version, push));
+            look(Message::read_text(version, text, &LIMITS), |message| said_again(version, message));
+        }
+        look(Push::read_binary(version, input, &LIMITS), |push| pushed_again(version, push));
+        look(Message::read_binary(version, input, &LIMITS), |message| said_again(version, message));
+    }
+    for form in [None, Some("json"), Some("binary")] {
+        let form = form.and_then(hubsub_wire::phoenix::Form::named);
+        let mut made = Vec::new();
+        let payload = Payload::of_record(input, form, &mut made);
+        for version in VERSIONS {
+            broadcast_again(version, Broadcast { topic: "room", event: "message", payload });
+        }
+    }
+}
+
+/// What is wrong is told in words and by a code; the rest is looked at.
+fn look<T>(read: Result<T, Flaw>, good: impl FnOnce(&T)) {
+    match read {
+        Ok(read) => good(&read),
+        Err(flaw) => {
+            assert!(flaw.code().number() >= 1003 && !flaw.to_string().is_empty());
+        }
+    }
+}
+
+/// A push that is written again is the same.
+pub fn pushed_again(version: Version, push: &Push<'_>) {
+    let mut bytes = Vec::new();
+    let kind = write_push(&mut bytes, version, push).expect("it was short enough");
+    let again = match kind {
+        Kind::Text => Push::read_text(version, text(&bytes), &LIMITS),
+        Kind::Binary => Push::read_binary(version, &bytes, &LIMITS),
+    };
+    let without = |push: &Push<'_>| match version {
+        Version::V1 => format!("{:?}", (&push.reference, &push.topic, &push.event, push.payload)),
+        Version::V2 => format!("{push:?}"),
+    };
+    assert_eq!(again.as_ref().map(without), Ok(without(push)), "{bytes:?}");
+}
+
+/// So is a message of a server.
+pub fn said_again(version: Version, message: &Message<'_>) {
+    let mut bytes = Vec::new();
+    let kind = message.write(version, &mut bytes).expect("it was short enough");
+    let again = match kind {
+        Kind::Text => Message::read_text(version, text(&bytes), &LIMITS),
+        Kind::Binary => Message::read_binary(version, &bytes, &LIMITS),
+    };
+    let (mut again, mut message) = (again.expect("what is written is read"), message.clone());
+    if version == Version::V1 {
+        // It has no place for it.
+        for message in [&mut again, &mut message] {
+            match message {
+                Message::Push(push) => push.join_ref = None,
+                Message::Reply(reply) => reply.join_ref = None,
+            }
+        }
+    }
+    assert_eq!(again, message, "{bytes:?}");
+}
+
+fn broadcast_again(version: Version, broadcast: Broadcast<'_>) {
+    let mut bytes = Vec::new();
+    let encoded = broadcast.write(version, &mut bytes);
+    assert_eq!((encoded.start, encoded.end, bytes.len()), (0, bytes.len(), broadcast.bytes(version)));
+    let read = match encoded.kind {
+        Kind::Text => Message::read_text(version, text(&bytes), &LIMITS),
+        Kind::Binary => Message::read_binary(version, &bytes, &LIMITS),
+    };
+    let Ok(Message::Push(push)) = read else { panic!("{read:?}") };
+    let said = (&*push.topic, &*push.event, &push.join_ref, &push.reference);
+    assert_eq!(said, (broadcast.topic, broadcast.event, &None, &None));
+    if encoded.kind == Kind::Binary || matches!(broadcast.payload, Payload::Json(_)) {
+        assert_eq!(push.payload, broadcast.payload);
+    }
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("texts are UTF-8")
+}

@@ -1,0 +1,43 @@
+//! A fixed sample of what the fuzz target `phoenix_decode` is given, in
+//! `fuzz/sample/phoenix_decode`: messages of both versions and sides,
+//! and what is wrong in many ways. A finding of the fuzzer is added there.
+
+use crate::any_input::check;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+fn sample() -> BTreeMap<String, Vec<u8>> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/sample/phoenix_decode");
+    let files = fs::read_dir(&directory).unwrap_or_else(|e| panic!("{}: {e}", directory.display()));
+    let read = |file: fs::DirEntry| {
+        (file.file_name().into_string().expect("plain names"), fs::read(file.path()).expect("a file"))
+    };
+    files.map(|file| read(file.expect("a file"))).collect()
+}
+
+#[test]
+fn each_sample_and_each_beginning_of_it_is_read_or_refused() {
+    let sample = sample();
+    assert!(sample.len() >= 20);
+    for (name, input) in &sample {
+        eprintln!("{name}");
+        for end in 0..=input.len() {
+            check(&input[..end]);
+        }
+    }
+}
+
+#[test]
+fn a_sample_with_a_wrong_byte_brings_nothing_down() {
+    for (name, input) in sample() {
+        eprintln!("{name}");
+        for at in 0..input.len() {
+            for bit in [1, 5] {
+                let mut wrong = input.clone();
+                wrong[at] ^= 1 << bit;
+                check(&wrong);
+            }
+        }
+    }
+}
