@@ -1,0 +1,55 @@
+"""The controller dies at a step of its writes while hubs move to a node that has come: played time, see `played`."""
+
+import asyncio
+
+import hypothesis
+import pytest
+
+from hubsub.coordination import Write
+from hubsub.errors import CoordinatorUnknownError
+from unit.cluster.played import Cluster, play, until
+from unit.cluster.test_cluster import HUBS, homes, leaders
+
+IN_TIME_S = 2.0
+"""Leads end after 1.06 s; the others, of a process that is proved dead, at once."""
+
+STEPS = range(0, 24, 7) if hypothesis.settings().max_examples <= 100 else range(28)
+"""The census, hubs that are proposed, hubs that are given up, in turn; all of them with the profile `soak`."""
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_controller_that_dies_amid_its_writes_is_failed_over(step: int, is_made: bool) -> None:
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start(*"abc")
+            await cluster.settle()
+            controller = cluster.controller()
+            assert controller is not None
+            coordinator, left, dies = cluster.coordinators[controller], step, asyncio.Event()
+            commit = coordinator._commit
+
+            async def count(expect: dict[str, int], writes: tuple[Write, ...]) -> dict[str, int]:
+                nonlocal left
+                left -= 1
+                if left >= 0:
+                    return await commit(expect, writes)
+                if left == -1 and is_made:
+                    await commit(expect, writes)
+                dies.set()
+                while not coordinator.cut:
+                    await asyncio.sleep(0.01)
+                raise CoordinatorUnknownError()
+
+            coordinator._commit = count  # type: ignore[method-assign]
+            await cluster.start("d")
+            await until(dies.is_set)
+            await cluster.kill(controller)
+            others = set("abcd") - {controller}
+            await until(
+                lambda: len(cluster.led()) == HUBS and set(cluster.led().values()) <= others, IN_TIME_S
+            )
+            await cluster.settle()
+            assert leaders(cluster) == homes("".join(others))
+
+    play(test)
