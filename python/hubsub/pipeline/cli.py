@@ -5,26 +5,17 @@ stop ends with 0, as that is how it is done; one with `--once` ends with 130 or 
 """
 
 import sys
-from collections.abc import Iterable
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from hubsub.errors import ConfigError, HubSubError, OptionError
-from hubsub.pipeline.options import SERVER_DEFAULT, SourceOptions
-from hubsub.pipeline.run.display import Progress, print_table
-from hubsub.pipeline.run.settings import BASE, Settings, beside, span
-from hubsub.pipeline.session import check_pyspark, parse_conf
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from hubsub.pipeline.run.runner import Ending, Output
+from hubsub.pipeline.command import ROWS, check_format, running, settings_of, show, show_dead, show_more
+from hubsub.pipeline.options import SERVER_DEFAULT
+from hubsub.pipeline.run.display import print_table
+from hubsub.pipeline.run.settings import BASE, beside, span
+from hubsub.pipeline.session import check_pyspark
 
 app = typer.Typer(
     help="Jobs on Spark: rooms as tables. None needs an option; what they keep is below ./hubsub-pipeline.",
@@ -32,9 +23,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-
-ROWS = 15
-"""Of a table on the terminal."""
 
 Servers = Annotated[str, typer.Option(help="HTTP listeners of nodes: HOST:PORT, with commas between.")]
 Subscribe = Annotated[
@@ -99,8 +87,8 @@ def archive(
     verbose: Verbose = False,
 ) -> None:
     """Writes all records to files, each once, with the offsets up to which they are there."""
-    _check_format(table_format)
-    with _run(_settings("archive", locals())) as run:
+    check_format(table_format)
+    with running(settings_of("archive", locals())) as run:
         from hubsub.pipeline.archive import open_table
         from hubsub.pipeline.run.jobs import archive_job
 
@@ -122,7 +110,7 @@ def archive(
             for date, some in sorted(days.items())
         ]
         print_table(f"Archived in {target.target}:", rows[-ROWS:], ("date", "records", "files", "bytes"))
-        _more(run, len(rows), "days")
+        show_more(run, len(rows), "days")
         offsets = ", ".join(f"hub {hub} to {at}" for hub, at in sorted(state.offsets.items()))
         run.progress.say(f"offsets: {offsets or 'none'}")
 
@@ -152,7 +140,7 @@ def activity(
     verbose: Verbose = False,
 ) -> None:
     """Messages, bytes, publishers and delays of each room and window; at its end the busiest rooms, and a plot."""
-    with _run(_settings("activity", locals())) as run:
+    with running(settings_of("activity", locals())) as run:
         from hubsub.pipeline.run.jobs import Timing, activity_job
 
         timing = Timing(event_time=event_time, window=span(window), watermark=span(watermark))
@@ -168,7 +156,7 @@ def activity(
 
         found, count = rooms(rows, ROWS)
         print_table("Busiest rooms:", found, ROOM_COLUMNS)
-        _more(run, count, "rooms")
+        show_more(run, count, "rooms")
         if any(row[ROOM_COLUMNS[-1]] is None for row in found):
             run.progress.say(NO_DELAY)
         run.progress.say(f"windows: {table.uri}")
@@ -201,7 +189,7 @@ def devices(
     verbose: Verbose = False,
 ) -> None:
     """The latest value of each device and key, from JSON payloads; what cannot be read, with the reason."""
-    with _run(_settings("devices", locals())) as run:
+    with running(settings_of("devices", locals())) as run:
         from hubsub.pipeline.run.jobs import devices_job
         from hubsub.pipeline.run.reports import by_device
 
@@ -209,12 +197,12 @@ def devices(
         run.go(outputs)
         rows = state.read(run.spark)
         found = None if rows is None else by_device(rows)
-        _show(run, "Devices, the latest first:", found, "last", DEVICE_COLUMNS, "devices")
+        show(run, "Devices, the latest first:", found, "last", DEVICE_COLUMNS, "devices")
         if rows is not None:
             title = "Latest values, one for each device, topic and key:"
-            _show(run, title, rows, "timestamp", VALUE_COLUMNS, "values")
+            show(run, title, rows, "timestamp", VALUE_COLUMNS, "values")
             run.progress.say(f"values: {state.uri}")
-        _dead(run, dead.read(run.spark), dead.uri)
+        show_dead(run, dead.read(run.spark), dead.uri)
 
 
 @app.command("sessions")
@@ -239,7 +227,7 @@ def sessions(
     verbose: Verbose = False,
 ) -> None:
     """Sessions of users in rooms, from payloads with `kind`, `user`, `room` and `ts`; each when it is over."""
-    with _run(_settings("sessions", locals())) as run:
+    with running(settings_of("sessions", locals())) as run:
         from hubsub.pipeline.run.jobs import Timing, sessions_job
         from hubsub.pipeline.sessions import concurrency
 
@@ -247,11 +235,11 @@ def sessions(
         outputs, table, dead = sessions_job(run.spark, run.settings, timing)
         run.go(outputs)
         rows = table.read(run.spark)
-        _show(run, "Sessions that are over, the latest first:", rows, "end", SESSION_COLUMNS, "sessions")
+        show(run, "Sessions that are over, the latest first:", rows, "end", SESSION_COLUMNS, "sessions")
         if rows is not None:
             title = "Most users at once, by room and hour:"
-            _show(run, title, concurrency(rows), "peak", PEAK_COLUMNS, "hours of rooms")
-        _dead(run, dead.read(run.spark), dead.uri)
+            show(run, title, concurrency(rows), "peak", PEAK_COLUMNS, "hours of rooms")
+        show_dead(run, dead.read(run.spark), dead.uri)
 
 
 @app.command("replay")
@@ -292,7 +280,7 @@ def replay(
         "trigger": "1 second",
         "out": None,
     }
-    settings = _settings("replay", locals() | given)
+    settings = settings_of("replay", locals() | given)
     check_pyspark()
     from hubsub.pipeline.run.replaying import Replay
     from hubsub.pipeline.run.replaying import replay as play
@@ -306,7 +294,7 @@ def replay(
         where=where,
         origin=origin,
     )
-    with _run(settings) as run:
+    with running(settings) as run:
         play(run.spark, run.settings, asked, run.ending, run.progress)
         run.stopped()
 
@@ -333,7 +321,7 @@ def compact(
     """Makes few large files of the many small ones that `archive` leaves; beside it, or when it has ended."""
     given = {"servers": SERVER_DEFAULT, "subscribe": None, "pattern": None, "option": None, "once": True}
     given |= {"trigger": "1 second", "checkpoint": None}
-    _check_format(table_format)
+    check_format(table_format)
     kept = span(grace)
     from hubsub.pipeline.archive import open_table
 
@@ -341,7 +329,7 @@ def compact(
     if not table.contents()[1]:
         hint = "`hubsub pipeline archive` makes one"
         raise OptionError("there is no archive with records", table.uri, hint)
-    with _run(_settings("compact", locals() | given)) as run:
+    with running(settings_of("compact", locals() | given)) as run:
         from hubsub.pipeline.run.compacting import run as compact_all
         from hubsub.pipeline.run.compacting import summary
 
@@ -367,141 +355,6 @@ DEVICE_COLUMNS = ("device", "topics", "keys", "last")
 VALUE_COLUMNS = ("device", "topic", "key", "value", "timestamp")
 SESSION_COLUMNS = ("room", "user", "start", "end", "duration_s", "messages", "opened_by", "closed_by")
 PEAK_COLUMNS = ("room", "hour", "sessions", "peak")
-
-
-# -- what the commands share --
-
-
-@dataclass
-class _Run:
-    settings: Settings
-    spark: "SparkSession"
-    ending: "Ending"
-    progress: Progress
-
-    def go(self, outputs: "Iterable[Output]") -> None:
-        from hubsub.pipeline.run.runner import run
-
-        run(self.settings, list(outputs), self.ending, self.progress)
-        self.stopped()
-
-    def stopped(self) -> None:
-        """Ends the progress; and the command, if a signal has ended a run that has not done what it was asked."""
-        self.progress.close()
-        if self.ending.signal is not None:
-            self.progress.say("stopped; the next run goes on from here")
-            if self.settings.once:
-                raise typer.Exit(128 + self.ending.signal)
-
-
-@contextmanager
-def _run(settings: Settings) -> "Iterator[_Run]":
-    """Spark for a run, and everything that ends with it."""
-    check_pyspark()
-    from hubsub.pipeline.run.failures import failure
-    from hubsub.pipeline.run.runner import Ending, Stopped, session
-
-    what = "published" if settings.job == "replay" else "scanned"
-    with Progress(settings.once, what=what) as progress, Ending(progress.say) as ending:
-        try:
-            if settings.job != "compact":
-                _ask(settings)
-            progress.say("starting Spark")
-            with session(settings, ending) as spark:
-                yield _Run(settings, spark, ending, progress)
-        except Stopped:
-            progress.close()
-            assert ending.signal is not None, "who raises it notes it"
-            raise typer.Exit(128 + ending.signal) from None
-        except (typer.Exit, HubSubError, KeyboardInterrupt):
-            raise
-        except Exception as error:
-            # A signal to all processes of a run ends Spark, too: then what it came to stands in its table alone.
-            if ending.signal is None or settings.once:
-                raise failure(error) from (error if settings.verbose else None)
-            progress.say("its results are not shown, Spark has ended")
-
-
-def _ask(settings: Settings) -> None:
-    """Finds out before Spark starts that nobody answers, or that nothing asked for has a log.
-
-    Raises:
-        HubSubError: what the run would end with.
-    """
-    if (settings.master or "").startswith("sc://"):
-        return  # The server need not see what we see.
-    from hubsub.pipeline.reading import check_logged
-    from hubsub.pipeline.wire import Wire
-
-    options = SourceOptions.parse(settings.source())
-    with Wire(options.access) as wire:
-        listing = wire.listing(options.subscribe, options.subscribe_pattern)
-    if not listing.hubs and settings.job != "replay":
-        check_logged(listing, options)
-
-
-def _settings(job: str, given: dict[str, Any]) -> Settings:
-    """The settings of a command's arguments."""
-    return Settings(
-        job=job,
-        servers=given["servers"],
-        subscribe=given["subscribe"],
-        pattern=given["pattern"],
-        options=_pairs(given["option"] or ()),
-        master=given["master"],
-        conf=parse_conf(given["conf"] or ()),
-        once=given["once"],
-        trigger=span(given["trigger"]),
-        checkpoint=given["checkpoint"] or "",
-        out=given["out"] or "",
-        verbose=given["verbose"],
-    )
-
-
-def _check_format(table_format: str) -> None:
-    from hubsub.pipeline.archive.formats import FORMATS
-
-    if table_format not in FORMATS:
-        raise OptionError("there is no such format", table_format, f"there are {', '.join(FORMATS)}")
-
-
-def _pairs(pairs: "Iterable[str]") -> dict[str, str]:
-    options = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not name.strip() or not equals:
-            raise OptionError(
-                "an option has the form NAME=VALUE", pair.partition("=")[0], "maxRowsPerBatch=1000"
-            )
-        options[name.strip()] = value
-    return options
-
-
-def _show(
-    run: _Run, title: str, rows: "DataFrame | None", order: str, columns: tuple[str, ...], what: str
-) -> None:
-    from hubsub.pipeline.run.reports import top
-
-    if rows is None:
-        run.progress.say(f"{title} none yet")
-        return
-    found, count = top(rows, order, columns, ROWS)
-    print_table(title, found, columns)
-    _more(run, count, what)
-
-
-def _dead(run: _Run, rows: "DataFrame | None", uri: str) -> None:
-    if rows is None:
-        return
-    from hubsub.pipeline.run.reports import reasons
-
-    print_table("Records that could not be read:", reasons(rows), ("reason", "records"))
-    run.progress.say(f"they are in {uri}")
-
-
-def _more(run: _Run, count: int, what: str) -> None:
-    if count > ROWS:
-        run.progress.say(f"{count - ROWS:,} more {what}")
 
 
 def main(job: str) -> NoReturn:
