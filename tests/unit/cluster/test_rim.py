@@ -4,52 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
-from hubsub.config import RoomClass
 from hubsub.control.cluster import roster as roster_module
-from hubsub.control.cluster.classes import LAST, record_of
-from hubsub.control.cluster.logged import OPENING_MAX, RETRY_S
 from hubsub.control.cluster.plane import ASK_BYTES_MAX, Neighbour, Route
 from hubsub.control.cluster.rim import API, ASKED_MAX, CONTROL, CorePlane
-from hubsub.errors import DiskFullError, LogFailedError, PeerError, StoppingError, TimedOutError, TooBusyError
+from hubsub.errors import PeerError, StoppingError, TimedOutError, TooBusyError
 
 from .fake_data import FakeData, Heard, News, Snapshot
+from .planes import CLASSES, ME, OTHER, plane, row
 from .played import play, until
-
-ME, OTHER = ("a", 7), ("b", 4)
-CLASSES = {
-    "default": record_of(RoomClass(name="default", placement="ring"), LAST),
-    "log": record_of(RoomClass(name="log", match=("log:*",), durability="durable"), 1),
-    "chat": record_of(RoomClass(name="chat", match=("chat:*",)), 0),
-}
-
-
-class Face:
-    def __init__(self) -> None:
-        self.changes = 0
-
-    def changed(self) -> None:
-        self.changes += 1
-
-    async def asked(self, node: str, body: bytes) -> bytes:
-        return b"control of " + node.encode() + b": " + body
-
-
-def plane(data: FakeData) -> tuple[CorePlane, Face]:
-    made, face = CorePlane(data, data.me, asyncio.get_running_loop().time), Face()
-    made.attach(face)
-    made.classes(CLASSES)
-    return made, face
-
-
-def row(hub: int, room_class: str, leader: tuple[str, int] | None = ME, term: int = 1, **more: Any) -> Route:
-    members = () if leader is None else (leader[0],)
-    return Route(
-        hub=hub, room_class=room_class, index=hub % 16, term=term, leader=leader, members=members, **more
-    )
 
 
 def neighbour(name: str, link: str) -> Neighbour:
@@ -112,118 +77,7 @@ def test_who_has_a_lead_or_hears_a_controller_is_not_cut_off() -> None:
     play(test)
 
 
-def test_a_logged_hub_is_led_when_its_log_is_open_and_closed_when_it_is_led_no_more() -> None:
-    async def test() -> None:
-        data = FakeData()
-        core, _ = plane(data)
-        data.gates[4] = asyncio.Event()
-        core.routes([row(1, "chat"), row(4, "log"), row(5, "log"), row(6, "log", OTHER)])
-        assert [data.rows[hub].leader for hub in (1, 4, 5, 6)] == [ME, None, None, OTHER]
-        await until(lambda: 5 in data.open)
-        core.pins("chat", {b"x": 5})
-        data.gates[4].set()
-        await until(lambda: data.rows[4].leader == ME and data.rows[5].leader == ME)
-        assert data.open == {4: ("log", 4), 5: ("log", 5)}
-        core.routes([row(1, "chat"), row(4, "log", OTHER, 2), row(5, "log"), row(6, "log", OTHER)])
-        assert data.rows[4].leader == OTHER
-        await until(lambda: 4 not in data.open)
-        core.routes([row(4, "log", ME, 3), row(5, "log")])
-        await until(lambda: data.rows[4].leader == ME)
-        assert core.troubles == {}
-        await core.close()
-
-    play(test)
-
-
-def test_a_hub_that_changes_hands_while_its_log_opens_is_closed_again() -> None:
-    async def test() -> None:
-        data = FakeData()
-        core, _ = plane(data)
-        data.gates[4] = asyncio.Event()
-        core.routes([row(4, "log")])
-        await until(lambda: 4 in data.opening)
-        core.routes([row(4, "log", OTHER, 2)])
-        data.gates[4].set()
-        await until(lambda: not data.opening and 4 not in data.open)
-        assert data.rows[4].leader == OTHER
-        await core.close()
-
-    play(test)
-
-
-@pytest.mark.parametrize("broken", [DiskFullError(), RuntimeError("nobody thought of it")])
-def test_a_hub_that_cannot_be_opened_is_named_tried_again_and_holds_up_no_other(broken: Exception) -> None:
-    async def test() -> None:
-        data = FakeData()
-        core, _ = plane(data)
-        data.broken[4] = broken
-        core.routes([row(4, "log"), row(5, "log")])
-        await until(lambda: data.rows[5].leader == ME and core.troubles)
-        assert list(core.troubles) == [4] and data.rows[4].leader is None
-        await asyncio.sleep(60)
-        data.broken.clear()
-        await until(lambda: data.rows[4].leader == ME, within_s=31)
-        assert core.troubles == {}
-        await core.close()
-
-    play(test)
-
-
-def test_many_hubs_that_cannot_be_opened_hold_up_no_other() -> None:
-    async def test() -> None:
-        data = FakeData()
-        core, _ = plane(data)
-        begun_s = asyncio.get_running_loop().time()
-        last = OPENING_MAX + 1
-        data.broken = {hub: DiskFullError() for hub in range(1, last)}
-        core.routes([row(hub, "log") for hub in range(1, last + 1)])
-        await until(lambda: data.rows[last].leader == ME)
-        assert asyncio.get_running_loop().time() - begun_s < RETRY_S
-        assert sorted(core.troubles) == list(range(1, last))
-        await core.close()
-
-    play(test)
-
-
-def test_a_hub_that_comes_back_while_it_closes_is_led_when_its_log_is_open_again() -> None:
-    async def test() -> None:
-        data = FakeData()
-        core, _ = plane(data)
-        core.routes([row(4, "log")])
-        await until(lambda: data.rows[4].leader == ME)
-        data.gates[4] = asyncio.Event()
-        core.routes([row(4, "log", OTHER, 2)])
-        await until(lambda: 4 in data.closing)
-        core.routes([row(4, "log", ME, 3)])
-        assert data.rows[4].leader is None
-        data.gates[4].set()
-        await until(lambda: data.rows[4].leader == ME)
-        assert 4 in data.open
-        await core.close()
-
-    play(test)
-
-
 # -- the roster --
-
-
-def test_a_hub_without_a_record_that_cannot_be_closed_is_kept_and_not_offered_again() -> None:
-    async def test() -> None:
-        data = FakeData()
-        core, _ = plane(data)
-        core.routes([row(1, "log")])
-        await until(lambda: 1 in data.open)
-        assert core.claims().empty == {1}
-        data.broken[1] = LogFailedError()
-        core.routes([row(1, "log", gives_up=True, revision=5)])
-        await until(lambda: bool(core.claims().kept))
-        assert core.claims().kept == {1: 5} and not core.claims().sealed
-        core.routes([row(1, "log", revision=6)])
-        assert data.rows[1].leader == ME, "it is led on"
-        assert not core.claims().empty, "it would be asked for and kept again without end"
-        await core.close()
-
-    play(test)
 
 
 def test_names_of_peers_are_looked_up_and_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
