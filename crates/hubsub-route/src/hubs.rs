@@ -2,24 +2,21 @@
 //!
 //! A hub of a logged class gives each record its offset. A durable one holds it
 //! until the log has made it safe; then, in the order of offsets, it is committed:
-//! kept in memory, delivered, acknowledged. Nobody hears of it before.
+//! kept in memory, delivered, acknowledged. Nobody hears of it before ([`log`]).
 
-use crate::Ticket;
+mod log;
+
+pub use log::{HubLog, Pending, Repeat, Waits};
+
 use crate::history::Ledger;
-use crate::logread::Ask;
 use crate::places::Places;
-use crate::producers::{Producers, log_bytes, log_bytes_of};
-use crate::record::Record;
+use crate::producers::Producers;
 use crate::relay::Cluster;
 use crate::relay::message::home;
 use crate::ring::Placement;
-use crate::rooms::{HistoryQuery, Recalled, RoomHandle};
 use crate::traffic::Traffic;
-use ahash::RandomState;
-use hashbrown::HashMap;
 use hubsub_types::class::ClassIndex;
-use hubsub_types::{ClassTable, Durability, ErrorCode, HubId, Position, ShardId};
-use std::collections::VecDeque;
+use hubsub_types::{ClassTable, Durability, HubId, ShardId};
 use std::sync::{Arc, Mutex};
 
 /// A hub with a log, as its log was found when it was opened.
@@ -135,202 +132,6 @@ pub struct Hub {
     pub ledger: Ledger,
     /// If its class is logged.
     pub log: Option<HubLog>,
-}
-
-/// What a hub knows of its log.
-#[derive(Debug)]
-pub struct HubLog {
-    /// Its id.
-    pub id: HubId,
-    /// When it may commit.
-    pub durability: Durability,
-    /// Rooms whose last record is below this offset begin a new epoch.
-    pub continuous_from: u64,
-    /// Offset of the next record.
-    next: u64,
-    /// Records up to this offset are safe.
-    safe: u64,
-    /// Records up to this offset are committed.
-    committed: u64,
-    /// Offset of the last deletion of a room.
-    deleted: u64,
-    /// What waits for the log, by offset.
-    pending: VecDeque<Pending>,
-    /// How many of the records there each room has, by its place.
-    of_room: HashMap<u32, u64, RandomState>,
-    /// Records that need not be kept again.
-    producers: Producers,
-    /// What went through it.
-    pub traffic: Arc<Traffic>,
-}
-
-/// What happens when the log has made an offset safe.
-#[derive(Debug)]
-pub struct Pending {
-    /// The offset.
-    pub offset: u64,
-    /// A room.
-    pub room: RoomHandle,
-    /// What waits.
-    pub waits: Waits,
-}
-
-/// What waits for a hub's log.
-#[derive(Debug)]
-pub enum Waits {
-    /// A record that has its position, and who published it.
-    Record(Ticket, Arc<Record>),
-    /// Who sent a record again that waits, and that one's position.
-    Repeat(Ticket, Position),
-    /// Who deleted the room.
-    Deletion(Ask),
-    /// A question for the room's history: it sees what was published before it.
-    History(Box<HistoryQuery>, Ask),
-}
-
-/// A record that its producer sent before, and its position.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Repeat {
-    /// It is committed.
-    Committed(Position),
-    /// It waits for the log, or the log failed over it.
-    Pending(Position),
-}
-
-impl HubLog {
-    fn new(seed: &HubSeed, durability: Durability, producers: Producers) -> HubLog {
-        HubLog {
-            id: seed.id,
-            durability,
-            continuous_from: seed.continuous_from,
-            next: seed.next,
-            safe: seed.next - 1,
-            committed: seed.next - 1,
-            deleted: 0,
-            pending: VecDeque::new(),
-            of_room: HashMap::default(),
-            producers,
-            traffic: Arc::clone(&seed.traffic),
-        }
-    }
-
-    /// Whether a record's producer sent it before; nothing if it is new.
-    ///
-    /// # Errors
-    /// It is not in the log and will not be, or nobody knows whether it is.
-    pub fn repeat(&self, record: &Record) -> Result<Option<Repeat>, ErrorCode> {
-        let known = self.producers.find(record)?;
-        Ok(known.map(|known| match known.offset <= self.committed {
-            true => Repeat::Committed(known.position),
-            false => Repeat::Pending(known.position),
-        }))
-    }
-
-    /// A record was given this offset; its room's name is so long.
-    pub fn took_record(&mut self, offset: u64, room_len: usize, record: &Record) {
-        self.producers.keep(offset, log_bytes_of(room_len, record), record);
-    }
-
-    /// Likewise, the deletion of a room.
-    pub fn took_deletion(&mut self, offset: u64, room_len: usize) {
-        self.producers.pass(offset, log_bytes(room_len, room_len, 0, 0, 0));
-    }
-
-    /// Where a room's present life stands, by what the log knows of the room.
-    #[must_use]
-    pub fn of_this_life(&self, recalled: Option<Recalled>) -> Option<Position> {
-        recalled.filter(|r| r.offset >= self.continuous_from).map(|r| r.position)
-    }
-
-    /// Gives the next offset out.
-    pub fn take_offset(&mut self) -> u64 {
-        self.next += 1;
-        self.next - 1
-    }
-
-    /// Offset of the last record that was handed to the log.
-    #[must_use]
-    pub fn last(&self) -> u64 {
-        self.next - 1
-    }
-
-    /// Something waits behind all that do.
-    pub fn push(&mut self, pending: Pending) {
-        match pending.waits {
-            Waits::Record(..) => *self.of_room.entry(pending.room.index()).or_default() += 1,
-            Waits::Deletion(_) => self.deleted = pending.offset,
-            Waits::Repeat(..) | Waits::History(..) => {}
-        }
-        self.pending.push_back(pending);
-    }
-
-    /// Offset of the last deletion of a room.
-    #[must_use]
-    pub fn deleted(&self) -> u64 {
-        self.deleted
-    }
-
-    /// The log is safe up to an offset.
-    pub fn safe_to(&mut self, offset: u64) {
-        self.safe = self.safe.max(offset);
-    }
-
-    /// What waits in front, if it waits for the log no more. While that is behind, nothing
-    /// is free of it: who publishes faster than the disk writes would fill the memory.
-    #[must_use]
-    pub fn committable(&self, is_behind: bool) -> Option<&Pending> {
-        let is_free = self.durability == Durability::Replicated && !is_behind;
-        self.pending.front().filter(|pending| is_free || pending.offset <= self.safe)
-    }
-
-    /// Takes it out: everything up to its offset is committed.
-    pub fn pop(&mut self) -> Option<Pending> {
-        let pending = self.pending.pop_front()?;
-        self.committed = pending.offset;
-        self.left(&pending);
-        Some(pending)
-    }
-
-    /// Offset of the last record that is committed.
-    #[must_use]
-    pub fn committed(&self) -> u64 {
-        self.committed
-    }
-
-    /// What is not safe and will not be.
-    fn give_up(&mut self) -> Vec<Waits> {
-        let safe = self.pending.partition_point(|pending| pending.offset <= self.safe);
-        let given_up = self.pending.split_off(safe);
-        for pending in &given_up {
-            self.left(pending);
-        }
-        given_up.into_iter().map(|pending| pending.waits).collect()
-    }
-
-    /// One of those that wait does no longer.
-    fn left(&mut self, pending: &Pending) {
-        let index = pending.room.index();
-        if matches!(pending.waits, Waits::Record(..))
-            && let Some(count) = self.of_room.get_mut(&index)
-        {
-            *count -= 1;
-            if *count == 0 {
-                self.of_room.remove(&index);
-            }
-        }
-    }
-
-    /// Records of a room that are not committed.
-    #[must_use]
-    pub fn pending_of(&self, index: u32) -> u64 {
-        if self.of_room.is_empty() { 0 } else { self.of_room.get(&index).copied().unwrap_or(0) }
-    }
-
-    /// What waits for the log.
-    #[must_use]
-    pub fn pending(&self) -> usize {
-        self.pending.len()
-    }
 }
 
 /// The hubs of one shard: for each class one or more, in the order of their index.

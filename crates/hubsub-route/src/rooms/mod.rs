@@ -5,10 +5,12 @@
 //! is interested; seqs of an epoch have no gaps; an epoch is used once.
 
 mod interest;
+mod listing;
 mod logged;
 mod past;
 mod relayed;
 
+pub use listing::RoomInfo;
 pub use relayed::TopicKey;
 
 pub use past::{HistoryPart, HistoryQuery};
@@ -20,7 +22,6 @@ use crate::hubs::{Hubs, ShardHubs};
 use crate::record::Namespace;
 use ahash::RandomState;
 use hashbrown::{HashMap, HashTable};
-use hubsub_types::class::ClassIndex;
 use hubsub_types::names::is_reserved;
 use hubsub_types::{ClassTable, Epoch, ErrorCode, HubId, Limits, Position, Seq, ShardId};
 use std::sync::Arc;
@@ -119,33 +120,6 @@ pub struct Recalled {
     pub position: Position,
     /// Its place in the hub's log.
     pub offset: u64,
-}
-
-/// What a room tells of itself.
-#[derive(Clone, Debug)]
-pub struct RoomInfo {
-    /// Its name.
-    pub name: Arc<[u8]>,
-    /// Index of its class.
-    pub class: ClassIndex,
-    /// Which of the class's hubs it belongs to.
-    pub hub: u16,
-    /// The shard of that.
-    pub shard: ShardId,
-    /// Its epoch and last seq.
-    pub position: Position,
-    /// Its oldest record kept, or the next one.
-    pub first_seq: Seq,
-    /// Records kept.
-    pub history: u64,
-    /// Bytes kept.
-    pub history_bytes: u64,
-    /// Exact subscribers of all its topics.
-    pub subscribers: u64,
-    /// Topics with subscribers.
-    pub topics: u64,
-    /// Time since it was last used, in s.
-    pub idle_s: u32,
 }
 
 /// The rooms of one shard.
@@ -397,53 +371,6 @@ impl Rooms {
             Position { epoch: room.epoch, seq: room.seq }
         });
         (position.unwrap_or_default(), last_us)
-    }
-
-    /// What a room tells of itself.
-    #[must_use]
-    pub fn info(&self, handle: RoomHandle, shard: ShardId, now: Now) -> Option<RoomInfo> {
-        let room = self.get(handle)?;
-        let others = || room.others.iter().flat_map(|o| o.values());
-        Some(RoomInfo {
-            name: Arc::clone(&room.name),
-            class: self.hubs.get(room.hub).class,
-            hub: self.hubs.get(room.hub).index,
-            shard,
-            position: Position { epoch: room.epoch, seq: room.seq },
-            first_seq: room.first_seq(),
-            history: room.ring.as_ref().map_or(0, |r| r.len() as u64),
-            history_bytes: room.ring.as_ref().map_or(0, |r| r.bytes()),
-            subscribers: room.own.total() + others().map(Counts::total).sum::<u64>(),
-            topics: u64::from(!room.own.is_zero()) + others().count() as u64,
-            idle_s: seconds(now).saturating_sub(room.used_s),
-        })
-    }
-
-    /// Up to `limit` rooms in order of name, behind `after`, that `matches` wants.
-    #[must_use]
-    pub fn page(
-        &self,
-        after: Option<&[u8]>,
-        limit: usize,
-        matches: impl Fn(&[u8]) -> bool,
-    ) -> Vec<RoomHandle> {
-        let mut rooms: Vec<(&[u8], RoomHandle)> = Vec::new();
-        for (index, (generation, room)) in (0u32..).zip(&self.slots) {
-            let Some(room) = room else { continue };
-            let handle = RoomHandle { index, generation: *generation };
-            if self.hubs.get(room.hub).is_relayed {
-                continue;
-            }
-            if after.is_none_or(|after| *room.name > *after) && matches(&room.name) && !self.is_gone(handle) {
-                rooms.push((&room.name, handle));
-            }
-        }
-        if rooms.len() > limit && limit > 0 {
-            rooms.select_nth_unstable_by(limit - 1, |a, b| a.0.cmp(b.0));
-        }
-        rooms.truncate(limit);
-        rooms.sort_unstable_by(|a, b| a.0.cmp(b.0));
-        rooms.into_iter().map(|(_, handle)| handle).collect()
     }
 
     /// Whether a room may be deleted.
