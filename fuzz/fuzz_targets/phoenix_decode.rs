@@ -1,5 +1,5 @@
 //! Any input, as text and as bytes of either side and as a record: what is read
-//! is written to the same.
+//! is written to the same, and as lines of a connection it keeps to its rules.
 
 #![no_main]
 

@@ -1,7 +1,7 @@
 """The real phoenix client, unmodified, under node: the other side of the codec's tests.
 
-It reads and writes the messages of `vectors.json`, in `crates/hubsub-wire/tests/phoenix`, where the codec's own tests
-do the same from the server's side.
+It reads and writes the messages of `vectors.json` and goes through `transcript.json`, in
+`crates/hubsub-wire/tests/phoenix`, where the codec's own tests do the same from the server's side.
 """
 
 from __future__ import annotations
@@ -41,3 +41,34 @@ def test_the_client_writes_and_reads_each_message_as_the_codec_does() -> None:
     vectors = read("vectors.json")
     assert run("phoenix_vectors.mjs", "vectors.json") == vectors
     assert all(len(vectors[side]) >= 10 for side in ("client", "server"))
+
+
+def test_the_client_goes_through_its_connection_word_for_word() -> None:
+    transcript = read("transcript.json")
+    ok: list[Any] = ["ok", {}]
+    assert run("phoenix_transcript.mjs", "transcript.json") == {
+        "url": transcript["url"],
+        "protocols": transcript["protocols"],
+        "sent": [step["client"] for step in transcript["steps"] if "client" in step],
+        "joined": ok,
+        "published": ok,
+        "typed": ok,
+        "quoted": ok,
+        "bytes": ok,
+        "reserved": ["error", {"reason": "reserved event"}],
+        "unmatched": ["error", {"reason": "unmatched topic"}],
+        "last": ok,
+        "again": ok,
+        "left": ok,
+        "messages": [
+            ["event", {"message": "Hi"}],
+            ["typing", {"who": "neo", "deep": [1, None, {"😀": "\u2028\n"}]}],
+            ['ünï "quoted"', {}],
+            ["bytes", {"hex": "00ff22"}],
+            ["again", {"n": 2}],
+        ],
+        "errors": [{"reason": "room lost"}],
+        "closed": ["topics:matrix"],
+        "channels": 0,
+        "stepsLeft": [],
+    }

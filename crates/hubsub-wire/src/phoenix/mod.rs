@@ -1,15 +1,17 @@
 //! Phoenix channels (version 1 and 2 of its serializers), sans-I/O: messages of
-//! a WebSocket in, and back. See docs/protocol/phoenix.md.
+//! a WebSocket in, what they do out. See docs/protocol/phoenix.md.
 //!
 //! ```text
 //! [join_ref, ref, topic, event, payload]
 //! ```
 //!
+//! - [`Connect`]: the version and the token that a request names
 //! - [`Push`]: what a client says; its payload is checked, and left as it came
 //! - [`Message`]: what a server says
 //! - [`Broadcast`]: what all subscribers of a topic get, written once
+//! - [`Socket`]: the channels of a connection, and what each message does
 //! - [`Payload::of_record`]: what a record is to a browser, whoever published it
-//! - [`Flaw`]: what is wrong, and how the client is told
+//! - [`Flaw`] and [`Refused`]: what is wrong, and how the client is told
 //!
 //! Invariants:
 //!
@@ -18,22 +20,30 @@
 //! 3. A payload is JSON when it comes, so a message that it stands in is JSON too.
 //! 4. What is written reads back as the same.
 //!
-//! Not here: what needs to remember (joins), what a class allows, who is present.
+//! Not here: whether a token is good, what a class allows, who is present.
 
+mod answer;
 mod broadcast;
 mod client;
+mod connect;
 mod decode;
 mod encode;
 mod error;
+mod join;
 mod json;
 mod message;
 mod record;
+mod socket;
 
+pub use answer::Answer;
 pub use broadcast::{Broadcast, Encoded};
 pub use client::write_push;
+pub use connect::{Connect, PATH, Refused, SUBPROTOCOL};
 pub use decode::DecodeLimits;
 pub use encode::EncodeError;
 pub use error::Flaw;
+pub use join::{BadStart, Start, joined_at};
 pub use json::DEPTH_MAX;
 pub use message::{FIELD_BYTES_MAX, Message, Payload, Push, Ref, Reply, Status, Version, is_reserved, word};
 pub use record::{EVENT_HEADER, FORM_HEADER, Form, record_event};
+pub use socket::{Action, End, Rules, Socket, Taken};

@@ -1,8 +1,14 @@
 //! What holds of any input, as text and as bytes, of either side: what is read
-//! is written to the same. The fuzz target `phoenix_decode` and the test of its sample are this file.
+//! is written to the same, and a connection that gets it line by line keeps to
+//! its rules. The fuzz target `phoenix_decode` and the test of its sample are this file.
 
-use hubsub_wire::phoenix::{Broadcast, DecodeLimits, Flaw, Message, Payload, Push, Version, write_push};
+use hubsub_types::names::Matcher;
+use hubsub_wire::phoenix::{
+    Action, Broadcast, DecodeLimits, Flaw, Message, Payload, Push, Rules, Socket, Taken, Version,
+    is_reserved, write_push,
+};
 use hubsub_wire::websocket::Kind;
+use std::collections::BTreeSet;
 
 /// So low that a short sample is beyond it.
 pub const LIMITS: DecodeLimits = DecodeLimits { topic_bytes_max: 300 };
@@ -18,6 +24,7 @@ pub fn check(input: &[u8]) {
         if let Ok(text) = std::str::from_utf8(input) {
             look(Push::read_text(version, text, &LIMITS), |push| pushed_again(version, push));
             look(Message::read_text(version, text, &LIMITS), |message| said_again(version, message));
+            play(version, text);
         }
         look(Push::read_binary(version, input, &LIMITS), |push| pushed_again(version, push));
         look(Message::read_binary(version, input, &LIMITS), |message| said_again(version, message));
@@ -91,6 +98,64 @@ fn broadcast_again(version: Version, broadcast: Broadcast<'_>) {
     assert_eq!(said, (broadcast.topic, broadcast.event, &None, &None));
     if encoded.kind == Kind::Binary || matches!(broadcast.payload, Payload::Json(_)) {
         assert_eq!(push.payload, broadcast.payload);
+    }
+}
+
+/// Its lines come as messages of one connection, whose joins are answered when
+/// something waits for them, every third with a refusal.
+fn play(version: Version, input: &str) {
+    let rules =
+        Rules { topics: vec![Matcher::parse("*").expect("a glob")], channels_max: 3, ..Rules::default() };
+    let mut socket = Socket::new(version, 0);
+    let mut subscribed = BTreeSet::new();
+    let mut joining = Vec::new();
+    let mut joins = 0;
+    for line in input.lines() {
+        let Ok(push) = Push::read_text(version, line, &LIMITS) else { continue };
+        loop {
+            let mut said = 0;
+            let taken = socket.receive(&push, &rules, &mut |action| match action {
+                Action::Say(message) => {
+                    said += 1;
+                    said_again(version, &message);
+                }
+                Action::Join { topic, .. } => {
+                    assert!(subscribed.insert(topic.to_string()), "joined twice: {topic}");
+                    joining.push(topic.to_string());
+                }
+                Action::Leave { topic } => {
+                    assert!(subscribed.remove(topic), "left and not joined: {topic}");
+                }
+                Action::Publish { topic, event, answer, .. } => {
+                    said += 1;
+                    assert!(subscribed.contains(topic) && !is_reserved(event));
+                    let mut out = Vec::new();
+                    answer.write(Ok("{}"), &mut out);
+                    assert!(matches!(
+                        Message::read_text(version, text(&out), &LIMITS),
+                        Ok(Message::Reply(_))
+                    ));
+                }
+            });
+            assert!(said <= 2, "an answer, and the end of a channel");
+            assert!(subscribed.len() <= rules.channels_max);
+            assert!(socket.topics().eq(subscribed.iter().map(String::as_str)));
+            if taken == Taken::Yes {
+                break;
+            }
+            assert_eq!(said, 0, "what waits does nothing");
+            assert!(joining.contains(&push.topic.to_string()), "it waits for a join");
+            for topic in joining.drain(..) {
+                joins += 1;
+                let refused = joins % 3 == 0;
+                let mut out = Vec::new();
+                socket.joined(&topic, if refused { Err("no") } else { Ok("{}") }, &mut out);
+                assert!(matches!(Message::read_text(version, text(&out), &LIMITS), Ok(Message::Reply(_))));
+                if refused {
+                    subscribed.remove(&topic);
+                }
+            }
+        }
     }
 }
 

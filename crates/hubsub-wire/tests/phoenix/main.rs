@@ -1,8 +1,10 @@
-//! Phoenix channels as bytes: every rule of messages by one that breaks it, JSON
-//! and the real client's messages by oracles, any message there and back, any input.
+//! Phoenix channels as bytes and as a machine: every rule of messages by one
+//! that breaks it, JSON and the real client's messages by oracles, any message
+//! there and back, any input, and connections word for word.
 
 mod any_input;
 mod broadcast_tests;
+mod connect_tests;
 mod drafts;
 mod drafts_tests;
 mod json_tests;
@@ -10,5 +12,8 @@ mod record_tests;
 mod rules_binary;
 mod rules_text;
 mod sample_tests;
+mod socket_tests;
+mod start_tests;
 mod tools;
+mod transcript_tests;
 mod vectors_tests;

@@ -1,6 +1,6 @@
 //! A fixed sample of what the fuzz target `phoenix_decode` is given, in
-//! `fuzz/sample/phoenix_decode`: messages of both versions and sides,
-//! and what is wrong in many ways. A finding of the fuzzer is added there.
+//! `fuzz/sample/phoenix_decode`: messages of both versions and sides, whole
+//! connections, and what is wrong in many ways. A finding of the fuzzer is added there.
 
 use crate::any_input::check;
 use std::collections::BTreeMap;

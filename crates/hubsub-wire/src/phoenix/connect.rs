@@ -1,0 +1,178 @@
+//! What a client asks for when it connects: a version, and who it is.
+//!
+//! ```text
+//! GET /socket/websocket?token=x&vsn=2.0.0
+//! Sec-WebSocket-Protocol: phoenix, base64url.bearer.phx.eA
+//! ```
+
+use super::message::Version;
+use std::fmt;
+
+/// Where the WebSocket is.
+pub const PATH: &str = "/socket/websocket";
+
+/// What a client calls the protocol where it sends a token beside it.
+pub const SUBPROTOCOL: &str = "phoenix";
+
+/// What comes before a token among subprotocols.
+const TOKEN_PREFIX: &str = "base64url.bearer.phx.";
+
+/// What a request asks for. Whether the token is good is the caller's to decide.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Connect<'a> {
+    /// 1 where none is named.
+    pub version: Version,
+    /// Of the subprotocols; without one, of the query.
+    pub token: Option<String>,
+    /// To be in the answer.
+    pub subprotocol: Option<&'static str>,
+    /// The whole query, for whoever judges the token by more than that.
+    pub query: &'a str,
+}
+
+macro_rules! refusals {
+    ($($name:ident $status:literal $words:literal;)+) => {
+        /// Why a client is not let in.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        pub enum Refused { $(#[doc = $words] $name,)+ }
+
+        impl Refused {
+            /// All of them, for the tests that walk them.
+            pub const ALL: &'static [Refused] = &[$(Refused::$name,)+];
+
+            /// The status line's code and phrase.
+            #[must_use]
+            pub fn status(self) -> &'static str {
+                match self { $(Refused::$name => $status,)+ }
+            }
+
+            fn words(self) -> &'static str {
+                match self { $(Refused::$name => $words,)+ }
+            }
+        }
+    };
+}
+
+refusals! {
+    Path "404 Not Found" "there is no socket at this path; hint: /socket/websocket";
+    Query "400 Bad Request" "vsn or token is not UTF-8 in percent-encoding";
+    Version "403 Forbidden" "unsupported version; hint: vsn=1.0.0 or vsn=2.0.0";
+    Token "403 Forbidden" "the token among the subprotocols is not one text in base64";
+    Subprotocol "403 Forbidden" "the subprotocol is not: phoenix";
+    Denied "403 Forbidden" "the token is not accepted";
+}
+
+impl Refused {
+    /// Appends the answer; the connection is to be closed behind it.
+    pub fn write(self, out: &mut Vec<u8>) {
+        let (status, body) = (self.status(), self.words());
+        let head = format!(
+            "HTTP/1.1 {status}\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\r\n{body}\n",
+            body.len() + 1
+        );
+        out.extend_from_slice(head.as_bytes());
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.words())
+    }
+}
+
+impl std::error::Error for Refused {}
+
+impl<'a> Connect<'a> {
+    /// Reads what a request's path, with its query, and its subprotocols say.
+    ///
+    /// # Errors
+    /// The request cannot be served, whoever the client is.
+    pub fn read<'p>(
+        path: &'a str,
+        subprotocols: impl Iterator<Item = &'p str>,
+    ) -> Result<Connect<'a>, Refused> {
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        if path != PATH {
+            return Err(Refused::Path);
+        }
+        let (mut vsn, mut token) = (None, None);
+        for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
+            match name {
+                "vsn" => vsn = Some(decode_query(value)?),
+                "token" => token = Some(decode_query(value)?),
+                _ => {}
+            }
+        }
+        let (mut of_subprotocols, mut offered, mut subprotocol) = (None, false, None);
+        for name in subprotocols {
+            match name.strip_prefix(TOKEN_PREFIX) {
+                Some(text) => {
+                    let token = decode_base64(text).and_then(|bytes| String::from_utf8(bytes).ok());
+                    let token = token.filter(|_| of_subprotocols.is_none()).ok_or(Refused::Token)?;
+                    of_subprotocols = Some(token);
+                }
+                None => {
+                    offered = true;
+                    subprotocol = subprotocol.or((name == SUBPROTOCOL).then_some(SUBPROTOCOL));
+                }
+            }
+        }
+        if offered && subprotocol.is_none() {
+            return Err(Refused::Subprotocol);
+        }
+        let version = Version::of(vsn.as_deref().unwrap_or("1.0.0")).ok_or(Refused::Version)?;
+        Ok(Connect { version, token: of_subprotocols.or(token), subprotocol, query })
+    }
+}
+
+/// A value of a query (`application/x-www-form-urlencoded`).
+fn decode_query(value: &str) -> Result<String, Refused> {
+    let mut bytes = Vec::with_capacity(value.len());
+    let mut rest = value.as_bytes();
+    while let Some((&byte, behind)) = rest.split_first() {
+        rest = behind;
+        match byte {
+            b'+' => bytes.push(b' '),
+            b'%' => {
+                let digit = |at: usize| behind.get(at).and_then(|&digit| char::from(digit).to_digit(16));
+                let (Some(high), Some(low)) = (digit(0), digit(1)) else { return Err(Refused::Query) };
+                bytes.push((high << 4 | low) as u8);
+                rest = &behind[2..];
+            }
+            _ => bytes.push(byte),
+        }
+    }
+    String::from_utf8(bytes).map_err(|_| Refused::Query)
+}
+
+/// Base64 of either alphabet, with or without its padding: clients have used both.
+fn decode_base64(text: &str) -> Option<Vec<u8>> {
+    let text = text.trim_end_matches('=').as_bytes();
+    let value = |char: u8| match char {
+        b'A'..=b'Z' => Some(char - b'A'),
+        b'a'..=b'z' => Some(char - b'a' + 26),
+        b'0'..=b'9' => Some(char - b'0' + 52),
+        b'+' | b'-' => Some(62),
+        b'/' | b'_' => Some(63),
+        _ => None,
+    };
+    let mut bytes = Vec::with_capacity(text.len() / 4 * 3 + 2);
+    for chars in text.chunks(4) {
+        let mut bits = 0;
+        for &char in chars {
+            bits = bits << 6 | u32::from(value(char)?);
+        }
+        // A last group of two or three characters has four or two bits too many.
+        let (spare, whole) = match chars.len() {
+            4 => (0, 3),
+            3 => (2, 2),
+            2 => (4, 1),
+            _ => return None,
+        };
+        if bits & ((1 << spare) - 1) != 0 {
+            return None;
+        }
+        bytes.extend_from_slice(&(bits >> spare).to_be_bytes()[4 - whole..]);
+    }
+    Some(bytes)
+}

@@ -1,0 +1,122 @@
+//! A whole connection of the real client, word for word: `transcript.json` is
+//! what it and a server say. `tests/clients/phoenix_transcript.mjs` plays the
+//! server's lines to the client and finds the client's; here it is the other way round.
+
+use crate::socket_tests::Client;
+use crate::tools::*;
+use crate::vectors_tests::{bytes_of, shared};
+use hubsub_wire::phoenix::*;
+use hubsub_wire::websocket::Kind;
+use std::collections::VecDeque;
+
+/// What a server said, text or bytes.
+fn line(kind: Kind, bytes: &[u8]) -> String {
+    match kind {
+        Kind::Text => String::from_utf8(bytes.to_vec()).expect("a text"),
+        Kind::Binary => format!("hex {}", bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>()),
+    }
+}
+
+/// All that happens at once: joins are answered with `{}`, and what is published goes to the client, too.
+fn says(client: &mut Client, push: &Push<'_>) -> Vec<String> {
+    let mut said = Vec::new();
+    let Client { socket, rules, .. } = client;
+    let mut joining = Vec::new();
+    let mut published = Vec::new();
+    let taken = socket.receive(push, rules, &mut |action| match action {
+        Action::Say(message) => {
+            let mut out = Vec::new();
+            let kind = message.write(V2, &mut out).expect("short");
+            said.push(line(kind, &out));
+        }
+        Action::Join { topic, .. } => joining.push(topic.to_string()),
+        Action::Leave { .. } => {}
+        Action::Publish { topic, event, payload, answer } => {
+            let mut arena = Vec::new();
+            let encoded = Broadcast { topic, event, payload }.write(V2, &mut arena);
+            published.push((topic.to_string(), arena, encoded, answer));
+        }
+    });
+    assert_eq!(taken, Taken::Yes);
+    for topic in joining {
+        let mut out = Vec::new();
+        socket.joined(&topic, Ok("{}"), &mut out);
+        said.push(line(Kind::Text, &out));
+    }
+    for (topic, arena, encoded, answer) in published {
+        let join_ref = socket.join_ref(&topic).expect("it has joined");
+        let mut out = Vec::new();
+        encoded.copy(&arena, join_ref, &mut out);
+        said.push(line(encoded.kind, &out));
+        out.clear();
+        answer.write(Ok("{}"), &mut out);
+        said.push(line(Kind::Text, &out));
+    }
+    said
+}
+
+#[test]
+fn who_has_joined_sees_what_is_published_with_a_join_ref_of_its_own() {
+    let (mut neo, mut trinity) = (Client::new(V2), Client::new(V2));
+    let of = |text| read(V2, text).expect("a message");
+    let joined = says(&mut neo, &of(r#"["1","1","topics:matrix","phx_join",{}]"#));
+    assert_eq!(joined, [r#"["1","1","topics:matrix","phx_reply",{"status":"ok","response":{}}]"#]);
+    says(&mut trinity, &of(r#"["7","7","topics:matrix","phx_join",{}]"#));
+    let publish = of(r#"["1","2","topics:matrix","publish",["event",{"message":"Hi"}]]"#);
+    let own = r#"["1",null,"topics:matrix","event",{"message":"Hi"}]"#;
+    let ok = r#"["1","2","topics:matrix","phx_reply",{"status":"ok","response":{}}]"#;
+    assert_eq!(says(&mut neo, &publish), [own, ok]);
+
+    let mut arena = Vec::new();
+    let event =
+        Broadcast { topic: "topics:matrix", event: "event", payload: Payload::Json(r#"{"message":"Hi"}"#) };
+    let encoded = event.write(V2, &mut arena);
+    let mut out = Vec::new();
+    encoded.copy(&arena, trinity.socket.join_ref("topics:matrix").expect("it has joined"), &mut out);
+    assert_eq!(line(encoded.kind, &out), r#"["7",null,"topics:matrix","event",{"message":"Hi"}]"#);
+}
+
+#[test]
+fn the_real_client_s_connection_is_answered_word_for_word() {
+    let transcript = shared("transcript.json");
+    let url = transcript["url"].as_str().expect("a url");
+    let path = url.strip_prefix("ws://localhost:4000").expect("of this server");
+    let protocols = transcript["protocols"].as_array().expect("a list");
+    let protocols = protocols.iter().map(|name| name.as_str().expect("a name"));
+    let connect = Connect::read(path, protocols).expect("a good request");
+    assert_eq!(
+        (connect.version, connect.token.as_deref(), connect.subprotocol),
+        (V2, Some("secret"), Some("phoenix"))
+    );
+
+    let mut client = Client::new(connect.version);
+    let (mut due, mut steps) = (VecDeque::new(), 0);
+    for step in transcript["steps"].as_array().expect("a list") {
+        steps += 1;
+        let (who, what) = step.as_object().expect("a step").iter().next().expect("who");
+        let what = what.as_str().expect("a text");
+        if who == "server" {
+            assert_eq!(due.pop_front().as_deref(), Some(what), "step {steps}");
+            continue;
+        }
+        assert_eq!(due, [""; 0], "more was said before step {steps}");
+        match who.as_str() {
+            "client" => match what.strip_prefix("hex ") {
+                None => due.extend(says(&mut client, &read(V2, what).expect("a message"))),
+                Some(hex) => {
+                    let bytes = bytes_of(hex);
+                    due.extend(says(&mut client, &Push::read_binary(V2, &bytes, &WIDE).expect("a message")));
+                }
+            },
+            "fails" => {
+                assert!(client.socket.fail(what, "room lost", &mut |action| {
+                    let Action::Say(message) = action else { panic!("{action:?}") };
+                    due.push_back(said(V2, &message));
+                }));
+            }
+            other => panic!("{other}"),
+        }
+    }
+    assert_eq!(due, [""; 0]);
+    assert!(steps > 20 && client.socket.topics().count() == 0);
+}
