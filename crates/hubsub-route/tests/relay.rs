@@ -1,5 +1,8 @@
 //! A home shard that relays, message by message: what it tells whom, and what it keeps.
 
+#[path = "relay/handover.rs"]
+mod handover;
+
 use hubsub_route::places::Places;
 use hubsub_route::relay::message::home;
 use hubsub_route::rooms::HistoryPart;
@@ -130,6 +133,29 @@ fn relay_of(shards: u16, history: bool, places: &Arc<Places>) -> (Broker, World)
     (broker, world)
 }
 
+/// This node leads the hub from now on, and the other one has said all that it is waited for.
+fn lead(broker: &mut Broker, world: &mut World, term: u64, now: Now) {
+    broker.route(HUB, Term(term), Leader::Me, now, world);
+    let (version, patterns) = (0, 0);
+    broker.node_message(OTHER, NodeMessage::PatternsBegin { version, patterns }, now, world);
+    broker.node_message(OTHER, NodeMessage::PatternsEnd { version }, now, world);
+    register(broker, world, term, now);
+}
+
+/// The other node has told all its interest.
+fn register(broker: &mut Broker, world: &mut World, term: u64, now: Now) {
+    broker.node_message(OTHER, NodeMessage::Registered { hub: HUB, term: Term(term) }, now, world);
+}
+
+/// What the leader was asked last of interest: the number of the request, the term, and what is known.
+fn asked(world: &World) -> (AskId, Term, Position) {
+    let last = world.frames.iter().rev().find_map(|frame| match frame {
+        &NodeMessage::Interest { ask, term, known, .. } => Some((ask, term, known)),
+        _ => None,
+    });
+    last.expect("it tells its interest")
+}
+
 fn ticket() -> Ticket {
     Ticket { shard: ShardId(0), asker: Asker::Client { conn: KEY, slot: 1 } }
 }
@@ -204,10 +230,10 @@ fn a_record_of_a_term_that_is_over_is_dropped_and_one_of_a_later_term_waits() {
     broker.node_message(OTHER, deliver(3, 5, 7), at(1), &mut world);
     assert_eq!(world.got, []);
     broker.route(HUB, Term(3), Leader::Node(OTHER), at(1), &mut world);
-    let Some(&NodeMessage::Interest { ask, term: Term(3), known, .. }) = world.frames.last() else {
-        panic!("it registers anew")
-    };
-    assert_eq!(known, position(5));
+    let (ask, term, known) = asked(&world);
+    assert_eq!((term, known), (Term(3), position(5)), "it registers anew");
+    let last = world.frames.last();
+    assert!(matches!(last, Some(NodeMessage::Registered { term: Term(3), .. })), "that was all: {last:?}");
     let attached = Attached { position: position(5), replay_from: None, recovered: true };
     broker.node_message(OTHER, NodeMessage::Attached { ask, attached }, at(1), &mut world);
     assert_eq!(world.got, [Seq(7)]);
@@ -220,7 +246,7 @@ fn what_was_not_sent_of_a_rooms_next_life_is_read_or_told_from_its_first_record(
         let (mut broker, mut world) = relay(history);
         subscribe(&mut broker, &mut world);
         broker.route(HUB, Term(3), Leader::Node(OTHER), at(1), &mut world);
-        let Some(&NodeMessage::Interest { ask, .. }) = world.frames.last() else { panic!("it asks anew") };
+        let (ask, ..) = asked(&world);
         let attached = Attached { position: next(3), replay_from: None, recovered: true };
         broker.node_message(OTHER, NodeMessage::Attached { ask, attached }, at(1), &mut world);
         let reads = matches!(world.frames.last(), Some(NodeMessage::Read { start, .. }) if *start == Start::After(next(0)));
@@ -234,14 +260,12 @@ fn a_room_is_not_passed_over_where_its_leader_refuses_one_subscription_and_takes
     let (mut broker, mut world) = relay(true);
     subscribe(&mut broker, &mut world);
     broker.route(HUB, Term(3), Leader::Node(OTHER), at(1), &mut world);
-    let Some(&NodeMessage::Interest { ask: refused, .. }) = world.frames.last() else {
-        panic!("it asks anew")
-    };
+    let (refused, ..) = asked(&world);
     let other = ConnKey { index: KEY.index + 1, ..KEY };
     broker.connected(other);
     let wish = Wish { topic: b"a", namespace: Namespace::Global, start: Start::Last(1) };
     assert!(matches!(broker.subscribe(ticket(), other, wish, at(1), &mut world), Outcome::Later));
-    let Some(&NodeMessage::Interest { ask: taken, .. }) = world.frames.last() else { panic!("it is told") };
+    let (taken, ..) = asked(&world);
     let attached = Attached { position: position(8), replay_from: Some(Seq(8)), recovered: true };
     // Its log was opened between the two.
     let code = ErrorCode::HubClosed;
@@ -249,7 +273,8 @@ fn a_room_is_not_passed_over_where_its_leader_refuses_one_subscription_and_takes
     broker.node_message(OTHER, NodeMessage::Attached { ask: taken, attached }, at(1), &mut world);
     world.frames.clear();
     broker.commit_due(at(2_000), &mut world);
-    let asks: Vec<_> = std::mem::take(&mut world.frames);
+    let mut asks: Vec<_> = std::mem::take(&mut world.frames);
+    assert!(matches!(asks.pop(), Some(NodeMessage::Registered { .. })));
     assert_eq!(asks.len(), 2, "both are asked for again: {asks:?}");
     for message in asks {
         let NodeMessage::Interest { ask, known, .. } = message else { panic!("{message:?}") };
@@ -337,7 +362,7 @@ fn who_asks_a_node_that_does_not_lead_is_told_its_term() {
 #[test]
 fn a_leader_answers_reads_from_any_start() {
     let (mut broker, mut world) = relay(true);
-    broker.route(HUB, Term(3), Leader::Me, at(1_000), &mut world);
+    lead(&mut broker, &mut world, 3, at(1_000));
     for ms in [1_000, 2_000, 3_000] {
         let draft = Draft {
             namespace: Namespace::Global,
@@ -385,7 +410,7 @@ fn no_more_nodes_are_known_than_there_are_places() {
 #[test]
 fn a_publish_is_not_ordered_while_the_process_has_no_lead() {
     let (mut broker, mut world) = relay(false);
-    broker.route(HUB, Term(3), Leader::Me, at(0), &mut world);
+    lead(&mut broker, &mut world, 3, at(0));
     assert!(matches!(publish(&mut broker, &mut world), Outcome::Now(Ok(_))));
     world.has_no_lead = true;
     assert!(matches!(publish(&mut broker, &mut world), Outcome::Later));
@@ -499,10 +524,9 @@ fn who_subscribes_where_publishes_wait_follows_a_room_that_moves() {
 fn a_term_that_another_may_have_led_in_begins_a_new_life_of_rooms() {
     let (mut broker, mut world) = relay(false);
     subscribe(&mut broker, &mut world);
-    broker.route(HUB, Term(3), Leader::Me, at(0), &mut world);
     let mut epochs = Vec::new();
     for (term, gaps) in [(3, 1), (4, 1), (6, 2)] {
-        broker.route(HUB, Term(term), Leader::Me, at(0), &mut world);
+        lead(&mut broker, &mut world, term, at(0));
         match publish(&mut broker, &mut world) {
             Outcome::Now(Ok(published)) => epochs.push(published.position.epoch),
             _ => {

@@ -63,6 +63,7 @@ pub fn frame(message: &NodeMessage) -> Frame<'_> {
         NodeMessage::PatternsLive { hub, term, life, due } => {
             Frame::PatternsLive { hub: *hub, term: term.0, life: life.0, due: *due }
         }
+        NodeMessage::Registered { hub, term } => Frame::Registered { hub: *hub, term: term.0 },
         NodeMessage::Read { ask, hub, names, start, records_max, bytes_max } => Frame::Read {
             ask: ask.0,
             hub: *hub,
@@ -132,6 +133,7 @@ pub fn message(frame: &Frame<'_>) -> Option<NodeMessage> {
         Frame::PatternsLive { hub, term, life, due } => {
             NodeMessage::PatternsLive { hub, term: Term(term), life: Epoch(life), due }
         }
+        Frame::Registered { hub, term } => NodeMessage::Registered { hub, term: Term(term) },
         Frame::Read { ask, hub, names, start, records_max, bytes_max } => NodeMessage::Read {
             ask: AskId(ask),
             hub,
@@ -259,6 +261,7 @@ mod tests {
             NodeMessage::PatternsEnd { version: 1 },
             NodeMessage::PatternsHeld { version: 1 },
             NodeMessage::PatternsLive { hub, term, life: Epoch(7), due: 2 },
+            NodeMessage::Registered { hub, term },
             NodeMessage::Range { ask, record: record(position) },
         ];
         messages.extend(ErrorCode::ALL.iter().map(|&code| NodeMessage::Denied { ask, code }));

@@ -17,6 +17,10 @@ pub const UNDER_WAY_MAX: usize = 4_096;
 /// outcome is unknown then.
 pub const FORMER_MS: u64 = 500;
 
+/// How long a new leader waits for the nodes that it reaches to register their interest, in ms, before it commits
+/// anything: a round trip as a rule. Longer than routes take to all nodes, shorter than anybody notices.
+pub const REGISTER_MS: u64 = 500;
+
 /// How long after `not mine` the same leader is asked again, in ms: it may hear of its term later.
 pub const RETRY_MS: u64 = 20;
 

@@ -196,6 +196,13 @@ pub enum NodeMessage {
         /// Records of this life that were due to the receiver before, or may have been.
         due: u64,
     },
+    /// All interest that the sender has in rooms of a hub is told.
+    Registered {
+        /// Which hub.
+        hub: HubId,
+        /// Of the leader that it was told to.
+        term: Term,
+    },
     /// Records of the past, please.
     Read {
         /// Of the request.
@@ -246,6 +253,7 @@ impl NodeMessage {
             | NodeMessage::CountAsk { hub, .. }
             | NodeMessage::Deliver { hub, .. }
             | NodeMessage::PatternsLive { hub, .. }
+            | NodeMessage::Registered { hub, .. }
             | NodeMessage::Read { hub, .. } => home(*hub, shards),
             NodeMessage::Published { ask, .. }
             | NodeMessage::NotMine { ask, .. }

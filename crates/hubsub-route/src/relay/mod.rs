@@ -2,6 +2,7 @@
 //! of them are reached ([`nodes`]), and what a home shard keeps for the hubs that it relays
 //! ([`state`]). What happens with it stands in `broker/relay`.
 
+pub mod handover;
 pub mod limits;
 pub mod message;
 pub mod misses;

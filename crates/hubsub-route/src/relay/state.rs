@@ -1,6 +1,7 @@
 //! What a home shard keeps for the hubs that others lead, or that wait for a leader: who leads
 //! them, what is under way to there, and what waits.
 
+use super::handover::Handover;
 use super::message::AskId;
 use super::misses::{Misses, Missing};
 use super::nodes::Peers;
@@ -114,6 +115,8 @@ pub struct HubState {
     pub watchers: Watchers,
     /// If not: what came of it.
     pub watched: Watched,
+    /// How its lead passes on.
+    pub handover: Handover,
 }
 
 /// A publish that waits.
@@ -281,6 +284,7 @@ impl HubState {
             sequence: 0,
             watchers: Watchers::default(),
             watched: Watched::default(),
+            handover: Handover::default(),
         }
     }
 }
@@ -376,7 +380,8 @@ impl Relay {
     /// Sees again whether a publish to a hub commits at once.
     pub fn settle(&mut self, slot: u16) {
         let hub = self.hub_mut(slot);
-        hub.is_clear = hub.leader == Leader::Me && hub.queue.is_empty() && hub.former == 0;
+        let is_free = hub.former == 0 && hub.handover.gathers.is_none();
+        hub.is_clear = hub.leader == Leader::Me && hub.queue.is_empty() && is_free;
     }
 
     /// The number of a request of this shard.

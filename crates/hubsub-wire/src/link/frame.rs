@@ -349,6 +349,13 @@ frames! { 'a
         /// Records of this life that were due to the node before, or may have been.
         due: u64,
     }
+    /// Edge to a leader: all interest that the edge has in rooms of a hub is told.
+    35 Registered Live {
+        /// Which hub.
+        hub: HubId,
+        /// In which the edge told it.
+        term: u64,
+    }
 
     /// To the controller's node: may I lead these?
     48 LeadAsk Urgent {

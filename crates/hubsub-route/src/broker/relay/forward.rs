@@ -97,6 +97,7 @@ impl Broker {
 
     /// Publishes that wait go on, in order, as far as they may.
     pub(super) fn push_queue(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
+        self.see_gathered(slot, now);
         let is_free = self.relay.as_ref().is_some_and(|relay| self.may_lead(relay, slot, sink));
         while let Some(relay) = &mut self.relay {
             let hub = relay.hub(slot);
@@ -104,6 +105,7 @@ impl Broker {
             let Some(first) = hub.queue.front().filter(|_| hub.former == 0) else { break };
             match hub.leader {
                 Leader::None => break,
+                Leader::Me if hub.handover.gathers.is_some() => break,
                 Leader::Me if !is_free => {
                     // Its lead may come back any moment.
                     relay.is_held_up = true;

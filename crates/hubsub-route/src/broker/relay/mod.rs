@@ -1,11 +1,13 @@
 //! What a broker does because its node is one of a cluster (docs/adr/0014): who leads which hub
 //! ([`route`]), the way of a publish to a leader elsewhere ([`forward`]), interest there
 //! ([`interest`]), what comes from there ([`follow`]), what this node's hubs do for others
-//! ([`serve`]), patterns ([`patterns`]), questions about rooms ([`questions`]). Here: what nodes say, their links, and time.
+//! ([`serve`]), how leads pass on ([`handover`]), patterns ([`patterns`]), questions about rooms ([`questions`]).
+//! Here: what nodes say, their links, and time.
 
 mod classes;
 mod follow;
 mod forward;
+mod handover;
 mod interest;
 mod misses;
 mod patterns;
@@ -197,6 +199,7 @@ impl Broker {
             NodeMessage::PatternsLive { hub, term, life, due } => {
                 self.patterns_live(from, (hub, term), (life, due), now, sink);
             }
+            NodeMessage::Registered { hub, term } => self.registered(from, (hub, term), now, sink),
             NodeMessage::Published { .. }
             | NodeMessage::NotMine { .. }
             | NodeMessage::Denied { .. }
@@ -354,7 +357,7 @@ impl Broker {
             self.expire_questions(slot, now, sink);
             let hub = self.relay().hub(slot);
             let former_ms = if hub.former > 0 { hub.former_until_ms } else { u64::MAX };
-            let due_ms = former_ms.min(hub.retry_ms);
+            let due_ms = former_ms.min(hub.retry_ms).min(hub.handover.due_ms());
             self.relay().wake_by(due_ms);
         }
         self.expire_attaches(now, sink);

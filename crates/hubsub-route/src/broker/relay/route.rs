@@ -83,6 +83,7 @@ impl Broker {
     /// life begins where the log does not know the one before.
     fn begin_to_lead(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
         self.rooms.hubs.get_mut(slot).is_relayed = false;
+        self.gather(slot, now);
         let rooms = self.rooms.of_hub(slot);
         self.drop_requests(slot, sink);
         for room in rooms {
@@ -175,6 +176,7 @@ impl Broker {
             return self.unconfirm(slot);
         }
         self.register(slot, now, sink);
+        self.tell_registered(slot, sink);
         self.push_queue(slot, now, sink);
         self.read_waiting(slot, now, sink);
     }

@@ -79,6 +79,8 @@ impl Broker {
         if !change.is_whole {
             return;
         }
+        // A hub may have waited for that.
+        relay.is_held_up = true;
         if relay.held_before.remove(&node) != Some(version) {
             relay.hubs.iter_mut().for_each(|hub| hub.watchers.doubt(node));
         }
