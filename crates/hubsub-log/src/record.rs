@@ -4,7 +4,7 @@
 //! Invariant: what [`decode`] accepts is what [`encode`] was given, or the
 //! checksum is wrong about it.
 
-use hubsub_types::HubId;
+use hubsub_types::{HubId, Qos};
 use thiserror::Error;
 
 /// Bytes before the names and the payload.
@@ -39,6 +39,8 @@ pub struct Record<'a> {
     pub kind: Kind,
     /// Whether its topic is one of SPUBLISH.
     pub is_sharded: bool,
+    /// What it lacks of the highest QoS ([`Qos::lack`]); 0 where nobody bounds it.
+    pub qos_lack: u8,
     /// Of the hub's configuration.
     pub term: u64,
     /// Place in the hub's log, from 1, without gaps where nothing was compacted.
@@ -84,6 +86,8 @@ pub enum NotARecord {
 
 const ROOM_IS_TOPIC: u16 = 1;
 const SHARDED: u16 = 2;
+/// What a record lacks of the highest QoS, in two bits from here.
+const QOS_SHIFT: u16 = 2;
 
 /// Appends a record.
 ///
@@ -99,6 +103,7 @@ pub fn encode(record: &Record<'_>, out: &mut Vec<u8>) {
     let mut flags = (record.kind as u16) << 8;
     flags |= if room_is_topic { ROOM_IS_TOPIC } else { 0 };
     flags |= if record.is_sharded { SHARDED } else { 0 };
+    flags |= u16::from(record.qos_lack) << QOS_SHIFT;
 
     let start = out.len();
     out.reserve(bytes);
@@ -166,6 +171,8 @@ pub fn parse(bytes: &[u8]) -> Result<(Record<'_>, usize), NotARecord> {
         2 => Kind::Tombstone,
         _ => return Err(NotARecord::Fields),
     };
+    let qos_lack = (flags >> QOS_SHIFT & 3) as u8;
+    Qos::from_lack(qos_lack).ok_or(NotARecord::Fields)?;
     let lengths = [u16_at(bytes, 14) as usize, u16_at(bytes, 16) as usize, u16_at(bytes, 18) as usize];
     let mut rest = &bytes[HEAD_BYTES..];
     let mut take = |n: usize| {
@@ -178,6 +185,7 @@ pub fn parse(bytes: &[u8]) -> Result<(Record<'_>, usize), NotARecord> {
         hub: HubId(u32_at(bytes, 8)),
         kind,
         is_sharded: flags & SHARDED != 0,
+        qos_lack,
         term: u64_at(bytes, 24),
         offset: u64_at(bytes, 32),
         epoch: u64_at(bytes, 40),
@@ -249,6 +257,7 @@ mod tests {
             (room, topic, publisher, payload) in (some_bytes(40), some_bytes(40), some_bytes(20), some_bytes(300)),
             numbers in any::<[u64; 7]>(),
             (hub, is_sharded, same, kind) in any::<(u32, bool, bool, prop::sample::Index)>(),
+            qos_lack in 0..3u8,
             headers in prop::collection::vec(("[a-z]{0,9}", ".{0,9}"), 0..4),
             (flip, bit) in (any::<prop::sample::Index>(), 0..8u8),
         ) {
@@ -257,7 +266,7 @@ mod tests {
             let record = Record {
                 hub: HubId(hub),
                 kind: *kind.get(&[Kind::Message, Kind::RoomDeleted, Kind::Tombstone]),
-                is_sharded, term, offset, epoch, seq, producer, producer_seq, timestamp_us,
+                is_sharded, qos_lack, term, offset, epoch, seq, producer, producer_seq, timestamp_us,
                 room: if same { &topic } else { &room },
                 topic: &topic, publisher: &publisher, headers: &headers, payload: &payload,
             };

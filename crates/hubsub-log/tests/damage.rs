@@ -371,6 +371,7 @@ fn a_segment_of_format_1_is_read() {
         hub: HubId(3),
         kind: Kind::Message,
         is_sharded: true,
+        qos_lack: 0,
         term: 1,
         offset: 2,
         epoch: 3,

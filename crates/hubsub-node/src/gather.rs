@@ -12,7 +12,7 @@ use hashbrown::HashMap;
 use hubsub_route::rooms::HistoryPart;
 use hubsub_route::{Answer, Ask, Asker, Draft, Namespace, Outcome, Published, Publisher, Ticket};
 use hubsub_types::names::is_reserved;
-use hubsub_types::{ConnKey, ErrorCode, PrincipalId, ShardId};
+use hubsub_types::{ConnKey, ErrorCode, PrincipalId, Qos, ShardId};
 use hubsub_wire::resp::{self, Proto};
 use std::sync::Arc;
 
@@ -170,6 +170,7 @@ impl Core {
                 headers,
                 publisher: Publisher::Name(&publisher),
                 producer,
+                qos: Qos::ExactlyOnce,
             };
             let (shard, now) = (self.rim.shard, self.rim.now);
             let outcome = if self.rim.access.allowed(principal, Action::Publish, &topic) {

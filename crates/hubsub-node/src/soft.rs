@@ -45,8 +45,8 @@ mod tests {
     use super::*;
     use crate::lone::Lone;
     use crate::output::Output;
-    use hubsub_route::{Delivery, Namespace, RecordView, Via};
-    use hubsub_types::{Limits, OnGap, OnSlow, Position};
+    use hubsub_route::{Delivery, Namespace, Record, Via};
+    use hubsub_types::{Limits, OnGap, OnSlow};
     use std::io::Read;
     use std::net::TcpStream;
 
@@ -57,11 +57,10 @@ mod tests {
     }
 
     fn send(rim: &mut Rim, key: ConnKey, via: Via<'_>, on_slow: OnSlow) -> Delivery {
-        let (payload, position) = ([b'.'; 4000], Position::default());
-        let record =
-            RecordView { namespace: Namespace::Global, topic: b"t", payload: &payload, position, on_slow };
+        let payload = [b'.'; 4000];
+        let record = Record::new(Namespace::Global, b"t", &payload, Box::default(), None);
         rim.record_begins();
-        rim.deliver(key.index, via, &record)
+        rim.deliver(key.index, via, &record.view(on_slow))
     }
 
     fn output(rim: &Rim, key: ConnKey) -> &Output {
@@ -132,13 +131,8 @@ mod tests {
         pass(rim, SOFT_MS - 1);
         rim.now.mono_ms += 1;
         let payload = [b'.'; 4000];
-        let record = RecordView {
-            namespace: Namespace::Global,
-            topic: b"t",
-            payload: &payload,
-            position: Position::default(),
-            on_slow: OnSlow::DropOldest,
-        };
+        let record = Record::new(Namespace::Global, b"t", &payload, Box::default(), None);
+        let record = record.view(OnSlow::DropOldest);
         rim.record_begins();
         assert_eq!(rim.deliver(key.index, Via::Topic, &record), Delivery::Full);
         rim.squeeze(key.index, Via::Topic, &record, OnSlow::DropOldest, OnGap::Continue);

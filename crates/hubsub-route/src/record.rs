@@ -1,7 +1,7 @@
 //! A record: what a publish becomes, and what subscribers get.
 
 use crate::producers::Producer;
-use hubsub_types::{OnSlow, Position};
+use hubsub_types::{OnSlow, Position, Qos};
 use std::sync::Arc;
 
 /// Redis keeps the channels of SPUBLISH apart from those of PUBLISH; so do we.
@@ -33,6 +33,8 @@ pub struct Record {
     pub publisher: Box<str>,
     /// Beside the payload.
     pub headers: Headers,
+    /// How surely its publisher wants it to arrive, at most.
+    pub qos: Qos,
     /// Who numbered it; apart, since few do.
     producer: Option<Box<Producer>>,
 }
@@ -58,6 +60,7 @@ impl Record {
             timestamp_us: 0,
             publisher,
             headers,
+            qos: Qos::ExactlyOnce,
             producer: None,
         }
     }
@@ -66,6 +69,12 @@ impl Record {
     #[must_use]
     pub fn from_producer(self, producer: Option<Producer>) -> Record {
         Record { producer: producer.map(Box::new), ..self }
+    }
+
+    /// The same, whose publisher wants it to arrive so at most.
+    #[must_use]
+    pub fn of_qos(self, qos: Qos) -> Record {
+        Record { qos, ..self }
     }
 
     /// Numbers it, where nobody has.
@@ -113,7 +122,11 @@ impl Record {
             namespace: self.namespace,
             topic: self.topic(),
             payload: self.payload(),
+            headers: self.headers.as_deref().unwrap_or_default(),
+            publisher: &self.publisher,
             position: self.position,
+            timestamp_us: self.timestamp_us,
+            qos: self.qos,
             on_slow,
         }
     }
@@ -128,8 +141,16 @@ pub struct RecordView<'a> {
     pub topic: &'a [u8],
     /// What was published.
     pub payload: &'a [u8],
+    /// Beside it.
+    pub headers: &'a [(Box<str>, Box<str>)],
+    /// Who published it; empty where it is not known.
+    pub publisher: &'a str,
     /// Zero where no room took it.
     pub position: Position,
+    /// Given by the hub, in µs since 1970.
+    pub timestamp_us: u64,
+    /// How surely its publisher wants it to arrive, at most.
+    pub qos: Qos,
     /// What happens to it at a connection's output limit, as its class says.
     pub on_slow: OnSlow,
 }

@@ -5,7 +5,7 @@
 mod support;
 
 use hubsub_route::{Draft, Namespace, Outcome, Published, Publisher, Start};
-use hubsub_types::{Class, Durability, ErrorCode, OnSlow, Position, Seq};
+use hubsub_types::{Class, Durability, ErrorCode, OnSlow, Position, Qos, Seq};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use support::*;
@@ -286,6 +286,7 @@ fn limits_are_named_in_the_refusal() {
         headers: None,
         publisher,
         producer: None,
+        qos: Qos::ExactlyOnce,
     };
     let long = net.act(0, |b, w| b.publish(ticket(0, 0, 0), draft(&topic, b"x"), NOW, w));
     assert_eq!(long, Outcome::Now(Err(ErrorCode::TopicLength)));

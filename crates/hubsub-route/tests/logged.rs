@@ -5,7 +5,7 @@ mod support;
 use hubsub_route::rooms::HistoryQuery;
 use hubsub_route::topk::SAMPLE;
 use hubsub_route::{Answer, Ask, Busy, Draft, Namespace, Outcome, Publisher, Start, TrafficTotals, Wish};
-use hubsub_types::{Class, Durability, ErrorCode, Limits, Seq, ShardId};
+use hubsub_types::{Class, Durability, ErrorCode, Limits, Qos, Seq, ShardId};
 use support::*;
 
 #[test]
@@ -192,6 +192,7 @@ fn a_log_that_takes_nothing_refuses_and_one_that_fails_says_so() {
         headers: None,
         publisher: Publisher::Conn(0),
         producer: None,
+        qos: Qos::ExactlyOnce,
     };
     let outcome = net.act(0, |b, w| b.publish(ticket(0, 0, 9), draft, NOW, w));
     assert_eq!(outcome, Outcome::Now(Err(ErrorCode::DiskFull)));

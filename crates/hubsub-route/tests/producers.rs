@@ -9,7 +9,7 @@ use hubsub_route::{
 };
 use hubsub_types::{
     Class, ClassTable, ConnKey, Durability, ErrorCode, History, HubId, Limits, OnGap, OnSlow, Position,
-    ProducerId, Seq, ShardId,
+    ProducerId, Qos, Seq, ShardId,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -196,6 +196,7 @@ impl Net {
             headers: None,
             publisher: Publisher::Conn(0),
             producer,
+            qos: Qos::ExactlyOnce,
         };
         let broker = &mut self.brokers[usize::from(shard)];
         if let Outcome::Now(outcome) = broker.publish(ticket, draft, NOW, &mut self.world) {
@@ -429,6 +430,7 @@ fn a_class_without_a_log_takes_no_numbered_record() {
         headers: None,
         publisher: Publisher::Conn(0),
         producer: numbered(1),
+        qos: Qos::ExactlyOnce,
     };
     let asker = Asker::Control { ticket: 1, item: 0 };
     let ticket = Ticket { shard: ShardId(0), asker };

@@ -14,7 +14,7 @@ use hubsub_route::{
 use hubsub_types::class::ClassIndex;
 use hubsub_types::{
     Class, ClassTable, ConnKey, Epoch, ErrorCode, History, HubId, Limits, NodeId, OnGap, OnSlow, Position,
-    ProducerId, Seq, ShardId, Term,
+    ProducerId, Qos, Seq, ShardId, Term,
 };
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -185,7 +185,15 @@ fn subscribe(broker: &mut Broker, world: &mut World) {
 
 fn publish(broker: &mut Broker, world: &mut World) -> Outcome<Result<hubsub_route::Published, ErrorCode>> {
     let (namespace, publisher) = (Namespace::Global, Publisher::Conn(0));
-    let draft = Draft { namespace, topic: b"a", payload: b"x", headers: None, publisher, producer: None };
+    let draft = Draft {
+        namespace,
+        topic: b"a",
+        payload: b"x",
+        headers: None,
+        publisher,
+        producer: None,
+        qos: Qos::ExactlyOnce,
+    };
     broker.publish(ticket(), draft, at(0), world)
 }
 
@@ -371,6 +379,7 @@ fn a_leader_answers_reads_from_any_start() {
             headers: None,
             publisher: Publisher::Conn(0),
             producer: None,
+            qos: Qos::ExactlyOnce,
         };
         let outcome = broker.publish(ticket(), draft, at(ms), &mut world);
         assert!(matches!(outcome, Outcome::Now(Ok(_))), "{outcome:?}");

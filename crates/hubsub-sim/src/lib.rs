@@ -18,7 +18,7 @@ pub mod world;
 use check::{SubKey, Waits, room_of};
 use hubsub_route::rooms::HistoryQuery;
 use hubsub_route::{Ask, Asker, Draft, Namespace, Outcome, Publisher, Start, Ticket, Wish};
-use hubsub_types::{HubId, Position, Seq, ShardId};
+use hubsub_types::{HubId, Position, Qos, Seq, ShardId};
 use net::{CONNS, Net, key};
 use std::collections::BTreeSet;
 
@@ -167,7 +167,15 @@ impl Sim {
         let outcome = self.net.act(by.0, by.1, |broker, world, now| {
             let (namespace, publisher) = (Namespace::Global, Publisher::Conn(by.2));
             let (topic, payload) = (topic.as_bytes(), &payload);
-            let draft = Draft { namespace, topic, payload, headers: None, publisher, producer: None };
+            let draft = Draft {
+                namespace,
+                topic,
+                payload,
+                headers: None,
+                publisher,
+                producer: None,
+                qos: Qos::ExactlyOnce,
+            };
             broker.publish(ticket, draft, now, world)
         });
         if let Outcome::Now(outcome) = outcome {

@@ -7,8 +7,10 @@ pub mod error;
 pub mod ids;
 pub mod limits;
 pub mod names;
+pub mod qos;
 
 pub use class::{Class, ClassTable, Durability, History, OnGap, OnSlow};
 pub use error::ErrorCode;
 pub use ids::{ConnKey, Epoch, HubId, NodeId, Position, PrincipalId, ProducerId, Seq, ShardId, Term};
 pub use limits::Limits;
+pub use qos::Qos;

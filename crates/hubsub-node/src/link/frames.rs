@@ -6,7 +6,7 @@
 
 use hubsub_route::relay::{AskId, Names, NodeMessage};
 use hubsub_route::{Attached, Headers, Namespace, Producer, Record, Start};
-use hubsub_types::{Epoch, ErrorCode, Position, ProducerId, Seq, Term};
+use hubsub_types::{Epoch, ErrorCode, Position, ProducerId, Qos, Seq, Term};
 use hubsub_wire::link::{self, Frame};
 use std::sync::Arc;
 
@@ -164,6 +164,7 @@ fn record_frame(record: &Record) -> link::Record<'_> {
         timestamp_us: record.timestamp_us,
         producer,
         sequence,
+        qos_lack: record.qos.lack(),
         publisher: &record.publisher,
         headers: record.headers.as_ref().map_or_else(Default::default, |pairs| link::Headers::new(pairs)),
         payload: record.payload(),
@@ -177,7 +178,9 @@ fn owned_record(record: link::Record<'_>, position: Position) -> Arc<Record> {
     let producer = (record.producer != ProducerId(0))
         .then_some(Producer { id: record.producer, sequence: record.sequence });
     let (topic, payload, publisher) = (record.names.topic, record.payload, record.publisher.into());
-    let mut owned = Record::new(namespace, topic, payload, publisher, headers).from_producer(producer);
+    let mut owned = Record::new(namespace, topic, payload, publisher, headers)
+        .of_qos(Qos::from_lack(record.qos_lack).unwrap_or(Qos::ExactlyOnce))
+        .from_producer(producer);
     (owned.position, owned.timestamp_us) = (position, record.timestamp_us);
     Arc::new(owned)
 }
@@ -229,7 +232,7 @@ mod tests {
         let headers: Headers = Some([("k".into(), "v".into())].into());
         let producer = Some(Producer { id: ProducerId(7), sequence: 9 });
         let mut record = Record::new(Namespace::Shard, b"topic", b"payload", "me".into(), headers);
-        record = record.from_producer(producer);
+        record = record.from_producer(producer).of_qos(Qos::AtLeastOnce);
         (record.position, record.timestamp_us) = (position, 55);
         Arc::new(record)
     }

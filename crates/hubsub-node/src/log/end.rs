@@ -145,6 +145,7 @@ impl LogEnd {
             hub,
             kind: Kind::Message,
             is_sharded: record.namespace == Namespace::Shard,
+            qos_lack: record.qos.lack(),
             term: self.term(hub),
             offset,
             epoch: record.position.epoch.0,

@@ -5,7 +5,7 @@ use crate::control::Level;
 use hubsub_log::record::{self, decode_headers};
 use hubsub_log::{Chain, Disk, Keep, LogError, Mark, Reach};
 use hubsub_route::{Found, LogRead, Namespace, Record, Then, Want};
-use hubsub_types::{Epoch, ErrorCode, Position, Seq};
+use hubsub_types::{Epoch, ErrorCode, Position, Qos, Seq};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -332,7 +332,8 @@ pub(super) fn owned(record: &record::Record<'_>) -> Record {
     let headers: Vec<(Box<str>, Box<str>)> =
         decode_headers(record.headers).map(|(k, v)| (k.into(), v.into())).collect();
     let headers = (!headers.is_empty()).then(|| headers.into());
-    let mut owned = Record::new(namespace(record), record.topic, record.payload, publisher, headers);
+    let mut owned = Record::new(namespace(record), record.topic, record.payload, publisher, headers)
+        .of_qos(Qos::from_lack(record.qos_lack).unwrap_or(Qos::ExactlyOnce));
     owned.position = Position { epoch: Epoch(record.epoch), seq: Seq(record.seq) };
     owned.timestamp_us = record.timestamp_us;
     owned

@@ -8,7 +8,7 @@ use crate::mail::{Part, Question};
 use crate::meter::MESSAGES_IN;
 use crate::output::Pending;
 use hubsub_route::{Asker, Draft, Namespace, Outcome, Publisher, Start, Wish};
-use hubsub_types::{ConnKey, ErrorCode};
+use hubsub_types::{ConnKey, ErrorCode, Qos};
 use hubsub_wire::resp::{self, Subscription};
 use std::sync::Arc;
 
@@ -29,7 +29,8 @@ fn publish_to(core: &mut Core, key: ConnKey, namespace: Namespace, topic: &[u8],
     }
     let (ticket, now) = (core.rim.ticket(key), core.rim.now);
     let publisher = Publisher::Conn(key.index);
-    let draft = Draft { namespace, topic, payload, headers: None, publisher, producer: None };
+    let draft =
+        Draft { namespace, topic, payload, headers: None, publisher, producer: None, qos: Qos::ExactlyOnce };
     match core.broker.publish(ticket, draft, now, &mut core.rim) {
         Outcome::Now(Ok(published)) => {
             core.rim.reply(key, |out, _| resp::int(out, published.receivers as i64))

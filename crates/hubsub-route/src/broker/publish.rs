@@ -13,7 +13,7 @@ use crate::ring::NOWHERE;
 use crate::rooms::{Room, RoomHandle};
 use crate::topics::TopicId;
 use crate::{Answer, Asker, CloseReason, Delivery, Msg, Now, Outcome, Published, Sink, Ticket, Via};
-use hubsub_types::{Class, ErrorCode, HubId, OnSlow, ShardId};
+use hubsub_types::{Class, ErrorCode, HubId, OnSlow, Qos, ShardId};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -31,6 +31,8 @@ pub struct Draft<'a> {
     pub publisher: Publisher<'a>,
     /// Who numbered it, if somebody did.
     pub producer: Option<Producer>,
+    /// How surely it is to arrive, at most; see [`Qos::ExactlyOnce`].
+    pub qos: Qos,
 }
 
 /// Who publishes; its name is asked for only when the record is kept or travels.
@@ -38,6 +40,9 @@ pub struct Draft<'a> {
 pub enum Publisher<'a> {
     /// By name.
     Name(&'a str),
+    /// By a name that travels with the record also where nobody remembers it: a subscriber of
+    /// that name does not get it.
+    Told(&'a str),
     /// A connection of this shard.
     Conn(u32),
 }
@@ -330,8 +335,20 @@ impl Broker {
         match body {
             Body::Draft(draft) if !remembers && audience.holders.is_empty() => {
                 if audience.is_local {
-                    let Draft { topic, payload, .. } = draft;
-                    let record = RecordView { namespace, topic, payload, position, on_slow };
+                    let Draft { topic, payload, ref headers, publisher, qos, .. } = draft;
+                    let headers = headers.as_deref().unwrap_or_default();
+                    let publisher = if let Publisher::Told(name) = publisher { name } else { "" };
+                    let record = RecordView {
+                        namespace,
+                        topic,
+                        payload,
+                        headers,
+                        publisher,
+                        position,
+                        timestamp_us,
+                        qos,
+                        on_slow,
+                    };
                     self.fan_out(id, &record, audience.matched.as_deref(), sink);
                 }
             }
@@ -462,13 +479,14 @@ impl Broker {
 
 /// A record that outlives its publish. Only history asks who published it.
 fn own(draft: Draft<'_>, remembers: bool, sink: &impl Sink) -> Arc<Record> {
-    let Draft { namespace, topic, payload, headers, publisher, producer } = draft;
+    let Draft { namespace, topic, payload, headers, publisher, producer, qos } = draft;
     let publisher = match publisher {
+        Publisher::Told(name) => name.into(),
         _ if !remembers => Box::default(),
         Publisher::Name(name) => name.into(),
         Publisher::Conn(conn) => sink.publisher(conn),
     };
-    Arc::new(Record::new(namespace, topic, payload, publisher, headers).from_producer(producer))
+    Arc::new(Record::new(namespace, topic, payload, publisher, headers).of_qos(qos).from_producer(producer))
 }
 
 /// One record for one connection: live, passed by, or by its class's policy.

@@ -12,7 +12,7 @@ use hubsub_route::{
 };
 use hubsub_types::{
     Class, ClassTable, ConnKey, Durability, ErrorCode, History, HubId, Limits, NodeId, OnGap, OnSlow,
-    Position, ProducerId, Seq, ShardId,
+    Position, ProducerId, Qos, Seq, ShardId,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -298,6 +298,7 @@ impl Net {
             headers: None,
             publisher: Publisher::Conn(0),
             producer: None,
+            qos: Qos::ExactlyOnce,
         };
         if let Outcome::Now(published) = self.act(shard, |b, w| b.publish(ticket, draft, NOW, w)) {
             self.receivers.insert(id, published.unwrap());

@@ -2,7 +2,7 @@
 
 use super::error::Flaw;
 use super::field::{Field, Reader, write_length, write_short};
-use hubsub_types::{Position, ProducerId};
+use hubsub_types::{Position, ProducerId, Qos};
 
 /// A topic and its room, which often are the same and then stand there once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -55,6 +55,8 @@ pub struct Record<'a> {
     pub producer: ProducerId,
     /// That number; 0 with nobody.
     pub sequence: u64,
+    /// What it lacks of the highest QoS ([`Qos::lack`]); 0 where nobody bounds it.
+    pub qos_lack: u8,
     /// Who published it.
     pub publisher: &'a str,
     /// Beside the payload.
@@ -66,12 +68,15 @@ pub struct Record<'a> {
 impl Record<'_> {
     const PRODUCER: u8 = 1;
     const HEADERS: u8 = 2;
+    /// What it lacks of the highest QoS, in two bits from here.
+    const QOS_SHIFT: u8 = 2;
 }
 
 impl<'a> Field<'a> for Record<'a> {
     fn write(&self, out: &mut Vec<u8>) {
         let (producer, headers) = (self.producer.0 != 0, !self.headers.is_empty());
-        out.push(bit(producer, Self::PRODUCER) | bit(headers, Self::HEADERS));
+        let qos = self.qos_lack << Self::QOS_SHIFT;
+        out.push(bit(producer, Self::PRODUCER) | bit(headers, Self::HEADERS) | qos);
         self.names.write(out);
         self.timestamp_us.write(out);
         if producer {
@@ -86,7 +91,9 @@ impl<'a> Field<'a> for Record<'a> {
     }
 
     fn read(from: &mut Reader<'a>) -> Result<Self, Flaw> {
-        let flags = flags(from, Self::PRODUCER | Self::HEADERS)?;
+        let flags = flags(from, Self::PRODUCER | Self::HEADERS | 3 << Self::QOS_SHIFT)?;
+        let qos_lack = flags >> Self::QOS_SHIFT;
+        Qos::from_lack(qos_lack).ok_or(Flaw::Value(u64::from(flags)))?;
         let (names, timestamp_us) = (Field::read(from)?, Field::read(from)?);
         let (producer, sequence) = match flags & Self::PRODUCER {
             0 => Default::default(),
@@ -100,7 +107,16 @@ impl<'a> Field<'a> for Record<'a> {
             0 => Headers::default(),
             _ => Field::read(from)?,
         };
-        Ok(Record { names, timestamp_us, producer, sequence, publisher, headers, payload: from.rest() })
+        Ok(Record {
+            names,
+            timestamp_us,
+            producer,
+            sequence,
+            qos_lack,
+            publisher,
+            headers,
+            payload: from.rest(),
+        })
     }
 }
 

@@ -6,6 +6,8 @@ use super::publish::Publish;
 use super::subscribe::{Suback, Subscribe, Unsuback, Unsubscribe};
 use std::num::NonZeroU16;
 
+pub use hubsub_types::Qos;
+
 /// The most bytes that can follow a fixed header.
 pub const REMAINING_LENGTH_MAX: usize = 268_435_455;
 
@@ -39,33 +41,6 @@ pub enum Peer {
     Client,
     /// So this is a client.
     Server,
-}
-
-/// How surely a message arrives.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-#[repr(u8)]
-pub enum Qos {
-    /// At most once.
-    #[default]
-    AtMostOnce = 0,
-    /// At least once.
-    AtLeastOnce = 1,
-    /// Exactly once.
-    ExactlyOnce = 2,
-}
-
-impl Qos {
-    /// By its two bits; none for 3.
-    #[must_use]
-    #[inline]
-    pub fn from_bits(bits: u8) -> Option<Qos> {
-        match bits {
-            0 => Some(Qos::AtMostOnce),
-            1 => Some(Qos::AtLeastOnce),
-            2 => Some(Qos::ExactlyOnce),
-            _ => None,
-        }
-    }
 }
 
 /// What is said. Texts and payloads are in the input; the properties of 3.1

@@ -84,6 +84,7 @@ impl Stuff {
             timestamp_us: d,
             producer: ProducerId(if self.bit(2) { c | 1 } else { 0 }),
             sequence: if self.bit(2) { b } else { 0 },
+            qos_lack: a as u8 % 3,
             publisher: &self.texts[1],
             headers: Headers::new(if self.bit(3) { &self.headers } else { &[] }),
             payload: &self.payload,
