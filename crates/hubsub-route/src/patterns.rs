@@ -11,7 +11,7 @@ use crate::idset::IdSet;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_types::ShardId;
-use hubsub_types::names::Glob;
+use hubsub_types::names::Matcher;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use std::sync::Arc;
 /// One pattern.
 #[derive(Debug)]
 pub struct Pattern {
-    glob: Glob,
-    /// Its text.
+    matcher: Matcher,
+    /// Its text; of an MQTT filter with a mark in front.
     pub source: Arc<[u8]>,
     /// Subscribers by shard.
     pub counts: Counts,
@@ -87,16 +87,16 @@ impl Patterns {
         if let Some(&id) = self.by_source.get(source) {
             return id;
         }
-        let glob = Glob::new(source);
+        let matcher = Matcher::of_pattern(source);
         let source: Arc<[u8]> = source.into();
         let id = self.free.pop().unwrap_or(self.slots.len() as u32);
-        let ids = self.by_prefix.entry_ref(glob.literal_prefix()).or_default();
+        let ids = self.by_prefix.entry_ref(matcher.literal_prefix()).or_default();
         if ids.is_empty() {
-            *self.lengths.entry(glob.literal_prefix().len()).or_default() += 1;
+            *self.lengths.entry(matcher.literal_prefix().len()).or_default() += 1;
         }
         ids.insert(id);
         self.by_source.insert(Arc::clone(&source), id);
-        let pattern = Pattern { glob, source, counts: Counts::Zero, subs: IdSet::Empty };
+        let pattern = Pattern { matcher, source, counts: Counts::Zero, subs: IdSet::Empty };
         match self.slots.get_mut(id as usize) {
             Some(slot) => *slot = Some(pattern),
             None => self.slots.push(Some(pattern)),
@@ -150,7 +150,7 @@ impl Patterns {
         let pattern = self.slots[id as usize].take().expect("held until now");
         self.free.push(id);
         self.by_source.remove(&pattern.source);
-        let prefix = pattern.glob.literal_prefix();
+        let prefix = pattern.matcher.literal_prefix();
         let ids = self.by_prefix.get_mut(prefix).expect("every pattern stands by its prefix");
         ids.remove(id);
         if ids.is_empty() {
@@ -179,7 +179,7 @@ impl Patterns {
         let least = usize::from(topic.starts_with(b"$"));
         for (&length, _) in self.lengths.range(least..=topic.len()) {
             let held = self.by_prefix.get(&topic[..length]).map_or(&[][..], IdSet::as_slice);
-            ids.extend(held.iter().filter(|&&id| self.get(id).glob.matches(topic)));
+            ids.extend(held.iter().filter(|&&id| self.get(id).matcher.matches(topic)));
         }
         ids.sort_unstable();
         let ids: Rc<[u32]> = ids.into();
@@ -197,6 +197,7 @@ impl Patterns {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hubsub_types::names::{Glob, filter_pattern};
     use proptest::prelude::*;
 
     #[test]
@@ -236,6 +237,25 @@ mod tests {
         }
         assert_eq!(matched(&mut patterns, b"$stats/a"), [b"$*".to_vec(), b"$stats/*".to_vec()]);
         assert_eq!(matched(&mut patterns, b"a$"), [b"*"]);
+    }
+
+    #[test]
+    fn filters_stand_beside_globs() {
+        let mut patterns = Patterns::new(100);
+        for filter in ["a/#", "a/+", "#", "+/b", "$stats/#"] {
+            patterns.intern(&filter_pattern(filter.as_bytes()));
+        }
+        patterns.intern(b"a/*");
+        let found = |patterns: &mut Patterns, topic: &[u8]| {
+            let sources = matched(patterns, topic);
+            let text =
+                |s: &Vec<u8>| String::from_utf8(s.strip_prefix(b"\0mqtt:").unwrap_or(s).to_vec()).unwrap();
+            sources.iter().map(text).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(found(&mut patterns, b"a"), "# a/#");
+        assert_eq!(found(&mut patterns, b"a/b"), "# +/b a/# a/+ a/*");
+        assert_eq!(found(&mut patterns, b"a/b/c"), "# a/# a/*");
+        assert_eq!(found(&mut patterns, b"$stats/b"), "$stats/#");
     }
 
     #[test]

@@ -66,6 +66,18 @@ impl Filter {
         levels.next().is_none()
     }
 
+    /// What every topic that matches begins with.
+    #[must_use]
+    pub fn literal_prefix(&self) -> &[u8] {
+        let wildcard = memchr::memchr2(b'+', b'#', &self.source).unwrap_or(self.source.len());
+        let prefix = &self.source[..wildcard];
+        // `a/#` matches `a`, too.
+        match self.source.get(wildcard) {
+            Some(b'#') => prefix.strip_suffix(b"/").unwrap_or(prefix),
+            _ => prefix,
+        }
+    }
+
     /// The levels, wildcards among them.
     pub fn levels(&self) -> impl Iterator<Item = &[u8]> {
         self.source.split(|&b| b == b'/')

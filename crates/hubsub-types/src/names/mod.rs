@@ -5,6 +5,7 @@
 mod device;
 mod filter;
 mod glob;
+mod pattern;
 mod probe;
 mod tag;
 mod template;
@@ -12,6 +13,7 @@ mod template;
 pub use device::DeviceTemplate;
 pub use filter::Filter;
 pub use glob::Glob;
+pub use pattern::{FILTER_MARK, filter_pattern};
 pub use tag::{hash_tag, is_reserved};
 pub use template::Template;
 
