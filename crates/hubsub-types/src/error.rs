@@ -104,6 +104,23 @@ impl ErrorCode {
         self.row().1
     }
 
+    /// The reason code of MQTT 5.0 in the answer to a publish; other versions have no word for it.
+    #[must_use]
+    pub fn mqtt_reason(self) -> u8 {
+        match self {
+            ErrorCode::TopicLength => 0x90,
+            ErrorCode::NotAllowed => 0x87,
+            ErrorCode::TooManyRooms
+            | ErrorCode::RoomCreationRate
+            | ErrorCode::PublishRate
+            | ErrorCode::TooManySubscriptions
+            | ErrorCode::DiskFull
+            | ErrorCode::LinkFull => 0x97,
+            ErrorCode::PayloadLength | ErrorCode::ClassRemoved => 0x83,
+            _ => 0x80,
+        }
+    }
+
     /// Whether the same request may succeed later.
     #[must_use]
     pub fn retryable(self) -> bool {

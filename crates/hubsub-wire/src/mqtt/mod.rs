@@ -11,6 +11,7 @@
 //! - [`Properties`]: those of 5.0 as they came, checked; read by walking them
 //! - [`Reason`]: every reason code, which packets carry it, and its text
 //! - [`ProtocolError`]: what is wrong, and the packet that says so to the peer
+//! - [`Machine`]: one client's connection, as the server has it (`machine/`)
 //! - [`write_publish`]: a message once for all who get it alike; ids are patched in
 //!
 //! Invariants:
@@ -24,8 +25,7 @@
 //! 4. What is encoded decodes to itself. A packet too long for its peer, or with
 //!    a field longer than 65,535 bytes, leaves the output as it was.
 //!
-//! Not here: what needs to remember (topic aliases, windows, sessions), what a
-//! broker allows, and texts of payloads that say they are UTF-8.
+//! Not here: what a broker allows, and texts of payloads that say they are UTF-8.
 
 mod ack;
 mod connect;
@@ -33,6 +33,7 @@ mod decode;
 mod encode;
 mod error;
 mod field;
+mod machine;
 mod packet;
 mod property;
 mod publish;
@@ -46,6 +47,10 @@ pub use decode::{DecodeLimits, Decoded, Decoder};
 pub use encode::EncodeError;
 pub use error::{Flaw, ProtocolError};
 pub use field::{Pair, SubscriptionId};
+pub use machine::{
+    Fault, Grant, Incoming, LastWill, Machine, Match, Opened, OwnAliases, Refusal, Step, Terms, Topic,
+    Window, expiry_s, read_headers, write_headers,
+};
 pub use packet::{Packet, PacketId, Peer, Qos, REMAINING_LENGTH_MAX, Version};
 pub use property::{Place, Properties, Property, PropertyList};
 pub use publish::{Encoded, Publish, write_publish, write_publish_head};

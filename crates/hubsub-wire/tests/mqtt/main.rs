@@ -4,6 +4,8 @@
 mod any_input;
 mod drafts;
 mod drafts_tests;
+mod machine_model;
+mod machine_tests;
 mod oracle;
 mod rules_answers;
 mod rules_connect;

@@ -1,0 +1,142 @@
+//! What a client subscribes to. A broker tells of a message once for each subscription that it matches; the
+//! client gets it once, by one of them: by its topic where it subscribes to just that, else by the filter that
+//! it subscribed to first. So it is the same one for every message of a topic, live or from the past.
+
+use super::super::field::SubscriptionId;
+use super::super::packet::Qos;
+use super::super::subscribe::Options;
+use hubsub_types::names::Filter;
+use std::collections::HashMap;
+
+/// By which subscription a message comes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Match<'a> {
+    /// That to its topic.
+    Topic,
+    /// That to this filter, which has a wildcard.
+    Filter(&'a [u8]),
+}
+
+/// How a message is sent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Grant {
+    /// The highest QoS of all subscriptions that it matches.
+    pub qos: Qos,
+    /// Their identifiers, as far as they have some.
+    pub ids: Vec<SubscriptionId>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    options: Options,
+    id: Option<SubscriptionId>,
+    /// The request that is to confirm it; none once it is.
+    asked: Option<u32>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Filters {
+    topics: HashMap<Box<[u8]>, Entry>,
+    /// Those with wildcards, in the order in which they came.
+    wild: Vec<(Filter, Entry)>,
+    /// Whether one was asked for with No Local.
+    pub has_no_local: bool,
+}
+
+impl Filters {
+    pub fn len(&self) -> usize {
+        self.topics.len() + self.wild.len()
+    }
+
+    fn find(&mut self, filter: &[u8]) -> Option<&mut Entry> {
+        if !has_wildcard(filter) {
+            return self.topics.get_mut(filter);
+        }
+        self.wild.iter_mut().find(|(own, _)| own.source() == filter).map(|(_, entry)| entry)
+    }
+
+    /// A subscription that is asked for, or other options of one.
+    pub fn ask(&mut self, filter: &str, options: Options, id: Option<SubscriptionId>, number: u32) {
+        let filter = filter.as_bytes();
+        self.has_no_local |= options.no_local;
+        if let Some(entry) = self.find(filter) {
+            (entry.options, entry.id) = (options, id);
+            return;
+        }
+        let entry = Entry { options, id, asked: Some(number) };
+        if !has_wildcard(filter) {
+            self.topics.insert(filter.into(), entry);
+        } else if let Ok(filter) = Filter::new(filter) {
+            self.wild.push((filter, entry));
+        }
+    }
+
+    /// It holds from now on.
+    pub fn confirm(&mut self, filter: &[u8], number: u32) {
+        if let Some(entry) = self.find(filter).filter(|entry| entry.asked == Some(number)) {
+            entry.asked = None;
+        }
+    }
+
+    /// It is refused; one that stood before stays.
+    pub fn refuse(&mut self, filter: &[u8], number: u32) {
+        if self.find(filter).is_some_and(|entry| entry.asked == Some(number)) {
+            self.take(filter);
+        }
+    }
+
+    /// Ends one; whether it was there.
+    pub fn remove(&mut self, filter: &str) -> bool {
+        self.take(filter.as_bytes())
+    }
+
+    fn take(&mut self, filter: &[u8]) -> bool {
+        if !has_wildcard(filter) {
+            return self.topics.remove(filter).is_some();
+        }
+        let place = self.wild.iter().position(|(own, _)| own.source() == filter);
+        place.map(|place| self.wild.remove(place)).is_some()
+    }
+
+    /// See [`super::Machine::grant`].
+    #[inline]
+    pub fn grant(&self, by: Match<'_>, topic: &[u8], is_own: bool) -> Option<Grant> {
+        if self.wild.is_empty() {
+            let entry = match by {
+                Match::Topic if self.topics.len() == 1 => self.topics.values().next(),
+                Match::Topic => self.topics.get(topic),
+                Match::Filter(_) => None,
+            };
+            return entry.and_then(|entry| all([entry].into_iter(), is_own));
+        }
+        let own = self.topics.get(topic).filter(|entry| entry.asked.is_none());
+        let mut wild = self.wild.iter().filter(|(filter, e)| e.asked.is_none() && filter.matches(topic));
+        match (by, own) {
+            (Match::Topic, Some(entry)) => all([entry].into_iter().chain(wild.map(|(_, e)| e)), is_own),
+            (Match::Filter(source), None) => {
+                let (first, entry) = wild.next()?;
+                let is_first = first.source() == source;
+                is_first.then(|| all([entry].into_iter().chain(wild.map(|(_, e)| e)), is_own)).flatten()
+            }
+            (Match::Topic, None) | (Match::Filter(_), Some(_)) => None,
+        }
+    }
+}
+
+/// What these subscriptions together grant.
+#[inline]
+fn all<'a>(entries: impl Iterator<Item = &'a Entry>, is_own: bool) -> Option<Grant> {
+    let mut grant: Option<Grant> = None;
+    for entry in entries.filter(|entry| !(is_own && entry.options.no_local)) {
+        let grant = grant.get_or_insert(Grant { qos: Qos::AtMostOnce, ids: Vec::new() });
+        grant.qos = grant.qos.max(entry.options.qos);
+        grant.ids.extend(entry.id);
+    }
+    grant
+}
+
+/// Whether a valid filter has one.
+pub(super) fn has_wildcard(filter: &[u8]) -> bool {
+    memchr::memchr2(b'+', b'#', filter).is_some()
+}

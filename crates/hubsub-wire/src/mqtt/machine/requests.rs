@@ -1,0 +1,159 @@
+//! What a client waits for, in the order in which it asked: messages of QoS 1 and 2, subscriptions, their ends.
+//! Each message and each filter has a number by which its answer comes, in any order; answers are written in
+//! the order of the requests.
+
+use super::super::ack::Ack;
+use super::super::packet::{Packet, PacketId, Qos, Version};
+use super::super::property::Properties;
+use super::super::reason::{Carrier, Reason};
+use super::super::subscribe::{Reasons, Suback, Unsuback};
+use std::collections::VecDeque;
+
+/// One packet's.
+#[derive(Debug)]
+enum Request {
+    /// A message of QoS 0 has no id and no answer, and keeps its place all the same: who sends many waits for them.
+    Publish { id: Option<PacketId>, qos: Qos, reason: Option<Reason> },
+    /// Filters; for how many of them it is not known what came of them.
+    Subscribe { id: PacketId, filters: Vec<Asked>, unknown: usize },
+    /// Reasons in their bytes; nothing of it is to come.
+    Unsubscribe { id: PacketId, reasons: Vec<u8> },
+}
+
+/// One filter of a SUBSCRIBE.
+#[derive(Debug)]
+struct Asked {
+    filter: Box<[u8]>,
+    /// What is granted if nothing is against it.
+    qos: Qos,
+    reason: Option<Reason>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    /// With the number of the first that each holds.
+    queue: VecDeque<(u32, Request)>,
+    /// The next number.
+    next: u32,
+    /// Messages among them.
+    pub publishes: usize,
+    /// Those of QoS 1.
+    pub acknowledged_once: usize,
+}
+
+impl Requests {
+    pub fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    fn push(&mut self, request: Request, numbers: u32) -> u32 {
+        let number = self.next;
+        self.next = number.wrapping_add(numbers);
+        self.queue.push_back((number, request));
+        number
+    }
+
+    /// A message; its number.
+    pub fn publish(&mut self, id: Option<PacketId>, qos: Qos) -> u32 {
+        self.publishes += 1;
+        self.acknowledged_once += usize::from(qos == Qos::AtLeastOnce);
+        self.push(Request::Publish { id, qos, reason: None }, 1)
+    }
+
+    /// Filters; the number of the first.
+    pub fn subscribe<'a>(&mut self, id: PacketId, filters: impl Iterator<Item = (&'a str, Qos)>) -> u32 {
+        let asked =
+            |(filter, qos): (&str, Qos)| Asked { filter: filter.as_bytes().into(), qos, reason: None };
+        let filters: Vec<Asked> = filters.map(asked).collect();
+        let unknown = filters.len();
+        self.push(Request::Subscribe { id, filters, unknown }, unknown as u32)
+    }
+
+    pub fn unsubscribe(&mut self, id: PacketId, reasons: Vec<u8>) {
+        self.push(Request::Unsubscribe { id, reasons }, 0);
+    }
+
+    /// What has this number, and which of it.
+    fn find(&mut self, number: u32) -> Option<(&mut Request, usize)> {
+        let base = self.queue.front()?.0;
+        let wanted = number.wrapping_sub(base);
+        let place = self.queue.partition_point(|(first, _)| first.wrapping_sub(base) <= wanted);
+        // Ends have no number of their own: what follows them has the same.
+        let (first, request) = self.queue.get_mut(place.checked_sub(1)?)?;
+        Some((request, number.wrapping_sub(*first) as usize))
+    }
+
+    /// What came of a message: its id and QoS; none if it was not waited for.
+    pub fn published(&mut self, number: u32, came: Reason) -> Option<(Option<PacketId>, Qos)> {
+        match self.find(number)? {
+            (Request::Publish { id, qos, reason: reason @ None }, 0) => {
+                *reason = Some(came);
+                Some((*id, *qos))
+            }
+            _ => None,
+        }
+    }
+
+    /// The filter of a number that waits.
+    pub fn filter(&mut self, number: u32) -> Option<&[u8]> {
+        match self.find(number)? {
+            (Request::Subscribe { filters, .. }, at) => match filters.get(at)? {
+                Asked { filter, reason: None, .. } => Some(filter),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// What came of it.
+    pub fn granted(&mut self, number: u32, granted: Result<(), Reason>) {
+        if let Some((Request::Subscribe { filters, unknown, .. }, at)) = self.find(number)
+            && let Some(Asked { qos, reason: reason @ None, .. }) = filters.get_mut(at)
+        {
+            let as_asked = match qos {
+                Qos::AtMostOnce => Reason::Success,
+                Qos::AtLeastOnce => Reason::GrantedQos1,
+                Qos::ExactlyOnce => Reason::GrantedQos2,
+            };
+            *reason = Some(granted.map_or_else(|refused| refused, |()| as_asked));
+            *unknown -= 1;
+        }
+    }
+
+    /// Writes the answers whose turn has come. One that the client is too small for is left out.
+    pub fn pump(&mut self, version: Version, packet_bytes_max: usize, out: &mut Vec<u8>) {
+        let properties = Properties::default();
+        while let Some((_, request)) = self.queue.front() {
+            match request {
+                Request::Publish { reason: None, .. } | Request::Subscribe { unknown: 1.., .. } => return,
+                Request::Publish { id, qos, reason: Some(reason) } => {
+                    let is_once = *qos == Qos::AtLeastOnce;
+                    if let Some(id) = *id {
+                        let ack = Ack { id, reason: *reason, properties };
+                        let packet = if is_once { Packet::Puback(ack) } else { Packet::Pubrec(ack) };
+                        let _ = packet.write(out, version, packet_bytes_max);
+                    }
+                    self.publishes -= 1;
+                    self.acknowledged_once -= usize::from(is_once);
+                }
+                Request::Subscribe { id, filters, .. } => {
+                    let reasons: Vec<u8> =
+                        filters.iter().filter_map(|asked| Some(asked.reason?.number())).collect();
+                    let reasons = Reasons::new(&reasons, Carrier::SUBACK).expect("they are of SUBACK");
+                    let packet = Packet::Suback(Suback { id: *id, properties, reasons });
+                    let _ = packet.write(out, version, packet_bytes_max);
+                }
+                Request::Unsubscribe { id, reasons } => {
+                    let reasons = Reasons::new(reasons, Carrier::UNSUBACK).expect("they are of UNSUBACK");
+                    let packet = Packet::Unsuback(Unsuback { id: *id, properties, reasons });
+                    let _ = packet.write(out, version, packet_bytes_max);
+                }
+            }
+            self.queue.pop_front();
+        }
+        if self.queue.capacity() > 64 {
+            self.queue = VecDeque::new();
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! A connection's rules, one by one.
+
+use hubsub_wire::mqtt::*;
+
+use crate::any_input::WIDE;
+use crate::tools::{V5, V31, V311};
+
+fn terms() -> Terms {
+    Terms {
+        packet_bytes_max: 1000,
+        receive_max: 2,
+        is_strict: true,
+        inflight_max: 3,
+        aliases_max: 2,
+        keep_alive_s_max: 0,
+        long_ids: false,
+    }
+}
+
+fn connect(version: Version) -> Connect<'static> {
+    Connect {
+        version,
+        clean_start: true,
+        keep_alive_s: 10,
+        client_id: "me",
+        will: None,
+        user_name: None,
+        password: None,
+        properties: Properties::default(),
+    }
+}
+
+fn list(properties: &[Property<'_>]) -> PropertyList {
+    let mut list = PropertyList::default();
+    properties.iter().for_each(|property| list.push(*property).unwrap());
+    list
+}
+
+fn opened(connect: Connect<'_>, terms: &Terms) -> Result<Opened, Refusal> {
+    Machine::open(&connect, terms, 0, || "given".to_owned())
+}
+
+fn machine(version: Version) -> Machine {
+    let Ok(opened) = opened(connect(version), &terms()) else { panic!("nothing is wrong with it") };
+    opened.machine
+}
+
+/// Why it is refused, and the code by which it is told.
+fn refused(connect: Connect<'_>, terms: &Terms) -> (Reason, u8) {
+    let Err(refusal) = opened(connect, terms) else { panic!("it is taken in") };
+    let mut out = Vec::new();
+    refusal.write(&mut out);
+    (refusal.fault.reason, out[3])
+}
+
+/// What of a packet is to be done, in words, and what is said at once.
+fn said(machine: &mut Machine, packet: Packet<'_>) -> Result<(String, Vec<u8>), Reason> {
+    let mut out = Vec::new();
+    let step = machine.take(packet, 0, &mut out).map_err(|fault| fault.reason)?;
+    let words = match step {
+        Step::Publish(incoming) => format!("publish {}", incoming.topic.as_str()),
+        other => format!("{other:?}"),
+    };
+    Ok((words, out))
+}
+
+fn publish(qos: Qos, id: u16) -> Publish<'static> {
+    let (properties, id) = (Properties::default(), PacketId::new(id));
+    Publish { dup: false, qos, retain: false, topic: "t", id, properties, payload: b"p" }
+}
+
+fn ack(id: u16) -> Ack<'static> {
+    Ack { id: PacketId::new(id).unwrap(), reason: Reason::Success, properties: Properties::default() }
+}
+
+fn subscribe(machine: &mut Machine, filter: &str, options: Options, id: Option<u32>) -> u32 {
+    let mut raw = Vec::new();
+    Filters::push(&mut raw, filter, options).unwrap();
+    let properties = list(
+        &id.map(|id| Property::SubscriptionId(SubscriptionId::new(id).unwrap()))
+            .into_iter()
+            .collect::<Vec<_>>(),
+    );
+    let (id, filters) = (PacketId::MIN, Filters::new(&raw, V5).unwrap());
+    let mut out = Vec::new();
+    let packet = Packet::Subscribe(Subscribe { id, properties: properties.as_properties(), filters });
+    let Ok(Step::Subscribe { first, .. }) = machine.take(packet, 0, &mut out) else { panic!("it is one") };
+    first
+}
+
+fn subscribed(machine: &mut Machine, filter: &str, options: Options, id: Option<u32>) {
+    let number = subscribe(machine, filter, options, id);
+    machine.granted(number, Ok(()), &mut Vec::new());
+}
+
+fn of_qos(qos: Qos) -> Options {
+    Options { qos, ..Options::default() }
+}
+
+/// QoS and identifiers by which a message comes.
+fn granted(machine: &Machine, by: Match<'_>, topic: &str) -> Option<(Qos, Vec<u32>)> {
+    let Grant { qos, ids } = machine.grant(by, topic.as_bytes(), false)?;
+    Some((qos, ids.into_iter().map(SubscriptionId::get).collect()))
+}
+
+#[test]
+fn the_server_tells_what_it_grants() {
+    let asks = list(&[Property::SessionExpiry(60), Property::TopicAliasMaximum(9)]);
+    let wish = Connect { client_id: "", keep_alive_s: 0, properties: asks.as_properties(), ..connect(V5) };
+    let Ok(opened) = opened(wish, &Terms { keep_alive_s_max: 30, ..terms() }) else {
+        panic!("it is taken in")
+    };
+    let mut decoder = Decoder::of_server(V5);
+    let Ok(Decoded::Packet { packet: Packet::Connack(connack), .. }) = decoder.decode(&opened.connack, &WIDE)
+    else {
+        panic!("it is a CONNACK")
+    };
+    assert_eq!((connack.reason, connack.session_present), (Reason::Success, false));
+    let told: Vec<Property<'_>> = connack.properties.iter().collect();
+    let expected = [
+        Property::SessionExpiry(0),
+        Property::ReceiveMaximum(2),
+        Property::RetainAvailable(false),
+        Property::MaximumPacketSize(1000),
+        Property::AssignedClientId("given"),
+        Property::TopicAliasMaximum(2),
+        Property::SharedAvailable(false),
+        Property::ServerKeepAlive(30),
+    ];
+    assert_eq!(told, expected);
+    assert_eq!(opened.machine.silent_at_ms(), Some(45_000), "one and a half times the keep alive");
+}
+
+#[test]
+fn who_cannot_be_served_is_refused_as_its_version_says_it() {
+    let long = Connect { client_id: "123456789012345678901234", ..connect(V31) };
+    assert_eq!(refused(long, &terms()), (Reason::ClientIdInvalid, 2));
+    assert!(opened(long, &Terms { long_ids: true, ..terms() }).is_ok());
+    let lasting = |version| Connect { clean_start: false, ..connect(version) };
+    assert_eq!(refused(lasting(V311), &terms()), (Reason::ServerUnavailable, 3));
+    assert_eq!(refused(lasting(V31), &terms()), (Reason::ServerUnavailable, 3));
+    assert!(opened(lasting(V5), &terms()).is_ok(), "it is told that there is no session");
+    let will = Will {
+        topic: "w",
+        payload: b"",
+        qos: Qos::AtMostOnce,
+        retain: true,
+        properties: Properties::default(),
+    };
+    let kept = |version| Connect { will: Some(will), ..connect(version) };
+    assert_eq!(refused(kept(V5), &terms()), (Reason::RetainNotSupported, 0x9A));
+    assert_eq!(refused(kept(V311), &terms()), (Reason::RetainNotSupported, 3));
+    let method = list(&[Property::AuthMethod("SCRAM-SHA-1")]);
+    let proving = Connect { properties: method.as_properties(), ..connect(V5) };
+    assert_eq!(refused(proving, &terms()), (Reason::BadAuthenticationMethod, 0x8C));
+    let tiny = list(&[Property::MaximumPacketSize(5)]);
+    let narrow = Connect { properties: tiny.as_properties(), ..connect(V5) };
+    assert_eq!(refused(narrow, &terms()).0, Reason::PacketTooLarge);
+}
+
+#[test]
+fn messages_above_the_receive_maximum_end_the_connection_or_are_counted() {
+    let mut strict = machine(V5);
+    assert!(said(&mut strict, Packet::Publish(publish(Qos::AtLeastOnce, 1))).is_ok());
+    assert!(said(&mut strict, Packet::Publish(publish(Qos::ExactlyOnce, 2))).is_ok());
+    assert!(said(&mut strict, Packet::Publish(publish(Qos::AtMostOnce, 0))).is_ok(), "QoS 0 does not count");
+    let third = said(&mut strict, Packet::Publish(publish(Qos::AtLeastOnce, 3)));
+    assert_eq!(third, Err(Reason::ReceiveMaximumExceeded));
+    let Ok(Opened { machine: mut lenient, .. }) = opened(connect(V5), &Terms { is_strict: false, ..terms() })
+    else {
+        panic!("it is taken in")
+    };
+    (1..=3).for_each(|id| _ = said(&mut lenient, Packet::Publish(publish(Qos::AtLeastOnce, id))).unwrap());
+    assert_eq!((lenient.take_exceeded(), lenient.take_exceeded()), (1, 0));
+    let mut older = machine(V311);
+    (1..=9).for_each(|id| _ = said(&mut older, Packet::Publish(publish(Qos::AtLeastOnce, id))).unwrap());
+}
+
+#[test]
+fn an_alias_stands_for_the_topic_that_it_was_given_with() {
+    let with = |machine: &mut Machine, topic: &'static str, alias: u16| {
+        let properties = list(&[Property::TopicAlias(alias)]);
+        let packet = Publish { topic, properties: properties.as_properties(), ..publish(Qos::AtMostOnce, 0) };
+        said(machine, Packet::Publish(packet)).map(|(words, _)| words)
+    };
+    let mut one = machine(V5);
+    assert_eq!(with(&mut one, "", 1), Err(Reason::ProtocolError), "it stands for nothing");
+    assert_eq!(with(&mut one, "a", 2).as_deref(), Ok("publish a"));
+    assert_eq!(with(&mut one, "", 2).as_deref(), Ok("publish a"));
+    assert_eq!(with(&mut one, "b", 2).as_deref(), Ok("publish b"));
+    assert_eq!(with(&mut one, "", 2).as_deref(), Ok("publish b"));
+    assert_eq!(with(&mut one, "c", 3), Err(Reason::TopicAliasInvalid), "above the maximum");
+}
+
+#[test]
+fn a_message_to_be_retained_and_authentication_unasked_end_the_connection() {
+    let kept = Publish { retain: true, ..publish(Qos::AtMostOnce, 0) };
+    assert_eq!(said(&mut machine(V5), Packet::Publish(kept)), Err(Reason::RetainNotSupported));
+    assert_eq!(said(&mut machine(V311), Packet::Publish(kept)), Err(Reason::RetainNotSupported));
+    let method = list(&[Property::AuthMethod("x")]);
+    let auth = Auth { reason: Reason::ReAuthenticate, properties: method.as_properties() };
+    assert_eq!(said(&mut machine(V5), Packet::Auth(auth)), Err(Reason::ProtocolError));
+}
+
+#[test]
+fn a_will_is_gone_with_a_goodbye_and_stays_without() {
+    let user = [Property::User(Pair { name: "k", value: "v" }), Property::WillDelay(9)];
+    let properties = list(&user);
+    let properties = properties.as_properties();
+    let will = Will { topic: "w", payload: b"gone", qos: Qos::AtLeastOnce, retain: false, properties };
+    let willing = || opened(Connect { will: Some(will), ..connect(V5) }, &terms()).ok().unwrap().machine;
+    let bye = |reason| Packet::Disconnect(Disconnect { reason, properties: Properties::default() });
+    let mut gone = willing();
+    said(&mut gone, bye(Reason::Success)).unwrap();
+    assert_eq!(gone.take_will(), None);
+    let mut stays = willing();
+    said(&mut stays, bye(Reason::DisconnectWithWill)).unwrap();
+    let kept = stays.take_will().expect("it is to be published");
+    assert_eq!((&*kept.topic, &*kept.payload, kept.qos), ("w", &b"gone"[..], Qos::AtLeastOnce));
+    assert_eq!(kept.headers, [("k".into(), "v".into())], "the delay is the server's alone");
+    assert_eq!(stays.take_will(), None, "once");
+}
+
+#[test]
+fn a_session_that_was_to_end_is_not_prolonged_by_a_goodbye() {
+    let longer = list(&[Property::SessionExpiry(9)]);
+    let bye = Disconnect { reason: Reason::Success, properties: longer.as_properties() };
+    assert_eq!(said(&mut machine(V5), Packet::Disconnect(bye)), Err(Reason::ProtocolError));
+    let asks = list(&[Property::SessionExpiry(60)]);
+    let wish = Connect { properties: asks.as_properties(), ..connect(V5) };
+    let mut lasting = opened(wish, &terms()).ok().unwrap().machine;
+    assert!(said(&mut lasting, Packet::Disconnect(bye)).is_ok());
+}
+
+#[test]
+fn a_message_comes_once_with_the_highest_qos_and_all_identifiers() {
+    let mut m = machine(V5);
+    subscribed(&mut m, "a/b", of_qos(Qos::AtMostOnce), Some(1));
+    subscribed(&mut m, "a/+", of_qos(Qos::ExactlyOnce), Some(2));
+    subscribed(&mut m, "#", of_qos(Qos::AtLeastOnce), None);
+    assert_eq!(granted(&m, Match::Topic, "a/b"), Some((Qos::ExactlyOnce, vec![1, 2])));
+    assert_eq!(granted(&m, Match::Filter(b"a/+"), "a/b"), None, "it comes by its topic");
+    assert_eq!(granted(&m, Match::Filter(b"#"), "a/b"), None);
+    assert_eq!(granted(&m, Match::Filter(b"a/+"), "a/c"), Some((Qos::ExactlyOnce, vec![2])));
+    assert_eq!(granted(&m, Match::Filter(b"#"), "a/c"), None, "it comes by the first");
+    assert_eq!(granted(&m, Match::Filter(b"#"), "z"), Some((Qos::AtLeastOnce, vec![])));
+    assert_eq!(granted(&m, Match::Filter(b"a/+"), "z"), None);
+}
+
+#[test]
+fn a_subscription_counts_from_its_confirmation_and_other_options_replace_it() {
+    let mut m = machine(V5);
+    subscribed(&mut m, "#", of_qos(Qos::AtMostOnce), None);
+    let number = subscribe(&mut m, "t", of_qos(Qos::AtLeastOnce), None);
+    assert_eq!(
+        granted(&m, Match::Filter(b"#"), "t"),
+        Some((Qos::AtMostOnce, vec![])),
+        "nothing is missed meanwhile"
+    );
+    m.granted(number, Ok(()), &mut Vec::new());
+    assert_eq!(granted(&m, Match::Filter(b"#"), "t"), None);
+    subscribed(&mut m, "t", of_qos(Qos::ExactlyOnce), Some(7));
+    assert_eq!(granted(&m, Match::Topic, "t"), Some((Qos::ExactlyOnce, vec![7])));
+    assert_eq!(m.subscriptions(), 2);
+    let number = subscribe(&mut m, "u", of_qos(Qos::AtMostOnce), None);
+    m.granted(number, Err(Reason::NotAuthorized), &mut Vec::new());
+    assert_eq!(m.subscriptions(), 2, "a refused one is none");
+}
+
+#[test]
+fn own_messages_stay_away_where_the_client_wants_it() {
+    let mut m = machine(V5);
+    subscribed(&mut m, "t", of_qos(Qos::AtMostOnce), Some(1));
+    assert!(!m.has_no_local());
+    subscribed(&mut m, "#", Options { no_local: true, ..of_qos(Qos::ExactlyOnce) }, Some(2));
+    assert!(m.has_no_local());
+    let own = m.grant(Match::Topic, b"t", true).expect("one of them takes it");
+    assert_eq!((own.qos, own.ids.len()), (Qos::AtMostOnce, 1));
+    assert_eq!(m.grant(Match::Filter(b"#"), b"u", true), None);
+    assert!(m.grant(Match::Filter(b"#"), b"u", false).is_some());
+}
+
+#[test]
+fn an_end_says_whether_there_was_a_subscription() {
+    let mut m = machine(V5);
+    subscribed(&mut m, "a", of_qos(Qos::AtMostOnce), None);
+    subscribed(&mut m, "b/#", of_qos(Qos::AtMostOnce), None);
+    let mut raw = Vec::new();
+    ["a", "b/#", "c", "d/+"].iter().for_each(|filter| Names::push(&mut raw, filter).unwrap());
+    let (id, properties) = (PacketId::MIN, Properties::default());
+    let packet = Unsubscribe { id, properties, filters: Names::new(&raw).unwrap() };
+    let (_, out) = said(&mut m, Packet::Unsubscribe(packet)).unwrap();
+    assert_eq!(out, [0xB0, 7, 0, 1, 0, 0, 0, 0x11, 0x11]);
+    assert_eq!(m.subscriptions(), 0);
+}
+
+#[test]
+fn an_id_that_is_not_known_is_answered_so() {
+    let mut m = machine(V5);
+    assert_eq!(said(&mut m, Packet::Pubrel(ack(9))).unwrap().1, [0x70, 3, 0, 9, 0x92]);
+    assert_eq!(said(&mut m, Packet::Pubrec(ack(9))).unwrap().1, [0x62, 3, 0, 9, 0x92]);
+    assert_eq!(said(&mut m, Packet::Puback(ack(9))).unwrap().1, []);
+    let mut older = machine(V311);
+    assert_eq!(said(&mut older, Packet::Pubrel(ack(9))).unwrap().1, [0x70, 2, 0, 9]);
+    assert_eq!(said(&mut older, Packet::Pubrec(ack(9))).unwrap().1, [0x62, 2, 0, 9]);
+}
+
+#[test]
+fn an_acknowledgement_of_another_qos_ends_the_connection() {
+    let mut m = machine(V5);
+    let (once, twice) = (m.window.send(Qos::AtLeastOnce).unwrap(), m.window.send(Qos::ExactlyOnce).unwrap());
+    assert_eq!(said(&mut m, Packet::Puback(ack(twice.get()))), Err(Reason::ProtocolError));
+    assert_eq!(said(&mut m, Packet::Pubrec(ack(once.get()))), Err(Reason::ProtocolError));
+    assert_eq!(
+        said(&mut m, Packet::Pubcomp(ack(twice.get()))),
+        Err(Reason::ProtocolError),
+        "before its PUBREL"
+    );
+}
+
+#[test]
+fn a_message_that_failed_is_told_in_5_0_and_ends_the_connection_before() {
+    let (mut m, mut out) = (machine(V5), Vec::new());
+    said(&mut m, Packet::Publish(publish(Qos::ExactlyOnce, 1))).unwrap();
+    m.published(0, Reason::QuotaExceeded, &mut out).unwrap();
+    assert_eq!(out, [0x50, 3, 0, 1, 0x97]);
+    let again = said(&mut m, Packet::Publish(publish(Qos::ExactlyOnce, 1))).unwrap();
+    assert_eq!(again.0, "publish t", "its id is free");
+    let mut older = machine(V311);
+    said(&mut older, Packet::Publish(publish(Qos::AtLeastOnce, 1))).unwrap();
+    let fault = older.published(0, Reason::QuotaExceeded, &mut out).unwrap_err();
+    assert_eq!(fault.reason, Reason::QuotaExceeded);
+    let mut lossy = machine(V311);
+    said(&mut lossy, Packet::Publish(publish(Qos::AtMostOnce, 0))).unwrap();
+    assert_eq!(lossy.published(0, Reason::QuotaExceeded, &mut out), Ok(()), "nobody was promised anything");
+}
+
+#[test]
+fn the_end_by_the_server_says_why_in_5_0() {
+    let mut out = Vec::new();
+    machine(V5).write_fault(Fault::of(Reason::SessionTakenOver), &mut out);
+    assert_eq!(out[..3], [0xE0, out.len() as u8 - 2, 0x8E]);
+    assert!(out.ends_with(b"session taken over"));
+    let mut none = Vec::new();
+    machine(V311).write_fault(Fault::of(Reason::SessionTakenOver), &mut none);
+    assert_eq!(none, []);
+}
