@@ -82,6 +82,16 @@ fn bytes_are_base64_in_an_object_in_version_1_and_where_a_topic_is_too_long() {
     }
 }
 
+#[test]
+fn the_longest_topic_and_event_of_a_binary_message_are_in_one() {
+    let (topic, event) = ("t".repeat(255), "e".repeat(255));
+    let broadcast = Broadcast { topic: &topic, event: &event, payload: Payload::Binary(b"\xFF") };
+    let mut out = Vec::new();
+    assert_eq!(broadcast.write(V2, &mut out).kind, Kind::Binary);
+    let wanted = Message::Push(push([None, None], &topic, &event, broadcast.payload));
+    assert_eq!(Message::read_binary(V2, &out, &WIDE), Ok(wanted));
+}
+
 proptest! {
     #[test]
     fn any_broadcast_has_the_bytes_it_said_and_each_copy_says_the_same(draft in draft(), own in ".{1,20}") {
