@@ -154,7 +154,7 @@ impl Socket {
             Ok(at) if self.channels[at].joining.is_some() => return Taken::Waits,
             Ok(at) if push.event == word::JOIN => {
                 let old = self.channels.remove(at);
-                act(closed(self.version, &old));
+                act(closed(&old));
                 act(Action::Leave { topic: &old.topic });
                 self.without_channel(push, rules, act);
             }
@@ -163,7 +163,7 @@ impl Socket {
                 let old = self.channels.remove(at);
                 act(Action::Leave { topic: &old.topic });
                 reply(push, push.join_ref.as_ref(), Status::Ok, "{}", act);
-                act(closed(self.version, &old));
+                act(closed(&old));
             }
             Ok(_) => self.publish(push, act),
         }
@@ -231,7 +231,7 @@ impl Socket {
     /// The server ends a channel that has joined: the client is to leave it alone. Whether there was one.
     pub fn close(&mut self, topic: &str, act: &mut impl FnMut(Action<'_>)) -> bool {
         let Some(old) = self.remove_joined(topic) else { return false };
-        act(closed(self.version, &old));
+        act(closed(&old));
         true
     }
 
@@ -239,7 +239,7 @@ impl Socket {
     pub fn fail(&mut self, topic: &str, why: &str, act: &mut impl FnMut(Action<'_>)) -> bool {
         let Some(old) = self.remove_joined(topic) else { return false };
         let response = reason(why);
-        act(lifecycle(self.version, &old, word::ERROR, &response));
+        act(lifecycle(&old, word::ERROR, &response));
         true
     }
 
@@ -322,16 +322,15 @@ fn reply(
     })));
 }
 
-fn closed(version: Version, channel: &Channel) -> Action<'_> {
-    lifecycle(version, channel, word::CLOSE, "{}")
+fn closed(channel: &Channel) -> Action<'_> {
+    lifecycle(channel, word::CLOSE, "{}")
 }
 
 /// An event of the channel itself: its ref is that of the join.
-fn lifecycle<'a>(version: Version, channel: &'a Channel, event: &'a str, payload: &'a str) -> Action<'a> {
-    let join_ref = channel.join_ref.clone();
+fn lifecycle<'a>(channel: &'a Channel, event: &'a str, payload: &'a str) -> Action<'a> {
     Action::Say(Message::Push(Push {
-        reference: join_ref.clone(),
-        join_ref: join_ref.filter(|_| version == Version::V2),
+        reference: channel.join_ref.clone(),
+        join_ref: channel.join_ref.clone(),
         topic: Cow::Borrowed(&channel.topic),
         event: Cow::Borrowed(event),
         payload: Payload::Json(payload),
