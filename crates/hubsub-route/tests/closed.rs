@@ -55,7 +55,6 @@ fn who_catches_up_in_a_hub_that_was_given_back_reads_on_where_it_is_led_now() {
     let mut net = Net::in_cluster(durable(), hub);
     let seed = HubSeed { id: hub, next: 1, continuous_from: 1, ..HubSeed::default() };
     net.brokers[0].open_log(&seed, Producers::default());
-    net.act(0, |b, w| b.node_up(other, 0, 1, NOW, w));
     net.act(0, |b, w| b.route(hub, Term(1), Leader::Me, NOW, w));
     net.subscribe(0, 0, "a", Start::Live);
     net.worlds[0].full.insert(0);
@@ -64,6 +63,7 @@ fn who_catches_up_in_a_hub_that_was_given_back_reads_on_where_it_is_led_now() {
     net.worlds[0].refuses = Some(ErrorCode::HubClosed);
     net.drain(0, 0);
     assert_eq!(net.got(0, 0).len(), 0);
+    net.act(0, |b, w| b.node_up(other, 0, 1, NOW, w));
     net.worlds[0].frames.clear();
     net.act(0, |b, w| b.route(hub, Term(2), Leader::Node(other), NOW, w));
     net.settle();
