@@ -1,6 +1,7 @@
 //! The codecs of every protocol, sans-I/O: they read slices and append to
 //! vectors, know no socket and no clock, and never panic on input.
 
+mod flaws;
 pub mod link;
 pub mod mqtt;
 pub mod phoenix;

@@ -5,33 +5,15 @@ use super::ack::{Connack, Disconnect};
 use super::packet::{Packet, Version};
 use super::property::Properties;
 use super::reason::Reason;
+use crate::flaws::flaws;
 use std::fmt;
 
-macro_rules! flaws {
-    ($($name:ident $(($($value:ident : $type:ty),+))? => $reason:ident $words:literal;)+) => {
-        /// What is wrong. Each has the reason code by which 5.0 says it.
-        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub enum Flaw { $(#[doc = $words] $name $(($($type),+))?,)+ }
-
-        impl Flaw {
-            /// How 5.0 says it.
-            #[must_use]
-            pub fn reason(self) -> Reason {
-                match self { $(flaws!(@pattern $name $($($value)+)?) => Reason::$reason,)+ }
-            }
-        }
-
-        impl fmt::Display for Flaw {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                match *self { $(Flaw::$name $(($($value),+))? => write!(f, $words),)+ }
-            }
-        }
-    };
-    (@pattern $name:ident) => { Flaw::$name };
-    (@pattern $name:ident $($value:ident)+) => { Flaw::$name(..) };
-}
-
 flaws! {
+    /// What is wrong. Each has the reason code by which 5.0 says it.
+    enum Flaw;
+    /// How 5.0 says it.
+    fn reason -> Reason;
+
     LengthTooLong => MalformedPacket "a length of more than four bytes";
     LengthNotShortest => MalformedPacket "a length in more bytes than it needs";
     TooLarge(bytes: usize, max: usize) => PacketTooLarge "packet too large: {bytes} bytes, at most {max}";
@@ -74,8 +56,6 @@ flaws! {
     ConnackFlags(flags: u8) => MalformedPacket "acknowledge flags that are reserved: {flags:#010b}";
     SessionOfRefused => ProtocolError "a refused connection with a session";
 }
-
-impl std::error::Error for Flaw {}
 
 /// Input that is no packet, or none that may stand here. The connection is to
 /// be closed.

@@ -1,7 +1,7 @@
 //! Why a connection ends (section 7.4), and which flaw of the peer ends it how.
 
 use super::frame::write_close;
-use std::fmt;
+use crate::flaws::flaws;
 
 /// A code that a Close frame may have.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -41,31 +41,12 @@ impl CloseCode {
     }
 }
 
-macro_rules! flaws {
-    ($($name:ident $(($($value:ident : $type:ty),+))? => $code:ident $words:literal;)+) => {
-        /// What is wrong with a frame. The connection is to be closed.
-        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub enum Flaw { $(#[doc = $words] $name $(($($type),+))?,)+ }
-
-        impl Flaw {
-            /// How the peer is told.
-            #[must_use]
-            pub fn code(self) -> CloseCode {
-                match self { $(flaws!(@pattern $name $($($value)+)?) => CloseCode::$code,)+ }
-            }
-        }
-
-        impl fmt::Display for Flaw {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                match *self { $(Flaw::$name $(($($value),+))? => write!(f, $words),)+ }
-            }
-        }
-    };
-    (@pattern $name:ident) => { Flaw::$name };
-    (@pattern $name:ident $($value:ident)+) => { Flaw::$name(..) };
-}
-
 flaws! {
+    /// What is wrong with a frame. The connection is to be closed.
+    enum Flaw;
+    /// How the peer is told.
+    fn code -> CloseCode;
+
     ReservedBits(first: u8) => PROTOCOL_ERROR "reserved bits without an extension: {first:#010b}";
     UnknownOpcode(opcode: u8) => PROTOCOL_ERROR "unknown opcode: {opcode}";
     NotMasked => PROTOCOL_ERROR "a client's frame without a mask";
@@ -89,5 +70,3 @@ impl Flaw {
         write_close(out, self.code(), "", None);
     }
 }
-
-impl std::error::Error for Flaw {}
