@@ -8,3 +8,5 @@ mod handshake;
 mod pair;
 mod pair_tests;
 mod sample_tests;
+#[path = "../support/samples.rs"]
+mod samples;

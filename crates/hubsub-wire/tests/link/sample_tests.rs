@@ -4,22 +4,13 @@
 
 use crate::any_input::{check, ends, steps};
 use crate::frames::CODES;
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
+use crate::samples::{samples, with_a_wrong_byte};
 
-fn sample() -> BTreeMap<String, Vec<u8>> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/sample/link_decode");
-    let files = fs::read_dir(&directory).unwrap_or_else(|e| panic!("{}: {e}", directory.display()));
-    let read = |file: fs::DirEntry| {
-        (file.file_name().into_string().expect("plain names"), fs::read(file.path()).expect("a file"))
-    };
-    files.map(|file| read(file.expect("a file"))).collect()
-}
+const TARGET: &str = "link_decode";
 
 #[test]
 fn any_cut_of_each_sample_makes_the_same_of_it() {
-    let sample = sample();
+    let sample = samples(TARGET);
     for (name, input) in &sample {
         eprintln!("{name}");
         check(input);
@@ -30,21 +21,19 @@ fn any_cut_of_each_sample_makes_the_same_of_it() {
 
 #[test]
 fn a_sample_with_a_wrong_byte_brings_nothing_down() {
-    for (name, input) in sample() {
-        eprintln!("{name}");
-        for at in (0..input.len()).step_by(3) {
-            let mut wrong = input.clone();
-            wrong[at] ^= 1 << (at % 8);
-            let bytes: Vec<usize> = (0..wrong.len()).collect();
-            let whole = ends().map(|end| steps(end, &wrong, &[]));
-            assert_eq!(ends().map(|end| steps(end, &wrong, &bytes)), whole, "byte {at}");
-        }
-    }
+    with_a_wrong_byte(
+        TARGET,
+        |_| 3,
+        |wrong, bytes, at| {
+            let whole = ends().map(|end| steps(end, wrong, &[]));
+            assert_eq!(ends().map(|end| steps(end, wrong, bytes)), whole, "byte {at}");
+        },
+    );
 }
 
 #[test]
 fn the_sample_has_handshakes_that_succeed_and_links_that_go_on_and_end() {
-    let sample = sample();
+    let sample = samples(TARGET);
     let of = |side: usize, name: &str| {
         let end = ends().into_iter().nth(side).expect("there are two");
         steps(end, &sample[name], &[])

@@ -14,4 +14,6 @@ mod rules_properties;
 mod rules_publish;
 mod rules_subscribe;
 mod sample_tests;
+#[path = "../support/samples.rs"]
+mod samples;
 mod tools;

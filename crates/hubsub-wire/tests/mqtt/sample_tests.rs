@@ -3,22 +3,13 @@
 //! wrong in many ways. A finding of the fuzzer is added there.
 
 use crate::any_input::{check, decoders, outcome};
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
+use crate::samples::{samples, with_a_wrong_byte};
 
-fn sample() -> BTreeMap<String, Vec<u8>> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/sample/mqtt_decode");
-    let files = fs::read_dir(&directory).unwrap_or_else(|e| panic!("{}: {e}", directory.display()));
-    let read = |file: fs::DirEntry| {
-        (file.file_name().into_string().expect("plain names"), fs::read(file.path()).expect("a file"))
-    };
-    files.map(|file| read(file.expect("a file"))).collect()
-}
+const TARGET: &str = "mqtt_decode";
 
 #[test]
 fn any_cut_of_each_sample_makes_the_same_of_it() {
-    let sample = sample();
+    let sample = samples(TARGET);
     for (name, input) in &sample {
         eprintln!("{name}");
         check(input);
@@ -51,16 +42,14 @@ fn any_cut_of_each_sample_makes_the_same_of_it() {
 
 #[test]
 fn a_sample_with_a_wrong_byte_brings_nothing_down() {
-    for (name, input) in sample() {
-        eprintln!("{name}");
-        for at in (0..input.len()).step_by(1 + input.len() / 60) {
-            let mut wrong = input.clone();
-            wrong[at] ^= 1 << (at % 8);
-            let bytes: Vec<usize> = (0..wrong.len()).collect();
+    with_a_wrong_byte(
+        TARGET,
+        |length| 1 + length / 60,
+        |wrong, bytes, at| {
             for (from, decoder) in decoders() {
-                let whole = outcome(from, decoder.clone(), &wrong, &[]);
-                assert_eq!(outcome(from, decoder, &wrong, &bytes), whole, "byte {at}");
+                let whole = outcome(from, decoder.clone(), wrong, &[]);
+                assert_eq!(outcome(from, decoder, wrong, bytes), whole, "byte {at}");
             }
-        }
-    }
+        },
+    );
 }

@@ -7,3 +7,5 @@ mod handshake_tests;
 mod oracle;
 mod rules;
 mod sample_tests;
+#[path = "../support/samples.rs"]
+mod samples;
