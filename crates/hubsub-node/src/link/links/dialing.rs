@@ -1,5 +1,9 @@
 //! Dialing, and looking whether anybody is at a peer's port: an attempt tries
 //! the peer's addresses in turn, and the next one waits as the breaker says.
+//!
+//! A process that dies may lose its connections before its port, which takes
+//! who comes until then. So a look that was taken says nothing and stays, until
+//! the next attempt is due: closed without a word it is made anew at once.
 
 use super::round::Round;
 use super::{Links, PeerLink};
@@ -14,13 +18,18 @@ use std::sync::Arc;
 impl PeerLink {
     /// Whether somebody is to be dialed, or looked for, once the wait is over.
     fn is_wanting(&self) -> bool {
-        (self.dials || self.is_missed) && self.link.is_none() && self.probe.is_none()
+        (self.dials || self.is_missed) && self.link.is_none()
     }
 
     /// A look at its port is over, whatever came of it: the next one waits.
     pub(super) fn looked(&mut self, now_us: u64) {
         (self.probe, self.round) = (None, None);
-        if !self.dials {
+        self.wait(now_us);
+    }
+
+    /// The next look waits, from when this one began.
+    fn wait(&mut self, now_us: u64) {
+        if self.breaker.state() == BreakerState::HalfOpen {
             self.breaker.down(None, now_us);
         }
     }
@@ -58,14 +67,21 @@ impl Links {
             return;
         }
         let mut due = Vec::new();
-        for (node, peer) in self.peers.iter_mut().filter(|(_, peer)| peer.is_wanting()) {
+        let Links { peers, conns, wake_us, .. } = self;
+        let is_taken = |key| conns.get(key).is_some_and(|conn| conn.is_connected);
+        for (node, peer) in
+            peers.iter_mut().filter(|(_, peer)| peer.is_wanting() && peer.probe.is_none_or(is_taken))
+        {
             if peer.breaker.may_dial(now_us) {
                 due.push((node.clone(), !peer.dials));
             } else if let BreakerState::Open { until_us } = peer.breaker.state() {
-                self.wake_us = self.wake_us.min(until_us);
+                *wake_us = (*wake_us).min(until_us);
             }
         }
         for (node, probes) in due {
+            if let Some(key) = self.peers.get_mut(&node).and_then(|peer| peer.probe.take()) {
+                self.remove(key);
+            }
             self.begin_round(&node, probes);
         }
     }
@@ -134,16 +150,31 @@ impl Links {
         false
     }
 
-    /// Whether a connection is wanted that just came about: a probe has its answer.
+    /// Whether a connection that just came about is to be read: a look is, for its end.
     fn is_wanted(&mut self, key: ConnKey) -> bool {
-        let Some(Conn { role: Role::Probe(node), .. }) = self.conns.get(key) else { return true };
-        let node = node.clone();
-        self.remove(key);
-        if let Some(peer) = self.peers.get_mut(&node).filter(|peer| peer.probe == Some(key)) {
-            peer.looked(self.now.mono_us);
+        let Some(conn) = self.conns.get_mut(key) else { return false };
+        let Role::Probe(node) = &conn.role else { return true };
+        // Nothing is said over it.
+        conn.is_shut = true;
+        if let Some(peer) = self.peers.get_mut(node) {
+            peer.wait(self.now.mono_us);
         }
         self.wake_us = 0;
-        false
+        true
+    }
+
+    /// A look was taken and closed without a word. Whether it is made anew.
+    pub(super) fn looks_again(&mut self, key: ConnKey, node: &str) -> bool {
+        let Some(peer) = self.peers.get_mut(node).filter(|peer| peer.probe == Some(key)) else {
+            return false;
+        };
+        if !peer.round.as_mut().is_some_and(Round::again) {
+            return false;
+        }
+        peer.probe = None;
+        self.remove(key);
+        self.connect(node, true, "it closes without a word".to_owned());
+        true
     }
 
     /// What a look at a peer's port is for is over, so that nothing is to come of it.

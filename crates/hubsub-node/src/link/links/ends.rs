@@ -96,6 +96,9 @@ impl Links {
                 self.lost(key, &peer.node, end);
             }
             Role::Probe(node) => {
+                if *end == End::Eof && !self.is_stopping && self.looks_again(key, &node) {
+                    return;
+                }
                 if let Some(peer) = self.peers.get_mut(&node).filter(|peer| peer.probe == Some(key)) {
                     peer.looked(self.now.mono_us);
                 }

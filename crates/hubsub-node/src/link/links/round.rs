@@ -4,6 +4,10 @@
 
 use std::net::SocketAddr;
 
+/// How often one look is made anew where it was closed without a word: a process that dies closes the port of each of
+/// its shards, and whoever listens there and closes at once is left in peace then.
+pub(super) const AGAINS_MAX: usize = 16;
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Round {
@@ -14,12 +18,14 @@ pub(super) struct Round {
     /// Addresses tried, and those of them that refused a connection.
     tried: usize,
     refusing: usize,
+    /// How often an address took the connection and closed it.
+    agains: usize,
 }
 
 impl Round {
     /// Over these addresses, beginning with the one at `first`, modulo their number.
     pub fn new(registered: &[SocketAddr], first: usize) -> Round {
-        Round { registered: registered.into(), first, tried: 0, refusing: 0 }
+        Round { registered: registered.into(), first, tried: 0, refusing: 0, agains: 0 }
     }
 
     /// The address that is tried; none when all were.
@@ -36,6 +42,12 @@ impl Round {
     pub fn failed(&mut self, is_refusing: bool) {
         self.tried += 1;
         self.refusing += usize::from(is_refusing);
+    }
+
+    /// The address took the connection and closed it without a word. Whether it is tried again.
+    pub fn again(&mut self) -> bool {
+        self.agains += 1;
+        self.agains <= AGAINS_MAX
     }
 
     /// Whether it shows that nobody is at any of these addresses: each was tried and refused.

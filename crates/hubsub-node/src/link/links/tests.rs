@@ -168,6 +168,12 @@ impl Shard {
         self.links().peers[node].probe
     }
 
+    /// Whether a look at a peer's port was taken by somebody.
+    fn is_taken(&self, node: &str) -> bool {
+        let conn = self.probe(node).and_then(|key| self.links().conns.get(key));
+        conn.is_some_and(|conn| conn.is_connected)
+    }
+
     fn is_dead(&self) -> bool {
         self.changes.contains(&Change::Dead)
     }

@@ -1,6 +1,7 @@
 //! Who is told as dead, and when nobody looks any more.
 
 use super::*;
+use crate::link::links::round::AGAINS_MAX;
 
 // -- death is proved by all addresses of one registration --
 
@@ -126,9 +127,69 @@ fn a_peer_that_was_missed_is_looked_for_at_its_new_addresses_at_once() {
     b.register("a", 1, &[here]);
     let a = b.is_dialed("a", 1);
     b.loses(a);
-    b.until(|b| b.probe("a").is_none());
+    b.until(|b| b.is_taken("a"));
     assert!(!b.is_dead(), "somebody is at {here}");
-    drop(listener);
     b.register("a", 1, &[closed.address()]);
     b.until(|b| b.is_dead());
+    drop(listener);
+}
+
+// -- a process that dies may lose its links before its port --
+
+#[test]
+fn a_process_whose_port_outlives_its_links_is_dead_when_the_port_is_closed_and_no_time_passes() {
+    for (name, peer) in [("a", "b"), ("b", "a")] {
+        let (mut shard, (listener, here)) = (Shard::new(name), listener());
+        shard.register(peer, 1, &[here]);
+        let link = if name == "a" { shard.is_answered(&listener, peer, 1) } else { shard.is_dialed(peer, 1) };
+        shard.loses(link);
+        shard.until(|shard| shard.is_taken(peer));
+        shard.settle();
+        assert!(!shard.is_dead(), "its port takes who comes");
+        drop(listener);
+        shard.until(|shard| shard.is_dead());
+    }
+}
+
+#[test]
+fn who_takes_a_look_and_says_nothing_is_looked_at_again_when_it_is_time() {
+    for (name, peer) in [("a", "b"), ("b", "a")] {
+        let (mut shard, (listener, here)) = (Shard::new(name), listener());
+        shard.register(peer, 1, &[here]);
+        let link = if name == "a" { shard.is_answered(&listener, peer, 1) } else { shard.is_dialed(peer, 1) };
+        shard.loses(link);
+        let mut taken = Vec::new();
+        for _ in 0..4 {
+            shard.until(|_| {
+                listener.accept().is_ok_and(|(socket, _)| {
+                    taken.push(socket);
+                    true
+                })
+            });
+            shard.settle();
+            assert!(listener.accept().is_err(), "before its time");
+            shard.pass(6_000);
+        }
+        assert!(!shard.is_dead());
+    }
+}
+
+#[test]
+fn who_sends_every_look_away_without_a_word_is_left_in_peace_until_the_next() {
+    let (mut b, (listener, here)) = (Shard::new("b"), listener());
+    b.register("a", 1, &[here]);
+    let a = b.is_dialed("a", 1);
+    b.loses(a);
+    for _ in 0..3 {
+        let mut looks = 0;
+        b.until(|b| b.probe("a").is_some());
+        b.until(|b| {
+            looks += usize::from(listener.accept().is_ok());
+            b.probe("a").is_none()
+        });
+        assert_eq!(looks, 1 + AGAINS_MAX);
+        b.settle();
+        assert!(listener.accept().is_err() && !b.is_dead());
+        b.pass(6_000);
+    }
 }
