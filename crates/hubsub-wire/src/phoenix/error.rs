@@ -1,33 +1,14 @@
 //! What is wrong with a message, and the code that closes its connection.
 
+use crate::flaws::flaws;
 use crate::websocket::CloseCode;
-use std::fmt;
-
-macro_rules! flaws {
-    ($($name:ident $(($($value:ident : $type:ty),+))? => $code:ident $words:literal;)+) => {
-        /// What is wrong with a message. The connection is to be closed.
-        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub enum Flaw { $(#[doc = $words] $name $(($($type),+))?,)+ }
-
-        impl Flaw {
-            /// How the peer is told.
-            #[must_use]
-            pub fn code(self) -> CloseCode {
-                match self { $(flaws!(@pattern $name $($($value)+)?) => CloseCode::$code,)+ }
-            }
-        }
-
-        impl fmt::Display for Flaw {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                match *self { $(Flaw::$name $(($($value),+))? => write!(f, $words),)+ }
-            }
-        }
-    };
-    (@pattern $name:ident) => { Flaw::$name };
-    (@pattern $name:ident $($value:ident)+) => { Flaw::$name(..) };
-}
 
 flaws! {
+    /// What is wrong with a message. The connection is to be closed.
+    enum Flaw;
+    /// How the peer is told.
+    fn code -> CloseCode;
+
     NotJson(at: usize) => INVALID_DATA "not JSON at byte: {at}";
     TooDeep(max: u32) => POLICY "JSON nested too deep: more than {max} levels";
     HalfCharacter => INVALID_DATA "half a character of UTF-16 in a topic, an event or a ref";
@@ -46,5 +27,3 @@ flaws! {
     ReplyForm => INVALID_DATA "a reply's payload is not an object of status and response";
     ReplyStatus => INVALID_DATA "a reply is neither ok nor error";
 }
-
-impl std::error::Error for Flaw {}

@@ -12,6 +12,9 @@ mod record_tests;
 mod rules_binary;
 mod rules_text;
 mod sample_tests;
+#[path = "../support/samples.rs"]
+#[allow(dead_code, reason = "it changes other bits")]
+mod samples;
 mod socket_tests;
 mod start_tests;
 mod tools;

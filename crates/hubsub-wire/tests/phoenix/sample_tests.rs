@@ -3,22 +3,13 @@
 //! connections, and what is wrong in many ways. A finding of the fuzzer is added there.
 
 use crate::any_input::check;
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
+use crate::samples::samples;
 
-fn sample() -> BTreeMap<String, Vec<u8>> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/sample/phoenix_decode");
-    let files = fs::read_dir(&directory).unwrap_or_else(|e| panic!("{}: {e}", directory.display()));
-    let read = |file: fs::DirEntry| {
-        (file.file_name().into_string().expect("plain names"), fs::read(file.path()).expect("a file"))
-    };
-    files.map(|file| read(file.expect("a file"))).collect()
-}
+const TARGET: &str = "phoenix_decode";
 
 #[test]
 fn each_sample_and_each_beginning_of_it_is_read_or_refused() {
-    let sample = sample();
+    let sample = samples(TARGET);
     assert!(sample.len() >= 20);
     for (name, input) in &sample {
         eprintln!("{name}");
@@ -30,7 +21,7 @@ fn each_sample_and_each_beginning_of_it_is_read_or_refused() {
 
 #[test]
 fn a_sample_with_a_wrong_byte_brings_nothing_down() {
-    for (name, input) in sample() {
+    for (name, input) in samples(TARGET) {
         eprintln!("{name}");
         for at in 0..input.len() {
             for bit in [1, 5] {
