@@ -1,12 +1,13 @@
-"""The controller dies at a step of its writes while hubs move to a node that has come: played time, see `played`."""
+"""The controller dies at a step of its writes, and again and again: played time, see `played`."""
 
 import asyncio
 
 import hypothesis
 import pytest
 
+from hubsub.control.cluster.commits import CONTROLLER
 from hubsub.coordination import Write
-from hubsub.errors import CoordinatorUnknownError
+from hubsub.errors import CoordinatorUnknownError, CoordinatorUnreachableError
 from unit.cluster.played import Cluster, play, until
 from unit.cluster.test_cluster import HUBS, homes, leaders
 
@@ -15,6 +16,43 @@ IN_TIME_S = 2.0
 
 STEPS = range(0, 24, 7) if hypothesis.settings().max_examples <= 100 else range(28)
 """The census, hubs that are proposed, hubs that are given up, in turn; all of them with the profile `soak`."""
+
+
+def test_who_was_beaten_in_elections_that_failed_does_not_wait_longer_for_the_next() -> None:
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start(*"abcd")
+            await cluster.settle()
+            coordinator, fails = cluster.coordinators["d"], 0
+            commit = coordinator._commit
+
+            async def fail(expect: dict[str, int], writes: tuple[Write, ...]) -> dict[str, int]:
+                nonlocal fails
+                if fails and any(write.key == CONTROLLER for write in writes):
+                    fails -= 1
+                    raise CoordinatorUnreachableError()
+                return await commit(expect, writes)
+
+            def is_beaten() -> bool:
+                return not fails and cluster.controller() not in (None, "d")
+
+            coordinator._commit = fail  # type: ignore[method-assign]
+            for _ in range(4):
+                controller, fails = cluster.controller(), 1
+                assert controller is not None and controller != "d"
+                await cluster.kill(controller)
+                await until(is_beaten)
+                await cluster.start(controller)
+                await cluster.settle()
+            for name in "abc":
+                cluster.nodes[name]._controller._stands = False
+            controller, fails = cluster.controller(), 1
+            assert controller is not None and controller != "d"
+            await cluster.kill(controller)
+            await until(lambda: cluster.controller() == "d", 0.5)
+            assert not fails
+
+    play(test)
 
 
 @pytest.mark.parametrize("is_made", [True, False])

@@ -256,7 +256,7 @@ class Controller:
             return
         peers = self._plane.peers(0)
         if held is not None and not self._is_past(held.record, peers):
-            self._vacant_s, self._rest_s = None, ALONE_S
+            self._vacant_s, self._rest_s, self._back_off_s = None, ALONE_S, BACK_OFF_S
             return
         if self._vacant_s is None:
             self._vacant_s = now
@@ -299,7 +299,7 @@ class Controller:
 
     def _begin(self, kept: Kept[ControllerRecord], lease: Lease) -> None:
         self._asked.clear()
-        self._vacant_s = None
+        self._vacant_s, self._back_off_s = None, BACK_OFF_S
         self._mandate = Mandate(kept=kept, lease=lease, elected_s=self._clock())
         log.info("elected controller", node=self.me[0], mandate=kept.record.mandate)
 
