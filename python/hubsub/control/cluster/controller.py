@@ -3,7 +3,7 @@
 Every node that holds hubs *stands*: when there is no controller, or the one there is proved dead, it writes
 `controller` under its own lease, and the first that does is elected, with the next mandate number. The controller then
 takes turns: it gathers what it knows, decides (`leads.decide`), gives the tables to its data plane, and only then asks
-for the commits. While commits are under way, turns go on granting and decide nothing new.
+for the commits (`writes`). While commits are under way, turns go on granting and decide nothing new.
 
 **Who stands.** A controller needs a majority of the census to replace anybody. So a node that hears none stands later
 than one that does, and a controller that hears none while the others are registered, so not dead, hands over. Where
@@ -13,13 +13,10 @@ nobody hears a majority somebody is elected all the same: it changes nothing, bu
 and the census once, linearizably (`start`), and waits until its watches have given all of that, before it grants
 or asks for anything. Meanwhile its mandate is told to nobody, and nodes go on among themselves.
 
-**What is not known.** A commit that was refused was made from an old view: the next turn has to wait until the watch
-gives what was found, unless it went again since. One whose outcome is unknown is asked for again, until the outcome is
-known: its terms are granted to nobody meanwhile. An election of unknown outcome is read, not repeated.
+**What is not known.** An election of unknown outcome is read, not repeated; for all else see `writes`.
 
-Invariants: nothing is granted or asked for within `STOP_S` of the lease's deadline. One decision's commits
-are under way at a time. A mandate ends with its lease, with another's revision of `controller`, or when it is handed
-over; before that nothing is granted any more.
+Invariants: nothing is granted or asked for within `STOP_S` of the lease's deadline. A mandate ends with its lease, with
+another's revision of `controller`, or when it is handed over; before that nothing is granted any more.
 """
 
 import asyncio
@@ -33,7 +30,7 @@ from typing import Final
 import structlog
 
 from hubsub.control.cluster import census
-from hubsub.control.cluster.commits import CONTROLLER, Commit
+from hubsub.control.cluster.commits import CONTROLLER
 from hubsub.control.cluster.follow import Follow
 from hubsub.control.cluster.leads import MOVES_MAX, Decision, Step, decide
 from hubsub.control.cluster.membership import Membership
@@ -43,17 +40,15 @@ from hubsub.control.cluster.records import (
     ControllerRecord,
     MandateRecord,
     format_of,
-    hub_key,
     parse,
 )
-from hubsub.control.cluster.start import AGAIN_S, Start, read
-from hubsub.control.cluster.view import Claims, HubTerm, Kept, Peer, ProcessId, Tables, Timing, View
+from hubsub.control.cluster.start import Start, read
+from hubsub.control.cluster.view import Claims, Kept, Peer, ProcessId, Tables, Timing, View
+from hubsub.control.cluster.writes import BackOff, Writes
 from hubsub.coordination import Coordinator, Delete, Lease, Put
 from hubsub.errors import (
     CoordinatorError,
-    CoordinatorUnknownError,
     ExpectationError,
-    HubSubError,
     RecordDamagedError,
     RecordFormatError,
 )
@@ -76,13 +71,6 @@ ALONE_S: Final = 3.0
 ALONE_S_MAX: Final = 60.0
 """It stands no more for `ALONE_S` then, doubled each time that nobody else was elected."""
 
-BACK_OFF_S: Final = 0.1
-BACK_OFF_S_MAX: Final = 2.0
-"""Before the coordinator is asked again after it failed; doubled each time."""
-
-COMMITS_MAX: Final = 8
-"""Of one decision, asked for at a time."""
-
 MOVES_KEPT: Final = 256
 """The latest changes of leaders, for who asks what moved and why."""
 
@@ -101,18 +89,12 @@ class Mandate:
     kept: Kept[ControllerRecord]
     lease: Lease
     elected_s: float
+    writes: Writes
     tables: Tables = field(default_factory=dict)
     """What may be granted."""
     census: int = -1
     """Revision of the census that grants name."""
     census_s: float = 0.0
-    replacing: set[HubTerm] = field(default_factory=set)
-    awaited: dict[str, int] = field(default_factory=dict)
-    """Key to the revision that the watch has to give before anything is asked for anew."""
-    looked_s: float = 0.0
-    """When the outcome of the last commits was known, or what is awaited was looked for."""
-    is_over: bool = False
-    """A commit was refused because `controller` is another one."""
     alone_since_s: float | None = None
     """Since when it has heard no majority."""
     begun: "Start | None" = None
@@ -163,10 +145,8 @@ class Controller:
         """Since when there is no controller."""
         self._rests_until_s = 0.0
         self._rest_s = ALONE_S
-        self._back_off_s = BACK_OFF_S
-        self._not_before_s = 0.0
+        self._back_off = BackOff(clock)
         self._wake = asyncio.Event()
-        self._commits: asyncio.Task[None] | None = None
         self._turning = asyncio.Lock()
         self._task = asyncio.create_task(self._run())
         self._task.add_done_callback(membership.task_ended)
@@ -206,7 +186,7 @@ class Controller:
             peers=self._plane.peers(mandate.kept.record.mandate),
             tables=mandate.tables,
             claims=dict(self.claims),
-            replacing=frozenset(mandate.replacing),
+            replacing=frozenset(mandate.writes.replacing),
         )
 
     async def stop(self) -> None:
@@ -215,7 +195,6 @@ class Controller:
         await asyncio.gather(self._task, return_exceptions=True)
         async with self._turning:
             await self._hand_over("the node stops")
-        await self._end_commits()
 
     # -- time --
 
@@ -227,7 +206,7 @@ class Controller:
                 try:
                     await self._turn()
                 except (CoordinatorError, RecordFormatError, RecordDamagedError) as error:
-                    self._fail(error)
+                    self._back_off.fail(error)
             await asyncio.sleep(PAUSE_S)
             with suppress(TimeoutError):
                 async with asyncio.timeout(TURN_S):
@@ -251,19 +230,20 @@ class Controller:
             return
         if held is not None and (held.record.node, held.record.incarnation) == self.me:
             # It was handed over, and that was not written: nobody else can be elected until it is.
-            if now >= self._not_before_s:
+            if now >= self._back_off.until_s:
                 await self._coordinator.commit({CONTROLLER: held.revision}, [Delete(CONTROLLER)])
             return
         peers = self._plane.peers(0)
         if held is not None and not self._is_past(held.record, peers):
-            self._vacant_s, self._rest_s, self._back_off_s = None, ALONE_S, BACK_OFF_S
+            self._vacant_s, self._rest_s = None, ALONE_S
+            self._back_off.reset()
             return
         if self._vacant_s is None:
             self._vacant_s = now
         if (
             lease is None
             or now >= lease.deadline - STOP_S
-            or now < max(self._not_before_s, self._rests_until_s)
+            or now < max(self._back_off.until_s, self._rests_until_s)
         ):
             return
         if (
@@ -299,8 +279,17 @@ class Controller:
 
     def _begin(self, kept: Kept[ControllerRecord], lease: Lease) -> None:
         self._asked.clear()
-        self._vacant_s, self._back_off_s = None, BACK_OFF_S
-        self._mandate = Mandate(kept=kept, lease=lease, elected_s=self._clock())
+        self._vacant_s = None
+        self._back_off.reset()
+        writes = Writes(
+            self._coordinator,
+            self._follow,
+            self._back_off,
+            self._clock,
+            self.wake,
+            self._membership.task_ended,
+        )
+        self._mandate = Mandate(kept=kept, lease=lease, elected_s=self._clock(), writes=writes)
         log.info("elected controller", node=self.me[0], mandate=kept.record.mandate)
 
     def _is_asked(self, record: ControllerRecord, lease: Lease | None) -> bool:
@@ -340,7 +329,7 @@ class Controller:
         mandate, held = self._mandate, self._follow.controller
         assert mandate is not None
         is_other = held is not None and held.revision > mandate.kept.revision
-        if is_other or mandate.is_over or mandate.lease is not self._membership.lease:
+        if is_other or mandate.writes.is_over or mandate.lease is not self._membership.lease:
             await self._end("another one is elected" if is_other else "the lease is lost")
             return
         if not self._may_act(mandate):
@@ -358,7 +347,7 @@ class Controller:
         mandate, self._mandate = self._mandate, None
         assert mandate is not None
         log.info("controller no more", node=self.me[0], mandate=mandate.kept.record.mandate, why=why)
-        await self._end_commits()
+        await mandate.writes.end()
         await self._plane.grants(mandate.kept.record.mandate, self._clock(), {}, mandate.census)
 
     async def _hand_over(self, why: str) -> None:
@@ -370,13 +359,6 @@ class Controller:
             await self._coordinator.commit({CONTROLLER: mandate.kept.revision}, [Delete(CONTROLLER)])
         except CoordinatorError as error:
             log.info("handing over was not written; the lease ends it", reason=error.message)
-
-    async def _end_commits(self) -> None:
-        """Those under way are left: what they write expects a mandate that is over, or was decided within it."""
-        if self._commits is not None:
-            self._commits.cancel()
-            await asyncio.gather(self._commits, return_exceptions=True)
-            self._commits = None
 
     def _may_act(self, mandate: Mandate) -> bool:
         return mandate.lease.held and self._clock() < mandate.lease.deadline - STOP_S
@@ -398,11 +380,6 @@ class Controller:
             mandate.alone_since_s = now
         return now - mandate.alone_since_s >= ALONE_S
 
-    def _fail(self, error: HubSubError) -> None:
-        log.info("the coordinator failed the controller", reason=error.message)
-        self._not_before_s = self._clock() + self._back_off_s
-        self._back_off_s = min(2 * self._back_off_s, BACK_OFF_S_MAX)
-
     # -- a turn --
 
     async def _control(self, mandate: Mandate) -> None:
@@ -410,7 +387,7 @@ class Controller:
             mandate.begun = await read(self._coordinator, self._follow, self._clock())
         if not mandate.begun.is_given(self._follow):
             return
-        await self._arrived(mandate)
+        await mandate.writes.arrived()
         view = self.view()
         assert view is not None
         decision = decide(view, self._clock(), self._timing, self._moves_max)
@@ -420,14 +397,11 @@ class Controller:
         if decision.tables != view.tables:
             self.wake()
         has_to_wait = (
-            self._is_busy()
-            or bool(mandate.awaited)
-            or self._clock() < self._not_before_s
-            or self._follow.is_blind
+            mandate.writes.must_wait or self._clock() < self._back_off.until_s or self._follow.is_blind
         )
         if decision.commits and not has_to_wait:
-            self._commits = asyncio.create_task(self._ask(mandate, decision))
-            self._commits.add_done_callback(self._membership.task_ended)
+            self._note(decision.steps)
+            mandate.writes.ask(decision)
 
     async def _grant(self, mandate: Mandate, decision: Decision) -> None:
         """Gives the tables; until the plane has them what it had may be granted too."""
@@ -442,81 +416,6 @@ class Controller:
         mandate.tables = decision.tables
         if revision != mandate.census:
             mandate.census, mandate.census_s = revision, self._clock()
-
-    async def _ask(self, mandate: Mandate, decision: Decision) -> None:
-        """Asks for the commits of one decision, until the outcome of each is known."""
-        ends = {hub_key(step.hub): step.ends for step in decision.steps if step.ends is not None}
-        mandate.replacing |= set(ends.values())
-        self._note(decision.steps)
-        slots = asyncio.Semaphore(COMMITS_MAX)
-
-        async def one(commit: Commit) -> None:
-            async with slots:
-                is_made = await self._commit(mandate, commit)
-            if not is_made:
-                mandate.replacing -= {ends[w.key] for w in commit.writes if w.key in ends}
-
-        await asyncio.gather(*(one(commit) for commit in decision.commits))
-        mandate.looked_s = self._clock()
-        self.wake()
-
-    async def _commit(self, mandate: Mandate, commit: Commit) -> bool:
-        """Whether it was made, or may have been when another one is the controller."""
-        writes = [Put(write.key, write.value) for write in commit.writes]
-        pause, is_unknown = BACK_OFF_S, False
-        while True:
-            try:
-                made = await self._coordinator.commit(commit.expect, writes)
-                mandate.awaited |= made
-                self._back_off_s = BACK_OFF_S
-                return True
-            except ExpectationError as error:
-                if error.key == CONTROLLER:
-                    mandate.is_over = True
-                    return True
-                if is_unknown and error.key not in {write.key for write in commit.writes}:
-                    is_unknown = await self._was_made(commit)
-                # Nobody else writes these keys: what was asked for before is what was found.
-                if is_unknown:
-                    mandate.awaited |= {w.key: commit.expect[w.key] + 1 for w in commit.writes}
-                mandate.awaited[error.key] = error.found
-                return is_unknown
-            except CoordinatorUnknownError as error:
-                log.info("a commit is asked for again", reason=error.message)
-                is_unknown = True
-            except CoordinatorError as error:
-                if not is_unknown:
-                    self._fail(error)
-                    return False
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, BACK_OFF_S_MAX)
-
-    async def _was_made(self, commit: Commit) -> bool:
-        """Whether a commit of unknown outcome was made, once it cannot be any more: another's key has changed."""
-        key = commit.writes[0].key
-        while True:
-            try:
-                held = await self._coordinator.get(key)
-                return (0 if held is None else held.revision) != commit.expect[key]
-            except CoordinatorError as error:
-                log.info("a commit's outcome is asked for again", reason=error.message)
-            await asyncio.sleep(BACK_OFF_S)
-
-    async def _arrived(self, mandate: Mandate) -> None:
-        """Forgets what the watch has given by now, and what went again since: no watch gives that."""
-        for key, revision in list(mandate.awaited.items()):
-            if self._follow.revision(key) >= revision:
-                del mandate.awaited[key]
-        if mandate.awaited and not self._is_busy() and self._clock() >= mandate.looked_s + AGAIN_S:
-            mandate.looked_s = self._clock()
-            for key in list(mandate.awaited):
-                if await self._coordinator.get(key) is None:
-                    del mandate.awaited[key]
-        if not mandate.awaited and not self._is_busy():
-            mandate.replacing.clear()
-
-    def _is_busy(self) -> bool:
-        return self._commits is not None and not self._commits.done()
 
     def _note(self, steps: Sequence[Step]) -> None:
         self.steps += [(self._clock(), step) for step in steps]

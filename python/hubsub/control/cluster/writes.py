@@ -1,0 +1,191 @@
+"""What a controller writes under one mandate: the commits of one decision, asked for until all outcomes are known.
+
+Owns which terms these end (`replacing`), and what the watches have to give before anything is decided anew.
+
+**What is not known.** A commit that was refused was made from an old view: the next decision has to wait until the
+watch gives what was found, unless it went again since. One whose outcome is unknown is asked for again, until the
+outcome is known: its terms are granted to nobody meanwhile.
+
+Invariants: one decision's commits are under way at a time. Each expects the revision of `controller` that is the
+mandate's own.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from hubsub.control.cluster.commits import CONTROLLER, Commit
+from hubsub.control.cluster.follow import Follow
+from hubsub.control.cluster.leads import Decision
+from hubsub.control.cluster.records import hub_key
+from hubsub.control.cluster.start import AGAIN_S
+from hubsub.control.cluster.view import HubTerm
+from hubsub.coordination import Coordinator, Put
+from hubsub.errors import CoordinatorError, CoordinatorUnknownError, ExpectationError, HubSubError
+
+BACK_OFF_S: Final = 0.1
+BACK_OFF_S_MAX: Final = 2.0
+"""Before the coordinator is asked again after it failed; doubled each time."""
+
+COMMITS_MAX: Final = 8
+"""Of one decision, asked for at a time."""
+
+log = structlog.get_logger("hubsub.cluster")
+
+
+class BackOff:
+    """How long a controller, or who stands, leaves a coordinator alone that failed.
+
+    Args:
+        clock: Monotonic, seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.until_s = 0.0
+        """By the clock."""
+        self._clock = clock
+        self._wait_s = BACK_OFF_S
+
+    def fail(self, error: HubSubError) -> None:
+        log.info("the coordinator failed the controller", reason=error.message)
+        self.until_s = self._clock() + self._wait_s
+        self._wait_s = min(2 * self._wait_s, BACK_OFF_S_MAX)
+
+    def reset(self) -> None:
+        """The next failure is the first one."""
+        self._wait_s = BACK_OFF_S
+
+
+class Writes:
+    """Of one mandate.
+
+    Args:
+        coordinator: Where.
+        follow: What the watches gave.
+        back_off: Told of failures, and when there are none any more.
+        clock: Monotonic, seconds.
+        done: Called when the outcome of all is known.
+        ended: Called with each task that ended.
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        follow: Follow,
+        back_off: BackOff,
+        clock: Callable[[], float],
+        done: Callable[[], None],
+        ended: Callable[[asyncio.Task[None]], None],
+    ) -> None:
+        self.replacing: set[HubTerm] = set()
+        """See `View.replacing`."""
+        self.is_over = False
+        """A commit was refused because `controller` is another one."""
+        self._coordinator = coordinator
+        self._follow = follow
+        self._back_off = back_off
+        self._clock = clock
+        self._done = done
+        self._ended = ended
+        self._awaited: dict[str, int] = {}
+        """Key to the revision that the watch has to give before anything is asked for anew."""
+        self._looked_s = 0.0
+        """When the outcome of the last commits was known, or what is awaited was looked for."""
+        self._commits: asyncio.Task[None] | None = None
+
+    @property
+    def must_wait(self) -> bool:
+        """Whether nothing may be asked for yet."""
+        return self._is_busy() or bool(self._awaited)
+
+    def ask(self, decision: Decision) -> None:
+        """Asks for what was decided, in a task."""
+        assert not self.must_wait, "one decision at a time"
+        self._commits = asyncio.create_task(self._ask(decision))
+        self._commits.add_done_callback(self._ended)
+
+    async def arrived(self) -> None:
+        """Forgets what the watch has given by now, and what went again since: no watch gives that.
+
+        Raises:
+            CoordinatorError: it cannot be reached; what is awaited is looked for later.
+        """
+        for key, revision in list(self._awaited.items()):
+            if self._follow.revision(key) >= revision:
+                del self._awaited[key]
+        if self._awaited and not self._is_busy() and self._clock() >= self._looked_s + AGAIN_S:
+            self._looked_s = self._clock()
+            for key in list(self._awaited):
+                if await self._coordinator.get(key) is None:
+                    del self._awaited[key]
+        if not self.must_wait:
+            self.replacing.clear()
+
+    async def end(self) -> None:
+        """Leaves those under way: what they write expects a mandate that is over, or was decided within it."""
+        if self._commits is not None:
+            self._commits.cancel()
+            await asyncio.gather(self._commits, return_exceptions=True)
+            self._commits = None
+
+    def _is_busy(self) -> bool:
+        return self._commits is not None and not self._commits.done()
+
+    async def _ask(self, decision: Decision) -> None:
+        ends = {hub_key(step.hub): step.ends for step in decision.steps if step.ends is not None}
+        self.replacing |= set(ends.values())
+        slots = asyncio.Semaphore(COMMITS_MAX)
+
+        async def one(commit: Commit) -> None:
+            async with slots:
+                is_made = await self._commit(commit)
+            if not is_made:
+                self.replacing -= {ends[w.key] for w in commit.writes if w.key in ends}
+
+        await asyncio.gather(*(one(commit) for commit in decision.commits))
+        self._looked_s = self._clock()
+        self._done()
+
+    async def _commit(self, commit: Commit) -> bool:
+        """Whether it was made, or may have been when another one is the controller."""
+        writes = [Put(write.key, write.value) for write in commit.writes]
+        pause, is_unknown = BACK_OFF_S, False
+        while True:
+            try:
+                made = await self._coordinator.commit(commit.expect, writes)
+                self._awaited |= made
+                self._back_off.reset()
+                return True
+            except ExpectationError as error:
+                if error.key == CONTROLLER:
+                    self.is_over = True
+                    return True
+                if is_unknown and error.key not in {write.key for write in commit.writes}:
+                    is_unknown = await self._was_made(commit)
+                # Nobody else writes these keys: what was asked for before is what was found.
+                if is_unknown:
+                    self._awaited |= {w.key: commit.expect[w.key] + 1 for w in commit.writes}
+                self._awaited[error.key] = error.found
+                return is_unknown
+            except CoordinatorUnknownError as error:
+                log.info("a commit is asked for again", reason=error.message)
+                is_unknown = True
+            except CoordinatorError as error:
+                if not is_unknown:
+                    self._back_off.fail(error)
+                    return False
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, BACK_OFF_S_MAX)
+
+    async def _was_made(self, commit: Commit) -> bool:
+        """Whether a commit of unknown outcome was made, once it cannot be any more: another's key has changed."""
+        key = commit.writes[0].key
+        while True:
+            try:
+                held = await self._coordinator.get(key)
+                return (0 if held is None else held.revision) != commit.expect[key]
+            except CoordinatorError as error:
+                log.info("a commit's outcome is asked for again", reason=error.message)
+            await asyncio.sleep(BACK_OFF_S)
