@@ -47,6 +47,7 @@ packages() {
     redis-cli | redis-benchmark) echo "redis-tools" ;;
     node) echo "nodejs" ;;
     etcd) echo "etcd-server" ;;
+    mosquitto_pub | mosquitto_sub) echo "mosquitto-clients" ;;
     *) echo "$1" ;;
   esac
 }

@@ -37,6 +37,8 @@ fn main() {
         shards: option("--shards").map_or(1, |n| n.parse().expect("--shards takes a number")),
         redis: Some(redis.parse().expect("--redis takes HOST:PORT")),
         redis_cluster: None,
+        mqtt: None,
+        mqtt_rules: Default::default(),
         link: None,
         accepts: true,
         advertise: None,

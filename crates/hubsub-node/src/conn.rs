@@ -3,9 +3,11 @@
 
 use crate::listener::Door;
 use crate::meter::Meter;
+use crate::mqtt::Client;
 use crate::output::Output;
 use crate::transport::Transport;
 use hubsub_types::PrincipalId;
+use hubsub_wire::mqtt::Version;
 use hubsub_wire::resp::{Decoder, Proto};
 
 /// The last command of a connection that has sent none, or an unknown one.
@@ -23,7 +25,7 @@ pub struct Conn {
     pub door: Door,
     /// State bits.
     pub flags: Flags,
-    /// RESP version.
+    /// RESP version, of a Redis client.
     pub proto: Proto,
     /// Index of its last command in the command table.
     pub command: u8,
@@ -39,6 +41,8 @@ pub struct Conn {
     pub input: Option<Box<Input>>,
     /// What only some clients set.
     pub extra: Option<Box<Extra>>,
+    /// Once an MQTT client has sent its CONNECT.
+    pub mqtt: Option<Box<Client>>,
 }
 
 /// Bytes that no whole command covers yet.
@@ -166,6 +170,7 @@ impl Conn {
             output: None,
             input: None,
             extra: None,
+            mqtt: None,
         }
     }
 
@@ -181,9 +186,27 @@ impl Conn {
         self.extra.get_or_insert_default()
     }
 
+    /// What it speaks, with its version.
+    #[must_use]
+    pub fn protocol(&self) -> &'static str {
+        match (&self.mqtt, self.door, self.proto) {
+            (Some(client), ..) => match client.machine.version() {
+                Version::V31 => "mqtt3.1",
+                Version::V311 => "mqtt3.1.1",
+                Version::V5 => "mqtt5",
+            },
+            (None, Door::Mqtt, _) => "mqtt",
+            (None, _, Proto::Resp2) => "resp2",
+            (None, _, Proto::Resp3) => "resp3",
+        }
+    }
+
     /// Who it is as a publisher: its name, or its id.
     #[must_use]
     pub fn publisher(&self) -> Box<str> {
+        if let Some(client) = &self.mqtt {
+            return client.machine.client_id().into();
+        }
         match &self.extra {
             Some(extra) if !extra.name.is_empty() => extra.name.clone(),
             _ => format!("client-{}", self.id).into(),

@@ -9,7 +9,6 @@ use hubsub_route::rooms::RoomHandle;
 use hubsub_route::{Ask, Broker, Busy, Namespace, RoomInfo};
 use hubsub_types::names::Glob;
 use hubsub_types::{ConnKey, ErrorCode, HubId};
-use hubsub_wire::resp::Proto;
 use std::sync::Arc;
 
 /// See the module.
@@ -64,6 +63,7 @@ impl Core {
             }
             Mail::Link(mail) => self.link_mail(mail),
             Mail::Lead(mail) => self.lead_mail(mail),
+            Mail::Mqtt(mail) => crate::mqtt::receive(self, mail),
             Mail::Route(mail) => self.route_mail(mail),
             Mail::Roster(new) => crate::redis::cluster::learn(self, &new),
             Mail::RosterKnown(roster) => crate::redis::cluster::follow(self, &roster),
@@ -97,6 +97,7 @@ impl Core {
             && let Some(key) = drained.next()
         {
             self.rim.pump_slots(key);
+            self.rim.pump_mqtt(key);
             if self.rim.conns.get(key).is_some() && self.broker.cursors.has(key.index) {
                 self.broker.drained(key, self.rim.now, &mut self.rim);
             }
@@ -122,9 +123,12 @@ impl Core {
                 continue;
             }
             self.broker.disconnected(key, self.rim.now, &mut self.rim);
-            let conn = self.rim.conns.remove(key).expect("it was there a moment ago");
+            let mut conn = self.rim.conns.remove(key).expect("it was there a moment ago");
             if let Some(output) = &conn.output {
                 self.rim.output_bytes -= output.queue_bytes + output.slot_bytes + output.long_bytes;
+            }
+            if let Some(client) = conn.mqtt.take() {
+                crate::mqtt::gone(self, key, client);
             }
             gone.push(conn);
             self.rim.info.connections.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
@@ -154,6 +158,7 @@ impl Core {
         let (history_bytes, history_records) = broker.rooms.history_size();
         let gauges = [
             (&metrics.connections, self.rim.conns.len() as u64),
+            (&metrics.mqtt_connections, self.rim.mqtt_clients as u64),
             (&metrics.rooms, broker.rooms.len() as u64),
             (&metrics.rooms_logged, self.rooms_logged()),
             (&metrics.topics, broker.topics.len() as u64),
@@ -330,16 +335,20 @@ impl Core {
             flags.push('N');
         }
         let output = conn.output.as_deref();
+        let pending = conn.mqtt.as_ref().map(|client| &client.pending);
         ClientInfo {
             id: conn.id,
             shard: self.rim.shard.0,
             addr: address(conn.io.peer()),
             laddr: address(conn.io.local()),
             descriptor: conn.io.descriptor(),
-            name: extra.map_or_else(String::new, |e| e.name.to_string()),
+            name: match &conn.mqtt {
+                Some(client) => client.machine.client_id().to_owned(),
+                None => extra.map_or_else(String::new, |e| e.name.to_string()),
+            },
             lib_name: extra.map_or_else(String::new, |e| e.lib_name.to_string()),
             lib_ver: extra.map_or_else(String::new, |e| e.lib_ver.to_string()),
-            resp: if conn.proto == Proto::Resp3 { 3 } else { 2 },
+            protocol: conn.protocol(),
             age_s: u64::from(second - conn.created_s.min(second)),
             idle_s: u64::from(second - conn.active_s.min(second)),
             flags,
@@ -348,8 +357,10 @@ impl Core {
             shard_subscriptions: shard as u64,
             multi,
             query_bytes: conn.input.as_ref().map_or(0, |i| i.bytes.len() as u64),
-            pending_bytes: output.map_or(0, |o| o.pending_bytes() as u64),
-            pending_frames: output.map_or(0, |o| (o.queue.len() + o.slots.len()) as u64),
+            pending_bytes: (output.map_or(0, |o| o.pending_bytes()) + pending.map_or(0, |p| p.bytes()))
+                as u64,
+            pending_frames: (output.map_or(0, |o| o.queue.len() + o.slots.len())
+                + pending.map_or(0, |p| p.len())) as u64,
             dropped: extra.map_or(0, |e| e.dropped),
             lagging: self.broker.cursors.count(key.index) as u64,
             command: crate::redis::command_name(conn.command),

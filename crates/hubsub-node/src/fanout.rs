@@ -8,6 +8,7 @@ use crate::control::Level;
 use crate::log::LogEnd;
 use crate::mail::{Mail, Part};
 use crate::meter::{BYTES_OUT, MESSAGES_OUT};
+use crate::mqtt;
 use crate::output::{Bytes, Frame, Output, Pending, Tag};
 use crate::rim::{ARENAS, Rim, TURN_BYTES};
 use hubsub_route::rooms::HistoryPart;
@@ -43,6 +44,8 @@ pub(crate) struct Encoded {
     pattern: u32,
     /// The topic, for frames that may be dropped.
     topic: Option<Rc<[u8]>>,
+    /// What MQTT clients get.
+    pub(crate) mqtt: mqtt::Cache,
 }
 
 impl Encoded {
@@ -50,6 +53,7 @@ impl Encoded {
         self.in_arena = 0;
         self.frames.clear();
         self.topic = None;
+        self.mqtt.begin();
     }
 
     /// The place of an encoding.
@@ -181,7 +185,7 @@ impl Rim {
         }
     }
 
-    fn lose(&mut self, conn: u32, records: u64) {
+    pub(crate) fn lose(&mut self, conn: u32, records: u64) {
         if records > 0
             && let Some(c) = self.conns.at_mut(conn)
         {
@@ -201,6 +205,9 @@ impl Sink for Rim {
         let Some(c) = self.conns.at_mut(conn) else { return Delivery::Taken };
         if c.is_closing() {
             return Delivery::Taken;
+        }
+        if c.mqtt.is_some() {
+            return self.deliver_mqtt(conn, via, record);
         }
         let variant = variant_of(c);
         let output = c.output.get_or_insert_with(|| self.pool.pop().unwrap_or_default());
@@ -259,6 +266,9 @@ impl Sink for Rim {
 
     fn squeeze(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>, policy: OnSlow, on_gap: OnGap) {
         let Some(c) = self.conns.at_mut(conn) else { return };
+        if c.mqtt.is_some() {
+            return self.squeeze_mqtt(conn, via, record, policy, on_gap);
+        }
         let tells = c.flags.any(Flags::POSITIONS);
         if !tells && on_gap == OnGap::Disconnect {
             return self.close(conn, CloseReason::Gap);
@@ -299,6 +309,9 @@ impl Sink for Rim {
     fn gap(&mut self, conn: u32, topic: &[u8], from: Position, to: Position, on_gap: OnGap) {
         let Some(key) = self.conns.key_at(conn) else { return };
         self.metrics.gap_records_total.add(to.seq.0.saturating_sub(from.seq.0) + 1);
+        if self.note_gap_mqtt(conn, topic, from, to) {
+            return;
+        }
         if self.conns.get(key).is_some_and(|c| c.flags.any(Flags::POSITIONS)) {
             self.push_behind(key, |out, proto| write_gap(out, proto, topic, from, to));
         } else if on_gap == OnGap::Disconnect {
@@ -368,6 +381,9 @@ impl Sink for Rim {
 
     fn wants_replay(&self, conn: u32) -> bool {
         let Some(c) = self.conns.at(conn) else { return false };
+        if c.mqtt.is_some() {
+            return !c.is_closing() && Rim::wants_replay_mqtt(c);
+        }
         !c.is_closing() && c.output.as_ref().is_none_or(|o| o.pending_bytes() < REPLAY_BELOW)
     }
 
@@ -411,6 +427,9 @@ impl Sink for Rim {
             Asker::Control { ticket, item } => self.answer_control(ticket, item, answer),
             Asker::Gathering { number, item } => self.gather_count(number, item, answer),
             Asker::Node { .. } => unreachable!("the broker answers nodes itself"),
+            Asker::Client { conn, slot } if self.conns.get(conn).is_some_and(|c| c.mqtt.is_some()) => {
+                self.answer_mqtt(conn, slot, answer);
+            }
             Asker::Client { conn, slot } => {
                 self.resolve(conn, slot, |out, _, pending| match (answer, pending) {
                     (_, Pending::Silence) => {}

@@ -48,7 +48,8 @@ impl Rim {
         let Some(conn) = self.conns.at_mut(index) else { return };
         conn.flags.set(Flags::DIRTY, false);
         conn.meter.roll(second);
-        let Conn { output, io, .. } = conn;
+        let Conn { output, io, mqtt, .. } = conn;
+        let has_pending = mqtt.as_ref().is_some_and(|client| !client.pending.is_empty());
         let Some(output) = output else { return };
         let arenas = &self.arenas;
         let mut done = 0; // Pieces written whole.
@@ -109,7 +110,7 @@ impl Rim {
         }
         self.output_bytes += output.queue_bytes - queued;
         let (has_queue, has_gaps) = (!output.queue.is_empty(), !output.gaps.is_empty());
-        let waits = self.lagging || !output.slots.is_empty();
+        let waits = self.lagging || !output.slots.is_empty() || has_pending;
         if failed {
             self.close_now(key);
         } else if !has_queue && waits {
@@ -153,9 +154,10 @@ impl Rim {
                 Err(_) => return self.close_now(key),
             }
         }
-        let output = self.conns.get(key).and_then(|c| c.output.as_ref());
-        let waits = self.lagging || output.is_some_and(|o| !o.slots.is_empty());
-        if waits && output.is_none_or(|o| o.queue_bytes < LOW_WATER) {
+        let Some(Conn { output, mqtt, .. }) = self.conns.get(key) else { return };
+        let has_pending = mqtt.as_ref().is_some_and(|client| !client.pending.is_empty());
+        let waits = self.lagging || has_pending || output.as_ref().is_some_and(|o| !o.slots.is_empty());
+        if waits && output.as_ref().is_none_or(|o| o.queue_bytes < LOW_WATER) {
             self.drained.push(key);
         }
         self.release_idle_output(key.index);

@@ -2,7 +2,7 @@
 //! and timers. The only crate with sockets and threads; it turns packets into
 //! the broker's events and carries out the broker's actions.
 //!
-//! The way of a publish: [`shard`] reads and decodes, [`redis`] executes,
+//! The way of a publish: [`shard`] reads and decodes, [`redis`] or [`mqtt`] executes,
 //! the broker (`hubsub-route`) decides, [`fanout`] encodes once and shares,
 //! [`flush`] writes at the end of the turn.
 
@@ -25,8 +25,10 @@ mod lone;
 pub mod mail;
 mod meter;
 pub mod metrics;
+mod mqtt;
 pub mod node;
 mod output;
+mod publishing;
 mod redis;
 mod reply;
 mod rim;
@@ -43,7 +45,7 @@ mod transport;
 mod wheel;
 
 pub use control::{Control, Event, Level};
-pub use node::{Node, NodeConfig, NodeInfo, NotStarted};
+pub use node::{MqttRules, Node, NodeConfig, NodeInfo, NotStarted};
 pub use redis::cluster::{ClusterNode, Roster};
 
 /// The cargo profile that this was built with. Benchmarks refuse `debug`.

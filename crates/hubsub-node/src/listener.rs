@@ -24,7 +24,7 @@ const PAUSE_MS: u64 = 100;
 /// Connections that the kernel holds until they are accepted.
 const BACKLOG: i32 = 4096;
 
-/// What a client is told that cannot be served.
+/// What a Redis client is told that cannot be served; an MQTT client has not said its version yet.
 const FULL: &[u8] = b"-ERR max number of clients reached\r\n";
 
 /// Which listener a client came in by.
@@ -34,6 +34,8 @@ pub enum Door {
     Redis,
     /// That of Redis cluster clients.
     RedisCluster,
+    /// That of MQTT clients.
+    Mqtt,
 }
 
 impl Door {
@@ -135,7 +137,7 @@ impl Listener {
             && let Ok((mut socket, _)) = self.socket.accept()
         {
             rim.metrics.connections_refused_total.add(1);
-            let _ = socket.write(FULL);
+            let _ = socket.write(if self.door == Door::Mqtt { b"" } else { FULL });
         }
         self.spare = File::open("/dev/null").ok();
         let fields = vec![("error", error.to_string()), ("connections", rim.conns.len().to_string())];
@@ -158,7 +160,7 @@ fn admit(
     if open >= rim.limits.connections_max {
         rim.info.connections.fetch_sub(1, Ordering::Relaxed);
         rim.metrics.connections_refused_total.add(1);
-        let _ = socket.write(FULL);
+        let _ = socket.write(if door == Door::Mqtt { b"" } else { FULL });
         if rim.limited_log(crate::rim::Once::Full) {
             let fields = vec![("connections_max", rim.limits.connections_max.to_string())];
             rim.control.log(Level::Warning, "connection refused: limit reached", fields);

@@ -46,6 +46,7 @@ impl Lone {
             redis: String::new(),
             port: 0,
             cluster_port: 0,
+            mqtt: Default::default(),
             started: Instant::now(),
             connections: AtomicU64::new(0),
             clients: AtomicU64::new(1),

@@ -4,6 +4,7 @@
 use crate::led::LeadMail;
 use crate::link::LinkMail;
 use crate::log::OpenedHub;
+use crate::mqtt::MqttMail;
 use crate::redis::cluster::{NewRoster, Roster};
 use crate::routes::RouteMail;
 use hubsub_route::rooms::{HistoryPart, HistoryQuery};
@@ -53,6 +54,8 @@ pub enum Mail {
     Lead(LeadMail),
     /// Which hubs there are, and who leads them.
     Route(RouteMail),
+    /// About client ids of MQTT.
+    Mqtt(MqttMail),
     /// New limits.
     Limits(Arc<Limits>),
     /// The nodes that cluster clients are told of.
@@ -73,6 +76,7 @@ impl Mail {
             Mail::Broker(msg) => msg.weight(),
             Mail::Link(mail) => mail.weight(),
             Mail::Lead(mail) => mail.weight(),
+            Mail::Mqtt(mail) => mail.weight(),
             Mail::Found(_, Ok(found)) => {
                 std::mem::size_of::<Mail>()
                     + found.records.iter().map(|record| record.weight()).sum::<usize>()
@@ -215,8 +219,8 @@ pub struct ClientInfo {
     pub lib_name: String,
     /// As CLIENT SETINFO set it.
     pub lib_ver: String,
-    /// 2 or 3.
-    pub resp: u8,
+    /// What it speaks, with its version.
+    pub protocol: &'static str,
     /// Since it connected, in s.
     pub age_s: u64,
     /// Since its last command, in s.

@@ -134,6 +134,27 @@ metrics! {
     links_strangers_total;
     /// Questions and answers of control planes for which there was no room.
     links_control_dropped_total;
+    /// Connections of MQTT clients that were taken in.
+    mqtt_connections;
+    /// MQTT clients whose CONNECT was refused.
+    mqtt_refused_total;
+    /// Packets of MQTT clients.
+    mqtt_packets_total;
+    /// Messages published by MQTT clients of this shard, of all that `published_total` counts.
+    mqtt_published_total;
+    /// Records put into the output of MQTT clients, of all that `delivered_total` counts.
+    mqtt_delivered_total;
+    /// Records that an MQTT client was not sent: their time was over, they are longer than it takes, or MQTT cannot
+    /// say their topic.
+    mqtt_unsent_total;
+    /// Wills that were published.
+    mqtt_wills_total;
+    /// MQTT clients that were silent for too long.
+    mqtt_silent_total;
+    /// MQTT clients whose client id another one took over.
+    mqtt_taken_over_total;
+    /// Messages of MQTT clients above `mqtt_receive_max` that were taken all the same.
+    mqtt_receive_exceeded_total;
     /// Records in history.
     history_records;
     /// Bytes in history.

@@ -41,6 +41,10 @@ pub struct NodeConfig {
     pub redis: Option<SocketAddr>,
     /// Where Redis cluster clients connect.
     pub redis_cluster: Option<SocketAddr>,
+    /// Where MQTT clients connect.
+    pub mqtt: Option<SocketAddr>,
+    /// What of MQTT is a matter of taste.
+    pub mqtt_rules: MqttRules,
     /// Where links of other nodes come, once they have begun.
     pub link: Option<SocketAddr>,
     /// Whether clients are accepted at once; else from [`Node::accept`] on.
@@ -57,6 +61,22 @@ pub struct NodeConfig {
     pub version: String,
 }
 
+/// What of MQTT is a matter of taste.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MqttRules {
+    /// Whether who has more messages unanswered than `mqtt_receive_max` is disconnected, as 5.0 says; else it is
+    /// counted.
+    pub is_strict: bool,
+    /// Whether client ids of 3.1 may have more than 23 characters.
+    pub long_ids: bool,
+}
+
+impl Default for MqttRules {
+    fn default() -> MqttRules {
+        MqttRules { is_strict: true, long_ids: false }
+    }
+}
+
 /// What all shards know of their node.
 pub struct NodeInfo {
     /// Its name.
@@ -69,6 +89,8 @@ pub struct NodeInfo {
     pub port: u16,
     /// Port where Redis cluster clients connect.
     pub cluster_port: u16,
+    /// What of MQTT is a matter of taste.
+    pub mqtt: MqttRules,
     /// When it started.
     pub started: Instant,
     /// Client connections now.
@@ -115,6 +137,8 @@ pub struct Node {
     pub redis: Option<SocketAddr>,
     /// Where Redis cluster clients connect.
     pub redis_cluster: Option<SocketAddr>,
+    /// Where MQTT clients connect.
+    pub mqtt: Option<SocketAddr>,
     /// Where links of other nodes come.
     pub link: Option<SocketAddr>,
     /// What is known of peers.
@@ -148,6 +172,7 @@ impl Node {
         let mut sockets = (0..shards).map(|_| Vec::new()).collect::<Vec<_>>();
         let redis = bind(config.redis, Door::Redis, &mut sockets)?;
         let redis_cluster = bind(config.redis_cluster, Door::RedisCluster, &mut sockets)?;
+        let mqtt = bind(config.mqtt, Door::Mqtt, &mut sockets)?;
         let (link, link_sockets) = bind_shards(config.link, shards)?;
         let polls = (0..shards).map(|_| Poll::new()).collect::<io::Result<Vec<_>>>()?;
         let wakers = polls.iter().map(|poll| Waker::new(poll.registry(), MAILBOX));
@@ -163,6 +188,7 @@ impl Node {
             redis: advertised,
             port: redis.map_or(0, |a| a.port()),
             cluster_port: redis_cluster.map_or(0, |a| a.port()),
+            mqtt: config.mqtt_rules,
             started: Instant::now(),
             connections: AtomicU64::new(0),
             clients: AtomicU64::new(1),
@@ -210,6 +236,7 @@ impl Node {
             control,
             redis,
             redis_cluster,
+            mqtt,
             link,
             board,
             inboxes,
@@ -430,6 +457,8 @@ mod tests {
             shards: 4,
             redis: Some("127.0.0.1:0".parse().unwrap()),
             redis_cluster: Some("127.0.0.1:0".parse().unwrap()),
+            mqtt: Some("127.0.0.1:0".parse().unwrap()),
+            mqtt_rules: MqttRules::default(),
             link: None,
             accepts: true,
             advertise: None,

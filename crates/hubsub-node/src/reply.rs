@@ -257,7 +257,7 @@ impl Rim {
 /// What stands in the arena of replies from `start` on goes into a connection's
 /// output; whether the connection is to be listed as dirty.
 #[inline]
-fn emit(conn: &mut Conn, arena: &mut Vec<u8>, start: usize, output_bytes: &mut usize) -> bool {
+pub(crate) fn emit(conn: &mut Conn, arena: &mut Vec<u8>, start: usize, output_bytes: &mut usize) -> bool {
     let Some(output) = &mut conn.output else { return false };
     if !output.queue.is_empty() {
         *output_bytes += arena.len() - start;

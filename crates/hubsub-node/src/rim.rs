@@ -13,6 +13,7 @@ use crate::led::Led;
 use crate::link::{Board, Links};
 use crate::log::LogEnd;
 use crate::metrics::ShardMetrics;
+use crate::mqtt::Claims;
 use crate::node::NodeInfo;
 use crate::output::Output;
 use crate::redis::cluster::Roster;
@@ -34,6 +35,8 @@ pub enum Timer {
     Linger(ConnKey),
     /// Accepting was paused.
     Accept,
+    /// An MQTT client may have been silent for too long.
+    Silence(ConnKey),
     /// Once a second: retention, gauges.
     Housekeeping,
 }
@@ -108,6 +111,10 @@ pub struct Rim {
     pub expects_more: bool,
     /// Questions whose answers are still coming.
     pub gatherings: Gatherings,
+    /// MQTT's client ids that belong to this shard.
+    pub claims: Claims,
+    /// Connections of MQTT clients that were taken in.
+    pub mqtt_clients: usize,
     /// Timers.
     pub timers: Wheel<Timer>,
     /// Of shard 0: rooms that the control plane was asked for, until when the answer is awaited, in ms, and whether a
@@ -166,6 +173,8 @@ impl Rim {
             classes_seen: 0,
             expects_more: false,
             gatherings: Gatherings::default(),
+            claims: Claims::default(),
+            mqtt_clients: 0,
             timers: Wheel::new(now.mono_ms),
             asked: HashMap::default(),
             control: ends.control,

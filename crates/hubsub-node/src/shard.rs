@@ -291,6 +291,7 @@ impl Shard {
             match timer {
                 Timer::Handshake(key) => self.end_handshake(key),
                 Timer::SoftLimit(key) => self.core.rim.end_soft_limit(key),
+                Timer::Silence(key) => crate::mqtt::look_for_silence(&mut self.core, key),
                 Timer::Linger(key) => self.core.rim.close_now(key),
                 Timer::Accept => {
                     self.listeners.iter_mut().for_each(Listener::resume);

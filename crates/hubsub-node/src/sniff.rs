@@ -1,7 +1,8 @@
-//! What a peer speaks that does not speak Redis. It gets the clearest answer
+//! What a peer speaks that does not speak what its port is for. It gets the clearest answer
 //! that its own protocol has, a log line, and a close.
 
 use crate::control::Level;
+use crate::listener::Door;
 use crate::rim::{Once, Rim};
 use hubsub_types::ConnKey;
 
@@ -10,20 +11,27 @@ use hubsub_types::ConnKey;
 pub enum Stranger {
     /// A TLS ClientHello.
     Tls,
-    /// An MQTT CONNECT.
+    /// An MQTT CONNECT, on another port.
     Mqtt,
+    /// A command of Redis, on another port.
+    Redis,
+    /// An HTTP request.
+    Http,
 }
 
 /// A fatal alert, handshake_failure, in a record of TLS 1.0 as every version
 /// reads it (RFC 8446, sections 5.1 and 6).
 const TLS_ALERT: &[u8] = &[0x15, 0x03, 0x01, 0x00, 0x02, 0x02, 0x28];
 
-/// Who speaks, by the first bytes of a connection; none if it may be Redis.
+/// Who speaks, by the first bytes of a connection; none if it may be who the port is for. An HTTP request on a
+/// port of Redis is an inline command at first.
 #[must_use]
-pub fn stranger(first: &[u8]) -> Option<Stranger> {
-    match first {
-        [0x16, 0x03, ..] | [0x16] => Some(Stranger::Tls),
-        [0x10, ..] => Some(Stranger::Mqtt),
+pub fn stranger(door: Door, first: &[u8]) -> Option<Stranger> {
+    match (door, first) {
+        (_, [0x16, 0x03, ..] | [0x16]) => Some(Stranger::Tls),
+        (Door::Mqtt, [b'*', ..]) => Some(Stranger::Redis),
+        (Door::Mqtt, [b'G' | b'H' | b'O' | b'P', b'A'..=b'Z', ..]) => Some(Stranger::Http),
+        (Door::Redis | Door::RedisCluster, [0x10, ..]) => Some(Stranger::Mqtt),
         _ => None,
     }
 }
@@ -35,37 +43,54 @@ pub fn is_http(args: &[&[u8]]) -> bool {
 }
 
 impl Stranger {
-    /// What it is told.
+    /// What it is told at a port.
     #[must_use]
-    pub fn answer(self) -> &'static [u8] {
-        match self {
-            Stranger::Tls => TLS_ALERT,
-            Stranger::Mqtt => b"",
+    fn answer(self, door: Door) -> &'static [u8] {
+        match (self, door) {
+            (Stranger::Tls, _) => TLS_ALERT,
+            (Stranger::Mqtt, _) => b"",
+            (Stranger::Redis, _) => REDIS_ANSWER,
+            (Stranger::Http, Door::Mqtt) => HTTP_ANSWER_OF_MQTT,
+            (Stranger::Http, _) => HTTP_ANSWER,
         }
     }
 
     /// Its name in the log.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Stranger::Tls => "tls",
             Stranger::Mqtt => "mqtt",
+            Stranger::Redis => "redis",
+            Stranger::Http => "http",
         }
     }
 }
 
+/// What a Redis client is told at a port of another protocol.
+const REDIS_ANSWER: &[u8] = b"-ERR this is HubSub's MQTT port; Redis has one of its own\r\n";
+
 /// What an HTTP client is told.
-pub const HTTP_ANSWER: &[u8] =
-    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: 54\r\n\
+const HTTP_ANSWER: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: 54\r\n\
 connection: close\r\n\r\nThis is HubSub's Redis port; HTTP has one of its own.\n";
 
+/// Likewise, at the port of MQTT.
+const HTTP_ANSWER_OF_MQTT: &[u8] =
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: 53\r\n\
+connection: close\r\n\r\nThis is HubSub's MQTT port; HTTP has one of its own.\n";
+
 /// Answers a peer that speaks another protocol, and closes.
-pub fn refuse(rim: &mut Rim, key: ConnKey, protocol: &str, answer: &[u8]) {
+pub fn refuse(rim: &mut Rim, key: ConnKey, stranger: Stranger) {
+    let Some(door) = rim.conns.get(key).map(|conn| conn.door) else { return };
     rim.metrics.protocol_errors_total.add(1);
-    rim.push(key, |out, _| out.extend_from_slice(answer));
+    rim.push(key, |out, _| out.extend_from_slice(stranger.answer(door)));
     if rim.limited_log(Once::Stranger) {
-        let fields = vec![("protocol", protocol.to_owned())];
-        rim.log_conn(Level::Warning, "another protocol on the Redis port", key, fields);
+        let fields = vec![("protocol", stranger.name().to_owned())];
+        let message = match door {
+            Door::Mqtt => "another protocol on the MQTT port",
+            Door::Redis | Door::RedisCluster => "another protocol on the Redis port",
+        };
+        rim.log_conn(Level::Warning, message, key, fields);
     }
     rim.close_soon(key);
 }
@@ -75,18 +100,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_http_answer_has_the_length_it_says() {
-        let text = std::str::from_utf8(HTTP_ANSWER).unwrap();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{}", body.len());
+    fn the_http_answers_have_the_length_they_say() {
+        for answer in [HTTP_ANSWER, HTTP_ANSWER_OF_MQTT] {
+            let text = std::str::from_utf8(answer).unwrap();
+            let (head, body) = text.split_once("\r\n\r\n").unwrap();
+            assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{}", body.len());
+        }
     }
 
     #[test]
     fn redis_is_no_stranger() {
         for first in [&b"*1\r\n"[..], b"PING\r\n", b"\r\n", b"G", b"\x16\x01"] {
-            assert_eq!(stranger(first), None);
+            assert_eq!(stranger(Door::Redis, first), None);
         }
-        assert_eq!(stranger(b"\x16\x03\x01"), Some(Stranger::Tls));
-        assert_eq!(stranger(b"\x10\x0e\x00\x04MQTT"), Some(Stranger::Mqtt));
+        assert_eq!(stranger(Door::Redis, b"\x16\x03\x01"), Some(Stranger::Tls));
+        assert_eq!(stranger(Door::Redis, b"\x10\x0e\x00\x04MQTT"), Some(Stranger::Mqtt));
+    }
+
+    #[test]
+    fn mqtt_is_no_stranger_at_its_own_port() {
+        for first in [&b"\x10\x0e\x00\x04MQTT"[..], b"\x10", b"G", b"P\x05"] {
+            assert_eq!(stranger(Door::Mqtt, first), None);
+        }
+        assert_eq!(stranger(Door::Mqtt, b"\x16\x03\x01"), Some(Stranger::Tls));
+        assert_eq!(stranger(Door::Mqtt, b"*1\r\n"), Some(Stranger::Redis));
+        assert_eq!(stranger(Door::Mqtt, b"GET / HTTP/1.1"), Some(Stranger::Http));
     }
 }

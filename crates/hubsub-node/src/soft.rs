@@ -29,12 +29,16 @@ impl Rim {
     pub(crate) fn end_soft_limit(&mut self, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         conn.flags.set(Flags::WATCHED, false);
-        let Some(output) = &conn.output else { return };
-        let Some(since) = output.soft_since_ms else { return };
+        let (since, closes) = match (&conn.mqtt, &conn.output) {
+            (Some(client), _) => (client.pending.soft_since_ms, client.pending.has_closers()),
+            (None, Some(output)) => (output.soft_since_ms, output.closers > 0),
+            (None, None) => return,
+        };
+        let Some(since) = since else { return };
         let due_ms = since + self.limits.output_soft_ms;
         if self.now.mono_ms < due_ms {
             self.watch_soft_limit(key.index, due_ms);
-        } else if output.closers > 0 {
+        } else if closes {
             self.close(key.index, CloseReason::OutputLimit);
         }
     }

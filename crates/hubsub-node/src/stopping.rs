@@ -4,6 +4,7 @@
 //! everything that was asked is answered and delivered, leads end, links say goodbye, and
 //! connections close as they take their output. Past its time a stop does so all the same.
 
+use crate::conn::Conn;
 use crate::core::Core;
 use crate::inbox::Mailer;
 use crate::node::NodeInfo;
@@ -36,6 +37,7 @@ impl Stopping {
         }
         let keys: Vec<ConnKey> = core.rim.conns.iter().map(|(key, _)| key).collect();
         for key in keys {
+            core.rim.tell_mqtt_of_stop(key);
             if is_late { core.rim.close_now(key) } else { core.rim.close_soon(key) }
         }
         // Who hears the goodbye takes the process for gone and its hubs over.
@@ -56,11 +58,13 @@ impl Core {
     /// Whether nothing here waits for another shard, a commit or the control plane.
     fn is_quiet(&self) -> bool {
         let waits = |slot: &Slot| matches!(slot, Slot::Waiting(_));
+        let waits_of_mqtt = |conn: &Conn| conn.mqtt.as_ref().is_some_and(|client| client.waits());
         let mut outputs = self.rim.conns.iter().filter_map(|(_, conn)| conn.output.as_ref());
         self.broker.stalled() == 0
             && self.broker.unlogged() == 0
             && !self.broker.is_waiting()
             && self.rim.gatherings.is_empty()
+            && !self.rim.conns.iter().any(|(_, conn)| waits_of_mqtt(conn))
             && !outputs.any(|output| output.slots.iter().any(waits))
     }
 }

@@ -278,7 +278,7 @@ fn client<'py>(py: Python<'py>, info: &ClientInfo) -> PyResult<Bound<'py, PyDict
     client.set_item("name", &info.name)?;
     client.set_item("lib_name", &info.lib_name)?;
     client.set_item("lib_ver", &info.lib_ver)?;
-    client.set_item("protocol", format!("resp{}", info.resp))?;
+    client.set_item("protocol", info.protocol)?;
     client.set_item("age_s", info.age_s)?;
     client.set_item("idle_s", info.idle_s)?;
     client.set_item("subscriptions", info.subscriptions + info.shard_subscriptions)?;

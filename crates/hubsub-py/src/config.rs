@@ -1,8 +1,8 @@
 //! Python's resolved configuration as the data plane takes it. Names what is
 //! missing, unknown or out of range; the control plane has checked most of it.
 
-use hubsub_node::NodeConfig;
 use hubsub_node::log::start::{LogConfig, Numbering};
+use hubsub_node::{MqttRules, NodeConfig};
 use hubsub_route::counts::SHARDS_MAX;
 use hubsub_types::names::{DeviceTemplate, Matcher, Template};
 use hubsub_types::{Class, ClassTable, Durability, History, Limits, OnGap, OnSlow};
@@ -75,6 +75,9 @@ pub fn node_config(config: &Bound<'_, PyAny>) -> PyResult<NodeConfig> {
     }
     let redis = address(&mut table, "redis")?;
     let redis_cluster = address(&mut table, "redis_cluster")?;
+    let mqtt = address(&mut table, "mqtt")?;
+    let mqtt_rules =
+        MqttRules { is_strict: table.take("mqtt_strict")?, long_ids: table.take("mqtt_long_ids")? };
     let link = address(&mut table, "link")?;
     let classes = table.any("classes")?;
     let node = NodeConfig {
@@ -83,6 +86,8 @@ pub fn node_config(config: &Bound<'_, PyAny>) -> PyResult<NodeConfig> {
         shards,
         redis,
         redis_cluster,
+        mqtt,
+        mqtt_rules,
         link,
         accepts: table.take("accepts")?,
         advertise: table.take("advertise")?,

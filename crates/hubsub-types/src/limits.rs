@@ -56,6 +56,18 @@ limits! {
     subscriptions_per_client_max = 100_000;
     /// Publishes a minute of one client; 0 for no limit.
     publishes_per_minute_max = 0;
+    /// Bytes of one packet of an MQTT client, which is told so.
+    mqtt_packet_bytes_max = 2 * MIB;
+    /// Bytes of CONNECT, which anybody can send.
+    mqtt_connect_bytes_max = 128 * KIB;
+    /// Messages of QoS 1 and 2 that an MQTT client may have unanswered: its Receive Maximum.
+    mqtt_receive_max = 1_024;
+    /// Messages of QoS 1 and 2 to an MQTT client that may be unacknowledged; fewer where it takes fewer.
+    mqtt_inflight_max = 256;
+    /// Topic aliases of an MQTT client, each way; 0 for none.
+    mqtt_topic_aliases_max = 32;
+    /// The longest keep alive of an MQTT client, in s; 0 leaves it to the client.
+    mqtt_keep_alive_s_max = 0;
     /// Rooms in the node's memory; the node's own that its log knows come back beyond it.
     rooms_max = 10_000_000;
     /// Rooms made in a second on one shard; 0 for no limit.

@@ -137,7 +137,7 @@ KEYS: tuple[Key, ...] = (
     Key("advertise", TEXT, None, "Host that clients and peers are told. Default: the bound address.", "HOST"),
     Key("redis", address(3221), "127.0.0.1:3221", "Listener for Redis clients.", "ADDR"),
     Key("redis_cluster", address(3223), None, "Listener for Redis cluster clients.", "ADDR"),
-    Key("mqtt", address(1883), None, "Listener for MQTT clients.", "ADDR", built=False),
+    Key("mqtt", address(1883), None, "Listener for MQTT clients.", "ADDR"),
     Key(
         "ws",
         address(4000),
@@ -186,6 +186,19 @@ KEYS: tuple[Key, ...] = (
         FLAG,
         False,
         "Allows listeners that other machines can reach although there are no users yet.",
+    ),
+    Key(
+        "mqtt_strict",
+        FLAG,
+        True,
+        "Whether an MQTT client that has more messages unanswered than `mqtt_receive_max` is disconnected; else they "
+        "are counted and taken.",
+    ),
+    Key(
+        "mqtt_long_ids",
+        FLAG,
+        False,
+        "Whether client ids of MQTT 3.1 may have more than 23 characters.",
     ),
     Key("hash_tags", FLAG, True, "Whether `{tag}` in a topic names its room."),
     Key(

@@ -52,6 +52,37 @@ LIMITS: tuple[Limit, ...] = (
     ),
     Limit("publishes_per_minute_max", 0, "Publishes a minute of one client; 0 for no limit."),
     Limit(
+        "mqtt_packet_bytes_max",
+        2 * MIB,
+        "Bytes of one packet of an MQTT client, which is told so; a message is kept whole.",
+        1_024,
+        high=268_435_460,
+    ),
+    Limit("mqtt_connect_bytes_max", 128 * KIB, "Bytes of a CONNECT of MQTT, which anybody can send.", 128),
+    Limit(
+        "mqtt_receive_max",
+        1_024,
+        "Messages of QoS 1 and 2 that an MQTT client may have unanswered; see `mqtt_strict`.",
+        1,
+        high=65_535,
+    ),
+    Limit(
+        "mqtt_inflight_max",
+        256,
+        "Messages of QoS 1 and 2 to an MQTT client that may be unacknowledged; fewer where it takes fewer.",
+        1,
+        high=65_535,
+    ),
+    Limit(
+        "mqtt_topic_aliases_max", 32, "Topic aliases of an MQTT client, each way; 0 for none.", high=65_535
+    ),
+    Limit(
+        "mqtt_keep_alive_s_max",
+        0,
+        "The longest keep alive of an MQTT client, in s; 0 leaves it to the client.",
+        high=65_535,
+    ),
+    Limit(
         "rooms_max",
         10_000_000,
         "Rooms in the node's memory. The node's own that its log knows come back beyond it.",

@@ -69,6 +69,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     join: tuple[str, ...]
     coordinator: str
     insecure_open: bool
+    mqtt_strict: bool
+    mqtt_long_ids: bool
     hash_tags: bool
     log_level: str
     log_format: str

@@ -104,6 +104,11 @@ class Node:
         return split_address(self.ready["redis_cluster"])
 
     @property
+    def mqtt(self) -> tuple[str, int]:
+        """Host and port for MQTT clients, where that listener is on."""
+        return split_address(self.ready["mqtt"])
+
+    @property
     def redis_url(self) -> str:
         return f"redis://{self.ready['redis']}"
 

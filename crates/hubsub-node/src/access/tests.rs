@@ -49,6 +49,7 @@ impl Edge {
             redis: String::new(),
             port: 0,
             cluster_port: 0,
+            mqtt: Default::default(),
             started: Instant::now(),
             connections: Default::default(),
             clients: Default::default(),

@@ -144,7 +144,7 @@ const QUOTED_MAX: usize = 128;
 
 fn unknown(core: &mut Core, key: ConnKey, args: Args<'_>, is_first: bool) {
     if is_first && sniff::is_http(args) {
-        return sniff::refuse(&mut core.rim, key, "http", sniff::HTTP_ANSWER);
+        return sniff::refuse(&mut core.rim, key, sniff::Stranger::Http);
     }
     transaction::spoil(core, key);
     error(core, key, unknown_text(args));

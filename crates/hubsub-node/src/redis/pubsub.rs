@@ -5,7 +5,6 @@ use crate::access::Action;
 use crate::core::Core;
 use crate::gather::{Then, To};
 use crate::mail::{Part, Question};
-use crate::meter::MESSAGES_IN;
 use crate::output::Pending;
 use hubsub_route::{Asker, Draft, Namespace, Outcome, Publisher, Start, Wish};
 use hubsub_types::{ConnKey, ErrorCode, Qos};
@@ -23,7 +22,7 @@ pub fn spublish(core: &mut Core, key: ConnKey, args: Args<'_>) {
 }
 
 fn publish_to(core: &mut Core, key: ConnKey, namespace: Namespace, topic: &[u8], payload: &[u8]) {
-    if let Err(refused) = may_publish(core, key, topic) {
+    if let Err(refused) = core.may_publish(key, topic) {
         core.count_refusal(true);
         return error(core, key, refused.resp());
     }
@@ -48,27 +47,6 @@ fn publish_to(core: &mut Core, key: ConnKey, namespace: Namespace, topic: &[u8],
             }
         }
     }
-}
-
-fn may_publish(core: &mut Core, key: ConnKey, topic: &[u8]) -> Result<(), ErrorCode> {
-    let (limit, minute) = (core.rim.limits.publishes_per_minute_max, core.rim.now.mono_ms / 60_000);
-    let Some(conn) = core.rim.conns.get_mut(key) else { return Err(ErrorCode::Stopping) };
-    if !core.rim.access.allowed(conn.principal, Action::Publish, topic) {
-        return Err(ErrorCode::NotAllowed);
-    }
-    if limit > 0 {
-        let extra = conn.extra();
-        if extra.publish_minute.0 != minute {
-            extra.publish_minute = (minute, 0);
-        }
-        if extra.publish_minute.1 >= limit {
-            return Err(ErrorCode::PublishRate);
-        }
-        extra.publish_minute.1 += 1;
-    }
-    conn.meter.totals[MESSAGES_IN] += 1;
-    core.rim.metrics.published_total.add(1);
-    Ok(())
 }
 
 /// `SUBSCRIBE topic [topic …]`: a confirmation each.

@@ -5,7 +5,9 @@
 use super::Shard;
 use crate::conn::{Conn, Flags, Input};
 use crate::control::Level;
+use crate::listener::Door;
 use crate::meter::BYTES_IN;
+use crate::mqtt;
 use crate::redis;
 use crate::rim::{Rim, TURN_BYTES};
 use crate::sniff;
@@ -63,9 +65,9 @@ impl Shard {
         let Some(conn) = self.core.rim.conns.get_mut(key) else { return };
         if !conn.flags.any(Flags::HANDSHAKED)
             && conn.input.is_none()
-            && let Some(stranger) = sniff::stranger(bytes)
+            && let Some(stranger) = sniff::stranger(conn.door, bytes)
         {
-            return sniff::refuse(&mut self.core.rim, key, stranger.name(), stranger.answer());
+            return sniff::refuse(&mut self.core.rim, key, stranger);
         }
         match conn.input.take() {
             None => {
@@ -107,6 +109,9 @@ impl Shard {
 
     /// Executes the whole commands of `input`; how many bytes it is done with.
     fn execute(&mut self, key: ConnKey, input: &[u8], decoder: &mut Decoder) -> usize {
+        if self.core.rim.conns.get(key).is_some_and(|conn| conn.door == Door::Mqtt) {
+            return self.execute_mqtt(key, input);
+        }
         let limits = decode_limits(&self.core.rim);
         let mut used = 0;
         while used < input.len() {
@@ -152,6 +157,28 @@ impl Shard {
         used
     }
 
+    /// Likewise, of an MQTT client.
+    fn execute_mqtt(&mut self, key: ConnKey, input: &[u8]) -> usize {
+        let mut used = 0;
+        while used < input.len()
+            && let Some(len) = mqtt::execute(&mut self.core, key, &input[used..])
+        {
+            used += len;
+            if self.core.rim.turn_bytes() > TURN_BYTES {
+                self.core.flush();
+            }
+            match self.core.rim.conns.get(key) {
+                Some(conn) if !conn.is_closing() => {}
+                _ => return input.len(),
+            }
+            if self.core.rim.must_pause(key) {
+                self.pause(key);
+                break;
+            }
+        }
+        used
+    }
+
     fn pause(&mut self, key: ConnKey) {
         if let Some(conn) = self.core.rim.conns.get_mut(key) {
             conn.flags.set(Flags::PAUSED, true);
@@ -185,7 +212,14 @@ impl Rim {
     /// or questions wait, it does not read its replies, another shard is behind, or
     /// the disk is and it publishes into rooms with a log.
     pub(super) fn must_pause(&self, key: ConnKey) -> bool {
-        let Some(output) = self.conns.get(key).and_then(|c| c.output.as_ref()) else { return false };
+        let Some(conn) = self.conns.get(key) else { return false };
+        if let Some(client) = &conn.mqtt {
+            let (is_congested, log_is_behind) = (self.mailer.any_congested(), self.log_is_behind());
+            let unread = conn.output.as_ref().map_or(0, |output| output.pending_bytes());
+            return unread as u64 >= self.limits.reply_bytes_max
+                || client.must_pause(self.limits.pending_per_client_max, is_congested, log_is_behind);
+        }
+        let Some(output) = &conn.output else { return false };
         if output.slots.is_empty() && output.queue.is_empty() {
             return false;
         }

@@ -88,6 +88,8 @@ impl TestNode {
             shards,
             redis: Some("127.0.0.1:0".parse().unwrap()),
             redis_cluster: None,
+            mqtt: None,
+            mqtt_rules: Default::default(),
             link: None,
             accepts,
             advertise: None,

@@ -223,6 +223,8 @@ fn start(at: usize, directory: &std::path::Path) -> Node {
         shards: 2,
         redis: any(),
         redis_cluster: None,
+        mqtt: None,
+        mqtt_rules: Default::default(),
         link: any(),
         accepts: true,
         advertise: None,

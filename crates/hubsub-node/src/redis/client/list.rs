@@ -113,7 +113,7 @@ fn write_line(text: &mut String, info: &ClientInfo) {
         info.pending_frames,
         info.pending_bytes,
         info.command,
-        info.resp,
+        info.protocol.strip_prefix("resp").unwrap_or("0"),
         info.lib_name,
         info.lib_ver,
     );

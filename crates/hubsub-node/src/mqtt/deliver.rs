@@ -1,0 +1,376 @@
+//! Records as PUBLISH packets. A record is encoded once for all clients of a shard who get it alike: same
+//! version and QoS, no subscription identifiers, no aliases. Those of QoS 1 and 2 get a copy with an id of
+//! their own; a long payload is shared apart from its head.
+//!
+//! Invariants: an id is taken when the packet is written, not before; while a record waits for a client, every
+//! later one does, so they come in order.
+
+use super::Client;
+use super::message::{Message, Said};
+use super::pending::{Item, Pending};
+use crate::conn::{Conn, Flags};
+use crate::meter::{BYTES_OUT, MESSAGES_OUT};
+use crate::output::Output;
+use crate::rim::{REPLIES, Rim, TURN_BYTES};
+use hubsub_route::{CloseReason, Delivery, RecordView, Sink, Via};
+use hubsub_types::names::FILTER_MARK;
+use hubsub_types::{ConnKey, OnGap, OnSlow, Position, Qos};
+use hubsub_wire::mqtt::{
+    Encoded, Grant, Match, Pair, Property, PropertyList, Publish, Version, write_headers, write_publish,
+    write_publish_head,
+};
+use std::rc::Rc;
+
+/// Payloads from this size on are shared one by one.
+const PAYLOAD_SHARED: usize = 16 * 1024;
+
+/// Past so many bytes in the arena, a packet of one client alone is written at once.
+const ARENA_BYTES: usize = 4 * TURN_BYTES;
+
+/// A client is sent no more of what waits for it in one turn.
+const PUMP_BYTES: usize = 64 * 1024;
+
+/// Output of a lagging client below which it reads on.
+const REPLAY_BELOW: usize = 64 * 1024;
+
+/// Gaps that a client can be told of; further ones are one of all topics.
+const GAPS_MAX: usize = 64;
+
+/// Ways to encode a record for more than one client: three QoS, without and with properties.
+const VARIANTS: usize = 6;
+
+/// What of the record at hand was made already.
+#[derive(Default)]
+pub struct Cache {
+    is_used: bool,
+    packets: [Option<Encoded>; VARIANTS],
+    message: Option<Rc<Message>>,
+}
+
+impl Cache {
+    /// Another record begins.
+    #[inline]
+    pub fn begin(&mut self) {
+        if self.is_used {
+            *self = Cache::default();
+        }
+    }
+
+    fn message(&mut self, said: &Said<'_>) -> Rc<Message> {
+        self.is_used = true;
+        Rc::clone(self.message.get_or_insert_with(|| Rc::new(said.keep())))
+    }
+}
+
+/// What a client is to be told that it will not get, with the next record: 5.0 has words for it.
+#[derive(Default)]
+pub(super) struct Gaps(Vec<String>);
+
+impl Gaps {
+    fn add(&mut self, topic: &[u8], from: Position, to: Position) {
+        let topic = topic.strip_prefix(FILTER_MARK).unwrap_or(topic);
+        let text = match self.0.len() {
+            ..GAPS_MAX => format!("{from} {to} {}", String::from_utf8_lossy(topic)),
+            GAPS_MAX => format!("{} {} #", Position::default(), Position::default()),
+            _ => return,
+        };
+        if !self.0.contains(&text) {
+            self.0.push(text);
+        }
+    }
+}
+
+/// The name of the user property that tells of a gap: the first and the last record that is missing, and the
+/// topic or filter.
+const GAP: &str = "hubsub-gap";
+
+impl Client {
+    fn is_behind(&self, output: Option<&Output>, qos: Qos) -> bool {
+        !self.pending.is_empty()
+            || output.is_some_and(|output| !output.queue.is_empty())
+            || (qos > Qos::AtMostOnce && self.machine.window.is_full())
+    }
+
+    /// How a record that comes by this subscription is sent to it, if it is.
+    fn grant(&self, via: Via<'_>, record: &RecordView<'_>) -> Option<Grant> {
+        let by = match via {
+            Via::Topic => Match::Topic,
+            Via::Pattern(_, source) => Match::Filter(source.strip_prefix(FILTER_MARK)?),
+        };
+        let is_own = !record.publisher.is_empty() && record.publisher == self.machine.client_id();
+        let grant = self.machine.grant(by, record.topic, is_own)?;
+        Some(Grant { qos: grant.qos.min(record.qos), ..grant })
+    }
+
+    /// The properties of one packet, and whether it is of this client alone.
+    fn properties(&self, said: &Said<'_>, grant: &Grant, now_us: u64) -> (PropertyList, bool) {
+        let mut list = PropertyList::default();
+        if self.machine.version() < Version::V5 {
+            return (list, false);
+        }
+        let mut push = |property| list.push(property).expect("numbers and short texts fit");
+        let aliases = &self.machine.own_aliases;
+        let alias =
+            if aliases.is_empty() { None } else { aliases.find(said.topic).or_else(|| aliases.free()) };
+        alias.into_iter().for_each(|alias| push(Property::TopicAlias(alias)));
+        grant.ids.iter().for_each(|&id| push(Property::SubscriptionId(id)));
+        for text in &self.gaps.0 {
+            // A topic may be too long to be told.
+            let _ = list.push(Property::User(Pair { name: GAP, value: text }));
+        }
+        let is_alone = !list.as_properties().is_empty();
+        write_headers(said.headers, said.age_s(now_us), &mut list);
+        (list, is_alone)
+    }
+}
+
+impl Rim {
+    /// A record for an MQTT client.
+    pub(crate) fn deliver_mqtt(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> Delivery {
+        let Some(c) = self.conns.at_mut(conn) else { return Delivery::Taken };
+        let Some(client) = &c.mqtt else { return Delivery::Taken };
+        let Some(grant) = client.grant(via, record) else { return Delivery::Taken };
+        let Some(said) = Said::of(record) else {
+            self.metrics.mqtt_unsent_total.add(1);
+            return Delivery::Taken;
+        };
+        if !client.is_behind(c.output.as_deref(), grant.qos) {
+            self.send_mqtt(conn, &said, &grant, None);
+            return Delivery::Taken;
+        }
+        if self.is_full_mqtt(conn) {
+            return Delivery::Full;
+        }
+        self.keep_mqtt(conn, &said, grant, record.on_slow);
+        Delivery::Taken
+    }
+
+    /// Whether what waits for an MQTT client is at the limit.
+    fn is_full_mqtt(&self, conn: u32) -> bool {
+        let Some(c) = self.conns.at(conn) else { return false };
+        let Some(Pending { soft_since_ms, .. }) = c.mqtt.as_ref().map(|client| &client.pending) else {
+            return false;
+        };
+        let limits = &self.limits;
+        let waiting = waiting_bytes(c);
+        waiting >= limits.output_bytes_max as usize
+            || soft_since_ms.is_some_and(|ms| self.now.mono_ms >= ms + limits.output_soft_ms)
+            || (waiting > 0 && self.output_bytes >= limits.output_shard_bytes_max as usize)
+    }
+
+    /// Adds a record behind those that wait.
+    fn keep_mqtt(&mut self, conn: u32, said: &Said<'_>, grant: Grant, on_slow: OnSlow) {
+        let message = self.encoded.mqtt.message(said);
+        let Some(client) = self.conns.at_mut(conn).and_then(|c| c.mqtt.as_mut()) else { return };
+        let mut dropped = 0;
+        let before = client.pending.bytes();
+        if on_slow == OnSlow::Conflate && client.pending.conflates() {
+            client.pending.conflate(said.topic, |_| dropped += 1);
+        }
+        self.output_bytes -= before - client.pending.bytes();
+        self.output_bytes += message.weight();
+        client.pending.push(Item { message, grant, on_slow });
+        let soft = self.limits.output_soft_bytes as usize;
+        let is_news = client.pending.soft_since_ms.is_none();
+        if soft > 0 && client.pending.bytes() > soft && is_news {
+            client.pending.soft_since_ms = Some(self.now.mono_ms);
+            self.watch_soft_limit(conn, self.now.mono_ms + self.limits.output_soft_ms);
+        }
+        self.lose(conn, dropped);
+    }
+
+    /// A record for an MQTT client whose output is at the limit, in a class that loses records.
+    pub(crate) fn squeeze_mqtt(
+        &mut self,
+        conn: u32,
+        via: Via<'_>,
+        record: &RecordView<'_>,
+        policy: OnSlow,
+        on_gap: OnGap,
+    ) {
+        let Some(client) = self.conns.at_mut(conn).and_then(|c| c.mqtt.as_mut()) else { return };
+        let tells = client.machine.version() >= Version::V5;
+        if !tells && on_gap == OnGap::Disconnect {
+            return self.close(conn, CloseReason::Gap);
+        }
+        let (Some(grant), Some(said)) = (client.grant(via, record), Said::of(record)) else { return };
+        let needed = said.payload.len() + said.topic.len();
+        let (mut lost, mut gaps) = (0, Vec::new());
+        let mut each = |item: &Item| {
+            lost += 1;
+            if tells {
+                let said = item.message.said();
+                gaps.push((said.topic.to_owned(), said.position));
+            }
+        };
+        let before = client.pending.bytes();
+        let mut freed = match policy {
+            OnSlow::Conflate => client.pending.conflate(said.topic, &mut each),
+            _ => 0,
+        };
+        if freed < needed {
+            freed += client.pending.drop_oldest(needed - freed, &mut each);
+        }
+        for (topic, position) in gaps {
+            client.gaps.add(topic.as_bytes(), position, position);
+        }
+        if !client.pending.has_closers() {
+            client.pending.soft_since_ms = None;
+        }
+        self.output_bytes -= before - client.pending.bytes();
+        if freed >= needed {
+            self.keep_mqtt(conn, &said, grant, record.on_slow);
+        } else {
+            // Nothing of it may give way: this record does.
+            lost += 1;
+            if tells {
+                client.gaps.add(record.topic, record.position, record.position);
+            }
+        }
+        self.lose(conn, lost);
+    }
+
+    /// Records that an MQTT client will not get; whether it can be told.
+    pub(crate) fn note_gap_mqtt(&mut self, conn: u32, topic: &[u8], from: Position, to: Position) -> bool {
+        let client = self.conns.at_mut(conn).and_then(|c| c.mqtt.as_mut());
+        match client.filter(|client| client.machine.version() >= Version::V5) {
+            Some(client) => client.gaps.add(topic, from, to),
+            None => return false,
+        }
+        true
+    }
+
+    /// Whether an MQTT client takes records of the past.
+    pub(crate) fn wants_replay_mqtt(conn: &Conn) -> bool {
+        waiting_bytes(conn) < REPLAY_BELOW
+    }
+
+    /// Sends an MQTT client what waits for it, as far as its window and its socket take it.
+    pub(crate) fn pump_mqtt(&mut self, key: ConnKey) {
+        let soft = self.limits.output_soft_bytes as usize;
+        loop {
+            let Some(c) = self.conns.get_mut(key).filter(|c| !c.is_closing()) else { return };
+            let has_room = c.output.as_ref().is_none_or(|o| o.queue.is_empty() && o.turn_bytes < PUMP_BYTES);
+            let Some(client) = c.mqtt.as_mut().filter(|_| has_room) else { return };
+            let Some(next) = client.pending.front() else { return };
+            if next.grant.qos > Qos::AtMostOnce && client.machine.window.is_full() {
+                return;
+            }
+            let Some(Item { message, grant, .. }) = client.pending.pop() else { return };
+            if client.pending.bytes() <= soft {
+                client.pending.soft_since_ms = None;
+            }
+            self.output_bytes -= message.weight();
+            self.send_mqtt(key.index, &message.said(), &grant, Some(&message));
+        }
+    }
+
+    /// Writes a record for a client that takes it: `kept` if it waited, else the one at hand.
+    fn send_mqtt(&mut self, conn: u32, said: &Said<'_>, grant: &Grant, kept: Option<&Message>) {
+        let now_us = self.now.wall_us;
+        let Some(c) = self.conns.at_mut(conn) else { return };
+        let Some(client) = &mut c.mqtt else { return };
+        if said.is_expired(now_us) {
+            self.metrics.mqtt_unsent_total.add(1);
+            return;
+        }
+        let id = match grant.qos {
+            Qos::AtMostOnce => None,
+            qos => Some(client.machine.window.send(qos).expect("the window was looked at")),
+        };
+        let version = client.machine.version();
+        let variant = grant.qos as usize + if version >= Version::V5 { 3 } else { 0 };
+        let is_alone =
+            !client.machine.own_aliases.is_empty() || !grant.ids.is_empty() || !client.gaps.0.is_empty();
+        let packet_bytes_max = client.machine.packet_bytes_max();
+        let is_shared = said.payload.len() >= PAYLOAD_SHARED;
+        let arena = &mut self.arenas[usize::from(REPLIES)];
+        let start = arena.len();
+        let cache = &mut self.encoded.mqtt;
+        let made = cache.packets[variant].filter(|_| !is_alone && !is_shared && kept.is_none());
+        let range = match made {
+            Some(made) if made.end - made.start > packet_bytes_max => None,
+            Some(made) => match id {
+                None => Some((made.start, made.end)),
+                Some(id) => {
+                    arena.extend_from_within(made.start..made.end);
+                    let shift = start - made.start;
+                    let copy = Encoded { start, end: arena.len(), id_at: made.id_at.map(|at| at + shift) };
+                    copy.patch(arena, id, false);
+                    Some((copy.start, copy.end))
+                }
+            },
+            None => {
+                let (properties, is_alone) = client.properties(said, grant, now_us);
+                let aliases = &mut client.machine.own_aliases;
+                let is_known = !aliases.is_empty() && aliases.find(said.topic).is_some();
+                let publish = Publish {
+                    dup: false,
+                    qos: grant.qos,
+                    retain: false,
+                    topic: if is_known { "" } else { said.topic },
+                    id,
+                    properties: properties.as_properties(),
+                    payload: if is_shared { &[] } else { said.payload },
+                };
+                let written = if is_shared {
+                    write_publish_head(arena, version, &publish, said.payload.len(), packet_bytes_max)
+                } else {
+                    write_publish(arena, version, &publish, packet_bytes_max)
+                };
+                written.ok().map(|written| {
+                    if !aliases.is_empty() && !is_known && aliases.free().is_some() {
+                        aliases.told(said.topic);
+                    }
+                    client.gaps.0.clear();
+                    if !is_alone && !is_shared && kept.is_none() {
+                        cache.is_used = true;
+                        cache.packets[variant] = Some(written);
+                    }
+                    (written.start, written.end)
+                })
+            }
+        };
+        let Some((from, to)) = range else {
+            // It takes no packet of this length: as if it had been sent (section 3.1.2.11.4 of 5.0).
+            id.into_iter().for_each(|id| client.machine.window.unsend(id));
+            self.metrics.mqtt_unsent_total.add(1);
+            return;
+        };
+        let output = c.output.get_or_insert_with(|| self.pool.pop().unwrap_or_default());
+        output.push_range(REPLIES, from as u32, to as u32);
+        let mut bytes = to - from;
+        if is_shared {
+            let payload = match kept {
+                Some(message) => Rc::clone(message.payload()),
+                None => Rc::clone(cache.message(said).payload()),
+            };
+            bytes += payload.len();
+            self.frame_bytes += payload.len();
+            output.push_frame(payload);
+        }
+        let turn_bytes = output.turn_bytes;
+        c.meter.totals[MESSAGES_OUT] += 1;
+        c.meter.totals[BYTES_OUT] += bytes as u64;
+        self.metrics.delivered_total.add(1);
+        self.metrics.mqtt_delivered_total.add(1);
+        if !c.flags.any(Flags::DIRTY) {
+            c.flags.set(Flags::DIRTY, true);
+            self.dirty.push(self.conns.key_at(conn).expect("it is there"));
+        }
+        let is_cached = self.encoded.mqtt.packets[variant].is_some_and(|made| made.start == from);
+        let is_long = self.arenas[usize::from(REPLIES)].len() > ARENA_BYTES && from == start && !is_cached;
+        if is_long || turn_bytes >= TURN_BYTES.min(self.limits.output_bytes_max as usize / 2) {
+            self.write_pieces(conn);
+            if is_long {
+                self.arenas[usize::from(REPLIES)].truncate(start);
+            }
+        }
+    }
+}
+
+/// Bytes that wait for an MQTT client, near enough for limits.
+fn waiting_bytes(conn: &Conn) -> usize {
+    let pending = conn.mqtt.as_ref().map_or(0, |client| client.pending.bytes());
+    pending + conn.output.as_ref().map_or(0, |output| output.queue_bytes + output.turn_bytes)
+}

@@ -1,0 +1,417 @@
+//! MQTT clients: their packets become events of the broker, what the broker answers becomes packets. What a
+//! connection has asked for and what it has not acknowledged is kept by its machine (`hubsub-wire`); here is
+//! what that lacks: the broker, the socket, the clock.
+//!
+//! - [`claims`]: one connection a client id
+//! - [`deliver`]: records as PUBLISH packets
+//! - [`pending`]: records that wait for the window or the socket
+//! - [`message`]: a record as its packets are made from it
+
+mod claims;
+mod deliver;
+mod message;
+mod pending;
+
+pub use claims::{Claims, MqttMail, receive};
+pub use deliver::Cache;
+
+use crate::access::Action;
+use crate::conn::Flags;
+use crate::control::Level;
+use crate::core::Core;
+use crate::rim::{REPLIES, Rim, Timer};
+use claims::Holder;
+use deliver::Gaps;
+use hubsub_route::{Answer, Asker, Draft, Namespace, Outcome, Publisher, Start, Ticket, Wish};
+use hubsub_types::names::filter_pattern;
+use hubsub_types::{ConnKey, ErrorCode};
+use hubsub_wire::mqtt::{
+    Connect, DecodeLimits, Decoded, Decoder, Fault, Incoming, LastWill, Machine, Names, Opened, Packet,
+    ProtocolError, Reason, Refusal, Step, Terms, read_headers, shared,
+};
+use pending::Pending;
+
+/// What of a connection only MQTT's have.
+pub struct Client {
+    /// What it asked for and has not acknowledged.
+    pub machine: Machine,
+    decoder: Decoder,
+    /// Its CONNACK, until its client id is its own: it is not read meanwhile.
+    connack: Option<Vec<u8>>,
+    /// Whether one of the messages that it waits for is for a log.
+    waits_for_log: bool,
+    /// Records that wait for it.
+    pub pending: Pending,
+    /// What it is to be told that it will not get.
+    gaps: Gaps,
+}
+
+impl Client {
+    /// Whether it must not be read on: it is not connected yet, or too many of its requests wait.
+    #[must_use]
+    pub fn must_pause(&self, requests_max: u64, is_congested: bool, log_is_behind: bool) -> bool {
+        let pending = self.machine.pending() as u64;
+        self.connack.is_some()
+            || pending >= requests_max
+            || (pending > 0 && is_congested)
+            || (self.waits_for_log && log_is_behind)
+    }
+
+    /// Whether something that it asked for is not answered.
+    #[must_use]
+    pub fn waits(&self) -> bool {
+        self.connack.is_some() || self.machine.pending() > 0
+    }
+}
+
+/// Takes one packet off a connection's input: its bytes; none while it is not whole.
+pub fn execute(core: &mut Core, key: ConnKey, input: &[u8]) -> Option<usize> {
+    let limits = decode_limits(&core.rim);
+    let second = core.rim.second();
+    let conn = core.rim.conns.get_mut(key)?;
+    conn.active_s = second;
+    let mut first = Decoder::of_client();
+    let decoder = conn.mqtt.as_mut().map_or(&mut first, |client| &mut client.decoder);
+    match decoder.decode(input, &limits) {
+        Ok(Decoded::Packet { packet: Packet::Connect(connect), len }) => {
+            core.rim.metrics.mqtt_packets_total.add(1);
+            begin(core, key, &connect, first);
+            Some(len)
+        }
+        Ok(Decoded::Packet { packet, len }) => {
+            core.rim.metrics.mqtt_packets_total.add(1);
+            take(core, key, packet);
+            Some(len)
+        }
+        Ok(Decoded::Incomplete { .. }) => None,
+        Ok(Decoded::Head { .. } | Decoded::Chunk { .. }) => {
+            unreachable!("no packet that is taken is longer than what is kept whole")
+        }
+        Err(error) => {
+            refuse_input(&mut core.rim, key, error);
+            Some(input.len())
+        }
+    }
+}
+
+fn decode_limits(rim: &Rim) -> DecodeLimits {
+    let packet_bytes_max = rim.limits.mqtt_packet_bytes_max as usize;
+    let connect_bytes_max = (rim.limits.mqtt_connect_bytes_max as usize).min(packet_bytes_max);
+    DecodeLimits { packet_bytes_max, connect_bytes_max, whole_bytes_max: packet_bytes_max }
+}
+
+/// What clients are granted. The limits are within what their packets can say: the configuration sees to it.
+fn terms(rim: &Rim) -> Terms {
+    let limits = &rim.limits;
+    Terms {
+        packet_bytes_max: limits.mqtt_packet_bytes_max as u32,
+        receive_max: limits.mqtt_receive_max as u16,
+        is_strict: rim.info.mqtt.is_strict,
+        inflight_max: limits.mqtt_inflight_max as u16,
+        aliases_max: limits.mqtt_topic_aliases_max as u16,
+        keep_alive_s_max: limits.mqtt_keep_alive_s_max as u16,
+        long_ids: rim.info.mqtt.long_ids,
+    }
+}
+
+fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, decoder: Decoder) {
+    let rim = &mut core.rim;
+    let Some(conn) = rim.conns.get_mut(key) else { return };
+    conn.flags.set(Flags::HANDSHAKED, true);
+    let id = conn.id;
+    let is_known = connect.user_name.is_none_or(|name| name == "default");
+    let opened = if is_known {
+        // Unique in the cluster: the node's run is.
+        let new_id = || format!("hubsub-{}-{id}", &rim.info.run_id[..12]);
+        Machine::open(connect, &terms(rim), rim.now.mono_ms, new_id)
+    } else {
+        Err(Refusal::new(connect.version, Fault::of(Reason::BadUserNameOrPassword)))
+    };
+    match opened {
+        Ok(Opened { machine, connack }) => {
+            let client_id = machine.client_id().into();
+            let client = Client {
+                machine,
+                decoder,
+                connack: Some(connack),
+                waits_for_log: false,
+                pending: Pending::default(),
+                gaps: Gaps::default(),
+            };
+            if let Some(conn) = rim.conns.get_mut(key) {
+                conn.mqtt = Some(Box::new(client));
+                rim.mqtt_clients += 1;
+            }
+            let holder = Holder { shard: rim.shard, conn: key };
+            claims::claim(core, client_id, holder);
+        }
+        Err(refusal) => {
+            rim.metrics.mqtt_refused_total.add(1);
+            let fields = vec![
+                ("client", connect.client_id.chars().take(64).collect()),
+                ("reason", refusal.fault.what.to_owned()),
+            ];
+            rim.log_conn(Level::Info, "mqtt client refused", key, fields);
+            rim.push(key, |out, _| refusal.write(out));
+            rim.close_soon(key);
+        }
+    }
+}
+
+/// A client id is its connection's own: it is told so, and read on.
+fn connected(core: &mut Core, key: ConnKey) {
+    let rim = &mut core.rim;
+    let now_ms = rim.now.mono_ms;
+    let connack = rim.with_mqtt(key, |client, out| {
+        let connack = client.connack.take()?;
+        out.extend_from_slice(&connack);
+        client.machine.excuse(now_ms);
+        client.machine.silent_at_ms()
+    });
+    if let Some(Some(silent_at_ms)) = connack {
+        rim.timers.set(silent_at_ms, Timer::Silence(key));
+    }
+}
+
+/// A client may have been silent for too long.
+pub fn look_for_silence(core: &mut Core, key: ConnKey) {
+    let rim = &mut core.rim;
+    let now_ms = rim.now.mono_ms;
+    let Some(conn) = rim.conns.get_mut(key).filter(|conn| !conn.is_closing()) else { return };
+    let is_paused = conn.flags.any(Flags::PAUSED);
+    let Some(client) = &mut conn.mqtt else { return };
+    if is_paused {
+        client.machine.excuse(now_ms);
+    }
+    match client.machine.silent_at_ms() {
+        Some(at_ms) if at_ms <= now_ms => {
+            rim.metrics.mqtt_silent_total.add(1);
+            end(core, key, Fault::of(Reason::KeepAliveTimeout));
+        }
+        Some(at_ms) => rim.timers.set(at_ms, Timer::Silence(key)),
+        None => {}
+    }
+}
+
+fn refuse_input(rim: &mut Rim, key: ConnKey, error: ProtocolError) {
+    rim.metrics.protocol_errors_total.add(1);
+    rim.push(key, |out, _| error.write(out));
+    rim.log_conn(Level::Info, "protocol error", key, vec![("error", error.to_string())]);
+    rim.close_soon(key);
+}
+
+/// The server ends a connection; its will is published.
+pub fn end(core: &mut Core, key: ConnKey, fault: Fault) {
+    let rim = &mut core.rim;
+    rim.with_mqtt(key, |client, out| client.machine.write_fault(fault, out));
+    let reason = format!("{} ({:#04x})", fault.what, fault.reason.number());
+    rim.log_conn(Level::Info, "mqtt client disconnected", key, vec![("reason", reason)]);
+    rim.close_soon(key);
+}
+
+fn take(core: &mut Core, key: ConnKey, packet: Packet<'_>) {
+    let now_ms = core.rim.now.mono_ms;
+    let acknowledges = matches!(packet, Packet::Puback(_) | Packet::Pubrec(_) | Packet::Pubcomp(_));
+    let step = core.rim.with_mqtt(key, |client, out| {
+        let step = client.machine.take(packet, now_ms, out);
+        (step, client.machine.take_exceeded())
+    });
+    let Some((step, exceeded)) = step else { return };
+    core.rim.metrics.mqtt_receive_exceeded_total.add(exceeded);
+    match step {
+        Ok(Step::Done) => {}
+        Ok(Step::Publish(incoming)) => publish(core, key, incoming),
+        Ok(Step::Subscribe { filters, first }) => {
+            for (number, (filter, _)) in (0..).map(|i| first.wrapping_add(i)).zip(filters.iter()) {
+                if shared(filter).is_none() {
+                    subscribe(core, key, number, filter);
+                }
+            }
+        }
+        Ok(Step::Unsubscribe(filters)) => unsubscribe(core, key, filters),
+        Ok(Step::Goodbye) => core.rim.close_soon(key),
+        Err(fault) => {
+            core.rim.metrics.protocol_errors_total.add(1);
+            end(core, key, fault);
+        }
+    }
+    if acknowledges {
+        core.rim.pump_mqtt(key);
+        if core.broker.cursors.has(key.index) {
+            core.broker.drained(key, core.rim.now, &mut core.rim);
+        }
+    }
+}
+
+fn publish(core: &mut Core, key: ConnKey, incoming: Incoming<'_>) {
+    let Incoming { number, topic, qos, properties, payload } = incoming;
+    let topic = topic.as_str().as_bytes();
+    core.rim.metrics.mqtt_published_total.add(1);
+    if let Err(refused) = core.may_publish(key, topic) {
+        return published(core, key, number, Err(refused));
+    }
+    let Some(client) = core.rim.conns.get(key).and_then(|conn| conn.mqtt.as_ref()) else { return };
+    let own_name = client.machine.has_no_local().then(|| client.machine.client_id().to_owned());
+    let publisher = own_name.as_deref().map_or(Publisher::Conn(key.index), Publisher::Told);
+    let headers = (!properties.is_empty()).then(|| read_headers(properties));
+    let headers = headers.filter(|headers| !headers.is_empty()).map(Into::into);
+    let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: number } };
+    let namespace = Namespace::Global;
+    let draft = Draft { namespace, topic, payload, headers, publisher, producer: None, qos };
+    match core.broker.publish(ticket, draft, core.rim.now, &mut core.rim) {
+        Outcome::Now(outcome) => published(core, key, number, outcome.map(|p| p.receivers)),
+        Outcome::Later if core.broker.is_logged(namespace, topic) => {
+            core.rim.expects_more = true;
+            if let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) {
+                client.waits_for_log = true;
+            }
+        }
+        Outcome::Later => {}
+    }
+}
+
+fn published(core: &mut Core, key: ConnKey, number: u32, outcome: Result<u64, ErrorCode>) {
+    if outcome.is_err() {
+        core.count_refusal(true);
+    }
+    core.rim.mqtt_published(key, number, outcome);
+}
+
+fn subscribe(core: &mut Core, key: ConnKey, number: u32, filter: &str) {
+    let Some(principal) = core.rim.conns.get(key).map(|conn| conn.principal) else { return };
+    let topic = filter.as_bytes();
+    let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: number } };
+    let outcome = if !core.rim.access.allowed(principal, Action::Subscribe, topic) {
+        Outcome::Now(Err(ErrorCode::NotAllowed))
+    } else if filter.contains(['+', '#']) {
+        core.broker.subscribe_pattern(ticket, key, &filter_pattern(topic), &mut core.rim)
+    } else {
+        let wish = Wish { topic, namespace: Namespace::Global, start: Start::Live };
+        match core.broker.subscribe(ticket, key, wish, core.rim.now, &mut core.rim) {
+            Outcome::Now(attached) => Outcome::Now(attached.map(|_| ())),
+            Outcome::Later => Outcome::Later,
+        }
+    };
+    if let Outcome::Now(granted) = outcome {
+        if granted.is_err() {
+            core.count_refusal(false);
+        }
+        core.rim.mqtt_granted(key, number, granted);
+    }
+}
+
+fn unsubscribe(core: &mut Core, key: ConnKey, filters: Names<'_>) {
+    for filter in filters.iter() {
+        if filter.contains(['+', '#']) {
+            core.broker.unsubscribe_pattern(key, &filter_pattern(filter.as_bytes()), &mut core.rim);
+        } else {
+            let (namespace, now) = (Namespace::Global, core.rim.now);
+            core.broker.unsubscribe(key, namespace, filter.as_bytes(), now, &mut core.rim);
+        }
+    }
+}
+
+/// A connection has ended: its client id is free, and its will is published.
+pub fn gone(core: &mut Core, key: ConnKey, mut client: Box<Client>) {
+    core.rim.mqtt_clients -= 1;
+    core.rim.output_bytes -= client.pending.bytes();
+    let will = client.machine.take_will();
+    if let Some(will) = will.filter(|_| client.connack.is_none()) {
+        publish_will(core, key, *will, client.machine.client_id());
+    }
+    let holder = Holder { shard: core.rim.shard, conn: key };
+    claims::release(core, client.machine.client_id().into(), holder);
+}
+
+fn publish_will(core: &mut Core, key: ConnKey, will: LastWill, client_id: &str) {
+    let LastWill { topic, payload, headers, qos } = will;
+    if !core.rim.access.allowed(Default::default(), Action::Publish, topic.as_bytes()) {
+        return core.count_refusal(true);
+    }
+    let draft = Draft {
+        namespace: Namespace::Global,
+        topic: topic.as_bytes(),
+        payload: &payload,
+        headers: (!headers.is_empty()).then(|| headers.into()),
+        publisher: Publisher::Name(client_id),
+        producer: None,
+        qos,
+    };
+    // Nobody waits for what comes of it: the connection of this key is no more.
+    let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: 0 } };
+    let outcome = core.broker.publish(ticket, draft, core.rim.now, &mut core.rim);
+    if let Outcome::Now(Err(_)) = outcome {
+        core.count_refusal(true);
+    }
+    core.rim.metrics.mqtt_wills_total.add(1);
+}
+
+impl Rim {
+    /// A client's part acts, and what it writes goes out in order.
+    fn with_mqtt<R>(&mut self, key: ConnKey, act: impl FnOnce(&mut Client, &mut Vec<u8>) -> R) -> Option<R> {
+        let conn = self.conns.get_mut(key).filter(|conn| !conn.flags.any(Flags::CLOSE_NOW))?;
+        let client = conn.mqtt.as_mut()?;
+        let arena = &mut self.arenas[usize::from(REPLIES)];
+        let start = arena.len();
+        let acted = act(client, arena);
+        if arena.len() > start {
+            conn.output.get_or_insert_with(|| self.pool.pop().unwrap_or_default());
+            if crate::reply::emit(conn, arena, start, &mut self.output_bytes) {
+                self.dirty.push(key);
+            }
+        }
+        Some(acted)
+    }
+
+    /// What the broker answers to an MQTT client.
+    pub(crate) fn answer_mqtt(&mut self, key: ConnKey, number: u32, answer: Answer) {
+        match answer {
+            Answer::Published(outcome) => {
+                self.expects_more |= outcome.is_ok();
+                self.mqtt_published(key, number, outcome.map(|published| published.receivers));
+            }
+            Answer::Attached(outcome) => self.mqtt_granted(key, number, outcome.map(|_| ())),
+            Answer::PatternHeld => self.mqtt_granted(key, number, Ok(())),
+            Answer::Counted(_) => unreachable!("no packet asks for that"),
+        }
+    }
+
+    fn mqtt_published(&mut self, key: ConnKey, number: u32, outcome: Result<u64, ErrorCode>) {
+        let reason = match outcome {
+            Ok(0) => Reason::NoMatchingSubscribers,
+            Ok(_) => Reason::Success,
+            Err(refused) => Reason::from_number(refused.mqtt_reason()).unwrap_or(Reason::Unspecified),
+        };
+        let fault = self.with_mqtt(key, |client, out| {
+            let fault = client.machine.published(number, reason, out).err();
+            client.waits_for_log &= client.machine.publishes();
+            fault
+        });
+        if let Some(Some(_)) = fault {
+            let why = outcome.err().map_or("", ErrorCode::code);
+            self.log_conn(
+                Level::Info,
+                "mqtt client closed: no answer to its message",
+                key,
+                vec![("reason", why.to_owned())],
+            );
+            self.close_soon(key);
+        }
+    }
+
+    fn mqtt_granted(&mut self, key: ConnKey, number: u32, granted: Result<(), ErrorCode>) {
+        let granted = granted.map_err(|refused| match refused {
+            ErrorCode::TopicLength => Reason::TopicFilterInvalid,
+            refused => Reason::from_number(refused.mqtt_reason()).unwrap_or(Reason::Unspecified),
+        });
+        self.with_mqtt(key, |client, out| client.machine.granted(number, granted, out));
+    }
+
+    /// Tells the MQTT client that the node stops.
+    pub(crate) fn tell_mqtt_of_stop(&mut self, key: ConnKey) {
+        if self.conns.get(key).is_some_and(|conn| !conn.is_closing()) {
+            let fault = Fault::of(Reason::ServerShuttingDown);
+            self.with_mqtt(key, |client, out| client.machine.write_fault(fault, out));
+        }
+    }
+}

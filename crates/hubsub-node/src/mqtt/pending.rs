@@ -1,0 +1,249 @@
+//! Records that wait for one client: its window is full, or its socket takes nothing. They wait in order, each
+//! without an id, and become packets when they are sent: so one that gives way takes nothing with it.
+//!
+//! Invariant: while one waits, every later record does.
+
+use super::message::Message;
+use ahash::RandomState;
+use hashbrown::HashMap;
+use hubsub_types::OnSlow;
+use hubsub_wire::mqtt::Grant;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+/// A record for the client.
+pub struct Item {
+    /// What.
+    pub message: Rc<Message>,
+    /// How.
+    pub grant: Grant,
+    /// What its class says of clients that are too slow for it.
+    pub on_slow: OnSlow,
+}
+
+impl Item {
+    fn may_give_way(&self) -> bool {
+        matches!(self.on_slow, OnSlow::DropOldest | OnSlow::Conflate)
+    }
+}
+
+/// The numbers of the latest records of topics that may give way.
+type Latest = HashMap<Box<str>, u64, RandomState>;
+
+/// See the module.
+#[derive(Default)]
+pub struct Pending {
+    /// Those that gave way are none.
+    items: VecDeque<Option<Item>>,
+    /// Number of the first.
+    first: u64,
+    /// None with a lower number may give way.
+    oldest: u64,
+    len: usize,
+    bytes: usize,
+    /// Records whose class closes who is too slow for them.
+    closers: usize,
+    /// Once records gave way to later ones of their topics, until all are sent.
+    latest: Option<Box<Latest>>,
+    /// Since when they are above the soft limit, in ms.
+    pub soft_since_ms: Option<u64>,
+}
+
+impl Pending {
+    /// How many wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether none does.
+    #[must_use]
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Their memory, near enough for limits.
+    #[must_use]
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether one of them closes who is too slow for it.
+    #[must_use]
+    pub fn has_closers(&self) -> bool {
+        self.closers > 0
+    }
+
+    /// Adds one behind the others; with `latest`, those of its topic gave way to it before.
+    pub fn push(&mut self, item: Item) {
+        self.len += 1;
+        self.bytes += item.message.weight();
+        self.closers += usize::from(item.on_slow == OnSlow::Disconnect);
+        if let Some(latest) = self.latest.as_mut().filter(|_| item.may_give_way()) {
+            latest.insert(item.message.said().topic.into(), self.first + self.items.len() as u64);
+        }
+        self.items.push_back(Some(item));
+    }
+
+    /// The next to be sent.
+    pub fn front(&mut self) -> Option<&Item> {
+        while let Some(None) = self.items.front() {
+            self.items.pop_front();
+            self.first += 1;
+        }
+        self.items.front().and_then(Option::as_ref)
+    }
+
+    /// Takes that one off.
+    pub fn pop(&mut self) -> Option<Item> {
+        self.front()?;
+        let item = self.give_way(0);
+        self.front();
+        if self.items.is_empty() {
+            *self = Pending { first: self.first, ..Pending::default() };
+        }
+        item
+    }
+
+    /// Empties a place, which keeps the places of the others.
+    fn give_way(&mut self, place: usize) -> Option<Item> {
+        let item = self.items.get_mut(place)?.take()?;
+        self.len -= 1;
+        self.bytes -= item.message.weight();
+        self.closers -= usize::from(item.on_slow == OnSlow::Disconnect);
+        if let Some(latest) = &mut self.latest {
+            let topic = item.message.said().topic;
+            if latest.get(topic) == Some(&(self.first + place as u64)) {
+                latest.remove(topic);
+            }
+        }
+        Some(item)
+    }
+
+    /// Records give way, oldest first, until so many bytes are free or none may; `each` is told of each.
+    /// The bytes that are free.
+    pub fn drop_oldest(&mut self, needed: usize, mut each: impl FnMut(&Item)) -> usize {
+        let before = self.bytes;
+        let mut place = self.oldest.saturating_sub(self.first) as usize;
+        while before - self.bytes < needed && place < self.items.len() {
+            if self.items[place].as_ref().is_some_and(Item::may_give_way)
+                && let Some(item) = self.give_way(place)
+            {
+                each(&item);
+            }
+            place += 1;
+        }
+        self.oldest = self.first + place as u64;
+        self.front();
+        before - self.bytes
+    }
+
+    /// Records give way to the latest of their topic, those of `topic` to its next one; `each` is told of each.
+    /// The bytes that are free.
+    pub fn conflate(&mut self, topic: &str, mut each: impl FnMut(&Item)) -> usize {
+        let before = self.bytes;
+        if self.latest.is_none() {
+            let mut latest = Latest::default();
+            for place in (0..self.items.len()).rev() {
+                let Some(item) = self.items[place].as_ref().filter(|item| item.may_give_way()) else {
+                    continue;
+                };
+                let topic = item.message.said().topic;
+                if !latest.contains_key(topic) {
+                    latest.insert(topic.into(), self.first + place as u64);
+                } else if let Some(item) = self.give_way(place) {
+                    each(&item);
+                }
+            }
+            self.latest = Some(Box::new(latest));
+        }
+        let place =
+            self.latest.as_ref().and_then(|latest| latest.get(topic)).map(|number| number - self.first);
+        if let Some(item) = place.and_then(|place| self.give_way(place as usize)) {
+            each(&item);
+        }
+        self.front();
+        before - self.bytes
+    }
+
+    /// Whether records of a topic give way to its next one although there is room.
+    #[must_use]
+    pub fn conflates(&self) -> bool {
+        self.latest.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mqtt::message::Said;
+    use hubsub_types::{Position, Qos};
+
+    fn item(topic: &str, payload: &[u8], on_slow: OnSlow) -> Item {
+        let position = Position::default();
+        let said = Said { topic, payload, headers: &[], timestamp_us: 0, position, qos: Qos::AtMostOnce };
+        let grant = Grant { qos: Qos::AtMostOnce, ids: Vec::new() };
+        Item { message: Rc::new(said.keep()), grant, on_slow }
+    }
+
+    fn all(pending: &mut Pending) -> String {
+        let text = |item: Item| {
+            let said = item.message.said();
+            format!("{}{}", said.topic, String::from_utf8_lossy(said.payload))
+        };
+        std::iter::from_fn(|| pending.pop().map(text)).collect::<Vec<_>>().join(" ")
+    }
+
+    fn filled(rows: &[(&str, &str, OnSlow)]) -> Pending {
+        let mut pending = Pending::default();
+        rows.iter().for_each(|(topic, payload, slow)| pending.push(item(topic, payload.as_bytes(), *slow)));
+        pending
+    }
+
+    #[test]
+    fn the_oldest_that_may_give_way_do_and_the_others_stay() {
+        use OnSlow::{Disconnect, DropOldest};
+        let mut pending = filled(&[
+            ("a", "1", DropOldest),
+            ("b", "1", Disconnect),
+            ("a", "2", DropOldest),
+            ("a", "3", DropOldest),
+        ]);
+        let mut gone = 0;
+        assert!(pending.drop_oldest(1, |_| gone += 1) > 0);
+        assert!(pending.drop_oldest(1, |_| gone += 1) > 0);
+        assert_eq!((gone, pending.len(), pending.has_closers()), (2, 2, true));
+        assert_eq!(all(&mut pending), "b1 a3");
+        assert_eq!((pending.bytes(), pending.len(), pending.has_closers()), (0, 0, false));
+    }
+
+    #[test]
+    fn the_latest_of_each_topic_stays_in_its_place() {
+        use OnSlow::Conflate;
+        let mut pending = filled(&[
+            ("a", "1", Conflate),
+            ("b", "1", Conflate),
+            ("a", "2", Conflate),
+            ("c", "1", OnSlow::CatchUp),
+        ]);
+        let mut gone = Vec::new();
+        pending.conflate("b", |item| gone.push(item.message.said().topic.to_owned()));
+        assert_eq!(gone, ["a", "b"]);
+        pending.push(item("b", b"2", Conflate));
+        pending.conflate("b", |_| {});
+        pending.push(item("b", b"3", Conflate));
+        assert_eq!(all(&mut pending), "a2 c1 b3");
+        assert!(!pending.conflates(), "all were sent");
+    }
+
+    #[test]
+    fn what_gave_way_at_the_front_is_passed_over() {
+        let mut pending = filled(&[("a", "1", OnSlow::DropOldest), ("b", "1", OnSlow::CatchUp)]);
+        pending.drop_oldest(1, |_| {});
+        assert_eq!(pending.front().map(|item| item.message.said().topic), Some("b"));
+        assert_eq!(pending.drop_oldest(1, |_| panic!("b may not give way")), 0);
+        assert_eq!(all(&mut pending), "b1");
+    }
+}
