@@ -129,8 +129,8 @@ class Core:
 
         Args:
             config: `node` (str), `incarnation` (int, 32 bits), `shards` (int, 1 to 64),
-                `redis`, `redis_cluster`, `mqtt` and `link` (`HOST:PORT` or None), `mqtt_strict` and
-                `mqtt_long_ids` (bool), `accepts` (whether clients are
+                `redis`, `redis_cluster`, `mqtt`, `ws` and `link` (`HOST:PORT` or None), `ws_origins`
+                (list of str), `mqtt_strict` and `mqtt_long_ids` (bool), `accepts` (whether clients are
                 accepted at once), `advertise` (host that clients
                 are told, None for the bound address), `hash_tags` (bool), `limits` (name to int, all
                 of them), `classes` (list of dicts: `name`, `match` (list of str, empty
@@ -148,7 +148,7 @@ class Core:
         """Binds the listeners and starts the shards.
 
         Returns:
-            Listener (`redis`, `redis_cluster`, `mqtt`, `link`) to its bound `HOST:PORT`, or None if off.
+            Listener (`redis`, `redis_cluster`, `mqtt`, `ws`, `link`) to its bound `HOST:PORT`, or None if off.
 
         Raises:
             OSError: an address cannot be bound, which is `filename` then; or there is another reason.

@@ -95,11 +95,10 @@ def test_a_node_starts_in_a_process_with_many_descriptors(make_node: Callable[..
             os.close(fd)
 
 
-def test_a_listener_that_is_not_built_yet_is_null_and_logged(make_node: Callable[..., Node]) -> None:
+def test_listeners_for_mqtt_and_websockets_are_told_when_they_are_on(make_node: Callable[..., Node]) -> None:
     node = make_node(args=["--mqtt", ":0", "--ws", ":0"])
-    assert node.ready["mqtt"] and node.ready["ws"] is None
-    told = {e["key"] for e in node.events if e["event"] == "not built yet, ignored"}
-    assert told == {"ws"}
+    ports = {node.mqtt[1], node.ws[1], node.redis[1]}
+    assert len(ports) == 3 and 0 not in ports
 
 
 def test_an_unknown_variable_is_logged_and_a_known_one_is_not(make_node: Callable[..., Node]) -> None:

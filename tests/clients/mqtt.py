@@ -9,7 +9,7 @@ import queue
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
@@ -203,13 +203,20 @@ class Paho:
         client_id: str = "",
         will: tuple[str, bytes] | None = None,
         properties: Properties | None = None,
+        transport: Literal["tcp", "websockets"] = "tcp",
     ) -> None:
         clean = {} if version == V5 else {"clean_session": True}
         self.client = Client(
-            CallbackAPIVersion.VERSION2, client_id, protocol=MQTTProtocolVersion(version), **clean
+            CallbackAPIVersion.VERSION2,
+            client_id,
+            protocol=MQTTProtocolVersion(version),
+            transport=transport,
+            **clean,
         )
         # What is above it, Paho sends later than messages of QoS 0 behind it.
         self.client.max_inflight_messages_set(1000)
+        if transport == "websockets":
+            self.client.ws_set_options("/mqtt")
         self._came: queue.Queue[tuple[str, Any]] = queue.Queue()
         self.messages: queue.Queue[MQTTMessage] = queue.Queue()
         self.client.on_connect = lambda *a: self._came.put(("connected", (a[3], a[4])))

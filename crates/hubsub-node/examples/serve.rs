@@ -38,6 +38,8 @@ fn main() {
         redis: Some(redis.parse().expect("--redis takes HOST:PORT")),
         redis_cluster: None,
         mqtt: None,
+        ws: None,
+        ws_origins: Vec::new(),
         mqtt_rules: Default::default(),
         link: None,
         accepts: true,

@@ -195,7 +195,7 @@ impl Conn {
                 Version::V311 => "mqtt3.1.1",
                 Version::V5 => "mqtt5",
             },
-            (None, Door::Mqtt, _) => "mqtt",
+            (None, Door::Mqtt | Door::WebSocket, _) => "mqtt",
             (None, _, Proto::Resp2) => "resp2",
             (None, _, Proto::Resp3) => "resp3",
         }

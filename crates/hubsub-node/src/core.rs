@@ -130,6 +130,7 @@ impl Core {
             if let Some(client) = conn.mqtt.take() {
                 crate::mqtt::gone(self, key, client);
             }
+            conn.io.leave();
             gone.push(conn);
             self.rim.info.connections.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
         }

@@ -7,12 +7,13 @@
 use crate::conn::Conn;
 use crate::control::Level;
 use crate::rim::{Rim, Timer};
-use crate::transport::Transport;
+use crate::transport::{Transport, WebSocket};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Connections taken in one turn; more wait for the next.
@@ -24,7 +25,7 @@ const PAUSE_MS: u64 = 100;
 /// Connections that the kernel holds until they are accepted.
 const BACKLOG: i32 = 4096;
 
-/// What a Redis client is told that cannot be served; an MQTT client has not said its version yet.
+/// What a Redis client is told that cannot be served.
 const FULL: &[u8] = b"-ERR max number of clients reached\r\n";
 
 /// Which listener a client came in by.
@@ -36,6 +37,8 @@ pub enum Door {
     RedisCluster,
     /// That of MQTT clients.
     Mqtt,
+    /// That of WebSockets, by which MQTT is spoken.
+    WebSocket,
 }
 
 impl Door {
@@ -43,6 +46,24 @@ impl Door {
     #[must_use]
     pub fn token(self) -> Token {
         Token(DOORS + self as usize)
+    }
+
+    /// Whether MQTT is spoken there.
+    #[inline]
+    #[must_use]
+    pub fn is_mqtt(self) -> bool {
+        matches!(self, Door::Mqtt | Door::WebSocket)
+    }
+
+    /// What a client is told that cannot be served; one of MQTT has not said its version yet.
+    fn full(self) -> &'static [u8] {
+        match self {
+            Door::Redis | Door::RedisCluster => FULL,
+            Door::Mqtt => b"",
+            Door::WebSocket => {
+                b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+            }
+        }
     }
 }
 
@@ -137,7 +158,7 @@ impl Listener {
             && let Ok((mut socket, _)) = self.socket.accept()
         {
             rim.metrics.connections_refused_total.add(1);
-            let _ = socket.write(if self.door == Door::Mqtt { b"" } else { FULL });
+            let _ = socket.write(self.door.full());
         }
         self.spare = File::open("/dev/null").ok();
         let fields = vec![("error", error.to_string()), ("connections", rim.conns.len().to_string())];
@@ -160,7 +181,7 @@ fn admit(
     if open >= rim.limits.connections_max {
         rim.info.connections.fetch_sub(1, Ordering::Relaxed);
         rim.metrics.connections_refused_total.add(1);
-        let _ = socket.write(if door == Door::Mqtt { b"" } else { FULL });
+        let _ = socket.write(door.full());
         if rim.limited_log(crate::rim::Once::Full) {
             let fields = vec![("connections_max", rim.limits.connections_max.to_string())];
             rim.control.log(Level::Warning, "connection refused: limit reached", fields);
@@ -169,7 +190,13 @@ fn admit(
     }
     crate::sys::prepare(&socket, rim.limits.tcp_keepalive_ms, rim.limits.tcp_user_timeout_ms);
     let id = rim.info.clients.fetch_add(1, Ordering::Relaxed);
-    let key = rim.add(Conn::new(Transport::Plain(socket), door, id, rim.second()));
+    let io = match door {
+        Door::WebSocket => {
+            Transport::WebSocket(Box::new(WebSocket::new(socket, Arc::clone(&rim.info.origins))))
+        }
+        _ => Transport::Plain(socket),
+    };
+    let key = rim.add(Conn::new(io, door, id, rim.second()));
     rim.metrics.connections_accepted_total.add(1);
     let conn = rim.conns.get_mut(key).expect("just added");
     if registry

@@ -16,6 +16,7 @@ use crate::metrics::ShardMetrics;
 use crate::rim::{Ends, Rim};
 use crate::routes::Routes;
 use crate::shard::{MAILBOX, Shard};
+use crate::transport::Origins;
 use hubsub_route::{Broker, Hubs, Now, Settings, Window};
 use hubsub_types::{ClassTable, HubId, Limits, ShardId};
 use mio::net::TcpListener;
@@ -43,6 +44,10 @@ pub struct NodeConfig {
     pub redis_cluster: Option<SocketAddr>,
     /// Where MQTT clients connect.
     pub mqtt: Option<SocketAddr>,
+    /// Where WebSockets connect.
+    pub ws: Option<SocketAddr>,
+    /// Origins of pages that may open them; `*` is any.
+    pub ws_origins: Vec<String>,
     /// What of MQTT is a matter of taste.
     pub mqtt_rules: MqttRules,
     /// Where links of other nodes come, once they have begun.
@@ -91,6 +96,8 @@ pub struct NodeInfo {
     pub cluster_port: u16,
     /// What of MQTT is a matter of taste.
     pub mqtt: MqttRules,
+    /// Origins of pages that may open WebSockets.
+    pub origins: Origins,
     /// When it started.
     pub started: Instant,
     /// Client connections now.
@@ -139,6 +146,8 @@ pub struct Node {
     pub redis_cluster: Option<SocketAddr>,
     /// Where MQTT clients connect.
     pub mqtt: Option<SocketAddr>,
+    /// Where WebSockets connect.
+    pub ws: Option<SocketAddr>,
     /// Where links of other nodes come.
     pub link: Option<SocketAddr>,
     /// What is known of peers.
@@ -173,6 +182,7 @@ impl Node {
         let redis = bind(config.redis, Door::Redis, &mut sockets)?;
         let redis_cluster = bind(config.redis_cluster, Door::RedisCluster, &mut sockets)?;
         let mqtt = bind(config.mqtt, Door::Mqtt, &mut sockets)?;
+        let ws = bind(config.ws, Door::WebSocket, &mut sockets)?;
         let (link, link_sockets) = bind_shards(config.link, shards)?;
         let polls = (0..shards).map(|_| Poll::new()).collect::<io::Result<Vec<_>>>()?;
         let wakers = polls.iter().map(|poll| Waker::new(poll.registry(), MAILBOX));
@@ -189,6 +199,7 @@ impl Node {
             port: redis.map_or(0, |a| a.port()),
             cluster_port: redis_cluster.map_or(0, |a| a.port()),
             mqtt: config.mqtt_rules,
+            origins: config.ws_origins.into(),
             started: Instant::now(),
             connections: AtomicU64::new(0),
             clients: AtomicU64::new(1),
@@ -237,6 +248,7 @@ impl Node {
             redis,
             redis_cluster,
             mqtt,
+            ws,
             link,
             board,
             inboxes,
@@ -458,6 +470,8 @@ mod tests {
             redis: Some("127.0.0.1:0".parse().unwrap()),
             redis_cluster: Some("127.0.0.1:0".parse().unwrap()),
             mqtt: Some("127.0.0.1:0".parse().unwrap()),
+            ws: Some("127.0.0.1:0".parse().unwrap()),
+            ws_origins: Vec::new(),
             mqtt_rules: MqttRules::default(),
             link: None,
             accepts: true,

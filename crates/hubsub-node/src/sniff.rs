@@ -28,6 +28,8 @@ const TLS_ALERT: &[u8] = &[0x15, 0x03, 0x01, 0x00, 0x02, 0x02, 0x28];
 #[must_use]
 pub fn stranger(door: Door, first: &[u8]) -> Option<Stranger> {
     match (door, first) {
+        // What a WebSocket carries comes behind its handshake.
+        (Door::WebSocket, _) => None,
         (_, [0x16, 0x03, ..] | [0x16]) => Some(Stranger::Tls),
         (Door::Mqtt, [b'*', ..]) => Some(Stranger::Redis),
         (Door::Mqtt, [b'G' | b'H' | b'O' | b'P', b'A'..=b'Z', ..]) => Some(Stranger::Http),
@@ -87,7 +89,7 @@ pub fn refuse(rim: &mut Rim, key: ConnKey, stranger: Stranger) {
     if rim.limited_log(Once::Stranger) {
         let fields = vec![("protocol", stranger.name().to_owned())];
         let message = match door {
-            Door::Mqtt => "another protocol on the MQTT port",
+            Door::Mqtt | Door::WebSocket => "another protocol on the MQTT port",
             Door::Redis | Door::RedisCluster => "another protocol on the Redis port",
         };
         rim.log_conn(Level::Warning, message, key, fields);

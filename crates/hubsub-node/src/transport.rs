@@ -1,14 +1,20 @@
 //! The seam between a connection and its socket, which TLS will fill. All
 //! calls are non-blocking.
 
+mod websocket;
+
 use mio::net::TcpStream;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::SocketAddr;
+
+pub use websocket::{Origins, WebSocket};
 
 /// How a connection's bytes travel.
 pub enum Transport {
     /// As they are.
     Plain(TcpStream),
+    /// In messages of a WebSocket.
+    WebSocket(Box<WebSocket>),
 }
 
 impl Transport {
@@ -17,8 +23,10 @@ impl Transport {
     /// # Errors
     /// `WouldBlock` when nothing is; others end the connection.
     pub fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let Transport::Plain(socket) = self;
-        socket.read(into)
+        match self {
+            Transport::Plain(socket) => socket.read(into),
+            Transport::WebSocket(socket) => socket.read(into),
+        }
     }
 
     /// Writes from one buffer or several.
@@ -26,44 +34,66 @@ impl Transport {
     /// # Errors
     /// `WouldBlock` when the socket is full; others end the connection.
     pub fn write(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
-        let Transport::Plain(socket) = self;
-        match from {
-            [one] => socket.write(one),
-            several => socket.write_vectored(several),
+        match (self, from) {
+            (Transport::Plain(socket), [one]) => socket.write(one),
+            (Transport::Plain(socket), several) => socket.write_vectored(several),
+            (Transport::WebSocket(socket), slices) => socket.write(slices),
+        }
+    }
+
+    /// Whether there may be more to read although the last read did not fill its buffer.
+    #[inline]
+    #[must_use]
+    pub fn has_more(&self) -> bool {
+        match self {
+            Transport::Plain(_) => false,
+            Transport::WebSocket(socket) => socket.has_more(),
+        }
+    }
+
+    /// Says goodbye, where there is a word for it, as far as the socket takes it.
+    pub fn leave(&mut self) {
+        if let Transport::WebSocket(socket) = self {
+            socket.leave();
         }
     }
 
     /// From now on the system takes little ahead of what the peer reads.
     pub fn pace(&self) {
-        let Transport::Plain(socket) = self;
-        crate::sys::pace(socket);
+        crate::sys::pace(self.socket());
     }
 
     /// The socket, to register it.
     pub fn source(&mut self) -> &mut TcpStream {
-        let Transport::Plain(socket) = self;
-        socket
+        match self {
+            Transport::Plain(socket) => socket,
+            Transport::WebSocket(socket) => socket.socket_mut(),
+        }
+    }
+
+    fn socket(&self) -> &TcpStream {
+        match self {
+            Transport::Plain(socket) => socket,
+            Transport::WebSocket(socket) => socket.socket(),
+        }
     }
 
     /// Address of the peer, if it is still known.
     #[must_use]
     pub fn peer(&self) -> Option<SocketAddr> {
-        let Transport::Plain(socket) = self;
-        socket.peer_addr().ok()
+        self.socket().peer_addr().ok()
     }
 
     /// Address on this side.
     #[must_use]
     pub fn local(&self) -> Option<SocketAddr> {
-        let Transport::Plain(socket) = self;
-        socket.local_addr().ok()
+        self.socket().local_addr().ok()
     }
 
     /// The descriptor's number, as INFO and CLIENT LIST show it.
     #[must_use]
     pub fn descriptor(&self) -> i64 {
         use std::os::fd::AsRawFd;
-        let Transport::Plain(socket) = self;
-        i64::from(socket.as_raw_fd())
+        i64::from(self.socket().as_raw_fd())
     }
 }

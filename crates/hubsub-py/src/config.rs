@@ -76,6 +76,7 @@ pub fn node_config(config: &Bound<'_, PyAny>) -> PyResult<NodeConfig> {
     let redis = address(&mut table, "redis")?;
     let redis_cluster = address(&mut table, "redis_cluster")?;
     let mqtt = address(&mut table, "mqtt")?;
+    let ws = address(&mut table, "ws")?;
     let mqtt_rules =
         MqttRules { is_strict: table.take("mqtt_strict")?, long_ids: table.take("mqtt_long_ids")? };
     let link = address(&mut table, "link")?;
@@ -87,6 +88,8 @@ pub fn node_config(config: &Bound<'_, PyAny>) -> PyResult<NodeConfig> {
         redis,
         redis_cluster,
         mqtt,
+        ws,
+        ws_origins: table.take("ws_origins")?,
         mqtt_rules,
         link,
         accepts: table.take("accepts")?,

@@ -68,6 +68,7 @@ impl Core {
         listeners.set_item("redis", node.redis.map(|a| a.to_string()))?;
         listeners.set_item("redis_cluster", node.redis_cluster.map(|a| a.to_string()))?;
         listeners.set_item("mqtt", node.mqtt.map(|a| a.to_string()))?;
+        listeners.set_item("ws", node.ws.map(|a| a.to_string()))?;
         listeners.set_item("link", node.link.map(|a| a.to_string()))?;
         // Only this call sets it, and a second caller was sent away above.
         let _ = self.node.set(node);

@@ -37,12 +37,11 @@ def _parameters() -> list[inspect.Parameter]:
         ),
     ]
     for key in (key for key in KEYS if not key.is_secret):
-        doc = key.doc + ("" if key.built else " Accepted; this build does not act on it.")
         if key.kind is FLAG:
             flags = key.flag if key.default is False else f"{key.flag}/--no-{key.flag[2:]}"
-            options.append(option(key.name, bool | None, flags, help=doc))
+            options.append(option(key.name, bool | None, flags, help=key.doc))
         else:
-            options.append(option(key.name, str | None, key.flag, metavar=key.metavar, help=doc))
+            options.append(option(key.name, str | None, key.flag, metavar=key.metavar, help=key.doc))
     doc = "Sets a limit; may be given several times. `hubsub config show` lists all."
     options.append(option("limits", list[str] | None, "--limit", metavar="NAME=VALUE", help=doc))
     return options
@@ -267,15 +266,6 @@ class _Process:
 
         for variable in unknown_variables(os.environ):
             self._log.warning("unknown variable, ignored", **variable._asdict())
-        for key in KEYS:
-            if (
-                not key.built
-                and self._config.sources[key.name] != "default"
-                and getattr(self._config, key.name)
-            ):
-                self._log.warning(
-                    "not built yet, ignored", key=key.name, value=getattr(self._config, key.name)
-                )
         if self._config.insecure_open:
             self._log.warning(
                 "listeners may be open to other machines and there are no users", key="insecure_open"

@@ -42,9 +42,6 @@ class Key:
     metavar: str = "TEXT"
     reload: bool = False
     """Whether SIGHUP takes a new value while running."""
-    built: bool = True
-    """False: accepted, and `hubsub serve` logs that this build does not act on it."""
-
     is_secret: bool = False
     """True: no flag, and nowhere shown."""
 
@@ -138,13 +135,14 @@ KEYS: tuple[Key, ...] = (
     Key("redis", address(3221), "127.0.0.1:3221", "Listener for Redis clients.", "ADDR"),
     Key("redis_cluster", address(3223), None, "Listener for Redis cluster clients.", "ADDR"),
     Key("mqtt", address(1883), None, "Listener for MQTT clients.", "ADDR"),
+    Key("ws", address(4000), None, "Listener for WebSockets: MQTT at `/mqtt`.", "ADDR"),
     Key(
-        "ws",
-        address(4000),
-        None,
-        "Listener for browsers: WebSocket with Phoenix channels.",
-        "ADDR",
-        built=False,
+        "ws_origins",
+        WORDS,
+        (),
+        "Origins of pages that may open WebSockets, such as `https://chat.example`; `*` is any. Who says none, or "
+        "the address that it connects to, is no page of another's, and may.",
+        "ORIGIN,…",
     ),
     Key("http", address(3220), "127.0.0.1:3220", "Listener for the REST API and metrics.", "ADDR"),
     Key(

@@ -62,6 +62,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     redis_cluster: str | None
     mqtt: str | None
     ws: str | None
+    ws_origins: tuple[str, ...]
     http: str | None
     link: str | None
     raft: str | None

@@ -115,9 +115,7 @@ def reference() -> str:
                     f"`{key.env}`",
                     key.kind.name,
                     _default(key.default),
-                    key.doc
-                    + (" Taken over on SIGHUP." if key.reload else "")
-                    + ("" if key.built else " Accepted; this build does not act on it."),
+                    key.doc + (" Taken over on SIGHUP." if key.reload else ""),
                 )
                 for key in KEYS
             ),

@@ -29,6 +29,8 @@ def core_config(
         "redis": config.redis,
         "redis_cluster": config.redis_cluster,
         "mqtt": config.mqtt,
+        "ws": config.ws,
+        "ws_origins": list(config.ws_origins),
         "mqtt_strict": config.mqtt_strict,
         "mqtt_long_ids": config.mqtt_long_ids,
         "link": config.link,

@@ -109,6 +109,11 @@ class Node:
         return split_address(self.ready["mqtt"])
 
     @property
+    def ws(self) -> tuple[str, int]:
+        """Host and port for WebSockets, where that listener is on."""
+        return split_address(self.ready["ws"])
+
+    @property
     def redis_url(self) -> str:
         return f"redis://{self.ready['redis']}"
 

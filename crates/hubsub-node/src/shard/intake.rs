@@ -5,7 +5,6 @@
 use super::Shard;
 use crate::conn::{Conn, Flags, Input};
 use crate::control::Level;
-use crate::listener::Door;
 use crate::meter::BYTES_IN;
 use crate::mqtt;
 use crate::redis;
@@ -47,7 +46,7 @@ impl Shard {
                     conn.meter.roll(second);
                 }
                 // The end of input comes behind its last bytes, with no event of its own.
-                if n == self.scratch.len() || conn.flags.any(Flags::ENDED) {
+                if n == self.scratch.len() || conn.io.has_more() || conn.flags.any(Flags::ENDED) {
                     self.ready.push(key);
                 }
                 let scratch = std::mem::take(&mut self.scratch);
@@ -109,7 +108,7 @@ impl Shard {
 
     /// Executes the whole commands of `input`; how many bytes it is done with.
     fn execute(&mut self, key: ConnKey, input: &[u8], decoder: &mut Decoder) -> usize {
-        if self.core.rim.conns.get(key).is_some_and(|conn| conn.door == Door::Mqtt) {
+        if self.core.rim.conns.get(key).is_some_and(|conn| conn.door.is_mqtt()) {
             return self.execute_mqtt(key, input);
         }
         let limits = decode_limits(&self.core.rim);

@@ -89,6 +89,8 @@ impl TestNode {
             redis: Some("127.0.0.1:0".parse().unwrap()),
             redis_cluster: None,
             mqtt: None,
+            ws: None,
+            ws_origins: Vec::new(),
             mqtt_rules: Default::default(),
             link: None,
             accepts,

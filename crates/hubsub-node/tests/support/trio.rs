@@ -224,6 +224,8 @@ fn start(at: usize, directory: &std::path::Path) -> Node {
         redis: any(),
         redis_cluster: None,
         mqtt: None,
+        ws: None,
+        ws_origins: Vec::new(),
         mqtt_rules: Default::default(),
         link: any(),
         accepts: true,

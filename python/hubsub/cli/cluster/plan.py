@@ -28,7 +28,7 @@ PORTS: Mapping[str, tuple[int, int]] = {
 }
 """Listener to its port on the first node, and its place behind a base port."""
 
-LISTENERS = tuple(key.name for key in KEYS if key.name in PORTS and key.built)
+LISTENERS = tuple(key.name for key in KEYS if key.name in PORTS)
 """Those that a node opens."""
 
 PORT_STEP = 10

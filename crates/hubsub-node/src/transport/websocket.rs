@@ -1,0 +1,272 @@
+//! A WebSocket (RFC 6455) as a stream of bytes: what its binary messages carry, one behind the other, however they
+//! are cut into frames (MQTT-6.0.0-2). The handshake, pings and the close happen here; who reads and writes the
+//! stream sees nothing of them.
+//!
+//! Invariants: a frame that was begun is written to its end before another begins, so the caller writes on with the
+//! bytes that were not taken. What is kept of the peer's is the beginning of a request, or of a frame's header.
+
+use hubsub_wire::websocket::{
+    CloseCode, DecodeLimits, Decoded, Decoder, HEAD_BYTES_MAX, Kind, Opcode, Peer, Refusal, Request,
+    write_close, write_frame, write_frame_header,
+};
+use mio::net::TcpStream;
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::sync::Arc;
+
+/// Where MQTT is spoken.
+const PATH: &str = "/mqtt";
+
+/// What is spoken there; 3.1 has a word of its own.
+const SUBPROTOCOLS: &[&str] = &["mqtt", "mqttv3.1"];
+
+/// Frames and messages may be of any length: a packet's is bounded, and a frame is not kept.
+const LIMITS: DecodeLimits = DecodeLimits { frame_bytes_max: u64::MAX, message_bytes_max: u64::MAX };
+
+/// Bytes of answers to pings that may wait for the socket; further ones are not given.
+const ANSWERS_BYTES_MAX: usize = 1024;
+
+/// Origins of pages that may connect; `*` is any.
+pub type Origins = Arc<[String]>;
+
+/// See the module.
+pub struct WebSocket {
+    socket: TcpStream,
+    origins: Origins,
+    /// None before the handshake.
+    decoder: Option<Decoder>,
+    /// What was read and is no whole head or header.
+    kept: Vec<u8>,
+    /// Whether the last read filled its buffer, so that more may be there.
+    has_more: bool,
+    /// Whether the peer sends nothing more that counts.
+    is_over: bool,
+    /// To be written before the next frame begins: the answer to the handshake, Pong, Close.
+    answers: Vec<u8>,
+    /// Header of the frame at hand that is not written.
+    header: Vec<u8>,
+    /// Bytes of its payload that are not written.
+    frame_left: usize,
+}
+
+impl WebSocket {
+    /// A connection that has said nothing yet.
+    #[must_use]
+    pub fn new(socket: TcpStream, origins: Origins) -> WebSocket {
+        WebSocket {
+            socket,
+            origins,
+            decoder: None,
+            kept: Vec::new(),
+            has_more: false,
+            is_over: false,
+            answers: Vec::new(),
+            header: Vec::new(),
+            frame_left: 0,
+        }
+    }
+
+    /// The socket.
+    #[must_use]
+    pub fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    /// The socket, to register it.
+    pub fn socket_mut(&mut self) -> &mut TcpStream {
+        &mut self.socket
+    }
+
+    /// Whether the socket may have more although the last read did not fill its buffer.
+    #[must_use]
+    pub fn has_more(&self) -> bool {
+        self.has_more
+    }
+
+    /// Reads what messages carry.
+    ///
+    /// # Errors
+    /// `WouldBlock` when nothing is there; others end the connection.
+    pub fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if self.is_over {
+                return Ok(0);
+            }
+            let before = self.kept.len();
+            into[..before].copy_from_slice(&self.kept);
+            self.has_more = false;
+            let got = self.socket.read(&mut into[before..])?;
+            if got == 0 {
+                return Ok(0);
+            }
+            self.has_more = before + got == into.len();
+            self.kept.clear();
+            let came = self.take(&mut into[..before + got]);
+            self.write_answers()?;
+            match came {
+                Ok(0) if self.is_over => return Ok(0),
+                // The end may be right behind it, with no event of its own.
+                Ok(0) => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// What the input carries goes to its beginning; how many bytes that are.
+    fn take(&mut self, input: &mut [u8]) -> io::Result<usize> {
+        let mut at = 0;
+        if self.decoder.is_none() {
+            match self.shake_hands(input)? {
+                Some(len) => at = len,
+                None => {
+                    self.kept.extend_from_slice(input);
+                    return Ok(0);
+                }
+            }
+        }
+        let Some(decoder) = &mut self.decoder else { return Ok(0) };
+        let mut carried = 0;
+        while at < input.len() {
+            let left = input.len() - at;
+            let (taken, bytes) = match decoder.decode(&mut input[at..], &LIMITS) {
+                Ok(Decoded::Data { kind: Kind::Binary, bytes, len, .. }) => (len, bytes.len()),
+                Ok(Decoded::Data { kind: Kind::Text, .. }) => {
+                    self.end(CloseCode::UNSUPPORTED);
+                    break;
+                }
+                Ok(Decoded::Ping { payload, len }) => {
+                    if self.answers.len() < ANSWERS_BYTES_MAX {
+                        write_frame(&mut self.answers, Opcode::Pong, true, payload, None);
+                    }
+                    (len, 0)
+                }
+                Ok(Decoded::Pong { len, .. } | Decoded::AfterClose { len }) => (len, 0),
+                Ok(Decoded::Close { code, .. }) => {
+                    self.end(code.unwrap_or(CloseCode::NORMAL));
+                    break;
+                }
+                Ok(Decoded::Incomplete { .. }) => {
+                    self.kept.extend_from_slice(&input[at..]);
+                    break;
+                }
+                Err(flaw) => {
+                    self.end(flaw.code());
+                    break;
+                }
+            };
+            debug_assert!(taken <= left);
+            input.copy_within(at + taken - bytes..at + taken, carried);
+            carried += bytes;
+            at += taken;
+        }
+        Ok(carried)
+    }
+
+    /// Nothing more is read; the peer is told why.
+    fn end(&mut self, code: CloseCode) {
+        self.is_over = true;
+        write_close(&mut self.answers, code, "", None);
+    }
+
+    /// Answers the request that begins the connection: its bytes; none while it is not whole.
+    fn shake_hands(&mut self, input: &[u8]) -> io::Result<Option<usize>> {
+        let checked = match Request::read(input) {
+            Ok(None) if input.len() < HEAD_BYTES_MAX => return Ok(None),
+            Ok(None) => Err(Refusal::HeadTooLarge),
+            Ok(Some(request)) => self.check(&request).map(|subprotocol| (request, subprotocol)),
+            Err(refusal) => Err(refusal),
+        };
+        match checked {
+            Ok((request, subprotocol)) => {
+                request.write_accept(&mut self.answers, Some(subprotocol));
+                self.decoder = Some(Decoder::new(Peer::Client));
+                Ok(Some(request.len))
+            }
+            Err(refusal) => {
+                refusal.write(&mut self.answers);
+                // As much of it as the socket takes: nobody waits for one who is refused.
+                let _ = self.write_answers();
+                Err(io::Error::new(ErrorKind::InvalidData, refusal))
+            }
+        }
+    }
+
+    fn check(&self, request: &Request<'_>) -> Result<&'static str, Refusal> {
+        if request.path.split('?').next() != Some(PATH) {
+            return Err(Refusal::Path);
+        }
+        let is_own = request.origin.is_some_and(|origin| self.is_own(origin));
+        if !is_own && !self.origins.iter().any(|origin| origin == "*") {
+            let origins: Vec<&str> = self.origins.iter().map(String::as_str).collect();
+            request.check_origin(&origins)?;
+        }
+        request.choose_subprotocol(SUBPROTOCOLS).ok_or(Refusal::Subprotocol)
+    }
+
+    /// Says that nothing follows, unless a frame was begun, as far as the socket takes it.
+    pub fn leave(&mut self) {
+        if self.decoder.is_some() && !self.is_over && self.frame_left == 0 {
+            self.end(CloseCode::NORMAL);
+            // The socket is closed next.
+            let _ = self.write_answers();
+        }
+    }
+
+    /// Whether an origin is the very address that was connected to, as clients say it that are no browsers. A name
+    /// is not: whose it is, the page's owner says.
+    fn is_own(&self, origin: &str) -> bool {
+        let Some((_, host)) = origin.split_once("://") else { return false };
+        let Ok(own) = self.socket.local_addr() else { return false };
+        host == own.to_string() || host == format!("localhost:{}", own.port())
+    }
+
+    /// Writes what is to stand between two frames, as far as the socket takes it.
+    fn write_answers(&mut self) -> io::Result<()> {
+        while !self.answers.is_empty() && self.frame_left == 0 {
+            match self.socket.write(&self.answers) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(sent) => drop(self.answers.drain(..sent)),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes bytes as one message, or goes on with the one that was begun: then no more than it still lacks.
+    ///
+    /// # Errors
+    /// `WouldBlock` when the socket is full; others end the connection.
+    pub fn write(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
+        if self.decoder.is_none() {
+            // Who has not shaken hands is told nothing.
+            return Err(ErrorKind::NotConnected.into());
+        }
+        if self.frame_left == 0 {
+            self.write_answers()?;
+            if !self.answers.is_empty() {
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            self.frame_left = from.iter().map(|slice| slice.len()).sum();
+            write_frame_header(&mut self.header, Opcode::Binary, true, self.frame_left, None);
+        }
+        let mut slices = Vec::with_capacity(from.len() + 1);
+        slices.push(IoSlice::new(&self.header));
+        let mut left = self.frame_left;
+        for slice in from {
+            let bytes = &slice[..slice.len().min(left)];
+            left -= bytes.len();
+            slices.push(IoSlice::new(bytes));
+        }
+        let sent = self.socket.write_vectored(&slices)?;
+        let of_header = sent.min(self.header.len());
+        self.header.drain(..of_header);
+        let sent = sent - of_header;
+        self.frame_left -= sent;
+        if self.frame_left == 0 {
+            // It may be full: then they wait for the next frame.
+            self.write_answers()?;
+        }
+        if sent == 0 { Err(ErrorKind::WouldBlock.into()) } else { Ok(sent) }
+    }
+}
