@@ -64,7 +64,7 @@ impl Cache {
 
 /// What a client is to be told that it will not get, with the next record: 5.0 has words for it.
 #[derive(Default)]
-pub(super) struct Gaps(Vec<String>);
+pub(super) struct Gaps(Box<[String]>);
 
 impl Gaps {
     fn add(&mut self, topic: &[u8], from: Position, to: Position) {
@@ -75,7 +75,9 @@ impl Gaps {
             _ => return,
         };
         if !self.0.contains(&text) {
-            self.0.push(text);
+            let mut all = std::mem::take(&mut self.0).into_vec();
+            all.push(text);
+            self.0 = all.into();
         }
     }
 }
@@ -322,7 +324,7 @@ impl Rim {
                     if !aliases.is_empty() && !is_known && aliases.free().is_some() {
                         aliases.told(said.topic);
                     }
-                    client.gaps.0.clear();
+                    client.gaps = Gaps::default();
                     if !is_alone && !is_shared && kept.is_none() {
                         cache.is_used = true;
                         cache.packets[variant] = Some(written);

@@ -37,7 +37,7 @@ pub struct Client {
     pub machine: Machine,
     decoder: Decoder,
     /// Its CONNACK, until its client id is its own: it is not read meanwhile.
-    connack: Option<Vec<u8>>,
+    connack: Option<Box<[u8]>>,
     /// Whether one of the messages that it waits for is for a log.
     waits_for_log: bool,
     /// Records that wait for it.
@@ -133,7 +133,7 @@ fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, decoder: Decoder)
             let client = Client {
                 machine,
                 decoder,
-                connack: Some(connack),
+                connack: Some(connack.into()),
                 waits_for_log: false,
                 pending: Pending::default(),
                 gaps: Gaps::default(),
@@ -413,5 +413,15 @@ impl Rim {
             let fault = Fault::of(Reason::ServerShuttingDown);
             self.with_mqtt(key, |client, out| client.machine.write_fault(fault, out));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_client_is_small() {
+        assert!(std::mem::size_of::<Client>() <= 448, "{}", std::mem::size_of::<Client>());
     }
 }

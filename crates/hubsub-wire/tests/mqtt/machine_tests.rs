@@ -268,6 +268,28 @@ fn a_subscription_counts_from_its_confirmation_and_other_options_replace_it() {
 }
 
 #[test]
+fn many_subscriptions_are_found_and_ended_like_few() {
+    let mut m = machine(V5);
+    for i in 0..20 {
+        subscribed(&mut m, &format!("t/{i}"), of_qos(Qos::AtLeastOnce), Some(i + 1));
+        assert_eq!(m.subscriptions(), i as usize + 1);
+    }
+    for i in 0..20 {
+        assert_eq!(granted(&m, Match::Topic, &format!("t/{i}")), Some((Qos::AtLeastOnce, vec![i + 1])));
+    }
+    assert_eq!(granted(&m, Match::Topic, "t/20"), None);
+    let mut raw = Vec::new();
+    (0..20).for_each(|i| Names::push(&mut raw, &format!("t/{i}")).unwrap());
+    let packet = Unsubscribe {
+        id: PacketId::MIN,
+        properties: Properties::default(),
+        filters: Names::new(&raw).unwrap(),
+    };
+    let (_, out) = said(&mut m, Packet::Unsubscribe(packet)).unwrap();
+    assert_eq!((m.subscriptions(), &out[5..]), (0, &[0; 20][..]));
+}
+
+#[test]
 fn own_messages_stay_away_where_the_client_wants_it() {
     let mut m = machine(V5);
     subscribed(&mut m, "t", of_qos(Qos::AtMostOnce), Some(1));

@@ -49,12 +49,18 @@ impl Aliases {
 pub struct OwnAliases {
     /// The highest that the client takes.
     max: u16,
-    topics: HashMap<Box<str>, u16>,
+    /// Few clients take any.
+    #[allow(clippy::box_collection, reason = "most clients have none, and pay for a pointer")]
+    topics: Option<Box<HashMap<Box<str>, u16>>>,
 }
 
 impl OwnAliases {
     pub(super) fn new(max: u16) -> OwnAliases {
-        OwnAliases { max, topics: HashMap::new() }
+        OwnAliases { max, topics: None }
+    }
+
+    fn len(&self) -> u16 {
+        self.topics.as_ref().map_or(0, |topics| topics.len() as u16)
     }
 
     /// Whether the client takes any.
@@ -67,18 +73,18 @@ impl OwnAliases {
     /// The alias of a topic that the client was told.
     #[must_use]
     pub fn find(&self, topic: &str) -> Option<u16> {
-        self.topics.get(topic).copied()
+        self.topics.as_ref()?.get(topic).copied()
     }
 
     /// The alias that a topic may get by the next message, if one is left. It holds once [`OwnAliases::told`].
     #[must_use]
     pub fn free(&self) -> Option<u16> {
-        (self.topics.len() < usize::from(self.max)).then(|| self.topics.len() as u16 + 1)
+        (self.len() < self.max).then(|| self.len() + 1)
     }
 
     /// The client was sent a topic with the alias that [`OwnAliases::free`] gave.
     pub fn told(&mut self, topic: &str) {
-        let alias = self.topics.len() as u16 + 1;
-        self.topics.insert(topic.into(), alias);
+        let alias = self.len() + 1;
+        self.topics.get_or_insert_default().insert(topic.into(), alias);
     }
 }

@@ -34,10 +34,65 @@ struct Entry {
     asked: Option<u32>,
 }
 
+/// Subscriptions to topics: most clients have one or a few, which need no table.
+#[derive(Debug, Default)]
+struct Topics {
+    /// Until there are more than `FEW`.
+    few: Vec<(Box<[u8]>, Entry)>,
+    #[allow(clippy::box_collection, reason = "most clients have none, and pay for a pointer")]
+    many: Option<Box<HashMap<Box<[u8]>, Entry>>>,
+}
+
+/// Topics that are looked through one by one.
+const FEW: usize = 8;
+
+impl Topics {
+    fn len(&self) -> usize {
+        self.many.as_ref().map_or(self.few.len(), |many| many.len())
+    }
+
+    #[inline]
+    fn get(&self, topic: &[u8]) -> Option<&Entry> {
+        match &self.many {
+            None => self.few.iter().find(|(own, _)| **own == *topic).map(|(_, entry)| entry),
+            Some(many) => many.get(topic),
+        }
+    }
+
+    fn get_mut(&mut self, topic: &[u8]) -> Option<&mut Entry> {
+        match &mut self.many {
+            None => self.few.iter_mut().find(|(own, _)| **own == *topic).map(|(_, entry)| entry),
+            Some(many) => many.get_mut(topic),
+        }
+    }
+
+    /// Adds one that is not there.
+    fn insert(&mut self, topic: &[u8], entry: Entry) {
+        if let Some(many) = &mut self.many {
+            many.insert(topic.into(), entry);
+            return;
+        }
+        self.few.reserve_exact(1);
+        self.few.push((topic.into(), entry));
+        if self.few.len() > FEW {
+            self.many = Some(Box::new(std::mem::take(&mut self.few).into_iter().collect()));
+        }
+    }
+
+    /// Whether it was there.
+    fn remove(&mut self, topic: &[u8]) -> bool {
+        if let Some(many) = &mut self.many {
+            return many.remove(topic).is_some();
+        }
+        let place = self.few.iter().position(|(own, _)| **own == *topic);
+        place.map(|place| self.few.swap_remove(place)).is_some()
+    }
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Filters {
-    topics: HashMap<Box<[u8]>, Entry>,
+    topics: Topics,
     /// Those with wildcards, in the order in which they came.
     wild: Vec<(Filter, Entry)>,
     /// Whether one was asked for with No Local.
@@ -66,7 +121,7 @@ impl Filters {
         }
         let entry = Entry { options, id, asked: Some(number) };
         if !has_wildcard(filter) {
-            self.topics.insert(filter.into(), entry);
+            self.topics.insert(filter, entry);
         } else if let Ok(filter) = Filter::new(filter) {
             self.wild.push((filter, entry));
         }
@@ -93,7 +148,7 @@ impl Filters {
 
     fn take(&mut self, filter: &[u8]) -> bool {
         if !has_wildcard(filter) {
-            return self.topics.remove(filter).is_some();
+            return self.topics.remove(filter);
         }
         let place = self.wild.iter().position(|(own, _)| own.source() == filter);
         place.map(|place| self.wild.remove(place)).is_some()
@@ -104,7 +159,6 @@ impl Filters {
     pub fn grant(&self, by: Match<'_>, topic: &[u8], is_own: bool) -> Option<Grant> {
         if self.wild.is_empty() {
             let entry = match by {
-                Match::Topic if self.topics.len() == 1 => self.topics.values().next(),
                 Match::Topic => self.topics.get(topic),
                 Match::Filter(_) => None,
             };

@@ -124,6 +124,8 @@ impl Requests {
     /// Writes the answers whose turn has come. One that the client is too small for is left out.
     pub fn pump(&mut self, version: Version, packet_bytes_max: usize, out: &mut Vec<u8>) {
         let properties = Properties::default();
+        // Who publishes goes on with it; who subscribes is mostly idle from there on.
+        let mut frees = self.queue.capacity() > 64;
         while let Some((_, request)) = self.queue.front() {
             match request {
                 Request::Publish { reason: None, .. } | Request::Subscribe { unknown: 1.., .. } => return,
@@ -150,9 +152,10 @@ impl Requests {
                     let _ = packet.write(out, version, packet_bytes_max);
                 }
             }
+            frees |= !matches!(request, Request::Publish { .. });
             self.queue.pop_front();
         }
-        if self.queue.capacity() > 64 {
+        if frees {
             self.queue = VecDeque::new();
         }
     }
