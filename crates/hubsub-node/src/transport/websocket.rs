@@ -76,38 +76,37 @@ impl WebSocket {
         &mut self.socket
     }
 
-    /// Whether the socket may have more although the last read did not fill its buffer.
+    /// Whether there may be more although the last read did not fill its buffer: bytes of the socket, or the end that
+    /// the peer said behind what was read.
     #[must_use]
     pub fn has_more(&self) -> bool {
-        self.has_more
+        self.has_more || self.is_over
     }
 
     /// Reads what messages carry.
     ///
     /// # Errors
-    /// `WouldBlock` when nothing is there; others end the connection.
+    /// `WouldBlock` when nothing is there; `Interrupted` when what came carries nothing, and more or the end may be
+    /// right behind it, with no event of its own: who sends nothing else has one read at a time. Others end the
+    /// connection.
     pub fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        loop {
-            if self.is_over {
-                return Ok(0);
-            }
-            let before = self.kept.len();
-            into[..before].copy_from_slice(&self.kept);
-            self.has_more = false;
-            let got = self.socket.read(&mut into[before..])?;
-            if got == 0 {
-                return Ok(0);
-            }
-            self.has_more = before + got == into.len();
-            self.kept.clear();
-            let came = self.take(&mut into[..before + got]);
-            self.write_answers()?;
-            match came {
-                Ok(0) if self.is_over => return Ok(0),
-                // The end may be right behind it, with no event of its own.
-                Ok(0) => {}
-                other => return other,
-            }
+        if self.is_over {
+            return Ok(0);
+        }
+        let before = self.kept.len();
+        into[..before].copy_from_slice(&self.kept);
+        self.has_more = false;
+        let got = self.socket.read(&mut into[before..])?;
+        if got == 0 {
+            return Ok(0);
+        }
+        self.has_more = before + got == into.len();
+        self.kept.clear();
+        let came = self.take(&mut into[..before + got]);
+        self.write_answers()?;
+        match came {
+            Ok(0) if !self.is_over => Err(ErrorKind::Interrupted.into()),
+            other => other,
         }
     }
 
@@ -268,5 +267,63 @@ impl WebSocket {
             self.write_answers()?;
         }
         if sent == 0 { Err(ErrorKind::WouldBlock.into()) } else { Ok(sent) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net;
+
+    const REQUEST: &[u8] = b"GET /mqtt HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: mqtt\r\n\r\n";
+
+    /// A client that has sent its request and this, and the node's side.
+    fn connected(frames: &[(Opcode, &[u8])]) -> (net::TcpStream, WebSocket) {
+        let listener = net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (socket, _) = listener.accept().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let mut said = REQUEST.to_vec();
+        for (opcode, payload) in frames {
+            write_frame(&mut said, *opcode, true, payload, Some([1, 2, 3, 4]));
+        }
+        client.write_all(&said).unwrap();
+        (client, WebSocket::new(TcpStream::from_std(socket), Origins::default()))
+    }
+
+    /// What a read gives that finds something.
+    fn read(socket: &mut WebSocket) -> Result<usize, ErrorKind> {
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        loop {
+            match socket.read(&mut [0; 16 * 1024]) {
+                Err(e) if e.kind() == ErrorKind::WouldBlock && std::time::Instant::now() < end => {}
+                other => return other.map_err(|e| e.kind()),
+            }
+        }
+    }
+
+    #[test]
+    fn who_sends_nothing_but_pings_is_read_once_at_a_time() {
+        let pings = [(Opcode::Ping, &b""[..]); 8 * 1024];
+        let (client, mut socket) = connected(&pings);
+        let reads = (REQUEST.len() + 6 * pings.len()) / (16 * 1024);
+        for _ in 0..reads {
+            assert_eq!(read(&mut socket), Err(ErrorKind::Interrupted));
+        }
+        client.shutdown(net::Shutdown::Write).unwrap();
+        while let Err(kind) = read(&mut socket) {
+            assert_eq!(kind, ErrorKind::Interrupted);
+        }
+    }
+
+    #[test]
+    fn an_end_that_came_with_the_last_bytes_is_read_behind_them() {
+        for last in [(Opcode::Close, &b"\x03\xe8"[..]), (Opcode::Text, b"a")] {
+            let (_client, mut socket) = connected(&[(Opcode::Binary, b"abc"), last]);
+            assert_eq!(read(&mut socket), Ok(3));
+            assert!(socket.has_more(), "nothing more comes of the socket");
+            assert_eq!(read(&mut socket), Ok(0));
+        }
     }
 }
