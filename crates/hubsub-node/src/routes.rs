@@ -16,7 +16,7 @@ use crate::early::{EarlyRooms, Placed};
 use crate::inbox::Inbox;
 use crate::link::Board;
 use crate::mail::Mail;
-use hubsub_route::places::{Places, UNPLACED};
+use hubsub_route::places::{Change, Places};
 use hubsub_route::relay::message::home;
 use hubsub_route::{Cluster, Hubs, Leader, RelayLimits};
 use hubsub_types::class::ClassIndex;
@@ -69,8 +69,8 @@ pub enum RouteMail {
     Leaders(Vec<(HubId, Term, Leader)>),
     /// To the home of these hubs: whether this node acts as their leader without a lead.
     Serves(Vec<(HubId, bool)>),
-    /// The table has these rooms of a class, or has them no more, and whether that moved them.
-    Rooms(ClassIndex, Arc<[(Box<[u8]>, bool)]>),
+    /// The table has these rooms of a class, or has them no more, and what that changed.
+    Rooms(ClassIndex, Arc<[(Box<[u8]>, Change)]>),
     /// These rooms get no place now.
     Refused(Arc<[Box<[u8]>]>),
     /// These rooms have no place, and were asked for by who wants none.
@@ -232,7 +232,6 @@ impl Routes {
 
     fn place(&self, state: &State, class: ClassIndex, rooms: Vec<Placed>) {
         let (classes, hubs) = self.classes.both();
-        let Some(places) = hubs.placement.places() else { return };
         let name = &*classes.get(class).name;
         let mut news = Vec::with_capacity(rooms.len());
         let mut left_out = 0;
@@ -244,14 +243,11 @@ impl Routes {
                 self.control.log(Level::Error, "a room's hub is none of its class", fields);
                 continue;
             }
-            let before = hubs.placement.hub(class, &room);
-            if places.set(class, &room, row.map(|row| row.index)).is_none() {
+            let Some(change) = hubs.placement.move_room(class, &room, row.map(|row| row.index)) else {
                 left_out += 1;
                 continue;
-            }
-            let after = hubs.placement.hub(class, &room);
-            let was_moved = before != UNPLACED && after != UNPLACED && before != after;
-            news.push((room, was_moved));
+            };
+            news.push((room, change));
         }
         self.leave_out(name, left_out);
         let news: Arc<[_]> = news.into();

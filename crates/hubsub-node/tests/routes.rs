@@ -396,7 +396,6 @@ fn what_waits_for_a_room_that_gets_no_place_is_refused() {
 }
 
 #[test]
-#[ignore = "open: who subscribes to a pinned room may not follow it when it moves again at once"]
 fn a_room_of_a_ring_is_where_it_is_pinned_and_who_subscribes_follows_it() {
     let trio = Trio::start();
     let room = room_of(&trio, "default", 0);

@@ -214,6 +214,12 @@ impl Cursors {
         self.by_conn.get(&conn).is_some_and(|lagging| lagging.cursors.contains_key(&key))
     }
 
+    /// Where a subscription that is not live reads next; none if it is live, or its start is not confirmed.
+    #[must_use]
+    pub fn next_of(&self, conn: u32, key: Key<'_>) -> Option<Position> {
+        self.by_conn.get(&conn)?.cursors.get(&key)?.next
+    }
+
     /// Sets where a subscription reads, made now if it is live; false if there
     /// are too many cursors.
     pub fn set(&mut self, conn: u32, key: CursorKey, next: Option<Position>) -> bool {

@@ -274,22 +274,22 @@ pub trait Sink {
 /// What brokers of two shards say to each other. Ordered between each pair.
 #[derive(Debug)]
 pub enum Msg {
-    /// Edge to hub: a record without a position yet.
-    Publish(Ticket, Arc<Record>),
+    /// Edge to hub: a record without a position yet, by the revision by which the edge knows its room.
+    Publish(Ticket, Arc<Record>, u64),
     /// Hub to edge.
     Published(Ticket, Result<Published, ErrorCode>),
     /// Edge to hub: a subscription more, or another start of one.
     Attach(Box<Attach>),
     /// Hub to edge.
     Attached(Box<(Attach, Result<Attached, ErrorCode>)>),
-    /// Edge to hub: a subscription less.
-    Detach(ShardId, Namespace, Arc<[u8]>),
+    /// Edge to hub: a subscription less, by the revision by which it was counted.
+    Detach(ShardId, Namespace, Arc<[u8]>, u64),
     /// Edge to all: `true` a subscription of this pattern more, `false` one less.
     Pattern(ShardId, Arc<[u8]>, bool, Option<u32>),
     /// All to edge: the pattern of that waiting list entry is held.
     PatternHeld(u32),
-    /// Hub to edge: a committed record.
-    Deliver(Arc<Record>),
+    /// Hub to edge: a committed record, by the revision of its room.
+    Deliver(Arc<Record>, u64),
     /// Edge to hub: a cursor wants records.
     Read(Box<cursors::Read>),
     /// Hub to edge: those records.
@@ -298,6 +298,12 @@ pub enum Msg {
     Gap(Box<Gap>),
     /// Home to edge: records of a hub of this class may be missing for patterns.
     Lack(ClassIndex),
+    /// Home to edge: a room is there no more, and is to be left.
+    Moved(Box<Moved>),
+    /// Edge to home: nothing more is asked of this room there.
+    Leave(ShardId, Arc<[u8]>),
+    /// Home to edge: all that was asked of the room is answered, or given back.
+    Left(Box<Left>),
     /// Edge to home: how many subscribe in the whole cluster?
     Count(Ticket, rooms::TopicKey),
     /// To the home of a room, from where its place was waited for: what it remembers.
@@ -323,13 +329,34 @@ pub struct Gap {
     pub to: Position,
 }
 
+/// A room that is there no more where a shard had it.
+#[derive(Clone, Debug)]
+pub struct Moved {
+    /// The room.
+    pub room: Arc<[u8]>,
+    /// Where it was.
+    pub home: ShardId,
+    /// Its topics with subscribers on the shard, each behind the last record that went there; epoch 0: there was none.
+    pub topics: Vec<(rooms::TopicKey, Position)>,
+}
+
+/// A room that a shard has left.
+#[derive(Clone, Debug)]
+pub struct Left {
+    /// The room.
+    pub room: Arc<[u8]>,
+    /// Publishes that the shard gets back, in order.
+    pub back: Vec<(Ticket, Arc<Record>)>,
+}
+
 impl Msg {
     /// Bytes that this message keeps from being freed, for mailbox limits.
     #[must_use]
     pub fn weight(&self) -> usize {
         std::mem::size_of::<Msg>()
             + match self {
-                Msg::Publish(_, record) | Msg::Deliver(record) => record.weight(),
+                Msg::Publish(_, record, _) | Msg::Deliver(record, _) => record.weight(),
+                Msg::Left(left) => left.back.iter().map(|(_, record)| record.weight()).sum(),
                 Msg::Range(b) => b.1.records.iter().map(|r| r.weight()).sum(),
                 _ => 0,
             }
@@ -353,4 +380,11 @@ pub struct Attach {
     pub adds: bool,
     /// Unique on the edge while it is under way.
     pub id: u32,
+    /// Where it was sent, on this node.
+    pub home: ShardId,
+    /// By which revision of the room.
+    pub revision: u64,
+    /// Whether it follows a room that was moved, and then the last record from where that was, which the subscriber
+    /// has; epoch 0: it has none.
+    pub left: Option<Position>,
 }

@@ -5,7 +5,7 @@
 //! The hash is fixed, since every node must agree: FNV-1a, finished by the
 //! SplitMix64 mixer so that names that differ in their last byte spread.
 
-use crate::places::{Places, UNPLACED};
+use crate::places::{Change, Place, Places, UNPLACED};
 use crate::relay::message::home;
 use hubsub_types::class::ClassIndex;
 use hubsub_types::{HubId, ShardId};
@@ -84,12 +84,28 @@ impl Placement {
     /// The hub of a room, among those of its class; [`UNPLACED`] if it is to be asked for.
     #[must_use]
     pub fn hub(&self, class: ClassIndex, room: &[u8]) -> u16 {
-        if let Some(places) = &self.places
-            && let Some(hub) = places.find(class, room)
-        {
-            return hub;
-        }
-        self.rings[self.classes[usize::from(class)]].1.hub(room)
+        self.place(class, room).hub
+    }
+
+    /// Likewise, and since which change.
+    #[must_use]
+    pub fn place(&self, class: ClassIndex, room: &[u8]) -> Place {
+        let known = self.places.as_ref().and_then(|places| places.find(class, room));
+        known.unwrap_or_else(|| Place { hub: self.ring_hub(class, room), revision: 0 })
+    }
+
+    /// Puts a room into this hub; none: where the ring has it, or it is to be asked for again. None if there are too
+    /// many such rooms, or no cluster.
+    #[must_use]
+    pub fn move_room(&self, class: ClassIndex, room: &[u8], hub: Option<u16>) -> Option<Change> {
+        self.places.as_ref()?.set(class, room, hub, self.ring_hub(class, room))
+    }
+
+    /// Whether rooms of a class may be elsewhere than its ring has them.
+    #[inline]
+    #[must_use]
+    pub fn moves(&self, class: ClassIndex) -> bool {
+        self.places.as_ref().is_some_and(|places| places.moves(class))
     }
 
     /// Rooms that are elsewhere than the ring has them, in a cluster.

@@ -4,10 +4,12 @@
 
 use crate::hubs::Hubs;
 use crate::idset::IdSet;
+use crate::places::{Place, UNPLACED};
 use crate::record::Namespace;
+use crate::ring::NOWHERE;
 use crate::rooms::RoomHandle;
 use ahash::RandomState;
-use hashbrown::HashTable;
+use hashbrown::{HashMap, HashSet, HashTable};
 use hubsub_types::class::ClassIndex;
 use hubsub_types::{ClassTable, HubId, ShardId};
 use std::collections::VecDeque;
@@ -29,13 +31,16 @@ pub struct Topic {
     pub class: ClassIndex,
     /// Which of the class's hubs its room belongs to.
     pub hub: u16,
-    /// Shard of its room's hub.
+    /// Shard of its room's hub; [`NOWHERE`]: what this shard's clients ask of it waits.
     pub shard: ShardId,
     /// Its room on that shard, as last heard.
     pub room: RoomHandle,
     /// Connections of this shard.
     pub subs: IdSet,
 }
+
+/// Stands for the revision of a room of which this shard does not know where it is.
+pub const UNHEARD: u64 = u64::MAX;
 
 const QUEUED: u8 = 1;
 const IS_ROOM: u8 = 2;
@@ -66,6 +71,12 @@ pub struct Topics {
     routes_max: usize,
     /// Bytes of the names in `routes`.
     route_bytes: usize,
+    /// By topic the change of the table of rooms by which this shard acts, where there is one; [`UNHEARD`]: it does not know.
+    revisions: HashMap<TopicId, u64, RandomState>,
+    /// The last change of the table of rooms that this shard was told.
+    heard: u64,
+    /// Rooms that this shard leaves: nothing is asked of them now.
+    leaving: HashSet<Arc<[u8]>, RandomState>,
 }
 
 /// Bytes of names for each route that may be remembered: long ones take the place of several.
@@ -85,6 +96,9 @@ impl Topics {
             routes: VecDeque::new(),
             routes_max: routes_max.max(1),
             route_bytes: 0,
+            revisions: HashMap::default(),
+            heard: 0,
+            leaving: HashSet::default(),
         }
     }
 
@@ -121,32 +135,119 @@ impl Topics {
         self.hubs.placement.shard(class, hub)
     }
 
-    /// Class of a room, and which of its hubs the room belongs to.
+    /// Class of a room, and which of its hubs the room belongs to, as the table has it.
     #[must_use]
     pub fn place(&self, room: &[u8]) -> (ClassIndex, u16) {
-        let class = self.classes.class_of_room(room);
-        (class, self.hubs.placement.hub(class, room))
+        let (class, place) = self.placed(room);
+        (class, place.hub)
     }
 
-    /// Looks again where a topic's room is; whether its shard or hub is another than before.
+    /// Likewise, and since which change.
+    #[must_use]
+    pub fn placed(&self, room: &[u8]) -> (ClassIndex, Place) {
+        let class = self.classes.class_of_room(room);
+        (class, self.hubs.placement.place(class, room))
+    }
+
+    /// Whether rooms of a class may be elsewhere than its ring has them.
+    #[inline]
+    #[must_use]
+    pub fn moves(&self, class: ClassIndex) -> bool {
+        self.hubs.placement.moves(class)
+    }
+
+    /// The home on this node of a hub of a class.
+    #[must_use]
+    pub fn shard_of_hub(&self, class: ClassIndex, hub: u16) -> ShardId {
+        self.hubs.placement.shard(class, hub)
+    }
+
+    /// This shard was told of all changes of the table up to this one.
+    pub fn hear(&mut self, revision: u64) {
+        self.heard = self.heard.max(revision);
+    }
+
+    /// Where this shard asks for a room: as the table has it, if this shard was told, and leaves it no more.
+    fn asked_at(&self, room: &[u8]) -> (ClassIndex, Place, ShardId) {
+        let (class, place) = self.placed(room);
+        if place.revision > self.heard || self.is_leaving(room) {
+            return (class, Place { hub: UNPLACED, revision: UNHEARD }, NOWHERE);
+        }
+        (class, place, self.hubs.placement.shard(class, place.hub))
+    }
+
+    /// Whether this shard is to be told of a room's place, which the table has.
+    #[must_use]
+    pub fn is_unheard(&self, room: &[u8]) -> bool {
+        self.placed(room).1.revision > self.heard
+    }
+
+    /// Whether this shard leaves the place where a room was.
+    #[must_use]
+    pub fn is_leaving(&self, room: &[u8]) -> bool {
+        !self.leaving.is_empty() && self.leaving.contains(room)
+    }
+
+    /// Nothing more is asked of a room where it was; false if that was so already.
+    pub fn leave(&mut self, room: &Arc<[u8]>) -> bool {
+        if !self.leaving.insert(Arc::clone(room)) {
+            return false;
+        }
+        for id in self.of_room(room) {
+            self.get_mut(id).shard = NOWHERE;
+        }
+        true
+    }
+
+    /// All that was asked of a room where it was is answered.
+    pub fn left(&mut self, room: &[u8]) {
+        self.leaving.remove(room);
+        for id in self.of_room(room) {
+            self.place_again(id);
+        }
+    }
+
+    /// Looks again where a topic's room is; whether its shard or hub is another than before. Who leaves a room, or was
+    /// not told of its move, stays as it is.
     pub fn place_again(&mut self, id: TopicId) -> bool {
-        let (class, hub) = self.place(&self.classes.room(&self.get(id).name));
-        let shard = self.hubs.placement.shard(class, hub);
+        let room = self.classes.room(&self.get(id).name);
+        if self.is_leaving(&room) {
+            return false;
+        }
+        let (class, place, shard) = self.asked_at(&room);
         let topic = self.get_mut(id);
-        let is_news = (topic.class, topic.hub, topic.shard) != (class, hub, shard);
+        if place.revision == UNHEARD && topic.shard != NOWHERE {
+            return false;
+        }
+        let is_news = (topic.class, topic.hub, topic.shard) != (class, place.hub, shard);
         if is_news {
-            (topic.class, topic.hub, topic.shard) = (class, hub, shard);
+            (topic.class, topic.hub, topic.shard) = (class, place.hub, shard);
             topic.room = RoomHandle::NONE;
         }
+        self.set_revision(id, place.revision);
         is_news
+    }
+
+    /// The change of the table of rooms by which this shard has a topic's room where it is; 0: there is none.
+    #[inline]
+    #[must_use]
+    pub fn revision(&self, id: TopicId) -> u64 {
+        if self.revisions.is_empty() { 0 } else { self.revisions.get(&id).copied().unwrap_or(0) }
+    }
+
+    fn set_revision(&mut self, id: TopicId, revision: u64) {
+        if revision > 0 {
+            self.revisions.insert(id, revision);
+        } else if !self.revisions.is_empty() {
+            self.revisions.remove(&id);
+        }
     }
 
     /// Topics of one room, those without subscribers too. It looks at all topics.
     #[must_use]
-    pub fn of_room(&self, class: ClassIndex, room: &[u8]) -> Vec<TopicId> {
+    pub fn of_room(&self, room: &[u8]) -> Vec<TopicId> {
         let topics = (0u32..).zip(&self.slots).filter_map(|(id, topic)| Some((id, topic.as_ref()?)));
-        let is_of = |topic: &Topic| topic.class == class && *self.classes.room(&topic.name) == *room;
-        topics.filter(|(_, topic)| is_of(topic)).map(|(id, _)| id).collect()
+        topics.filter(|(_, topic)| *self.classes.room(&topic.name) == *room).map(|(id, _)| id).collect()
     }
 
     /// Whether the hubs of a class are known.
@@ -175,8 +276,7 @@ impl Topics {
         }
         self.forget_oldest_route();
         let room = self.classes.room(name);
-        let (class, hub) = self.place(&room);
-        let shard = self.hubs.placement.shard(class, hub);
+        let (class, Place { hub, revision }, shard) = self.asked_at(&room);
         let is_room = namespace == Namespace::Global && room.len() == name.len();
         let topic = Topic {
             name: name.into(),
@@ -198,6 +298,7 @@ impl Topics {
             let topic = slots[id as usize].as_ref().expect("names lists live topics only");
             hash_of(hasher, topic.namespace, &topic.name)
         });
+        self.set_revision(id, revision);
         self.push_route(id);
         id
     }
@@ -261,6 +362,7 @@ impl Topics {
                 if let Ok(entry) = self.names.find_entry(hash, |&other| other == id) {
                     entry.remove();
                 }
+                self.set_revision(id, 0);
                 self.free.push(id);
             }
         }

@@ -3,7 +3,7 @@
 #[path = "relay/handover.rs"]
 mod handover;
 
-use hubsub_route::places::Places;
+use hubsub_route::places::{Change, Places};
 use hubsub_route::relay::message::home;
 use hubsub_route::rooms::HistoryPart;
 use hubsub_route::{
@@ -113,6 +113,11 @@ fn relay(history: bool) -> (Broker, World) {
 /// Likewise, where rooms may be elsewhere than the ring has them.
 fn relay_at(history: bool, places: &Arc<Places>) -> (Broker, World) {
     relay_of(1, history, places)
+}
+
+/// A room is put into a hub of its class, whose first one its ring has; what shards are told.
+fn put(places: &Places, room: &[u8], hub: u16) -> [(Box<[u8]>, Change); 1] {
+    [(room.into(), places.set(0, room, Some(hub), 0).unwrap())]
 }
 
 /// Likewise, the hub's home of some shards.
@@ -461,14 +466,14 @@ fn what_waits_for_a_slow_node_when_the_lead_ends_is_refused_in_time() {
 #[test]
 fn what_waits_for_a_slow_node_goes_where_its_room_is_moved_meanwhile() {
     let places = Arc::new(Places::new([true, false].into_iter()));
-    places.set(0, b"a", Some(0));
+    let news = put(&places, b"a", 0);
     let (mut broker, mut world) = relay_of(SHARDS, false, &places);
+    broker.rooms_placed(0, &news, at(0), &mut world);
     lead_for_pattern(&mut broker, &mut world);
     world.is_shut = true;
     assert!(matches!(publish(&mut broker, &mut world), Outcome::Later), "the node is behind");
     assert_eq!(broker.stalled(), 1);
-    places.set(0, b"a", Some(1));
-    broker.rooms_placed(0, &[(b"a"[..].into(), true)], at(1), &mut world);
+    broker.rooms_placed(0, &put(&places, b"a", 1), at(1), &mut world);
     world.is_shut = false;
     broker.retry_stalled(at(1), &mut world);
     assert!(world.answers.is_empty(), "who leads it now says how many get it: {:?}", world.answers);
@@ -497,8 +502,7 @@ fn what_concerns_a_room_without_a_place_waits_bounded_in_number_and_time() {
     assert!(matches!(broker.subscribe(ticket(), KEY, wish, at(6_000), &mut world), Outcome::Later));
     assert!(matches!(publish(&mut broker, &mut world), Outcome::Later));
     assert_eq!(world.missed.len(), 2);
-    places.set(0, b"a", Some(0));
-    broker.rooms_placed(0, &[(b"a"[..].into(), false)], at(6_001), &mut world);
+    broker.rooms_placed(0, &put(&places, b"a", 0), at(6_001), &mut world);
     assert!(matches!(world.answers[..], [Answer::Attached(Ok(_)), Answer::Published(Ok(_))]), "in order");
     assert_eq!(world.got, [Seq(1)]);
 }
@@ -507,8 +511,9 @@ fn what_concerns_a_room_without_a_place_waits_bounded_in_number_and_time() {
 fn who_subscribes_where_publishes_wait_follows_a_room_that_moves() {
     for is_early in [false, true] {
         let places = Arc::new(Places::new([true, false].into_iter()));
-        places.set(0, b"a", Some(0));
+        let news = put(&places, b"a", 0);
         let (mut broker, mut world) = relay_at(false, &places);
+        broker.rooms_placed(0, &news, at(0), &mut world);
         broker.route(NEXT, Term(1), Leader::Me, at(0), &mut world);
         subscribe(&mut broker, &mut world);
         assert!(matches!(publish(&mut broker, &mut world), Outcome::Later));
@@ -516,12 +521,12 @@ fn who_subscribes_where_publishes_wait_follows_a_room_that_moves() {
         let not_mine = NodeMessage::NotMine { ask, hub: HUB, term: Term(2) };
         broker.node_message(OTHER, not_mine, at(0), &mut world);
         world.answers.clear();
-        places.set(0, b"a", Some(1));
+        let news = put(&places, b"a", 1);
         if is_early {
             // The table has it, and this shard was not told yet.
             broker.commit_due(at(1_000), &mut world);
         }
-        broker.rooms_placed(0, &[(b"a"[..].into(), true)], at(1_000), &mut world);
+        broker.rooms_placed(0, &news, at(1_000), &mut world);
         broker.retry_stalled(at(1_000), &mut world);
         assert!(matches!(publish(&mut broker, &mut world), Outcome::Now(Ok(_))));
         assert!(matches!(world.answers[..], [Answer::Published(Ok(_))]), "{:?}", world.answers);

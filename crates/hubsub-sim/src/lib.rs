@@ -10,6 +10,7 @@
 
 pub mod check;
 pub mod log;
+pub mod moves;
 pub mod net;
 mod rest;
 pub mod rng;
@@ -43,6 +44,8 @@ pub struct Stats {
     pub lacks: u64,
     /// Questions for history that were answered.
     pub histories: u64,
+    /// Moves of rooms that nodes heard of.
+    pub moves: u64,
 }
 
 /// Runs a seed for so many steps.
@@ -53,9 +56,18 @@ pub fn run(seed: u64, steps: usize) -> Result<Stats, String> {
     let mut net = Net::new(seed);
     let is_calm = net.rng.percent(30);
     let is_restless = !is_calm && net.rng.percent(30);
+    let is_moving = net.rng.percent(50);
     let silent = if net.rng.percent(50) { net.rng.below(1_000) } else { 0 };
-    let mut sim =
-        Sim { net, slots: 0, ids: 0, is_calm, is_restless, is_silent: true, served: BTreeSet::new() };
+    let mut sim = Sim {
+        net,
+        slots: 0,
+        ids: 0,
+        is_calm,
+        is_restless,
+        is_moving,
+        is_silent: true,
+        served: BTreeSet::new(),
+    };
     sim.begin();
     for step in 0..steps {
         sim.is_silent = step < silent;
@@ -74,7 +86,7 @@ pub fn run(seed: u64, steps: usize) -> Result<Stats, String> {
     sim.check_delivery()?;
     let model = &sim.net.model;
     let (outcomes, seen, gaps, histories) = (model.outcomes, model.seen, model.gaps, model.histories);
-    Ok(Stats { outcomes, seen, gaps, lacks: model.lacks, histories })
+    Ok(Stats { outcomes, seen, gaps, lacks: model.lacks, histories, moves: sim.net.moves })
 }
 
 struct Sim {
@@ -85,6 +97,8 @@ struct Sim {
     is_calm: bool,
     /// Leaders change all the time.
     is_restless: bool,
+    /// Rooms are moved.
+    is_moving: bool,
     /// Nobody publishes yet: rooms have subscribers and no record, and leaders change.
     is_silent: bool,
     /// Nodes that serve a hub without a lead: node, its home there, which.
@@ -127,7 +141,9 @@ impl Sim {
             905..915 => self.lag_somewhere(),
             915..940 => self.drain_somewhere(),
             940..950 if self.is_restless => self.move_somewhere(),
-            940..950 => self.gate_somewhere(),
+            940..947 => self.gate_somewhere(),
+            947..950 if self.is_moving => self.move_room_somewhere(),
+            947..950 => self.gate_somewhere(),
             950..962 if !self.is_calm || self.net.rng.percent(15) => self.link_somewhere(),
             962..970 if !self.is_calm => self.move_somewhere(),
             970..973 if !self.is_calm => self.serve_somewhere(),

@@ -2,6 +2,7 @@
 //! a controller gives. What is under way is delayed at will, in order for each pair and lane.
 
 use crate::check::Model;
+use crate::moves;
 use crate::rng::Rng;
 use crate::world::{Did, World};
 use hubsub_route::counts::SHARDS_MAX;
@@ -9,6 +10,7 @@ use hubsub_route::relay::limits::{PARKED_BYTES_MAX, PARKED_MS};
 use hubsub_route::{
     Broker, Cluster, HubSeed, Hubs, Leader, Msg, NodeMessage, Now, Producers, RelayLimits, Settings,
 };
+use hubsub_types::class::ClassIndex;
 use hubsub_types::{
     Class, ClassTable, ConnKey, Durability, History, HubId, Limits, NodeId, OnSlow, ProducerId, ShardId, Term,
 };
@@ -31,6 +33,8 @@ pub enum Mail {
     Node(u16, NodeMessage),
     /// A route.
     Route(HubId, Term, Leader),
+    /// A room of a class was moved.
+    Placed(ClassIndex, moves::Placed),
 }
 
 /// One process.
@@ -43,6 +47,10 @@ pub struct Node {
     pub mail: BTreeMap<(u16, u16), VecDeque<Mail>>,
     /// Routes that the node has yet to hear of, in order for each hub.
     pub routes: BTreeMap<HubId, VecDeque<(Term, Option<u16>)>>,
+    /// Its hubs, and where rooms are.
+    pub hubs: Arc<Hubs>,
+    /// Moves of rooms that it has yet to hear of.
+    pub moves: VecDeque<moves::Move>,
 }
 
 /// One direction of a link, or both.
@@ -89,6 +97,8 @@ pub struct Net {
     pub model: Model,
     /// The classes.
     pub classes: Arc<ClassTable>,
+    /// Moves of rooms that nodes heard of.
+    pub moves: u64,
 }
 
 fn classes() -> ClassTable {
@@ -136,6 +146,7 @@ impl Net {
             now: Now { mono_ms: 1_000, wall_us: 1_000_000 },
             model: Model::new(seed),
             classes,
+            moves: 0,
         };
         for a in 0..count {
             for b in a + 1..count {
@@ -208,6 +219,9 @@ impl Net {
             steps.extend(mail.map(|(&(from, to), _)| Step::Mail(node, from, to)));
             let routes = at.routes.iter().filter(|(_, routes)| !routes.is_empty());
             steps.extend(routes.map(|(&hub, _)| Step::Route(node, hub)));
+            if !at.moves.is_empty() {
+                steps.push(Step::Move(node));
+            }
             for (shard, world) in (0u16..).zip(&at.worlds) {
                 if world.logs.values().any(|log| log.safe < log.entries.len()) {
                     steps.push(Step::Log(node, shard));
@@ -276,6 +290,7 @@ impl Net {
                     self.gave_up(node, hub);
                 }
             }
+            Step::Move(node) => self.hear_of_move(node),
             Step::Log(node, shard) => {
                 let logs = &mut self.nodes[usize::from(node)].worlds[usize::from(shard)].logs;
                 let Some((&hub, log)) = logs.iter_mut().find(|(_, log)| log.safe < log.entries.len()) else {
@@ -308,6 +323,7 @@ impl Net {
             }
             Mail::Node(from, message) => broker.node_message(NodeId(from), message, now, world),
             Mail::Route(hub, term, leader) => broker.route(hub, term, leader, now, world),
+            Mail::Placed(class, rooms) => broker.rooms_placed(class, &rooms, now, world),
         });
     }
 
@@ -399,6 +415,8 @@ pub enum Step {
     Down(u16, u16, u16),
     /// A node hears of a route.
     Route(u16, HubId),
+    /// A node hears of a room's move.
+    Move(u16),
     /// A log of a shard makes a record more safe.
     Log(u16, u16),
     /// It answers a question.
@@ -458,7 +476,8 @@ impl Node {
             brokers[home].rooms.add_hub(&seed, Producers::new(hubsub_route::Window::default()));
             worlds[home].logs.insert(row.id, crate::log::Log::default());
         }
-        Node { brokers, worlds, mail: BTreeMap::new(), routes: BTreeMap::new() }
+        let (mail, routes, moves) = (BTreeMap::new(), BTreeMap::new(), VecDeque::new());
+        Node { brokers, worlds, mail, routes, hubs, moves }
     }
 }
 

@@ -39,7 +39,7 @@ impl Sim {
     /// No process may lead what its routes say, for longer than a publish waits: each is answered.
     pub(super) fn starve(&mut self) {
         self.free(false);
-        for _ in 0..2 * PARKED_MS / TURN_MS {
+        for _ in 0..3 * PARKED_MS / TURN_MS {
             self.take_all();
             self.turns();
             self.pass(TURN_MS);

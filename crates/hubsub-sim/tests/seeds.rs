@@ -32,6 +32,7 @@ fn the_invariants_hold_under_every_seed() {
                 sum.gaps += stats.gaps;
                 sum.lacks += stats.lacks;
                 sum.histories += stats.histories;
+                sum.moves += stats.moves;
             }
             Err(failure) => failures.push(failure),
         }
@@ -45,6 +46,7 @@ fn the_invariants_hold_under_every_seed() {
     println!("{sum:?}");
     if first.is_none() && steps >= STEPS {
         let is_rich = sum.seen > 1_000 && sum.gaps > 10 && sum.outcomes.1 > 10 && sum.histories > 10;
+        let is_rich = is_rich && sum.moves > 100;
         assert!(is_rich, "the sample meets little: {sum:?}");
     }
 }

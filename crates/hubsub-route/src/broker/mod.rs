@@ -192,11 +192,16 @@ impl Broker {
     /// A message from another shard's broker.
     pub fn receive(&mut self, msg: Msg, now: Now, sink: &mut impl Sink) {
         match msg {
-            Msg::Publish(ticket, record) => self.lead(ticket, record, now, sink),
+            Msg::Publish(ticket, record, revision) => self.lead(ticket, record, revision, now, sink),
             Msg::Published(ticket, published) => sink.answer(ticket.asker, Answer::Published(published)),
             Msg::Attach(attach) => self.attach_for(*attach, now, sink),
             Msg::Attached(answer) => self.attached(answer.0, answer.1, now, sink),
-            Msg::Detach(from, namespace, topic) => self.detach_here(namespace, &topic, from, now, sink),
+            Msg::Detach(from, namespace, topic, revision) => {
+                self.detach_here(namespace, &topic, (from, revision), now, sink);
+            }
+            Msg::Moved(moved) => self.moved(*moved, now, sink),
+            Msg::Leave(from, room) => self.leave_asked(from, &room, now, sink),
+            Msg::Left(left) => self.left(*left, now, sink),
             Msg::Pattern(from, source, true, waiting) => {
                 let id = self.patterns.intern(&source);
                 self.patterns.get_mut(id).counts.add(from, self.shards);
@@ -215,11 +220,10 @@ impl Broker {
                 }
             }
             Msg::PatternHeld(id) => self.pattern_held(id, sink),
-            Msg::Deliver(record) => {
+            Msg::Deliver(record, revision) => {
                 let id = self.topics.intern(record.namespace, record.topic());
-                let on_slow = self.classes.get(self.topics.get(id).class).on_slow;
                 let matched = self.matching(record.namespace, record.topic());
-                self.fan_out(id, &record.view(on_slow), matched.as_deref(), sink);
+                self.fan_out_current(id, &record, revision, matched.as_deref(), sink);
             }
             Msg::Read(read) => self.read_here(*read, now, sink),
             Msg::Range(answer) => {

@@ -167,7 +167,7 @@ impl Broker {
             Then::Attach(attach, from) => {
                 let attached = found.map(|found| self.rooms.attach_found(&attach, read.seq_max, &found));
                 if attached.is_err() && attach.adds {
-                    self.detach_here(attach.namespace, &attach.topic, from, now, sink);
+                    self.detach_here(attach.namespace, &attach.topic, (from, attach.revision), now, sink);
                 }
                 if let Asker::Node { node, ask, hub } = attach.ticket.asker {
                     self.tell_attached((node, ask, hub), attached, sink);

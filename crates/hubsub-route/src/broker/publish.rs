@@ -4,6 +4,7 @@
 //! `release` commits it.
 
 use super::Broker;
+use super::relay::Gone;
 use crate::counts::HolderSet;
 use crate::cursors::{CursorKey, Cursors, Key};
 use crate::hubs::{Pending, Waits};
@@ -89,7 +90,7 @@ impl Broker {
         }
         let remembers = class.history.is_some();
         if topic.shard != self.shard {
-            let shard = topic.shard;
+            let (shard, revision) = (topic.shard, self.topics.revision(id));
             if shard == NOWHERE && self.found(id) {
                 return self.publish(ticket, draft, now, sink);
             }
@@ -97,18 +98,29 @@ impl Broker {
             if shard == NOWHERE {
                 return self.miss_publish(ticket, id, record, now, sink);
             }
-            sink.send(shard, Msg::Publish(ticket, record));
+            sink.send(shard, Msg::Publish(ticket, record, revision));
             return Outcome::Later;
         }
-        if let Some(relay) = &self.relay
-            && self.is_held(relay, id, sink)
-        {
-            let record = own(draft, remembers, sink);
-            return self.forward(ticket, id, record, now, sink);
+        if self.relay.is_some() {
+            let revision = self.topics.revision(id);
+            let Ok(slot) = self.stands(id, revision, now, sink) else {
+                let record = own(draft, remembers, sink);
+                let room = self.classes.room(record.topic()).as_ref().into();
+                self.leave_room(&room, self.shard, now, sink);
+                let id = self.topics.intern(record.namespace, record.topic());
+                return self.miss_publish(ticket, id, record, now, sink);
+            };
+            if self.is_held(slot, sink) {
+                let record = own(draft, remembers, sink);
+                return self.forward(ticket, slot, record, now, sink);
+            }
         }
+        // Where a room was closed other topics were looked at, and this one may have been forgotten.
+        let id = if self.relay.is_some() { self.topics.intern(draft.namespace, draft.topic) } else { id };
+        let class = self.classes.get(self.topics.get(id).class);
         if class.commit_delay_ms > 0 || (!self.stalled.is_empty() && !class.durability.is_logged()) {
             let record = own(draft, remembers, sink);
-            self.lead(ticket, record, now, sink);
+            self.lead_now(ticket, id, record, now, sink);
             return Outcome::Later;
         }
         if class.durability.is_logged() {
@@ -134,18 +146,48 @@ impl Broker {
         self.classes.get(self.topics.get(id).class).durability.is_logged()
     }
 
-    /// A publish whose hub is here and whose answer is due later.
-    pub(super) fn lead(&mut self, ticket: Ticket, record: Arc<Record>, now: Now, sink: &mut impl Sink) {
-        let id = self.topics.intern(record.namespace, record.topic());
-        if let Some(relay) = &self.relay {
-            if self.topics.get(id).shard != self.shard {
-                // Its place is news here, or was a moment ago where it came from.
-                return self.lead_elsewhere(ticket, id, record, now, sink);
-            }
-            if self.is_held(relay, id, sink) {
-                return self.forward_or_tell(ticket, id, record, now, sink);
-            }
+    /// A publish of a shard whose hub is here, by the revision by which the shard knows its room, and whose answer is
+    /// due later.
+    pub(super) fn lead(
+        &mut self,
+        ticket: Ticket,
+        record: Arc<Record>,
+        revision: u64,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
+        if self.relay.is_some() {
+            let id = self.topics.intern(record.namespace, record.topic());
+            return match self.stands(id, revision, now, sink) {
+                Ok(_) if self.is_to_leave(ticket.shard, &record) => {
+                    self.publish_again(ticket, record, now, sink);
+                }
+                Ok(slot) => self.lead_here(ticket, slot, record, now, sink),
+                Err(Gone::Moved) => self.publish_again(ticket, record, now, sink),
+                Err(Gone::Elsewhere) => self.lead_elsewhere(ticket, record, now, sink),
+            };
         }
+        let id = self.topics.intern(record.namespace, record.topic());
+        self.lead_now(ticket, id, record, now, sink);
+    }
+
+    /// Likewise in a cluster, of a shard or a node, whose room is of this hub.
+    pub(super) fn lead_here(
+        &mut self,
+        ticket: Ticket,
+        slot: u16,
+        record: Arc<Record>,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
+        if self.is_held(slot, sink) {
+            return self.forward_or_tell(ticket, slot, record, now, sink);
+        }
+        let id = self.topics.intern(record.namespace, record.topic());
+        self.lead_now(ticket, id, record, now, sink);
+    }
+
+    fn lead_now(&mut self, ticket: Ticket, id: TopicId, record: Arc<Record>, now: Now, sink: &mut impl Sink) {
         let delay_ms = self.classes.get(self.topics.get(id).class).commit_delay_ms;
         if delay_ms > 0 {
             self.delayed_next += 1;
@@ -163,10 +205,13 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) {
-        if let Some(relay) = &self.relay {
+        if self.relay.is_some() {
             let id = self.topics.intern(record.namespace, record.topic());
-            if self.is_held(relay, id, sink) {
-                return self.forward_or_tell(ticket, id, record, now, sink);
+            let Some(slot) = self.slot_of_topic(id) else {
+                return self.publish_elsewhere(ticket, record, now, sink);
+            };
+            if self.is_held(slot, sink) {
+                return self.forward_or_tell(ticket, slot, record, now, sink);
             }
         }
         self.commit_led(ticket, record, now, sink);
@@ -175,6 +220,9 @@ impl Broker {
     /// Commits behind those that are held up, if there are any.
     pub(super) fn commit_led(&mut self, ticket: Ticket, record: Arc<Record>, now: Now, sink: &mut impl Sink) {
         let id = self.topics.intern(record.namespace, record.topic());
+        if self.relay.is_some() && self.is_gone(id) {
+            return self.publish_elsewhere(ticket, record, now, sink);
+        }
         if self.classes.get(self.topics.get(id).class).durability.is_logged() {
             return match self.append(ticket, id, record, now, sink) {
                 Ok(Outcome::Later) => {}
@@ -349,7 +397,11 @@ impl Broker {
                         qos,
                         on_slow,
                     };
-                    self.fan_out(id, &record, audience.matched.as_deref(), sink);
+                    let matched = audience.matched.as_deref();
+                    let of = (self.rooms.revision(room).unwrap_or(0), position.seq);
+                    if self.is_current(id, of, matched.is_some_and(|ids| !ids.is_empty())) {
+                        self.fan_out(id, &record, matched, sink);
+                    }
                 }
             }
             body => {
@@ -412,16 +464,32 @@ impl Broker {
         audience: &Audience,
         sink: &mut impl Sink,
     ) {
+        let revision = self.rooms.revision(room).unwrap_or(0);
         for holder in audience.holders.iter() {
             if holder.0 < self.shards {
-                sink.send(ShardId(holder.0), Msg::Deliver(Arc::clone(record)));
+                sink.send(ShardId(holder.0), Msg::Deliver(Arc::clone(record), revision));
             } else {
                 self.send_record(room, id, holder, record, sink);
             }
         }
         if audience.is_local {
+            self.fan_out_current(id, record, revision, audience.matched.as_deref(), sink);
+        }
+    }
+
+    /// A committed record for the connections of this shard, if its room is here as it was where that was committed.
+    pub(super) fn fan_out_current(
+        &mut self,
+        id: TopicId,
+        record: &Arc<Record>,
+        revision: u64,
+        matched: Option<&[u32]>,
+        sink: &mut impl Sink,
+    ) {
+        let of = (revision, record.position.seq);
+        if self.is_current(id, of, matched.is_some_and(|ids| !ids.is_empty())) {
             let on_slow = self.classes.get(self.topics.get(id).class).on_slow;
-            self.fan_out(id, &record.view(on_slow), audience.matched.as_deref(), sink);
+            self.fan_out(id, &record.view(on_slow), matched, sink);
         }
     }
 

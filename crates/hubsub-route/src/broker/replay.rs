@@ -4,8 +4,9 @@
 use super::Broker;
 use crate::cursors::{CURSORS_MAX, CursorKey, Cursors, Key, Range, Read};
 use crate::logread::Known;
+use crate::ring::NOWHERE;
 use crate::{Delivery, Gap, Msg, Now, Sink, Via};
-use hubsub_types::{ConnKey, ErrorCode, HubId, Position, Seq, ShardId};
+use hubsub_types::{ConnKey, Epoch, ErrorCode, HubId, Position, Seq, ShardId};
 
 /// Bytes that a cursor reads at once.
 const READ_BYTES: usize = 64 * 1024;
@@ -17,6 +18,13 @@ impl Broker {
             let Some(read) = self.next_read(conn) else { return };
             sink.replays(conn.index);
             let shard = self.topics_shard(&read);
+            if shard == NOWHERE {
+                // Its room is being moved, or waits for a place.
+                if !self.replay(&read, Range::gone(Epoch(0)), sink) {
+                    return;
+                }
+                continue;
+            }
             if shard != self.shard {
                 sink.send(shard, Msg::Read(Box::new(read)));
                 return;
@@ -32,6 +40,9 @@ impl Broker {
     /// A cursor's read where the room's hub has its home: its records, or none where they come later.
     fn read_led(&mut self, read: Read, now: Now, sink: &mut impl Sink) -> Option<(Read, Range)> {
         let name = read.room_name(&self.classes);
+        if self.relay.is_some() && self.is_read_elsewhere(&name) {
+            return Some((read, Range::gone(Epoch(0))));
+        }
         if self.relay.is_some()
             && let Some(slot) = self.relayed_slot(&name)
         {
@@ -174,6 +185,11 @@ impl Broker {
                 let first = Position { epoch: range.life, seq: Seq(1) };
                 self.cursors.place(conn, key, Some(first));
                 return true;
+            }
+            if let Some(pattern) = read.pattern {
+                // Records of the next one may have passed it by.
+                let pattern = &self.patterns.get(pattern).source;
+                sink.gap(conn, pattern, Position::default(), Position::default(), class.on_gap);
             }
         }
         for record in &range.records {

@@ -95,10 +95,16 @@ impl Broker {
             return Outcome::Now(Err(ErrorCode::TooManySubscriptions));
         }
         let name = Arc::clone(&self.topics.get(id).name);
-        if self.topics.get(id).shard == NOWHERE {
+        let (shard, revision) = (self.topics.get(id).shard, self.topics.revision(id));
+        if shard == NOWHERE {
             self.found(id);
+        } else if shard == self.shard && self.relay.is_some() && self.stands(id, revision, now, sink).is_err()
+        {
+            let room = self.classes.room(topic).as_ref().into();
+            self.leave_room(&room, self.shard, now, sink);
         }
-        let shard = self.topics.get(id).shard;
+        let id = self.topics.intern(namespace, topic);
+        let (shard, revision) = (self.topics.get(id).shard, self.topics.revision(id));
         let relayed = match &self.relay {
             Some(_) if shard == self.shard => self.relayed_slot(&self.classes.room(topic)),
             _ => None,
@@ -118,9 +124,19 @@ impl Broker {
             self.topics.get_mut(id).subs.insert(conn.index);
         }
         self.next_id = self.next_id.wrapping_add(1);
-        let attach =
-            Attach { ticket, conn: conn.index, namespace, topic: name, start, adds, id: self.next_id };
-        let shard = self.topics.get(id).shard;
+        let (topic, home, left) = (name, shard, None);
+        let attach = Attach {
+            ticket,
+            conn: conn.index,
+            namespace,
+            topic,
+            start,
+            adds,
+            id: self.next_id,
+            home,
+            revision,
+            left,
+        };
         if shard != self.shard {
             self.await_attached(id, &attach);
             if shard == NOWHERE {
@@ -165,7 +181,7 @@ impl Broker {
         Outcome::Now(attached)
     }
 
-    fn await_attached(&mut self, id: TopicId, attach: &Attach) {
+    pub(super) fn await_attached(&mut self, id: TopicId, attach: &Attach) {
         let attaching = self.attaching.entry((attach.conn, id));
         let attaching = attaching.or_insert(Attaching { latest: attach.id, adding: None });
         attaching.latest = attach.id;
@@ -281,13 +297,13 @@ impl Broker {
 
     fn drop_subscription(&mut self, conn: u32, id: TopicId, now: Now, sink: &mut impl Sink) {
         let topic = self.topics.get(id);
-        let (namespace, name, shard) = (topic.namespace, Arc::clone(&topic.name), topic.shard);
+        let (namespace, name, counted) = (topic.namespace, Arc::clone(&topic.name), self.counted_at(id));
         self.topics.unsubscribe(id, conn);
         if let Some(adding) = self.attaching.remove(&(conn, id)).and_then(|a| a.adding) {
             // The hub may yet refuse it: interest is taken back when it has not.
             self.cancelled.insert(adding);
-        } else {
-            self.take_back(shard, namespace, name, now, sink);
+        } else if let Some((shard, revision)) = counted {
+            self.take_back(shard, namespace, name, revision, now, sink);
         }
     }
 
@@ -297,13 +313,14 @@ impl Broker {
         shard: ShardId,
         namespace: Namespace,
         topic: Arc<[u8]>,
+        revision: u64,
         now: Now,
         sink: &mut impl Sink,
     ) {
         if shard == self.shard {
-            self.detach_here(namespace, &topic, self.shard, now, sink);
+            self.detach_here(namespace, &topic, (self.shard, revision), now, sink);
         } else {
-            sink.send(shard, Msg::Detach(self.shard, namespace, topic));
+            sink.send(shard, Msg::Detach(self.shard, namespace, topic, revision));
         }
     }
 
@@ -330,11 +347,17 @@ impl Broker {
         sink: &mut impl Sink,
     ) {
         let Asker::Client { conn, .. } = attach.ticket.asker else { return };
-        if self.cancelled.remove(&attach.id) {
-            if attached.is_ok() {
-                let id = self.topics.intern(attach.namespace, &attach.topic);
-                let shard = self.topics.get(id).shard;
-                self.take_back(shard, attach.namespace, Arc::clone(&attach.topic), now, sink);
+        if attached == Err(ErrorCode::HubDiffers) && self.relay.is_some() {
+            return self.attach_again(attach, now, sink);
+        }
+        let is_cancelled = self.cancelled.remove(&attach.id);
+        if attach.left.is_some() && attached.is_err() && !is_cancelled {
+            return self.follow_later(attach, now);
+        }
+        if is_cancelled {
+            if attached.is_ok() && attach.adds {
+                let topic = Arc::clone(&attach.topic);
+                self.take_back(attach.home, attach.namespace, topic, attach.revision, now, sink);
             }
         } else if let Some(id) = self.topics.find(attach.namespace, &attach.topic)
             && let Some(attaching) = self.attaching.get_mut(&(attach.conn, id))
@@ -346,11 +369,16 @@ impl Broker {
             if is_latest {
                 self.attaching.remove(&(attach.conn, id));
             }
+            if let (Some(left), Ok(attached)) = (attach.left, attached) {
+                self.tell_followed(&attach, left, attached, sink);
+            }
             if is_latest || attached.is_err() {
                 self.confirm(conn, &attach, &attached);
             }
         }
-        sink.answer(attach.ticket.asker, Answer::Attached(attached));
+        if attach.left.is_none() {
+            sink.answer(attach.ticket.asker, Answer::Attached(attached));
+        }
         if self.clients[conn.index as usize].generation == conn.generation {
             self.drained(conn, now, sink);
         }

@@ -5,6 +5,7 @@ use super::publish::Body;
 use crate::relay::state::{Parked, Relay};
 use crate::{Now, Sink};
 use hubsub_types::ErrorCode;
+use std::sync::Arc;
 
 impl Broker {
     /// Publishes that a shard behind held up go on, in order, and so do those that
@@ -19,9 +20,16 @@ impl Broker {
         }
         while let Some((ticket, record)) = self.stalled.pop_front() {
             let id = self.topics.intern(record.namespace, record.topic());
-            if self.relay.is_some() && self.topics.get(id).shard != self.shard {
+            if self.relay.is_some() && self.is_elsewhere(id) {
                 // Its room has another home since it came.
-                self.lead_elsewhere(ticket, id, record, now, sink);
+                let room: Arc<[u8]> = self.classes.room(record.topic()).as_ref().into();
+                if self.topics.moves(self.classes.class_of_room(&room)) {
+                    self.stalled.push_front((ticket, record));
+                    self.rehome(&room, now, sink);
+                    self.give_back_all(&room, now, sink);
+                } else {
+                    self.publish_elsewhere(ticket, record, now, sink);
+                }
                 continue;
             }
             if let Some(slot) = self.unled_slot(id, sink) {

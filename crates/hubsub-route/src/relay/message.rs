@@ -112,7 +112,8 @@ pub enum NodeMessage {
         /// Where it begins.
         attached: Attached,
     },
-    /// Another number of subscribers, nothing else.
+    /// Another number of subscribers, nothing else. Of a leader, to a node that it counted: it does not any more, and
+    /// the number is 0.
     Counts {
         /// As in the interest.
         hub: HubId,
@@ -267,6 +268,19 @@ impl NodeMessage {
             | NodeMessage::PatternsEntry { .. }
             | NodeMessage::PatternsEnd { .. }
             | NodeMessage::PatternsHeld { .. } => home(PATTERNS, shards),
+        }
+    }
+
+    /// The hub that a request concerns.
+    #[must_use]
+    pub fn hub(&self) -> Option<HubId> {
+        match self {
+            NodeMessage::Publish { hub, .. }
+            | NodeMessage::Interest { hub, .. }
+            | NodeMessage::Counts { hub, .. }
+            | NodeMessage::CountAsk { hub, .. }
+            | NodeMessage::Read { hub, .. } => Some(*hub),
+            _ => None,
         }
     }
 

@@ -8,7 +8,6 @@ use crate::{Attach, Ticket};
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_types::NodeId;
-use hubsub_types::class::ClassIndex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -24,14 +23,22 @@ pub struct Misses {
 /// One room.
 #[derive(Debug)]
 pub struct Miss {
-    /// Its class.
-    pub class: ClassIndex,
+    /// Whether its place was asked for, and that it gets one.
+    pub asked: Option<bool>,
     /// Whether it is to get a place if it has none: something but questions waits.
     pub makes: bool,
     /// Until when it is waited for, in ms.
     pub until_ms: u64,
     /// What waits, in the order in which it came.
     pub waits: VecDeque<Missing>,
+}
+
+impl Miss {
+    /// Nothing waits yet; it would until then.
+    #[must_use]
+    pub fn new(until_ms: u64) -> Miss {
+        Miss { asked: None, makes: false, until_ms, waits: VecDeque::new() }
+    }
 }
 
 /// One thing that waits.

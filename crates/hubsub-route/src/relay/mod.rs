@@ -6,6 +6,7 @@ pub mod handover;
 pub mod limits;
 pub mod message;
 pub mod misses;
+pub mod moves;
 pub mod nodes;
 pub mod patterns;
 pub mod state;

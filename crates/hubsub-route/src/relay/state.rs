@@ -4,6 +4,7 @@
 use super::handover::Handover;
 use super::message::AskId;
 use super::misses::{Misses, Missing};
+use super::moves::Moves;
 use super::nodes::Peers;
 use super::patterns::PatternSets;
 use super::watch::{Watched, Watchers};
@@ -72,6 +73,8 @@ pub struct Relay {
     pub attaches: usize,
     /// Rooms whose place was asked for.
     pub misses: Misses,
+    /// Rooms that are moved.
+    pub moves: Moves,
     /// When something is due at the earliest, in ms.
     pub due_ms: u64,
     /// Whether something waits for a link to take more.
@@ -97,6 +100,8 @@ pub struct HubState {
     pub queue: VecDeque<Parked>,
     /// Publishes under way.
     pub under_way: usize,
+    /// The greatest number of those that were sent.
+    pub sent: u64,
     /// How many of them were sent to a former leader.
     pub former: usize,
     /// Until when those are waited for, in ms.
@@ -275,6 +280,7 @@ impl HubState {
             is_clear: false,
             queue: VecDeque::new(),
             under_way: 0,
+            sent: 0,
             former: 0,
             former_until_ms: 0,
             retry_ms: u64::MAX,
@@ -317,6 +323,7 @@ impl Relay {
             held_bytes: 0,
             attaches: 0,
             misses: Misses::default(),
+            moves: Moves::default(),
             due_ms: u64::MAX,
             is_held_up: false,
         }
@@ -399,6 +406,12 @@ impl Relay {
     pub fn is_full(&self, weight: usize) -> bool {
         let limits = &self.cluster.limits;
         self.parked.0 >= limits.parked_max || self.parked.1 + weight > limits.parked_bytes_max
+    }
+
+    /// The number of a publish that comes to wait.
+    pub fn number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
     }
 
     /// Puts a publish where its number says.

@@ -19,6 +19,7 @@ use crate::Now;
 use crate::counts::Counts;
 use crate::history::Ring;
 use crate::hubs::{Hubs, ShardHubs};
+use crate::places::Place;
 use crate::record::Namespace;
 use ahash::RandomState;
 use hashbrown::{HashMap, HashTable};
@@ -130,6 +131,8 @@ pub struct Rooms {
     slots: Vec<(u32, Option<Room>)>,
     free: Vec<u32>,
     names: HashTable<u32>,
+    /// By place the change of the table of rooms that put a room here, where there is one.
+    revisions: HashMap<u32, u64, RandomState>,
     /// The node's incarnation << 32 and up: the next epoch.
     epochs: Arc<AtomicU64>,
     /// Which hub each room belongs to.
@@ -175,6 +178,7 @@ impl Rooms {
             slots: Vec::new(),
             free: Vec::new(),
             names: HashTable::new(),
+            revisions: HashMap::default(),
             epochs,
             last_us,
             created: (0, 0),
@@ -299,9 +303,9 @@ impl Rooms {
             return Ok(handle);
         }
         let class = self.classes.class_of_room(name);
-        let hub = self.hubs.find(class, self.all_hubs.placement.hub(class, name));
+        let Place { hub, revision } = self.all_hubs.placement.place(class, name);
         // It was placed elsewhere a moment ago.
-        let hub = hub.ok_or(ErrorCode::HubClosed)?;
+        let hub = self.hubs.find(class, hub).ok_or(ErrorCode::HubClosed)?;
         let log = self.hubs.get(hub).log.as_ref();
         let recalled = log.and_then(|log| recall(log.id));
         let known = log.and_then(|log| log.of_this_life(recalled));
@@ -316,11 +320,18 @@ impl Rooms {
         may.inspect_err(|_| self.refused += 1)?;
         let fresh = || Position { epoch: Epoch(self.epochs.fetch_add(1, Ordering::Relaxed)), seq: Seq(0) };
         let position = known.unwrap_or_else(fresh);
-        Ok(self.insert(name, hub, position, recalled.is_some() && known.is_none(), now))
+        Ok(self.insert(name, (hub, revision), position, recalled.is_some() && known.is_none(), now))
     }
 
     /// A room that is new in memory.
-    fn insert(&mut self, name: &[u8], hub: u16, position: Position, has_past: bool, now: Now) -> RoomHandle {
+    fn insert(
+        &mut self,
+        name: &[u8],
+        (hub, revision): (u16, u64),
+        position: Position,
+        has_past: bool,
+        now: Now,
+    ) -> RoomHandle {
         let Position { epoch, seq } = position;
         let room = Room {
             name: name.into(),
@@ -344,6 +355,9 @@ impl Rooms {
             let room = slots[i as usize].1.as_ref().expect("names lists live rooms only");
             hasher.hash_one(&*room.name)
         });
+        if revision > 0 {
+            self.revisions.insert(index, revision);
+        }
         RoomHandle { index, generation: self.slots[index as usize].0 }
     }
 
@@ -425,6 +439,7 @@ impl Rooms {
         if let Ok(entry) = self.names.find_entry(hash, |&i| i == handle.index) {
             entry.remove();
         }
+        self.revisions.remove(&handle.index);
         self.free.push(handle.index);
     }
 

@@ -5,6 +5,7 @@
 use super::{Interests, Key, Recalled, RoomHandle, Rooms, seconds};
 use crate::Now;
 use crate::counts::{Counts, Holder};
+use crate::places::Place;
 use crate::record::Namespace;
 use hubsub_types::{Epoch, ErrorCode, HubId, Position, Seq};
 use std::sync::Arc;
@@ -24,9 +25,9 @@ impl Rooms {
         }
         self.has_place().inspect_err(|_| self.refused += 1)?;
         let class = self.classes.class_of_room(name);
-        let slot = self.hubs.find(class, self.all_hubs.placement.hub(class, name));
-        let slot = slot.ok_or(ErrorCode::HubClosed)?;
-        Ok(self.insert(name, slot, Position::default(), false, now))
+        let Place { hub, revision } = self.all_hubs.placement.place(class, name);
+        let slot = self.hubs.find(class, hub).ok_or(ErrorCode::HubClosed)?;
+        Ok(self.insert(name, (slot, revision), Position::default(), false, now))
     }
 
     /// The last record of a room that was committed, or handed on; default if there is no such room.
@@ -51,6 +52,18 @@ impl Rooms {
     #[must_use]
     pub fn slot_of_room(&self, handle: RoomHandle) -> Option<u16> {
         self.get(handle).map(|room| room.hub)
+    }
+
+    /// The change of the table of rooms that put a room where it is; 0: there is none.
+    #[inline]
+    #[must_use]
+    pub fn revision(&self, handle: RoomHandle) -> Option<u64> {
+        self.get(handle)?;
+        Some(if self.revisions.is_empty() {
+            0
+        } else {
+            self.revisions.get(&handle.index).copied().unwrap_or(0)
+        })
     }
 
     /// A subscriber of a topic more, or so many at a holder: subscribers of the topic in all then.

@@ -101,6 +101,9 @@ fn where_a_subscription_begins_is_one_record_however_many_there_are() {
             start: Start::Last(count),
             adds: true,
             id: 1,
+            home: ShardId(0),
+            revision: 0,
+            left: None,
         };
         let read = LogRead {
             hub,

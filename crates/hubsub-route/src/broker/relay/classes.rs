@@ -34,28 +34,23 @@ impl Broker {
 
         let mut waiting = Vec::new();
         for room in rooms {
-            waiting.extend(self.forget_here(room, sink));
+            waiting.extend(self.close_room(room, false, now, sink));
         }
         // Of a topic that was nobody's yet nothing is to be taken back.
         for &id in &topics {
             self.follow_to_place(id, now, sink);
         }
-        for waiting in waiting {
-            let id = self.topics.intern(waiting.attach.namespace, &waiting.attach.topic);
-            self.miss_attach(id, waiting.attach, now, sink);
-        }
+        self.give_back_attaches(waiting, now, sink);
         for slot in 0..known as u16 {
             self.forward_elsewhere(slot, now, sink);
         }
     }
 
     /// Publishes that wait for a hub and are of rooms of another one by now go there.
-    pub(super) fn forward_elsewhere(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
+    fn forward_elsewhere(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
         let (mut moved, mut stays) = (Vec::new(), Vec::new());
         while let Some(parked) = self.relay().unpark(slot) {
             let id = self.topics.intern(parked.record.namespace, parked.record.topic());
-            // The table may have heard of a room's move before this shard has.
-            self.follow_to_place(id, now, sink);
             if self.slot_of_topic(id) == Some(slot) { &mut stays } else { &mut moved }.push(parked);
         }
         stays.into_iter().for_each(|parked| self.relay().park(slot, parked));
@@ -64,7 +59,7 @@ impl Broker {
             match parked.ticket.asker {
                 // Who asked from another node looks again where it is.
                 Asker::Node { node, ask, .. } => self.relay().not_mine(node, ask, slot, sink),
-                _ => self.lead(parked.ticket, parked.record, now, sink),
+                _ => self.lead_elsewhere(parked.ticket, parked.record, now, sink),
             }
         }
     }

@@ -41,18 +41,22 @@ impl Broker {
             return;
         }
         relay.hub_mut(slot).watched.came();
-        let id = self.topics.intern(record.namespace, record.topic());
-        if self.slot_of_topic(id) != Some(slot) {
-            self.topics.place_again(id);
-            if self.slot_of_topic(id) != Some(slot) {
-                return;
-            }
-        }
         if record.position.seq == Seq(0) {
             return self.hand_on(&record, sink);
         }
-        let name = self.classes.room(record.topic());
-        let room = match self.rooms.find(&name) {
+        let name = self.classes.room(record.topic()).into_owned();
+        if self.rooms.find(&name).is_some_and(|room| self.rooms.slot_of_room(room) != Some(slot)) {
+            self.rehome(&name, now, sink);
+        }
+        let found = self.rooms.find(&name);
+        let of = found.map_or_else(|| self.slot_of_name(&name), |room| self.rooms.slot_of_room(room));
+        if of != Some(slot) {
+            // The room is elsewhere for this node. Who subscribes is told with the move.
+            let is_matched =
+                self.matching(record.namespace, record.topic()).is_some_and(|ids| !ids.is_empty());
+            return self.lack_if(slot, is_matched);
+        }
+        let room = match found {
             Some(room) => room,
             None if self.matching(record.namespace, record.topic()).is_none_or(|ids| ids.is_empty()) => {
                 return;
@@ -128,12 +132,13 @@ impl Broker {
         }
         let mut shards = holders.shards(self.shards);
         let is_local = shards.remove(self.shard);
+        let room = self.rooms.find_of_topic(name);
+        let revision = room.and_then(|room| self.rooms.revision(room)).unwrap_or(0);
         for shard in shards.iter() {
-            sink.send(hubsub_types::ShardId(shard.0), Msg::Deliver(Arc::clone(record)));
+            sink.send(hubsub_types::ShardId(shard.0), Msg::Deliver(Arc::clone(record), revision));
         }
         if is_local {
-            let on_slow = self.classes.get(self.topics.get(id).class).on_slow;
-            self.fan_out(id, &record.view(on_slow), matched.as_deref(), sink);
+            self.fan_out_current(id, record, revision, matched.as_deref(), sink);
         }
     }
 

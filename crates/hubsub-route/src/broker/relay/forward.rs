@@ -18,12 +18,16 @@ use hubsub_types::{ErrorCode, HubId, NodeId, ShardId};
 use std::sync::Arc;
 
 impl Broker {
-    /// Whether a topic's hub is led elsewhere, something waits before what comes, or this process may
-    /// not lead it now.
+    /// Whether a hub is led elsewhere, something waits before what comes, or this process may not lead it now.
     #[inline]
-    pub(in crate::broker) fn is_held(&self, relay: &Relay, id: TopicId, sink: &impl Sink) -> bool {
-        self.slot_of_topic(id)
-            .is_none_or(|slot| !relay.hub(slot).is_clear || !self.may_lead(relay, slot, sink))
+    pub(in crate::broker) fn is_held(&self, slot: u16, sink: &impl Sink) -> bool {
+        let is_held = |relay: &Relay| !relay.hub(slot).is_clear || !self.may_lead(relay, slot, sink);
+        self.relay.as_deref().is_some_and(is_held)
+    }
+
+    /// Whether the route of a hub names this process.
+    pub(in crate::broker) fn is_led(&self, slot: u16) -> bool {
+        self.relay.as_ref().is_some_and(|relay| relay.hub(slot).leader == Leader::Me)
     }
 
     /// Whether this process, which a hub's route names, may order records of the hub now.
@@ -50,22 +54,19 @@ impl Broker {
     pub(in crate::broker) fn forward(
         &mut self,
         ticket: Ticket,
-        id: TopicId,
+        slot: u16,
         mut record: Arc<Record>,
         now: Now,
         sink: &mut impl Sink,
     ) -> Outcome<Result<Published, ErrorCode>> {
-        let Some(slot) = self.slot_of_topic(id) else {
-            return Outcome::Now(Err(ErrorCode::HubClosed));
-        };
-        let is_logged = self.classes.get(self.topics.get(id).class).durability.is_logged();
+        let class = self.relay().hub(slot).class;
+        let is_logged = self.classes.get(class).durability.is_logged();
         let relay = self.relay();
         let producer = relay.producer;
         if relay.is_full(record.weight()) {
             return Outcome::Now(Err(ErrorCode::LinkFull));
         }
-        relay.last_number += 1;
-        let number = relay.last_number;
+        let number = relay.number();
         if is_logged && record.producer().is_none() && !matches!(ticket.asker, Asker::Node { .. }) {
             let hub = relay.hub_mut(slot);
             hub.sequence += 1;
@@ -85,12 +86,12 @@ impl Broker {
     pub(in crate::broker) fn forward_or_tell(
         &mut self,
         ticket: Ticket,
-        id: TopicId,
+        slot: u16,
         record: Arc<Record>,
         now: Now,
         sink: &mut impl Sink,
     ) {
-        if let Outcome::Now(refused) = self.forward(ticket, id, record, now, sink) {
+        if let Outcome::Now(refused) = self.forward(ticket, slot, record, now, sink) {
             self.tell_published(ticket, refused, sink);
         }
     }
@@ -129,6 +130,11 @@ impl Broker {
                     if !may {
                         break;
                     }
+                    // One that was refused goes again when it is known what came of those that were sent since.
+                    if first.number < hub.sent && hub.under_way > 0 && self.is_before_sent(slot) {
+                        break;
+                    }
+                    let relay = self.relay();
                     if !relay.peers.flows(node, id, sink) {
                         relay.is_held_up = true;
                         break;
@@ -142,6 +148,19 @@ impl Broker {
         }
     }
 
+    /// Whether of the shard and room of the first that waits others are under way that came later.
+    fn is_before_sent(&self, slot: u16) -> bool {
+        let Some(relay) = &self.relay else { return false };
+        let Some(first) = relay.hub(slot).queue.front() else { return false };
+        let room = self.classes.room(first.record.topic());
+        let is_later = |what: &Asked| {
+            matches!(what, Asked::Publish(sent) if sent.number > first.number
+                && sent.ticket.shard == first.ticket.shard
+                && self.classes.room(sent.record.topic()) == room)
+        };
+        relay.asks.values().any(|under_way| under_way.slot == slot && is_later(&under_way.what))
+    }
+
     fn send_first(&mut self, slot: u16, to: NodeId, sink: &mut impl Sink) {
         self.tell_counts(sink);
         let shard = self.shard;
@@ -150,6 +169,7 @@ impl Broker {
         let ask = relay.next_ask(shard);
         let hub = relay.hub_mut(slot);
         hub.under_way += 1;
+        hub.sent = hub.sent.max(parked.number);
         let (hub, term) = (hub.id, hub.term);
         let message = NodeMessage::Publish { ask, hub, term, record: Arc::clone(&parked.record) };
         let what = Asked::Publish(parked);

@@ -39,7 +39,9 @@ impl Broker {
         }
         self.follow_topic(slot, room, key.clone(), false);
         let position = self.rooms.position(room);
-        let until_ms = now.mono_ms + self.relay().cluster.limits.parked_ms;
+        // Who follows a room was confirmed before, and waits for as long as it takes.
+        let parked_ms = self.relay().cluster.limits.parked_ms;
+        let until_ms = if attach.left.is_some() { u64::MAX } else { now.mono_ms + parked_ms };
         let relay = self.relay();
         relay.wake_by(until_ms);
         let is_resuming = relay.resuming.contains_key(&room);
@@ -331,7 +333,7 @@ impl Broker {
     fn refuse_attach(&mut self, waiting: WaitingAttach, code: ErrorCode, now: Now, sink: &mut impl Sink) {
         let WaitingAttach { attach, from, .. } = waiting;
         if attach.adds {
-            self.detach_here(attach.namespace, &attach.topic, from, now, sink);
+            self.detach_here(attach.namespace, &attach.topic, (from, attach.revision), now, sink);
         }
         self.answer_attach(attach, from, Err(code), now, sink);
     }
@@ -362,20 +364,22 @@ impl Broker {
         &mut self,
         namespace: Namespace,
         topic: &[u8],
-        from: ShardId,
+        (from, revision): (ShardId, u64),
         now: Now,
         sink: &mut impl Sink,
     ) {
-        // By the hub that the room was of when it was subscribed to.
-        let room = self.rooms.find_of_topic(topic);
+        // Of a room that was moved since nothing is counted any more.
+        let room =
+            self.rooms.find_of_topic(topic).filter(|&room| self.rooms.revision(room) == Some(revision));
         let slot = room.and_then(|room| self.rooms.slot_of_room(room));
         let is_relayed = |relay: &Relay| {
             let hub = slot.and_then(|slot| relay.hubs.get(usize::from(slot)));
             hub.is_some_and(|hub| hub.leader != Leader::Me)
         };
-        let Some(room) = room.filter(|_| self.relay.as_deref().is_some_and(is_relayed)) else {
+        let Some(room) = room else { return };
+        if !self.relay.as_deref().is_some_and(is_relayed) {
             return self.rooms.detach(namespace, topic, from, now);
-        };
+        }
         let key: TopicKey = (namespace, topic.into());
         self.rooms.count(room, &key, |counts| _ = counts.remove(from), now);
         if self.count_of(room, &key) > 0 {

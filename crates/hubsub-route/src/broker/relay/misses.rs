@@ -8,13 +8,10 @@ use crate::places::UNPLACED;
 use crate::record::Record;
 use crate::relay::NodeMessage;
 use crate::relay::misses::{Miss, Missing};
-use crate::relay::state::WaitingAttach;
 use crate::ring::NOWHERE;
-use crate::rooms::RoomHandle;
 use crate::topics::TopicId;
-use crate::{Asker, Attach, Msg, Now, Outcome, Published, Sink, Start, Ticket};
-use hubsub_types::class::ClassIndex;
-use hubsub_types::{ErrorCode, HubId, NodeId};
+use crate::{Attach, Msg, Now, Outcome, Published, Sink, Ticket};
+use hubsub_types::{ErrorCode, HubId, NodeId, Position};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -74,13 +71,19 @@ impl Broker {
             | NodeMessage::Read { names, .. } => Arc::clone(&names.room),
             _ => return Some(message),
         };
-        if self.topics.place(&room).1 != UNPLACED {
+        if self.topics.place(&room).1 != UNPLACED && !self.has_missing_messages(&room) {
             return Some(message);
         }
         match self.miss(room, Missing::Message(from, Box::new(message)), now, sink) {
             Err(Missing::Message(_, message)) => Some(*message),
             _ => None,
         }
+    }
+
+    /// Whether messages of nodes wait for a room: none is to come before them.
+    fn has_missing_messages(&self, room: &[u8]) -> bool {
+        let miss = self.relay.as_ref().and_then(|relay| relay.misses.rooms.get(room));
+        miss.is_some_and(|miss| miss.waits.iter().any(|what| matches!(what, Missing::Message(..))))
     }
 
     /// Whether a topic's room has a place now, and nothing waits before what comes.
@@ -101,7 +104,6 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) -> Result<(), Missing> {
-        let class = self.classes.class_of_room(&room);
         let relay = self.relay();
         let (limits, weight) = (relay.cluster.limits, what.weight());
         let parked = &mut relay.misses.parked;
@@ -109,67 +111,112 @@ impl Broker {
             return Err(what);
         }
         *parked = (parked.0 + 1, parked.1 + weight);
+        if !relay.misses.rooms.contains_key(&room) && self.topics.is_unheard(&room) {
+            // Where others of its topics were asked for, nothing more is: it would come before this.
+            let topics = self.topics.of_room(&room).into_iter();
+            let home = topics.map(|id| self.topics.get(id).shard).find(|&shard| shard != NOWHERE);
+            if let Some(home) = home {
+                self.leave_room(&room, home, now, sink);
+            }
+        }
+        let relay = self.relay();
         let until_ms = now.mono_ms + limits.parked_ms;
         relay.wake_by(until_ms);
-        let makes = !what.is_question();
-        if let Some(miss) = relay.misses.rooms.get_mut(&room) {
-            miss.waits.push_back(what);
-            if makes && !std::mem::replace(&mut miss.makes, true) {
-                sink.room_miss(class, &room, true);
-            }
-            return Ok(());
-        }
-        sink.room_miss(class, &room, makes);
-        relay.misses.rooms.insert(room, Miss { class, makes, until_ms, waits: VecDeque::from([what]) });
+        let miss = relay.misses.rooms.entry(Arc::clone(&room)).or_insert_with(|| Miss::new(until_ms));
+        miss.makes |= !what.is_question();
+        miss.waits.push_back(what);
+        self.ask_for(&room, sink);
         Ok(())
+    }
+
+    /// What was given back waits before what came since.
+    pub(super) fn miss_first(&mut self, room: &Arc<[u8]>, back: VecDeque<Missing>, now: Now) {
+        if back.is_empty() {
+            return;
+        }
+        let relay = self.relay();
+        let until_ms = now.mono_ms + relay.cluster.limits.parked_ms;
+        relay.wake_by(until_ms);
+        let weight = back.iter().map(Missing::weight).sum::<usize>();
+        relay.misses.parked = (relay.misses.parked.0 + back.len(), relay.misses.parked.1 + weight);
+        let miss = relay.misses.rooms.entry(Arc::clone(room)).or_insert_with(|| Miss::new(until_ms));
+        miss.makes = true;
+        back.into_iter().rev().for_each(|what| miss.waits.push_front(what));
+    }
+
+    /// Asks for the place of a room for which something waits, if it has none: once, and again where it is to get one
+    /// by now.
+    fn ask_for(&mut self, room: &[u8], sink: &mut impl Sink) {
+        let (class, hub) = self.topics.place(room);
+        if hub != UNPLACED || self.topics.is_leaving(room) {
+            return;
+        }
+        let Some(miss) = self.relay().misses.rooms.get_mut(room) else { return };
+        if miss.asked.is_none_or(|made| miss.makes && !made) {
+            miss.asked = Some(miss.makes);
+            let makes = miss.makes;
+            sink.room_miss(class, room, makes);
+        }
     }
 
     /// Takes out what waits for a room.
     fn take_miss(&mut self, room: &[u8]) -> VecDeque<Missing> {
-        let Some(relay) = &mut self.relay else { return VecDeque::new() };
-        let Some(miss) = relay.misses.rooms.remove(room) else { return VecDeque::new() };
-        for what in &miss.waits {
-            relay.misses.parked.0 -= 1;
-            relay.misses.parked.1 -= what.weight();
-        }
-        miss.waits
+        self.take_miss_of(room, |_| true)
     }
 
-    /// The table has places of these rooms now, or others: what waits for them goes on, and who subscribes to
-    /// those that were moved does so where they are.
-    pub fn rooms_placed(
-        &mut self,
-        class: ClassIndex,
-        rooms: &[(Box<[u8]>, bool)],
-        now: Now,
-        sink: &mut impl Sink,
-    ) {
-        for (room, was_moved) in rooms {
-            if *was_moved {
-                self.rehome(room, now, sink);
-                // First: publishes go by where the topic is, and who subscribes is told apart by where it was.
-                self.follow_room(class, room, now, sink);
-                self.follow_parked(class, room, now, sink);
-            }
-            if self.topics.place(room).1 == UNPLACED {
-                // What waits does so for its time.
-                continue;
-            }
-            for what in self.take_miss(room) {
-                match what {
-                    Missing::Publish(ticket, record) => {
-                        let id = self.topics.intern(record.namespace, record.topic());
-                        if let Outcome::Now(refused) = self.miss_publish(ticket, id, record, now, sink) {
-                            self.tell_published(ticket, refused, sink);
-                        }
+    fn take_miss_of(&mut self, room: &[u8], is_meant: impl Fn(&Missing) -> bool) -> VecDeque<Missing> {
+        let Some(relay) = &mut self.relay else { return VecDeque::new() };
+        let Some(miss) = relay.misses.rooms.get_mut(room) else { return VecDeque::new() };
+        let (taken, waits) = std::mem::take(&mut miss.waits).into_iter().partition(is_meant);
+        miss.waits = waits;
+        if miss.waits.is_empty() {
+            relay.misses.rooms.remove(room);
+        }
+        let taken: VecDeque<Missing> = taken;
+        relay.misses.parked.0 -= taken.len();
+        relay.misses.parked.1 -= taken.iter().map(Missing::weight).sum::<usize>();
+        taken
+    }
+
+    /// Takes out what nodes asked.
+    fn take_messages(&mut self, room: &[u8]) -> Vec<(NodeId, NodeMessage)> {
+        if !self.has_missing_messages(room) {
+            return Vec::new();
+        }
+        let waits = self.take_miss_of(room, |what| matches!(what, Missing::Message(..)));
+        let message = |what| match what {
+            Missing::Message(from, message) => Some((from, *message)),
+            _ => None,
+        };
+        waits.into_iter().filter_map(message).collect()
+    }
+
+    /// What waits for a room goes on, if this shard knows where that is and does not leave it. Nodes wait for its place
+    /// alone.
+    pub(super) fn go_on_placed(&mut self, room: &[u8], now: Now, sink: &mut impl Sink) {
+        if self.topics.place(room).1 == UNPLACED {
+            // What waits does so for its time.
+            return self.ask_for(room, sink);
+        }
+        for (from, message) in self.take_messages(room) {
+            self.node_message(from, message, now, sink);
+        }
+        if self.topics.is_leaving(room) || self.topics.is_unheard(room) {
+            return;
+        }
+        for what in self.take_miss(room) {
+            match what {
+                Missing::Publish(ticket, record) => {
+                    let id = self.topics.intern(record.namespace, record.topic());
+                    if let Outcome::Now(refused) = self.miss_publish(ticket, id, record, now, sink) {
+                        self.tell_published(ticket, refused, sink);
                     }
-                    Missing::Attach(attach) => {
-                        let id = self.topics.intern(attach.namespace, &attach.topic);
-                        self.miss_attach(id, *attach, now, sink);
-                    }
-                    Missing::Message(from, message) => self.node_message(from, *message, now, sink),
-                    question => self.ask_placed(question, now, sink),
                 }
+                Missing::Attach(attach) => {
+                    let id = self.topics.intern(attach.namespace, &attach.topic);
+                    self.miss_attach(id, *attach, now, sink);
+                }
+                question => self.ask_placed(question, now, sink),
             }
         }
     }
@@ -217,54 +264,18 @@ impl Broker {
         }
     }
 
-    /// A room that is kept here as one of another hub, from before it was moved, is forgotten: who subscribes
-    /// does so anew where it is.
-    pub(super) fn rehome(&mut self, name: &[u8], now: Now, sink: &mut impl Sink) {
-        let Some(room) = self.rooms.find(name).filter(|_| self.relay.is_some()) else { return };
-        let (class, hub) = self.topics.place(name);
-        if hub == UNPLACED || self.rooms.slot_of_room(room) == self.rooms.hubs.find(class, hub) {
-            return;
-        }
-        for waiting in self.forget_here(room, sink) {
-            self.answer_attach(waiting.attach, waiting.from, Err(ErrorCode::HubClosed), now, sink);
-        }
-    }
-
-    /// Forgets a room that is elsewhere; its leader is told, and what waits for that is given.
-    pub(super) fn forget_here(&mut self, room: RoomHandle, sink: &mut impl Sink) -> Vec<WaitingAttach> {
-        let known = self.rooms.position(room);
-        let mut waiting = Vec::new();
-        for key in self.rooms.topics_of(room) {
-            let names = self.names_of(&key);
-            let relay = self.relay();
-            let Some(up) = relay.upstreams.remove(&key) else { continue };
-            relay.attaches -= up.waiting.len();
-            waiting.extend(up.waiting);
-            if let Some(to) = relay.leader_of(up.slot) {
-                let (hub, term) = (relay.hub(up.slot).id, relay.hub(up.slot).term);
-                let (ask, count, start) = (crate::relay::AskId::NONE, 0, Start::Live);
-                let message = NodeMessage::Interest { ask, hub, term, names, count, known, start };
-                relay.peers.send(to, hub, message, sink);
-            }
-        }
-        self.drop_resume(room);
-        self.relay().due.remove(&room);
-        self.rooms.forget_moved(room);
-        waiting
-    }
-
     // -- to the home --
 
-    /// A publish came here, and this shard knows another home of its room, or none.
+    /// A publish is here, and by other classes than when it came its room has another home.
     #[cold]
     pub(in crate::broker) fn lead_elsewhere(
         &mut self,
         ticket: Ticket,
-        id: TopicId,
         record: Arc<Record>,
         now: Now,
         sink: &mut impl Sink,
     ) {
+        let id = self.topics.intern(record.namespace, record.topic());
         if let Outcome::Now(refused) = self.miss_publish(ticket, id, record, now, sink) {
             self.tell_published(ticket, refused, sink);
         }
@@ -278,80 +289,40 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) {
-        match self.topics.get(id).shard {
-            shard if shard != self.shard => sink.send(shard, Msg::Publish(ticket, record)),
-            _ => self.lead(ticket, record, now, sink),
+        match (self.topics.get(id).shard, self.topics.revision(id)) {
+            (shard, revision) if shard != self.shard => {
+                sink.send(shard, Msg::Publish(ticket, record, revision))
+            }
+            (_, revision) => self.lead(ticket, record, revision, now, sink),
         }
     }
 
-    fn attach_placed(&mut self, id: TopicId, attach: Attach, now: Now, sink: &mut impl Sink) {
-        match self.topics.get(id).shard {
+    fn attach_placed(&mut self, id: TopicId, mut attach: Attach, now: Now, sink: &mut impl Sink) {
+        (attach.home, attach.revision) = (self.topics.get(id).shard, self.topics.revision(id));
+        match attach.home {
             shard if shard != self.shard => sink.send(shard, Msg::Attach(Box::new(attach))),
             _ => self.attach_for(attach, now, sink),
         }
     }
 
-    /// Publishes of a room that wait for the leader of the hub that it was in go where it is.
-    fn follow_parked(&mut self, class: ClassIndex, room: &[u8], now: Now, sink: &mut impl Sink) {
-        for slot in 0..self.relay().hubs.len() as u16 {
-            let classes = Arc::clone(&self.classes);
-            let hub = self.relay().hub(slot);
-            let is_of = |record: &Record| *classes.room(record.topic()) == *room;
-            if hub.class != class || !hub.queue.iter().any(|parked| is_of(&parked.record)) {
-                continue;
-            }
-            let mut moved = Vec::new();
-            let mut stays = Vec::new();
-            while let Some(parked) = self.relay().unpark(slot) {
-                if is_of(&parked.record) { &mut moved } else { &mut stays }.push(parked);
-            }
-            stays.into_iter().for_each(|parked| self.relay().park(slot, parked));
-            self.relay().settle(slot);
-            for parked in moved {
-                let id = self.topics.intern(parked.record.namespace, parked.record.topic());
-                self.topics.place_again(id);
-                if self.slot_of_topic(id) == Some(slot) {
-                    self.relay().park(slot, parked);
-                    continue;
-                }
-                self.lead(parked.ticket, parked.record, now, sink);
-            }
-        }
-    }
-
-    /// A room is elsewhere than before: the subscriptions of this shard follow it.
-    fn follow_room(&mut self, class: ClassIndex, room: &[u8], now: Now, sink: &mut impl Sink) {
-        for id in self.topics.of_room(class, room) {
-            self.follow_to_place(id, now, sink);
-        }
-    }
-
-    /// The subscriptions of this shard to a topic follow its room to where that is now.
+    /// Classes have changed: the subscriptions of this shard to a topic follow its room to where that is now.
     pub(super) fn follow_to_place(&mut self, id: TopicId, now: Now, sink: &mut impl Sink) {
         let (namespace, topic) = self.key_of(id);
-        let it = self.topics.get(id);
-        let (before, of_hub, subs) = (it.shard, it.hub, it.subs.as_slice().to_vec());
-        if !self.topics.place_again(id) || before == NOWHERE || of_hub == UNPLACED {
+        let (before, is_leaving) = (self.counted_at(id), self.is_left(id));
+        let attached: Vec<u32> = self.topics.get(id).subs.as_slice().to_vec();
+        if !self.topics.place_again(id) && !is_leaving {
             return;
         }
-        for conn in subs {
-            if self.attaching.contains_key(&(conn, id)) {
-                // It is counted where it is answered from.
-                continue;
+        let Some((before, revision)) = before else { return };
+        for conn in attached {
+            if !self.attaching.contains_key(&(conn, id)) {
+                self.take_back(before, namespace, Arc::clone(&topic), revision, now, sink);
             }
-            self.take_back(before, namespace, Arc::clone(&topic), now, sink);
-            self.next_id = self.next_id.wrapping_add(1);
-            let asker = Asker::Gathering { number: 0, item: 0 };
-            let attach = Attach {
-                ticket: Ticket { shard: self.shard, asker },
-                conn,
-                namespace,
-                topic: Arc::clone(&topic),
-                start: Start::Live,
-                adds: true,
-                id: self.next_id,
-            };
-            self.miss_attach(id, attach, now, sink);
         }
+        self.follow_subs(id, Position::default(), now, sink);
+    }
+
+    fn is_left(&self, id: TopicId) -> bool {
+        self.topics.is_leaving(&self.classes.room(&self.topics.get(id).name))
     }
 }

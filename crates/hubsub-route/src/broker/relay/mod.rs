@@ -1,20 +1,25 @@
 //! What a broker does because its node is one of a cluster (docs/adr/0014): who leads which hub
 //! ([`route`]), the way of a publish to a leader elsewhere ([`forward`]), interest there
 //! ([`interest`]), what comes from there ([`follow`]), what this node's hubs do for others
-//! ([`serve`]), how leads pass on ([`handover`]), patterns ([`patterns`]), questions about rooms ([`questions`]).
-//! Here: what nodes say, their links, and time.
+//! ([`serve`]), how leads pass on ([`handover`]), patterns ([`patterns`]), questions about rooms ([`questions`]),
+//! rooms that move ([`moves`]). Here: what nodes say, their links, and time.
 
 mod classes;
+mod closing;
 mod follow;
 mod forward;
+mod giveback;
 mod handover;
 mod interest;
 mod misses;
+mod moves;
 mod patterns;
 mod questions;
 mod route;
 mod serve;
 mod watch;
+
+pub(in crate::broker) use closing::Gone;
 
 use super::Broker;
 use crate::counts::NODES_MAX;
@@ -68,10 +73,20 @@ impl Broker {
         self.relay.as_ref().map_or(0, |relay| relay.peers.len().min(usize::from(NODES_MAX)))
     }
 
-    /// Place of a topic's hub, whose home is here.
+    /// Place of a topic's hub, whose home is here: of the room that is open, else as the table has it.
     pub(super) fn slot_of_topic(&self, id: TopicId) -> Option<u16> {
         let topic = self.topics.get(id);
-        self.rooms.hubs.find(topic.class, topic.hub)
+        let open = self.rooms.slot_of_room(topic.room);
+        if open.is_some() || !self.topics.moves(topic.class) {
+            return open.or_else(|| self.rooms.hubs.find(topic.class, topic.hub));
+        }
+        self.slot_of_name(&self.classes.room(&topic.name))
+    }
+
+    /// Place of a room's hub, whose home is here, as the table has it.
+    fn slot_of_name(&self, room: &[u8]) -> Option<u16> {
+        let (class, hub) = self.topics.place(room);
+        self.rooms.hubs.find(class, hub)
     }
 
     /// Place of a room's hub, if its home is here and this node does not lead it.
@@ -121,6 +136,7 @@ impl Broker {
         for ask in lost {
             self.lose(ask, sink);
         }
+        self.forget_missing(node, link);
         if link == 0 {
             self.suspect_rooms(node);
         }
@@ -238,6 +254,7 @@ impl Broker {
         match (what, message) {
             (Asked::Publish(parked), NodeMessage::Published { again, position, receivers, .. }) => {
                 let published = crate::Published { receivers, position, is_duplicate: again };
+                self.refuse_overtaken(slot, &parked, sink);
                 self.tell_published(parked.ticket, Ok(published), sink);
                 self.push_queue(slot, now, sink);
             }
@@ -266,7 +283,15 @@ impl Broker {
 
     /// A request whose answer will not come.
     fn lose(&mut self, ask: AskId, sink: &mut impl Sink) {
-        if let Some(UnderWay { slot, what, .. }) = self.relay().take(ask) {
+        if let Some(UnderWay { to, slot, term, what, .. }) = self.relay().take(ask) {
+            let hub = self.relay().hub(slot);
+            let is_current = (hub.term, hub.leader) == (term, Leader::Node(to));
+            if let Asked::Publish(parked) = &what
+                && is_current
+            {
+                // It may be committed there.
+                self.refuse_overtaken(slot, parked, sink);
+            }
             self.lost(ask, slot, what, sink);
         }
     }
@@ -299,7 +324,7 @@ impl Broker {
         sink: &mut impl Sink,
     ) {
         match what {
-            Asked::Publish(parked) => self.relay().park(slot, parked),
+            Asked::Publish(parked) => self.park_again(slot, parked, now, sink),
             Asked::Question(question) => self.keep_question(slot, question, sink),
             what => self.lost(ask, slot, what, sink),
         }
@@ -349,7 +374,7 @@ impl Broker {
             self.expire_early(slot, now, sink);
             self.expire_former(slot, now, sink);
             if self.relay().hub(slot).retry_ms <= now.mono_ms {
-                self.forward_elsewhere(slot, now, sink);
+                self.give_back_moved(slot, now, sink);
                 self.reach_leader(slot, now, sink);
             }
             self.push_queue(slot, now, sink);
@@ -362,6 +387,7 @@ impl Broker {
         }
         self.expire_attaches(now, sink);
         self.expire_misses(now, sink);
+        self.moves_due(now, sink);
     }
 
     fn expire_early(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
@@ -391,8 +417,10 @@ impl Broker {
                 self.push_queue(slot, now, sink);
             }
         }
+        self.settle_leavers(true, now, sink);
         self.tell_counts(sink);
         self.tell_lacks(sink);
+        self.tell_passed_over(sink);
     }
 
     // -- answers --
@@ -401,7 +429,10 @@ impl Broker {
     pub(super) fn attach_for(&mut self, attach: Attach, now: Now, sink: &mut impl Sink) {
         let from = attach.ticket.shard;
         if self.relay.is_some() {
-            self.rehome(&self.classes.room(&attach.topic), now, sink);
+            let id = self.topics.intern(attach.namespace, &attach.topic);
+            if self.stands(id, attach.revision, now, sink).is_err() {
+                return self.answer_attach(attach, from, Err(ErrorCode::HubDiffers), now, sink);
+            }
         }
         if let Some(slot) = self.relayed_slot(&self.classes.room(&attach.topic)) {
             if let Some(answer) = self.attach_relayed(slot, &attach, from, now, sink) {

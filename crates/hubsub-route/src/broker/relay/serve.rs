@@ -26,6 +26,11 @@ impl Broker {
     ) {
         let Some(message) = self.miss_message(from, message, now, sink) else { return };
         let relay = self.relay();
+        if let (NodeMessage::Counts { names, count: 0, .. }, Some(slot)) = (&message, relay.slot_of(hub))
+            && relay.hub(slot).leader == Leader::Node(from)
+        {
+            return self.interest_ended(slot, names, now);
+        }
         let Some(slot) = relay.slot_of(hub) else {
             // It is not told of all hubs yet; whoever asks looks again.
             return relay.refuse_of(from, (hub, Term(0)), &message, sink);
@@ -57,13 +62,13 @@ impl Broker {
             NodeMessage::Publish { ask, record, .. } => {
                 let hub = self.relay().hub(slot).id;
                 let ticket = Ticket { shard: self.shard, asker: Asker::Node { node: from, ask, hub } };
-                if let Some(refused) = self.refuses_record(slot, &record) {
+                if let Some(refused) = self.refuses_record(slot, &record, now, sink) {
                     if refused == ErrorCode::HubDiffers {
                         return self.relay().not_mine(from, ask, slot, sink);
                     }
                     return self.tell_published(ticket, Err(refused), sink);
                 }
-                self.lead(ticket, record, now, sink);
+                self.lead_here(ticket, slot, record, now, sink);
             }
             NodeMessage::Interest { ask, names, count, start, .. } => {
                 if let Err(refused) = self.serve_interest(from, slot, (ask, count, start), &names, now, sink)
@@ -75,7 +80,7 @@ impl Broker {
                 }
             }
             NodeMessage::Counts { names, count, .. } => {
-                self.set_interest(from, slot, &names, count, now);
+                self.set_interest(from, slot, &names, count, now, sink);
             }
             NodeMessage::CountAsk { ask, names, .. } => {
                 let room = self.rooms.find_of_topic(&names.topic);
@@ -104,19 +109,32 @@ impl Broker {
     }
 
     /// Whether a topic is one of a hub's.
-    fn is_of(&mut self, slot: u16, namespace: crate::Namespace, topic: &[u8]) -> bool {
+    fn is_of(
+        &mut self,
+        slot: u16,
+        namespace: crate::Namespace,
+        topic: &[u8],
+        now: Now,
+        sink: &mut impl Sink,
+    ) -> bool {
         let fits = topic.len() as u64 <= self.limits.topic_bytes_max;
+        self.rehome_of(topic, now, sink);
         let id = self.topics.intern(namespace, topic);
-        let is_of = |broker: &Broker| broker.slot_of_topic(id) == Some(slot);
-        fits && (is_of(self) || (self.topics.place_again(id) && is_of(self)))
+        fits && self.slot_of_topic(id) == Some(slot)
     }
 
     /// Why a node's record is not taken.
-    fn refuses_record(&mut self, slot: u16, record: &crate::Record) -> Option<ErrorCode> {
+    fn refuses_record(
+        &mut self,
+        slot: u16,
+        record: &crate::Record,
+        now: Now,
+        sink: &mut impl Sink,
+    ) -> Option<ErrorCode> {
         if record.topic().len() as u64 > self.limits.topic_bytes_max {
             return Some(ErrorCode::TopicLength);
         }
-        if !self.is_of(slot, record.namespace, record.topic()) {
+        if !self.is_of(slot, record.namespace, record.topic(), now, sink) {
             return Some(ErrorCode::HubDiffers);
         }
         let class = self.relay().hub(slot).class;
@@ -128,9 +146,17 @@ impl Broker {
     }
 
     /// So many subscribe on a node.
-    fn set_interest(&mut self, from: NodeId, slot: u16, names: &Names, count: u32, now: Now) {
+    fn set_interest(
+        &mut self,
+        from: NodeId,
+        slot: u16,
+        names: &Names,
+        count: u32,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
         let shards = self.shards;
-        if !self.is_of(slot, names.namespace, &names.topic) {
+        if !self.is_of(slot, names.namespace, &names.topic, now, sink) {
             return;
         }
         let Some(holder) = self.relay().peers.holder(from, shards) else { return };
@@ -149,14 +175,13 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) -> Result<(), ErrorCode> {
-        if !self.is_of(slot, names.namespace, &names.topic) {
+        if !self.is_of(slot, names.namespace, &names.topic, now, sink) {
             return Err(ErrorCode::HubDiffers);
         }
         if count == 0 {
-            self.set_interest(from, slot, names, 0, now);
+            self.set_interest(from, slot, names, 0, now, sink);
             return Ok(());
         }
-        self.rehome(&names.room, now, sink);
         let shards = self.shards;
         let Some(holder) = self.relay().peers.holder(from, shards) else {
             return Err(ErrorCode::NotLinked);
@@ -171,6 +196,9 @@ impl Broker {
             start,
             adds: false,
             id: 0,
+            home: self.shard,
+            revision: 0,
+            left: None,
         };
         self.refuses_start(&attach, sink).map_or(Ok(()), Err)?;
         let recall = |hub, room: &[u8]| sink.recall(hub, room);
@@ -216,6 +244,7 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) -> Result<(), ErrorCode> {
+        self.rehome_of(&names.room, now, sink);
         let (class, hub) = self.topics.place(&names.room);
         if self.rooms.hubs.find(class, hub) != Some(slot) {
             return Err(ErrorCode::HubDiffers);

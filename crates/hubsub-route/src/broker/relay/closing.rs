@@ -1,0 +1,225 @@
+//! A home closes a room that the table has elsewhere (docs/protocol/moves.md): the room's life ends, and all who have
+//! interest in it are told.
+//!
+//! Invariant: what is counted of a room came by the revision by which it is open.
+
+use super::Broker;
+use crate::counts::{Holder, HolderSet};
+use crate::cursors::{Range, Read};
+use crate::relay::limits::RETRY_MS;
+use crate::relay::state::{Asked, UnderWay, WaitingAttach};
+use crate::relay::{AskId, Leader, Names, NodeMessage};
+use crate::rooms::{RoomHandle, TopicKey};
+use crate::topics::TopicId;
+use crate::{Moved, Msg, Now, Sink, Start};
+use hubsub_types::{Epoch, ErrorCode, Position, Seq, ShardId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Why a room is not at this home.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::broker) enum Gone {
+    /// It was moved since.
+    Moved,
+    /// It is of another class by now.
+    Elsewhere,
+}
+
+impl Broker {
+    /// The place of a topic's hub, if its room is at this home by that revision.
+    pub(in crate::broker) fn stands(
+        &mut self,
+        id: TopicId,
+        revision: u64,
+        now: Now,
+        sink: &mut impl Sink,
+    ) -> Result<u16, Gone> {
+        let topic = self.topics.get(id);
+        if self.rooms.revision(topic.room) == Some(revision)
+            && let Some(slot) = self.rooms.slot_of_room(topic.room)
+        {
+            return Ok(slot);
+        }
+        if !self.topics.moves(topic.class) {
+            return self.rooms.hubs.find(topic.class, topic.hub).ok_or(Gone::Elsewhere);
+        }
+        let room = self.classes.room(&topic.name).into_owned();
+        self.rehome(&room, now, sink);
+        let (class, place) = self.topics.placed(&room);
+        match place.revision == revision {
+            true => self.rooms.hubs.find(class, place.hub).ok_or(Gone::Elsewhere),
+            false => Err(Gone::Moved),
+        }
+    }
+
+    /// As `rehome`, of a topic's room, where rooms of its class may be moved at all.
+    pub(in crate::broker) fn rehome_of(&mut self, topic: &[u8], now: Now, sink: &mut impl Sink) {
+        let room = self.classes.room(topic);
+        if self.topics.moves(self.classes.class_of_room(&room)) {
+            let room = room.into_owned();
+            self.rehome(&room, now, sink);
+        }
+    }
+
+    /// A room that is kept here and is elsewhere by the table, or here since a later change, is closed.
+    pub(in crate::broker) fn rehome(&mut self, name: &[u8], now: Now, sink: &mut impl Sink) {
+        let Some(room) = self.rooms.find(name).filter(|_| self.relay.is_some()) else { return };
+        let (class, place) = self.topics.placed(name);
+        let is_its = self.rooms.slot_of_room(room) == self.rooms.hubs.find(class, place.hub);
+        if !is_its || self.rooms.revision(room) != Some(place.revision) {
+            let waiting = self.close_room(room, true, now, sink);
+            self.give_back_attaches(waiting, now, sink);
+        }
+    }
+
+    /// Shards get back the subscriptions that waited here for a room that is elsewhere.
+    pub(super) fn give_back_attaches(&mut self, waiting: Vec<WaitingAttach>, now: Now, sink: &mut impl Sink) {
+        for WaitingAttach { attach, from, .. } in waiting {
+            self.answer_attach(attach, from, Err(ErrorCode::HubDiffers), now, sink);
+        }
+    }
+
+    /// A room ends its life here. Who has interest, here and on other nodes, is told; publishes that wait are given back,
+    /// and subscriptions that do are to be. Where its class has changed, shards do what is theirs themselves, and
+    /// publishes go on from here.
+    pub(super) fn close_room(
+        &mut self,
+        room: RoomHandle,
+        is_moved: bool,
+        now: Now,
+        sink: &mut impl Sink,
+    ) -> Vec<WaitingAttach> {
+        let (Some(it), Some(slot)) = (self.rooms.get(room), self.rooms.slot_of_room(room)) else {
+            return Vec::new();
+        };
+        let name = Arc::clone(&it.name);
+        let last = self.rooms.position(room);
+        let mut topics: BTreeMap<ShardId, Vec<(TopicKey, Position)>> = BTreeMap::new();
+        let mut waiting = Vec::new();
+        for key in self.rooms.topics_of(room) {
+            let left = self.left_of(&key, last);
+            let Some(counts) = self.rooms.counts_of(room, key.0, &key.1) else { continue };
+            for shard in (0..self.shards).filter(|&shard| counts.of(Holder(shard)) > 0) {
+                topics.entry(ShardId(shard)).or_default().push((key.clone(), left));
+            }
+            self.end_interest(slot, room, &key, sink);
+            if let Some(up) = self.relay().upstreams.remove(&key) {
+                self.relay().attaches -= up.waiting.len();
+                waiting.extend(up.waiting);
+            }
+        }
+        self.drop_reads(slot, &name, now, sink);
+        self.drop_resume(room);
+        let relay = self.relay();
+        relay.asks.retain(|_, under_way| match &under_way.what {
+            Asked::Interest(asked) => asked.room != room,
+            Asked::Hole(of) => *of != room,
+            _ => true,
+        });
+        relay.due.remove(&room);
+        relay.suspects.remove(&room);
+        self.rooms.forget_moved(room);
+        if is_moved {
+            for shard in self.give_back(&name, None, now, sink) {
+                topics.entry(shard).or_default();
+            }
+            for (shard, topics) in topics {
+                self.tell_moved(shard, &name, topics, now, sink);
+            }
+        }
+        waiting
+    }
+
+    pub(super) fn tell_moved(
+        &mut self,
+        shard: ShardId,
+        room: &Arc<[u8]>,
+        topics: Vec<(TopicKey, Position)>,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
+        let moved = Moved { room: Arc::clone(room), home: self.shard, topics };
+        if shard == self.shard {
+            self.moved(moved, now, sink);
+        } else {
+            sink.send(shard, Msg::Moved(Box::new(moved)));
+        }
+    }
+
+    /// The leader of a room is told that nobody is interested; or, if it is led here, other nodes that they are not
+    /// counted any more.
+    fn end_interest(&mut self, slot: u16, room: RoomHandle, key: &TopicKey, sink: &mut impl Sink) {
+        let (names, known, shards) = (self.names_of(key), self.rooms.position(room), self.shards);
+        let Broker { relay: Some(relay), rooms, .. } = self else { return };
+        let (hub, term) = (relay.hub(slot).id, relay.hub(slot).term);
+        if relay.hub(slot).leader != Leader::Me {
+            let Some(to) = relay.leader_of(slot).filter(|_| relay.upstreams.contains_key(key)) else {
+                return;
+            };
+            let (ask, count, start) = (AskId::NONE, 0, Start::Live);
+            let message = NodeMessage::Interest { ask, hub, term, names, count, known, start };
+            relay.peers.send(to, hub, message, sink);
+            return;
+        }
+        let mut holders = HolderSet::default();
+        if let Some(counts) = rooms.counts_of(room, key.0, &key.1) {
+            counts.holders(&mut holders);
+        }
+        for holder in holders.iter().filter(|holder| holder.0 >= shards) {
+            if let Some(to) = relay.peers.node_of(holder, shards) {
+                let message = NodeMessage::Counts { hub, term, names: names.clone(), count: 0 };
+                relay.peers.send(to, hub, message, sink);
+            }
+        }
+    }
+
+    /// A hub's leader has told that it does not count interest of this node any more: if the room is moved, this node
+    /// hears of it, or has; else it is registered anew.
+    pub(super) fn interest_ended(&mut self, slot: u16, names: &Names, now: Now) {
+        let key = (names.namespace, Arc::clone(&names.topic));
+        let relay = self.relay();
+        if let Some(up) = relay.upstreams.get_mut(&key).filter(|up| up.slot == slot) {
+            (up.is_confirmed, up.asked) = (false, AskId::NONE);
+            if up.was_confirmed {
+                // Of the next life nobody is sent all until that is so again.
+                relay.resuming.entry(up.room).or_default().pending += 1;
+            }
+            self.retry_later(slot, now.mono_ms + RETRY_MS);
+        }
+    }
+
+    /// The last record of a room that all who subscribe to a topic have; epoch 0: they have none.
+    fn left_of(&mut self, key: &TopicKey, last: Position) -> Position {
+        // What was handed on of a life in which the topic was never confirmed may not be all of it.
+        let up = self.relay().upstreams.get(key);
+        let is_followed = up.is_none_or(|up| !up.was_confirmed || up.life == last.epoch);
+        if is_followed { last } else { Position { seq: Seq(0), ..last } }
+    }
+
+    /// Reads of a room that is closed, of cursors of patterns: there is nothing more of that life.
+    fn drop_reads(&mut self, slot: u16, name: &[u8], now: Now, sink: &mut impl Sink) {
+        let classes = Arc::clone(&self.classes);
+        let is_of = |read: &Read| *read.room_name(&classes) == *name;
+        let relay = self.relay();
+        let mut reads = Vec::new();
+        let waiting = std::mem::take(&mut relay.hub_mut(slot).reads);
+        let (gone, stay): (Vec<Read>, Vec<Read>) = waiting.into_iter().partition(is_of);
+        relay.hub_mut(slot).reads = stay;
+        reads.extend(gone);
+        let is_meant = |under_way: &UnderWay| matches!(&under_way.what, Asked::Read(read) if is_of(read));
+        let asks: Vec<_> =
+            relay.asks.iter().filter(|(_, under_way)| is_meant(under_way)).map(|(&ask, _)| ask).collect();
+        for ask in asks {
+            if let Some(UnderWay { what: Asked::Read(read), .. }) = self.relay().take(ask) {
+                reads.push(*read);
+            }
+        }
+        reads.into_iter().for_each(|read| self.tell_range(read, Range::gone(Epoch(0)), now, sink));
+    }
+
+    /// Whether a room that is read here is at another home, or at none that is known.
+    pub(in crate::broker) fn is_read_elsewhere(&self, name: &[u8]) -> bool {
+        let (class, hub) = self.topics.place(name);
+        self.topics.moves(class) && self.rooms.hubs.find(class, hub).is_none()
+    }
+}

@@ -1,0 +1,294 @@
+//! Publishes of rooms that are moved (docs/protocol/moves.md): shards get back what waits at a home that the room has
+//! left, once what they sent to its leader is answered.
+//!
+//! Invariants: from the first publish of a shard that goes back all of them do, until the shard has left; they keep
+//! their order, and none comes behind one that its shard has sent since.
+
+use super::Broker;
+use crate::record::Record;
+use crate::relay::moves::Leaver;
+use crate::relay::state::{Asked, Parked};
+use crate::topics::TopicId;
+use crate::{Asker, Left, Msg, Now, Sink, Ticket};
+use hubsub_types::{ErrorCode, ShardId};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+impl Broker {
+    /// Publishes of a room that wait here go back to their shards, all or those of one; those of nodes are refused.
+    /// Shards with any.
+    pub(super) fn give_back(
+        &mut self,
+        room: &Arc<[u8]>,
+        of: Option<ShardId>,
+        now: Now,
+        sink: &mut impl Sink,
+    ) -> Vec<ShardId> {
+        let classes = Arc::clone(&self.classes);
+        let is_meant = |ticket: &Ticket, record: &Record| {
+            let is_node = matches!(ticket.asker, Asker::Node { .. });
+            of.is_none_or(|of| !is_node && ticket.shard == of) && *classes.room(record.topic()) == **room
+        };
+        let mut back = Vec::new();
+        // In the order in which they came: what waits for a shard that is behind was first, what waits for its time
+        // is last.
+        let stalled = std::mem::take(&mut self.stalled).into_iter();
+        let (stalled, stays) =
+            stalled.partition::<VecDeque<_>, _>(|(ticket, record)| is_meant(ticket, record));
+        self.stalled = stays;
+        let are_stalled = !stalled.is_empty();
+        for (ticket, record) in stalled {
+            back.push((self.relay().number(), ticket, record));
+        }
+        // It may have been in one hub of this shard, and then in another.
+        let mut queued = Vec::new();
+        for slot in 0..self.relay().hubs.len() as u16 {
+            let mut stays = Vec::new();
+            while let Some(parked) = self.relay().unpark(slot) {
+                if is_meant(&parked.ticket, &parked.record) { &mut queued } else { &mut stays }.push(parked);
+            }
+            stays.into_iter().for_each(|parked| self.relay().park(slot, parked));
+            self.relay().settle(slot);
+        }
+        queued.sort_unstable_by_key(|parked| parked.number);
+        for Parked { number, ticket, record, .. } in queued {
+            // Where others were committed, none of these was sent before.
+            let number = if are_stalled { self.relay().number() } else { number };
+            back.push((number, ticket, record));
+        }
+        let delayed = std::mem::take(&mut self.delayed).into_iter();
+        let (delayed, stays) = delayed.partition(|(_, (ticket, record))| is_meant(ticket, record));
+        self.delayed = stays;
+        let delayed: BTreeMap<_, _> = delayed;
+        back.extend(delayed.into_values().map(|(ticket, record)| (self.relay().number(), ticket, record)));
+        let mut shards = Vec::new();
+        for (number, ticket, record) in back {
+            if let Asker::Node { node, ask, hub } = ticket.asker {
+                // By the link that it came by.
+                let relay = self.relay();
+                if let Some(slot) = relay.slot_of(hub) {
+                    relay.not_mine(node, ask, slot, sink);
+                }
+                continue;
+            }
+            self.keep_for_leaver(room, Parked { number, ticket, record, since_ms: now.mono_ms });
+            shards.push(ticket.shard);
+        }
+        shards.sort_unstable();
+        shards.dedup();
+        shards
+    }
+
+    fn keep_for_leaver(&mut self, room: &Arc<[u8]>, parked: Parked) {
+        let relay = self.relay();
+        relay.parked = (relay.parked.0 + 1, relay.parked.1 + parked.record.weight());
+        relay.wake_by(parked.since_ms + relay.cluster.limits.parked_ms);
+        let leaver = relay.moves.leavers.entry((Arc::clone(room), parked.ticket.shard)).or_default();
+        leaver.back.insert(parked.number, parked);
+    }
+
+    /// Whether a shard is to leave the room of a publish: it gets back all that it sends until it does.
+    pub(in crate::broker) fn is_to_leave(&self, shard: ShardId, record: &Record) -> bool {
+        let Some(relay) = self.relay.as_ref().filter(|relay| !relay.moves.leavers.is_empty()) else {
+            return false;
+        };
+        relay.moves.leavers.contains_key(&(Arc::from(&*self.classes.room(record.topic())), shard))
+    }
+
+    /// A publish of a shard came by a revision that is over: the shard gets it back when it leaves.
+    pub(in crate::broker) fn publish_again(
+        &mut self,
+        ticket: Ticket,
+        record: Arc<Record>,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
+        let relay = self.relay();
+        if relay.is_full(record.weight()) {
+            return self.tell_published(ticket, Err(ErrorCode::LinkFull), sink);
+        }
+        let room: Arc<[u8]> = self.classes.room(record.topic()).as_ref().into();
+        // What came before it goes back before it.
+        self.give_back_all(&room, now, sink);
+        let number = self.relay().number();
+        let is_known = self.relay().moves.leavers.contains_key(&(Arc::clone(&room), ticket.shard));
+        self.keep_for_leaver(&room, Parked { number, ticket, record, since_ms: now.mono_ms });
+        if !is_known {
+            self.tell_moved(ticket.shard, &room, Vec::new(), now, sink);
+        }
+    }
+
+    /// All publishes of a room that wait here, whatever for, go back: it is elsewhere.
+    pub(in crate::broker) fn give_back_all(&mut self, room: &Arc<[u8]>, now: Now, sink: &mut impl Sink) {
+        for shard in self.give_back(room, None, now, sink) {
+            self.tell_moved(shard, room, Vec::new(), now, sink);
+        }
+    }
+
+    /// Publishes that wait for a hub go back if the table has their room elsewhere, before this shard is told of it.
+    pub(super) fn give_back_moved(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
+        let class = self.relay().hub(slot).class;
+        if !self.topics.moves(class) {
+            return;
+        }
+        let classes = Arc::clone(&self.classes);
+        let room_of = |parked: &Parked| Arc::from(&*classes.room(parked.record.topic()));
+        let rooms: BTreeSet<Arc<[u8]>> = self.relay().hub(slot).queue.iter().map(room_of).collect();
+        for room in rooms {
+            if self.slot_of_name(&room) != Some(slot) {
+                self.give_back_all(&room, now, sink);
+            }
+        }
+    }
+
+    /// Whether a topic's room is not led here, or is to be closed: nothing more is committed to what is kept of it.
+    pub(in crate::broker) fn is_gone(&self, id: TopicId) -> bool {
+        self.is_elsewhere(id) || !self.slot_of_topic(id).is_some_and(|slot| self.is_led(slot))
+    }
+
+    /// Whether a topic's room has another home, or is to be closed here by the table.
+    pub(in crate::broker) fn is_elsewhere(&self, id: TopicId) -> bool {
+        if !self.topics.moves(self.topics.get(id).class) {
+            return self.slot_of_topic(id).is_none();
+        }
+        let name = self.classes.room(&self.topics.get(id).name);
+        let (class, place) = self.topics.placed(&name);
+        let slot = self.rooms.hubs.find(class, place.hub);
+        let is_its =
+            |room| (self.rooms.slot_of_room(room), self.rooms.revision(room)) == (slot, Some(place.revision));
+        slot.is_none() || !self.rooms.find(&name).is_none_or(is_its)
+    }
+
+    /// A publish is to be committed here, and its room is elsewhere by now.
+    pub(in crate::broker) fn publish_elsewhere(
+        &mut self,
+        ticket: Ticket,
+        record: Arc<Record>,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
+        let room: Arc<[u8]> = self.classes.room(record.topic()).as_ref().into();
+        if self.topics.moves(self.classes.class_of_room(&room)) {
+            // Behind what waits to be committed, before what waits for that.
+            self.stalled.push_back((ticket, record));
+            self.rehome(&room, now, sink);
+            self.give_back_all(&room, now, sink);
+        } else {
+            // By other classes than when it came.
+            self.lead_elsewhere(ticket, record, now, sink);
+        }
+    }
+
+    /// A leader has refused a publish: it waits for its turn here, or its shard leaves and gets it back.
+    pub(super) fn park_again(&mut self, slot: u16, parked: Parked, now: Now, sink: &mut impl Sink) {
+        let room: Arc<[u8]> = self.classes.room(parked.record.topic()).as_ref().into();
+        let (class, hub) = self.topics.place(&room);
+        if self.relay().hub(slot).class != class {
+            return self.lead_elsewhere(parked.ticket, parked.record, now, sink);
+        }
+        let shard = parked.ticket.shard;
+        let is_known = self.relay().moves.leavers.contains_key(&(Arc::clone(&room), shard));
+        if matches!(parked.ticket.asker, Asker::Node { .. })
+            || (!is_known && self.rooms.hubs.find(class, hub) == Some(slot))
+        {
+            return self.relay().park(slot, parked);
+        }
+        self.keep_for_leaver(&room, parked);
+        if !is_known {
+            self.tell_moved(shard, &room, Vec::new(), now, sink);
+        }
+    }
+
+    /// A publish is committed, or may be: of the same shard and room none that its leader refused before is to come
+    /// behind it.
+    pub(super) fn refuse_overtaken(&mut self, slot: u16, done: &Parked, sink: &mut impl Sink) {
+        let class = self.relay().hub(slot).class;
+        if self.classes.get(class).durability.is_logged() {
+            // Its rooms are not moved.
+            return;
+        }
+        let classes = Arc::clone(&self.classes);
+        let room = classes.room(done.record.topic());
+        let relay = self.relay();
+        let is_before = |parked: &Parked| {
+            let is_client = !matches!(parked.ticket.asker, Asker::Node { .. });
+            is_client && parked.number < done.number && parked.ticket.shard == done.ticket.shard
+        };
+        let mut refused = Vec::new();
+        if let Some(leaver) = relay.moves.leavers.get_mut(&(Arc::from(&*room), done.ticket.shard)) {
+            let later = leaver.back.split_off(&done.number);
+            refused.extend(std::mem::replace(&mut leaver.back, later).into_values());
+        }
+        let weight = refused.iter().map(|parked| parked.record.weight()).sum::<usize>();
+        relay.parked = (relay.parked.0 - refused.len(), relay.parked.1 - weight);
+        if relay.hub(slot).queue.front().is_some_and(|first| first.number < done.number) {
+            let is_meant = |it: &Parked| is_before(it) && *classes.room(it.record.topic()) == *room;
+            let mut stays = Vec::new();
+            while let Some(parked) = relay.unpark(slot) {
+                if is_meant(&parked) { &mut refused } else { &mut stays }.push(parked);
+            }
+            stays.into_iter().for_each(|parked| relay.park(slot, parked));
+            relay.settle(slot);
+        }
+        for parked in refused {
+            self.tell_published(parked.ticket, Err(ErrorCode::HubClosed), sink);
+        }
+    }
+
+    /// A shard asks nothing more of a room here.
+    pub(in crate::broker) fn leave_asked(
+        &mut self,
+        from: ShardId,
+        room: &Arc<[u8]>,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
+        if self.relay.is_none() {
+            return;
+        }
+        self.rehome(room, now, sink);
+        self.give_back(room, Some(from), now, sink);
+        let own = self.shard;
+        let relay = self.relay();
+        relay.moves.leavers.entry((Arc::clone(room), from)).or_default().is_asked = true;
+        if from == own {
+            // What it waits for may be told in this turn.
+            relay.is_held_up = true;
+        } else {
+            self.settle_leavers(false, now, sink);
+        }
+    }
+
+    /// Shards of which nothing is under way any more have left; this one only between other work.
+    pub(super) fn settle_leavers(&mut self, with_own: bool, now: Now, sink: &mut impl Sink) {
+        if self.relay.as_ref().is_none_or(|relay| relay.moves.leavers.is_empty()) {
+            return;
+        }
+        let own = self.shard;
+        let classes = Arc::clone(&self.classes);
+        let relay = self.relay();
+        let waits = |room: &[u8], shard: ShardId| {
+            let is_of = |what: &Asked| {
+                matches!(what, Asked::Publish(parked)
+                    if parked.ticket.shard == shard && *classes.room(parked.record.topic()) == *room)
+            };
+            relay.asks.values().any(|under_way| is_of(&under_way.what))
+        };
+        let may = |((room, shard), leaver): &(&(Arc<[u8]>, ShardId), &Leaver)| {
+            leaver.is_asked && (with_own || *shard != own) && !waits(room, *shard)
+        };
+        let done: Vec<_> = relay.moves.leavers.iter().filter(may).map(|(key, _)| key.clone()).collect();
+        for key in done {
+            let relay = self.relay();
+            let Some(leaver) = relay.moves.leavers.remove(&key) else { continue };
+            let weight = leaver.back.values().map(|parked| parked.record.weight()).sum::<usize>();
+            relay.parked = (relay.parked.0 - leaver.back.len(), relay.parked.1 - weight);
+            let (room, shard) = key;
+            if shard == own {
+                self.left(Left { room, back: leaver.take() }, now, sink);
+            } else {
+                sink.send(shard, Msg::Left(Box::new(Left { room, back: leaver.take() })));
+            }
+        }
+    }
+}
