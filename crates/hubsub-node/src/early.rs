@@ -1,8 +1,10 @@
-//! Rooms whose place was told before their class counts: kept until it does, in the order in which they came.
+//! Rooms whose place was told before their class counts: kept until it does, each with what was told of it last.
 //!
-//! Invariant: there are never more than it was made for; what is beyond that is given back.
+//! Invariant: there are never more than it was made for; what is beyond that is given back. What is said anew of a room
+//! that is kept always has its place.
 
 use hubsub_types::HubId;
+use std::collections::{BTreeMap, HashMap};
 
 /// A room, and the hub that has it; none: the ring says, or it is to be asked for.
 pub type Placed = (Box<[u8]>, Option<HubId>);
@@ -10,11 +12,13 @@ pub type Placed = (Box<[u8]>, Option<HubId>);
 /// Rooms of all classes that wait: as many as a class may have placed later (`PLACES_MAX`).
 pub const EARLY_ROOMS_MAX: usize = hubsub_route::places::PLACES_MAX;
 
+type OfClass = BTreeMap<Box<[u8]>, Option<HubId>>;
+
 /// See the module.
 pub struct EarlyRooms {
     max: usize,
     count: usize,
-    of_classes: Vec<(Box<str>, Vec<Placed>)>,
+    of_classes: HashMap<Box<str>, OfClass>,
 }
 
 impl Default for EarlyRooms {
@@ -27,30 +31,31 @@ impl EarlyRooms {
     /// For so many.
     #[must_use]
     pub fn new(max: usize) -> EarlyRooms {
-        EarlyRooms { max, count: 0, of_classes: Vec::new() }
+        EarlyRooms { max, count: 0, of_classes: HashMap::new() }
     }
 
-    /// Keeps rooms of a class; how many of them it has no room for, the last ones.
-    pub fn keep(&mut self, class: &str, mut rooms: Vec<Placed>) -> usize {
-        let left_out = rooms.len().saturating_sub(self.max - self.count);
-        rooms.truncate(rooms.len() - left_out);
-        self.count += rooms.len();
-        self.of_classes.push((class.into(), rooms));
+    /// Keeps rooms of a class; how many of them it has no room for.
+    pub fn keep(&mut self, class: &str, rooms: Vec<Placed>) -> usize {
+        let of_class = self.of_classes.entry(class.into()).or_default();
+        let mut left_out = 0;
+        for (room, hub) in rooms {
+            if let Some(known) = of_class.get_mut(&room) {
+                *known = hub;
+            } else if self.count < self.max {
+                of_class.insert(room, hub);
+                self.count += 1;
+            } else {
+                left_out += 1;
+            }
+        }
         left_out
     }
 
-    /// Takes out the rooms of a class, in order.
+    /// Takes out the rooms of a class, in order of name.
     pub fn take(&mut self, class: &str) -> Vec<Placed> {
-        let mut taken = Vec::new();
-        self.of_classes.retain_mut(|(of, rooms)| {
-            let stays = **of != *class;
-            if !stays {
-                taken.append(rooms);
-            }
-            stays
-        });
+        let taken = self.of_classes.remove(class).unwrap_or_default();
         self.count -= taken.len();
-        taken
+        taken.into_iter().collect()
     }
 }
 
@@ -58,17 +63,28 @@ impl EarlyRooms {
 mod tests {
     use super::*;
 
+    fn rooms(names: &[&str], hub: u32) -> Vec<Placed> {
+        names.iter().map(|name| (name.as_bytes().into(), Some(HubId(hub)))).collect()
+    }
+
     #[test]
-    fn rooms_wait_for_their_class_in_order_and_no_more_than_there_is_room_for() {
-        let rooms = |names: &[&str]| -> Vec<Placed> {
-            names.iter().map(|name| (name.as_bytes().into(), Some(HubId(1)))).collect()
-        };
+    fn rooms_wait_for_their_class_and_no_more_than_there_is_room_for() {
         let mut early = EarlyRooms::new(3);
-        assert_eq!((early.keep("a", rooms(&["1"])), early.keep("b", rooms(&["2"]))), (0, 0));
-        assert_eq!((early.keep("a", rooms(&["3", "4"])), early.keep("a", rooms(&["5"]))), (1, 1));
-        assert_eq!(early.take("a"), rooms(&["1", "3"]));
+        assert_eq!((early.keep("a", rooms(&["1"], 1)), early.keep("b", rooms(&["2"], 1))), (0, 0));
+        assert_eq!((early.keep("a", rooms(&["3", "4"], 1)), early.keep("a", rooms(&["5"], 1))), (1, 1));
+        assert_eq!(early.take("a"), rooms(&["1", "3"], 1));
         assert_eq!(early.take("a"), []);
-        assert_eq!((early.keep("c", rooms(&["6", "7"])), early.keep("c", rooms(&["8"]))), (0, 1));
-        assert_eq!((early.take("b"), early.take("c")), (rooms(&["2"]), rooms(&["6", "7"])));
+        assert_eq!((early.keep("c", rooms(&["7", "6"], 1)), early.keep("c", rooms(&["8"], 1))), (0, 1));
+        assert_eq!((early.take("b"), early.take("c")), (rooms(&["2"], 1), rooms(&["6", "7"], 1)));
+    }
+
+    #[test]
+    fn what_was_told_of_a_room_last_counts_and_takes_no_place_again() {
+        let mut early = EarlyRooms::new(2);
+        assert_eq!(early.keep("a", rooms(&["1", "2", "1"], 1)), 0);
+        assert_eq!(early.keep("a", rooms(&["1"], 2)), 0, "it has moved");
+        assert_eq!(early.keep("a", vec![((*b"2").into(), None)]), 0);
+        assert_eq!(early.take("a"), [rooms(&["1"], 2), vec![((*b"2").into(), None)]].concat());
+        assert_eq!(early.keep("a", rooms(&["3", "4"], 1)), 0, "all places are free again");
     }
 }
