@@ -78,12 +78,35 @@ fn a_question_that_met_who_does_not_lead_is_asked_of_the_next_leader() {
 }
 
 #[test]
-fn a_question_of_a_room_that_this_node_comes_to_lead_is_answered_here() {
-    let mut net = Net::in_cluster(remembering(), HUB);
+fn a_question_whose_answer_is_lost_with_a_link_is_asked_of_the_next_leader() {
+    let (mut net, next) = (Net::in_cluster(remembering(), HUB), NodeId(4));
+    net.act(0, |b, w| b.node_up(next, 0, 1, NOW, w));
+    net.act(0, |b, w| b.route(HUB, Term(1), Leader::Node(next), NOW, w));
     ask(&mut net);
-    net.brokers[0].route(HUB, Term(1), Leader::Me, at(1), &mut net.worlds[0]);
-    let world = &net.worlds[0];
-    assert!(matches!(world.answers[..], [(_, Answer::Counted(Ok(0)))]) && world.histories.contains_key(&1));
+    assert_eq!(asked(&mut net).len(), 2);
+    net.act(0, |b, w| b.node_down(next, 0, at(1), w));
+    assert!(net.worlds[0].answers.is_empty() && asked(&mut net).is_empty());
+    net.act(0, |b, w| b.node_up(OTHER, 0, 1, at(1), w));
+    net.act(0, |b, w| b.route(HUB, Term(2), Leader::Node(OTHER), at(2), w));
+    let asks = asked(&mut net);
+    answer(&mut net, &asks, 2);
+}
+
+#[test]
+fn a_question_of_a_room_that_this_node_comes_to_lead_is_answered_here() {
+    for was_led in [false, true] {
+        let mut net = Net::in_cluster(remembering(), HUB);
+        if was_led {
+            net.act(0, |b, w| b.node_up(OTHER, 0, 1, NOW, w));
+            net.act(0, |b, w| b.route(HUB, Term(1), Leader::Node(OTHER), NOW, w));
+        }
+        ask(&mut net);
+        assert_eq!(asked(&mut net).len(), if was_led { 2 } else { 0 });
+        net.brokers[0].route(HUB, Term(2), Leader::Me, at(1), &mut net.worlds[0]);
+        let world = &net.worlds[0];
+        assert!(matches!(world.answers[..], [(_, Answer::Counted(Ok(0)))]), "{:?}", world.answers);
+        assert!(world.histories.contains_key(&1));
+    }
 }
 
 #[test]

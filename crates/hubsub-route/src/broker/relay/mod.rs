@@ -301,9 +301,8 @@ impl Broker {
             Asked::Publish(parked) => self.publish_lost(slot, parked, sink),
             // It is told anew when the link comes, or another leader.
             Asked::Interest(asked) => self.interest_lost(ask, &asked),
-            Asked::Question(question) => {
-                self.answer_unplaced(question.what, Some(ErrorCode::LinkLost), sink);
-            }
+            // It changes nothing, so it may be asked twice.
+            Asked::Question(question) => self.keep_question(slot, question, sink),
             Asked::Read(read) => self.relay().keep_read(slot, *read),
             Asked::Hole(room) => {
                 if let Some(resume) = self.relay().resuming.get_mut(&room) {
@@ -325,7 +324,6 @@ impl Broker {
     ) {
         match what {
             Asked::Publish(parked) => self.park_again(slot, parked, now, sink),
-            Asked::Question(question) => self.keep_question(slot, question, sink),
             what => self.lost(ask, slot, what, sink),
         }
         // Where it knows of a later term, this node will hear of that too.
