@@ -170,7 +170,7 @@ impl Broker {
                     self.detach_here(attach.namespace, &attach.topic, (from, attach.revision), now, sink);
                 }
                 if let Asker::Node { node, ask, hub } = attach.ticket.asker {
-                    self.tell_attached((node, ask, hub), attached, sink);
+                    self.tell_attached(&attach, (node, ask, hub), attached, sink);
                 } else if from == self.shard {
                     self.attached(*attach, attached, now, sink);
                 } else {

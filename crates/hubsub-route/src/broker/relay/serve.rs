@@ -208,7 +208,7 @@ impl Broker {
         let position = self.rooms.position(room);
         self.relay().set_due(room, holder.0 - shards, position);
         match known {
-            Known::Here(attached) => self.tell_attached((from, ask, hub), Ok(attached), sink),
+            Known::Here(attached) => self.tell_attached(&attach, (from, ask, hub), Ok(attached), sink),
             Known::InLog(read) => sink.read_log(read),
         }
         Ok(())
@@ -217,12 +217,15 @@ impl Broker {
     /// Where a node's subscription begins.
     pub(in crate::broker) fn tell_attached(
         &mut self,
+        attach: &Attach,
         (to, ask, hub): (NodeId, AskId, HubId),
         attached: Result<Attached, ErrorCode>,
         sink: &mut impl Sink,
     ) {
-        if self.leads(hub).is_none() {
-            // It was led when its log was asked. By now its rooms here are another's, or forgotten.
+        let is_held = self.interest_of(to, attach.namespace, &attach.topic) > 0;
+        if self.leads(hub).is_none() || (attached.is_ok() && !is_held) {
+            // It was led when its log was asked. By now its rooms here are another's, or forgotten, or the hub was led
+            // by nobody in between, and what the node has told is forgotten.
             if let Some(slot) = self.relay().slot_of(hub) {
                 self.relay().not_mine(to, ask, slot, sink);
             }
