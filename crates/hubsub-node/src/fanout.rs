@@ -414,6 +414,10 @@ impl Sink for Rim {
         self.flows_to_node(node, hub)
     }
 
+    fn node_is_silent(&self, node: NodeId, hub: HubId) -> bool {
+        self.is_silent(node, hub)
+    }
+
     fn room_miss(&mut self, class: ClassIndex, room: &[u8], makes: bool) {
         self.ask_for_room(class, room, makes);
     }

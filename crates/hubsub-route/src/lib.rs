@@ -259,6 +259,10 @@ pub trait Sink {
     fn node_flows(&self, _node: NodeId, _hub: HubId) -> bool {
         false
     }
+    /// Whether a node has not been heard by this hub's link for so long that it may be dead.
+    fn node_is_silent(&self, _node: NodeId, _hub: HubId) -> bool {
+        false
+    }
     /// Whether this process may lead a hub of a class without a log in this term now. Without a cluster
     /// it always may.
     fn leads(&self, _hub: HubId, _term: Term) -> bool {

@@ -5,6 +5,7 @@ mod handover;
 
 use hubsub_route::places::{Change, Places};
 use hubsub_route::relay::message::home;
+use hubsub_route::relay::watch::Over;
 use hubsub_route::rooms::HistoryPart;
 use hubsub_route::{
     Answer, Ask, AskId, Asker, Attached, Broker, CloseReason, Cluster, Delivery, Draft, Hubs, Leader,
@@ -138,8 +139,18 @@ fn relay_of(shards: u16, history: bool, places: &Arc<Places>) -> (Broker, World)
     (broker, world)
 }
 
+/// The other node has led in this term and does no more; more records were due here than came.
+fn ends(broker: &mut Broker, world: &mut World, term: u64) {
+    say_over(broker, world, term, Over { life: Epoch(70), due: 9, said: 9 });
+}
+
+fn say_over(broker: &mut Broker, world: &mut World, term: u64, over: Over) {
+    broker.node_message(OTHER, NodeMessage::Over { hub: HUB, term: Term(term), over }, at(1), world);
+}
+
 /// This node leads the hub from now on, and the other one has said all that it is waited for.
 fn lead(broker: &mut Broker, world: &mut World, term: u64, now: Now) {
+    ends(broker, world, 2);
     broker.route(HUB, Term(term), Leader::Me, now, world);
     let (version, patterns) = (0, 0);
     broker.node_message(OTHER, NodeMessage::PatternsBegin { version, patterns }, now, world);
@@ -242,6 +253,7 @@ fn a_record_of_a_term_that_is_over_is_dropped_and_one_of_a_later_term_waits() {
     broker.node_message(OTHER, deliver(1, 5, 6), at(1), &mut world);
     broker.node_message(OTHER, deliver(3, 5, 7), at(1), &mut world);
     assert_eq!(world.got, []);
+    ends(&mut broker, &mut world, 2);
     broker.route(HUB, Term(3), Leader::Node(OTHER), at(1), &mut world);
     let (ask, term, known) = asked(&world);
     assert_eq!((term, known), (Term(3), position(5)), "it registers anew");
@@ -258,6 +270,7 @@ fn what_was_not_sent_of_a_rooms_next_life_is_read_or_told_from_its_first_record(
     for history in [true, false] {
         let (mut broker, mut world) = relay(history);
         subscribe(&mut broker, &mut world);
+        ends(&mut broker, &mut world, 2);
         broker.route(HUB, Term(3), Leader::Node(OTHER), at(1), &mut world);
         let (ask, ..) = asked(&world);
         let attached = Attached { position: next(3), replay_from: None, recovered: true };
@@ -272,6 +285,7 @@ fn what_was_not_sent_of_a_rooms_next_life_is_read_or_told_from_its_first_record(
 fn a_room_is_not_passed_over_where_its_leader_refuses_one_subscription_and_takes_the_next() {
     let (mut broker, mut world) = relay(true);
     subscribe(&mut broker, &mut world);
+    ends(&mut broker, &mut world, 2);
     broker.route(HUB, Term(3), Leader::Node(OTHER), at(1), &mut world);
     let (refused, ..) = asked(&world);
     let other = ConnKey { index: KEY.index + 1, ..KEY };
@@ -485,7 +499,7 @@ fn what_waits_for_a_slow_node_goes_where_its_room_is_moved_meanwhile() {
 fn what_concerns_a_room_without_a_place_waits_bounded_in_number_and_time() {
     let places = Arc::new(Places::new([true, false].into_iter()));
     let (mut broker, mut world) = relay_at(false, &places);
-    broker.route(HUB, Term(3), Leader::Me, at(0), &mut world);
+    lead(&mut broker, &mut world, 3, at(0));
     let wish = Wish { topic: b"a", namespace: Namespace::Global, start: Start::Live };
     assert!(matches!(broker.subscribe(ticket(), KEY, wish, at(0), &mut world), Outcome::Later));
     assert!(matches!(publish(&mut broker, &mut world), Outcome::Later));
@@ -706,6 +720,7 @@ fn who_follows_by_pattern_is_told_once_when_fewer_records_came_than_were_due() {
     assert_eq!(world.gaps, [none, none], "one is missing, told once");
     broker.node_message(OTHER, live(3, 71, 0), at(4), &mut world);
     assert_eq!(world.gaps.len(), 2, "a later term waits for its route");
+    ends(&mut broker, &mut world, 2);
     broker.route(HUB, Term(3), Leader::Node(OTHER), at(4), &mut world);
     assert_eq!(world.gaps, [none, none, none], "what the former leader sent last is not known");
 }

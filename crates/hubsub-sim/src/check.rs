@@ -365,6 +365,12 @@ impl Sub {
         self.seen.get(topic).is_some_and(|seen| seen.contains(&position))
     }
 
+    /// Whether it saw a publish.
+    #[must_use]
+    pub fn saw(&self, id: u32) -> bool {
+        self.ids.contains(&id)
+    }
+
     /// Whether records were dropped for it.
     #[must_use]
     pub fn is_lossy(&self) -> bool {

@@ -7,8 +7,11 @@
 //! 2. Interest that a leader counts for a node equals the relay's, once nothing is under way.
 //! 3. For each record one frame goes to each node with interest, and none to others.
 //! 4. What was confirmed stays: a position is one record's, and a publisher's records keep order.
+//!
+//! And where all links stand, leads pass on without a gap, and each publish counts all.
 
 pub mod check;
+mod handover;
 pub mod log;
 pub mod moves;
 pub mod net;
@@ -84,6 +87,9 @@ pub fn run(seed: u64, steps: usize) -> Result<Stats, String> {
     sim.fails("when nothing is under way")?;
     sim.check_interest()?;
     sim.check_delivery()?;
+    if sim.net.rng.percent(50) {
+        sim.pass_on()?;
+    }
     let model = &sim.net.model;
     let (outcomes, seen, gaps, histories) = (model.outcomes, model.seen, model.gaps, model.histories);
     Ok(Stats { outcomes, seen, gaps, lacks: model.lacks, histories, moves: sim.net.moves })
@@ -255,6 +261,10 @@ impl Sim {
             return;
         }
         let sub = subs[self.net.rng.below(subs.len())].clone();
+        self.unsubscribe(sub);
+    }
+
+    fn unsubscribe(&mut self, sub: SubKey) {
         self.net.model.subs.remove(&sub);
         let ((node, shard, conn), by_pattern, name) = sub;
         self.net.act(node, shard, |broker, world, now| {

@@ -392,7 +392,8 @@ impl Net {
         }
     }
 
-    fn elect(&mut self, at: usize) {
+    /// A hub has another leader, in the next term.
+    pub fn elect(&mut self, at: usize) {
         let count = self.nodes.len();
         let row = &mut self.hubs[at];
         let leader = row.home.unwrap_or_else(|| self.rng.below(count) as u16);

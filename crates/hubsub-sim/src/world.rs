@@ -72,6 +72,8 @@ pub struct World {
     pub shut: BTreeSet<(u16, u16)>,
     /// Hubs without a log that this process may not lead at present, whatever their routes say.
     pub without_lead: BTreeSet<HubId>,
+    /// Hubs that this process has given up, and the last term in which it did.
+    pub gave_up: BTreeMap<HubId, Term>,
     /// Logs of this shard's hubs.
     pub logs: BTreeMap<HubId, Log>,
     /// Questions to them.
@@ -171,8 +173,8 @@ impl Sink for World {
     fn node_flows(&self, node: NodeId, hub: HubId) -> bool {
         self.way(node, hub).is_some_and(|(link, _)| !self.shut.contains(&(node.0, link)))
     }
-    fn leads(&self, hub: HubId, _: Term) -> bool {
-        !self.without_lead.contains(&hub)
+    fn leads(&self, hub: HubId, term: Term) -> bool {
+        !self.without_lead.contains(&hub) && self.gave_up.get(&hub).is_none_or(|&gave_up| gave_up < term)
     }
     fn answer(&mut self, asker: Asker, answer: Answer) {
         self.did.push(Did::Answer(asker, answer));

@@ -209,6 +209,11 @@ impl Rim {
         }
         way.gate.is_open(false) && !self.mailer.congested(ShardId(way.link))
     }
+
+    /// Whether a node is suspected by the link of a hub, on whatever shard that is.
+    pub(crate) fn is_silent(&self, node: NodeId, hub: HubId) -> bool {
+        self.links.reach.way(node, hub).is_some_and(|way| way.gate.is_silent())
+    }
 }
 
 impl Links {

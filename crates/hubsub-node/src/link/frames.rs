@@ -4,6 +4,7 @@
 //! A record's frame names its topic alone: which room that is follows from the
 //! classes, which are the same on all nodes.
 
+use hubsub_route::relay::watch::Over;
 use hubsub_route::relay::{AskId, Names, NodeMessage};
 use hubsub_route::{Attached, Headers, Namespace, Producer, Record, Start};
 use hubsub_types::{Epoch, ErrorCode, Position, ProducerId, Qos, Seq, Term};
@@ -64,6 +65,9 @@ pub fn frame(message: &NodeMessage) -> Frame<'_> {
             Frame::PatternsLive { hub: *hub, term: term.0, life: life.0, due: *due }
         }
         NodeMessage::Registered { hub, term } => Frame::Registered { hub: *hub, term: term.0 },
+        NodeMessage::Over { hub, term, over: Over { life, due, said } } => {
+            Frame::Over { hub: *hub, term: term.0, life: life.0, due: *due, said: *said }
+        }
         NodeMessage::Read { ask, hub, names, start, records_max, bytes_max } => Frame::Read {
             ask: ask.0,
             hub: *hub,
@@ -134,6 +138,9 @@ pub fn message(frame: &Frame<'_>) -> Option<NodeMessage> {
             NodeMessage::PatternsLive { hub, term: Term(term), life: Epoch(life), due }
         }
         Frame::Registered { hub, term } => NodeMessage::Registered { hub, term: Term(term) },
+        Frame::Over { hub, term, life, due, said } => {
+            NodeMessage::Over { hub, term: Term(term), over: Over { life: Epoch(life), due, said } }
+        }
         Frame::Read { ask, hub, names, start, records_max, bytes_max } => NodeMessage::Read {
             ask: AskId(ask),
             hub,
@@ -265,6 +272,7 @@ mod tests {
             NodeMessage::PatternsHeld { version: 1 },
             NodeMessage::PatternsLive { hub, term, life: Epoch(7), due: 2 },
             NodeMessage::Registered { hub, term },
+            NodeMessage::Over { hub, term, over: Over { life: Epoch(7), due: 2, said: 3 } },
             NodeMessage::Range { ask, record: record(position) },
         ];
         messages.extend(ErrorCode::ALL.iter().map(|&code| NodeMessage::Denied { ask, code }));

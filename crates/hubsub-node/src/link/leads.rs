@@ -253,8 +253,16 @@ impl Core {
     /// Mail about leads.
     pub fn lead_mail(&mut self, mail: LeadMail) {
         match mail {
-            LeadMail::Life(_) | LeadMail::Began(..) | LeadMail::GiveUp(..) => {
-                if let Some(said) = self.rim.led.take(mail) {
+            LeadMail::Life(_) => _ = self.rim.led.take(mail),
+            LeadMail::Began(hub, term) => {
+                self.rim.led.take(mail);
+                self.broker.took_up(hub, term, self.rim.now, &mut self.rim);
+            }
+            LeadMail::GiveUp(hub, term) => {
+                let said = self.rim.led.take(mail);
+                // Before anybody can lead it behind this shard.
+                self.broker.gave_up(hub, term, &mut self.rim);
+                if let Some(said) = said {
                     self.rim.mailer.post(SHARD, Mail::Lead(said));
                 }
             }

@@ -291,6 +291,7 @@ impl Links {
                 {
                     let node = is_new.then(|| peer.node.clone());
                     if is_new {
+                        conn.gate.set_silent(true);
                         self.roster.suspect(peer, true);
                     }
                     self.board.stands(&known.registered, self.shard, &conn.link);
@@ -312,6 +313,7 @@ impl Links {
             && let Some(known) = self.peers.get(&peer.node)
         {
             let node = peer.node.clone();
+            conn.gate.set_silent(false);
             self.roster.suspect(peer, false);
             self.board.stands(&known.registered, self.shard, &conn.link);
             self.lead_suspects(&node, false);

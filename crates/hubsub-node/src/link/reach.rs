@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Gate {
     live: AtomicBool,
     reads: AtomicBool,
+    silent: AtomicBool,
 }
 
 impl Gate {
@@ -23,6 +24,17 @@ impl Gate {
     pub fn set(&self, live: bool, reads: bool) {
         self.live.store(live, Ordering::Relaxed);
         self.reads.store(reads, Ordering::Relaxed);
+    }
+
+    /// Whether nothing was heard by it for so long that the peer is suspected. Likewise.
+    pub fn set_silent(&self, is_silent: bool) {
+        self.silent.store(is_silent, Ordering::Relaxed);
+    }
+
+    /// What was set last.
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
+        self.silent.load(Ordering::Relaxed)
     }
 
     /// Whether frames of the lane would.

@@ -18,8 +18,16 @@ pub const UNDER_WAY_MAX: usize = 4_096;
 pub const FORMER_MS: u64 = 500;
 
 /// How long a new leader waits for the nodes that it reaches to register their interest, in ms, before it commits
-/// anything: a round trip as a rule. Longer than routes take to all nodes, shorter than anybody notices.
-pub const REGISTER_MS: u64 = 500;
+/// anything: a round trip as a rule. Longer than a route takes to all nodes, and than these wait for the word of the
+/// leader before. Nodes that are suspected are not waited for.
+pub const REGISTER_MS: u64 = 1_000;
+
+/// How long the next leader's route waits for the word of the one before that its lead is over, in ms, while that one
+/// is reached and heard: it was sent before the route was made, as a rule.
+pub const OVER_MS: u64 = 500;
+
+/// Routes of a hub that wait so: more than a hub is moved in that time.
+pub const ROUTES_MAX: usize = 32;
 
 /// How long after `not mine` the same leader is asked again, in ms: it may hear of its term later.
 pub const RETRY_MS: u64 = 20;

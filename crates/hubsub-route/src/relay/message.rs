@@ -5,6 +5,7 @@
 //! which have a lane of their own. Patterns concern no hub: they travel as if they
 //! concerned hub 0, whose home is shard 0 on every node.
 
+use super::watch::Over;
 use crate::record::{Namespace, Record};
 use crate::{Attached, Start};
 use hubsub_types::{Epoch, ErrorCode, HubId, Position, Seq, ShardId, Term};
@@ -204,6 +205,15 @@ pub enum NodeMessage {
         /// Of the leader that it was told to.
         term: Term,
     },
+    /// That was all of a time in which the sender led a hub, or will be: it commits nothing more in it.
+    Over {
+        /// Which hub.
+        hub: HubId,
+        /// In which term it was led.
+        term: Term,
+        /// What the receiver may compare with what came.
+        over: Over,
+    },
     /// Records of the past, please.
     Read {
         /// Of the request.
@@ -255,6 +265,7 @@ impl NodeMessage {
             | NodeMessage::Deliver { hub, .. }
             | NodeMessage::PatternsLive { hub, .. }
             | NodeMessage::Registered { hub, .. }
+            | NodeMessage::Over { hub, .. }
             | NodeMessage::Read { hub, .. } => home(*hub, shards),
             NodeMessage::Published { ask, .. }
             | NodeMessage::NotMine { ask, .. }

@@ -31,6 +31,12 @@ impl Watchers {
         Watchers { life, ..Watchers::default() }
     }
 
+    /// Likewise, and was in this term in another life: of that one record may have been due to anybody.
+    #[must_use]
+    pub fn anew(life: Epoch) -> Watchers {
+        Watchers { life, commits: 1, ..Watchers::default() }
+    }
+
     /// A record of the hub is committed.
     #[inline]
     pub fn commit(&mut self) {
@@ -58,6 +64,19 @@ impl Watchers {
         watcher.due
     }
 
+    /// Records that were due to a node, or may have been.
+    #[must_use]
+    pub fn due(&self, node: NodeId) -> u64 {
+        let watcher = self.nodes.get(&node);
+        watcher.map_or(self.commits, |it| it.due + it.away.map_or(0, |away| self.commits - away))
+    }
+
+    /// Records that were committed.
+    #[must_use]
+    pub fn commits(&self) -> u64 {
+        self.commits
+    }
+
     /// Not all of it any more.
     pub fn end(&mut self, node: NodeId) {
         let commits = self.commits;
@@ -79,8 +98,23 @@ impl Watchers {
 pub struct Watched {
     /// The leader's life, and its records that came, or that were told as missing.
     known: Option<(Epoch, u64)>,
+    /// The term that was said to be over, and whether all of it is here.
+    over: Option<(Term, bool)>,
+    /// What was said of it.
+    last: Over,
     /// Records that came were passed over.
     pub lacks: bool,
+}
+
+/// What a leader says of a time of leading that is over.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Over {
+    /// Told apart from other times, and other leaders.
+    pub life: Epoch,
+    /// Records that were due to this node, or may have been.
+    pub due: u64,
+    /// Records that were committed.
+    pub said: u64,
 }
 
 impl Watched {
@@ -93,13 +127,50 @@ impl Watched {
 
     /// A leader says how many were due: whether none is missing.
     pub fn live(&mut self, life: Epoch, term: Term, due: u64) -> bool {
-        let is_whole = match self.known {
-            Some(known) => known == (life, due),
-            // There was nobody before who leads first.
-            None => due == 0 && term <= Term(1),
-        };
+        let is_same = self.known.is_some_and(|known| known.0 == life);
+        let is_whole = if is_same { self.known == Some((life, due)) } else { due == 0 && self.goes_on(term) };
+        if !is_same && self.is_over(term) {
+            // It leads again.
+            self.over = None;
+        }
         self.known = Some((life, due));
         is_whole
+    }
+
+    /// The leader of a term says that this was all. Whether interest is confirmed there, or was before, too.
+    pub fn ends(&mut self, term: Term, over: Over, is_confirmed: bool) {
+        let has_all = match self.known {
+            Some((life, came)) if life == over.life => came == over.due,
+            _ => over.due == 0,
+        };
+        let is_known = is_confirmed && self.known.is_some_and(|known| known.0 == over.life);
+        // Where it committed nothing in this term, nothing was due.
+        let said_before = if self.last.life == over.life { self.last.said } else { 0 };
+        let is_whole = has_all && (is_known || (over.said == said_before && self.goes_on(term)));
+        (self.over, self.last) = (Some((term, is_whole)), over);
+    }
+
+    /// This node's own time of leading, in this term, is over: it has all of it.
+    pub fn ends_own(&mut self, term: Term) {
+        self.over = Some((term, true));
+    }
+
+    /// Whether the leader of a term has said that it is over.
+    #[must_use]
+    pub fn is_over(&self, term: Term) -> bool {
+        self.over.is_some_and(|over| over.0 == term)
+    }
+
+    /// Whether nothing is missing of the time up to the end of a term.
+    #[must_use]
+    pub fn has_all_of(&self, term: Term) -> bool {
+        self.over == Some((term, true))
+    }
+
+    /// Whether nothing is missing of the time before a term.
+    fn goes_on(&self, term: Term) -> bool {
+        // There was nobody before who leads first.
+        (self.known.is_none() && term <= Term(1)) || (term > Term(0) && self.has_all_of(Term(term.0 - 1)))
     }
 }
 
@@ -137,6 +208,41 @@ mod tests {
         assert!(watched.live(Epoch(7), Term(2), 2), "that was told");
         assert!(!watched.live(Epoch(8), Term(3), 2), "nobody knows what the former leader sent last");
         assert!(!Watched::default().live(Epoch(9), Term(2), 0));
+    }
+
+    #[test]
+    fn who_got_all_of_a_lead_that_is_over_lacks_nothing_in_the_next() {
+        let over = |life, due, said| Over { life: Epoch(life), due, said };
+        let followed = || {
+            let mut watched = Watched::default();
+            watched.live(Epoch(7), Term(1), 0);
+            watched.came();
+            watched
+        };
+        let mut watched = followed();
+        watched.ends(Term(1), over(7, 1, 4), true);
+        assert!(watched.live(Epoch(8), Term(2), 0));
+        watched.ends(Term(2), over(8, 0, 0), false);
+        assert!(watched.live(Epoch(9), Term(3), 0), "nothing was said in between");
+        watched.ends(Term(3), over(9, 0, 2), false);
+        assert!(!watched.live(Epoch(10), Term(4), 0), "what was said there was not asked for in time");
+
+        let mut watched = followed();
+        watched.ends(Term(1), over(7, 2, 2), true);
+        assert!(watched.is_over(Term(1)) && !watched.has_all_of(Term(1)));
+        assert!(!watched.live(Epoch(8), Term(2), 0), "one is missing");
+        let mut watched = followed();
+        watched.ends(Term(1), over(7, 1, 1), true);
+        assert!(!watched.live(Epoch(8), Term(3), 0), "another led in between");
+        let mut watched = followed();
+        watched.ends(Term(1), over(7, 1, 1), true);
+        assert!(!watched.live(Epoch(8), Term(2), 1), "it committed before it sent everything");
+        let mut watched = followed();
+        watched.ends(Term(1), over(7, 1, 1), true);
+        assert!(!watched.live(Epoch(8), Term(1), 0) && !watched.is_over(Term(1)), "it leads again");
+        let mut watched = followed();
+        watched.ends_own(Term(2));
+        assert!(watched.live(Epoch(8), Term(3), 0));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A room and its hub's log: a record gets its place and waits, is committed; a life
 //! ends; what of a room stands in memory alone.
 
-use super::{Recalled, RoomHandle, Rooms, seconds};
+use super::{Lives, Recalled, RoomHandle, Rooms, seconds};
 use crate::Now;
 use crate::hubs::{HubLog, HubSeed, Pending, Waits};
 use crate::producers::Producers;
@@ -59,7 +59,7 @@ impl Rooms {
         let (last_us, epoch) = (self.last_us, Epoch(self.epochs.fetch_add(1, Ordering::Relaxed)));
         let room = self.get_mut(handle).expect("the caller holds a live handle");
         let last = Position { epoch: room.epoch, seq: room.seq };
-        (room.epoch, room.seq, room.has_past, room.was_created) = (epoch, Seq(0), false, false);
+        (room.epoch, room.seq, room.lives, room.was_created) = (epoch, Seq(0), Lives::One, false);
         let (slot, name_len) = (room.hub, room.name.len());
         let log = self.hubs.get_mut(slot).log.as_mut().expect("its class is logged");
         let offset = log.take_offset();
@@ -79,7 +79,7 @@ impl Rooms {
     pub fn is_gone(&self, handle: RoomHandle) -> bool {
         let room = self.at(handle.index);
         let is_logged = self.hubs.get(room.hub).log.is_some();
-        let is_blank = room.seq == Seq(0) && room.is_idle() && room.is_forgettable() && !room.has_past;
+        let is_blank = room.seq == Seq(0) && room.is_idle() && room.is_forgettable() && !room.has_past();
         is_logged && is_blank && !self.waits_for_log(handle)
     }
 

@@ -72,8 +72,20 @@ pub struct Room {
     hub: u16,
     /// Made by name, not by a record or a subscription: it stays without either.
     was_created: bool,
-    /// Its hub's log has records of an earlier life.
-    has_past: bool,
+    /// What else is known of its lives.
+    lives: Lives,
+}
+
+/// What is known of a room's lives beside where the present one stands. One byte.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Lives {
+    /// Nothing.
+    One,
+    /// Its hub's log has records of an earlier one.
+    Past,
+    /// Its class has no log, the node that led it has said that the present one is over, and nothing of it is
+    /// missing here.
+    Over,
 }
 
 impl Room {
@@ -82,6 +94,10 @@ impl Room {
             return Some(&self.own);
         }
         self.others.as_ref()?.get(&Key(namespace, topic))
+    }
+
+    fn has_past(&self) -> bool {
+        self.lives == Lives::Past
     }
 
     fn is_idle(&self) -> bool {
@@ -343,7 +359,7 @@ impl Rooms {
             used_s: seconds(now),
             hub,
             was_created: false,
-            has_past,
+            lives: if has_past { Lives::Past } else { Lives::One },
         };
         let index = self.free.pop().unwrap_or(self.slots.len() as u32);
         match self.slots.get_mut(index as usize) {

@@ -243,7 +243,7 @@ impl Rooms {
         let known = |p: Position| p.epoch == room.epoch && p.seq >= start.seq && p.seq <= room.seq;
         let mut part = HistoryPart { recovered: query.after.is_none_or(known), start, records: Vec::new() };
         let then = Then::History(Box::new(query.clone()), ask);
-        let log = if first > Seq(1) || room.has_past { self.ask_log(room, now, then) } else { None };
+        let log = if first > Seq(1) || room.has_past() { self.ask_log(room, now, then) } else { None };
         let wanted = |r: &&Arc<Record>| query.topic.as_ref().is_none_or(|t| *t == r.topic());
         let count = query.count.min(self.history_reply_records_max);
         let mut bytes = 0;
@@ -267,7 +267,7 @@ impl Rooms {
                 let records = ring.from(first).rev().filter(wanted).take(count as usize);
                 part.records = records.take_while(&mut fits).cloned().collect();
                 let is_all = part.records.len() as u64 == count || bytes > self.history_reply_bytes_max;
-                if let Some(log) = log.filter(|log| !is_all && (log.seq_min < first || room.has_past)) {
+                if let Some(log) = log.filter(|log| !is_all && (log.seq_min < first || room.has_past())) {
                     return Known::InLog(Box::new(self.bounded(log, query)));
                 }
                 part.records.reverse();

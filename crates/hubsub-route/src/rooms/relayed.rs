@@ -2,7 +2,7 @@
 //! know who is interested on this node, and the last record that was handed on; a room that
 //! nobody has told anything of has the epoch 0.
 
-use super::{Interests, Key, Recalled, RoomHandle, Rooms, seconds};
+use super::{Interests, Key, Lives, Recalled, RoomHandle, Rooms, seconds};
 use crate::Now;
 use crate::counts::{Counts, Holder};
 use crate::places::Place;
@@ -39,8 +39,25 @@ impl Rooms {
     /// A record was handed on, or its leader has told where a room stands.
     pub fn set_position(&mut self, handle: RoomHandle, position: Position, now: Now) {
         if let Some(room) = self.get_mut(handle) {
+            if room.lives == Lives::Over && (room.epoch, room.seq) != (position.epoch, position.seq) {
+                room.lives = Lives::One;
+            }
             (room.epoch, room.seq, room.used_s) = (position.epoch, position.seq, seconds(now));
         }
+    }
+
+    /// Whether the life of a room of a class without a log is over, and nothing of it is missing here. It holds until
+    /// the room stands elsewhere.
+    pub fn set_over(&mut self, handle: RoomHandle, is_over: bool) {
+        if let Some(room) = self.get_mut(handle) {
+            room.lives = if is_over { Lives::Over } else { Lives::One };
+        }
+    }
+
+    /// What was set.
+    #[must_use]
+    pub fn is_over(&self, handle: RoomHandle) -> bool {
+        self.get(handle).is_some_and(|room| room.lives == Lives::Over)
     }
 
     /// An epoch that no room has had, nor will have.
@@ -147,7 +164,7 @@ impl Rooms {
         let fresh = || Position { epoch: Epoch(self.epochs.fetch_add(1, Ordering::Relaxed)), seq: Seq(0) };
         let position = known.unwrap_or_else(fresh);
         let room = self.get_mut(handle).expect("looked up above");
-        room.has_past = recalled.is_some() && known.is_none();
+        room.lives = if recalled.is_some() && known.is_none() { Lives::Past } else { Lives::One };
         self.set_position(handle, position, now);
         (before, position)
     }

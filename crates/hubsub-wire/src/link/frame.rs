@@ -356,6 +356,19 @@ frames! { 'a
         /// In which the edge told it.
         term: u64,
     }
+    /// Leader to a node: that was all of a time in which it led a hub.
+    36 Over Live {
+        /// Which hub.
+        hub: HubId,
+        /// In which it was led.
+        term: u64,
+        /// As in PatternsLive.
+        life: u64,
+        /// Likewise, in all.
+        due: u64,
+        /// Records of this life that were committed.
+        said: u64,
+    }
 
     /// To the controller's node: may I lead these?
     48 LeadAsk Urgent {

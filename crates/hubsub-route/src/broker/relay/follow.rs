@@ -154,8 +154,13 @@ impl Broker {
         self.rooms.set_position(room, there, now);
     }
 
-    /// The life of a topic's room is over, behind that record.
+    /// The life of a topic's room is over, behind that record. Where it is known that nothing came behind it, nobody
+    /// is told.
     pub(super) fn tell_over(&mut self, key: &TopicKey, last: Position, sink: &mut impl Sink) {
+        let room = self.rooms.find_of_topic(&key.1);
+        if room.is_some_and(|room| self.rooms.is_over(room) && self.rooms.position(room) == last) {
+            return;
+        }
         // What was handed on of a life in which the topic was never confirmed may not be all of it.
         let up = self.relay().upstreams.get(key);
         let is_followed = up.is_none_or(|up| !up.was_confirmed || up.life == last.epoch);
@@ -216,12 +221,12 @@ impl Broker {
     /// A room whose topics are confirmed reads what is missing, or goes on.
     pub(super) fn go_on(&mut self, room: RoomHandle, now: Now, sink: &mut impl Sink) {
         let here = self.rooms.position(room);
-        let is_known = self.rooms.get(room).is_some();
+        let may_lack = self.rooms.get(room).is_some() && !self.lacks_nothing(room);
         let relay = self.relay();
         let Some(resume) = relay.resuming.get(&room).filter(|it| it.pending == 0 && it.read.is_none()) else {
             return;
         };
-        if is_known && resume.upto > here.seq {
+        if may_lack && resume.upto > here.seq {
             let upto = resume.upto;
             let slot = self.rooms.slot_of_room(room);
             let class = slot.map(|slot| self.relay().hub(slot).class);

@@ -98,7 +98,7 @@ impl Broker {
 
     /// Publishes that wait go on, in order, as far as they may.
     pub(super) fn push_queue(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
-        self.see_gathered(slot, now);
+        self.see_gathered(slot, now, sink);
         let is_free = self.relay.as_ref().is_some_and(|relay| self.may_lead(relay, slot, sink));
         while let Some(relay) = &mut self.relay {
             let hub = relay.hub(slot);
@@ -124,7 +124,9 @@ impl Broker {
                     }
                 }
                 Leader::Node(node) => {
-                    let may = relay.peers.reaches(node, id)
+                    // It would refuse it if another is known to be next.
+                    let may = hub.handover.routes.is_empty()
+                        && relay.peers.reaches(node, id)
                         && hub.under_way < UNDER_WAY_MAX
                         && hub.retry_ms == u64::MAX;
                     if !may {

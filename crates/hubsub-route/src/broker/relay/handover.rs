@@ -1,14 +1,62 @@
-//! How a hub's lead passes from one node to another without a loss (docs/protocol/interest.md): a new leader commits
-//! nothing before the nodes that it reaches have registered their interest with it.
+//! How a hub's lead passes from one node to another without a loss (docs/protocol/interest.md): who leads no more
+//! says so behind its last record, who follows goes on when it has heard that, and a new leader commits nothing before
+//! the nodes that it reaches have registered their interest with it.
 
 use super::{Admit, Broker};
 use crate::relay::handover::Gathers;
-use crate::relay::limits::REGISTER_MS;
+use crate::relay::limits::{EARLY_BYTES_MAX, EARLY_MAX, OVER_MS, REGISTER_MS, ROUTES_MAX};
+use crate::relay::state::Early;
+use crate::relay::watch::Over;
 use crate::relay::{Leader, NodeMessage};
+use crate::rooms::RoomHandle;
 use crate::{Now, Sink};
 use hubsub_types::{HubId, NodeId, Term};
 
 impl Broker {
+    // -- the former leader --
+
+    /// This process has given up its lead of a hub, in a term that its route may name still.
+    pub fn gave_up(&mut self, hub: HubId, term: Term, sink: &mut impl Sink) {
+        let Some(relay) = &self.relay else { return };
+        let Some(slot) = relay.slot_of(hub) else { return };
+        let state = relay.hub(slot);
+        if (state.term, state.leader) == (term, Leader::Me) && !state.serves {
+            self.say_over(slot, term, sink);
+        }
+    }
+
+    /// This process has a lead of a hub. If it has had it in this term before, and gave it up, rooms begin other lives:
+    /// others were told that those before are over.
+    pub fn took_up(&mut self, hub: HubId, term: Term, now: Now, sink: &mut impl Sink) {
+        let Some(relay) = &mut self.relay else { return };
+        let Some(slot) = relay.slot_of(hub) else { return };
+        let state = relay.hub_mut(slot);
+        let told_over = Some((state.watchers.life, term));
+        if (state.term, state.leader) == (term, Leader::Me) && state.handover.told_over == told_over {
+            self.begin_anew(slot, now, sink);
+            self.watch_anew(slot, sink);
+        }
+    }
+
+    /// Tells other nodes, once, that nothing more is committed in a term. They are not told where records wait for a
+    /// log: these are committed whoever leads.
+    pub(super) fn say_over(&mut self, slot: u16, term: Term, sink: &mut impl Sink) {
+        let waits = self.rooms.hubs.get(slot).log.as_ref().is_some_and(|log| log.pending() > 0);
+        let relay = self.relay();
+        let state = relay.hub_mut(slot);
+        let (hub, life) = (state.id, state.watchers.life);
+        state.watched.ends_own(term);
+        if waits || state.handover.told_over.replace((life, term)) == Some((life, term)) {
+            return;
+        }
+        let nodes: Vec<NodeId> = relay.peers.reached(hub).collect();
+        for node in nodes {
+            let watchers = &relay.hub(slot).watchers;
+            let over = Over { life, due: watchers.due(node), said: watchers.commits() };
+            relay.peers.send(node, hub, NodeMessage::Over { hub, term, over }, sink);
+        }
+    }
+
     // -- the new leader --
 
     /// A hub is led here from now on: what is published in it waits for other nodes' interest.
@@ -20,13 +68,16 @@ impl Broker {
         relay.settle(slot);
     }
 
-    /// Waits no more if all nodes that are reached have registered and have their patterns held here, or if it has
-    /// waited long enough.
-    pub(super) fn see_gathered(&mut self, slot: u16, now: Now) {
+    /// Waits no more if all nodes that are reached and heard have registered and have their patterns held here, or if it
+    /// has waited long enough.
+    pub(in crate::broker) fn see_gathered(&mut self, slot: u16, now: Now, sink: &impl Sink) {
         let Some(relay) = &mut self.relay else { return };
         let hub = relay.hub(slot);
         let Some(Gathers { until_ms, registered }) = &hub.handover.gathers else { return };
-        let is_there = |node: NodeId| registered.contains(&node) && relay.holding.contains_key(&node);
+        let is_there = |node: NodeId| {
+            let has_all = registered.contains(&node) && relay.holding.contains_key(&node);
+            has_all || sink.node_is_silent(node, hub.id)
+        };
         if hub.leader != Leader::Me || *until_ms <= now.mono_ms || relay.peers.reached(hub.id).all(is_there) {
             relay.hub_mut(slot).handover.gathers = None;
             relay.settle(slot);
@@ -50,13 +101,107 @@ impl Broker {
             Admit::Mine => {
                 if let Some(gathers) = &mut relay.hub_mut(slot).handover.gathers {
                     gathers.registered.insert(from);
-                    self.push_queue(slot, now, sink);
                 }
+                // What was said of patterns before may have come to a node that did not know the hub yet.
+                self.watch(slot, from, sink);
+                self.push_queue(slot, now, sink);
             }
         }
     }
 
     // -- who follows --
+
+    /// A route of a hub whose home is here; one of an earlier term is passed over. It waits behind those that do, and
+    /// until the leader before has said that it is done.
+    pub(super) fn take_route(&mut self, slot: u16, route: (Term, Leader), now: Now, sink: &mut impl Sink) {
+        let hub = self.relay().hub_mut(slot);
+        let last = hub.handover.routes.back().copied().unwrap_or((hub.term, hub.leader));
+        if route.0 < last.0 || route == last {
+            return;
+        }
+        if hub.handover.routes.is_empty() {
+            hub.handover.routes_until_ms = now.mono_ms + OVER_MS;
+        }
+        hub.handover.routes.push_back(route);
+        self.see_routes(slot, now, sink);
+    }
+
+    /// Acts by the routes that need not wait any more. Those of a hub with a log never do: its records are read.
+    pub(super) fn see_routes(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
+        let class = self.relay().hub(slot).class;
+        let is_logged = self.classes.get(class).durability.is_logged();
+        loop {
+            let relay = self.relay();
+            let hub = relay.hub(slot);
+            let Some(&route) = hub.handover.routes.front() else { return };
+            let waits = !is_logged
+                && matches!(hub.leader, Leader::Node(former) if relay.peers.reaches(former, hub.id)
+                && !sink.node_is_silent(former, hub.id)
+                && !hub.watched.is_over(hub.term));
+            let until_ms = hub.handover.routes_until_ms;
+            if waits && now.mono_ms < until_ms && hub.handover.routes.len() <= ROUTES_MAX {
+                return relay.wake_by(until_ms);
+            }
+            let handover = &mut relay.hub_mut(slot).handover;
+            handover.routes.pop_front();
+            handover.routes_until_ms = now.mono_ms + OVER_MS;
+            self.apply_route(slot, route, now, sink);
+        }
+    }
+
+    /// A leader says that this was all of a time in which it led.
+    pub(super) fn over(
+        &mut self,
+        from: NodeId,
+        (hub, term): (HubId, Term),
+        over: Over,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
+        let relay = self.relay();
+        let Some(slot) = relay.slot_of(hub) else { return };
+        let state = relay.hub(slot);
+        if term > state.term || (term == state.term && state.leader == Leader::None) {
+            // Where there is no place for it, what follows is told.
+            _ = self.keep_early(slot, from, NodeMessage::Over { hub, term, over }, now);
+            return;
+        }
+        if term != state.term || state.leader != Leader::Node(from) {
+            return;
+        }
+        let is_confirmed = self.is_confirmed(slot);
+        self.relay().hub_mut(slot).watched.ends(term, over, is_confirmed);
+        self.see_routes(slot, now, sink);
+    }
+
+    /// Whether a hub's leader holds all interest that one ever held, and no room of it waits for a hole.
+    fn is_confirmed(&self, slot: u16) -> bool {
+        let Some(relay) = &self.relay else { return false };
+        let is_open = relay.resuming.keys().any(|&room| self.rooms.slot_of_room(room) == Some(slot));
+        !is_open && relay.upstreams.values().all(|up| up.slot != slot || up.is_confirmed || !up.was_confirmed)
+    }
+
+    /// Whether a room lacks nothing of what its leader said until this term began, nor of what it says since then: the
+    /// room is in the same life, and the leader has kept the interest that it was told before.
+    pub(super) fn lacks_nothing(&self, room: RoomHandle) -> bool {
+        let slot = self.rooms.slot_of_room(room).filter(|_| self.rooms.is_over(room));
+        let hub = slot.zip(self.relay.as_ref()).map(|(slot, relay)| relay.hub(slot));
+        hub.is_some_and(|hub| hub.handover.is_unbroken)
+    }
+
+    /// Another leads a hub, or nobody, behind this term: whether the lives of its rooms are over and nothing of them is
+    /// missing here.
+    pub(super) fn see_over(&mut self, slot: u16, ended: Term) {
+        let hub = self.relay().hub_mut(slot);
+        let is_next = hub.term.0 <= ended.0 + 1;
+        let is_over = is_next && hub.watched.has_all_of(ended);
+        if is_over || (hub.term > ended && hub.handover.has_over) {
+            hub.handover.has_over = is_over;
+            for room in self.rooms.of_hub(slot) {
+                self.rooms.set_over(room, is_over);
+            }
+        }
+    }
 
     /// All interest in a hub's rooms is told to its leader: that is said behind it.
     pub(super) fn tell_registered(&mut self, slot: u16, sink: &mut impl Sink) {
@@ -64,6 +209,44 @@ impl Broker {
         if let Some(to) = relay.leader_of(slot) {
             let (hub, term) = (relay.hub(slot).id, relay.hub(slot).term);
             relay.peers.send(to, hub, NodeMessage::Registered { hub, term }, sink);
+        }
+    }
+
+    // -- terms that are not known here yet --
+
+    /// Keeps a message of such a term; gives it back if there is no place for it.
+    pub(super) fn keep_early(
+        &mut self,
+        slot: u16,
+        from: NodeId,
+        message: NodeMessage,
+        now: Now,
+    ) -> Option<NodeMessage> {
+        let relay = self.relay();
+        let weight = message.weight();
+        if relay.early.0 >= EARLY_MAX || relay.early.1 + weight > EARLY_BYTES_MAX {
+            return Some(message);
+        }
+        relay.early = (relay.early.0 + 1, relay.early.1 + weight);
+        relay.wake_by(now.mono_ms + relay.cluster.limits.parked_ms);
+        relay.hub_mut(slot).early.push_back(Early { from, since_ms: now.mono_ms, message });
+        None
+    }
+
+    /// What nodes sent of a term that is not heard of in time is refused.
+    pub(super) fn expire_early(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
+        let parked_ms = self.relay().cluster.limits.parked_ms;
+        while let Some(first) = self.relay().hubs[usize::from(slot)].early.front() {
+            let due_ms = first.since_ms + parked_ms;
+            if due_ms > now.mono_ms {
+                return self.relay().wake_by(due_ms);
+            }
+            let relay = self.relay();
+            if let Some(Early { from, message, .. }) = relay.hubs[usize::from(slot)].early.pop_front() {
+                relay.early = (relay.early.0 - 1, relay.early.1 - message.weight());
+                relay.refuse(from, slot, &message, sink);
+                self.lack_if(slot, message.is_of_leader());
+            }
         }
     }
 }

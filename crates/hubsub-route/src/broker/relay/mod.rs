@@ -26,7 +26,7 @@ use crate::counts::NODES_MAX;
 use crate::logread::Known;
 use crate::relay::limits::{EARLY_BYTES_MAX, EARLY_MAX, HELD_BYTES_MAX, UNSENT_MAX};
 use crate::relay::misses::Missing;
-use crate::relay::state::{Asked, Early, Question, Relay, UnderWay};
+use crate::relay::state::{Asked, Question, Relay, UnderWay};
 use crate::relay::{AskId, Leader, NodeMessage};
 use crate::rooms::TopicKey;
 use crate::topics::TopicId;
@@ -146,7 +146,9 @@ impl Broker {
         for slot in slots {
             if self.relay().hub(slot).leader == Leader::Node(node) {
                 self.unconfirm(slot);
+                self.relay().hub_mut(slot).handover.is_unbroken = false;
             }
+            self.see_routes(slot, now, sink);
             // What was asked of a former leader is asked of the next.
             self.read_waiting(slot, now, sink);
             self.push_queue(slot, now, sink);
@@ -215,6 +217,7 @@ impl Broker {
             NodeMessage::PatternsLive { hub, term, life, due } => {
                 self.patterns_live(from, (hub, term), (life, due), now, sink);
             }
+            NodeMessage::Over { hub, term, over } => self.over(from, (hub, term), over, now, sink),
             NodeMessage::Registered { hub, term } => self.registered(from, (hub, term), now, sink),
             NodeMessage::Published { .. }
             | NodeMessage::NotMine { .. }
@@ -257,6 +260,12 @@ impl Broker {
                 self.refuse_overtaken(slot, &parked, sink);
                 self.tell_published(parked.ticket, Ok(published), sink);
                 self.push_queue(slot, now, sink);
+            }
+            // Records that it has sent before wait for its next term: it is asked again then.
+            (Asked::Interest(asked), NodeMessage::Attached { .. })
+                if self.relay().hub(slot).early.iter().any(|early| early.from == from) =>
+            {
+                self.interest_lost(ask, &asked);
             }
             (Asked::Interest(asked), NodeMessage::Attached { attached, .. }) => {
                 self.interest_confirmed(ask, asked, attached, now, sink);
@@ -343,19 +352,6 @@ impl Broker {
         hub.retry_ms = hub.retry_ms.min(at_ms);
     }
 
-    /// Keeps a message of a term that is not known here yet; false if there is no place for it.
-    fn keep_early(&mut self, slot: u16, from: NodeId, message: NodeMessage, now: Now) -> Option<NodeMessage> {
-        let relay = self.relay();
-        let weight = message.weight();
-        if relay.early.0 >= EARLY_MAX || relay.early.1 + weight > EARLY_BYTES_MAX {
-            return Some(message);
-        }
-        relay.early = (relay.early.0 + 1, relay.early.1 + weight);
-        relay.wake_by(now.mono_ms + relay.cluster.limits.parked_ms);
-        relay.hub_mut(slot).early.push_back(Early { from, since_ms: now.mono_ms, message });
-        None
-    }
-
     // -- time --
 
     /// When [`Broker::commit_due`] has work for relays next, in ms.
@@ -371,6 +367,7 @@ impl Broker {
         for slot in 0..relay.hubs.len() as u16 {
             self.expire_early(slot, now, sink);
             self.expire_former(slot, now, sink);
+            self.see_routes(slot, now, sink);
             if self.relay().hub(slot).retry_ms <= now.mono_ms {
                 self.give_back_moved(slot, now, sink);
                 self.reach_leader(slot, now, sink);
@@ -386,22 +383,6 @@ impl Broker {
         self.expire_attaches(now, sink);
         self.expire_misses(now, sink);
         self.moves_due(now, sink);
-    }
-
-    fn expire_early(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
-        let parked_ms = self.relay().cluster.limits.parked_ms;
-        while let Some(first) = self.relay().hubs[usize::from(slot)].early.front() {
-            let due_ms = first.since_ms + parked_ms;
-            if due_ms > now.mono_ms {
-                return self.relay().wake_by(due_ms);
-            }
-            let relay = self.relay();
-            if let Some(Early { from, message, .. }) = relay.hubs[usize::from(slot)].early.pop_front() {
-                relay.early = (relay.early.0 - 1, relay.early.1 - message.weight());
-                relay.refuse(from, slot, &message, sink);
-                self.lack_if(slot, message.is_of_leader());
-            }
-        }
     }
 
     // -- each turn --

@@ -12,30 +12,47 @@ impl Broker {
     /// A hub has this leader in this term; a route of an earlier term is passed over. A hub with a
     /// log must be open (`rooms.add_hub`) before this node leads it.
     pub fn route(&mut self, hub: HubId, term: Term, leader: Leader, now: Now, sink: &mut impl Sink) {
-        let Some(relay) = &mut self.relay else { return };
-        let Some(slot) = relay.slot_of(hub) else { return };
-        let state = relay.hub_mut(slot);
-        if term < state.term || (term == state.term && leader == state.leader) {
-            return;
+        if let Some(slot) = self.relay.as_ref().and_then(|relay| relay.slot_of(hub)) {
+            self.take_route(slot, (term, leader), now, sink);
         }
-        let before = std::mem::replace(&mut state.leader, leader);
+    }
+
+    /// Acts by a route that is news.
+    pub(super) fn apply_route(
+        &mut self,
+        slot: u16,
+        (term, leader): (Term, Leader),
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
+        let state = self.relay().hub(slot);
+        let (before, ended, class) = (state.leader, state.term, state.class);
         // Another may have led in a term between, of which this node has not heard: what it knows may be old.
-        let is_logged = self.classes.get(state.class).durability.is_logged();
-        let skips = !is_logged && term.0 > state.term.0 + 1;
-        state.term = term;
-        state.retry_ms = u64::MAX;
+        let is_logged = self.classes.get(class).durability.is_logged();
+        let skips = !is_logged && term.0 > ended.0 + 1;
+        let (ceases, begins) = match (before == Leader::Me, leader == Leader::Me) {
+            (true, true) => (skips, skips),
+            changes => changes,
+        };
+        if before == Leader::Me {
+            self.say_over(slot, ended, sink);
+        }
+        let state = self.relay().hub_mut(slot);
+        (state.term, state.leader, state.retry_ms) = (term, leader, u64::MAX);
+        state.handover.is_unbroken = true;
         self.count_former(slot, now);
-        match (before == Leader::Me, leader == Leader::Me) {
-            (false, true) => self.begin_to_lead(slot, now, sink),
-            (true, false) => self.cease_to_lead(slot, now, sink),
-            (true, true) if skips => {
-                self.cease_to_lead(slot, now, sink);
-                self.begin_to_lead(slot, now, sink);
-            }
-            _ => {}
+        if ceases {
+            self.cease_to_lead(slot, now, sink);
+        }
+        if !is_logged {
+            self.see_over(slot, ended);
+        }
+        if begins {
+            self.begin_to_lead(slot, now, sink);
         }
         if leader == Leader::Me {
-            self.watch_hub(slot, before != Leader::Me, sink);
+            self.gather(slot, now);
+            self.watch_hub(slot, begins, sink);
         } else {
             self.reach_leader(slot, now, sink);
         }
@@ -59,13 +76,13 @@ impl Broker {
             return;
         }
         self.begin_anew(slot, now, sink);
-        self.watch_hub(slot, true, sink);
+        self.watch_anew(slot, sink);
         self.push_queue(slot, now, sink);
     }
 
     /// The rooms of a hub that this node leads begin other lives. Who is interested stays so; other nodes hear of
     /// it with the next record.
-    fn begin_anew(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
+    pub(super) fn begin_anew(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
         for room in self.rooms.of_hub(slot) {
             self.relay().due.remove(&room);
             let topics = self.rooms.topics_of(room);
@@ -83,7 +100,6 @@ impl Broker {
     /// life begins where the log does not know the one before.
     fn begin_to_lead(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
         self.rooms.hubs.get_mut(slot).is_relayed = false;
-        self.gather(slot, now);
         let rooms = self.rooms.of_hub(slot);
         self.drop_requests(slot, sink);
         for room in rooms {
@@ -91,9 +107,10 @@ impl Broker {
             self.relay().suspects.remove(&room);
             let topics = self.rooms.topics_of(room);
             let recall = |hub, name: &[u8]| sink.recall(hub, name);
+            let is_over = self.rooms.is_over(room);
             let stays = !topics.is_empty() || self.rooms.is_ahead(room, &recall);
             let (before, after) = self.rooms.begin_life(room, now, recall);
-            if before.epoch.0 != 0 && before.epoch != after.epoch {
+            if before.epoch.0 != 0 && before.epoch != after.epoch && !is_over {
                 self.tell_life_over(room, &topics, before, sink);
             }
             if !stays {

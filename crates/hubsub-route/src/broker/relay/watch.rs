@@ -24,23 +24,39 @@ impl Broker {
         }
     }
 
-    /// A hub is led here, perhaps in another term than before: nodes whose patterns are held are told.
+    /// A hub is led here, perhaps in another term than before, or begins to be: nodes whose patterns are held are told.
     pub(super) fn watch_hub(&mut self, slot: u16, begins: bool, sink: &mut impl Sink) {
         if begins {
-            let life = self.rooms.fresh_epoch();
-            self.relay().hub_mut(slot).watchers = Watchers::new(life);
-            let term = self.relay().hub(slot).term;
-            if !self.relay().hub_mut(slot).watched.live(life, term, 0) {
-                self.tell_lack(slot, sink);
-            }
+            let watchers = Watchers::new(self.rooms.fresh_epoch());
+            self.watch_as(slot, watchers, sink);
         }
+        self.watch_all(slot, sink);
+    }
+
+    /// A hub that is led here begins another life in its term.
+    pub(super) fn watch_anew(&mut self, slot: u16, sink: &mut impl Sink) {
+        let watchers = Watchers::anew(self.rooms.fresh_epoch());
+        self.watch_as(slot, watchers, sink);
+        self.watch_all(slot, sink);
+    }
+
+    fn watch_as(&mut self, slot: u16, watchers: Watchers, sink: &mut impl Sink) {
+        let hub = self.relay().hub_mut(slot);
+        let (life, due) = (watchers.life, watchers.commits());
+        hub.watchers = watchers;
+        if !hub.watched.live(life, hub.term, due) {
+            self.tell_lack(slot, sink);
+        }
+    }
+
+    fn watch_all(&mut self, slot: u16, sink: &mut impl Sink) {
         let nodes: Vec<NodeId> = self.relay().holding.keys().copied().collect();
         nodes.into_iter().for_each(|node| self.watch(slot, node, sink));
     }
 
     /// A node is sent all that its patterns match of a hub from now on, if both its patterns are held
     /// and the hub's link stands.
-    fn watch(&mut self, slot: u16, node: NodeId, sink: &mut impl Sink) {
+    pub(super) fn watch(&mut self, slot: u16, node: NodeId, sink: &mut impl Sink) {
         let relay = self.relay();
         let (hub, term) = (relay.hub(slot).id, relay.hub(slot).term);
         let is_held = relay.holding.contains_key(&node);

@@ -1,0 +1,161 @@
+//! Leads that pass on cleanly: all links stand and nobody is slow, leaders give up and others take over, in any order of
+//! what is heard. Then nobody may miss a record or be told of a gap, and each publish counts all.
+
+use crate::check::{SubKey, Waits, matches, room_of};
+use crate::net::{CONNS, key};
+use crate::{PATTERNS, Sim, TOPICS, check};
+use hubsub_route::{Namespace, Outcome, Start, Wish};
+use hubsub_types::{ErrorCode, Term};
+use std::collections::BTreeSet;
+
+/// Steps of it.
+const STEPS: usize = 400;
+
+impl Sim {
+    /// Behind `settle`: leads pass on while clients publish and subscribe.
+    pub(super) fn pass_on(&mut self) -> Result<(), String> {
+        let seed = self.net.model.seed;
+        self.refresh()?;
+        let (first, gaps) = (self.ids + 1, self.net.model.gaps);
+        let stay: BTreeSet<SubKey> = self.net.model.subs.keys().cloned().collect();
+        for step in 0..STEPS {
+            match self.net.rng.below(100) {
+                0..55 => {
+                    let steps = self.net.under_way();
+                    if !steps.is_empty() {
+                        let at = self.net.rng.below(steps.len());
+                        self.net.take(steps[at]);
+                    }
+                }
+                55..75 => self.publish_somewhere(),
+                75..82 => self.hand_over(),
+                82..86 => self.subscribe_live(),
+                _ => {
+                    let (node, shard) = self.somewhere();
+                    self.turn(node, shard);
+                }
+            }
+            self.fails(&format!("step {step} of leads that pass on"))?;
+        }
+        self.settle();
+        self.fails("when leads have passed on")?;
+        self.net.model.check_whole();
+        self.fails("when leads have passed on")?;
+        self.check_interest()?;
+        if self.net.model.gaps > gaps {
+            let told = self.net.model.gaps - gaps;
+            return Err(format!("seed {seed}: {told} gaps were told while leads passed on"));
+        }
+        for id in first..=self.ids {
+            self.check_passed(id, &stay).map_err(|text| format!("seed {seed}: {text}"))?;
+        }
+        Ok(())
+    }
+
+    /// Each node hears where all rooms stand: what was missed before is told now. Of who subscribed for that some stay.
+    fn refresh(&mut self) -> Result<(), String> {
+        let mut new = Vec::new();
+        let nodes = self.net.nodes.len();
+        for node in 0..nodes as u16 {
+            for (number, topic) in TOPICS.iter().enumerate() {
+                let sub = self.subscribe_to((node, 0, 0), false, topic);
+                // One node goes on with each, so that its room does.
+                new.extend(sub.filter(|_| number % nodes != usize::from(node)));
+            }
+        }
+        self.settle();
+        self.fails("while all is subscribed to")?;
+        for sub in new {
+            if self.net.rng.percent(50) {
+                self.unsubscribe(sub);
+            }
+        }
+        self.settle();
+        self.fails("while some of it is not any more")
+    }
+
+    /// The leader of a hub without a log gives it up, in one way or the other, and another one gets it, or the same.
+    fn hand_over(&mut self) {
+        let at = self.net.rng.below(self.net.hubs.len());
+        let row = self.net.hubs[at].clone();
+        let Some(leader) = row.leader.filter(|_| row.home.is_none() && !row.is_moving) else { return };
+        if self.net.rng.percent(30) {
+            return self.net.move_hub(at);
+        }
+        let homes = self.homes(row.id);
+        let (node, shard) = homes[usize::from(leader)];
+        self.net.nodes[usize::from(node)].worlds[usize::from(shard)].gave_up.insert(row.id, Term(row.term));
+        self.net.act(node, shard, |broker, world, _| broker.gave_up(row.id, Term(row.term), world));
+        self.net.elect(at);
+    }
+
+    /// A subscription to what comes next.
+    fn subscribe_live(&mut self) {
+        let (node, shard) = self.somewhere();
+        let conn = (node, shard, self.net.rng.below(CONNS as usize) as u32);
+        let by_pattern = self.net.rng.percent(15);
+        let name = match by_pattern {
+            true => PATTERNS[self.net.rng.below(PATTERNS.len())],
+            false => TOPICS[self.net.rng.below(TOPICS.len())],
+        };
+        self.subscribe_to(conn, by_pattern, name);
+    }
+
+    /// Likewise to this, if the connection does not yet.
+    fn subscribe_to(&mut self, conn: check::Conn, by_pattern: bool, name: &str) -> Option<SubKey> {
+        let (node, shard, _) = conn;
+        let sub: SubKey = (conn, by_pattern, name.to_owned());
+        if self.net.model.subs.contains_key(&sub) {
+            return None;
+        }
+        self.net.model.subs.insert(sub.clone(), check::Sub::default());
+        let (ticket, slot) = self.ticket(conn, Waits::Subscribe(sub.clone()));
+        if by_pattern {
+            let held = self.net.act(node, shard, |broker, world, _| {
+                broker.subscribe_pattern(ticket, key(conn.2), name.as_bytes(), world)
+            });
+            if let Outcome::Now(_) = held {
+                self.net.model.waiting.remove(&slot);
+                self.net.model.held(&sub);
+            }
+            return Some(sub);
+        }
+        let wish = Wish { topic: name.as_bytes(), namespace: Namespace::Global, start: Start::Live };
+        let attached = self
+            .net
+            .act(node, shard, |broker, world, now| broker.subscribe(ticket, key(conn.2), wish, now, world));
+        if let Outcome::Now(attached) = attached {
+            self.net.model.waiting.remove(&slot);
+            self.net.model.attached(&sub, attached);
+        }
+        Some(sub)
+    }
+
+    /// A record reached all who subscribed before, and counts them.
+    fn check_passed(&self, id: u32, stay: &BTreeSet<SubKey>) -> Result<(), String> {
+        let model = &self.net.model;
+        let publish = &model.publishes[&id];
+        let published = match publish.outcome {
+            Some(Ok(published)) => published,
+            // There was no place where it could wait.
+            Some(Err(ErrorCode::LinkFull)) => return Ok(()),
+            outcome => return Err(format!("publish {id} to {} came to {outcome:?}", publish.topic)),
+        };
+        let topic = &publish.topic;
+        let wants = |key: &SubKey| if key.1 { matches(&key.2, topic) } else { key.2 == *topic };
+        let all = model.subs.iter().filter(|(key, _)| wants(key)).count() as u64;
+        let mut least = 0;
+        for key in stay.iter().filter(|key| wants(key)) {
+            least += 1;
+            let sub = &model.subs[key];
+            if !sub.is_lossy() && !sub.saw(id) {
+                let place = format!("{} in {}", published.position, room_of(topic));
+                return Err(format!("{key:?} lacks record {id}, {place}, while leads passed on"));
+            }
+        }
+        if published.is_duplicate || (least..=all).contains(&published.receivers) {
+            return Ok(());
+        }
+        Err(format!("record {id} of {topic} has {} receivers, not {least} to {all}", published.receivers))
+    }
+}
