@@ -38,7 +38,7 @@ def show_class(name: Name, url: Url = None, as_json: Json = False) -> None:
 @app.command("apply")
 def apply_classes(
     file: Annotated[
-        Path, typer.Argument(help="TOML with [[class]], such as a configuration.", show_default=False)
+        Path, typer.Argument(help="TOML with classes, such as a configuration.", show_default=False)
     ],
     url: Url = None,
 ) -> None:

@@ -40,7 +40,7 @@ class NodesUnreachableError(HubSubError):
     status = 503
     retryable = True
     words = "nodes of the cluster do not answer"
-    advice = "GET /v1/nodes shows how they are"
+    advice = "GET /v1/cluster shows how they are"
 
 
 class ElsewhereError(HubSubError):

@@ -298,7 +298,7 @@ def advertised(config: Config, bound: Mapping[str, str | None]) -> dict[str, str
 
 
 def _not_started(error: CoordinatorError) -> StartError:
-    hint = error.hint or "`coordinator` says where it is; `hubsub doctor` looks whether it answers"
+    hint = error.hint or "`coordinator` says where it is; look whether it runs there, and answers"
     return StartError(f"the node cannot join its cluster ({error.what})", error.value, hint)
 
 
