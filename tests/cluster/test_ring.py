@@ -15,9 +15,10 @@ import pytest
 from clients.raw import Connection
 from clients.servers import until
 
-from cluster.cluster import Cluster, away
+from cluster.cluster import DEALT, Cluster
 from cluster.test_deaths import Publishing
 from hubsub.control.cluster.ring import Place, load_max
+from hubsub.testing.rest import hubs_away
 
 pytestmark = pytest.mark.needs("hubsub-core")
 
@@ -75,7 +76,7 @@ def test_a_bounded_share_of_rooms_moves_and_only_a_dead_leader_loses_anything(cl
         step()
         # The lease of one that has died runs on for a while, and the others need not wait for that. One that has left
         # counts for a majority until all have heard of it: so long nobody else may die.
-        until(lambda: not away(cluster.status("a"), cluster.nodes))
+        until(lambda: not hubs_away(cluster.status("a"), cluster.nodes, DEALT))
         if step is not dies:
             cluster.settled()
         is_bounded(hubs, cluster.leaders("a"), who, nodes | set(cluster.nodes))

@@ -2,6 +2,7 @@
 
 mod support;
 
+use hubsub_route::relay::watch::Over;
 use hubsub_route::rooms::HistoryQuery;
 use hubsub_route::{Answer, Ask, AskId, Leader, Namespace, NodeMessage, Now, Outcome};
 use hubsub_types::{ErrorCode, HubId, NodeId, Position, ShardId, Term};
@@ -36,6 +37,11 @@ fn asked(net: &mut Net) -> Vec<AskId> {
 
 fn hear(net: &mut Net, message: NodeMessage, ms: u64) {
     net.brokers[0].node_message(OTHER, message, at(ms), &mut net.worlds[0]);
+}
+
+/// The leader says that its first term is over.
+fn hear_over(net: &mut Net, ms: u64) {
+    hear(net, NodeMessage::Over { hub: HUB, term: Term(1), over: Over::default() }, ms);
 }
 
 /// The leader answers what it was asked last.
@@ -73,6 +79,7 @@ fn a_question_that_met_who_does_not_lead_is_asked_of_the_next_leader() {
     }
     assert!(net.worlds[0].answers.is_empty() && asked(&mut net).is_empty());
     net.act(0, |b, w| b.route(HUB, Term(2), Leader::Node(OTHER), at(2), w));
+    hear_over(&mut net, 2);
     let asks = asked(&mut net);
     answer(&mut net, &asks, 2);
 }
@@ -103,6 +110,9 @@ fn a_question_of_a_room_that_this_node_comes_to_lead_is_answered_here() {
         ask(&mut net);
         assert_eq!(asked(&mut net).len(), if was_led { 2 } else { 0 });
         net.brokers[0].route(HUB, Term(2), Leader::Me, at(1), &mut net.worlds[0]);
+        if was_led {
+            hear_over(&mut net, 1);
+        }
         let world = &net.worlds[0];
         assert!(matches!(world.answers[..], [(_, Answer::Counted(Ok(0)))]), "{:?}", world.answers);
         assert!(world.histories.contains_key(&1));
