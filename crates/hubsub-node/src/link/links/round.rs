@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 /// How often one look is made anew where it was closed without a word: a process that dies closes the port of each of
 /// its shards, and whoever listens there and closes at once is left in peace then.
-pub(super) const AGAINS_MAX: usize = 16;
+pub(super) const RETRIES_MAX: usize = 16;
 
 /// See the module.
 #[derive(Debug)]
@@ -19,13 +19,13 @@ pub(super) struct Round {
     tried: usize,
     refusing: usize,
     /// How often an address took the connection and closed it.
-    agains: usize,
+    retries: usize,
 }
 
 impl Round {
     /// Over these addresses, beginning with the one at `first`, modulo their number.
     pub fn new(registered: &[SocketAddr], first: usize) -> Round {
-        Round { registered: registered.into(), first, tried: 0, refusing: 0, agains: 0 }
+        Round { registered: registered.into(), first, tried: 0, refusing: 0, retries: 0 }
     }
 
     /// The address that is tried; none when all were.
@@ -46,8 +46,8 @@ impl Round {
 
     /// The address took the connection and closed it without a word. Whether it is tried again.
     pub fn again(&mut self) -> bool {
-        self.agains += 1;
-        self.agains <= AGAINS_MAX
+        self.retries += 1;
+        self.retries <= RETRIES_MAX
     }
 
     /// Whether it shows that nobody is at any of these addresses: each was tried and refused.

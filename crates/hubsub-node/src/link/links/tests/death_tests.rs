@@ -1,7 +1,7 @@
 //! Who is told as dead, and when nobody looks any more.
 
 use super::*;
-use crate::link::links::round::AGAINS_MAX;
+use crate::link::links::round::RETRIES_MAX;
 
 // -- death is proved by all addresses of one registration --
 
@@ -187,7 +187,7 @@ fn who_sends_every_look_away_without_a_word_is_left_in_peace_until_the_next() {
             looks += usize::from(listener.accept().is_ok());
             b.probe("a").is_none()
         });
-        assert_eq!(looks, 1 + AGAINS_MAX);
+        assert_eq!(looks, 1 + RETRIES_MAX);
         b.settle();
         assert!(listener.accept().is_err() && !b.is_dead());
         b.pass(6_000);
