@@ -10,8 +10,9 @@ import pytest
 from clients.raw import Connection
 from clients.servers import until
 
-from cluster.cluster import NAMES, Cluster, away
+from cluster.cluster import DEALT, NAMES, Cluster
 from cluster.test_deaths import Publishing
+from hubsub.testing.rest import hubs_away
 
 pytestmark = pytest.mark.needs("hubsub-core")
 
@@ -84,7 +85,7 @@ def test_nodes_join_and_leave_and_nobody_misses_a_record(cluster: Cluster) -> No
             until(one.enough(AT_LEAST))
         step()
         # A logged hub that has a record by then waits for its node.
-        until(lambda: not away(cluster.status("a"), cluster.nodes))
+        until(lambda: not hubs_away(cluster.status("a"), cluster.nodes, DEALT))
         after = cluster.leaders("a")
         assert before != after, "leads have passed on"
         before = after
