@@ -549,6 +549,40 @@ fn who_subscribes_where_publishes_wait_follows_a_room_that_moves() {
 }
 
 #[test]
+fn a_confirmation_that_is_held_behind_a_hole_counts_no_more_when_its_room_is_closed() {
+    let (mut broker, mut world) = relay(true);
+    assert!(matches!(broker.subscribe_pattern(ticket(), KEY, b"a*", &mut world), Outcome::Later));
+    broker.node_message(OTHER, deliver(2, 0, 1), at(0), &mut world);
+    let wish = Wish { topic: b"a", namespace: Namespace::Global, start: Start::Last(1) };
+    assert!(matches!(broker.subscribe(ticket(), KEY, wish, at(0), &mut world), Outcome::Later));
+    let (ask, ..) = asked(&world);
+    let Some(NodeMessage::Interest { names, .. }) = world.frames.pop() else { panic!("it is told") };
+    broker.node_message(OTHER, deliver(2, 7, 8), at(0), &mut world);
+    let Some(&NodeMessage::Read { ask: read, .. }) = world.frames.last() else { panic!("it reads the hole") };
+    let attached = Attached { position: position(8), replay_from: Some(Seq(8)), recovered: true };
+    broker.node_message(OTHER, NodeMessage::Attached { ask, attached }, at(0), &mut world);
+    // The leader closes the room, and ends with that what it confirmed.
+    let ended = NodeMessage::Counts { hub: HUB, term: Term(2), names, count: 0 };
+    broker.node_message(OTHER, ended, at(0), &mut world);
+    let (oldest, next, gap, at_end) = (position(0), Seq(0), None, true);
+    let end = NodeMessage::RangeEnd { ask: read, oldest, next, gap, at_end, is_gone: true };
+    broker.node_message(OTHER, end, at(0), &mut world);
+    assert!(world.answers.is_empty(), "nobody is sent what comes: {:?}", world.answers);
+    world.frames.clear();
+    broker.commit_due(at(1_000), &mut world);
+    let there = Position { epoch: Epoch(10), seq: Seq(3) };
+    for message in std::mem::take(&mut world.frames) {
+        if let NodeMessage::Interest { ask, start, .. } = message {
+            let replay_from = (start != Start::Live).then_some(Seq(3));
+            let attached = Attached { position: there, replay_from, recovered: true };
+            broker.node_message(OTHER, NodeMessage::Attached { ask, attached }, at(1_000), &mut world);
+        }
+    }
+    let [Answer::Attached(Ok(attached))] = &world.answers[..] else { panic!("{:?}", world.answers) };
+    assert_eq!((attached.position, attached.replay_from), (there, Some(Seq(3))), "where the room is");
+}
+
+#[test]
 fn a_term_that_another_may_have_led_in_begins_a_new_life_of_rooms() {
     let (mut broker, mut world) = relay(false);
     subscribe(&mut broker, &mut world);

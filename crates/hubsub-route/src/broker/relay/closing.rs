@@ -7,7 +7,7 @@ use super::Broker;
 use crate::counts::{Holder, HolderSet};
 use crate::cursors::{Range, Read};
 use crate::relay::limits::RETRY_MS;
-use crate::relay::state::{Asked, UnderWay, WaitingAttach};
+use crate::relay::state::{Asked, Held, UnderWay, WaitingAttach};
 use crate::relay::{AskId, Leader, Names, NodeMessage};
 use crate::rooms::{RoomHandle, TopicKey};
 use crate::topics::TopicId;
@@ -178,14 +178,23 @@ impl Broker {
     pub(super) fn interest_ended(&mut self, slot: u16, names: &Names, now: Now) {
         let key = (names.namespace, Arc::clone(&names.topic));
         let relay = self.relay();
-        if let Some(up) = relay.upstreams.get_mut(&key).filter(|up| up.slot == slot) {
-            (up.is_confirmed, up.asked) = (false, AskId::NONE);
-            if up.was_confirmed {
-                // Of the next life nobody is sent all until that is so again.
-                relay.resuming.entry(up.room).or_default().pending += 1;
-            }
-            self.retry_later(slot, now.mono_ms + RETRY_MS);
+        let Some(up) = relay.upstreams.get_mut(&key).filter(|up| up.slot == slot) else { return };
+        (up.is_confirmed, up.asked) = (false, AskId::NONE);
+        let (room, was_confirmed) = (up.room, up.was_confirmed);
+        // What waits for a confirmation is asked anew too. One that is held back behind a hole was of the life that
+        // is over: nobody would be due the beginning of the next one.
+        relay.asks.retain(|_, it| !matches!(&it.what, Asked::Interest(asked) if asked.key == key));
+        if let Some(resume) = relay.resuming.get_mut(&room) {
+            let is_its = |held: &Held| matches!(held, Held::Attached(_, asked, _) if asked.key == key);
+            let dropped: usize = resume.held.iter().filter(|held| is_its(held)).map(Held::weight).sum();
+            resume.held.retain(|held| !is_its(held));
+            relay.held_bytes -= dropped;
         }
+        if was_confirmed {
+            // Of the next life nobody is sent all until that is so again.
+            relay.resuming.entry(room).or_default().pending += 1;
+        }
+        self.retry_later(slot, now.mono_ms + RETRY_MS);
     }
 
     /// The last record of a room that all who subscribe to a topic have; epoch 0: they have none.
