@@ -80,7 +80,9 @@ impl Broker {
         if open.is_some() || !self.topics.moves(topic.class) {
             return open.or_else(|| self.rooms.hubs.find(topic.class, topic.hub));
         }
-        self.slot_of_name(&self.classes.room(&topic.name))
+        // All topics of a room are where it is kept, also those that have not met it yet.
+        let name = self.classes.room(&topic.name);
+        self.rooms.find(&name).map_or_else(|| self.slot_of_name(&name), |room| self.rooms.slot_of_room(room))
     }
 
     /// Place of a room's hub, whose home is here, as the table has it.
