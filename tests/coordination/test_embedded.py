@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from coordination.waiting import PATIENCE_S, patiently
 from hubsub.config import Config, resolve
-from hubsub.coordination import Put, open_coordinator
+from hubsub.coordination import Put, embedded, open_coordinator
 from hubsub.coordination.embedded import EmbeddedCoordinator
 from hubsub.coordination.memory import MemoryCoordinator
 from hubsub.errors import (
@@ -99,6 +100,28 @@ async def test_a_member_whose_address_changed_is_found_again(member: Member) -> 
         while before in str((await first.status())["members"]):
             await asyncio.sleep(0.01)
     await patiently(again, Put("hubs/1", b""))
+
+
+async def test_a_member_of_several_waits_for_the_others_and_says_so(
+    member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await member("a")
+    members = {"a": first} | {name: await member(name, await address(first)) for name in ("b", "c")}
+    await voters(first, *members)
+    at = {name: await address(one) for name, one in members.items()}
+    for one in members.values():
+        await one.close()
+    again = await member("a", listen=at["a"], request_ms=300)
+    monkeypatch.setattr(embedded, "MET_TOLD_S", 0.0)
+    others = [f"{name} at {at[name]}" for name in ("b", "c")]
+    with capture_logs() as logs, pytest.raises(JoinError, match="have no leader") as caught:
+        await again.met(0)
+    assert ", ".join(others) in str(caught.value) and "hint: start the others too" in str(caught.value)
+    assert [row["others"] for row in logs if row["event"].startswith("waits until the members")] == [others]
+    waits = asyncio.create_task(again.met(PATIENCE_S))
+    await member("b", listen=at["b"])
+    await waits
+    await again.commit({}, [Put("hubs/1", b"two of three")])
 
 
 async def test_who_joins_tries_each_address_of_each_name_and_tells_why_none_did(

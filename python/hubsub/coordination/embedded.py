@@ -56,6 +56,10 @@ WATCH_MS = 30_000
 """A request of a watch comes back after so long without a change."""
 GIVE_BACK_S = 2.0
 """A lease that could not be given back in this time ends by its own."""
+MET_S = JOIN_MS / 1_000
+"""How long a member that starts again waits for the others: as long as one that joins."""
+MET_TOLD_S = 1.0
+"""When a start that waits for members says so."""
 REACHED_S = 3.0
 """A start that takes longer says whether this node is reached where others are told that it is."""
 TTL_MS_MIN, TTL_MS_MAX = 500, 24 * 3_600_000
@@ -66,7 +70,8 @@ log = structlog.get_logger("hubsub.coordination")
 async def open_embedded(config: Config) -> Coordinator:
     """Starts this node's part of the store: a cluster of its own, the one of its data directory, or that of `join`.
 
-    Without a data directory, and without others, the store is in memory.
+    Without a data directory, and without others, the store is in memory. A member of several waits until they have a
+    leader: where a whole cluster starts again, none has while most are still to come.
 
     Args:
         config: Of it `node`, `data`, `raft`, `link`, `advertise`, `join` and `cluster_secret`.
@@ -103,7 +108,13 @@ async def open_embedded(config: Config) -> Coordinator:
         log.info("asks members to let this node in", join=list(config.join), wait_s=JOIN_MS / 1_000)
     look = asyncio.create_task(_look(host, split_address(listen)[1]))
     try:
-        return await EmbeddedCoordinator.open(setup)
+        coordinator = await EmbeddedCoordinator.open(setup)
+        try:
+            await coordinator.met(MET_S)
+        except BaseException:
+            await coordinator.close()
+            raise
+        return coordinator
     finally:
         look.cancel()
         await asyncio.gather(look, return_exceptions=True)
@@ -161,6 +172,45 @@ class EmbeddedCoordinator(Coordinator):
         status = await self.status()
         mine = status["members"].get(status["node"])
         return None if mine is None else str(mine[1])
+
+    async def met(self, within_s: float) -> None:
+        """Waits until a leader of the members that this node knows has answered; who knows of no others waits for none.
+
+        Args:
+            within_s: Seconds; the request under way when they are over is waited for.
+
+        Raises:
+            JoinError: none has, with the reason of the last request.
+        """
+        status = await self.status()
+        members = status["members"].items()
+        others = sorted(f"{name} at {at}" for number, (name, at, _) in members if number != status["node"])
+        if not others:
+            return
+        tell = self._loop.call_later(
+            MET_TOLD_S,
+            lambda: log.warning(
+                "waits until the members have a leader: more than half of those that vote have to run",
+                others=others,
+                wait_s=within_s,
+            ),
+        )
+        ends = self._loop.time() + within_s
+        try:
+            while True:
+                try:
+                    # Of nothing: a leader answers it, also where this node's copy of the store lags.
+                    await self.ask(self._core.commit, [], [])
+                    return
+                except (CoordinatorUnreachableError, CoordinatorUnknownError) as error:
+                    if self.failed is not None:
+                        raise
+                    if self._loop.time() >= ends:
+                        hint = "start the others too: more than half of the members that vote have to run"
+                        what = f"the members of its cluster have no leader after {within_s:g} s"
+                        raise JoinError(what, f"{', '.join(others)}; {error.value}", hint) from None
+        finally:
+            tell.cancel()
 
     async def leave(self, node: int) -> None:
         """Takes a member out of the cluster for good, this one or another; a leader hands its part over first."""
