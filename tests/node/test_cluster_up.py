@@ -20,6 +20,9 @@ from hubsub import BlockingClient
 pytestmark = pytest.mark.needs("hubsub-core")
 
 CLASSES = '[[class]]\nname = "chat"\nmatch = ["chat:*"]\nplacement = "ring"\nhistory = { messages = 5 }\n'
+LOGGED = (
+    '[[class]]\nname = "logged"\nmatch = ["log:*"]\ndurability = "durable"\nhistory = { bytes = "64MiB" }\n'
+)
 
 
 class Terminal:
@@ -120,6 +123,30 @@ def test_a_second_terminal_kills_and_starts_nodes_on_their_addresses_and_data(tm
         up.process.terminate()
         assert up.process.wait(60) == 143
     assert (data / "n1" / "incarnation").exists(), "a directory that somebody named stays"
+
+
+def test_a_cluster_that_was_stopped_starts_again_with_its_records(tmp_path: Path) -> None:
+    data, classes = tmp_path / "data", tmp_path / "classes.toml"
+    classes.write_text(LOGGED)
+    with terminal(tmp_path, "--nodes", 3, "--data", data, "--classes", classes) as up:
+        before = up.table(3)
+        with BlockingClient(f"redis://{before['n2']['redis']}") as client:
+            client.publish("log:a", "durable")
+        up.process.terminate()
+        assert up.process.wait(60) == 143
+    with terminal(tmp_path, "--nodes", 4, "--data", data, "--classes", classes) as up:
+        after = up.table(4)
+        assert "starts again, where they were: n1, n2, n3\n" in up.log.read_text()
+        assert {name: after[name]["redis"] for name in before} == {
+            name: row["redis"] for name, row in before.items()
+        }
+        for node in after.values():
+            with BlockingClient(f"redis://{node['redis']}") as client:
+                client.publish("log:a", node["name"])
+                assert [record.payload for record in client.history("log:a").records][:2] == [
+                    b"durable",
+                    b"n1",
+                ]
 
 
 def test_nodes_end_with_a_terminal_that_was_killed(tmp_path: Path) -> None:

@@ -17,11 +17,12 @@ import typer
 
 from hubsub.cli import serve as serving
 from hubsub.cli.cluster import supervisor as supervising
+from hubsub.cli.cluster.kept import Kept
 from hubsub.cli.cluster.lines import LINE_BYTES_MAX, Lines, Splitter
 from hubsub.cli.cluster.plan import Command, Known, Plan
 from hubsub.cli.cluster.supervisor import Supervisor
 from hubsub.config import load
-from hubsub.errors import NoSuchNodeError, OptionError, StartError
+from hubsub.errors import DataDirectoryError, NoSuchNodeError, OptionError, StartError
 
 
 def plan(**more: Any) -> Plan:
@@ -78,6 +79,29 @@ def test_the_first_founds_and_the_others_join_where_it_listens() -> None:
         plan().command_for("n2", {"n1": {"raft": None}})
     outside = flags(plan(coordinator="etcd://h:1").command_for("n2", {}))
     assert outside["--coordinator"] == "etcd://h:1" and not {"--join", "--raft"} & set(outside)
+
+
+def test_those_of_a_run_before_are_joined_where_they_were() -> None:
+    known: Known = {"n1": {"raft": "127.0.0.1:9", "redis": "127.0.0.1:7"}, "n2": {"raft": "127.0.0.1:8"}}
+    first, third = (flags(plan(base_port=0).command_for(name, known)) for name in ("n1", "n3"))
+    assert (first["--join"], first["--redis"]) == ("127.0.0.1:8", "127.0.0.1:7")
+    assert third["--join"] == "127.0.0.1:9,127.0.0.1:8"
+    assert "--join" not in flags(plan().command_for("n1", {"n1": {}, "n2": {}})), "its directory says where"
+
+
+def test_what_a_run_leaves_is_there_for_the_next(tmp_path: Path) -> None:
+    names = ["n1", "n2", "n3"]
+    run = Kept(tmp_path / "d", names)
+    assert run.nodes == {}
+    run.note("n1", {"redis": "127.0.0.1:7", "mqtt": None})
+    for name in ("n1", "n3"):
+        (tmp_path / "d" / name / "coordinator").mkdir(parents=True)
+        (tmp_path / "d" / name / "coordinator" / "identity").touch()
+    assert Kept(tmp_path / "d", names).nodes == {"n1": {"redis": "127.0.0.1:7", "mqtt": None}, "n3": {}}
+    for bad in ("{", "[]", '{"n1": 1}'):
+        (tmp_path / "d" / "addresses.json").write_text(bad)
+        with pytest.raises(DataDirectoryError, match=r"addresses\.json cannot be read"):
+            Kept(tmp_path / "d", names)
 
 
 def test_the_secret_is_on_no_command_line() -> None:
@@ -145,13 +169,21 @@ DEAF = (
 class Stage:
     """A supervisor of children that are these programs, and what it said."""
 
-    def __init__(self, programs: dict[str, str], exit_on_death: bool = False) -> None:
+    def __init__(
+        self, programs: dict[str, str], exit_on_death: bool = False, kept: Known | None = None
+    ) -> None:
         self.programs = programs
         self.said: list[tuple[str, str]] = []
         self.known: dict[str, Any] = {}
         self.up = asyncio.Event()
+        self.bound: dict[str, Any] = {}
         self.supervisor = Supervisor(
-            list(programs), self.command_for, lambda *line: self.said.append(line), exit_on_death
+            list(programs),
+            self.command_for,
+            lambda *line: self.said.append(line),
+            exit_on_death,
+            kept=kept,
+            on_bound=self.bound.__setitem__,
         )
 
     def command_for(self, name: str, known: Known) -> Command:
@@ -188,6 +220,25 @@ async def test_the_first_is_ready_before_the_others_start_and_a_signal_stops_all
         assert await run == 143
     assert stage.text.count("ended: killed by SIGTERM") == 3
     assert not any(child.lives for child in stage.supervisor.children.values())
+
+
+async def test_nodes_of_a_run_before_start_together_and_new_ones_when_they_are_ready(tmp_path: Path) -> None:
+    # Neither is ready before both run.
+    meets = "import os\nos.mkfifo('{own}')\nwhile not os.path.exists('{other}'): pass\n"
+    paths = {name: str(tmp_path / name) for name in ("n1", "n2")}
+    one, two = (
+        meets.format(own=paths["n1"], other=paths["n2"]),
+        meets.format(own=paths["n2"], other=paths["n1"]),
+    )
+    stage = Stage(
+        {"n1": one + GOOD, "n2": two + GOOD, "n3": GOOD}, kept={"n1": {"raft": "127.0.0.1:9"}, "n2": {}}
+    )
+    async with playing(stage):
+        assert [row["state"] for row in stage.supervisor.rows()] == ["ready"] * 3
+        assert stage.known["n1"] == {"n1": {"raft": "127.0.0.1:9"}, "n2": {}}
+        ready = {"redis": "127.0.0.1:1", "link": None}
+        assert stage.known["n3"] == {"n1": ready, "n2": ready}
+        assert stage.bound == dict.fromkeys(("n1", "n2", "n3"), ready)
 
 
 async def test_a_node_that_dies_is_told_with_its_last_lines_while_the_others_go_on() -> None:

@@ -1,7 +1,8 @@
 """`hubsub cluster …`: several nodes in one terminal, for trying a cluster and for showing what it survives.
 
-`plan` says how each node is started, `supervisor` runs them, `lines` is what the terminal shows, `control` lets a
-second terminal list, kill and start nodes. For real use each node has a machine, and a service manager.
+`plan` says how each node is started, `kept` what is there from a run before, `supervisor` runs them, `lines` is what
+the terminal shows, `control` lets a second terminal list, kill and start nodes. For real use each node has a machine,
+and a service manager.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from typing import Annotated
 import typer
 
 from hubsub.cli.cluster.control import PREFIX, Control, ask
+from hubsub.cli.cluster.kept import Kept
 from hubsub.cli.cluster.lines import Lines
 from hubsub.cli.cluster.plan import NODES_MAX, Plan
 from hubsub.cli.cluster.supervisor import Supervisor
@@ -38,7 +40,8 @@ def up(
         typer.Option(
             "--data",
             metavar="DIR",
-            help="Keeps what the nodes keep, each in a directory of its name. Default: a new one, removed at the end.",
+            help="Keeps what the nodes keep, each in a directory of its name; with one that is there they start again, "
+            "on the addresses that they had. Default: a new one, removed at the end.",
         ),
     ] = None,
     base_port: Annotated[
@@ -104,7 +107,12 @@ def up(
 
 async def _run(plan: Plan, own: Path, exit_on_death: bool, as_json: bool) -> int:
     lines = Lines(plan.names)
-    supervisor = Supervisor(plan.names, plan.command_for, lines.say, exit_on_death)
+    kept = Kept(plan.directory, plan.names)
+    if kept.nodes:
+        say(f"starts again, where they were: {', '.join(kept.nodes)}")
+    supervisor = Supervisor(
+        plan.names, plan.command_for, lines.say, exit_on_death, kept=kept.nodes, on_bound=kept.note
+    )
 
     def on_ready() -> None:
         _print(supervisor.rows(), COLUMNS, as_json)

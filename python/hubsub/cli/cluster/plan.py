@@ -5,7 +5,7 @@ Pure: nothing is started or opened here. `cluster_flags` alone knows what makes 
 Ports, where nobody says otherwise: the first node has those of a single node, each further one 10 more. A base
 port P gives the first node HTTP at P, Redis at P + 1, links at P + 2, Redis cluster at P + 3, MQTT at P + 4, its
 part of the coordinator at P + 5; base port 0 lets the system choose. What a node was bound to once it is bound to when
-it starts again.
+it starts again, in a later run too.
 """
 
 import os
@@ -92,10 +92,11 @@ class Plan:
 
         Args:
             name: Which one.
-            known: Those that have served. The founder must be among them when another one starts.
+            known: Those that have served, in this run or one before; the others join where they listen. None: the
+                first node founds the cluster.
 
         Raises:
-            StartError: the founder's coordinator has no listener.
+            StartError: the coordinator of theirs has no listener.
         """
         mine = known.get(name, {})
         index = self.names.index(name)
@@ -114,14 +115,14 @@ class Plan:
     def cluster_flags(self, name: str, known: Known) -> tuple[list[str], dict[str, str]]:
         """What makes the node one of the cluster: flags, and variables for what is secret."""
         flags: list[str] = []
-        founder = self.names[0]
         if self.coordinator is not None:
             flags += ["--coordinator", self.coordinator]
-        elif name != founder:
-            raft = known[founder].get("raft")
-            if raft is None:
-                raise StartError("the coordinator of the first node has no listener", founder)
-            flags += ["--join", raft]
+        elif others := [other for other in known if other != name]:
+            listeners = [raft for other in others if (raft := known[other].get("raft"))]
+            if not listeners and name not in known:
+                raise StartError("the coordinator of the other nodes has no listener", ", ".join(others))
+            if listeners:
+                flags += ["--join", ",".join(listeners)]
         return flags, {"HUBSUB_CLUSTER_SECRET": self.secret}
 
     def _port(self, index: int, listener: str) -> int:

@@ -13,7 +13,7 @@ import os
 import signal
 import subprocess
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hubsub.cli.cluster.lines import Splitter
@@ -76,10 +76,14 @@ class Supervisor:
     """The nodes of one `hubsub cluster up`.
 
     Args:
-        names: The first one is started alone, and the others when it is ready.
+        names: Of all.
         command_for: How a node is started, given the addresses of those that have served.
         say: Takes what the nodes say, and what is said of them.
         exit_on_death: Whether a node that dies ends all.
+        kept: Those that are in a cluster already, and the addresses that they had, as far as they are known: they
+            start together, for none is ready without most of them. The others start when these are ready; where
+            none is kept, when the first is.
+        on_bound: Takes the addresses of a node each time that it is ready.
     """
 
     def __init__(
@@ -88,8 +92,12 @@ class Supervisor:
         command_for: Callable[[str, Known], Command],
         say: Say,
         exit_on_death: bool = False,
+        kept: Known | None = None,
+        on_bound: Callable[[str, Mapping[str, str | None]], None] = lambda name, addresses: None,
     ) -> None:
         self.children = {name: Child(name) for name in names}
+        self._kept = dict(kept or {})
+        self._on_bound = on_bound
         self._command_for = command_for
         self._say = say
         self._exit_on_death = exit_on_death
@@ -190,7 +198,7 @@ class Supervisor:
     def _spawn(self, child: Child) -> None:
         if self._end.is_set():
             raise StartError("the cluster is stopping")
-        known = {c.name: c.addresses for c in self.children.values() if c.addresses}
+        known = self._kept | {c.name: c.addresses for c in self.children.values() if c.addresses}
         command = self._command_for(child.name, known)
         try:
             child.process = subprocess.Popen(
@@ -242,6 +250,10 @@ class Supervisor:
         child.addresses = ready
         child.is_ready = True
         child.ready.set()
+        try:
+            self._on_bound(child.name, ready)
+        except OSError as error:
+            self._tell(child, f"its addresses are not kept for the next start: {error}")
 
     def _on_line(self, child: Child, line: str) -> None:
         child.last.append(line)
@@ -296,9 +308,9 @@ class Supervisor:
                 )
 
     async def _start_all(self) -> bool:
-        """The first alone, for the others join it; whether all are ready."""
-        first, *others = self.children
-        for names in ([first], others):
+        """Those that are kept, or the first alone; then the others, which join them. Whether all are ready."""
+        first = [name for name in self.children if name in self._kept] or list(self.children)[:1]
+        for names in (first, [name for name in self.children if name not in first]):
             started = await asyncio.gather(*map(self.start, names), return_exceptions=True)
             for name, outcome in zip(names, started, strict=True):
                 if isinstance(outcome, StartError):
