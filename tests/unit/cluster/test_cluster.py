@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from math import ceil
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +31,10 @@ def leaders(cluster: Cluster) -> dict[tuple[str, int], str]:
     return {(hub["class"], hub["index"]): hub["leader"] for hub in cluster.status()["hubs"]}
 
 
+def led_by_class(cluster: Cluster) -> set[tuple[str, str]]:
+    return {(hub["class"], hub["leader"]) for hub in cluster.status()["hubs"]}
+
+
 def terms(cluster: Cluster) -> dict[int, int]:
     return {hub["hub"]: hub["term"] for hub in cluster.status()["hubs"]}
 
@@ -46,6 +51,51 @@ def test_nodes_started_in_any_order_share_the_hubs_as_the_ring_says_and_each_is_
                 status = cluster.status(name)
                 assert status["controller"] == cluster.controller() and status["wrong"] == []
                 assert {node["state"] for node in status["nodes"]} == {"up"}
+
+    play(test)
+
+
+def test_hubs_with_a_log_whose_node_is_gone_are_told_as_wrong_until_it_is_back(tmp_path: Path) -> None:
+    log = {"name": "log", "match": ["log:*"], "durability": "durable", "history": {"bytes": "64MiB"}}
+
+    async def test() -> None:
+        async with Cluster([log]) as cluster:
+            for name in "abc":
+                await cluster.start(name, data=str(tmp_path / name))
+            await cluster.settle()
+            dead = next(hub["leader"] for hub in cluster.status()["hubs"] if hub["class"] == "log")
+            of_it = Counter(hub["class"] for hub in cluster.status()["hubs"] if hub["leader"] == dead)
+            assert of_it.pop("default"), "those get other leaders, and nobody need see to them"
+            await cluster.kill(dead)
+            await until(lambda: ("default", dead) not in led_by_class(cluster))
+            await until(lambda: len(cluster.status()["nodes"]) == 2)
+            counts = ", ".join(f"{name} ({count})" for name, count in sorted(of_it.items()))
+            told = (
+                f"{of_it.total()} hubs wait, of node {dead}, which is not registered and has their logs: start it "
+                f"again; classes {counts}"
+            )
+            await until(lambda: all(cluster.status(name)["wrong"] == [told] for name in cluster.nodes))
+            await cluster.start(dead, data=str(tmp_path / dead))
+            await cluster.settle()
+            assert cluster.status()["wrong"] == []
+
+    play(test)
+
+
+def test_hubs_without_a_log_that_nobody_may_replace_are_told_as_wrong() -> None:
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start(*"ab")
+            await cluster.settle()
+            count = sum(leader == "b" for leader in cluster.leaders().values())
+            cluster.cut.add(frozenset("ab"))
+            await cluster.kill("b")
+            await until(lambda: len(cluster.status("a")["nodes"]) == 1)
+            wrong = cluster.status("a")["wrong"]
+            assert any(text.startswith(f"{count} hubs wait, of node b, which is not") for text in wrong), (
+                wrong
+            )
+            assert any("to be replaced as their leader" in text for text in wrong)
 
     play(test)
 

@@ -3,6 +3,7 @@
 Invariant: bounded by what the coordinator keeps of nodes and hubs; rooms are counted, never listed.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from hubsub.control.cluster.controller import Controller
 from hubsub.control.cluster.follow import Follow
 from hubsub.control.cluster.membership import Membership
 from hubsub.control.cluster.plane import Plane
-from hubsub.control.cluster.records import NodeRecord
+from hubsub.control.cluster.records import EPHEMERAL, NodeRecord
 from hubsub.control.cluster.view import OBSERVERS_MIN, Kept, Peer, Timing
 
 MOVES_SHOWN = 32
@@ -130,6 +131,7 @@ def _wrong(
         if node["state"] in ("not seen", "dead", "silent", "suspected"):
             yield f"node {node['name']}: {node['state']}"
     yield from _adopted(known)
+    yield from _orphaned(known)
     if known.census is not None:
         heard = {name for (name, _), p in peers.items() if p.heard_s and now - p.heard_s <= timing.silence_s}
         dead = census.gone(known.nodes, peers)
@@ -154,3 +156,21 @@ def _adopted(known: Follow) -> Iterator[str]:
                 f"{len(missing)} hubs of class {room_class} wait for node {founder.node}, which founded the cluster "
                 "and has their records"
             )
+
+
+def _orphaned(known: Follow) -> Iterator[str]:
+    """Hubs whose leader is not registered. One without a log gets another leader, as soon as the controller may; one
+    with a log waits for its own, whose disk has it."""
+    if not known.ready.is_set():
+        return  # Else nodes would be missed whose records were not read yet.
+    of_nodes: dict[tuple[str, bool], Counter[str]] = {}
+    for kept in known.hubs.values():
+        record = kept.record
+        if record.leader not in known.nodes:
+            kept_class = known.classes.get(record.room_class)
+            is_logged = kept_class is not None and kept_class.record.durability != EPHEMERAL
+            of_nodes.setdefault((record.leader, is_logged), Counter())[record.room_class] += 1
+    for (leader, is_logged), hubs in sorted(of_nodes.items()):
+        classes = ", ".join(f"{room_class} ({count})" for room_class, count in sorted(hubs.items()))
+        what = "has their logs: start it again" if is_logged else "is to be replaced as their leader"
+        yield f"{hubs.total()} hubs wait, of node {leader}, which is not registered and {what}; classes {classes}"
