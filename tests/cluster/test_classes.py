@@ -103,6 +103,10 @@ def test_what_is_applied_counts_on_all_nodes_while_they_run_and_after_a_restart(
         code, shown = cluster.get("a", "/v1/classes/games")
         assert (shown["version"], shown["history"]["messages"]) == (2, 10), "nothing is half applied"
 
+        said = apply(cluster, "a", tmp_path / "bad.toml", '[[class]]\nname = "forgot"\n')
+        assert "class forgot is new and has no `match`" in said and "hint:" in said
+        assert cluster.get("a", "/v1/classes/forgot")[0] == 404
+
         # A class that is removed keeps its rooms.
         run = hubsub("class", "rm", "orders", "--url", cluster.nodes["c"].http_url)
         assert "removed: orders, on 3 of 3 nodes" in run.stderr

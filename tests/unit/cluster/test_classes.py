@@ -70,7 +70,7 @@ def test_a_new_class_stands_behind_the_others_and_before_the_one_that_matches_al
         ({**LOGGED, "match": ["other:*"]}, "has a log, so it keeps its patterns"),
         ({**CHAT, "match": ["chat:*", "log:*"]}, "class with a log behind it"),
         ({"name": "chat"}, "matches every room, or does not"),
-        ({"name": "second"}, "class second matches every room"),
+        ({"name": "second"}, "class second is new and has no `match`"),
     ],
 )
 def test_what_would_lose_records_or_rooms_is_refused_whole(changed: dict[str, Any], says: str) -> None:
@@ -78,6 +78,16 @@ def test_what_would_lose_records_or_rooms_is_refused_whole(changed: dict[str, An
     with pytest.raises(ClassChangeError, match=says):
         # What could be done is not, where something else cannot.
         applied(kept, given({**ALL, "on_slow": "drop-oldest"}, changed))
+
+
+def test_a_forgotten_pattern_takes_no_rooms_from_the_default_class_which_may_change_itself() -> None:
+    kept = seeds(config(CHAT))
+    with pytest.raises(ClassChangeError, match="all rooms that no other class matches") as refused:
+        applied(kept, given({**LOGGED, "name": "forgot", "match": []}))
+    assert 'match = ["forgot:*"]' in str(refused.value.hint)
+    now = after(kept, {"name": "default", "placement": "ring", "on_slow": "drop-oldest"})
+    assert (now["default"].order, class_of(now["default"]).on_slow) == (LAST, "drop-oldest")
+    assert class_of(after(seeds(config(ALL)), {**ALL, "on_slow": "drop-oldest"})["all"]).match == ()
 
 
 def test_there_are_no_more_classes_than_one_node_may_have_however_many_files_are_applied() -> None:

@@ -5,8 +5,8 @@ higher version, and all nodes act by it at once. A node whose file says somethin
 have what it has not; but where a class was applied since, the file is merely old, and the node says so and takes the
 cluster's.
 
-A class that is new stands behind those that are there, and before the one that matches all. One that is *removed* keeps
-its place and its rooms, and gets no new ones.
+A class that is new has patterns, and stands behind those that are there, and before the one that matches all, which is
+so from the beginning. One that is *removed* keeps its place and its rooms, and gets no new ones.
 
 Invariants: what decides where rooms are (the number of hubs, durability, placement, the template) stays as the class
 began. No room of a class with a log becomes another class's: its records are in one log. A room without a log may, and
@@ -168,20 +168,22 @@ def applied(kept: Mapping[str, ClassRecord], given: Iterable[RoomClass]) -> list
     """What is written so that the cluster has these classes; nothing for those that it has.
 
     Raises:
-        ClassChangeError: one would change what must stay, or take rooms of a class with a log, or there would be too
-            many of them.
+        ClassChangeError: one would change what must stay, or take rooms of a class with a log, or is new and has no
+            patterns, or there would be too many of them.
     """
     puts = []
     behind = max((r.order for r in kept.values() if r.order < CATCH_ALL), default=-1)
     for cls in given:
         record = kept.get(cls.name)
         if record is None:
-            behind = max(behind + 1, 0)
-            new = record_of(cls, _order(cls, behind), FIRST_VERSION + 1)
-            if any(other.order == new.order for other in kept.values() if new.order == CATCH_ALL):
+            if not cls.match:
                 raise ClassChangeError(
-                    f"class {cls.name} matches every room, and so does another", hint=_MATCH
+                    f"class {cls.name} is new and has no `match`: all rooms that no other class matches would be its "
+                    "own, for good",
+                    hint=f'say which rooms are: match = ["{cls.name}:*"]; another class has all that are left',
                 )
+            behind = max(behind + 1, 0)
+            new = record_of(cls, behind, FIRST_VERSION + 1)
             _check_taken(kept, new.order, f"class {cls.name} is new")
             puts.append(Put(class_key(cls.name), format_of(new)))
             continue
