@@ -19,6 +19,7 @@ from hubsub.config import (
     parse_duration,
     reloaded,
     resolve,
+    room_classes,
     unknown_variables,
 )
 from hubsub.config.kinds import FLAG, SIZE_UNITS, TIME_UNITS, address, is_loopback, parse_size
@@ -225,6 +226,15 @@ def test_a_file_that_is_no_toml_names_the_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load(file, environ={})
     assert str(caught.value).startswith(f"bad configuration ({file}), 1 to mend:\nshards: ")
+
+
+@pytest.mark.parametrize("name", ["x y", " ", "a/b", "/", "x" * 256])
+def test_a_class_has_a_name_that_keys_and_commands_can_have(name: str) -> None:
+    assert "must have no space, no / and at most 255 bytes" in problems(
+        {"class": [{"name": name, "match": ["a"]}]}
+    )
+    with pytest.raises(ConfigError, match="no space"):
+        room_classes([{"name": name, "match": ["a"]}], config())
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,9 @@ from hubsub.config.model import OWN, RESERVED, History, RoomClass
 from hubsub.config.raw import parse, table_of, unknown
 from hubsub.errors import Problem
 
+CLASS_NAME_BYTES_MAX = 255
+"""It is a part of keys of the coordinator, whose length has an end."""
+
 HISTORY_BYTES_MIN = 1_024
 """A record in memory weighs up to some hundred bytes without its payload: less would keep none."""
 
@@ -38,6 +41,15 @@ def _class(problems: list[Problem], index: int, table: Mapping[str, Any]) -> Roo
     elif isinstance(name, str) and name.startswith(RESERVED):
         problems.append(
             Problem(f"{where}, name", name, f"begins with {RESERVED}, as the node's own classes do")
+        )
+    elif isinstance(name, str) and (" " in name or "/" in name or len(name.encode()) > CLASS_NAME_BYTES_MAX):
+        problems.append(
+            Problem(
+                f"{where}, name",
+                name,
+                f"must have no space, no / and at most {CLASS_NAME_BYTES_MAX} bytes",
+                "names of hubs and keys of the coordinator are made of it",
+            )
         )
     unknown(problems, table, [key.name for key in CLASS_KEYS], f"{where}, ")
     values: dict[str, Any] = {}

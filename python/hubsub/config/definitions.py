@@ -223,7 +223,7 @@ LISTENERS: tuple[str, ...] = (*CLIENT_LISTENERS, "http", "link")
 
 
 CLASS_KEYS: tuple[ClassKey, ...] = (
-    ClassKey("name", TEXT, None, "Name of the class; unique."),
+    ClassKey("name", TEXT, None, "Name of the class; unique, without spaces and `/`."),
     ClassKey(
         "match",
         WORDS,
