@@ -435,14 +435,22 @@ class Core:
             ValueError: the node does not know the class.
         """
 
-    def route_refuse(self, rooms: Sequence[bytes]) -> None:
-        """Says that rooms of `room_miss` events get no place now: what waits for them is refused."""
+    def route_refuse(self, rooms: Sequence[bytes], code: str) -> None:
+        """Says that rooms of `room_miss` events get no place: what waits for them is refused with this code.
+
+        Raises:
+            ValueError: there is no such code.
+        """
 
     def route_absent(self, rooms: Sequence[bytes]) -> None:
         """Says that rooms of `room_miss` events that want no place have none: questions are answered so."""
 
-    def route_located(self, number: int, members: Sequence[tuple[str, str]] | None) -> None:
-        """Answers a `locate` event: names and Redis addresses, the leader's first; None: not known."""
+    def route_located(self, number: int, members: Sequence[tuple[str, str]] | None, code: str) -> None:
+        """Answers a `locate` event: names and Redis addresses, the leader's first; None: refused with this code.
+
+        Raises:
+            ValueError: there is no such code.
+        """
 
     def route_of(self, topic: bytes) -> tuple[bytes, str, int]:
         """Room, class, and the index of the hub that the ring has for it."""

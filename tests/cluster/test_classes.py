@@ -113,6 +113,13 @@ def test_what_is_applied_counts_on_all_nodes_while_they_run_and_after_a_restart(
         with cluster.connect("a") as client:
             assert client.ask("PUBLISH", "orders:1", "more") == 0
             assert "gets no new rooms" in repr(client.ask("PUBLISH", "orders:new", "x"))
+        hubsub("class", "rm", "games", "--url", cluster.nodes["c"].http_url)
+        for name in NAMES:
+            with cluster.connect(name) as client:
+                for _ in range(2):
+                    assert "gets no new rooms" in repr(client.ask("PUBLISH", "games:new", "x"))
+                    assert "gets no new rooms" in repr(client.ask("HUBSUB", "LOCATE", "games:new"))
+                assert isinstance(client.ask("HUBSUB", "LOCATE", "games:1"), list)
         rows = hubsub("class", "ls", "--json", "--url", cluster.nodes["b"].http_url).stdout.splitlines()
         states = {row["name"]: row["state"] for row in map(json.loads, rows)}
         assert states["orders"] == "removed" and states["news"] == "in_force"

@@ -268,12 +268,12 @@ async def serve(options: dict[str, Any]) -> None:
                 node.route_hubs(rows)
             case ["route_rooms", room_class, hubs]:
                 node.route_rooms(room_class, {room.encode(): hub for room, hub in hubs.items()})
-            case ["route_refuse", room]:
-                node.route_refuse([room.encode()])
+            case ["route_refuse", room, *code]:
+                node.route_refuse([room.encode()], *code)
             case ["route_absent", room]:
                 node.route_absent([room.encode()])
-            case ["route_located", number, members]:
-                node.route_located(number, members and [tuple(member) for member in members])
+            case ["route_located", number, members, *code]:
+                node.route_located(number, members and [tuple(member) for member in members], *code)
             case ["route_of", topic]:
                 room, room_class, index = node.route_of(topic.encode())
                 say("route_of", answer=[room.decode(), room_class, index])

@@ -118,3 +118,17 @@ def test_a_client_asks_where_a_room_is(pair: Pair) -> None:
                 assert answer.value == CLOSED
             else:
                 assert answer.plain() == [[b"b", b"127.0.0.1:3221"]]
+
+
+def test_what_a_class_that_was_removed_refuses_is_told_with_the_reason(pair: Pair) -> None:
+    a, _ = pair
+    with connect(a) as one:
+        one.command("HUBSUB", "LOCATE", "busy:1")
+        said = a.wait(lambda said: said["say"] == "locate")
+        a.tell("route_located", said["number"], None, "class_removed")
+        assert "was removed" in repr(one.read().value)
+        for command in (("PUBLISH", "busy:1", "x"), ("SUBSCRIBE", "busy:1")):
+            one.command(*command)
+            a.wait(lambda said: said["say"] == "room_miss")
+            a.tell("route_refuse", "busy:1", "class_removed")
+            assert "was removed" in repr(one.read().value)

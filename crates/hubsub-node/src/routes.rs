@@ -20,7 +20,7 @@ use hubsub_route::places::{Change, Places};
 use hubsub_route::relay::message::home;
 use hubsub_route::{Cluster, Hubs, Leader, RelayLimits};
 use hubsub_types::class::ClassIndex;
-use hubsub_types::{Class, ClassTable, HubId, ProducerId, Term};
+use hubsub_types::{Class, ClassTable, ErrorCode, HubId, ProducerId, Term};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -71,8 +71,8 @@ pub enum RouteMail {
     Serves(Vec<(HubId, bool)>),
     /// The table has these rooms of a class, or has them no more, and what that changed.
     Rooms(ClassIndex, Arc<[(Box<[u8]>, Change)]>),
-    /// These rooms get no place now.
-    Refused(Arc<[Box<[u8]>]>),
+    /// These rooms get no place, for this reason.
+    Refused(Arc<[Box<[u8]>]>, ErrorCode),
     /// These rooms have no place, and were asked for by who wants none.
     Absent(Arc<[Box<[u8]>]>),
     /// A shard to the first one: where is this room? Whether it gets a place if it has none.
@@ -218,10 +218,10 @@ impl Routes {
         Ok(())
     }
 
-    /// Says that these rooms get no place now: what waits for them is refused.
-    pub fn refuse_rooms(&self, rooms: Vec<Box<[u8]>>) {
+    /// Says that these rooms get no place: what waits for them is refused with this code.
+    pub fn refuse_rooms(&self, rooms: Vec<Box<[u8]>>, code: ErrorCode) {
         let rooms: Arc<[Box<[u8]>]> = rooms.into();
-        self.tell_all(|| RouteMail::Refused(Arc::clone(&rooms)));
+        self.tell_all(|| RouteMail::Refused(Arc::clone(&rooms), code));
     }
 
     /// Says that these rooms have no place, where none was wanted: questions about them are answered so.

@@ -42,10 +42,10 @@ impl Core {
                 }
                 self.broker.rooms_placed(class, &rooms, self.rim.now, &mut self.rim);
             }
-            RouteMail::Refused(rooms) => {
+            RouteMail::Refused(rooms, code) => {
                 for room in rooms.iter() {
                     self.rim.asked.remove(room);
-                    self.broker.room_refused(room, self.rim.now, &mut self.rim);
+                    self.broker.room_refused(room, code, self.rim.now, &mut self.rim);
                 }
             }
             RouteMail::Absent(rooms) => {

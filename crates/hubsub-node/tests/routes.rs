@@ -382,7 +382,9 @@ fn what_waits_for_a_room_that_gets_no_place_is_refused() {
     // Another room's answer comes when both wait.
     publisher.send(&["PUBLISH", "busy:2", "x"]);
     assert_eq!(miss(&trio, 0), "busy:2");
-    trio.nodes[0].routes().refuse_rooms(vec![b"busy:1"[..].into(), b"busy:2"[..].into()]);
+    trio.nodes[0]
+        .routes()
+        .refuse_rooms(vec![b"busy:1"[..].into(), b"busy:2"[..].into()], ErrorCode::HubClosed);
     let closed = "ERR the hub of this room is not open here, try again later";
     let refused = Value::Line('-', closed.to_owned());
     assert_eq!(subscriber.read(), refused);

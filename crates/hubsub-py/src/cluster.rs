@@ -4,7 +4,7 @@
 use crate::config::bad;
 use hubsub_node::NodeConfig;
 use hubsub_node::link::{Board, Change, Identity, LinkEvent, LinkRow, PeerRow, Registered, Secret, VERSIONS};
-use hubsub_types::NodeId;
+use hubsub_types::{ErrorCode, NodeId};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -17,6 +17,11 @@ const NODE_BYTES_MAX: usize = 255;
 
 /// Name, incarnation, addresses, shards.
 pub type RosterRow = (String, u64, Vec<String>, u16);
+
+/// The error of a stable code.
+pub fn error_code(code: &str) -> PyResult<ErrorCode> {
+    ErrorCode::ALL.iter().copied().find(|e| e.code() == code).ok_or_else(|| bad("code", code))
+}
 
 /// Who this node is.
 pub fn identity(

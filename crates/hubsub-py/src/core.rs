@@ -13,7 +13,7 @@ use hubsub_node::{ClusterNode, Control, Node, NodeConfig, NotStarted};
 use hubsub_route::Producer;
 use hubsub_route::rooms::HistoryQuery;
 use hubsub_types::class::ClassIndex;
-use hubsub_types::{Class, ClassTable, Epoch, ErrorCode, HubId, Position, PrincipalId, ProducerId, Seq};
+use hubsub_types::{Class, ClassTable, Epoch, HubId, Position, PrincipalId, ProducerId, Seq};
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
@@ -362,9 +362,10 @@ impl Core {
         py.detach(|| node.routes().set_rooms(room_class, hubs)).map_err(|why| config::bad("room_class", why))
     }
 
-    fn route_refuse(&self, py: Python<'_>, rooms: Vec<Vec<u8>>) -> PyResult<()> {
+    fn route_refuse(&self, py: Python<'_>, rooms: Vec<Vec<u8>>, code: &str) -> PyResult<()> {
         let (node, rooms) = (self.started()?, rooms.into_iter().map(Into::into).collect());
-        py.detach(|| node.routes().refuse_rooms(rooms));
+        let code = cluster::error_code(code)?;
+        py.detach(|| node.routes().refuse_rooms(rooms, code));
         Ok(())
     }
 
@@ -374,8 +375,8 @@ impl Core {
         Ok(())
     }
 
-    fn route_located(&self, number: u64, members: Option<Vec<(String, String)>>) -> PyResult<()> {
-        self.started()?.located(number, members.ok_or(ErrorCode::HubClosed));
+    fn route_located(&self, number: u64, members: Option<Vec<(String, String)>>, code: &str) -> PyResult<()> {
+        self.started()?.located(number, members.ok_or(cluster::error_code(code)?));
         Ok(())
     }
 

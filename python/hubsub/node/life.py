@@ -22,6 +22,7 @@ from hubsub import _native
 from hubsub.config import Config, is_wildcard, split_address
 from hubsub.errors import (
     ConfigError,
+    HubClosedError,
     NodeFailedError,
     Problem,
     StartError,
@@ -280,12 +281,12 @@ class Life:
                     if self.on_room_miss is not None:
                         self.on_room_miss(room_class, room, makes)
                     else:
-                        self._core.route_refuse([room])
+                        self._core.route_refuse([room], HubClosedError.code)
                 case ("locate", number, room):
                     if self.on_locate is not None:
                         self.on_locate(number, room)
                     else:
-                        self._core.route_located(number, None)
+                        self._core.route_located(number, None, HubClosedError.code)
                 case ("ready",):
                     if self.on_ready is not None:
                         self.on_ready()

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from hubsub.config import RoomClass
+from hubsub.errors import HubClosedError
 from hubsub.node.life import Life
 from hubsub.node.setup import core_class
 
@@ -88,24 +89,27 @@ class Routes(Life):
         """
         self._core.route_rooms(room_class, list(hubs.items()))
 
-    def route_refuse(self, rooms: Sequence[bytes]) -> None:
-        """Says that rooms which `on_room_miss` asked for get no place now: what waits for them is refused at once
-        (`hub_closed`), else after 5 s."""
-        self._core.route_refuse(list(rooms))
+    def route_refuse(self, rooms: Sequence[bytes], code: str = HubClosedError.code) -> None:
+        """Says that rooms which `on_room_miss` asked for get no place: what waits for them is refused at once with the
+        code of an error, else after 5 s (`hub_closed`)."""
+        self._core.route_refuse(list(rooms), code)
 
     def route_absent(self, rooms: Sequence[bytes]) -> None:
         """Says that rooms which `on_room_miss` asked for, without wanting a place, have none: questions about them are
         answered as those about rooms in which nothing was said."""
         self._core.route_absent(list(rooms))
 
-    def route_located(self, number: int, members: Sequence[tuple[str, str]] | None) -> None:
+    def route_located(
+        self, number: int, members: Sequence[tuple[str, str]] | None, code: str = HubClosedError.code
+    ) -> None:
         """Answers `on_locate`.
 
         Args:
             number: Of the question.
             members: Names and Redis addresses of the room's members, its leader first; None: that is not known.
+            code: Of the error that is told then.
         """
-        self._core.route_located(number, None if members is None else list(members))
+        self._core.route_located(number, None if members is None else list(members), code)
 
     def route_of(self, topic: bytes) -> tuple[bytes, str, int]:
         """Room and class of a topic, and the index of the hub that the ring of its class has for it."""

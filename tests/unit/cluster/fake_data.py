@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from hubsub.config import split_address
 from hubsub.control.cluster.dataplane import ClassRow, RouteRow
-from hubsub.errors import HubSubError, NotLinkedError
+from hubsub.errors import HubClosedError, HubSubError, NotLinkedError
 
 
 class News(NamedTuple):
@@ -52,6 +52,8 @@ class FakeData:
         self.on_room_miss: Callable[[str, bytes, bool], None] | None = None
         self.on_locate: Callable[[int, bytes], None] | None = None
         self.refused: list[bytes] = []
+        self.codes: list[str] = []
+        """Of what was refused, rooms or questions where one is, in order."""
         self.absent: list[bytes] = []
         self.located: dict[int, Sequence[tuple[str, str]] | None] = {}
         self.roster: Sequence[tuple[str, int, Sequence[str], int]] = ()
@@ -174,16 +176,20 @@ class FakeData:
             assert hub is None or hub in self.rows, "hubs come first"
             self.rooms[room_class, room] = hub
 
-    def route_refuse(self, rooms: Sequence[bytes]) -> None:
+    def route_refuse(self, rooms: Sequence[bytes], code: str = HubClosedError.code) -> None:
         self.refused += rooms
+        self.codes.append(code)
 
     def route_absent(self, rooms: Sequence[bytes]) -> None:
         self.absent += rooms
 
-    def route_located(self, number: int, members: Sequence[tuple[str, str]] | None) -> None:
+    def route_located(
+        self, number: int, members: Sequence[tuple[str, str]] | None, code: str = HubClosedError.code
+    ) -> None:
         assert number not in self.located, "a question is answered once"
         assert members is None or members, "nobody is None"
         self.located[number] = members
+        self.codes += [code] if members is None else []
 
     def route_of(self, topic: bytes) -> tuple[bytes, str, int]:
         return topic, "chat", 3

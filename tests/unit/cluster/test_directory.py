@@ -11,6 +11,7 @@ from hubsub.control.cluster import directory
 from hubsub.control.cluster.busy import Load
 from hubsub.control.cluster.directory import WAIT_S, Located
 from hubsub.errors import (
+    ClassRemovedError,
     MoveError,
     NoControllerError,
     NoPlaceError,
@@ -70,6 +71,23 @@ def test_who_does_not_ask_for_a_place_makes_no_room() -> None:
             assert await cluster.nodes["a"].locate(b"chat:x", create=False) is None
             there = await located(cluster, "a", b"chat:x")
             assert await cluster.nodes["a"].locate(b"chat:x", create=False) == there
+
+    play(test)
+
+
+def test_a_removed_class_gives_no_room_a_place_and_those_that_have_one_are_found() -> None:
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start(*"abc")
+            await cluster.settle()
+            there = await located(cluster, "a", b"chat:x")
+            await cluster.nodes["b"].remove_class("chat")
+            await until(lambda: all(n.class_records["chat"].is_removed for n in cluster.nodes.values()))
+            for name in "abc":
+                assert await located(cluster, name, b"chat:x") == there
+                with pytest.raises(ClassRemovedError, match="removed"):
+                    await located(cluster, name, b"chat:new")
+            assert cluster.status()["rooms_with_record"] == 1
 
     play(test)
 

@@ -9,7 +9,7 @@ import pytest
 from hubsub.control.cluster import finds as module
 from hubsub.control.cluster.directory import Located, Member
 from hubsub.control.cluster.finds import Finds
-from hubsub.errors import NoControllerError
+from hubsub.errors import ClassRemovedError, NoControllerError
 
 from .fake_data import FakeData
 from .played import play, until
@@ -26,6 +26,8 @@ class Known:
         assert (room_class, index, create) == ("chat", 3, True)
         if room == b"late":
             await self.gate.wait()
+        if room == b"removed":
+            raise ClassRemovedError()
         if room.decode() not in self.hubs:
             raise NoControllerError()
         return self.hubs[room.decode()]
@@ -57,6 +59,23 @@ def test_a_room_that_is_missed_is_told_or_refused() -> None:
         await until(lambda: data.refused == [b"nowhere"] and data.rooms == {("chat", b"x"): 7})
         await finds.close()
         assert data.on_room_miss is None and data.on_locate is None
+
+    play(test)
+
+
+def test_of_a_removed_class_a_client_is_told_so_and_of_what_may_pass_that_it_may_ask_again() -> None:
+    async def test() -> None:
+        data = FakeData()
+        finds = Finds(data, Known())
+        for room, code in ((b"removed", "class_removed"), (b"nowhere", "hub_closed")):
+            asks(data, room)
+            assert data.on_locate is not None
+            data.on_locate(len(data.located), room)
+            await until(lambda: len(data.codes) == 2)
+            assert data.codes == [code, code]
+            data.codes.clear()
+        assert data.refused == [b"removed", b"nowhere"]
+        await finds.close()
 
     play(test)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from hubsub.config import RoomClass
+from hubsub.errors import HubClosedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,14 +152,17 @@ class Routes(Protocol):
     def route_rooms(self, room_class: str, hubs: Mapping[bytes, int | None]) -> None:
         """Where some rooms are; None: where the ring has them, or it is to be asked again."""
 
-    def route_refuse(self, rooms: Sequence[bytes]) -> None:
-        """Rooms of `on_room_miss` that get no place now."""
+    def route_refuse(self, rooms: Sequence[bytes], code: str = HubClosedError.code) -> None:
+        """Rooms of `on_room_miss` that get no place, and the code that who waits for them is told."""
 
     def route_absent(self, rooms: Sequence[bytes]) -> None:
         """Rooms of `on_room_miss` that have no place, and were to get none."""
 
-    def route_located(self, number: int, members: Sequence[tuple[str, str]] | None) -> None:
-        """Names and Redis addresses of those that have the room of `on_locate`, its leader first; None: not known."""
+    def route_located(
+        self, number: int, members: Sequence[tuple[str, str]] | None, code: str = HubClosedError.code
+    ) -> None:
+        """Names and Redis addresses of those that have the room of `on_locate`, its leader first; None: it is
+        refused with the code."""
 
     def route_of(self, topic: bytes) -> tuple[bytes, str, int]:
         """Room, class, and the index of the hub that the ring has for it."""

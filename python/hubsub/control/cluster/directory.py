@@ -20,6 +20,7 @@ from hubsub.control.cluster.plane import Plane
 from hubsub.control.cluster.records import HubRecord
 from hubsub.control.cluster.rooms import NotKnown
 from hubsub.errors import (
+    ClassRemovedError,
     HubSubError,
     MoveError,
     NoControllerError,
@@ -120,6 +121,7 @@ class Directory:
             create: Whether a room that has no place gets one; else None is answered.
 
         Raises:
+            ClassRemovedError: it has no place, and its class gives none any more.
             NoControllerError: nobody gave it a place within `WAIT_S`.
             NoPlaceError: no node takes it now.
             TooManyRoomsError: there are as many rooms as there may be.
@@ -144,6 +146,13 @@ class Directory:
         """
         hub = self.known(room_class, room, index)
         if hub is not None:
+            return hub
+        kept = self._follow.classes.get(room_class)
+        if create and kept is not None and kept.record.is_removed:
+            # It may have a place that this node has not heard of.
+            hub = await self._wait(room_class, room, index, makes=False)
+            if hub is None:
+                raise ClassRemovedError(value=text_of(room))
             return hub
         if not create:
             if self._follow.are_rooms_whole(room_class):

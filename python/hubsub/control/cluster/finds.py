@@ -13,7 +13,7 @@ import structlog
 
 from hubsub.control.cluster.dataplane import Routes
 from hubsub.control.cluster.directory import WAITING_MAX, Located
-from hubsub.errors import HubSubError
+from hubsub.errors import ClassRemovedError, HubClosedError, HubSubError
 
 FINDING_MAX: Final = WAITING_MAX
 """As many as the directory waits for."""
@@ -76,7 +76,7 @@ class Finds:
             hub = await ask(room_class, room, index)
         except HubSubError as error:
             log.debug("a room gets no place", room_class=room_class, reason=error.message)
-            self._data.route_refuse([room])
+            self._data.route_refuse([room], _told(error))
         else:
             if hub is None:
                 self._data.route_absent([room])
@@ -88,7 +88,8 @@ class Finds:
             located = await self._finder.locate(room)
         except HubSubError as error:
             log.debug("a room cannot be located", reason=error.message)
-            located = None
+            self._data.route_located(number, None, _told(error))
+            return
         members = () if located is None else located.members
         # Who has no listener for Redis is of no use to who asks by it. Where no member has one they stand behind edges:
         # from this one it is as near as from any.
@@ -96,3 +97,8 @@ class Finds:
         if members and not shown and self._own is not None:
             shown = [self._own]
         self._data.route_located(number, shown or None)
+
+
+def _told(error: HubSubError) -> str:
+    """The code that a client is told: that it may ask again, unless this is so for good."""
+    return error.code if isinstance(error, ClassRemovedError) else HubClosedError.code

@@ -221,14 +221,14 @@ impl Broker {
         }
     }
 
-    /// A room gets no place now: what waits for it is refused.
-    pub fn room_refused(&mut self, room: &[u8], now: Now, sink: &mut impl Sink) {
+    /// A room gets no place: what waits for it is refused with this code.
+    pub fn room_refused(&mut self, room: &[u8], code: ErrorCode, now: Now, sink: &mut impl Sink) {
         for what in self.take_miss(room) {
             match what {
-                Missing::Publish(ticket, _) => self.tell_published(ticket, Err(ErrorCode::HubClosed), sink),
-                Missing::Attach(attach) => self.attached(*attach, Err(ErrorCode::HubClosed), now, sink),
-                Missing::Message(from, message) => self.deny_message(from, &message, sink),
-                question => self.answer_unplaced(question, Some(ErrorCode::HubClosed), sink),
+                Missing::Publish(ticket, _) => self.tell_published(ticket, Err(code), sink),
+                Missing::Attach(attach) => self.attached(*attach, Err(code), now, sink),
+                Missing::Message(from, message) => self.deny_message(from, &message, code, sink),
+                question => self.answer_unplaced(question, Some(code), sink),
             }
         }
     }
@@ -247,10 +247,10 @@ impl Broker {
         relay.wake_by(due_ms);
         // In an order that does not hang on a hash.
         over.sort_unstable();
-        over.iter().for_each(|room| self.room_refused(room, now, sink));
+        over.iter().for_each(|room| self.room_refused(room, ErrorCode::HubClosed, now, sink));
     }
 
-    fn deny_message(&mut self, to: NodeId, message: &NodeMessage, sink: &mut impl Sink) {
+    fn deny_message(&mut self, to: NodeId, message: &NodeMessage, code: ErrorCode, sink: &mut impl Sink) {
         let (ask, hub): (_, HubId) = match *message {
             NodeMessage::Publish { ask, hub, .. }
             | NodeMessage::Interest { ask, hub, .. }
@@ -259,7 +259,6 @@ impl Broker {
             _ => return,
         };
         if ask != crate::relay::AskId::NONE {
-            let code = ErrorCode::HubClosed;
             self.relay().peers.send(to, hub, NodeMessage::Denied { ask, code }, sink);
         }
     }
