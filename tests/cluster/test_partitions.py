@@ -54,7 +54,9 @@ def finish(cluster: Cluster, witnesses: dict[str, Witness], rooms: list[str]) ->
     """All is whole again: what is published anywhere reaches all, and nobody was told anything wrong."""
     for room in rooms:
         for name in NAMES:
-            assert answer(cluster, name, room, f"after {name}") == len(witnesses)
+            # A link from before the network broke may end a moment after it is whole: an outcome is unknown then.
+            told = (answer(cluster, name, room, f"after {name}") for _ in range(3))
+            assert next(it for it in told if not isinstance(it, Frame)) == len(witnesses)
         assert takes(cluster, NAMES[0], room, "end")
     for witness in witnesses.values():
         witness.read_to("end")
@@ -150,6 +152,7 @@ def test_the_minority_serves_rooms_of_a_class_that_says_so_in_a_life_of_their_ow
     finish(parted, witnesses, [room])
     own = here.epochs(room)[1]
     assert own not in witnesses[others[0]].epochs(room) and len(here.epochs(room)) > 2
-    assert witnesses[others[0]].payloads(room)[-5] == "there"
+    heard = witnesses[others[0]].payloads(room)
+    assert heard[heard.index(f"after {NAMES[0]}") - 1] == "there"
     for witness in witnesses.values():
         assert witness.gaps(room) > 0, "all are told"

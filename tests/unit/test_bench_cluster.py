@@ -40,8 +40,8 @@ class Handler(socketserver.StreamRequestHandler):
                     cluster.publish(room, payload)
                     self._say(b":0\r\n")
                 case [b"SUBSCRIBE", room]:
-                    self._say(b"*3\r\n$9\r\nsubscribe\r\n$%d\r\n%s\r\n:1\r\n" % (len(room), room))
                     with cluster.lock:
+                        self._say(b"*3\r\n$9\r\nsubscribe\r\n$%d\r\n%s\r\n:1\r\n" % (len(room), room))
                         cluster.subscribers.append((self.server.name, self))
                 case [b"HUBSUB", b"POSITIONS", b"ON"]:
                     self._say(b"+OK\r\n")
