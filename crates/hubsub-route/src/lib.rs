@@ -51,7 +51,7 @@ pub use broker::{Broker, Draft, Publisher, Settings, Wish};
 pub use hubs::{HubSeed, Hubs};
 pub use logread::{Ask, Found, Known, LogRead, Then, Want};
 pub use producers::{Producer, Producers, Window};
-pub use record::{Headers, Namespace, Record, RecordView};
+pub use record::{Headers, LogPlace, Namespace, Record, RecordView};
 pub use relay::{AskId, Cluster, Leader, Names, NodeMessage, RelayLimits};
 pub use rooms::{Recalled, RoomHandle, RoomInfo};
 pub use topk::Busy;

@@ -1,7 +1,7 @@
 //! A record: what a publish becomes, and what subscribers get.
 
 use crate::producers::Producer;
-use hubsub_types::{OnSlow, Position, Qos};
+use hubsub_types::{HubId, OnSlow, Position, Qos};
 use std::sync::Arc;
 
 /// Redis keeps the channels of SPUBLISH apart from those of PUBLISH; so do we.
@@ -12,6 +12,15 @@ pub enum Namespace {
     Global,
     /// SSUBSCRIBE and SPUBLISH.
     Shard,
+}
+
+/// Where a record stands in the log of its room's hub, once it is committed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LogPlace {
+    /// The hub.
+    pub hub: HubId,
+    /// Place in its log, from 1; 0: it stands in none.
+    pub offset: u64,
 }
 
 /// String to string, shared between copies of a record.
@@ -27,6 +36,8 @@ pub struct Record {
     pub namespace: Namespace,
     /// Given by the hub; zero before, and where no room took it.
     pub position: Position,
+    /// Given by a hub with a log, and by its log.
+    pub place: LogPlace,
     /// Given by the hub, in µs since 1970; never falls within a hub.
     pub timestamp_us: u64,
     /// Who published it; empty where nobody will ask.
@@ -57,6 +68,7 @@ impl Record {
             topic_len: topic.len() as u32,
             namespace,
             position: Position::default(),
+            place: LogPlace::default(),
             timestamp_us: 0,
             publisher,
             headers,
@@ -125,6 +137,7 @@ impl Record {
             headers: self.headers.as_deref().unwrap_or_default(),
             publisher: &self.publisher,
             position: self.position,
+            place: self.place,
             timestamp_us: self.timestamp_us,
             qos: self.qos,
             on_slow,
@@ -147,6 +160,8 @@ pub struct RecordView<'a> {
     pub publisher: &'a str,
     /// Zero where no room took it.
     pub position: Position,
+    /// In the log of its hub, where that has one.
+    pub place: LogPlace,
     /// Given by the hub, in µs since 1970.
     pub timestamp_us: u64,
     /// How surely its publisher wants it to arrive, at most.

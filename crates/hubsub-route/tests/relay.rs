@@ -183,7 +183,13 @@ fn position(seq: u64) -> Position {
 fn deliver(term: u64, previous: u64, seq: u64) -> NodeMessage {
     let mut record = Record::new(Namespace::Global, b"a", b"x", "".into(), None);
     record.position = position(seq);
-    NodeMessage::Deliver { hub: HUB, term: Term(term), previous: Seq(previous), record: Arc::new(record) }
+    NodeMessage::Deliver {
+        hub: HUB,
+        term: Term(term),
+        previous: Seq(previous),
+        before: 0,
+        record: Arc::new(record),
+    }
 }
 
 fn subscribe(broker: &mut Broker, world: &mut World) {

@@ -431,8 +431,8 @@ fn copy(message: NodeMessage) -> NodeMessage {
         NodeMessage::Publish { ask, hub, term, record } => {
             NodeMessage::Publish { ask, hub, term, record: own(record) }
         }
-        NodeMessage::Deliver { hub, term, previous, record } => {
-            NodeMessage::Deliver { hub, term, previous, record: own(record) }
+        NodeMessage::Deliver { hub, term, previous, before, record } => {
+            NodeMessage::Deliver { hub, term, previous, before, record: own(record) }
         }
         NodeMessage::Range { ask, record } => NodeMessage::Range { ask, record: own(record) },
         message => message,

@@ -7,7 +7,7 @@
 
 use ahash::RandomState;
 use hubsub_types::{Epoch, HubId, Position, Seq};
-use hubsub_wire::link::{Decoded, Frame, Names, Record, decode};
+use hubsub_wire::link::{Decoded, Frame, Names, Record, Short, decode};
 use std::collections::HashMap;
 use std::hint::black_box;
 use std::time::Instant;
@@ -54,7 +54,9 @@ fn report<'a>(
             let names = Names::alone(name((round * FRAMES + i) * 7_919 % rooms));
             let position = Position { epoch: Epoch(1), seq: Seq(i as u64) };
             let record = Record { names, timestamp_us: 1, payload: &payload, ..Record::default() };
-            Frame::Deliver { hub: HubId(1), term: 1, position, previous: Seq(0), record }.encode(&mut arena);
+            let (previous, offset, before) = (Seq(0), Short(0), Short(0));
+            Frame::Deliver { hub: HubId(1), term: 1, position, previous, offset, before, record }
+                .encode(&mut arena);
         }
         encode_ns.push(per_frame(start));
         let (start, mut at, mut found) = (Instant::now(), 0, 0);

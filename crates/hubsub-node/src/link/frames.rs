@@ -6,9 +6,9 @@
 
 use hubsub_route::relay::watch::Over;
 use hubsub_route::relay::{AskId, Names, NodeMessage};
-use hubsub_route::{Attached, Headers, Namespace, Producer, Record, Start};
-use hubsub_types::{Epoch, ErrorCode, Position, ProducerId, Qos, Seq, Term};
-use hubsub_wire::link::{self, Frame};
+use hubsub_route::{Attached, Headers, LogPlace, Namespace, Producer, Record, Start};
+use hubsub_types::{Epoch, ErrorCode, HubId, Position, ProducerId, Qos, Seq, Term};
+use hubsub_wire::link::{self, Frame, Short};
 use std::sync::Arc;
 
 /// A message as its frame.
@@ -45,11 +45,13 @@ pub fn frame(message: &NodeMessage) -> Frame<'_> {
             Frame::CountAsk { ask: ask.0, hub: *hub, term: term.0, names: names_frame(names) }
         }
         NodeMessage::Counted { ask, count } => Frame::Counted { ask: ask.0, count: *count },
-        NodeMessage::Deliver { hub, term, previous, record } => Frame::Deliver {
+        NodeMessage::Deliver { hub, term, previous, before, record } => Frame::Deliver {
             hub: *hub,
             term: term.0,
             position: record.position,
             previous: *previous,
+            offset: Short(record.place.offset),
+            before: Short(*before),
             record: record_frame(record),
         },
         NodeMessage::Pattern { version, count, pattern } => {
@@ -76,9 +78,13 @@ pub fn frame(message: &NodeMessage) -> Frame<'_> {
             records_max: *records_max,
             bytes_max: *bytes_max,
         },
-        NodeMessage::Range { ask, record } => {
-            Frame::Range { ask: ask.0, position: record.position, record: record_frame(record) }
-        }
+        NodeMessage::Range { ask, record } => Frame::Range {
+            ask: ask.0,
+            position: record.position,
+            hub: record.place.hub,
+            offset: Short(record.place.offset),
+            record: record_frame(record),
+        },
         NodeMessage::RangeEnd { ask, oldest, next, gap, at_end, is_gone } => {
             let (gap_first, gap_last) = gap.unwrap_or_default();
             let (ask, oldest, next, at_end, is_gone) = (ask.0, *oldest, *next, *at_end, *is_gone);
@@ -92,7 +98,7 @@ pub fn frame(message: &NodeMessage) -> Frame<'_> {
 pub fn message(frame: &Frame<'_>) -> Option<NodeMessage> {
     Some(match *frame {
         Frame::Publish { ask, hub, term, record } => {
-            let record = owned_record(record, Position::default());
+            let record = owned_record(record, Position::default(), LogPlace::default());
             NodeMessage::Publish { ask: AskId(ask), hub, term: Term(term), record }
         }
         Frame::Published { ask, again, position, receivers } => {
@@ -121,9 +127,9 @@ pub fn message(frame: &Frame<'_>) -> Option<NodeMessage> {
             NodeMessage::CountAsk { ask: AskId(ask), hub, term: Term(term), names: owned_names(names) }
         }
         Frame::Counted { ask, count } => NodeMessage::Counted { ask: AskId(ask), count },
-        Frame::Deliver { hub, term, position, previous, record } => {
-            let record = owned_record(record, position);
-            NodeMessage::Deliver { hub, term: Term(term), previous, record }
+        Frame::Deliver { hub, term, position, previous, offset, before, record } => {
+            let record = owned_record(record, position, place(hub, offset));
+            NodeMessage::Deliver { hub, term: Term(term), previous, before: before.0, record }
         }
         Frame::Pattern { version, count, pattern } => {
             NodeMessage::Pattern { version, count, pattern: pattern.into() }
@@ -149,8 +155,8 @@ pub fn message(frame: &Frame<'_>) -> Option<NodeMessage> {
             records_max,
             bytes_max,
         },
-        Frame::Range { ask, position, record } => {
-            NodeMessage::Range { ask: AskId(ask), record: owned_record(record, position) }
+        Frame::Range { ask, position, hub, offset, record } => {
+            NodeMessage::Range { ask: AskId(ask), record: owned_record(record, position, place(hub, offset)) }
         }
         Frame::RangeEnd { ask, oldest, next, gap_first, gap_last, at_end, is_gone } => {
             let gap = (gap_first != Seq(0)).then_some((gap_first, gap_last));
@@ -178,7 +184,12 @@ fn record_frame(record: &Record) -> link::Record<'_> {
     }
 }
 
-fn owned_record(record: link::Record<'_>, position: Position) -> Arc<Record> {
+/// Of a hub without a log nothing stands anywhere.
+fn place(hub: HubId, offset: Short) -> LogPlace {
+    if offset.0 == 0 { LogPlace::default() } else { LogPlace { hub, offset: offset.0 } }
+}
+
+fn owned_record(record: link::Record<'_>, position: Position, place: LogPlace) -> Arc<Record> {
     let namespace = namespace(record.names.sharded);
     let headers: Headers = (!record.headers.is_empty())
         .then(|| record.headers.iter().map(|(name, value)| (name.into(), value.into())).collect());
@@ -188,7 +199,7 @@ fn owned_record(record: link::Record<'_>, position: Position) -> Arc<Record> {
     let mut owned = Record::new(namespace, topic, payload, publisher, headers)
         .of_qos(Qos::from_lack(record.qos_lack).unwrap_or(Qos::ExactlyOnce))
         .from_producer(producer);
-    (owned.position, owned.timestamp_us) = (position, record.timestamp_us);
+    (owned.position, owned.place, owned.timestamp_us) = (position, place, record.timestamp_us);
     Arc::new(owned)
 }
 
@@ -233,7 +244,7 @@ fn error_code(code: &str) -> ErrorCode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hubsub_types::{HubId, ShardId};
+    use hubsub_types::ShardId;
 
     fn record(position: Position) -> Arc<Record> {
         let headers: Headers = Some([("k".into(), "v".into())].into());
@@ -241,6 +252,9 @@ mod tests {
         let mut record = Record::new(Namespace::Shard, b"topic", b"payload", "me".into(), headers);
         record = record.from_producer(producer).of_qos(Qos::AtLeastOnce);
         (record.position, record.timestamp_us) = (position, 55);
+        if position != Position::default() {
+            record.place = LogPlace { hub: HubId(6), offset: 300 };
+        }
         Arc::new(record)
     }
 
@@ -264,7 +278,7 @@ mod tests {
             NodeMessage::Counts { hub, term, names: names(b"room"), count: 2 },
             NodeMessage::CountAsk { ask, hub, term, names: names(b"") },
             NodeMessage::Counted { ask, count: 4 },
-            NodeMessage::Deliver { hub, term, previous: Seq(3), record: record(position) },
+            NodeMessage::Deliver { hub, term, previous: Seq(3), before: 299, record: record(position) },
             NodeMessage::Pattern { version: 1, count: 2, pattern: (*b"p*").into() },
             NodeMessage::PatternsBegin { version: 1, patterns: 2 },
             NodeMessage::PatternsEntry { count: 2, pattern: (*b"p*").into() },

@@ -4,7 +4,7 @@ use super::Log;
 use crate::control::Level;
 use hubsub_log::record::{self, decode_headers};
 use hubsub_log::{Chain, Disk, Keep, LogError, Mark, Reach};
-use hubsub_route::{Found, LogRead, Namespace, Record, Then, Want};
+use hubsub_route::{Found, LogPlace, LogRead, Namespace, Record, Then, Want};
 use hubsub_types::{Epoch, ErrorCode, Position, Qos, Seq};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -335,6 +335,7 @@ pub(super) fn owned(record: &record::Record<'_>) -> Record {
     let mut owned = Record::new(namespace(record), record.topic, record.payload, publisher, headers)
         .of_qos(Qos::from_lack(record.qos_lack).unwrap_or(Qos::ExactlyOnce));
     owned.position = Position { epoch: Epoch(record.epoch), seq: Seq(record.seq) };
+    owned.place = LogPlace { hub: record.hub, offset: record.offset };
     owned.timestamp_us = record.timestamp_us;
     owned
 }

@@ -9,7 +9,7 @@ use crate::counts::HolderSet;
 use crate::cursors::{CursorKey, Cursors, Key};
 use crate::hubs::{Pending, Waits};
 use crate::producers::Producer;
-use crate::record::{Headers, Namespace, Record, RecordView};
+use crate::record::{Headers, LogPlace, Namespace, Record, RecordView};
 use crate::ring::NOWHERE;
 use crate::rooms::{Room, RoomHandle};
 use crate::topics::TopicId;
@@ -393,6 +393,7 @@ impl Broker {
                         headers,
                         publisher,
                         position,
+                        place: LogPlace::default(),
                         timestamp_us,
                         qos,
                         on_slow,

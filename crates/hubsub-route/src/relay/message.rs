@@ -151,6 +151,8 @@ pub enum NodeMessage {
         term: Term,
         /// The record of the room that was due to this node before.
         previous: Seq,
+        /// The offset in the hub's log that was due to this node before; 0 where it has no log.
+        before: u64,
         /// With its position; zero where no room took it.
         record: Arc<Record>,
     },

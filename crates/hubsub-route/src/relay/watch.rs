@@ -14,40 +14,56 @@ pub struct Watchers {
     /// Of this time that the hub is led here.
     pub life: Epoch,
     commits: u64,
+    /// The last offset of its log that is committed; 0 without a log.
+    committed: u64,
     nodes: BTreeMap<NodeId, Watcher>,
 }
 
 #[derive(Debug)]
 struct Watcher {
     due: u64,
+    /// The last offset that was due, or may have been.
+    offset: u64,
     /// The number of commits when it was watched no more; none: it is.
     away: Option<u64>,
 }
 
 impl Watchers {
-    /// The hub is led here from now on.
+    /// The hub is led here from now on, and its log is committed up to this offset.
     #[must_use]
-    pub fn new(life: Epoch) -> Watchers {
-        Watchers { life, ..Watchers::default() }
+    pub fn new(life: Epoch, committed: u64) -> Watchers {
+        Watchers { life, committed, ..Watchers::default() }
     }
 
     /// Likewise, and was in this term in another life: of that one record may have been due to anybody.
     #[must_use]
-    pub fn anew(life: Epoch) -> Watchers {
-        Watchers { life, commits: 1, ..Watchers::default() }
+    pub fn anew(life: Epoch, committed: u64) -> Watchers {
+        Watchers { life, committed, commits: 1, ..Watchers::default() }
     }
 
-    /// A record of the hub is committed.
+    /// A record of the hub is committed; at this offset, if it has a log.
     #[inline]
-    pub fn commit(&mut self) {
+    pub fn commit(&mut self, offset: u64) {
         self.commits += 1;
+        self.committed = offset;
     }
 
-    /// A record is sent to a node.
-    pub fn sent(&mut self, node: NodeId) {
-        if let Some(watcher) = self.nodes.get_mut(&node).filter(|watcher| watcher.away.is_none()) {
-            watcher.due += 1;
+    /// A record is sent to a node, at this offset of the hub's log; the one that was due before. Where nobody
+    /// watches, everything was.
+    pub fn sent(&mut self, node: NodeId, offset: u64) -> u64 {
+        match self.nodes.get_mut(&node).filter(|watcher| watcher.away.is_none()) {
+            Some(watcher) => {
+                watcher.due += 1;
+                std::mem::replace(&mut watcher.offset, offset)
+            }
+            None => offset.saturating_sub(1),
         }
+    }
+
+    /// The last offset of its log that was committed here.
+    #[must_use]
+    pub fn committed(&self) -> u64 {
+        self.committed
     }
 
     /// All that a node's patterns match is sent there from now on: what was due before.
@@ -56,10 +72,11 @@ impl Watchers {
             // Who comes again is told that everything was due.
             self.nodes.retain(|_, watcher| watcher.away.is_none());
         }
-        let commits = self.commits;
-        let watcher = self.nodes.entry(node).or_insert(Watcher { due: 0, away: Some(0) });
+        let (commits, committed) = (self.commits, self.committed);
+        let watcher = self.nodes.entry(node).or_insert(Watcher { due: 0, offset: 0, away: Some(0) });
         if let Some(away) = watcher.away.take() {
             watcher.due += commits - away;
+            watcher.offset = committed;
         }
         watcher.due
     }
@@ -89,6 +106,7 @@ impl Watchers {
     pub fn doubt(&mut self, node: NodeId) {
         if let Some(watcher) = self.nodes.get_mut(&node).filter(|_| self.commits > 0) {
             watcher.due += 1;
+            watcher.offset = self.committed;
         }
     }
 }
@@ -104,6 +122,8 @@ pub struct Watched {
     last: Over,
     /// Records that came were passed over.
     pub lacks: bool,
+    /// The last offset of its log of which it is known here whether it came.
+    seen: u64,
 }
 
 /// What a leader says of a time of leading that is over.
@@ -123,6 +143,13 @@ impl Watched {
         if let Some((_, came)) = &mut self.known {
             *came += 1;
         }
+    }
+
+    /// A record came at an offset of the hub's log, behind the one that was due before: that, if it is not known here.
+    pub fn saw(&mut self, before: u64, offset: u64) -> Option<u64> {
+        let lacks = (before > self.seen).then_some(before);
+        self.seen = self.seen.max(offset);
+        lacks
     }
 
     /// A leader says how many were due: whether none is missing.
@@ -182,20 +209,47 @@ mod tests {
 
     #[test]
     fn what_was_sent_and_what_was_committed_meanwhile_was_due() {
-        let mut watchers = Watchers::new(Epoch(7));
-        watchers.commit();
+        let mut watchers = Watchers::new(Epoch(7), 0);
+        watchers.commit(0);
         assert_eq!(watchers.begin(NODE), 1, "committed before it was watched");
-        watchers.commit();
-        watchers.commit();
-        watchers.sent(NODE);
+        watchers.commit(0);
+        watchers.commit(0);
+        watchers.sent(NODE, 0);
         assert_eq!(watchers.begin(NODE), 2, "the other one did not match");
         watchers.end(NODE);
         watchers.end(NODE);
-        watchers.commit();
-        watchers.sent(NODE);
+        watchers.commit(0);
+        watchers.sent(NODE, 0);
         assert_eq!(watchers.begin(NODE), 3, "counted once");
         watchers.doubt(NODE);
         assert_eq!(watchers.begin(NODE), 4);
+    }
+
+    #[test]
+    fn each_record_of_a_log_names_the_one_that_was_due_before() {
+        let mut watchers = Watchers::new(Epoch(7), 40);
+        let say = |watchers: &mut Watchers, offset| {
+            watchers.commit(offset);
+            watchers.sent(NODE, offset)
+        };
+        assert_eq!(say(&mut watchers, 41), 40, "all are due to who is not watched");
+        watchers.begin(NODE);
+        watchers.commit(42);
+        assert_eq!((say(&mut watchers, 43), say(&mut watchers, 44)), (41, 43), "nobody there wanted 42");
+        watchers.end(NODE);
+        watchers.commit(45);
+        watchers.begin(NODE);
+        watchers.commit(46);
+        assert_eq!(say(&mut watchers, 47), 45, "nobody knows what of it was wanted");
+        watchers.commit(48);
+        watchers.doubt(NODE);
+        assert_eq!(say(&mut watchers, 49), 48);
+
+        let mut watched = Watched::default();
+        assert_eq!(watched.saw(40, 41), Some(40));
+        assert_eq!((watched.saw(41, 43), watched.saw(43, 44)), (None, None));
+        assert_eq!(watched.saw(45, 47), Some(45));
+        assert_eq!((watched.saw(47, 46), watched.saw(47, 48)), (None, None), "what comes late hides nothing");
     }
 
     #[test]
@@ -247,7 +301,7 @@ mod tests {
 
     #[test]
     fn nodes_that_went_are_forgotten() {
-        let mut watchers = Watchers::new(Epoch(7));
+        let mut watchers = Watchers::new(Epoch(7), 0);
         for node in 0..1_000 {
             watchers.begin(NodeId(node));
             watchers.end(NodeId(node));

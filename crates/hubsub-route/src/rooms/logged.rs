@@ -5,7 +5,7 @@ use super::{Lives, Recalled, RoomHandle, Rooms, seconds};
 use crate::Now;
 use crate::hubs::{HubLog, HubSeed, Pending, Waits};
 use crate::producers::Producers;
-use crate::record::Record;
+use crate::record::{LogPlace, Record};
 use hubsub_types::{Epoch, HubId, Position, Seq};
 use std::sync::atomic::Ordering;
 
@@ -28,6 +28,7 @@ impl Rooms {
         let log = self.hubs.get_mut(slot).log.as_mut().expect("its class is logged");
         record.position = Position { epoch, seq: Seq(seq.0 + log.pending_of(handle.index) + 1) };
         let offset = log.take_offset();
+        record.place = LogPlace { hub: log.id, offset };
         log.took_record(offset, name_len, record);
         offset
     }
@@ -65,6 +66,12 @@ impl Rooms {
         let offset = log.take_offset();
         log.took_deletion(offset, name_len);
         (offset, last, last_us)
+    }
+
+    /// The last offset that a hub has committed to its log; 0 if it has none.
+    #[must_use]
+    pub fn committed_of(&self, slot: u16) -> u64 {
+        self.hubs.get(slot).log.as_ref().map_or(0, HubLog::committed)
     }
 
     /// The log of a room's hub, if its class is logged.

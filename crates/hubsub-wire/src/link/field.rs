@@ -63,6 +63,22 @@ pub(super) fn write_short(number: u64, out: &mut Vec<u8>) {
     out.push(left as u8);
 }
 
+/// A number that is small as a rule, 7 bits a byte.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Short(pub u64);
+
+impl Field<'_> for Short {
+    #[inline]
+    fn write(&self, out: &mut Vec<u8>) {
+        write_short(self.0, out);
+    }
+
+    #[inline]
+    fn read(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        from.short(10).map(Short)
+    }
+}
+
 macro_rules! integers {
     ($($type:ty)+) => {$(
         impl Field<'_> for $type {

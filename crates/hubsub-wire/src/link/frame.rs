@@ -12,7 +12,7 @@
 
 use super::credit::Lane;
 use super::error::FrameError;
-use super::field::{Field, Reader};
+use super::field::{Field, Reader, Short};
 use super::list::List;
 use super::parts::{Names, Payload, Record, Start, Status};
 use hubsub_types::{HubId, Position, Seq, Term};
@@ -260,6 +260,10 @@ frames! { 'a
         position: Position,
         /// The seq of the room that was sent to this node before.
         previous: Seq,
+        /// Its offset in the hub's log; 0 where that has none.
+        offset: Short,
+        /// The offset in it that was due to this node before.
+        before: Short,
         /// What was published.
         record: Record<'a>,
     }
@@ -318,6 +322,10 @@ frames! { 'a
         ask: u64,
         /// Where it stands.
         position: Position,
+        /// In which hub.
+        hub: HubId,
+        /// Its offset in the hub's log; 0 where that has none.
+        offset: Short,
         /// What was published.
         record: Record<'a>,
     }

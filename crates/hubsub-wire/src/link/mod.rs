@@ -43,6 +43,7 @@ pub use credit::Lane;
 pub use decode::{Decoded, decode};
 pub use end::End;
 pub use error::{Flaw, FrameError, Refusal};
+pub use field::Short;
 pub use frame::Frame;
 pub use handshake::{Identity, Peer, Secret};
 pub use limits::{HANDSHAKE_FRAME_BYTES_MAX, LinkLimits};

@@ -1,7 +1,7 @@
 //! Any frame of any type, for property tests.
 
 use hubsub_types::{Epoch, HubId, Position, ProducerId, Seq, Term};
-use hubsub_wire::link::{Frame, Headers, List, Names, Payload, Record, Start, Status};
+use hubsub_wire::link::{Frame, Headers, List, Names, Payload, Record, Short, Start, Status};
 use proptest::prelude::*;
 
 /// The types of all frames.
@@ -126,14 +126,22 @@ impl Stuff {
             22 => Frame::Counts { hub, term, names, count },
             23 => Frame::CountAsk { ask, hub, term, names },
             24 => Frame::Counted { ask, count: b },
-            25 => Frame::Deliver { hub, term, position, previous: Seq(a), record },
+            25 => Frame::Deliver {
+                hub,
+                term,
+                position,
+                previous: Seq(a),
+                offset: Short(b),
+                before: Short(c),
+                record,
+            },
             26 => Frame::Pattern { version: a, count, pattern: &self.room },
             27 => Frame::PatternsBegin { version: a, patterns: count },
             28 => Frame::PatternsEntry { count, pattern: &self.room },
             29 => Frame::PatternsEnd { version: a },
             30 => Frame::PatternsHeld { version: a },
             31 => Frame::Read { ask, hub, names, start, records_max: count, bytes_max: a as u32 },
-            32 => Frame::Range { ask, position, record },
+            32 => Frame::Range { ask, position, hub, offset: Short(b), record },
             33 => Frame::RangeEnd {
                 ask,
                 oldest: position,

@@ -1,7 +1,8 @@
 //! Frames as bytes: nothing is lost, cuts change nothing, and what is wrong is refused by name.
 
 use crate::frames::{CODES, stuff};
-use hubsub_wire::link::{Decoded, Flaw, Frame, FrameError, Names, Record, decode};
+use hubsub_types::HubId;
+use hubsub_wire::link::{Decoded, Flaw, Frame, FrameError, Names, Record, Short, decode};
 use proptest::prelude::*;
 
 const BYTES_MAX: usize = 64 * 1_024;
@@ -144,7 +145,8 @@ fn a_payload_is_a_range_of_the_input() {
     let payload = [7; 1_000];
     let record = Record { names: Names::alone(b"room"), payload: &payload, ..Record::default() };
     let mut bytes = Vec::new();
-    Frame::Range { ask: 1, position: Default::default(), record }.encode(&mut bytes);
+    Frame::Range { ask: 1, position: Default::default(), hub: HubId(1), offset: Short(2), record }
+        .encode(&mut bytes);
     let Ok(Decoded::Frame { frame: Frame::Range { record, .. }, .. }) = decode(&bytes, BYTES_MAX) else {
         panic!("a range was encoded")
     };
@@ -186,6 +188,6 @@ fn what_is_wrong_inside_a_frame_is_named() {
     let names = |flags| [&[0; 12][..], &[flags, 0], &[0; 28]].concat();
     assert_eq!(flaw(23, &[&[0; 20][..], &[4, 0]].concat()), ("CountAsk", Flaw::Value(4)));
     assert_eq!(flaw(31, &names(8)), ("Read", Flaw::Value(8)));
-    let of_nobody = [&[0; 24][..], &[1], &[0; 30]].concat();
+    let of_nobody = [&[0; 29][..], &[1], &[0; 30]].concat();
     assert_eq!(flaw(32, &of_nobody), ("Range", Flaw::Value(0)), "a producer that is nobody");
 }

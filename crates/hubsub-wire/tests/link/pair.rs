@@ -5,7 +5,7 @@
 use hubsub_types::{Epoch, HubId, Position, Seq};
 use hubsub_wire::link::{
     Breaker, Counters, End, Frame, Identity, Lane, Link, LinkLimits, Names, Next, Now, Payload, Record,
-    Roster, Secret, Sent,
+    Roster, Secret, Sent, Short,
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -221,8 +221,16 @@ impl World {
         let record = Record { names: Names::alone(b"room"), payload: &payload, ..Record::default() };
         let frame = match lane {
             0 => Frame::Control { id: number, is_answer: false, body: Payload(&payload) },
-            1 => Frame::Deliver { hub: HubId(1), term: 1, position, previous: Seq(number - 1), record },
-            _ => Frame::Range { ask: number, position, record },
+            1 => Frame::Deliver {
+                hub: HubId(1),
+                term: 1,
+                position,
+                previous: Seq(number - 1),
+                offset: Short(number),
+                before: Short(number - 1),
+                record,
+            },
+            _ => Frame::Range { ask: number, position, hub: HubId(1), offset: Short(number), record },
         };
         let flows = link.flows(frame.lane());
         let sent = link.send(&frame);

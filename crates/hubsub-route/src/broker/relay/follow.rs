@@ -23,7 +23,7 @@ impl Broker {
         &mut self,
         from: NodeId,
         (hub, term): (HubId, Term),
-        previous: Seq,
+        (previous, before): (Seq, u64),
         record: Arc<Record>,
         now: Now,
         sink: &mut impl Sink,
@@ -32,7 +32,7 @@ impl Broker {
         let Some(slot) = relay.slot_of(hub) else { return };
         let state = relay.hub(slot);
         if term > state.term || (term == state.term && state.leader == Leader::None) {
-            let message = NodeMessage::Deliver { hub, term, previous, record };
+            let message = NodeMessage::Deliver { hub, term, previous, before, record };
             // Where there is no place for it, the next one shows the hole.
             let refused = self.keep_early(slot, from, message, now);
             return self.lack_if(slot, refused.is_some());

@@ -265,9 +265,10 @@ impl Broker {
         let Some(to) = relay.peers.node_of(holder, shards) else { return };
         let seq = record.position.seq;
         let (hub, term) = (relay.hub(slot).id, relay.hub(slot).term);
-        relay.hub_mut(slot).watchers.sent(to);
+        let before = relay.hub_mut(slot).watchers.sent(to, record.place.offset);
         let previous = if seq.0 == 0 { seq } else { relay.was_due(room, holder.0 - shards, seq) };
-        let message = NodeMessage::Deliver { hub, term, previous, record: Arc::clone(record) };
+        let record = Arc::clone(record);
+        let message = NodeMessage::Deliver { hub, term, previous, before, record };
         relay.peers.send(to, hub, message, sink);
     }
 

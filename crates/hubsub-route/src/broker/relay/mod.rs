@@ -213,8 +213,8 @@ impl Broker {
             | NodeMessage::Counts { hub, .. }
             | NodeMessage::CountAsk { hub, .. }
             | NodeMessage::Read { hub, .. } => self.serve(from, hub, message, now, sink),
-            NodeMessage::Deliver { hub, term, previous, record } => {
-                self.delivered(from, (hub, term), previous, record, now, sink);
+            NodeMessage::Deliver { hub, term, previous, before, record } => {
+                self.delivered(from, (hub, term), (previous, before), record, now, sink);
             }
             NodeMessage::PatternsLive { hub, term, life, due } => {
                 self.patterns_live(from, (hub, term), (life, due), now, sink);

@@ -20,14 +20,15 @@ impl Broker {
     /// A record of a topic whose hub is led here is committed.
     pub(in crate::broker) fn count_commit(&mut self, id: TopicId) {
         if let Some(slot) = self.slot_of_topic(id) {
-            self.relay().hub_mut(slot).watchers.commit();
+            let offset = self.rooms.committed_of(slot);
+            self.relay().hub_mut(slot).watchers.commit(offset);
         }
     }
 
     /// A hub is led here, perhaps in another term than before, or begins to be: nodes whose patterns are held are told.
     pub(super) fn watch_hub(&mut self, slot: u16, begins: bool, sink: &mut impl Sink) {
         if begins {
-            let watchers = Watchers::new(self.rooms.fresh_epoch());
+            let watchers = Watchers::new(self.rooms.fresh_epoch(), self.rooms.committed_of(slot));
             self.watch_as(slot, watchers, sink);
         }
         self.watch_all(slot, sink);
@@ -35,7 +36,7 @@ impl Broker {
 
     /// A hub that is led here begins another life in its term.
     pub(super) fn watch_anew(&mut self, slot: u16, sink: &mut impl Sink) {
-        let watchers = Watchers::anew(self.rooms.fresh_epoch());
+        let watchers = Watchers::anew(self.rooms.fresh_epoch(), self.rooms.committed_of(slot));
         self.watch_as(slot, watchers, sink);
         self.watch_all(slot, sink);
     }

@@ -52,7 +52,7 @@ fn a_link_for_which_more_of_other_shards_waits_than_there_is_room_for_ends_as_cr
     let link = b.links().keys(|role| matches!(role, Role::Up(_)))[0];
     let record = Record::new(Namespace::Global, b"t", &[7; 1 << 20], "".into(), None);
     let (hub, term, record) = (HubId(1), Term(1), Arc::new(record));
-    let message = NodeMessage::Deliver { hub, term, previous: Seq(0), record };
+    let message = NodeMessage::Deliver { hub, term, previous: Seq(0), before: 0, record };
     let is_up = |b: &Shard| b.count(|role| matches!(role, Role::Up(_))) == 1;
     let sent = (0..1_000).take_while(|_| {
         b.links_mut().send_for_other(link, &message);
