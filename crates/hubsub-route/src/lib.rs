@@ -19,12 +19,14 @@
 //! - [`producers`]: numbered records, of which each is kept once
 //! - [`logread`]: questions to the log, for what memory has no more
 //! - [`cursors`]: subscribers that catch up
+//! - [`claims`]: who holds a client id
 //! - [`relay`]: hubs that other nodes lead
 //! - [`ring`]: which hub, and so which shard, a room belongs to
 //! - [`places`]: rooms that are elsewhere than the ring has them
 //! - [`topk`], [`traffic`]: what is told of busy rooms and of hubs
 
 pub mod broker;
+pub mod claims;
 pub mod counts;
 pub mod cursors;
 pub mod history;

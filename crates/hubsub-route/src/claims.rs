@@ -1,0 +1,357 @@
+//! Who holds a client id. Each id belongs to one shard of a node, by its hash: that shard's [`Claims`] know the
+//! connection of the node that has it, and those that wait for it. In a cluster they also speak for the node in the
+//! id's room, whose order decides between nodes: see docs/protocol/mqtt-state.md.
+//!
+//! Events in as calls, actions out: it knows neither connections nor rooms nor a clock.
+//!
+//! Invariants: an id is granted to a connection only once whoever had it on this node has let go; and in a cluster,
+//! once every other node that was in the room at the claim has said that it has, or has said nothing for too long. A
+//! node lets go as soon as it hears a claim that stands behind its own.
+
+use ahash::RandomState;
+use hashbrown::HashMap;
+use hubsub_types::{ConnKey, ShardId};
+use std::fmt;
+use std::str::FromStr;
+
+/// A connection of the node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Holder {
+    /// Its shard.
+    pub shard: ShardId,
+    /// Which one there.
+    pub conn: ConnKey,
+}
+
+/// Names a claim in the whole cluster, and orders claims: a later one is higher, as far as the nodes' clocks agree.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Token {
+    /// When it was made, in µs since 1970.
+    pub at_us: u64,
+    /// The node's run.
+    pub run: u64,
+    /// Its shard, and the number of the claim there.
+    pub number: u64,
+}
+
+/// What nodes say in the room of an id.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Word {
+    /// This node wants it: others let go.
+    Claim(Token),
+    /// This node has let go for the claim of that token.
+    Released(Token),
+    /// This node holds it by that token, and may have missed a claim.
+    Again(Token),
+}
+
+/// What is to be done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// The connection has the id.
+    Grant(Holder),
+    /// The connection does not get the id: another one wants it, or the room cannot be reached.
+    Refuse(Holder),
+    /// The connection has to let go: [`Claims::yielded`] says that it has.
+    Yield(Holder),
+    /// Subscribe to the room of the id: [`Claims::watched`] says what came of it.
+    Watch(Box<str>),
+    /// End that subscription.
+    Unwatch(Box<str>),
+    /// Publish to the room of the id: of a claim, [`Claims::said`] says what came of it.
+    Say(Box<str>, Word),
+    /// Call [`Claims::late`] when others have had their time to let go.
+    Wait(Box<str>, Token),
+}
+
+/// The ids that belong to a shard.
+#[derive(Debug, Default)]
+pub struct Claims(HashMap<Box<str>, Entry, RandomState>);
+
+#[derive(Debug)]
+enum Entry {
+    /// On a lone node, while nobody else wants it.
+    Held(Holder),
+    Busy(Box<Busy>),
+}
+
+#[derive(Debug, Default)]
+struct Busy {
+    /// Who has it, on this node.
+    holder: Option<Holder>,
+    /// Whether that was told to let go.
+    yields: bool,
+    /// Who is to have it next.
+    claimant: Option<Holder>,
+    /// The node's place in the room of the id.
+    room: Room,
+    /// The claim that the node has made there and not lost.
+    claim: Option<Claim>,
+    /// Another node's claim, for which it has to let go.
+    lost_to: Option<Token>,
+}
+
+/// Whether a node is in the room of an id.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug, Default)]
+enum Room {
+    /// A lone node asks nobody.
+    #[default]
+    None,
+    Outside,
+    Asked,
+    Inside,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Claim {
+    token: Token,
+    /// Whether it has come back: what comes behind it is later.
+    is_back: bool,
+    /// Other nodes that were in the room when it was made, once that is known.
+    others: Option<u64>,
+    /// Those that have let go.
+    released: u64,
+    /// Whether they have had their time.
+    is_late: bool,
+}
+
+impl Claim {
+    fn new(token: Token) -> Claim {
+        Claim { token, is_back: false, others: None, released: 0, is_late: false }
+    }
+
+    fn is_won(&self) -> bool {
+        self.others.is_some_and(|others| self.is_late || (self.is_back && self.released >= others))
+    }
+}
+
+impl Claims {
+    /// How many ids are held or wanted.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether none is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// A connection wants an id. Here and below `token` is for a claim that the node may have to make; none on a lone
+    /// node.
+    pub fn claim(&mut self, id: Box<str>, who: Holder, token: Option<Token>, actions: &mut Vec<Action>) {
+        if token.is_none() && !self.0.contains_key(&id) {
+            self.0.insert(id, Entry::Held(who));
+            return actions.push(Action::Grant(who));
+        }
+        let entry = self.0.entry(id.clone()).or_insert_with(|| Entry::Busy(Box::default()));
+        if let Entry::Held(holder) = *entry {
+            *entry = Entry::Busy(Box::new(Busy { holder: Some(holder), ..Busy::default() }));
+        }
+        let Entry::Busy(busy) = entry else { unreachable!("made so above") };
+        if token.is_some() && busy.room == Room::None {
+            busy.room = Room::Outside;
+        }
+        actions.extend(busy.claimant.replace(who).map(Action::Refuse));
+        self.go_on(&id, token, actions);
+    }
+
+    /// A connection that held an id, or waited for it, does so no more: it has ended, or let go as it was told.
+    pub fn release(&mut self, id: &str, who: Holder, token: Option<Token>, actions: &mut Vec<Action>) {
+        let busy = match self.0.get_mut(id) {
+            Some(Entry::Busy(busy)) => busy,
+            Some(Entry::Held(holder)) if *holder == who => {
+                self.0.remove(id);
+                return;
+            }
+            _ => return,
+        };
+        if busy.claimant == Some(who) {
+            busy.claimant = None;
+        }
+        if busy.holder == Some(who) {
+            (busy.holder, busy.yields) = (None, false);
+        }
+        self.go_on(id, token, actions);
+    }
+
+    /// What came of a subscription to the room of an id.
+    pub fn watched(&mut self, id: &str, is_held: bool, token: Option<Token>, actions: &mut Vec<Action>) {
+        let Some(busy) = self.busy(id).filter(|busy| busy.room == Room::Asked) else { return };
+        busy.room = if is_held { Room::Inside } else { Room::Outside };
+        if !is_held {
+            actions.extend(busy.claimant.take().map(Action::Refuse));
+        }
+        self.go_on(id, token, actions);
+    }
+
+    /// What came of a claim: how many are in the room, this node among them; none: nothing.
+    pub fn said(&mut self, id: &str, of: Token, receivers: Option<u64>, actions: &mut Vec<Action>) {
+        let Some(busy) = self.busy(id) else { return };
+        let Some(claim) = busy.claim.as_mut().filter(|claim| claim.token == of) else { return };
+        match receivers {
+            Some(receivers) => {
+                claim.others = Some(receivers.saturating_sub(1));
+                if !claim.is_won() {
+                    actions.push(Action::Wait(id.into(), of));
+                }
+            }
+            None => {
+                busy.claim = None;
+                actions.extend(busy.claimant.take().map(Action::Refuse));
+            }
+        }
+        self.go_on(id, None, actions);
+    }
+
+    /// Others have had their time to let go for that claim.
+    pub fn late(&mut self, id: &str, of: Token, actions: &mut Vec<Action>) {
+        let Some(busy) = self.busy(id) else { return };
+        let Some(claim) = busy.claim.as_mut().filter(|claim| claim.token == of) else { return };
+        claim.is_late = true;
+        self.go_on(id, None, actions);
+    }
+
+    /// What a node, perhaps this one, has said in the room of an id; in the order of that room.
+    pub fn heard(&mut self, id: &str, word: Word, token: Option<Token>, actions: &mut Vec<Action>) {
+        let Some(busy) = self.busy(id) else { return };
+        match (word, &mut busy.claim) {
+            (Word::Claim(of), Some(own)) if of == own.token => own.is_back = true,
+            // It came before the node's own, so its node lets go.
+            (Word::Claim(_), Some(own)) if !own.is_back => {}
+            (Word::Claim(of), Some(_)) => busy.lost_to = Some(of),
+            (Word::Claim(of), None) => actions.push(Action::Say(id.into(), Word::Released(of))),
+            (Word::Released(of), Some(own)) if of == own.token => own.released += 1,
+            (Word::Again(of), Some(own)) if of > own.token => busy.lost_to = Some(of),
+            (Word::Again(of), Some(own)) if of < own.token => {
+                actions.push(Action::Say(id.into(), Word::Again(own.token)));
+            }
+            _ => {}
+        }
+        self.go_on(id, token, actions);
+    }
+
+    /// Not all that was said in the room of an id may have been heard.
+    pub fn missed(&mut self, id: &str, actions: &mut Vec<Action>) {
+        let Some(claim) = self.busy(id).and_then(|busy| busy.claim.as_mut()) else { return };
+        claim.is_back = true;
+        actions.push(Action::Say(id.into(), Word::Again(claim.token)));
+        self.go_on(id, None, actions);
+    }
+
+    fn busy(&mut self, id: &str) -> Option<&mut Busy> {
+        match self.0.get_mut(id)? {
+            Entry::Busy(busy) => Some(busy),
+            Entry::Held(_) => None,
+        }
+    }
+
+    /// Does what is next, if nothing has to be waited for.
+    fn go_on(&mut self, id: &str, token: Option<Token>, actions: &mut Vec<Action>) {
+        let Some(busy) = self.busy(id) else { return };
+        if let Some(winner) = busy.lost_to {
+            actions.extend(busy.claimant.take().map(Action::Refuse));
+            if busy.holder.is_some() {
+                return busy.let_go(actions);
+            }
+            actions.push(Action::Say(id.into(), Word::Released(winner)));
+            (busy.lost_to, busy.claim) = (None, None);
+        }
+        match (busy.claimant, busy.holder) {
+            (Some(_), _) if !busy.may_grant(id, token, actions) => {}
+            (Some(_), Some(_)) => busy.let_go(actions),
+            (Some(claimant), None) => {
+                (busy.holder, busy.claimant) = (Some(claimant), None);
+                actions.push(Action::Grant(claimant));
+                self.rest(id);
+            }
+            (None, Some(_)) => self.rest(id),
+            (None, None) => {
+                if busy.room >= Room::Asked {
+                    actions.push(Action::Unwatch(id.into()));
+                }
+                self.0.remove(id);
+            }
+        }
+    }
+
+    /// A lone node keeps little of an id that nobody else wants.
+    fn rest(&mut self, id: &str) {
+        if let Some(entry) = self.0.get_mut(id)
+            && let Entry::Busy(busy) = entry
+            && let (Some(holder), Room::None, false) = (busy.holder, busy.room, busy.yields)
+        {
+            *entry = Entry::Held(holder);
+        }
+    }
+}
+
+impl Busy {
+    fn let_go(&mut self, actions: &mut Vec<Action>) {
+        if !std::mem::replace(&mut self.yields, true) {
+            actions.extend(self.holder.map(Action::Yield));
+        }
+    }
+
+    /// Whether the node may give the id to a connection of its own; else it does what that takes.
+    fn may_grant(&mut self, id: &str, token: Option<Token>, actions: &mut Vec<Action>) -> bool {
+        match self.room {
+            Room::None => return true,
+            Room::Outside => {
+                self.room = Room::Asked;
+                actions.push(Action::Watch(id.into()));
+            }
+            Room::Asked => {}
+            Room::Inside => match (&self.claim, token) {
+                (Some(claim), _) => return claim.is_won(),
+                (None, Some(token)) => {
+                    self.claim = Some(Claim::new(token));
+                    actions.push(Action::Say(id.into(), Word::Claim(token)));
+                }
+                (None, None) => {}
+            },
+        }
+        false
+    }
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}-{:x}-{:x}", self.at_us, self.run, self.number)
+    }
+}
+
+impl fmt::Display for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Word::Claim(token) => write!(f, "claim {token}"),
+            Word::Released(token) => write!(f, "released {token}"),
+            Word::Again(token) => write!(f, "again {token}"),
+        }
+    }
+}
+
+/// A text that no node of this version says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BadWord;
+
+impl FromStr for Word {
+    type Err = BadWord;
+
+    fn from_str(text: &str) -> Result<Word, BadWord> {
+        let (kind, token) = text.split_once(' ').ok_or(BadWord)?;
+        let mut parts = token.splitn(3, '-').map(|part| u64::from_str_radix(part, 16));
+        let mut part = || parts.next().and_then(Result::ok).ok_or(BadWord);
+        let token = Token { at_us: part()?, run: part()?, number: part()? };
+        match kind {
+            "claim" => Ok(Word::Claim(token)),
+            "released" => Ok(Word::Released(token)),
+            "again" => Ok(Word::Again(token)),
+            _ => Err(BadWord),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,236 @@
+//! One node, and several with a room between them under seeds.
+
+use super::*;
+use std::collections::VecDeque;
+
+fn holder(number: u32) -> Holder {
+    Holder { shard: ShardId(0), conn: ConnKey { index: number, generation: 0 } }
+}
+
+fn token(run: u64, number: u64) -> Option<Token> {
+    Some(Token { at_us: number, run, number })
+}
+
+fn act(claims: &mut Claims, act: impl FnOnce(&mut Claims, &mut Vec<Action>)) -> Vec<Action> {
+    let mut actions = Vec::new();
+    act(claims, &mut actions);
+    actions
+}
+
+#[test]
+fn on_a_lone_node_the_next_one_has_the_id_once_the_one_before_has_let_go() {
+    let mut claims = Claims::default();
+    let [first, second, third] = [1, 2, 3].map(holder);
+    let claim = |claims: &mut Claims, who| act(claims, |c, actions| c.claim("a".into(), who, None, actions));
+    let release = |claims: &mut Claims, who| act(claims, |c, actions| c.release("a", who, None, actions));
+    assert_eq!(claim(&mut claims, first), [Action::Grant(first)]);
+    assert_eq!(claim(&mut claims, second), [Action::Yield(first)]);
+    assert_eq!(claim(&mut claims, third), [Action::Refuse(second)]);
+    assert_eq!(release(&mut claims, second), []);
+    assert_eq!(release(&mut claims, first), [Action::Grant(third)]);
+    assert_eq!(release(&mut claims, first), []);
+    assert_eq!(claims.len(), 1);
+    assert_eq!(release(&mut claims, third), []);
+    assert!(claims.is_empty());
+}
+
+#[test]
+fn a_claim_that_no_room_takes_is_refused() {
+    let mut claims = Claims::default();
+    let who = holder(1);
+    let got = act(&mut claims, |c, actions| c.claim("a".into(), who, token(1, 1), actions));
+    assert_eq!(got, [Action::Watch("a".into())]);
+    let got = act(&mut claims, |c, actions| c.watched("a", false, token(1, 2), actions));
+    assert_eq!(got, [Action::Refuse(who)]);
+    assert!(claims.is_empty());
+}
+
+#[test]
+fn a_node_that_says_nothing_is_not_waited_for_longer_than_its_time() {
+    let mut claims = Claims::default();
+    let who = holder(1);
+    let own = token(1, 2);
+    act(&mut claims, |c, actions| c.claim("a".into(), who, token(1, 1), actions));
+    act(&mut claims, |c, actions| c.watched("a", true, own, actions));
+    let claim = Word::Claim(own.unwrap());
+    assert_eq!(act(&mut claims, |c, actions| c.heard("a", claim, token(1, 3), actions)), []);
+    let waits = act(&mut claims, |c, actions| c.said("a", own.unwrap(), Some(2), actions));
+    assert_eq!(waits, [Action::Wait("a".into(), own.unwrap())]);
+    let got = act(&mut claims, |c, actions| c.late("a", own.unwrap(), actions));
+    assert_eq!(got, [Action::Grant(who)]);
+}
+
+#[test]
+fn of_two_that_may_have_missed_each_other_the_earlier_one_lets_go() {
+    let mut claims = Claims::default();
+    let who = holder(1);
+    let own = token(1, 2);
+    act(&mut claims, |c, actions| c.claim("a".into(), who, token(1, 1), actions));
+    act(&mut claims, |c, actions| c.watched("a", true, own, actions));
+    act(&mut claims, |c, actions| c.heard("a", Word::Claim(own.unwrap()), None, actions));
+    act(&mut claims, |c, actions| c.said("a", own.unwrap(), Some(1), actions));
+    let again = Word::Again(own.unwrap());
+    assert_eq!(act(&mut claims, |c, actions| c.missed("a", actions)), [Action::Say("a".into(), again)]);
+    let earlier = Word::Again(token(2, 1).unwrap());
+    let got = act(&mut claims, |c, actions| c.heard("a", earlier, token(1, 3), actions));
+    assert_eq!(got, [Action::Say("a".into(), again)], "who said it hears that it has to let go");
+    let later = token(2, 9).unwrap();
+    let got = act(&mut claims, |c, actions| c.heard("a", Word::Again(later), token(1, 4), actions));
+    assert_eq!(got, [Action::Yield(who)]);
+    let got = act(&mut claims, |c, actions| c.release("a", who, token(1, 5), actions));
+    assert_eq!(got, [Action::Say("a".into(), Word::Released(later)), Action::Unwatch("a".into())]);
+}
+
+#[test]
+fn a_word_reads_back_what_it_wrote_and_another_text_is_refused() {
+    let token = Token { at_us: u64::MAX, run: 7, number: 1 << 40 };
+    for word in [Word::Claim(token), Word::Released(token), Word::Again(token)] {
+        assert_eq!(word.to_string().parse(), Ok(word));
+    }
+    for text in ["", "claim", "claim 1-2", "claim 1-2-3-4", "take 1-2-3", "claim x-2-3"] {
+        assert_eq!(text.parse::<Word>(), Err(BadWord), "{text}");
+    }
+}
+
+/// What nodes have under way to a room, and it to them; each in order.
+#[derive(Clone, Debug)]
+enum Way {
+    Watch(usize),
+    Unwatch(usize),
+    Say(usize, Word),
+    Watched(usize),
+    Said(usize, Token, u64),
+    Heard(usize, Word),
+    Released(usize, Holder),
+}
+
+struct Cluster {
+    nodes: Vec<Claims>,
+    inside: Vec<bool>,
+    /// To the room from each node, and from it to each.
+    ways: Vec<VecDeque<Way>>,
+    /// Who was told that it has the id, and not that it has to let go: by node.
+    granted: Vec<Option<Holder>>,
+    waits: Vec<(usize, Token)>,
+    number: u64,
+    seed: u64,
+    first_seed: u64,
+}
+
+const ID: &str = "a";
+
+impl Cluster {
+    fn new(nodes: usize, seed: u64) -> Cluster {
+        Cluster {
+            nodes: (0..nodes).map(|_| Claims::default()).collect(),
+            inside: vec![false; nodes],
+            ways: vec![VecDeque::new(); 2 * nodes],
+            granted: vec![None; nodes],
+            waits: Vec::new(),
+            number: 0,
+            seed,
+            first_seed: seed,
+        }
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.seed >> 33) as usize % n
+    }
+
+    fn event(&mut self, node: usize, event: impl FnOnce(&mut Claims, Option<Token>, &mut Vec<Action>)) {
+        self.number += 1;
+        let token = token(node as u64, self.number);
+        let mut actions = Vec::new();
+        event(&mut self.nodes[node], token, &mut actions);
+        for action in actions {
+            match action {
+                Action::Grant(who) => {
+                    self.granted[node] = Some(who);
+                    let holders = self.granted.iter().flatten().count();
+                    assert_eq!(
+                        holders, 1,
+                        "seed {}: nobody has it before who had it has let go",
+                        self.first_seed
+                    );
+                }
+                Action::Refuse(_) => {}
+                Action::Yield(who) => {
+                    // It lets go at once; its shard says so later.
+                    assert_eq!(self.granted[node].take(), Some(who));
+                    self.ways[node].push_back(Way::Released(node, who));
+                }
+                Action::Watch(_) => self.ways[node].push_back(Way::Watch(node)),
+                Action::Unwatch(_) => self.ways[node].push_back(Way::Unwatch(node)),
+                Action::Say(_, word) => self.ways[node].push_back(Way::Say(node, word)),
+                Action::Wait(_, token) => self.waits.push((node, token)),
+            }
+        }
+    }
+
+    /// Something that is under way arrives; whether anything was.
+    fn step(&mut self) -> bool {
+        let ways: Vec<usize> = (0..self.ways.len()).filter(|&way| !self.ways[way].is_empty()).collect();
+        if ways.is_empty() {
+            return false;
+        }
+        let way = ways[self.below(ways.len())];
+        let nodes = self.nodes.len();
+        match self.ways[way].pop_front().unwrap() {
+            Way::Watch(node) => {
+                self.inside[node] = true;
+                self.ways[nodes + node].push_back(Way::Watched(node));
+            }
+            Way::Unwatch(node) => self.inside[node] = false,
+            Way::Say(node, word) => {
+                let inside: Vec<usize> = (0..nodes).filter(|&node| self.inside[node]).collect();
+                inside.iter().for_each(|&to| self.ways[nodes + to].push_back(Way::Heard(to, word)));
+                if let Word::Claim(token) = word {
+                    self.ways[nodes + node].push_back(Way::Said(node, token, inside.len() as u64));
+                }
+            }
+            Way::Watched(node) => self.event(node, |c, token, actions| c.watched(ID, true, token, actions)),
+            Way::Said(node, of, count) => self.event(node, |c, _, a| c.said(ID, of, Some(count), a)),
+            Way::Heard(node, word) => self.event(node, |c, token, a| c.heard(ID, word, token, a)),
+            Way::Released(node, who) => self.event(node, |c, token, a| c.release(ID, who, token, a)),
+        }
+        true
+    }
+}
+
+#[test]
+fn in_a_cluster_one_connection_has_the_id_when_all_has_been_said() {
+    for seed in 0..3_000 {
+        let mut cluster = Cluster::new(3, seed);
+        for number in 0..8 {
+            let node = cluster.below(3);
+            cluster.event(node, |c, token, actions| c.claim(ID.into(), holder(number), token, actions));
+            for _ in 0..cluster.below(12) {
+                cluster.step();
+            }
+            if cluster.below(4) == 0
+                && let Some(who) = cluster.granted[node].take()
+            {
+                cluster.event(node, |c, token, actions| c.release(ID, who, token, actions));
+            }
+        }
+        // The last one to come is not alone in wanting it, and none after it does.
+        loop {
+            while cluster.step() {}
+            let waits = std::mem::take(&mut cluster.waits);
+            if waits.is_empty() {
+                break;
+            }
+            for (node, of) in waits {
+                cluster.event(node, |c, _, actions| c.late(ID, of, actions));
+            }
+        }
+        let holders = cluster.granted.iter().flatten().count();
+        let entries: Vec<usize> = cluster.nodes.iter().map(Claims::len).collect();
+        assert!(holders <= 1, "seed {seed}: {:?}", cluster.granted);
+        assert_eq!(entries.iter().sum::<usize>(), holders, "seed {seed}: {entries:?}: nobody waits for ever");
+        for (node, claims) in cluster.nodes.iter().enumerate() {
+            assert_eq!(cluster.inside[node], !claims.is_empty(), "seed {seed}");
+        }
+    }
+}
