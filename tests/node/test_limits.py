@@ -36,6 +36,7 @@ REACHED = {
     "mqtt_inflight_max": "test_no_more_than_the_window_is_unacknowledged_and_the_rest_comes_in_order",
     "mqtt_topic_aliases_max": "test_a_topic_alias_stands_for_a_topic_both_ways",
     "mqtt_keep_alive_s_max": "test_the_longest_keep_alive_is_the_servers",
+    "mqtt_takeover_ms": "a_node_that_says_nothing_is_not_waited_for_longer_than_its_time",
     "publishes_per_minute_max": "test_one_publish_too_many_in_a_minute_is_refused",
     "rooms_max": "test_one_room_too_many_is_refused",
     "room_creations_per_second_max": "test_rooms_made_too_fast_are_refused",
@@ -94,9 +95,10 @@ def test_every_limit_of_the_data_plane_is_reached_by_a_test() -> None:
     assert set(REACHED) == set(core.limits_default())
     source = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
     defined = set(re.findall(r"^def (test_\w+)", source, re.MULTILINE))
-    links = (Path(__file__).parents[2] / "crates/hubsub-wire").rglob("*.rs")
+    crates = Path(__file__).parents[2] / "crates"
+    pure = (path for name in ("hubsub-route", "hubsub-wire") for path in (crates / name).rglob("*.rs"))
     defined |= {
-        name for path in links for name in re.findall(r"^ *fn (\w+)\(\) \{", path.read_text(), re.MULTILINE)
+        name for path in pure for name in re.findall(r"^ *fn (\w+)\(\) \{", path.read_text(), re.MULTILINE)
     }
     assert set(REACHED.values()) <= defined
 

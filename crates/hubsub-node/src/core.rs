@@ -1,5 +1,6 @@
 //! Broker and rim together: what commands and mail act on.
 
+use crate::access::Action;
 use crate::conn::{Conn, Flags};
 use crate::log::{OpenedHub, Wanted};
 use crate::mail::{ClientFilter, ClientInfo, Listed, Mail, Part, Question};
@@ -8,7 +9,7 @@ use hubsub_route::hubs::HubLog;
 use hubsub_route::rooms::RoomHandle;
 use hubsub_route::{Ask, Broker, Busy, Namespace, RoomInfo};
 use hubsub_types::names::Glob;
-use hubsub_types::{ConnKey, ErrorCode, HubId};
+use hubsub_types::{ConnKey, ErrorCode, HubId, PrincipalId};
 use std::sync::Arc;
 
 /// See the module.
@@ -109,7 +110,10 @@ impl Core {
     /// Whether there is output that the next turn must write.
     #[must_use]
     pub fn has_more(&self) -> bool {
-        !self.rim.dirty.is_empty() || !self.rim.drained.is_empty() || self.rim.links.has_work()
+        !self.rim.dirty.is_empty()
+            || !self.rim.drained.is_empty()
+            || self.rim.own.has_work()
+            || self.rim.links.has_work()
     }
 
     /// Removes connections that were marked to be closed and may go.
@@ -219,6 +223,10 @@ impl Core {
             Question::Topics(namespace, glob) => {
                 let glob = glob.as_deref().map(Glob::new);
                 let topics = self.broker.topics.subscribed().filter(|t| t.namespace == *namespace);
+                // Nobody is to know of those that only the node subscribes to.
+                let principal = PrincipalId::default();
+                let may_see = |name: &[u8]| self.rim.access.allowed(principal, Action::Subscribe, name);
+                let topics = topics.filter(|t| may_see(&t.name));
                 let topics = topics.filter(|t| glob.as_ref().is_none_or(|g| g.matches(&t.name)));
                 Part::Topics(topics.map(|t| t.name.clone()).collect())
             }

@@ -202,7 +202,12 @@ impl Sink for Rim {
 
     #[inline]
     fn deliver(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> Delivery {
-        let Some(c) = self.conns.at_mut(conn) else { return Delivery::Taken };
+        let Some(c) = self.conns.at_mut(conn) else {
+            if self.own.is_at(conn) {
+                self.own.deliver(record);
+            }
+            return Delivery::Taken;
+        };
         if c.is_closing() {
             return Delivery::Taken;
         }
@@ -307,7 +312,12 @@ impl Sink for Rim {
     }
 
     fn gap(&mut self, conn: u32, topic: &[u8], from: Position, to: Position, on_gap: OnGap) {
-        let Some(key) = self.conns.key_at(conn) else { return };
+        let Some(key) = self.conns.key_at(conn) else {
+            if self.own.is_at(conn) {
+                self.own.miss(topic);
+            }
+            return;
+        };
         self.metrics.gap_records_total.add(to.seq.0.saturating_sub(from.seq.0) + 1);
         if self.note_gap_mqtt(conn, topic, from, to) {
             return;
@@ -434,6 +444,7 @@ impl Sink for Rim {
             Asker::Client { conn, slot } if self.conns.get(conn).is_some_and(|c| c.mqtt.is_some()) => {
                 self.answer_mqtt(conn, slot, answer);
             }
+            Asker::Client { conn, slot } if self.own.is_at(conn.index) => self.own.answer(slot, answer),
             Asker::Client { conn, slot } => {
                 self.resolve(conn, slot, |out, _, pending| match (answer, pending) {
                     (_, Pending::Silence) => {}

@@ -28,6 +28,7 @@ pub mod metrics;
 mod mqtt;
 pub mod node;
 mod output;
+mod own;
 mod publishing;
 mod redis;
 mod reply;

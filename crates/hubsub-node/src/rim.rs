@@ -13,15 +13,16 @@ use crate::led::Led;
 use crate::link::{Board, Links};
 use crate::log::LogEnd;
 use crate::metrics::ShardMetrics;
-use crate::mqtt::Claims;
 use crate::node::NodeInfo;
 use crate::output::Output;
+use crate::own::Own;
 use crate::redis::cluster::Roster;
 use crate::slab::Slab;
 use crate::wheel::Wheel;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_route::Now;
+use hubsub_route::claims::{Claims, Token};
 use hubsub_types::{ConnKey, Limits, ShardId};
 use std::sync::Arc;
 
@@ -37,6 +38,8 @@ pub enum Timer {
     Accept,
     /// An MQTT client may have been silent for too long.
     Silence(ConnKey),
+    /// Nodes have had their time to let go of a client id, for that claim.
+    Claim(Box<(Box<str>, Token)>),
     /// Once a second: retention, gauges.
     Housekeeping,
 }
@@ -113,6 +116,10 @@ pub struct Rim {
     pub gatherings: Gatherings,
     /// MQTT's client ids that belong to this shard.
     pub claims: Claims,
+    /// The number of the last claim for one of them.
+    claimed: u64,
+    /// The node's own client.
+    pub own: Own,
     /// Connections of MQTT clients that were taken in.
     pub mqtt_clients: usize,
     /// Timers.
@@ -174,6 +181,8 @@ impl Rim {
             expects_more: false,
             gatherings: Gatherings::default(),
             claims: Claims::default(),
+            claimed: 0,
+            own: Own::default(),
             mqtt_clients: 0,
             timers: Wheel::new(now.mono_ms),
             asked: HashMap::default(),
@@ -200,6 +209,15 @@ impl Rim {
             *until_s = second + 1;
         }
         may
+    }
+
+    /// The name of another claim of a client id.
+    pub fn new_token(&mut self) -> Token {
+        self.claimed += 1;
+        // Claims of one shard differ by their number, those of a node by the shard, and nodes by their run.
+        let number = u64::from(self.shard.0) << 48 | self.claimed;
+        let run = self.info.run_id.get(..15).and_then(|run| u64::from_str_radix(run, 16).ok());
+        Token { at_us: self.now.wall_us, run: run.unwrap_or_default(), number }
     }
 
     /// Whether the log is behind, or questions to it wait for a reader.

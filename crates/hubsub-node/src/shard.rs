@@ -112,6 +112,7 @@ impl Shard {
             self.resume_paused();
             self.core.broker.commit_due(self.core.rim.now, &mut self.core.rim);
             self.core.broker.retry_stalled(self.core.rim.now, &mut self.core.rim);
+            self.core.take_own();
             self.core.settle_credit();
             self.clock.split(false);
             self.core.flush();
@@ -292,6 +293,7 @@ impl Shard {
                 Timer::Handshake(key) => self.end_handshake(key),
                 Timer::SoftLimit(key) => self.core.rim.end_soft_limit(key),
                 Timer::Silence(key) => crate::mqtt::look_for_silence(&mut self.core, key),
+                Timer::Claim(of) => crate::mqtt::late(&mut self.core, &of.0, of.1),
                 Timer::Linger(key) => self.core.rim.close_now(key),
                 Timer::Accept => {
                     self.listeners.iter_mut().for_each(Listener::resume);

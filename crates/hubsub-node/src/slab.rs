@@ -32,16 +32,18 @@ impl<T> Slab<T> {
 
     /// Puts a record in the lowest place that was freed last, or a new one.
     pub fn insert(&mut self, value: T) -> ConnKey {
-        if self.free.is_empty() {
-            let first = (self.pages.len() * PAGE) as u32;
-            self.pages.push((0..PAGE).map(|_| Slot { generation: 0, value: None }).collect());
-            self.free.extend((first..first + PAGE as u32).rev());
-        }
-        let index = self.free.pop().expect("filled above");
+        let index = self.take_place();
         let slot = self.slot_mut(index).expect("free places are in pages");
         slot.value = Some(value);
         let generation = slot.generation;
         self.len += 1;
+        ConnKey { index, generation }
+    }
+
+    /// Keeps a place that has no record, until it is given back.
+    pub fn reserve(&mut self) -> ConnKey {
+        let index = self.take_place();
+        let generation = self.slot(index).expect("free places are in pages").generation;
         ConnKey { index, generation }
     }
 
@@ -92,6 +94,15 @@ impl<T> Slab<T> {
         })
     }
 
+    fn take_place(&mut self) -> u32 {
+        if self.free.is_empty() {
+            let first = (self.pages.len() * PAGE) as u32;
+            self.pages.push((0..PAGE).map(|_| Slot { generation: 0, value: None }).collect());
+            self.free.extend((first..first + PAGE as u32).rev());
+        }
+        self.free.pop().expect("filled above")
+    }
+
     fn slot(&self, index: u32) -> Option<&Slot<T>> {
         self.pages.get(index as usize / PAGE).map(|page| &page[index as usize % PAGE])
     }
@@ -115,6 +126,15 @@ mod tests {
         assert_eq!((slab.get(first), slab.get(second)), (None, Some(&"b")));
         assert_eq!(slab.remove(first), None);
         assert_eq!(slab.len(), 1);
+    }
+
+    #[test]
+    fn a_place_that_is_kept_is_nobodys_and_not_given_out() {
+        let mut slab = Slab::default();
+        let kept = slab.reserve();
+        let key = slab.insert("a");
+        assert_ne!(key.index, kept.index);
+        assert_eq!((slab.get(kept), slab.key_at(kept.index), slab.len()), (None, None, 1));
     }
 
     #[test]

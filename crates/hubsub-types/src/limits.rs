@@ -68,6 +68,8 @@ limits! {
     mqtt_topic_aliases_max = 32;
     /// The longest keep alive of an MQTT client, in s; 0 leaves it to the client.
     mqtt_keep_alive_s_max = 0;
+    /// Time that other nodes have to let go of a client id that an MQTT client brings here, in ms.
+    mqtt_takeover_ms = 5_000;
     /// Rooms in the node's memory; the node's own that its log knows come back beyond it.
     rooms_max = 10_000_000;
     /// Rooms made in a second on one shard; 0 for no limit.

@@ -83,6 +83,12 @@ LIMITS: tuple[Limit, ...] = (
         high=65_535,
     ),
     Limit(
+        "mqtt_takeover_ms",
+        5_000,
+        "Time that other nodes have to let go of a client id which a client brings to this one: one that has died "
+        "says nothing.",
+    ),
+    Limit(
         "rooms_max",
         10_000_000,
         "Rooms in the node's memory. The node's own that its log knows come back beyond it.",

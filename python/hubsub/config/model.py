@@ -93,15 +93,25 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def all_classes(self) -> tuple[RoomClass, ...]:
-        """The node's own classes, if it keeps anything, before those of the configuration."""
-        return (*system_classes(self.data, self.limits), *self.classes)
+        """The node's own classes, if it has any, before those of the configuration."""
+        return (*self._claims, *system_classes(self.data, self.limits), *self.classes)
+
+    @property
+    def _claims(self) -> tuple[RoomClass, ...]:
+        """Where nodes of a cluster say who holds a client id of MQTT; a lone node asks nobody."""
+        speaks_mqtt = self.mqtt is not None or self.ws is not None
+        room = RoomClass(name=CLAIMS, match=(f"{CLAIMS}/#",), placement="ring")
+        return (room,) if self.is_clustered and speaks_mqtt else ()
 
     def core_limits(self) -> dict[str, int]:
         """The limits that the data plane keeps."""
         return {limit.name: self.limits[limit.name] for limit in LIMITS if limit.owner == "core"}
 
 
-OWN = ("$stage", "$queries", "$stats")
+CLAIMS = "$claim"
+"""The class of the rooms of client ids."""
+
+OWN = (CLAIMS, "$stage", "$queries", "$stats")
 """The node's own classes, and the first level of their rooms."""
 
 RESERVED = "$"

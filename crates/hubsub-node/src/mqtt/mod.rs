@@ -12,7 +12,7 @@ mod deliver;
 mod message;
 mod pending;
 
-pub use claims::{Claims, MqttMail, receive};
+pub use claims::{ClaimAsked, MqttMail, answered, heard, late, missed, receive};
 pub use deliver::Cache;
 
 use crate::access::Action;
@@ -20,8 +20,8 @@ use crate::conn::Flags;
 use crate::control::Level;
 use crate::core::Core;
 use crate::rim::{REPLIES, Rim, Timer};
-use claims::Holder;
 use deliver::Gaps;
+use hubsub_route::claims::Holder;
 use hubsub_route::{Answer, Asker, Draft, Namespace, Outcome, Publisher, Start, Ticket, Wish};
 use hubsub_types::names::filter_pattern;
 use hubsub_types::{ConnKey, ErrorCode};
@@ -170,6 +170,20 @@ fn connected(core: &mut Core, key: ConnKey) {
     });
     if let Some(Some(silent_at_ms)) = connack {
         rim.timers.set(silent_at_ms, Timer::Silence(key));
+    }
+}
+
+/// A client's id will not be its own.
+fn refused(core: &mut Core, key: ConnKey, reason: Reason) {
+    let rim = &mut core.rim;
+    let waits = rim.with_mqtt(key, |client, out| {
+        client.connack.take().map(|_| Refusal::new(client.machine.version(), Fault::of(reason)).write(out))
+    });
+    if waits.flatten().is_some() {
+        rim.metrics.mqtt_refused_total.add(1);
+        let fields = vec![("reason", reason.words().to_owned())];
+        rim.log_conn(Level::Info, "mqtt client refused", key, fields);
+        rim.close_soon(key);
     }
 }
 

@@ -82,6 +82,8 @@ pub struct Broker {
     /// The busiest rooms of this hub.
     pub busiest: TopK,
     clients: Vec<Client>,
+    /// The client that is the node itself, which no limit of clients is for.
+    own_client: Option<u32>,
     waiting: HashMap<u32, Waiting, RandomState>,
     /// The entry of `waiting` that makes a connection's pattern subscription live.
     holding: HashMap<(u32, u32), u32, RandomState>,
@@ -129,6 +131,7 @@ impl Broker {
             classes,
             limits,
             clients: Vec::new(),
+            own_client: None,
             waiting: HashMap::default(),
             holding: HashMap::default(),
             attaching: HashMap::default(),
@@ -165,6 +168,12 @@ impl Broker {
         self.rooms.classes = Arc::clone(classes);
         self.topics.classes = Arc::clone(classes);
         self.join(hubs);
+    }
+
+    /// Whether the node is one of a cluster.
+    #[must_use]
+    pub fn is_clustered(&self) -> bool {
+        self.relay.is_some()
     }
 
     /// Whether the hubs of a class are not known yet, in a cluster.

@@ -52,6 +52,12 @@ impl Broker {
         self.clients[index].generation = conn.generation;
     }
 
+    /// The node itself begins to subscribe, as this client.
+    pub fn connected_itself(&mut self, conn: ConnKey) {
+        self.connected(conn);
+        self.own_client = Some(conn.index);
+    }
+
     /// A connection ends, with all its subscriptions.
     pub fn disconnected(&mut self, conn: ConnKey, now: Now, sink: &mut impl Sink) {
         self.cursors.remove_conn(conn.index);
@@ -292,7 +298,8 @@ impl Broker {
 
     fn is_full(&self, conn: ConnKey) -> bool {
         let (topics, patterns, shard) = self.counts(conn);
-        (topics + patterns + shard) as u64 >= self.limits.subscriptions_per_client_max
+        self.own_client != Some(conn.index)
+            && (topics + patterns + shard) as u64 >= self.limits.subscriptions_per_client_max
     }
 
     fn drop_subscription(&mut self, conn: u32, id: TopicId, now: Now, sink: &mut impl Sink) {

@@ -1,0 +1,158 @@
+//! The node's own client: what a shard itself subscribes to and publishes, as any connection does, but without a socket.
+//! What comes for it is noted as the broker says it, and acted on in the same turn ([`Core::take_own`]).
+//!
+//! It owns a place among the shard's connections, from when it is first needed, and the numbers by which answers find
+//! who asked.
+
+use crate::core::Core;
+use crate::rim::Rim;
+use ahash::RandomState;
+use hashbrown::HashMap;
+use hubsub_route::{Answer, Asker, Draft, Namespace, Outcome, Publisher, RecordView, Start, Ticket, Wish};
+use hubsub_types::{ConnKey, ErrorCode, Qos};
+
+/// Who waits for an answer.
+pub enum Asked {
+    /// A client id's shard, for what it asked of the id's room.
+    Claims(crate::mqtt::ClaimAsked),
+    /// Nobody.
+    Nobody,
+}
+
+/// What came.
+enum Event {
+    /// A record of a topic: its payload.
+    Record(Box<[u8]>, Box<[u8]>),
+    /// Records of this topic may be missing.
+    Gap(Box<[u8]>),
+    /// An answer to what was asked under this number.
+    Answer(u32, Answer),
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Own {
+    key: Option<ConnKey>,
+    events: Vec<Event>,
+    asked: HashMap<u32, Asked, RandomState>,
+    last: u32,
+}
+
+impl Own {
+    /// Whether there is something to act on.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// Whether that is its place among connections.
+    #[must_use]
+    pub fn is_at(&self, conn: u32) -> bool {
+        self.key.is_some_and(|key| key.index == conn)
+    }
+
+    /// A record for it.
+    pub fn deliver(&mut self, record: &RecordView<'_>) {
+        self.events.push(Event::Record(record.topic.into(), record.payload.into()));
+    }
+
+    /// Records of that topic will not come.
+    pub fn miss(&mut self, topic: &[u8]) {
+        self.events.push(Event::Gap(topic.into()));
+    }
+
+    /// An answer for it.
+    pub fn answer(&mut self, number: u32, answer: Answer) {
+        self.events.push(Event::Answer(number, answer));
+    }
+}
+
+impl Rim {
+    /// Numbers a question of the node's own client.
+    fn ask_itself(&mut self, key: ConnKey, asked: Asked) -> Ticket {
+        self.own.last = self.own.last.wrapping_add(1);
+        self.own.asked.insert(self.own.last, asked);
+        Ticket { shard: self.shard, asker: Asker::Client { conn: key, slot: self.own.last } }
+    }
+}
+
+impl Core {
+    fn own_key(&mut self) -> ConnKey {
+        if let Some(key) = self.rim.own.key {
+            return key;
+        }
+        let key = self.rim.conns.reserve();
+        self.broker.connected_itself(key);
+        self.rim.own.key = Some(key);
+        key
+    }
+
+    /// Subscribes to a topic of the node's own; what came of it is told like all that comes.
+    pub(crate) fn watch(&mut self, topic: &[u8], asked: Asked) {
+        let key = self.own_key();
+        let ticket = self.rim.ask_itself(key, asked);
+        let wish = Wish { topic, namespace: Namespace::Global, start: Start::Live };
+        let outcome = self.broker.subscribe(ticket, key, wish, self.rim.now, &mut self.rim);
+        if let Outcome::Now(attached) = outcome {
+            self.rim.answer_own(ticket, Answer::Attached(attached));
+        }
+    }
+
+    /// Ends that.
+    pub(crate) fn unwatch(&mut self, topic: &[u8]) {
+        let key = self.own_key();
+        self.broker.unsubscribe(key, Namespace::Global, topic, self.rim.now, &mut self.rim);
+    }
+
+    /// Publishes to a topic of the node's own.
+    pub(crate) fn say_in(&mut self, topic: &[u8], payload: &[u8], asked: Asked) {
+        let key = self.own_key();
+        let ticket = self.rim.ask_itself(key, asked);
+        let draft = Draft {
+            namespace: Namespace::Global,
+            topic,
+            payload,
+            headers: None,
+            publisher: Publisher::Name(""),
+            producer: None,
+            qos: Qos::ExactlyOnce,
+        };
+        if let Outcome::Now(outcome) = self.broker.publish(ticket, draft, self.rim.now, &mut self.rim) {
+            self.rim.answer_own(ticket, Answer::Published(outcome));
+        }
+    }
+
+    /// Acts on what came for the node's own client, and on what comes of that.
+    pub fn take_own(&mut self) {
+        while self.rim.own.has_work() {
+            for event in std::mem::take(&mut self.rim.own.events) {
+                match event {
+                    Event::Record(topic, payload) => crate::mqtt::heard(self, &topic, &payload),
+                    Event::Gap(topic) => crate::mqtt::missed(self, &topic),
+                    Event::Answer(number, answer) => match self.rim.own.asked.remove(&number) {
+                        Some(Asked::Claims(asked)) => crate::mqtt::answered(self, asked, outcome_of(&answer)),
+                        Some(Asked::Nobody) | None => {}
+                    },
+                }
+            }
+        }
+    }
+}
+
+impl Rim {
+    fn answer_own(&mut self, ticket: Ticket, answer: Answer) {
+        if let Asker::Client { slot, .. } = ticket.asker {
+            self.own.answer(slot, answer);
+        }
+    }
+}
+
+/// How many received what was published, or that a subscription holds.
+fn outcome_of(answer: &Answer) -> Result<u64, ErrorCode> {
+    match answer {
+        Answer::Published(outcome) => outcome.map(|published| published.receivers),
+        Answer::Attached(outcome) => outcome.map(|_| 0),
+        Answer::PatternHeld => Ok(0),
+        Answer::Counted(count) => *count,
+    }
+}

@@ -1,0 +1,84 @@
+"""One connection has a client id in the whole cluster, wherever it and the next one with that id come in."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+from clients.mqtt import CONNACK, DISCONNECT, V5, V311, Wire
+from clients.servers import until
+
+from cluster.cluster import Cluster
+
+TAKEN_OVER, UNAVAILABLE = 0x8E, 0x88
+CLIENTS = 24
+
+
+def test_one_connection_has_a_client_id_on_all_nodes_together(
+    needs: Callable[..., None], tmp_path: Path
+) -> None:
+    needs("hubsub-core")
+    limits = {"mqtt_takeover_ms": 400}
+    config = {"mqtt": "127.0.0.1:0"}
+    with Cluster(tmp_path, limits=limits, config=config) as cluster, ExitStack() as stack:
+
+        def connect(name: str, client_id: str, version: int = V5) -> Wire:
+            wire = stack.enter_context(Wire(cluster.nodes[name].mqtt))
+            answer = wire.connect(client_id, version)
+            assert answer.kind == CONNACK and answer.body[1] == 0, answer
+            return wire
+
+        # From node to node, and to the same one again.
+        before = connect("a", "lamp/1 %")
+        for name, version in (("b", V5), ("c", V5), ("c", V5), ("a", V311), ("b", V5)):
+            after = connect(name, "lamp/1 %", version)
+            told = before.read_all()
+            assert [(one.kind, one.body[:1]) for one in told] == (
+                [(DISCONNECT, bytes([TAKEN_OVER]))] if before.version == V5 else []
+            )
+            after.ping()
+            after.read()
+            before = after
+        # Who has another id is left alone, and who leaves an id leaves it free.
+        other = connect("c", "lamp/2")
+        before.close()
+        connect("c", "lamp/1 %").ping()
+
+        # All at once: when all has been said, one of them is left.
+        def rush(number: int) -> Wire | None:
+            wire = stack.enter_context(Wire(cluster.nodes["abc"[number % 3]].mqtt))
+            answer = wire.connect("rush", V5)
+            assert answer.kind == CONNACK and answer.body[1] in (0, UNAVAILABLE), answer
+            return wire if answer.body[1] == 0 else None
+
+        with ThreadPoolExecutor(CLIENTS) as threads:
+            wires = [wire for wire in threads.map(rush, range(CLIENTS)) if wire]
+
+        def connected(client_id: str) -> int:
+            return sum(row["name"] == client_id for row in cluster.get("a", "/v1/clients")[1]["clients"])
+
+        until(lambda: connected("rush") <= 1)
+        last = connect("b", "rush")
+        for wire in wires:
+            assert [one.kind for one in wire.read_all()] == [DISCONNECT]
+        last.ping()
+        last.read()
+
+        # A node that says nothing is not waited for: it is halted, not dead.
+        other.ping()
+        other.read()
+        halted = cluster.nodes["c"].process
+        halted.send_signal(signal.SIGSTOP)
+        try:
+            connect("a", "lamp/2").ping()
+        finally:
+            halted.send_signal(signal.SIGCONT)
+        assert [one.kind for one in other.read_all()] == [DISCONNECT], "it hears of it later"
+
+        # What a dead node had is free.
+        connect("c", "lamp/3")
+        cluster.kill("c")
+        connect("b", "lamp/3").ping()
