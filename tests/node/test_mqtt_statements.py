@@ -26,7 +26,7 @@ from clients.mqtt import (
     text,
     varying,
 )
-from clients.servers import Server, hubsub_node
+from clients.servers import Server, hubsub_node, until
 
 from node.conftest import Start
 from node.test_mqtt import client, wire
@@ -258,6 +258,18 @@ def test_nothing_behind_a_connect_that_is_refused_is_looked_at(server: Server, v
         assert [p.kind for p in said] == [CONNACK]
         assert said[0].body[:2] == (b"\x00\x86" if version == V5 else b"\x00\x04"), "no session is present"
         quiet(sub)
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_client_that_goes_on_writing_reads_why_it_was_ended(start: Start, shards: int) -> None:
+    server = start(shards, {"mqtt": "127.0.0.1:0"}, limits={"mqtt_receive_max": 5})
+    with client(server, "c", V5) as one:
+        for number in range(1, 7):
+            one.publish("t", b"x", 2, number)
+        until(lambda: server.metric("mqtt_connections") == 0, "it is none of the node's clients any more")
+        for _ in range(20):
+            one.answer(PUBREL, 1)
+        assert one.read_all()[-1].body[0] == 0x93
 
 
 def test_authentication_that_was_not_agreed_on_ends_the_connection(server: Server) -> None:

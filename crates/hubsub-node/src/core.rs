@@ -5,6 +5,7 @@ use crate::conn::{Conn, Flags};
 use crate::log::{OpenedHub, Wanted};
 use crate::mail::{ClientFilter, ClientInfo, Listed, Mail, Part, Question};
 use crate::rim::{Rim, TURN_BYTES, Timer};
+use crate::transport::Transport;
 use hubsub_route::hubs::HubLog;
 use hubsub_route::rooms::RoomHandle;
 use hubsub_route::{Ask, Broker, Busy, Namespace, RoomInfo};
@@ -116,9 +117,10 @@ impl Core {
             || self.rim.links.has_work()
     }
 
-    /// Removes connections that were marked to be closed and may go.
-    pub fn reap(&mut self) {
-        let (mut waiting, mut gone) = (Vec::new(), Vec::new());
+    /// Removes connections that were marked to be closed and may go; sockets of those that were told why, see
+    /// [`crate::parting`].
+    pub fn reap(&mut self) -> Vec<Transport> {
+        let (mut waiting, mut gone, mut told) = (Vec::new(), Vec::new(), Vec::new());
         while let Some(key) = self.rim.closing.pop() {
             let Some(conn) = self.rim.conns.get(key) else { continue };
             let has_output = conn.output.as_ref().is_some_and(|o| !o.is_idle());
@@ -131,17 +133,24 @@ impl Core {
             if let Some(output) = &conn.output {
                 self.rim.output_bytes -= output.queue_bytes + output.slot_bytes + output.long_bytes;
             }
+            let was_told = conn.mqtt.as_ref().is_some_and(|client| client.was_told)
+                && !conn.flags.any(Flags::CLOSE_NOW.or(Flags::ENDED));
             if let Some(client) = conn.mqtt.take() {
                 crate::mqtt::gone(self, key, client);
             }
             conn.io.leave();
-            gone.push(conn);
+            if was_told {
+                told.push(conn.io);
+            } else {
+                gone.push(conn);
+            }
             self.rim.info.connections.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
         }
         self.rim.closing = waiting;
         // Who sees that a client is gone does not find it counted by another shard.
         self.rim.mailer.flush();
         drop(gone);
+        told
     }
 
     /// Gives connections whose end was decided a bounded time for their output.

@@ -29,6 +29,7 @@ mod mqtt;
 pub mod node;
 mod output;
 mod own;
+mod parting;
 mod publishing;
 mod redis;
 mod reply;

@@ -13,6 +13,7 @@ use crate::core::{Core, FADE_S};
 use crate::link;
 use crate::listener::{DOORS, Listener};
 use crate::mail::Mail;
+use crate::parting::Parting;
 use crate::rim::{TURN_BYTES, Timer};
 use crate::spin::Spin;
 use crate::stopping::Stopping;
@@ -62,6 +63,8 @@ pub struct Shard {
     paused: Vec<ConnKey>,
     mail: Vec<Mail>,
     clock: Clock,
+    /// Sockets of clients that were told why they are closed.
+    parting: Parting,
     /// Waits between a publish, its log and the next one.
     spin: Spin,
     /// Since it was told to stop.
@@ -87,6 +90,7 @@ impl Shard {
             paused: Vec::new(),
             mail: Vec::new(),
             clock: Clock::default(),
+            parting: Parting::default(),
             spin: Spin::default(),
             stopping: None,
         }
@@ -116,7 +120,8 @@ impl Shard {
             self.core.settle_credit();
             self.clock.split(false);
             self.core.flush();
-            self.core.reap();
+            let told = self.core.reap();
+            self.parting.take_in(told, self.poll.registry(), self.core.rim.now.mono_ms);
             // Drained cursors and closed connections have mail too; none may wait for the next turn.
             self.core.rim.mailer.flush();
             self.clock.split(true);
@@ -318,6 +323,7 @@ impl Shard {
         let now = rim.now;
         rim.timers.set(now.mono_ms + 1000, Timer::Housekeeping);
         rim.trim_pool();
+        self.parting.drain(now.mono_ms, &mut self.scratch);
         // A drifting or stepped wall clock is followed, never backwards within a hub.
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.wall = wall.saturating_sub(self.started.elapsed());

@@ -44,7 +44,7 @@ impl Stopping {
         core.rim.led.end();
         core.rim.links.leave(is_late);
         core.rim.links.flush(&core.rim.metrics);
-        core.reap();
+        drop(core.reap());
         core.rim.mailer.flush();
     }
 

@@ -5,7 +5,7 @@ mod websocket;
 
 use mio::net::TcpStream;
 use std::io::{self, IoSlice, Read, Write};
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
 
 pub use websocket::{Origins, WebSocket};
 
@@ -56,6 +56,22 @@ impl Transport {
         if let Transport::WebSocket(socket) = self {
             socket.leave();
         }
+    }
+
+    /// Sends no more: the peer reads to the end, and what it sends is still taken.
+    ///
+    /// # Errors
+    /// The socket is not connected any more.
+    pub fn end_writing(&self) -> io::Result<()> {
+        self.socket().shutdown(Shutdown::Write)
+    }
+
+    /// Reads bytes off the socket that nobody wants.
+    ///
+    /// # Errors
+    /// `WouldBlock` when there are none; others as the end.
+    pub fn discard(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.source().read(into)
     }
 
     /// From now on the system takes little ahead of what the peer reads.

@@ -44,6 +44,8 @@ pub struct Client {
     pub pending: Pending,
     /// What it is to be told that it will not get.
     gaps: Gaps,
+    /// Whether it was told why it is closed.
+    pub was_told: bool,
 }
 
 impl Client {
@@ -137,6 +139,7 @@ fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, decoder: Decoder)
                 waits_for_log: false,
                 pending: Pending::default(),
                 gaps: Gaps::default(),
+                was_told: false,
             };
             if let Some(conn) = rim.conns.get_mut(key) {
                 conn.mqtt = Some(Box::new(client));
@@ -209,6 +212,7 @@ pub fn look_for_silence(core: &mut Core, key: ConnKey) {
 
 fn refuse_input(rim: &mut Rim, key: ConnKey, error: ProtocolError) {
     rim.metrics.protocol_errors_total.add(1);
+    rim.with_mqtt(key, |client, _| client.was_told = true);
     rim.push(key, |out, _| error.write(out));
     rim.log_conn(Level::Info, "protocol error", key, vec![("error", error.to_string())]);
     rim.close_soon(key);
@@ -217,7 +221,10 @@ fn refuse_input(rim: &mut Rim, key: ConnKey, error: ProtocolError) {
 /// The server ends a connection; its will is published.
 pub fn end(core: &mut Core, key: ConnKey, fault: Fault) {
     let rim = &mut core.rim;
-    rim.with_mqtt(key, |client, out| client.machine.write_fault(fault, out));
+    rim.with_mqtt(key, |client, out| {
+        client.was_told = true;
+        client.machine.write_fault(fault, out);
+    });
     let reason = format!("{} ({:#04x})", fault.what, fault.reason.number());
     rim.log_conn(Level::Info, "mqtt client disconnected", key, vec![("reason", reason)]);
     rim.close_soon(key);
