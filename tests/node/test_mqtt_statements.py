@@ -300,3 +300,38 @@ def test_an_empty_id_is_an_id_of_its_own(server: Server, version: int) -> None:
         for _ in "12":
             quiet(one)
             quiet(two)
+
+
+@pytest.mark.parametrize("version", [V31, V311])
+def test_before_5_0_a_message_that_may_not_be_published_is_answered_and_goes_nowhere(
+    server: Server, version: int
+) -> None:
+    with client(server, "sub") as sub, client(server, "pub", version) as pub:
+        assert sub.subscribe(("#", 0), ("$other/t", 0)) == [0, 0x80]
+        pub.publish("$other/t", b"x", 1, 1)
+        assert pub.read(PUBACK).id == 1
+        pub.publish("$other/t", b"x", 2, 2)
+        assert pub.read(PUBREC).id == 2
+        pub.answer(PUBREL, 2)
+        assert pub.read(PUBCOMP).id == 2
+        pub.publish("$other/t", b"x")
+        quiet(pub)
+        quiet(sub)
+
+
+@pytest.mark.parametrize("version", [V31, V311])
+def test_before_5_0_a_malformed_connect_is_closed_without_a_word(server: Server, version: int) -> None:
+    name = "MQIsdp" if version == V31 else "MQTT"
+    head = text(name) + bytes([version])
+    wrong = [
+        head + b"\x02\x00\x00",
+        head + b"\x02\x00\x00" + text("c") + b"x",
+        head + b"\x1e\x00\x00" + text("c") + text("t") + text("x"),
+        head + b"\x42\x00\x00" + text("c") + text("password"),
+        head + b"\x02\x00\x00" + text(b"\xff"),
+        head + b"\x06\x00\x00" + text("c") + text("a/#") + text(""),
+    ]
+    for body in wrong:
+        with wire(server) as one:
+            one.send(packet(0x10, body))
+            assert one.read_all() == [], body

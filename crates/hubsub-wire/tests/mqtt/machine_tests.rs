@@ -358,6 +358,26 @@ fn a_message_that_failed_is_told_in_5_0_and_ends_the_connection_before() {
 }
 
 #[test]
+fn who_may_not_publish_is_answered_before_5_0_as_if_it_had_been_done() {
+    let (mut m, mut out) = (machine(V311), Vec::new());
+    said(&mut m, Packet::Publish(publish(Qos::AtLeastOnce, 1))).unwrap();
+    m.published(0, Reason::NotAuthorized, &mut out).unwrap();
+    said(&mut m, Packet::Publish(publish(Qos::ExactlyOnce, 2))).unwrap();
+    m.published(1, Reason::NotAuthorized, &mut out).unwrap();
+    assert_eq!(out, [0x40, 2, 0, 1, 0x50, 2, 0, 2]);
+    assert_eq!(
+        said(&mut m, Packet::Publish(publish(Qos::ExactlyOnce, 2))).unwrap().0,
+        "Done",
+        "it came before"
+    );
+    assert_eq!(said(&mut m, Packet::Pubrel(ack(2))).unwrap().1, [0x70, 2, 0, 2]);
+    let (mut newer, mut out) = (machine(V5), Vec::new());
+    said(&mut newer, Packet::Publish(publish(Qos::AtLeastOnce, 1))).unwrap();
+    newer.published(0, Reason::NotAuthorized, &mut out).unwrap();
+    assert_eq!(out, [0x40, 3, 0, 1, 0x87]);
+}
+
+#[test]
 fn the_end_by_the_server_says_why_in_5_0() {
     let mut out = Vec::new();
     machine(V5).write_fault(Fault::of(Reason::SessionTakenOver), &mut out);

@@ -297,15 +297,20 @@ impl Machine {
 
     /// What came of a message: success, nobody subscribes, or a failure.
     ///
+    /// Before 5.0 there is no word for a failure. Who may not publish to a topic is answered as if it had been done:
+    /// asked again, the answer would be the same.
+    ///
     /// # Errors
-    /// A message of QoS 1 or 2 failed, and its version has no word for that: the connection is to be closed.
+    /// A message of QoS 1 or 2 failed for another reason, and its version has no word for that: the connection is to
+    /// be closed.
     pub fn published(&mut self, number: u32, reason: Reason, out: &mut Vec<u8>) -> Result<(), Fault> {
         let Some((id, qos)) = self.requests.published(number, reason) else { return Ok(()) };
-        if reason.is_failure() && self.version < Version::V5 && id.is_some() {
+        let is_untold = reason.is_failure() && self.version < Version::V5 && id.is_some();
+        if is_untold && reason != Reason::NotAuthorized {
             return Err(Fault::of(reason));
         }
         if let Some(id) = id.filter(|_| qos == Qos::ExactlyOnce) {
-            if reason.is_failure() {
+            if reason.is_failure() && !is_untold {
                 self.unreleased.remove(&id);
             } else if let Some(is_answered) = self.unreleased.get_mut(&id) {
                 *is_answered = true;
