@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+import tomllib
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from clients.mqtt import PUBACK, PUBLISH, Wire
 
 from hubsub import BlockingClient
 from hubsub.pipeline.devices import actions, latest, named, readings, unaddressed
@@ -56,6 +61,37 @@ def test_a_device_gets_its_actions_and_no_other(
     assert sorted(topic for topic, _ in got) == [b"devices/d1/actions", b"devices/d3/actions"]
     assert end[1] == "end"
     assert sorted(row.device for row in unaddressed(asked).collect()) == ["+", "d2/actions/x"]
+
+
+def test_a_device_is_in_sparks_table_and_does_what_spark_tells_it(
+    spark: Any, pipeline: Callable[..., Any], make_node: Callable[..., Node], tmp_path: Path, repository: Path
+) -> None:
+    """README, devices."""
+    classes = tomllib.loads((repository / "sample" / "hubsub.toml").read_text())["class"]
+    config = {"data": str(tmp_path / "data"), "mqtt": "127.0.0.1:0"}
+    node = make_node(classes=classes, config=config)
+    with Wire(node.mqtt) as device:
+        device.connect("thermostat-07")
+        device.subscribe(("devices/thermostat-07/actions/+", 1))
+        device.publish("devices/thermostat-07/state", b'{"temperature": 17.5}', 1, 1)
+        device.read(PUBACK)
+        places = ("--checkpoint", tmp_path / "checkpoint", "--out", tmp_path / "out")
+        shown = pipeline(
+            "devices", "--once", "--servers", node.http_url, "--pattern", "devices/+", *places
+        ).out
+        assert re.search(r"thermostat-07 .*temperature +17\.5 ", shown), shown
+        state = spark.read.parquet(str(tmp_path / "out" / "state"))
+        told = state.where("cast(value AS double) < 18").selectExpr("device", "'heat' action", "'21' payload")
+        writer = actions(told, "devices/{device}/actions/{action}").write.format("hubsub")
+        writer.option("servers", node.http_url).mode("append").save()
+        action = device.read(PUBLISH)
+        assert (action.topic, action.rest) == ("devices/thermostat-07/actions/heat", b"21")
+        device.answer(PUBACK, action.id)
+        device.publish(f"{action.topic}/done", b"at 21", 1, 2)
+        device.read(PUBACK)
+    with urllib.request.urlopen(f"{node.http_url}/v1/devices/thermostat-07/actions") as answer:
+        (done,) = json.load(answer)["actions"]
+    assert (done["name"], done["state"], done["answer"]["payload"]) == ("heat", "acknowledged", "at 21")
 
 
 def test_a_stream_of_readings_answers_each_device_once(

@@ -157,6 +157,18 @@ def test_an_action_whose_device_would_be_another_topic_goes_nowhere(spark: Spark
     assert {row.reason for row in unaddressed(rows).collect()} == {"no_device"}
 
 
+def test_an_action_is_in_its_topic_where_that_says_so(spark: SparkSession) -> None:
+    topic = "devices/{device}/actions/{action}"
+    names = [("d1", "heat"), ("d1", "a/b"), ("d1", None), ("d1", "heat\n"), ("d1", ""), ("+", "heat")]
+    rows = spark.createDataFrame([(*name, 21) for name in names], "device string, action string, to int")
+    got = [(row.topic, json.loads(row.payload)) for row in actions(rows, topic).collect()]
+    assert got == [("devices/d1/actions/heat", {"to": 21})]
+    reasons = [row.reason for row in unaddressed(rows, topic).collect()]
+    assert reasons == ["no_action"] * 4 + ["no_device"]
+    with pytest.raises(ConfigError, match="no column `action`"):
+        actions(rows.drop("action"), topic)
+
+
 def test_a_topic_names_its_device_where_the_class_has_named_none(spark: SparkSession) -> None:
     topics = ["devices/a/state", "device:b:state", "device:c\n:", "devices/d/e/f", "devices//state", "$x/g"]
     rows = [row for topic in topics for row in said(1, device=None, topic=topic)]

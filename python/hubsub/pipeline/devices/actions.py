@@ -1,12 +1,14 @@
 """What devices are to do, as messages on their own topics.
 
 Invariant: a message goes to the device of its row or nowhere. A name that would make it another's topic (a
-level more, a wildcard) is no address.
+level more, a wildcard) is no address, nor is an action's.
 """
 
+import re
 from typing import TYPE_CHECKING
 
 from hubsub.errors import ConfigError, Problem
+from hubsub.names import ACTION, DEVICE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -17,36 +19,55 @@ TOPIC = "devices/{device}/actions"
 def actions(frame: "DataFrame", topic: str = TOPIC) -> "DataFrame":
     """Actions as rows for the sink.
 
-    Input: `device string` and either `payload` (string or binary) or any other columns.
+    Input: `device string`, `action string` if the topic names the action, and either `payload` (string or binary) or
+    any other columns.
     Output: `topic string, payload binary`.
-    Grain: one row for each row that names a device; `unaddressed` has the others.
+    Grain: one row for each row that names a device, and its action; `unaddressed` has the others.
     Null: without a column `payload` the payload is a JSON object of the other columns, without those that are
     null. A null `payload` is an empty one.
 
     Args:
-        topic: The action topic; `{device}` stands for the device.
+        topic: The action topic; `{device}` stands for the device, `{action}` for the action. By
+            `devices/{device}/actions/{action}` the node knows what became of it (docs/guides/devices.md).
+
+    Raises:
+        ConfigError: the topic is no device's, or the frame has no column for the action.
     """
     from pyspark.sql import functions as sf
 
-    before, name, after = topic.partition("{device}")
-    if not name or set(topic) & set("+#"):
+    if topic.count(DEVICE) != 1 or set(topic) & set("+#"):
         problem = Problem("topic", topic, "this names no device's topic", f"such as {TOPIC}")
+        raise ConfigError([problem])
+    named = [name for name in (DEVICE, ACTION) if name in topic]
+    if ACTION in named and "action" not in frame.columns:
+        problem = Problem("topic", topic, "the rows have no column `action`", "or leave {action} out of it")
         raise ConfigError([problem])
     if "payload" in frame.columns:
         payload = sf.coalesce(sf.col("payload").cast("binary"), sf.lit(b""))
     else:
-        others = [column for column in frame.columns if column != "device"]
+        others = [column for column in frame.columns if f"{{{column}}}" not in named]
         text = sf.to_json(sf.struct(*others), {"timeZone": "UTC"}) if others else sf.lit("{}")
         payload = text.cast("binary")
-    address = sf.concat(sf.lit(before), sf.col("device"), sf.lit(after))
-    return frame.where(_ADDRESS).select(address.alias("topic"), payload.alias("payload"))
+    parts = [sf.col(part[1:-1]) if part in named else sf.lit(part) for part in re.split(_PARTS, topic)]
+    return frame.where(_address(topic)).select(sf.concat(*parts).alias("topic"), payload.alias("payload"))
 
 
-def unaddressed(frame: "DataFrame") -> "DataFrame":
-    """The rows of which `actions` makes no message: the input and `reason` `no_device`. Grain: one for each."""
+def unaddressed(frame: "DataFrame", topic: str = TOPIC) -> "DataFrame":
+    """The rows of which `actions` makes no message: the input and `reason`, `no_device` or `no_action`.
+
+    Grain: one for each.
+    """
     from pyspark.sql import functions as sf
 
-    return frame.where(f"NOT ({_ADDRESS})").withColumn("reason", sf.lit("no_device"))
+    reason = sf.when(sf.expr(_IS_DEVICE), "no_action").otherwise("no_device")
+    return frame.where(f"NOT ({_address(topic)})").withColumn("reason", reason)
 
 
-_ADDRESS = r"device IS NOT NULL AND device RLIKE r'^[^/+#\x00]+$'"
+_PARTS = f"({re.escape(DEVICE)}|{re.escape(ACTION)})"
+_IS_DEVICE = r"(device IS NOT NULL AND device RLIKE r'^[^/+#\x00]+$')"
+_IS_ACTION = r"(action IS NOT NULL AND action RLIKE r'^[A-Za-z0-9_.-]{1,100}\z')"
+
+
+def _address(topic: str) -> str:
+    """That a row names all that the topic does."""
+    return f"{_IS_DEVICE} AND {_IS_ACTION}" if ACTION in topic else _IS_DEVICE
