@@ -5,7 +5,7 @@ SET spark.sql.cli.print.header = true;
 
 CREATE TEMPORARY VIEW records
 USING hubsub
-OPTIONS (servers '127.0.0.1:3220', subscribePattern 'devices/#');
+OPTIONS (servers '127.0.0.1:3220', subscribePattern 'devices/+');
 
 CREATE TEMPORARY VIEW reports AS
 SELECT

@@ -98,5 +98,36 @@ def device_pattern(template: str) -> str:
     return begin + "/".join(parts) + end
 
 
+ACTION = "{action}"
+"""Where the action stands in a template of topics of actions."""
+
+
+def device_topics(template: str | None, state: str | None, actions: str | None) -> tuple[str, str] | None:
+    """Templates of the topics that each device has: of its state, and of what it is to do.
+
+    Where the class does not say them, they stand side by side behind the device: a template that goes on behind it with
+    `/` or `:` and then any text, and has no other wildcard, tells where.
+
+    >>> device_topics("devices/{device}/#", None, None)
+    ('devices/{device}/state', 'devices/{device}/actions/{action}')
+    >>> device_topics("device:{device}:*", None, None)
+    ('device:{device}:state', 'device:{device}:actions:{action}')
+
+    Args:
+        template: `device` of the class.
+        state, actions: Its `device_state` and `device_actions`.
+
+    Returns:
+        None where one of them is not known.
+    """
+    if template is not None:
+        base = template[:-1]
+        before, _, separator = base.rpartition(DEVICE)
+        if template[-1:] in ("#", "*") and separator in ("/", ":") and not set(before) & set("+#*"):
+            state = state or f"{base}state"
+            actions = actions or f"{base}actions{separator}{ACTION}"
+    return None if state is None or actions is None else (state, actions)
+
+
 # What surrogateescape makes of the bytes that are not UTF-8.
 _ESCAPES = {0xDC00 + byte: f"%{byte:02X}" for byte in range(0x80, 0x100)}

@@ -69,7 +69,7 @@ def test_the_sample_configuration_is_sound_and_makes_the_rooms_of_the_readme_dur
 ) -> None:
     run = hubsub("config", "show", str(repository / "sample" / "hubsub.toml"), "--json")
     shown = json.loads(run.stdout)
-    assert [made["match"] for made in shown["class"]] == [["chat:*"], ["devices/#"]]
+    assert [made["match"] for made in shown["class"]] == [["chat:*"], ["devices/+/actions/#"], ["devices/#"]]
     assert all(made["durability"] == "durable" and made["history"]["bytes"] for made in shown["class"])
     assert f"/{shown['data']}/" in (repository / ".gitignore").read_text().splitlines(), "it is no source"
 

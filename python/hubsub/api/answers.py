@@ -9,8 +9,8 @@ from hubsub.errors import ElsewhereError, HubSubError, OffsetsLostError
 _ENCODER = msgspec.json.Encoder()
 
 
-def json_answer(body: object, status: int = 200) -> Response:
-    return Response(_ENCODER.encode(body), status, media_type="application/json")
+def json_answer(body: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(_ENCODER.encode(body), status, headers, media_type="application/json")
 
 
 def json_bytes(body: object) -> bytes:

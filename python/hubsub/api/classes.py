@@ -70,6 +70,8 @@ def _class(state: State, cls: Configured) -> RoomClass:
         match=list(cls.match),
         room=cls.room,
         device=cls.device,
+        device_state=cls.device_state,
+        device_actions=cls.device_actions,
         durability=cls.durability,
         members=cls.members,
         history=None

@@ -6,6 +6,7 @@ producer's sequence is in the log and stands for one record: it outlives the pro
 
 import asyncio
 import hashlib
+from collections.abc import Awaitable, Callable
 
 import msgspec
 from starlette.requests import Request
@@ -43,18 +44,35 @@ async def publish(state: State, request: Request) -> Response:
             return json_bytes(_result(items[0], results[0]))
         return json_bytes(PublishResults(results=list(map(_result, items, results))))
 
+    answer = await once(state, request, hashlib.sha256(data).digest(), work)
+    return Response(answer, media_type="application/json")
+
+
+async def once(state: State, request: Request, digest: bytes, work: Callable[[], Awaitable[bytes]]) -> bytes:
+    """What a request that publishes is answered: with an Idempotency-Key that came before, what it was answered then.
+
+    Args:
+        state: Of this node.
+        request: That may have the key.
+        digest: Of what was asked: a key stands for one request.
+        work: Publishes.
+
+    Raises:
+        BadRequestError: the key is too long.
+        IdempotencyMismatchError: it came with another request before.
+        TimedOutError: the outcome is not known in time.
+    """
     key = request.headers.get("idempotency-key")
     if key is not None and not 0 < len(key) <= KEY_CHARACTERS_MAX:
         raise BadRequestError(f"an Idempotency-Key has 1 to {KEY_CHARACTERS_MAX} characters", len(key))
-    done = work() if key is None else state.window.once(key, hashlib.sha256(data).digest(), work)
+    done = work() if key is None else state.window.once(key, digest, work)
     try:
         async with asyncio.timeout(state.limits["request_timeout_ms"] / 1_000):
-            answer = await done
+            return await done
     except TimeoutError:
         raise TimedOutError(
             hint="with a producer or an Idempotency-Key the same request may be sent again"
         ) from None
-    return Response(answer, media_type="application/json")
 
 
 def _parse(data: bytes) -> PublishItem | PublishBatch:

@@ -21,6 +21,7 @@ from hubsub.api.state import State
 from hubsub.config import RESERVED
 from hubsub.errors import BadRequestError, NoSuchRoomError, TopicLengthError
 from hubsub.names import text_of
+from hubsub.node import HistoryRow
 
 OWN = RESERVED.encode()
 BEHIND_OWN = OWN + b"\xff"
@@ -86,20 +87,22 @@ async def history(state: State, request: Request) -> Response:
     if state.others is not None and await state.others.hub_of(room) is None:
         raise NoSuchRoomError(value=text_of(room), hint="it has no place yet, as far as this node knows")
     recovered, rows = await state.node.history(room, count, after, name(request, "topic"))
-    records = [
-        Record(
-            position=f"{row.epoch}-{row.seq}",
-            timestamp_us=row.timestamp_us,
-            topic=text_of(row.topic),
-            publisher=row.publisher,
-            headers=dict(row.headers),
-            **payload_fields(row.payload),
-        )
-        for row in rows
-    ]
+    records = [record_body(row) for row in rows]
     more = after is not None and len(records) == count
     return json_answer(
         HistoryPage(recovered=recovered, records=records, next=records[-1].position if more else None)
+    )
+
+
+def record_body(row: HistoryRow) -> Record:
+    """A record as the core tells it."""
+    return Record(
+        position=f"{row.epoch}-{row.seq}",
+        timestamp_us=row.timestamp_us,
+        topic=text_of(row.topic),
+        publisher=row.publisher,
+        headers=dict(row.headers),
+        **payload_fields(row.payload),
     )
 
 

@@ -275,6 +275,8 @@ class RoomClass(Struct, kw_only=True):
     match: list[str]
     room: str
     device: Annotated[str | None, Meta(description="What names the device of a topic; null: nothing.")]
+    device_state: Annotated[str | None, Meta(description="Topic of its state, if the class says it.")]
+    device_actions: Annotated[str | None, Meta(description="Topic of its actions, if the class says it.")]
     durability: str
     members: int
     history: HistoryLimits | None

@@ -1,4 +1,4 @@
-"""All routes; those of the log stand in `log_table`."""
+"""All routes; those of the log stand in `log_table`, those of devices in `device_table`."""
 
 from functools import cache
 from typing import Any
@@ -18,6 +18,7 @@ from hubsub.api import (
 )
 from hubsub.api.answers import json_answer
 from hubsub.api.cluster_schema import ClusterInfo, MoveList, MoveOrder, MoveResult, ReachedAddresses
+from hubsub.api.device_table import DEVICE_ROUTES
 from hubsub.api.log_table import LOG_ROUTES
 from hubsub.api.openapi import document
 from hubsub.api.reach import (
@@ -214,6 +215,7 @@ ROUTES: tuple[Route, ...] = (
         tag="clients",
         reach=AtNode(),
     ),
+    *DEVICE_ROUTES,
     *LOG_ROUTES,
     Route(
         "GET",

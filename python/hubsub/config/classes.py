@@ -5,7 +5,14 @@ from typing import Any
 
 from hubsub.config.definitions import CLASS_KEYS, CLASSES_MAX
 from hubsub.config.kinds import Bad, Kind, parse_count, parse_duration, parse_size, within
-from hubsub.config.matching import check_device, parse_pattern, parse_template, strange_room
+from hubsub.config.matching import (
+    check_action_topic,
+    check_device,
+    check_state_topic,
+    parse_pattern,
+    parse_template,
+    strange_room,
+)
 from hubsub.config.model import OWN, RESERVED, History, RoomClass
 from hubsub.config.raw import parse, table_of, unknown
 from hubsub.errors import Problem
@@ -90,6 +97,12 @@ def _class(problems: list[Problem], index: int, table: Mapping[str, Any]) -> Roo
             check_device(values["device"])
         except Bad as bad:
             problems.append(Problem(f"{where}, device", values["device"], bad.reason, bad.hint))
+    for name, check in (("device_state", check_state_topic), ("device_actions", check_action_topic)):
+        if values[name] is not None and len(problems) == before:
+            try:
+                check(values["device"], values[name])
+            except Bad as bad:
+                problems.append(Problem(f"{where}, {name}", values[name], bad.reason, bad.hint))
     _names(problems, where, values)
     return RoomClass(**values) if len(problems) == before else None
 

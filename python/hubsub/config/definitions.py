@@ -241,6 +241,20 @@ CLASS_KEYS: tuple[ClassKey, ...] = (
         "log. Default: no part.",
     ),
     ClassKey(
+        "device_state",
+        TEXT,
+        None,
+        "Topic on which a device says how it is, such as `devices/{device}/state`. Default: that, where `device` is "
+        "`devices/{device}/#`; `device:{device}:state` where it is `device:{device}:*`; else none.",
+    ),
+    ClassKey(
+        "device_actions",
+        TEXT,
+        None,
+        "Topic of what a device is to do, such as `devices/{device}/actions/{action}`; with what stands before "
+        "`{action}` and `done` behind it the topic of its answer. Default: that, as for `device_state`.",
+    ),
+    ClassKey(
         "durability",
         choice("ephemeral", "replicated", "durable"),
         "ephemeral",

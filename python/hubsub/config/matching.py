@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 
 from hubsub.config.kinds import Bad
-from hubsub.names import device_pattern
+from hubsub.names import ACTION, DEVICE, device_pattern
 
 
 def parse_pattern(text: str) -> re.Pattern[str]:
@@ -163,6 +163,38 @@ def check_device(template: str) -> None:
         device_pattern(template)
     except ValueError as error:
         raise Bad(str(error), "such as devices/{device}/# or device:{device}:*") from None
+
+
+def check_state_topic(device: str | None, topic: str) -> None:
+    """That a template yields a topic for each device that is about it.
+
+    Raises:
+        Bad: it does not, or there is no `device`.
+    """
+    _check_topic(device, topic, "such as devices/{device}/state")
+
+
+def check_action_topic(device: str | None, topic: str) -> None:
+    """Likewise, one for each of its actions.
+
+    Raises:
+        Bad: it does not.
+    """
+    hint = "such as devices/{device}/actions/{action}"
+    before = topic.removesuffix(ACTION)
+    if topic.count(ACTION) != 1 or before[-1:] not in ("/", ":"):
+        raise Bad("does not end with {action} behind / or :", hint)
+    _check_topic(device, before + "x", hint)
+
+
+def _check_topic(device: str | None, topic: str, hint: str) -> None:
+    if device is None:
+        raise Bad("is for a class with `device`", 'such as device = "devices/{device}/#"')
+    if topic.count(DEVICE) != 1 or set(topic) & set("+#*\0"):
+        raise Bad("names no device's topic: it has {device} once and no wildcard", hint)
+    found = re.match(device_pattern(device), topic.replace(DEVICE, "x"))
+    if found is None or found[1] != "x":
+        raise Bad(f"does not fit the class's device, {device}", hint)
 
 
 def room_of(template: tuple[str, ...], topic: str) -> str:

@@ -29,6 +29,8 @@ class RoomClass(msgspec.Struct, frozen=True, kw_only=True):
     match: tuple[str, ...] = ()
     room: str = "topic"
     device: str | None = None
+    device_state: str | None = None
+    device_actions: str | None = None
     durability: str = "ephemeral"
     members: int = 1
     history: History | None = None

@@ -27,6 +27,29 @@ class NoSuchClientError(HubSubError):
     words = "no such client"
 
 
+class NoSuchDeviceError(HubSubError):
+    code = "no_such_device"
+    status = 404
+    words = "no such device: it has said nothing, and is not connected"
+
+
+class NoDevicesError(HubSubError):
+    """No class says what a device is."""
+
+    code = "no_devices"
+    status = 404
+    words = "no class has devices"
+    advice = 'give one a template, such as device = "devices/{device}/#"'
+
+
+class ActionsNotKeptError(HubSubError):
+    """Actions would be gone before an absent device comes back, or could not be told from each other."""
+
+    code = "actions_not_kept"
+    status = 409
+    words = "the class of these topics keeps no actions"
+
+
 class NoSuchNodeError(HubSubError):
     code = "no_such_node"
     status = 404

@@ -1,0 +1,117 @@
+"""What the REST API takes and gives about devices."""
+
+import base64
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from hubsub.api.schema import Record
+from hubsub.errors import BadRequestError
+
+
+class Connection(Struct, kw_only=True):
+    """The MQTT connection whose client id is a device's name."""
+
+    node: str
+    client: Annotated[int, Meta(description="Id of the connection there.")]
+    protocol: str
+    connected_s: Annotated[float, Meta(description="For so long.")]
+
+
+class ListedDevice(Struct, kw_only=True):
+    """A device that has said something."""
+
+    id: str
+    room: Annotated[str, Meta(description="Of its state.")]
+    position: Annotated[str, Meta(description="EPOCH-SEQ of the last record of that room.")]
+    connection: Annotated[Connection | None, Meta(description="Null: it is not connected.")] = None
+
+
+class DevicePage(Struct, kw_only=True):
+    """One page of devices in order of their rooms' names."""
+
+    devices: list[ListedDevice]
+    next: Annotated[
+        str | None,
+        Meta(
+            description="The next page's `after`; null on the last page. A page may be short, and others follow."
+        ),
+    ]
+
+
+class Device(Struct, kw_only=True):
+    """A device."""
+
+    id: str
+    room_class: Annotated[str, Meta(description="That has its template.")]
+    connection: Annotated[Connection | None, Meta(description="Null: it is not connected.")]
+    state: Annotated[
+        Record | None,
+        Meta(
+            description="The last record of its state topic; null where there is none, or its class keeps none."
+        ),
+    ]
+    state_topic: str
+    action_topic: Annotated[str, Meta(description="`{action}` stands for the action.")]
+
+
+class DeviceAction(Struct, kw_only=True):
+    """What a device is to do, and what became of it."""
+
+    id: str
+    name: str
+    state: Annotated[
+        Literal["queued", "acknowledged", "expired"],
+        Meta(
+            description="`queued`: no answer yet, and it may still begin; `acknowledged`: it has answered; `expired`: "
+            "it has not, and may not begin any more."
+        ),
+    ]
+    topic: str
+    position: str
+    timestamp_us: int
+    expires_us: Annotated[
+        int | None, Meta(description="When it may not begin any more; null: it always may.")
+    ]
+    payload: Annotated[str | None, Meta(description="The payload where it is UTF-8.")] = None
+    payload_base64: Annotated[str | None, Meta(description="The payload where it is not.")] = None
+    receivers: Annotated[
+        int | None, Meta(description="Of the answer to its POST: subscribers that it goes to at once.")
+    ] = None
+    answer: Annotated[Record | None, Meta(description="With which it was acknowledged.")] = None
+
+
+class ActionList(Struct, kw_only=True):
+    """Actions in the order in which they were given."""
+
+    actions: list[DeviceAction]
+    is_whole: Annotated[
+        bool,
+        Meta(
+            description="False: the room has more records than `history_reply_records_max`, or bytes than "
+            "`history_reply_bytes_max`; older ones were not looked at."
+        ),
+    ]
+
+
+class ActionOrder(Struct, kw_only=True, forbid_unknown_fields=True):
+    """What a device is to do; give `payload`, `payload_base64` or neither."""
+
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,100}$")]
+    payload: str | None = None
+    payload_base64: str | None = None
+    expiry_s: Annotated[
+        Annotated[int, Meta(ge=1, le=2**32 - 1)] | None,
+        Meta(description="For so long it may begin; null: always."),
+    ] = 86_400
+    headers: dict[str, str] = {}
+
+    def payload_bytes(self) -> bytes:
+        if self.payload is not None and self.payload_base64 is not None:
+            raise BadRequestError("give either payload or payload_base64", self.name)
+        if self.payload_base64 is None:
+            return (self.payload or "").encode()
+        try:
+            return base64.b64decode(self.payload_base64, validate=True)
+        except ValueError as error:  # binascii.Error is one; characters beyond ASCII raise a plain one.
+            raise BadRequestError("payload_base64 is no base64", error) from None

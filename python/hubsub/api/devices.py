@@ -1,0 +1,234 @@
+"""/v1/devices: who they are, how they are, and what they are to do.
+
+A device is connected while an MQTT client has its name as client id. An action is a record on a topic of its own, with
+the headers that make an MQTT 5 client answer it by the protocol's own means: a response topic and correlation data.
+"""
+
+import asyncio
+import hashlib
+import re
+import secrets
+import time
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from hubsub.api.answers import json_answer, json_bytes
+from hubsub.api.device_schema import (
+    ActionList,
+    ActionOrder,
+    Connection,
+    Device,
+    DeviceAction,
+    DevicePage,
+    ListedDevice,
+)
+from hubsub.api.everywhere import Everywhere
+from hubsub.api.params import body, decode, number, path_name
+from hubsub.api.publish import once
+from hubsub.api.rooms import record_body
+from hubsub.api.schema import Client, payload_fields
+from hubsub.api.state import State
+from hubsub.control.devices import ACTION_ID, CORRELATION, EXPIRY, RESPONSE_TOPIC, Action, Devices, actions_of
+from hubsub.errors import (
+    ActionsNotKeptError,
+    BadRequestError,
+    NoDevicesError,
+    NoSuchClassError,
+    NoSuchDeviceError,
+    refusal,
+)
+from hubsub.names import text_of
+from hubsub.node import Failed, HistoryRow, Item
+
+STATES: Final = ("queued", "acknowledged", "expired")
+OWN_HEADERS: Final = (ACTION_ID, EXPIRY, CORRELATION, RESPONSE_TOPIC)
+
+
+async def list_devices(state: State, request: Request) -> Response:
+    """A page is made of as many rooms as it may have entries; what `connected` leaves out makes it shorter."""
+    devices = _devices(state, request)
+    limit = number(request, "limit", 100, state.limits["http_page_max"])
+    before, behind = _room_form(state, devices)
+    prefix, after = (request.query_params.get(key, "") for key in ("prefix", "after"))
+    wanted = request.query_params.get("connected")
+    if wanted not in (None, "true", "false"):
+        raise BadRequestError("connected must be true or false", wanted)
+    glob = _literal(before + prefix.encode()) + b"*" + _literal(behind)
+    nodes = Everywhere(state)
+    found, goes_on = await nodes.rooms(glob, before + after.encode() + behind if after else None, limit)
+    inner = {room: room.name[len(before) : len(room.name) - len(behind)] for room in found}
+    named = {room: name.decode(errors="replace") for room, name in inner.items()}
+    rooms = {name: room for room, name in named.items() if devices.has(name)}
+    connected = await nodes.clients(list(rooms))
+    page = [
+        ListedDevice(
+            id=name, room=text_of(room.name), position=room.position, connection=_connection(connected, name)
+        )
+        for name, room in rooms.items()
+    ]
+    page = [row for row in page if wanted is None or (row.connection is not None) == (wanted == "true")]
+    last = text_of(inner[found[-1]]) if goes_on and found else None
+    return json_answer(DevicePage(devices=page, next=last), headers=nodes.headers)
+
+
+async def show_device(state: State, request: Request) -> Response:
+    devices, device = _device(state, request)
+    topic = devices.state_topic(device)
+    room, _ = state.node.room_of(topic.encode())
+    nodes = Everywhere(state)
+    rows, connected = await asyncio.gather(nodes.history(room, 1, topic.encode()), nodes.clients([device]))
+    if not rows and not connected and nodes.headers is None:
+        raise NoSuchDeviceError(value=device, hint="GET /v1/devices lists them")
+    answer = Device(
+        id=device,
+        room_class=devices.room_class,
+        connection=_connection(connected, device),
+        state=record_body(rows[-1]) if rows else None,
+        state_topic=topic,
+        action_topic=devices.action_topic(device, "{action}"),
+    )
+    return json_answer(answer, headers=nodes.headers)
+
+
+async def list_actions(state: State, request: Request) -> Response:
+    devices, device = _device(state, request)
+    limit = number(request, "limit", 100, state.limits["http_page_max"])
+    wanted = request.query_params.get("state")
+    if wanted is not None and wanted not in STATES:
+        raise BadRequestError("an action is in no such state", wanted, f"one of {', '.join(STATES)}")
+    room, nodes = _actions_room(state, devices, device), Everywhere(state)
+    most = state.limits["history_reply_records_max"]
+    rows = await nodes.history(room, most)
+    is_whole = not rows or await _is_first(nodes, room, rows[0])
+    now_us = time.time_ns() // 1_000
+    shown = [_action_body(action, now_us) for action in actions_of(devices, device, rows)]
+    shown = [action for action in shown if wanted is None or action.state == wanted]
+    return json_answer(ActionList(actions=shown[-limit:], is_whole=is_whole), headers=nodes.headers)
+
+
+async def act(state: State, request: Request) -> Response:
+    data = await body(state, request)
+    order: ActionOrder = decode(data, ActionOrder)
+    devices, device = _device(state, request)
+    _actions_room(state, devices, device)
+    taken = [name for name in order.headers if name in OWN_HEADERS]
+    if taken:
+        raise BadRequestError("an action has this header by itself", taken[0])
+    topic = devices.action_topic(device, order.name)
+    publisher = f"http:{request.client.host}:{request.client.port}" if request.client else "http"
+
+    async def work() -> bytes:
+        name = secrets.token_hex(8)
+        headers = order.headers | {
+            ACTION_ID: name,
+            CORRELATION: name,
+            RESPONSE_TOPIC: devices.answer_topic(device, order.name),
+        }
+        if order.expiry_s is not None:
+            headers[EXPIRY] = str(order.expiry_s)
+        payload, now_us = order.payload_bytes(), time.time_ns() // 1_000
+        (result,) = await state.node.publish([Item(topic.encode(), payload, headers, publisher)])
+        if isinstance(result, Failed):
+            raise refusal(*result)
+        row = HistoryRow(result.epoch, result.seq, now_us, topic.encode(), publisher, payload, headers)
+        (action,) = actions_of(devices, device, [row])
+        answer = _action_body(action, now_us)
+        answer.receivers = result.receivers
+        return json_bytes(answer)
+
+    scope = f"{request.method} {request.url.path}".encode()
+    answer = await once(state, request, hashlib.sha256(scope + b"\n" + data).digest(), work)
+    return Response(answer, 201, media_type="application/json")
+
+
+def _devices(state: State, request: Request) -> Devices:
+    """Those of the query's class, or of the first class that has some."""
+    wanted = request.query_params.get("class")
+    classes = [cls for cls in state.classes if wanted in (None, cls.name)]
+    if wanted is not None and not classes:
+        raise NoSuchClassError(value=wanted, hint="GET /v1/classes lists them")
+    found = (devices for cls in classes if (devices := Devices.of(cls)) is not None)
+    devices = next(found, None)
+    if devices is None:
+        raise NoDevicesError(value=wanted)
+    return devices
+
+
+def _device(state: State, request: Request) -> tuple[Devices, str]:
+    """The device of the path.
+
+    Raises:
+        BadRequestError: it cannot be one.
+    """
+    devices, name = _devices(state, request), path_name(request, "device")
+    device = name.decode(errors="replace")
+    if device.encode() != name or not devices.has(device):
+        hint = f"1 to 255 bytes of UTF-8 without /, + and #, as {devices.template} has it"
+        raise BadRequestError("this is no name of a device", text_of(name), hint)
+    return devices, device
+
+
+def _room_form(state: State, devices: Devices) -> tuple[bytes, bytes]:
+    """What stands before and behind a device in the name of the room of its state."""
+    probe = secrets.token_hex(8)
+    room, _ = state.node.room_of(devices.state_topic(probe).encode())
+    before, found, behind = room.partition(probe.encode())
+    if not found:
+        hint = f'give the class of {devices.state} a `room` that names it, such as "devices/+", or "topic"'
+        raise NoDevicesError("rooms of devices' states do not name them", text_of(room), hint)
+    return before, behind
+
+
+def _actions_room(state: State, devices: Devices, device: str) -> bytes:
+    """The one room of a device's actions and answers.
+
+    Raises:
+        ActionsNotKeptError: they are in several rooms, or none remembers them.
+    """
+    topics = (devices.action_topic(device, "a"), devices.answer_topic(device, "b"))
+    (room, room_class), (other, _) = (state.node.room_of(topic.encode()) for topic in topics)
+    if room != other:
+        hint = 'give their class a `room` that all of a device\'s have, such as "devices/+/actions" or "devices/+"'
+        raise ActionsNotKeptError("a device's actions are not in one room", devices.actions, hint)
+    cls = next((cls for cls in state.classes if cls.name == room_class), None)
+    if cls is None or cls.history is None:
+        raise ActionsNotKeptError(value=room_class, hint="give it a `history`, and make it durable")
+    return room
+
+
+async def _is_first(nodes: Everywhere, room: bytes, row: HistoryRow) -> bool:
+    """Whether a room has no record before this one any more."""
+    if row.seq == 1:
+        return True
+    before = await nodes.history(room, 1, after=(row.epoch, row.seq - 2))
+    return not before or before[0].seq == row.seq
+
+
+def _connection(connected: dict[str, Client], device: str) -> Connection | None:
+    client = connected.get(device)
+    if client is None:
+        return None
+    return Connection(node=client.node, client=client.id, protocol=client.protocol, connected_s=client.age_s)
+
+
+def _action_body(action: Action, now_us: int) -> DeviceAction:
+    row = action.row
+    fields: dict[str, Any] = {**payload_fields(row.payload)}
+    return DeviceAction(
+        id=action.id,
+        name=action.name,
+        state=action.state(now_us),
+        topic=text_of(row.topic),
+        position=f"{row.epoch}-{row.seq}",
+        timestamp_us=row.timestamp_us,
+        expires_us=action.expires_us,
+        answer=None if action.answer is None else record_body(action.answer),
+        **fields,
+    )
+
+
+def _literal(name: bytes) -> bytes:
+    """A name as a glob that matches it alone."""
+    return re.sub(rb"[\\*?\[\]]", rb"\\\g<0>", name)

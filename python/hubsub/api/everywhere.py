@@ -1,0 +1,138 @@
+"""What an endpoint asks of all nodes to make one answer of several routes: rooms, connections, records of a room.
+
+Owned here: which nodes did not answer. Others are asked for their own part alone (`scope=node`), each by a route of the
+table, so this needs nothing of them that a client could not ask.
+"""
+
+import asyncio
+import base64
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from hubsub.api.clients import client_body
+from hubsub.api.others import ONLY, Call, Reply, encode, reply_of
+from hubsub.api.params import position
+from hubsub.api.reach import UNREACHABLE
+from hubsub.api.schema import Client, ClientList, HistoryPage, Record, RoomPage
+from hubsub.api.state import State
+from hubsub.errors import HubSubError, NodesUnreachableError
+from hubsub.names import bytes_of, text_of
+from hubsub.node import HistoryRow
+
+
+class Named(NamedTuple):
+    """A room, and the position of its last record."""
+
+    name: bytes
+    position: str
+
+
+class Everywhere:
+    """Asks this node and the others.
+
+    Args:
+        state: Of this node.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._missing: set[str] = set()
+
+    @property
+    def headers(self) -> dict[str, str] | None:
+        """What the answer has beside its body, so that nobody takes a part for the whole."""
+        return {UNREACHABLE: ", ".join(sorted(self._missing))} if self._missing else None
+
+    async def rooms(self, match: bytes, after: bytes | None, limit: int) -> tuple[list[Named], bool]:
+        """The first rooms behind a name in order, each once, and whether there may be more."""
+        query = {"match": text_of(match), "limit": str(limit)}
+        if after is not None:
+            query["after"] = text_of(after)
+        own, replies = await asyncio.gather(
+            self._state.node.rooms(match, after, limit), self._ask("/v1/rooms", urlencode(query))
+        )
+        found = {room["name"]: f"{room['epoch']}-{room['seq']}" for room in own}
+        ends = [own[-1]["name"]] if len(own) == limit else []
+        for reply in replies:
+            page = _decoded(reply, RoomPage)
+            found |= {bytes_of(room.name): room.position for room in page.rooms}
+            if page.next is not None:
+                ends.append(bytes_of(page.next))
+        # What is behind the end of the first page that goes on is not known whole yet.
+        names = sorted(name for name in found if not ends or name <= min(ends))
+        return [Named(name, found[name]) for name in names[:limit]], bool(ends) or len(names) > limit
+
+    async def clients(self, client_ids: Sequence[str]) -> dict[str, Client]:
+        """MQTT clients by client id; the youngest connection, where one is just taking over."""
+        if not client_ids:
+            return {}
+        limit = min(len(client_ids), self._state.limits["http_page_max"])
+        query = urlencode(
+            [*(("client_id", wanted) for wanted in client_ids), ("limit", limit), ("sort", "age_s")]
+        )
+        own, replies = await asyncio.gather(
+            self._state.node.clients("age_s", limit, client_ids=client_ids), self._ask("/v1/clients", query)
+        )
+        rows = [client_body(self._state, row) for row in own]
+        for reply in replies:
+            rows += _decoded(reply, ClientList).clients
+        return {row.name: row for row in sorted(rows, key=lambda row: -row.age_s)}
+
+    async def history(
+        self, room: bytes, count: int, topic: bytes | None = None, after: tuple[int, int] | None = None
+    ) -> list[HistoryRow]:
+        """The last records of a room, or the first ones behind a position that it still reaches; oldest first.
+
+        Raises:
+            NodesUnreachableError: this node does not know where the room is, and others do not answer.
+        """
+        others = self._state.others
+        if others is None or await others.hub_of(room) is not None:
+            _, rows = await self._state.node.history(room, count, after, topic)
+            return rows
+        # It may have been made just now, elsewhere. A room that nobody knows has no past.
+        query = {"count": str(count)}
+        if topic is not None:
+            query["topic"] = text_of(topic)
+        if after is not None:
+            query["after"] = f"{after[0]}-{after[1]}"
+        path = f"/v1/rooms/{quote(room, safe='')}/history"
+        for reply in await self._ask(path, urlencode(query)):
+            if reply.status != 404:
+                return [_row(record) for record in _decoded(reply, HistoryPage).records]
+        if self._missing:
+            raise NodesUnreachableError(value=", ".join(sorted(self._missing)))
+        return []
+
+    async def _ask(self, path: str, query: str) -> list[Reply]:
+        others = self._state.others
+        if others is None:
+            return []
+        call, names = encode(Call("GET", path, f"{query}&{ONLY}")), sorted(others.names())
+        answers = await asyncio.gather(*(others.ask(name, call) for name in names), return_exceptions=True)
+        replies = []
+        for name, answer in zip(names, answers, strict=True):
+            if isinstance(answer, bytes):
+                replies.append(reply_of(answer))
+            elif isinstance(answer, HubSubError):
+                self._missing.add(name)
+            else:
+                raise answer
+        return replies
+
+
+def _decoded(reply: Reply, kind: Any) -> Any:
+    if reply.status >= 400:
+        raise NodesUnreachableError("a node of the cluster refuses its part", reply.body.decode()[:200])
+    return msgspec.json.decode(reply.body, type=kind)
+
+
+def _row(record: Record) -> HistoryRow:
+    payload = record.payload
+    data = base64.b64decode(record.payload_base64 or "") if payload is None else payload.encode()
+    epoch, seq = position(record.position)
+    topic = bytes_of(record.topic)
+    return HistoryRow(epoch, seq, record.timestamp_us, topic, record.publisher, data, record.headers)

@@ -1,0 +1,118 @@
+"""`hubsub device …`: over the REST API."""
+
+from typing import Annotated, Any
+
+import typer
+
+from hubsub.cli.common import Api, Json, Url, group, print_fields, print_json, print_rows, say, segment, shown
+from hubsub.errors import OptionError
+
+app = group("Lists and shows devices; gives them something to do, and says what became of it.")
+
+Device = Annotated[str, typer.Argument(help="Name of the device.", show_default=False)]
+Class = Annotated[
+    str | None,
+    typer.Option("--class", metavar="NAME", help="Of this class. Default: the first that has devices."),
+]
+
+
+@app.command("ls")
+def list_devices(
+    prefix: Annotated[str | None, typer.Argument(help="Names that begin so.", show_default=False)] = None,
+    connected: Annotated[
+        bool | None, typer.Option("--connected/--absent", help="Those that are, or those that are not.")
+    ] = None,
+    limit: Annotated[int, typer.Option(help="At most so many.", min=1)] = 100,
+    after: Annotated[str | None, typer.Option(help="Devices behind this one.")] = None,
+    room_class: Class = None,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Lists devices that have said something."""
+    api, more = Api(url), after
+    query: dict[str, object] = {"prefix": prefix, "class": room_class}
+    if connected is not None:
+        query["connected"] = str(connected).lower()
+    rows: list[dict[str, Any]] = []
+    while len(rows) < limit:
+        page = api.get("/v1/devices", after=more, limit=limit - len(rows), **query)
+        rows += page.rows("devices")
+        more = page["next"]
+        if more is None:
+            break
+    for row in rows:
+        connection = row["connection"] or {}
+        row |= {key: connection.get(key) for key in ("node", "client", "connected_s")}
+    if as_json:
+        for row in rows:
+            print_json(row)
+    else:
+        print_rows(rows, ("id", "node", "client", "connected_s", "room", "position"), as_json)
+    if more is not None:
+        say(f"more behind {shown(more)}: --after, or a larger --limit")
+
+
+@app.command("show")
+def show_device(device: Device, room_class: Class = None, url: Url = None, as_json: Json = False) -> None:
+    """Shows whether a device is connected, and what it said last of its state."""
+    print_fields(Api(url).get(f"/v1/devices/{segment(device)}", **{"class": room_class}), as_json)
+
+
+@app.command("act")
+def act(
+    device: Device,
+    action: Annotated[str, typer.Argument(help="What it is to do.", show_default=False)],
+    payload: Annotated[str, typer.Argument(help="More of it.")] = "",
+    expiry: Annotated[
+        str,
+        typer.Option(
+            "--expiry", metavar="TIME", help="How long it may wait, such as 30s, 2h or 7d; or never."
+        ),
+    ] = "1d",
+    room_class: Class = None,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Gives a device something to do, now or when it is back."""
+    order = {"name": action, "payload": payload, "expiry_s": _seconds(expiry)}
+    path = f"/v1/devices/{segment(device)}/actions"
+    print_fields(Api(url).ask("POST", path, order, **{"class": room_class}), as_json)
+
+
+@app.command("actions")
+def list_actions(
+    device: Device,
+    state: Annotated[
+        str | None, typer.Option(help="Those in this state: queued, acknowledged, expired.")
+    ] = None,
+    limit: Annotated[int, typer.Option(help="At most so many, the latest.", min=1)] = 50,
+    room_class: Class = None,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Lists what a device was given to do, and what became of it."""
+    path = f"/v1/devices/{segment(device)}/actions"
+    answer = Api(url).get(path, state=state, limit=limit, **{"class": room_class})
+    rows = answer.rows("actions")
+    for row in rows:
+        answered = row["answer"] or {}
+        row["said"] = answered.get("payload") or answered.get("payload_base64")
+    if as_json:
+        for row in rows:
+            print_json(row)
+    else:
+        print_rows(rows, ("id", "name", "state", "payload", "said", "position"), as_json)
+    if not answer["is_whole"]:
+        say("older ones were not looked at: the room remembers more than one answer of its history may have")
+
+
+def _seconds(text: str) -> int | None:
+    """Whole seconds, at least one; None for `never`."""
+    from hubsub.config.kinds import Bad, parse_duration
+
+    if text == "never":
+        return None
+    try:
+        return max(1, -(-parse_duration(text) // 1_000))
+    except Bad as bad:
+        raise OptionError(f"--expiry {bad.reason}", text, bad.hint) from None
