@@ -229,11 +229,14 @@ class Core:
         publisher, payload, headers)`. Without `after` the last `count`; with it, the first
         `count` behind that position, `recovered` False if that position is unknown."""
 
-    def clients(self, ticket: int, sort: str, limit: int, client: int | None) -> None:
-        """Answer: dicts of `id`, `shard`, `addr`, `laddr`, `name`, `lib_name`, `lib_ver`, `protocol`,
-        `age_s`, `idle_s`, `subscriptions`, `patterns`, `pending_bytes`, `dropped`, `lagging`,
+    def clients(
+        self, ticket: int, sort: str, limit: int, client: int | None, client_ids: Sequence[str]
+    ) -> None:
+        """Answer: dicts of `id`, `shard`, `addr`, `laddr`, `name` (MQTT: the client id), `lib_name`, `lib_ver`,
+        `protocol`, `age_s`, `idle_s`, `subscriptions`, `patterns`, `pending_bytes`, `keep_alive_s`, `inflight`,
+        `inflight_max`, `waiting` (these four of MQTT, else 0), `dropped`, `lagging`,
         `messages_in`, `messages_out`, `bytes_in`, `bytes_out`, and each of those four with
-        `_1s` and `_60s` (a second), largest `sort` first."""
+        `_1s` and `_60s` (a second), largest `sort` first. With `client_ids` those of MQTT that have one of them."""
 
     def client_kill(self, ticket: int, client: int, reason: str) -> None:
         """Answer: True if there was one."""

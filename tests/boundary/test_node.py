@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import command_line
 import pytest
+from clients.mqtt import PUBLISH, Wire
 
 from hubsub.client import BlockingClient, Client, Gap, Options
 from hubsub.errors import StartError
@@ -185,6 +186,41 @@ def test_a_client_is_listed_measured_and_closed(node: Node) -> None:
             pass
         client.ping()  # On a new connection.
     assert ask(node, "DELETE", "/v1/clients/999999999")[1]["code"] == "no_such_client"
+
+
+def test_an_mqtt_client_is_found_and_closed_by_its_client_id(make_node: Callable[..., Node]) -> None:
+    node = make_node(args=["--mqtt", ":0"], limits={"mqtt_inflight_max": 2})
+    with Wire(node.mqtt) as device, Wire(node.mqtt) as other, BlockingClient(node.redis_url) as redis:
+        device.connect("7", keep_alive_s=90)
+        device.subscribe(("t", 1))
+        other.connect("70")
+        for i in range(5):
+            redis.publish("t", str(i))
+        (row,) = ask(node, "GET", "/v1/clients?client_id=7&client_id=8")[1]["clients"]
+        shown = {
+            key: row[key]
+            for key in ("name", "protocol", "keep_alive_s", "inflight", "inflight_max", "waiting")
+        }
+        assert shown == {
+            "name": "7",
+            "protocol": "mqtt3.1.1",
+            "keep_alive_s": 90,
+            "inflight": 2,
+            "inflight_max": 2,
+            "waiting": 3,
+        }
+        assert ask(node, "GET", "/v1/clients?sort=waiting")[1]["clients"][0]["name"] == "7"
+        assert (
+            json.loads(hubsub(node, "client", "show", "--client-id", "7", "--json").stdout)["id"] == row["id"]
+        )
+        for args in (("show",), ("kill", "7", "--client-id", "7")):
+            assert hubsub(node, "client", *args).returncode == 2
+        assert hubsub(node, "client", "kill", "--client-id", "7").returncode == 0
+        assert [packet.kind for packet in device.read_all()] == [PUBLISH, PUBLISH]
+        gone = hubsub(node, "client", "show", "--client-id", "7")
+        assert gone.returncode == 1 and "no client is connected under this client id: 7" in gone.stderr
+        listed = hubsub(node, "client", "ls", "--client-id", "70", "--json").stdout
+        assert json.loads(listed)["name"] == "70"
 
 
 def test_every_number_of_a_client_can_be_sorted_by(node: Node) -> None:

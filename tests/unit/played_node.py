@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import jsonschema
@@ -66,6 +67,7 @@ class PlayedNode:
         self.fail: Exception | None = None
         self.played_log: dict[str, Any] | None = None
         self.peers: list[dict[str, Any]] = []
+        self.connected = [client_row(4)]
 
     async def publish(self, items: list[Any]) -> list[Published | Failed]:
         self.asked.append(items)
@@ -109,9 +111,12 @@ class PlayedNode:
         rows = [HistoryRow(7, i, 1, b"t", "me", p, {"k": "v"}) for i, p in enumerate((b"text", b"\xff"), 1)]
         return after != (9, 9), rows[:count] if after != (9, 9) else []
 
-    async def clients(self, sort: str, limit: int, client: int | None = None) -> list[dict[str, Any]]:
+    async def clients(
+        self, sort: str, limit: int, client: int | None = None, client_ids: Sequence[str] = ()
+    ) -> list[dict[str, Any]]:
         self.asked.append((sort, limit, client))
-        return [client_row(4)] if client in (None, 4) else []
+        rows = self.connected if client in (None, 4) else []
+        return [row for row in rows if not client_ids or row["name"] in client_ids]
 
     async def client_kill(self, client: int, reason: str) -> bool:
         return client == 4

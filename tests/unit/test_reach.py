@@ -109,7 +109,9 @@ async def test_clients_of_all_nodes_are_sorted_and_closed_where_they_are(cluster
 
 
 def clients(rows: list[dict[str, object]]) -> Callable[..., object]:
-    async def played(sort: str, limit: int, client: int | None = None) -> list[dict[str, object]]:
+    async def played(
+        sort: str, limit: int, client: int | None = None, client_ids: object = ()
+    ) -> list[dict[str, object]]:
         return rows[:limit]
 
     return played

@@ -324,6 +324,8 @@ impl Core {
         let is = |wanted: &Option<String>, is: String| wanted.as_ref().is_none_or(|w| *w == is);
         !conn.is_closing()
             && (filter.ids.is_empty() || filter.ids.binary_search(&conn.id).is_ok())
+            && (filter.client_ids.is_empty()
+                || conn.mqtt.as_ref().is_some_and(|c| c.is_any_of(&filter.client_ids)))
             && filter.except != Some(conn.id)
             && u64::from(self.rim.second().saturating_sub(conn.created_s)) >= filter.age_s_min
             && filter.user.as_ref().is_none_or(|user| user == "default")
@@ -353,6 +355,7 @@ impl Core {
             flags.push('N');
         }
         let output = conn.output.as_deref();
+        let machine = conn.mqtt.as_ref().map(|client| &client.machine);
         let pending = conn.mqtt.as_ref().map(|client| &client.pending);
         ClientInfo {
             id: conn.id,
@@ -360,8 +363,8 @@ impl Core {
             addr: address(conn.io.peer()),
             laddr: address(conn.io.local()),
             descriptor: conn.io.descriptor(),
-            name: match &conn.mqtt {
-                Some(client) => client.machine.client_id().to_owned(),
+            name: match machine {
+                Some(machine) => machine.client_id().to_owned(),
                 None => extra.map_or_else(String::new, |e| e.name.to_string()),
             },
             lib_name: extra.map_or_else(String::new, |e| e.lib_name.to_string()),
@@ -379,6 +382,10 @@ impl Core {
                 as u64,
             pending_frames: (output.map_or(0, |o| o.queue.len() + o.slots.len())
                 + pending.map_or(0, |p| p.len())) as u64,
+            keep_alive_s: machine.map_or(0, |m| m.keep_alive_s()),
+            inflight: machine.map_or(0, |m| m.window.len() as u64),
+            inflight_max: machine.map_or(0, |m| m.window.size() as u64),
+            waiting: pending.map_or(0, |p| p.len() as u64),
             dropped: extra.map_or(0, |e| e.dropped),
             lagging: self.broker.cursors.count(key.index) as u64,
             command: crate::redis::command_name(conn.command),

@@ -126,6 +126,8 @@ impl Question {
 pub struct ClientFilter {
     /// Any of these ids, in order; empty means any.
     pub ids: Vec<u64>,
+    /// MQTT's client ids, any of these, in order; empty means any client.
+    pub client_ids: Vec<String>,
     /// Address of the peer.
     pub addr: Option<String>,
     /// Address on this side.
@@ -241,6 +243,14 @@ pub struct ClientInfo {
     pub pending_bytes: u64,
     /// Frames that wait.
     pub pending_frames: u64,
+    /// Of an MQTT client, in s; 0 for others, and where it has none.
+    pub keep_alive_s: u64,
+    /// Messages of QoS 1 and 2 that an MQTT client has not acknowledged.
+    pub inflight: u64,
+    /// How many these may be; 0 for others.
+    pub inflight_max: u64,
+    /// Records that wait until an MQTT client takes them.
+    pub waiting: u64,
     /// Records it lost to its room's policy.
     pub dropped: u64,
     /// Subscriptions that are catching up.

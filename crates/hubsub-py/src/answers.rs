@@ -284,6 +284,10 @@ fn client<'py>(py: Python<'py>, info: &ClientInfo) -> PyResult<Bound<'py, PyDict
     client.set_item("subscriptions", info.subscriptions + info.shard_subscriptions)?;
     client.set_item("patterns", info.patterns)?;
     client.set_item("pending_bytes", info.pending_bytes)?;
+    client.set_item("keep_alive_s", info.keep_alive_s)?;
+    client.set_item("inflight", info.inflight)?;
+    client.set_item("inflight_max", info.inflight_max)?;
+    client.set_item("waiting", info.waiting)?;
     client.set_item("dropped", info.dropped)?;
     client.set_item("lagging", info.lagging)?;
     for (i, name) in COUNTERS.iter().enumerate() {
@@ -312,6 +316,10 @@ fn sort_key(info: &ClientInfo, sort: &str) -> f64 {
         "subscriptions" => info.subscriptions + info.shard_subscriptions,
         "patterns" => info.patterns,
         "pending_bytes" => info.pending_bytes,
+        "keep_alive_s" => info.keep_alive_s,
+        "inflight" => info.inflight,
+        "inflight_max" => info.inflight_max,
+        "waiting" => info.waiting,
         "dropped" => info.dropped,
         "lagging" => info.lagging,
         _ => info.id,

@@ -174,9 +174,18 @@ impl Core {
         self.request_as(ticket, Wanted::History, Call::Room(room, Question::History(query)), as_node)
     }
 
-    #[pyo3(signature = (ticket, sort, limit, client))]
-    fn clients(&self, ticket: u64, sort: String, limit: usize, client: Option<u64>) -> PyResult<()> {
-        let filter = ClientFilter { ids: client.into_iter().collect(), ..ClientFilter::default() };
+    #[pyo3(signature = (ticket, sort, limit, client, client_ids))]
+    fn clients(
+        &self,
+        ticket: u64,
+        sort: String,
+        limit: usize,
+        client: Option<u64>,
+        mut client_ids: Vec<String>,
+    ) -> PyResult<()> {
+        client_ids.sort_unstable();
+        let filter =
+            ClientFilter { ids: client.into_iter().collect(), client_ids, ..ClientFilter::default() };
         self.request(ticket, Wanted::Clients(sort, limit), Call::All(Question::Clients(filter)))
     }
 

@@ -24,8 +24,8 @@ async def list_clients(state: State, request: Request) -> Response:
     if sort not in SORTS:
         raise BadRequestError("clients are not sorted by this", sort, f"one of {', '.join(SORTS)}")
     limit = number(request, "limit", 100, state.limits["http_page_max"])
-    rows = await state.node.clients(sort, limit)
-    return json_answer(ClientList(clients=[_client(state, row) for row in rows]))
+    rows = await state.node.clients(sort, limit, client_ids=request.query_params.getlist("client_id"))
+    return json_answer(ClientList(clients=[client_body(state, row) for row in rows]))
 
 
 async def show_client(state: State, request: Request) -> Response:
@@ -33,7 +33,7 @@ async def show_client(state: State, request: Request) -> Response:
     rows = await state.node.clients("id", 1, client)
     if not rows:
         raise NoSuchClientError(value=client, hint="GET /v1/clients lists them")
-    return json_answer(_client(state, rows[0]))
+    return json_answer(client_body(state, rows[0]))
 
 
 async def kill_client(state: State, request: Request) -> Response:
@@ -43,5 +43,6 @@ async def kill_client(state: State, request: Request) -> Response:
     return Response(status_code=204)
 
 
-def _client(state: State, row: dict[str, Any]) -> Client:
+def client_body(state: State, row: dict[str, Any]) -> Client:
+    """A connection of this node as the core tells it."""
     return msgspec.convert({"node": state.node.name, **row}, Client)

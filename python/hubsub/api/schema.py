@@ -173,14 +173,18 @@ class PublishResults(Struct, kw_only=True):
 
 
 class Client(Struct, kw_only=True):
-    """A connection. Counts are totals; `_1s` and `_60s` are a second, over that time."""
+    """A connection. Counts are totals; `_1s` and `_60s` are a second, over that time.
+
+    Of MQTT clients alone, else 0: `keep_alive_s`; `inflight`, messages of QoS 1 and 2 that it has not acknowledged, of
+    `inflight_max` that these may be; `waiting`, records that wait for room among these or on the socket.
+    """
 
     id: Annotated[int, Meta(description="Of the node that has it.")]
     node: str
     shard: int
     addr: str
     laddr: str
-    name: str
+    name: Annotated[str, Meta(description="As CLIENT SETNAME set it; of MQTT: the client id.")]
     lib_name: str
     lib_ver: str
     protocol: str
@@ -189,6 +193,10 @@ class Client(Struct, kw_only=True):
     subscriptions: int
     patterns: int
     pending_bytes: int
+    keep_alive_s: int
+    inflight: int
+    inflight_max: int
+    waiting: int
     dropped: int
     lagging: int
     messages_in: int

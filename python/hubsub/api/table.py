@@ -188,7 +188,11 @@ ROUTES: tuple[Route, ...] = (
         "/v1/clients",
         "Connections, the largest first",
         clients.list_clients,
-        (Param("sort", "By this number.", choices=clients.SORTS), LIMIT),
+        (
+            Param("sort", "By this number.", choices=clients.SORTS),
+            Param("client_id", "MQTT clients with this id; more than once: with one of them."),
+            LIMIT,
+        ),
         answer=(ClientList,),
         tag="clients",
         reach=Gathered(ClientList, merges.clients),

@@ -5,10 +5,15 @@ from typing import Annotated
 import typer
 
 from hubsub.cli.common import Api, Json, Url, group, print_fields, print_rows, say
+from hubsub.errors import NoSuchClientError, OptionError
 
 app = group("Lists, shows and closes connections.")
 
-Id = Annotated[int, typer.Argument(help="Id of the connection.", show_default=False)]
+Id = Annotated[int | None, typer.Argument(help="Id of the connection.", show_default=False)]
+
+ClientId = Annotated[
+    str | None, typer.Option("--client-id", metavar="ID", help="In place of that: the client id of MQTT.")
+]
 
 Node = Annotated[str | None, typer.Option("--node", help="That has it. Default: the one that is asked.")]
 
@@ -20,8 +25,11 @@ COLUMNS = (
     "name",
     "node",
     "age_s",
+    "protocol",
     "subscriptions",
     "pending_bytes",
+    "inflight",
+    "waiting",
     "dropped",
     *(f"{flow}{over}" for over in ("_1s", "_60s", "") for flow in FLOWS),
 )
@@ -31,24 +39,50 @@ COLUMNS = (
 @app.command("ls")
 def list_clients(
     sort: Annotated[str, typer.Option(help="By this number, largest first.")] = "messages_out_1s",
+    client_id: Annotated[
+        str | None, typer.Option("--client-id", metavar="ID", help="With this client id of MQTT.")
+    ] = None,
     limit: Annotated[int, typer.Option(help="At most so many.", min=1)] = 50,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
     """Lists connections, the largest first."""
-    answer = Api(url).get("/v1/clients", sort=sort, limit=limit)
+    answer = Api(url).get("/v1/clients", sort=sort, limit=limit, client_id=client_id)
     columns = COLUMNS if sort in COLUMNS else (*COLUMNS, sort)
     print_rows(answer.rows("clients"), columns, as_json, keep=sort)
 
 
 @app.command("show")
-def show_client(client: Id, node: Node = None, url: Url = None, as_json: Json = False) -> None:
+def show_client(
+    client: Id = None, client_id: ClientId = None, node: Node = None, url: Url = None, as_json: Json = False
+) -> None:
     """Shows all that is known of a connection."""
-    print_fields(Api(url).get(f"/v1/clients/{client}", node=node), as_json)
+    api = Api(url)
+    client, node = _found(api, client, client_id, node)
+    print_fields(api.get(f"/v1/clients/{client}", node=node), as_json)
 
 
 @app.command("kill")
-def kill_client(client: Id, node: Node = None, url: Url = None) -> None:
+def kill_client(client: Id = None, client_id: ClientId = None, node: Node = None, url: Url = None) -> None:
     """Closes a connection."""
-    Api(url).ask("DELETE", f"/v1/clients/{client}", node=node)
+    api = Api(url)
+    client, node = _found(api, client, client_id, node)
+    api.ask("DELETE", f"/v1/clients/{client}", node=node)
     say(f"closed {client}")
+
+
+def _found(api: Api, client: int | None, client_id: str | None, node: str | None) -> tuple[int, str | None]:
+    """Id and node of the connection that is meant.
+
+    Raises:
+        OptionError: it is named twice, or not at all.
+        NoSuchClientError: nobody is connected under that client id.
+    """
+    if (client is None) == (client_id is None):
+        raise OptionError("a client is named by the id of its connection, or by --client-id")
+    if client is not None:
+        return client, node
+    rows = api.get("/v1/clients", client_id=client_id).rows("clients")
+    if not rows:
+        raise NoSuchClientError("no client is connected under this client id", client_id)
+    return rows[0]["id"], rows[0]["node"]

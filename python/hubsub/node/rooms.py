@@ -80,8 +80,12 @@ class Rooms(Life):
         recovered, rows = await self._ask_in_time(self._core.history, room, count, after, topic, as_node)
         return recovered, [HistoryRow(*row) for row in rows]
 
-    async def clients(self, sort: str, limit: int, client: int | None = None) -> list[dict[str, Any]]:
-        answer: list[dict[str, Any]] = await self._ask_in_time(self._core.clients, sort, limit, client)
+    async def clients(
+        self, sort: str, limit: int, client: int | None = None, client_ids: Sequence[str] = ()
+    ) -> list[dict[str, Any]]:
+        """The first by `sort`, or that one; with `client_ids` only MQTT clients with one of these."""
+        ask = self._core.clients
+        answer: list[dict[str, Any]] = await self._ask_in_time(ask, sort, limit, client, list(client_ids))
         return answer
 
     async def client_kill(self, client: int, reason: str) -> bool:

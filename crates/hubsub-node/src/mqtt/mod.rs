@@ -59,6 +59,13 @@ impl Client {
             || (self.waits_for_log && log_is_behind)
     }
 
+    /// Whether it is connected under one of these ids, which are in order.
+    #[must_use]
+    pub fn is_any_of(&self, ids: &[String]) -> bool {
+        let own = self.machine.client_id();
+        self.connack.is_none() && ids.binary_search_by(|id| id.as_str().cmp(own)).is_ok()
+    }
+
     /// Whether something that it asked for is not answered.
     #[must_use]
     pub fn waits(&self) -> bool {

@@ -45,6 +45,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use window::Acknowledged;
 
+/// Silence that ends a connection, for each second of its keep alive.
+const SILENCE_MS_A_S: u64 = 1500;
+
 /// Why the server ends a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
@@ -172,6 +175,12 @@ impl Machine {
     #[must_use]
     pub fn silent_at_ms(&self) -> Option<u64> {
         (self.silence_ms > 0).then_some(self.heard_ms + self.silence_ms)
+    }
+
+    /// What the client said of how long it is silent at most, in s; 0: it did not.
+    #[must_use]
+    pub fn keep_alive_s(&self) -> u64 {
+        self.silence_ms / SILENCE_MS_A_S
     }
 
     /// It is not its fault that it was not heard until now.

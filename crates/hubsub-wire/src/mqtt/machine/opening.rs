@@ -10,7 +10,7 @@ use super::filters::Filters;
 use super::headers::read_headers;
 use super::requests::Requests;
 use super::window::Window;
-use super::{Fault, Machine};
+use super::{Fault, Machine, SILENCE_MS_A_S};
 use std::collections::BTreeMap;
 
 /// What a server grants to each client.
@@ -153,7 +153,7 @@ impl Machine {
         let machine = Machine {
             version,
             client_id: client_id.into(),
-            silence_ms: u64::from(keep_alive_s) * 1500,
+            silence_ms: u64::from(keep_alive_s) * SILENCE_MS_A_S,
             heard_ms: now_ms,
             packet_bytes_max,
             receive_max: usize::from(terms.receive_max.max(1)),

@@ -40,6 +40,12 @@ impl Window {
         Window { size: usize::from(size.max(1)), last: 0, awaited: BTreeMap::new() }
     }
 
+    /// How many may be unacknowledged.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
     /// Messages that are unacknowledged.
     #[must_use]
     pub fn len(&self) -> usize {
