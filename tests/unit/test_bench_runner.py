@@ -11,13 +11,15 @@ from pathlib import Path
 import pytest
 
 from hubsub.bench import BenchError
+from hubsub.bench.brokers import RunningBroker, parse_peer
 from hubsub.bench.cli import app
 from hubsub.bench.load import find_program, run
 from hubsub.bench.machine import Cores, Machine, share_cores
 from hubsub.bench.report import RowFile, directory, lines, markdown_table, number
+from hubsub.bench.mqtt_scenarios import MQTT_BY_NAME
 from hubsub.bench.runner import run_scenario
 from hubsub.bench.scenarios import BY_NAME
-from hubsub.bench.servers import Running, RunningServer, parse_peer
+from hubsub.bench.servers import Running, RunningServer
 from hubsub.bench.stats import Verdict
 
 GENERATOR = """import json, sys
@@ -54,11 +56,13 @@ class FakeServer:
     name: str
     cpu_us: int
     turns: list[str] = field(default_factory=list)
+    protocols: frozenset[str] = frozenset({"redis"})
+    mqtt: str | None = None
 
     @contextmanager
     def running(self, cores: Cores, shards: int) -> Iterator[Running]:
         self.turns.append(self.name)
-        yield Running(f"127.0.0.1:{self.cpu_us}", None, self.name, "release")
+        yield Running(f"127.0.0.1:{self.cpu_us}", None, self.name, "release", mqtt=self.mqtt)
 
 
 @pytest.fixture
@@ -103,6 +107,30 @@ def test_without_a_peer_only_ours_runs(pair: tuple[FakeServer, FakeServer]) -> N
     result = run_scenario(BY_NAME["w2"], ours, None, pairs=2)
     assert ours.turns == ["HubSub", "HubSub"]
     assert result.summary("CPU per delivery").ratio is None
+
+
+def test_a_peer_that_does_not_speak_what_a_row_needs_takes_no_part(
+    pair: tuple[FakeServer, FakeServer],
+) -> None:
+    ours, peer = pair
+    ours.mqtt = "127.0.0.1:5"
+    result = run_scenario(MQTT_BY_NAME["mqtt-w5"], ours, peer, pairs=1)
+    assert ours.turns == ["HubSub"]
+    assert result.peer is None
+    assert result.rows[0].figures["CPU per delivery"] == 5.0, "by the listener for MQTT"
+
+
+def test_a_node_without_a_listener_for_mqtt_is_named(pair: tuple[FakeServer, FakeServer]) -> None:
+    with pytest.raises(BenchError, match="no listener for MQTT"):
+        run_scenario(MQTT_BY_NAME["mqtt-w5"], pair[0], None, pairs=1)
+
+
+def test_qos_0_is_judged_by_the_same_nodes_redis_clients(pair: tuple[FakeServer, FakeServer]) -> None:
+    ours, _ = pair
+    ours.mqtt = "127.0.0.1:5"
+    result = run_scenario(MQTT_BY_NAME["mqtt-w4"], ours, None, pairs=2)
+    summary = result.summary("deliveries per CPU second, by those of Redis")
+    assert (summary.ours, summary.verdict) == (0.8, Verdict.BELOW)
 
 
 def test_table_names_figures_ratio_bound_and_verdict(pair: tuple[FakeServer, FakeServer]) -> None:
@@ -176,6 +204,10 @@ def test_only_redis_urls_can_be_measured() -> None:
     with pytest.raises(BenchError, match="cannot be measured"), RunningServer("nats://x").running(cores, 1):
         pass
     assert parse_peer("redis-server").name == "Redis"
+    assert parse_peer("mosquitto").name == "Mosquitto"
+    broker = parse_peer("mqtt://localhost")
+    assert isinstance(broker, RunningBroker)
+    assert broker.address() == "localhost:1883"
 
 
 def test_cores_are_parted_between_server_and_generator() -> None:

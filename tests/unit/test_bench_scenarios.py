@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from hubsub.bench.cli import app
 from hubsub.bench.load import Report
+from hubsub.bench.mqtt_scenarios import MQTT_BY_NAME, MQTT_SCENARIOS
 from hubsub.bench.scenarios import BY_NAME, SCENARIOS, Figures
 
 
@@ -50,11 +51,11 @@ def figures(
         asked.append(params)
         return reports[len(asked) - 1]
 
-    return BY_NAME[name].measure(load, rate), asked
+    return {**BY_NAME, **MQTT_BY_NAME}[name].measure(load, rate), asked
 
 
 def test_every_figure_of_every_scenario_is_measured() -> None:
-    for scenario in SCENARIOS:
+    for scenario in (*SCENARIOS, *MQTT_SCENARIOS):
         found, _ = figures(scenario.name, [report(), report()], rate=50.0)
         assert {figure.name for figure in scenario.figures} <= set(found)
         assert all(found[figure.name] is not None for figure in scenario.figures)
@@ -63,6 +64,12 @@ def test_every_figure_of_every_scenario_is_measured() -> None:
 def test_a_core_scenario_quotes_cpu_and_rate() -> None:
     found, _ = figures("w2", [report()])
     assert found == {"CPU per delivery": 0.5, "delivered per second": 1000.0}
+
+
+def test_rows_of_mqtt_ask_for_their_qos() -> None:
+    for name, qos in (("mqtt-w5", 1), ("mqtt-fanout-0", None), ("mqtt-fanout-2", 2)):
+        _, asked = figures(name, [report()])
+        assert [(params["protocol"], params.get("qos")) for params in asked] == [("mqtt", qos)]
 
 
 def test_latency_runs_open_loop_at_the_given_rate() -> None:

@@ -1,4 +1,4 @@
-//! The load generator: it publishes into rooms of any Redis server, counts what
+//! The load generator: it publishes into rooms of any Redis server or MQTT broker, counts what
 //! the subscribers get (delivered, lost, doubled, reordered, misrouted, corrupt),
 //! measures latency and reads what the server spent on it.
 //!
@@ -8,7 +8,7 @@
 //! one comparison, counts without copying and writes once a turn.
 //!
 //! `scenario` says what to do; `run` does it with `worker` threads that own the
-//! `publisher`s and `subscriber`s; `codec`, `stamp`, `pace` and `ledger` are pure;
+//! `publisher`s and `subscriber`s; `codec`, `mqtt`, `stamp`, `pace` and `ledger` are pure;
 //! `procfs` reads the server's costs; `report` is the one JSON line that comes out.
 //!
 //! Beside it stand smaller measurements for servers with a log: `disk` (what a sync
@@ -19,6 +19,7 @@ pub mod codec;
 pub mod disk;
 pub mod follow;
 pub mod ledger;
+pub mod mqtt;
 pub mod pace;
 pub mod past;
 pub mod procfs;

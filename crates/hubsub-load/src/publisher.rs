@@ -2,6 +2,9 @@
 //!
 //! Frames are copies of one template with room, stamp and nothing else changed;
 //! all that may be sent now goes out in one write.
+//!
+//! A message of MQTT with QoS 0 has no reply: a ping behind each quarter of the window has one, which counts for all
+//! messages before it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,8 +13,9 @@ use std::ops::Range;
 use hdrhistogram::Histogram;
 
 use crate::codec::{self, Frame, Malformed};
+use crate::mqtt::{self, Packet};
 use crate::pace::{Pace, RoomPick, Schedule};
-use crate::scenario::{ROOM_DIGITS, Scenario, Verb, room_name};
+use crate::scenario::{Protocol, ROOM_DIGITS, Scenario, Verb, room_name};
 use crate::socket::{ReadEnd, Socket};
 use crate::stamp::{FILLER, Stamp};
 use crate::subscriber::LATENCY_NS_MAX;
@@ -41,6 +45,16 @@ impl Waits {
     }
 }
 
+/// Answers of messages that have none, by pings.
+struct Pings {
+    /// A ping follows so many messages.
+    every: u64,
+    /// Messages behind the last ping.
+    unasked: u64,
+    /// Messages before each ping that was not answered.
+    asked: VecDeque<u64>,
+}
+
 /// One publisher.
 pub struct Publisher {
     /// Index among all publishers.
@@ -54,9 +68,14 @@ pub struct Publisher {
     numbers: Vec<u32>,
     quota: u64,
     template: Vec<u8>,
+    /// Where the packet id of MQTT stands.
+    id_at: Option<usize>,
+    /// MQTT with QoS 0: messages without a ping behind them, and behind how many there is one.
+    pings: Option<Pings>,
     digits_at: usize,
     payload_at: usize,
     verb: Verb,
+    protocol: Protocol,
     /// Where waits are measured.
     pub waits: Option<Box<Waits>>,
     /// Publishes encoded for sending.
@@ -67,13 +86,15 @@ pub struct Publisher {
     pub errors: u64,
     /// Sum of the receivers that the replies name.
     pub receivers: u64,
+    /// What replies are to be answered with: PUBREL of MQTT.
+    answers: Vec<u8>,
     /// Text of the last error.
     pub error_last: Option<String>,
 }
 
 impl Publisher {
     /// A publisher over a connected socket.
-    pub fn new(index: u32, socket: Socket, scenario: &Scenario) -> Publisher {
+    pub fn new(index: u32, mut socket: Socket, scenario: &Scenario) -> Publisher {
         let pace = if scenario.rate > 0.0 {
             let (publisher, publishers) = (u64::from(index), u64::from(scenario.publishers));
             Pace::Open(Schedule { start_ns: 0, publisher, publishers, rate: scenario.rate })
@@ -85,12 +106,19 @@ impl Publisher {
         let name = room_name(numbers[0]);
         let mut template = Vec::new();
         let filler = vec![FILLER; scenario.payload];
+        let (is_mqtt, qos) = (scenario.protocol == Protocol::Mqtt, scenario.qos);
+        let mut id_at = None;
         match scenario.verb {
+            _ if is_mqtt => {
+                mqtt::connect(&mut socket.out, &format!("p{index}"), false);
+                id_at = mqtt::publish(&mut template, &name, &filler, qos, false).0;
+            }
             Verb::Publish => codec::command(&mut template, &[b"PUBLISH", name.as_bytes(), &filler]),
             Verb::Spublish => codec::command(&mut template, &[b"SPUBLISH", name.as_bytes(), &filler]),
             Verb::Xadd => codec::command(&mut template, &[b"XADD", name.as_bytes(), b"*", b"d", &filler]),
         }
-        let payload_at = template.len() - 2 - scenario.payload;
+        let end_bytes = if is_mqtt { 0 } else { 2 };
+        let payload_at = template.len() - end_bytes - scenario.payload;
         // The verb is no part of the name, so its first place is the only one.
         let name_at = memchr::memmem::find(&template, name.as_bytes()).expect("the name is in the template");
         let digits_at = name_at + name.len() - ROOM_DIGITS;
@@ -103,14 +131,22 @@ impl Publisher {
             numbers,
             quota: scenario.quota_of(index),
             template,
+            id_at,
+            pings: (is_mqtt && qos == 0).then(|| Pings {
+                every: (scenario.in_flight / 4).max(1),
+                unasked: 0,
+                asked: VecDeque::new(),
+            }),
             digits_at,
             payload_at,
             verb: scenario.verb,
+            protocol: scenario.protocol,
             waits: scenario.replies.then(|| Box::new(Waits::new())),
             sent: 0,
             answered: 0,
             errors: 0,
             receivers: 0,
+            answers: Vec::new(),
             error_last: None,
         }
     }
@@ -123,8 +159,9 @@ impl Publisher {
     }
 
     /// Stops it: nothing further is sent than what is encoded.
-    pub fn stop(&mut self) {
+    pub fn stop(&mut self, now_ns: u64) {
         self.quota = self.sent;
+        self.publish(now_ns);
     }
 
     /// Whether every publish was answered, or its connection is gone.
@@ -146,7 +183,10 @@ impl Publisher {
     pub fn on_readable(&mut self, scratch: &mut Vec<u8>, now_ns: u64, window: &Range<u64>) {
         let Some(mut socket) = self.socket.take() else { return };
         match socket.read(scratch, |bytes| self.take_replies(bytes, now_ns, window)) {
-            Ok(ReadEnd::Drained) => self.socket = Some(socket),
+            Ok(ReadEnd::Drained) => {
+                socket.out.append(&mut self.answers);
+                self.socket = Some(socket);
+            }
             Ok(ReadEnd::Closed) => {
                 self.error_last = Some("the server closed a publisher's connection".to_owned())
             }
@@ -177,6 +217,7 @@ impl Publisher {
                 };
                 self.encode(&mut socket.out, due_ns);
             }
+            self.ping_last(&mut socket.out);
             if socket.is_flushed() {
                 break;
             }
@@ -197,16 +238,42 @@ impl Publisher {
         Stamp { publisher: self.index, room, seq: *seq, due_ns }.write(&mut self.template[self.payload_at..]);
         *seq += 1;
         self.sent += 1;
+        if let Some(at) = self.id_at {
+            let id = ((self.sent - 1) % 65_535 + 1) as u16;
+            self.template[at..at + 2].copy_from_slice(&id.to_be_bytes());
+        }
         if let Some(waits) = &mut self.waits {
             waits.due_ns.push_back(due_ns);
         }
         out.extend_from_slice(&self.template);
+        if let Some(pings) = &mut self.pings {
+            pings.unasked += 1;
+            if pings.unasked >= pings.every {
+                pings.ask(out);
+            }
+        }
+    }
+
+    /// A ping behind the last messages, where no more follow for now.
+    fn ping_last(&mut self, out: &mut Vec<u8>) {
+        let is_last = self.sent == self.quota || matches!(self.pace, Pace::Open(_));
+        if let Some(pings) = self.pings.as_mut().filter(|pings| is_last && pings.unasked > 0) {
+            pings.ask(out);
+        }
     }
 
     fn take_replies(&mut self, bytes: &[u8], now_ns: u64, window: &Range<u64>) -> Result<usize, Malformed> {
         let mut used = 0;
         let answered_before = self.answered;
-        while let Some((frame, len)) = codec::frame(&bytes[used..])? {
+        if self.protocol == Protocol::Mqtt {
+            while let Some((packet, len)) = mqtt::packet(&bytes[used..])? {
+                used += len;
+                self.take_packet(packet);
+            }
+        }
+        while self.protocol == Protocol::Redis
+            && let Some((frame, len)) = codec::frame(&bytes[used..])?
+        {
             used += len;
             match frame {
                 Frame::Integer(receivers) => {
@@ -226,5 +293,28 @@ impl Publisher {
             (answered_before..self.answered).for_each(|_| waits.answered(now_ns, window));
         }
         Ok(used)
+    }
+
+    fn take_packet(&mut self, packet: Packet<'_>) {
+        match packet {
+            Packet::Puback(_) | Packet::Pubcomp(_) => self.answered += 1,
+            Packet::Pubrec(id) => mqtt::release(&mut self.answers, id),
+            Packet::Pong => {
+                let asked = self.pings.as_mut().and_then(|pings| pings.asked.pop_front());
+                self.answered += asked.unwrap_or(0);
+            }
+            Packet::Refused(code) => {
+                self.errors += 1;
+                self.error_last = Some(format!("refused with {code:#04x}"));
+            }
+            Packet::Connected | Packet::Subscribed(_) | Packet::Publish { .. } | Packet::Pubrel(_) => {}
+        }
+    }
+}
+
+impl Pings {
+    fn ask(&mut self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&mqtt::PING);
+        self.asked.push_back(std::mem::take(&mut self.unasked));
     }
 }

@@ -13,13 +13,15 @@ use crate::stamp::STAMP_BYTES;
 /// Digits of a room's number in its name.
 pub const ROOM_DIGITS: usize = 8;
 const ROOM_PREFIX: &str = "room:";
+/// Packet ids of an MQTT connection.
+const IN_FLIGHT_MQTT_MAX: u64 = 65_535;
 /// Lanes that a run may have (8 bytes each).
 const LANES_MAX: u64 = 1 << 28;
 
 /// Every `.1`-th index from `.0` on.
 pub type Share = (usize, usize);
 
-/// Publishes into rooms of a Redis server and counts every delivery; prints one JSON line.
+/// Publishes into rooms of a Redis server or an MQTT broker and counts every delivery; prints one JSON line.
 #[derive(Parser, Serialize, Clone, Debug)]
 #[command(name = "hubsub-load", version, about)]
 pub struct Scenario {
@@ -71,7 +73,13 @@ pub struct Scenario {
     /// Seconds without any progress after which a run by messages, or a drain, is given up.
     #[arg(long, default_value_t = 2.0)]
     pub patience: f64,
-    /// Version of the protocol, 2 or 3.
+    /// What is spoken.
+    #[arg(long, value_enum, default_value_t = Protocol::Redis)]
+    pub protocol: Protocol,
+    /// QoS of publishes and subscriptions of MQTT, 0 to 2.
+    #[arg(long, default_value_t = 0)]
+    pub qos: u8,
+    /// Version of RESP, 2 or 3.
     #[arg(long, default_value_t = 2)]
     pub resp: u8,
     /// Threads.
@@ -107,6 +115,16 @@ pub struct Scenario {
     /// Decides which rooms are picked.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+}
+
+/// What is spoken.
+#[derive(ValueEnum, Serialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// RESP2 or RESP3.
+    Redis,
+    /// MQTT 3.1.1.
+    Mqtt,
 }
 
 /// The command of a publish.
@@ -183,6 +201,16 @@ impl Scenario {
         }
         if !(2..=3).contains(&self.resp) {
             return no(format!("--resp is unknown: {} (hint: 2 or 3)", self.resp));
+        }
+        let is_mqtt = self.protocol == Protocol::Mqtt;
+        if self.qos > 2 || (self.qos > 0 && !is_mqtt) {
+            return no(format!("--qos is out of range: {} (hint: 0 to 2, with --protocol mqtt)", self.qos));
+        }
+        if is_mqtt && (self.verb != Verb::Publish || self.in_flight > IN_FLIGHT_MQTT_MAX) {
+            return no(format!(
+                "MQTT has one way to publish, and {IN_FLIGHT_MQTT_MAX} packet ids: --verb {:?}, --in-flight {}",
+                self.verb, self.in_flight
+            ));
         }
         if self.threads == 0 || self.threads > 64 {
             return no(format!("--threads is out of range: {} (hint: 1 to 64)", self.threads));
@@ -382,6 +410,8 @@ mod tests {
             (vec!["--subscribers", "5", "--connections", "2"], "--connections is too small: 2"),
             (vec!["--rooms", "5", "--publish-to", "own"], "--publishers is too small: 1"),
             (vec!["--resp", "4"], "--resp is unknown: 4"),
+            (vec!["--qos", "1"], "--qos is out of range: 1"),
+            (vec!["--protocol", "mqtt", "--in-flight", "65536"], "65535 packet ids"),
             (vec!["--rooms", "2", "--numbers", "7"], "--numbers are not as many as --rooms: 1"),
             (vec!["--numbers", "100000000"], "a number of --numbers is out of range: 100000000"),
             (vec!["--target", "a:1,b:2"], "a connection has one address: a:1,b:2"),

@@ -9,7 +9,8 @@ use hdrhistogram::Histogram;
 
 use crate::codec::{self, Frame, Malformed};
 use crate::ledger::Ledger;
-use crate::scenario::{ROOM_DIGITS, Scenario, Verb, room_name};
+use crate::mqtt::{self, Packet};
+use crate::scenario::{Protocol, ROOM_DIGITS, Scenario, Verb, room_name};
 use crate::socket::Socket;
 use crate::stamp::Stamp;
 
@@ -61,41 +62,66 @@ impl Tally {
     }
 }
 
-/// The fixed parts of a delivery: `head`, the room's digits, `tail`, the payload, CR LF.
+/// The fixed parts of a delivery: `head`, the room's digits, `tail`, a packet id, the payload, `end`.
 pub struct Shape {
     head: Vec<u8>,
     tail: Vec<u8>,
+    /// Of the packet id: 2 where deliveries of MQTT have one.
+    id_bytes: usize,
     payload: usize,
+    end: &'static [u8],
+}
+
+/// What a delivery of the usual shape says.
+struct Shaped<'a> {
+    room: u32,
+    id: u16,
+    payload: &'a [u8],
+    len: usize,
 }
 
 impl Shape {
     /// The shape of this scenario's deliveries.
     pub fn new(scenario: &Scenario) -> Shape {
         let name = room_name(0);
+        let payload = scenario.payload;
+        if scenario.protocol == Protocol::Mqtt {
+            let mut head = Vec::new();
+            let (id_at, payload_at) = mqtt::publish(&mut head, &name, &vec![0; payload], scenario.qos, false);
+            head.truncate(id_at.unwrap_or(payload_at) - ROOM_DIGITS);
+            let id_bytes = id_at.map_or(0, |at| payload_at - at);
+            return Shape { head, tail: Vec::new(), id_bytes, payload, end: b"" };
+        }
         let kind = if scenario.resp == 3 { '>' } else { '*' };
         let word = if scenario.verb == Verb::Spublish { "smessage" } else { "message" };
         let prefix = &name[..name.len() - ROOM_DIGITS];
         Shape {
             head: format!("{kind}3\r\n${}\r\n{word}\r\n${}\r\n{prefix}", word.len(), name.len()).into_bytes(),
             tail: format!("\r\n${}\r\n", scenario.payload).into_bytes(),
-            payload: scenario.payload,
+            id_bytes: 0,
+            payload,
+            end: b"\r\n",
         }
     }
 
-    /// Room, payload and length of the delivery at the front of `bytes`, if it has this shape.
+    /// The delivery at the front of `bytes`, if it has this shape.
     #[inline]
-    fn split<'a>(&self, bytes: &'a [u8]) -> Option<(u32, &'a [u8], usize)> {
+    fn split<'a>(&self, bytes: &'a [u8]) -> Option<Shaped<'a>> {
         let tail_at = self.head.len() + ROOM_DIGITS;
-        let payload_at = tail_at + self.tail.len();
-        let len = payload_at + self.payload + 2;
+        let id_at = tail_at + self.tail.len();
+        let payload_at = id_at + self.id_bytes;
+        let end_at = payload_at + self.payload;
+        let len = end_at + self.end.len();
         let frame = bytes.get(..len)?;
         if !frame.starts_with(&self.head)
-            || frame[tail_at..payload_at] != self.tail
-            || &frame[len - 2..] != b"\r\n"
+            || frame[tail_at..id_at] != self.tail
+            || &frame[end_at..] != self.end
         {
             return None;
         }
-        Some((room_of(&frame[self.head.len()..tail_at])?, &frame[payload_at..len - 2], len))
+        let room = room_of(&frame[self.head.len()..tail_at])?;
+        let id = frame[id_at..payload_at].iter().fold(0, |id, &byte| id << 8 | u16::from(byte));
+        Some(Shaped { room, id, payload: &frame[payload_at..end_at], len })
     }
 }
 
@@ -117,14 +143,13 @@ impl Subscriber {
     /// A subscriber whose commands are in the socket's output.
     pub fn new(connection: u32, mut socket: Socket, lanes_at: usize, scenario: &Scenario) -> Subscriber {
         let rooms: Vec<u32> = scenario.rooms_of(connection).collect();
-        hello(&mut socket, scenario.resp);
-        let verb: &[u8] = if scenario.verb == Verb::Spublish { b"SSUBSCRIBE" } else { b"SUBSCRIBE" };
-        subscribe(&mut socket, verb, rooms.iter().map(|&room| room_name(scenario.number_of(room))));
+        let names = rooms.iter().map(|&room| room_name(scenario.number_of(room))).collect();
+        subscribe(&mut socket, &format!("s{connection}"), names, scenario);
         let only_room = if rooms.len() == 1 { rooms.first().copied() } else { None };
         Subscriber { socket: Some(socket), connection, unconfirmed: rooms.len(), only_room, lanes_at }
     }
 
-    /// Counts the whole frames of `bytes`, which were read at `now_ns`.
+    /// Counts the whole frames of `bytes`, which were read at `now_ns`; what is to be answered goes to `answers`.
     pub fn take(
         &mut self,
         bytes: &[u8],
@@ -132,13 +157,31 @@ impl Subscriber {
         shape: &Shape,
         scenario: &Scenario,
         tally: &mut Tally,
+        answers: &mut Vec<u8>,
     ) -> Result<usize, Malformed> {
         let mut used = 0;
         loop {
             let rest = &bytes[used..];
-            if let Some((room, payload, len)) = shape.split(rest) {
-                self.deliver(Some(room), payload, now_ns, scenario, tally);
+            if let Some(shaped) = shape.split(rest) {
+                self.deliver(Some(shaped.room), shaped.payload, now_ns, scenario, tally);
+                mqtt::taken(answers, scenario.qos, shaped.id);
+                used += shaped.len;
+                continue;
+            }
+            if scenario.protocol == Protocol::Mqtt {
+                let Some((packet, len)) = mqtt::packet(rest)? else { return Ok(used) };
                 used += len;
+                match packet {
+                    Packet::Publish { topic, payload, qos, id } => {
+                        let room = topic.last_chunk::<ROOM_DIGITS>().and_then(|digits| room_of(digits));
+                        self.deliver(room, payload, now_ns, scenario, tally);
+                        mqtt::taken(answers, qos, id);
+                    }
+                    Packet::Pubrel(id) => mqtt::complete(answers, id),
+                    Packet::Subscribed(count) => self.unconfirmed = self.unconfirmed.saturating_sub(count),
+                    Packet::Refused(code) => tally.error(format!("refused with {code:#04x}").as_bytes()),
+                    _ => {}
+                }
                 continue;
             }
             let Some((frame, len)) = codec::frame(rest)? else { return Ok(used) };
@@ -201,18 +244,31 @@ pub struct Holder {
 
 impl Holder {
     /// A holder whose commands are in the socket's output; without a room it sends a PING.
-    pub fn new(mut socket: Socket, room: Option<String>, bytes_per_second: Option<u64>, resp: u8) -> Holder {
-        hello(&mut socket, resp);
-        match room {
-            Some(room) => subscribe(&mut socket, b"SUBSCRIBE", std::iter::once(room)),
-            None => codec::command(&mut socket.out, &[b"PING", ANSWER]),
-        }
+    pub fn new(
+        index: u32,
+        mut socket: Socket,
+        room: Option<String>,
+        bytes_per_second: Option<u64>,
+        scenario: &Scenario,
+    ) -> Holder {
+        subscribe(&mut socket, &format!("h{index}"), room.into_iter().collect(), scenario);
         Holder { socket: Some(socket), unconfirmed: true, bytes_per_second, bytes: 0, closed_ns: None }
     }
 
     /// Takes whole frames until the confirmation came.
-    pub fn take(&mut self, bytes: &[u8], tally: &mut Tally) -> Result<usize, Malformed> {
+    pub fn take(&mut self, bytes: &[u8], protocol: Protocol, tally: &mut Tally) -> Result<usize, Malformed> {
         let mut used = 0;
+        if protocol == Protocol::Mqtt {
+            while let Some((packet, len)) = mqtt::packet(&bytes[used..])? {
+                used += len;
+                match packet {
+                    Packet::Subscribed(_) | Packet::Pong => self.unconfirmed = false,
+                    Packet::Refused(code) => tally.error(format!("refused with {code:#04x}").as_bytes()),
+                    _ => {}
+                }
+            }
+            return Ok(used);
+        }
         while let Some((frame, len)) = codec::frame(&bytes[used..])? {
             used += len;
             match frame {
@@ -226,18 +282,26 @@ impl Holder {
     }
 }
 
-/// Appends HELLO where RESP3 is spoken.
-fn hello(socket: &mut Socket, resp: u8) {
-    if resp == 3 {
-        codec::command(&mut socket.out, &[b"HELLO", b"3"]);
+/// Appends what a connection begins with, and its subscriptions to all of `rooms` as one request; without rooms
+/// one that is answered.
+fn subscribe(socket: &mut Socket, client_id: &str, rooms: Vec<String>, scenario: &Scenario) {
+    let out = &mut socket.out;
+    if scenario.protocol == Protocol::Mqtt {
+        mqtt::connect(out, client_id, false);
+        return match rooms.is_empty() {
+            true => out.extend_from_slice(&mqtt::PING),
+            false => mqtt::subscribe(out, &rooms, scenario.qos),
+        };
     }
-}
-
-/// Appends one command, SUBSCRIBE or SSUBSCRIBE, for all of `rooms`.
-fn subscribe(socket: &mut Socket, verb: &[u8], rooms: impl Iterator<Item = String>) {
-    let rooms: Vec<String> = rooms.collect();
+    if scenario.resp == 3 {
+        codec::command(out, &[b"HELLO", b"3"]);
+    }
+    if rooms.is_empty() {
+        return codec::command(out, &[b"PING", ANSWER]);
+    }
+    let verb: &[u8] = if scenario.verb == Verb::Spublish { b"SSUBSCRIBE" } else { b"SUBSCRIBE" };
     let args: Vec<&[u8]> = std::iter::once(verb).chain(rooms.iter().map(|room| room.as_bytes())).collect();
-    codec::command(&mut socket.out, &args);
+    codec::command(out, &args);
 }
 
 #[inline]

@@ -130,6 +130,8 @@ struct Worker<'s> {
     poll: Poll,
     events: Option<Events>,
     scratch: Vec<u8>,
+    /// What a read is answered with, until it is the socket's.
+    answers: Vec<u8>,
     shape: Shape,
     publishers: Vec<Publisher>,
     subscribers: Vec<Subscriber>,
@@ -147,6 +149,7 @@ impl<'s> Worker<'s> {
             poll: Poll::new()?,
             events: Some(Events::with_capacity(EVENTS_MAX)),
             scratch: vec![0; SCRATCH_BYTES],
+            answers: Vec::new(),
             shape: Shape::new(&shared.scenario),
             publishers: Vec::new(),
             subscribers: Vec::new(),
@@ -199,12 +202,13 @@ impl<'s> Worker<'s> {
         let slow = (0..scenario.slow).map(|i| {
             (Some(room_name(scenario.number_of(i % scenario.rooms))), Some(scenario.slow_bytes_per_second))
         });
-        let all: Vec<(Option<String>, Option<u64>)> = idle.chain(slow).skip(first).step_by(step).collect();
+        let all: Vec<(u32, (Option<String>, Option<u64>))> =
+            (0..).zip(idle.chain(slow)).skip(first).step_by(step).collect();
         for group in all.chunks(CONNECT_GROUP) {
             let group_at = self.holders.len();
-            for (room, bytes_per_second) in group {
+            for (index, (room, bytes_per_second)) in group {
                 let socket = self.socket(HOLDER, self.holders.len(), 0)?;
-                self.holders.push(Holder::new(socket, room.clone(), *bytes_per_second, scenario.resp));
+                self.holders.push(Holder::new(*index, socket, room.clone(), *bytes_per_second, scenario));
             }
             self.wait_until(|worker| worker.holders[group_at..].iter().all(|holder| !holder.unconfirmed))?;
         }
@@ -271,7 +275,8 @@ impl<'s> Worker<'s> {
                 self.publishers.iter_mut().for_each(|publisher| publisher.publish(now_ns));
             }
         }
-        self.publishers.iter_mut().for_each(Publisher::stop);
+        let now_ns = self.shared.now_ns();
+        self.publishers.iter_mut().for_each(|publisher| publisher.stop(now_ns));
         while !self.shared.is_past(Phase::Drain) {
             self.turn(TURN)?;
         }
@@ -325,15 +330,17 @@ impl<'s> Worker<'s> {
     fn on_subscriber(&mut self, event: &Event, index: usize) {
         let subscriber = &mut self.subscribers[index];
         let Some(mut socket) = subscriber.socket.take() else { return };
-        let (shared, tally, shape) = (self.shared, &mut self.tally, &self.shape);
+        let (shared, tally, shape, answers) = (self.shared, &mut self.tally, &self.shape, &mut self.answers);
         let flushed = if socket.is_flushed() { Ok(()) } else { socket.flush() };
         let read = flushed.and_then(|()| match event.is_readable() {
             false => Ok(ReadEnd::Drained),
             true => socket.read(&mut self.scratch, |bytes| {
-                subscriber.take(bytes, shared.now_ns(), shape, &shared.scenario, tally)
+                subscriber.take(bytes, shared.now_ns(), shape, &shared.scenario, tally, answers)
             }),
         });
-        match read {
+        socket.out.append(answers);
+        let answered = read.and_then(|end| socket.flush().map(|()| end));
+        match answered {
             Ok(ReadEnd::Drained) => subscriber.socket = Some(socket),
             Ok(ReadEnd::Closed) => {}
             Err(error) => tally.error_last = Some(error.to_string()),
@@ -341,6 +348,7 @@ impl<'s> Worker<'s> {
     }
 
     fn on_holder(&mut self, event: &Event, index: usize) {
+        let protocol = self.shared.scenario.protocol;
         let holder = &mut self.holders[index];
         let Some(mut socket) = holder.socket.take() else { return };
         let slow = !holder.unconfirmed && holder.bytes_per_second.is_some();
@@ -348,7 +356,9 @@ impl<'s> Worker<'s> {
         let read = socket.flush().and_then(|()| match (slow, event.is_readable()) {
             (true, _) => Ok(if closed { ReadEnd::Closed } else { ReadEnd::Drained }),
             (false, false) => Ok(ReadEnd::Drained),
-            (false, true) => socket.read(&mut self.scratch, |bytes| holder.take(bytes, &mut self.tally)),
+            (false, true) => {
+                socket.read(&mut self.scratch, |bytes| holder.take(bytes, protocol, &mut self.tally))
+            }
         });
         match read {
             Ok(ReadEnd::Drained) => holder.socket = Some(socket),

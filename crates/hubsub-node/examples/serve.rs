@@ -2,7 +2,7 @@
 //! profiler is pointed at. Prints the ready line and runs until standard input
 //! ends or SIGKILL.
 //!
-//! `serve [--redis ADDR] [--shards N] [--history N]`: with `--history`, rooms
+//! `serve [--redis ADDR] [--mqtt ADDR] [--shards N] [--history N]`: with `--history`, rooms
 //! `chat:*` keep their last N records.
 
 use hubsub_node::{Control, Event, Node, NodeConfig};
@@ -20,6 +20,7 @@ fn main() {
     let args: Vec<String> = std::env::args().collect();
     let option = |name: &str| args.iter().position(|a| a == name).and_then(|i| args.get(i + 1));
     let redis = option("--redis").map_or("127.0.0.1:3221", |a| a);
+    let mqtt = option("--mqtt").map_or("127.0.0.1:0", |a| a);
     let mut classes = Vec::new();
     if let Some(messages) = option("--history") {
         let messages = messages.parse().expect("--history takes a number");
@@ -37,7 +38,7 @@ fn main() {
         shards: option("--shards").map_or(1, |n| n.parse().expect("--shards takes a number")),
         redis: Some(redis.parse().expect("--redis takes HOST:PORT")),
         redis_cluster: None,
-        mqtt: None,
+        mqtt: Some(mqtt.parse().expect("--mqtt takes HOST:PORT")),
         ws: None,
         ws_origins: Vec::new(),
         mqtt_rules: Default::default(),
@@ -52,7 +53,8 @@ fn main() {
     let control = Arc::new(Control::new(limits.control_events_max as usize).expect("descriptors are left"));
     let node = Node::start(config, Arc::clone(&control)).expect("the address is free");
     let redis = node.redis.expect("configured above");
-    println!(r#"{{"event":"ready","redis":"{redis}","http":null,"ws":null,"mqtt":null,"link":null}}"#);
+    let mqtt = node.mqtt.expect("configured above");
+    println!(r#"{{"event":"ready","redis":"{redis}","http":null,"ws":null,"mqtt":"{mqtt}","link":null}}"#);
     let logs = std::thread::spawn(move || {
         let mut running = true;
         while running {

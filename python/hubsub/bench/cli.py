@@ -9,6 +9,7 @@ import typer
 
 from hubsub.bench.cluster.cli import cluster
 from hubsub.bench.log_scenarios import LOG_BY_NAME, LOG_SCENARIOS, LogScenario
+from hubsub.bench.mqtt_scenarios import MQTT_BY_NAME, MQTT_SCENARIOS
 from hubsub.bench.scenarios import BY_NAME, SCENARIOS, Scenario
 
 app = typer.Typer(
@@ -26,7 +27,10 @@ CONNECTIONS_MIN = 1_000
 
 Against = Annotated[
     str | None,
-    typer.Option(help="The peer: `redis-server` (started for every run) or redis://HOST:PORT (running)."),
+    typer.Option(
+        help="The peer: `redis-server` or `mosquitto` (started for every run), redis://HOST:PORT or "
+        "mqtt://HOST:PORT (running). Rows of another protocol run without it."
+    ),
 ]
 Pairs = Annotated[int, typer.Option(min=1, help="Runs of each server; they take turns.")]
 Seconds = Annotated[float, typer.Option(min=0.1, help="Length of every measured window.")]
@@ -37,7 +41,9 @@ ServerCmd = Annotated[
         help="A program that serves and prints the ready line, instead of `hubsub serve`; gets --shards."
     ),
 ]
-Running = Annotated[str | None, typer.Option(help="A node that runs already: redis://HOST:PORT.")]
+Running = Annotated[
+    str | None, typer.Option(help="A node that runs already: redis://HOST:PORT, or mqtt://HOST:PORT.")
+]
 Pid = Annotated[int | None, typer.Option(help="Process of --target; default: what its INFO says.")]
 Spin = Annotated[
     bool,
@@ -58,7 +64,7 @@ Data = Annotated[
 ]
 Size = Annotated[str, typer.Option(help="Of the log, where one is filled: `10GB`, `50MB`.")]
 
-ALL: dict[str, Scenario | LogScenario] = {**BY_NAME, **LOG_BY_NAME}
+ALL: dict[str, Scenario | LogScenario] = {**BY_NAME, **MQTT_BY_NAME, **LOG_BY_NAME}
 
 
 def _add(scenario: Scenario) -> None:
@@ -94,7 +100,7 @@ def _add_log(scenario: LogScenario) -> None:
     app.command(scenario.name, help=f"{scenario.title[0].upper()}{scenario.title[1:]}.")(command)
 
 
-for _scenario in SCENARIOS:
+for _scenario in (*SCENARIOS, *MQTT_SCENARIOS):
     _add(_scenario)
 for _log_scenario in LOG_SCENARIOS:
     _add_log(_log_scenario)
@@ -121,7 +127,7 @@ def run_all(
     from hubsub.bench.session import names_of
 
     _run(
-        [ALL[name] for name in names_of(only, ALL, list(ALL if target is None else BY_NAME))],
+        [ALL[name] for name in names_of(only, ALL, _spoken_by(target))],
         against,
         pairs,
         seconds,
@@ -134,6 +140,17 @@ def run_all(
         data,
         size,
     )
+
+
+def _spoken_by(target: str | None) -> list[str]:
+    """The rows that a running server can be measured by; all without one."""
+    match target:
+        case None:
+            return list(ALL)
+        case mqtt if mqtt.startswith("mqtt://"):
+            return [scenario.name for scenario in MQTT_SCENARIOS if scenario.protocols == {"mqtt"}]
+        case _:
+            return list(BY_NAME)
 
 
 @app.command()
@@ -209,11 +226,11 @@ def capacity(
             f"--connections {connections} is too few: below {CONNECTIONS_MIN:,} what one costs drowns in what "
             "the server allocates at once"
         )
-    from hubsub.bench import servers
+    from hubsub.bench import brokers, servers
     from hubsub.bench.capacity import measure
     from hubsub.bench.capacity_page import page
 
-    subject = servers.parse_peer(against) if against else servers.HubSubServer(server_cmd)
+    subject = brokers.parse_peer(against) if against else servers.HubSubServer(server_cmd)
     text = page(measure(subject, connections=connections, seconds=seconds))
     if out is None:
         typer.echo(text)
@@ -235,7 +252,7 @@ def _run(
     data: Path | None,
     size: str,
 ) -> None:
-    from hubsub.bench import BenchError, servers
+    from hubsub.bench import BenchError, brokers, servers
     from hubsub.bench.load import find_program
     from hubsub.bench.log_runner import run_log_scenario
     from hubsub.bench.machine import need_descriptors
@@ -254,11 +271,18 @@ def _run(
     find_program()
     need_descriptors(17_000)
     ours: servers.Target = (
-        servers.RunningServer(target, pid, "HubSub") if target else servers.HubSubServer(server_cmd)
+        brokers.running(target, pid, "HubSub") if target else servers.HubSubServer(server_cmd)
     )
-    peer = servers.parse_peer(against) if against else None
+    unspoken = [
+        scenario.name
+        for scenario in scenarios
+        if isinstance(scenario, Scenario) and not scenario.protocols <= ours.protocols
+    ]
+    if unspoken:
+        raise BenchError("the server does not speak what these rows need", ", ".join(unspoken))
+    peer = brokers.parse_peer(against) if against else None
     for server in (ours, peer):
-        if isinstance(server, servers.RunningServer):
+        if isinstance(server, servers.RunningServer | brokers.RunningBroker):
             server.check()
     session = Session(ALL, out)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from hubsub.bench import BenchError
 from hubsub.bench.load import Report, run
 from hubsub.bench.log_scenarios import LogScenario
 from hubsub.bench.machine import Cores, busy_seconds, share_cores
@@ -79,6 +80,7 @@ def run_scenario(
     """Runs a scenario in pairs.
 
     Args:
+        peer: Left out where it does not speak what the scenario needs.
         pairs: Runs of each server.
         seconds: Length of each measured window.
         shards: Cores and shards of HubSub; default: the scenario's.
@@ -90,6 +92,8 @@ def run_scenario(
     """
     shards = shards or scenario.shards
     cores = share_cores(shards)
+    if peer is not None and not scenario.protocols <= peer.protocols:
+        peer = None
     targets = [ours] if peer is None else [ours, peer]
     common: Params = {"seconds": seconds, **({"spin": True} if spin else {})}
     rates = _rates(scenario, targets, cores, shards, common)
@@ -147,7 +151,10 @@ class _Meter:
 
     def load(self, params: Params) -> Report:
         """Runs the generator once."""
-        report = run(self._server.address, self._server.pid, self._cores, {**self._common, **params})
+        address = self._server.mqtt if params.get("protocol") == "mqtt" else self._server.address
+        if address is None:
+            raise BenchError("the server has no listener for MQTT", self._server.version)
+        report = run(address, self._server.pid, self._cores, {**self._common, **params})
         self.reports.append(report)
         return report
 

@@ -70,6 +70,7 @@ class Scenario:
         shards: Cores of the server.
         half_of: Parameters of a closed-loop run that finds the rate, half of what was reached there.
         rate_of: Whose capacity that is: the `peer`'s for both servers, or each server's `own`.
+        protocols: What a server must speak; a peer that does not takes no part.
     """
 
     name: str
@@ -79,9 +80,11 @@ class Scenario:
     shards: int = 1
     half_of: Params | None = None
     rate_of: str = "peer"
+    protocols: frozenset[str] = frozenset({"redis"})
 
 
-def _saturate(params: Params, load: Load, _rate: float | None) -> Figures:
+def saturate(params: Params, load: Load, _rate: float | None) -> Figures:
+    """What a saturated server delivers, and at which cost."""
     report = load(params)
     return {
         "CPU per delivery": report.cpu_us_per_delivery,
@@ -96,9 +99,17 @@ def _latency(params: Params, load: Load, rate: float | None) -> Figures:
     return {name: report.latency_us(name) for name in ("p50", "p99", "p999")}
 
 
-def _idle(load: Load, _rate: float | None) -> Figures:
+def idle(params: Params, load: Load, _rate: float | None) -> Figures:
+    """What idle connections cost."""
     report = load(
-        {"subscribers": 0, "publishers": 0, "idle": IDLE_CONNECTIONS, "seconds": IDLE_HOLD_S, "threads": 1}
+        {
+            **params,
+            "subscribers": 0,
+            "publishers": 0,
+            "idle": IDLE_CONNECTIONS,
+            "seconds": IDLE_HOLD_S,
+            "threads": 1,
+        }
     )
     before = report.memory("before")
     settled, connected = report.memory("end"), report.memory("connected")
@@ -137,12 +148,12 @@ RATE = "delivered per second"
 
 def _core(name: str, title: str, params: Params, floor: float, goal: float) -> Scenario:
     figures = (Figure(CPU, "µs", bound=Bound(floor, goal)), Figure(RATE, "/s", lower_is_better=False))
-    return Scenario(name, title, figures, partial(_saturate, params))
+    return Scenario(name, title, figures, partial(saturate, params))
 
 
 def _cores(name: str, title: str, params: Params, floor: float, goal: float) -> Scenario:
     figures = (Figure(RATE, "/s", lower_is_better=False, bound=Bound(floor, goal)), Figure(CPU, "µs"))
-    return Scenario(name, title, figures, partial(_saturate, params), shards=2)
+    return Scenario(name, title, figures, partial(saturate, params), shards=2)
 
 
 NO_WORSE = Bound(floor=1.0)
@@ -163,7 +174,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             Figure("resident, settled", "B", bound=Bound(700, 450, of="value")),
             Figure("resident, at once", "B"),
         ),
-        _idle,
+        partial(idle, {}),
     ),
     Scenario(
         "rooms",

@@ -80,6 +80,8 @@ class Running:
     """Where its metrics are."""
     start_s: float | None = None
     """From its start until it served."""
+    mqtt: str | None = None
+    """Where it listens for MQTT clients."""
 
     @property
     def verb(self) -> str:
@@ -93,6 +95,10 @@ class Target(Protocol):
     @property
     def name(self) -> str:
         """What to call it in tables."""
+
+    @property
+    def protocols(self) -> frozenset[str]:
+        """What the generator may speak with it: `redis`, `mqtt`."""
 
     def running(
         self, cores: Cores, shards: int, store: Store | None = None
@@ -110,11 +116,13 @@ class HubSubServer:
 
     command: str | None = None
     name: str = "HubSub"
+    protocols: frozenset[str] = frozenset({"redis", "mqtt"})
 
     @contextmanager
     def running(self, cores: Cores, shards: int, store: Store | None = None) -> Iterator[Running]:
         """The node, on its cores, until the end of the block."""
-        own = [sys.executable, "-m", "hubsub", "serve", "--redis", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+        own = [sys.executable, "-m", "hubsub", "serve"]
+        own += ["--redis", "127.0.0.1:0", "--http", "127.0.0.1:0", "--mqtt", "127.0.0.1:0"]
         command = shlex.split(self.command) if self.command else own
         if store is not None:
             command += ["--config", str(store.write_config()), "--data", str(store.directory / "data")]
@@ -132,8 +140,8 @@ class HubSubServer:
             running = _inspect(str(ready["redis"]), process.pid)
             if running.build_profile == "debug":
                 raise BenchError("the server is a debug build", None, "make build builds a release")
-            http = ready.get("http")
-            yield replace(running, http=str(http) if http else None, start_s=start_s)
+            http, mqtt = (str(where) if where else None for where in (ready.get("http"), ready.get("mqtt")))
+            yield replace(running, http=http, start_s=start_s, mqtt=mqtt)
         finally:
             end_process(process, STOP_S if store is None else STORE_STOP_S)
 
@@ -143,6 +151,7 @@ class RedisServer:
     """A `redis-server` with its defaults, but for persistence: off, or with a store a log synced before each reply."""
 
     name: str = "Redis"
+    protocols: frozenset[str] = frozenset({"redis"})
 
     @contextmanager
     def running(self, cores: Cores, shards: int, store: Store | None = None) -> Iterator[Running]:
@@ -179,6 +188,7 @@ class RunningServer:
     url: str
     pid: int | None = None
     name: str = "peer"
+    protocols: frozenset[str] = frozenset({"redis"})
 
     @contextmanager
     def running(self, cores: Cores, shards: int, store: Store | None = None) -> Iterator[Running]:
@@ -198,13 +208,9 @@ class RunningServer:
             parts, host, port = None, None, 0
         if parts is None or parts.scheme != "redis" or host is None:
             shown = without_secrets(self.url)
-            raise BenchError("this server cannot be measured", shown, "redis://HOST:PORT, or redis-server")
+            hint = "redis://HOST:PORT, mqtt://HOST:PORT, redis-server, or mosquitto"
+            raise BenchError("this server cannot be measured", shown, hint)
         return f"{host}:{port}"
-
-
-def parse_peer(text: str) -> Target:
-    """The peer that `--against` names."""
-    return RedisServer() if text == "redis-server" else RunningServer(text)
 
 
 def info(address: str) -> dict[str, str]:

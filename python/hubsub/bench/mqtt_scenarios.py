@@ -1,0 +1,97 @@
+"""The rows of MQTT: the workloads of Redis's rows by MQTT clients, beside HubSub's own Redis rows or beside a broker.
+
+How they are read (payloads 128 bytes; a publish is in flight until PUBACK, with QoS 2 until PUBCOMP; with QoS 0 nothing
+answers it: a ping behind each quarter of the window does):
+
+- `mqtt-w1` … `mqtt-w4`: W1 to W4 with QoS 0, in turn with the same rows by Redis clients of the same node. The figure
+  is deliveries per CPU second, of MQTT by Redis.
+- `mqtt-w5`: 200 publishers, 16 in flight each, each into a room of its own with one subscriber, QoS 1 both ways.
+- `mqtt-fanout-0`, `-1`, `-2`: 4 publishers, 4 in flight each, one room with 1000 subscribers, QoS 0, 1, 2.
+- `mqtt-idle`: connections with a clean session and one subscription each.
+"""
+
+from functools import partial
+
+from hubsub.bench.scenarios import (
+    CPU,
+    RATE,
+    W1,
+    W2,
+    W3,
+    W4,
+    Figure,
+    Figures,
+    Load,
+    Params,
+    Scenario,
+    idle,
+    saturate,
+)
+from hubsub.bench.stats import Bound
+
+MQTT = frozenset({"mqtt"})
+BOTH = frozenset({"mqtt", "redis"})
+
+W5: Params = {
+    "protocol": "mqtt",
+    "qos": 1,
+    "rooms": 200,
+    "subscribers": 1,
+    "publishers": 200,
+    "publish_to": "own",
+    "in_flight": 16,
+}
+FANOUT: Params = {"protocol": "mqtt", "rooms": 1, "subscribers": 1000, "publishers": 4, "in_flight": 4}
+BY_OWN = "deliveries per CPU second, by those of Redis"
+
+
+def _beside_redis(params: Params, load: Load, _rate: float | None) -> Figures:
+    redis = load(params).cpu_us_per_delivery
+    mqtt = load({**params, "protocol": "mqtt"}).cpu_us_per_delivery
+    return {
+        BY_OWN: redis / mqtt if redis is not None and mqtt else None,
+        CPU: mqtt,
+        "CPU per delivery, Redis": redis,
+    }
+
+
+def _own(name: str, title: str, params: Params) -> Scenario:
+    figures = (
+        Figure(BY_OWN, "×", lower_is_better=False, bound=Bound(0.9, of="value")),
+        Figure(CPU, "µs"),
+        Figure("CPU per delivery, Redis", "µs"),
+    )
+    measure = partial(_beside_redis, params)
+    return Scenario(name, f"QoS 0: {title}", figures, measure, protocols=BOTH)
+
+
+def _beside(name: str, title: str, params: Params, bound: Bound | None = None) -> Scenario:
+    figures = (
+        Figure(CPU, "µs", bound=bound or Bound()),
+        Figure(RATE, "/s", lower_is_better=False),
+    )
+    return Scenario(name, title, figures, partial(saturate, params), protocols=MQTT)
+
+
+MQTT_SCENARIOS: tuple[Scenario, ...] = (
+    _own("mqtt-w1", "1 room × 1000 subscribers, one publish in flight", W1),
+    _own("mqtt-w2", "chat, 1000 rooms × 10, 100 publishers × 4", W2),
+    _own("mqtt-w3", "point to point, 200 rooms × 1, 64 in flight", W3),
+    _own("mqtt-w4", "firehose, 1 → 1, 256 in flight", W4),
+    _beside("mqtt-w5", "QoS 1: point to point, 200 rooms × 1, 16 in flight", W5, Bound(4.0, 8.0)),
+    _beside("mqtt-fanout-0", "QoS 0: 1 room × 1000, 4 publishers × 4", FANOUT),
+    _beside("mqtt-fanout-1", "QoS 1: 1 room × 1000, 4 publishers × 4", {**FANOUT, "qos": 1}, Bound(1.5)),
+    _beside("mqtt-fanout-2", "QoS 2: 1 room × 1000, 4 publishers × 4", {**FANOUT, "qos": 2}),
+    Scenario(
+        "mqtt-idle",
+        "MQTT connections with a clean session, each subscribed to a topic of its own",
+        (
+            Figure("resident, settled", "B", bound=Bound(1024, of="value")),
+            Figure("resident, at once", "B"),
+        ),
+        partial(idle, {"protocol": "mqtt"}),
+        protocols=MQTT,
+    ),
+)
+
+MQTT_BY_NAME: dict[str, Scenario] = {scenario.name: scenario for scenario in MQTT_SCENARIOS}
