@@ -3,7 +3,7 @@
 
 use crate::listener::Door;
 use crate::meter::Meter;
-use crate::mqtt::Client;
+use crate::mqtt::{Client, Plain};
 use crate::output::Output;
 use crate::transport::Transport;
 use hubsub_types::PrincipalId;
@@ -41,6 +41,8 @@ pub struct Conn {
     pub input: Option<Box<Input>>,
     /// What only some clients set.
     pub extra: Option<Box<Extra>>,
+    /// Of an MQTT client.
+    pub plain: Plain,
     /// Once an MQTT client has sent its CONNECT.
     pub mqtt: Option<Box<Client>>,
 }
@@ -170,6 +172,7 @@ impl Conn {
             output: None,
             input: None,
             extra: None,
+            plain: Plain::No,
             mqtt: None,
         }
     }

@@ -31,7 +31,7 @@ const ARENA_BYTES: usize = 4 * TURN_BYTES;
 const REPLAY_BELOW: usize = 64 * 1024;
 
 /// Ways to encode a record: RESP2 or RESP3, without or with position.
-const VARIANTS: usize = ARENAS - 1;
+const VARIANTS: usize = ARENAS - 2;
 
 /// The encodings of the record at hand, made when first wanted: those for
 /// subscribers of its topic, then those for the pattern delivered last.
@@ -212,6 +212,9 @@ impl Sink for Rim {
             return Delivery::Taken;
         }
         if c.mqtt.is_some() {
+            if self.deliver_plain(conn, via, record) {
+                return Delivery::Taken;
+            }
             return self.deliver_mqtt(conn, via, record);
         }
         let variant = variant_of(c);

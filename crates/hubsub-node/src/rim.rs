@@ -58,11 +58,14 @@ pub enum Once {
 /// How many kinds of `Once` there are.
 const ONCE: usize = 3;
 
-/// Arenas of a turn: replies, and one for each way to encode a record.
-pub const ARENAS: usize = 5;
+/// Arenas of a turn: one for each way to encode a record for Redis clients, packets of MQTT that many clients get, replies.
+pub const ARENAS: usize = 6;
 
-/// The arena of replies.
-pub const REPLIES: u8 = 4;
+/// The arena of packets of MQTT that many clients get.
+pub const PACKETS: u8 = 4;
+
+/// The arena of replies, and of packets of one client.
+pub const REPLIES: u8 = 5;
 
 /// Bytes in the arenas past which a turn writes before it goes on.
 pub const TURN_BYTES: usize = 256 * 1024;

@@ -8,6 +8,7 @@
 use super::Client;
 use super::message::{Message, Said};
 use super::pending::{Item, Pending};
+use super::plain::Plain;
 use crate::conn::{Conn, Flags};
 use crate::meter::{BYTES_OUT, MESSAGES_OUT};
 use crate::output::Output;
@@ -22,10 +23,10 @@ use hubsub_wire::mqtt::{
 use std::rc::Rc;
 
 /// Payloads from this size on are shared one by one.
-const PAYLOAD_SHARED: usize = 16 * 1024;
+pub(super) const PAYLOAD_SHARED: usize = 16 * 1024;
 
 /// Past so many bytes in the arena, a packet of one client alone is written at once.
-const ARENA_BYTES: usize = 4 * TURN_BYTES;
+pub(super) const ARENA_BYTES: usize = 4 * TURN_BYTES;
 
 /// A client is sent no more of what waits for it in one turn.
 const PUMP_BYTES: usize = 64 * 1024;
@@ -44,6 +45,8 @@ const VARIANTS: usize = 6;
 pub struct Cache {
     is_used: bool,
     packets: [Option<Encoded>; VARIANTS],
+    /// Before 5.0, and of 5.0.
+    plain: [Option<(u32, u32)>; 2],
     message: Option<Rc<Message>>,
 }
 
@@ -54,6 +57,21 @@ impl Cache {
         if self.is_used {
             *self = Cache::default();
         }
+    }
+
+    /// The packet of QoS 0 that most clients of a version get, in the arena of such packets, made by `make` when it is
+    /// first wanted; none if there is none.
+    #[inline]
+    pub(super) fn plain(
+        &mut self,
+        version: usize,
+        make: impl FnOnce() -> Option<(u32, u32)>,
+    ) -> Option<(u32, u32)> {
+        if self.plain[version].is_none() {
+            self.is_used = true;
+            self.plain[version] = make();
+        }
+        self.plain[version]
     }
 
     fn message(&mut self, said: &Said<'_>) -> Rc<Message> {
@@ -67,6 +85,11 @@ impl Cache {
 pub(super) struct Gaps(Box<[String]>);
 
 impl Gaps {
+    /// Whether there is nothing to be told.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     fn add(&mut self, topic: &[u8], from: Position, to: Position) {
         let topic = topic.strip_prefix(FILTER_MARK).unwrap_or(topic);
         let text = match self.0.len() {
@@ -94,6 +117,7 @@ impl Client {
     }
 
     /// How a record that comes by this subscription is sent to it, if it is.
+    #[inline]
     fn grant(&self, via: Via<'_>, record: &RecordView<'_>) -> Option<Grant> {
         let by = match via {
             Via::Topic => Match::Topic,
@@ -163,7 +187,8 @@ impl Rim {
     /// Adds a record behind those that wait.
     fn keep_mqtt(&mut self, conn: u32, said: &Said<'_>, grant: Grant, on_slow: OnSlow) {
         let message = self.encoded.mqtt.message(said);
-        let Some(client) = self.conns.at_mut(conn).and_then(|c| c.mqtt.as_mut()) else { return };
+        let Some(c) = self.conns.at_mut(conn) else { return };
+        let Some(client) = &mut c.mqtt else { return };
         let mut dropped = 0;
         let before = client.pending.bytes();
         if on_slow == OnSlow::Conflate && client.pending.conflates() {
@@ -172,6 +197,7 @@ impl Rim {
         self.output_bytes -= before - client.pending.bytes();
         self.output_bytes += message.weight();
         client.pending.push(Item { message, grant, on_slow });
+        c.plain = Plain::No;
         let soft = self.limits.output_soft_bytes as usize;
         let is_news = client.pending.soft_since_ms.is_none();
         if soft > 0 && client.pending.bytes() > soft && is_news {
@@ -230,6 +256,7 @@ impl Rim {
             }
         }
         self.lose(conn, lost);
+        self.look_whether_plain(conn);
     }
 
     /// Records that an MQTT client will not get; whether it can be told.
@@ -239,6 +266,7 @@ impl Rim {
             Some(client) => client.gaps.add(topic, from, to),
             None => return false,
         }
+        self.look_whether_plain(conn);
         true
     }
 
@@ -263,7 +291,25 @@ impl Rim {
                 client.pending.soft_since_ms = None;
             }
             self.output_bytes -= message.weight();
+            let is_last = client.pending.is_empty();
             self.send_mqtt(key.index, &message.said(), &grant, Some(&message));
+            if is_last {
+                return self.look_whether_plain(key.index);
+            }
+        }
+    }
+
+    /// A packet with a record is in a connection's output.
+    #[inline]
+    pub(super) fn count_sent(&mut self, conn: u32, bytes: usize) {
+        let Some(c) = self.conns.at_mut(conn) else { return };
+        c.meter.totals[MESSAGES_OUT] += 1;
+        c.meter.totals[BYTES_OUT] += bytes as u64;
+        self.metrics.delivered_total.add(1);
+        self.metrics.mqtt_delivered_total.add(1);
+        if !c.flags.any(Flags::DIRTY) {
+            c.flags.set(Flags::DIRTY, true);
+            self.dirty.push(self.conns.key_at(conn).expect("it is there"));
         }
     }
 
@@ -283,13 +329,14 @@ impl Rim {
         let version = client.machine.version();
         let variant = grant.qos as usize + if version >= Version::V5 { 3 } else { 0 };
         let is_alone =
-            !client.machine.own_aliases.is_empty() || !grant.ids.is_empty() || !client.gaps.0.is_empty();
+            !client.machine.own_aliases.is_empty() || !grant.ids.is_empty() || !client.gaps.is_empty();
         let packet_bytes_max = client.machine.packet_bytes_max();
         let is_shared = said.payload.len() >= PAYLOAD_SHARED;
         let arena = &mut self.arenas[usize::from(REPLIES)];
         let start = arena.len();
         let cache = &mut self.encoded.mqtt;
         let made = cache.packets[variant].filter(|_| !is_alone && !is_shared && kept.is_none());
+        let mut was_told = false;
         let range = match made {
             Some(made) if made.end - made.start > packet_bytes_max => None,
             Some(made) => match id {
@@ -324,6 +371,7 @@ impl Rim {
                     if !aliases.is_empty() && !is_known && aliases.free().is_some() {
                         aliases.told(said.topic);
                     }
+                    was_told = !client.gaps.is_empty();
                     client.gaps = Gaps::default();
                     if !is_alone && !is_shared && kept.is_none() {
                         cache.is_used = true;
@@ -352,13 +400,9 @@ impl Rim {
             output.push_frame(payload);
         }
         let turn_bytes = output.turn_bytes;
-        c.meter.totals[MESSAGES_OUT] += 1;
-        c.meter.totals[BYTES_OUT] += bytes as u64;
-        self.metrics.delivered_total.add(1);
-        self.metrics.mqtt_delivered_total.add(1);
-        if !c.flags.any(Flags::DIRTY) {
-            c.flags.set(Flags::DIRTY, true);
-            self.dirty.push(self.conns.key_at(conn).expect("it is there"));
+        self.count_sent(conn, bytes);
+        if was_told {
+            self.look_whether_plain(conn);
         }
         let is_cached = self.encoded.mqtt.packets[variant].is_some_and(|made| made.start == from);
         let is_long = self.arenas[usize::from(REPLIES)].len() > ARENA_BYTES && from == start && !is_cached;

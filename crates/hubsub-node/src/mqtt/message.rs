@@ -36,6 +36,7 @@ pub struct Said<'a> {
 impl<'a> Said<'a> {
     /// Of a record; none if MQTT cannot say its topic.
     #[must_use]
+    #[inline]
     pub fn of(record: &RecordView<'a>) -> Option<Said<'a>> {
         let RecordView { payload, headers, timestamp_us, position, qos, .. } = *record;
         let topic = topic_name(record.topic).ok()?;

@@ -6,14 +6,17 @@
 //! - [`deliver`]: records as PUBLISH packets
 //! - [`pending`]: records that wait for the window or the socket
 //! - [`message`]: a record as its packets are made from it
+//! - [`plain`]: clients whose records need no look at them
 
 mod claims;
 mod deliver;
 mod message;
 mod pending;
+mod plain;
 
 pub use claims::{ClaimAsked, MqttMail, answered, heard, late, missed, receive};
 pub use deliver::Cache;
+pub use plain::Plain;
 
 use crate::access::Action;
 use crate::conn::Flags;
@@ -24,7 +27,7 @@ use deliver::Gaps;
 use hubsub_route::claims::Holder;
 use hubsub_route::{Answer, Asker, Draft, Namespace, Outcome, Publisher, Start, Ticket, Wish};
 use hubsub_types::names::filter_pattern;
-use hubsub_types::{ConnKey, ErrorCode};
+use hubsub_types::{ConnKey, ErrorCode, Qos};
 use hubsub_wire::mqtt::{
     Connect, DecodeLimits, Decoded, Decoder, Fault, Incoming, LastWill, Machine, Names, Opened, Packet,
     ProtocolError, Reason, Refusal, Step, Terms, read_headers, shared,
@@ -51,12 +54,17 @@ pub struct Client {
 impl Client {
     /// Whether it must not be read on: it is not connected yet, or too many of its requests wait.
     #[must_use]
-    pub fn must_pause(&self, requests_max: u64, is_congested: bool, log_is_behind: bool) -> bool {
+    #[inline]
+    pub fn must_pause(
+        &self,
+        requests_max: u64,
+        is_congested: impl Fn() -> bool,
+        log_is_behind: impl Fn() -> bool,
+    ) -> bool {
         let pending = self.machine.pending() as u64;
         self.connack.is_some()
-            || pending >= requests_max
-            || (pending > 0 && is_congested)
-            || (self.waits_for_log && log_is_behind)
+            || (pending > 0 && (pending >= requests_max || is_congested()))
+            || (self.waits_for_log && log_is_behind())
     }
 
     /// Whether it is connected under one of these ids, which are in order.
@@ -80,6 +88,16 @@ pub fn execute(core: &mut Core, key: ConnKey, input: &[u8]) -> Option<usize> {
     let conn = core.rim.conns.get_mut(key)?;
     conn.active_s = second;
     let mut first = Decoder::of_client();
+    if let Some(client) = &mut conn.mqtt
+        && let Some((message, len)) = client.decoder.publish(input, &limits)
+    {
+        core.rim.metrics.mqtt_packets_total.add(1);
+        match client.machine.take_plain(&message, core.rim.now.mono_ms) {
+            Some(incoming) => publish(core, key, incoming),
+            None => take(core, key, Packet::Publish(message)),
+        }
+        return Some(len);
+    }
     let decoder = conn.mqtt.as_mut().map_or(&mut first, |client| &mut client.decoder);
     match decoder.decode(input, &limits) {
         Ok(Decoded::Packet { packet: Packet::Connect(connect), len }) => {
@@ -255,8 +273,12 @@ fn take(core: &mut Core, key: ConnKey, packet: Packet<'_>) {
                     subscribe(core, key, number, filter);
                 }
             }
+            core.rim.look_whether_plain(key.index);
         }
-        Ok(Step::Unsubscribe(filters)) => unsubscribe(core, key, filters),
+        Ok(Step::Unsubscribe(filters)) => {
+            unsubscribe(core, key, filters);
+            core.rim.look_whether_plain(key.index);
+        }
         Ok(Step::Goodbye) => core.rim.close_soon(key),
         Err(fault) => {
             core.rim.metrics.protocol_errors_total.add(1);
@@ -287,14 +309,19 @@ fn publish(core: &mut Core, key: ConnKey, incoming: Incoming<'_>) {
     let namespace = Namespace::Global;
     let draft = Draft { namespace, topic, payload, headers, publisher, producer: None, qos };
     match core.broker.publish(ticket, draft, core.rim.now, &mut core.rim) {
+        // Nobody waits for what came of it.
+        Outcome::Now(Ok(_)) if qos == Qos::AtMostOnce => {}
         Outcome::Now(outcome) => published(core, key, number, outcome.map(|p| p.receivers)),
-        Outcome::Later if core.broker.is_logged(namespace, topic) => {
-            core.rim.expects_more = true;
+        Outcome::Later => {
+            let is_logged = core.broker.is_logged(namespace, topic);
+            core.rim.expects_more |= is_logged;
             if let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) {
-                client.waits_for_log = true;
+                client.waits_for_log |= is_logged;
+                if qos == Qos::AtMostOnce {
+                    client.machine.awaits(number);
+                }
             }
         }
-        Outcome::Later => {}
     }
 }
 
@@ -433,6 +460,7 @@ impl Rim {
             refused => Reason::from_number(refused.mqtt_reason()).unwrap_or(Reason::Unspecified),
         });
         self.with_mqtt(key, |client, out| client.machine.granted(number, granted, out));
+        self.look_whether_plain(key.index);
     }
 
     /// Tells the MQTT client that the node stops.

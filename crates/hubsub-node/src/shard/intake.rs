@@ -213,8 +213,8 @@ impl Rim {
     pub(super) fn must_pause(&self, key: ConnKey) -> bool {
         let Some(conn) = self.conns.get(key) else { return false };
         if let Some(client) = &conn.mqtt {
-            let (is_congested, log_is_behind) = (self.mailer.any_congested(), self.log_is_behind());
             let unread = conn.output.as_ref().map_or(0, |output| output.pending_bytes());
+            let (is_congested, log_is_behind) = (|| self.mailer.any_congested(), || self.log_is_behind());
             return unread as u64 >= self.limits.reply_bytes_max
                 || client.must_pause(self.limits.pending_per_client_max, is_congested, log_is_behind);
         }

@@ -129,6 +129,25 @@ impl Decoder {
         })
     }
 
+    /// The whole PUBLISH that the input begins with, and its length: most packets are such, and this is the short way to
+    /// them. None if the input begins with anything else, and [`Decoder::decode`] says what.
+    #[inline]
+    #[must_use]
+    pub fn publish<'a>(&self, input: &'a [u8], limits: &DecodeLimits) -> Option<(Publish<'a>, usize)> {
+        let (&first, rest) = input.split_first()?;
+        if first >> 4 != kind::PUBLISH || !self.begun || self.payload_left > 0 {
+            return None;
+        }
+        let version = self.version?;
+        let Short { number, bytes, shortest } = short(rest).ok()??;
+        let len = 1 + bytes + number as usize;
+        let is_taken = len <= limits.packet_bytes_max.min(limits.whole_bytes_max)
+            && (shortest || version < Version::V5)
+            && Publish::check_flags(first & 0x0F).is_ok();
+        let body = input.get(1 + bytes..len).filter(|_| is_taken)?;
+        Some((Publish::read(first & 0x0F, body, version, self.from).ok()?, len))
+    }
+
     #[inline]
     fn decode_packet<'a>(
         &mut self,

@@ -53,9 +53,9 @@ pub use machine::{
 };
 pub use packet::{Packet, PacketId, Peer, Qos, REMAINING_LENGTH_MAX, Version};
 pub use property::{Place, Properties, Property, PropertyList};
-pub use publish::{Encoded, Publish, write_publish, write_publish_head};
+pub use publish::{Encoded, Publish, write_plain, write_publish, write_publish_head};
 pub use reason::{Carrier, Reason};
 pub use subscribe::{
     Filters, Names, Options, Reasons, RetainHandling, Suback, Subscribe, Unsuback, Unsubscribe,
 };
-pub use topic::{shared, topic_filter, topic_name};
+pub use topic::{is_topic_name, shared, topic_filter, topic_name};

@@ -167,6 +167,40 @@ pub fn write_publish(
     Ok(Encoded { end: out.len(), ..head })
 }
 
+/// Appends a message of QoS 0 to a topic that [`super::is_topic_name`], and gives its place: the short way of
+/// [`write_publish`].
+///
+/// # Errors
+/// It would be longer than the protocol allows, or its topic is; nothing is appended.
+#[inline]
+pub fn write_plain(
+    out: &mut Vec<u8>,
+    version: Version,
+    topic: &[u8],
+    properties: Properties<'_>,
+    payload: &[u8],
+) -> Result<(usize, usize), EncodeError> {
+    let topic_len =
+        u16::try_from(topic.len()).map_err(|_| EncodeError::FieldTooLong { bytes: topic.len() })?;
+    let properties = properties.as_bytes();
+    let properties_len =
+        if version == Version::V5 { short_len(properties.len()) + properties.len() } else { 0 };
+    let length = (2 + topic.len() + properties_len).saturating_add(payload.len());
+    let remaining = remaining_length_checked(length, usize::MAX)?;
+    let start = out.len();
+    out.reserve(5 + length);
+    out.push(kind::PUBLISH << 4);
+    write_short(out, remaining);
+    out.extend_from_slice(&topic_len.to_be_bytes());
+    out.extend_from_slice(topic);
+    if version == Version::V5 {
+        write_short(out, properties.len() as u32);
+        out.extend_from_slice(properties);
+    }
+    out.extend_from_slice(payload);
+    Ok((start, out.len()))
+}
+
 /// Appends a message without its payload, of which `payload_bytes` are to
 /// follow; what `publish` has is not looked at.
 ///

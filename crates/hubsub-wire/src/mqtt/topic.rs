@@ -15,11 +15,32 @@ pub fn topic_name(name: &[u8]) -> Result<&str, Flaw> {
     if name.is_empty() {
         return Err(Flaw::TopicEmpty);
     }
+    if name.len() <= PLAIN_BYTES && name.iter().fold(true, |plain, &byte| plain & is_plain(byte)) {
+        return std::str::from_utf8(name).map_err(|_| Flaw::NotUtf8);
+    }
     match memchr3(b'+', b'#', 0, name) {
         None => std::str::from_utf8(name).map_err(|_| Flaw::NotUtf8),
         Some(at) if name[at] == 0 => Err(Flaw::NulInText),
         Some(_) => Err(Flaw::TopicWildcard),
     }
+}
+
+/// Whether bytes are a topic's name.
+#[inline]
+#[must_use]
+pub fn is_topic_name(name: &[u8]) -> bool {
+    let is_short = !name.is_empty() && name.len() <= PLAIN_BYTES;
+    let is_ascii = is_short && name.iter().fold(true, |all, &byte| all & is_plain(byte) & (byte < 0x80));
+    is_ascii || topic_name(name).is_ok()
+}
+
+/// Names up to here are looked through byte by byte: cheaper than what is best for long ones.
+const PLAIN_BYTES: usize = 64;
+
+/// Whether a byte may stand in a name.
+#[inline]
+fn is_plain(byte: u8) -> bool {
+    (byte != 0) & (byte != b'+') & (byte != b'#')
 }
 
 /// A filter, shared or not: a text whose wildcards are whole levels, `#` the last.

@@ -92,6 +92,23 @@ proptest! {
     }
 
     #[test]
+    fn the_short_way_reads_just_the_messages_that_the_long_one_does(
+        draft in draft(),
+        input in prop_oneof![near_mqtt(), any::<Vec<u8>>()],
+    ) {
+        for input in [draft.bytes(), input] {
+            for (_, mut decoder) in decoders() {
+                let short = decoder.publish(&input, &WIDE);
+                let long = match decoder.decode(&input, &WIDE) {
+                    Ok(Decoded::Packet { packet: Packet::Publish(publish), len }) => Some((publish, len)),
+                    _ => None,
+                };
+                prop_assert_eq!(short, long);
+            }
+        }
+    }
+
+    #[test]
     fn a_packet_longer_than_its_peer_takes_leaves_the_output_as_it_was(draft in draft(), less in 1..9_usize) {
         let bytes = draft.bytes();
         let mut out = b"before".to_vec();

@@ -183,6 +183,9 @@ impl World {
                 if publish.qos == Qos::ExactlyOnce {
                     assert_eq!(self.taken.insert(id, false), None, "a message of QoS 2 is published once");
                 }
+                if publish.qos == Qos::AtMostOnce {
+                    self.machine.awaits(incoming.number);
+                }
                 let number = Some(incoming.number);
                 self.asked.push_back(Asked::Publish { qos: publish.qos, id, number, reason: None });
             }

@@ -104,6 +104,16 @@ impl Filters {
         self.topics.len() + self.wild.len()
     }
 
+    /// See [`super::Machine::plain_qos`].
+    pub fn plain_qos(&self) -> Option<Qos> {
+        let is_plain = |entry: &Entry| {
+            entry.id.is_none() && !entry.options.no_local && !entry.options.retain_as_published
+        };
+        let is_one = self.wild.is_empty() && self.topics.many.is_none();
+        let all_plain = is_one && self.topics.few.iter().all(|(_, entry)| is_plain(entry));
+        self.topics.few.iter().map(|(_, entry)| entry.options.qos).max().filter(|_| all_plain)
+    }
+
     fn find(&mut self, filter: &[u8]) -> Option<&mut Entry> {
         if !has_wildcard(filter) {
             return self.topics.get_mut(filter);

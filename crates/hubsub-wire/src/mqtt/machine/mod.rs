@@ -70,7 +70,8 @@ impl Fault {
 pub enum Step<'a> {
     /// Nothing.
     Done,
-    /// Publish this; [`Machine::published`] is to say what came of it.
+    /// Publish this; [`Machine::published`] is to say what came of it. One of QoS 0 has no answer: that call is for those
+    /// that were not settled at once, of which [`Machine::awaits`] is told.
     Publish(Incoming<'a>),
     /// Subscribe; [`Machine::granted`] is to say what came of each, numbered from `first` on in their
     /// order. Those that are shared are answered already.
@@ -218,6 +219,12 @@ impl Machine {
         self.filters.grant(by, topic, is_own)
     }
 
+    /// The highest QoS of its subscriptions, if these are few topics and no options change what comes by them.
+    #[must_use]
+    pub fn plain_qos(&self) -> Option<Qos> {
+        self.filters.plain_qos()
+    }
+
     /// Whether its own messages stay away from one of its subscriptions, or did: they are to bear its name.
     #[must_use]
     pub fn has_no_local(&self) -> bool {
@@ -261,6 +268,19 @@ impl Machine {
         Ok(Step::Done)
     }
 
+    /// Acts on a PUBLISH of QoS 0 that nothing but its topic and payload is to be known of: what is to be published. None
+    /// of another one, which [`Machine::take`] acts on.
+    #[inline]
+    pub fn take_plain<'a>(&mut self, publish: &Publish<'a>, now_ms: u64) -> Option<Incoming<'a>> {
+        let Publish { qos, retain, topic, properties, payload, .. } = *publish;
+        if qos > Qos::AtMostOnce || retain || !properties.is_empty() {
+            return None;
+        }
+        self.heard_ms = now_ms;
+        let number = self.requests.number();
+        Some(Incoming { number, topic: Topic::Said(topic), qos, properties, payload })
+    }
+
     fn publish<'a>(&mut self, publish: &Publish<'a>, out: &mut Vec<u8>) -> Result<Step<'a>, Fault> {
         if publish.retain {
             let what = "retained messages are not supported";
@@ -286,10 +306,17 @@ impl Machine {
                 self.unreleased.insert(id, false);
                 self.requests.publish(Some(id), Qos::ExactlyOnce)
             }
-            _ => self.requests.publish(None, Qos::AtMostOnce),
+            _ => self.requests.number(),
         };
         let Publish { qos, properties, payload, .. } = *publish;
         Ok(Step::Publish(Incoming { number, topic, qos, properties, payload }))
+    }
+
+    /// What comes of a message of QoS 0 is not known at once: it is waited for under its number. Before anything else
+    /// is taken.
+    pub fn awaits(&mut self, incoming: u32) {
+        let number = self.requests.publish(None, Qos::AtMostOnce);
+        debug_assert_eq!(number, incoming, "nothing was taken since");
     }
 
     fn check_receive_max(&mut self) -> Result<(), Fault> {

@@ -47,6 +47,11 @@ impl Requests {
         self.queue.len()
     }
 
+    /// That of the next request.
+    pub fn number(&self) -> u32 {
+        self.next
+    }
+
     fn push(&mut self, request: Request, numbers: u32) -> u32 {
         let number = self.next;
         self.next = number.wrapping_add(numbers);
