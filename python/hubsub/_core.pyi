@@ -135,8 +135,9 @@ class Core:
                 are told, None for the bound address), `hash_tags` (bool), `limits` (name to int, all
                 of them), `classes` (list of dicts: `name`, `match` (list of str, empty
                 matches all), `room` and `device` (str or None), `history` (None or dict of
-                `messages`, `bytes`, `age_ms`, `archive_wait`), `on_slow`, `on_gap`, `payload_bytes_max`, `idle_ms`,
-                `commit_delay_ms`), `log` (None, or directory, identity of one that is made now, and None
+                `messages`, `bytes`, `age_ms`, `archive_wait`), `on_slow`, `on_gap`, `share_strategy`,
+                `payload_bytes_max`, `idle_ms`, `commit_delay_ms`), `log` (None, or directory, identity of one
+                that is made now, and None
                 where the node numbers its hubs itself, else the cluster's id and whether hubs that the
                 node has numbered are the cluster's).
 

@@ -419,3 +419,19 @@ def test_limits_of_links_fit_each_other() -> None:
     sound = config({"limits": {"link_heartbeat_ms": 250, "link_redial_ms_max": "1s"}})
     assert sound.limits["link_redial_ms_max"] == 1_000
     assert config({"limits": {"lead_ms": 751}}).limits["lead_ms"] == 751
+
+
+@pytest.mark.parametrize(
+    "strategy", ["random", "sticky", "hash:topic", "hash:publisher", "hash:header:device id"]
+)
+def test_a_class_says_which_member_of_a_group_gets_a_record(strategy: str) -> None:
+    assert config({"class": [{"name": "a"}]}).classes[0].share_strategy == "round-robin"
+    assert (
+        config({"class": [{"name": "a", "share_strategy": strategy}]}).classes[0].share_strategy == strategy
+    )
+
+
+@pytest.mark.parametrize("strategy", ["hash", "hash:header:", "first"])
+def test_a_way_to_share_that_there_is_not_is_refused(strategy: str) -> None:
+    text = problems({"class": [{"name": "a", "share_strategy": strategy}]})
+    assert "class a, share_strategy: no such way to share" in text and "hash:header:NAME" in text

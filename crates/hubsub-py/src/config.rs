@@ -5,7 +5,7 @@ use hubsub_node::log::start::{LogConfig, Numbering};
 use hubsub_node::{MqttRules, NodeConfig};
 use hubsub_route::counts::SHARDS_MAX;
 use hubsub_types::names::{DeviceTemplate, Matcher, Template};
-use hubsub_types::{Class, ClassTable, Durability, History, Limits, OnGap, OnSlow};
+use hubsub_types::{Class, ClassTable, Durability, History, Limits, OnGap, OnSlow, ShareStrategy};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -167,6 +167,8 @@ pub fn class(value: &Bound<'_, PyAny>) -> PyResult<Class> {
     let device: Option<String> = table.take("device")?;
     let device = device.map(|text| DeviceTemplate::parse(&text)).transpose();
     let (history, archive_wait_bytes) = history(&mut table)?;
+    let share_strategy: String = table.take("share_strategy")?;
+    let share_strategy = ShareStrategy::parse(&share_strategy);
     let class = Class {
         matches: matches.map_err(|e| bad(&table.key("match"), e))?,
         room: room.map_err(|e| bad(&table.key("room"), e))?,
@@ -192,6 +194,7 @@ pub fn class(value: &Bound<'_, PyAny>) -> PyResult<Class> {
         )?,
         on_gap: table
             .one_of("on_gap", &[("continue", OnGap::Continue), ("disconnect", OnGap::Disconnect)])?,
+        share_strategy: share_strategy.map_err(|e| bad(&table.key("share_strategy"), e))?,
         payload_bytes_max: table.take("payload_bytes_max")?,
         idle_ms: table.take("idle_ms")?,
         commit_delay_ms: table.take("commit_delay_ms")?,

@@ -41,6 +41,56 @@ pub enum OnSlow {
     Conflate,
 }
 
+/// Which member of a group gets a record.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum ShareStrategy {
+    /// One after the other.
+    #[default]
+    RoundRobin,
+    /// Any.
+    Random,
+    /// The same one for as long as it is there and takes records.
+    Sticky,
+    /// The same one for all records of a key, while the members stay the same.
+    Hash(ShareKey),
+}
+
+/// What records have in common that go to one member of a group.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ShareKey {
+    /// Their topic.
+    Topic,
+    /// Who published them.
+    Publisher,
+    /// The value of this header; those without it have that in common.
+    Header(Box<str>),
+}
+
+impl ShareStrategy {
+    /// Reads one of the configuration: `round-robin`, `random`, `sticky`, `hash:topic`, `hash:publisher` or
+    /// `hash:header:NAME`.
+    ///
+    /// # Errors
+    /// It is none of them.
+    pub fn parse(text: &str) -> Result<ShareStrategy, NameError> {
+        Ok(match text {
+            "round-robin" => ShareStrategy::RoundRobin,
+            "random" => ShareStrategy::Random,
+            "sticky" => ShareStrategy::Sticky,
+            "hash:topic" => ShareStrategy::Hash(ShareKey::Topic),
+            "hash:publisher" => ShareStrategy::Hash(ShareKey::Publisher),
+            _ => match text.strip_prefix("hash:header:") {
+                Some(name) if !name.is_empty() => ShareStrategy::Hash(ShareKey::Header(name.into())),
+                _ => {
+                    let hint =
+                        "round-robin, random, sticky, hash:topic, hash:publisher or hash:header:NAME decides";
+                    return Err(NameError::new("no such way to share", text, hint));
+                }
+            },
+        })
+    }
+}
+
 /// What a subscriber sees of a gap whose protocol has no words for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OnGap {
@@ -85,6 +135,8 @@ pub struct Class {
     pub on_slow: OnSlow,
     /// Gaps nobody can be told of.
     pub on_gap: OnGap,
+    /// Groups that share records.
+    pub share_strategy: ShareStrategy,
     /// Largest payload, in bytes.
     pub payload_bytes_max: u64,
     /// Time without publish and subscriber after which a room with history is
@@ -110,11 +162,18 @@ impl Class {
             archive_wait_bytes: 0,
             on_slow: OnSlow::Disconnect,
             on_gap: OnGap::Continue,
+            share_strategy: ShareStrategy::RoundRobin,
             payload_bytes_max: u64::MAX,
             idle_ms: 0,
             commit_delay_ms: 0,
             is_removed: false,
         }
+    }
+
+    /// Whether somebody asks who published a record of it.
+    #[must_use]
+    pub fn names_publishers(&self) -> bool {
+        self.history.is_some() || self.share_strategy == ShareStrategy::Hash(ShareKey::Publisher)
     }
 
     /// Whether a name belongs to this class.

@@ -9,7 +9,7 @@ pub mod limits;
 pub mod names;
 pub mod qos;
 
-pub use class::{Class, ClassTable, Durability, History, OnGap, OnSlow};
+pub use class::{Class, ClassTable, Durability, History, OnGap, OnSlow, ShareKey, ShareStrategy};
 pub use error::ErrorCode;
 pub use ids::{ConnKey, Epoch, HubId, NodeId, Position, PrincipalId, ProducerId, Seq, ShardId, Term};
 pub use limits::Limits;

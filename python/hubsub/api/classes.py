@@ -84,6 +84,7 @@ def _class(state: State, cls: Configured) -> RoomClass:
         ),
         on_slow=cls.on_slow,
         on_gap=cls.on_gap,
+        share_strategy=cls.share_strategy,
         placement=cls.placement,
         on_partition=cls.on_partition,
         payload_bytes_max=cls.payload_bytes_max,

@@ -290,6 +290,7 @@ class RoomClass(Struct, kw_only=True):
     history: HistoryLimits | None
     on_slow: str
     on_gap: str
+    share_strategy: str
     placement: str
     on_partition: str
     payload_bytes_max: int

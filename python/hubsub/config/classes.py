@@ -8,6 +8,7 @@ from hubsub.config.kinds import Bad, Kind, parse_count, parse_duration, parse_si
 from hubsub.config.matching import (
     check_action_topic,
     check_device,
+    check_share_strategy,
     check_state_topic,
     parse_pattern,
     parse_template,
@@ -103,6 +104,10 @@ def _class(problems: list[Problem], index: int, table: Mapping[str, Any]) -> Roo
                 check(values["device"], values[name])
             except Bad as bad:
                 problems.append(Problem(f"{where}, {name}", values[name], bad.reason, bad.hint))
+    try:
+        check_share_strategy(values["share_strategy"])
+    except Bad as bad:
+        problems.append(Problem(f"{where}, share_strategy", values["share_strategy"], bad.reason, bad.hint))
     _names(problems, where, values)
     return RoomClass(**values) if len(problems) == before else None
 

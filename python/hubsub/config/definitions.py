@@ -285,6 +285,14 @@ CLASS_KEYS: tuple[ClassKey, ...] = (
         "What a subscriber meets behind a gap that its protocol has no words for. Default: `continue` in an "
         "ephemeral class, else `disconnect`.",
     ),
+    ClassKey(
+        "share_strategy",
+        TEXT,
+        "round-robin",
+        "Which member of a group gets a record, where subscribers share: `round-robin`, `random`, `sticky` (one "
+        "gets all while it is there), or the same member for all records of a key: `hash:topic`, `hash:publisher`, "
+        "`hash:header:NAME`.",
+    ),
     ClassKey("placement", choice("ring", "least-busy"), "least-busy", "Which hub a new room goes to."),
     ClassKey(
         "on_partition", choice("pause", "serve"), "pause", "What a room does while its cluster is split."

@@ -197,6 +197,18 @@ def _check_topic(device: str | None, topic: str, hint: str) -> None:
         raise Bad(f"does not fit the class's device, {device}", hint)
 
 
+def check_share_strategy(text: str) -> None:
+    """That a text says which member of a group gets a record.
+
+    Raises:
+        Bad: it does not.
+    """
+    of_header = text.startswith("hash:header:") and text != "hash:header:"
+    if not of_header and text not in ("round-robin", "random", "sticky", "hash:topic", "hash:publisher"):
+        hint = "round-robin, random, sticky, hash:topic, hash:publisher or hash:header:NAME decides"
+        raise Bad("no such way to share", hint)
+
+
 def room_of(template: tuple[str, ...], topic: str) -> str:
     """The room that a template yields: as many leading levels as it has, or the topic where it does not apply."""
     levels = topic.split("/")

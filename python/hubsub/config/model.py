@@ -36,6 +36,7 @@ class RoomClass(msgspec.Struct, frozen=True, kw_only=True):
     history: History | None = None
     on_slow: str = "disconnect"
     on_gap: str = "continue"
+    share_strategy: str = "round-robin"
     placement: str = "least-busy"
     on_partition: str = "pause"
     payload_bytes_max: int = 64 << 20

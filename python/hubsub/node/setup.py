@@ -70,6 +70,7 @@ def core_class(cls: RoomClass, is_removed: bool = False) -> dict[str, Any]:
         },
         "on_slow": cls.on_slow,
         "on_gap": cls.on_gap,
+        "share_strategy": cls.share_strategy,
         "payload_bytes_max": cls.payload_bytes_max,
         "idle_ms": cls.idle_ms,
         "commit_delay_ms": cls.commit_delay_ms,
