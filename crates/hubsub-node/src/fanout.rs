@@ -96,8 +96,12 @@ fn encode(out: &mut Vec<u8>, variant: usize, via: Via<'_>, record: &RecordView<'
     let position = (variant & 2 == 2).then_some(record.position);
     let (topic, payload) = (record.topic, record.payload);
     match (via, record.namespace) {
-        (Via::Topic, Namespace::Global) => resp::message(out, proto, Kind::Message, topic, payload, position),
-        (Via::Topic, Namespace::Shard) => resp::message(out, proto, Kind::SMessage, topic, payload, position),
+        (Via::Topic | Via::Group(_), Namespace::Global) => {
+            resp::message(out, proto, Kind::Message, topic, payload, position)
+        }
+        (Via::Topic | Via::Group(_), Namespace::Shard) => {
+            resp::message(out, proto, Kind::SMessage, topic, payload, position)
+        }
         (Via::Pattern(_, pattern), _) => resp::pmessage(out, proto, pattern, topic, payload, position),
     }
 }

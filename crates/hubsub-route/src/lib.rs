@@ -13,6 +13,7 @@
 //!
 //! - [`topics`]: the edge's subscription table and route cache
 //! - [`patterns`]: pattern subscriptions, replicated to all shards
+//! - [`groups`]: subscribers that share records
 //! - [`rooms`]: the hub's table: epoch, seq, interest, history
 //! - [`history`]: bounded rings, and the per-hub bound over them
 //! - [`hubs`]: the hubs of a shard: offsets, and records that the log has yet to make safe
@@ -29,6 +30,7 @@ pub mod broker;
 pub mod claims;
 pub mod counts;
 pub mod cursors;
+pub mod groups;
 pub mod history;
 pub mod hubs;
 pub mod idset;
@@ -50,6 +52,7 @@ use rooms::HistoryPart;
 use std::sync::Arc;
 
 pub use broker::{Broker, Draft, Publisher, Settings, Wish};
+pub use groups::Give;
 pub use hubs::{HubSeed, Hubs};
 pub use logread::{Ask, Found, Known, LogRead, Then, Want};
 pub use producers::{Producer, Producers, Window};
@@ -184,6 +187,8 @@ pub enum Via<'a> {
     Topic,
     /// By a pattern: its id, constant while it has subscribers, and its text.
     Pattern(u32, &'a [u8]),
+    /// As a member of a group, by its text.
+    Group(&'a [u8]),
 }
 
 /// What a connection did with a record.
@@ -296,6 +301,10 @@ pub enum Msg {
     PatternHeld(u32),
     /// Hub to edge: a committed record, by the revision of its room.
     Deliver(Arc<Record>, u64),
+    /// Home to edge: a record for one of its members of a group.
+    Give(Box<Give>),
+    /// Edge to home: nobody took it, or who did has gone without a word.
+    GiveAgain(ShardId, Box<Give>),
     /// Edge to hub: a cursor wants records.
     Read(Box<cursors::Read>),
     /// Hub to edge: those records.
@@ -362,6 +371,7 @@ impl Msg {
         std::mem::size_of::<Msg>()
             + match self {
                 Msg::Publish(_, record, _) | Msg::Deliver(record, _) => record.weight(),
+                Msg::Give(give) | Msg::GiveAgain(_, give) => give.record.weight(),
                 Msg::Left(left) => left.back.iter().map(|(_, record)| record.weight()).sum(),
                 Msg::Range(b) => b.1.records.iter().map(|r| r.weight()).sum(),
                 _ => 0,

@@ -1,6 +1,7 @@
 //! The model that a run is held against: who published what, who subscribes to what from where on,
 //! what each of them saw. It says what is wrong at the step at which it goes wrong.
 
+use crate::groups::Shares;
 use crate::world::Saw;
 use hubsub_route::rooms::HistoryPart;
 use hubsub_route::{Answer, Asker, Attached, NodeMessage, Published};
@@ -22,6 +23,8 @@ pub enum Waits {
     Subscribe(SubKey),
     /// A number of subscribers.
     Count,
+    /// A member of a group.
+    Join,
 }
 
 /// A subscription.
@@ -70,6 +73,8 @@ pub struct Model {
     pub waiting: BTreeMap<u32, Waits>,
     /// All subscriptions.
     pub subs: BTreeMap<SubKey, Sub>,
+    /// Groups.
+    pub shares: Shares,
     /// What is known to be committed: room and position, to publish.
     committed: BTreeMap<(String, u64, u64), u32>,
     places: BTreeMap<u32, Position>,
@@ -116,7 +121,7 @@ impl Model {
         Model { seed, ..Model::default() }
     }
 
-    fn fail(&mut self, what: String) {
+    pub(crate) fn fail(&mut self, what: String) {
         self.failure.get_or_insert(what);
     }
 
@@ -189,6 +194,11 @@ impl Model {
                     self.fail(format!("{key:?}: {text}"));
                 }
             }
+            Saw::Given { group, topic, position, id } => {
+                self.seen += 1;
+                self.stands(&topic, position, id);
+                self.given(conn, &group, &topic, id);
+            }
             Saw::Gap { topic, from, to } => {
                 self.gaps += 1;
                 let last = self.publishes.keys().next_back().copied().unwrap_or(0);
@@ -231,7 +241,7 @@ impl Model {
             (Waits::Publish(id), Answer::Published(outcome)) => self.published(id, outcome),
             (Waits::Subscribe(key), Answer::Attached(outcome)) => self.attached(&key, outcome),
             (Waits::Subscribe(key), Answer::PatternHeld) => self.held(&key),
-            (Waits::Count, Answer::Counted(_)) => {}
+            (Waits::Count, Answer::Counted(_)) | (Waits::Join, Answer::PatternHeld) => {}
             (waits, answer) => self.fail(format!("{waits:?} was answered by {answer:?}")),
         }
     }

@@ -143,8 +143,15 @@ impl Sim {
         };
         let topic = &publish.topic;
         let wants = |key: &SubKey| if key.1 { matches(&key.2, topic) } else { key.2 == *topic };
-        let all = model.subs.iter().filter(|(key, _)| wants(key)).count() as u64;
-        let mut least = 0;
+        let groups = model.groups_for(topic);
+        let all = (model.subs.iter().filter(|(key, _)| wants(key)).count() + groups.len()) as u64;
+        let mut least = groups.len() as u64;
+        if let Some(group) = groups.iter().find(|&&group| !model.shares.given.contains_key(&(group, id))) {
+            let group = crate::groups::GROUPS[*group];
+            return Err(format!(
+                "nobody of {group:?} was given record {id} of {topic} while leads passed on"
+            ));
+        }
         for key in stay.iter().filter(|key| wants(key)) {
             least += 1;
             let sub = &model.subs[key];

@@ -7,10 +7,12 @@
 //! 2. Interest that a leader counts for a node equals the relay's, once nothing is under way.
 //! 3. For each record one frame goes to each node with interest, and none to others.
 //! 4. What was confirmed stays: a position is one record's, and a publisher's records keep order.
+//! 5. A record is given to one member of a group at most; where nothing breaks, to one of each.
 //!
 //! And where all links stand, leads pass on without a gap, and each publish counts all.
 
 pub mod check;
+pub mod groups;
 mod handover;
 pub mod log;
 pub mod moves;
@@ -153,6 +155,8 @@ impl Sim {
             950..962 if !self.is_calm || self.net.rng.percent(15) => self.link_somewhere(),
             962..970 if !self.is_calm => self.move_somewhere(),
             970..973 if !self.is_calm => self.serve_somewhere(),
+            988..993 => self.join_somewhere(),
+            993..997 => self.leave_somewhere(),
             970..975 => self.pass(100 + self.net.now.mono_ms % 600),
             _ => self.turn_somewhere(),
         }

@@ -8,7 +8,7 @@ use crate::world::{Did, World};
 use hubsub_route::counts::SHARDS_MAX;
 use hubsub_route::relay::limits::{PARKED_BYTES_MAX, PARKED_MS};
 use hubsub_route::{
-    Broker, Cluster, HubSeed, Hubs, Leader, Msg, NodeMessage, Now, Producers, RelayLimits, Settings,
+    Broker, Cluster, Give, HubSeed, Hubs, Leader, Msg, NodeMessage, Now, Producers, RelayLimits, Settings,
 };
 use hubsub_types::class::ClassIndex;
 use hubsub_types::{
@@ -433,6 +433,9 @@ fn copy(message: NodeMessage) -> NodeMessage {
         }
         NodeMessage::Deliver { hub, term, previous, before, record } => {
             NodeMessage::Deliver { hub, term, previous, before, record: own(record) }
+        }
+        NodeMessage::Give { hub, give } => {
+            NodeMessage::Give { hub, give: Give { record: own(give.record), ..give } }
         }
         NodeMessage::Range { ask, record } => NodeMessage::Range { ask, record: own(record) },
         message => message,

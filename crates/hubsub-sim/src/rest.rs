@@ -155,8 +155,9 @@ impl Sim {
             };
             let wants = |key: &SubKey| if key.1 { matches(&key.2, topic) } else { key.2 == topic };
             let subs: Vec<_> = self.net.model.subs.iter().filter(|(key, _)| wants(key)).collect();
-            if outcome.receivers != subs.len() as u64 {
-                let (is, should) = (outcome.receivers, subs.len());
+            let groups = self.net.model.groups_for(topic);
+            if outcome.receivers != (subs.len() + groups.len()) as u64 {
+                let (is, should) = (outcome.receivers, subs.len() + groups.len());
                 return Err(format!(
                     "seed {seed}: the last record of {topic} has {is} receivers, not {should}"
                 ));
@@ -164,6 +165,14 @@ impl Sim {
             for (key, sub) in &subs {
                 if outcome.position.seq.0 > 0 && !sub.is_lossy() && !sub.has(topic, outcome.position) {
                     return Err(format!("seed {seed}: {key:?} lacks the last record of {topic}"));
+                }
+            }
+            for group in groups {
+                if !self.net.model.shares.given.contains_key(&(group, id)) {
+                    let group = crate::groups::GROUPS[group];
+                    return Err(format!(
+                        "seed {seed}: nobody of {group:?} was given the last record of {topic}"
+                    ));
                 }
             }
             let leader = self.net.hubs.iter().find_map(|row| {

@@ -23,6 +23,17 @@ pub enum Saw {
         /// The number of the publish.
         id: u32,
     },
+    /// A record, as a member of a group.
+    Given {
+        /// The group, as the broker names it.
+        group: Vec<u8>,
+        /// Its topic.
+        topic: String,
+        /// Where it stands.
+        position: Position,
+        /// The number of the publish.
+        id: u32,
+    },
     /// It will not get these.
     Gap {
         /// Of the topic.
@@ -102,12 +113,17 @@ impl Sink for World {
         if self.full.contains(&conn) {
             return Delivery::Full;
         }
+        let topic = String::from_utf8_lossy(record.topic).into_owned();
+        let (position, id) = (record.position, id_of(record.payload));
         let pattern = match via {
             Via::Topic => None,
             Via::Pattern(_, source) => Some(String::from_utf8_lossy(source).into_owned()),
+            Via::Group(group) => {
+                let group = group.to_vec();
+                self.did.push(Did::Saw(conn, Saw::Given { group, topic, position, id }));
+                return Delivery::Taken;
+            }
         };
-        let topic = String::from_utf8_lossy(record.topic).into_owned();
-        let (position, id) = (record.position, id_of(record.payload));
         self.did.push(Did::Saw(conn, Saw::Record { pattern, topic, position, id }));
         Delivery::Taken
     }

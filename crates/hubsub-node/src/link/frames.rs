@@ -6,7 +6,7 @@
 
 use hubsub_route::relay::watch::Over;
 use hubsub_route::relay::{AskId, Names, NodeMessage};
-use hubsub_route::{Attached, Headers, LogPlace, Namespace, Producer, Record, Start};
+use hubsub_route::{Attached, Give, Headers, LogPlace, Namespace, Producer, Record, Start};
 use hubsub_types::{Epoch, ErrorCode, HubId, Position, ProducerId, Qos, Seq, Term};
 use hubsub_wire::link::{self, Frame, Short};
 use std::sync::Arc;
@@ -52,6 +52,14 @@ pub fn frame(message: &NodeMessage) -> Frame<'_> {
             previous: *previous,
             offset: Short(record.place.offset),
             before: Short(*before),
+            record: record_frame(record),
+        },
+        NodeMessage::Give { hub, give: Give { group, record, tries } } => Frame::Give {
+            hub: *hub,
+            group,
+            tries: *tries,
+            position: record.position,
+            offset: Short(record.place.offset),
             record: record_frame(record),
         },
         NodeMessage::Pattern { version, count, pattern } => {
@@ -130,6 +138,10 @@ pub fn message(frame: &Frame<'_>) -> Option<NodeMessage> {
         Frame::Deliver { hub, term, position, previous, offset, before, record } => {
             let record = owned_record(record, position, place(hub, offset));
             NodeMessage::Deliver { hub, term: Term(term), previous, before: before.0, record }
+        }
+        Frame::Give { hub, group, tries, position, offset, record } => {
+            let record = owned_record(record, position, place(hub, offset));
+            NodeMessage::Give { hub, give: Give { group: group.into(), record, tries } }
         }
         Frame::Pattern { version, count, pattern } => {
             NodeMessage::Pattern { version, count, pattern: pattern.into() }
@@ -279,6 +291,10 @@ mod tests {
             NodeMessage::CountAsk { ask, hub, term, names: names(b"") },
             NodeMessage::Counted { ask, count: 4 },
             NodeMessage::Deliver { hub, term, previous: Seq(3), before: 299, record: record(position) },
+            NodeMessage::Give {
+                hub,
+                give: Give { group: (*b"g").into(), record: record(position), tries: 2 },
+            },
             NodeMessage::Pattern { version: 1, count: 2, pattern: (*b"p*").into() },
             NodeMessage::PatternsBegin { version: 1, patterns: 2 },
             NodeMessage::PatternsEntry { count: 2, pattern: (*b"p*").into() },

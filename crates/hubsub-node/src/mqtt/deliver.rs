@@ -122,6 +122,7 @@ impl Client {
         let by = match via {
             Via::Topic => Match::Topic,
             Via::Pattern(_, source) => Match::Filter(source.strip_prefix(FILTER_MARK)?),
+            Via::Group(_) => return None,
         };
         let is_own = !record.publisher.is_empty() && record.publisher == self.machine.client_id();
         let grant = self.machine.grant(by, record.topic, is_own)?;

@@ -2,12 +2,13 @@
 //!
 //! Its four ways have a file each: a publish ([`publish`]), a subscription
 //! ([`subscribe`]), a subscriber that lags ([`replay`]), what rooms remember
-//! ([`past`]). Here are its tables, what other shards tell it, and what time brings.
+//! ([`past`]); and so have groups that share records ([`groups`]). Here are its tables, what other shards tell it, and what time brings.
 //!
 //! Invariants: a connection's subscriptions stand both here (`clients`) and at
 //! the topic or pattern; interest that a hub counts equals the subscribers of
 //! that shard, once messages under way have arrived.
 
+mod groups;
 mod past;
 mod publish;
 mod relay;
@@ -17,6 +18,7 @@ mod subscribe;
 mod waiting;
 
 use crate::cursors::{Cursors, Read};
+use crate::groups::Groups;
 use crate::hubs::{Hub, Hubs};
 use crate::idset::IdSet;
 use crate::patterns::Patterns;
@@ -75,6 +77,8 @@ pub struct Broker {
     pub topics: Topics,
     /// All patterns.
     pub patterns: Patterns,
+    /// All groups.
+    pub groups: Groups,
     /// The rooms whose hub is here.
     pub rooms: Rooms,
     /// Subscriptions that catch up.
@@ -125,6 +129,7 @@ impl Broker {
             shards,
             topics: Topics::new(Arc::clone(&classes), Arc::clone(&hubs), routes_max),
             patterns: Patterns::new(limits.pattern_cache_topics_max as usize),
+            groups: Groups::new(limits.pattern_cache_topics_max as usize),
             rooms,
             cursors: Cursors::default(),
             busiest: TopK::default(),
@@ -188,7 +193,9 @@ impl Broker {
     /// Takes over new limits; the cache of routes keeps the size that it was made with.
     pub fn set_limits(&mut self, limits: Limits) {
         self.rooms.set_limits(&limits);
-        self.patterns.set_cache_topics_max(limits.pattern_cache_topics_max as usize);
+        for patterns in [&mut self.patterns, &mut self.groups.table] {
+            patterns.set_cache_topics_max(limits.pattern_cache_topics_max as usize);
+        }
         self.limits = limits;
     }
 
@@ -212,8 +219,10 @@ impl Broker {
             Msg::Leave(from, room) => self.leave_asked(from, &room, now, sink),
             Msg::Left(left) => self.left(*left, now, sink),
             Msg::Pattern(from, source, true, waiting) => {
-                let id = self.patterns.intern(&source);
-                self.patterns.get_mut(id).counts.add(from, self.shards);
+                let shards = self.shards;
+                let held = self.table_of(&source);
+                let id = held.intern(&source);
+                held.get_mut(id).counts.add(from, shards);
                 let is_held = self.shard != ShardId(0)
                     || self.pattern_changed(&source, waiting.map(|waiting| (from, waiting)), sink);
                 if let Some(waiting) = waiting.filter(|_| is_held) {
@@ -221,8 +230,9 @@ impl Broker {
                 }
             }
             Msg::Pattern(from, source, false, _) => {
-                if let Some(id) = self.patterns.find(&source) {
-                    self.patterns.release(id, from);
+                let held = self.table_of(&source);
+                if let Some(id) = held.find(&source) {
+                    held.release(id, from);
                 }
                 if self.shard == ShardId(0) {
                     self.pattern_changed(&source, None, sink);
@@ -234,6 +244,8 @@ impl Broker {
                 let matched = self.matching(record.namespace, record.topic());
                 self.fan_out_current(id, &record, revision, matched.as_deref(), sink);
             }
+            Msg::Give(give) => self.give_here(*give, now, sink),
+            Msg::GiveAgain(from, give) => self.give_on(*give, from, now, sink),
             Msg::Read(read) => self.read_here(*read, now, sink),
             Msg::Range(answer) => {
                 let (read, range) = *answer;

@@ -88,7 +88,7 @@ impl Broker {
         if draft.producer.is_some() && !class.durability.is_logged() {
             return Outcome::Now(Err(ErrorCode::NotLogged));
         }
-        let remembers = class.history.is_some();
+        let remembers = class.names_publishers();
         if topic.shard != self.shard {
             let (shard, revision) = (topic.shard, self.topics.revision(id));
             if shard == NOWHERE && self.found(id) {
@@ -333,16 +333,21 @@ impl Broker {
             };
             let (ticket, record) = (*ticket, Arc::clone(record));
             let id = self.topics.intern(record.namespace, record.topic());
-            let Some(audience) = self.audience(id, room, record.namespace, record.topic(), sink) else {
+            let audience = self.audience(id, room, record.namespace, record.topic(), sink);
+            let body = Body::Record(record);
+            let Some((audience, picks)) = audience.zip(self.picks(id, &body, sink)) else {
                 self.is_held_up = true;
                 return;
             };
-            let (receivers, position) = (audience.receivers, record.position);
+            let Body::Record(record) = body else { unreachable!("made above") };
+            let receivers = audience.receivers + picks.len() as u64;
+            let position = record.position;
             self.rooms.release(slot, receivers);
             let published = Published { receivers, position, is_duplicate: false };
             self.rooms.remember(room, Arc::clone(&record));
             self.count(id, room, record.said_bytes(), receivers);
             self.hand_out(id, room, &record, &audience, sink);
+            self.hand_to_groups(id, &record, picks, now, sink);
             self.tell_published(ticket, Ok(published), sink);
         }
     }
@@ -365,6 +370,7 @@ impl Broker {
         let topic = self.topics.get(id);
         let class = self.classes.get(topic.class);
         let (remembers, on_slow) = (class.history.is_some(), class.on_slow);
+        let names = class.names_publishers();
         let room = match topic.room {
             room if self.rooms.get(room).is_some() => room,
             _ => match self.find_room(id, name, remembers, now, sink) {
@@ -372,16 +378,18 @@ impl Broker {
                 Err(refused) => return Ok(Err(refused)),
             },
         };
-        let Some(audience) = self.audience(id, room, namespace, name, sink) else {
+        let audience = self.audience(id, room, namespace, name, sink);
+        let Some((audience, picks)) = audience.zip(self.picks(id, &body, sink)) else {
             return Err(match body {
-                Body::Draft(draft) => own(draft, remembers, sink),
+                Body::Draft(draft) => own(draft, names, sink),
                 Body::Record(record) => record,
             });
         };
+        let receivers = audience.receivers + picks.len() as u64;
         let (position, timestamp_us) = self.rooms.next_position(room, now);
-        self.count(id, room, bytes, audience.receivers);
+        self.count(id, room, bytes, receivers);
         match body {
-            Body::Draft(draft) if !remembers && audience.holders.is_empty() => {
+            Body::Draft(draft) if !remembers && audience.holders.is_empty() && picks.is_empty() => {
                 if audience.is_local {
                     let Draft { topic, payload, ref headers, publisher, qos, .. } = draft;
                     let headers = headers.as_deref().unwrap_or_default();
@@ -407,7 +415,7 @@ impl Broker {
             }
             body => {
                 let mut record = match body {
-                    Body::Draft(draft) => own(draft, remembers, sink),
+                    Body::Draft(draft) => own(draft, names, sink),
                     Body::Record(record) => record,
                 };
                 let fresh = Arc::make_mut(&mut record);
@@ -416,9 +424,10 @@ impl Broker {
                     self.rooms.remember(room, Arc::clone(&record));
                 }
                 self.hand_out(id, room, &record, &audience, sink);
+                self.hand_to_groups(id, &record, picks, now, sink);
             }
         }
-        Ok(Ok(Published { receivers: audience.receivers, position, is_duplicate: false }))
+        Ok(Ok(Published { receivers, position, is_duplicate: false }))
     }
 
     /// Who gets a record of a topic; nobody says, when a shard with interest is too
@@ -546,12 +555,12 @@ impl Broker {
     }
 }
 
-/// A record that outlives its publish. Only history asks who published it.
-fn own(draft: Draft<'_>, remembers: bool, sink: &impl Sink) -> Arc<Record> {
+/// A record that outlives its publish. Only history, and groups that share by that, ask who published it.
+fn own(draft: Draft<'_>, names_publishers: bool, sink: &impl Sink) -> Arc<Record> {
     let Draft { namespace, topic, payload, headers, publisher, producer, qos } = draft;
     let publisher = match publisher {
         Publisher::Told(name) => name.into(),
-        _ if !remembers => Box::default(),
+        _ if !names_publishers => Box::default(),
         Publisher::Name(name) => name.into(),
         Publisher::Conn(conn) => sink.publisher(conn),
     };
@@ -568,7 +577,7 @@ fn deliver(
     sink: &mut impl Sink,
 ) {
     let pattern = match via {
-        Via::Topic => None,
+        Via::Topic | Via::Group(_) => None,
         Via::Pattern(id, _) => Some(id),
     };
     if cursors.has(conn) && cursors.holds(conn, Key(pattern, record.namespace, record.topic)) {

@@ -68,6 +68,7 @@ impl Broker {
         for &id in client.patterns.iter().flat_map(|p| p.as_slice()) {
             self.drop_pattern(conn.index, id, sink);
         }
+        self.leave_groups(conn.index, sink);
     }
 
     /// Subscribes a connection to a topic. [`Outcome::Later`] promises one
@@ -240,21 +241,37 @@ impl Broker {
         held.counts.add(self.shard, self.shards);
         let source = Arc::clone(&held.source);
         self.clients[conn.index as usize].patterns.get_or_insert_default().insert(id);
-        self.next_id = self.next_id.wrapping_add(1);
-        let mut left = self.shards - 1;
-        if self.relay.is_some() && self.shard == ShardId(0) {
-            left += u16::from(!self.pattern_changed(&source, Some((self.shard, self.next_id)), sink));
-        }
-        if left == 0 {
+        if self.tell_added(ticket, conn, id, &source, sink) {
             self.patterns.get_mut(id).subs.insert(conn.index);
             return Outcome::Now(Ok(()));
         }
-        self.waiting.insert(self.next_id, Waiting { asker: ticket.asker, conn, pattern: id, left });
         self.holding.insert((conn.index, id), self.next_id);
-        for shard in (0..self.shards).map(ShardId).filter(|&s| s != self.shard) {
-            sink.send(shard, Msg::Pattern(self.shard, Arc::clone(&source), true, Some(self.next_id)));
-        }
         Outcome::Later
+    }
+
+    /// A pattern or group has a subscriber of this shard more: all others are told. Whether they need not answer
+    /// first; else [`Answer::PatternHeld`] comes under the number that is `next_id` now.
+    pub(super) fn tell_added(
+        &mut self,
+        ticket: Ticket,
+        conn: ConnKey,
+        id: u32,
+        source: &Arc<[u8]>,
+        sink: &mut impl Sink,
+    ) -> bool {
+        self.next_id = self.next_id.wrapping_add(1);
+        let mut left = self.shards - 1;
+        if self.relay.is_some() && self.shard == ShardId(0) {
+            left += u16::from(!self.pattern_changed(source, Some((self.shard, self.next_id)), sink));
+        }
+        if left == 0 {
+            return true;
+        }
+        self.waiting.insert(self.next_id, Waiting { asker: ticket.asker, conn, pattern: id, left });
+        for shard in (0..self.shards).map(ShardId).filter(|&s| s != self.shard) {
+            sink.send(shard, Msg::Pattern(self.shard, Arc::clone(source), true, Some(self.next_id)));
+        }
+        false
     }
 
     /// Takes a pattern subscription away; whether it was there.
@@ -296,10 +313,11 @@ impl Broker {
         ids.map(|&id| Arc::clone(&self.patterns.get(id).source)).collect()
     }
 
-    fn is_full(&self, conn: ConnKey) -> bool {
+    pub(super) fn is_full(&self, conn: ConnKey) -> bool {
         let (topics, patterns, shard) = self.counts(conn);
+        let groups = self.groups.of(conn.index);
         self.own_client != Some(conn.index)
-            && (topics + patterns + shard) as u64 >= self.limits.subscriptions_per_client_max
+            && (topics + patterns + shard + groups) as u64 >= self.limits.subscriptions_per_client_max
     }
 
     fn drop_subscription(&mut self, conn: u32, id: TopicId, now: Now, sink: &mut impl Sink) {
@@ -337,11 +355,16 @@ impl Broker {
         pattern.subs.remove(conn);
         let source = Arc::clone(&pattern.source);
         self.patterns.release(id, self.shard);
+        self.tell_dropped(&source, sink);
+    }
+
+    /// A pattern or group has a subscriber of this shard less: all others are told.
+    pub(super) fn tell_dropped(&mut self, source: &Arc<[u8]>, sink: &mut impl Sink) {
         if self.relay.is_some() && self.shard == ShardId(0) {
-            self.pattern_changed(&source, None, sink);
+            self.pattern_changed(source, None, sink);
         }
         for shard in (0..self.shards).map(ShardId).filter(|&s| s != self.shard) {
-            sink.send(shard, Msg::Pattern(self.shard, Arc::clone(&source), false, None));
+            sink.send(shard, Msg::Pattern(self.shard, Arc::clone(source), false, None));
         }
     }
 

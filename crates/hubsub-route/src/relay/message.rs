@@ -6,6 +6,7 @@
 //! concerned hub 0, whose home is shard 0 on every node.
 
 use super::watch::Over;
+use crate::groups::Give;
 use crate::record::{Namespace, Record};
 use crate::{Attached, Start};
 use hubsub_types::{Epoch, ErrorCode, HubId, Position, Seq, ShardId, Term};
@@ -156,6 +157,13 @@ pub enum NodeMessage {
         /// With its position; zero where no room took it.
         record: Arc<Record>,
     },
+    /// A record for a member of a group: of the leader, on the receiving node; to the leader, anywhere.
+    Give {
+        /// Where it was committed.
+        hub: HubId,
+        /// The record, and whose.
+        give: Give,
+    },
     /// A change of the sender's set of patterns.
     Pattern {
         /// Of the set, with this change.
@@ -265,6 +273,7 @@ impl NodeMessage {
             | NodeMessage::Counts { hub, .. }
             | NodeMessage::CountAsk { hub, .. }
             | NodeMessage::Deliver { hub, .. }
+            | NodeMessage::Give { hub, .. }
             | NodeMessage::PatternsLive { hub, .. }
             | NodeMessage::Registered { hub, .. }
             | NodeMessage::Over { hub, .. }
@@ -320,6 +329,7 @@ impl NodeMessage {
             | NodeMessage::Counts { names, .. }
             | NodeMessage::CountAsk { names, .. }
             | NodeMessage::Read { names, .. } => names.room.len() + names.topic.len(),
+            NodeMessage::Give { give, .. } => give.record.weight() + give.group.len(),
             NodeMessage::Pattern { pattern, .. } | NodeMessage::PatternsEntry { pattern, .. } => {
                 pattern.len()
             }

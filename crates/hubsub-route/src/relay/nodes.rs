@@ -8,6 +8,7 @@ use super::NodeMessage;
 use crate::Sink;
 use crate::counts::{Holder, NODES_MAX};
 use crate::patterns::Patterns;
+use hubsub_types::names::group_of;
 use hubsub_types::{HubId, NodeId};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -25,6 +26,13 @@ pub struct Peer {
     unsent: VecDeque<(HubId, NodeMessage)>,
     /// Its patterns that this shard holds.
     patterns: BTreeSet<Arc<[u8]>>,
+}
+
+/// Patterns, and groups.
+pub type Held<'a> = (&'a mut Patterns, &'a mut Patterns);
+
+fn table_of<'a>(held: &'a mut Held<'_>, source: &[u8]) -> &'a mut Patterns {
+    if group_of(source).is_some() { &mut *held.1 } else { &mut *held.0 }
 }
 
 /// All that are known. A node has a place as long as a link of it stands or a pattern is held.
@@ -187,7 +195,7 @@ impl Peers {
         source: &Arc<[u8]>,
         count: u32,
         shards: u16,
-        patterns: &mut Patterns,
+        held: &mut Held<'_>,
     ) {
         let Some(place) = self.make_place(node) else { return };
         let peer = self.places[place].as_mut().expect("just made");
@@ -196,16 +204,16 @@ impl Peers {
         } else {
             peer.patterns.insert(Arc::clone(source));
         }
-        patterns.set_holder(source, Holder(shards + place as u16), count, shards);
+        table_of(held, source).set_holder(source, Holder(shards + place as u16), count, shards);
         self.forget_unknown(node);
     }
 
     /// A node has no patterns any more, or is about to tell all anew.
-    pub fn clear_patterns(&mut self, node: NodeId, shards: u16, patterns: &mut Patterns) {
+    pub fn clear_patterns(&mut self, node: NodeId, shards: u16, held: &mut Held<'_>) {
         let Some(place) = self.place(node) else { return };
         let peer = self.places[place].as_mut().expect("it has a place");
         for source in std::mem::take(&mut peer.patterns) {
-            patterns.set_holder(&source, Holder(shards + place as u16), 0, shards);
+            table_of(held, &source).set_holder(&source, Holder(shards + place as u16), 0, shards);
         }
         self.forget_unknown(node);
     }

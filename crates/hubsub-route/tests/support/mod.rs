@@ -23,6 +23,9 @@ pub const TOPICS: [&str; 3] = ["a", "b", "{a}.x"];
 /// A record as a connection got it: by pattern or not, topic, position, payload.
 pub type Got = (bool, String, Position, u32);
 
+/// A record that a connection got as a member of a group, which is named.
+pub type Given = (Vec<u8>, Arc<Record>);
+
 /// One shard's world: what its broker did.
 #[derive(Default)]
 pub struct World {
@@ -30,6 +33,7 @@ pub struct World {
     /// What went to other nodes.
     pub frames: Vec<NodeMessage>,
     pub got: BTreeMap<u32, Vec<Got>>,
+    pub given: BTreeMap<u32, Vec<Given>>,
     pub full: BTreeSet<u32>,
     pub answers: Vec<(Asker, Answer)>,
     pub closed: Vec<u32>,
@@ -135,6 +139,13 @@ impl Sink for World {
     fn deliver(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> Delivery {
         if self.full.contains(&conn) {
             return Delivery::Full;
+        }
+        if let Via::Group(group) = via {
+            let RecordView { namespace, topic, payload, position, .. } = *record;
+            let mut record = Record::new(namespace, topic, payload, "".into(), None);
+            record.position = position;
+            self.given.entry(conn).or_default().push((group.to_vec(), Arc::new(record)));
+            return Delivery::Taken;
         }
         self.take(conn, via, record);
         Delivery::Taken

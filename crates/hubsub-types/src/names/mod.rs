@@ -13,7 +13,7 @@ mod template;
 pub use device::DeviceTemplate;
 pub use filter::Filter;
 pub use glob::Glob;
-pub use pattern::{FILTER_MARK, filter_pattern};
+pub use pattern::{FILTER_MARK, filter_pattern, group_of, group_pattern};
 pub use tag::{hash_tag, is_reserved};
 pub use template::Template;
 

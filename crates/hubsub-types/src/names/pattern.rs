@@ -1,16 +1,21 @@
 //! What a subscription to many topics matches: a glob of Redis, or a topic filter of MQTT. Both travel
 //! between shards and nodes as text; a filter has a mark in front that begins with NUL, which no filter has.
+//! So has the filter of a group, whose name stands between the two.
 
 use super::{Filter, Glob, Matcher};
 
 /// What stands before a filter where patterns are kept.
 pub const FILTER_MARK: &[u8] = b"\0mqtt:";
 
+/// What stands before a group's name and its filter.
+const GROUP_MARK: &[u8] = b"\0share:";
+
 impl Matcher {
     /// Of a pattern as it is kept. What only looks like a filter is a glob.
     #[must_use]
     pub fn of_pattern(source: &[u8]) -> Matcher {
-        let filter = source.strip_prefix(FILTER_MARK).and_then(|filter| Filter::new(filter).ok());
+        let filter = source.strip_prefix(FILTER_MARK).or_else(|| group_of(source).map(|(_, filter)| filter));
+        let filter = filter.and_then(|filter| Filter::new(filter).ok());
         filter.map_or_else(|| Matcher::Glob(Glob::new(source)), Matcher::Filter)
     }
 
@@ -30,9 +35,34 @@ pub fn filter_pattern(filter: &[u8]) -> Vec<u8> {
     [FILTER_MARK, filter].concat()
 }
 
+/// A group's filter as patterns are kept. The name has no slash.
+#[must_use]
+pub fn group_pattern(group: &[u8], filter: &[u8]) -> Vec<u8> {
+    [GROUP_MARK, group, b"/", filter].concat()
+}
+
+/// The group and its filter, of a pattern that is of one.
+#[must_use]
+pub fn group_of(source: &[u8]) -> Option<(&[u8], &[u8])> {
+    let rest = source.strip_prefix(GROUP_MARK)?;
+    let slash = rest.iter().position(|&byte| byte == b'/')?;
+    Some((&rest[..slash], &rest[slash + 1..]))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_groups_pattern_says_the_group_and_matches_what_its_filter_does() {
+        let source = group_pattern(b"g", b"a/+");
+        assert_eq!(group_of(&source), Some((&b"g"[..], &b"a/+"[..])));
+        let matcher = Matcher::of_pattern(&source);
+        assert!(matcher.matches(b"a/b") && !matcher.matches(b"a/b/c") && !matcher.matches(&source));
+        assert_eq!(matcher.literal_prefix(), b"a/");
+        assert_eq!(group_of(&group_pattern(b"g", b"/a")), Some((&b"g"[..], &b"/a"[..])));
+        assert_eq!(group_of(&filter_pattern(b"a/+")), None);
+    }
 
     #[test]
     fn a_filter_and_a_glob_of_the_same_text_match_their_own_topics() {

@@ -377,6 +377,22 @@ frames! { 'a
         /// Records of this life that were committed.
         said: u64,
     }
+    /// Leader to a node with members of a group: a record for one of them. Of a node to the leader: nobody took
+    /// it, or who took it is lost.
+    40 Give Live {
+        /// Where it was committed.
+        hub: HubId,
+        /// The group and its filter, as Pattern has it.
+        group: &'a [u8],
+        /// How often nobody was there to take it.
+        tries: u8,
+        /// Zero where no room took it.
+        position: Position,
+        /// Its offset in the hub's log; 0 where that has none.
+        offset: Short,
+        /// What was published.
+        record: Record<'a>,
+    }
 
     /// To the controller's node: may I lead these?
     48 LeadAsk Urgent {

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 /// The types of all frames.
 pub const CODES: &[u8] = &[
     1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34,
-    35, 36, 48, 49, 50,
+    35, 36, 40, 48, 49, 50,
 ];
 
 const NODES: &[&str] = &["a", "node-17.example", "", "ﾉｰﾄﾞ"];
@@ -154,6 +154,7 @@ impl Stuff {
             34 => Frame::PatternsLive { hub, term, life: c, due: d },
             35 => Frame::Registered { hub, term },
             36 => Frame::Over { hub, term, life: c, due: d, said: a },
+            40 => Frame::Give { hub, group: &self.room, tries: a as u8, position, offset: Short(b), record },
             48 => {
                 let (claim, gave_up) = self.pairs.split_at(self.pairs.len() / 2);
                 let suspects = List::new(&NODES[..usize::from(self.bits) % (NODES.len() + 1)]);

@@ -9,6 +9,7 @@ use crate::relay::limits::PATTERNS_MAX;
 use crate::relay::message::PATTERNS;
 use crate::relay::patterns::PatternChange;
 use crate::{Answer, Sink};
+use hubsub_types::names::group_of;
 use hubsub_types::{NodeId, ShardId};
 use std::sync::Arc;
 
@@ -29,15 +30,15 @@ impl Broker {
         sink: &mut impl Sink,
     ) -> bool {
         let shards = self.shards;
-        let Broker { relay: Some(relay), patterns, .. } = self else { return true };
+        let Broker { relay: Some(relay), patterns, groups, .. } = self else { return true };
+        let held = if group_of(source).is_some() { &groups.table } else { &*patterns };
         if relay.patterns.peers.is_empty() {
             relay.patterns.version += 1;
             return true;
         }
         relay.patterns.version += 1;
         let version = relay.patterns.version;
-        let id = patterns.find(source);
-        let count = id.map_or(0, |id| patterns.get(id).counts.of_shards(shards));
+        let count = held.find(source).map_or(0, |id| held.get(id).counts.of_shards(shards));
         let mut nodes: Vec<NodeId> = relay.patterns.peers.keys().copied().collect();
         nodes.sort_unstable();
         for node in nodes {
@@ -51,10 +52,11 @@ impl Broker {
     /// A node's link for patterns stands: it gets the whole set, and changes from then on.
     pub(super) fn send_patterns(&mut self, node: NodeId, sink: &mut impl Sink) {
         let shards = self.shards;
-        let Broker { relay: Some(relay), patterns, .. } = self else { return };
+        let Broker { relay: Some(relay), patterns, groups, .. } = self else { return };
         relay.patterns.up(node, shards);
         let version = relay.patterns.version;
-        let own = patterns.iter().map(|held| (Arc::clone(&held.source), held.counts.of_shards(shards)));
+        let own = patterns.iter().chain(groups.table.iter());
+        let own = own.map(|held| (Arc::clone(&held.source), held.counts.of_shards(shards)));
         let own: Vec<_> = own.filter(|(_, count)| *count > 0).collect();
         let begin = NodeMessage::PatternsBegin { version, patterns: own.len() as u32 };
         relay.peers.send(node, PATTERNS, begin, sink);
@@ -139,9 +141,10 @@ impl Broker {
     /// This shard holds it.
     pub(in crate::broker) fn hold_patterns(&mut self, change: &PatternChange, sink: &mut impl Sink) {
         let shards = self.shards;
-        let Broker { relay: Some(relay), patterns, .. } = self else { return };
+        let Broker { relay: Some(relay), patterns, groups, .. } = self else { return };
+        let mut held = (patterns, &mut groups.table);
         if change.is_whole {
-            relay.peers.clear_patterns(change.node, shards, patterns);
+            relay.peers.clear_patterns(change.node, shards, &mut held);
         }
         if change.is_whole
             && !change.patterns.is_empty()
@@ -153,7 +156,7 @@ impl Broker {
             }
         }
         for (source, count) in change.patterns.iter() {
-            relay.peers.set_pattern(change.node, source, *count, shards, patterns);
+            relay.peers.set_pattern(change.node, source, *count, shards, &mut held);
         }
         self.watch_by(change, sink);
     }

@@ -1,0 +1,292 @@
+//! Groups that share records ([`crate::groups`]): who joins and leaves, and the way of a record to a member:
+//! `picks` and `hand_to_groups` at the home of its room, `give_here` on the shard that was picked, and back,
+//! `give_again`, where nobody takes it or who took it is lost.
+
+use super::Broker;
+use super::publish::Body;
+use crate::counts::{Holder, HolderSet};
+use crate::groups::{Give, TRIES_MAX, hash};
+use crate::patterns::Patterns;
+use crate::record::{Namespace, Record};
+use crate::relay::{Leader, NodeMessage};
+use crate::ring::NOWHERE;
+use crate::topics::TopicId;
+use crate::{Delivery, Draft, Msg, Now, Outcome, Publisher, Sink, Ticket, Via};
+use hubsub_types::names::{group_of, group_pattern};
+use hubsub_types::{ConnKey, ErrorCode, HubId, NodeId, ShardId, ShareKey, ShareStrategy};
+use std::sync::Arc;
+
+/// Of each group that a record is for, the shard or node that gets it.
+pub(super) type Picks = Vec<(u32, Holder)>;
+
+impl Broker {
+    /// Makes a connection a member of a group that shares what an MQTT filter matches. It gets records at once;
+    /// [`Outcome::Later`] promises one [`crate::Answer::PatternHeld`], when all that can lead know of it.
+    pub fn join_group(
+        &mut self,
+        ticket: Ticket,
+        conn: ConnKey,
+        group: &[u8],
+        filter: &[u8],
+        sink: &mut impl Sink,
+    ) -> Outcome<Result<(), ErrorCode>> {
+        if (group.len() + filter.len()) as u64 > self.limits.pattern_bytes_max {
+            return Outcome::Now(Err(ErrorCode::TopicLength));
+        }
+        let source = group_pattern(group, filter);
+        let table = &self.groups.table;
+        if table.find(&source).is_some_and(|id| table.get(id).subs.contains(conn.index)) {
+            return Outcome::Now(Ok(()));
+        }
+        if self.is_full(conn) {
+            return Outcome::Now(Err(ErrorCode::TooManySubscriptions));
+        }
+        let id = self.groups.table.intern(&source);
+        let held = self.groups.table.get_mut(id);
+        held.counts.add(self.shard, self.shards);
+        let source = Arc::clone(&held.source);
+        self.groups.enter(id, conn.index);
+        match self.tell_added(ticket, conn, id, &source, sink) {
+            true => Outcome::Now(Ok(())),
+            false => Outcome::Later,
+        }
+    }
+
+    /// Takes a member out of its group; whether it was one. What it has not acknowledged is given to another
+    /// by [`Broker::give_to_another`].
+    pub fn leave_group(&mut self, conn: ConnKey, group: &[u8], filter: &[u8], sink: &mut impl Sink) -> bool {
+        let id = self.groups.table.find(&group_pattern(group, filter));
+        let Some(id) = id.filter(|&id| self.groups.leave(id, conn.index)) else { return false };
+        self.drop_member(id, sink);
+        true
+    }
+
+    pub(super) fn leave_groups(&mut self, conn: u32, sink: &mut impl Sink) {
+        for id in self.groups.leave_all(conn) {
+            self.drop_member(id, sink);
+        }
+    }
+
+    fn drop_member(&mut self, id: u32, sink: &mut impl Sink) {
+        let source = Arc::clone(&self.groups.table.get(id).source);
+        self.groups.table.release(id, self.shard);
+        self.tell_dropped(&source, sink);
+    }
+
+    /// Where a pattern of this text is kept.
+    pub(super) fn table_of(&mut self, source: &[u8]) -> &mut Patterns {
+        if group_of(source).is_some() { &mut self.groups.table } else { &mut self.patterns }
+    }
+
+    /// Whom to give a record to, of each group that its topic is for; nobody says, when all members of one are
+    /// where no more is taken at present.
+    pub(super) fn picks(&mut self, id: TopicId, body: &Body<'_>, sink: &impl Sink) -> Option<Picks> {
+        if self.groups.is_empty() {
+            return Some(Picks::new());
+        }
+        let (namespace, topic) = match body {
+            Body::Draft(Draft { namespace, topic, .. }) => (*namespace, *topic),
+            Body::Record(record) => (record.namespace, record.topic()),
+        };
+        if namespace != Namespace::Global {
+            return Some(Picks::new());
+        }
+        let mut picks = Picks::new();
+        for &group in &*self.groups.table.matching(topic) {
+            let (may, is_behind) = self.may_get(group, id, sink);
+            let strategy = self.strategy(id);
+            let key = if let ShareStrategy::Hash(key) = &strategy { key_of(key, body, sink) } else { 0 };
+            match self.groups.pick(group, may, &strategy, key) {
+                Some(holder) => picks.push((group, holder)),
+                None if is_behind => return None,
+                None => {}
+            }
+        }
+        Some(picks)
+    }
+
+    /// Holders with members of a group that take a record now, and whether others do not.
+    fn may_get(&mut self, group: u32, id: TopicId, sink: &impl Sink) -> (HolderSet, bool) {
+        let (mut all, mut may, mut is_behind) = (HolderSet::default(), HolderSet::default(), false);
+        self.groups.table.get(group).counts.holders(&mut all);
+        let slot = if all.has_nodes(self.shards) { self.slot_of_topic(id) } else { None };
+        for holder in all.iter() {
+            if holder.0 < self.shards {
+                let is_free = ShardId(holder.0) == self.shard || !sink.congested(ShardId(holder.0));
+                is_behind |= !is_free;
+                if is_free {
+                    may.insert(holder);
+                }
+            } else if let (Some(relay), Some(slot)) = (&mut self.relay, slot)
+                && let hub = relay.hub(slot).id
+                && let Some(node) = relay.peers.node_of(holder, self.shards)
+                && relay.peers.reaches(node, hub)
+            {
+                if relay.peers.flows(node, hub, sink) {
+                    may.insert(holder);
+                } else {
+                    relay.is_held_up = true;
+                    is_behind = true;
+                }
+            }
+        }
+        (may, is_behind)
+    }
+
+    fn strategy(&self, id: TopicId) -> ShareStrategy {
+        self.classes.get(self.topics.get(id).class).share_strategy.clone()
+    }
+
+    /// How a record is shared, and by which key.
+    fn strategy_for(&self, id: TopicId, record: &Arc<Record>, sink: &impl Sink) -> (ShareStrategy, u64) {
+        let strategy = self.strategy(id);
+        let key = match &strategy {
+            ShareStrategy::Hash(key) => key_of(key, &Body::Record(Arc::clone(record)), sink),
+            _ => 0,
+        };
+        (strategy, key)
+    }
+
+    /// A committed record goes to whom was picked.
+    pub(super) fn hand_to_groups(
+        &mut self,
+        id: TopicId,
+        record: &Arc<Record>,
+        picks: Picks,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
+        for (group, holder) in picks {
+            let group = Arc::clone(&self.groups.table.get(group).source);
+            let give = Give { group, record: Arc::clone(record), tries: 0 };
+            self.hand_to(id, holder, give, now, sink);
+        }
+    }
+
+    fn hand_to(&mut self, id: TopicId, holder: Holder, give: Give, now: Now, sink: &mut impl Sink) {
+        if holder == self.shard.into() {
+            return self.give_here(give, now, sink);
+        }
+        if holder.0 < self.shards {
+            return sink.send(ShardId(holder.0), Msg::Give(Box::new(give)));
+        }
+        let (slot, shards) = (self.slot_of_topic(id), self.shards);
+        if let (Some(relay), Some(slot)) = (&mut self.relay, slot)
+            && let hub = relay.hub(slot).id
+            && let Some(node) = relay.peers.node_of(holder, shards)
+            && relay.peers.send(node, hub, NodeMessage::Give { hub, give }, sink)
+        {
+            return;
+        }
+        self.groups.lost += 1;
+    }
+
+    /// A record for a member on this shard: the first one that takes it.
+    pub(super) fn give_here(&mut self, give: Give, now: Now, sink: &mut impl Sink) {
+        let id = self.topics.intern(give.record.namespace, give.record.topic());
+        let (strategy, key) = self.strategy_for(id, &give.record, sink);
+        let on_slow = self.classes.get(self.topics.get(id).class).on_slow;
+        if let Some(group) = self.groups.table.find(&give.group) {
+            for conn in self.groups.members(group, &strategy, key) {
+                sink.record_begins();
+                if sink.deliver(conn, Via::Group(&give.group), &give.record.view(on_slow)) == Delivery::Taken
+                {
+                    return self.groups.took(group, conn);
+                }
+            }
+        }
+        self.give_again(give, now, sink);
+    }
+
+    /// A record that a member of this shard will not acknowledge any more goes to another one. It keeps its
+    /// position; to others that member may have been, it may come before later ones or behind them.
+    pub fn give_to_another(&mut self, group: &[u8], record: Arc<Record>, now: Now, sink: &mut impl Sink) {
+        self.give_again(Give { group: group.into(), record, tries: 0 }, now, sink);
+    }
+
+    /// Nobody here took a record: the home of its room picks again.
+    fn give_again(&mut self, give: Give, now: Now, sink: &mut impl Sink) {
+        if give.tries >= TRIES_MAX {
+            self.groups.lost += 1;
+            return;
+        }
+        self.groups.given_again += 1;
+        let give = Give { tries: give.tries + 1, ..give };
+        let id = self.topics.intern(give.record.namespace, give.record.topic());
+        match self.topics.get(id).shard {
+            shard if shard == self.shard || shard == NOWHERE => self.give_on(give, self.shard, now, sink),
+            shard => sink.send(shard, Msg::GiveAgain(self.shard, Box::new(give))),
+        }
+    }
+
+    /// At the home of a room: who is to get a record that nobody of a shard took. Where another node leads,
+    /// that one decides.
+    pub(super) fn give_on(&mut self, give: Give, from: ShardId, now: Now, sink: &mut impl Sink) {
+        let room = self.classes.room(give.record.topic()).into_owned();
+        if let Some(slot) = self.relayed_slot(&room)
+            && let Some(relay) = &mut self.relay
+            && let Leader::Node(leader) = relay.hub(slot).leader
+            && let hub = relay.hub(slot).id
+            && relay.peers.reaches(leader, hub)
+        {
+            relay.peers.send(leader, hub, NodeMessage::Give { hub, give }, sink);
+            return;
+        }
+        self.give_any(give, false, Some(from.into()), now, sink);
+    }
+
+    /// A node's record for a member: of the leader for one here, to the leader for any.
+    pub(super) fn give_came(&mut self, from: NodeId, hub: HubId, give: Give, now: Now, sink: &mut impl Sink) {
+        let is_led = self.leads(hub).is_some();
+        let shards = self.shards;
+        let from = self.relay.as_ref().and_then(|relay| relay.peers.holder(from, shards));
+        self.give_any(give, !is_led, from, now, sink);
+    }
+
+    /// A record goes to a member; to one of `from`, where nobody took it, only if there are no others.
+    fn give_any(
+        &mut self,
+        give: Give,
+        here_only: bool,
+        from: Option<Holder>,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
+        let id = self.topics.intern(give.record.namespace, give.record.topic());
+        let picked = self.groups.table.find(&give.group).and_then(|group| {
+            let (mut may, _) = self.may_get(group, id, sink);
+            if here_only {
+                may = may.shards(self.shards);
+            }
+            let (strategy, key) = self.strategy_for(id, &give.record, sink);
+            let mut others = may;
+            let has_from = from.is_some_and(|from| others.remove(from));
+            let picked = self.groups.pick(group, others, &strategy, key);
+            if picked.is_none() && has_from { self.groups.pick(group, may, &strategy, key) } else { picked }
+        });
+        match picked {
+            Some(holder) => self.hand_to(id, holder, give, now, sink),
+            None if here_only => self.give_again(give, now, sink),
+            None => self.groups.lost += 1,
+        }
+    }
+}
+
+/// What decides between members, where that is a part of the record.
+fn key_of(key: &ShareKey, body: &Body<'_>, sink: &impl Sink) -> u64 {
+    let header = |headers: Option<&[(Box<str>, Box<str>)]>, name: &str| {
+        let found = headers.unwrap_or_default().iter().find(|(own, _)| **own == *name);
+        hash(found.map_or(&[][..], |(_, value)| value.as_bytes()))
+    };
+    match (key, body) {
+        (ShareKey::Topic, Body::Draft(draft)) => hash(draft.topic),
+        (ShareKey::Topic, Body::Record(record)) => hash(record.topic()),
+        (ShareKey::Publisher, Body::Draft(draft)) => match draft.publisher {
+            Publisher::Name(name) | Publisher::Told(name) => hash(name.as_bytes()),
+            Publisher::Conn(conn) => hash(sink.publisher(conn).as_bytes()),
+        },
+        (ShareKey::Publisher, Body::Record(record)) => hash(record.publisher.as_bytes()),
+        (ShareKey::Header(name), Body::Draft(draft)) => header(draft.headers.as_deref(), name),
+        (ShareKey::Header(name), Body::Record(record)) => header(record.headers.as_deref(), name),
+    }
+}

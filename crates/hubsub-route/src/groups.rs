@@ -1,0 +1,296 @@
+//! Groups of subscribers that share records: each record of a topic goes to one member of each group whose
+//! filter matches it. Where a group has members is known on all shards of all nodes, as with patterns; the
+//! home of a room picks the shard or node for each record, that one picks the member.
+//! See docs/protocol/groups.md.
+
+use crate::counts::{Holder, HolderSet};
+use crate::idset::IdSet;
+use crate::patterns::Patterns;
+use crate::record::Record;
+use ahash::RandomState;
+use hashbrown::HashMap;
+use hubsub_types::ShareStrategy;
+use std::sync::Arc;
+
+/// A record on its way to one member of a group.
+#[derive(Clone, Debug)]
+pub struct Give {
+    /// The group and its filter, as patterns are kept.
+    pub group: Arc<[u8]>,
+    /// With its position.
+    pub record: Arc<Record>,
+    /// How often nobody was there to take it.
+    pub tries: u8,
+}
+
+/// A record that met nobody so often is lost: members come and go as fast as it travels, or all are full.
+pub const TRIES_MAX: u8 = 16;
+
+/// Whose turn it is in one group.
+#[derive(Debug, Default)]
+struct Turn {
+    holders: u64,
+    members: u64,
+    /// Who gets all, where that is how records are shared.
+    holder: Option<Holder>,
+    member: Option<u32>,
+}
+
+/// See the module.
+pub struct Groups {
+    /// Each with its members by holder, and those of this shard.
+    pub table: Patterns,
+    /// By id; what is left of a group that had it before does no harm.
+    turns: Vec<Turn>,
+    /// Groups of this shard's connections.
+    of_conn: HashMap<u32, IdSet, RandomState>,
+    drawn: u64,
+    /// Records that were given to members of this shard, since the start.
+    pub given: u64,
+    /// Times that a record had to be given anew, since the start.
+    pub given_again: u64,
+    /// Records that nobody was there for, since the start.
+    pub lost: u64,
+}
+
+impl Groups {
+    /// No group; remembers the matches of `cache_topics_max` topics.
+    #[must_use]
+    pub fn new(cache_topics_max: usize) -> Groups {
+        Groups {
+            table: Patterns::new(cache_topics_max),
+            turns: Vec::new(),
+            of_conn: HashMap::default(),
+            drawn: 0,
+            given: 0,
+            given_again: 0,
+            lost: 0,
+        }
+    }
+
+    /// Whether there is none on any shard or node.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// How many a connection is a member of.
+    #[must_use]
+    pub fn of(&self, conn: u32) -> usize {
+        self.of_conn.get(&conn).map_or(0, IdSet::len)
+    }
+
+    /// A connection is a member from now on; false if it was.
+    pub fn enter(&mut self, id: u32, conn: u32) -> bool {
+        self.table.get_mut(id).subs.insert(conn);
+        self.of_conn.entry(conn).or_default().insert(id)
+    }
+
+    /// It is none any more; false if it was none.
+    pub fn leave(&mut self, id: u32, conn: u32) -> bool {
+        let Some(own) = self.of_conn.get_mut(&conn) else { return false };
+        let was = own.remove(id);
+        if own.is_empty() {
+            self.of_conn.remove(&conn);
+        }
+        self.table.get_mut(id).subs.remove(conn);
+        was
+    }
+
+    /// All that a connection is a member of, which it leaves.
+    pub fn leave_all(&mut self, conn: u32) -> Vec<u32> {
+        let ids = self.of_conn.remove(&conn).map(|ids| ids.as_slice().to_vec()).unwrap_or_default();
+        ids.iter().for_each(|&id| _ = self.table.get_mut(id).subs.remove(conn));
+        ids
+    }
+
+    /// Who of those that may is to get a record of this key; members count.
+    pub fn pick(&mut self, id: u32, may: HolderSet, strategy: &ShareStrategy, key: u64) -> Option<Holder> {
+        let counts = &self.table.get(id).counts;
+        let of = |holder: Holder| u64::from(counts.of(holder));
+        let total: u64 = may.iter().map(of).sum();
+        if total == 0 {
+            return None;
+        }
+        let turn = turn(&mut self.turns, id);
+        if *strategy == ShareStrategy::Sticky {
+            let stays = turn.holder.filter(|&holder| of(holder) > 0 && may.iter().any(|it| it == holder));
+            turn.holder = stays.or_else(|| may.iter().find(|&holder| of(holder) > 0));
+            return turn.holder;
+        }
+        let mut left = number(strategy, &mut turn.holders, &mut self.drawn, key) % total;
+        may.iter().find(|&holder| {
+            let is_it = left < of(holder);
+            left = left.saturating_sub(of(holder));
+            is_it
+        })
+    }
+
+    /// The members of this shard, in the order in which they are to be asked to take a record of this key.
+    pub fn members(&mut self, id: u32, strategy: &ShareStrategy, key: u64) -> Vec<u32> {
+        let subs = self.table.get(id).subs.as_slice();
+        if subs.is_empty() {
+            return Vec::new();
+        }
+        let turn = turn(&mut self.turns, id);
+        let first = match strategy {
+            ShareStrategy::Sticky => {
+                let stays = turn.member.and_then(|member| subs.iter().position(|&conn| conn == member));
+                stays.unwrap_or(0)
+            }
+            // Who was picked before by the same number has taken its low part.
+            _ => {
+                (mix(number(strategy, &mut turn.members, &mut self.drawn, key), strategy) % subs.len() as u64)
+                    as usize
+            }
+        };
+        subs[first..].iter().chain(&subs[..first]).copied().collect()
+    }
+
+    /// A member took a record.
+    pub fn took(&mut self, id: u32, conn: u32) {
+        self.given += 1;
+        turn(&mut self.turns, id).member = Some(conn);
+    }
+}
+
+fn turn(turns: &mut Vec<Turn>, id: u32) -> &mut Turn {
+    if turns.len() <= id as usize {
+        turns.resize_with(id as usize + 1, Turn::default);
+    }
+    &mut turns[id as usize]
+}
+
+/// What decides, of as many as there are.
+fn number(strategy: &ShareStrategy, turn: &mut u64, drawn: &mut u64, key: u64) -> u64 {
+    match strategy {
+        ShareStrategy::RoundRobin | ShareStrategy::Sticky => {
+            *turn = turn.wrapping_add(1);
+            *turn
+        }
+        ShareStrategy::Random => {
+            *drawn = drawn.wrapping_add(1);
+            spread(*drawn)
+        }
+        ShareStrategy::Hash(_) => key,
+    }
+}
+
+fn mix(number: u64, strategy: &ShareStrategy) -> u64 {
+    if matches!(strategy, ShareStrategy::Hash(_)) { spread(number) } else { number }
+}
+
+/// The same on all nodes: FNV-1a, spread.
+#[must_use]
+pub fn hash(key: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    spread(key.iter().fold(0xcbf2_9ce4_8422_2325, step))
+}
+
+/// Neighbours come far apart (the end of splitmix64).
+fn spread(number: u64) -> u64 {
+    let number = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hubsub_types::names::group_pattern;
+    use hubsub_types::{ShardId, ShareKey};
+    use std::collections::{BTreeMap, BTreeSet};
+
+    /// Two members on shard 0, which is this one, and one on each of two others.
+    fn groups() -> (Groups, u32) {
+        let mut groups = Groups::new(10);
+        let id = groups.table.intern(&group_pattern(b"g", b"a/+"));
+        for (shard, conn) in [(0, 1), (0, 2), (1, 3), (2, 4)] {
+            groups.table.get_mut(id).counts.add(ShardId(shard), 3);
+            if shard == 0 {
+                assert!(groups.enter(id, conn));
+            }
+        }
+        (groups, id)
+    }
+
+    fn all() -> HolderSet {
+        let mut set = HolderSet::default();
+        (0..3).for_each(|shard| set.insert(Holder(shard)));
+        set
+    }
+
+    /// How often each holder, or member of shard 0, is picked.
+    fn picked(strategy: &ShareStrategy, keys: impl Iterator<Item = u64>) -> BTreeMap<(u16, u32), u32> {
+        let (mut groups, id) = groups();
+        let mut counts = BTreeMap::new();
+        for key in keys {
+            let Holder(holder) = groups.pick(id, all(), strategy, key).expect("there are members");
+            let member = if holder == 0 { groups.members(id, strategy, key)[0] } else { 0 };
+            if member > 0 {
+                groups.took(id, member);
+            }
+            *counts.entry((holder, member)).or_default() += 1;
+        }
+        counts
+    }
+
+    #[test]
+    fn members_take_turns_also_where_one_shard_has_more_of_them() {
+        let counts = picked(&ShareStrategy::RoundRobin, 0..400);
+        assert_eq!(counts.into_values().collect::<Vec<_>>(), [100, 100, 100, 100]);
+    }
+
+    #[test]
+    fn by_chance_and_by_key_all_members_get_about_as_much() {
+        let by_topic = ShareStrategy::Hash(ShareKey::Topic);
+        let keys: Vec<u64> = (0..4000_u32).map(|i| hash(&i.to_le_bytes())).collect();
+        for (strategy, keys) in [(ShareStrategy::Random, vec![0; 4000]), (by_topic, keys)] {
+            let counts = picked(&strategy, keys.into_iter());
+            assert_eq!(counts.len(), 4, "{counts:?}");
+            assert!(counts.values().all(|count| (800..1200).contains(count)), "{counts:?}");
+        }
+    }
+
+    #[test]
+    fn one_key_goes_to_one_member() {
+        let strategy = ShareStrategy::Hash(ShareKey::Topic);
+        for key in 0..20_u8 {
+            assert_eq!(picked(&strategy, [hash(&[key]); 9].into_iter()).len(), 1);
+        }
+    }
+
+    #[test]
+    fn who_has_all_keeps_all_until_it_leaves() {
+        let (mut groups, id) = groups();
+        let strategy = ShareStrategy::Sticky;
+        let mut got = BTreeSet::new();
+        for _ in 0..9 {
+            assert_eq!(groups.pick(id, all(), &strategy, 0), Some(Holder(0)));
+            let member = groups.members(id, &strategy, 0)[0];
+            groups.took(id, member);
+            got.insert(member);
+        }
+        assert_eq!(got.len(), 1, "{got:?}");
+        let first = got.pop_first().unwrap();
+        assert!(groups.leave(id, first) && !groups.leave(id, first));
+        assert_ne!(groups.members(id, &strategy, 0)[0], first);
+        let mut others = all();
+        others.remove(Holder(0));
+        assert_eq!(groups.pick(id, others, &strategy, 0), Some(Holder(1)), "shard 0 takes nothing now");
+        assert_eq!(groups.pick(id, all(), &strategy, 0), Some(Holder(1)));
+    }
+
+    #[test]
+    fn nobody_is_picked_where_nobody_is() {
+        let (mut groups, id) = groups();
+        let mut none = HolderSet::default();
+        none.insert(Holder(7));
+        assert_eq!(groups.pick(id, none, &ShareStrategy::RoundRobin, 0), None);
+        assert_eq!((groups.of(1), groups.of(9)), (1, 0));
+        assert_eq!(groups.leave_all(1), [id]);
+        assert_eq!(groups.members(id, &ShareStrategy::RoundRobin, 0), [2]);
+    }
+}
