@@ -325,7 +325,7 @@ impl Rim {
         }
         let id = match grant.qos {
             Qos::AtMostOnce => None,
-            qos => Some(client.machine.window.send(qos).expect("the window was looked at")),
+            qos => Some(client.machine.window.send(qos, ()).expect("the window was looked at")),
         };
         let version = client.machine.version();
         let variant = grant.qos as usize + if version >= Version::V5 { 3 } else { 0 };

@@ -29,18 +29,18 @@ use hubsub_route::{Answer, Asker, Draft, Namespace, Outcome, Publisher, Start, T
 use hubsub_types::names::filter_pattern;
 use hubsub_types::{ConnKey, ErrorCode, Qos};
 use hubsub_wire::mqtt::{
-    Connect, DecodeLimits, Decoded, Decoder, Fault, Incoming, LastWill, Machine, Names, Opened, Packet,
-    ProtocolError, Reason, Refusal, Step, Terms, read_headers, shared,
+    Accepted, Connect, DecodeLimits, Decoded, Decoder, Fault, Incoming, LastWill, Machine, Names, Opened,
+    Packet, ProtocolError, Reason, Refusal, Step, Terms, read_headers, shared,
 };
 use pending::Pending;
 
 /// What of a connection only MQTT's have.
 pub struct Client {
     /// What it asked for and has not acknowledged.
-    pub machine: Machine,
+    pub machine: Machine<()>,
     decoder: Decoder,
     /// Its CONNACK, until its client id is its own: it is not read meanwhile.
-    connack: Option<Box<[u8]>>,
+    connack: Option<Box<Accepted>>,
     /// Whether one of the messages that it waits for is for a log.
     waits_for_log: bool,
     /// Records that wait for it.
@@ -138,6 +138,9 @@ fn terms(rim: &Rim) -> Terms {
         aliases_max: limits.mqtt_topic_aliases_max as u16,
         keep_alive_s_max: limits.mqtt_keep_alive_s_max as u16,
         long_ids: rim.info.mqtt.long_ids,
+        session_expiry_s_max: 0,
+        session_expiry_s_default: 0,
+        has_shares: false,
     }
 }
 
@@ -152,15 +155,15 @@ fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, decoder: Decoder)
         let new_id = || format!("hubsub-{}-{id}", &rim.info.run_id[..12]);
         Machine::open(connect, &terms(rim), rim.now.mono_ms, new_id)
     } else {
-        Err(Refusal::new(connect.version, Fault::of(Reason::BadUserNameOrPassword)))
+        Err(Refusal::new(connect, Fault::of(Reason::BadUserNameOrPassword)))
     };
     match opened {
-        Ok(Opened { machine, connack }) => {
+        Ok(Opened { machine, accepted, .. }) => {
             let client_id = machine.client_id().into();
             let client = Client {
                 machine,
                 decoder,
-                connack: Some(connack.into()),
+                connack: Some(Box::new(accepted)),
                 waits_for_log: false,
                 pending: Pending::default(),
                 gaps: Gaps::default(),
@@ -191,8 +194,7 @@ fn connected(core: &mut Core, key: ConnKey) {
     let rim = &mut core.rim;
     let now_ms = rim.now.mono_ms;
     let connack = rim.with_mqtt(key, |client, out| {
-        let connack = client.connack.take()?;
-        out.extend_from_slice(&connack);
+        client.connack.take()?.write(false, out);
         client.machine.excuse(now_ms);
         client.machine.silent_at_ms()
     });
@@ -205,7 +207,7 @@ fn connected(core: &mut Core, key: ConnKey) {
 fn refused(core: &mut Core, key: ConnKey, reason: Reason) {
     let rim = &mut core.rim;
     let waits = rim.with_mqtt(key, |client, out| {
-        client.connack.take().map(|_| Refusal::new(client.machine.version(), Fault::of(reason)).write(out))
+        client.connack.take().map(|_| client.machine.refuse(Fault::of(reason)).write(out))
     });
     if waits.flatten().is_some() {
         rim.metrics.mqtt_refused_total.add(1);
@@ -265,12 +267,16 @@ fn take(core: &mut Core, key: ConnKey, packet: Packet<'_>) {
     let Some((step, exceeded)) = step else { return };
     core.rim.metrics.mqtt_receive_exceeded_total.add(exceeded);
     match step {
-        Ok(Step::Done) => {}
+        // Nothing is recorded of sessions that end with their connections.
+        Ok(Step::Done | Step::Acknowledged { .. } | Step::Received { .. } | Step::Released { .. }) => {}
         Ok(Step::Publish(incoming)) => publish(core, key, incoming),
         Ok(Step::Subscribe { filters, first }) => {
             for (number, (filter, _)) in (0..).map(|i| first.wrapping_add(i)).zip(filters.iter()) {
                 if shared(filter).is_none() {
                     subscribe(core, key, number, filter);
+                } else {
+                    let refused = Err(Reason::SharedSubscriptionsNotSupported);
+                    core.rim.with_mqtt(key, |client, out| client.machine.granted(number, refused, out));
                 }
             }
             core.rim.look_whether_plain(key.index);
@@ -294,7 +300,7 @@ fn take(core: &mut Core, key: ConnKey, packet: Packet<'_>) {
 }
 
 fn publish(core: &mut Core, key: ConnKey, incoming: Incoming<'_>) {
-    let Incoming { number, topic, qos, properties, payload } = incoming;
+    let Incoming { number, topic, qos, properties, payload, .. } = incoming;
     let topic = topic.as_str().as_bytes();
     core.rim.metrics.mqtt_published_total.add(1);
     if let Err(refused) = core.may_publish(key, topic) {
@@ -379,7 +385,7 @@ pub fn gone(core: &mut Core, key: ConnKey, mut client: Box<Client>) {
 }
 
 fn publish_will(core: &mut Core, key: ConnKey, will: LastWill, client_id: &str) {
-    let LastWill { topic, payload, headers, qos } = will;
+    let LastWill { topic, payload, headers, qos, .. } = will;
     if !core.rim.access.allowed(Default::default(), Action::Publish, topic.as_bytes()) {
         return core.count_refusal(true);
     }

@@ -48,8 +48,8 @@ pub use encode::EncodeError;
 pub use error::{Flaw, ProtocolError};
 pub use field::{Pair, SubscriptionId};
 pub use machine::{
-    Fault, Grant, Incoming, LastWill, Machine, Match, Opened, OwnAliases, Refusal, Step, Terms, Topic,
-    Window, expiry_s, read_headers, write_headers,
+    Accepted, Damaged, Event, Fault, Grant, Incoming, Key, LastWill, Machine, Match, Opened, OwnAliases,
+    Progress, Refusal, SessionState, Step, Terms, Topic, Window, expiry_s, read_headers, write_headers,
 };
 pub use packet::{Packet, PacketId, Peer, Qos, REMAINING_LENGTH_MAX, Version};
 pub use property::{Place, Properties, Property, PropertyList};

@@ -63,7 +63,12 @@ impl Options {
         })
     }
 
-    fn byte(self) -> u8 {
+    /// By what [`Options::byte`] gives; none if it is no such.
+    pub(super) fn of_byte(byte: u8) -> Option<Options> {
+        Options::from_byte(byte, Version::V5).ok()
+    }
+
+    pub(super) fn byte(self) -> u8 {
         let handling = (self.retain_handling as u8) << 4;
         handling | u8::from(self.retain_as_published) << 3 | u8::from(self.no_local) << 2 | self.qos as u8
     }

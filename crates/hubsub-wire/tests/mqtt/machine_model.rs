@@ -59,7 +59,7 @@ fn event() -> impl Strategy<Value = Event> {
 #[derive(Debug)]
 enum Asked {
     Publish { qos: Qos, id: u16, number: Option<u32>, reason: Option<Reason> },
-    Subscribe { id: u16, numbers: Vec<(Option<u32>, Option<Reason>, Qos)> },
+    Subscribe { id: u16, numbers: Vec<(u32, Option<Reason>, Qos)> },
     Unsubscribe { id: u16, filters: usize },
 }
 
@@ -78,6 +78,9 @@ fn terms() -> Terms {
         aliases_max: 0,
         keep_alive_s_max: 0,
         long_ids: false,
+        session_expiry_s_max: 0,
+        session_expiry_s_default: 0,
+        has_shares: true,
     }
 }
 
@@ -85,13 +88,15 @@ fn terms() -> Terms {
 struct World {
     version: Version,
     decoder: Decoder,
-    machine: Machine,
+    machine: Machine<u64>,
     answers: Decoder,
     asked: VecDeque<Asked>,
     /// Ids of QoS 2 that were taken and not released; whether they were answered.
     taken: BTreeMap<u16, bool>,
     /// What the client has been sent and what it says next: 4 PUBACK, 5 PUBREC, 7 PUBCOMP.
     had: Vec<(PacketId, u8)>,
+    /// Messages that it has been sent.
+    sent: u64,
     is_over: bool,
 }
 
@@ -114,7 +119,7 @@ impl World {
             password: None,
             properties: Properties::default(),
         };
-        let Ok(Opened { machine, connack }) =
+        let Ok(Opened { machine, accepted, .. }) =
             Machine::open(&connect, &terms(), 0, || unreachable!("it has one"))
         else {
             panic!("nothing is wrong with it")
@@ -124,9 +129,11 @@ impl World {
         let mut decoder = Decoder::of_client();
         decoder.decode(&bytes, &LIMITS).unwrap();
         let mut answers = Decoder::of_server(version);
+        let mut connack = Vec::new();
+        accepted.write(false, &mut connack);
         answers.decode(&connack, &LIMITS).unwrap();
         let (asked, taken, had) = (VecDeque::new(), BTreeMap::new(), Vec::new());
-        World { version, decoder, machine, answers, asked, taken, had, is_over: false }
+        World { version, decoder, machine, answers, asked, taken, had, sent: 0, is_over: false }
     }
 
     /// Gives the server a packet in pieces of so many bytes.
@@ -175,7 +182,7 @@ impl World {
     }
 
     /// What the server is to do with a packet.
-    fn noted(&mut self, packet: Packet<'_>, step: Step<'_>) {
+    fn noted(&mut self, packet: Packet<'_>, step: Step<'_, u64>) {
         match (packet, step) {
             (Packet::Publish(publish), Step::Publish(incoming)) => {
                 assert_eq!((incoming.topic.as_str(), incoming.payload), (publish.topic, publish.payload));
@@ -197,17 +204,21 @@ impl World {
                 }
             }
             (Packet::Subscribe(subscribe), Step::Subscribe { filters, first }) => {
-                let numbers = (0..).zip(filters.iter()).map(|(i, (filter, options))| match shared(filter) {
-                    None => (Some(first.wrapping_add(i)), None, options.qos),
-                    Some(_) => (None, Some(Reason::SharedSubscriptionsNotSupported), options.qos),
-                });
-                self.asked.push_back(Asked::Subscribe { id: subscribe.id.get(), numbers: numbers.collect() });
+                let numbers = (0..)
+                    .zip(filters.iter())
+                    .map(|(i, (_, options))| (first.wrapping_add(i), None, options.qos))
+                    .collect();
+                self.asked.push_back(Asked::Subscribe { id: subscribe.id.get(), numbers });
             }
             (Packet::Unsubscribe(unsubscribe), Step::Unsubscribe(names)) => {
                 let (id, filters) = (unsubscribe.id.get(), names.iter().count());
                 self.asked.push_back(Asked::Unsubscribe { id, filters });
             }
             (_, Step::Done) => {}
+            (Packet::Puback(ack) | Packet::Pubcomp(ack) | Packet::Pubrec(ack), step) => {
+                let Step::Acknowledged { id, key, .. } = step else { panic!("{step:?} ends no message") };
+                assert_eq!((id, key), (ack.id, u64::from(id.get())), "it has the key of its id");
+            }
             (packet, step) => panic!("{packet:?} is no reason to {step:?}"),
         }
     }
@@ -267,7 +278,7 @@ impl World {
                     }
                     Asked::Subscribe { id, numbers } => {
                         let granted =
-                            |(_, reason, qos): &(_, Option<Reason>, Qos)| match reason.expect("known") {
+                            |(_, reason, qos): &(u32, Option<Reason>, Qos)| match reason.expect("known") {
                                 Reason::Success => Reason::from_number(*qos as u8).expect("it is a QoS"),
                                 // 3.1.1 has one word for all failures.
                                 _ if !is_v5 => Reason::Unspecified,
@@ -308,7 +319,7 @@ impl World {
                 }
                 Asked::Subscribe { numbers, .. } => {
                     let open = numbers.iter_mut().filter(|(_, reason, _)| reason.is_none());
-                    waiting.extend(open.filter_map(|(number, reason, _)| Some(((*number)?, None, reason))));
+                    waiting.extend(open.map(|(number, reason, _)| (*number, None, reason)));
                 }
                 _ => {}
             }
@@ -341,8 +352,13 @@ impl World {
         if qos == Qos::AtMostOnce {
             return;
         }
-        match self.machine.window.send(qos) {
-            None => assert_eq!(self.had.len(), usize::from(INFLIGHT_MAX), "the window is full"),
+        // Ids go up by one, and no sequence of events is long enough for their circle.
+        self.sent += 1;
+        match self.machine.window.send(qos, self.sent) {
+            None => {
+                self.sent -= 1;
+                assert_eq!(self.had.len(), usize::from(INFLIGHT_MAX), "the window is full");
+            }
             Some(id) => {
                 assert!(self.had.len() < usize::from(INFLIGHT_MAX));
                 assert!(self.had.iter().all(|(other, _)| *other != id), "{id} is in use");

@@ -16,4 +16,6 @@ mod rules_subscribe;
 mod sample_tests;
 #[path = "../support/samples.rs"]
 mod samples;
+mod session_model;
+mod session_tests;
 mod tools;

@@ -1,6 +1,8 @@
 //! What a client subscribes to. A broker tells of a message once for each subscription that it matches; the
 //! client gets it once, by one of them: by its topic where it subscribes to just that, else by the filter that
 //! it subscribed to first. So it is the same one for every message of a topic, live or from the past.
+//!
+//! Shared subscriptions stand apart: each brings messages of its own, which the caller chose for this client.
 
 use super::super::field::SubscriptionId;
 use super::super::packet::Qos;
@@ -35,7 +37,7 @@ struct Entry {
 }
 
 /// Subscriptions to topics: most clients have one or a few, which need no table.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Topics {
     /// Until there are more than `FEW`.
     few: Vec<(Box<[u8]>, Entry)>,
@@ -56,6 +58,18 @@ impl Topics {
         match &self.many {
             None => self.few.iter().find(|(own, _)| **own == *topic).map(|(_, entry)| entry),
             Some(many) => many.get(topic),
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&[u8], &Entry)> {
+        let many = self.many.iter().flat_map(|many| many.iter());
+        self.few.iter().map(|(topic, entry)| (topic, entry)).chain(many).map(|(topic, e)| (&**topic, e))
+    }
+
+    fn retain(&mut self, keeps: impl Fn(&Entry) -> bool) {
+        match &mut self.many {
+            None => self.few.retain(|(_, entry)| keeps(entry)),
+            Some(many) => many.retain(|_, entry| keeps(entry)),
         }
     }
 
@@ -90,18 +104,21 @@ impl Topics {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Filters {
     topics: Topics,
     /// Those with wildcards, in the order in which they came.
     wild: Vec<(Filter, Entry)>,
+    /// Those that are shared, with `$share/` and their group in front.
+    #[allow(clippy::box_collection, reason = "most clients have none, and pay for a pointer")]
+    shared: Option<Box<HashMap<Box<[u8]>, Entry>>>,
     /// Whether one was asked for with No Local.
     pub has_no_local: bool,
 }
 
 impl Filters {
     pub fn len(&self) -> usize {
-        self.topics.len() + self.wild.len()
+        self.topics.len() + self.wild.len() + self.shared.as_ref().map_or(0, |shared| shared.len())
     }
 
     /// See [`super::Machine::plain_qos`].
@@ -115,6 +132,9 @@ impl Filters {
     }
 
     fn find(&mut self, filter: &[u8]) -> Option<&mut Entry> {
+        if is_shared(filter) {
+            return self.shared.as_mut()?.get_mut(filter);
+        }
         if !has_wildcard(filter) {
             return self.topics.get_mut(filter);
         }
@@ -129,12 +149,50 @@ impl Filters {
             (entry.options, entry.id) = (options, id);
             return;
         }
-        let entry = Entry { options, id, asked: Some(number) };
-        if !has_wildcard(filter) {
+        self.add(filter, Entry { options, id, asked: Some(number) });
+    }
+
+    /// Adds one that is not there.
+    fn add(&mut self, filter: &[u8], entry: Entry) {
+        if is_shared(filter) {
+            self.shared.get_or_insert_default().insert(filter.into(), entry);
+        } else if !has_wildcard(filter) {
             self.topics.insert(filter, entry);
         } else if let Ok(filter) = Filter::new(filter) {
             self.wild.push((filter, entry));
         }
+    }
+
+    /// Adds one of a session; whether it is another one than those that are there.
+    pub fn restore(&mut self, filter: &str, options: Options, id: Option<SubscriptionId>) -> bool {
+        let filter = filter.as_bytes();
+        self.has_no_local |= options.no_local;
+        let is_new = self.find(filter).is_none();
+        if is_new {
+            self.add(filter, Entry { options, id, asked: None });
+        }
+        is_new
+    }
+
+    /// Lets go of those that are not confirmed.
+    pub fn settle(&mut self) {
+        let holds = |entry: &Entry| entry.asked.is_none();
+        self.topics.retain(holds);
+        self.wild.retain(|(_, entry)| holds(entry));
+        if let Some(shared) = &mut self.shared {
+            shared.retain(|_, entry| holds(entry));
+        }
+    }
+
+    /// All: topics, then those with wildcards in the order in which they came, then those that are shared.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, Options, Option<SubscriptionId>)> {
+        let wild = self.wild.iter().map(|(filter, entry)| (filter.source(), entry));
+        let shared = self.shared.iter().flat_map(|shared| shared.iter());
+        let all = self.topics.iter().chain(wild).chain(shared.map(|(filter, entry)| (&**filter, entry)));
+        all.map(|(filter, entry)| {
+            let filter = std::str::from_utf8(filter).expect("it was asked for as a text");
+            (filter, entry.options, entry.id)
+        })
     }
 
     /// It holds from now on.
@@ -157,11 +215,19 @@ impl Filters {
     }
 
     fn take(&mut self, filter: &[u8]) -> bool {
+        if is_shared(filter) {
+            return self.shared.as_mut().is_some_and(|shared| shared.remove(filter).is_some());
+        }
         if !has_wildcard(filter) {
             return self.topics.remove(filter);
         }
         let place = self.wild.iter().position(|(own, _)| own.source() == filter);
         place.map(|place| self.wild.remove(place)).is_some()
+    }
+
+    /// See [`super::Machine::grant_shared`].
+    pub fn grant_shared(&self, filter: &[u8]) -> Option<Grant> {
+        self.shared.as_ref()?.get(filter).and_then(|entry| all([entry].into_iter(), false))
     }
 
     /// See [`super::Machine::grant`].
@@ -198,6 +264,11 @@ fn all<'a>(entries: impl Iterator<Item = &'a Entry>, is_own: bool) -> Option<Gra
         grant.ids.extend(entry.id);
     }
     grant
+}
+
+/// Whether a valid filter is shared.
+fn is_shared(filter: &[u8]) -> bool {
+    filter.starts_with(b"$share/")
 }
 
 /// Whether a valid filter has one.

@@ -6,30 +6,52 @@
 //! socket, no broker and no clock.
 //!
 //! - [`opening`]: CONNECT and its answer, the will
+//! - [`step`]: what the caller is to do
 //! - [`requests`]: what the client waits for, answered in the order in which it asked
+//! - [`intents`]: messages of QoS 2 of the client
 //! - [`window`]: what the client has not acknowledged
 //! - [`filters`]: what it subscribes to, and how a message that matches is sent
 //! - [`aliases`]: topics in two bytes
 //! - [`headers`]: properties of a message as headers of a record, and back
 //!
+//! What outlives the connection (docs/protocol/mqtt-state.md):
+//!
+//! - [`suspend`]: how a machine leaves a session and goes on with one
+//! - [`session`]: what it leaves
+//! - [`snapshot`]: that in bytes
+//! - [`held`]: answers that wait until what happened is recorded
+//! - [`progress`]: how far a row of messages is acknowledged
+//!
 //! Invariants:
 //!
 //! 1. PUBACK, PUBREC, SUBACK and UNSUBACK come in the order of what they answer, none before its answer is known.
-//! 2. A message of QoS 2 is given to the caller once, however often it is sent before its PUBREL.
+//! 2. A message of QoS 2 is given to the caller once, however often it is sent before its PUBREL; over a new connection
+//!    again under the same number, unless it is known to be published.
 //! 3. No more than the client's Receive Maximum of messages are unacknowledged, each under an id of its own.
 //! 4. A message comes by one of the subscriptions that it matches, with the highest QoS of all of them.
+//! 5. What a session left unacknowledged is sent again before anything new, in the order of its first delivery.
 
 mod aliases;
 mod filters;
 mod headers;
+mod held;
+mod intents;
 mod opening;
+mod progress;
 mod requests;
+mod session;
+mod snapshot;
+mod step;
+mod suspend;
 mod window;
 
 pub use aliases::OwnAliases;
 pub use filters::{Grant, Match};
 pub use headers::{expiry_s, read_headers, write_headers};
-pub use opening::{LastWill, Opened, Refusal, Terms};
+pub use opening::{Accepted, LastWill, Opened, Refusal, Terms};
+pub use progress::Progress;
+pub use session::{Damaged, Event, Key, SessionState};
+pub use step::{Fault, Incoming, Step, Topic};
 pub use window::Window;
 
 use super::ack::{Ack, Disconnect};
@@ -37,93 +59,19 @@ use super::packet::{Packet, PacketId, Qos, Version};
 use super::property::{Properties, Property, PropertyList};
 use super::publish::Publish;
 use super::reason::Reason;
-use super::subscribe::{Filters as WireFilters, Names, Subscribe, Unsubscribe};
+use super::subscribe::{Subscribe, Unsubscribe};
 use aliases::Aliases;
 use filters::Filters;
-use requests::Requests;
-use std::collections::BTreeMap;
-use std::rc::Rc;
+use held::{Answer, Held};
+use intents::{Intents, Taken};
+use requests::{Answers, Requests};
 use window::Acknowledged;
 
 /// Silence that ends a connection, for each second of its keep alive.
 const SILENCE_MS_A_S: u64 = 1500;
 
-/// Why the server ends a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Fault {
-    /// As 5.0 says it.
-    pub reason: Reason,
-    /// What happened, for the log and for a person.
-    pub what: &'static str,
-}
-
-impl Fault {
-    /// A reason in its own words.
-    #[must_use]
-    pub fn of(reason: Reason) -> Fault {
-        Fault { reason, what: reason.words() }
-    }
-}
-
-/// What a packet asks the caller to do.
-#[derive(Debug)]
-pub enum Step<'a> {
-    /// Nothing.
-    Done,
-    /// Publish this; [`Machine::published`] is to say what came of it. One of QoS 0 has no answer: that call is for those
-    /// that were not settled at once, of which [`Machine::awaits`] is told.
-    Publish(Incoming<'a>),
-    /// Subscribe; [`Machine::granted`] is to say what came of each, numbered from `first` on in their
-    /// order. Those that are shared are answered already.
-    Subscribe {
-        /// At least one.
-        filters: WireFilters<'a>,
-        /// Number of the first.
-        first: u32,
-    },
-    /// End these subscriptions, which there may not be.
-    Unsubscribe(Names<'a>),
-    /// The client says goodbye; its will is gone, unless it wants it published.
-    Goodbye,
-}
-
-/// A message of the client.
-#[derive(Debug)]
-pub struct Incoming<'a> {
-    /// What its answer is called.
-    pub number: u32,
-    /// Where to.
-    pub topic: Topic<'a>,
-    /// How surely.
-    pub qos: Qos,
-    /// Of 5.0; without alias. See [`read_headers`].
-    pub properties: Properties<'a>,
-    /// What.
-    pub payload: &'a [u8],
-}
-
-/// A topic of a packet, or one that an alias stands for.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Topic<'a> {
-    /// As the packet says it.
-    Said(&'a str),
-    /// As one before said it.
-    Known(Rc<str>),
-}
-
-impl Topic<'_> {
-    /// The topic.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        match self {
-            Topic::Said(topic) => topic,
-            Topic::Known(topic) => topic,
-        }
-    }
-}
-
-/// See the module.
-pub struct Machine {
+/// See the module. `K` says which message to the client it is.
+pub struct Machine<K> {
     version: Version,
     client_id: Box<str>,
     /// Longest silence of the client, in ms; 0 for any.
@@ -131,29 +79,35 @@ pub struct Machine {
     /// When it was last heard.
     heard_ms: u64,
     /// Bytes of the longest packet that it takes.
-    packet_bytes_max: usize,
+    packet_bytes_max: u32,
     /// Messages of QoS 1 and 2 that it may have unanswered.
-    receive_max: usize,
+    receive_max: u16,
     /// Whether more than that ends the connection.
     is_strict: bool,
     /// Messages above `receive_max` that were taken all the same.
-    exceeded: u64,
-    /// Whether its session was to end with its connection.
-    expires_at_once: bool,
+    exceeded: u32,
+    /// Whether it wants reasons in words in every packet.
+    explains: bool,
+    /// How long its session outlives the connection, in s; the largest number means for ever.
+    expiry_s: u32,
+    /// The longest that its goodbye can ask for; none if the session was to end with the connection.
+    expiry_s_max: Option<u32>,
     requests: Requests,
-    /// Ids of messages of QoS 2 that it has not released, and whether they were answered.
-    unreleased: BTreeMap<PacketId, bool>,
+    /// Its messages of QoS 2; none until the first.
+    intents: Option<Box<Intents>>,
+    /// What waits to be recorded; none if nothing is.
+    held: Option<Box<Held>>,
     aliases: Aliases,
     will: Option<Box<LastWill>>,
     /// What it has not acknowledged.
-    pub window: Window,
+    pub window: Window<K>,
     /// What it subscribes to.
     filters: Filters,
     /// What stands for topics on the way to it.
     pub own_aliases: OwnAliases,
 }
 
-impl Machine {
+impl<K: Key> Machine<K> {
     /// What the connection speaks.
     #[must_use]
     pub fn version(&self) -> Version {
@@ -169,7 +123,7 @@ impl Machine {
     /// Bytes of the longest packet that it takes.
     #[must_use]
     pub fn packet_bytes_max(&self) -> usize {
-        self.packet_bytes_max
+        self.packet_bytes_max as usize
     }
 
     /// When it has been silent for too long, in ms; none if it may be.
@@ -192,7 +146,13 @@ impl Machine {
     /// Answers that it waits for.
     #[must_use]
     pub fn pending(&self) -> usize {
-        self.requests.len()
+        self.requests.len() + self.held.as_ref().map_or(0, |held| held.len())
+    }
+
+    /// How long its session outlives the connection, in s; the largest number means for ever, 0 not at all.
+    #[must_use]
+    pub fn session_expiry_s(&self) -> u32 {
+        self.expiry_s
     }
 
     /// Whether some of them are of messages.
@@ -203,7 +163,7 @@ impl Machine {
 
     /// Messages above the Receive Maximum that were taken since the last call.
     pub fn take_exceeded(&mut self) -> u64 {
-        std::mem::take(&mut self.exceeded)
+        std::mem::take(&mut self.exceeded).into()
     }
 
     /// What is to be published as the connection has ended; once.
@@ -223,6 +183,13 @@ impl Machine {
     #[must_use]
     pub fn plain_qos(&self) -> Option<Qos> {
         self.filters.plain_qos()
+    }
+
+    /// How a message is sent that came for this client by a shared subscription; none if it has none such.
+    /// `filter` begins with `$share/`.
+    #[must_use]
+    pub fn grant_shared(&self, filter: &[u8]) -> Option<Grant> {
+        self.filters.grant_shared(filter)
     }
 
     /// Whether its own messages stay away from one of its subscriptions, or did: they are to bear its name.
@@ -246,15 +213,15 @@ impl Machine {
         packet: Packet<'a>,
         now_ms: u64,
         out: &mut Vec<u8>,
-    ) -> Result<Step<'a>, Fault> {
+    ) -> Result<Step<'a, K>, Fault> {
         self.heard_ms = now_ms;
         match packet {
             Packet::Publish(publish) => return self.publish(&publish, out),
-            Packet::Puback(ack) => check(self.window.puback(ack.id))?,
-            Packet::Pubrec(ack) => self.received(ack, out)?,
-            Packet::Pubcomp(ack) => check(self.window.pubcomp(ack.id))?,
-            Packet::Pubrel(ack) => self.released(ack.id, out),
-            Packet::Subscribe(subscribe) => return self.subscribe(subscribe, out),
+            Packet::Puback(ack) => return acknowledged(ack.id, self.window.puback(ack.id)),
+            Packet::Pubrec(ack) => return self.received(ack, out),
+            Packet::Pubcomp(ack) => return acknowledged(ack.id, self.window.pubcomp(ack.id)),
+            Packet::Pubrel(ack) => return Ok(self.released(ack.id, out)),
+            Packet::Subscribe(subscribe) => return Ok(self.subscribe(subscribe)),
             Packet::Unsubscribe(unsubscribe) => return Ok(self.unsubscribe(unsubscribe, out)),
             Packet::Pingreq => self.write(&Packet::Pingresp, out),
             Packet::Disconnect(disconnect) => return self.goodbye(disconnect),
@@ -278,38 +245,43 @@ impl Machine {
         }
         self.heard_ms = now_ms;
         let number = self.requests.number();
-        Some(Incoming { number, topic: Topic::Said(topic), qos, properties, payload })
+        let topic = Topic::Said(topic);
+        Some(Incoming { number, topic, qos, id: None, intent: None, properties, payload })
     }
 
-    fn publish<'a>(&mut self, publish: &Publish<'a>, out: &mut Vec<u8>) -> Result<Step<'a>, Fault> {
+    fn publish<'a>(&mut self, publish: &Publish<'a>, out: &mut Vec<u8>) -> Result<Step<'a, K>, Fault> {
         if publish.retain {
             let what = "retained messages are not supported";
             return Err(Fault { reason: Reason::RetainNotSupported, what });
         }
         let topic = self.aliases.topic(publish)?;
-        let number = match (publish.qos, publish.id) {
-            (Qos::AtLeastOnce, Some(id)) => {
-                self.check_receive_max()?;
-                self.requests.publish(Some(id), Qos::AtLeastOnce)
-            }
+        let Publish { qos, id, properties, payload, .. } = *publish;
+        let mut intent = None;
+        match (qos, id) {
+            (Qos::AtLeastOnce, _) => self.check_receive_max()?,
             (Qos::ExactlyOnce, Some(id)) => {
-                if let Some(&is_answered) = self.unreleased.get(&id) {
-                    // It came before. Where its answer is not known yet, that follows all the same.
-                    if is_answered {
+                if !self.intents.as_ref().is_some_and(|intents| intents.has(id)) {
+                    self.check_receive_max()?;
+                }
+                match self.intents.get_or_insert_default().take(id) {
+                    Taken::New(number) => intent = Some(number),
+                    Taken::Published => {
                         let number = self.requests.publish(Some(id), Qos::ExactlyOnce);
                         self.requests.published(number, Reason::Success);
                         self.pump(out);
+                        return Ok(Step::Done);
                     }
-                    return Ok(Step::Done);
+                    // Its answer follows all the same.
+                    Taken::Waits => return Ok(Step::Done),
                 }
-                self.check_receive_max()?;
-                self.unreleased.insert(id, false);
-                self.requests.publish(Some(id), Qos::ExactlyOnce)
             }
-            _ => self.requests.number(),
-        };
-        let Publish { qos, properties, payload, .. } = *publish;
-        Ok(Step::Publish(Incoming { number, topic, qos, properties, payload }))
+            _ => {
+                let number = self.requests.number();
+                return Ok(Step::Publish(Incoming { number, topic, qos, id, intent, properties, payload }));
+            }
+        }
+        let number = self.requests.publish(id, qos);
+        Ok(Step::Publish(Incoming { number, topic, qos, id, intent, properties, payload }))
     }
 
     /// What comes of a message of QoS 0 is not known at once: it is waited for under its number. Before anything else
@@ -320,8 +292,9 @@ impl Machine {
     }
 
     fn check_receive_max(&mut self) -> Result<(), Fault> {
-        let unanswered = self.requests.acknowledged_once + self.unreleased.len();
-        if unanswered < self.receive_max || self.version < Version::V5 {
+        let unreleased = self.intents.as_ref().map_or(0, |intents| intents.counted());
+        let unanswered = self.requests.acknowledged_once as usize + unreleased;
+        if unanswered < usize::from(self.receive_max) || self.version < Version::V5 {
             return Ok(());
         }
         if self.is_strict {
@@ -345,11 +318,11 @@ impl Machine {
         if is_untold && reason != Reason::NotAuthorized {
             return Err(Fault::of(reason));
         }
-        if let Some(id) = id.filter(|_| qos == Qos::ExactlyOnce) {
+        if let (Some(id), Qos::ExactlyOnce, Some(intents)) = (id, qos, &mut self.intents) {
             if reason.is_failure() && !is_untold {
-                self.unreleased.remove(&id);
-            } else if let Some(is_answered) = self.unreleased.get_mut(&id) {
-                *is_answered = true;
+                intents.refused(id);
+            } else {
+                intents.published(id);
             }
         }
         self.pump(out);
@@ -368,30 +341,42 @@ impl Machine {
     }
 
     fn pump(&mut self, out: &mut Vec<u8>) {
-        self.requests.pump(self.version, self.packet_bytes_max, out);
+        let answers = Answers {
+            version: self.version,
+            packet_bytes_max: self.packet_bytes_max(),
+            explains: self.explains,
+        };
+        self.requests.pump(answers, out);
     }
 
-    fn received(&mut self, ack: Ack<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
-        let acknowledged = self.window.pubrec(ack.id, ack.reason.is_failure());
-        check(acknowledged)?;
-        if !ack.reason.is_failure() {
-            let is_known = acknowledged == Acknowledged::Known;
-            let reason = if is_known { Reason::Success } else { Reason::PacketIdNotFound };
-            self.write(&Packet::Pubrel(self.ack(ack.id, reason)), out);
+    fn received<'a>(&mut self, ack: Ack<'_>, out: &mut Vec<u8>) -> Result<Step<'a, K>, Fault> {
+        let Ack { id, reason, .. } = ack;
+        let is_news = match self.window.pubrec(id, reason.is_failure()) {
+            Acknowledged::Received(is_news) => is_news,
+            Acknowledged::Unknown if !reason.is_failure() => {
+                self.write(&Packet::Pubrel(self.ack(id, Reason::PacketIdNotFound)), out);
+                return Ok(Step::Done);
+            }
+            other => return acknowledged(id, other),
+        };
+        Ok(match self.answer(Answer::Pubrel, id, is_news, out) {
+            Some(number) if is_news => Step::Received { id, number },
+            _ => Step::Done,
+        })
+    }
+
+    fn released<'a>(&mut self, id: PacketId, out: &mut Vec<u8>) -> Step<'a, K> {
+        if !self.intents.as_mut().is_some_and(|intents| intents.release(id)) {
+            self.write(&Packet::Pubcomp(self.ack(id, Reason::PacketIdNotFound)), out);
+            return Step::Done;
         }
-        Ok(())
-    }
-
-    fn released(&mut self, id: PacketId, out: &mut Vec<u8>) {
-        let is_known = self.unreleased.get(&id) == Some(&true);
-        if is_known {
-            self.unreleased.remove(&id);
+        match self.answer(Answer::Pubcomp, id, true, out) {
+            Some(number) => Step::Released { id, number },
+            None => Step::Done,
         }
-        let reason = if is_known { Reason::Success } else { Reason::PacketIdNotFound };
-        self.write(&Packet::Pubcomp(self.ack(id, reason)), out);
     }
 
-    fn subscribe<'a>(&mut self, subscribe: Subscribe<'a>, out: &mut Vec<u8>) -> Result<Step<'a>, Fault> {
+    fn subscribe<'a>(&mut self, subscribe: Subscribe<'a>) -> Step<'a, K> {
         let Subscribe { id, properties, filters } = subscribe;
         let by_id = properties.iter().find_map(|property| match property {
             Property::SubscriptionId(id) => Some(id),
@@ -400,17 +385,12 @@ impl Machine {
         let first =
             self.requests.subscribe(id, filters.iter().map(|(filter, options)| (filter, options.qos)));
         for (number, (filter, options)) in (0..).map(|i| first.wrapping_add(i)).zip(filters.iter()) {
-            if super::topic::shared(filter).is_some() {
-                self.requests.granted(number, Err(Reason::SharedSubscriptionsNotSupported));
-            } else {
-                self.filters.ask(filter, options, by_id, number);
-            }
+            self.filters.ask(filter, options, by_id, number);
         }
-        self.pump(out);
-        Ok(Step::Subscribe { filters, first })
+        Step::Subscribe { filters, first }
     }
 
-    fn unsubscribe<'a>(&mut self, unsubscribe: Unsubscribe<'a>, out: &mut Vec<u8>) -> Step<'a> {
+    fn unsubscribe<'a>(&mut self, unsubscribe: Unsubscribe<'a>, out: &mut Vec<u8>) -> Step<'a, K> {
         let Unsubscribe { id, filters, .. } = unsubscribe;
         let reason = |was_there| if was_there { Reason::Success } else { Reason::NoSubscriptionExisted };
         let reasons: Vec<u8> =
@@ -420,11 +400,18 @@ impl Machine {
         Step::Unsubscribe(filters)
     }
 
-    fn goodbye<'a>(&mut self, disconnect: Disconnect<'_>) -> Result<Step<'a>, Fault> {
-        let outlives = |property| matches!(property, Property::SessionExpiry(1..));
-        if self.expires_at_once && disconnect.properties.iter().any(outlives) {
-            let what = "DISCONNECT lets a session outlive its connection that was to end with it";
-            return Err(Fault { reason: Reason::ProtocolError, what });
+    fn goodbye<'a>(&mut self, disconnect: Disconnect<'_>) -> Result<Step<'a, K>, Fault> {
+        let expiry_s = disconnect.properties.iter().find_map(|property| match property {
+            Property::SessionExpiry(seconds) => Some(seconds),
+            _ => None,
+        });
+        match (expiry_s, self.expiry_s_max) {
+            (Some(1..), None) => {
+                let what = "DISCONNECT lets a session outlive its connection that was to end with it";
+                return Err(Fault { reason: Reason::ProtocolError, what });
+            }
+            (Some(wanted), Some(max)) => self.expiry_s = wanted.min(max),
+            _ => {}
         }
         if disconnect.reason != Reason::DisconnectWithWill {
             self.will = None;
@@ -440,7 +427,7 @@ impl Machine {
         let mut why = PropertyList::default();
         why.push(Property::ReasonString(fault.what)).expect("its few words are no limit's");
         let packet = |properties| Packet::Disconnect(Disconnect { reason: fault.reason, properties });
-        let said = packet(why.as_properties()).write(out, self.version, self.packet_bytes_max);
+        let said = packet(why.as_properties()).write(out, self.version, self.packet_bytes_max());
         if said.is_err() {
             self.write(&packet(Properties::default()), out);
         }
@@ -453,13 +440,19 @@ impl Machine {
     /// Appends an answer, unless the client takes no packet of its length.
     fn write(&self, packet: &Packet<'_>, out: &mut Vec<u8>) {
         // Nothing else can be said to who takes no packet of a few bytes.
-        let _ = packet.write(out, self.version, self.packet_bytes_max);
+        let _ = packet.write(out, self.version, self.packet_bytes_max());
     }
 }
 
-/// One of an id that is not in use may be of a message that was given up.
-fn check(acknowledged: Acknowledged) -> Result<(), Fault> {
-    let what = "an acknowledgement of another QoS than the message's";
-    let is_wrong = acknowledged == Acknowledged::OtherQos;
-    if is_wrong { Err(Fault { reason: Reason::ProtocolError, what }) } else { Ok(()) }
+/// What an acknowledgement that is answered by nothing says. One of an id that is not in use may be of a message that was
+/// given up.
+fn acknowledged<'a, K>(id: PacketId, acknowledged: Acknowledged<K>) -> Result<Step<'a, K>, Fault> {
+    match acknowledged {
+        Acknowledged::Ended(qos, key) => Ok(Step::Acknowledged { id, qos, key }),
+        Acknowledged::Received(_) | Acknowledged::Unknown => Ok(Step::Done),
+        Acknowledged::OtherQos => {
+            let what = "an acknowledgement of another QoS than the message's";
+            Err(Fault { reason: Reason::ProtocolError, what })
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::super::ack::Connack;
 use super::super::connect::Connect;
+use super::super::field::short;
 use super::super::packet::{Packet, Qos, REMAINING_LENGTH_MAX, Version};
 use super::super::property::{Properties, Property, PropertyList};
 use super::super::reason::Reason;
@@ -9,9 +10,10 @@ use super::aliases::{Aliases, OwnAliases};
 use super::filters::Filters;
 use super::headers::read_headers;
 use super::requests::Requests;
+use super::session::Key;
 use super::window::Window;
 use super::{Fault, Machine, SILENCE_MS_A_S};
-use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 /// What a server grants to each client.
 #[derive(Clone, Debug)]
@@ -30,6 +32,12 @@ pub struct Terms {
     pub keep_alive_s_max: u16,
     /// Whether ids of 3.1 may have more than 23 characters.
     pub long_ids: bool,
+    /// The longest that a session may outlive its connection, in s; the largest number means for ever, 0 not at all.
+    pub session_expiry_s_max: u32,
+    /// How long it does before 5.0, where clients cannot say it, in s; no longer than the maximum.
+    pub session_expiry_s_default: u32,
+    /// Whether subscriptions can be shared.
+    pub has_shares: bool,
 }
 
 /// What a client has published as its connection ends without a goodbye.
@@ -43,6 +51,8 @@ pub struct LastWill {
     pub headers: Vec<(Box<str>, Box<str>)>,
     /// How surely.
     pub qos: Qos,
+    /// How long after the connection's end, in s, unless the session ends before.
+    pub delay_s: u32,
 }
 
 /// A connection that is refused.
@@ -51,34 +61,62 @@ pub struct Refusal {
     /// Why.
     pub fault: Fault,
     version: Version,
+    packet_bytes_max: usize,
 }
 
 impl Refusal {
-    /// Of a client that speaks this version.
+    /// Of who says this.
     #[must_use]
-    pub fn new(version: Version, fault: Fault) -> Refusal {
-        Refusal { fault, version }
+    pub fn new(connect: &Connect<'_>, fault: Fault) -> Refusal {
+        let packet_bytes_max = Told::of(connect.properties).packet_bytes_max;
+        Refusal { fault, version: connect.version, packet_bytes_max: packet_bytes_max as usize }
     }
 
-    /// Appends the CONNACK that says so.
+    /// Appends the CONNACK that says so; nothing where the client takes no packet of its length.
     pub fn write(self, out: &mut Vec<u8>) {
         let mut why = PropertyList::default();
         why.push(Property::ReasonString(self.fault.what)).expect("its few words are no limit's");
-        let (reason, properties) = (self.fault.reason, why.as_properties());
-        let connack = Connack { session_present: false, reason, properties };
-        Packet::Connack(connack).write(out, self.version, usize::MAX).expect("its few bytes are no limit's");
+        for properties in [why.as_properties(), Properties::default()] {
+            let connack = Connack { session_present: false, reason: self.fault.reason, properties };
+            if Packet::Connack(connack).write(out, self.version, self.packet_bytes_max).is_ok() {
+                return;
+            }
+        }
     }
 }
 
-/// A connection that may begin, and the CONNACK that says so.
-pub struct Opened {
-    /// The connection.
-    pub machine: Machine,
-    /// To be sent when its client id is its own.
-    pub connack: Vec<u8>,
+/// A connection that may begin.
+pub struct Opened<K> {
+    /// The connection, of a session that is new. One that is kept may be [resumed](Machine::resume) by it.
+    pub machine: Machine<K>,
+    /// Whether a session that is kept is to be forgotten.
+    pub is_clean: bool,
+    /// To be sent when its client id is its own and it is known whether its session goes on.
+    pub accepted: Accepted,
 }
 
-impl Machine {
+/// A CONNACK that lacks but whether a session is present.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Accepted {
+    connack: Box<[u8]>,
+    /// Whether its version says that.
+    says_session: bool,
+}
+
+impl Accepted {
+    /// Appends it. `session_present`: a kept session goes on; 3.1 has no word for that.
+    pub fn write(&self, session_present: bool, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&self.connack);
+        let length = short(&self.connack[1..]).ok().flatten().expect("it was written by us");
+        out[start + 1 + length.bytes] |= u8::from(session_present && self.says_session);
+    }
+}
+
+/// What stands in front of a client's id in its response information.
+const RESPONSE: &str = "response/";
+
+impl<K: Key> Machine<K> {
     /// Takes a client in. `new_id` makes an id for one that brings none.
     ///
     /// # Errors
@@ -88,17 +126,24 @@ impl Machine {
         terms: &Terms,
         now_ms: u64,
         new_id: impl FnOnce() -> String,
-    ) -> Result<Opened, Refusal> {
+    ) -> Result<Opened<K>, Refusal> {
         let version = connect.version;
-        let refuse = |reason, what| Err(Refusal::new(version, Fault { reason, what }));
+        let refuse = |reason, what| Err(Refusal::new(connect, Fault { reason, what }));
         if let Err(reason) = connect.check_client_id(terms.long_ids) {
-            return Err(Refusal::new(version, Fault::of(reason)));
+            return Err(Refusal::new(connect, Fault::of(reason)));
         }
         let told = Told::of(connect.properties);
         if told.has_method {
             return refuse(Reason::BadAuthenticationMethod, "no method of enhanced authentication is known");
         }
-        if !connect.clean_start && version < Version::V5 {
+        // Before 5.0 a session is clean at both its ends or at none.
+        let asked_expiry_s = match version {
+            Version::V5 => told.expiry_s,
+            _ if connect.clean_start => 0,
+            _ => terms.session_expiry_s_default,
+        };
+        let expiry_s = asked_expiry_s.min(terms.session_expiry_s_max);
+        if !connect.clean_start && expiry_s == 0 && version < Version::V5 {
             return refuse(
                 Reason::ServerUnavailable,
                 "sessions do not outlive connections: clean session is needed",
@@ -117,8 +162,8 @@ impl Machine {
         let mut properties = PropertyList::default();
         if version == Version::V5 {
             let mut tell = |property| properties.push(property).expect("ids of our own are short");
-            if told.expiry_s > 0 {
-                tell(Property::SessionExpiry(0));
+            if expiry_s != told.expiry_s {
+                tell(Property::SessionExpiry(expiry_s));
             }
             tell(Property::ReceiveMaximum(terms.receive_max.max(1)));
             tell(Property::RetainAvailable(false));
@@ -129,25 +174,34 @@ impl Machine {
             if terms.aliases_max > 0 {
                 tell(Property::TopicAliasMaximum(terms.aliases_max));
             }
-            tell(Property::SharedAvailable(false));
+            if !terms.has_shares {
+                tell(Property::SharedAvailable(false));
+            }
             if keep_alive_s != connect.keep_alive_s {
                 tell(Property::ServerKeepAlive(keep_alive_s));
             }
+            if told.wants_response {
+                // An id may be as long as a property: then there is no such information, as there need not be.
+                let _ = properties.push(Property::ResponseInfo(&response_topic(&client_id)));
+            }
         }
-        let packet_bytes_max = told.packet_bytes_max.map_or(REMAINING_LENGTH_MAX + 5, |max| max as usize);
         let connack = Connack {
             session_present: false,
             reason: Reason::Success,
             properties: properties.as_properties(),
         };
         let mut bytes = Vec::new();
-        if Packet::Connack(connack).write(&mut bytes, version, packet_bytes_max).is_err() {
+        if Packet::Connack(connack).write(&mut bytes, version, told.packet_bytes_max as usize).is_err() {
             return refuse(Reason::PacketTooLarge, "CONNACK is longer than the client takes");
         }
         let will = connect.will.map(|will| {
             let (topic, payload, headers) =
                 (will.topic.into(), will.payload.into(), read_headers(will.properties));
-            Box::new(LastWill { topic, payload, headers, qos: will.qos })
+            let delay_s = will.properties.iter().find_map(|property| match property {
+                Property::WillDelay(seconds) => Some(seconds),
+                _ => None,
+            });
+            Box::new(LastWill { topic, payload, headers, qos: will.qos, delay_s: delay_s.unwrap_or(0) })
         });
         let inflight_max = terms.inflight_max.min(told.receive_max);
         let machine = Machine {
@@ -155,30 +209,57 @@ impl Machine {
             client_id: client_id.into(),
             silence_ms: u64::from(keep_alive_s) * SILENCE_MS_A_S,
             heard_ms: now_ms,
-            packet_bytes_max,
-            receive_max: usize::from(terms.receive_max.max(1)),
+            packet_bytes_max: told.packet_bytes_max,
+            receive_max: terms.receive_max.max(1),
             is_strict: terms.is_strict,
+            explains: !told.wants_no_problems,
             exceeded: 0,
-            expires_at_once: told.expiry_s == 0,
+            expiry_s,
+            expiry_s_max: (asked_expiry_s > 0).then_some(terms.session_expiry_s_max),
             requests: Requests::default(),
-            unreleased: BTreeMap::new(),
+            intents: None,
+            held: None,
             aliases: Aliases::new(terms.aliases_max),
             will,
             window: Window::new(inflight_max),
             filters: Filters::default(),
             own_aliases: OwnAliases::new(terms.aliases_max.min(told.aliases_max)),
         };
-        Ok(Opened { machine, connack: bytes })
+        let accepted = Accepted { connack: bytes.into(), says_session: version > Version::V31 };
+        Ok(Opened { machine, is_clean: connect.clean_start, accepted })
     }
+}
+
+impl<K> Machine<K> {
+    /// It is refused after all: its CONNACK was not sent.
+    #[must_use]
+    pub fn refuse(&self, fault: Fault) -> Refusal {
+        let packet_bytes_max = self.packet_bytes_max as usize;
+        Refusal { fault, version: self.version, packet_bytes_max }
+    }
+}
+
+/// A topic that only this client has: no level of it is another one's, or a wildcard.
+fn response_topic(client_id: &str) -> String {
+    let mut topic = RESPONSE.to_owned();
+    for letter in client_id.chars() {
+        match letter {
+            '%' | '/' | '+' | '#' => write!(topic, "%{:02X}", letter as u32).expect("a string takes all"),
+            letter => topic.push(letter),
+        }
+    }
+    topic
 }
 
 /// What CONNECT says in its properties.
 struct Told {
     expiry_s: u32,
     receive_max: u16,
-    packet_bytes_max: Option<u32>,
+    packet_bytes_max: u32,
     aliases_max: u16,
     has_method: bool,
+    wants_response: bool,
+    wants_no_problems: bool,
 }
 
 impl Told {
@@ -186,17 +267,21 @@ impl Told {
         let mut told = Told {
             expiry_s: 0,
             receive_max: u16::MAX,
-            packet_bytes_max: None,
+            packet_bytes_max: REMAINING_LENGTH_MAX as u32 + 5,
             aliases_max: 0,
             has_method: false,
+            wants_response: false,
+            wants_no_problems: false,
         };
         for property in properties.iter() {
             match property {
                 Property::SessionExpiry(seconds) => told.expiry_s = seconds,
                 Property::ReceiveMaximum(max) => told.receive_max = max,
-                Property::MaximumPacketSize(max) => told.packet_bytes_max = Some(max),
+                Property::MaximumPacketSize(max) => told.packet_bytes_max = max,
                 Property::TopicAliasMaximum(max) => told.aliases_max = max,
                 Property::AuthMethod(_) => told.has_method = true,
+                Property::RequestResponseInfo(wants) => told.wants_response = wants,
+                Property::RequestProblemInfo(wants) => told.wants_no_problems = !wants,
                 _ => {}
             }
         }

@@ -4,7 +4,7 @@
 
 use super::super::ack::Ack;
 use super::super::packet::{Packet, PacketId, Qos, Version};
-use super::super::property::Properties;
+use super::super::property::{Properties, Property, PropertyList};
 use super::super::reason::{Carrier, Reason};
 use super::super::subscribe::{Reasons, Suback, Unsuback};
 use std::collections::VecDeque;
@@ -29,6 +29,41 @@ struct Asked {
     reason: Option<Reason>,
 }
 
+/// How the client is answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answers {
+    pub version: Version,
+    /// Bytes of the longest packet that it takes.
+    pub packet_bytes_max: usize,
+    /// Whether it wants reasons in words.
+    pub explains: bool,
+}
+
+impl Answers {
+    /// Writes a packet, in 5.0 with its reason in words if that is a failure and there is room for them. One that is too
+    /// long without them is left out.
+    fn write(self, packet: Packet<'_>, reason: Option<Reason>, out: &mut Vec<u8>) {
+        let Answers { version, packet_bytes_max, explains } = self;
+        if let Some(reason) =
+            reason.filter(|reason| reason.is_failure() && explains && version == Version::V5)
+        {
+            let mut why = PropertyList::default();
+            why.push(Property::ReasonString(reason.words())).expect("its few words are no limit's");
+            let properties = why.as_properties();
+            let explained = match packet {
+                Packet::Puback(ack) => Packet::Puback(Ack { properties, ..ack }),
+                Packet::Pubrec(ack) => Packet::Pubrec(Ack { properties, ..ack }),
+                Packet::Suback(suback) => Packet::Suback(Suback { properties, ..suback }),
+                other => other,
+            };
+            if explained.write(out, version, packet_bytes_max).is_ok() {
+                return;
+            }
+        }
+        let _ = packet.write(out, version, packet_bytes_max);
+    }
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
@@ -37,9 +72,9 @@ pub(super) struct Requests {
     /// The next number.
     next: u32,
     /// Messages among them.
-    pub publishes: usize,
+    pub publishes: u32,
     /// Those of QoS 1.
-    pub acknowledged_once: usize,
+    pub acknowledged_once: u32,
 }
 
 impl Requests {
@@ -62,7 +97,7 @@ impl Requests {
     /// A message; its number.
     pub fn publish(&mut self, id: Option<PacketId>, qos: Qos) -> u32 {
         self.publishes += 1;
-        self.acknowledged_once += usize::from(qos == Qos::AtLeastOnce);
+        self.acknowledged_once += u32::from(qos == Qos::AtLeastOnce);
         self.push(Request::Publish { id, qos, reason: None }, 1)
     }
 
@@ -127,7 +162,7 @@ impl Requests {
     }
 
     /// Writes the answers whose turn has come. One that the client is too small for is left out.
-    pub fn pump(&mut self, version: Version, packet_bytes_max: usize, out: &mut Vec<u8>) {
+    pub fn pump(&mut self, answers: Answers, out: &mut Vec<u8>) {
         let properties = Properties::default();
         // Who publishes goes on with it; who subscribes is mostly idle from there on.
         let mut frees = self.queue.capacity() > 64;
@@ -139,22 +174,22 @@ impl Requests {
                     if let Some(id) = *id {
                         let ack = Ack { id, reason: *reason, properties };
                         let packet = if is_once { Packet::Puback(ack) } else { Packet::Pubrec(ack) };
-                        let _ = packet.write(out, version, packet_bytes_max);
+                        answers.write(packet, Some(*reason), out);
                     }
                     self.publishes -= 1;
-                    self.acknowledged_once -= usize::from(is_once);
+                    self.acknowledged_once -= u32::from(is_once);
                 }
                 Request::Subscribe { id, filters, .. } => {
-                    let reasons: Vec<u8> =
-                        filters.iter().filter_map(|asked| Some(asked.reason?.number())).collect();
+                    let known = || filters.iter().filter_map(|asked| asked.reason);
+                    let reasons: Vec<u8> = known().map(Reason::number).collect();
                     let reasons = Reasons::new(&reasons, Carrier::SUBACK).expect("they are of SUBACK");
                     let packet = Packet::Suback(Suback { id: *id, properties, reasons });
-                    let _ = packet.write(out, version, packet_bytes_max);
+                    answers.write(packet, known().find(|reason| reason.is_failure()), out);
                 }
                 Request::Unsubscribe { id, reasons } => {
                     let reasons = Reasons::new(reasons, Carrier::UNSUBACK).expect("they are of UNSUBACK");
                     let packet = Packet::Unsuback(Unsuback { id: *id, properties, reasons });
-                    let _ = packet.write(out, version, packet_bytes_max);
+                    answers.write(packet, None, out);
                 }
             }
             frees |= !matches!(request, Request::Publish { .. });

@@ -1,124 +1,390 @@
-//! What was sent to a client with QoS 1 and 2 and is not acknowledged. A connection's messages are not kept
-//! here: they are sent again only by a session that outlives it.
+//! What was sent to a client with QoS 1 and 2 and is not acknowledged, in the order of the first delivery. Ids are
+//! given in a circle, so their order is the messages' as long as none is overtaken: a message that 65,534
+//! later ones have passed fills the window alone.
+//!
+//! The messages themselves are the caller's, by their keys. What a session brings from an older connection is
+//! sent again first ([`Machine::send_again`](super::Machine::send_again)); nothing new is until then.
+//!
+//! Invariants: no id is twice in use; entries are in the order of their ids; no more messages than `size` were sent on
+//! this connection and have not ended; less than half of the entries, or a few, have ended.
 
 use super::super::packet::{PacketId, Qos};
-use std::collections::BTreeMap;
+use super::session::{Damaged, Key};
+use std::collections::VecDeque;
 
 /// What the client is to say next of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Awaits {
-    Puback,
-    Pubrec,
-    Pubcomp,
+#[repr(u8)]
+pub(super) enum Awaits {
+    Puback = 1,
+    Pubrec = 2,
+    Pubcomp = 3,
+    /// It has ended, and keeps its place until those before it have, too.
+    Nothing,
+}
+
+impl Awaits {
+    pub fn of(qos: Qos) -> Awaits {
+        if qos == Qos::ExactlyOnce { Awaits::Pubrec } else { Awaits::Puback }
+    }
+
+    /// By its number.
+    pub fn of_byte(byte: u8) -> Option<Awaits> {
+        [Awaits::Puback, Awaits::Pubrec, Awaits::Pubcomp].into_iter().find(|awaits| *awaits as u8 == byte)
+    }
+
+    pub fn qos(self) -> Qos {
+        if self == Awaits::Puback { Qos::AtLeastOnce } else { Qos::ExactlyOnce }
+    }
 }
 
 /// What an acknowledgement is about.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Acknowledged {
-    /// A message that waits for it.
-    Known,
-    /// None.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Acknowledged<K> {
+    /// A message that ends with it.
+    Ended(Qos, K),
+    /// One of QoS 2 that is to be released; whether it is news.
+    Received(bool),
+    /// None: it may be of a message that was given up.
     Unknown,
     /// A message of another QoS.
     OtherQos,
 }
 
-/// See the module.
-#[derive(Debug)]
-pub struct Window {
-    /// Messages that may be unacknowledged.
-    size: usize,
-    /// The id given last.
-    last: u16,
-    awaited: BTreeMap<PacketId, Awaits>,
+#[derive(Clone, Debug)]
+struct Entry<K> {
+    id: PacketId,
+    awaits: Awaits,
+    /// Whether it is to be sent again on this connection.
+    again: bool,
+    /// Whether its message was sent on this connection.
+    counts: bool,
+    /// None once it has ended.
+    key: Option<K>,
 }
 
-impl Window {
+/// What is to be sent again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Again<'a, K> {
+    /// The message, with DUP.
+    Message(PacketId, Qos, &'a K),
+    /// PUBREL.
+    Release(PacketId),
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Window<K> {
+    /// Messages that may be unacknowledged.
+    size: u16,
+    /// The id given last; 0 at first.
+    last: u16,
+    /// Messages that were sent on this connection and have not ended.
+    used: u16,
+    /// Entries that have ended.
+    ended: u16,
+    /// Entries that are to be sent again, none of them before this place.
+    again: u16,
+    again_from: u16,
+    entries: VecDeque<Entry<K>>,
+}
+
+/// Entries that have ended and may keep their places, however few others there are.
+const ENDED_FEW: u16 = 16;
+
+/// Room for so many entries is kept when there are none.
+const ROOM_KEPT: usize = 64;
+
+impl<K: Key> Window<K> {
     /// For so many messages, at least one.
     #[must_use]
-    pub fn new(size: u16) -> Window {
-        Window { size: usize::from(size.max(1)), last: 0, awaited: BTreeMap::new() }
+    pub fn new(size: u16) -> Window<K> {
+        let entries = VecDeque::new();
+        Window { size: size.max(1), last: 0, used: 0, ended: 0, again: 0, again_from: 0, entries }
     }
 
     /// How many may be unacknowledged.
     #[must_use]
     pub fn size(&self) -> usize {
-        self.size
+        self.size.into()
     }
 
     /// Messages that are unacknowledged.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.awaited.len()
+        self.entries.len() - usize::from(self.ended)
     }
 
     /// Whether none is.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.awaited.is_empty()
+        self.entries.is_empty()
     }
 
-    /// Whether no more may be sent.
+    /// Whether no new one may be sent.
     #[must_use]
     #[inline]
     pub fn is_full(&self) -> bool {
-        self.awaited.len() >= self.size
+        self.used >= self.size
+            || self.again > 0
+            || self.entries.front().is_some_and(|oldest| oldest.id == next_id(self.last))
     }
 
     /// The id for a message of QoS 1 or 2 that is sent now; none when the window is full.
-    pub fn send(&mut self, qos: Qos) -> Option<PacketId> {
+    pub fn send(&mut self, qos: Qos, key: K) -> Option<PacketId> {
         if self.is_full() {
             return None;
         }
-        // The window is smaller than the number of ids, so one is free.
-        let id = loop {
-            self.last = self.last.wrapping_add(1);
-            if let Some(id) = PacketId::new(self.last).filter(|id| !self.awaited.contains_key(id)) {
-                break id;
-            }
-        };
-        let awaits = if qos == Qos::ExactlyOnce { Awaits::Pubrec } else { Awaits::Puback };
-        self.awaited.insert(id, awaits);
+        let id = next_id(self.last);
+        self.last = id.get();
+        self.used += 1;
+        self.entries.push_back(Entry {
+            id,
+            awaits: Awaits::of(qos),
+            again: false,
+            counts: true,
+            key: Some(key),
+        });
         Some(id)
     }
 
-    /// That message was not sent after all.
+    /// That message is not sent after all, or its client will not get it any more.
     pub fn unsend(&mut self, id: PacketId) {
-        self.awaited.remove(&id);
+        if let Some(place) = self.find(id) {
+            self.end(place);
+        }
     }
 
-    pub(super) fn puback(&mut self, id: PacketId) -> Acknowledged {
-        self.end(id, Awaits::Puback)
+    /// The messages that are unacknowledged, in the order of their first delivery: id, QoS, key; whether PUBREC came.
+    pub fn iter(&self) -> impl Iterator<Item = (PacketId, Qos, &K, bool)> {
+        self.entries.iter().filter_map(|entry| {
+            let key = entry.key.as_ref()?;
+            Some((entry.id, entry.awaits.qos(), key, entry.awaits == Awaits::Pubcomp))
+        })
+    }
+
+    /// Where the message of an id stands that has not ended.
+    fn find(&self, id: PacketId) -> Option<usize> {
+        let front = self.entries.front()?.id;
+        let wanted = ahead(front, id);
+        // Mostly no id is left out.
+        let place = match self.entries.get(usize::from(wanted)) {
+            Some(entry) if entry.id == id => usize::from(wanted),
+            _ => self.entries.binary_search_by_key(&wanted, |entry| ahead(front, entry.id)).ok()?,
+        };
+        (self.entries[place].awaits != Awaits::Nothing).then_some(place)
+    }
+
+    pub(super) fn puback(&mut self, id: PacketId) -> Acknowledged<K> {
+        self.last_word(id, Awaits::Puback)
+    }
+
+    pub(super) fn pubcomp(&mut self, id: PacketId) -> Acknowledged<K> {
+        self.last_word(id, Awaits::Pubcomp)
+    }
+
+    fn last_word(&mut self, id: PacketId, wanted: Awaits) -> Acknowledged<K> {
+        match self.find(id) {
+            None => Acknowledged::Unknown,
+            Some(place) if self.entries[place].awaits == wanted => self.end(place),
+            Some(_) => Acknowledged::OtherQos,
+        }
     }
 
     /// `fails`: the client refuses the message.
-    pub(super) fn pubrec(&mut self, id: PacketId, fails: bool) -> Acknowledged {
-        match self.awaited.get_mut(&id) {
-            None => Acknowledged::Unknown,
-            Some(Awaits::Puback) => Acknowledged::OtherQos,
-            Some(_) if fails => {
-                self.awaited.remove(&id);
-                Acknowledged::Known
-            }
-            Some(awaits) => {
-                *awaits = Awaits::Pubcomp;
-                Acknowledged::Known
+    pub(super) fn pubrec(&mut self, id: PacketId, fails: bool) -> Acknowledged<K> {
+        let Some(place) = self.find(id) else { return Acknowledged::Unknown };
+        let entry = &mut self.entries[place];
+        match entry.awaits {
+            Awaits::Puback => Acknowledged::OtherQos,
+            _ if fails => self.end(place),
+            before => {
+                entry.awaits = Awaits::Pubcomp;
+                // PUBREL follows now.
+                self.again -= u16::from(std::mem::take(&mut entry.again));
+                Acknowledged::Received(before == Awaits::Pubrec)
             }
         }
     }
 
-    pub(super) fn pubcomp(&mut self, id: PacketId) -> Acknowledged {
-        self.end(id, Awaits::Pubcomp)
+    fn end(&mut self, place: usize) -> Acknowledged<K> {
+        let entry = &mut self.entries[place];
+        let qos = entry.awaits.qos();
+        let key = entry.key.take().expect("only what has ended has none");
+        self.used -= u16::from(std::mem::take(&mut entry.counts));
+        self.again -= u16::from(std::mem::take(&mut entry.again));
+        entry.awaits = Awaits::Nothing;
+        self.ended += 1;
+        self.trim();
+        Acknowledged::Ended(qos, key)
     }
 
-    fn end(&mut self, id: PacketId, wanted: Awaits) -> Acknowledged {
-        match self.awaited.get(&id) {
-            None => Acknowledged::Unknown,
-            Some(&awaits) if awaits == wanted => {
-                self.awaited.remove(&id);
-                Acknowledged::Known
-            }
-            Some(_) => Acknowledged::OtherQos,
+    /// Lets go of entries that have ended.
+    fn trim(&mut self) {
+        while self.entries.front().is_some_and(|entry| entry.awaits == Awaits::Nothing) {
+            self.entries.pop_front();
+            self.ended -= 1;
+            self.again_from = self.again_from.saturating_sub(1);
         }
+        if self.ended > ENDED_FEW && usize::from(self.ended) * 2 > self.entries.len() {
+            self.entries.retain(|entry| entry.awaits != Awaits::Nothing);
+            (self.ended, self.again_from) = (0, 0);
+        }
+        if self.entries.is_empty() && self.entries.capacity() > ROOM_KEPT {
+            self.entries = VecDeque::new();
+        }
+    }
+
+    /// What is to be sent again next; none if nothing is, or the window has no room for it.
+    pub(super) fn next_again(&mut self) -> Option<Again<'_, K>> {
+        if self.again == 0 {
+            return None;
+        }
+        let from = usize::from(self.again_from);
+        let place = from + self.entries.range(from..).position(|entry| entry.again)?;
+        self.again_from = place as u16;
+        let entry = &mut self.entries[place];
+        let is_release = entry.awaits == Awaits::Pubcomp;
+        if !is_release && self.used >= self.size {
+            return None;
+        }
+        self.again -= 1;
+        entry.again = false;
+        if is_release {
+            return Some(Again::Release(entry.id));
+        }
+        // What counts is sent on this connection (section 4.9 of 5.0): so a PUBREL does not.
+        entry.counts = true;
+        self.used += 1;
+        let key = entry.key.as_ref().expect("only what has ended has none");
+        Some(Again::Message(entry.id, entry.awaits.qos(), key))
+    }
+
+    /// Goes on with what was unacknowledged on an older connection; nothing was sent on this one yet.
+    pub(super) fn go_on(&mut self, before: Window<K>) {
+        let size = self.size;
+        *self = Window { size, used: 0, again_from: 0, ..before };
+        self.entries.retain(|entry| entry.awaits != Awaits::Nothing);
+        self.ended = 0;
+        self.again = self.entries.len() as u16;
+        for entry in &mut self.entries {
+            (entry.again, entry.counts) = (true, false);
+        }
+    }
+
+    /// The id given last; 0 at first.
+    pub(super) fn last(&self) -> u16 {
+        self.last
+    }
+
+    /// Sets it, behind all that are in the window.
+    ///
+    /// # Errors
+    /// One of those is behind it.
+    pub(super) fn set_last(&mut self, last: u16) -> Result<(), Damaged> {
+        let is_behind = match (self.entries.front(), self.entries.back(), PacketId::new(last)) {
+            (Some(front), Some(back), Some(last)) => ahead(front.id, last) >= ahead(front.id, back.id),
+            (Some(_), _, None) => false,
+            _ => true,
+        };
+        self.last = last;
+        if is_behind { Ok(()) } else { Err(Damaged("an identifier that was not given yet")) }
+    }
+
+    /// Adds a message that was sent before.
+    ///
+    /// # Errors
+    /// Its id does not follow those that are there.
+    pub(super) fn restore(&mut self, id: PacketId, awaits: Awaits, key: K) -> Result<(), Damaged> {
+        let follows = match (self.entries.front(), self.entries.back()) {
+            (Some(front), Some(back)) => ahead(front.id, id) > ahead(front.id, back.id),
+            _ => true,
+        };
+        if !follows {
+            return Err(Damaged("an identifier out of order"));
+        }
+        self.entries.push_back(Entry { id, awaits, again: false, counts: false, key: Some(key) });
+        Ok(())
+    }
+
+    /// A message was sent with this id, so those whose ids were passed over on the way have ended.
+    pub(super) fn sent(&mut self, id: PacketId, qos: Qos, key: K) {
+        if let Some(last) = PacketId::new(self.last) {
+            // The id given last is the farthest: all others are given before it is again.
+            let ahead = |id| if id == last { u16::MAX } else { ahead(last, id) };
+            while self.entries.front().is_some_and(|oldest| ahead(oldest.id) <= ahead(id)) {
+                self.end(0);
+            }
+        }
+        self.last = id.get();
+        let awaits = Awaits::of(qos);
+        self.entries.push_back(Entry { id, awaits, again: false, counts: false, key: Some(key) });
+    }
+}
+
+/// The id behind one.
+#[inline]
+fn next_id(last: u16) -> PacketId {
+    PacketId::new(last.wrapping_add(1)).unwrap_or(PacketId::MIN)
+}
+
+/// How many ids later `id` is given than `from`, from 0 to 65,534.
+#[inline]
+fn ahead(from: PacketId, id: PacketId) -> u16 {
+    let (from, id) = (from.get(), id.get());
+    if id >= from { id - from } else { u16::MAX - (from - id) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: u16) -> PacketId {
+        PacketId::new(number).unwrap()
+    }
+
+    #[test]
+    fn ids_go_in_a_circle_and_what_is_overtaken_by_all_fills_the_window() {
+        let mut window = Window::new(9);
+        assert_eq!(window.send(Qos::AtLeastOnce, 0_u64), Some(id(1)));
+        for key in 1..65_535 {
+            let given = window.send(Qos::AtLeastOnce, key).expect("there is room");
+            assert_eq!(u64::from(given.get()), key + 1);
+            assert_eq!(window.puback(given), Acknowledged::Ended(Qos::AtLeastOnce, key));
+            assert!(window.entries.len() <= usize::from(ENDED_FEW) + 2);
+        }
+        assert!(window.is_full(), "the next id is the oldest message's");
+        assert_eq!(window.send(Qos::AtLeastOnce, 9), None);
+        assert_eq!(window.puback(id(1)), Acknowledged::Ended(Qos::AtLeastOnce, 0));
+        assert_eq!((window.send(Qos::AtLeastOnce, 9), window.len()), (Some(id(1)), 1));
+    }
+
+    #[test]
+    fn acknowledgements_come_in_any_order_and_the_order_stays() {
+        let mut window = Window::new(u16::MAX);
+        let ids: Vec<PacketId> = (0..100).map(|key| window.send(Qos::AtLeastOnce, key).unwrap()).collect();
+        for key in (0..100).filter(|key| key % 3 > 0).rev() {
+            assert_eq!(window.puback(ids[key as usize]), Acknowledged::Ended(Qos::AtLeastOnce, key));
+            assert_eq!(window.puback(ids[key as usize]), Acknowledged::Unknown);
+        }
+        let left: Vec<u64> = window.iter().map(|(_, _, &key, _)| key).collect();
+        assert_eq!(left, (0..100).filter(|key| key % 3 == 0).collect::<Vec<u64>>());
+        assert!(window.entries.len() <= 2 * window.len() + usize::from(ENDED_FEW));
+    }
+
+    #[test]
+    fn an_id_that_was_given_says_that_those_on_the_way_had_ended() {
+        let mut window = Window::new(9);
+        for (number, key) in [(65_530, 1), (65_533, 2)] {
+            window.restore(id(number), Awaits::Puback, key).unwrap();
+        }
+        window.set_last(65_534).unwrap();
+        assert!(window.restore(id(65_532), Awaits::Puback, 3_u64).is_err());
+        window.sent(id(2), Qos::ExactlyOnce, 4);
+        assert_eq!(window.iter().map(|(id, ..)| id.get()).collect::<Vec<_>>(), [65_530, 65_533, 2]);
+        window.sent(id(65_531), Qos::ExactlyOnce, 5);
+        assert_eq!(window.iter().map(|(id, ..)| id.get()).collect::<Vec<_>>(), [65_533, 2, 65_531]);
+        window.sent(id(65_531), Qos::ExactlyOnce, 6);
+        assert_eq!(window.iter().map(|(_, _, &key, _)| key).collect::<Vec<_>>(), [6], "once around");
     }
 }

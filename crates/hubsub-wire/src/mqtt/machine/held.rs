@@ -1,0 +1,56 @@
+//! PUBREL and PUBCOMP that wait until what they follow from is recorded. Each has a number by which the caller says
+//! so, in any order; they are written in the order of what they answer.
+
+use super::super::packet::PacketId;
+use std::collections::VecDeque;
+
+/// The packet that waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Answer {
+    Pubrel,
+    Pubcomp,
+}
+
+#[derive(Debug)]
+struct Place {
+    answer: Answer,
+    id: PacketId,
+    is_safe: bool,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    queue: VecDeque<Place>,
+    /// Number of the first.
+    first: u32,
+    /// Events of the session that were numbered.
+    pub events: u64,
+}
+
+impl Held {
+    pub fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// An answer; its number.
+    pub fn push(&mut self, answer: Answer, id: PacketId, is_safe: bool) -> u32 {
+        self.queue.push_back(Place { answer, id, is_safe });
+        self.first.wrapping_add(self.queue.len() as u32 - 1)
+    }
+
+    /// What it follows from is recorded.
+    pub fn safe(&mut self, number: u32) {
+        if let Some(place) = self.queue.get_mut(number.wrapping_sub(self.first) as usize) {
+            place.is_safe = true;
+        }
+    }
+
+    /// The next whose turn has come.
+    pub fn next(&mut self) -> Option<(Answer, PacketId)> {
+        self.queue.front().filter(|place| place.is_safe)?;
+        let place = self.queue.pop_front()?;
+        self.first = self.first.wrapping_add(1);
+        Some((place.answer, place.id))
+    }
+}
