@@ -203,6 +203,23 @@ def test_problems_are_not_explained_to_who_does_not_ask(server: Server) -> None:
         assert one.read(PUBCOMP).rest == b"\x92"
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_message_behind_a_subscription_reaches_it_without_waiting_for_suback(
+    server: Server, version: int
+) -> None:
+    own = b"\x00" if version == V5 else b""
+    with client(server, "c", version) as one:
+        for i in range(1, 101):
+            name = f"own/{i}" if i % 4 else f"own/{i}/#"
+            subscribe = packet(0x82, i.to_bytes(2, "big") + own + text(name) + b"\x01")
+            one.send(subscribe, packet(0x30, text(f"own/{i}") + own + b"%d" % i), b"\xc0\x00")
+        seen = [one.read() for _ in range(300)]
+        assert [p.id for p in seen if p.kind == SUBACK] == list(range(1, 101))
+        # Rooms have no order among each other.
+        came = sorted(int(message(p, version)) for p in seen if p.kind == PUBLISH)
+        assert came == list(range(1, 101))
+
+
 # --- the beginning and the end of a connection
 
 

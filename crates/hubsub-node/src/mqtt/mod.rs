@@ -41,6 +41,10 @@ pub struct Client {
     decoder: Decoder,
     /// Its CONNACK, until its client id is its own: it is not read meanwhile.
     connack: Option<Box<Accepted>>,
+    /// Subscriptions that are not confirmed yet.
+    unconfirmed: u32,
+    /// Whether a message of its own waits until they are: it shall reach them.
+    holds: bool,
     /// Whether one of the messages that it waits for is for a log.
     waits_for_log: bool,
     /// Records that wait for it.
@@ -63,6 +67,7 @@ impl Client {
     ) -> bool {
         let pending = self.machine.pending() as u64;
         self.connack.is_some()
+            || (self.holds && self.unconfirmed > 0)
             || (pending > 0 && (pending >= requests_max || is_congested()))
             || (self.waits_for_log && log_is_behind())
     }
@@ -81,12 +86,18 @@ impl Client {
     }
 }
 
-/// Takes one packet off a connection's input: its bytes; none while it is not whole.
+/// Takes one packet off a connection's input: its bytes; none while it is not whole, or must wait.
 pub fn execute(core: &mut Core, key: ConnKey, input: &[u8]) -> Option<usize> {
     let limits = decode_limits(&core.rim);
     let second = core.rim.second();
     let conn = core.rim.conns.get_mut(key)?;
     conn.active_s = second;
+    if let Some(client) = &mut conn.mqtt {
+        client.holds = client.unconfirmed > 0 && is_publish(input);
+        if client.holds {
+            return None;
+        }
+    }
     let mut first = Decoder::of_client();
     if let Some(client) = &mut conn.mqtt
         && let Some((message, len)) = client.decoder.publish(input, &limits)
@@ -119,6 +130,11 @@ pub fn execute(core: &mut Core, key: ConnKey, input: &[u8]) -> Option<usize> {
             Some(input.len())
         }
     }
+}
+
+/// Whether a packet is a message, by its first byte.
+fn is_publish(input: &[u8]) -> bool {
+    input.first().is_some_and(|first| first >> 4 == 3)
 }
 
 fn decode_limits(rim: &Rim) -> DecodeLimits {
@@ -164,6 +180,8 @@ fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, decoder: Decoder)
                 machine,
                 decoder,
                 connack: Some(Box::new(accepted)),
+                unconfirmed: 0,
+                holds: false,
                 waits_for_log: false,
                 pending: Pending::default(),
                 gaps: Gaps::default(),
@@ -353,11 +371,18 @@ fn subscribe(core: &mut Core, key: ConnKey, number: u32, filter: &str) {
             Outcome::Later => Outcome::Later,
         }
     };
-    if let Outcome::Now(granted) = outcome {
-        if granted.is_err() {
-            core.count_refusal(false);
+    match outcome {
+        Outcome::Now(granted) => {
+            if granted.is_err() {
+                core.count_refusal(false);
+            }
+            core.rim.mqtt_granted(key, number, granted);
         }
-        core.rim.mqtt_granted(key, number, granted);
+        Outcome::Later => {
+            if let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) {
+                client.unconfirmed += 1;
+            }
+        }
     }
 }
 
@@ -431,8 +456,8 @@ impl Rim {
                 self.expects_more |= outcome.is_ok();
                 self.mqtt_published(key, number, outcome.map(|published| published.receivers));
             }
-            Answer::Attached(outcome) => self.mqtt_granted(key, number, outcome.map(|_| ())),
-            Answer::PatternHeld => self.mqtt_granted(key, number, Ok(())),
+            Answer::Attached(outcome) => self.mqtt_confirmed(key, number, outcome.map(|_| ())),
+            Answer::PatternHeld => self.mqtt_confirmed(key, number, Ok(())),
             Answer::Counted(_) => unreachable!("no packet asks for that"),
         }
     }
@@ -458,6 +483,14 @@ impl Rim {
             );
             self.close_soon(key);
         }
+    }
+
+    /// What came of a subscription that was not known at once; perhaps one that this connection did not ask for.
+    fn mqtt_confirmed(&mut self, key: ConnKey, number: u32, granted: Result<(), ErrorCode>) {
+        if let Some(client) = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) {
+            client.unconfirmed = client.unconfirmed.saturating_sub(1);
+        }
+        self.mqtt_granted(key, number, granted);
     }
 
     fn mqtt_granted(&mut self, key: ConnKey, number: u32, granted: Result<(), ErrorCode>) {

@@ -159,9 +159,13 @@ impl Shard {
     /// Likewise, of an MQTT client.
     fn execute_mqtt(&mut self, key: ConnKey, input: &[u8]) -> usize {
         let mut used = 0;
-        while used < input.len()
-            && let Some(len) = mqtt::execute(&mut self.core, key, &input[used..])
-        {
+        while used < input.len() {
+            let Some(len) = mqtt::execute(&mut self.core, key, &input[used..]) else {
+                if self.core.rim.must_pause(key) {
+                    self.pause(key);
+                }
+                break;
+            };
             used += len;
             if self.core.rim.turn_bytes() > TURN_BYTES {
                 self.core.flush();
