@@ -1,6 +1,7 @@
 //! MQTT as bytes: every rule by a packet that breaks it, any packet there and
 //! back, any input in any cut, and another implementation that reads the same.
 
+mod any_client;
 mod any_input;
 mod drafts;
 mod drafts_tests;

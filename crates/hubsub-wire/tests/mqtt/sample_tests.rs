@@ -1,11 +1,14 @@
-//! A fixed sample of what the fuzz target `mqtt_decode` is given, in
-//! `fuzz/sample/mqtt_decode`: every type of packet in each version, and what is
-//! wrong in many ways. A finding of the fuzzer is added there.
+//! Fixed samples of what fuzz targets are given: in `fuzz/sample/mqtt_decode` every type of packet in each version,
+//! and what is wrong in many ways, in `fuzz/sample/mqtt_client` what clients say behind their CONNECT. A finding of
+//! the fuzzer is added there.
 
+use crate::any_client;
 use crate::any_input::{check, decoders, outcome};
 use crate::samples::{samples, with_a_wrong_byte};
 
 const TARGET: &str = "mqtt_decode";
+
+const CLIENT: &str = "mqtt_client";
 
 #[test]
 fn any_cut_of_each_sample_makes_the_same_of_it() {
@@ -52,4 +55,24 @@ fn a_sample_with_a_wrong_byte_brings_nothing_down() {
             }
         },
     );
+}
+
+#[test]
+fn any_cut_of_what_a_client_says_has_the_same_done_and_told() {
+    let sample = samples(CLIENT);
+    let mut seen: Vec<String> = Vec::new();
+    for (name, input) in &sample {
+        eprintln!("{name}");
+        any_client::check(input);
+        let outcome = any_client::outcome(input, usize::MAX);
+        seen.extend(outcome.steps.into_iter().chain(outcome.end));
+    }
+    for what in ["publish a", "Subscribe", "Unsubscribe", "Done", "goodbye", "receive maximum", "alias"] {
+        assert!(seen.iter().any(|step| step.contains(what)), "no sample has {what}: {seen:?}");
+    }
+}
+
+#[test]
+fn a_client_with_a_wrong_byte_brings_nothing_down() {
+    with_a_wrong_byte(CLIENT, |length| 1 + length / 60, |wrong, _, _| any_client::check(wrong));
 }

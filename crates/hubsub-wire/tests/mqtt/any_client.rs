@@ -1,0 +1,191 @@
+//! What holds of a client that says anything behind its CONNECT, however it is cut and however late it is answered: the
+//! same is done for it, it is told the same, in packets of its version, and no more is kept of it than its limits
+//! let. The fuzz target `mqtt_client` and the test of its sample are this file.
+//!
+//! The first byte of an input says which version, whether the Receive Maximum is strict, and how late answers come; the
+//! rest is what the client says.
+
+use crate::any_input::{VERSIONS, WIDE, begun};
+use hubsub_wire::mqtt::{
+    Connect, DecodeLimits, Decoded, Machine, Opened, Packet, Peer, Properties, Qos, Reason, Step, Terms,
+    Version,
+};
+use std::collections::VecDeque;
+
+const RECEIVE_MAX: u16 = 4;
+const INFLIGHT_MAX: u16 = 3;
+
+/// Requests of a client that a caller lets wait.
+const PENDING_MAX: usize = 16;
+
+fn terms(is_strict: bool) -> Terms {
+    Terms {
+        packet_bytes_max: 2_000,
+        receive_max: RECEIVE_MAX,
+        is_strict,
+        inflight_max: INFLIGHT_MAX,
+        aliases_max: 2,
+        keep_alive_s_max: 0,
+        long_ids: false,
+        session_expiry_s_max: 0,
+        session_expiry_s_default: 0,
+        has_shares: false,
+    }
+}
+
+const LIMITS: DecodeLimits =
+    DecodeLimits { packet_bytes_max: 2_000, connect_bytes_max: 300, whole_bytes_max: 2_000 };
+
+/// What came of an input.
+#[derive(PartialEq, Debug, Default)]
+pub struct Outcome {
+    /// What was to be done, in words.
+    pub steps: Vec<String>,
+    /// What the client was told.
+    pub told: Vec<u8>,
+    /// Why it ended, if it did.
+    pub end: Option<String>,
+}
+
+/// Looks at an input.
+///
+/// # Panics
+/// Something does not hold.
+pub fn check(input: &[u8]) {
+    let whole = outcome(input, usize::MAX);
+    for cut in [1, 2, 7] {
+        assert_eq!(outcome(input, cut), whole, "cut at each {cut}");
+    }
+}
+
+/// What comes of an input that arrives in pieces of so many bytes.
+pub fn outcome(input: &[u8], piece: usize) -> Outcome {
+    let Some((&how, said)) = input.split_first() else { return Outcome::default() };
+    let version = VERSIONS[usize::from(how % 3)];
+    let mut client = Client::new(version, how & 4 != 0, usize::from(how >> 3 & 7));
+    let mut decoder = begun(Peer::Client, version);
+    let (mut taken, mut known) = (0, 0);
+    while client.outcome.end.is_none() {
+        match decoder.decode(&said[taken..known], &LIMITS) {
+            Ok(Decoded::Packet { packet, len }) => {
+                taken += len;
+                client.take(packet);
+            }
+            Ok(Decoded::Incomplete { .. }) if known == said.len() => break,
+            Ok(Decoded::Incomplete { .. }) => known = said.len().min(known.saturating_add(piece)),
+            Ok(other) => panic!("a packet that is taken is kept whole: {other:?}"),
+            Err(error) => {
+                error.write(&mut client.outcome.told);
+                client.outcome.end = Some(error.to_string());
+            }
+        }
+    }
+    client.settle(0);
+    are_packets(version, &client.outcome.told);
+    client.outcome
+}
+
+struct Client {
+    machine: Machine<()>,
+    /// Requests that are answered later: the QoS of a message, none of a subscription; and its number.
+    waiting: VecDeque<(Option<Qos>, u32)>,
+    /// How many may wait.
+    late: usize,
+    is_strict: bool,
+    outcome: Outcome,
+}
+
+impl Client {
+    fn new(version: Version, is_strict: bool, late: usize) -> Client {
+        let connect = Connect {
+            version,
+            clean_start: true,
+            keep_alive_s: 10,
+            client_id: "c",
+            will: None,
+            user_name: None,
+            password: None,
+            properties: Properties::default(),
+        };
+        let Ok(Opened { machine, .. }) = Machine::open(&connect, &terms(is_strict), 0, || unreachable!())
+        else {
+            panic!("nothing is wrong with it")
+        };
+        let (waiting, outcome) = (VecDeque::new(), Outcome::default());
+        // Older versions have no Receive Maximum.
+        Client { machine, waiting, late, is_strict: is_strict && version == Version::V5, outcome }
+    }
+
+    fn take(&mut self, packet: Packet<'_>) {
+        let step = match self.machine.take(packet, 0, &mut self.outcome.told) {
+            Ok(step) => step,
+            Err(fault) => return self.end(fault.what),
+        };
+        self.outcome.steps.push(match &step {
+            Step::Publish(incoming) => {
+                format!("publish {} {:?}", incoming.topic.as_str(), incoming.payload)
+            }
+            other => format!("{other:?}"),
+        });
+        match step {
+            Step::Publish(incoming) => {
+                if incoming.qos == Qos::AtMostOnce {
+                    self.machine.awaits(incoming.number);
+                }
+                self.waiting.push_back((Some(incoming.qos), incoming.number));
+            }
+            Step::Subscribe { filters, first } => {
+                self.waiting.extend((first..).zip(filters.iter()).map(|(number, _)| (None, number)));
+            }
+            Step::Goodbye => return self.end("goodbye"),
+            // Nothing is recorded of a session that ends with its connection.
+            Step::Acknowledged { .. } | Step::Received { .. } | Step::Released { .. } => {}
+            Step::Unsubscribe(_) | Step::Done => {}
+        }
+        // The server has messages of its own for it, which its acknowledgements may be of.
+        let qos = [Qos::AtLeastOnce, Qos::ExactlyOnce][self.outcome.steps.len() % 2];
+        let was_full = self.machine.window.is_full();
+        assert_eq!(self.machine.window.send(qos, ()).is_none(), was_full);
+        assert!(self.machine.window.len() <= usize::from(INFLIGHT_MAX));
+        let unanswered = self.waiting.iter().filter(|(qos, _)| qos.is_some_and(|qos| qos > Qos::AtMostOnce));
+        assert!(!self.is_strict || unanswered.count() <= usize::from(RECEIVE_MAX));
+        self.settle(self.late);
+        if self.machine.pending() > PENDING_MAX {
+            self.settle(0);
+        }
+    }
+
+    /// Answers all but the last so many.
+    fn settle(&mut self, but: usize) {
+        while self.waiting.len() > but
+            && self.outcome.end.is_none()
+            && let Some((qos, number)) = self.waiting.pop_front()
+        {
+            let fails = number % 5 == 4;
+            if qos.is_some() {
+                let reason = if fails { Reason::QuotaExceeded } else { Reason::Success };
+                if let Err(fault) = self.machine.published(number, reason, &mut self.outcome.told) {
+                    self.end(fault.what);
+                }
+            } else {
+                let granted = if fails { Err(Reason::NotAuthorized) } else { Ok(()) };
+                self.machine.granted(number, granted, &mut self.outcome.told);
+            }
+        }
+    }
+
+    fn end(&mut self, why: &str) {
+        self.outcome.end = Some(why.to_owned());
+    }
+}
+
+/// What a client is told is nothing but whole packets of its version.
+fn are_packets(version: Version, mut told: &[u8]) {
+    let mut decoder = begun(Peer::Server, version);
+    while !told.is_empty() {
+        match decoder.decode(told, &WIDE) {
+            Ok(Decoded::Packet { len, .. }) => told = &told[len..],
+            other => panic!("{other:?} of {told:?}"),
+        }
+    }
+}
