@@ -213,7 +213,8 @@ impl Sink for Rim {
             return Delivery::Taken;
         };
         if c.is_closing() {
-            return Delivery::Taken;
+            // What is for one member is another's where that one goes.
+            return if let Via::Group(_) = via { Delivery::Full } else { Delivery::Taken };
         }
         if c.mqtt.is_some() {
             if self.deliver_plain(conn, via, record) {

@@ -85,6 +85,14 @@ metrics! {
     slow_closed_total;
     /// Times a subscription fell back to history.
     catch_ups_total;
+    /// Groups that share records, with a member anywhere.
+    groups;
+    /// Records that were given to members of groups here.
+    shares_given_total;
+    /// Times that a record for a group was given anew: nobody took it, or who took it was lost.
+    shares_given_again_total;
+    /// Records for a group that nobody took.
+    shares_lost_total;
     /// Connections whose reading was paused to hold back their publishes.
     pauses_total;
     /// Publishes refused by a limit.

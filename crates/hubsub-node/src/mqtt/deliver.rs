@@ -14,7 +14,7 @@ use crate::meter::{BYTES_OUT, MESSAGES_OUT};
 use crate::output::Output;
 use crate::rim::{REPLIES, Rim, TURN_BYTES};
 use hubsub_route::{CloseReason, Delivery, RecordView, Sink, Via};
-use hubsub_types::names::FILTER_MARK;
+use hubsub_types::names::{FILTER_MARK, group_of};
 use hubsub_types::{ConnKey, OnGap, OnSlow, Position, Qos};
 use hubsub_wire::mqtt::{
     Encoded, Grant, Match, Pair, Property, PropertyList, Publish, Version, write_headers, write_publish,
@@ -122,7 +122,12 @@ impl Client {
         let by = match via {
             Via::Topic => Match::Topic,
             Via::Pattern(_, source) => Match::Filter(source.strip_prefix(FILTER_MARK)?),
-            Via::Group(_) => return None,
+            Via::Group(source) => {
+                let (group, filter) = group_of(source)?;
+                let name = [b"$share/", group, b"/", filter].concat();
+                let grant = self.machine.grant_shared(&name)?;
+                return Some(Grant { qos: grant.qos.min(record.qos), ..grant });
+            }
         };
         let is_own = !record.publisher.is_empty() && record.publisher == self.machine.client_id();
         let grant = self.machine.grant(by, record.topic, is_own)?;
@@ -156,19 +161,23 @@ impl Rim {
     pub(crate) fn deliver_mqtt(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> Delivery {
         let Some(c) = self.conns.at_mut(conn) else { return Delivery::Taken };
         let Some(client) = &c.mqtt else { return Delivery::Taken };
-        let Some(grant) = client.grant(via, record) else { return Delivery::Taken };
+        let group = if let Via::Group(group) = via { Some(group) } else { None };
+        let Some(grant) = client.grant(via, record) else {
+            // A record that is one member's is another's where that one has left.
+            return if group.is_some() { Delivery::Full } else { Delivery::Taken };
+        };
         let Some(said) = Said::of(record) else {
             self.metrics.mqtt_unsent_total.add(1);
             return Delivery::Taken;
         };
         if !client.is_behind(c.output.as_deref(), grant.qos) {
-            self.send_mqtt(conn, &said, &grant, None);
+            self.send_mqtt(conn, &said, &grant, None, group);
             return Delivery::Taken;
         }
         if self.is_full_mqtt(conn) {
             return Delivery::Full;
         }
-        self.keep_mqtt(conn, &said, grant, record.on_slow);
+        self.keep_mqtt(conn, &said, grant, record.on_slow, group);
         Delivery::Taken
     }
 
@@ -186,7 +195,7 @@ impl Rim {
     }
 
     /// Adds a record behind those that wait.
-    fn keep_mqtt(&mut self, conn: u32, said: &Said<'_>, grant: Grant, on_slow: OnSlow) {
+    fn keep_mqtt(&mut self, conn: u32, said: &Said<'_>, grant: Grant, on_slow: OnSlow, group: Option<&[u8]>) {
         let message = self.encoded.mqtt.message(said);
         let Some(c) = self.conns.at_mut(conn) else { return };
         let Some(client) = &mut c.mqtt else { return };
@@ -197,7 +206,7 @@ impl Rim {
         }
         self.output_bytes -= before - client.pending.bytes();
         self.output_bytes += message.weight();
-        client.pending.push(Item { message, grant, on_slow });
+        client.pending.push(Item { message, grant, on_slow, group: group.map(Into::into) });
         c.plain = Plain::No;
         let soft = self.limits.output_soft_bytes as usize;
         let is_news = client.pending.soft_since_ms.is_none();
@@ -248,7 +257,7 @@ impl Rim {
         }
         self.output_bytes -= before - client.pending.bytes();
         if freed >= needed {
-            self.keep_mqtt(conn, &said, grant, record.on_slow);
+            self.keep_mqtt(conn, &said, grant, record.on_slow, None);
         } else {
             // Nothing of it may give way: this record does.
             lost += 1;
@@ -287,13 +296,13 @@ impl Rim {
             if next.grant.qos > Qos::AtMostOnce && client.machine.window.is_full() {
                 return;
             }
-            let Some(Item { message, grant, .. }) = client.pending.pop() else { return };
+            let Some(Item { message, grant, group, .. }) = client.pending.pop() else { return };
             if client.pending.bytes() <= soft {
                 client.pending.soft_since_ms = None;
             }
             self.output_bytes -= message.weight();
             let is_last = client.pending.is_empty();
-            self.send_mqtt(key.index, &message.said(), &grant, Some(&message));
+            self.send_mqtt(key.index, &message.said(), &grant, Some(&message), group.as_deref());
             if is_last {
                 return self.look_whether_plain(key.index);
             }
@@ -315,7 +324,14 @@ impl Rim {
     }
 
     /// Writes a record for a client that takes it: `kept` if it waited, else the one at hand.
-    fn send_mqtt(&mut self, conn: u32, said: &Said<'_>, grant: &Grant, kept: Option<&Message>) {
+    fn send_mqtt(
+        &mut self,
+        conn: u32,
+        said: &Said<'_>,
+        grant: &Grant,
+        kept: Option<&Rc<Message>>,
+        group: Option<&[u8]>,
+    ) {
         let now_us = self.now.wall_us;
         let Some(c) = self.conns.at_mut(conn) else { return };
         let Some(client) = &mut c.mqtt else { return };
@@ -388,6 +404,12 @@ impl Rim {
             self.metrics.mqtt_unsent_total.add(1);
             return;
         };
+        if let Some((group, id)) = group.zip(id.filter(|_| grant.qos == Qos::AtLeastOnce)) {
+            let message = kept.map_or_else(|| cache.message(said), Rc::clone);
+            client.shares.get_or_insert_default().sent(id, group, message);
+        } else if let Some((shares, id)) = client.shares.as_mut().zip(id) {
+            shares.ended(id);
+        }
         let output = c.output.get_or_insert_with(|| self.pool.pop().unwrap_or_default());
         output.push_range(REPLIES, from as u32, to as u32);
         let mut bytes = to - from;

@@ -7,12 +7,14 @@
 //! - [`pending`]: records that wait for the window or the socket
 //! - [`message`]: a record as its packets are made from it
 //! - [`plain`]: clients whose records need no look at them
+//! - [`shares`]: what came for it as a member of groups
 
 mod claims;
 mod deliver;
 mod message;
 mod pending;
 mod plain;
+mod shares;
 
 pub use claims::{ClaimAsked, MqttMail, answered, heard, late, missed, receive};
 pub use deliver::Cache;
@@ -33,6 +35,7 @@ use hubsub_wire::mqtt::{
     Packet, ProtocolError, Reason, Refusal, Step, Terms, read_headers, shared,
 };
 use pending::Pending;
+use shares::Shares;
 
 /// What of a connection only MQTT's have.
 pub struct Client {
@@ -51,6 +54,8 @@ pub struct Client {
     pub pending: Pending,
     /// What it is to be told that it will not get.
     gaps: Gaps,
+    /// What it has not acknowledged as a member of groups; few are one.
+    shares: Option<Box<Shares>>,
     /// Whether it was told why it is closed.
     pub was_told: bool,
 }
@@ -156,7 +161,7 @@ fn terms(rim: &Rim) -> Terms {
         long_ids: rim.info.mqtt.long_ids,
         session_expiry_s_max: 0,
         session_expiry_s_default: 0,
-        has_shares: false,
+        has_shares: true,
     }
 }
 
@@ -185,6 +190,7 @@ fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, decoder: Decoder)
                 waits_for_log: false,
                 pending: Pending::default(),
                 gaps: Gaps::default(),
+                shares: None,
                 was_told: false,
             };
             if let Some(conn) = rim.conns.get_mut(key) {
@@ -279,6 +285,9 @@ fn take(core: &mut Core, key: ConnKey, packet: Packet<'_>) {
     let now_ms = core.rim.now.mono_ms;
     let acknowledges = matches!(packet, Packet::Puback(_) | Packet::Pubrec(_) | Packet::Pubcomp(_));
     let step = core.rim.with_mqtt(key, |client, out| {
+        if let (Some(shares), Packet::Puback(ack)) = (&mut client.shares, &packet) {
+            shares.ended(ack.id);
+        }
         let step = client.machine.take(packet, now_ms, out);
         (step, client.machine.take_exceeded())
     });
@@ -290,12 +299,7 @@ fn take(core: &mut Core, key: ConnKey, packet: Packet<'_>) {
         Ok(Step::Publish(incoming)) => publish(core, key, incoming),
         Ok(Step::Subscribe { filters, first }) => {
             for (number, (filter, _)) in (0..).map(|i| first.wrapping_add(i)).zip(filters.iter()) {
-                if shared(filter).is_none() {
-                    subscribe(core, key, number, filter);
-                } else {
-                    let refused = Err(Reason::SharedSubscriptionsNotSupported);
-                    core.rim.with_mqtt(key, |client, out| client.machine.granted(number, refused, out));
-                }
+                subscribe(core, key, number, filter);
             }
             core.rim.look_whether_plain(key.index);
         }
@@ -358,10 +362,13 @@ fn published(core: &mut Core, key: ConnKey, number: u32, outcome: Result<u64, Er
 
 fn subscribe(core: &mut Core, key: ConnKey, number: u32, filter: &str) {
     let Some(principal) = core.rim.conns.get(key).map(|conn| conn.principal) else { return };
+    let (group, filter) = shared(filter).map_or((None, filter), |(group, filter)| (Some(group), filter));
     let topic = filter.as_bytes();
     let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: number } };
     let outcome = if !core.rim.access.allowed(principal, Action::Subscribe, topic) {
         Outcome::Now(Err(ErrorCode::NotAllowed))
+    } else if let Some(group) = group {
+        core.broker.join_group(ticket, key, group.as_bytes(), topic, &mut core.rim)
     } else if filter.contains(['+', '#']) {
         core.broker.subscribe_pattern(ticket, key, &filter_pattern(topic), &mut core.rim)
     } else {
@@ -388,7 +395,9 @@ fn subscribe(core: &mut Core, key: ConnKey, number: u32, filter: &str) {
 
 fn unsubscribe(core: &mut Core, key: ConnKey, filters: Names<'_>) {
     for filter in filters.iter() {
-        if filter.contains(['+', '#']) {
+        if let Some((group, filter)) = shared(filter) {
+            core.broker.leave_group(key, group.as_bytes(), filter.as_bytes(), &mut core.rim);
+        } else if filter.contains(['+', '#']) {
             core.broker.unsubscribe_pattern(key, &filter_pattern(filter.as_bytes()), &mut core.rim);
         } else {
             let (namespace, now) = (Namespace::Global, core.rim.now);
@@ -401,6 +410,7 @@ fn unsubscribe(core: &mut Core, key: ConnKey, filters: Names<'_>) {
 pub fn gone(core: &mut Core, key: ConnKey, mut client: Box<Client>) {
     core.rim.mqtt_clients -= 1;
     core.rim.output_bytes -= client.pending.bytes();
+    shares::give_away(core, &mut client);
     let will = client.machine.take_will();
     if let Some(will) = will.filter(|_| client.connack.is_none()) {
         publish_will(core, key, *will, client.machine.client_id());

@@ -4,6 +4,7 @@
 //! Invariant: while one waits, every later record does.
 
 use super::message::Message;
+use super::shares::Group;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_types::OnSlow;
@@ -19,6 +20,8 @@ pub struct Item {
     pub grant: Grant,
     /// What its class says of clients that are too slow for it.
     pub on_slow: OnSlow,
+    /// The group that it came by, if it is for one of its members.
+    pub group: Option<Group>,
 }
 
 impl Item {
@@ -185,7 +188,7 @@ mod tests {
         let position = Position::default();
         let said = Said { topic, payload, headers: &[], timestamp_us: 0, position, qos: Qos::AtMostOnce };
         let grant = Grant { qos: Qos::AtMostOnce, ids: Vec::new() };
-        Item { message: Rc::new(said.keep()), grant, on_slow }
+        Item { message: Rc::new(said.keep()), grant, on_slow, group: None }
     }
 
     fn all(pending: &mut Pending) -> String {

@@ -1,0 +1,59 @@
+//! What a client was sent as a member of groups and has not acknowledged: when it is gone for good, another member
+//! gets it. A message of QoS 2 that was sent is no other member's (section 4.8.2 of 5.0).
+
+use super::Client;
+use super::message::Message;
+use super::pending::Item;
+use crate::core::Core;
+use hubsub_route::{Namespace, Record};
+use hubsub_wire::mqtt::PacketId;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// A group and its filter, as the broker names it.
+pub type Group = Box<[u8]>;
+
+/// By the id under which it was sent, of QoS 1.
+#[derive(Default)]
+pub struct Shares(BTreeMap<PacketId, (Group, Rc<Message>)>);
+
+impl Shares {
+    /// A message is sent under this id.
+    pub fn sent(&mut self, id: PacketId, group: &[u8], message: Rc<Message>) {
+        self.0.insert(id, (group.into(), message));
+    }
+
+    /// It is acknowledged, or the id is another message's now.
+    pub fn ended(&mut self, id: PacketId) {
+        self.0.remove(&id);
+    }
+}
+
+/// A client is gone: what it was given, and has not acknowledged or was not sent yet, goes to other members, in the
+/// order in which it was given.
+pub(super) fn give_away(core: &mut Core, client: &mut Client) {
+    let mut left = Vec::new();
+    if let Some(shares) = &mut client.shares {
+        for (id, ..) in client.machine.window.iter() {
+            left.extend(shares.0.remove(&id));
+        }
+    }
+    while let Some(Item { message, group, .. }) = client.pending.pop() {
+        left.extend(group.map(|group| (group, message)));
+    }
+    for (group, message) in left {
+        let record = Arc::new(record_of(&message));
+        core.broker.give_to_another(&group, record, core.rim.now, &mut core.rim);
+    }
+}
+
+fn record_of(message: &Message) -> Record {
+    let said = message.said();
+    let headers = (!said.headers.is_empty()).then(|| said.headers.into());
+    let topic = said.topic.as_bytes();
+    let mut record =
+        Record::new(Namespace::Global, topic, said.payload, Box::default(), headers).of_qos(said.qos);
+    (record.position, record.timestamp_us) = (said.position, said.timestamp_us);
+    record
+}
