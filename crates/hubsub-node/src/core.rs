@@ -51,9 +51,15 @@ impl Core {
             Mail::LogFailed => self.broker.log_failed(self.rim.now, &mut self.rim),
             Mail::Found(read, found) => {
                 if let Some(log) = &mut self.rim.log {
-                    log.answered(&read);
+                    log.answered(matches!(read.then, hubsub_route::Then::Range(_)));
                 }
                 self.broker.log_read(*read, found, self.rim.now, &mut self.rim);
+            }
+            Mail::FoundHub(asked, found) => {
+                if let Some(log) = &mut self.rim.log {
+                    log.answered(true);
+                }
+                self.broker.hub_log_read(*asked, found, self.rim.now, &mut self.rim);
             }
             Mail::Ask { from, gathering, question } => self.answer_question(from, gathering, &question),
             Mail::Part { gathering, part } => self.rim.gather(gathering, part),
@@ -179,7 +185,7 @@ impl Core {
             (&metrics.channels, broker.rooms.subscribed(Namespace::Global)),
             (&metrics.shard_channels, broker.rooms.subscribed(Namespace::Shard)),
             (&metrics.patterns, broker.patterns.len() as u64),
-            (&metrics.cursors, broker.cursors.len() as u64),
+            (&metrics.cursors, broker.cursors.behind() as u64),
             (&metrics.stalled, broker.stalled() as u64),
             (&metrics.unlogged, broker.unlogged() as u64),
             (&metrics.log_reads_held, self.rim.log.as_ref().map_or(0, |log| log.waiting() as u64)),

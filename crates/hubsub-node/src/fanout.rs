@@ -5,7 +5,7 @@
 
 use crate::conn::{Conn, Flags};
 use crate::control::Level;
-use crate::log::LogEnd;
+use crate::log::{LogEnd, LogQuestion};
 use crate::mail::{Mail, Part};
 use crate::meter::{BYTES_OUT, MESSAGES_OUT};
 use crate::mqtt;
@@ -13,8 +13,8 @@ use crate::output::{Bytes, Frame, Output, Pending, Tag};
 use crate::rim::{ARENAS, Rim, TURN_BYTES};
 use hubsub_route::rooms::HistoryPart;
 use hubsub_route::{
-    Answer, Ask, Asker, CloseReason, Delivery, LogRead, Msg, Namespace, NodeMessage, Recalled, Record,
-    RecordView, Sink, Via,
+    Answer, Ask, Asker, CloseReason, Delivery, HubLogRead, LogRead, Msg, Namespace, NodeMessage, Recalled,
+    Record, RecordView, Sink, Via,
 };
 use hubsub_types::class::ClassIndex;
 use hubsub_types::{ErrorCode, HubId, NodeId, OnGap, OnSlow, Position, ShardId, Term};
@@ -368,7 +368,13 @@ impl Sink for Rim {
 
     fn read_log(&mut self, read: Box<LogRead>) {
         if let Some(log) = &mut self.log {
-            log.read(read);
+            log.read(LogQuestion::Room(read));
+        }
+    }
+
+    fn read_hub_log(&mut self, read: Box<HubLogRead>) {
+        if let Some(log) = &mut self.log {
+            log.read(LogQuestion::Hub(read));
         }
     }
 

@@ -8,7 +8,7 @@ use crate::mqtt::MqttMail;
 use crate::redis::cluster::{NewRoster, Roster};
 use crate::routes::RouteMail;
 use hubsub_route::rooms::{HistoryPart, HistoryQuery};
-use hubsub_route::{Found, Headers, LogRead, Msg, Namespace, Producer, RoomInfo};
+use hubsub_route::{Found, Headers, HubLogRead, HubRange, LogRead, Msg, Namespace, Producer, RoomInfo};
 use hubsub_types::class::ClassIndex;
 use hubsub_types::{ErrorCode, HubId, Limits, Position, PrincipalId, ShardId};
 use std::sync::Arc;
@@ -48,6 +48,8 @@ pub enum Mail {
     HubClosed(HubId),
     /// What the log had for a question of this shard.
     Found(Box<LogRead>, Result<Found, ErrorCode>),
+    /// Likewise to a question of a whole hub.
+    FoundHub(Box<HubLogRead>, Result<HubRange, ErrorCode>),
     /// For this shard's links.
     Link(LinkMail),
     /// About leads of ephemeral hubs.
@@ -80,6 +82,10 @@ impl Mail {
             Mail::Found(_, Ok(found)) => {
                 std::mem::size_of::<Mail>()
                     + found.records.iter().map(|record| record.weight()).sum::<usize>()
+            }
+            Mail::FoundHub(_, Ok(range)) => {
+                std::mem::size_of::<Mail>()
+                    + range.records.iter().map(|record| record.weight()).sum::<usize>()
             }
             _ => std::mem::size_of::<Mail>(),
         }

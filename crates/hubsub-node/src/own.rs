@@ -154,5 +154,6 @@ fn outcome_of(answer: &Answer) -> Result<u64, ErrorCode> {
         Answer::Attached(outcome) => outcome.map(|_| 0),
         Answer::PatternHeld => Ok(0),
         Answer::Counted(count) => *count,
+        Answer::HubEnds(ends) => ends.as_ref().map(|ends| ends.len() as u64).map_err(|code| *code),
     }
 }

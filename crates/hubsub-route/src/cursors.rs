@@ -5,10 +5,13 @@
 //! the turn that brings it the room's last record. Because a hub sends ranges
 //! and live records to an edge in one order, nothing falls between.
 
+pub mod hub;
+
 use crate::record::{Namespace, Record};
 use crate::relay::AskId;
 use ahash::RandomState;
 use hashbrown::HashMap;
+use hub::HubCursors;
 use hubsub_types::{ClassTable, ConnKey, Epoch, HubId, NodeId, Position, Seq, ShardId};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -178,6 +181,8 @@ pub struct Cursors {
     total: usize,
     /// Cursors made since the start.
     made: u64,
+    /// Of those who follow whole hubs.
+    pub hubs: HubCursors,
 }
 
 /// Cursors of one shard: past it a subscription that would need one more is closed.
@@ -187,10 +192,10 @@ impl Cursors {
     /// Whether there is none, the common case.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.total == 0
+        self.total == 0 && self.hubs.is_empty()
     }
 
-    /// How many.
+    /// How many there are of single topics.
     #[must_use]
     pub fn len(&self) -> usize {
         self.total
@@ -199,13 +204,23 @@ impl Cursors {
     /// Whether a connection has any.
     #[must_use]
     pub fn has(&self, conn: u32) -> bool {
-        !self.is_empty() && self.by_conn.contains_key(&conn)
+        !self.is_empty() && (self.by_conn.contains_key(&conn) || self.hubs.has(conn))
     }
 
-    /// How many a connection has.
+    /// How many are not live, those of hubs, too.
+    #[must_use]
+    pub fn behind(&self) -> usize {
+        self.total + self.hubs.behind(None)
+    }
+
+    /// Likewise, of a connection.
     #[must_use]
     pub fn count(&self, conn: u32) -> usize {
-        if self.is_empty() { 0 } else { self.by_conn.get(&conn).map_or(0, |lagging| lagging.cursors.len()) }
+        if self.is_empty() {
+            return 0;
+        }
+        let of_topics = self.by_conn.get(&conn).map_or(0, |lagging| lagging.cursors.len());
+        of_topics + self.hubs.behind(Some(conn))
     }
 
     /// Whether a subscription is not live.
@@ -280,6 +295,7 @@ impl Cursors {
 
     /// A pattern subscription is gone, with its cursors of all topics.
     pub fn remove_pattern(&mut self, conn: u32, pattern: u32) {
+        self.hubs.remove_pattern(conn, pattern);
         let Some(lagging) = self.by_conn.get_mut(&conn) else { return };
         let of_pattern = |key: &&CursorKey| key.pattern == Some(pattern);
         let keys: Vec<CursorKey> = lagging.cursors.keys().filter(of_pattern).cloned().collect();
@@ -290,9 +306,11 @@ impl Cursors {
 
     /// A connection is gone.
     pub fn remove_conn(&mut self, conn: u32) {
-        if !self.is_empty()
-            && let Some(lagging) = self.by_conn.remove(&conn)
-        {
+        if self.is_empty() {
+            return;
+        }
+        self.hubs.remove_conn(conn);
+        if let Some(lagging) = self.by_conn.remove(&conn) {
             self.total -= lagging.cursors.len();
         }
     }

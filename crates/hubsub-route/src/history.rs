@@ -93,9 +93,17 @@ pub struct Entry {
     pub room: crate::rooms::RoomHandle,
     /// Its seq.
     pub seq: Seq,
+    /// Its place in the hub's log; 0 without one.
+    pub offset: u64,
 }
 
 impl Ledger {
+    /// The records of a hub with a log, from an offset on.
+    pub fn from(&self, offset: u64) -> impl Iterator<Item = &Entry> {
+        let at = self.entries.partition_point(|entry| entry.offset < offset);
+        self.entries.range(at..)
+    }
+
     /// A record was kept.
     pub fn kept(&mut self, entry: Entry, bytes: u64) {
         self.entries.push_back(entry);

@@ -19,6 +19,7 @@
 //! - [`hubs`]: the hubs of a shard: offsets, and records that the log has yet to make safe
 //! - [`producers`]: numbered records, of which each is kept once
 //! - [`logread`]: questions to the log, for what memory has no more
+//! - [`hubread`]: reads of whole hubs
 //! - [`cursors`]: subscribers that catch up
 //! - [`claims`]: who holds a client id
 //! - [`relay`]: hubs that other nodes lead
@@ -32,6 +33,7 @@ pub mod counts;
 pub mod cursors;
 pub mod groups;
 pub mod history;
+pub mod hubread;
 pub mod hubs;
 pub mod idset;
 pub mod logread;
@@ -51,8 +53,9 @@ use hubsub_types::{ConnKey, ErrorCode, HubId, NodeId, OnGap, OnSlow, Position, S
 use rooms::HistoryPart;
 use std::sync::Arc;
 
-pub use broker::{Broker, Draft, Publisher, Settings, Wish};
+pub use broker::{Broker, Draft, HubsFrom, Publisher, Settings, Wish};
 pub use groups::Give;
+pub use hubread::{HubFilter, HubLogRead, HubRange, HubRead, HubThen};
 pub use hubs::{HubSeed, Hubs};
 pub use logread::{Ask, Found, Known, LogRead, Then, Want};
 pub use producers::{Producer, Producers, Window};
@@ -178,6 +181,8 @@ pub enum Answer {
     PatternHeld,
     /// To a question how many subscribe to a topic in the whole cluster.
     Counted(Result<u64, ErrorCode>),
+    /// To a question where the logs of all hubs end: the last committed offset of each.
+    HubEnds(Result<Vec<(HubId, u64)>, ErrorCode>),
 }
 
 /// How a record matched a connection's subscription.
@@ -245,6 +250,8 @@ pub trait Sink {
     fn log_is_behind(&self) -> bool;
     /// A question to a log; [`Broker::log_read`] brings the answer.
     fn read_log(&mut self, read: Box<LogRead>);
+    /// Likewise for records of a whole hub; [`Broker::hub_log_read`] brings them.
+    fn read_hub_log(&mut self, read: Box<HubLogRead>);
     /// The answer to a question for history that had to wait for the log.
     fn history(&mut self, ask: Ask, part: Result<HistoryPart, ErrorCode>);
     /// A room's deletion is safe, or what came of it is not known.
@@ -309,6 +316,12 @@ pub enum Msg {
     Read(Box<cursors::Read>),
     /// Hub to edge: those records.
     Range(Box<(cursors::Read, cursors::Range)>),
+    /// Edge to home: records of a whole hub are wanted.
+    ReadHub(Box<HubRead>),
+    /// Home to edge: those records.
+    HubRange(Box<(HubRead, HubRange)>),
+    /// Home to edge: records of a hub up to this offset may not have come, or come late.
+    HubLack(HubId, u64),
     /// Home to edge: records that nobody of a topic will get.
     Gap(Box<Gap>),
     /// Home to edge: records of a hub of this class may be missing for patterns.
@@ -374,6 +387,7 @@ impl Msg {
                 Msg::Give(give) | Msg::GiveAgain(_, give) => give.record.weight(),
                 Msg::Left(left) => left.back.iter().map(|(_, record)| record.weight()).sum(),
                 Msg::Range(b) => b.1.records.iter().map(|r| r.weight()).sum(),
+                Msg::HubRange(b) => b.1.records.iter().map(|r| r.weight()).sum(),
                 _ => 0,
             }
     }

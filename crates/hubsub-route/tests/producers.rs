@@ -4,8 +4,9 @@
 use hubsub_route::producers::{Producers, Window, log_bytes_of};
 use hubsub_route::rooms::HistoryPart;
 use hubsub_route::{
-    Answer, Ask, Asker, Broker, CloseReason, Delivery, Draft, HubSeed, Hubs, LogRead, Msg, Namespace, Now,
-    Outcome, Producer, Published, Publisher, Recalled, Record, RecordView, Settings, Sink, Ticket, Via,
+    Answer, Ask, Asker, Broker, CloseReason, Delivery, Draft, HubLogRead, HubSeed, Hubs, LogRead, Msg,
+    Namespace, Now, Outcome, Producer, Published, Publisher, Recalled, Record, RecordView, Settings, Sink,
+    Ticket, Via,
 };
 use hubsub_types::{
     Class, ClassTable, ConnKey, Durability, ErrorCode, History, HubId, Limits, OnGap, OnSlow, Position,
@@ -86,6 +87,9 @@ impl Sink for World {
     fn history(&mut self, _: Ask, _: Result<HistoryPart, ErrorCode>) {}
     fn send(&mut self, to: ShardId, msg: Msg) {
         self.sent.push((to, msg));
+    }
+    fn read_hub_log(&mut self, _: Box<HubLogRead>) {
+        unreachable!("nobody follows a hub")
     }
     fn congested(&self, _: ShardId) -> bool {
         false

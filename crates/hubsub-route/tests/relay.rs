@@ -8,9 +8,9 @@ use hubsub_route::relay::message::home;
 use hubsub_route::relay::watch::Over;
 use hubsub_route::rooms::HistoryPart;
 use hubsub_route::{
-    Answer, Ask, AskId, Asker, Attached, Broker, CloseReason, Cluster, Delivery, Draft, Hubs, Leader,
-    LogRead, Msg, Names, Namespace, NodeMessage, Now, Outcome, Publisher, Recalled, Record, RecordView,
-    RelayLimits, Settings, Sink, Start, Ticket, Via, Wish,
+    Answer, Ask, AskId, Asker, Attached, Broker, CloseReason, Cluster, Delivery, Draft, HubLogRead, Hubs,
+    Leader, LogRead, Msg, Names, Namespace, NodeMessage, Now, Outcome, Publisher, Recalled, Record,
+    RecordView, RelayLimits, Settings, Sink, Start, Ticket, Via, Wish,
 };
 use hubsub_types::class::ClassIndex;
 use hubsub_types::{
@@ -77,6 +77,9 @@ impl Sink for World {
     fn deleted(&mut self, _: Ask, _: Result<(), ErrorCode>) {}
     fn send(&mut self, to: ShardId, msg: Msg) {
         self.sent.push((to, msg));
+    }
+    fn read_hub_log(&mut self, _: Box<HubLogRead>) {
+        unreachable!("nobody follows a hub")
     }
     fn congested(&self, _: ShardId) -> bool {
         false

@@ -5,7 +5,7 @@ use crate::groups::Shares;
 use crate::world::Saw;
 use hubsub_route::rooms::HistoryPart;
 use hubsub_route::{Answer, Asker, Attached, NodeMessage, Published};
-use hubsub_types::{ErrorCode, Position, Seq};
+use hubsub_types::{ErrorCode, HubId, Position, Seq};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A connection: node, shard, place.
@@ -25,6 +25,8 @@ pub enum Waits {
     Count,
     /// A member of a group.
     Join,
+    /// Where logs end.
+    Ends,
 }
 
 /// A subscription.
@@ -47,6 +49,8 @@ pub struct Sub {
     over: BTreeMap<String, u32>,
     /// The publishes that it saw.
     ids: BTreeSet<u32>,
+    /// Whether it follows hubs with a log: then it is due all of them, and told nothing.
+    follows: bool,
 }
 
 /// A publish.
@@ -181,6 +185,12 @@ impl Model {
                     self.fail(format!("{key:?} got a record of {topic}"));
                 }
                 let known = self.of_topic.get(&topic).cloned().unwrap_or_default();
+                let follows = self.subs.get(&key).is_some_and(|sub| sub.follows);
+                let followers = self.subs.iter().filter(|(key, sub)| key.0 == conn && sub.follows);
+                let mut last = followers.filter_map(|(_, sub)| sub.last_of_room(&topic));
+                if follows && last.any(|last| last > (position.epoch.0, position.seq.0)) {
+                    return self.fail(format!("{key:?}: {position} of {topic} comes behind its room's next"));
+                }
                 let Some(sub) = self.subs.get_mut(&key).filter(|sub| sub.is_live) else {
                     return self.fail(format!("{key:?} got {topic} {position} and is not confirmed"));
                 };
@@ -204,7 +214,7 @@ impl Model {
                 let last = self.publishes.keys().next_back().copied().unwrap_or(0);
                 if to == Position::default() {
                     // Of a pattern: nobody knows which records of which topics.
-                    if let Some(sub) = self.subs.get_mut(&(conn, true, topic)) {
+                    if let Some(sub) = self.subs.get_mut(&(conn, true, topic)).filter(|sub| !sub.follows) {
                         (sub.since, self.lacks) = (last, self.lacks + 1);
                     }
                     return;
@@ -242,6 +252,7 @@ impl Model {
             (Waits::Subscribe(key), Answer::Attached(outcome)) => self.attached(&key, outcome),
             (Waits::Subscribe(key), Answer::PatternHeld) => self.held(&key),
             (Waits::Count, Answer::Counted(_)) | (Waits::Join, Answer::PatternHeld) => {}
+            (Waits::Ends, Answer::HubEnds(ends)) => self.ended(ends),
             (waits, answer) => self.fail(format!("{waits:?} was answered by {answer:?}")),
         }
     }
@@ -272,6 +283,21 @@ impl Model {
             }
             Err(_) => _ = self.subs.remove(key),
         }
+    }
+
+    /// Where logs end, or that nobody knows.
+    pub fn ended(&mut self, ends: Result<Vec<(HubId, u64)>, ErrorCode>) {
+        let ends = ends.unwrap_or_default();
+        let (sum, last) = (ends.iter().map(|(_, offset)| offset).sum::<u64>(), self.publishes.len() as u64);
+        if sum > last {
+            self.fail(format!("logs end at {ends:?}, {last} were published"));
+        }
+    }
+
+    /// Records that followers of hubs saw.
+    #[must_use]
+    pub fn followed(&self) -> u64 {
+        self.subs.values().filter(|sub| sub.follows).map(|sub| sub.ids.len() as u64).sum()
     }
 
     /// A pattern is held.
@@ -329,7 +355,16 @@ impl Model {
                 }
             }
         }
-        for (key, sub) in self.subs.iter().filter(|(key, sub)| key.1 && sub.is_live && !sub.is_lossy) {
+        for (key, sub) in self.subs.iter().filter(|(_, sub)| sub.follows) {
+            for (id, at) in &self.places {
+                let topic = &self.publishes[id].topic;
+                if matches(&key.2, topic) && at.seq.0 > 0 && !sub.ids.contains(id) {
+                    wrong.push(format!("{key:?} follows, and lacks record {id} of {topic}, {at}"));
+                }
+            }
+        }
+        let patterns = self.subs.iter().filter(|(key, sub)| key.1 && !sub.follows);
+        for (key, sub) in patterns.filter(|(_, sub)| sub.is_live && !sub.is_lossy) {
             for (&id, publish) in self.publishes.range(sub.since + 1..) {
                 let position = match publish.outcome {
                     Some(Ok(published)) => Some(published.position),
@@ -351,6 +386,18 @@ impl Model {
 }
 
 impl Sub {
+    /// Of who follows hubs from their beginning.
+    #[must_use]
+    pub fn of_follower() -> Sub {
+        Sub { follows: true, ..Sub::default() }
+    }
+
+    /// With what it saw, elsewhere, where it is not confirmed yet.
+    #[must_use]
+    pub fn returned(self) -> Sub {
+        Sub { is_live: false, ..self }
+    }
+
     fn is_told(&self, topic: &str, epoch: u64, seq: u64) -> bool {
         self.gaps.get(topic).into_iter().flatten().any(|(from, to)| {
             from.epoch.0 == epoch && seq >= from.seq.0 && (to.seq.0 == 0 || seq <= to.seq.0)
@@ -379,6 +426,14 @@ impl Sub {
     #[must_use]
     pub fn saw(&self, id: u32) -> bool {
         self.ids.contains(&id)
+    }
+
+    /// The last record that it saw of a topic's room.
+    fn last_of_room(&self, topic: &str) -> Option<(u64, u64)> {
+        let room = room_of(topic);
+        let of_room = self.seen.iter().filter(|(other, _)| room_of(other) == room);
+        let last = of_room.filter_map(|(_, seen)| seen.last());
+        last.map(|at| (at.epoch.0, at.seq.0)).max()
     }
 
     /// Whether records were dropped for it.

@@ -1,17 +1,20 @@
 //! The seeded simulator: brokers of several nodes with several shards each, links that break and
 //! come back, frames that are late, a controller that changes leaders while nodes hear of it at
 //! different times, publishers, subscribers, patterns, logs. All of it follows from one seed, and
-//! is held against a model at every step: the four invariants of docs/adr/0014.
+//! is held against a model at every step: the four invariants of docs/adr/0014, and one of sessions.
 //!
 //! 1. A subscriber gets the records of a room in order, each once, or is told the gap.
 //! 2. Interest that a leader counts for a node equals the relay's, once nothing is under way.
 //! 3. For each record one frame goes to each node with interest, and none to others.
 //! 4. What was confirmed stays: a position is one record's, and a publisher's records keep order.
 //! 5. A record is given to one member of a group at most; where nothing breaks, to one of each.
+//! 6. Who follows hubs with a log sees each of their records once, those of a room in order, and no gap, also
+//!    where it goes on elsewhere.
 //!
 //! And where all links stand, leads pass on without a gap, and each publish counts all.
 
 pub mod check;
+mod follow;
 pub mod groups;
 mod handover;
 pub mod log;
@@ -25,7 +28,7 @@ use check::{SubKey, Waits, room_of};
 use hubsub_route::rooms::HistoryQuery;
 use hubsub_route::{Ask, Asker, Draft, Namespace, Outcome, Publisher, Start, Ticket, Wish};
 use hubsub_types::{HubId, Position, Qos, Seq, ShardId};
-use net::{CONNS, Net, key};
+use net::{CONNS, FOLLOWER, Net, key};
 use std::collections::BTreeSet;
 
 /// What is published and subscribed to: of each class two rooms, one with two topics.
@@ -51,6 +54,8 @@ pub struct Stats {
     pub histories: u64,
     /// Moves of rooms that nodes heard of.
     pub moves: u64,
+    /// Records that followers of hubs saw, and times that one went on elsewhere.
+    pub followed: (u64, u64),
 }
 
 /// Runs a seed for so many steps.
@@ -67,6 +72,7 @@ pub fn run(seed: u64, steps: usize) -> Result<Stats, String> {
         net,
         slots: 0,
         ids: 0,
+        returns: 0,
         is_calm,
         is_restless,
         is_moving,
@@ -92,15 +98,18 @@ pub fn run(seed: u64, steps: usize) -> Result<Stats, String> {
     if sim.net.rng.percent(50) {
         sim.pass_on()?;
     }
+    let followed = (sim.net.model.followed(), sim.returns);
     let model = &sim.net.model;
     let (outcomes, seen, gaps, histories) = (model.outcomes, model.seen, model.gaps, model.histories);
-    Ok(Stats { outcomes, seen, gaps, lacks: model.lacks, histories, moves: sim.net.moves })
+    Ok(Stats { outcomes, seen, gaps, lacks: model.lacks, histories, moves: sim.net.moves, followed })
 }
 
 struct Sim {
     net: Net,
     slots: u32,
     ids: u32,
+    /// Times that a follower went on elsewhere.
+    returns: u64,
     /// Leaders stay, and links nearly so: what is told to a pattern for one hub hides nothing of another.
     is_calm: bool,
     /// Leaders change all the time.
@@ -129,6 +138,12 @@ impl Sim {
         for hub in 0..self.net.hubs.len() {
             self.net.move_hub(hub);
         }
+        for node in 0..self.net.nodes.len() as u16 {
+            let shard = self.net.rng.below(self.net.nodes[usize::from(node)].brokers.len()) as u16;
+            if self.net.rng.percent(60) {
+                self.follow((node, shard, FOLLOWER), &[], None);
+            }
+        }
     }
 
     fn step(&mut self) {
@@ -154,7 +169,8 @@ impl Sim {
             947..950 => self.gate_somewhere(),
             950..962 if !self.is_calm || self.net.rng.percent(15) => self.link_somewhere(),
             962..970 if !self.is_calm => self.move_somewhere(),
-            970..973 if !self.is_calm => self.serve_somewhere(),
+            970..972 if !self.is_calm => self.serve_somewhere(),
+            972..974 => self.return_somewhere(),
             988..993 => self.join_somewhere(),
             993..997 => self.leave_somewhere(),
             970..975 => self.pass(100 + self.net.now.mono_ms % 600),
@@ -259,7 +275,7 @@ impl Sim {
     }
 
     fn unsubscribe_somewhere(&mut self) {
-        let subs = self.net.model.subs.iter().filter(|(_, sub)| sub.is_live);
+        let subs = self.net.model.subs.iter().filter(|(key, sub)| sub.is_live && key.0.2 != FOLLOWER);
         let subs: Vec<SubKey> = subs.map(|(key, _)| key.clone()).collect();
         if subs.is_empty() {
             return;
@@ -284,6 +300,9 @@ impl Sim {
     fn ask_somewhere(&mut self) {
         let (node, shard) = self.somewhere();
         let topic = TOPICS[self.net.rng.below(TOPICS.len())];
+        if self.net.rng.percent(20) {
+            return self.ask_ends((node, shard, 0));
+        }
         if self.net.rng.percent(50) {
             let (ticket, slot) = self.ticket((node, shard, 0), Waits::Count);
             let outcome = self.net.act(node, shard, |broker, world, now| {
@@ -308,13 +327,13 @@ impl Sim {
 
     fn lag_somewhere(&mut self) {
         let (node, shard) = self.somewhere();
-        let conn = self.net.rng.below(CONNS as usize) as u32;
+        let conn = self.net.rng.below(FOLLOWER as usize + 1) as u32;
         self.net.nodes[usize::from(node)].worlds[usize::from(shard)].full.insert(conn);
     }
 
     fn drain_somewhere(&mut self) {
         let (node, shard) = self.somewhere();
-        let conn = self.net.rng.below(CONNS as usize) as u32;
+        let conn = self.net.rng.below(FOLLOWER as usize + 1) as u32;
         self.drain_full((node, shard, conn));
     }
 

@@ -1,6 +1,6 @@
 //! The log of a hub, as a node has it: what was given, and how much of it is safe.
 
-use hubsub_route::{Found, LogRead, Namespace, Recalled, Record, Want};
+use hubsub_route::{Found, HubLogRead, HubRange, LogRead, Namespace, Recalled, Record, Want};
 use hubsub_types::{Position, Seq};
 use std::sync::Arc;
 
@@ -38,6 +38,28 @@ impl Log {
     #[must_use]
     pub fn knows(&self, read: &LogRead) -> bool {
         read.through as usize <= self.safe
+    }
+
+    /// Likewise, of a whole hub.
+    #[must_use]
+    pub fn knows_of_hub(&self, asked: &HubLogRead) -> bool {
+        asked.read.next as usize <= self.safe
+    }
+
+    /// The answer to a question of a whole hub: few records at a time.
+    #[must_use]
+    pub fn find_of_hub(&self, asked: &HubLogRead) -> HubRange {
+        let HubLogRead { read, through } = asked;
+        let until = (self.safe as u64).min(*through);
+        let mut range = HubRange { next: read.next, ..HubRange::default() };
+        while range.next <= until && range.records.len() < 3 {
+            let record = &self.entries[range.next as usize - 1].record;
+            if read.filter.wants(record.namespace, record.topic()) {
+                range.records.push(Arc::new(record.clone()));
+            }
+            range.next += 1;
+        }
+        range
     }
 
     /// The answer to a question.

@@ -8,7 +8,8 @@ use crate::world::{Did, World};
 use hubsub_route::counts::SHARDS_MAX;
 use hubsub_route::relay::limits::{PARKED_BYTES_MAX, PARKED_MS};
 use hubsub_route::{
-    Broker, Cluster, Give, HubSeed, Hubs, Leader, Msg, NodeMessage, Now, Producers, RelayLimits, Settings,
+    Broker, Cluster, Give, HubLogRead, HubSeed, Hubs, Leader, Msg, NodeMessage, Now, Producers, RelayLimits,
+    Settings,
 };
 use hubsub_types::class::ClassIndex;
 use hubsub_types::{
@@ -18,8 +19,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// Connections of each shard.
+/// Connections of each shard that subscribe at will.
 pub const CONNS: u32 = 2;
+
+/// The one behind them follows hubs, as a session does.
+pub const FOLLOWER: u32 = CONNS;
 
 /// Mail for a shard.
 pub enum Mail {
@@ -226,7 +230,11 @@ impl Net {
                 if world.logs.values().any(|log| log.safe < log.entries.len()) {
                     steps.push(Step::Log(node, shard));
                 }
-                if world.asked.front().is_some_and(|read| world.logs[&read.hub].knows(read)) {
+                let knows_hub = world
+                    .hub_asked
+                    .front()
+                    .is_some_and(|asked| world.logs[&asked.read.hub].knows_of_hub(asked));
+                if knows_hub || world.asked.front().is_some_and(|read| world.logs[&read.hub].knows(read)) {
                     steps.push(Step::Found(node, shard));
                 }
             }
@@ -302,6 +310,14 @@ impl Net {
             }
             Step::Found(node, shard) => {
                 let world = &mut self.nodes[usize::from(node)].worlds[usize::from(shard)];
+                let is_known = |asked: &HubLogRead| world.logs[&asked.read.hub].knows_of_hub(asked);
+                if world.hub_asked.front().is_some_and(is_known) {
+                    let asked = world.hub_asked.pop_front().expect("it was looked at");
+                    let found = world.logs[&asked.read.hub].find_of_hub(&asked);
+                    return self.act(node, shard, |broker, world, now| {
+                        broker.hub_log_read(asked, Ok(found), now, world);
+                    });
+                }
                 let Some(read) = world.asked.pop_front() else { return };
                 let found = world.logs[&read.hub].find(&read);
                 self.act(node, shard, |broker, world, now| broker.log_read(read, Ok(found), now, world));
@@ -466,7 +482,7 @@ impl Node {
         let mut brokers: Vec<Broker> = (0..shards).map(broker).collect();
         let mut worlds: Vec<World> = (0..shards).map(|_| World::default()).collect();
         for broker in &mut brokers {
-            (0..CONNS).for_each(|conn| broker.connected(key(conn)));
+            (0..=FOLLOWER).for_each(|conn| broker.connected(key(conn)));
         }
         for row in rows.iter().filter(|row| row.home == Some(node)) {
             let place = ids.iter().enumerate().find_map(|(class, ids)| {

@@ -6,7 +6,7 @@ use crate::{Sim, TOPICS, TURN_MS, net};
 use hubsub_route::Namespace;
 use hubsub_route::relay::limits::PARKED_MS;
 use hubsub_types::{HubId, NodeId};
-use net::CONNS;
+use net::FOLLOWER;
 
 impl Sim {
     /// Nobody is slow or serves without a lead any more, and who has leads is as said.
@@ -66,7 +66,7 @@ impl Sim {
             }
             for node in 0..self.net.nodes.len() as u16 {
                 for shard in 0..self.net.nodes[usize::from(node)].brokers.len() as u16 {
-                    for conn in 0..CONNS {
+                    for conn in 0..=FOLLOWER {
                         self.drain_full((node, shard, conn));
                     }
                 }

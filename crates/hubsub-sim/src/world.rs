@@ -3,8 +3,8 @@
 use crate::log::{Entry, Log};
 use hubsub_route::rooms::HistoryPart;
 use hubsub_route::{
-    Answer, Ask, Asker, CloseReason, Delivery, LogRead, Msg, NodeMessage, Recalled, Record, RecordView, Sink,
-    Via,
+    Answer, Ask, Asker, CloseReason, Delivery, HubLogRead, LogRead, Msg, NodeMessage, Recalled, Record,
+    RecordView, Sink, Via,
 };
 use hubsub_types::{ErrorCode, HubId, NodeId, OnGap, OnSlow, Position, ShardId, Term};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -89,6 +89,8 @@ pub struct World {
     pub logs: BTreeMap<HubId, Log>,
     /// Questions to them.
     pub asked: VecDeque<LogRead>,
+    /// Likewise, of whole hubs.
+    pub hub_asked: VecDeque<HubLogRead>,
     /// Connections that are to be closed.
     pub closed: Vec<u32>,
 }
@@ -166,6 +168,9 @@ impl Sink for World {
     }
     fn read_log(&mut self, read: Box<LogRead>) {
         self.asked.push_back(*read);
+    }
+    fn read_hub_log(&mut self, read: Box<HubLogRead>) {
+        self.hub_asked.push_back(*read);
     }
     fn history(&mut self, ask: Ask, part: Result<HistoryPart, ErrorCode>) {
         self.did.push(Did::History(ask.number, part));

@@ -33,6 +33,8 @@ fn the_invariants_hold_under_every_seed() {
                 sum.lacks += stats.lacks;
                 sum.histories += stats.histories;
                 sum.moves += stats.moves;
+                sum.followed.0 += stats.followed.0;
+                sum.followed.1 += stats.followed.1;
             }
             Err(failure) => failures.push(failure),
         }
@@ -46,7 +48,7 @@ fn the_invariants_hold_under_every_seed() {
     println!("{sum:?}");
     if first.is_none() && steps >= STEPS {
         let is_rich = sum.seen > 1_000 && sum.gaps > 10 && sum.outcomes.1 > 10 && sum.histories > 10;
-        let is_rich = is_rich && sum.moves > 100;
+        let is_rich = is_rich && sum.moves > 100 && sum.followed.0 > 1_000 && sum.followed.1 > 100;
         assert!(is_rich, "the sample meets little: {sum:?}");
     }
 }

@@ -6,9 +6,9 @@
 
 use hubsub_route::relay::watch::Over;
 use hubsub_route::relay::{AskId, Names, NodeMessage};
-use hubsub_route::{Attached, Give, Headers, LogPlace, Namespace, Producer, Record, Start};
+use hubsub_route::{Attached, Give, Headers, HubFilter, LogPlace, Namespace, Producer, Record, Start};
 use hubsub_types::{Epoch, ErrorCode, HubId, Position, ProducerId, Qos, Seq, Term};
-use hubsub_wire::link::{self, Frame, Short};
+use hubsub_wire::link::{self, Frame, Short, Texts};
 use std::sync::Arc;
 
 /// A message as its frame.
@@ -86,6 +86,19 @@ pub fn frame(message: &NodeMessage) -> Frame<'_> {
             records_max: *records_max,
             bytes_max: *bytes_max,
         },
+        NodeMessage::ReadHub { ask, hub, next, since_us, records_max, bytes_max, filter } => Frame::ReadHub {
+            ask: ask.0,
+            hub: *hub,
+            next: *next,
+            since_us: *since_us,
+            records_max: *records_max,
+            bytes_max: *bytes_max,
+            filter: Texts::new(filter.sources()),
+        },
+        NodeMessage::HubEnd { ask, next, committed, lost } => {
+            let (lost_first, lost_last) = lost.unwrap_or_default();
+            Frame::HubEnd { ask: ask.0, next: *next, committed: *committed, lost_first, lost_last }
+        }
         NodeMessage::Range { ask, record } => Frame::Range {
             ask: ask.0,
             position: record.position,
@@ -167,6 +180,14 @@ pub fn message(frame: &Frame<'_>) -> Option<NodeMessage> {
             records_max,
             bytes_max,
         },
+        Frame::ReadHub { ask, hub, next, since_us, records_max, bytes_max, filter } => {
+            let (ask, filter) = (AskId(ask), Arc::new(HubFilter::new(filter.iter().map(Into::into))));
+            NodeMessage::ReadHub { ask, hub, next, since_us, records_max, bytes_max, filter }
+        }
+        Frame::HubEnd { ask, next, committed, lost_first, lost_last } => {
+            let lost = (lost_first != 0).then_some((lost_first, lost_last));
+            NodeMessage::HubEnd { ask: AskId(ask), next, committed, lost }
+        }
         Frame::Range { ask, position, hub, offset, record } => {
             NodeMessage::Range { ask: AskId(ask), record: owned_record(record, position, place(hub, offset)) }
         }
@@ -323,6 +344,20 @@ mod tests {
         for replay_from in [None, Some(Seq(2))] {
             let attached = Attached { position, replay_from, recovered: replay_from.is_none() };
             messages.push(NodeMessage::Attached { ask, attached });
+        }
+        for lost in [None, Some((1, 6))] {
+            messages.push(NodeMessage::HubEnd { ask, next: 7, committed: 9, lost });
+        }
+        for sources in [vec![], vec![(*b"a/*").into(), (*b"").into()]] {
+            messages.push(NodeMessage::ReadHub {
+                ask,
+                hub,
+                next: u64::MAX,
+                since_us: 3,
+                records_max: 4,
+                bytes_max: 5,
+                filter: Arc::new(HubFilter::new(sources)),
+            });
         }
         for gap in [None, Some((Seq(1), Seq(2)))] {
             let (oldest, next) = (position, Seq(9));

@@ -1,13 +1,14 @@
 //! A shard's end of the log: what its hubs said in this turn, what the log knows of
 //! rooms, and questions to it.
 
+use super::hub_reading::{self, HubSearch};
 use super::reading::{Answer, Search};
 use super::{Listing, Log, LoggedHub, LoggedHubs, Readers, State, Turn, Wanted};
 use crate::inbox::Inbox;
 use crate::mail::{ColdRoom, Mail, Part};
 use hubsub_log::record::{self, encode_headers};
 use hubsub_log::{Batch, Chain, Disk, Kind};
-use hubsub_route::{Ask, LogRead, Namespace, Recalled, Record, RoomInfo, Then};
+use hubsub_route::{Ask, Found, HubLogRead, HubRange, LogRead, Namespace, Recalled, Record, RoomInfo, Then};
 use hubsub_types::{Epoch, ErrorCode, HubId, Position, Seq, ShardId, Term};
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,6 +25,38 @@ const SEARCH: Duration = Duration::from_secs(60);
 /// Reads of cursors that a shard has under way at once: a crowd that catches up must
 /// neither fill its mailbox nor keep questions waiting.
 const RANGES_MAX: usize = 2;
+
+/// A question to a hub's log.
+#[derive(Clone)]
+pub enum Question {
+    /// Of a room.
+    Room(Box<LogRead>),
+    /// Of the whole hub.
+    Hub(Box<HubLogRead>),
+}
+
+impl Question {
+    fn hub(&self) -> HubId {
+        match self {
+            Question::Room(read) => read.hub,
+            Question::Hub(asked) => asked.read.hub,
+        }
+    }
+
+    /// Whether a cursor asks.
+    fn is_range(&self) -> bool {
+        match self {
+            Question::Room(read) => matches!(read.then, Then::Range(_)),
+            Question::Hub(_) => true,
+        }
+    }
+}
+
+/// The same while it is looked for.
+enum Looking {
+    Room(Search),
+    Hub(HubSearch),
+}
 
 /// The term of a hub whose node is no cluster's.
 const TERM: u64 = 1;
@@ -43,10 +76,10 @@ pub struct LogEnd {
     /// Of this turn, a batch for each hub that said something.
     batches: Vec<Batch>,
     /// Questions that the readers had no room for.
-    waiting: VecDeque<Box<LogRead>>,
+    waiting: VecDeque<Question>,
     /// Reads of cursors under way, and those that wait for them to end.
     ranges: usize,
-    waiting_ranges: VecDeque<Box<LogRead>>,
+    waiting_ranges: VecDeque<Question>,
 }
 
 impl LogEnd {
@@ -251,8 +284,8 @@ impl LogEnd {
     }
 
     /// Asks the log; the answer comes as mail.
-    pub fn read(&mut self, read: Box<LogRead>) {
-        let is_range = matches!(read.then, Then::Range(_));
+    pub fn read(&mut self, read: Question) {
+        let is_range = read.is_range();
         if is_range && (self.ranges >= RANGES_MAX || !self.waiting_ranges.is_empty()) {
             return self.waiting_ranges.push_back(read);
         }
@@ -263,54 +296,121 @@ impl LogEnd {
         }
     }
 
-    /// An answer has come.
-    pub fn answered(&mut self, read: &LogRead) {
-        self.ranges -= usize::from(matches!(read.then, Then::Range(_)));
+    /// An answer has come, to a cursor or not.
+    pub fn answered(&mut self, is_of_cursor: bool) {
+        self.ranges -= usize::from(is_of_cursor);
     }
 
     /// Gives a question to the readers; gives it back when they have no room.
-    fn submit(&self, read: Box<LogRead>) -> Option<Box<LogRead>> {
+    fn submit(&self, question: Question) -> Option<Question> {
         let (hub, inboxes, shard) =
-            (self.hubs.get(&read.hub).cloned(), Arc::clone(&self.inboxes), self.shard);
-        let slot = Arc::new(std::sync::Mutex::new(Some(Search::new(read))));
+            (self.hubs.get(&question.hub()).cloned(), Arc::clone(&self.inboxes), self.shard);
+        let slot = Arc::new(std::sync::Mutex::new(Some(Looking::new(question))));
         let taken = Arc::clone(&slot);
         let log = Arc::clone(&self.log);
         let mut begin = None;
         let job = Box::new(move || {
             let mut slot = taken.lock().expect("nothing panics under this lock");
-            let Some(mut search) = slot.take() else { return Turn::Done };
+            let Some(mut looking) = slot.take() else { return Turn::Done };
             let passed = begin.get_or_insert_with(Instant::now).elapsed();
             let turn = || match hub.as_ref().map(|hub| hub.chain()) {
-                None => Err(ErrorCode::HubClosed),
-                Some(None) => Err(ErrorCode::Quarantined),
-                Some(Some(chain)) => search.turn(chain, &log),
+                None => Came::refused(&looking, ErrorCode::HubClosed),
+                Some(None) => Came::refused(&looking, ErrorCode::Quarantined),
+                Some(Some(chain)) => looking.turn(chain, &log),
             };
-            let answer = catch_unwind(AssertUnwindSafe(turn)).unwrap_or(Err(ErrorCode::LogFailed));
-            if let (Some(damage), Some(hub)) = (search.damage.take(), &hub) {
+            let came = catch_unwind(AssertUnwindSafe(turn));
+            let came = came.unwrap_or_else(|_| Came::refused(&looking, ErrorCode::LogFailed));
+            if let (Some(damage), Some(hub)) = (looking.damage(), &hub) {
                 hub.is_damaged(damage);
             }
-            let turn = match answer {
-                Ok(Answer::Waits) if passed <= PATIENCE => Turn::Waits,
-                Ok(Answer::GoesOn) if passed <= SEARCH => Turn::GoesOn,
-                _ => Turn::Done,
+            let came = match came {
+                Came::Turn(turn) if passed <= if turn == Turn::Waits { PATIENCE } else { SEARCH } => {
+                    *slot = Some(looking);
+                    return turn;
+                }
+                Came::Turn(_) => Came::refused(&looking, ErrorCode::TimedOut),
+                came => came,
             };
-            if turn != Turn::Done {
-                *slot = Some(search);
-                return turn;
-            }
-            let found = answer.and_then(|answer| match answer {
-                Answer::Found(found) => Ok(found),
-                Answer::Waits | Answer::GoesOn => Err(ErrorCode::TimedOut),
-            });
+            let (mail, is_found) = match (looking, came) {
+                (Looking::Room(search), Came::Room(found)) => {
+                    let is_found = found.is_ok();
+                    (Mail::Found(search.read, found), is_found)
+                }
+                (Looking::Hub(search), Came::Hub(found)) => {
+                    let is_found = found.is_ok();
+                    (Mail::FoundHub(search.asked, found), is_found)
+                }
+                _ => unreachable!("an answer is of the kind of its question"),
+            };
             let counters = log.counters();
             counters.reads.fetch_add(1, Ordering::Relaxed);
-            counters.reads_failed.fetch_add(u64::from(found.is_err()), Ordering::Relaxed);
-            inboxes[usize::from(shard.0)].send(&mut vec![Mail::Found(search.read, found)]);
+            counters.reads_failed.fetch_add(u64::from(!is_found), Ordering::Relaxed);
+            inboxes[usize::from(shard.0)].send(&mut vec![mail]);
             Turn::Done
         });
         match self.readers.submit(job) {
             Ok(()) => None,
-            Err(_) => slot.lock().expect("nothing panics under this lock").take().map(|search| search.read),
+            Err(_) => {
+                let looking = slot.lock().expect("nothing panics under this lock").take();
+                looking.map(Looking::into_question)
+            }
+        }
+    }
+}
+
+/// What came of a turn at a question.
+enum Came {
+    /// It is not done.
+    Turn(Turn),
+    Room(Result<Found, ErrorCode>),
+    Hub(Result<HubRange, ErrorCode>),
+}
+
+impl Came {
+    fn refused(looking: &Looking, code: ErrorCode) -> Came {
+        match looking {
+            Looking::Room(_) => Came::Room(Err(code)),
+            Looking::Hub(_) => Came::Hub(Err(code)),
+        }
+    }
+}
+
+impl Looking {
+    fn new(question: Question) -> Looking {
+        match question {
+            Question::Room(read) => Looking::Room(Search::new(read)),
+            Question::Hub(asked) => Looking::Hub(HubSearch::new(asked)),
+        }
+    }
+
+    fn into_question(self) -> Question {
+        match self {
+            Looking::Room(search) => Question::Room(search.read),
+            Looking::Hub(search) => Question::Hub(search.asked),
+        }
+    }
+
+    fn turn(&mut self, chain: &Chain<Disk>, log: &Log) -> Came {
+        match self {
+            Looking::Room(search) => match search.turn(chain, log) {
+                Ok(Answer::Waits) => Came::Turn(Turn::Waits),
+                Ok(Answer::GoesOn) => Came::Turn(Turn::GoesOn),
+                Ok(Answer::Found(found)) => Came::Room(Ok(found)),
+                Err(code) => Came::Room(Err(code)),
+            },
+            Looking::Hub(search) => match search.turn(chain, log) {
+                Ok(hub_reading::Answer::Waits) => Came::Turn(Turn::Waits),
+                Ok(hub_reading::Answer::GoesOn) => Came::Turn(Turn::GoesOn),
+                Ok(hub_reading::Answer::Found(range)) => Came::Hub(Ok(range)),
+                Err(code) => Came::Hub(Err(code)),
+            },
+        }
+    }
+
+    fn damage(&mut self) -> Option<String> {
+        match self {
+            Looking::Room(search) => search.damage.take(),
+            Looking::Hub(search) => search.damage.take(),
         }
     }
 }

@@ -17,6 +17,7 @@
 mod archive;
 mod end;
 mod hub;
+mod hub_reading;
 mod intake;
 mod journal;
 mod listing;
@@ -32,7 +33,7 @@ mod stream;
 mod streams;
 mod turns;
 
-pub use end::LogEnd;
+pub use end::{LogEnd, Question as LogQuestion};
 pub use hub::Opened as OpenedHub;
 pub use listing::{Listing, Wanted};
 pub use openings::{Answer as HubAnswer, Openings};

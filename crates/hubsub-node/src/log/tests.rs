@@ -1,3 +1,4 @@
+mod hub_questions;
 mod questions;
 
 use super::*;

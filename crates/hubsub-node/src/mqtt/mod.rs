@@ -468,7 +468,7 @@ impl Rim {
             }
             Answer::Attached(outcome) => self.mqtt_confirmed(key, number, outcome.map(|_| ())),
             Answer::PatternHeld => self.mqtt_confirmed(key, number, Ok(())),
-            Answer::Counted(_) => unreachable!("no packet asks for that"),
+            Answer::Counted(_) | Answer::HubEnds(_) => unreachable!("no packet asks for that"),
         }
     }
 

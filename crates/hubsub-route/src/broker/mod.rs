@@ -1,14 +1,16 @@
 //! One shard's broker: takes events, keeps the tables, gives actions.
 //!
-//! Its four ways have a file each: a publish ([`publish`]), a subscription
+//! Its ways have a file each: a publish ([`publish`]), a subscription
 //! ([`subscribe`]), a subscriber that lags ([`replay`]), what rooms remember
-//! ([`past`]); and so have groups that share records ([`groups`]). Here are its tables, what other shards tell it, and what time brings.
+//! ([`past`]), who follows whole hubs ([`hubs`]), groups that share records ([`groups`]). Here are its tables,
+//! what other shards tell it, and what time brings.
 //!
 //! Invariants: a connection's subscriptions stand both here (`clients`) and at
 //! the topic or pattern; interest that a hub counts equals the subscribers of
 //! that shard, once messages under way have arrived.
 
 mod groups;
+mod hubs;
 mod past;
 mod publish;
 mod relay;
@@ -19,6 +21,7 @@ mod waiting;
 
 use crate::cursors::{Cursors, Read};
 use crate::groups::Groups;
+use crate::hubread::HubRead;
 use crate::hubs::{Hub, Hubs};
 use crate::idset::IdSet;
 use crate::patterns::Patterns;
@@ -36,6 +39,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use hubs::Ends;
+pub use hubs::HubsFrom;
 pub use publish::{Draft, Publisher};
 pub use subscribe::Wish;
 use subscribe::{Attaching, Waiting};
@@ -107,6 +112,10 @@ pub struct Broker {
     pub catch_ups: u64,
     /// Reads of cursors in hubs that were given back, and may come again.
     held_reads: Vec<(HubId, Read)>,
+    /// Likewise of whole hubs.
+    held_hub_reads: Vec<HubRead>,
+    /// Questions where the logs of all hubs end, by number.
+    ends: BTreeMap<u32, Ends>,
     /// In a cluster: hubs that other nodes lead, and the nodes.
     relay: Option<Box<Relay>>,
 }
@@ -148,6 +157,8 @@ impl Broker {
             delayed_next: 0,
             catch_ups: 0,
             held_reads: Vec::new(),
+            held_hub_reads: Vec::new(),
+            ends: BTreeMap::new(),
             relay,
         }
     }
@@ -254,6 +265,9 @@ impl Broker {
                     self.drained(conn, now, sink);
                 }
             }
+            Msg::ReadHub(read) => self.read_hub_here(*read, now, sink),
+            Msg::HubRange(answer) => self.hub_range(answer.0, answer.1, now, sink),
+            Msg::HubLack(hub, upto) => self.cursors.hubs.lacks(hub, upto),
             Msg::Gap(gap) => self.gap_here(&gap, sink),
             Msg::Lack(class) => self.lack_here(class, sink),
             Msg::Count(ticket, key) => self.count_for(ticket, key, now, sink),

@@ -541,6 +541,7 @@ impl Broker {
         let class = self.classes.get(topic.class);
         let cursors = &mut self.cursors;
         let lagging = cursors.len();
+        cursors.hubs.record_begins();
         sink.record_begins();
         for &conn in topic.subs.as_slice() {
             deliver(cursors, class, conn, Via::Topic, record, sink);
@@ -583,10 +584,14 @@ fn deliver(
     if cursors.has(conn) && cursors.holds(conn, Key(pattern, record.namespace, record.topic)) {
         return;
     }
+    if pattern.is_some_and(|pattern| !cursors.hubs.takes(conn, pattern, record.place)) {
+        return;
+    }
     if sink.deliver(conn, via, record) == Delivery::Taken {
         return;
     }
     match class.on_slow {
+        OnSlow::CatchUp if pattern.is_some_and(|it| cursors.hubs.refused(conn, it, record.place)) => {}
         OnSlow::DropOldest | OnSlow::Conflate => sink.squeeze(conn, via, record, class.on_slow, class.on_gap),
         OnSlow::CatchUp if class.history.is_some() => {
             let key = CursorKey { pattern, namespace: record.namespace, topic: record.topic.into() };

@@ -15,7 +15,12 @@ impl Broker {
     /// A connection's output has room again: its cursors read on.
     pub fn drained(&mut self, conn: ConnKey, now: Now, sink: &mut impl Sink) {
         while sink.wants_replay(conn.index) {
-            let Some(read) = self.next_read(conn) else { return };
+            let Some(read) = self.next_read(conn) else {
+                if self.read_hubs(conn, sink) {
+                    continue;
+                }
+                return;
+            };
             sink.replays(conn.index);
             let shard = self.topics_shard(&read);
             if shard == NOWHERE {
@@ -142,7 +147,8 @@ impl Broker {
     pub(super) fn gap_here(&mut self, gap: &Gap, sink: &mut impl Sink) {
         let Gap { namespace, ref topic, from, to } = *gap;
         let id = self.topics.intern(namespace, topic);
-        let on_gap = self.classes.get(self.topics.get(id).class).on_gap;
+        let class = self.classes.get(self.topics.get(id).class);
+        let (on_gap, is_logged) = (class.on_gap, class.durability.is_logged());
         let lags = |cursors: &Cursors, conn, pattern| {
             cursors.has(conn) && cursors.holds(conn, Key(pattern, namespace, topic))
         };
@@ -153,7 +159,9 @@ impl Broker {
         }
         for &pattern in self.matching(namespace, topic).iter().flat_map(|m| m.iter()) {
             for &conn in self.patterns.get(pattern).subs.as_slice() {
-                if !lags(&self.cursors, conn, Some(pattern)) {
+                // Who follows the hub reads what is missing there.
+                let reads = is_logged && self.cursors.hubs.covers(conn, pattern);
+                if !reads && !lags(&self.cursors, conn, Some(pattern)) {
                     sink.gap(conn, topic, from, to, on_gap);
                 }
             }

@@ -243,6 +243,7 @@ impl Broker {
         self.clients[conn.index as usize].patterns.get_or_insert_default().insert(id);
         if self.tell_added(ticket, conn, id, &source, sink) {
             self.patterns.get_mut(id).subs.insert(conn.index);
+            self.cursors.hubs.changed(conn.index);
             return Outcome::Now(Ok(()));
         }
         self.holding.insert((conn.index, id), self.next_id);

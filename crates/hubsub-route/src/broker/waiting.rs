@@ -13,6 +13,7 @@ impl Broker {
     pub fn retry_stalled(&mut self, now: Now, sink: &mut impl Sink) {
         self.push_relay(now, sink);
         self.retry_held_reads(now, sink);
+        self.retry_hub_reads(now, sink);
         self.is_held_up = false;
         for i in 0..self.rooms.hubs.logged().len() {
             let slot = self.rooms.hubs.logged()[i];
@@ -89,6 +90,8 @@ impl Broker {
     #[must_use]
     pub fn next_due_ms(&self) -> Option<u64> {
         let delayed = self.delayed.first_key_value().map(|(&(due_ms, _), _)| due_ms);
+        let ends = self.ends.values().map(|ends| ends.until_ms).min();
+        let delayed = delayed.into_iter().chain(ends).min();
         match self.relay_due_ms() {
             Some(due_ms) => Some(delayed.map_or(due_ms, |delayed| delayed.min(due_ms))),
             None => delayed,
@@ -108,6 +111,7 @@ impl Broker {
         if self.relay.is_some() {
             self.relay_due(now, sink);
         }
+        self.expire_ends(now, sink);
         while let Some(entry) = self.delayed.first_entry().filter(|e| e.key().0 <= now.mono_ms) {
             let (ticket, record) = entry.remove();
             self.commit_owned(ticket, record, now, sink);

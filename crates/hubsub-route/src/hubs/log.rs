@@ -31,6 +31,8 @@ pub struct HubLog {
     committed: u64,
     /// Offset of the last deletion of a room.
     deleted: u64,
+    /// Of records up to this offset some are in no memory.
+    forgotten: u64,
     /// What waits for the log, by offset.
     pending: VecDeque<Pending>,
     /// How many of the records there each room has, by its place.
@@ -84,6 +86,7 @@ impl HubLog {
             safe: seed.next - 1,
             committed: seed.next - 1,
             deleted: 0,
+            forgotten: seed.next - 1,
             pending: VecDeque::new(),
             of_room: HashMap::default(),
             producers,
@@ -139,6 +142,22 @@ impl HubLog {
             Waits::Repeat(..) | Waits::History(..) => {}
         }
         self.pending.push_back(pending);
+    }
+
+    /// Memory has the record of an offset no more, or never had it.
+    pub fn forgot(&mut self, offset: u64) {
+        self.forgotten = self.forgotten.max(offset);
+    }
+
+    /// Likewise of all that is committed.
+    pub fn forgot_all(&mut self) {
+        self.forgotten = self.committed;
+    }
+
+    /// Of records up to this offset some are in no memory.
+    #[must_use]
+    pub fn forgotten(&self) -> u64 {
+        self.forgotten
     }
 
     /// Offset of the last deletion of a room.

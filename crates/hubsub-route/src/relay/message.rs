@@ -7,6 +7,7 @@
 
 use super::watch::Over;
 use crate::groups::Give;
+use crate::hubread::HubFilter;
 use crate::record::{Namespace, Record};
 use crate::{Attached, Start};
 use hubsub_types::{Epoch, ErrorCode, HubId, Position, Seq, ShardId, Term};
@@ -239,6 +240,23 @@ pub enum NodeMessage {
         /// Stop once they are so long.
         bytes_max: u32,
     },
+    /// Records of all rooms of a hub with a log, please.
+    ReadHub {
+        /// Of the request.
+        ask: AskId,
+        /// Which hub.
+        hub: HubId,
+        /// The first offset that is wanted.
+        next: u64,
+        /// None that are older, in µs since 1970.
+        since_us: u64,
+        /// At most so many.
+        records_max: u32,
+        /// Stop once they are so long.
+        bytes_max: u32,
+        /// Which of them.
+        filter: Arc<HubFilter>,
+    },
     /// One of them, with its position.
     Range {
         /// As in the request.
@@ -261,6 +279,17 @@ pub enum NodeMessage {
         /// Whether the room has another epoch than the one that was asked for.
         is_gone: bool,
     },
+    /// That was all of a hub's.
+    HubEnd {
+        /// As in the request.
+        ask: AskId,
+        /// The offset to go on at.
+        next: u64,
+        /// The last one that is committed.
+        committed: u64,
+        /// First and last of those that the log has no more.
+        lost: Option<(u64, u64)>,
+    },
 }
 
 impl NodeMessage {
@@ -277,14 +306,16 @@ impl NodeMessage {
             | NodeMessage::PatternsLive { hub, .. }
             | NodeMessage::Registered { hub, .. }
             | NodeMessage::Over { hub, .. }
-            | NodeMessage::Read { hub, .. } => home(*hub, shards),
+            | NodeMessage::Read { hub, .. }
+            | NodeMessage::ReadHub { hub, .. } => home(*hub, shards),
             NodeMessage::Published { ask, .. }
             | NodeMessage::NotMine { ask, .. }
             | NodeMessage::Denied { ask, .. }
             | NodeMessage::Attached { ask, .. }
             | NodeMessage::Counted { ask, .. }
             | NodeMessage::Range { ask, .. }
-            | NodeMessage::RangeEnd { ask, .. } => ask.shard(),
+            | NodeMessage::RangeEnd { ask, .. }
+            | NodeMessage::HubEnd { ask, .. } => ask.shard(),
             NodeMessage::Pattern { .. }
             | NodeMessage::PatternsBegin { .. }
             | NodeMessage::PatternsEntry { .. }
@@ -301,7 +332,8 @@ impl NodeMessage {
             | NodeMessage::Interest { hub, .. }
             | NodeMessage::Counts { hub, .. }
             | NodeMessage::CountAsk { hub, .. }
-            | NodeMessage::Read { hub, .. } => Some(*hub),
+            | NodeMessage::Read { hub, .. }
+            | NodeMessage::ReadHub { hub, .. } => Some(*hub),
             _ => None,
         }
     }
@@ -315,7 +347,7 @@ impl NodeMessage {
     /// Whether it waits for the credit of reads, and so may come before or behind others.
     #[must_use]
     pub fn is_read(&self) -> bool {
-        matches!(self, NodeMessage::Range { .. } | NodeMessage::RangeEnd { .. })
+        matches!(self, NodeMessage::Range { .. } | NodeMessage::RangeEnd { .. } | NodeMessage::HubEnd { .. })
     }
 
     /// Bytes that it keeps from being freed.
@@ -330,6 +362,7 @@ impl NodeMessage {
             | NodeMessage::CountAsk { names, .. }
             | NodeMessage::Read { names, .. } => names.room.len() + names.topic.len(),
             NodeMessage::Give { give, .. } => give.record.weight() + give.group.len(),
+            NodeMessage::ReadHub { filter, .. } => filter.sources().iter().map(|source| source.len()).sum(),
             NodeMessage::Pattern { pattern, .. } | NodeMessage::PatternsEntry { pattern, .. } => {
                 pattern.len()
             }

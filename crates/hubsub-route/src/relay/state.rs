@@ -10,6 +10,7 @@ use super::patterns::PatternSets;
 use super::watch::{Watched, Watchers};
 use super::{Cluster, Leader, NodeMessage};
 use crate::cursors::{CURSORS_MAX, Read};
+use crate::hubread::HubRead;
 use crate::record::Record;
 use crate::rooms::{RoomHandle, TopicKey};
 use crate::{Attach, Attached, Ticket};
@@ -110,6 +111,8 @@ pub struct HubState {
     pub retry_ms: u64,
     /// Cursors' reads that wait for a leader.
     pub reads: Vec<Read>,
+    /// Reads of the whole hub likewise.
+    pub hub_reads: Vec<HubRead>,
     /// Questions that wait for a leader, by when they are over.
     pub questions: VecDeque<Question>,
     /// What nodes sent of a term that is not known here.
@@ -174,6 +177,8 @@ pub enum Asked {
     Interest(AskedInterest),
     /// A cursor's records.
     Read(Box<Read>),
+    /// Records of the whole hub.
+    Hub(Box<HubRead>),
     /// Records of a room before those that came.
     Hole(RoomHandle),
     /// How many subscribe, or records for HISTORY.
@@ -285,6 +290,7 @@ impl HubState {
             former_until_ms: 0,
             retry_ms: u64::MAX,
             reads: Vec::new(),
+            hub_reads: Vec::new(),
             questions: VecDeque::new(),
             early: VecDeque::new(),
             sequence: 0,
@@ -292,6 +298,13 @@ impl HubState {
             watched: Watched::default(),
             handover: Handover::default(),
         }
+    }
+}
+
+impl HubState {
+    /// It was led here: all that was committed has come.
+    pub fn has_seen_own(&mut self) {
+        self.watched.saw(0, self.watchers.committed());
     }
 }
 

@@ -4,6 +4,7 @@
 //! Invariants: a room of a class without history exists only while somebody
 //! is interested; seqs of an epoch have no gaps; an epoch is used once.
 
+mod hub;
 mod interest;
 mod listing;
 mod logged;

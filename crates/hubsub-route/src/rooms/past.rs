@@ -42,7 +42,8 @@ impl Rooms {
     pub fn remember(&mut self, handle: RoomHandle, record: Arc<Record>) {
         let room = self.get_mut(handle).expect("the caller holds a live handle");
         let slot = room.hub;
-        let (entry, weight) = (Entry { room: handle, seq: record.position.seq }, record.weight() as u64);
+        let entry = Entry { room: handle, seq: record.position.seq, offset: record.place.offset };
+        let weight = record.weight() as u64;
         room.ring.get_or_insert_default().push(record);
         self.hubs.get_mut(slot).ledger.kept(entry, weight);
         let hub = self.hubs.get(slot);
@@ -376,8 +377,11 @@ impl Rooms {
         let room = self.get_mut(handle).expect("the caller holds a live handle");
         let slot = room.hub;
         if let Some(ring) = room.ring.as_mut().filter(|r| !r.is_empty()) {
+            let offset = ring.first().map_or(0, |record| record.place.offset);
             let bytes = ring.pop();
-            self.hubs.get_mut(slot).ledger.dropped(bytes);
+            let hub = self.hubs.get_mut(slot);
+            hub.ledger.dropped(bytes);
+            hub.log.iter_mut().for_each(|log| log.forgot(offset));
             self.expired += 1;
         }
     }

@@ -6,9 +6,9 @@
 use hubsub_route::places::Places;
 use hubsub_route::rooms::{HistoryPart, HistoryQuery};
 use hubsub_route::{
-    Answer, Ask, Asker, Attached, Broker, CloseReason, Cluster, Delivery, Draft, Found, HubSeed, Hubs, Known,
-    LogRead, Msg, Namespace, NodeMessage, Now, Outcome, Published, Publisher, Recalled, Record, RecordView,
-    RelayLimits, Settings, Sink, Start, Then, Ticket, Via, Want, Wish,
+    Answer, Ask, Asker, Attached, Broker, CloseReason, Cluster, Delivery, Draft, Found, HubLogRead, HubRange,
+    HubSeed, Hubs, Known, LogPlace, LogRead, Msg, Namespace, NodeMessage, Now, Outcome, Published, Publisher,
+    Recalled, Record, RecordView, RelayLimits, Settings, Sink, Start, Then, Ticket, Via, Want, Wish,
 };
 use hubsub_types::{
     Class, ClassTable, ConnKey, Durability, ErrorCode, History, HubId, Limits, NodeId, OnGap, OnSlow,
@@ -50,6 +50,10 @@ pub struct World {
     pub is_behind: bool,
     /// Questions to those logs that are not answered yet.
     pub asked: VecDeque<LogRead>,
+    /// Likewise, of whole hubs.
+    pub hub_asked: VecDeque<HubLogRead>,
+    /// Where what connections got stands in logs.
+    pub places: BTreeMap<u32, Vec<LogPlace>>,
     pub histories: BTreeMap<u32, HistoryPart>,
     /// Deletions that were answered.
     pub deleted: Vec<u32>,
@@ -126,7 +130,29 @@ impl World {
         Found { records, first: first.map(|position| position.seq) }
     }
 
+    /// What a log has of a whole hub, two records at a time, as far as it finds them; none yet if it finds nothing.
+    pub fn find_of_hub(&self, asked: &HubLogRead) -> Option<HubRange> {
+        let HubLogRead { read, through } = asked;
+        let log = &self.logs[&read.hub];
+        let until = (log.found as u64).min(*through);
+        let mut range = HubRange { next: read.next, ..HubRange::default() };
+        while range.next <= until && range.records.len() < 2 {
+            let entry = &log.entries[range.next as usize - 1];
+            if let Some(payload) =
+                entry.payload.as_ref().filter(|_| read.filter.wants(Namespace::Global, &entry.topic))
+            {
+                let mut record = Record::new(Namespace::Global, &entry.topic, payload, "".into(), None);
+                record.position = entry.position;
+                record.place = LogPlace { hub: read.hub, offset: range.next };
+                range.records.push(Arc::new(record));
+            }
+            range.next += 1;
+        }
+        (range.next > read.next).then_some(range)
+    }
+
     pub fn take(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) {
+        self.places.entry(conn).or_default().push(record.place);
         let topic = String::from_utf8(record.topic.to_vec()).unwrap();
         let payload = u32::from_le_bytes(record.payload.try_into().unwrap());
         let by_pattern = matches!(via, Via::Pattern(..));
@@ -190,6 +216,9 @@ impl Sink for World {
     }
     fn read_log(&mut self, read: Box<LogRead>) {
         self.asked.push_back(*read);
+    }
+    fn read_hub_log(&mut self, read: Box<HubLogRead>) {
+        self.hub_asked.push_back(*read);
     }
     fn history(&mut self, ask: Ask, part: Result<HistoryPart, ErrorCode>) {
         self.histories.insert(ask.number, part.unwrap());
@@ -361,6 +390,11 @@ impl Net {
     /// A shard's log answers its first question, if it has what that is about.
     pub fn answer_log(&mut self, shard: u16) -> bool {
         let world = &mut self.worlds[usize::from(shard)];
+        if let Some(range) = world.hub_asked.front().and_then(|asked| world.find_of_hub(asked)) {
+            let asked = world.hub_asked.pop_front().expect("it was looked at");
+            self.act(shard, |b, w| b.hub_log_read(asked, Ok(range), NOW, w));
+            return true;
+        }
         let is_ready = |read: &&LogRead| {
             let log = &world.logs[&read.hub];
             // Who reads on takes what there is.
@@ -380,6 +414,14 @@ impl Net {
         let found = world.find(&read);
         self.act(shard, |b, w| b.log_read(read, Ok(found), NOW, w));
         true
+    }
+
+    /// A connection subscribes to a pattern, which all shards hold afterwards.
+    pub fn subscribe_pattern(&mut self, shard: u16, conn: u32, pattern: &str) {
+        self.act(shard, |b, w| {
+            let held = b.subscribe_pattern(ticket(shard, conn, 0), key(conn), pattern.as_bytes(), w);
+            assert_ne!(held, Outcome::Now(Err(ErrorCode::TooManySubscriptions)));
+        });
     }
 
     pub fn drain(&mut self, shard: u16, conn: u32) {

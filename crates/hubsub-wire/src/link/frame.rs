@@ -15,6 +15,7 @@ use super::error::FrameError;
 use super::field::{Field, Reader, Short};
 use super::list::List;
 use super::parts::{Names, Payload, Record, Start, Status};
+use super::texts::Texts;
 use hubsub_types::{HubId, Position, Seq, Term};
 
 /// Bytes before a frame's type.
@@ -392,6 +393,37 @@ frames! { 'a
         offset: Short,
         /// What was published.
         record: Record<'a>,
+    }
+
+    /// Edge to a member: records of all rooms of a hub with a log, please.
+    37 ReadHub Live {
+        /// The edge's number for this request.
+        ask: u64,
+        /// Which hub.
+        hub: HubId,
+        /// The first offset that is wanted; the greatest number: none, only where the log ends.
+        next: u64,
+        /// None that are older, in µs since 1970.
+        since_us: u64,
+        /// At most so many records.
+        records_max: u32,
+        /// Stop once they are so long.
+        bytes_max: u32,
+        /// Patterns of which one must match the topic.
+        filter: Texts<'a>,
+    }
+    /// Member to edge, behind the records: that was all.
+    38 HubEnd Reads {
+        /// As in the request.
+        ask: u64,
+        /// The offset to go on at.
+        next: u64,
+        /// The last one that is committed.
+        committed: u64,
+        /// First of the offsets that the log has no more; 0 if none is missing.
+        lost_first: u64,
+        /// The last of them.
+        lost_last: u64,
     }
 
     /// To the controller's node: may I lead these?

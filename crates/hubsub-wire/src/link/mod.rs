@@ -37,6 +37,7 @@ mod outbox;
 mod parts;
 mod queue;
 pub mod roster;
+mod texts;
 
 pub use breaker::Breaker;
 pub use credit::Lane;
@@ -52,6 +53,7 @@ pub use machine::{Answer, Link, Next};
 pub use outbox::{Counters, Sent};
 pub use parts::{Headers, Names, Payload, Record, Start, Status};
 pub use roster::{Admission, Roster};
+pub use texts::Texts;
 
 /// The time of an event, given by the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

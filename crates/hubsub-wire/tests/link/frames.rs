@@ -1,13 +1,14 @@
 //! Any frame of any type, for property tests.
 
 use hubsub_types::{Epoch, HubId, Position, ProducerId, Seq, Term};
-use hubsub_wire::link::{Frame, Headers, List, Names, Payload, Record, Short, Start, Status};
+use hubsub_wire::link::{Frame, Headers, List, Names, Payload, Record, Short, Start, Status, Texts};
 use proptest::prelude::*;
+use std::sync::Arc;
 
 /// The types of all frames.
 pub const CODES: &[u8] = &[
     1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34,
-    35, 36, 40, 48, 49, 50,
+    35, 36, 37, 38, 40, 48, 49, 50,
 ];
 
 const NODES: &[&str] = &["a", "node-17.example", "", "ﾉｰﾄﾞ"];
@@ -24,6 +25,7 @@ pub struct Stuff {
     texts: [String; 2],
     headers: Vec<(Box<str>, Box<str>)>,
     pairs: Vec<(HubId, Term)>,
+    patterns: [Arc<[u8]>; 2],
     payload: Vec<u8>,
 }
 
@@ -49,6 +51,7 @@ pub fn stuff() -> impl Strategy<Value = Stuff> {
                 bits,
                 numbers,
                 nonce,
+                patterns: [room.as_slice().into(), topic.as_slice().into()],
                 room,
                 topic,
                 texts,
@@ -155,6 +158,16 @@ impl Stuff {
             35 => Frame::Registered { hub, term },
             36 => Frame::Over { hub, term, life: c, due: d, said: a },
             40 => Frame::Give { hub, group: &self.room, tries: a as u8, position, offset: Short(b), record },
+            37 => Frame::ReadHub {
+                ask,
+                hub,
+                next: b,
+                since_us: d,
+                records_max: count,
+                bytes_max: a as u32,
+                filter: Texts::new(&self.patterns[..usize::from(self.bits) % (self.patterns.len() + 1)]),
+            },
+            38 => Frame::HubEnd { ask, next: b, committed: c, lost_first: d, lost_last: a },
             48 => {
                 let (claim, gave_up) = self.pairs.split_at(self.pairs.len() / 2);
                 let suspects = List::new(&NODES[..usize::from(self.bits) % (NODES.len() + 1)]);

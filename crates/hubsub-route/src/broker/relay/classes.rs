@@ -44,6 +44,7 @@ impl Broker {
         for slot in 0..known as u16 {
             self.forward_elsewhere(slot, now, sink);
         }
+        self.follow_new_hubs();
     }
 
     /// Publishes that wait for a hub and are of rooms of another one by now go there.

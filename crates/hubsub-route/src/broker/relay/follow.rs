@@ -41,6 +41,9 @@ impl Broker {
             return;
         }
         relay.hub_mut(slot).watched.came();
+        if let Some(upto) = relay.hub_mut(slot).watched.saw(before, record.place.offset) {
+            self.lack_of_hub(slot, upto, sink);
+        }
         if record.position.seq == Seq(0) {
             return self.hand_on(&record, sink);
         }
@@ -67,12 +70,12 @@ impl Broker {
                 Err(_) => return self.hand_on(&record, sink),
             },
         };
-        let relay = self.relay();
+        let (relay, offset) = (self.relay(), record.place.offset);
         if let Some(resume) = relay.resuming.get_mut(&room) {
             let held = Held::Deliver(previous, record);
             relay.held_bytes += held.weight();
             resume.held.push_back(held);
-            return;
+            return self.lack_of_hub(slot, offset, sink);
         }
         self.follow(room, previous, record, now, sink);
     }
@@ -103,6 +106,9 @@ impl Broker {
         } else if previous > here.seq {
             let class = self.topics.place(&self.classes.room(record.topic())).0;
             if self.classes.get(class).history.is_some() {
+                if let Some(slot) = self.rooms.slot_of_room(room) {
+                    self.lack_of_hub(slot, record.place.offset, sink);
+                }
                 return self.hold_behind(room, previous, Held::Deliver(previous, record), now, sink);
             }
             let from = Position { epoch: here.epoch, seq: here.seq.next() };
@@ -309,6 +315,11 @@ impl Broker {
                 self.tell_gap(&key, at(first), at(last.min(upto)), sink);
             }
         }
+        // They come late: others may have come before them.
+        let last = range.records.last().map_or(0, |record| record.place.offset);
+        if let Some(slot) = self.rooms.slot_of_room(room) {
+            self.lack_of_hub(slot, last, sink);
+        }
         for record in &range.records {
             let at = record.position;
             if at.epoch == here.epoch && at.seq > self.rooms.position(room).seq && at.seq <= upto {
@@ -364,6 +375,7 @@ impl Broker {
         for read in std::mem::take(&mut self.relay().hub_mut(slot).reads) {
             self.read_here(read, now, sink);
         }
+        self.read_waiting_hubs(slot, now, sink);
         self.ask_waiting(slot, now, sink);
         let relay = self.relay();
         let stuck = relay.resuming.iter().filter(|(_, resume)| resume.pending == 0 && resume.read.is_none());

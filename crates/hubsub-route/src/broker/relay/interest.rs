@@ -292,7 +292,9 @@ impl Broker {
             }
             Asked::Question(question) => self.answer_unplaced(question.what, Some(code), sink),
             Asked::Interest(asked) => self.interest_denied(slot, &asked, code, now, sink),
-            Asked::Read(_) | Asked::Hole(_) => self.read_denied(ask, slot, what, code, now, sink),
+            Asked::Read(_) | Asked::Hole(_) | Asked::Hub(_) => {
+                self.read_denied(ask, slot, what, code, now, sink)
+            }
         }
     }
 

@@ -10,6 +10,7 @@ mod follow;
 mod forward;
 mod giveback;
 mod handover;
+mod hubs;
 mod interest;
 mod misses;
 mod moves;
@@ -23,6 +24,7 @@ pub(in crate::broker) use closing::Gone;
 
 use super::Broker;
 use crate::counts::NODES_MAX;
+use crate::hubread::HubRange;
 use crate::logread::Known;
 use crate::relay::limits::{EARLY_BYTES_MAX, EARLY_MAX, HELD_BYTES_MAX, UNSENT_MAX};
 use crate::relay::misses::Missing;
@@ -212,7 +214,8 @@ impl Broker {
             | NodeMessage::Interest { hub, .. }
             | NodeMessage::Counts { hub, .. }
             | NodeMessage::CountAsk { hub, .. }
-            | NodeMessage::Read { hub, .. } => self.serve(from, hub, message, now, sink),
+            | NodeMessage::Read { hub, .. }
+            | NodeMessage::ReadHub { hub, .. } => self.serve(from, hub, message, now, sink),
             NodeMessage::Deliver { hub, term, previous, before, record } => {
                 self.delivered(from, (hub, term), (previous, before), record, now, sink);
             }
@@ -228,7 +231,8 @@ impl Broker {
             | NodeMessage::Attached { .. }
             | NodeMessage::Counted { .. }
             | NodeMessage::Range { .. }
-            | NodeMessage::RangeEnd { .. } => self.answered(from, message, now, sink),
+            | NodeMessage::RangeEnd { .. }
+            | NodeMessage::HubEnd { .. } => self.answered(from, message, now, sink),
             NodeMessage::Pattern { .. }
             | NodeMessage::PatternsBegin { .. }
             | NodeMessage::PatternsEntry { .. }
@@ -246,7 +250,8 @@ impl Broker {
             | NodeMessage::Attached { ask, .. }
             | NodeMessage::Counted { ask, .. }
             | NodeMessage::Range { ask, .. }
-            | NodeMessage::RangeEnd { ask, .. } => ask,
+            | NodeMessage::RangeEnd { ask, .. }
+            | NodeMessage::HubEnd { ask, .. } => ask,
             _ => return,
         };
         let relay = self.relay();
@@ -278,6 +283,9 @@ impl Broker {
                 NodeMessage::Counted { count, .. },
             ) => {
                 self.tell_count(ticket, Ok(count), sink);
+            }
+            (Asked::Hub(read), NodeMessage::HubEnd { next, committed, lost, .. }) => {
+                self.hub_range(*read, HubRange { records, next, committed, lost }, now, sink);
             }
             (what, NodeMessage::RangeEnd { oldest, next, gap, at_end, is_gone, .. }) => {
                 let life = hubsub_types::Epoch(0);
@@ -316,6 +324,7 @@ impl Broker {
             // It changes nothing, so it may be asked twice.
             Asked::Question(question) => self.keep_question(slot, question, sink),
             Asked::Read(read) => self.relay().keep_read(slot, *read),
+            Asked::Hub(read) => self.relay().keep_hub_read(slot, *read),
             Asked::Hole(room) => {
                 if let Some(resume) = self.relay().resuming.get_mut(&room) {
                     resume.read = None;
@@ -494,7 +503,8 @@ impl Relay {
             NodeMessage::Publish { ask, .. }
             | NodeMessage::Interest { ask, .. }
             | NodeMessage::CountAsk { ask, .. }
-            | NodeMessage::Read { ask, .. } => ask,
+            | NodeMessage::Read { ask, .. }
+            | NodeMessage::ReadHub { ask, .. } => ask,
             _ => AskId::NONE,
         };
         if ask != AskId::NONE {

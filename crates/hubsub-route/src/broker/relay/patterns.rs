@@ -212,6 +212,7 @@ impl Broker {
             if self.holding.get(&(conn.index, pattern)) == Some(&id) {
                 self.holding.remove(&(conn.index, pattern));
                 self.patterns.get_mut(pattern).subs.insert(conn.index);
+                self.cursors.hubs.changed(conn.index);
             }
             sink.answer(asker, Answer::PatternHeld);
         }

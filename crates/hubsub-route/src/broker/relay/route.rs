@@ -100,6 +100,8 @@ impl Broker {
     /// life begins where the log does not know the one before.
     fn begin_to_lead(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
         self.rooms.hubs.get_mut(slot).is_relayed = false;
+        self.rooms.forget_past_of(slot);
+        self.lack_of_hub(slot, self.rooms.committed_of(slot), sink);
         let rooms = self.rooms.of_hub(slot);
         self.drop_requests(slot, sink);
         for room in rooms {
@@ -165,6 +167,7 @@ impl Broker {
     /// what waited to be committed goes where the route leads.
     fn cease_to_lead(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
         self.rooms.hubs.get_mut(slot).is_relayed = true;
+        self.relay().hub_mut(slot).has_seen_own();
         for room in self.rooms.of_hub(slot) {
             self.relay().due.remove(&room);
             self.rooms.end_lead(room, |hub, name: &[u8]| sink.recall(hub, name));

@@ -44,7 +44,7 @@ impl Broker {
         };
         match relay.admit(slot, term) {
             // A read names no term: it is for who leads now.
-            Admit::Early if matches!(message, NodeMessage::Read { .. }) => {
+            Admit::Early if matches!(message, NodeMessage::Read { .. } | NodeMessage::ReadHub { .. }) => {
                 relay.refuse(from, slot, &message, sink);
             }
             Admit::Early => {
@@ -90,6 +90,7 @@ impl Broker {
                 let hub = relay.hub(slot).id;
                 relay.peers.send(from, hub, NodeMessage::Counted { ask, count }, sink);
             }
+            message @ NodeMessage::ReadHub { .. } => self.serve_hub_read(from, message, now, sink),
             NodeMessage::Read { ask, names, start, records_max, bytes_max, .. } => {
                 let wanted = (start, records_max, bytes_max);
                 if let Err(refused) = self.serve_read((from, ask), slot, names, wanted, now, sink) {

@@ -4,6 +4,7 @@
 
 use super::Broker;
 use crate::counts::NODES_MAX;
+use crate::hubread::END;
 use crate::relay::patterns::PatternChange;
 use crate::relay::state::{Held, Resume};
 use crate::relay::watch::Watchers;
@@ -186,6 +187,7 @@ impl Broker {
         if self.patterns.is_empty() {
             return;
         }
+        self.lack_of_hub(slot, END, sink);
         let class = self.relay().hub(slot).class;
         for shard in (0..self.shards).map(ShardId).filter(|&shard| shard != self.shard) {
             sink.send(shard, Msg::Lack(class));
@@ -195,9 +197,15 @@ impl Broker {
 
     /// Likewise on this shard. Nobody knows which topics and records: the pattern is named, and no position.
     pub(in crate::broker) fn lack_here(&mut self, class: ClassIndex, sink: &mut impl Sink) {
-        let on_gap = self.classes.get(class).on_gap;
+        let class = self.classes.get(class);
+        let (on_gap, is_logged) = (class.on_gap, class.durability.is_logged());
         for pattern in self.patterns.iter() {
             for &conn in pattern.subs.as_slice() {
+                let id = self.patterns.find(&pattern.source);
+                // Who follows the hub reads what is missing there.
+                if is_logged && id.is_some_and(|id| self.cursors.hubs.covers(conn, id)) {
+                    continue;
+                }
                 sink.gap(conn, &pattern.source, Position::default(), Position::default(), on_gap);
             }
         }

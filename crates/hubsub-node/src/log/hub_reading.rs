@@ -1,0 +1,157 @@
+//! What a reader does for who follows a whole hub: it gives a range of its records in order of offsets, of all
+//! rooms, as far as their topics are wanted.
+
+use super::Log;
+use super::reading::{damage, owned, refusal};
+use crate::control::Level;
+use hubsub_log::{Chain, Cursor, Disk, Kind, LogError};
+use hubsub_route::{HubLogRead, HubRange, Namespace};
+use hubsub_types::ErrorCode;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a question is read for before others have their turn.
+const SLICE: Duration = Duration::from_millis(1);
+
+/// Records between two looks at the clock.
+const LOOK_EVERY: u32 = 64;
+
+/// How long it is looked for records that are wanted: then it is told how far that came, so that nothing is
+/// looked through twice.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// What came of a turn at a question.
+#[derive(Debug)]
+pub enum Answer {
+    /// The answer; `committed` is for who knows.
+    Found(HubRange),
+    /// The segments have not yet what it takes.
+    Waits,
+    /// There is more to look through.
+    GoesOn,
+}
+
+/// A question to a chain, and how far it was read for.
+pub struct HubSearch {
+    /// The question.
+    pub asked: Box<HubLogRead>,
+    cursor: Option<Cursor<Disk>>,
+    range: HubRange,
+    bytes: usize,
+    begun: Option<Instant>,
+    /// What it could not read, for the operator.
+    pub damage: Option<String>,
+}
+
+impl HubSearch {
+    /// Of nothing yet.
+    pub fn new(asked: Box<HubLogRead>) -> HubSearch {
+        let range = HubRange { next: asked.read.next, ..HubRange::default() };
+        HubSearch { asked, cursor: None, range, bytes: 0, begun: None, damage: None }
+    }
+
+    /// Goes on for a while.
+    ///
+    /// # Errors
+    /// As a client is told.
+    pub fn turn(&mut self, chain: &Chain<Disk>, log: &Log) -> Result<Answer, ErrorCode> {
+        let begun = *self.begun.get_or_insert_with(Instant::now);
+        let (slice, has_ended) = (Instant::now() + SLICE, log.has_ended());
+        let HubLogRead { read, through } = &*self.asked;
+        let until = through + 1;
+        if self.cursor.is_none() {
+            // What is older is passed over, as far as it is there to be passed over.
+            let skipped = if read.since_us > 0 { chain.offset_before_time(read.since_us) } else { 0 };
+            let is_left = read.next >= chain.info().earliest || read.since_us > 0;
+            let from = if is_left { read.next.max(skipped).min(until) } else { read.next };
+            self.range.next = self.range.next.max(from);
+            self.cursor = Some(Cursor::at(from));
+        }
+        let cursor = self.cursor.as_mut().expect("it was made above");
+        let (range, bytes, mut seen) = (&mut self.range, &mut self.bytes, 0);
+        let outcome = chain.read_through(cursor, until, |record| {
+            let namespace = if record.is_sharded { Namespace::Shard } else { Namespace::Global };
+            let is_wanted = record.kind == Kind::Message
+                && record.timestamp_us >= read.since_us
+                && read.filter.wants(namespace, record.topic);
+            if is_wanted {
+                let kept = owned(record);
+                *bytes += kept.weight();
+                range.records.push(Arc::new(kept));
+            }
+            seen += 1;
+            let is_late = seen % LOOK_EVERY == 0 && Instant::now() >= slice;
+            if is_late || is_full(range, *bytes, read) {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        });
+        self.range.next = self.range.next.max(cursor.next());
+        let is_over = self.range.next > *through || is_full(&self.range, self.bytes, read);
+        match outcome {
+            Ok(()) if is_over => Ok(self.found()),
+            Ok(()) if begun.elapsed() >= PATIENCE && self.range.next > self.asked.read.next => {
+                Ok(self.found())
+            }
+            Ok(()) if self.range.next < chain.next() => Ok(Answer::GoesOn),
+            // Who follows takes what there is.
+            Ok(()) if !self.range.records.is_empty() => Ok(self.found()),
+            Ok(()) if has_ended => Err(ErrorCode::LogFailed),
+            Ok(()) => {
+                log.hurry();
+                Ok(Answer::Waits)
+            }
+            // It has first what is before that; its next question meets it.
+            Err(_) if !self.range.records.is_empty() => Ok(self.found()),
+            Err(LogError::Gone { first, end }) => {
+                let next = end.min(until);
+                self.range = HubRange { next, lost: Some((first, next - 1)), ..HubRange::default() };
+                Ok(self.found())
+            }
+            Err(error) => {
+                log.tell(Level::Error, "log cannot be read", vec![("reason", error.to_string())]);
+                self.damage = damage(&error);
+                let first = self.range.next;
+                match self.damage.is_some().then(|| behind_damage(chain, first, until)) {
+                    Some(next) => {
+                        self.range = HubRange { next, lost: Some((first, next - 1)), ..HubRange::default() };
+                        Ok(self.found())
+                    }
+                    None => Err(refusal(&error)),
+                }
+            }
+        }
+    }
+
+    fn found(&mut self) -> Answer {
+        Answer::Found(std::mem::take(&mut self.range))
+    }
+}
+
+fn is_full(range: &HubRange, bytes: usize, read: &hubsub_route::HubRead) -> bool {
+    bytes >= read.bytes_max || range.records.len() >= read.records_max as usize
+}
+
+/// The first offset behind a damaged one that can be read; the end if there is none. Steps are doubled, then halved.
+fn behind_damage(chain: &Chain<Disk>, damaged: u64, until: u64) -> u64 {
+    let is_readable = |offset: u64| {
+        let mut cursor = Cursor::at(offset);
+        let read = chain.read_through(&mut cursor, offset + 1, |_| ControlFlow::Break(()));
+        read.is_ok() && cursor.next() > offset
+    };
+    let (mut bad, mut step, mut good) = (damaged, 1, until);
+    while bad + step < until {
+        if is_readable(bad + step) {
+            good = bad + step;
+            break;
+        }
+        (bad, step) = (bad + step, step * 2);
+    }
+    while bad + 1 < good {
+        let middle = bad + (good - bad) / 2;
+        if is_readable(middle) { good = middle } else { bad = middle }
+    }
+    good
+}

@@ -1,0 +1,362 @@
+//! Who follows whole hubs with a log by its patterns (see `cursors::hub`): where it begins, what it reads, and
+//! where logs end.
+
+use super::Broker;
+use crate::cursors::CURSORS_MAX;
+use crate::hubread::{END, HubFilter, HubLogRead, HubRange, HubRead, HubThen};
+use crate::relay::message::home;
+use crate::{Answer, Asker, Delivery, Msg, Now, Outcome, Sink, Ticket, Via};
+use hubsub_types::class::ClassIndex;
+use hubsub_types::{ConnKey, ErrorCode, HubId, Position, ShardId};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Bytes that a hub cursor reads at once.
+const READ_BYTES: usize = 64 * 1024;
+
+/// Records likewise.
+const READ_RECORDS: u32 = 4_096;
+
+/// How long it is waited to hear where logs end, in ms.
+const ENDS_MS: u64 = 5_000;
+
+/// Where a connection begins to follow hubs.
+#[derive(Clone, Copy, Debug)]
+pub enum HubsFrom<'a> {
+    /// At these offsets, the first that it has not had; hubs that are not named from their first record on.
+    Offsets(&'a [(HubId, u64)]),
+    /// With the first record that is not older than this, in µs since 1970; 0: with the oldest.
+    Since(u64),
+}
+
+/// A question where the logs of all hubs end.
+#[derive(Debug)]
+pub(super) struct Ends {
+    asker: Asker,
+    /// Hubs that have yet to say it.
+    left: BTreeSet<HubId>,
+    found: Vec<(HubId, u64)>,
+    pub(super) until_ms: u64,
+    /// Whether it is being asked: what is known at once is the outcome of the call.
+    is_asking: bool,
+}
+
+impl Broker {
+    /// A connection follows all hubs with a log by all its patterns, those to come, too: it gets what they match in
+    /// these hubs from where it says on, each record once, those of a room in order. Hubs that come later are followed from their first record
+    /// on. Said again it begins anew. Patterns that [`Broker::subscribe_pattern_from`] began stay where they are.
+    pub fn follow_hubs(&mut self, conn: ConnKey, from: HubsFrom<'_>, now: Now, sink: &mut impl Sink) {
+        self.follow_as(conn, None, from);
+        self.drained(conn, now, sink);
+    }
+
+    /// Subscribes a connection to a pattern, as [`Broker::subscribe_pattern`] does, and gives it what hubs with a log
+    /// have from there on, live records behind that. A pattern that it subscribes to begins anew.
+    pub fn subscribe_pattern_from(
+        &mut self,
+        ticket: Ticket,
+        conn: ConnKey,
+        pattern: &[u8],
+        from: HubsFrom<'_>,
+        sink: &mut impl Sink,
+    ) -> Outcome<Result<(), ErrorCode>> {
+        let outcome = self.subscribe_pattern(ticket, conn, pattern, sink);
+        if !matches!(outcome, Outcome::Now(Err(_)))
+            && let Some(id) = self.patterns.find(pattern)
+        {
+            self.follow_as(conn, Some(id), from);
+        }
+        outcome
+    }
+
+    fn follow_as(&mut self, conn: ConnKey, pattern: Option<u32>, from: HubsFrom<'_>) {
+        for hub in self.logged_hubs() {
+            let (next, since_us) = match from {
+                HubsFrom::Offsets(offsets) => {
+                    (offsets.iter().find(|(of, _)| *of == hub).map_or(1, |(_, next)| *next), 0)
+                }
+                HubsFrom::Since(us) => (1, us),
+            };
+            self.cursors.hubs.set(conn.index, pattern, hub, next, since_us);
+        }
+    }
+
+    /// Hubs with a log of the clients' classes, as far as they are known.
+    #[must_use]
+    pub fn logged_hubs(&self) -> Vec<HubId> {
+        let all = self.rooms.all_hubs();
+        let classes = (0u16..).zip(self.classes.classes());
+        let logged =
+            classes.filter(|(_, class)| class.durability.is_logged() && !class.name.starts_with('$'));
+        let of_class = |class: ClassIndex| -> Vec<HubId> {
+            if all.cluster.is_some() {
+                return (0..all.placement.hubs(class)).filter_map(|at| all.placement.id(class, at)).collect();
+            }
+            all.seeds.iter().filter(|seed| seed.class == class).map(|seed| seed.id).collect()
+        };
+        logged.flat_map(|(class, _)| of_class(class)).collect()
+    }
+
+    /// Hubs of new classes are followed from their beginning.
+    pub(super) fn follow_new_hubs(&mut self) {
+        if self.cursors.hubs.is_empty() {
+            return;
+        }
+        for hub in self.logged_hubs() {
+            self.cursors.hubs.add_hub(hub);
+        }
+    }
+
+    /// The home of a hub with a log, and its class.
+    fn home_of_hub(&self, hub: HubId) -> Option<(ShardId, ClassIndex)> {
+        let all = self.rooms.all_hubs();
+        if all.cluster.is_none() {
+            let seed = all.seeds.iter().find(|seed| seed.id == hub)?;
+            return Some((all.placement.shard(seed.class, seed.index), seed.class));
+        }
+        let is_of = |&class: &ClassIndex| {
+            (0..all.placement.hubs(class)).any(|at| all.placement.id(class, at) == Some(hub))
+        };
+        Some((home(hub, self.shards), (0..all.placement.classes()).find(is_of)?))
+    }
+
+    // -- reads of cursors --
+
+    /// The next read of a connection's hub cursors; whether it is done, and the connection takes more.
+    pub(super) fn read_hubs(&mut self, conn: ConnKey, sink: &mut impl Sink) -> bool {
+        if !self.cursors.hubs.has(conn.index) {
+            return false;
+        }
+        let own: Vec<u32> = self.cursors.hubs.own_patterns(conn.index).collect();
+        let Broker { cursors, clients, patterns, .. } = self;
+        let all = || clients[conn.index as usize].patterns.iter().flat_map(|ids| ids.as_slice()).copied();
+        let others = || all().filter(|id| !own.contains(id));
+        let is_held = |id: u32| patterns.get(id).subs.contains(conn.index);
+        // A read without a pattern that is about to be held would pass over what it matches.
+        let is_ready = |pattern: Option<u32>| pattern.map_or_else(|| others().all(is_held), is_held);
+        let texts = |pattern: Option<u32>| {
+            let source = |id: u32| Arc::clone(&patterns.get(id).source);
+            pattern.map_or_else(|| others().map(source).collect(), |id| vec![source(id)])
+        };
+        let Some(read) =
+            cursors.hubs.begin_read(self.shard, conn, (READ_RECORDS, READ_BYTES), is_ready, texts)
+        else {
+            return false;
+        };
+        sink.replays(conn.index);
+        let Some((shard, _)) = self.home_of_hub(read.hub) else {
+            // Its class has gone.
+            let (next, committed) = (read.next, read.next - 1);
+            return self.give_hub(&read, HubRange { next, committed, ..HubRange::default() }, sink);
+        };
+        if shard != self.shard {
+            sink.send(shard, Msg::ReadHub(Box::new(read)));
+            return false;
+        }
+        let known = self.hub_led(read, sink);
+        known.is_some_and(|(read, range)| self.give_hub(&read, range, sink))
+    }
+
+    /// A read of a hub whose home is here.
+    pub(super) fn read_hub_here(&mut self, read: HubRead, now: Now, sink: &mut impl Sink) {
+        if let Some((read, range)) = self.hub_led(read, sink) {
+            self.hub_range(read, range, now, sink);
+        }
+    }
+
+    /// Likewise: its records, or none where they come later.
+    fn hub_led(&mut self, read: HubRead, sink: &mut impl Sink) -> Option<(HubRead, HubRange)> {
+        if self.relay.is_some() {
+            match self.relayed_hub(read.hub) {
+                Ok(None) => {}
+                Ok(Some(slot)) => {
+                    self.read_hub_relayed(slot, read, sink);
+                    return None;
+                }
+                Err(_) => {
+                    self.hold_hub_read(read, sink);
+                    return None;
+                }
+            }
+        }
+        let is_closed = sink.log_refuses(read.hub) == Some(ErrorCode::HubClosed);
+        let Some(slot) = self.rooms.hubs.slot_of(read.hub).filter(|_| !is_closed) else {
+            self.hold_hub_read(read, sink);
+            return None;
+        };
+        if let Some(range) = self.rooms.range_of_hub(slot, &read) {
+            return Some((read, range));
+        }
+        let through = self.rooms.committed_of(slot);
+        sink.read_hub_log(Box::new(HubLogRead { read, through }));
+        None
+    }
+
+    /// What a hub's log found, or why it could not.
+    pub fn hub_log_read(
+        &mut self,
+        asked: HubLogRead,
+        found: Result<HubRange, ErrorCode>,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
+        let HubLogRead { read, through } = asked;
+        let range = match found {
+            Ok(range) => HubRange { committed: through, ..range },
+            // It may be opened here again, or elsewhere.
+            Err(ErrorCode::HubClosed) => return self.hold_hub_read(read, sink),
+            // Nothing is lost: the disk is slow.
+            Err(ErrorCode::TimedOut) => HubRange::again(read.next, through),
+            // What cannot be read is told, and what comes since is read on.
+            Err(_) => HubRange::lost(read.next, through),
+        };
+        self.hub_range(read, range, now, sink);
+    }
+
+    /// Records of a hub go to who asked for them.
+    pub(super) fn hub_range(&mut self, read: HubRead, range: HubRange, now: Now, sink: &mut impl Sink) {
+        match read.then {
+            HubThen::Node { node, ask } => self.tell_node_hub(node, ask, read.hub, range, sink),
+            HubThen::Cursor { shard, .. } | HubThen::Ends { shard, .. } if shard != self.shard => {
+                sink.send(shard, Msg::HubRange(Box::new((read, range))));
+            }
+            HubThen::Ends { number, .. } => self.hub_ended(number, read.hub, range.committed, sink),
+            HubThen::Cursor { conn, .. } => {
+                if self.give_hub(&read, range, sink) {
+                    self.drained(conn, now, sink);
+                }
+            }
+        }
+    }
+
+    /// Records that a hub cursor asked for go to its connection. Whether the connection takes more.
+    fn give_hub(&mut self, read: &HubRead, range: HubRange, sink: &mut impl Sink) -> bool {
+        let HubThen::Cursor { conn: ConnKey { index: conn, generation }, pattern, number, .. } = read.then
+        else {
+            return false;
+        };
+        if self.clients.get(conn as usize).is_none_or(|client| client.generation != generation) {
+            return false;
+        }
+        let key = (conn, pattern);
+        if !self.cursors.hubs.end_read(key, read.hub, number) {
+            return true;
+        }
+        if range.lost.is_some()
+            && let Some((_, class)) = self.home_of_hub(read.hub)
+        {
+            let on_gap = self.classes.get(class).on_gap;
+            for source in read.filter.sources() {
+                sink.gap(conn, source, Position::default(), Position::default(), on_gap);
+            }
+        }
+        let own: Vec<u32> = self.cursors.hubs.own_patterns(conn).collect();
+        let is_of = |id: u32| pattern.map_or_else(|| !own.contains(&id), |own| own == id);
+        for record in &range.records {
+            let matched = self.matching(record.namespace, record.topic());
+            let id = self.topics.intern(record.namespace, record.topic());
+            let view = record.view(self.classes.get(self.topics.get(id).class).on_slow);
+            sink.record_begins();
+            for &id in matched.iter().flat_map(|ids| ids.iter()).filter(|&&id| is_of(id)) {
+                let pattern = self.patterns.get(id);
+                if !pattern.subs.contains(conn) {
+                    continue;
+                }
+                if sink.deliver(conn, Via::Pattern(id, &pattern.source), &view) == Delivery::Full {
+                    let offset = record.place.offset;
+                    self.cursors.hubs.read_to(key, read.hub, offset, offset);
+                    return false;
+                }
+            }
+        }
+        self.cursors.hubs.read_to(key, read.hub, range.next, range.committed);
+        true
+    }
+
+    // -- what waits --
+
+    /// A read of a hub that is not open, or not known here yet, waits for that; a node asks again.
+    fn hold_hub_read(&mut self, read: HubRead, sink: &mut impl Sink) {
+        if let HubThen::Node { node, ask } = read.then {
+            return self.refuse_hub_read(node, ask, read.hub, ErrorCode::HubClosed, sink);
+        }
+        if self.held_hub_reads.len() >= CURSORS_MAX {
+            // Each connection has one at most: the oldest is of one that has gone.
+            self.held_hub_reads.swap_remove(0);
+        }
+        self.held_hub_reads.push(read);
+    }
+
+    /// Reads of hubs that are open by now go on, and connections that may lack records read.
+    pub(super) fn retry_hub_reads(&mut self, now: Now, sink: &mut impl Sink) {
+        for read in std::mem::take(&mut self.held_hub_reads) {
+            self.read_hub_here(read, now, sink);
+        }
+        if self.cursors.hubs.is_empty() {
+            return;
+        }
+        for conn in self.cursors.hubs.take_stirred() {
+            let generation = self.clients[conn as usize].generation;
+            self.drained(ConnKey { index: conn, generation }, now, sink);
+        }
+    }
+
+    // -- where logs end --
+
+    /// The last committed offset of each hub that [`Broker::follow_hubs`] follows: who asks before it subscribes
+    /// begins behind these, and misses nothing. [`Outcome::Later`] promises one [`Answer::HubEnds`].
+    ///
+    /// # Errors
+    /// The leader of a hub, or its log, was not reached for 5 s.
+    pub fn hub_ends(
+        &mut self,
+        ticket: Ticket,
+        now: Now,
+        sink: &mut impl Sink,
+    ) -> Outcome<Result<Vec<(HubId, u64)>, ErrorCode>> {
+        self.next_id = self.next_id.wrapping_add(1);
+        let number = self.next_id;
+        let hubs = self.logged_hubs();
+        let (left, until_ms) = (hubs.iter().copied().collect(), now.mono_ms + ENDS_MS);
+        let ends = Ends { asker: ticket.asker, left, found: Vec::new(), until_ms, is_asking: true };
+        self.ends.insert(number, ends);
+        let filter = Arc::new(HubFilter::new([]));
+        for hub in hubs {
+            let then = HubThen::Ends { shard: self.shard, number };
+            let (filter, since_us) = (Arc::clone(&filter), 0);
+            let read = HubRead { hub, filter, next: END, since_us, records_max: 1, bytes_max: 1, then };
+            match self.home_of_hub(hub) {
+                Some((shard, _)) if shard != self.shard => sink.send(shard, Msg::ReadHub(Box::new(read))),
+                _ => self.read_hub_here(read, now, sink),
+            }
+        }
+        match self.ends.get_mut(&number) {
+            Some(ends) if !ends.left.is_empty() => {
+                ends.is_asking = false;
+                Outcome::Later
+            }
+            _ => Outcome::Now(Ok(self.ends.remove(&number).map(|ends| ends.found).unwrap_or_default())),
+        }
+    }
+
+    fn hub_ended(&mut self, number: u32, hub: HubId, committed: u64, sink: &mut impl Sink) {
+        let Some(ends) = self.ends.get_mut(&number) else { return };
+        if !ends.left.remove(&hub) {
+            return;
+        }
+        ends.found.push((hub, committed));
+        if ends.left.is_empty()
+            && !ends.is_asking
+            && let Some(ends) = self.ends.remove(&number)
+        {
+            sink.answer(ends.asker, Answer::HubEnds(Ok(ends.found)));
+        }
+    }
+
+    /// Questions that were not answered in time are refused.
+    pub(super) fn expire_ends(&mut self, now: Now, sink: &mut impl Sink) {
+        while let Some(entry) = self.ends.first_entry().filter(|entry| entry.get().until_ms <= now.mono_ms) {
+            sink.answer(entry.remove().asker, Answer::HubEnds(Err(ErrorCode::HubClosed)));
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Reads of whole hubs that other nodes lead, and what may be missing of what comes from there.
+//!
+//! Invariant: of a hub with a log no record is handed on here before its followers know what they lack before
+//! it. A leader says with each one which offset was due before; what is held back behind a hole counts as
+//! missing, too, since later ones pass it.
+
+use super::Broker;
+use crate::cursors::CURSORS_MAX;
+use crate::hubread::{HubRange, HubRead, HubThen};
+use crate::relay::limits::{READ_BYTES_MAX, READ_RECORDS_MAX};
+use crate::relay::state::{Asked, Relay, UnderWay};
+use crate::relay::{AskId, Leader, NodeMessage};
+use crate::{Msg, Now, Sink};
+use hubsub_types::{ErrorCode, HubId, NodeId, ShardId};
+use std::sync::Arc;
+
+impl Broker {
+    /// Place of a hub if this node does not lead it.
+    ///
+    /// # Errors
+    /// It is not known here.
+    pub(in crate::broker) fn relayed_hub(&self, hub: HubId) -> Result<Option<u16>, ErrorCode> {
+        let relay = self.relay.as_ref().ok_or(ErrorCode::HubClosed)?;
+        let slot = relay.slot_of(hub).ok_or(ErrorCode::HubClosed)?;
+        Ok((relay.hub(slot).leader != Leader::Me).then_some(slot))
+    }
+
+    // -- the follower's side --
+
+    /// A read of a hub that another node leads. It waits where nobody does.
+    pub(in crate::broker) fn read_hub_relayed(&mut self, slot: u16, read: HubRead, sink: &mut impl Sink) {
+        if let HubThen::Node { node, ask } = read.then {
+            return self.relay().not_mine(node, ask, slot, sink);
+        }
+        let shard = self.shard;
+        let relay = self.relay();
+        let Some(to) = relay.leader_of(slot).filter(|_| relay.hub(slot).retry_ms == u64::MAX) else {
+            return relay.keep_hub_read(slot, read);
+        };
+        let ask = relay.next_ask(shard);
+        let HubRead { hub, next, since_us, records_max, .. } = read;
+        let (filter, bytes_max) = (Arc::clone(&read.filter), read.bytes_max as u32);
+        let (term, what) = (relay.hub(slot).term, Asked::Hub(Box::new(read)));
+        relay.asks.insert(ask, UnderWay { to, slot, term, what, records: Vec::new(), bytes: 0 });
+        let message = NodeMessage::ReadHub { ask, hub, next, since_us, records_max, bytes_max, filter };
+        relay.peers.send(to, hub, message, sink);
+    }
+
+    /// Reads of a hub that waited for a leader.
+    pub(super) fn read_waiting_hubs(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
+        for read in std::mem::take(&mut self.relay().hub_mut(slot).hub_reads) {
+            self.read_hub_here(read, now, sink);
+        }
+    }
+
+    /// Records of a hub up to an offset may not have come to this node, or come late.
+    pub(super) fn lack_of_hub(&mut self, slot: u16, upto: u64, sink: &mut impl Sink) {
+        let (hub, class) = (self.relay().hub(slot).id, self.relay().hub(slot).class);
+        if upto == 0 || self.patterns.is_empty() || !self.classes.get(class).durability.is_logged() {
+            return;
+        }
+        for shard in (0..self.shards).map(ShardId).filter(|&shard| shard != self.shard) {
+            sink.send(shard, Msg::HubLack(hub, upto));
+        }
+        self.cursors.hubs.lacks(hub, upto);
+    }
+
+    // -- the leader's side --
+
+    /// A node's read of a hub that is led here.
+    pub(super) fn serve_hub_read(
+        &mut self,
+        from: NodeId,
+        message: NodeMessage,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
+        let NodeMessage::ReadHub { ask, hub, next, since_us, records_max, bytes_max, filter } = message
+        else {
+            return;
+        };
+        let read = HubRead {
+            hub,
+            filter,
+            next,
+            since_us,
+            records_max: records_max.clamp(1, READ_RECORDS_MAX as u32),
+            bytes_max: (bytes_max as usize).clamp(1, READ_BYTES_MAX),
+            then: HubThen::Node { node: from, ask },
+        };
+        self.read_hub_here(read, now, sink);
+    }
+
+    /// Records of a hub that a node asked for.
+    pub(in crate::broker) fn tell_node_hub(
+        &mut self,
+        to: NodeId,
+        ask: AskId,
+        hub: HubId,
+        range: HubRange,
+        sink: &mut impl Sink,
+    ) {
+        if self.leads(hub).is_none() {
+            // It was led when its log was asked.
+            return self.refuse_hub_read(to, ask, hub, ErrorCode::HubClosed, sink);
+        }
+        let relay = self.relay();
+        let HubRange { records, next, committed, lost } = range;
+        for record in records {
+            relay.peers.send(to, hub, NodeMessage::Range { ask, record }, sink);
+        }
+        relay.peers.send(to, hub, NodeMessage::HubEnd { ask, next, committed, lost }, sink);
+    }
+
+    /// A node's read that cannot be answered now.
+    pub(in crate::broker) fn refuse_hub_read(
+        &mut self,
+        to: NodeId,
+        ask: AskId,
+        hub: HubId,
+        code: ErrorCode,
+        sink: &mut impl Sink,
+    ) {
+        if let Some(relay) = &mut self.relay {
+            relay.peers.send(to, hub, NodeMessage::Denied { ask, code }, sink);
+        }
+    }
+}
+
+impl Relay {
+    /// Keeps a read until its hub has a leader.
+    pub(super) fn keep_hub_read(&mut self, slot: u16, read: HubRead) {
+        let reads = &mut self.hub_mut(slot).hub_reads;
+        if reads.len() >= CURSORS_MAX {
+            // Each connection has one at most: the oldest is of one that has gone.
+            reads.swap_remove(0);
+        }
+        reads.push(read);
+    }
+}

@@ -1,0 +1,406 @@
+//! Hub cursors: who follows all hubs with a log by its patterns stands at one offset in each of them. While
+//! such a cursor is behind, live records of its hub pass it by, and the highest offset of these is kept; it
+//! reads the hub's records in order of offsets, whatever their rooms, and is live when a read has come to
+//! the end of what was committed and nothing behind that has passed it by.
+//!
+//! Invariant: what matches and is below `next` was given to the connection, or told as lost; what is not will
+//! be, once.
+
+use crate::hubread::{END, HubFilter, HubRead, HubThen};
+use crate::record::LogPlace;
+use ahash::RandomState;
+use hashbrown::HashMap;
+use hubsub_types::{ConnKey, HubId, ShardId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Where a connection stands in one hub.
+#[derive(Debug)]
+struct HubCursor {
+    /// The first offset that it has not had.
+    next: u64,
+    /// It wants none that are older, in µs since 1970.
+    since_us: u64,
+    /// The greatest offset that has passed it by, or is known to be due.
+    passed: u64,
+    is_live: bool,
+    /// The number of the read under way; 0: none.
+    reading: u64,
+    /// The record that was decided upon last, and whether it is given.
+    decided: (u64, bool),
+}
+
+impl HubCursor {
+    fn behind(next: u64, since_us: u64) -> HubCursor {
+        HubCursor { next, since_us, passed: 0, is_live: false, reading: 0, decided: (0, false) }
+    }
+
+    /// It reads, whatever was asked before.
+    fn fall_behind(&mut self) {
+        (self.is_live, self.reading, self.passed) = (false, 0, 0);
+    }
+}
+
+/// The hub cursors of one connection, or of one pattern of it.
+#[derive(Debug, Default)]
+struct Follower {
+    /// Of its patterns; none where they have changed.
+    filter: Option<Arc<HubFilter>>,
+    hubs: BTreeMap<HubId, HubCursor>,
+    /// The hub that was read last: others have their turn.
+    turn: HubId,
+}
+
+/// The hub cursors of a shard: of connections, for all their patterns together, and of single patterns that begin
+/// elsewhere than the others.
+#[derive(Debug, Default)]
+pub struct HubCursors {
+    by_conn: HashMap<u32, BTreeMap<Option<u32>, Follower>, RandomState>,
+    /// Connections that may have to read, and nobody has looked since.
+    stirred: BTreeSet<u32>,
+    /// The number of the record that is handed out.
+    record: u64,
+    /// The number of the last read.
+    reads: u64,
+}
+
+impl HubCursors {
+    /// Whether there is none.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_conn.is_empty()
+    }
+
+    /// Whether a connection has any.
+    #[must_use]
+    pub fn has(&self, conn: u32) -> bool {
+        !self.is_empty() && self.by_conn.contains_key(&conn)
+    }
+
+    /// Whether a pattern of a connection is followed by any.
+    #[must_use]
+    pub fn covers(&self, conn: u32, pattern: u32) -> bool {
+        let groups = if self.is_empty() { None } else { self.by_conn.get(&conn) };
+        groups.is_some_and(|groups| groups.contains_key(&None) || groups.contains_key(&Some(pattern)))
+    }
+
+    /// Patterns of a connection that have cursors of their own.
+    pub fn own_patterns(&self, conn: u32) -> impl Iterator<Item = u32> {
+        self.by_conn.get(&conn).into_iter().flat_map(|groups| groups.keys().copied().flatten())
+    }
+
+    /// How many are not live, of a connection or of all.
+    #[must_use]
+    pub fn behind(&self, conn: Option<u32>) -> usize {
+        let of = |groups: &BTreeMap<Option<u32>, Follower>| {
+            let cursors = groups.values().flat_map(|follower| follower.hubs.values());
+            cursors.filter(|cursor| !cursor.is_live).count()
+        };
+        match conn {
+            Some(conn) => self.by_conn.get(&conn).map_or(0, of),
+            None => self.by_conn.values().map(of).sum(),
+        }
+    }
+
+    /// A connection, or one of its patterns, reads a hub from an offset on, without records that are older than a
+    /// time.
+    pub fn set(&mut self, conn: u32, pattern: Option<u32>, hub: HubId, next: u64, since_us: u64) {
+        let groups = self.by_conn.entry(conn).or_default();
+        groups.entry(pattern).or_default().hubs.insert(hub, HubCursor::behind(next.max(1), since_us));
+        self.stirred.insert(conn);
+        if pattern.is_some() {
+            self.changed(conn);
+        }
+    }
+
+    /// A hub has come: it is read from its beginning.
+    pub fn add_hub(&mut self, hub: HubId) {
+        for (&conn, groups) in &mut self.by_conn {
+            for follower in groups.values_mut() {
+                follower.hubs.entry(hub).or_insert_with(|| HubCursor::behind(1, 0));
+            }
+            self.stirred.insert(conn);
+        }
+    }
+
+    /// Where a connection stands in each hub with all patterns that have no cursors of their own: the first offset
+    /// that it has not had, and whether it is live.
+    pub fn places(&self, conn: u32) -> impl Iterator<Item = (HubId, u64, bool)> {
+        let follower = self.by_conn.get(&conn).and_then(|groups| groups.get(&None));
+        let hubs = follower.into_iter().flat_map(|follower| &follower.hubs);
+        hubs.map(|(&hub, cursor)| (hub, cursor.next, cursor.is_live))
+    }
+
+    /// The patterns of a connection have changed: reads under way were by those before.
+    pub fn changed(&mut self, conn: u32) {
+        let Some(groups) = self.by_conn.get_mut(&conn) else { return };
+        for follower in groups.values_mut() {
+            follower.filter = None;
+            follower.hubs.values_mut().for_each(|cursor| cursor.reading = 0);
+        }
+        self.stirred.insert(conn);
+    }
+
+    /// Connections that may have to read, once.
+    pub fn take_stirred(&mut self) -> BTreeSet<u32> {
+        std::mem::take(&mut self.stirred)
+    }
+
+    /// Another record is handed out.
+    #[inline]
+    pub fn record_begins(&mut self) {
+        self.record += 1;
+    }
+
+    /// Whether a live record that a pattern matches is for a connection now: else it has had it, or will read it.
+    pub fn takes(&mut self, conn: u32, pattern: u32, place: LogPlace) -> bool {
+        if place.offset == 0 || self.is_empty() {
+            return true;
+        }
+        let Some(follower) = follower(&mut self.by_conn, conn, pattern) else { return true };
+        let cursor = follower.hubs.entry(place.hub).or_insert_with(|| {
+            self.stirred.insert(conn);
+            HubCursor::behind(1, 0)
+        });
+        if cursor.decided.0 != self.record {
+            let takes = cursor.is_live && place.offset >= cursor.next;
+            cursor.decided = (self.record, takes);
+            if takes {
+                cursor.next = place.offset + 1;
+            } else if !cursor.is_live {
+                cursor.passed = cursor.passed.max(place.offset);
+            }
+        }
+        cursor.decided.1
+    }
+
+    /// A connection's output did not take a live record: it reads on from there. False: it follows no hub.
+    pub fn refused(&mut self, conn: u32, pattern: u32, place: LogPlace) -> bool {
+        if place.offset == 0 || self.is_empty() {
+            return false;
+        }
+        let follower = follower(&mut self.by_conn, conn, pattern);
+        let Some(cursor) = follower.and_then(|it| it.hubs.get_mut(&place.hub)) else { return false };
+        cursor.fall_behind();
+        cursor.next = place.offset;
+        cursor.decided = (self.record, false);
+        true
+    }
+
+    /// Records of a hub up to an offset may not have come, or come late; [`END`]: nobody knows up to which.
+    pub fn lacks(&mut self, hub: HubId, upto: u64) {
+        for (&conn, groups) in &mut self.by_conn {
+            for follower in groups.values_mut() {
+                let Some(cursor) = follower.hubs.get_mut(&hub).filter(|cursor| upto >= cursor.next) else {
+                    continue;
+                };
+                if cursor.is_live || upto == END {
+                    cursor.fall_behind();
+                    self.stirred.insert(conn);
+                }
+                if upto != END {
+                    cursor.passed = cursor.passed.max(upto);
+                }
+            }
+        }
+    }
+
+    /// The read that a connection needs next, of the hubs in turn; none while one is under way. `patterns` gives the
+    /// texts of one pattern, or of all that have no cursors of their own; one that is not held yet is not ready.
+    pub fn begin_read(
+        &mut self,
+        shard: ShardId,
+        conn: ConnKey,
+        (records_max, bytes_max): (u32, usize),
+        is_ready: impl Fn(Option<u32>) -> bool,
+        patterns: impl FnOnce(Option<u32>) -> Vec<Arc<[u8]>>,
+    ) -> Option<HubRead> {
+        let groups = self.by_conn.get_mut(&conn.index)?;
+        let mut cursors = groups.values().flat_map(|follower| follower.hubs.values());
+        if cursors.any(|cursor| cursor.reading != 0) {
+            return None;
+        }
+        let mut ready = groups.iter_mut().filter(|(pattern, _)| is_ready(**pattern));
+        let (pattern, follower, hub) = ready.find_map(|(&pattern, follower)| {
+            let hub = follower.next_hub()?;
+            Some((pattern, follower, hub))
+        })?;
+        let filter = follower.filter.get_or_insert_with(|| Arc::new(HubFilter::new(patterns(pattern))));
+        let filter = Arc::clone(filter);
+        follower.turn = hub;
+        let cursor = follower.hubs.get_mut(&hub).expect("it was found above");
+        self.reads += 1;
+        cursor.reading = self.reads;
+        let (next, since_us) = (cursor.next, cursor.since_us);
+        let then = HubThen::Cursor { shard, conn, pattern, number: self.reads };
+        Some(HubRead { hub, filter, next, since_us, records_max, bytes_max, then })
+    }
+
+    /// Whether an answer is to the read that a cursor waits for, which it does no longer.
+    pub fn end_read(&mut self, (conn, pattern): (u32, Option<u32>), hub: HubId, number: u64) -> bool {
+        let cursor = self.cursor(conn, pattern, hub).filter(|it| it.reading == number);
+        cursor.map(|cursor| cursor.reading = 0).is_some()
+    }
+
+    /// What was read is given, up to an offset; where nothing is committed behind it that has passed it by, the cursor
+    /// is live.
+    pub fn read_to(&mut self, (conn, pattern): (u32, Option<u32>), hub: HubId, next: u64, committed: u64) {
+        let Some(cursor) = self.cursor(conn, pattern, hub) else { return };
+        cursor.next = next;
+        cursor.is_live = next > committed && committed >= cursor.passed;
+    }
+
+    fn cursor(&mut self, conn: u32, pattern: Option<u32>, hub: HubId) -> Option<&mut HubCursor> {
+        self.by_conn.get_mut(&conn)?.get_mut(&pattern)?.hubs.get_mut(&hub)
+    }
+
+    /// A pattern subscription has ended.
+    pub fn remove_pattern(&mut self, conn: u32, pattern: u32) {
+        if let Some(groups) = self.by_conn.get_mut(&conn) {
+            groups.remove(&Some(pattern));
+            if groups.is_empty() {
+                self.by_conn.remove(&conn);
+            }
+            self.changed(conn);
+        }
+    }
+
+    /// A connection follows no hub any more.
+    pub fn remove_conn(&mut self, conn: u32) {
+        self.by_conn.remove(&conn);
+        self.stirred.remove(&conn);
+    }
+}
+
+impl Follower {
+    /// The next one to be read.
+    fn next_hub(&self) -> Option<HubId> {
+        let waits = |&(_, cursor): &(&HubId, &HubCursor)| !cursor.is_live;
+        let later = self.hubs.range(HubId(self.turn.0.saturating_add(1))..).find(waits);
+        later.or_else(|| self.hubs.iter().find(waits)).map(|(&hub, _)| hub)
+    }
+}
+
+/// By which cursors a pattern of a connection is followed, if by any.
+fn follower(
+    by_conn: &mut HashMap<u32, BTreeMap<Option<u32>, Follower>, RandomState>,
+    conn: u32,
+    pattern: u32,
+) -> Option<&mut Follower> {
+    let groups = by_conn.get_mut(&conn)?;
+    let key = Some(pattern).filter(|_| groups.contains_key(&Some(pattern)));
+    groups.get_mut(&key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HUB: HubId = HubId(4);
+    const GROUP: (u32, Option<u32>) = (7, None);
+    const CONN: ConnKey = ConnKey { index: 7, generation: 1 };
+
+    fn at(offset: u64) -> LogPlace {
+        LogPlace { hub: HUB, offset }
+    }
+
+    fn live(cursors: &mut HubCursors, offset: u64) -> bool {
+        cursors.record_begins();
+        cursors.takes(CONN.index, 0, at(offset))
+    }
+
+    fn read(cursors: &mut HubCursors) -> Option<HubRead> {
+        cursors.begin_read(ShardId(0), CONN, (10, 100), |_| true, |_| vec![(*b"*").into()])
+    }
+
+    fn number(read: &HubRead) -> u64 {
+        let HubThen::Cursor { number, .. } = read.then else { panic!("a cursor reads") };
+        number
+    }
+
+    #[test]
+    fn a_cursor_is_live_when_it_has_read_all_that_passed_it_by() {
+        let mut cursors = HubCursors::default();
+        assert!(live(&mut cursors, 3), "who follows no hub takes all");
+        cursors.set(7, None, HUB, 2, 0);
+        assert!(!live(&mut cursors, 5));
+        let first = read(&mut cursors).unwrap();
+        assert_eq!((first.next, read(&mut cursors).is_none()), (2, true));
+        assert!(!cursors.end_read(GROUP, HUB, 99) && cursors.end_read(GROUP, HUB, number(&first)));
+        cursors.read_to(GROUP, HUB, 5, 4);
+        assert!(!live(&mut cursors, 6), "5 has passed it by");
+        let second = read(&mut cursors).unwrap();
+        assert!(cursors.end_read(GROUP, HUB, number(&second)));
+        cursors.read_to(GROUP, HUB, 8, 7);
+        assert!(read(&mut cursors).is_none());
+        assert!(!live(&mut cursors, 7), "it was read");
+        assert!(live(&mut cursors, 8));
+        assert!(cursors.takes(7, 1, at(8)), "by another pattern");
+        assert!(!live(&mut cursors, 8) && live(&mut cursors, 10));
+        assert_eq!(cursors.places(7).collect::<Vec<_>>(), [(HUB, 11, true)]);
+    }
+
+    #[test]
+    fn who_may_lack_records_reads_and_an_answer_from_before_counts_no_more() {
+        let mut cursors = HubCursors::default();
+        cursors.set(7, None, HUB, 1, 0);
+        let first = read(&mut cursors).unwrap();
+        assert!(cursors.end_read(GROUP, HUB, number(&first)));
+        cursors.read_to(GROUP, HUB, 11, 10);
+        assert_eq!(cursors.take_stirred().into_iter().collect::<Vec<_>>(), [7]);
+        cursors.lacks(HUB, 10);
+        assert!(cursors.take_stirred().is_empty(), "it has had that");
+        cursors.lacks(HUB, 12);
+        assert_eq!(cursors.take_stirred().len(), 1);
+        let second = read(&mut cursors).unwrap();
+        assert!(!live(&mut cursors, 13));
+        cursors.lacks(HUB, END);
+        assert_eq!((second.next, cursors.take_stirred().len()), (11, 1));
+        assert!(!cursors.end_read(GROUP, HUB, number(&second)));
+        let third = read(&mut cursors).unwrap();
+        cursors.changed(7);
+        assert!(!cursors.end_read(GROUP, HUB, number(&third)));
+        let fourth = read(&mut cursors).unwrap();
+        assert!(cursors.end_read(GROUP, HUB, number(&fourth)));
+        cursors.read_to(GROUP, HUB, 15, 14);
+        assert!(live(&mut cursors, 15));
+        assert!(cursors.refused(7, 0, at(15)) && !live(&mut cursors, 16));
+        assert_eq!(read(&mut cursors).unwrap().next, 15);
+    }
+
+    #[test]
+    fn hubs_are_read_in_turn_and_a_new_one_from_its_beginning() {
+        let mut cursors = HubCursors::default();
+        (1..=3).for_each(|hub| cursors.set(7, None, HubId(hub), 5, 0));
+        let mut order = Vec::new();
+        for _ in 0..4 {
+            let read = read(&mut cursors).unwrap();
+            order.push(read.hub.0);
+            assert!(cursors.end_read(GROUP, read.hub, number(&read)));
+        }
+        assert_eq!(order, [1, 2, 3, 1]);
+        cursors.record_begins();
+        assert!(!cursors.takes(7, 0, LogPlace { hub: HubId(9), offset: 3 }));
+        assert_eq!(cursors.places(7).last(), Some((HubId(9), 1, false)));
+        cursors.remove_conn(7);
+        assert!(cursors.is_empty());
+    }
+
+    #[test]
+    fn a_pattern_that_begins_elsewhere_has_cursors_of_its_own() {
+        let mut cursors = HubCursors::default();
+        cursors.set(7, Some(3), HUB, 1, 0);
+        assert!(cursors.covers(7, 3) && !cursors.covers(7, 4));
+        cursors.record_begins();
+        assert!(cursors.takes(7, 4, at(5)) && !cursors.takes(7, 3, at(5)));
+        let read = read(&mut cursors).unwrap();
+        assert!(cursors.end_read((7, Some(3)), HUB, number(&read)));
+        cursors.read_to((7, Some(3)), HUB, 6, 5);
+        cursors.set(7, None, HUB, 2, 0);
+        cursors.record_begins();
+        assert!(cursors.takes(7, 3, at(6)) && !cursors.takes(7, 4, at(6)));
+        cursors.remove_pattern(7, 3);
+        assert!(!live(&mut cursors, 7) && cursors.covers(7, 3));
+    }
+}

@@ -1,0 +1,72 @@
+//! Followers of whole hubs, as sessions are: each begins at the first record of all logs, and some go on elsewhere
+//! with what they had.
+
+use crate::check::{Conn, Sub, SubKey, Waits};
+use crate::net::{FOLLOWER, key};
+use crate::{Sim, check};
+use hubsub_route::{HubsFrom, Outcome};
+use hubsub_types::HubId;
+
+/// What each follower subscribes to: all topics with a log, by two patterns.
+const FOLLOWED: [&str; 2] = ["l:*", "{l*"];
+
+impl Sim {
+    /// A connection follows all hubs from these offsets on, with what it has seen.
+    pub(super) fn follow(&mut self, conn: Conn, offsets: &[(HubId, u64)], seen: Option<Vec<Sub>>) {
+        let mut seen = seen.into_iter().flatten();
+        for pattern in FOLLOWED {
+            let sub: SubKey = (conn, true, pattern.to_owned());
+            self.net.model.subs.insert(sub.clone(), seen.next().unwrap_or_else(check::Sub::of_follower));
+            let (ticket, slot) = self.ticket(conn, Waits::Subscribe(sub.clone()));
+            let outcome = self.net.act(conn.0, conn.1, |broker, world, _| {
+                broker.subscribe_pattern(ticket, key(conn.2), pattern.as_bytes(), world)
+            });
+            if let Outcome::Now(held) = outcome {
+                self.net.model.waiting.remove(&slot);
+                assert!(held.is_ok(), "patterns are short and few");
+                self.net.model.held(&sub);
+            }
+        }
+        self.net.act(conn.0, conn.1, |broker, world, now| {
+            broker.follow_hubs(key(conn.2), HubsFrom::Offsets(offsets), now, world);
+        });
+    }
+
+    /// A follower goes, and comes back somewhere with what it had.
+    pub(super) fn return_somewhere(&mut self) {
+        let of = |conn: Conn| FOLLOWED.map(|pattern| (conn, true, pattern.to_owned()));
+        let subs = &self.net.model.subs;
+        let followers: Vec<Conn> = subs.keys().map(|key| key.0).filter(|conn| conn.2 == FOLLOWER).collect();
+        if followers.is_empty() {
+            return;
+        }
+        let from = followers[self.net.rng.below(followers.len())];
+        let to = self.somewhere();
+        let to = (to.0, to.1, FOLLOWER);
+        let subs = &self.net.model.subs;
+        let is_there = of(from).iter().all(|key| subs.get(key).is_some_and(|sub| sub.is_live));
+        if !is_there || (from != to && of(to).iter().any(|key| subs.contains_key(key))) {
+            return;
+        }
+        let seen: Vec<Sub> = of(from).iter().filter_map(|key| self.net.model.subs.remove(key)).collect();
+        let offsets = self.net.act(from.0, from.1, |broker, world, now| {
+            let offsets: Vec<_> =
+                broker.cursors.hubs.places(FOLLOWER).map(|(hub, next, _)| (hub, next)).collect();
+            broker.disconnected(key(FOLLOWER), now, world);
+            broker.connected(key(FOLLOWER));
+            offsets
+        });
+        self.returns += 1;
+        self.follow(to, &offsets, Some(seen.into_iter().map(Sub::returned).collect()));
+    }
+
+    /// Where all logs end: not behind what they have.
+    pub(super) fn ask_ends(&mut self, by: Conn) {
+        let (ticket, slot) = self.ticket(by, Waits::Ends);
+        let outcome = self.net.act(by.0, by.1, |broker, world, now| broker.hub_ends(ticket, now, world));
+        if let Outcome::Now(ends) = outcome {
+            self.net.model.waiting.remove(&slot);
+            self.net.model.ended(ends);
+        }
+    }
+}
