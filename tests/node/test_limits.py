@@ -37,6 +37,8 @@ REACHED = {
     "mqtt_topic_aliases_max": "test_a_topic_alias_stands_for_a_topic_both_ways",
     "mqtt_keep_alive_s_max": "test_the_longest_keep_alive_is_the_servers",
     "mqtt_takeover_ms": "a_node_that_says_nothing_is_not_waited_for_longer_than_its_time",
+    "consumer_ack_ms": "test_what_is_not_acknowledged_in_its_time_is_another_members_and_then_dead",
+    "consumer_tries_max": "test_what_is_not_acknowledged_in_its_time_is_another_members_and_then_dead",
     "publishes_per_minute_max": "test_one_publish_too_many_in_a_minute_is_refused",
     "rooms_max": "test_one_room_too_many_is_refused",
     "room_creations_per_second_max": "test_rooms_made_too_fast_are_refused",

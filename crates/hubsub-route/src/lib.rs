@@ -14,6 +14,7 @@
 //! - [`topics`]: the edge's subscription table and route cache
 //! - [`patterns`]: pattern subscriptions, replicated to all shards
 //! - [`groups`]: subscribers that share records
+//! - [`consumers`]: those of them that keep their place
 //! - [`rooms`]: the hub's table: epoch, seq, interest, history
 //! - [`history`]: bounded rings, and the per-hub bound over them
 //! - [`hubs`]: the hubs of a shard: offsets, and records that the log has yet to make safe
@@ -29,6 +30,7 @@
 
 pub mod broker;
 pub mod claims;
+pub mod consumers;
 pub mod counts;
 pub mod cursors;
 pub mod groups;
@@ -285,6 +287,12 @@ pub trait Sink {
     /// Where is this room? [`Broker::rooms_placed`] or [`Broker::room_refused`] says it. `makes`: it gets a place if it
     /// has none; else [`Broker::room_absent`] says so.
     fn room_miss(&mut self, _class: ClassIndex, _room: &[u8], _makes: bool) {}
+    /// Where does a consumer stand? [`Broker::consumer_loaded`] says it.
+    fn load_consumer(&mut self, _source: &Arc<[u8]>) {}
+    /// That is where it stands: kept instead of what was kept of it before. [`Broker::consumer_saved`] says when.
+    fn save_consumer(&mut self, _source: &Arc<[u8]>, _row: Vec<u8>) {}
+    /// A record was given too often and never acknowledged: it is put where such records go, and acknowledged then.
+    fn bury(&mut self, _source: &Arc<[u8]>, _record: &Arc<Record>) {}
     /// The answer to a request whose outcome was [`Outcome::Later`].
     fn answer(&mut self, asker: Asker, answer: Answer);
 }
@@ -312,6 +320,8 @@ pub enum Msg {
     Give(Box<Give>),
     /// Edge to home: nobody took it, or who did has gone without a word.
     GiveAgain(ShardId, Box<Give>),
+    /// Edge to home: a member of that group has done with the record of this position.
+    Acknowledge(Arc<[u8]>, Position),
     /// Edge to hub: a cursor wants records.
     Read(Box<cursors::Read>),
     /// Hub to edge: those records.

@@ -8,8 +8,8 @@ use hubsub_route::Outcome;
 use hubsub_types::names::group_pattern;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Of all topics, and of one topic of each class.
-pub const GROUPS: [(&str, &str); 4] = [("all", "#"), ("g", "e:a"), ("g", "h:a"), ("g", "l:a")];
+/// Of all topics, and of one topic of each class without a log.
+pub const GROUPS: [(&str, &str); 3] = [("all", "#"), ("g", "e:a"), ("g", "h:a")];
 
 /// Who is a member, and who was given what.
 #[derive(Debug, Default)]
@@ -61,8 +61,8 @@ impl Sim {
         }
         let (ticket, slot) = self.ticket(conn, crate::Waits::Join);
         let (name, filter) = GROUPS[group];
-        let outcome = self.net.act(node, shard, |broker, world, _| {
-            broker.join_group(ticket, key(conn.2), name.as_bytes(), filter.as_bytes(), world)
+        let outcome = self.net.act(node, shard, |broker, world, now| {
+            broker.join_group(ticket, key(conn.2), name.as_bytes(), filter.as_bytes(), now, world)
         });
         if outcome == Outcome::Now(Ok(())) {
             self.net.model.waiting.remove(&slot);

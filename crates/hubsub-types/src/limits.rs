@@ -70,6 +70,11 @@ limits! {
     mqtt_keep_alive_s_max = 0;
     /// Time that other nodes have to let go of a client id that an MQTT client brings here, in ms.
     mqtt_takeover_ms = 5_000;
+    /// Time that a member of a group has to acknowledge a record before another one gets it, in ms, where the group keeps
+    /// its place.
+    consumer_ack_ms = 30_000;
+    /// How often a record is given before it goes to the dead letters; 0 for ever.
+    consumer_tries_max = 16;
     /// Rooms in the node's memory; the node's own that its log knows come back beyond it.
     rooms_max = 10_000_000;
     /// Rooms made in a second on one shard; 0 for no limit.

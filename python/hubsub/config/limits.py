@@ -89,6 +89,18 @@ LIMITS: tuple[Limit, ...] = (
         "says nothing.",
     ),
     Limit(
+        "consumer_ack_ms",
+        30_000,
+        "Time that a member of a group has to acknowledge a record before another one gets it, where the group keeps "
+        "its place: in classes with a log.",
+        low=1,
+    ),
+    Limit(
+        "consumer_tries_max",
+        16,
+        "How often a record is given to members of a group before it goes to the dead letters; 0 for ever.",
+    ),
+    Limit(
         "rooms_max",
         10_000_000,
         "Rooms in the node's memory. The node's own that its log knows come back beyond it.",

@@ -62,6 +62,9 @@ pub fn frame(message: &NodeMessage) -> Frame<'_> {
             offset: Short(record.place.offset),
             record: record_frame(record),
         },
+        NodeMessage::Acknowledge { hub, group, position } => {
+            Frame::Acknowledge { hub: *hub, group, position: *position }
+        }
         NodeMessage::Pattern { version, count, pattern } => {
             Frame::Pattern { version: *version, count: *count, pattern }
         }
@@ -155,6 +158,9 @@ pub fn message(frame: &Frame<'_>) -> Option<NodeMessage> {
         Frame::Give { hub, group, tries, position, offset, record } => {
             let record = owned_record(record, position, place(hub, offset));
             NodeMessage::Give { hub, give: Give { group: group.into(), record, tries } }
+        }
+        Frame::Acknowledge { hub, group, position } => {
+            NodeMessage::Acknowledge { hub, group: group.into(), position }
         }
         Frame::Pattern { version, count, pattern } => {
             NodeMessage::Pattern { version, count, pattern: pattern.into() }
@@ -316,6 +322,7 @@ mod tests {
                 hub,
                 give: Give { group: (*b"g").into(), record: record(position), tries: 2 },
             },
+            NodeMessage::Acknowledge { hub, group: (*b"g").into(), position },
             NodeMessage::Pattern { version: 1, count: 2, pattern: (*b"p*").into() },
             NodeMessage::PatternsBegin { version: 1, patterns: 2 },
             NodeMessage::PatternsEntry { count: 2, pattern: (*b"p*").into() },

@@ -368,7 +368,7 @@ fn subscribe(core: &mut Core, key: ConnKey, number: u32, filter: &str) {
     let outcome = if !core.rim.access.allowed(principal, Action::Subscribe, topic) {
         Outcome::Now(Err(ErrorCode::NotAllowed))
     } else if let Some(group) = group {
-        core.broker.join_group(ticket, key, group.as_bytes(), topic, &mut core.rim)
+        core.broker.join_group(ticket, key, group.as_bytes(), topic, core.rim.now, &mut core.rim)
     } else if filter.contains(['+', '#']) {
         core.broker.subscribe_pattern(ticket, key, &filter_pattern(topic), &mut core.rim)
     } else {

@@ -16,8 +16,8 @@ use hubsub_types::names::{group_of, group_pattern};
 use hubsub_types::{ConnKey, ErrorCode, HubId, NodeId, ShardId, ShareKey, ShareStrategy};
 use std::sync::Arc;
 
-/// Of each group that a record is for, the shard or node that gets it.
-pub(super) type Picks = Vec<(u32, Holder)>;
+/// Of each group that a record is for, the shard or node that gets it; nobody where its consumer gives it.
+pub(super) type Picks = Vec<(u32, Option<Holder>)>;
 
 impl Broker {
     /// Makes a connection a member of a group that shares what an MQTT filter matches. It gets records at once;
@@ -28,6 +28,7 @@ impl Broker {
         conn: ConnKey,
         group: &[u8],
         filter: &[u8],
+        now: Now,
         sink: &mut impl Sink,
     ) -> Outcome<Result<(), ErrorCode>> {
         if (group.len() + filter.len()) as u64 > self.limits.pattern_bytes_max {
@@ -46,10 +47,9 @@ impl Broker {
         held.counts.add(self.shard, self.shards);
         let source = Arc::clone(&held.source);
         self.groups.enter(id, conn.index);
-        match self.tell_added(ticket, conn, id, &source, sink) {
-            true => Outcome::Now(Ok(())),
-            false => Outcome::Later,
-        }
+        let is_held = self.tell_added(ticket, conn, id, &source, sink);
+        self.open_consumer(&source, now, sink);
+        if is_held { Outcome::Now(Ok(())) } else { Outcome::Later }
     }
 
     /// Takes a member out of its group; whether it was one. What it has not acknowledged is given to another
@@ -92,12 +92,17 @@ impl Broker {
             return Some(Picks::new());
         }
         let mut picks = Picks::new();
+        let is_logged = self.classes.get(self.topics.get(id).class).durability.is_logged();
         for &group in &*self.groups.table.matching(topic) {
+            if is_logged && self.kept_topic(&self.groups.table.get(group).source).is_some() {
+                picks.push((group, None));
+                continue;
+            }
             let (may, is_behind) = self.may_get(group, id, sink);
             let strategy = self.strategy(id);
             let key = if let ShareStrategy::Hash(key) = &strategy { key_of(key, body, sink) } else { 0 };
             match self.groups.pick(group, may, &strategy, key) {
-                Some(holder) => picks.push((group, holder)),
+                Some(holder) => picks.push((group, Some(holder))),
                 None if is_behind => return None,
                 None => {}
             }
@@ -106,7 +111,7 @@ impl Broker {
     }
 
     /// Holders with members of a group that take a record now, and whether others do not.
-    fn may_get(&mut self, group: u32, id: TopicId, sink: &impl Sink) -> (HolderSet, bool) {
+    pub(super) fn may_get(&mut self, group: u32, id: TopicId, sink: &impl Sink) -> (HolderSet, bool) {
         let (mut all, mut may, mut is_behind) = (HolderSet::default(), HolderSet::default(), false);
         self.groups.table.get(group).counts.holders(&mut all);
         let slot = if all.has_nodes(self.shards) { self.slot_of_topic(id) } else { None };
@@ -138,7 +143,12 @@ impl Broker {
     }
 
     /// How a record is shared, and by which key.
-    fn strategy_for(&self, id: TopicId, record: &Arc<Record>, sink: &impl Sink) -> (ShareStrategy, u64) {
+    pub(super) fn strategy_for(
+        &self,
+        id: TopicId,
+        record: &Arc<Record>,
+        sink: &impl Sink,
+    ) -> (ShareStrategy, u64) {
         let strategy = self.strategy(id);
         let key = match &strategy {
             ShareStrategy::Hash(key) => key_of(key, &Body::Record(Arc::clone(record)), sink),
@@ -158,12 +168,24 @@ impl Broker {
     ) {
         for (group, holder) in picks {
             let group = Arc::clone(&self.groups.table.get(group).source);
-            let give = Give { group, record: Arc::clone(record), tries: 0 };
-            self.hand_to(id, holder, give, now, sink);
+            match holder {
+                Some(holder) => {
+                    let give = Give { group, record: Arc::clone(record), tries: 0 };
+                    self.hand_to(id, holder, give, now, sink);
+                }
+                None => self.consume(&group, record, now, sink),
+            }
         }
     }
 
-    fn hand_to(&mut self, id: TopicId, holder: Holder, give: Give, now: Now, sink: &mut impl Sink) {
+    pub(super) fn hand_to(
+        &mut self,
+        id: TopicId,
+        holder: Holder,
+        give: Give,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
         if holder == self.shard.into() {
             return self.give_here(give, now, sink);
         }
@@ -232,7 +254,9 @@ impl Broker {
             relay.peers.send(leader, hub, NodeMessage::Give { hub, give }, sink);
             return;
         }
-        self.give_any(give, false, Some(from.into()), now, sink);
+        if !self.came_back(&give, Some(from.into()), now, sink) {
+            self.give_any(give, false, Some(from.into()), now, sink);
+        }
     }
 
     /// A node's record for a member: of the leader for one here, to the leader for any.
@@ -240,7 +264,9 @@ impl Broker {
         let is_led = self.leads(hub).is_some();
         let shards = self.shards;
         let from = self.relay.as_ref().and_then(|relay| relay.peers.holder(from, shards));
-        self.give_any(give, !is_led, from, now, sink);
+        if !is_led || !self.came_back(&give, from, now, sink) {
+            self.give_any(give, !is_led, from, now, sink);
+        }
     }
 
     /// A record goes to a member; to one of `from`, where nobody took it, only if there are no others.
@@ -253,17 +279,7 @@ impl Broker {
         sink: &mut impl Sink,
     ) {
         let id = self.topics.intern(give.record.namespace, give.record.topic());
-        let picked = self.groups.table.find(&give.group).and_then(|group| {
-            let (mut may, _) = self.may_get(group, id, sink);
-            if here_only {
-                may = may.shards(self.shards);
-            }
-            let (strategy, key) = self.strategy_for(id, &give.record, sink);
-            let mut others = may;
-            let has_from = from.is_some_and(|from| others.remove(from));
-            let picked = self.groups.pick(group, others, &strategy, key);
-            if picked.is_none() && has_from { self.groups.pick(group, may, &strategy, key) } else { picked }
-        });
+        let picked = self.pick_for(&give.group, id, &give.record, here_only, from, sink);
         match picked {
             Some(holder) => self.hand_to(id, holder, give, now, sink),
             None if here_only => self.give_again(give, now, sink),

@@ -2,13 +2,14 @@
 //!
 //! Its ways have a file each: a publish ([`publish`]), a subscription
 //! ([`subscribe`]), a subscriber that lags ([`replay`]), what rooms remember
-//! ([`past`]), who follows whole hubs ([`hubs`]), groups that share records ([`groups`]). Here are its tables,
-//! what other shards tell it, and what time brings.
+//! ([`past`]), who follows whole hubs ([`hubs`]), groups that share records ([`groups`]), and those that keep their
+//! place ([`consumers`]). Here are its tables, what other shards tell it, and what time brings.
 //!
 //! Invariants: a connection's subscriptions stand both here (`clients`) and at
 //! the topic or pattern; interest that a hub counts equals the subscribers of
 //! that shard, once messages under way have arrived.
 
+mod consumers;
 mod groups;
 mod hubs;
 mod past;
@@ -19,6 +20,7 @@ mod replay;
 mod subscribe;
 mod waiting;
 
+use crate::consumers::Consumer;
 use crate::cursors::{Cursors, Read};
 use crate::groups::Groups;
 use crate::hubread::HubRead;
@@ -84,6 +86,14 @@ pub struct Broker {
     pub patterns: Patterns,
     /// All groups.
     pub groups: Groups,
+    /// Groups that keep their place in rooms that are led here.
+    consumers: HashMap<Arc<[u8]>, Consumer, RandomState>,
+    /// The number of their last read.
+    last_read: u32,
+    /// Records that were given again since they were not acknowledged in their time, since the start.
+    pub consumers_given_again: u64,
+    /// Records that were gone from history before their consumer came, since the start.
+    pub consumers_missed: u64,
     /// The rooms whose hub is here.
     pub rooms: Rooms,
     /// Subscriptions that catch up.
@@ -139,6 +149,10 @@ impl Broker {
             topics: Topics::new(Arc::clone(&classes), Arc::clone(&hubs), routes_max),
             patterns: Patterns::new(limits.pattern_cache_topics_max as usize),
             groups: Groups::new(limits.pattern_cache_topics_max as usize),
+            consumers: HashMap::default(),
+            last_read: 0,
+            consumers_given_again: 0,
+            consumers_missed: 0,
             rooms,
             cursors: Cursors::default(),
             busiest: TopK::default(),
@@ -234,6 +248,7 @@ impl Broker {
                 let held = self.table_of(&source);
                 let id = held.intern(&source);
                 held.get_mut(id).counts.add(from, shards);
+                self.group_told(&source, now, sink);
                 let is_held = self.shard != ShardId(0)
                     || self.pattern_changed(&source, waiting.map(|waiting| (from, waiting)), sink);
                 if let Some(waiting) = waiting.filter(|_| is_held) {
@@ -255,6 +270,7 @@ impl Broker {
                 let matched = self.matching(record.namespace, record.topic());
                 self.fan_out_current(id, &record, revision, matched.as_deref(), sink);
             }
+            Msg::Acknowledge(group, position) => self.acknowledged(group, position, now, sink),
             Msg::Give(give) => self.give_here(*give, now, sink),
             Msg::GiveAgain(from, give) => self.give_on(*give, from, now, sink),
             Msg::Read(read) => self.read_here(*read, now, sink),

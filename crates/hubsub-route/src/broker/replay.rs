@@ -79,7 +79,9 @@ impl Broker {
 
     /// Records go to who asked for them.
     pub(super) fn tell_range(&mut self, read: Read, range: Range, now: Now, sink: &mut impl Sink) {
-        if read.of.is_some() {
+        if Broker::is_consumers(&read) {
+            self.consumer_range(&read, range, now, sink);
+        } else if read.of.is_some() {
             self.tell_node_range(&read, range, sink);
         } else if read.from != self.shard {
             sink.send(read.from, Msg::Range(Box::new((read, range))));

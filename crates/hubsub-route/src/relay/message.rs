@@ -165,6 +165,15 @@ pub enum NodeMessage {
         /// The record, and whose.
         give: Give,
     },
+    /// To the leader: a member of a group that keeps its place has done with a record.
+    Acknowledge {
+        /// Where it stands.
+        hub: HubId,
+        /// The group and its topic.
+        group: Arc<[u8]>,
+        /// The record's.
+        position: Position,
+    },
     /// A change of the sender's set of patterns.
     Pattern {
         /// Of the set, with this change.
@@ -303,6 +312,7 @@ impl NodeMessage {
             | NodeMessage::CountAsk { hub, .. }
             | NodeMessage::Deliver { hub, .. }
             | NodeMessage::Give { hub, .. }
+            | NodeMessage::Acknowledge { hub, .. }
             | NodeMessage::PatternsLive { hub, .. }
             | NodeMessage::Registered { hub, .. }
             | NodeMessage::Over { hub, .. }

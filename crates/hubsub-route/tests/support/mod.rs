@@ -34,6 +34,11 @@ pub struct World {
     pub frames: Vec<NodeMessage>,
     pub got: BTreeMap<u32, Vec<Got>>,
     pub given: BTreeMap<u32, Vec<Given>>,
+    /// Consumers whose rows are asked for, and that were written, in order.
+    pub loads: Vec<Arc<[u8]>>,
+    pub saves: Vec<(Arc<[u8]>, Vec<u8>)>,
+    /// Records that were given too often.
+    pub buried: Vec<Given>,
     pub full: BTreeSet<u32>,
     pub answers: Vec<(Asker, Answer)>,
     pub closed: Vec<u32>,
@@ -238,6 +243,15 @@ impl Sink for World {
     fn send_node(&mut self, _: NodeId, _: HubId, message: NodeMessage) -> Result<(), NodeMessage> {
         self.frames.push(message);
         Ok(())
+    }
+    fn load_consumer(&mut self, source: &Arc<[u8]>) {
+        self.loads.push(Arc::clone(source));
+    }
+    fn save_consumer(&mut self, source: &Arc<[u8]>, row: Vec<u8>) {
+        self.saves.push((Arc::clone(source), row));
+    }
+    fn bury(&mut self, source: &Arc<[u8]>, record: &Arc<Record>) {
+        self.buried.push((source.to_vec(), Arc::clone(record)));
     }
     fn answer(&mut self, asker: Asker, answer: Answer) {
         self.answers.push((asker, answer));

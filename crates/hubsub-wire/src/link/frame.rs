@@ -394,6 +394,15 @@ frames! { 'a
         /// What was published.
         record: Record<'a>,
     }
+    /// To the leader: a member of a group that keeps its place has done with a record.
+    41 Acknowledge Live {
+        /// Where it stands.
+        hub: HubId,
+        /// The group and its topic, as Pattern has it.
+        group: &'a [u8],
+        /// The record's.
+        position: Position,
+    }
 
     /// Edge to a member: records of all rooms of a hub with a log, please.
     37 ReadHub Live {

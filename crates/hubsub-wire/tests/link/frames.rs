@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// The types of all frames.
 pub const CODES: &[u8] = &[
     1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34,
-    35, 36, 37, 38, 40, 48, 49, 50,
+    35, 36, 37, 38, 40, 41, 48, 49, 50,
 ];
 
 const NODES: &[&str] = &["a", "node-17.example", "", "ﾉｰﾄﾞ"];
@@ -168,6 +168,7 @@ impl Stuff {
                 filter: Texts::new(&self.patterns[..usize::from(self.bits) % (self.patterns.len() + 1)]),
             },
             38 => Frame::HubEnd { ask, next: b, committed: c, lost_first: d, lost_last: a },
+            41 => Frame::Acknowledge { hub, group: &self.room, position },
             48 => {
                 let (claim, gave_up) = self.pairs.split_at(self.pairs.len() / 2);
                 let suspects = List::new(&NODES[..usize::from(self.bits) % (NODES.len() + 1)]);

@@ -219,6 +219,7 @@ impl Broker {
             NodeMessage::Deliver { hub, term, previous, before, record } => {
                 self.delivered(from, (hub, term), (previous, before), record, now, sink);
             }
+            NodeMessage::Acknowledge { group, position, .. } => self.acknowledged(group, position, now, sink),
             NodeMessage::Give { hub, give } => self.give_came(from, hub, give, now, sink),
             NodeMessage::PatternsLive { hub, term, life, due } => {
                 self.patterns_live(from, (hub, term), (life, due), now, sink);

@@ -1,0 +1,418 @@
+//! Named consumers ([`crate::consumers`]) where their room is led: they are opened when a group of their topic has its
+//! first member, read on as their window has room, give what they read to members, and have it back when it is not
+//! acknowledged in its time.
+
+use super::Broker;
+use crate::consumers::{Consumer, ConsumerInfo};
+use crate::counts::Holder;
+use crate::cursors::{Range, Read};
+use crate::groups::Give;
+use crate::record::{Namespace, Record};
+use crate::relay::{Leader, NodeMessage};
+use crate::topics::TopicId;
+use crate::{Msg, Now, Sink};
+use hubsub_types::names::group_of;
+use hubsub_types::{ConnKey, ErrorCode, HubId, Position};
+use std::sync::Arc;
+
+/// Reads of consumers are of this connection, which nobody has.
+const READER: u32 = u32::MAX - 1;
+
+/// Bytes that are read at once.
+const READ_BYTES: usize = 64 * 1024;
+
+/// What is not answered for so long is asked again, in ms.
+const ASKED_MS: u64 = 5_000;
+
+/// When a record that nobody could take is given again, in ms.
+const RETRY_MS: u64 = 1_000;
+
+impl Broker {
+    /// The topic of a group that keeps its place: one that has no wildcard, in a class with a log.
+    pub(super) fn kept_topic<'s>(&self, source: &'s [u8]) -> Option<&'s [u8]> {
+        let (_, topic) = group_of(source)?;
+        let is_exact = !topic.iter().any(|byte| matches!(byte, b'+' | b'#'));
+        let class = self.classes.class_of_room(&self.classes.room(topic));
+        (is_exact && self.classes.get(class).durability.is_logged()).then_some(topic)
+    }
+
+    /// Whether the room of a topic is led here, on this shard.
+    fn leads_topic(&mut self, topic: &[u8]) -> bool {
+        let id = self.topics.intern(Namespace::Global, topic);
+        let room = self.classes.room(topic);
+        self.topics.get(id).shard == self.shard
+            && self.relayed_slot(&room).is_none()
+            && self.rooms.log_of_name(&room).is_some()
+    }
+
+    /// Once a second, and when a group may have a member more: consumers whose room is led here are opened, given what
+    /// waits for them, and what is due again goes to other members. Those of rooms that are led elsewhere are forgotten.
+    pub fn tend_consumers(&mut self, now: Now, sink: &mut impl Sink) {
+        if self.groups.is_empty() && self.consumers.is_empty() {
+            return;
+        }
+        let known: Vec<Arc<[u8]>> = self.consumers.keys().cloned().collect();
+        for source in known {
+            let Some(topic) = self.consumers.get(&source).map(|consumer| Arc::clone(&consumer.topic)) else {
+                continue;
+            };
+            if !self.leads_topic(&topic) {
+                self.consumers.remove(&source);
+            }
+        }
+        let groups: Vec<Arc<[u8]>> =
+            self.groups.table.iter().map(|group| Arc::clone(&group.source)).collect();
+        for source in groups {
+            self.open_consumer(&source, now, sink);
+        }
+        let mut known: Vec<Arc<[u8]>> = self.consumers.keys().cloned().collect();
+        // In an order that does not hang on a hash.
+        known.sort_unstable();
+        for source in known {
+            self.ask_again(&source, now, sink);
+            self.give_due(&source, now, sink);
+            self.pump_consumer(&source, now, sink);
+            self.save_consumer(&source, now, sink);
+        }
+    }
+
+    /// A group has a member: if it is one that keeps its place here, that is looked up.
+    pub(super) fn open_consumer(&mut self, source: &Arc<[u8]>, now: Now, sink: &mut impl Sink) {
+        if self.consumers.contains_key(source) {
+            return self.pump_consumer(source, now, sink);
+        }
+        let Some(topic) = self.kept_topic(source) else { return };
+        if !self.leads_topic(topic) {
+            return;
+        }
+        let last = self.last_of(topic, sink);
+        self.consumers.insert(Arc::clone(source), Consumer::new(topic.into(), last, now.mono_ms));
+        sink.load_consumer(source);
+    }
+
+    fn last_of(&mut self, topic: &[u8], sink: &impl Sink) -> Position {
+        let room = self.classes.room(topic).into_owned();
+        match self.rooms.find(&room) {
+            Some(found) => self.rooms.position(found),
+            None => self.rooms.last_of_cold_room(&room, |hub| sink.recall(hub, &room)),
+        }
+    }
+
+    /// The row of a consumer, or that there is none; nobody could say: it is asked again.
+    pub fn consumer_loaded(
+        &mut self,
+        source: &[u8],
+        row: Result<Option<&[u8]>, ErrorCode>,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
+        let Some((source, consumer)) = self.consumers.get_key_value_mut(source) else { return };
+        let Some(row) = row.ok().filter(|_| consumer.loading_ms.is_some()) else { return };
+        consumer.loaded(row);
+        let source = Arc::clone(source);
+        self.pump_consumer(&source, now, sink);
+        self.save_consumer(&source, now, sink);
+    }
+
+    /// The row that was written last is safe, or is not.
+    pub fn consumer_saved(&mut self, source: &[u8], is_safe: bool, now: Now, sink: &mut impl Sink) {
+        let Some((source, consumer)) = self.consumers.get_key_value_mut(source) else { return };
+        consumer.saving_ms = None;
+        if is_safe {
+            let source = Arc::clone(source);
+            self.save_consumer(&source, now, sink);
+        } else {
+            // With the next look at all.
+            consumer.is_dirty = true;
+        }
+    }
+
+    fn save_consumer(&mut self, source: &Arc<[u8]>, now: Now, sink: &mut impl Sink) {
+        let Some(consumer) = self.consumers.get_mut(source) else { return };
+        if consumer.is_dirty && consumer.loading_ms.is_none() && consumer.saving_ms.is_none() {
+            (consumer.is_dirty, consumer.saving_ms) = (false, Some(now.mono_ms));
+            sink.save_consumer(source, consumer.row());
+        }
+    }
+
+    /// What was asked for it and not answered in its time.
+    fn ask_again(&mut self, source: &Arc<[u8]>, now: Now, sink: &mut impl Sink) {
+        let Some(consumer) = self.consumers.get_mut(source) else { return };
+        let is_late = |since_ms: u64| since_ms + ASKED_MS <= now.mono_ms;
+        if consumer.loading_ms.is_some_and(is_late) {
+            consumer.loading_ms = Some(now.mono_ms);
+            sink.load_consumer(source);
+        }
+        if consumer.reading.is_some_and(|(_, since_ms)| is_late(since_ms)) {
+            consumer.reading = None;
+        }
+        if consumer.saving_ms.is_some_and(is_late) {
+            (consumer.saving_ms, consumer.is_dirty) = (None, true);
+        }
+    }
+
+    /// A record of a topic is committed: a consumer that has all before it gets it at once.
+    pub(super) fn consume(
+        &mut self,
+        source: &Arc<[u8]>,
+        record: &Arc<Record>,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
+        let ack_ms = self.limits.consumer_ack_ms;
+        let Some(consumer) = self.consumers.get_mut(source) else {
+            return self.open_consumer(source, now, sink);
+        };
+        if consumer.reading.is_none() && consumer.takes() && consumer.next() == record.position {
+            if consumer.take(record, now.mono_ms + ack_ms) {
+                self.give_consumed(source, record.position, None, now, sink);
+            }
+        } else {
+            self.pump_consumer(source, now, sink);
+        }
+    }
+
+    /// Reads on for a consumer that has members and room.
+    fn pump_consumer(&mut self, source: &Arc<[u8]>, now: Now, sink: &mut impl Sink) {
+        if self.groups.table.find(source).is_none() {
+            return;
+        }
+        let Some(consumer) = self.consumers.get(source).filter(|it| it.takes() && it.reading.is_none())
+        else {
+            return;
+        };
+        let topic = Arc::clone(&consumer.topic);
+        let last = self.last_of(&topic, sink);
+        let Some(consumer) = self.consumers.get_mut(source) else { return };
+        if last.epoch != consumer.next().epoch && last.epoch.0 != 0 {
+            consumer.begin_life(last.epoch);
+        }
+        if consumer.next().seq > last.seq {
+            return;
+        }
+        self.last_read = self.last_read.wrapping_add(1);
+        consumer.reading = Some((self.last_read, now.mono_ms));
+        let read = Read {
+            from: self.shard,
+            conn: ConnKey { index: READER, generation: self.last_read },
+            pattern: None,
+            namespace: Namespace::Global,
+            topic,
+            next: consumer.next(),
+            bytes_max: READ_BYTES,
+            of: None,
+        };
+        self.read_here(read, now, sink);
+    }
+
+    /// Whether a read is a consumer's.
+    pub(super) fn is_consumers(read: &Read) -> bool {
+        read.conn.index == READER
+    }
+
+    /// Records that a consumer has asked for.
+    pub(super) fn consumer_range(&mut self, read: &Read, range: Range, now: Now, sink: &mut impl Sink) {
+        let ack_ms = self.limits.consumer_ack_ms;
+        let is_its = |consumer: &Consumer| consumer.reading.is_some_and(|(id, _)| id == read.conn.generation);
+        let Some((source, consumer)) = self.consumers.iter_mut().find(|(_, consumer)| is_its(consumer))
+        else {
+            return;
+        };
+        consumer.reading = None;
+        if range.is_gone {
+            // The next look at it sees the room's next life.
+            return;
+        }
+        if let Some((first, last)) = range.gap {
+            self.consumers_missed += last.0 - first.0 + 1;
+        }
+        let mut taken = Vec::new();
+        let mut is_full = false;
+        for record in &range.records {
+            if !consumer.takes() {
+                consumer.skip_to(record.position.seq);
+                is_full = true;
+                break;
+            }
+            if consumer.take(record, now.mono_ms + ack_ms) {
+                taken.push(record.position);
+            }
+        }
+        if !is_full {
+            consumer.skip_to(range.next);
+        }
+        let source = Arc::clone(source);
+        for position in taken {
+            self.give_consumed(&source, position, None, now, sink);
+        }
+        if !is_full && !range.at_end {
+            self.pump_consumer(&source, now, sink);
+        }
+        self.save_consumer(&source, now, sink);
+    }
+
+    /// A record that a consumer has taken goes to a member, if there is one that takes it: not on `from`, unless
+    /// there is no other.
+    pub(super) fn give_consumed(
+        &mut self,
+        source: &Arc<[u8]>,
+        position: Position,
+        from: Option<Holder>,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
+        let Some(given) = self.consumers.get_mut(source).and_then(|it| it.given_mut(position)) else {
+            return;
+        };
+        let record = Arc::clone(&given.record);
+        let id = self.topics.intern(record.namespace, record.topic());
+        match self.pick_for(source, id, &record, false, from, sink) {
+            Some(holder) => {
+                let give = Give { group: Arc::clone(source), record, tries: 0 };
+                self.hand_to(id, holder, give, now, sink);
+            }
+            None => self.keep_for_later(source, position, now),
+        }
+    }
+
+    /// Nobody takes a record now.
+    fn keep_for_later(&mut self, source: &[u8], position: Position, now: Now) {
+        if let Some(given) = self.consumers.get_mut(source).and_then(|it| it.given_mut(position)) {
+            given.due_ms = given.due_ms.min(now.mono_ms + RETRY_MS);
+        }
+    }
+
+    /// A record of a group that keeps its place came back: another member gets it now, or any in a second. Whether it
+    /// is of such a group.
+    pub(super) fn came_back(
+        &mut self,
+        give: &Give,
+        from: Option<Holder>,
+        now: Now,
+        sink: &mut impl Sink,
+    ) -> bool {
+        if self.kept_topic(&give.group).is_none() {
+            return false;
+        }
+        let is_only = from.is_some_and(|from| {
+            let counts = self.groups.table.find(&give.group).map(|id| &self.groups.table.get(id).counts);
+            counts.is_none_or(|counts| counts.total() == u64::from(counts.of(from)))
+        });
+        if is_only || give.tries > 4 {
+            self.keep_for_later(&give.group, give.record.position, now);
+        } else {
+            self.give_consumed(&give.group, give.record.position, from, now, sink);
+        }
+        true
+    }
+
+    /// What was not acknowledged in its time, or nobody could take.
+    fn give_due(&mut self, source: &Arc<[u8]>, now: Now, sink: &mut impl Sink) {
+        let has_members = self.groups.table.find(source).is_some();
+        let (ack_ms, tries_max) = (self.limits.consumer_ack_ms, self.limits.consumer_tries_max);
+        let Some(consumer) = self.consumers.get_mut(source).filter(|_| has_members) else { return };
+        for position in consumer.due(now.mono_ms) {
+            let Some(consumer) = self.consumers.get_mut(source) else { return };
+            let Some(given) = consumer.given_mut(position) else { continue };
+            given.due_ms = now.mono_ms + ack_ms;
+            if tries_max > 0 && u64::from(given.tries) >= tries_max {
+                let record = Arc::clone(&given.record);
+                sink.bury(source, &record);
+                continue;
+            }
+            given.tries += 1;
+            self.consumers_given_again += 1;
+            self.give_consumed(source, position, None, now, sink);
+        }
+    }
+
+    /// A member has done with a record that it was given: no other gets it. Nothing is known of it where the group
+    /// keeps no place.
+    pub fn acknowledge(&mut self, group: &[u8], position: Position, now: Now, sink: &mut impl Sink) {
+        let Some(topic) = self.kept_topic(group) else { return };
+        let id = self.topics.intern(Namespace::Global, topic);
+        match self.topics.get(id).shard {
+            shard if shard == self.shard => self.acknowledged(group.into(), position, now, sink),
+            shard if shard == crate::ring::NOWHERE => {}
+            shard => sink.send(shard, Msg::Acknowledge(group.into(), position)),
+        }
+    }
+
+    /// Likewise, at the home of the topic's room.
+    pub(super) fn acknowledged(
+        &mut self,
+        group: Arc<[u8]>,
+        position: Position,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
+        let Some(topic) = self.kept_topic(&group) else { return };
+        let room = self.classes.room(topic).into_owned();
+        if let Some(slot) = self.relayed_slot(&room) {
+            if let Some(relay) = &mut self.relay
+                && let Leader::Node(leader) = relay.hub(slot).leader
+            {
+                let hub: HubId = relay.hub(slot).id;
+                // One that does not arrive is given again.
+                relay.peers.send(leader, hub, NodeMessage::Acknowledge { hub, group, position }, sink);
+            }
+            return;
+        }
+        if self.consumers.get_mut(&group).is_some_and(|consumer| consumer.acknowledge(position)) {
+            self.pump_consumer(&group, now, sink);
+            self.save_consumer(&group, now, sink);
+        }
+    }
+
+    /// All consumers whose room is led here, in order of their names.
+    pub fn consumers(&mut self, sink: &impl Sink) -> Vec<ConsumerInfo> {
+        let mut sources: Vec<Arc<[u8]>> = self.consumers.keys().cloned().collect();
+        sources.sort_unstable();
+        let info = |source: Arc<[u8]>| {
+            let topic = Arc::clone(&self.consumers.get(&source)?.topic);
+            let last = self.last_of(&topic, sink);
+            let members =
+                self.groups.table.find(&source).map_or(0, |id| self.groups.table.get(id).counts.total());
+            let consumer = self.consumers.get(&source)?;
+            let (position, lag, given) = (consumer.position(), consumer.lag(last), consumer.given() as u64);
+            Some(ConsumerInfo { source, position, lag, given, members })
+        };
+        sources.into_iter().filter_map(info).collect()
+    }
+
+    /// What memory has of a consumer is forgotten: it goes on from its row, or begins anew where that is deleted.
+    /// Whether there was one here.
+    pub fn forget_consumer(&mut self, source: &[u8]) -> bool {
+        self.consumers.remove(source).is_some()
+    }
+
+    /// A shard or node has told of members of a group.
+    pub(super) fn group_told(&mut self, source: &[u8], now: Now, sink: &mut impl Sink) {
+        if let Some(id) = self.groups.table.find(source) {
+            let source = Arc::clone(&self.groups.table.get(id).source);
+            self.open_consumer(&source, now, sink);
+        }
+    }
+
+    /// Who is picked for a record of a group.
+    pub(super) fn pick_for(
+        &mut self,
+        source: &[u8],
+        id: TopicId,
+        record: &Arc<Record>,
+        here_only: bool,
+        from: Option<Holder>,
+        sink: &impl Sink,
+    ) -> Option<Holder> {
+        let group = self.groups.table.find(source)?;
+        let (mut may, _) = self.may_get(group, id, sink);
+        if here_only {
+            may = may.shards(self.shards);
+        }
+        let (strategy, key) = self.strategy_for(id, record, sink);
+        let mut others = may;
+        let has_from = from.is_some_and(|from| others.remove(from));
+        let picked = self.groups.pick(group, others, &strategy, key);
+        if picked.is_none() && has_from { self.groups.pick(group, may, &strategy, key) } else { picked }
+    }
+}
