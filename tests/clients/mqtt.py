@@ -140,7 +140,8 @@ class Wire:
         self.send(packet(0x82, number.to_bytes(2, "big") + own + wanted))
         answer = self.read(SUBACK)
         assert answer.id == number
-        return list(answer.rest[1:] if self.version == V5 else answer.rest)
+        # Its properties are few: their length is one byte.
+        return list(answer.rest[1 + answer.rest[0] :] if self.version == V5 else answer.rest)
 
     def answer(self, kind: int, number: int, reason: bytes = b"") -> None:
         """PUBACK, PUBREC, PUBREL or PUBCOMP."""

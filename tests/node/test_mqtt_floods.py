@@ -121,9 +121,10 @@ def answers(one: Wire) -> list[Any]:
             return [*told, ("end", got.body[0])]
         assert got.kind in (PUBACK, SUBACK), got
         assert got.id == len(told) + 1
-        last = got.rest[-1] if got.rest else 0
+        # A refusal may have words behind the reason of PUBACK, and before those of SUBACK.
+        reason = got.rest[:1] if got.kind == PUBACK else got.rest[-1:]
         # 0x10: nobody subscribes to it.
-        told.append(0 if last == 0x10 else last)
+        told.append(0 if reason in (b"", b"\x10") else reason[0])
     return told
 
 

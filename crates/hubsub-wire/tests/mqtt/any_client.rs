@@ -2,8 +2,8 @@
 //! same is done for it, it is told the same, in packets of its version, and no more is kept of it than its limits
 //! let. The fuzz target `mqtt_client` and the test of its sample are this file.
 //!
-//! The first byte of an input says which version, whether the Receive Maximum is strict, and how late answers come; the
-//! rest is what the client says.
+//! The first byte of an input says which version, whether the Receive Maximum is strict, how late answers come and whether
+//! the session is recorded; the rest is what the client says.
 
 use crate::any_input::{VERSIONS, WIDE, begun};
 use hubsub_wire::mqtt::{
@@ -29,7 +29,7 @@ fn terms(is_strict: bool) -> Terms {
         long_ids: false,
         session_expiry_s_max: 0,
         session_expiry_s_default: 0,
-        has_shares: false,
+        has_shares: true,
     }
 }
 
@@ -63,6 +63,9 @@ pub fn outcome(input: &[u8], piece: usize) -> Outcome {
     let Some((&how, said)) = input.split_first() else { return Outcome::default() };
     let version = VERSIONS[usize::from(how % 3)];
     let mut client = Client::new(version, how & 4 != 0, usize::from(how >> 3 & 7));
+    if how & 64 != 0 {
+        client.machine.record();
+    }
     let mut decoder = begun(Peer::Client, version);
     let (mut taken, mut known) = (0, 0);
     while client.outcome.end.is_none() {
@@ -85,10 +88,19 @@ pub fn outcome(input: &[u8], piece: usize) -> Outcome {
     client.outcome
 }
 
+/// What is answered later.
+#[derive(Clone, Copy)]
+enum Waits {
+    Message(Qos),
+    Filter,
+    /// What happened to the session is to be recorded.
+    Record,
+}
+
 struct Client {
-    machine: Machine<()>,
-    /// Requests that are answered later: the QoS of a message, none of a subscription; and its number.
-    waiting: VecDeque<(Option<Qos>, u32)>,
+    machine: Machine<u64>,
+    /// With the numbers of their answers.
+    waiting: VecDeque<(Waits, u32)>,
     /// How many may wait.
     late: usize,
     is_strict: bool,
@@ -132,22 +144,25 @@ impl Client {
                 if incoming.qos == Qos::AtMostOnce {
                     self.machine.awaits(incoming.number);
                 }
-                self.waiting.push_back((Some(incoming.qos), incoming.number));
+                self.waiting.push_back((Waits::Message(incoming.qos), incoming.number));
             }
             Step::Subscribe { filters, first } => {
-                self.waiting.extend((first..).zip(filters.iter()).map(|(number, _)| (None, number)));
+                self.waiting.extend((first..).zip(filters.iter()).map(|(number, _)| (Waits::Filter, number)));
+            }
+            Step::Received { number, .. } | Step::Released { number, .. } => {
+                self.waiting.push_back((Waits::Record, number));
             }
             Step::Goodbye => return self.end("goodbye"),
-            // Nothing is recorded of a session that ends with its connection.
-            Step::Acknowledged { .. } | Step::Received { .. } | Step::Released { .. } => {}
-            Step::Unsubscribe(_) | Step::Done => {}
+            Step::Unsubscribe(_) | Step::Acknowledged { .. } | Step::Done => {}
         }
         // The server has messages of its own for it, which its acknowledgements may be of.
         let qos = [Qos::AtLeastOnce, Qos::ExactlyOnce][self.outcome.steps.len() % 2];
         let was_full = self.machine.window.is_full();
-        assert_eq!(self.machine.window.send(qos, ()).is_none(), was_full);
+        assert_eq!(self.machine.window.send(qos, 0).is_none(), was_full);
         assert!(self.machine.window.len() <= usize::from(INFLIGHT_MAX));
-        let unanswered = self.waiting.iter().filter(|(qos, _)| qos.is_some_and(|qos| qos > Qos::AtMostOnce));
+        let is_answered =
+            |(waits, _): &&(Waits, u32)| matches!(waits, Waits::Message(qos) if *qos > Qos::AtMostOnce);
+        let unanswered = self.waiting.iter().filter(is_answered);
         assert!(!self.is_strict || unanswered.count() <= usize::from(RECEIVE_MAX));
         self.settle(self.late);
         if self.machine.pending() > PENDING_MAX {
@@ -159,17 +174,22 @@ impl Client {
     fn settle(&mut self, but: usize) {
         while self.waiting.len() > but
             && self.outcome.end.is_none()
-            && let Some((qos, number)) = self.waiting.pop_front()
+            && let Some((waits, number)) = self.waiting.pop_front()
         {
             let fails = number % 5 == 4;
-            if qos.is_some() {
-                let reason = if fails { Reason::QuotaExceeded } else { Reason::Success };
-                if let Err(fault) = self.machine.published(number, reason, &mut self.outcome.told) {
-                    self.end(fault.what);
+            let told = &mut self.outcome.told;
+            match waits {
+                Waits::Message(_) => {
+                    let reason = if fails { Reason::QuotaExceeded } else { Reason::Success };
+                    if let Err(fault) = self.machine.published(number, reason, told) {
+                        self.end(fault.what);
+                    }
                 }
-            } else {
-                let granted = if fails { Err(Reason::NotAuthorized) } else { Ok(()) };
-                self.machine.granted(number, granted, &mut self.outcome.told);
+                Waits::Filter => {
+                    let granted = if fails { Err(Reason::NotAuthorized) } else { Ok(()) };
+                    self.machine.granted(number, granted, told);
+                }
+                Waits::Record => self.machine.recorded(number, told),
             }
         }
     }
