@@ -345,6 +345,12 @@ fn reasons_in_words_stay_away_where_they_are_not_wanted() {
     }
 }
 
+#[test]
+fn a_session_can_go_to_another_thread() {
+    fn goes<T: Send>(_: &T) {}
+    goes(&small());
+}
+
 /// A session with one subscription.
 fn small() -> SessionState<u64> {
     let mut machine = resumable(9);
