@@ -15,8 +15,8 @@ from hubsub.bench.brokers import RunningBroker, parse_peer
 from hubsub.bench.cli import app
 from hubsub.bench.load import find_program, run
 from hubsub.bench.machine import Cores, Machine, share_cores
-from hubsub.bench.report import RowFile, directory, lines, markdown_table, number
 from hubsub.bench.mqtt_scenarios import MQTT_BY_NAME
+from hubsub.bench.report import RowFile, directory, lines, markdown_table, number
 from hubsub.bench.runner import run_scenario
 from hubsub.bench.scenarios import BY_NAME
 from hubsub.bench.servers import Running, RunningServer

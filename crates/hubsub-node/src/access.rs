@@ -18,12 +18,12 @@ pub enum Action {
 
 /// What is allowed on this node. Until there are users, the default user may
 /// do everything and there is no other; but names that begin with `$` are the node's
-/// own, of which users read the statistics and nothing else.
+/// own, of which users read what the node says of itself and nothing else.
 #[derive(Clone, Debug, Default)]
 pub struct Access;
 
 /// What of the reserved names anyone may read.
-const PUBLIC: &[u8] = b"$stats/";
+const PUBLIC: [&[u8]; 2] = [b"$stats/", b"$SYS/"];
 
 impl Access {
     /// Whether `principal` may do `action` on `topic`.
@@ -33,7 +33,8 @@ impl Access {
         match principal {
             PrincipalId::NODE => true,
             _ if is_reserved(topic) => {
-                let is_read = action == Action::Subscribe && topic.starts_with(PUBLIC);
+                let is_public = PUBLIC.iter().any(|public| topic.starts_with(public));
+                let is_read = action == Action::Subscribe && is_public;
                 is_read && principal == PrincipalId::default()
             }
             _ => principal == PrincipalId::default(),

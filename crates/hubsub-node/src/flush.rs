@@ -48,7 +48,8 @@ impl Rim {
         let Some(conn) = self.conns.at_mut(index) else { return };
         conn.flags.set(Flags::DIRTY, false);
         conn.meter.roll(second);
-        let Conn { output, io, mqtt, .. } = conn;
+        let Conn { output, io, mqtt, door, .. } = conn;
+        let is_mqtt = door.is_mqtt();
         let has_pending = mqtt.as_ref().is_some_and(|client| !client.pending.is_empty());
         let Some(output) = output else { return };
         let arenas = &self.arenas;
@@ -73,7 +74,7 @@ impl Rim {
             match io.write(slices) {
                 Ok(0) => failed = true,
                 Ok(mut sent) => {
-                    self.metrics.bytes_out_total.add(sent as u64);
+                    self.metrics.count_written(sent, is_mqtt);
                     while sent > 0 {
                         let left = piece_bytes(&output.pieces[done], arenas).len() - offset;
                         if sent < left {
@@ -126,7 +127,8 @@ impl Rim {
         let second = self.second();
         loop {
             let Some(conn) = self.conns.get_mut(key) else { return };
-            let (proto, Conn { output: Some(output), io, meter, .. }) = (conn.proto, conn) else { return };
+            let (proto, door) = (conn.proto, conn.door);
+            let Conn { output: Some(output), io, meter, .. } = conn else { return };
             meter.roll(second);
             self.output_bytes +=
                 output.tell_gaps(|out, gap| write_gap(out, proto, &gap.topic, gap.from, gap.to));
@@ -142,7 +144,7 @@ impl Rim {
             match io.write(&slices) {
                 Ok(0) => return self.close_now(key),
                 Ok(sent) => {
-                    self.metrics.bytes_out_total.add(sent as u64);
+                    self.metrics.count_written(sent, door.is_mqtt());
                     self.output_bytes -= sent;
                     output.advance(sent);
                     if output.queue_bytes <= self.limits.output_soft_bytes as usize {

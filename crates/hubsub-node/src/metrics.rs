@@ -27,6 +27,17 @@ impl Metric {
     }
 }
 
+impl ShardMetrics {
+    /// Bytes were written to a client.
+    #[inline]
+    pub fn count_written(&self, bytes: usize, to_mqtt: bool) {
+        self.bytes_out_total.add(bytes as u64);
+        if to_mqtt {
+            self.mqtt_bytes_out_total.add(bytes as u64);
+        }
+    }
+}
+
 macro_rules! metrics {
     ($($(#[doc = $doc:literal])+ $name:ident;)+) => {
         /// The metrics of one shard, on cache lines of its own.
@@ -146,8 +157,16 @@ metrics! {
     mqtt_connections;
     /// MQTT clients whose CONNECT was refused.
     mqtt_refused_total;
+    /// Subscriptions of MQTT clients.
+    mqtt_subscriptions;
     /// Packets of MQTT clients.
     mqtt_packets_total;
+    /// Packets to MQTT clients.
+    mqtt_packets_sent_total;
+    /// Bytes read from MQTT clients, of all that `bytes_in_total` counts.
+    mqtt_bytes_in_total;
+    /// Bytes written to MQTT clients, of all that `bytes_out_total` counts.
+    mqtt_bytes_out_total;
     /// Messages published by MQTT clients of this shard, of all that `published_total` counts.
     mqtt_published_total;
     /// Records put into the output of MQTT clients, of all that `delivered_total` counts.

@@ -125,6 +125,8 @@ pub struct Rim {
     pub own: Own,
     /// Connections of MQTT clients that were taken in.
     pub mqtt_clients: usize,
+    /// Their subscriptions.
+    pub mqtt_subscriptions: usize,
     /// Timers.
     pub timers: Wheel<Timer>,
     /// Of shard 0: rooms that the control plane was asked for, until when the answer is awaited, in ms, and whether a
@@ -187,6 +189,7 @@ impl Rim {
             claimed: 0,
             own: Own::default(),
             mqtt_clients: 0,
+            mqtt_subscriptions: 0,
             timers: Wheel::new(now.mono_ms),
             asked: HashMap::default(),
             control: ends.control,

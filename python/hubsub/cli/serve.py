@@ -145,7 +145,7 @@ class _Process:
 
     async def _serve(self, addresses: Mapping[str, str | None], bound_http: str | None) -> int:
         """Says that the node is ready, and serves until it is told to stop (0) or a shard fails (1)."""
-        from hubsub.control import activity, load
+        from hubsub.control import activity, load, sys_topics
         from hubsub.node import BUILD_PROFILE
         from hubsub.version import VERSION
 
@@ -171,6 +171,11 @@ class _Process:
         beside = (
             loop.create_task(activity.report(node.clients, limits("busiest_log_ms"))),
             loop.create_task(load.report(node, limits("load_sample_ms"))),
+            *(
+                [loop.create_task(sys_topics.report(node, limits("sys_interval_ms")))]
+                if self._config.speaks_mqtt
+                else []
+            ),
             loop.create_task(self._state.batches.retry()),
             loop.create_task(self._resume_led()),
             loop.create_task(self._feed_watchdog()),

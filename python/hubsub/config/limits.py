@@ -348,6 +348,13 @@ LIMITS: tuple[Limit, ...] = (
         "control",
     ),
     Limit(
+        "sys_interval_ms",
+        10_000,
+        "Time between the values that a node with a listener for MQTT tells of itself in `$SYS/broker/…`; 0 for none.",
+        0,
+        "control",
+    ),
+    Limit(
         "busiest_log_ms",
         60_000,
         "Time between the log lines that name the busiest clients; 0 for none.",

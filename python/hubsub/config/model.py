@@ -97,14 +97,19 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def all_classes(self) -> tuple[RoomClass, ...]:
         """The node's own classes, if it has any, before those of the configuration."""
-        return (*self._claims, *system_classes(self.data, self.limits), *self.classes)
+        return (*self._of_mqtt, *system_classes(self.data, self.limits), *self.classes)
 
     @property
-    def _claims(self) -> tuple[RoomClass, ...]:
-        """Where nodes of a cluster say who holds a client id of MQTT; a lone node asks nobody."""
-        speaks_mqtt = self.mqtt is not None or self.ws is not None
-        room = RoomClass(name=CLAIMS, match=(f"{CLAIMS}/#",), placement="ring")
-        return (room,) if self.is_clustered and speaks_mqtt else ()
+    def speaks_mqtt(self) -> bool:
+        """Whether MQTT clients can connect."""
+        return self.mqtt is not None or self.ws is not None
+
+    @property
+    def _of_mqtt(self) -> tuple[RoomClass, ...]:
+        """What nodes say of themselves, and where those of a cluster say who holds a client id; a lone one asks nobody."""
+        names = (CLAIMS, SYS) if self.is_clustered else (SYS,)
+        rooms = tuple(RoomClass(name=name, match=(f"{name}/#",), placement="ring") for name in names)
+        return rooms if self.speaks_mqtt else ()
 
     def core_limits(self) -> dict[str, int]:
         """The limits that the data plane keeps."""
@@ -114,7 +119,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 CLAIMS = "$claim"
 """The class of the rooms of client ids."""
 
-OWN = (CLAIMS, "$stage", "$queries", "$stats")
+SYS = "$SYS"
+"""The class of what nodes say of themselves to MQTT clients."""
+
+OWN = (CLAIMS, SYS, "$stage", "$queries", "$stats")
 """The node's own classes, and the first level of their rooms."""
 
 RESERVED = "$"

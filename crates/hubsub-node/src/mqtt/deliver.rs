@@ -316,6 +316,7 @@ impl Rim {
         c.meter.totals[MESSAGES_OUT] += 1;
         c.meter.totals[BYTES_OUT] += bytes as u64;
         self.metrics.delivered_total.add(1);
+        self.metrics.mqtt_packets_sent_total.add(1);
         self.metrics.mqtt_delivered_total.add(1);
         if !c.flags.any(Flags::DIRTY) {
             c.flags.set(Flags::DIRTY, true);

@@ -32,7 +32,7 @@ use hubsub_types::names::filter_pattern;
 use hubsub_types::{ConnKey, ErrorCode, Qos};
 use hubsub_wire::mqtt::{
     Accepted, Connect, DecodeLimits, Decoded, Decoder, Fault, Incoming, LastWill, Machine, Names, Opened,
-    Packet, ProtocolError, Reason, Refusal, Step, Terms, read_headers, shared,
+    Packet, ProtocolError, Reason, Refusal, Step, Terms, packet_bytes, read_headers, shared,
 };
 use pending::Pending;
 use shares::Shares;
@@ -409,6 +409,7 @@ fn unsubscribe(core: &mut Core, key: ConnKey, filters: Names<'_>) {
 /// A connection has ended: its client id is free, and its will is published.
 pub fn gone(core: &mut Core, key: ConnKey, mut client: Box<Client>) {
     core.rim.mqtt_clients -= 1;
+    core.rim.mqtt_subscriptions -= client.machine.subscriptions();
     core.rim.output_bytes -= client.pending.bytes();
     shares::give_away(core, &mut client);
     let will = client.machine.take_will();
@@ -442,6 +443,16 @@ fn publish_will(core: &mut Core, key: ConnKey, will: LastWill, client_id: &str) 
     core.rim.metrics.mqtt_wills_total.add(1);
 }
 
+/// How many packets these bytes are, none of them in part.
+fn packets(mut bytes: &[u8]) -> u64 {
+    let mut count = 0;
+    while let Some(length) = packet_bytes(bytes) {
+        bytes = bytes.get(length..).unwrap_or_default();
+        count += 1;
+    }
+    count
+}
+
 impl Rim {
     /// A client's part acts, and what it writes goes out in order.
     fn with_mqtt<R>(&mut self, key: ConnKey, act: impl FnOnce(&mut Client, &mut Vec<u8>) -> R) -> Option<R> {
@@ -449,8 +460,11 @@ impl Rim {
         let client = conn.mqtt.as_mut()?;
         let arena = &mut self.arenas[usize::from(REPLIES)];
         let start = arena.len();
+        self.mqtt_subscriptions -= client.machine.subscriptions();
         let acted = act(client, arena);
+        self.mqtt_subscriptions += client.machine.subscriptions();
         if arena.len() > start {
+            self.metrics.mqtt_packets_sent_total.add(packets(&arena[start..]));
             conn.output.get_or_insert_with(|| self.pool.pop().unwrap_or_default());
             if crate::reply::emit(conn, arena, start, &mut self.output_bytes) {
                 self.dirty.push(key);

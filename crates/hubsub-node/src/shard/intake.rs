@@ -41,6 +41,9 @@ impl Shard {
             Ok(0) => self.core.rim.close_soon(key),
             Ok(n) => {
                 self.core.rim.metrics.bytes_in_total.add(n as u64);
+                if conn.door.is_mqtt() {
+                    self.core.rim.metrics.mqtt_bytes_in_total.add(n as u64);
+                }
                 conn.meter.totals[BYTES_IN] += n as u64;
                 if conn.created_s != second {
                     conn.meter.roll(second);

@@ -312,3 +312,11 @@ impl Decoder {
         })
     }
 }
+
+/// Bytes of the packet that the input begins with; none before its length is there.
+#[inline]
+#[must_use]
+pub fn packet_bytes(input: &[u8]) -> Option<usize> {
+    let Short { number, bytes, .. } = short(input.get(1..)?).ok()??;
+    Some(1 + bytes + number as usize)
+}

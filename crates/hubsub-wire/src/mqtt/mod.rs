@@ -43,7 +43,7 @@ mod topic;
 
 pub use ack::{Ack, Auth, Connack, Disconnect};
 pub use connect::{Connect, Will};
-pub use decode::{DecodeLimits, Decoded, Decoder};
+pub use decode::{DecodeLimits, Decoded, Decoder, packet_bytes};
 pub use encode::EncodeError;
 pub use error::{Flaw, ProtocolError};
 pub use field::{Pair, SubscriptionId};

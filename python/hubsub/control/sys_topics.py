@@ -1,0 +1,148 @@
+"""What a node says of itself to MQTT clients, under the names that brokers have for it: `$SYS/broker/…`.
+
+A lone node is the broker. In a cluster each node tells its own values below its name (`$SYS/broker/NODE/…`): its rooms
+are those of the whole cluster, so two nodes would else say their values by turns in one topic.
+
+Pure are `Look`, `Loads` and `values`; `report` asks the node and publishes. docs/protocol/mqtt-sys.md lists the topics.
+
+Invariant: a value that the node does not count is not told.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from hubsub.errors import HubSubError, refusal
+from hubsub.node import Failed, Item, Node
+from hubsub.version import VERSION
+
+ROOT = "$SYS/broker"
+
+OFF_S = 1.0
+"""How often a node that tells nothing looks whether it should."""
+
+MINUTES = (1, 5, 15)
+
+GAUGES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("clients/connected", ("mqtt_connections",)),
+    ("clients/disconnected", ("mqtt_sessions_absent",)),
+    ("subscriptions/count", ("mqtt_subscriptions",)),
+    ("retained messages/count", ("retained_messages",)),
+)
+"""What there is now: the topic, and the metrics whose sum it is."""
+
+COUNTERS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("messages/received", "messages/received", ("mqtt_packets_total",)),
+    ("messages/sent", "messages/sent", ("mqtt_packets_sent_total",)),
+    ("publish/messages/received", "publish/received", ("mqtt_published_total",)),
+    ("publish/messages/sent", "publish/sent", ("mqtt_delivered_total",)),
+    ("publish/messages/dropped", "publish/dropped", ("mqtt_unsent_total", "dropped_total")),
+    ("bytes/received", "bytes/received", ("mqtt_bytes_in_total",)),
+    ("bytes/sent", "bytes/sent", ("mqtt_bytes_out_total",)),
+)
+"""What was since the start: the topic, that of its load, and the metrics."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Look:
+    """A node's metrics, summed over its shards, at one moment."""
+
+    clock_s: float
+    """Monotonic."""
+    metrics: Mapping[str, int]
+
+    def sum(self, names: Sequence[str]) -> int | None:
+        """Of these metrics; None if the node does not have one of them."""
+        if not all(name in self.metrics for name in names):
+            return None
+        return sum(self.metrics[name] for name in names)
+
+
+@dataclass
+class Loads:
+    """How much came a minute, as averages over 1, 5 and 15 minutes in which what is long ago counts less and less."""
+
+    averages: dict[str, float] = field(default_factory=dict)
+    """By topic; nothing before the first look."""
+
+    def take(self, before: Look, after: Look) -> None:
+        """What was between two looks."""
+        seconds = after.clock_s - before.clock_s
+        if seconds <= 0:
+            return
+        for _, load, names in COUNTERS:
+            now, then = after.sum(names), before.sum(names)
+            if now is None or then is None:
+                continue
+            per_minute = (now - then) * 60 / seconds
+            for minutes in MINUTES:
+                topic = f"load/{load}/{minutes}min"
+                kept = math.exp(-seconds / (60 * minutes))
+                self.averages[topic] = self.averages.get(topic, 0.0) * kept + per_minute * (1 - kept)
+
+
+def values(look: Look, uptime_s: float, clients_max: int, loads: Loads) -> dict[str, str]:
+    """What is told, by topic below the root, in a fixed order.
+
+    Args:
+        uptime_s: Since the node's start.
+        clients_max: The most clients that any look found connected.
+        loads: As of this look.
+    """
+    told = {"version": f"hubsub version {VERSION}", "uptime": f"{int(uptime_s)} seconds"}
+    gauges = {topic: look.sum(names) for topic, names in GAUGES}
+    here = (gauges["clients/connected"], gauges["clients/disconnected"])
+    gauges["clients/total"] = sum(count for count in here if count is not None)
+    gauges["clients/maximum"] = clients_max
+    gauges |= {topic: look.sum(names) for topic, _, names in COUNTERS}
+    told |= {topic: str(value) for topic, value in gauges.items() if value is not None}
+    return told | {topic: f"{value:.2f}" for topic, value in loads.averages.items()}
+
+
+def items(root: str, told: Mapping[str, str]) -> list[Item]:
+    """The values as messages."""
+    return [Item(f"{root}/{topic}".encode(), value.encode(), {}, "") for topic, value in told.items()]
+
+
+# -- on a node --
+
+
+def look(node: Node) -> Look:
+    """What the node counts now."""
+    summed: dict[str, int] = {}
+    for shard in node.metrics()["shards"]:
+        for name, value in shard.items():
+            summed[name] = summed.get(name, 0) + value
+    return Look(time.monotonic(), summed)
+
+
+async def report(node: Node, interval_ms: Callable[[], int]) -> None:
+    """Tells the values an interval, until cancelled; none while the interval is 0."""
+    root = f"{ROOT}/{node.name}" if node.config.is_clustered else ROOT
+    start_s = time.monotonic()
+    before, loads, clients_max, is_told = look(node), Loads(), 0, False
+    while True:
+        interval = interval_ms()
+        await asyncio.sleep(interval / 1_000 or OFF_S)
+        after = look(node)
+        loads.take(before, after)
+        before = after
+        clients_max = max(clients_max, after.sum(("mqtt_connections",)) or 0)
+        if not interval:
+            continue
+        told = values(after, after.clock_s - start_s, clients_max, loads)
+        try:
+            for result in await node.publish(items(root, told), as_node=True):
+                if isinstance(result, Failed):
+                    raise refusal(*result)
+            is_told = False
+        except HubSubError as error:
+            if not is_told:
+                log.warning("values of $SYS are not told", code=error.code, reason=str(error))
+            is_told = True
