@@ -31,6 +31,7 @@ REACHED = {
     "pattern_bytes_max": "test_a_pattern_that_is_too_long_is_refused",
     "subscriptions_per_client_max": "test_one_subscription_too_many_is_refused",
     "mqtt_packet_bytes_max": "test_a_packet_that_is_too_long_closes",
+    "mqtt_large_bytes_max": "test_long_messages_under_way_are_bounded",
     "mqtt_connect_bytes_max": "test_a_connect_that_is_too_long_closes_without_a_word",
     "mqtt_receive_max": "test_one_message_unanswered_too_many_is_told_or_counted",
     "mqtt_inflight_max": "test_no_more_than_the_window_is_unacknowledged_and_the_rest_comes_in_order",

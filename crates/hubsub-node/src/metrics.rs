@@ -176,6 +176,10 @@ metrics! {
     mqtt_unsent_total;
     /// Wills that were published.
     mqtt_wills_total;
+    /// Bytes of long messages that MQTT clients announced and that have not come whole.
+    mqtt_large_bytes;
+    /// Long messages of MQTT clients that were refused, since too many were under way.
+    mqtt_large_refused_total;
     /// MQTT clients that were silent for too long.
     mqtt_silent_total;
     /// MQTT clients whose client id another one took over.

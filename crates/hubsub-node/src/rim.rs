@@ -125,6 +125,8 @@ pub struct Rim {
     pub own: Own,
     /// Connections of MQTT clients that were taken in.
     pub mqtt_clients: usize,
+    /// Bytes of long messages that they announced and that have not come whole.
+    pub mqtt_large_bytes: usize,
     /// Their subscriptions.
     pub mqtt_subscriptions: usize,
     /// Timers.
@@ -189,6 +191,7 @@ impl Rim {
             claimed: 0,
             own: Own::default(),
             mqtt_clients: 0,
+            mqtt_large_bytes: 0,
             mqtt_subscriptions: 0,
             timers: Wheel::new(now.mono_ms),
             asked: HashMap::default(),

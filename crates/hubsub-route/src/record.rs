@@ -63,9 +63,25 @@ impl Record {
         let mut bytes = Vec::with_capacity(topic.len() + payload.len());
         bytes.extend_from_slice(topic);
         bytes.extend_from_slice(payload);
+        Record::of_parts(namespace, bytes, topic.len(), publisher, headers)
+    }
+
+    /// A record of a topic and, behind it, a payload, which are not copied.
+    ///
+    /// # Panics
+    /// The topic is longer than all.
+    #[must_use]
+    pub fn of_parts(
+        namespace: Namespace,
+        bytes: Vec<u8>,
+        topic_len: usize,
+        publisher: Box<str>,
+        headers: Headers,
+    ) -> Record {
+        assert!(topic_len <= bytes.len(), "the topic is in front of the payload");
         Record {
             bytes: bytes.into_boxed_slice(),
-            topic_len: topic.len() as u32,
+            topic_len: topic_len as u32,
             namespace,
             position: Position::default(),
             place: LogPlace::default(),

@@ -58,6 +58,8 @@ limits! {
     publishes_per_minute_max = 0;
     /// Bytes of one packet of an MQTT client, which is told so.
     mqtt_packet_bytes_max = 2 * MIB;
+    /// Bytes of long messages of MQTT clients that may be under way to one shard together; one always may.
+    mqtt_large_bytes_max = 256 * MIB;
     /// Bytes of CONNECT, which anybody can send.
     mqtt_connect_bytes_max = 128 * KIB;
     /// Messages of QoS 1 and 2 that an MQTT client may have unanswered: its Receive Maximum.

@@ -54,9 +54,16 @@ LIMITS: tuple[Limit, ...] = (
     Limit(
         "mqtt_packet_bytes_max",
         2 * MIB,
-        "Bytes of one packet of an MQTT client, which is told so; a message is kept whole.",
+        "Bytes of one packet of an MQTT client, which is told so.",
         1_024,
         high=268_435_460,
+    ),
+    Limit(
+        "mqtt_large_bytes_max",
+        256 * MIB,
+        "Bytes of messages above 2 MiB that MQTT clients may have under way to one shard together; one always may, "
+        "another is refused.",
+        1,
     ),
     Limit("mqtt_connect_bytes_max", 128 * KIB, "Bytes of a CONNECT of MQTT, which anybody can send.", 128),
     Limit(

@@ -4,6 +4,7 @@
 //!
 //! - [`claims`]: one connection a client id
 //! - [`deliver`]: records as PUBLISH packets
+//! - [`large`]: long messages, whose payload is collected as it comes
 //! - [`pending`]: records that wait for the window or the socket
 //! - [`message`]: a record as its packets are made from it
 //! - [`plain`]: clients whose records need no look at them
@@ -11,6 +12,7 @@
 
 mod claims;
 mod deliver;
+mod large;
 mod message;
 mod pending;
 mod plain;
@@ -27,13 +29,14 @@ use crate::core::Core;
 use crate::rim::{REPLIES, Rim, Timer};
 use deliver::Gaps;
 use hubsub_route::claims::Holder;
-use hubsub_route::{Answer, Asker, Draft, Namespace, Outcome, Publisher, Start, Ticket, Wish};
+use hubsub_route::{Answer, Asker, Draft, Headers, Namespace, Outcome, Publisher, Start, Ticket, Wish};
 use hubsub_types::names::filter_pattern;
 use hubsub_types::{ConnKey, ErrorCode, Qos};
 use hubsub_wire::mqtt::{
     Accepted, Connect, DecodeLimits, Decoded, Decoder, Fault, Incoming, LastWill, Machine, Names, Opened,
     Packet, ProtocolError, Reason, Refusal, Step, Terms, packet_bytes, read_headers, shared,
 };
+use large::{Large, WHOLE_BYTES, Whole};
 use pending::Pending;
 use shares::Shares;
 
@@ -50,6 +53,8 @@ pub struct Client {
     holds: bool,
     /// Whether one of the messages that it waits for is for a log.
     waits_for_log: bool,
+    /// A long message of it that is under way.
+    large: Option<Box<Large>>,
     /// Records that wait for it.
     pub pending: Pending,
     /// What it is to be told that it will not get.
@@ -109,12 +114,13 @@ pub fn execute(core: &mut Core, key: ConnKey, input: &[u8]) -> Option<usize> {
     {
         core.rim.metrics.mqtt_packets_total.add(1);
         match client.machine.take_plain(&message, core.rim.now.mono_ms) {
-            Some(incoming) => publish(core, key, incoming),
-            None => take(core, key, Packet::Publish(message)),
+            Some(incoming) => publish(core, key, incoming, None),
+            None => take(core, key, Packet::Publish(message), None),
         }
         return Some(len);
     }
     let decoder = conn.mqtt.as_mut().map_or(&mut first, |client| &mut client.decoder);
+    let before = decoder.clone();
     match decoder.decode(input, &limits) {
         Ok(Decoded::Packet { packet: Packet::Connect(connect), len }) => {
             core.rim.metrics.mqtt_packets_total.add(1);
@@ -123,12 +129,17 @@ pub fn execute(core: &mut Core, key: ConnKey, input: &[u8]) -> Option<usize> {
         }
         Ok(Decoded::Packet { packet, len }) => {
             core.rim.metrics.mqtt_packets_total.add(1);
-            take(core, key, packet);
+            take(core, key, packet, None);
             Some(len)
         }
         Ok(Decoded::Incomplete { .. }) => None,
-        Ok(Decoded::Head { .. } | Decoded::Chunk { .. }) => {
-            unreachable!("no packet that is taken is longer than what is kept whole")
+        Ok(Decoded::Head { publish, payload_bytes, len }) => {
+            large::begin(core, key, &publish, &input[..len], (before, limits), payload_bytes);
+            Some(len)
+        }
+        Ok(Decoded::Chunk { bytes, last, len }) => {
+            large::go_on(core, key, bytes, last);
+            Some(len)
         }
         Err(error) => {
             refuse_input(&mut core.rim, key, error);
@@ -145,7 +156,7 @@ fn is_publish(input: &[u8]) -> bool {
 fn decode_limits(rim: &Rim) -> DecodeLimits {
     let packet_bytes_max = rim.limits.mqtt_packet_bytes_max as usize;
     let connect_bytes_max = (rim.limits.mqtt_connect_bytes_max as usize).min(packet_bytes_max);
-    DecodeLimits { packet_bytes_max, connect_bytes_max, whole_bytes_max: packet_bytes_max }
+    DecodeLimits { packet_bytes_max, connect_bytes_max, whole_bytes_max: packet_bytes_max.min(WHOLE_BYTES) }
 }
 
 /// What clients are granted. The limits are within what their packets can say: the configuration sees to it.
@@ -188,6 +199,7 @@ fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, decoder: Decoder)
                 unconfirmed: 0,
                 holds: false,
                 waits_for_log: false,
+                large: None,
                 pending: Pending::default(),
                 gaps: Gaps::default(),
                 shares: None,
@@ -281,7 +293,8 @@ pub fn end(core: &mut Core, key: ConnKey, fault: Fault) {
     rim.close_soon(key);
 }
 
-fn take(core: &mut Core, key: ConnKey, packet: Packet<'_>) {
+/// Acts on a packet; `whole` is what of a long message is not in it.
+fn take(core: &mut Core, key: ConnKey, packet: Packet<'_>, whole: Option<Whole>) {
     let now_ms = core.rim.now.mono_ms;
     let acknowledges = matches!(packet, Packet::Puback(_) | Packet::Pubrec(_) | Packet::Pubcomp(_));
     let step = core.rim.with_mqtt(key, |client, out| {
@@ -296,7 +309,7 @@ fn take(core: &mut Core, key: ConnKey, packet: Packet<'_>) {
     match step {
         // Nothing is recorded of sessions that end with their connections.
         Ok(Step::Done | Step::Acknowledged { .. } | Step::Received { .. } | Step::Released { .. }) => {}
-        Ok(Step::Publish(incoming)) => publish(core, key, incoming),
+        Ok(Step::Publish(incoming)) => publish(core, key, incoming, whole),
         Ok(Step::Subscribe { filters, first }) => {
             for (number, (filter, _)) in (0..).map(|i| first.wrapping_add(i)).zip(filters.iter()) {
                 subscribe(core, key, number, filter);
@@ -321,7 +334,7 @@ fn take(core: &mut Core, key: ConnKey, packet: Packet<'_>) {
     }
 }
 
-fn publish(core: &mut Core, key: ConnKey, incoming: Incoming<'_>) {
+fn publish(core: &mut Core, key: ConnKey, incoming: Incoming<'_>, whole: Option<Whole>) {
     let Incoming { number, topic, qos, properties, payload, .. } = incoming;
     let topic = topic.as_str().as_bytes();
     core.rim.metrics.mqtt_published_total.add(1);
@@ -332,11 +345,21 @@ fn publish(core: &mut Core, key: ConnKey, incoming: Incoming<'_>) {
     let own_name = client.machine.has_no_local().then(|| client.machine.client_id().to_owned());
     let publisher = own_name.as_deref().map_or(Publisher::Conn(key.index), Publisher::Told);
     let headers = (!properties.is_empty()).then(|| read_headers(properties));
-    let headers = headers.filter(|headers| !headers.is_empty()).map(Into::into);
+    let headers: Headers = headers.filter(|headers| !headers.is_empty()).map(Into::into);
     let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: number } };
     let namespace = Namespace::Global;
-    let draft = Draft { namespace, topic, payload, headers, publisher, producer: None, qos };
-    match core.broker.publish(ticket, draft, core.rim.now, &mut core.rim) {
+    let now = core.rim.now;
+    let outcome = match whole {
+        None => {
+            let draft = Draft { namespace, topic, payload, headers, publisher, producer: None, qos };
+            core.broker.publish(ticket, draft, now, &mut core.rim)
+        }
+        Some(whole) => {
+            let record = whole.record(topic, client.machine.client_id().into(), headers).of_qos(qos);
+            core.broker.publish_record(ticket, record, now, &mut core.rim)
+        }
+    };
+    match outcome {
         // Nobody waits for what came of it.
         Outcome::Now(Ok(_)) if qos == Qos::AtMostOnce => {}
         Outcome::Now(outcome) => published(core, key, number, outcome.map(|p| p.receivers)),
@@ -411,6 +434,7 @@ pub fn gone(core: &mut Core, key: ConnKey, mut client: Box<Client>) {
     core.rim.mqtt_clients -= 1;
     core.rim.mqtt_subscriptions -= client.machine.subscriptions();
     core.rim.output_bytes -= client.pending.bytes();
+    core.rim.mqtt_large_bytes -= client.large.take().map_or(0, |large| large.announced());
     shares::give_away(core, &mut client);
     let will = client.machine.take_will();
     if let Some(will) = will.filter(|_| client.connack.is_none()) {

@@ -76,25 +76,55 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) -> Outcome<Result<Published, ErrorCode>> {
-        if draft.topic.len() as u64 > self.limits.topic_bytes_max {
+        self.publish_body(ticket, Body::Draft(draft), now, sink)
+    }
+
+    /// Likewise of a record that was made already: a long one, that is not to be copied.
+    pub fn publish_record(
+        &mut self,
+        ticket: Ticket,
+        record: Record,
+        now: Now,
+        sink: &mut impl Sink,
+    ) -> Outcome<Result<Published, ErrorCode>> {
+        self.publish_body(ticket, Body::Record(Arc::new(record)), now, sink)
+    }
+
+    #[inline]
+    fn publish_body(
+        &mut self,
+        ticket: Ticket,
+        body: Body<'_>,
+        now: Now,
+        sink: &mut impl Sink,
+    ) -> Outcome<Result<Published, ErrorCode>> {
+        let (namespace, topic, payload_bytes, is_numbered) = match &body {
+            Body::Draft(draft) => {
+                (draft.namespace, draft.topic, draft.payload.len(), draft.producer.is_some())
+            }
+            Body::Record(record) => {
+                (record.namespace, record.topic(), record.payload().len(), record.producer().is_some())
+            }
+        };
+        if topic.len() as u64 > self.limits.topic_bytes_max {
             return Outcome::Now(Err(ErrorCode::TopicLength));
         }
-        let id = self.topics.intern(draft.namespace, draft.topic);
-        let topic = self.topics.get(id);
-        let class = self.classes.get(topic.class);
-        if draft.payload.len() as u64 > class.payload_bytes_max {
+        let id = self.topics.intern(namespace, topic);
+        let known = self.topics.get(id);
+        let class = self.classes.get(known.class);
+        if payload_bytes as u64 > class.payload_bytes_max {
             return Outcome::Now(Err(ErrorCode::PayloadLength));
         }
-        if draft.producer.is_some() && !class.durability.is_logged() {
+        if is_numbered && !class.durability.is_logged() {
             return Outcome::Now(Err(ErrorCode::NotLogged));
         }
         let remembers = class.names_publishers();
-        if topic.shard != self.shard {
-            let (shard, revision) = (topic.shard, self.topics.revision(id));
+        if known.shard != self.shard {
+            let (shard, revision) = (known.shard, self.topics.revision(id));
             if shard == NOWHERE && self.found(id) {
-                return self.publish(ticket, draft, now, sink);
+                return self.publish_body(ticket, body, now, sink);
             }
-            let record = own(draft, remembers, sink);
+            let record = own(body, remembers, sink);
             if shard == NOWHERE {
                 return self.miss_publish(ticket, id, record, now, sink);
             }
@@ -104,34 +134,34 @@ impl Broker {
         if self.relay.is_some() {
             let revision = self.topics.revision(id);
             let Ok(slot) = self.stands(id, revision, now, sink) else {
-                let record = own(draft, remembers, sink);
+                let record = own(body, remembers, sink);
                 let room = self.classes.room(record.topic()).as_ref().into();
                 self.leave_room(&room, self.shard, now, sink);
                 let id = self.topics.intern(record.namespace, record.topic());
                 return self.miss_publish(ticket, id, record, now, sink);
             };
             if self.is_held(slot, sink) {
-                let record = own(draft, remembers, sink);
+                let record = own(body, remembers, sink);
                 return self.forward(ticket, slot, record, now, sink);
             }
         }
         // Where a room was closed other topics were looked at, and this one may have been forgotten.
-        let id = if self.relay.is_some() { self.topics.intern(draft.namespace, draft.topic) } else { id };
+        let id = if self.relay.is_some() { self.topics.intern(namespace, topic) } else { id };
         let class = self.classes.get(self.topics.get(id).class);
         if class.commit_delay_ms > 0 || (!self.stalled.is_empty() && !class.durability.is_logged()) {
-            let record = own(draft, remembers, sink);
+            let record = own(body, remembers, sink);
             self.lead_now(ticket, id, record, now, sink);
             return Outcome::Later;
         }
         if class.durability.is_logged() {
-            let record = own(draft, remembers, sink);
+            let record = own(body, remembers, sink);
             return match self.append(ticket, id, record, now, sink) {
                 Ok(Outcome::Later) => Outcome::Later,
                 Ok(Outcome::Now(published)) => Outcome::Now(Ok(published)),
                 Err(refused) => Outcome::Now(Err(refused)),
             };
         }
-        match self.commit(id, Body::Draft(draft), now, sink) {
+        match self.commit(id, body, now, sink) {
             Ok(published) => Outcome::Now(published),
             Err(record) => {
                 self.stalled.push_back((ticket, record));
@@ -380,10 +410,7 @@ impl Broker {
         };
         let audience = self.audience(id, room, namespace, name, sink);
         let Some((audience, picks)) = audience.zip(self.picks(id, &body, sink)) else {
-            return Err(match body {
-                Body::Draft(draft) => own(draft, names, sink),
-                Body::Record(record) => record,
-            });
+            return Err(own(body, names, sink));
         };
         let receivers = audience.receivers + picks.len() as u64;
         let (position, timestamp_us) = self.rooms.next_position(room, now);
@@ -414,10 +441,7 @@ impl Broker {
                 }
             }
             body => {
-                let mut record = match body {
-                    Body::Draft(draft) => own(draft, names, sink),
-                    Body::Record(record) => record,
-                };
+                let mut record = own(body, names, sink);
                 let fresh = Arc::make_mut(&mut record);
                 (fresh.position, fresh.timestamp_us) = (position, timestamp_us);
                 if remembers {
@@ -557,7 +581,11 @@ impl Broker {
 }
 
 /// A record that outlives its publish. Only history, and groups that share by that, ask who published it.
-fn own(draft: Draft<'_>, names_publishers: bool, sink: &impl Sink) -> Arc<Record> {
+fn own(body: Body<'_>, names_publishers: bool, sink: &impl Sink) -> Arc<Record> {
+    let draft = match body {
+        Body::Record(record) => return record,
+        Body::Draft(draft) => draft,
+    };
     let Draft { namespace, topic, payload, headers, publisher, producer, qos } = draft;
     let publisher = match publisher {
         Publisher::Told(name) => name.into(),
