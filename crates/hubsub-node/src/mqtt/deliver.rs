@@ -7,7 +7,7 @@
 
 use super::Client;
 use super::message::{Message, Said};
-use super::pending::{Item, Pending};
+use super::pending::Item;
 use super::plain::Plain;
 use crate::conn::{Conn, Flags};
 use crate::meter::{BYTES_OUT, MESSAGES_OUT};
@@ -184,9 +184,8 @@ impl Rim {
     /// Whether what waits for an MQTT client is at the limit.
     fn is_full_mqtt(&self, conn: u32) -> bool {
         let Some(c) = self.conns.at(conn) else { return false };
-        let Some(Pending { soft_since_ms, .. }) = c.mqtt.as_ref().map(|client| &client.pending) else {
-            return false;
-        };
+        let Some(client) = &c.mqtt else { return false };
+        let soft_since_ms = client.pending.soft_since_ms();
         let limits = &self.limits;
         let waiting = waiting_bytes(c);
         waiting >= limits.output_bytes_max as usize
@@ -209,9 +208,9 @@ impl Rim {
         client.pending.push(Item { message, grant, on_slow, group: group.map(Into::into) });
         c.plain = Plain::No;
         let soft = self.limits.output_soft_bytes as usize;
-        let is_news = client.pending.soft_since_ms.is_none();
+        let is_news = client.pending.soft_since_ms().is_none();
         if soft > 0 && client.pending.bytes() > soft && is_news {
-            client.pending.soft_since_ms = Some(self.now.mono_ms);
+            client.pending.set_soft_since_ms(Some(self.now.mono_ms));
             self.watch_soft_limit(conn, self.now.mono_ms + self.limits.output_soft_ms);
         }
         self.lose(conn, dropped);
@@ -253,7 +252,7 @@ impl Rim {
             client.gaps.add(topic.as_bytes(), position, position);
         }
         if !client.pending.has_closers() {
-            client.pending.soft_since_ms = None;
+            client.pending.set_soft_since_ms(None);
         }
         self.output_bytes -= before - client.pending.bytes();
         if freed >= needed {
@@ -298,7 +297,7 @@ impl Rim {
             }
             let Some(Item { message, grant, group, .. }) = client.pending.pop() else { return };
             if client.pending.bytes() <= soft {
-                client.pending.soft_since_ms = None;
+                client.pending.set_soft_since_ms(None);
             }
             self.output_bytes -= message.weight();
             let is_last = client.pending.is_empty();

@@ -33,9 +33,12 @@ impl Item {
 /// The numbers of the latest records of topics that may give way.
 type Latest = HashMap<Box<str>, u64, RandomState>;
 
-/// See the module.
+/// See the module. Nothing waits for most clients, and they pay for a pointer.
 #[derive(Default)]
-pub struct Pending {
+pub struct Pending(Option<Box<Queue>>);
+
+#[derive(Default)]
+struct Queue {
     /// Those that gave way are none.
     items: VecDeque<Option<Item>>,
     /// Number of the first.
@@ -48,39 +51,93 @@ pub struct Pending {
     closers: usize,
     /// Once records gave way to later ones of their topics, until all are sent.
     latest: Option<Box<Latest>>,
-    /// Since when they are above the soft limit, in ms.
-    pub soft_since_ms: Option<u64>,
+    /// See [`Pending::soft_since_ms`].
+    soft_since_ms: Option<u64>,
 }
 
 impl Pending {
     /// How many wait.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.len
+        self.0.as_ref().map_or(0, |queue| queue.len)
     }
 
     /// Whether none does.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     /// Their memory, near enough for limits.
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.0.as_ref().map_or(0, |queue| queue.bytes)
     }
 
     /// Whether one of them closes who is too slow for it.
     #[must_use]
     pub fn has_closers(&self) -> bool {
-        self.closers > 0
+        self.0.as_ref().is_some_and(|queue| queue.closers > 0)
+    }
+
+    /// Since when they are above the soft limit, in ms.
+    #[must_use]
+    pub fn soft_since_ms(&self) -> Option<u64> {
+        self.0.as_ref()?.soft_since_ms
+    }
+
+    /// They are above the soft limit since then, or are not.
+    pub fn set_soft_since_ms(&mut self, since_ms: Option<u64>) {
+        if let Some(queue) = &mut self.0 {
+            queue.soft_since_ms = since_ms;
+        }
     }
 
     /// Adds one behind the others; with `latest`, those of its topic gave way to it before.
     pub fn push(&mut self, item: Item) {
+        self.0.get_or_insert_default().push(item);
+    }
+
+    /// The next to be sent.
+    pub fn front(&mut self) -> Option<&Item> {
+        self.0.as_mut()?.front()
+    }
+
+    /// Takes that one off.
+    pub fn pop(&mut self) -> Option<Item> {
+        let queue = self.0.as_mut()?;
+        queue.front()?;
+        let item = queue.give_way(0);
+        queue.front();
+        if queue.items.is_empty() {
+            self.0 = None;
+        }
+        item
+    }
+
+    /// Records give way, oldest first, until so many bytes are free or none may; `each` is told of each.
+    /// The bytes that are free.
+    pub fn drop_oldest(&mut self, needed: usize, each: impl FnMut(&Item)) -> usize {
+        self.0.as_mut().map_or(0, |queue| queue.drop_oldest(needed, each))
+    }
+
+    /// Records give way to the latest of their topic, those of `topic` to its next one; `each` is told of each.
+    /// The bytes that are free.
+    pub fn conflate(&mut self, topic: &str, each: impl FnMut(&Item)) -> usize {
+        self.0.as_mut().map_or(0, |queue| queue.conflate(topic, each))
+    }
+
+    /// Whether records of a topic give way to its next one although there is room.
+    #[must_use]
+    pub fn conflates(&self) -> bool {
+        self.0.as_ref().is_some_and(|queue| queue.latest.is_some())
+    }
+}
+
+impl Queue {
+    fn push(&mut self, item: Item) {
         self.len += 1;
         self.bytes += item.message.weight();
         self.closers += usize::from(item.on_slow == OnSlow::Disconnect);
@@ -90,24 +147,12 @@ impl Pending {
         self.items.push_back(Some(item));
     }
 
-    /// The next to be sent.
-    pub fn front(&mut self) -> Option<&Item> {
+    fn front(&mut self) -> Option<&Item> {
         while let Some(None) = self.items.front() {
             self.items.pop_front();
             self.first += 1;
         }
         self.items.front().and_then(Option::as_ref)
-    }
-
-    /// Takes that one off.
-    pub fn pop(&mut self) -> Option<Item> {
-        self.front()?;
-        let item = self.give_way(0);
-        self.front();
-        if self.items.is_empty() {
-            *self = Pending { first: self.first, ..Pending::default() };
-        }
-        item
     }
 
     /// Empties a place, which keeps the places of the others.
@@ -125,9 +170,7 @@ impl Pending {
         Some(item)
     }
 
-    /// Records give way, oldest first, until so many bytes are free or none may; `each` is told of each.
-    /// The bytes that are free.
-    pub fn drop_oldest(&mut self, needed: usize, mut each: impl FnMut(&Item)) -> usize {
+    fn drop_oldest(&mut self, needed: usize, mut each: impl FnMut(&Item)) -> usize {
         let before = self.bytes;
         let mut place = self.oldest.saturating_sub(self.first) as usize;
         while before - self.bytes < needed && place < self.items.len() {
@@ -143,9 +186,7 @@ impl Pending {
         before - self.bytes
     }
 
-    /// Records give way to the latest of their topic, those of `topic` to its next one; `each` is told of each.
-    /// The bytes that are free.
-    pub fn conflate(&mut self, topic: &str, mut each: impl FnMut(&Item)) -> usize {
+    fn conflate(&mut self, topic: &str, mut each: impl FnMut(&Item)) -> usize {
         let before = self.bytes;
         if self.latest.is_none() {
             let mut latest = Latest::default();
@@ -169,12 +210,6 @@ impl Pending {
         }
         self.front();
         before - self.bytes
-    }
-
-    /// Whether records of a topic give way to its next one although there is room.
-    #[must_use]
-    pub fn conflates(&self) -> bool {
-        self.latest.is_some()
     }
 }
 
