@@ -41,11 +41,17 @@ def statements(version: str) -> set[str]:
     return all_of_it
 
 
-def rows(page: str, version: str) -> set[str]:
-    """The numbers in the first column of a version's tables."""
+OPEN = "Not held yet"
+"""The table of what is to come."""
+
+
+def rows(page: str, version: str, *, is_open: bool) -> set[str]:
+    """The numbers in the first column of a version's tables: of what is to come, or of all others."""
     named = set()
     for section in re.split(r"^## ", page, flags=re.M)[1:]:
         title, _, rest = section.partition("\n")
+        if (title == OPEN) != is_open:
+            continue
         for line in rest.splitlines():
             cell = line.split(" | ")[0] if line.startswith("| ") else ""
             if "5.0" not in title and "3.1.1" not in title:
@@ -62,7 +68,9 @@ def rows(page: str, version: str) -> set[str]:
 def test_every_normative_statement_has_a_row(repository: Path, version: str) -> None:
     page = (repository / "docs/mqtt-conformance.md").read_text()
     assert len(statements(version)) == COUNTS[version]
+    settled, to_come = (rows(page, version, is_open=is_open) for is_open in (False, True))
     # One of them is numbered in another form in the standard.
-    named = {name.replace("3-8.3-4", "3.8.3-4") for name in rows(page, version)}
-    assert sorted(statements(version) - named) == []
-    assert sorted(named - statements(version)) == []
+    settled = {name.replace("3-8.3-4", "3.8.3-4") for name in settled}
+    assert sorted(statements(version) - settled - to_come) == []
+    assert sorted((settled | to_come) - statements(version)) == []
+    assert sorted(settled & to_come) == []
