@@ -1,6 +1,7 @@
 //! Reads of a whole hub with a log, whatever the rooms of its records: what is asked of memory, of the log, of the
 //! hub's leader, and the answer.
 
+use crate::cursors::CURSORS_MAX;
 use crate::record::{Namespace, Record};
 use crate::relay::AskId;
 use hubsub_types::names::Matcher;
@@ -9,6 +10,9 @@ use std::sync::Arc;
 
 /// Behind all records: who reads from here learns where the log ends.
 pub const END: u64 = u64::MAX;
+
+/// How long it is waited to hear where logs end, in ms.
+pub const ENDS_MS: u64 = 5_000;
 
 /// Which records of a hub are wanted: those whose topic one of some patterns matches.
 #[derive(Debug)]
@@ -80,6 +84,8 @@ pub enum HubThen {
         shard: ShardId,
         /// Its number for the question.
         number: u32,
+        /// Until when it waits, in ms.
+        until_ms: u64,
     },
     /// Another node.
     Node {
@@ -88,6 +94,21 @@ pub enum HubThen {
         /// Its number for the request.
         ask: AskId,
     },
+}
+
+impl HubRead {
+    /// Adds it to those that wait for a log or a leader. Of cursors there is one for each connection at most: where
+    /// there are too many the oldest is of one that has gone. Questions that have waited for their time go.
+    pub fn wait_among(self, reads: &mut Vec<HubRead>) {
+        if let HubThen::Ends { until_ms, .. } = self.then {
+            let is_late = |then: &HubThen| matches!(*then, HubThen::Ends { until_ms: of, .. } if of + ENDS_MS <= until_ms);
+            reads.retain(|read| !is_late(&read.then));
+        }
+        if reads.len() >= CURSORS_MAX {
+            reads.swap_remove(0);
+        }
+        reads.push(self);
+    }
 }
 
 /// The answer.
@@ -135,5 +156,32 @@ mod tests {
         let filter = HubFilter::new([(*b"*").into(), (*b"$a/*").into()]);
         assert!(filter.wants(Namespace::Global, b"x") && filter.wants(Namespace::Global, b"$a/x"));
         assert!(!filter.wants(Namespace::Global, b"$b") && !filter.wants(Namespace::Shard, b"x"));
+    }
+
+    #[test]
+    fn questions_that_wait_go_with_their_time_and_cursors_stay() {
+        let mut reads = Vec::new();
+        let read = |then| HubRead {
+            hub: HubId(1),
+            filter: Arc::new(HubFilter::new([])),
+            next: END,
+            since_us: 0,
+            records_max: 1,
+            bytes_max: 1,
+            then,
+        };
+        let conn = ConnKey { index: 0, generation: 0 };
+        read(HubThen::Cursor { shard: ShardId(0), conn, pattern: None, number: 1 }).wait_among(&mut reads);
+        for until_ms in [ENDS_MS, ENDS_MS + 1, 2 * ENDS_MS] {
+            read(HubThen::Ends { shard: ShardId(0), number: 1, until_ms }).wait_among(&mut reads);
+        }
+        let left: Vec<_> = reads
+            .iter()
+            .filter_map(|read| match read.then {
+                HubThen::Ends { until_ms, .. } => Some(until_ms),
+                _ => None,
+            })
+            .collect();
+        assert_eq!((left, reads.len()), (vec![ENDS_MS + 1, 2 * ENDS_MS], 3));
     }
 }

@@ -2,8 +2,7 @@
 //! where logs end.
 
 use super::Broker;
-use crate::cursors::CURSORS_MAX;
-use crate::hubread::{END, HubFilter, HubLogRead, HubRange, HubRead, HubThen};
+use crate::hubread::{END, ENDS_MS, HubFilter, HubLogRead, HubRange, HubRead, HubThen};
 use crate::relay::message::home;
 use crate::{Answer, Asker, Delivery, Msg, Now, Outcome, Sink, Ticket, Via};
 use hubsub_types::class::ClassIndex;
@@ -16,9 +15,6 @@ const READ_BYTES: usize = 64 * 1024;
 
 /// Records likewise.
 const READ_RECORDS: u32 = 4_096;
-
-/// How long it is waited to hear where logs end, in ms.
-const ENDS_MS: u64 = 5_000;
 
 /// Where a connection begins to follow hubs.
 #[derive(Clone, Copy, Debug)]
@@ -280,11 +276,7 @@ impl Broker {
         if let HubThen::Node { node, ask } = read.then {
             return self.refuse_hub_read(node, ask, read.hub, ErrorCode::HubClosed, sink);
         }
-        if self.held_hub_reads.len() >= CURSORS_MAX {
-            // Each connection has one at most: the oldest is of one that has gone.
-            self.held_hub_reads.swap_remove(0);
-        }
-        self.held_hub_reads.push(read);
+        read.wait_among(&mut self.held_hub_reads);
     }
 
     /// Reads of hubs that are open by now go on, and connections that may lack records read.
@@ -322,7 +314,7 @@ impl Broker {
         self.ends.insert(number, ends);
         let filter = Arc::new(HubFilter::new([]));
         for hub in hubs {
-            let then = HubThen::Ends { shard: self.shard, number };
+            let then = HubThen::Ends { shard: self.shard, number, until_ms };
             let (filter, since_us) = (Arc::clone(&filter), 0);
             let read = HubRead { hub, filter, next: END, since_us, records_max: 1, bytes_max: 1, then };
             match self.home_of_hub(hub) {

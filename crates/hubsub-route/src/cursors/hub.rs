@@ -24,20 +24,13 @@ struct HubCursor {
     /// The greatest offset that has passed it by, or is known to be due.
     passed: u64,
     is_live: bool,
-    /// The number of the read under way; 0: none.
-    reading: u64,
     /// The record that was decided upon last, and whether it is given.
     decided: (u64, bool),
 }
 
 impl HubCursor {
     fn behind(next: u64, since_us: u64) -> HubCursor {
-        HubCursor { next, since_us, passed: 0, is_live: false, reading: 0, decided: (0, false) }
-    }
-
-    /// It reads, whatever was asked before.
-    fn fall_behind(&mut self) {
-        (self.is_live, self.reading, self.passed) = (false, 0, 0);
+        HubCursor { next, since_us, passed: 0, is_live: false, decided: (0, false) }
     }
 }
 
@@ -47,6 +40,10 @@ struct Follower {
     /// Of its patterns; none where they have changed.
     filter: Option<Arc<HubFilter>>,
     hubs: BTreeMap<HubId, HubCursor>,
+    /// Those that are not live.
+    behind: BTreeSet<HubId>,
+    /// The hub that is read, and the number of the read.
+    reading: Option<(HubId, u64)>,
     /// The hub that was read last: others have their turn.
     turn: HubId,
 }
@@ -93,9 +90,8 @@ impl HubCursors {
     /// How many are not live, of a connection or of all.
     #[must_use]
     pub fn behind(&self, conn: Option<u32>) -> usize {
-        let of = |groups: &BTreeMap<Option<u32>, Follower>| {
-            let cursors = groups.values().flat_map(|follower| follower.hubs.values());
-            cursors.filter(|cursor| !cursor.is_live).count()
+        let of = |groups: &BTreeMap<Option<u32>, Follower>| -> usize {
+            groups.values().map(|follower| follower.behind.len()).sum()
         };
         match conn {
             Some(conn) => self.by_conn.get(&conn).map_or(0, of),
@@ -107,7 +103,7 @@ impl HubCursors {
     /// time.
     pub fn set(&mut self, conn: u32, pattern: Option<u32>, hub: HubId, next: u64, since_us: u64) {
         let groups = self.by_conn.entry(conn).or_default();
-        groups.entry(pattern).or_default().hubs.insert(hub, HubCursor::behind(next.max(1), since_us));
+        groups.entry(pattern).or_default().set(hub, HubCursor::behind(next.max(1), since_us));
         self.stirred.insert(conn);
         if pattern.is_some() {
             self.changed(conn);
@@ -118,7 +114,7 @@ impl HubCursors {
     pub fn add_hub(&mut self, hub: HubId) {
         for (&conn, groups) in &mut self.by_conn {
             for follower in groups.values_mut() {
-                follower.hubs.entry(hub).or_insert_with(|| HubCursor::behind(1, 0));
+                follower.add(hub);
             }
             self.stirred.insert(conn);
         }
@@ -136,8 +132,7 @@ impl HubCursors {
     pub fn changed(&mut self, conn: u32) {
         let Some(groups) = self.by_conn.get_mut(&conn) else { return };
         for follower in groups.values_mut() {
-            follower.filter = None;
-            follower.hubs.values_mut().for_each(|cursor| cursor.reading = 0);
+            (follower.filter, follower.reading) = (None, None);
         }
         self.stirred.insert(conn);
     }
@@ -159,10 +154,10 @@ impl HubCursors {
             return true;
         }
         let Some(follower) = follower(&mut self.by_conn, conn, pattern) else { return true };
-        let cursor = follower.hubs.entry(place.hub).or_insert_with(|| {
+        if follower.add(place.hub) {
             self.stirred.insert(conn);
-            HubCursor::behind(1, 0)
-        });
+        }
+        let Some(cursor) = follower.hubs.get_mut(&place.hub) else { return true };
         if cursor.decided.0 != self.record {
             let takes = cursor.is_live && place.offset >= cursor.next;
             cursor.decided = (self.record, takes);
@@ -180,9 +175,9 @@ impl HubCursors {
         if place.offset == 0 || self.is_empty() {
             return false;
         }
-        let follower = follower(&mut self.by_conn, conn, pattern);
-        let Some(cursor) = follower.and_then(|it| it.hubs.get_mut(&place.hub)) else { return false };
-        cursor.fall_behind();
+        let Some(follower) = follower(&mut self.by_conn, conn, pattern) else { return false };
+        follower.fall_behind(place.hub);
+        let Some(cursor) = follower.hubs.get_mut(&place.hub) else { return false };
         cursor.next = place.offset;
         cursor.decided = (self.record, false);
         true
@@ -192,14 +187,15 @@ impl HubCursors {
     pub fn lacks(&mut self, hub: HubId, upto: u64) {
         for (&conn, groups) in &mut self.by_conn {
             for follower in groups.values_mut() {
-                let Some(cursor) = follower.hubs.get_mut(&hub).filter(|cursor| upto >= cursor.next) else {
-                    continue;
-                };
-                if cursor.is_live || upto == END {
-                    cursor.fall_behind();
+                let lacks = follower.hubs.get(&hub).filter(|cursor| upto >= cursor.next);
+                let Some(is_live) = lacks.map(|cursor| cursor.is_live) else { continue };
+                if is_live || upto == END {
+                    follower.fall_behind(hub);
                     self.stirred.insert(conn);
                 }
-                if upto != END {
+                if upto != END
+                    && let Some(cursor) = follower.hubs.get_mut(&hub)
+                {
                     cursor.passed = cursor.passed.max(upto);
                 }
             }
@@ -217,8 +213,7 @@ impl HubCursors {
         patterns: impl FnOnce(Option<u32>) -> Vec<Arc<[u8]>>,
     ) -> Option<HubRead> {
         let groups = self.by_conn.get_mut(&conn.index)?;
-        let mut cursors = groups.values().flat_map(|follower| follower.hubs.values());
-        if cursors.any(|cursor| cursor.reading != 0) {
+        if groups.values().any(|follower| follower.reading.is_some()) {
             return None;
         }
         let mut ready = groups.iter_mut().filter(|(pattern, _)| is_ready(**pattern));
@@ -229,9 +224,9 @@ impl HubCursors {
         let filter = follower.filter.get_or_insert_with(|| Arc::new(HubFilter::new(patterns(pattern))));
         let filter = Arc::clone(filter);
         follower.turn = hub;
-        let cursor = follower.hubs.get_mut(&hub).expect("it was found above");
         self.reads += 1;
-        cursor.reading = self.reads;
+        follower.reading = Some((hub, self.reads));
+        let cursor = &follower.hubs[&hub];
         let (next, since_us) = (cursor.next, cursor.since_us);
         let then = HubThen::Cursor { shard, conn, pattern, number: self.reads };
         Some(HubRead { hub, filter, next, since_us, records_max, bytes_max, then })
@@ -239,20 +234,22 @@ impl HubCursors {
 
     /// Whether an answer is to the read that a cursor waits for, which it does no longer.
     pub fn end_read(&mut self, (conn, pattern): (u32, Option<u32>), hub: HubId, number: u64) -> bool {
-        let cursor = self.cursor(conn, pattern, hub).filter(|it| it.reading == number);
-        cursor.map(|cursor| cursor.reading = 0).is_some()
+        let follower = self.by_conn.get_mut(&conn).and_then(|groups| groups.get_mut(&pattern));
+        let is_it = |follower: &&mut Follower| follower.reading == Some((hub, number));
+        follower.filter(is_it).map(|follower| follower.reading = None).is_some()
     }
 
     /// What was read is given, up to an offset; where nothing is committed behind it that has passed it by, the cursor
     /// is live.
     pub fn read_to(&mut self, (conn, pattern): (u32, Option<u32>), hub: HubId, next: u64, committed: u64) {
-        let Some(cursor) = self.cursor(conn, pattern, hub) else { return };
+        let follower = self.by_conn.get_mut(&conn).and_then(|groups| groups.get_mut(&pattern));
+        let Some(follower) = follower else { return };
+        let Some(cursor) = follower.hubs.get_mut(&hub) else { return };
         cursor.next = next;
         cursor.is_live = next > committed && committed >= cursor.passed;
-    }
-
-    fn cursor(&mut self, conn: u32, pattern: Option<u32>, hub: HubId) -> Option<&mut HubCursor> {
-        self.by_conn.get_mut(&conn)?.get_mut(&pattern)?.hubs.get_mut(&hub)
+        if cursor.is_live {
+            follower.behind.remove(&hub);
+        }
     }
 
     /// A pattern subscription has ended.
@@ -274,11 +271,33 @@ impl HubCursors {
 }
 
 impl Follower {
+    fn set(&mut self, hub: HubId, cursor: HubCursor) {
+        self.reading = self.reading.filter(|&(of, _)| of != hub);
+        self.hubs.insert(hub, cursor);
+        self.behind.insert(hub);
+    }
+
+    /// A hub is read from its beginning, if it is new.
+    fn add(&mut self, hub: HubId) -> bool {
+        let is_new = !self.hubs.contains_key(&hub);
+        if is_new {
+            self.set(hub, HubCursor::behind(1, 0));
+        }
+        is_new
+    }
+
+    /// A hub is read, whatever was asked before.
+    fn fall_behind(&mut self, hub: HubId) {
+        let Some(cursor) = self.hubs.get_mut(&hub) else { return };
+        (cursor.is_live, cursor.passed) = (false, 0);
+        self.reading = self.reading.filter(|&(of, _)| of != hub);
+        self.behind.insert(hub);
+    }
+
     /// The next one to be read.
     fn next_hub(&self) -> Option<HubId> {
-        let waits = |&(_, cursor): &(&HubId, &HubCursor)| !cursor.is_live;
-        let later = self.hubs.range(HubId(self.turn.0.saturating_add(1))..).find(waits);
-        later.or_else(|| self.hubs.iter().find(waits)).map(|(&hub, _)| hub)
+        let later = self.behind.range(HubId(self.turn.0.saturating_add(1))..).next();
+        later.or_else(|| self.behind.first()).copied()
     }
 }
 

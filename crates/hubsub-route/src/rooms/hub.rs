@@ -10,6 +10,9 @@ use std::sync::Arc;
 /// Records that are looked at for one read: a shard does other things between.
 const LOOK_MAX: usize = 2_048;
 
+/// Likewise, how often one of them is held against a pattern.
+const MATCHES_MAX: usize = 65_536;
+
 impl Rooms {
     /// What a read of a hub wants, from memory; none: the log must be asked. It sees all that the log has: what a
     /// room shows by its class is for who asks for its history.
@@ -31,7 +34,8 @@ impl Rooms {
             range.next = log.forgotten() + 1;
         }
         let (mut entries, mut bytes) = (hub.ledger.from(range.next), 0);
-        for entry in entries.by_ref().take(LOOK_MAX) {
+        let looks = (MATCHES_MAX / read.filter.sources().len().max(1)).clamp(1, LOOK_MAX);
+        for entry in entries.by_ref().take(looks) {
             if bytes >= read.bytes_max || range.records.len() >= read.records_max as usize {
                 return Some(range);
             }

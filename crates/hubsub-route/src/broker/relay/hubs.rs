@@ -5,7 +5,6 @@
 //! missing, too, since later ones pass it.
 
 use super::Broker;
-use crate::cursors::CURSORS_MAX;
 use crate::hubread::{HubRange, HubRead, HubThen};
 use crate::relay::limits::{READ_BYTES_MAX, READ_RECORDS_MAX};
 use crate::relay::state::{Asked, Relay, UnderWay};
@@ -130,11 +129,6 @@ impl Broker {
 impl Relay {
     /// Keeps a read until its hub has a leader.
     pub(super) fn keep_hub_read(&mut self, slot: u16, read: HubRead) {
-        let reads = &mut self.hub_mut(slot).hub_reads;
-        if reads.len() >= CURSORS_MAX {
-            // Each connection has one at most: the oldest is of one that has gone.
-            reads.swap_remove(0);
-        }
-        reads.push(read);
+        read.wait_among(&mut self.hub_mut(slot).hub_reads);
     }
 }
