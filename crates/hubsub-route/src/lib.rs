@@ -20,7 +20,7 @@
 //! - [`hubs`]: the hubs of a shard: offsets, and records that the log has yet to make safe
 //! - [`producers`]: numbered records, of which each is kept once
 //! - [`logread`]: questions to the log, for what memory has no more
-//! - [`hubread`]: reads of whole hubs
+//! - [`hubread`]: reads of whole hubs; [`pages`]: of whole rooms
 //! - [`cursors`]: subscribers that catch up
 //! - [`claims`]: who holds a client id
 //! - [`relay`]: hubs that other nodes lead
@@ -39,6 +39,7 @@ pub mod hubread;
 pub mod hubs;
 pub mod idset;
 pub mod logread;
+pub mod pages;
 pub mod patterns;
 pub mod places;
 pub mod producers;
@@ -60,6 +61,7 @@ pub use groups::Give;
 pub use hubread::{HubFilter, HubLogRead, HubRange, HubRead, HubThen};
 pub use hubs::{HubSeed, Hubs};
 pub use logread::{Ask, Found, Known, LogRead, Then, Want};
+pub use pages::Pages;
 pub use producers::{Producer, Producers, Window};
 pub use record::{Headers, LogPlace, Namespace, Record, RecordView};
 pub use relay::{AskId, Cluster, Leader, Names, NodeMessage, RelayLimits};

@@ -102,8 +102,8 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) -> Option<Result<(), ErrorCode>> {
-        let waits = &self.relay.as_ref()?.misses.rooms;
-        if waits.contains_key(query.room.as_slice()) || self.topics.place(&query.room).1 == UNPLACED {
+        let waits = |relay: &Relay| relay.misses.rooms.contains_key(query.room.as_slice());
+        if self.relay.as_deref().is_some_and(waits) || self.topics.place(&query.room).1 == UNPLACED {
             let question = Missing::History(Box::new(query.clone()), ask);
             let asked = self.miss(query.room.as_slice().into(), question, now, sink);
             return Some(asked.map_err(|_| ErrorCode::LinkFull));
