@@ -205,14 +205,15 @@ class Paho:
         will: tuple[str, bytes] | None = None,
         properties: Properties | None = None,
         transport: Literal["tcp", "websockets"] = "tcp",
+        clean: bool = True,
     ) -> None:
-        clean = {} if version == V5 else {"clean_session": True}
+        kind = {} if version == V5 else {"clean_session": clean}
         self.client = Client(
             CallbackAPIVersion.VERSION2,
             client_id,
             protocol=MQTTProtocolVersion(version),
             transport=transport,
-            **clean,
+            **kind,
         )
         # What is above it, Paho sends later than messages of QoS 0 behind it.
         self.client.max_inflight_messages_set(1000)
@@ -220,7 +221,7 @@ class Paho:
             self.client.ws_set_options("/mqtt")
         self._came: queue.Queue[tuple[str, Any]] = queue.Queue()
         self.messages: queue.Queue[MQTTMessage] = queue.Queue()
-        self.client.on_connect = lambda *a: self._came.put(("connected", (a[3], a[4])))
+        self.client.on_connect = lambda *a: self._came.put(("connected", (a[2], a[3], a[4])))
         self.client.on_subscribe = lambda *a: self._came.put(("subscribed", [code.value for code in a[3]]))
         self.client.on_unsubscribe = lambda *a: self._came.put(
             ("unsubscribed", [code.value for code in a[3]])
@@ -229,9 +230,11 @@ class Paho:
         self.client.on_message = lambda _c, _u, message: self.messages.put(message)
         if will is not None:
             self.client.will_set(*will, qos=1)
-        self.client.connect(*address, keepalive=60, properties=properties)
+        begins: dict[str, Any] = {"clean_start": clean} if version == V5 else {}
+        self.client.connect(*address, keepalive=60, properties=properties, **begins)
         self.client.loop_start()
-        reason, self.granted = self._wait("connected")
+        flags, reason, self.granted = self._wait("connected")
+        self.session_present = flags.session_present
         assert not reason.is_failure, reason
 
     def __enter__(self) -> Self:

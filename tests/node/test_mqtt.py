@@ -204,7 +204,6 @@ def test_who_cannot_be_served_is_told_why(start: Start) -> None:
     for version, flags, client_id, rest, answer in (
         (V31, 2, "", b"", 2),
         (V31, 2, "x" * 24, b"", 2),
-        (V311, 0, "c", b"", 3),
         (V311, 0x82, "c", text("stranger"), 4),
         (V5, 0x82, "c", text("stranger"), 0x86),
         (V5, 0x26, "c", b"\x00" + text("w") + text("x"), 0x9A),

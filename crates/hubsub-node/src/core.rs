@@ -75,7 +75,7 @@ impl Core {
             Mail::Route(mail) => self.route_mail(mail),
             Mail::Roster(new) => crate::redis::cluster::learn(self, &new),
             Mail::RosterKnown(roster) => crate::redis::cluster::follow(self, &roster),
-            Mail::Stop(_) | Mail::Accept => unreachable!("the shard takes these out"),
+            Mail::Stop(_) | Mail::Accept | Mail::Travel(_) => unreachable!("the shard takes these out"),
         }
     }
 
@@ -134,15 +134,21 @@ impl Core {
                 waiting.push(key);
                 continue;
             }
-            self.broker.disconnected(key, self.rim.now, &mut self.rim);
-            let mut conn = self.rim.conns.remove(key).expect("it was there a moment ago");
+            let outlives = conn.mqtt.as_ref().is_some_and(|client| client.outlives());
+            let left = if outlives {
+                self.rim.conns.vacate(key)
+            } else {
+                self.broker.disconnected(key, self.rim.now, &mut self.rim);
+                self.rim.conns.remove(key)
+            };
+            let mut conn = left.expect("it was there a moment ago");
             if let Some(output) = &conn.output {
                 self.rim.output_bytes -= output.queue_bytes + output.slot_bytes + output.long_bytes;
             }
             let was_told = conn.mqtt.as_ref().is_some_and(|client| client.was_told)
                 && !conn.flags.any(Flags::CLOSE_NOW.or(Flags::ENDED));
             if let Some(client) = conn.mqtt.take() {
-                crate::mqtt::gone(self, key, client);
+                crate::mqtt::gone(self, key, client, outlives);
             }
             conn.io.leave();
             if was_told {
@@ -181,6 +187,7 @@ impl Core {
             (&metrics.mqtt_connections, self.rim.mqtt_clients as u64),
             (&metrics.mqtt_large_bytes, self.rim.mqtt_large_bytes as u64),
             (&metrics.mqtt_subscriptions, self.rim.mqtt_subscriptions as u64),
+            (&metrics.mqtt_sessions, (self.rim.sessions.connected + self.rim.sessions.absent()) as u64),
             (&metrics.rooms, broker.rooms.len() as u64),
             (&metrics.rooms_logged, self.rooms_logged()),
             (&metrics.topics, broker.topics.len() as u64),

@@ -209,12 +209,19 @@ impl Sink for Rim {
         let Some(c) = self.conns.at_mut(conn) else {
             if self.own.is_at(conn) {
                 self.own.deliver(record);
+                return Delivery::Taken;
             }
-            return Delivery::Taken;
+            return self.deliver_absent(conn, via, record);
         };
         if c.is_closing() {
             // What is for one member is another's where that one goes.
-            return if let Via::Group(_) = via { Delivery::Full } else { Delivery::Taken };
+            if let Via::Group(_) = via {
+                return Delivery::Full;
+            }
+            if c.mqtt.as_ref().is_some_and(|client| client.outlives()) {
+                self.keep_for_session(conn, via, record);
+            }
+            return Delivery::Taken;
         }
         if c.mqtt.is_some() {
             if self.deliver_plain(conn, via, record) {
@@ -404,7 +411,7 @@ impl Sink for Rim {
     }
 
     fn wants_replay(&self, conn: u32) -> bool {
-        let Some(c) = self.conns.at(conn) else { return false };
+        let Some(c) = self.conns.at(conn) else { return self.is_absent(conn) };
         if c.mqtt.is_some() {
             return !c.is_closing() && Rim::wants_replay_mqtt(c);
         }
@@ -459,6 +466,11 @@ impl Sink for Rim {
                 self.answer_mqtt(conn, slot, answer);
             }
             Asker::Client { conn, slot } if self.own.is_at(conn.index) => self.own.answer(slot, answer),
+            Asker::Client { conn, slot } if self.is_absent(conn.index) => {
+                if let (Some(absent), Answer::Published(outcome)) = (self.sessions.get_mut(conn), answer) {
+                    absent.published(slot, outcome.is_ok());
+                }
+            }
             Asker::Client { conn, slot } => {
                 self.resolve(conn, slot, |out, _, pending| match (answer, pending) {
                     (_, Pending::Silence) => {}

@@ -4,7 +4,7 @@
 use crate::led::LeadMail;
 use crate::link::LinkMail;
 use crate::log::OpenedHub;
-use crate::mqtt::MqttMail;
+use crate::mqtt::{MqttMail, Traveller};
 use crate::redis::cluster::{NewRoster, Roster};
 use crate::routes::RouteMail;
 use hubsub_route::rooms::{HistoryPart, HistoryQuery};
@@ -56,6 +56,8 @@ pub enum Mail {
     Lead(LeadMail),
     /// Which hubs there are, and who leads them.
     Route(RouteMail),
+    /// A connection of an MQTT client, to where its session is.
+    Travel(Box<Traveller>),
     /// About client ids of MQTT.
     Mqtt(MqttMail),
     /// New limits.
@@ -79,6 +81,7 @@ impl Mail {
             Mail::Link(mail) => mail.weight(),
             Mail::Lead(mail) => mail.weight(),
             Mail::Mqtt(mail) => mail.weight(),
+            Mail::Travel(traveller) => traveller.weight(),
             Mail::Found(_, Ok(found)) => {
                 std::mem::size_of::<Mail>()
                     + found.records.iter().map(|record| record.weight()).sum::<usize>()

@@ -184,6 +184,20 @@ metrics! {
     mqtt_silent_total;
     /// MQTT clients whose client id another one took over.
     mqtt_taken_over_total;
+    /// Sessions of MQTT clients that outlive their connections.
+    mqtt_sessions;
+    /// Those of them without a connection.
+    mqtt_sessions_absent;
+    /// Messages that wait for absent clients.
+    mqtt_session_queued;
+    /// Memory of these, in bytes.
+    mqtt_session_queued_bytes;
+    /// Messages that were queued for absent clients.
+    mqtt_session_queued_total;
+    /// Messages for absent clients that gave way to later ones.
+    mqtt_session_dropped_total;
+    /// Sessions to which nobody came back in time.
+    mqtt_sessions_expired_total;
     /// Messages of MQTT clients above `mqtt_receive_max` that were taken all the same.
     mqtt_receive_exceeded_total;
     /// Records in history.

@@ -13,6 +13,7 @@ use crate::led::Led;
 use crate::link::{Board, Links};
 use crate::log::LogEnd;
 use crate::metrics::ShardMetrics;
+use crate::mqtt::Sessions;
 use crate::node::NodeInfo;
 use crate::output::Output;
 use crate::own::Own;
@@ -22,7 +23,7 @@ use crate::wheel::Wheel;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_route::Now;
-use hubsub_route::claims::{Claims, Token};
+use hubsub_route::claims::{Claims, Holder, Token};
 use hubsub_types::{ConnKey, Limits, ShardId};
 use std::sync::Arc;
 
@@ -40,6 +41,8 @@ pub enum Timer {
     Silence(ConnKey),
     /// Nodes have had their time to let go of a client id, for that claim.
     Claim(Box<(Box<str>, Token)>),
+    /// Something of an absent session may be due.
+    Session(ConnKey),
     /// Once a second: retention, gauges.
     Housekeeping,
 }
@@ -121,6 +124,10 @@ pub struct Rim {
     pub claims: Claims,
     /// The number of the last claim for one of them.
     claimed: u64,
+    /// Sessions without a connection.
+    pub sessions: Sessions,
+    /// Connections that are called to their sessions, which are there.
+    pub called: Vec<(ConnKey, Holder)>,
     /// The node's own client.
     pub own: Own,
     /// Connections of MQTT clients that were taken in.
@@ -189,6 +196,8 @@ impl Rim {
             gatherings: Gatherings::default(),
             claims: Claims::default(),
             claimed: 0,
+            sessions: Sessions::default(),
+            called: Vec::new(),
             own: Own::default(),
             mqtt_clients: 0,
             mqtt_large_bytes: 0,

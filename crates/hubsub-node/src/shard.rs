@@ -13,6 +13,7 @@ use crate::core::{Core, FADE_S};
 use crate::link;
 use crate::listener::{DOORS, Listener};
 use crate::mail::Mail;
+use crate::mqtt::Traveller;
 use crate::parting::Parting;
 use crate::rim::{TURN_BYTES, Timer};
 use crate::spin::Spin;
@@ -22,7 +23,7 @@ use hubsub_route::Now;
 use hubsub_types::ConnKey;
 use hubsub_wire::resp::Decoder;
 use intake::READ_BYTES;
-use mio::{Events, Poll, Token};
+use mio::{Events, Interest, Poll, Token};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -117,6 +118,7 @@ impl Shard {
             self.core.broker.commit_due(self.core.rim.now, &mut self.core.rim);
             self.core.broker.retry_stalled(self.core.rim.now, &mut self.core.rim);
             self.core.take_own();
+            self.send_travellers();
             self.core.settle_credit();
             self.clock.split(false);
             self.core.flush();
@@ -214,6 +216,7 @@ impl Shard {
             let weight = letter.weight();
             match letter {
                 Mail::Stop(grace_ms) => self.begin_to_stop(grace_ms),
+                Mail::Travel(traveller) => self.arrive(*traveller),
                 Mail::Accept => self.listeners.iter_mut().for_each(Listener::open),
                 letter => self.core.receive(letter),
             }
@@ -299,6 +302,7 @@ impl Shard {
                 Timer::SoftLimit(key) => self.core.rim.end_soft_limit(key),
                 Timer::Silence(key) => crate::mqtt::look_for_silence(&mut self.core, key),
                 Timer::Claim(of) => crate::mqtt::late(&mut self.core, &of.0, of.1),
+                Timer::Session(key) => crate::mqtt::look_at_session(&mut self.core, key),
                 Timer::Linger(key) => self.core.rim.close_now(key),
                 Timer::Accept => {
                     self.listeners.iter_mut().for_each(Listener::resume);
@@ -306,6 +310,34 @@ impl Shard {
                 }
                 Timer::Housekeeping => self.keep_house(),
             }
+        }
+    }
+
+    /// Connections go to the shards that have their sessions.
+    fn send_travellers(&mut self) {
+        for (to, mut traveller) in crate::mqtt::depart(&mut self.core) {
+            // It fails for a socket that is broken: whoever reads from it next sees that.
+            let _ = self.poll.registry().deregister(traveller.source());
+            if to == self.core.rim.shard {
+                self.arrive(*traveller);
+            } else {
+                self.core.rim.mailer.post(to, Mail::Travel(traveller));
+            }
+        }
+    }
+
+    /// One of them is here.
+    fn arrive(&mut self, traveller: Traveller) {
+        let registry = self.poll.registry();
+        let (key, input) = traveller.arrive(&mut self.core);
+        let Some(conn) = self.core.rim.conns.get_mut(key) else { return };
+        let (token, interest) = (Token(key.index as usize), Interest::READABLE | Interest::WRITABLE);
+        let is_registered = registry.register(conn.io.source(), token, interest).is_ok();
+        self.input(key, &input);
+        if is_registered {
+            self.ready.push(key);
+        } else {
+            self.core.rim.close_now(key);
         }
     }
 

@@ -47,6 +47,14 @@ impl<T> Slab<T> {
         ConnKey { index, generation }
     }
 
+    /// Puts a record in a place that was kept.
+    pub fn put(&mut self, key: ConnKey, value: T) {
+        let slot = self.slot_mut(key.index).expect("kept places are in pages");
+        debug_assert!(slot.value.is_none() && slot.generation == key.generation);
+        slot.value = Some(value);
+        self.len += 1;
+    }
+
     /// A record by its whole key.
     pub fn get(&self, key: ConnKey) -> Option<&T> {
         let slot = self.slot(key.index)?;
@@ -77,12 +85,25 @@ impl<T> Slab<T> {
 
     /// Takes a record out; its key is never given out again.
     pub fn remove(&mut self, key: ConnKey) -> Option<T> {
+        let value = self.vacate(key)?;
+        self.give_back(key);
+        Some(value)
+    }
+
+    /// Takes a record out and keeps its place.
+    pub fn vacate(&mut self, key: ConnKey) -> Option<T> {
         let slot = self.slot_mut(key.index).filter(|s| s.generation == key.generation)?;
         let value = slot.value.take()?;
-        slot.generation = slot.generation.wrapping_add(1);
-        self.free.push(key.index);
         self.len -= 1;
         Some(value)
+    }
+
+    /// A place that was kept may be given out again, under another key.
+    pub fn give_back(&mut self, key: ConnKey) {
+        let slot = self.slot_mut(key.index).expect("kept places are in pages");
+        debug_assert!(slot.value.is_none() && slot.generation == key.generation);
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(key.index);
     }
 
     /// All records with their keys.

@@ -23,6 +23,15 @@ pub struct Holder {
     pub conn: ConnKey,
 }
 
+/// A connection that wants an id.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Claimant {
+    /// Which.
+    pub who: Holder,
+    /// Whether it begins a session of its own, and wants none that is kept.
+    pub is_clean: bool,
+}
+
 /// Names a claim in the whole cluster, and orders claims: a later one is higher, as far as the nodes' clocks agree.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Token {
@@ -52,8 +61,9 @@ pub enum Action {
     Grant(Holder),
     /// The connection does not get the id: another one wants it, or the room cannot be reached.
     Refuse(Holder),
-    /// The connection has to let go: [`Claims::yielded`] says that it has.
-    Yield(Holder),
+    /// It has to let go, for this claimant or for another node: [`Claims::release`] says that it has, [`Claims::keep`] that
+    /// who was to have it is gone before.
+    Yield(Holder, Option<Claimant>),
     /// Subscribe to the room of the id: [`Claims::watched`] says what came of it.
     Watch(Box<str>),
     /// End that subscription.
@@ -81,8 +91,10 @@ struct Busy {
     holder: Option<Holder>,
     /// Whether that was told to let go.
     yields: bool,
-    /// Who is to have it next.
-    claimant: Option<Holder>,
+    /// Who is to have it next: no other one once its holder was told to let go for it.
+    claimant: Option<Claimant>,
+    /// And then.
+    next: Option<Claimant>,
     /// The node's place in the room of the id.
     room: Room,
     /// The claim that the node has made there and not lost.
@@ -140,7 +152,14 @@ impl Claims {
 
     /// A connection wants an id. Here and below `token` is for a claim that the node may have to make; none on a lone
     /// node.
-    pub fn claim(&mut self, id: Box<str>, who: Holder, token: Option<Token>, actions: &mut Vec<Action>) {
+    pub fn claim(
+        &mut self,
+        id: Box<str>,
+        claimant: Claimant,
+        token: Option<Token>,
+        actions: &mut Vec<Action>,
+    ) {
+        let who = claimant.who;
         if token.is_none() && !self.0.contains_key(&id) {
             self.0.insert(id, Entry::Held(who));
             return actions.push(Action::Grant(who));
@@ -153,7 +172,8 @@ impl Claims {
         if token.is_some() && busy.room == Room::None {
             busy.room = Room::Outside;
         }
-        actions.extend(busy.claimant.replace(who).map(Action::Refuse));
+        let place = if busy.yields && busy.claimant.is_some() { &mut busy.next } else { &mut busy.claimant };
+        refuse(place.replace(claimant), actions);
         self.go_on(&id, token, actions);
     }
 
@@ -167,13 +187,20 @@ impl Claims {
             }
             _ => return,
         };
-        if busy.claimant == Some(who) {
-            busy.claimant = None;
-        }
+        busy.claimant = busy.claimant.filter(|claimant| claimant.who != who);
+        busy.next = busy.next.filter(|next| next.who != who);
         if busy.holder == Some(who) {
             (busy.holder, busy.yields) = (None, false);
         }
         self.go_on(id, token, actions);
+    }
+
+    /// Who was to have the id of this holder, and perhaps its session, is gone: the holder keeps it for the time being.
+    pub fn keep(&mut self, id: &str, who: Holder, token: Option<Token>, actions: &mut Vec<Action>) {
+        if let Some(busy) = self.busy(id).filter(|busy| busy.holder == Some(who)) {
+            busy.yields = false;
+            self.go_on(id, token, actions);
+        }
     }
 
     /// What came of a subscription to the room of an id.
@@ -181,7 +208,7 @@ impl Claims {
         let Some(busy) = self.busy(id).filter(|busy| busy.room == Room::Asked) else { return };
         busy.room = if is_held { Room::Inside } else { Room::Outside };
         if !is_held {
-            actions.extend(busy.claimant.take().map(Action::Refuse));
+            busy.refuse_all(actions);
         }
         self.go_on(id, token, actions);
     }
@@ -199,7 +226,7 @@ impl Claims {
             }
             None => {
                 busy.claim = None;
-                actions.extend(busy.claimant.take().map(Action::Refuse));
+                busy.refuse_all(actions);
             }
         }
         self.go_on(id, None, actions);
@@ -251,19 +278,25 @@ impl Claims {
     fn go_on(&mut self, id: &str, token: Option<Token>, actions: &mut Vec<Action>) {
         let Some(busy) = self.busy(id) else { return };
         if let Some(winner) = busy.lost_to {
-            actions.extend(busy.claimant.take().map(Action::Refuse));
+            busy.refuse_all(actions);
             if busy.holder.is_some() {
                 return busy.let_go(actions);
             }
             actions.push(Action::Say(id.into(), Word::Released(winner)));
             (busy.lost_to, busy.claim) = (None, None);
         }
+        if busy.claimant.is_none() {
+            busy.claimant = busy.next.take();
+        }
         match (busy.claimant, busy.holder) {
             (Some(_), _) if !busy.may_grant(id, token, actions) => {}
             (Some(_), Some(_)) => busy.let_go(actions),
             (Some(claimant), None) => {
-                (busy.holder, busy.claimant) = (Some(claimant), None);
-                actions.push(Action::Grant(claimant));
+                (busy.holder, busy.claimant) = (Some(claimant.who), busy.next.take());
+                actions.push(Action::Grant(claimant.who));
+                if busy.claimant.is_some() {
+                    return self.go_on(id, token, actions);
+                }
                 self.rest(id);
             }
             (None, Some(_)) => self.rest(id),
@@ -290,8 +323,13 @@ impl Claims {
 impl Busy {
     fn let_go(&mut self, actions: &mut Vec<Action>) {
         if !std::mem::replace(&mut self.yields, true) {
-            actions.extend(self.holder.map(Action::Yield));
+            actions.extend(self.holder.map(|holder| Action::Yield(holder, self.claimant)));
         }
+    }
+
+    fn refuse_all(&mut self, actions: &mut Vec<Action>) {
+        refuse(self.claimant.take(), actions);
+        refuse(self.next.take(), actions);
     }
 
     /// Whether the node may give the id to a connection of its own; else it does what that takes.
@@ -314,6 +352,10 @@ impl Busy {
         }
         false
     }
+}
+
+fn refuse(claimant: Option<Claimant>, actions: &mut Vec<Action>) {
+    actions.extend(claimant.map(|claimant| Action::Refuse(claimant.who)));
 }
 
 impl fmt::Display for Token {

@@ -77,6 +77,16 @@ limits! {
     consumer_ack_ms = 30_000;
     /// How often a record is given before it goes to the dead letters; 0 for ever.
     consumer_tries_max = 16;
+    /// Sessions of MQTT clients that outlive their connections, of all shards together.
+    mqtt_sessions_max = 1_000_000;
+    /// The longest that one does, in s; 0 for none.
+    mqtt_session_expiry_s_max = 7 * 86_400;
+    /// How long one does before 5.0, where clients cannot say it, in s.
+    mqtt_session_expiry_s = 86_400;
+    /// Messages that wait for an absent client; the oldest give way.
+    mqtt_session_queue_messages_max = 1_000;
+    /// Their memory, in bytes.
+    mqtt_session_queue_bytes_max = MIB;
     /// Rooms in the node's memory; the node's own that its log knows come back beyond it.
     rooms_max = 10_000_000;
     /// Rooms made in a second on one shard; 0 for no limit.

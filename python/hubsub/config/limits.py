@@ -108,6 +108,31 @@ LIMITS: tuple[Limit, ...] = (
         "How often a record is given to members of a group before it goes to the dead letters; 0 for ever.",
     ),
     Limit(
+        "mqtt_sessions_max",
+        1_000_000,
+        "Sessions of MQTT clients that outlive their connections; a shard has its share of them.",
+        1,
+    ),
+    Limit(
+        "mqtt_session_expiry_s_max",
+        7 * 86_400,
+        "The longest that an MQTT session outlives its connection, in s; 0 for none.",
+        high=2**32 - 1,
+    ),
+    Limit(
+        "mqtt_session_expiry_s",
+        86_400,
+        "How long it does before 5.0, where clients cannot say it, in s; within `mqtt_session_expiry_s_max`.",
+        high=2**32 - 1,
+    ),
+    Limit(
+        "mqtt_session_queue_messages_max",
+        1_000,
+        "Messages of QoS 1 and 2 that wait for one absent MQTT client; the oldest give way.",
+        1,
+    ),
+    Limit("mqtt_session_queue_bytes_max", MIB, "Their memory, likewise.", 1_024),
+    Limit(
         "rooms_max",
         10_000_000,
         "Rooms in the node's memory. The node's own that its log knows come back beyond it.",

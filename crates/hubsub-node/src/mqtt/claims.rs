@@ -5,28 +5,35 @@
 //! Invariant: a connection is told that it is connected only once its shard was granted the id, and the one
 //! before it, on any node, has been sent word by then.
 
-use super::{connected, end, refused};
+use super::handover::{self, tell};
+use super::{granted, refused};
 use crate::core::Core;
 use crate::mail::Mail;
 use crate::own::Asked;
 use crate::rim::Timer;
-use hubsub_route::claims::{Action, Holder, Token, Word};
+use hubsub_route::claims::{Action, Claimant, Holder, Token, Word};
 use hubsub_types::{ConnKey, ErrorCode, ShardId};
-use hubsub_wire::mqtt::{Fault, Reason};
+use hubsub_wire::mqtt::Reason;
 
 /// What shards say to each other of client ids.
 #[derive(Debug)]
 pub enum MqttMail {
     /// To the id's shard: this connection wants it.
-    Claim(Box<str>, Holder),
+    Claim(Box<str>, Claimant),
     /// From there: it is this connection's own.
     Granted(ConnKey),
     /// It will not be.
     Refused(ConnKey),
-    /// Another one wants it.
-    TakenOver(ConnKey),
-    /// To the id's shard: this connection has ended, or let go.
+    /// It has to let go: of this connection of the node, which may want a clean session; or of another node.
+    Yield(ConnKey, Option<Claimant>),
+    /// To the id's shard: this connection, or session, has ended or let go.
     Release(Box<str>, Holder),
+    /// To the id's shard: who was to have this session is gone, and it stays where it is.
+    Keep(Box<str>, Holder),
+    /// To a connection: its session is kept in that place.
+    Call(ConnKey, Holder),
+    /// To the shard of a session: who was called to it is gone.
+    Abandon(ConnKey),
 }
 
 impl MqttMail {
@@ -35,8 +42,8 @@ impl MqttMail {
     pub fn weight(&self) -> usize {
         std::mem::size_of::<Mail>()
             + match self {
-                MqttMail::Claim(id, _) | MqttMail::Release(id, _) => id.len(),
-                MqttMail::Granted(_) | MqttMail::Refused(_) | MqttMail::TakenOver(_) => 0,
+                MqttMail::Claim(id, _) | MqttMail::Release(id, _) | MqttMail::Keep(id, _) => id.len(),
+                _ => 0,
             }
     }
 }
@@ -53,9 +60,15 @@ pub enum ClaimAsked {
 const ROOMS: &str = "$claim/";
 
 /// Asks for an id.
-pub(super) fn claim(core: &mut Core, id: Box<str>, holder: Holder) {
+pub(super) fn claim(core: &mut Core, id: Box<str>, claimant: Claimant) {
     let shard = shard_of(core, &id);
-    tell(core, shard, MqttMail::Claim(id, holder));
+    tell(core, shard, MqttMail::Claim(id, claimant));
+}
+
+/// Keeps an id that was to be given to another connection.
+pub(super) fn keep(core: &mut Core, id: Box<str>, holder: Holder) {
+    let shard = shard_of(core, &id);
+    tell(core, shard, MqttMail::Keep(id, holder));
 }
 
 /// Gives an id back.
@@ -67,31 +80,22 @@ pub(super) fn release(core: &mut Core, id: Box<str>, holder: Holder) {
 /// Acts on a letter.
 pub fn receive(core: &mut Core, mail: MqttMail) {
     match mail {
-        MqttMail::Claim(id, holder) => {
-            event(core, |core, token, actions| core.rim.claims.claim(id, holder, token, actions));
+        MqttMail::Claim(id, claimant) => {
+            event(core, |core, token, actions| core.rim.claims.claim(id, claimant, token, actions));
+        }
+        MqttMail::Keep(id, holder) => {
+            event(core, |core, token, actions| core.rim.claims.keep(&id, holder, token, actions));
         }
         MqttMail::Release(id, holder) => {
             event(core, |core, token, actions| core.rim.claims.release(&id, holder, token, actions));
         }
-        MqttMail::Granted(key) => connected(core, key),
+        MqttMail::Granted(key) => granted(core, key),
         MqttMail::Refused(key) => refused(core, key, Reason::ServerUnavailable),
-        MqttMail::TakenOver(key) => taken_over(core, key),
+        MqttMail::Yield(key, to) => handover::yields(core, key, to),
+        // It goes when its input has been looked at.
+        MqttMail::Call(key, to) => core.rim.called.push((key, to)),
+        MqttMail::Abandon(key) => handover::abandoned(core, key),
     }
-}
-
-/// A connection has to let go of its id, and has.
-fn taken_over(core: &mut Core, key: ConnKey) {
-    let Some(conn) = core.rim.conns.get(key) else { return };
-    let is_closing = conn.is_closing();
-    let Some(client) = &conn.mqtt else { return };
-    let id = client.machine.client_id().into();
-    if !is_closing {
-        core.rim.metrics.mqtt_taken_over_total.add(1);
-        end(core, key, Fault::of(Reason::SessionTakenOver));
-    }
-    // It may take its time to close.
-    let holder = Holder { shard: core.rim.shard, conn: key };
-    release(core, id, holder);
 }
 
 /// What came of something that was asked of an id's room.
@@ -131,7 +135,7 @@ fn event(core: &mut Core, event: impl FnOnce(&mut Core, Option<Token>, &mut Vec<
         match action {
             Action::Grant(who) => tell(core, who.shard, MqttMail::Granted(who.conn)),
             Action::Refuse(who) => tell(core, who.shard, MqttMail::Refused(who.conn)),
-            Action::Yield(who) => tell(core, who.shard, MqttMail::TakenOver(who.conn)),
+            Action::Yield(who, to) => tell(core, who.shard, MqttMail::Yield(who.conn, to)),
             Action::Watch(id) => {
                 let room = room_of(&id);
                 core.watch(room.as_bytes(), Asked::Claims(ClaimAsked::Watch(id)));
@@ -150,14 +154,6 @@ fn event(core: &mut Core, event: impl FnOnce(&mut Core, Option<Token>, &mut Vec<
                 core.rim.timers.set(at_ms, Timer::Claim(Box::new((id, of))));
             }
         }
-    }
-}
-
-fn tell(core: &mut Core, shard: ShardId, mail: MqttMail) {
-    if shard == core.rim.shard {
-        receive(core, mail);
-    } else {
-        core.rim.mailer.post(shard, Mail::Mqtt(mail));
     }
 }
 

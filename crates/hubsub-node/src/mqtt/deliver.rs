@@ -17,8 +17,8 @@ use hubsub_route::{CloseReason, Delivery, RecordView, Sink, Via};
 use hubsub_types::names::{FILTER_MARK, group_of};
 use hubsub_types::{ConnKey, OnGap, OnSlow, Position, Qos};
 use hubsub_wire::mqtt::{
-    Encoded, Grant, Match, Pair, Property, PropertyList, Publish, Version, write_headers, write_publish,
-    write_publish_head,
+    Encoded, Grant, Match, PacketId, Pair, Property, PropertyList, Publish, Version, write_headers,
+    write_publish, write_publish_head,
 };
 use std::rc::Rc;
 
@@ -74,7 +74,7 @@ impl Cache {
         self.plain[version]
     }
 
-    fn message(&mut self, said: &Said<'_>) -> Rc<Message> {
+    pub(super) fn message(&mut self, said: &Said<'_>) -> Rc<Message> {
         self.is_used = true;
         Rc::clone(self.message.get_or_insert_with(|| Rc::new(said.keep())))
     }
@@ -112,6 +112,7 @@ const GAP: &str = "hubsub-gap";
 impl Client {
     fn is_behind(&self, output: Option<&Output>, qos: Qos) -> bool {
         !self.pending.is_empty()
+            || self.arrival.is_some()
             || output.is_some_and(|output| !output.queue.is_empty())
             || (qos > Qos::AtMostOnce && self.machine.window.is_full())
     }
@@ -171,7 +172,7 @@ impl Rim {
             return Delivery::Taken;
         };
         if !client.is_behind(c.output.as_deref(), grant.qos) {
-            self.send_mqtt(conn, &said, &grant, None, group);
+            self.send_mqtt(conn, &said, &grant, None, group, None);
             return Delivery::Taken;
         }
         if self.is_full_mqtt(conn) {
@@ -179,6 +180,15 @@ impl Rim {
         }
         self.keep_mqtt(conn, &said, grant, record.on_slow, group);
         Delivery::Taken
+    }
+
+    /// A record for a session whose connection is being closed.
+    pub(crate) fn keep_for_session(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) {
+        let client = self.conns.at(conn).and_then(|c| c.mqtt.as_ref());
+        let grant = client.and_then(|client| client.grant(via, record));
+        if let (Some(grant), Some(said)) = (grant.filter(|g| g.qos > Qos::AtMostOnce), Said::of(record)) {
+            self.keep_mqtt(conn, &said, grant, record.on_slow, None);
+        }
     }
 
     /// Whether what waits for an MQTT client is at the limit.
@@ -286,10 +296,14 @@ impl Rim {
 
     /// Sends an MQTT client what waits for it, as far as its window and its socket take it.
     pub(crate) fn pump_mqtt(&mut self, key: ConnKey) {
+        let is_arriving = |conn: &Conn| conn.mqtt.as_ref().is_none_or(|client| client.arrival.is_some());
+        if self.conns.get(key).is_none_or(is_arriving) || !self.send_again_mqtt(key) {
+            return;
+        }
         let soft = self.limits.output_soft_bytes as usize;
         loop {
             let Some(c) = self.conns.get_mut(key).filter(|c| !c.is_closing()) else { return };
-            let has_room = c.output.as_ref().is_none_or(|o| o.queue.is_empty() && o.turn_bytes < PUMP_BYTES);
+            let has_room = has_room(c);
             let Some(client) = c.mqtt.as_mut().filter(|_| has_room) else { return };
             let Some(next) = client.pending.front() else { return };
             if next.grant.qos > Qos::AtMostOnce && client.machine.window.is_full() {
@@ -301,7 +315,7 @@ impl Rim {
             }
             self.output_bytes -= message.weight();
             let is_last = client.pending.is_empty();
-            self.send_mqtt(key.index, &message.said(), &grant, Some(&message), group.as_deref());
+            self.send_mqtt(key.index, &message.said(), &grant, Some(&message), group.as_deref(), None);
             if is_last {
                 return self.look_whether_plain(key.index);
             }
@@ -323,7 +337,20 @@ impl Rim {
         }
     }
 
+    /// Sends a message again, under the id and the key that it has.
+    pub(super) fn send_mqtt_again(
+        &mut self,
+        conn: u32,
+        message: &Rc<Message>,
+        grant: &Grant,
+        id: PacketId,
+        number: u64,
+    ) {
+        self.send_mqtt(conn, &message.said(), grant, Some(message), None, Some((id, number)));
+    }
+
     /// Writes a record for a client that takes it: `kept` if it waited, else the one at hand.
+    /// `again`: the id and the key of one that was sent before.
     fn send_mqtt(
         &mut self,
         conn: u32,
@@ -331,17 +358,26 @@ impl Rim {
         grant: &Grant,
         kept: Option<&Rc<Message>>,
         group: Option<&[u8]>,
+        again: Option<(PacketId, u64)>,
     ) {
         let now_us = self.now.wall_us;
         let Some(c) = self.conns.at_mut(conn) else { return };
         let Some(client) = &mut c.mqtt else { return };
-        if said.is_expired(now_us) {
+        if again.is_none() && said.is_expired(now_us) {
             self.metrics.mqtt_unsent_total.add(1);
             return;
         }
-        let id = match grant.qos {
-            Qos::AtMostOnce => None,
-            qos => Some(client.machine.window.send(qos, ()).expect("the window was looked at")),
+        let id = match (grant.qos, again) {
+            (Qos::AtMostOnce, _) => None,
+            (_, Some((id, _))) => Some(id),
+            (qos, None) => {
+                let key = client.session.as_mut().map_or(0, |session| session.next_key());
+                if let Some(session) = &mut client.session {
+                    let message = kept.map_or_else(|| self.encoded.mqtt.message(said), Rc::clone);
+                    session.send(key, message, grant.clone());
+                }
+                Some(client.machine.window.send(qos, key).expect("the window was looked at"))
+            }
         };
         let version = client.machine.version();
         let variant = grant.qos as usize + if version >= Version::V5 { 3 } else { 0 };
@@ -371,7 +407,7 @@ impl Rim {
                 let aliases = &mut client.machine.own_aliases;
                 let is_known = !aliases.is_empty() && aliases.find(said.topic).is_some();
                 let publish = Publish {
-                    dup: false,
+                    dup: again.is_some(),
                     qos: grant.qos,
                     retain: false,
                     topic: if is_known { "" } else { said.topic },
@@ -400,7 +436,12 @@ impl Rim {
         };
         let Some((from, to)) = range else {
             // It takes no packet of this length: as if it had been sent (section 3.1.2.11.4 of 5.0).
-            id.into_iter().for_each(|id| client.machine.window.unsend(id));
+            if let Some(id) = id {
+                client.machine.window.unsend(id);
+                if let Some(session) = &mut client.session {
+                    session.ended(again.map_or_else(|| session.last_key(), |(_, key)| key));
+                }
+            }
             self.metrics.mqtt_unsent_total.add(1);
             return;
         };
@@ -436,6 +477,11 @@ impl Rim {
             }
         }
     }
+}
+
+/// Whether an MQTT client may be sent more of what waits for it, in this turn.
+pub(super) fn has_room(conn: &Conn) -> bool {
+    conn.output.as_ref().is_none_or(|o| o.queue.is_empty() && o.turn_bytes < PUMP_BYTES)
 }
 
 /// Bytes that wait for an MQTT client, near enough for limits.

@@ -3,6 +3,9 @@
 //! what that lacks: the broker, the socket, the clock.
 //!
 //! - [`claims`]: one connection a client id
+//! - [`session`]: what outlives a connection
+//! - [`handover`]: how it goes from one shard to another
+//! - [`arrival`]: what a client waits for before it is connected
 //! - [`deliver`]: records as PUBLISH packets
 //! - [`large`]: long messages, whose payload is collected as it comes
 //! - [`pending`]: records that wait for the window or the socket
@@ -10,43 +13,52 @@
 //! - [`plain`]: clients whose records need no look at them
 //! - [`shares`]: what came for it as a member of groups
 
+mod arrival;
 mod claims;
 mod deliver;
+mod handover;
 mod large;
 mod message;
 mod pending;
 mod plain;
+mod session;
 mod shares;
 
 pub use claims::{ClaimAsked, MqttMail, answered, heard, late, missed, receive};
 pub use deliver::Cache;
+pub use handover::{Traveller, depart};
 pub use plain::Plain;
+pub use session::{Sessions, look_at as look_at_session};
 
 use crate::access::Action;
 use crate::conn::Flags;
 use crate::control::Level;
 use crate::core::Core;
 use crate::rim::{REPLIES, Rim, Timer};
+use arrival::{Arrival, connected, granted, refused};
 use deliver::Gaps;
-use hubsub_route::claims::Holder;
+use hubsub_route::claims::{Claimant, Holder};
 use hubsub_route::{Answer, Asker, Draft, Headers, Namespace, Outcome, Publisher, Start, Ticket, Wish};
 use hubsub_types::names::filter_pattern;
 use hubsub_types::{ConnKey, ErrorCode, Qos};
 use hubsub_wire::mqtt::{
-    Accepted, Connect, DecodeLimits, Decoded, Decoder, Fault, Incoming, LastWill, Machine, Names, Opened,
-    Packet, ProtocolError, Reason, Refusal, Step, Terms, packet_bytes, read_headers, shared,
+    Connect, DecodeLimits, Decoded, Decoder, Fault, Incoming, LastWill, Machine, Names, Opened, Packet,
+    ProtocolError, Reason, Refusal, Step, Terms, packet_bytes, read_headers, shared,
 };
 use large::{Large, WHOLE_BYTES, Whole};
 use pending::Pending;
+use session::Session;
 use shares::Shares;
 
 /// What of a connection only MQTT's have.
 pub struct Client {
     /// What it asked for and has not acknowledged.
-    pub machine: Machine<()>,
+    pub machine: Machine<u64>,
     decoder: Decoder,
-    /// Its CONNACK, until its client id is its own: it is not read meanwhile.
-    connack: Option<Box<Accepted>>,
+    /// What it waits for until it is connected: it is not read meanwhile.
+    arrival: Option<Box<Arrival>>,
+    /// What is kept of messages, if its session outlives connections.
+    session: Option<Box<Session>>,
     /// Subscriptions that are not confirmed yet.
     unconfirmed: u32,
     /// Whether a message of its own waits until they are: it shall reach them.
@@ -76,7 +88,7 @@ impl Client {
         log_is_behind: impl Fn() -> bool,
     ) -> bool {
         let pending = self.machine.pending() as u64;
-        self.connack.is_some()
+        self.arrival.is_some()
             || (self.holds && self.unconfirmed > 0)
             || (pending > 0 && (pending >= requests_max || is_congested()))
             || (self.waits_for_log && log_is_behind())
@@ -86,13 +98,13 @@ impl Client {
     #[must_use]
     pub fn is_any_of(&self, ids: &[String]) -> bool {
         let own = self.machine.client_id();
-        self.connack.is_none() && ids.binary_search_by(|id| id.as_str().cmp(own)).is_ok()
+        self.arrival.is_none() && ids.binary_search_by(|id| id.as_str().cmp(own)).is_ok()
     }
 
     /// Whether something that it asked for is not answered.
     #[must_use]
     pub fn waits(&self) -> bool {
-        self.connack.is_some() || self.machine.pending() > 0
+        self.arrival.is_some() || self.machine.pending() > 0
     }
 }
 
@@ -124,7 +136,7 @@ pub fn execute(core: &mut Core, key: ConnKey, input: &[u8]) -> Option<usize> {
     match decoder.decode(input, &limits) {
         Ok(Decoded::Packet { packet: Packet::Connect(connect), len }) => {
             core.rim.metrics.mqtt_packets_total.add(1);
-            begin(core, key, &connect, first);
+            begin(core, key, &connect, &input[..len], first);
             Some(len)
         }
         Ok(Decoded::Packet { packet, len }) => {
@@ -170,13 +182,13 @@ fn terms(rim: &Rim) -> Terms {
         aliases_max: limits.mqtt_topic_aliases_max as u16,
         keep_alive_s_max: limits.mqtt_keep_alive_s_max as u16,
         long_ids: rim.info.mqtt.long_ids,
-        session_expiry_s_max: 0,
-        session_expiry_s_default: 0,
+        session_expiry_s_max: limits.mqtt_session_expiry_s_max as u32,
+        session_expiry_s_default: limits.mqtt_session_expiry_s.min(limits.mqtt_session_expiry_s_max) as u32,
         has_shares: true,
     }
 }
 
-fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, decoder: Decoder) {
+fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, packet: &[u8], decoder: Decoder) {
     let rim = &mut core.rim;
     let Some(conn) = rim.conns.get_mut(key) else { return };
     conn.flags.set(Flags::HANDSHAKED, true);
@@ -190,12 +202,16 @@ fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, decoder: Decoder)
         Err(Refusal::new(connect, Fault::of(Reason::BadUserNameOrPassword)))
     };
     match opened {
-        Ok(Opened { machine, accepted, .. }) => {
+        Ok(Opened { machine, is_clean, accepted }) => {
             let client_id = machine.client_id().into();
-            let client = Client {
+            let session = (machine.session_expiry_s() > 0).then(Box::default);
+            rim.sessions.connected += usize::from(session.is_some());
+            let connect = if is_clean { Box::default() } else { packet.into() };
+            let mut client = Client {
                 machine,
                 decoder,
-                connack: Some(Box::new(accepted)),
+                arrival: Some(Box::new(Arrival { accepted, connect })),
+                session,
                 unconfirmed: 0,
                 holds: false,
                 waits_for_log: false,
@@ -205,14 +221,21 @@ fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, decoder: Decoder)
                 shares: None,
                 was_told: false,
             };
+            rim.mqtt_clients += 1;
+            let is_kept = session::resume(rim, key, &mut client);
             if let Some(conn) = rim.conns.get_mut(key) {
                 conn.mqtt = Some(Box::new(client));
-                rim.mqtt_clients += 1;
             }
-            let holder = Holder { shard: rim.shard, conn: key };
-            claims::claim(core, client_id, holder);
+            if is_kept {
+                return connected(core, key, true);
+            }
+            let who = Holder { shard: rim.shard, conn: key };
+            claims::claim(core, client_id, Claimant { who, is_clean });
         }
         Err(refusal) => {
+            // What it would have gone on with is over, too: its place is the connection's.
+            session::forget(core, key);
+            let rim = &mut core.rim;
             rim.metrics.mqtt_refused_total.add(1);
             let fields = vec![
                 ("client", connect.client_id.chars().take(64).collect()),
@@ -222,34 +245,6 @@ fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, decoder: Decoder)
             rim.push(key, |out, _| refusal.write(out));
             rim.close_soon(key);
         }
-    }
-}
-
-/// A client id is its connection's own: it is told so, and read on.
-fn connected(core: &mut Core, key: ConnKey) {
-    let rim = &mut core.rim;
-    let now_ms = rim.now.mono_ms;
-    let connack = rim.with_mqtt(key, |client, out| {
-        client.connack.take()?.write(false, out);
-        client.machine.excuse(now_ms);
-        client.machine.silent_at_ms()
-    });
-    if let Some(Some(silent_at_ms)) = connack {
-        rim.timers.set(silent_at_ms, Timer::Silence(key));
-    }
-}
-
-/// A client's id will not be its own.
-fn refused(core: &mut Core, key: ConnKey, reason: Reason) {
-    let rim = &mut core.rim;
-    let waits = rim.with_mqtt(key, |client, out| {
-        client.connack.take().map(|_| client.machine.refuse(Fault::of(reason)).write(out))
-    });
-    if waits.flatten().is_some() {
-        rim.metrics.mqtt_refused_total.add(1);
-        let fields = vec![("reason", reason.words().to_owned())];
-        rim.log_conn(Level::Info, "mqtt client refused", key, fields);
-        rim.close_soon(key);
     }
 }
 
@@ -307,8 +302,9 @@ fn take(core: &mut Core, key: ConnKey, packet: Packet<'_>, whole: Option<Whole>)
     let Some((step, exceeded)) = step else { return };
     core.rim.metrics.mqtt_receive_exceeded_total.add(exceeded);
     match step {
-        // Nothing is recorded of sessions that end with their connections.
-        Ok(Step::Done | Step::Acknowledged { .. } | Step::Received { .. } | Step::Released { .. }) => {}
+        // Nothing is recorded yet.
+        Ok(Step::Done | Step::Received { .. } | Step::Released { .. }) => {}
+        Ok(Step::Acknowledged { key: message, .. }) => core.rim.ended_mqtt(key, message),
         Ok(Step::Publish(incoming)) => publish(core, key, incoming, whole),
         Ok(Step::Subscribe { filters, first }) => {
             for (number, (filter, _)) in (0..).map(|i| first.wrapping_add(i)).zip(filters.iter()) {
@@ -335,9 +331,15 @@ fn take(core: &mut Core, key: ConnKey, packet: Packet<'_>, whole: Option<Whole>)
 }
 
 fn publish(core: &mut Core, key: ConnKey, incoming: Incoming<'_>, whole: Option<Whole>) {
-    let Incoming { number, topic, qos, properties, payload, .. } = incoming;
+    let Incoming { number, topic, qos, intent, properties, payload, .. } = incoming;
     let topic = topic.as_str().as_bytes();
     core.rim.metrics.mqtt_published_total.add(1);
+    if let Some(intent) = intent
+        && let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut())
+        && let Some(session) = &mut client.session
+    {
+        session.intents.push((number, intent));
+    }
     if let Err(refused) = core.may_publish(key, topic) {
         return published(core, key, number, Err(refused));
     }
@@ -429,20 +431,28 @@ fn unsubscribe(core: &mut Core, key: ConnKey, filters: Names<'_>) {
     }
 }
 
-/// A connection has ended: its client id is free, and its will is published.
-pub fn gone(core: &mut Core, key: ConnKey, mut client: Box<Client>) {
+/// A connection has ended. Its session goes on without it, if it `outlives` it; else its client id is free, and its will is
+/// published.
+pub fn gone(core: &mut Core, key: ConnKey, mut client: Box<Client>, outlives: bool) {
     core.rim.mqtt_clients -= 1;
     core.rim.mqtt_subscriptions -= client.machine.subscriptions();
     core.rim.output_bytes -= client.pending.bytes();
     core.rim.mqtt_large_bytes -= client.large.take().map_or(0, |large| large.announced());
+    core.rim.sessions.connected -= usize::from(client.session.is_some());
     shares::give_away(core, &mut client);
+    if outlives {
+        return session::leave(core, key, *client);
+    }
     let will = client.machine.take_will();
-    if let Some(will) = will.filter(|_| client.connack.is_none()) {
+    if let Some(will) = will.filter(|_| client.arrival.is_none()) {
         publish_will(core, key, *will, client.machine.client_id());
     }
     let holder = Holder { shard: core.rim.shard, conn: key };
     claims::release(core, client.machine.client_id().into(), holder);
 }
+
+/// The number of a request that no client has.
+const NOBODY: u32 = u32::MAX;
 
 fn publish_will(core: &mut Core, key: ConnKey, will: LastWill, client_id: &str) {
     let LastWill { topic, payload, headers, qos, .. } = will;
@@ -459,7 +469,7 @@ fn publish_will(core: &mut Core, key: ConnKey, will: LastWill, client_id: &str) 
         qos,
     };
     // Nobody waits for what comes of it: the connection of this key is no more.
-    let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: 0 } };
+    let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: NOBODY } };
     let outcome = core.broker.publish(ticket, draft, core.rim.now, &mut core.rim);
     if let Outcome::Now(Err(_)) = outcome {
         core.count_refusal(true);
@@ -517,6 +527,9 @@ impl Rim {
             Err(refused) => Reason::from_number(refused.mqtt_reason()).unwrap_or(Reason::Unspecified),
         };
         let fault = self.with_mqtt(key, |client, out| {
+            if let Some(session) = &mut client.session {
+                session.intents.retain(|(asked, _)| *asked != number);
+            }
             let fault = client.machine.published(number, reason, out).err();
             client.waits_for_log &= client.machine.publishes();
             fault

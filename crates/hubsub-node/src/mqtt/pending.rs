@@ -105,6 +105,11 @@ impl Pending {
         self.0.as_mut()?.front()
     }
 
+    /// All of them, in order.
+    pub fn into_items(self) -> impl Iterator<Item = Item> {
+        self.0.into_iter().flat_map(|queue| queue.items).flatten()
+    }
+
     /// Takes that one off.
     pub fn pop(&mut self) -> Option<Item> {
         let queue = self.0.as_mut()?;

@@ -35,12 +35,21 @@ impl Shares {
 pub(super) fn give_away(core: &mut Core, client: &mut Client) {
     let mut left = Vec::new();
     if let Some(shares) = &mut client.shares {
-        for (id, ..) in client.machine.window.iter() {
-            left.extend(shares.0.remove(&id));
+        let sent: Vec<(PacketId, u64)> =
+            client.machine.window.iter().map(|(id, _, &key, _)| (id, key)).collect();
+        for (id, key) in sent {
+            let Some(given) = shares.0.remove(&id) else { continue };
+            left.push(given);
+            // Its session does not send it again.
+            client.machine.window.unsend(id);
+            client.session.iter_mut().for_each(|session| session.ended(key));
         }
     }
-    while let Some(Item { message, group, .. }) = client.pending.pop() {
-        left.extend(group.map(|group| (group, message)));
+    for item in std::mem::take(&mut client.pending).into_items() {
+        match item {
+            Item { message, group: Some(group), .. } => left.push((group, message)),
+            item => client.pending.push(item),
+        }
     }
     for (group, message) in left {
         let record = Arc::new(record_of(&message));

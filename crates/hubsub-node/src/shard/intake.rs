@@ -63,7 +63,7 @@ impl Shard {
     }
 
     /// New bytes of a connection, behind those it kept.
-    fn input(&mut self, key: ConnKey, bytes: &[u8]) {
+    pub(super) fn input(&mut self, key: ConnKey, bytes: &[u8]) {
         let Some(conn) = self.core.rim.conns.get_mut(key) else { return };
         if !conn.flags.any(Flags::HANDSHAKED)
             && conn.input.is_none()

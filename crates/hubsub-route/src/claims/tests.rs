@@ -7,6 +7,10 @@ fn holder(number: u32) -> Holder {
     Holder { shard: ShardId(0), conn: ConnKey { index: number, generation: 0 } }
 }
 
+fn wants(who: Holder) -> Claimant {
+    Claimant { who, is_clean: true }
+}
+
 fn token(run: u64, number: u64) -> Option<Token> {
     Some(Token { at_us: number, run, number })
 }
@@ -20,17 +24,39 @@ fn act(claims: &mut Claims, act: impl FnOnce(&mut Claims, &mut Vec<Action>)) -> 
 #[test]
 fn on_a_lone_node_the_next_one_has_the_id_once_the_one_before_has_let_go() {
     let mut claims = Claims::default();
-    let [first, second, third] = [1, 2, 3].map(holder);
-    let claim = |claims: &mut Claims, who| act(claims, |c, actions| c.claim("a".into(), who, None, actions));
+    let [first, second, third, fourth] = [1, 2, 3, 4].map(holder);
+    let claim =
+        |claims: &mut Claims, who| act(claims, |c, actions| c.claim("a".into(), wants(who), None, actions));
     let release = |claims: &mut Claims, who| act(claims, |c, actions| c.release("a", who, None, actions));
     assert_eq!(claim(&mut claims, first), [Action::Grant(first)]);
-    assert_eq!(claim(&mut claims, second), [Action::Yield(first)]);
-    assert_eq!(claim(&mut claims, third), [Action::Refuse(second)]);
-    assert_eq!(release(&mut claims, second), []);
-    assert_eq!(release(&mut claims, first), [Action::Grant(third)]);
+    assert_eq!(claim(&mut claims, second), [Action::Yield(first, Some(wants(second)))]);
+    assert_eq!(claim(&mut claims, third), [], "who is being given it comes first");
+    assert_eq!(claim(&mut claims, fourth), [Action::Refuse(third)]);
+    let given = release(&mut claims, first);
+    assert_eq!(given, [Action::Grant(second), Action::Yield(second, Some(wants(fourth)))]);
     assert_eq!(release(&mut claims, first), []);
+    assert_eq!(release(&mut claims, second), [Action::Grant(fourth)]);
     assert_eq!(claims.len(), 1);
-    assert_eq!(release(&mut claims, third), []);
+    assert_eq!(release(&mut claims, fourth), []);
+    assert!(claims.is_empty());
+}
+
+#[test]
+fn who_was_to_be_given_an_id_and_ends_leaves_it_with_its_holder() {
+    let mut claims = Claims::default();
+    let [first, second, third] = [1, 2, 3].map(holder);
+    for (who, next) in
+        [(first, None), (second, Some(Action::Yield(first, Some(wants(second))))), (third, None)]
+    {
+        let got = act(&mut claims, |c, actions| c.claim("a".into(), wants(who), None, actions));
+        assert!(who == first || got == next.into_iter().collect::<Vec<_>>(), "{got:?}");
+    }
+    assert_eq!(act(&mut claims, |c, actions| c.release("a", second, None, actions)), []);
+    let got = act(&mut claims, |c, actions| c.keep("a", first, None, actions));
+    assert_eq!(got, [Action::Yield(first, Some(wants(third)))], "and the next one is in its place");
+    assert_eq!(act(&mut claims, |c, actions| c.release("a", third, None, actions)), []);
+    assert_eq!(act(&mut claims, |c, actions| c.keep("a", first, None, actions)), []);
+    assert_eq!(act(&mut claims, |c, actions| c.release("a", first, None, actions)), []);
     assert!(claims.is_empty());
 }
 
@@ -38,7 +64,7 @@ fn on_a_lone_node_the_next_one_has_the_id_once_the_one_before_has_let_go() {
 fn a_claim_that_no_room_takes_is_refused() {
     let mut claims = Claims::default();
     let who = holder(1);
-    let got = act(&mut claims, |c, actions| c.claim("a".into(), who, token(1, 1), actions));
+    let got = act(&mut claims, |c, actions| c.claim("a".into(), wants(who), token(1, 1), actions));
     assert_eq!(got, [Action::Watch("a".into())]);
     let got = act(&mut claims, |c, actions| c.watched("a", false, token(1, 2), actions));
     assert_eq!(got, [Action::Refuse(who)]);
@@ -50,7 +76,7 @@ fn a_node_that_says_nothing_is_not_waited_for_longer_than_its_time() {
     let mut claims = Claims::default();
     let who = holder(1);
     let own = token(1, 2);
-    act(&mut claims, |c, actions| c.claim("a".into(), who, token(1, 1), actions));
+    act(&mut claims, |c, actions| c.claim("a".into(), wants(who), token(1, 1), actions));
     act(&mut claims, |c, actions| c.watched("a", true, own, actions));
     let claim = Word::Claim(own.unwrap());
     assert_eq!(act(&mut claims, |c, actions| c.heard("a", claim, token(1, 3), actions)), []);
@@ -65,7 +91,7 @@ fn of_two_that_may_have_missed_each_other_the_earlier_one_lets_go() {
     let mut claims = Claims::default();
     let who = holder(1);
     let own = token(1, 2);
-    act(&mut claims, |c, actions| c.claim("a".into(), who, token(1, 1), actions));
+    act(&mut claims, |c, actions| c.claim("a".into(), wants(who), token(1, 1), actions));
     act(&mut claims, |c, actions| c.watched("a", true, own, actions));
     act(&mut claims, |c, actions| c.heard("a", Word::Claim(own.unwrap()), None, actions));
     act(&mut claims, |c, actions| c.said("a", own.unwrap(), Some(1), actions));
@@ -76,7 +102,7 @@ fn of_two_that_may_have_missed_each_other_the_earlier_one_lets_go() {
     assert_eq!(got, [Action::Say("a".into(), again)], "who said it hears that it has to let go");
     let later = token(2, 9).unwrap();
     let got = act(&mut claims, |c, actions| c.heard("a", Word::Again(later), token(1, 4), actions));
-    assert_eq!(got, [Action::Yield(who)]);
+    assert_eq!(got, [Action::Yield(who, None)]);
     let got = act(&mut claims, |c, actions| c.release("a", who, token(1, 5), actions));
     assert_eq!(got, [Action::Say("a".into(), Word::Released(later)), Action::Unwatch("a".into())]);
 }
@@ -155,7 +181,7 @@ impl Cluster {
                     );
                 }
                 Action::Refuse(_) => {}
-                Action::Yield(who) => {
+                Action::Yield(who, _) => {
                     // It lets go at once; its shard says so later.
                     assert_eq!(self.granted[node].take(), Some(who));
                     self.ways[node].push_back(Way::Released(node, who));
@@ -204,7 +230,8 @@ fn in_a_cluster_one_connection_has_the_id_when_all_has_been_said() {
         let mut cluster = Cluster::new(3, seed);
         for number in 0..8 {
             let node = cluster.below(3);
-            cluster.event(node, |c, token, actions| c.claim(ID.into(), holder(number), token, actions));
+            cluster
+                .event(node, |c, token, actions| c.claim(ID.into(), wants(holder(number)), token, actions));
             for _ in 0..cluster.below(12) {
                 cluster.step();
             }

@@ -8,7 +8,7 @@
 use super::super::field::SubscriptionId;
 use super::super::packet::{PacketId, Qos};
 use super::super::subscribe::Options;
-use super::filters::Filters;
+use super::filters::{Filters, Grant, Match};
 use super::intents::Intents;
 use super::opening::LastWill;
 use super::window::{Acknowledged, Window};
@@ -100,6 +100,12 @@ impl<K: Key> SessionState<K> {
     /// What it subscribes to: filters that are not shared, then those that are with `$share/` and their group in front.
     pub fn subscriptions(&self) -> impl Iterator<Item = (&str, Options, Option<SubscriptionId>)> {
         self.filters.iter()
+    }
+
+    /// How a message is sent that comes while nobody is connected: as [`super::Machine::grant`] says it.
+    #[must_use]
+    pub fn grant(&self, by: Match<'_>, topic: &[u8], is_own: bool) -> Option<Grant> {
+        self.filters.grant(by, topic, is_own)
     }
 
     /// Messages that are unacknowledged, in the order of their first delivery: id, QoS, key, whether PUBREC came.

@@ -1,0 +1,161 @@
+//! A connection goes to the shard that has the session of its client: the session stays where it is, with its
+//! subscriptions, so nothing that comes for it meanwhile is lost or comes twice.
+//!
+//! ```text
+//!  the session's shard                    the connection's shard
+//!      │ ── Call: its place ───────────────► │
+//!      │ ◄─ the socket, and what it sent ─── │
+//!      │ takes the place; CONNECT is read again, and finds the session
+//! ```
+//!
+//! The connection has no subscription and was sent nothing: it waits for its CONNACK.
+
+use super::{claims, end, session};
+use crate::conn::Conn;
+use crate::core::Core;
+use crate::listener::Door;
+use crate::mail::Mail;
+use crate::meter::Meter;
+use crate::mqtt::MqttMail;
+use crate::transport::Transport;
+use hubsub_route::claims::{Claimant, Holder};
+use hubsub_types::{ConnKey, PrincipalId, ShardId};
+use hubsub_wire::mqtt::{Fault, Reason};
+
+/// A connection on its way to a session.
+pub struct Traveller {
+    io: Transport,
+    id: u64,
+    principal: PrincipalId,
+    door: Door,
+    created_s: u32,
+    meter: Meter,
+    /// What it sent: CONNECT, and what stands behind it.
+    pub input: Vec<u8>,
+    /// Where it came from, by which name it claims the client id.
+    from: Holder,
+    client_id: Box<str>,
+    /// The place of the session.
+    to: ConnKey,
+}
+
+/// The holder of an id has to let go: for a connection of this node, which may want a session that is new, or for another
+/// node.
+pub(super) fn yields(core: &mut Core, key: ConnKey, to: Option<Claimant>) {
+    let keeps = to.filter(|to| !to.is_clean).map(|to| to.who);
+    if core.rim.sessions.get_mut(key).is_some() {
+        return match keeps {
+            Some(to) => call(core, key, to),
+            None => session::end(core, key),
+        };
+    }
+    let Some(conn) = core.rim.conns.get_mut(key) else { return };
+    let (is_closing, has_queue) =
+        (conn.is_closing(), conn.output.as_ref().is_some_and(|output| !output.queue.is_empty()));
+    let Some(client) = &mut conn.mqtt else { return };
+    let (id, outlives) = (client.machine.client_id().into(), client.outlives());
+    if let Some(session) = &mut client.session {
+        session.is_over |= keeps.is_none();
+        session.yields_to = keeps;
+    }
+    if !is_closing {
+        core.rim.metrics.mqtt_taken_over_total.add(1);
+        end(core, key, Fault::of(Reason::SessionTakenOver));
+    }
+    if !outlives || keeps.is_none() {
+        // It may take its time to close.
+        let holder = Holder { shard: core.rim.shard, conn: key };
+        return claims::release(core, id, holder);
+    }
+    if is_closing || has_queue {
+        // Who takes over does not wait for one that reads nothing.
+        core.rim.close_now(key);
+    }
+}
+
+/// Calls a connection to an absent session.
+pub(super) fn call(core: &mut Core, key: ConnKey, to: Holder) {
+    let here = Holder { shard: core.rim.shard, conn: key };
+    let Some(absent) = core.rim.sessions.get_mut(key) else { return };
+    absent.awaits = Some(to);
+    tell(core, to.shard, MqttMail::Call(to.conn, here));
+}
+
+/// Who was called to a session has gone.
+pub(super) fn abandoned(core: &mut Core, key: ConnKey) {
+    let Some(absent) = core.rim.sessions.get_mut(key) else { return };
+    absent.awaits = None;
+    let (id, here) = (absent.id.clone(), Holder { shard: core.rim.shard, conn: key });
+    claims::keep(core, id, here);
+}
+
+/// Takes connections out that are called to their sessions: each with the shard that it goes to.
+pub fn depart(core: &mut Core) -> Vec<(ShardId, Box<Traveller>)> {
+    let mut leaving = Vec::new();
+    for (key, to) in std::mem::take(&mut core.rim.called) {
+        let may_go = core.rim.conns.get(key).is_some_and(|conn| !conn.is_closing());
+        let Some(conn) = may_go.then(|| core.rim.conns.remove(key)).flatten() else {
+            tell(core, to.shard, MqttMail::Abandon(to.conn));
+            continue;
+        };
+        core.broker.disconnected(key, core.rim.now, &mut core.rim);
+        let Conn { io, id, principal, door, created_s, meter, input, mqtt, .. } = conn;
+        let Some(client) = mqtt else { unreachable!("clients of MQTT are called alone") };
+        core.rim.mqtt_clients -= 1;
+        core.rim.sessions.connected -= usize::from(client.session.is_some());
+        let arrival = client.arrival.as_ref().expect("who is connected is not called");
+        let mut all = arrival.connect.to_vec();
+        all.extend(input.into_iter().flat_map(|input| input.bytes));
+        let (from, client_id) =
+            (Holder { shard: core.rim.shard, conn: key }, client.machine.client_id().into());
+        let (input, to_place) = (all, to.conn);
+        let traveller =
+            Traveller { io, id, principal, door, created_s, meter, input, from, client_id, to: to_place };
+        leaving.push((to.shard, Box::new(traveller)));
+    }
+    leaving
+}
+
+impl Traveller {
+    /// The socket, to register it.
+    pub fn source(&mut self) -> &mut mio::net::TcpStream {
+        self.io.source()
+    }
+
+    /// What it counts against the mailbox limit.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        std::mem::size_of::<Traveller>() + self.input.len()
+    }
+
+    /// Takes its place in this shard: that of its session, if that is there still. What it sent is to be read there.
+    pub fn arrive(self, core: &mut Core) -> (ConnKey, Vec<u8>) {
+        let Traveller { io, id, principal, door, created_s, meter, input, from, client_id, to } = self;
+        let mut conn = Conn::new(io, door, id, created_s);
+        (conn.principal, conn.meter) = (principal, meter);
+        let is_awaited = core.rim.sessions.get_mut(to).is_some_and(|absent| absent.awaits == Some(from));
+        let key = if is_awaited {
+            core.rim.conns.put(to, conn);
+            to
+        } else {
+            let key = core.rim.add(conn);
+            core.broker.connected(key);
+            key
+        };
+        // The id is the session's, as before; or this connection claims it anew.
+        claims::release(core, client_id.clone(), from);
+        if is_awaited {
+            let here = Holder { shard: core.rim.shard, conn: key };
+            claims::keep(core, client_id, here);
+        }
+        (key, input)
+    }
+}
+
+pub(super) fn tell(core: &mut Core, shard: ShardId, mail: MqttMail) {
+    if shard == core.rim.shard {
+        claims::receive(core, mail);
+    } else {
+        core.rim.mailer.post(shard, Mail::Mqtt(mail));
+    }
+}

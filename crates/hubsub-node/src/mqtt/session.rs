@@ -1,0 +1,330 @@
+//! Sessions that outlive their connections, as their node keeps them: [`Session`] beside the machine of a connection,
+//! [`Absent`] while there is none. An absent session keeps the place of its connection in the shard, so its subscriptions
+//! stand as they were, and what comes for it of QoS 1 and 2 is queued.
+//!
+//! Invariants: a session is in one place; what is queued stays below its limits, the oldest gives way and is counted.
+
+use super::Client;
+use super::message::{Message, Said};
+use super::pending::Item;
+use crate::core::Core;
+use crate::rim::{Rim, Timer};
+use ahash::RandomState;
+use hashbrown::HashMap;
+use hubsub_route::claims::Holder;
+use hubsub_route::{Delivery, RecordView, Via};
+use hubsub_types::names::FILTER_MARK;
+use hubsub_types::{ConnKey, OnSlow, Qos};
+use hubsub_wire::mqtt::{Grant, Match, PacketId, SessionState};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+/// What a session keeps of messages beside what its machine knows of them.
+#[derive(Default)]
+pub struct Session {
+    /// Those that the client was sent and has not acknowledged, by the machine's keys.
+    sent: HashMap<u64, (Rc<Message>, Grant), RandomState>,
+    /// The key given last.
+    last: u64,
+    /// Numbers of its own messages of QoS 2 whose outcome is not known, by the requests that they are.
+    pub(super) intents: Vec<(u32, u64)>,
+    /// Who takes it over.
+    pub(super) yields_to: Option<Holder>,
+    /// It ends with its connection all the same.
+    pub(super) is_over: bool,
+}
+
+impl Session {
+    /// The key for a message that is sent now.
+    pub fn next_key(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    /// The key given last.
+    #[must_use]
+    pub fn last_key(&self) -> u64 {
+        self.last
+    }
+
+    /// The message of a key is under way to the client.
+    pub fn send(&mut self, key: u64, message: Rc<Message>, grant: Grant) {
+        self.sent.insert(key, (message, grant));
+    }
+
+    /// It is not any more.
+    pub fn ended(&mut self, key: u64) {
+        self.sent.remove(&key);
+    }
+
+    /// A message that is under way.
+    #[must_use]
+    pub fn sent(&self, key: u64) -> Option<&(Rc<Message>, Grant)> {
+        self.sent.get(&key)
+    }
+}
+
+/// A session without a connection.
+pub struct Absent {
+    /// Of its client.
+    pub id: Box<str>,
+    /// What its machine knows.
+    pub state: SessionState<u64>,
+    session: Session,
+    queue: VecDeque<(Rc<Message>, Grant)>,
+    queue_bytes: usize,
+    /// Messages that gave way.
+    dropped: u64,
+    /// The connection that is on its way here, to take it over.
+    pub awaits: Option<Holder>,
+}
+
+/// Absent sessions of a shard, by their places among its connections.
+#[derive(Default)]
+pub struct Sessions {
+    by_place: HashMap<u32, (u32, Box<Absent>), RandomState>,
+    /// Connections whose sessions outlive them.
+    pub connected: usize,
+    /// What waits for absent clients.
+    pub queued: usize,
+    /// Its memory, near enough for limits.
+    pub queued_bytes: usize,
+}
+
+impl Sessions {
+    /// Absent ones.
+    #[must_use]
+    pub fn absent(&self) -> usize {
+        self.by_place.len()
+    }
+
+    /// One by its whole key.
+    pub fn get_mut(&mut self, key: ConnKey) -> Option<&mut Absent> {
+        let (generation, absent) = self.by_place.get_mut(&key.index)?;
+        (*generation == key.generation).then_some(absent)
+    }
+
+    fn insert(&mut self, key: ConnKey, absent: Absent) {
+        self.queued += absent.queue.len();
+        self.queued_bytes += absent.queue_bytes;
+        self.by_place.insert(key.index, (key.generation, Box::new(absent)));
+    }
+
+    fn remove(&mut self, key: ConnKey) -> Option<Absent> {
+        self.get_mut(key)?;
+        let (_, absent) = self.by_place.remove(&key.index)?;
+        self.queued -= absent.queue.len();
+        self.queued_bytes -= absent.queue_bytes;
+        Some(*absent)
+    }
+}
+
+/// Memory of a queued message beside itself.
+const ITEM_BYTES: usize = 64;
+
+impl Absent {
+    fn push(&mut self, message: Rc<Message>, grant: Grant, messages_max: u64, bytes_max: u64) -> u64 {
+        self.queue_bytes += message.weight() + ITEM_BYTES;
+        self.queue.push_back((message, grant));
+        let mut dropped = 0;
+        while self.queue.len() as u64 > messages_max || self.queue_bytes as u64 > bytes_max {
+            let Some((message, _)) = self.queue.pop_front() else { break };
+            self.queue_bytes -= message.weight() + ITEM_BYTES;
+            dropped += 1;
+        }
+        self.dropped += dropped;
+        dropped
+    }
+
+    /// The outcome of a publish that was under way as its connection ended.
+    pub fn published(&mut self, number: u32, is_ok: bool) {
+        if let Some(place) = self.session.intents.iter().position(|(asked, _)| *asked == number) {
+            let (_, intent) = self.session.intents.swap_remove(place);
+            if is_ok {
+                self.state.published(intent);
+            }
+        }
+    }
+
+    fn next_due_ms(&self) -> Option<u64> {
+        [self.state.will_at_ms(), self.state.expires_at_ms()].into_iter().flatten().min()
+    }
+}
+
+impl Client {
+    /// Whether its session goes on when the connection ends.
+    #[must_use]
+    pub fn outlives(&self) -> bool {
+        let Some(session) = &self.session else { return false };
+        self.arrival.is_none() && !session.is_over && self.machine.session_expiry_s() > 0
+    }
+}
+
+/// A connection has ended whose session goes on, in its place.
+pub(super) fn leave(core: &mut Core, key: ConnKey, mut client: Client) {
+    let rim = &mut core.rim;
+    let (messages_max, bytes_max) = queue_limits(rim);
+    let mut session = client.session.take().map_or_else(Session::default, |session| *session);
+    let yields_to = session.yields_to.take();
+    let id: Box<str> = client.machine.client_id().into();
+    let state = client.machine.suspend(rim.now.wall_us / 1000);
+    let mut absent =
+        Absent { id, state, session, queue: VecDeque::new(), queue_bytes: 0, dropped: 0, awaits: None };
+    let mut dropped = 0;
+    for item in client.pending.into_items().filter(|item| item.grant.qos > Qos::AtMostOnce) {
+        dropped += absent.push(item.message, item.grant, messages_max, bytes_max);
+    }
+    rim.metrics.mqtt_session_dropped_total.add(dropped);
+    rim.sessions.insert(key, absent);
+    rim.show_sessions();
+    look_at(core, key);
+    if let Some(to) = yields_to {
+        super::handover::call(core, key, to);
+    }
+    // It reads on for itself, as far as there is room.
+    core.broker.drained(key, core.rim.now, &mut core.rim);
+}
+
+fn queue_limits(rim: &Rim) -> (u64, u64) {
+    (rim.limits.mqtt_session_queue_messages_max, rim.limits.mqtt_session_queue_bytes_max)
+}
+
+/// Publishes the will of an absent session, and ends the session, when their times have come.
+pub fn look_at(core: &mut Core, key: ConnKey) {
+    let now_ms = core.rim.now.wall_us / 1000;
+    let Some(absent) = core.rim.sessions.get_mut(key) else { return };
+    if absent.state.will_at_ms().is_some_and(|at_ms| at_ms <= now_ms)
+        && let Some(will) = absent.state.take_will()
+    {
+        let id = absent.id.clone();
+        super::publish_will(core, key, *will, &id);
+    }
+    let Some(absent) = core.rim.sessions.get_mut(key) else { return };
+    if absent.awaits.is_none() && absent.state.expires_at_ms().is_some_and(|at_ms| at_ms <= now_ms) {
+        core.rim.metrics.mqtt_sessions_expired_total.add(1);
+        return end(core, key);
+    }
+    if let Some(at_ms) = absent.next_due_ms() {
+        // One that is being taken over is looked at again soon.
+        let wait_ms = at_ms.saturating_sub(now_ms).max(100);
+        let at_ms = core.rim.now.mono_ms + wait_ms;
+        core.rim.timers.set(at_ms, Timer::Session(key));
+    }
+}
+
+/// Ends an absent session; its will is published if it has not been.
+pub(super) fn end(core: &mut Core, key: ConnKey) {
+    let Some(mut absent) = core.rim.sessions.remove(key) else { return };
+    if let Some(will) = absent.state.take_will() {
+        super::publish_will(core, key, *will, &absent.id);
+    }
+    core.rim.show_sessions();
+    core.broker.disconnected(key, core.rim.now, &mut core.rim);
+    core.rim.conns.give_back(key);
+    let holder = Holder { shard: core.rim.shard, conn: key };
+    super::claims::release(core, absent.id, holder);
+}
+
+/// The session of a place cannot go on, where a connection is now.
+pub(super) fn forget(core: &mut Core, key: ConnKey) {
+    if let Some(absent) = core.rim.sessions.remove(key) {
+        core.rim.show_sessions();
+        let holder = Holder { shard: core.rim.shard, conn: key };
+        super::claims::release(core, absent.id, holder);
+    }
+}
+
+/// A connection has come to the place of an absent session: it has it from now on.
+pub(super) fn resume(rim: &mut Rim, key: ConnKey, client: &mut Client) -> bool {
+    let Some(absent) = rim.sessions.remove(key) else { return false };
+    let Absent { state, session, queue, .. } = absent;
+    client.machine.resume(state);
+    rim.mqtt_subscriptions += client.machine.subscriptions();
+    rim.sessions.connected += usize::from(client.session.is_none());
+    client.session = Some(Box::new(session));
+    for (message, grant) in queue {
+        client.pending.push(Item { message, grant, on_slow: OnSlow::CatchUp, group: None });
+    }
+    rim.output_bytes += client.pending.bytes();
+    rim.show_sessions();
+    true
+}
+
+impl Rim {
+    /// A record for a session without a connection.
+    pub(crate) fn deliver_absent(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> Delivery {
+        let (messages_max, bytes_max) = queue_limits(self);
+        let Some((_, absent)) = self.sessions.by_place.get_mut(&conn) else { return Delivery::Taken };
+        let by = match via {
+            Via::Topic => Match::Topic,
+            Via::Pattern(_, source) => match source.strip_prefix(FILTER_MARK) {
+                Some(filter) => Match::Filter(filter),
+                None => return Delivery::Taken,
+            },
+            // Members that are there share what a group gets.
+            Via::Group(_) => return Delivery::Full,
+        };
+        let is_own = !record.publisher.is_empty() && record.publisher == &*absent.id;
+        let Some(grant) = absent.state.grant(by, record.topic, is_own) else { return Delivery::Taken };
+        let grant = Grant { qos: grant.qos.min(record.qos), ..grant };
+        let Some(said) = Said::of(record).filter(|_| grant.qos > Qos::AtMostOnce) else {
+            return Delivery::Taken;
+        };
+        let message = self.encoded.mqtt.message(&said);
+        let (len, bytes) = (absent.queue.len(), absent.queue_bytes);
+        let dropped = absent.push(message, grant, messages_max, bytes_max);
+        self.sessions.queued = self.sessions.queued + absent.queue.len() - len;
+        self.sessions.queued_bytes = self.sessions.queued_bytes + absent.queue_bytes - bytes;
+        self.metrics.mqtt_session_queued_total.add(1);
+        self.metrics.mqtt_session_dropped_total.add(dropped);
+        self.show_sessions();
+        Delivery::Taken
+    }
+
+    /// Gauges that are right at any time.
+    fn show_sessions(&self) {
+        let (sessions, metrics) = (&self.sessions, &self.metrics);
+        metrics.mqtt_sessions.set((sessions.connected + sessions.absent()) as u64);
+        metrics.mqtt_sessions_absent.set(sessions.absent() as u64);
+        metrics.mqtt_session_queued.set(sessions.queued as u64);
+        metrics.mqtt_session_queued_bytes.set(sessions.queued_bytes as u64);
+    }
+
+    /// Whether that is the place of a session without a connection.
+    pub(crate) fn is_absent(&self, conn: u32) -> bool {
+        self.sessions.by_place.contains_key(&conn)
+    }
+
+    /// An acknowledgement has ended a message to a client.
+    pub(super) fn ended_mqtt(&mut self, key: ConnKey, message: u64) {
+        let client = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
+        if let Some(session) = client.and_then(|client| client.session.as_mut()) {
+            session.ended(message);
+        }
+    }
+
+    /// Sends a client again what it has not acknowledged on an older connection, as far as there is room; whether all of
+    /// it is sent.
+    pub(super) fn send_again_mqtt(&mut self, key: ConnKey) -> bool {
+        loop {
+            let Some(conn) = self.conns.get(key).filter(|conn| !conn.is_closing()) else { return true };
+            if !super::deliver::has_room(conn) {
+                return false;
+            }
+            let next = self.with_mqtt(key, |client, out| client.machine.send_again(out));
+            let Some(Some((id, _, number))) = next else { return true };
+            let client = self.conns.get(key).and_then(|conn| conn.mqtt.as_ref());
+            let kept = client.and_then(|client| client.session.as_ref()?.sent(number).cloned());
+            match kept {
+                Some((message, grant)) => self.send_mqtt_again(key.index, &message, &grant, id, number),
+                None => self.give_up_mqtt(key, id),
+            }
+        }
+    }
+
+    fn give_up_mqtt(&mut self, key: ConnKey, id: PacketId) {
+        if let Some(client) = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) {
+            client.machine.window.unsend(id);
+        }
+    }
+}

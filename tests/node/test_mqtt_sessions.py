@@ -1,0 +1,502 @@
+"""Sessions of MQTT that outlive their connections, on one node: what is kept, for how long, and that nothing is lost or
+comes twice as they go from one connection to the next."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from clients.mqtt import (
+    CONNACK,
+    DISCONNECT,
+    PINGRESP,
+    PUBACK,
+    PUBCOMP,
+    PUBLISH,
+    PUBREC,
+    PUBREL,
+    UNSUBACK,
+    V5,
+    V31,
+    V311,
+    VERSIONS,
+    Packet,
+    Paho,
+    Wire,
+    packet,
+    properties,
+    text,
+    varying,
+)
+from clients.servers import Server, until
+from paho.mqtt.packettypes import PacketTypes
+
+from node.conftest import Start
+from node.test_mqtt import begin, client, wire
+
+FOREVER = 0xFFFFFFFF
+PAST = {"name": "past", "match": ["past/#"], "history": {"messages": 10_000}}
+
+
+def expiry(seconds: int) -> bytes:
+    """The property of 5.0."""
+    return b"\x11" + seconds.to_bytes(4, "big")
+
+
+def come(
+    server: Server,
+    client_id: str = "device",
+    version: int = V5,
+    clean: bool = False,
+    expiry_s: int = 3600,
+    will: tuple[str, int] | None = None,
+    receive_max: int = 0,
+) -> tuple[Wire, bool]:
+    """A client whose session is to stay, and whether it was there."""
+    properties = expiry(expiry_s) if version == V5 else b""
+    if receive_max:
+        properties += b"\x21" + receive_max.to_bytes(2, "big")
+    rest, flags = b"", 2 * clean
+    if will is not None:
+        topic, delay_s = will
+        own = b"\x18" + delay_s.to_bytes(4, "big") if version == V5 else b""
+        rest = (varying(len(own)) + own if version == V5 else b"") + text(topic) + text("gone")
+        flags |= 4
+    one = wire(server)
+    answer = one.connect(client_id, version, properties, flags=flags, rest=rest)
+    assert (answer.kind, answer.body[1]) == (CONNACK, 0), answer
+    return one, answer.body[0] == 1
+
+
+def leave(server: Server, one: Wire) -> None:
+    """Says goodbye; returns when its session is without a connection."""
+    before = server.metric("mqtt_sessions_absent")
+    one.send(b"\xe0\x00")
+    one.read_all()
+    until(lambda: server.metric("mqtt_sessions_absent") == before + 1, "it is absent")
+
+
+def say(one: Wire, topic: str, payload: bytes, qos: int, number: int = 1) -> None:
+    """Publishes, and waits until that is done."""
+    one.publish(topic, payload, qos, number)
+    if qos == 1:
+        one.read(PUBACK)
+    elif qos == 2:
+        one.read(PUBREC)
+        one.answer(PUBREL, number)
+        one.read(PUBCOMP)
+
+
+def payload(one: Wire, message: Packet) -> bytes:
+    """Of a PUBLISH without properties of more than 127 bytes."""
+    return message.rest[1 + message.rest[0] :] if one.version == V5 else message.rest
+
+
+def acknowledge(one: Wire, message: Packet) -> None:
+    """All the way."""
+    if message.qos == 1:
+        one.answer(PUBACK, message.id)
+    elif message.qos == 2:
+        one.answer(PUBREC, message.id)
+        one.read(PUBREL)
+        one.answer(PUBCOMP, message.id)
+
+
+def nothing_more(one: Wire) -> None:
+    """What the server had to say was said."""
+    one.ping()
+    one.read(PINGRESP)
+
+
+# --- what is kept
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("shards", [1, 4])
+def test_a_session_goes_on_with_what_came_meanwhile(start: Start, version: int, shards: int) -> None:
+    server = begin(start, shards, classes=[PAST])
+    with client(server, "publisher") as publisher:
+        one, present = come(server, version=version)
+        assert not present
+        assert one.subscribe(("a/b", 1), ("past/c", 2), ("w/#", 2), ("zero", 0)) == [1, 2, 2, 0]
+        # With some luck it is another shard's each time.
+        for round_ in range(4):
+            leave(server, one)
+            sent = []
+            for number, topic in enumerate(("a/b", "w/1", "past/c", "w/2", "zero", "a/b")):
+                for qos in (0, 1, 2):
+                    said = b"%d %d %d" % (round_, number, qos)
+                    say(publisher, topic, said, qos, 9)
+                    granted = min(qos, {"a/b": 1, "zero": 0}.get(topic, 2))
+                    if granted:
+                        sent.append((topic, said, granted))
+            one, present = come(server, version=version)
+            assert present == (version != V31), "3.1 has no word for it"
+            messages = [one.read(PUBLISH) for _ in sent]
+            assert not any(message.flags & 8 for message in messages), "they come for the first time"
+            got = [(message.topic, payload(one, message), message.qos) for message in messages]
+            for message in messages:
+                acknowledge(one, message)
+            for room in {topic for topic, _, _ in sent}:
+                assert [row for row in got if row[0] == room] == [row for row in sent if row[0] == room]
+            say(publisher, "zero", b"live", 0)
+            message = one.read(PUBLISH)
+            assert (message.topic, payload(one, message)) == ("zero", b"live")
+            nothing_more(one)
+        assert server.metric("mqtt_session_queued") == 0
+
+
+@pytest.mark.parametrize("version", [V311, V5])
+@pytest.mark.parametrize("shards", [1, 4])
+def test_what_is_not_acknowledged_comes_again_in_its_order_with_its_id(
+    start: Start, version: int, shards: int
+) -> None:
+    server = begin(start, shards)
+    with client(server, "publisher") as publisher:
+        one, _ = come(server, version=version)
+        one.subscribe(("a", 2))
+        for number in range(6):
+            say(publisher, "a", b"%d" % number, 2 - number % 2)
+        first = [one.read(PUBLISH) for _ in range(6)]
+        acknowledge(one, first[1])
+        one.answer(PUBREC, first[2].id)
+        one.read(PUBREL)
+        nothing_more(one)
+        one.close()
+        for _ in range(2):
+            one, present = come(server, version=version, receive_max=3 if version == V5 else 0)
+            assert present
+            again: list[Packet] = []
+            while len(again) < (3 if version == V5 else 5):
+                again.append(one.read())
+            left = [first[0], first[2], first[3], first[4], first[5]][: len(again)]
+            rows = [(p.kind, p.id, p.flags & 8 if p.kind == PUBLISH else 8) for p in again]
+            kinds = [PUBREL if p is first[2] else PUBLISH for p in left]
+            assert rows == [(kind, p.id, 8) for kind, p in zip(kinds, left, strict=True)]
+            if version == V311:
+                nothing_more(one)
+            one.close()
+        # As those are acknowledged the rest comes, and nothing twice that has been.
+        one, _ = come(server, version=version)
+        assert [one.read().id for _ in range(5)] == [first[i].id for i in (0, 2, 3, 4, 5)]
+        one.answer(PUBCOMP, first[2].id)
+        for message in (first[0], first[3], first[4], first[5]):
+            acknowledge(one, message)
+        nothing_more(one)
+        leave(server, one)
+        one, _ = come(server, version=version)
+        nothing_more(one)
+
+
+def test_what_was_sent_does_not_expire(start: Start) -> None:
+    server = begin(start)
+    with client(server, "publisher", V5) as publisher:
+        one, _ = come(server)
+        one.subscribe(("a", 2))
+        publisher.publish("a", b"x", 2, 1, properties=b"\x02\x00\x00\x00\x01")
+        publisher.read(PUBREC)
+        sent = one.read(PUBLISH)
+        one.close()
+        until(lambda: server.metric("mqtt_sessions_absent") == 1, "it is gone")
+        # One that waits and was never sent does: its time is that of another session.
+        publisher.publish("a", b"y", 2, 2, properties=b"\x02\x00\x00\x00\x01")
+        publisher.read(PUBREC)
+        come(server, "other", expiry_s=1)[0].close()
+        until(lambda: server.metric("mqtt_sessions_expired_total") == 1, "a second has passed")
+        one, _ = come(server)
+        again = one.read(PUBLISH)
+        assert (again.id, again.flags & 8, again.rest[-1:]) == (sent.id, 8, b"x")
+        acknowledge(one, again)
+        nothing_more(one)
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+def test_a_message_of_qos_2_is_published_once_over_connections(start: Start, shards: int) -> None:
+    server = begin(start, shards)
+    with client(server, "reader") as reader:
+        reader.subscribe(("a", 2))
+        one, _ = come(server)
+        one.publish("a", b"once", 2, 7)
+        one.read(PUBREC)
+        one.close()
+        for _ in range(3):
+            one, present = come(server)
+            assert present
+            one.publish("a", b"once", 2, 7, flags=8)
+            one.read(PUBREC)
+            one.close()
+        one, _ = come(server)
+        one.answer(PUBREL, 7)
+        answer = one.read(PUBCOMP)
+        assert answer.rest in (b"", b"\x00")
+        say(one, "a", b"next", 2, 7)
+        assert [payload(reader, reader.read(PUBLISH)) for _ in range(2)] == [b"once", b"next"]
+        nothing_more(reader)
+
+
+def test_subscriptions_of_a_session_change_as_they_did(start: Start) -> None:
+    server = begin(start, 2)
+    with client(server, "publisher") as publisher:
+        one, _ = come(server)
+        one.subscribe(("a", 1), ("b/+", 1), properties=b"\x0b\x05")
+        leave(server, one)
+        one, _ = come(server)
+        one.send(packet(0xA2, b"\x00\x07\x00" + text("b/+")))
+        assert one.read(UNSUBACK).rest[-1:] == b"\x00"
+        leave(server, one)
+        for topic in ("b/1", "a"):
+            say(publisher, topic, b"x", 1)
+        one, _ = come(server)
+        message = one.read(PUBLISH)
+        assert (message.topic, message.rest) == ("a", b"\x02\x0b\x05x"), "with its identifier"
+        nothing_more(one)
+
+
+# --- takeover
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+@pytest.mark.parametrize("filters", [["a"], ["a", "w/#"], ["#"]])
+def test_nothing_is_lost_while_a_session_goes_from_connection_to_connection(
+    start: Start, shards: int, filters: list[str]
+) -> None:
+    rooms, each = ["a", "w/1", "past/1"], 400
+    server = begin(start, shards, classes=[PAST])
+    with client(server, "publisher") as publisher:
+        one, _ = come(server)
+        one.subscribe(*((name, 1) for name in filters))
+
+        def publish() -> None:
+            for number in range(each):
+                for room in rooms:
+                    say(publisher, room, b"%d" % number, 1)
+
+        thread = threading.Thread(target=publish)
+        thread.start()
+        wanted = {
+            room for room in rooms if "#" in filters or room == "a" or ("w/#" in filters and room == "w/1")
+        }
+        got: dict[str, list[int]] = {room: [] for room in wanted}
+        reads = 0
+        while any(not numbers or numbers[-1] < each - 1 for numbers in got.values()):
+            message = one.read()
+            assert message.kind == PUBLISH, message
+            number = int(payload(one, message))
+            if not message.flags & 8 or number not in got[message.topic]:
+                got[message.topic].append(number)
+            one.answer(PUBACK, message.id)
+            reads += 1
+            if reads % 50 == 0:
+                before, (one, present) = one, come(server)
+                assert present
+                before.close()
+        thread.join()
+        for numbers in got.values():
+            assert numbers == list(range(each))
+        assert server.metric("mqtt_session_dropped_total") == 0
+
+
+def test_who_is_taken_over_is_told_and_its_session_goes_on(start: Start) -> None:
+    server = begin(start, 4)
+    with client(server, "publisher") as publisher:
+        before, _ = come(server)
+        before.subscribe(("a", 1))
+        for number in range(12):
+            after, present = come(server)
+            assert present
+            last = before.read_all()[-1]
+            assert (last.kind, last.body[0]) == (DISCONNECT, 0x8E)
+            say(publisher, "a", b"%d" % number, 1)
+            message = after.read(PUBLISH)
+            assert payload(after, message) == b"%d" % number
+            acknowledge(after, message)
+            nothing_more(after)
+            before = after
+        until(lambda: server.metric("mqtt_sessions") == 1, "there is one")
+
+
+def test_many_that_want_one_session_have_it_in_turn(start: Start) -> None:
+    server = begin(start, 4)
+    with client(server, "publisher") as publisher:
+        one, _ = come(server)
+        one.subscribe(("a", 1))
+        leave(server, one)
+        say(publisher, "a", b"kept", 1)
+        results: list[tuple[Wire, Packet]] = []
+
+        def rush() -> None:
+            other = wire(server)
+            results.append((other, other.connect("device", V5, expiry(3600), flags=0)))
+
+        threads = [threading.Thread(target=rush) for _ in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert all(answer.body[1] in (0, 0x88) for _, answer in results)
+        assert all(answer.body[0] == 1 for _, answer in results if answer.body[1] == 0)
+        one, present = come(server)
+        assert present
+        message = one.read(PUBLISH)
+        assert payload(one, message) == b"kept"
+        acknowledge(one, message)
+        nothing_more(one)
+        until(lambda: server.metric("mqtt_sessions") == 1, "there is one")
+        for other, _ in results:
+            other.close()
+
+
+# --- its end
+
+
+@pytest.mark.parametrize("version", [V311, V5])
+def test_who_begins_anew_has_nothing_of_the_session_before(start: Start, version: int) -> None:
+    server = begin(start, 4)
+    with client(server, "publisher") as publisher:
+        one, _ = come(server, version=version)
+        one.subscribe(("a", 1))
+        leave(server, one)
+        say(publisher, "a", b"old", 1)
+        one, present = come(server, version=version, clean=True)
+        assert not present
+        nothing_more(one)
+        say(publisher, "a", b"new", 1)
+        nothing_more(one)
+        leave_clean = version == V311
+        one.send(b"\xe0\x00")
+        one.read_all()
+        until(lambda: server.metric("mqtt_connections") == 1, "it is gone")
+        _, present = come(server, version=version)
+        assert present == (not leave_clean), "in 5.0 the new one stays"
+
+
+def test_a_session_ends_at_its_time_and_at_once_where_its_goodbye_says_so(start: Start) -> None:
+    server = begin(start, 2)
+    one, _ = come(server, expiry_s=1)
+    one.subscribe(("a", 1))
+    leave(server, one)
+    until(lambda: server.metric("mqtt_sessions_expired_total") == 1, "its time is over")
+    one, present = come(server, expiry_s=1000)
+    assert not present
+    one.subscribe(("a", 1))
+    one.send(packet(0xE0, b"\x00\x05" + expiry(0)))
+    one.read_all()
+    until(lambda: server.metric("mqtt_sessions") == 0, "it is over")
+    one, present = come(server, expiry_s=0)
+    assert not present
+    one.close()
+    # One that began without an end may be given one.
+    one, _ = come(server, expiry_s=FOREVER)
+    one.send(packet(0xE0, b"\x00\x05" + expiry(1)))
+    one.read_all()
+    until(lambda: server.metric("mqtt_sessions_expired_total") == 2, "its time is over, too")
+    until(lambda: server.metric("channels") == 0, "nothing of them is left")
+
+
+def test_the_longest_that_a_session_stays_is_the_servers(start: Start) -> None:
+    server = begin(start, limits={"mqtt_session_expiry_s_max": 60})
+    with wire(server) as one:
+        answer = one.connect("device", V5, expiry(3600), flags=0)
+        assert expiry(60) in answer.body
+    server = begin(start, limits={"mqtt_session_expiry_s_max": 0})
+    with wire(server) as one:
+        assert expiry(0) in one.connect("device", V5, expiry(3600), flags=0).body
+        assert wire(server).connect("old", V311, flags=0).body == b"\x00\x03"
+
+
+def test_before_5_0_a_session_stays_as_long_as_the_server_says(start: Start) -> None:
+    server = begin(start, limits={"mqtt_session_expiry_s": 1})
+    one, _ = come(server, version=V311)
+    leave(server, one)
+    until(lambda: server.metric("mqtt_sessions_expired_total") == 1, "its time is over")
+
+
+def test_one_session_too_many_is_refused(start: Start) -> None:
+    server = begin(start, limits={"mqtt_sessions_max": 2})
+    for name in ("1", "2"):
+        leave(server, come(server, name)[0])
+    third = wire(server)
+    answer = third.connect("3", V5, expiry(60), flags=0)
+    assert answer.body[1] == 0x97
+    assert third.read_all() == []
+    with client(server, "clean", V5):
+        one, present = come(server, "1")
+        assert present, "who comes back is not one more"
+        one.close()
+
+
+@pytest.mark.parametrize(
+    "limits", [{"mqtt_session_queue_messages_max": 10}, {"mqtt_session_queue_bytes_max": 3_000}]
+)
+def test_of_too_many_messages_for_an_absent_client_the_oldest_give_way(
+    start: Start, limits: dict[str, Any]
+) -> None:
+    server = begin(start, limits=limits)
+    with client(server, "publisher") as publisher:
+        one, _ = come(server)
+        one.subscribe(("a", 1))
+        leave(server, one)
+        for number in range(50):
+            say(publisher, "a", b"%d" % number, 1)
+        kept = server.metric("mqtt_session_queued")
+        assert 0 < kept <= 20
+        assert server.metric("mqtt_session_dropped_total") == 50 - kept
+        one, _ = come(server)
+        got = [int(payload(one, one.read(PUBLISH))) for _ in range(kept)]
+        assert got == list(range(50 - kept, 50))
+        nothing_more(one)
+
+
+# --- wills
+
+
+def test_a_will_waits_for_its_delay_and_for_nobody_who_comes_back(start: Start) -> None:
+    server = begin(start, 2)
+    with client(server, "watcher") as watcher:
+        watcher.subscribe(("will/+", 0))
+        one, _ = come(server, will=("will/1", 1))
+        one.close()
+        until(lambda: server.metric("mqtt_sessions_absent") == 1, "it is gone")
+        # It is back in time, and so is the next one: nothing is published.
+        one, _ = come(server, will=("will/2", 3600))
+        one.close()
+        until(lambda: server.metric("mqtt_sessions_absent") == 1, "it is gone again")
+        one, _ = come(server, will=("will/3", 1))
+        one.close()
+        assert watcher.read(PUBLISH).topic == "will/3", "nobody came"
+        # The end of the session is the end of the delay.
+        one, _ = come(server, will=("will/4", 3600), expiry_s=1)
+        one.close()
+        assert watcher.read(PUBLISH).topic == "will/4"
+        one, _ = come(server, will=("will/5", 3600))
+        one.close()
+        until(lambda: server.metric("mqtt_sessions_absent") == 1, "it is gone")
+        come(server, clean=True)
+        assert watcher.read(PUBLISH).topic == "will/5", "who begins anew ends it"
+        assert server.metric("mqtt_wills_total") == 3
+
+
+# --- a library's client
+
+
+@pytest.mark.parametrize("version", [V311, V5])
+def test_paho_comes_back_to_its_session(start: Start, version: int) -> None:
+    server = begin(start, 2)
+    with client(server, "publisher") as publisher:
+        assert server.node is not None
+        kept = properties(PacketTypes.CONNECT, {"SessionExpiryInterval": 600}) if version == V5 else None
+        more: dict[str, Any] = {"clean": False, "client_id": "paho", "properties": kept}
+        for round_ in range(3):
+            with Paho(server.node.mqtt, version, **more) as paho:
+                assert paho.session_present == (round_ > 0)
+                paho.subscribe(("a/#", 2))
+                if round_:
+                    got = [paho.next() for _ in range(6)]
+                    # Paho gives those of QoS 2 when they are released.
+                    assert sorted((one.payload, one.qos) for one in got) == [
+                        (b"%d" % number, 1 + number % 2) for number in range(6)
+                    ]
+            until(lambda: server.metric("mqtt_sessions_absent") == 1, "it is gone")
+            for number in range(6):
+                say(publisher, "a/1", b"%d" % number, 1 + number % 2)
