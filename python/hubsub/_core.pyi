@@ -242,6 +242,13 @@ class Core:
     def client_kill(self, ticket: int, client: int, reason: str) -> None:
         """Answer: True if there was one."""
 
+    def sessions(self, ticket: int, limit: int, after: str | None, client_id: str | None) -> None:
+        """Answer: dicts of `client_id`, `shard`, `client` (id of the connection, or None), `expiry_s` and `ends_in_s`
+        (or None), `subscriptions`, `unacknowledged`, `queued`, `queued_bytes`, `dropped`, in order of client id."""
+
+    def session_end(self, ticket: int, client_id: str) -> None:
+        """Answer: True if there was one."""
+
     def busiest_rooms(self, ticket: int, limit: int) -> None:
         """Answer: `(room, messages, bytes in, bytes out)`, a second, of the busiest, from the shards' sketches.
         Bytes are those of topic and payload; out, for each subscriber."""

@@ -3,7 +3,10 @@ comes twice as they go from one connection to the next."""
 
 from __future__ import annotations
 
+import json
 import threading
+import urllib.error
+import urllib.request
 from typing import Any
 
 import pytest
@@ -500,3 +503,48 @@ def test_paho_comes_back_to_its_session(start: Start, version: int) -> None:
             until(lambda: server.metric("mqtt_sessions_absent") == 1, "it is gone")
             for number in range(6):
                 say(publisher, "a/1", b"%d" % number, 1 + number % 2)
+
+
+# --- by hand
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_sessions_are_shown_and_ended_by_hand(start: Start, shards: int) -> None:
+    server = begin(start, shards)
+    assert server.node is not None
+    url = f"{server.node.http_url}/v1/sessions"
+
+    def end(name: str) -> int:
+        try:
+            with urllib.request.urlopen(urllib.request.Request(f"{url}/{name}", method="DELETE")) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    with client(server, "publisher") as publisher:
+        publisher.subscribe(("will/+", 0))
+        here, _ = come(server, "lamp/1")
+        away, _ = come(server, "lamp/2", expiry_s=FOREVER, will=("will/2", 60))
+        here.subscribe(("a", 1), ("b/#", 1))
+        away.subscribe(("a", 2))
+        away.close()
+        until(lambda: server.metric("mqtt_sessions_absent") == 1, "it is away")
+        say(publisher, "a", b"x", 2)
+        here.read(PUBLISH)
+        rows = json.loads(server.get("/v1/sessions"))["sessions"]
+        keys = ("client_id", "subscriptions", "unacknowledged", "queued", "expiry_s")
+        assert [tuple(row[key] for key in keys) for row in rows] == [
+            ("lamp/1", 2, 1, 0, 3600),
+            ("lamp/2", 1, 0, 1, 7 * 86_400),
+        ]
+        assert [row["client"] is None for row in rows] == [False, True]
+        assert [row["ends_in_s"] is None for row in rows] == [True, False]
+        assert json.loads(server.get("/v1/sessions?limit=1"))["next"] == "lamp/1"
+        for name in ("lamp%2F1", "lamp%2F2"):
+            assert [end(name), end(name)] == [204, 404]
+        last = here.read_all()[-1]
+        assert (last.kind, last.body[0]) == (DISCONNECT, 0x98)
+        message = publisher.read(PUBLISH)
+        assert (message.topic, payload(publisher, message)) == ("will/2", b"gone")
+        for name in ("lamp/1", "lamp/2"):
+            assert not come(server, name)[1]

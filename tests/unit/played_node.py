@@ -121,6 +121,17 @@ class PlayedNode:
     async def client_kill(self, client: int, reason: str) -> bool:
         return client == 4
 
+    async def sessions(
+        self, limit: int, after: str | None = None, client_id: str | None = None
+    ) -> list[dict[str, Any]]:
+        names = [name for name in ("lamp/1", "lamp/2") if client_id in (None, name) and name > (after or "")]
+        numbers = dict.fromkeys(("subscriptions", "unacknowledged", "queued", "queued_bytes", "dropped"), 1)
+        row = {"shard": 0, "client": None, "expiry_s": 60, "ends_in_s": 9, **numbers}
+        return [{"client_id": name, **row} for name in names][:limit]
+
+    async def session_end(self, client_id: str) -> bool:
+        return client_id == "lamp/1"
+
     async def busiest_rooms(self, limit: int, *, own: bool = False) -> list[BusyRoom]:
         return [BusyRoom(b"r", 2.5, 250, 1_000)]
 

@@ -213,6 +213,23 @@ async def test_clients_are_listed_sorted_shown_and_closed() -> None:
     assert [(await api.ask("DELETE", f"/v1/clients/{i}")).status for i in (4, 5)] == [204, 404]
 
 
+async def test_sessions_are_listed_page_by_page_shown_and_ended() -> None:
+    api = Api()
+    first = await api.get("/v1/sessions?limit=1")
+    fits(first, "/v1/sessions")
+    assert ([row["client_id"] for row in first.json["sessions"]], first.json["next"]) == (
+        ["lamp/1"],
+        "lamp/1",
+    )
+    second = await api.get("/v1/sessions?limit=1&after=lamp/1")
+    assert ([row["client_id"] for row in second.json["sessions"]], second.json["next"]) == (["lamp/2"], None)
+    assert (await api.get("/v1/sessions?client_id=lamp/3")).json["sessions"] == []
+    fits(await api.get("/v1/sessions/lamp%2F1"), "/v1/sessions/{client_id}")
+    assert (await api.get("/v1/sessions/lamp")).json["code"] == "no_such_session"
+    ended = [(await api.ask("DELETE", f"/v1/sessions/lamp%2F{i}")).status for i in (1, 2)]
+    assert ended == [204, 404]
+
+
 @pytest.mark.parametrize(
     "path", ["/v1/nodes", "/v1/classes", "/nodes", "/s/ver", "/s/stat", "/v1/busiest", "/v1/nodes/one"]
 )

@@ -287,6 +287,10 @@ impl Core {
                 };
                 Part::Rooms(found.map(|room| self.known(name, room).into_iter().collect()))
             }
+            Question::Sessions(id, after, limit) => {
+                Part::Sessions(crate::mqtt::list_sessions(self, id.as_deref(), after.as_deref(), *limit))
+            }
+            Question::EndSession(id) => Part::Number(Ok(crate::mqtt::end_session(self, id))),
             Question::Rooms(..) | Question::DeleteRoom(_) | Question::History(_) => {
                 unreachable!("`part` has answered it")
             }

@@ -116,6 +116,10 @@ pub enum Question {
     History(HistoryQuery),
     /// The busiest rooms.
     Busiest(usize),
+    /// Sessions of MQTT clients in order of their ids: that one, or so many behind an id.
+    Sessions(Option<String>, Option<String>, usize),
+    /// End the session of a client id.
+    EndSession(String),
 }
 
 impl Question {
@@ -162,7 +166,9 @@ pub enum Part {
     Topics(Vec<Arc<[u8]>>),
     /// To `Clients`.
     Clients(Vec<ClientInfo>),
-    /// To `KillClients` and `DeleteRoom`: how many.
+    /// To `Sessions`.
+    Sessions(Vec<SessionInfo>),
+    /// To `KillClients`, `DeleteRoom` and `EndSession`: how many.
     Number(Result<u64, ErrorCode>),
     /// To `Rooms` and `Room`.
     Rooms(Result<Vec<Listed>, ErrorCode>),
@@ -272,6 +278,31 @@ pub struct ClientInfo {
     pub per_second: [f32; 4],
     /// In the order of `meter`.
     pub per_minute: [f32; 4],
+}
+
+/// A session of an MQTT client that outlives its connection, as the API shows it.
+#[derive(Clone, Debug)]
+pub struct SessionInfo {
+    /// The client's id.
+    pub client_id: String,
+    /// Its shard.
+    pub shard: u16,
+    /// Its connection, if it has one.
+    pub conn: Option<u64>,
+    /// How long it outlives that, in s; none: for ever.
+    pub expiry_s: Option<u64>,
+    /// Until it ends, in s, while it is without a connection.
+    pub ends_in_s: Option<u64>,
+    /// Filters that it subscribes to.
+    pub subscriptions: u64,
+    /// Messages that the client was sent and has not acknowledged.
+    pub unacknowledged: u64,
+    /// Messages that wait for it.
+    pub queued: u64,
+    /// Their memory, in bytes.
+    pub queued_bytes: u64,
+    /// Messages that gave way while it was without a connection.
+    pub dropped: u64,
 }
 
 /// A publish of the control plane.

@@ -23,6 +23,8 @@ fn calls() -> Vec<Call> {
         Call::All(Question::KillClients(ClientFilter::default(), "test".to_owned())),
         Call::All(Question::Rooms(None, None, 10)),
         Call::All(Question::Busiest(10)),
+        Call::All(Question::Sessions(None, None, 10)),
+        Call::All(Question::EndSession("c".to_owned())),
         Call::Room(room(), Question::Room(room(), true)),
         Call::Room(room(), Question::DeleteRoom(room())),
         Call::Room(room(), Question::History(query)),

@@ -3,7 +3,7 @@
 use hubsub_log::arrow::Chunk;
 use hubsub_node::control::Level;
 use hubsub_node::log::{HubAnswer, HubStatus, LogStatus, Refusal, StreamAnswer};
-use hubsub_node::mail::{ClientInfo, ColdRoom, Listed, Part};
+use hubsub_node::mail::{ClientInfo, ColdRoom, Listed, Part, SessionInfo};
 use hubsub_node::{Event, NodeInfo};
 use hubsub_types::{ClassTable, Durability, Position};
 use pyo3::IntoPyObjectExt;
@@ -31,6 +31,8 @@ pub enum Wanted {
     Clients(String, usize),
     /// The busiest rooms, so many.
     Busiest(usize),
+    /// Sessions in order of client ids, so many.
+    Sessions(usize),
 }
 
 /// An event as a tuple, or none if nobody waits for it any more.
@@ -155,12 +157,13 @@ fn answer<'py>(
     classes: &ClassTable,
 ) -> PyResult<Answer<'py>> {
     let (mut rooms, mut clients, mut busiest, mut removed) = (Vec::new(), Vec::new(), Vec::new(), 0);
-    let mut history = None;
+    let (mut history, mut sessions) = (None, Vec::new());
     for part in parts {
         match part {
             Part::Rooms(Ok(some)) => rooms.extend(some),
             Part::Clients(some) => clients.extend(some),
             Part::Busiest(some) => busiest.extend(some),
+            Part::Sessions(some) => sessions.extend(some),
             Part::Number(Ok(n)) => removed += n,
             Part::Rooms(Err(e)) | Part::Number(Err(e)) | Part::Refused(e) => return Ok(Err(e)),
             Part::History(part) => history = Some(part),
@@ -194,6 +197,12 @@ fn answer<'py>(
             });
             PyList::new(py, rows)?.into_any()
         }
+        Wanted::Sessions(limit) => {
+            sessions.sort_by(|a, b| a.client_id.cmp(&b.client_id));
+            sessions.truncate(limit);
+            let sessions = sessions.iter().map(|info| session(py, info)).collect::<PyResult<Vec<_>>>()?;
+            PyList::new(py, sessions)?.into_any()
+        }
         Wanted::History => {
             let Some(part) = history else { return Ok(Err(hubsub_types::ErrorCode::NoSuchRoom)) };
             let rows = PyList::empty(py);
@@ -217,6 +226,21 @@ fn answer<'py>(
         }
     };
     Ok(Ok(value))
+}
+
+fn session<'py>(py: Python<'py>, info: &SessionInfo) -> PyResult<Bound<'py, PyDict>> {
+    let session = PyDict::new(py);
+    session.set_item("client_id", &info.client_id)?;
+    session.set_item("shard", info.shard)?;
+    session.set_item("client", info.conn)?;
+    session.set_item("expiry_s", info.expiry_s)?;
+    session.set_item("ends_in_s", info.ends_in_s)?;
+    session.set_item("subscriptions", info.subscriptions)?;
+    session.set_item("unacknowledged", info.unacknowledged)?;
+    session.set_item("queued", info.queued)?;
+    session.set_item("queued_bytes", info.queued_bytes)?;
+    session.set_item("dropped", info.dropped)?;
+    Ok(session)
 }
 
 fn room<'py>(py: Python<'py>, listed: &Listed, classes: &ClassTable) -> PyResult<Bound<'py, PyDict>> {

@@ -194,6 +194,22 @@ impl Core {
         self.request(ticket, Wanted::Removed, Call::All(Question::KillClients(filter, reason)))
     }
 
+    #[pyo3(signature = (ticket, limit, after, client_id))]
+    fn sessions(
+        &self,
+        ticket: u64,
+        limit: usize,
+        after: Option<String>,
+        client_id: Option<String>,
+    ) -> PyResult<()> {
+        let call = Call::All(Question::Sessions(client_id, after, limit));
+        self.request(ticket, Wanted::Sessions(limit), call)
+    }
+
+    fn session_end(&self, ticket: u64, client_id: String) -> PyResult<()> {
+        self.request(ticket, Wanted::Removed, Call::All(Question::EndSession(client_id)))
+    }
+
     fn busiest_rooms(&self, ticket: u64, limit: usize) -> PyResult<()> {
         self.request(ticket, Wanted::Busiest(limit), Call::All(Question::Busiest(limit)))
     }

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from hubsub.api.log_schema import HubPage, Query, QueryList
 from hubsub.api.params import number
 from hubsub.api.schema import BusyRoom, BusyRooms, ClientList, NodeList, NodeRef, RoomPage
+from hubsub.api.sessions import SessionPage
 from hubsub.api.state import State
 from hubsub.names import bytes_of
 
@@ -46,6 +47,14 @@ def clients(state: State, request: Request, lists: Sequence[ClientList]) -> Clie
     all_of = [client for part in lists for client in part.clients]
     largest = sorted(all_of, key=lambda client: getattr(client, sort), reverse=True)
     return ClientList(clients=largest[: _limit(state, request)])
+
+
+def sessions(state: State, request: Request, pages: Sequence[SessionPage]) -> SessionPage:
+    """By client id."""
+    all_of = [session for page in pages for session in page.sessions]
+    ends = [page.sessions[-1].client_id for page in pages if page.next is not None]
+    shown, goes_on = _page(_limit(state, request), all_of, lambda session: session.client_id, ends)
+    return SessionPage(sessions=shown, next=shown[-1].client_id if goes_on else None)
 
 
 def nodes(state: State, request: Request, lists: Sequence[NodeList]) -> NodeList:

@@ -15,6 +15,7 @@ from hubsub.api import (
     nodes,
     publish,
     rooms,
+    sessions,
 )
 from hubsub.api.answers import json_answer
 from hubsub.api.cluster_schema import ClusterInfo, MoveList, MoveOrder, MoveResult, ReachedAddresses
@@ -51,6 +52,7 @@ from hubsub.api.schema import (
     Stat,
     Version,
 )
+from hubsub.api.sessions import Session, SessionPage
 from hubsub.api.state import State
 
 
@@ -217,6 +219,42 @@ ROUTES: tuple[Route, ...] = (
         status=204,
         errors=("no_such_client", "no_such_node"),
         tag="clients",
+        reach=AtNode(),
+    ),
+    Route(
+        "GET",
+        "/v1/sessions",
+        "MQTT sessions that outlive their connections, in order of client id",
+        sessions.list_sessions,
+        (
+            Param("client_id", "That of this client id."),
+            Param("after", "Sessions behind this client id: the `next` of the page before."),
+            LIMIT,
+        ),
+        answer=(SessionPage,),
+        tag="sessions",
+        reach=Gathered(SessionPage, merges.sessions),
+    ),
+    Route(
+        "GET",
+        "/v1/sessions/{client_id}",
+        "An MQTT session",
+        sessions.show_session,
+        (NODE,),
+        answer=(Session,),
+        errors=("no_such_session", "no_such_node"),
+        tag="sessions",
+        reach=AtNode(),
+    ),
+    Route(
+        "DELETE",
+        "/v1/sessions/{client_id}",
+        "Ends an MQTT session, with its connection and all that waits for it",
+        sessions.end_session,
+        (NODE,),
+        status=204,
+        errors=("no_such_session", "no_such_node"),
+        tag="sessions",
         reach=AtNode(),
     ),
     *DEVICE_ROUTES,

@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sub": ("hubsub.cli.sub", "Prints the records of topics as they come."),
     "room": ("hubsub.cli.rooms", "Lists, shows, creates and deletes rooms; reads their history."),
     "client": ("hubsub.cli.clients", "Lists, shows and closes connections."),
+    "session": ("hubsub.cli.sessions", "Lists, shows and ends MQTT sessions that outlive their connections."),
     "device": ("hubsub.cli.devices", "Lists and shows devices; gives them something to do."),
     "hub": ("hubsub.cli.hubs", "Lists and shows hubs that have a log."),
     "query": ("hubsub.cli.queries", "Lists queries of data pipelines; gives up a batch that is held."),

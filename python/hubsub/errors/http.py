@@ -27,6 +27,12 @@ class NoSuchClientError(HubSubError):
     words = "no such client"
 
 
+class NoSuchSessionError(HubSubError):
+    code = "no_such_session"
+    status = 404
+    words = "no such session: none outlives its connection under this client id"
+
+
 class NoSuchDeviceError(HubSubError):
     code = "no_such_device"
     status = 404

@@ -92,6 +92,18 @@ class Rooms(Life):
         """Whether there was one."""
         return bool(await self._ask_in_time(self._core.client_kill, client, reason))
 
+    async def sessions(
+        self, limit: int, after: str | None = None, client_id: str | None = None
+    ) -> list[dict[str, Any]]:
+        """MQTT sessions that outlive their connections: so many behind that client id, in their order, or that one."""
+        ask = self._core.sessions
+        answer: list[dict[str, Any]] = await self._ask_in_time(ask, limit, after, client_id)
+        return answer
+
+    async def session_end(self, client_id: str) -> bool:
+        """Ends the session of a client id; whether there was one."""
+        return bool(await self._ask_in_time(self._core.session_end, client_id))
+
     async def busiest_rooms(self, limit: int, *, own: bool = False) -> list[BusyRoom]:
         """The busiest first; with `own` also the node's own rooms."""
         asked = limit if own else ROOMS_ALL

@@ -4,6 +4,7 @@
 //!
 //! - [`claims`]: one connection a client id
 //! - [`session`]: what outlives a connection
+//! - [`sessions_shown`]: what operators see of that, and its end by their hand
 //! - [`handover`]: how it goes from one shard to another
 //! - [`arrival`]: what a client waits for before it is connected
 //! - [`deliver`]: records as PUBLISH packets
@@ -22,6 +23,7 @@ mod message;
 mod pending;
 mod plain;
 mod session;
+mod sessions_shown;
 mod shares;
 
 pub use claims::{ClaimAsked, MqttMail, answered, heard, late, missed, receive};
@@ -29,6 +31,7 @@ pub use deliver::Cache;
 pub use handover::{Traveller, depart};
 pub use plain::Plain;
 pub use session::{Sessions, look_at as look_at_session};
+pub use sessions_shown::{end_session, list_sessions};
 
 use crate::access::Action;
 use crate::conn::Flags;

@@ -16,14 +16,14 @@ use hubsub_route::{Delivery, RecordView, Via};
 use hubsub_types::names::FILTER_MARK;
 use hubsub_types::{ConnKey, OnSlow, Qos};
 use hubsub_wire::mqtt::{Grant, Match, PacketId, SessionState};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 /// What a session keeps of messages beside what its machine knows of them.
 #[derive(Default)]
 pub struct Session {
     /// Those that the client was sent and has not acknowledged, by the machine's keys.
-    sent: HashMap<u64, (Rc<Message>, Grant), RandomState>,
+    sent: BTreeMap<u64, (Rc<Message>, Grant)>,
     /// The key given last.
     last: u64,
     /// Numbers of its own messages of QoS 2 whose outcome is not known, by the requests that they are.
@@ -104,6 +104,13 @@ impl Sessions {
         (*generation == key.generation).then_some(absent)
     }
 
+    /// All, by their places.
+    pub fn iter(&self) -> impl Iterator<Item = (ConnKey, &Absent)> {
+        self.by_place
+            .iter()
+            .map(|(&index, &(generation, ref absent))| (ConnKey { index, generation }, &**absent))
+    }
+
     fn insert(&mut self, key: ConnKey, absent: Absent) {
         self.queued += absent.queue.len();
         self.queued_bytes += absent.queue_bytes;
@@ -123,6 +130,12 @@ impl Sessions {
 const ITEM_BYTES: usize = 64;
 
 impl Absent {
+    /// What waits for its client, its memory in bytes, and how much gave way.
+    #[must_use]
+    pub fn queued(&self) -> (usize, usize, u64) {
+        (self.queue.len(), self.queue_bytes, self.dropped)
+    }
+
     fn push(&mut self, message: Rc<Message>, grant: Grant, messages_max: u64, bytes_max: u64) -> u64 {
         self.queue_bytes += message.weight() + ITEM_BYTES;
         self.queue.push_back((message, grant));

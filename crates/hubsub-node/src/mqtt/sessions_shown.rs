@@ -1,0 +1,83 @@
+//! Sessions as operators see them: in order of their client ids, with a connection or without; and how they end one.
+
+use super::session::Absent;
+use super::{Client, end, session};
+use crate::core::Core;
+use crate::mail::SessionInfo;
+use hubsub_types::ConnKey;
+use hubsub_wire::mqtt::{Fault, Reason};
+
+/// Those of this shard: of that client id, or so many behind one.
+pub fn list_sessions(core: &Core, id: Option<&str>, after: Option<&str>, limit: usize) -> Vec<SessionInfo> {
+    let rim = &core.rim;
+    let is_meant = |own: &str| id.is_none_or(|id| own == id) && after.is_none_or(|after| own > after);
+    let now_ms = rim.now.wall_us / 1000;
+    let absent = rim.sessions.iter().filter(|(_, absent)| is_meant(&absent.id));
+    let absent = absent.map(|(_, absent)| of_absent(absent, rim.shard.0, now_ms));
+    let connected = rim.conns.iter().filter_map(|(_, conn)| {
+        let client = conn.mqtt.as_deref().filter(|client| client.outlives())?;
+        let is_meant = is_meant(client.machine.client_id());
+        is_meant.then(|| of_client(client, conn.id, rim.shard.0))
+    });
+    let mut found: Vec<SessionInfo> = absent.chain(connected).collect();
+    found.sort_by(|a, b| a.client_id.cmp(&b.client_id));
+    found.truncate(limit);
+    found
+}
+
+/// Ends the session of a client id, if it is here; its connection is told, its will published. How many there were.
+pub fn end_session(core: &mut Core, id: &str) -> u64 {
+    let absent: Vec<ConnKey> =
+        core.rim.sessions.iter().filter(|(_, absent)| &*absent.id == id).map(|(key, _)| key).collect();
+    let is_its = |client: &Client| client.outlives() && client.machine.client_id() == id;
+    let conns = core.rim.conns.iter().filter(|(_, conn)| conn.mqtt.as_deref().is_some_and(is_its));
+    let connected: Vec<ConnKey> = conns.map(|(key, _)| key).collect();
+    for &key in &absent {
+        session::end(core, key);
+    }
+    for &key in &connected {
+        if let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut())
+            && let Some(session) = &mut client.session
+        {
+            session.is_over = true;
+        }
+        end(core, key, Fault::of(Reason::AdministrativeAction));
+    }
+    (absent.len() + connected.len()) as u64
+}
+
+fn of_absent(absent: &Absent, shard: u16, now_ms: u64) -> SessionInfo {
+    let (queued, queued_bytes, dropped) = absent.queued();
+    SessionInfo {
+        client_id: absent.id.to_string(),
+        shard,
+        conn: None,
+        expiry_s: finite(absent.state.expiry_s()),
+        ends_in_s: absent.state.expires_at_ms().map(|at_ms| at_ms.saturating_sub(now_ms).div_ceil(1000)),
+        subscriptions: absent.state.subscriptions().count() as u64,
+        unacknowledged: absent.state.unacknowledged().count() as u64,
+        queued: queued as u64,
+        queued_bytes: queued_bytes as u64,
+        dropped,
+    }
+}
+
+fn of_client(client: &Client, conn: u64, shard: u16) -> SessionInfo {
+    SessionInfo {
+        client_id: client.machine.client_id().to_owned(),
+        shard,
+        conn: Some(conn),
+        expiry_s: finite(client.machine.session_expiry_s()),
+        ends_in_s: None,
+        subscriptions: client.machine.subscriptions() as u64,
+        unacknowledged: client.machine.window.len() as u64,
+        queued: client.pending.len() as u64,
+        queued_bytes: client.pending.bytes() as u64,
+        dropped: 0,
+    }
+}
+
+/// The largest number means for ever.
+fn finite(expiry_s: u32) -> Option<u64> {
+    (expiry_s < u32::MAX).then_some(u64::from(expiry_s))
+}

@@ -1,0 +1,72 @@
+"""/v1/sessions: MQTT sessions that outlive their connections, and the end of one."""
+
+from typing import Annotated, Any
+from urllib.parse import unquote
+
+import msgspec
+from msgspec import Meta, Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from hubsub.api.answers import json_answer
+from hubsub.api.params import number
+from hubsub.api.state import State
+from hubsub.errors import NoSuchSessionError
+
+HINT = "GET /v1/sessions lists them, with their nodes"
+
+
+class Session(Struct, kw_only=True):
+    """An MQTT session that outlives its connection."""
+
+    client_id: str
+    node: str
+    shard: int
+    client: Annotated[int | None, Meta(description="Id of its connection; null while there is none.")]
+    expiry_s: Annotated[int | None, Meta(description="How long it outlives that; null: for ever.")]
+    ends_in_s: Annotated[
+        int | None, Meta(description="Until it ends, while there is no connection; null: not by itself.")
+    ]
+    subscriptions: int
+    unacknowledged: Annotated[
+        int, Meta(description="Messages that the client was sent and has not acknowledged.")
+    ]
+    queued: Annotated[int, Meta(description="Messages that wait for it.")]
+    queued_bytes: int
+    dropped: Annotated[int, Meta(description="Messages that gave way to later ones while it was away.")]
+
+
+class SessionPage(Struct, kw_only=True):
+    """One page of sessions in order of client id."""
+
+    sessions: list[Session]
+    next: Annotated[str | None, Meta(description="The next page's `after`; null on the last page.")]
+
+
+async def list_sessions(state: State, request: Request) -> Response:
+    limit = number(request, "limit", 100, state.limits["http_page_max"])
+    query = request.query_params
+    # One more than the page tells whether there is another.
+    rows = await state.node.sessions(limit + 1, query.get("after"), query.get("client_id"))
+    page = [session_body(state, row) for row in rows[:limit]]
+    return json_answer(SessionPage(sessions=page, next=page[-1].client_id if len(rows) > limit else None))
+
+
+async def show_session(state: State, request: Request) -> Response:
+    client_id = unquote(request.path_params["client_id"])
+    rows = await state.node.sessions(1, client_id=client_id)
+    if not rows:
+        raise NoSuchSessionError(value=client_id, hint=HINT)
+    return json_answer(session_body(state, rows[0]))
+
+
+async def end_session(state: State, request: Request) -> Response:
+    client_id = unquote(request.path_params["client_id"])
+    if not await state.node.session_end(client_id):
+        raise NoSuchSessionError(value=client_id, hint=HINT)
+    return Response(status_code=204)
+
+
+def session_body(state: State, row: dict[str, Any]) -> Session:
+    """A session of this node as the core tells it."""
+    return msgspec.convert({"node": state.node.name, **row}, Session)
