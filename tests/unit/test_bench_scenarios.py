@@ -1,6 +1,7 @@
 """The benchmark's table of scenarios: what is sent to the generator, what is made of its reports."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -42,16 +43,33 @@ def report(**changes: Any) -> Report:
     return Report(raw)
 
 
+class FakeLoad:
+    """Gives reports in order, and keeps what was asked; of the smaller measurements it knows one answer."""
+
+    pid = 7
+
+    def __init__(self, reports: list[Report]) -> None:
+        self.reports = reports
+        self.asked: list[Mapping[str, object]] = []
+
+    def __call__(self, params: Mapping[str, object], /) -> Report:
+        self.asked.append(params)
+        return self.reports[len(self.asked) - 1]
+
+    def measure(self, what: str, params: Mapping[str, object]) -> Mapping[str, Any]:
+        made = {"sessions": 1_000, "seconds": 2.0, "before": 1_000_000, "after": 1_500_000}
+        return made | {"topics": 99_999, "doubled": 1}
+
+    @contextmanager
+    def beside(self, what: str, params: Mapping[str, object]) -> Iterator[Callable[[], Mapping[str, Any]]]:
+        yield lambda: self.measure(what, params)
+
+
 def figures(
     name: str, reports: list[Report], rate: float | None = None
 ) -> tuple[Figures, list[Mapping[str, object]]]:
-    asked: list[Mapping[str, object]] = []
-
-    def load(params: Mapping[str, object]) -> Report:
-        asked.append(params)
-        return reports[len(asked) - 1]
-
-    return {**BY_NAME, **MQTT_BY_NAME}[name].measure(load, rate), asked
+    load = FakeLoad(reports)
+    return {**BY_NAME, **MQTT_BY_NAME}[name].measure(load, rate), load.asked
 
 
 def test_every_figure_of_every_scenario_is_measured() -> None:
@@ -70,6 +88,15 @@ def test_rows_of_mqtt_ask_for_their_qos() -> None:
     for name, qos in (("mqtt-w5", 1), ("mqtt-fanout-0", None), ("mqtt-fanout-2", 2)):
         _, asked = figures(name, [report()])
         assert [(params["protocol"], params.get("qos")) for params in asked] == [("mqtt", qos)]
+
+
+def test_what_a_broker_keeps_is_measured_by_session_and_beside_others() -> None:
+    found, _ = figures("mqtt-absent", [])
+    assert found == {"resident, each": 500.0, "made": 500.0}
+    found, asked = figures("mqtt-retained", [report(), report(latency__p99_ns=5_000)])
+    assert found["p99 of the others, beside"] == 2.5
+    assert (found["arrived"], found["arrived twice"]) == (99_999.0, 1.0)
+    assert [params["rate"] for params in asked] == [2_000.0, 2_000.0]
 
 
 def test_latency_runs_open_loop_at_the_given_rate() -> None:

@@ -13,11 +13,13 @@
 //!
 //! Beside it stand smaller measurements for servers with a log: `disk` (what a sync
 //! takes without any server, and cold files), `past` (what rooms remember) and
-//! `follow` (slow subscribers that catch up).
+//! `follow` (slow subscribers that catch up); and for MQTT brokers `kept` (sessions of absent clients, retained
+//! messages).
 
 pub mod codec;
 pub mod disk;
 pub mod follow;
+pub mod kept;
 pub mod ledger;
 pub mod mqtt;
 pub mod pace;

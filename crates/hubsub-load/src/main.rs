@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use hubsub_load::{disk, follow, past, run, scenario::Scenario};
+use hubsub_load::{disk, follow, kept, past, run, scenario::Scenario};
 use serde::Serialize;
 
 #[derive(Parser)]
@@ -26,6 +26,12 @@ enum What {
     Past(past::Past),
     /// Subscribes to all that rooms remember, and reads slowly.
     Follow(follow::Follow),
+    /// Makes sessions of MQTT clients that then are absent.
+    Absent(kept::Absent),
+    /// Publishes retained messages to an MQTT broker.
+    Retain(kept::Retain),
+    /// Subscribes to all of them, and counts.
+    Collect(kept::Collect),
 }
 
 fn main() -> ExitCode {
@@ -37,6 +43,15 @@ fn main() -> ExitCode {
         Some(What::Scan(asked)) => disk::scan(&asked).map(|report| json(&report)).map_err(|e| e.to_string()),
         Some(What::Follow(asked)) => {
             follow::follow(&asked).map(|report| json(&report)).map_err(|e| e.to_string())
+        }
+        Some(What::Absent(asked)) => {
+            kept::absent(&asked).map(|report| json(&report)).map_err(|e| e.to_string())
+        }
+        Some(What::Retain(asked)) => {
+            kept::retain(&asked).map(|report| json(&report)).map_err(|e| e.to_string())
+        }
+        Some(What::Collect(asked)) => {
+            kept::collect(&asked).map(|report| json(&report)).map_err(|e| e.to_string())
         }
     };
     match printed {

@@ -12,6 +12,9 @@ use crate::codec::Malformed;
 /// PINGREQ: its answer says that all before it was taken.
 pub const PING: [u8; 2] = [0xC0, 0];
 
+/// DISCONNECT.
+pub const DISCONNECT: [u8; 2] = [0xE0, 0];
+
 const PUBACK: u8 = 0x40;
 const PUBREC: u8 = 0x50;
 const PUBREL: u8 = 0x62;

@@ -8,6 +8,9 @@ answers it: a ping behind each quarter of the window does):
 - `mqtt-w5`: 200 publishers, 16 in flight each, each into a room of its own with one subscriber, QoS 1 both ways.
 - `mqtt-fanout-0`, `-1`, `-2`: 4 publishers, 4 in flight each, one room with 1000 subscribers, QoS 0, 1, 2.
 - `mqtt-idle`: connections with a clean session and one subscription each.
+- `mqtt-absent`: 100,000 sessions of QoS 1, each with one subscription, of clients that are absent.
+- `mqtt-retained`: 100,000 retained messages of 64 bytes; then W5's rooms at 2,000 publishes a second, without and with
+  clients beside it, one after the other, that subscribe to all retained messages by a wildcard.
 """
 
 from functools import partial
@@ -42,6 +45,12 @@ W5: Params = {
     "in_flight": 16,
 }
 FANOUT: Params = {"protocol": "mqtt", "rooms": 1, "subscribers": 1000, "publishers": 4, "in_flight": 4}
+PACED: Params = {**W5, "rate": 2_000.0, "publisher_threads": 1}
+KEPT = 100_000
+"""Absent sessions, and retained messages."""
+COLLECT_S = 8
+"""How long clients collect them, one after the other: as long as the others are measured, and their start."""
+
 BY_OWN = "deliveries per CPU second, by those of Redis"
 
 
@@ -52,6 +61,30 @@ def _beside_redis(params: Params, load: Load, _rate: float | None) -> Figures:
         BY_OWN: redis / mqtt if redis is not None and mqtt else None,
         CPU: mqtt,
         "CPU per delivery, Redis": redis,
+    }
+
+
+def _absent(load: Load, _rate: float | None) -> Figures:
+    asked: Params = {"count": KEPT} if load.pid is None else {"count": KEPT, "pid": load.pid}
+    made = load.measure("absent", asked)
+    before, after = made["before"], made["after"]
+    return {
+        "resident, each": (after - before) / made["sessions"] if before and after else None,
+        "made": made["sessions"] / made["seconds"],
+    }
+
+
+def _retained(load: Load, _rate: float | None) -> Figures:
+    load.measure("retain", {"count": KEPT})
+    without = load(PACED).latency_us("p99")
+    with load.beside("collect", {"count": KEPT, "seconds": COLLECT_S}) as collected:
+        beside = load(PACED).latency_us("p99")
+        came = collected()
+    return {
+        "p99 of the others, beside": beside / without if beside is not None and without else None,
+        "arrived": float(came["topics"]),
+        "arrived twice": float(came["doubled"]),
+        "time": came["seconds"],
     }
 
 
@@ -90,6 +123,28 @@ MQTT_SCENARIOS: tuple[Scenario, ...] = (
             Figure("resident, at once", "B"),
         ),
         partial(idle, {"protocol": "mqtt"}),
+        protocols=MQTT,
+    ),
+    Scenario(
+        "mqtt-absent",
+        f"{KEPT:,} sessions of absent MQTT clients",
+        (
+            Figure("resident, each", "B", bound=Bound(1024, of="value")),
+            Figure("made", "/s", lower_is_better=False),
+        ),
+        _absent,
+        protocols=MQTT,
+    ),
+    Scenario(
+        "mqtt-retained",
+        f"{KEPT:,} retained messages for one client, beside 2,000 publishes a second",
+        (
+            Figure("p99 of the others, beside", "×", bound=Bound(1.5, of="value")),
+            Figure("arrived", "", lower_is_better=False, bound=Bound(KEPT, of="value")),
+            Figure("arrived twice", ""),
+            Figure("time", "s"),
+        ),
+        _retained,
         protocols=MQTT,
     ),
 )

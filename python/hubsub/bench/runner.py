@@ -4,11 +4,12 @@ import os
 import resource
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hubsub.bench import BenchError
+from hubsub.bench import BenchError, load
 from hubsub.bench.load import Report, run
 from hubsub.bench.log_scenarios import LogScenario
 from hubsub.bench.machine import Cores, busy_seconds, share_cores
@@ -101,7 +102,7 @@ def run_scenario(
     for pair, target in in_turn(targets, pairs):
         with target.running(cores, shards) as server:
             meter = _Meter(server, cores, common)
-            figures = scenario.measure(meter.load, rates.get(target.name))
+            figures = scenario.measure(meter, rates.get(target.name))
             row = Row(
                 scenario=scenario.name,
                 pair=pair,
@@ -136,7 +137,7 @@ def _rates(
     for target in measured:
         with target.running(cores, shards) as server:
             meter = _Meter(server, cores, common)
-            rates[target.name] = meter.load(scenario.half_of).published_per_second / 2
+            rates[target.name] = meter(scenario.half_of).published_per_second / 2
     return {target.name: rates.get(target.name, rates[targets[-1].name]) for target in targets}
 
 
@@ -149,14 +150,31 @@ class _Meter:
         self._started = time.monotonic()
         self._busy_before, self._own_before = busy_seconds(), self._own_seconds()
 
-    def load(self, params: Params) -> Report:
+    def __call__(self, params: Params, /) -> Report:
         """Runs the generator once."""
-        address = self._server.mqtt if params.get("protocol") == "mqtt" else self._server.address
-        if address is None:
-            raise BenchError("the server has no listener for MQTT", self._server.version)
+        address = self._mqtt if params.get("protocol") == "mqtt" else self._server.address
         report = run(address, self._server.pid, self._cores, {**self._common, **params})
         self.reports.append(report)
         return report
+
+    def measure(self, what: str, params: Params) -> Mapping[str, Any]:
+        """One of the generator's smaller measurements of MQTT."""
+        return load.measure(what, self._cores.two_loads()[1], {**params, "target": self._mqtt})
+
+    def beside(self, what: str, params: Params) -> AbstractContextManager[Callable[[], Mapping[str, Any]]]:
+        """Likewise, meanwhile, on a core of its own."""
+        return load.beside(what, self._cores.two_loads()[1], {**params, "target": self._mqtt})
+
+    @property
+    def pid(self) -> int | None:
+        """The server's process."""
+        return self._server.pid
+
+    @property
+    def _mqtt(self) -> str:
+        if self._server.mqtt is None:
+            raise BenchError("the server has no listener for MQTT", self._server.version)
+        return self._server.mqtt
 
     def complaints(self) -> list[str]:
         """Why what was measured so far is not to be trusted."""

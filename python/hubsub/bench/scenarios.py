@@ -15,17 +15,35 @@ reply came; publishers and subscribers are connections of their own):
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from hubsub.bench.load import Report
 from hubsub.bench.stats import Bound
 
 Params: TypeAlias = Mapping[str, object]
 """Options of the generator by name, with `_` for `-`."""
-Load: TypeAlias = Callable[[Params], Report]
-"""Runs the generator against the server that is measured."""
+
+
+class Load(Protocol):
+    """Runs the generator against the server that is measured."""
+
+    @property
+    def pid(self) -> int | None:
+        """The server's process, where it is known."""
+
+    def __call__(self, params: Params, /) -> Report:
+        """A run of publishers and subscribers."""
+
+    def measure(self, what: str, params: Params) -> Mapping[str, Any]:
+        """One of the generator's smaller measurements of MQTT: its JSON object."""
+
+    def beside(self, what: str, params: Params) -> AbstractContextManager[Callable[[], Mapping[str, Any]]]:
+        """Likewise, meanwhile; what this yields waits for its end."""
+
+
 Figures: TypeAlias = dict[str, float | None]
 
 W1: Params = {"rooms": 1, "subscribers": 1000, "publishers": 1, "in_flight": 1}
