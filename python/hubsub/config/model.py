@@ -106,7 +106,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def _of_mqtt(self) -> tuple[RoomClass, ...]:
-        """What nodes say of themselves, and where those of a cluster say who holds a client id; a lone one asks nobody."""
+        """Where nodes say how they are, and those of a cluster who holds a client id; a lone one asks nobody."""
         names = (CLAIMS, SYS) if self.is_clustered else (SYS,)
         rooms = tuple(RoomClass(name=name, match=(f"{name}/#",), placement="ring") for name in names)
         return rooms if self.speaks_mqtt else ()
