@@ -163,7 +163,13 @@ pub fn absent(asked: &Absent) -> io::Result<AbsentReport> {
         }
     }
     let seconds = started.elapsed().as_secs_f64();
-    Ok(AbsentReport { build_profile: BUILD_PROFILE, sessions: asked.count, seconds, before, after: resident() })
+    Ok(AbsentReport {
+        build_profile: BUILD_PROFILE,
+        sessions: asked.count,
+        seconds,
+        before,
+        after: resident(),
+    })
 }
 
 /// Publishes them, each acknowledged.
@@ -230,7 +236,9 @@ fn round(asked: &Collect) -> io::Result<Kept> {
         Ok(topics.len() >= asked.count as usize)
     });
     match read {
-        Err(error) if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => Err(error),
+        Err(error) if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+            Err(error)
+        }
         _ => {
             let seconds = started.elapsed().as_secs_f64();
             Ok(Kept { build_profile: BUILD_PROFILE, topics: topics.len(), doubled, seconds, rounds: 1 })

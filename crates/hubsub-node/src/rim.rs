@@ -13,7 +13,7 @@ use crate::led::Led;
 use crate::link::{Board, Links};
 use crate::log::LogEnd;
 use crate::metrics::ShardMetrics;
-use crate::mqtt::Sessions;
+use crate::mqtt::{Larges, Sessions};
 use crate::node::NodeInfo;
 use crate::output::Output;
 use crate::own::Own;
@@ -132,8 +132,8 @@ pub struct Rim {
     pub own: Own,
     /// Connections of MQTT clients that were taken in.
     pub mqtt_clients: usize,
-    /// Bytes of long messages that they announced and that have not come whole.
-    pub mqtt_large_bytes: usize,
+    /// Long messages of them that are under way.
+    pub larges: Larges,
     /// Their subscriptions.
     pub mqtt_subscriptions: usize,
     /// Timers.
@@ -200,7 +200,7 @@ impl Rim {
             called: Vec::new(),
             own: Own::default(),
             mqtt_clients: 0,
-            mqtt_large_bytes: 0,
+            larges: Larges::default(),
             mqtt_subscriptions: 0,
             timers: Wheel::new(now.mono_ms),
             asked: HashMap::default(),

@@ -81,26 +81,30 @@ impl Cache {
 }
 
 /// What a client is to be told that it will not get, with the next record: 5.0 has words for it.
+/// Few are, and the others pay for a pointer.
 #[derive(Default)]
-pub(super) struct Gaps(Box<[String]>);
+#[allow(clippy::box_collection, reason = "most clients have none, and pay for a pointer")]
+pub(super) struct Gaps(Option<Box<Vec<String>>>);
 
 impl Gaps {
     /// Whether there is nothing to be told.
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.is_none()
+    }
+
+    fn texts(&self) -> &[String] {
+        self.0.as_ref().map_or(&[], |texts| texts)
     }
 
     fn add(&mut self, topic: &[u8], from: Position, to: Position) {
         let topic = topic.strip_prefix(FILTER_MARK).unwrap_or(topic);
-        let text = match self.0.len() {
+        let text = match self.texts().len() {
             ..GAPS_MAX => format!("{from} {to} {}", String::from_utf8_lossy(topic)),
             GAPS_MAX => format!("{} {} #", Position::default(), Position::default()),
             _ => return,
         };
-        if !self.0.contains(&text) {
-            let mut all = std::mem::take(&mut self.0).into_vec();
-            all.push(text);
-            self.0 = all.into();
+        if !self.texts().contains(&text) {
+            self.0.get_or_insert_default().push(text);
         }
     }
 }
@@ -147,7 +151,7 @@ impl Client {
             if aliases.is_empty() { None } else { aliases.find(said.topic).or_else(|| aliases.free()) };
         alias.into_iter().for_each(|alias| push(Property::TopicAlias(alias)));
         grant.ids.iter().for_each(|&id| push(Property::SubscriptionId(id)));
-        for text in &self.gaps.0 {
+        for text in self.gaps.texts() {
             // A topic may be too long to be told.
             let _ = list.push(Property::User(Pair { name: GAP, value: text }));
         }

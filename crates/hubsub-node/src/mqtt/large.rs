@@ -2,10 +2,12 @@
 //! becomes the record's own. So a long message is in memory once, besides what the log and subscribers take of it, and
 //! what its client has announced is bounded for all clients of the shard together.
 //!
-//! Invariant: `Rim::mqtt_large_bytes` is what all that are under way have announced.
+//! Invariant: a connection has at most one, and none once it has ended.
 
 use super::{end, take};
 use crate::core::Core;
+use ahash::RandomState;
+use hashbrown::HashMap;
 use hubsub_route::{Headers, Namespace, Record};
 use hubsub_types::ConnKey;
 use hubsub_wire::mqtt::{DecodeLimits, Decoded, Decoder, Fault, Packet, Publish, Reason};
@@ -14,7 +16,7 @@ use hubsub_wire::mqtt::{DecodeLimits, Decoded, Decoder, Fault, Packet, Publish, 
 pub(super) const WHOLE_BYTES: usize = 2 * 1024 * 1024;
 
 /// A message that is under way.
-pub(super) struct Large {
+pub struct Large {
     /// Its packet without the payload.
     head: Box<[u8]>,
     /// Reads the head again; as it was before it.
@@ -28,10 +30,31 @@ pub(super) struct Large {
     announced: usize,
 }
 
-impl Large {
-    /// What it counts for while it is under way.
-    pub fn announced(&self) -> usize {
-        self.announced
+/// Those of a shard, by their connections: few have one.
+#[derive(Default)]
+pub struct Larges {
+    all: HashMap<ConnKey, Large, RandomState>,
+    /// What they have announced together.
+    bytes: usize,
+}
+
+impl Larges {
+    /// Bytes of topics and payloads that were announced.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn insert(&mut self, key: ConnKey, large: Large) {
+        self.bytes += large.announced;
+        self.all.insert(key, large);
+    }
+
+    /// It is whole, or its connection has ended.
+    pub(super) fn remove(&mut self, key: ConnKey) -> Option<Large> {
+        let large = self.all.remove(&key)?;
+        self.bytes -= large.announced;
+        Some(large)
     }
 }
 
@@ -46,20 +69,17 @@ pub(super) fn begin(
 ) {
     let topic_len = publish.topic.len();
     let announced = topic_len + payload_bytes;
-    let under_way = core.rim.mqtt_large_bytes;
+    let under_way = core.rim.larges.bytes();
     if under_way > 0 && (under_way + announced) as u64 > core.rim.limits.mqtt_large_bytes_max {
         core.rim.metrics.mqtt_large_refused_total.add(1);
         let what = "too many bytes of long messages are under way: mqtt_large_bytes_max";
         return end(core, key, Fault { reason: Reason::QuotaExceeded, what });
     }
-    let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) else { return };
     // The system gives pages of it as they are written: who announces and sends nothing has nothing.
     let mut bytes = Vec::with_capacity(announced);
     bytes.extend_from_slice(publish.topic.as_bytes());
     let (decoder, limits) = read;
-    let large = Large { head: head.into(), decoder, limits, bytes, topic_len, announced };
-    client.large = Some(Box::new(large));
-    core.rim.mqtt_large_bytes += announced;
+    core.rim.larges.insert(key, Large { head: head.into(), decoder, limits, bytes, topic_len, announced });
 }
 
 /// The next piece of its payload.
@@ -68,12 +88,11 @@ pub(super) fn go_on(core: &mut Core, key: ConnKey, bytes: &[u8], is_last: bool) 
     let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) else { return };
     // It takes its time, and is not silent meanwhile.
     client.machine.excuse(now_ms);
-    let Some(large) = &mut client.large else { return };
+    let Some(large) = core.rim.larges.all.get_mut(&key) else { return };
     large.bytes.extend_from_slice(bytes);
-    if is_last && let Some(large) = client.large.take() {
-        core.rim.mqtt_large_bytes -= large.announced;
+    if is_last && let Some(large) = core.rim.larges.remove(key) {
         core.rim.metrics.mqtt_packets_total.add(1);
-        whole(core, key, *large);
+        whole(core, key, large);
     }
 }
 

@@ -29,6 +29,7 @@ mod shares;
 pub use claims::{ClaimAsked, MqttMail, answered, heard, late, missed, receive};
 pub use deliver::Cache;
 pub use handover::{Traveller, depart};
+pub use large::Larges;
 pub use plain::Plain;
 pub use session::{Sessions, look_at as look_at_session};
 pub use sessions_shown::{end_session, list_sessions};
@@ -48,7 +49,7 @@ use hubsub_wire::mqtt::{
     Connect, DecodeLimits, Decoded, Decoder, Fault, Incoming, LastWill, Machine, Names, Opened, Packet,
     ProtocolError, Reason, Refusal, Step, Terms, packet_bytes, read_headers, shared,
 };
-use large::{Large, WHOLE_BYTES, Whole};
+use large::{WHOLE_BYTES, Whole};
 use pending::Pending;
 use session::Session;
 use shares::Shares;
@@ -68,8 +69,6 @@ pub struct Client {
     holds: bool,
     /// Whether one of the messages that it waits for is for a log.
     waits_for_log: bool,
-    /// A long message of it that is under way.
-    large: Option<Box<Large>>,
     /// Records that wait for it.
     pub pending: Pending,
     /// What it is to be told that it will not get.
@@ -218,7 +217,6 @@ fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, packet: &[u8], de
                 unconfirmed: 0,
                 holds: false,
                 waits_for_log: false,
-                large: None,
                 pending: Pending::default(),
                 gaps: Gaps::default(),
                 shares: None,
@@ -440,8 +438,8 @@ pub fn gone(core: &mut Core, key: ConnKey, mut client: Box<Client>, outlives: bo
     core.rim.mqtt_clients -= 1;
     core.rim.mqtt_subscriptions -= client.machine.subscriptions();
     core.rim.output_bytes -= client.pending.bytes();
-    core.rim.mqtt_large_bytes -= client.large.take().map_or(0, |large| large.announced());
     core.rim.sessions.connected -= usize::from(client.session.is_some());
+    core.rim.larges.remove(key);
     shares::give_away(core, &mut client);
     if outlives {
         return session::leave(core, key, *client);
@@ -581,6 +579,6 @@ mod tests {
 
     #[test]
     fn an_idle_client_is_small() {
-        assert!(std::mem::size_of::<Client>() <= 448, "{}", std::mem::size_of::<Client>());
+        assert!(std::mem::size_of::<Client>() <= 256, "{}", std::mem::size_of::<Client>());
     }
 }

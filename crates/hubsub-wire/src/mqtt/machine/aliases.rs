@@ -3,6 +3,7 @@
 use super::super::property::Property;
 use super::super::publish::Publish;
 use super::super::reason::Reason;
+use super::seldom::Seldom;
 use super::{Fault, Topic};
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -13,12 +14,12 @@ pub(super) struct Aliases {
     /// The highest that it may use.
     max: u16,
     /// From 1 on.
-    topics: Vec<Option<Rc<str>>>,
+    topics: Seldom<Vec<Option<Rc<str>>>>,
 }
 
 impl Aliases {
     pub fn new(max: u16) -> Aliases {
-        Aliases { max, topics: Vec::new() }
+        Aliases { max, topics: Seldom::default() }
     }
 
     /// The topic of a message; one that it names with an alias is remembered.

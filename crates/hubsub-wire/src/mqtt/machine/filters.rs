@@ -7,6 +7,7 @@
 use super::super::field::SubscriptionId;
 use super::super::packet::Qos;
 use super::super::subscribe::Options;
+use super::seldom::Seldom;
 use hubsub_types::names::Filter;
 use std::collections::HashMap;
 
@@ -40,7 +41,7 @@ struct Entry {
 #[derive(Clone, Debug, Default)]
 struct Topics {
     /// Until there are more than `FEW`.
-    few: Vec<(Box<[u8]>, Entry)>,
+    few: Box<[(Box<[u8]>, Entry)]>,
     #[allow(clippy::box_collection, reason = "most clients have none, and pay for a pointer")]
     many: Option<Box<HashMap<Box<[u8]>, Entry>>>,
 }
@@ -68,7 +69,7 @@ impl Topics {
 
     fn retain(&mut self, keeps: impl Fn(&Entry) -> bool) {
         match &mut self.many {
-            None => self.few.retain(|(_, entry)| keeps(entry)),
+            None => self.change_few(|few| few.retain(|(_, entry)| keeps(entry))),
             Some(many) => many.retain(|_, entry| keeps(entry)),
         }
     }
@@ -80,14 +81,24 @@ impl Topics {
         }
     }
 
+    /// Few are no more bytes than they need.
+    fn change_few<R>(&mut self, change: impl FnOnce(&mut Vec<(Box<[u8]>, Entry)>) -> R) -> R {
+        let mut few = std::mem::take(&mut self.few).into_vec();
+        let changed = change(&mut few);
+        self.few = few.into();
+        changed
+    }
+
     /// Adds one that is not there.
     fn insert(&mut self, topic: &[u8], entry: Entry) {
         if let Some(many) = &mut self.many {
             many.insert(topic.into(), entry);
             return;
         }
-        self.few.reserve_exact(1);
-        self.few.push((topic.into(), entry));
+        self.change_few(|few| {
+            few.reserve_exact(1);
+            few.push((topic.into(), entry));
+        });
         if self.few.len() > FEW {
             self.many = Some(Box::new(std::mem::take(&mut self.few).into_iter().collect()));
         }
@@ -99,7 +110,7 @@ impl Topics {
             return many.remove(topic).is_some();
         }
         let place = self.few.iter().position(|(own, _)| **own == *topic);
-        place.map(|place| self.few.swap_remove(place)).is_some()
+        place.map(|place| self.change_few(|few| few.swap_remove(place))).is_some()
     }
 }
 
@@ -108,7 +119,7 @@ impl Topics {
 pub(super) struct Filters {
     topics: Topics,
     /// Those with wildcards, in the order in which they came.
-    wild: Vec<(Filter, Entry)>,
+    wild: Seldom<Vec<(Filter, Entry)>>,
     /// Those that are shared, with `$share/` and their group in front.
     #[allow(clippy::box_collection, reason = "most clients have none, and pay for a pointer")]
     shared: Option<Box<HashMap<Box<[u8]>, Entry>>>,

@@ -39,6 +39,7 @@ mod intents;
 mod opening;
 mod progress;
 mod requests;
+mod seldom;
 mod session;
 mod snapshot;
 mod step;
@@ -68,14 +69,14 @@ use requests::{Answers, Requests};
 use window::Acknowledged;
 
 /// Silence that ends a connection, for each second of its keep alive.
-const SILENCE_MS_A_S: u64 = 1500;
+const SILENCE_MS_A_S: u32 = 1500;
 
 /// See the module. `K` says which message to the client it is.
 pub struct Machine<K> {
     version: Version,
     client_id: Box<str>,
     /// Longest silence of the client, in ms; 0 for any.
-    silence_ms: u64,
+    silence_ms: u32,
     /// When it was last heard.
     heard_ms: u64,
     /// Bytes of the longest packet that it takes.
@@ -129,13 +130,13 @@ impl<K: Key> Machine<K> {
     /// When it has been silent for too long, in ms; none if it may be.
     #[must_use]
     pub fn silent_at_ms(&self) -> Option<u64> {
-        (self.silence_ms > 0).then_some(self.heard_ms + self.silence_ms)
+        (self.silence_ms > 0).then_some(self.heard_ms + u64::from(self.silence_ms))
     }
 
     /// What the client said of how long it is silent at most, in s; 0: it did not.
     #[must_use]
     pub fn keep_alive_s(&self) -> u64 {
-        self.silence_ms / SILENCE_MS_A_S
+        u64::from(self.silence_ms / SILENCE_MS_A_S)
     }
 
     /// It is not its fault that it was not heard until now.

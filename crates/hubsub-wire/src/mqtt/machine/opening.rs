@@ -207,7 +207,7 @@ impl<K: Key> Machine<K> {
         let machine = Machine {
             version,
             client_id: client_id.into(),
-            silence_ms: u64::from(keep_alive_s) * SILENCE_MS_A_S,
+            silence_ms: u32::from(keep_alive_s) * SILENCE_MS_A_S,
             heard_ms: now_ms,
             packet_bytes_max: told.packet_bytes_max,
             receive_max: terms.receive_max.max(1),

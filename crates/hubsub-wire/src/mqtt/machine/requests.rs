@@ -7,6 +7,7 @@ use super::super::packet::{Packet, PacketId, Qos, Version};
 use super::super::property::{Properties, Property, PropertyList};
 use super::super::reason::{Carrier, Reason};
 use super::super::subscribe::{Reasons, Suback, Unsuback};
+use super::seldom::Seldom;
 use std::collections::VecDeque;
 
 /// One packet's.
@@ -68,7 +69,7 @@ impl Answers {
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     /// With the number of the first that each holds.
-    queue: VecDeque<(u32, Request)>,
+    queue: Seldom<VecDeque<(u32, Request)>>,
     /// The next number.
     next: u32,
     /// Messages among them.
@@ -196,7 +197,7 @@ impl Requests {
             self.queue.pop_front();
         }
         if frees {
-            self.queue = VecDeque::new();
+            self.queue = Seldom::default();
         }
     }
 }

@@ -15,7 +15,7 @@ use super::window::{Acknowledged, Window};
 use std::fmt;
 
 /// Which message it is, in the caller's words: a position, a place in a queue.
-pub trait Key: Clone + PartialEq + fmt::Debug {
+pub trait Key: Clone + PartialEq + fmt::Debug + 'static {
     /// Appends it.
     fn write(&self, out: &mut Vec<u8>);
 

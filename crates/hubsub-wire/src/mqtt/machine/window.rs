@@ -9,6 +9,7 @@
 //! this connection and have not ended; less than half of the entries, or a few, have ended.
 
 use super::super::packet::{PacketId, Qos};
+use super::seldom::Seldom;
 use super::session::{Damaged, Key};
 use std::collections::VecDeque;
 
@@ -86,7 +87,7 @@ pub struct Window<K> {
     /// Entries that are to be sent again, none of them before this place.
     again: u16,
     again_from: u16,
-    entries: VecDeque<Entry<K>>,
+    entries: Seldom<VecDeque<Entry<K>>>,
 }
 
 /// Entries that have ended and may keep their places, however few others there are.
@@ -99,7 +100,7 @@ impl<K: Key> Window<K> {
     /// For so many messages, at least one.
     #[must_use]
     pub fn new(size: u16) -> Window<K> {
-        let entries = VecDeque::new();
+        let entries = Seldom::default();
         Window { size: size.max(1), last: 0, used: 0, ended: 0, again: 0, again_from: 0, entries }
     }
 
@@ -231,7 +232,7 @@ impl<K: Key> Window<K> {
             (self.ended, self.again_from) = (0, 0);
         }
         if self.entries.is_empty() && self.entries.capacity() > ROOM_KEPT {
-            self.entries = VecDeque::new();
+            self.entries = Seldom::default();
         }
     }
 
@@ -267,7 +268,7 @@ impl<K: Key> Window<K> {
         self.entries.retain(|entry| entry.awaits != Awaits::Nothing);
         self.ended = 0;
         self.again = self.entries.len() as u16;
-        for entry in &mut self.entries {
+        for entry in self.entries.iter_mut() {
             (entry.again, entry.counts) = (true, false);
         }
     }

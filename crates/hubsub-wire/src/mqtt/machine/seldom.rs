@@ -1,0 +1,44 @@
+//! A list that is empty for most clients most of the time, and costs them a pointer.
+
+use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
+
+/// See the module. It reads as the list itself; a change makes it, and nothing but [`Seldom::default`] lets go of it.
+#[derive(Clone, Debug)]
+pub(super) struct Seldom<L>(Option<Box<L>>);
+
+/// A list that can be borrowed where there is none.
+pub(super) trait List: Default + 'static {
+    /// Without anything in it.
+    const EMPTY: &'static Self;
+}
+
+impl<T: 'static> List for Vec<T> {
+    const EMPTY: &'static Vec<T> = &Vec::new();
+}
+
+impl<T: 'static> List for VecDeque<T> {
+    const EMPTY: &'static VecDeque<T> = &VecDeque::new();
+}
+
+impl<L> Default for Seldom<L> {
+    fn default() -> Seldom<L> {
+        Seldom(None)
+    }
+}
+
+impl<L: List> Deref for Seldom<L> {
+    type Target = L;
+
+    #[inline]
+    fn deref(&self) -> &L {
+        self.0.as_deref().unwrap_or(L::EMPTY)
+    }
+}
+
+impl<L: List> DerefMut for Seldom<L> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut L {
+        self.0.get_or_insert_default()
+    }
+}
