@@ -558,6 +558,25 @@ fn who_subscribes_where_publishes_wait_follows_a_room_that_moves() {
 }
 
 #[test]
+fn a_pattern_gets_the_records_of_a_room_whose_place_is_not_known_here_yet() {
+    let places = Arc::new(Places::new([true, false].into_iter()));
+    let (mut broker, mut world) = relay_at(false, &places);
+    assert!(matches!(broker.subscribe_pattern(ticket(), KEY, b"a*", &mut world), Outcome::Later));
+    broker.node_message(OTHER, NodeMessage::PatternsHeld { version: 1 }, at(0), &mut world);
+    broker.node_message(OTHER, deliver(2, 0, 1), at(1), &mut world);
+    // Now it is: what comes goes on from there.
+    broker.rooms_placed(0, &put(&places, b"a", 0), at(2), &mut world);
+    broker.node_message(OTHER, deliver(2, 1, 2), at(2), &mut world);
+    broker.retry_stalled(at(3), &mut world);
+    assert_eq!((&world.got[..], &world.gaps[..]), (&[Seq(1), Seq(2)][..], &[][..]));
+    // A record of a hub that it is not in is passed over, and that is told.
+    broker.rooms_placed(0, &put(&places, b"a", 1), at(4), &mut world);
+    broker.node_message(OTHER, deliver(2, 2, 3), at(4), &mut world);
+    broker.retry_stalled(at(5), &mut world);
+    assert_eq!((world.got.len(), world.gaps.is_empty()), (2, false));
+}
+
+#[test]
 fn a_confirmation_that_is_held_behind_a_hole_counts_no_more_when_its_room_is_closed() {
     let (mut broker, mut world) = relay(true);
     assert!(matches!(broker.subscribe_pattern(ticket(), KEY, b"a*", &mut world), Outcome::Later));

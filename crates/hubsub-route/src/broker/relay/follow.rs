@@ -5,6 +5,7 @@
 use super::Broker;
 use crate::counts::HolderSet;
 use crate::cursors::{Range, Read};
+use crate::places::UNPLACED;
 use crate::record::Record;
 use crate::relay::limits::{HOLE_BYTES, READ_BYTES_MAX, READ_RECORDS_MAX};
 use crate::relay::message::Names;
@@ -12,6 +13,7 @@ use crate::relay::misses::Missing;
 use crate::relay::state::{Asked, Held, Question, UnderWay};
 use crate::relay::{AskId, Leader, NodeMessage};
 use crate::rooms::{HistoryPart, RoomHandle, TopicKey};
+use crate::topics::UNHEARD;
 use crate::{Gap, Msg, Namespace, Now, Sink, Start};
 use hubsub_types::{Epoch, ErrorCode, HubId, NodeId, Position, Seq, Term};
 use std::collections::VecDeque;
@@ -53,6 +55,10 @@ impl Broker {
         }
         let found = self.rooms.find(&name);
         let of = found.map_or_else(|| self.slot_of_name(&name), |room| self.rooms.slot_of_room(room));
+        if found.is_none() && self.topics.place(&name).1 == UNPLACED {
+            // It was made just now, and this node has not heard where. Who leads it knows; no hole is seen.
+            return self.hand_on(&record, sink);
+        }
         if of != Some(slot) {
             // The room is elsewhere for this node. Who subscribes is told with the move.
             let is_matched =
@@ -139,7 +145,11 @@ impl Broker {
         let mut shards = holders.shards(self.shards);
         let is_local = shards.remove(self.shard);
         let room = self.rooms.find_of_topic(name);
-        let revision = room.and_then(|room| self.rooms.revision(room)).unwrap_or(0);
+        let revision = match room {
+            Some(room) => self.rooms.revision(room).unwrap_or(0),
+            None if self.topics.place(&self.classes.room(name)).1 == UNPLACED => UNHEARD,
+            None => 0,
+        };
         for shard in shards.iter() {
             sink.send(hubsub_types::ShardId(shard.0), Msg::Deliver(Arc::clone(record), revision));
         }

@@ -11,7 +11,7 @@ use crate::relay::limits::RETRY_REFUSED_MS;
 use crate::relay::misses::Missing;
 use crate::relay::state::Parked;
 use crate::ring::NOWHERE;
-use crate::topics::TopicId;
+use crate::topics::{TopicId, UNHEARD};
 use crate::{Asker, Attach, Attached, CloseReason, Left, Moved, Msg, Now, Sink, Start, Ticket};
 use hubsub_types::class::ClassIndex;
 use hubsub_types::{ConnKey, ErrorCode, NodeId, Position, Seq, ShardId};
@@ -207,7 +207,7 @@ impl Broker {
         if self.topics.get(id).shard == NOWHERE {
             self.topics.place_again(id);
         }
-        if self.topics.revision(id) == revision {
+        if self.topics.revision(id) == revision || self.is_new_here(id, revision) {
             return true;
         }
         let class = self.topics.get(id).class;
@@ -217,6 +217,15 @@ impl Broker {
             relay.is_held_up = true;
         }
         false
+    }
+
+    /// Whether a room was placed just now, so that its home has not heard where, or this shard has not; and nobody here
+    /// subscribes to the topic, in an earlier life perhaps.
+    fn is_new_here(&self, id: TopicId, revision: u64) -> bool {
+        let topic = self.topics.get(id);
+        let room = self.classes.room(&topic.name);
+        let is_table = || topic.shard == NOWHERE && revision == self.topics.placed(&room).1.revision;
+        topic.subs.is_empty() && !self.topics.is_leaving(&room) && (revision == UNHEARD || is_table())
     }
 
     // -- time --
