@@ -154,7 +154,7 @@ def test_top_to_a_pipe_prints_one_look_and_ends() -> None:
     assert (run.returncode, run.stderr, run.stdout.count("n1  http://")) == (0, "", 1)
 
 
-FIELDS = ("rooms", "hubs", "clients", "nodes", "classes", "records", "recovered")
+FIELDS = ("rooms", "hubs", "clients", "devices", "actions", "nodes", "classes", "records", "recovered")
 
 
 @pytest.mark.parametrize(
@@ -178,6 +178,8 @@ def test_an_answer_of_another_http_server_is_called_so(status: int, body: bytes)
             ("room", "ls"),
             ("room", "history", "r"),
             ("client", "ls"),
+            ("device", "ls"),
+            ("device", "actions", "7"),
             ("hub", "ls"),
             ("node", "ls"),
             ("node", "show"),

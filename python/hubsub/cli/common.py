@@ -296,6 +296,7 @@ _HINTS = {
     "no_such_hub": "`hubsub hub ls` lists those with a log; others are in memory only",
     "no_such_client": "`hubsub client ls` lists them",
     "no_such_node": "`hubsub node ls` lists them",
+    "no_such_device": "`hubsub device ls` lists those that have said something",
     "batch_not_held": "`hubsub query ls` lists those that are",
 }
 """In place of the node's own, which are about the REST API."""
