@@ -253,6 +253,13 @@ class Core:
         """Answer: `(room, messages, bytes in, bytes out)`, a second, of the busiest, from the shards' sketches.
         Bytes are those of topic and payload; out, for each subscriber."""
 
+    def consumers(self, ticket: int) -> None:
+        """Answer: `(group, topic, (epoch, seq), lag, given, members)` of each group that keeps its place in a room
+        that is led here, by name; see `node.Consumer`."""
+
+    def forget_consumer(self, ticket: int, group: bytes, topic: bytes) -> None:
+        """Answer: True if it was known here."""
+
     def metrics(self) -> dict[str, Any]:
         """Counters and gauges now: `{"shards": [{name: int}, …], "node": {name: int}}`."""
 

@@ -6,9 +6,11 @@ use crate::meter::Meter;
 use crate::mqtt::{Client, Plain};
 use crate::output::Output;
 use crate::transport::Transport;
+use hubsub_route::Record;
 use hubsub_types::PrincipalId;
 use hubsub_wire::mqtt::Version;
 use hubsub_wire::resp::{Decoder, Proto};
+use std::sync::Arc;
 
 /// The last command of a connection that has sent none, or an unknown one.
 pub const NO_COMMAND: u8 = u8::MAX;
@@ -71,6 +73,16 @@ pub struct Extra {
     pub publish_minute: (u64, u64),
     /// Records lost to a room's policy.
     pub dropped: u64,
+    /// What it was given as a member of groups and has not acknowledged, in order.
+    pub consumed: Vec<Consumed>,
+}
+
+/// A record that a client has as a member of a group.
+pub struct Consumed {
+    /// The group, as the broker names it.
+    pub group: Box<[u8]>,
+    /// The record.
+    pub record: Arc<Record>,
 }
 
 /// Commands between MULTI and EXEC.

@@ -150,6 +150,9 @@ impl Core {
             if let Some(client) = conn.mqtt.take() {
                 crate::mqtt::gone(self, key, client, outlives);
             }
+            if let Some(extra) = &mut conn.extra {
+                crate::consumers::give_away(self, std::mem::take(&mut extra.consumed));
+            }
             conn.io.leave();
             if was_told {
                 told.push(conn.io);
@@ -207,6 +210,8 @@ impl Core {
             (&metrics.shares_given_total, broker.groups.given),
             (&metrics.shares_given_again_total, broker.groups.given_again),
             (&metrics.shares_lost_total, broker.groups.lost),
+            (&metrics.consumers_given_again_total, broker.consumers_given_again),
+            (&metrics.consumers_missed_total, broker.consumers_missed),
             (&metrics.output_bytes, self.rim.output_bytes as u64),
             (&metrics.pool_bytes, self.rim.pool_bytes() as u64),
             (&metrics.mailbox_bytes, self.rim.mailer.own().bytes() as u64),
@@ -271,6 +276,10 @@ impl Core {
                     self.rim.close_now(key);
                 }
                 Part::Number(Ok(keys.len() as u64))
+            }
+            Question::Consumers => Part::Consumers(self.broker.consumers(&self.rim)),
+            Question::ForgetConsumer(source) => {
+                Part::Number(Ok(u64::from(self.broker.forget_consumer(source))))
             }
             Question::Room(name, create) => {
                 if let Some(refused) = self.broker.refuses_past(name, &self.rim) {

@@ -4,6 +4,7 @@
 //! queue instead, up to its output limit.
 
 use crate::conn::{Conn, Flags};
+use crate::consumers::Wanted;
 use crate::control::Level;
 use crate::log::{LogEnd, LogQuestion};
 use crate::mail::{Mail, Part};
@@ -20,6 +21,7 @@ use hubsub_types::class::ClassIndex;
 use hubsub_types::{ErrorCode, HubId, NodeId, OnGap, OnSlow, Position, ShardId, Term};
 use hubsub_wire::resp::{self, Kind, Proto};
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// Frames from this size on are shared one by one instead of through an arena.
 const FRAME_SHARED: usize = 16 * 1024;
@@ -228,6 +230,9 @@ impl Sink for Rim {
                 return Delivery::Taken;
             }
             return self.deliver_mqtt(conn, via, record);
+        }
+        if let Via::Group(group) = via {
+            return self.deliver_consumed(conn, group, record);
         }
         let variant = variant_of(c);
         let output = c.output.get_or_insert_with(|| self.pool.pop().unwrap_or_default());
@@ -449,6 +454,18 @@ impl Sink for Rim {
         self.is_silent(node, hub)
     }
 
+    fn load_consumer(&mut self, source: &Arc<[u8]>) {
+        self.own.want(Wanted::Load(Arc::clone(source)));
+    }
+
+    fn save_consumer(&mut self, source: &Arc<[u8]>, row: Vec<u8>) {
+        self.own.want(Wanted::Save(Arc::clone(source), row));
+    }
+
+    fn bury(&mut self, source: &Arc<[u8]>, record: &Arc<Record>) {
+        self.own.want(Wanted::Bury(Arc::clone(source), Arc::clone(record)));
+    }
+
     fn room_miss(&mut self, class: ClassIndex, room: &[u8], makes: bool) {
         self.ask_for_room(class, room, makes);
     }
@@ -500,7 +517,7 @@ impl Rim {
         }
     }
 
-    fn is_full_at(&self, conn: u32) -> bool {
+    pub(crate) fn is_full_at(&self, conn: u32) -> bool {
         self.conns.at(conn).and_then(|c| c.output.as_ref()).is_some_and(|o| self.is_full(o))
     }
 }

@@ -27,6 +27,8 @@ pub enum Then {
     Records(ConnKey, u32),
     /// It goes to the control plane.
     Control(u64),
+    /// It is the row of a consumer.
+    Consumer(Arc<[u8]>),
 }
 
 /// Who is asked.
@@ -253,6 +255,10 @@ impl Rim {
                     }),
                     other => unreachable!("records answer a question for history: {other:?}"),
                 }
+            }
+            Then::Consumer(source) => {
+                let row = crate::consumers::row(parts.pop());
+                self.own.want(crate::consumers::Wanted::Loaded(source, row));
             }
             Then::Control(ticket) => self.control.tell(Event::Parts(ticket, parts)),
         }

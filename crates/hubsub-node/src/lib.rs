@@ -9,6 +9,7 @@
 mod access;
 pub mod classes;
 mod conn;
+mod consumers;
 pub mod control;
 mod core;
 mod early;

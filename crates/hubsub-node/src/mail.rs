@@ -7,6 +7,7 @@ use crate::log::OpenedHub;
 use crate::mqtt::{MqttMail, Traveller};
 use crate::redis::cluster::{NewRoster, Roster};
 use crate::routes::RouteMail;
+use hubsub_route::consumers::ConsumerInfo;
 use hubsub_route::rooms::{HistoryPart, HistoryQuery};
 use hubsub_route::{Found, Headers, HubLogRead, HubRange, LogRead, Msg, Namespace, Producer, RoomInfo};
 use hubsub_types::class::ClassIndex;
@@ -120,6 +121,10 @@ pub enum Question {
     Sessions(Option<String>, Option<String>, usize),
     /// End the session of a client id.
     EndSession(String),
+    /// Groups that keep their place.
+    Consumers,
+    /// One of them goes on from its row, or anew.
+    ForgetConsumer(Vec<u8>),
 }
 
 impl Question {
@@ -178,6 +183,8 @@ pub enum Part {
     Busiest(Vec<(Arc<[u8]>, [f64; 3])>),
     /// Names and Redis addresses of a room's members, its leader first.
     Located(Result<Vec<(String, String)>, ErrorCode>),
+    /// To `Consumers`.
+    Consumers(Vec<ConsumerInfo>),
     /// To any: who asks may not.
     Refused(ErrorCode),
 }

@@ -104,6 +104,12 @@ metrics! {
     shares_given_again_total;
     /// Records for a group that nobody took.
     shares_lost_total;
+    /// Records of groups that keep their place which were not acknowledged in their time.
+    consumers_given_again_total;
+    /// Records that history did not have any more when their group came to them.
+    consumers_missed_total;
+    /// Records that went to the dead letters of a group.
+    consumers_buried_total;
     /// Connections whose reading was paused to hold back their publishes.
     pauses_total;
     /// Publishes refused by a limit.

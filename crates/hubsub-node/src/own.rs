@@ -4,17 +4,25 @@
 //! It owns a place among the shard's connections, from when it is first needed, and the numbers by which answers find
 //! who asked.
 
+use crate::consumers::Wanted;
 use crate::core::Core;
 use crate::rim::Rim;
 use ahash::RandomState;
 use hashbrown::HashMap;
-use hubsub_route::{Answer, Asker, Draft, Namespace, Outcome, Publisher, RecordView, Start, Ticket, Wish};
-use hubsub_types::{ConnKey, ErrorCode, Qos};
+use hubsub_route::{
+    Answer, Asker, Draft, Headers, Namespace, Outcome, Publisher, RecordView, Start, Ticket, Wish,
+};
+use hubsub_types::{ConnKey, ErrorCode, Position, Qos};
+use std::sync::Arc;
 
 /// Who waits for an answer.
 pub enum Asked {
     /// A client id's shard, for what it asked of the id's room.
     Claims(crate::mqtt::ClaimAsked),
+    /// A consumer whose row was written.
+    Row(Arc<[u8]>),
+    /// One of whose records went to the dead letters.
+    Buried(Arc<[u8]>, Position),
     /// Nobody.
     Nobody,
 }
@@ -27,6 +35,8 @@ enum Event {
     Gap(Box<[u8]>),
     /// An answer to what was asked under this number.
     Answer(u32, Answer),
+    /// Something for consumers.
+    Consumers(Wanted),
 }
 
 /// See the module.
@@ -59,6 +69,11 @@ impl Own {
     /// Records of that topic will not come.
     pub fn miss(&mut self, topic: &[u8]) {
         self.events.push(Event::Gap(topic.into()));
+    }
+
+    /// Something is to be done for consumers.
+    pub fn want(&mut self, wanted: Wanted) {
+        self.events.push(Event::Consumers(wanted));
     }
 
     /// An answer for it.
@@ -106,13 +121,18 @@ impl Core {
 
     /// Publishes to a topic of the node's own.
     pub(crate) fn say_in(&mut self, topic: &[u8], payload: &[u8], asked: Asked) {
+        self.say_with(topic, payload, None, asked);
+    }
+
+    /// Likewise, with headers, and to any topic.
+    pub(crate) fn say_with(&mut self, topic: &[u8], payload: &[u8], headers: Headers, asked: Asked) {
         let key = self.own_key();
         let ticket = self.rim.ask_itself(key, asked);
         let draft = Draft {
             namespace: Namespace::Global,
             topic,
             payload,
-            headers: None,
+            headers,
             publisher: Publisher::Name(""),
             producer: None,
             qos: Qos::ExactlyOnce,
@@ -128,10 +148,17 @@ impl Core {
             for event in std::mem::take(&mut self.rim.own.events) {
                 match event {
                     Event::Record(topic, payload) => crate::mqtt::heard(self, &topic, &payload),
+                    Event::Consumers(wanted) => crate::consumers::act(self, wanted),
                     Event::Gap(topic) => crate::mqtt::missed(self, &topic),
                     Event::Answer(number, answer) => match self.rim.own.asked.remove(&number) {
                         Some(Asked::Claims(asked)) => crate::mqtt::answered(self, asked, outcome_of(&answer)),
-                        Some(Asked::Nobody) | None => {}
+                        Some(Asked::Row(source)) => {
+                            crate::consumers::saved(self, &source, outcome_of(&answer).is_ok());
+                        }
+                        Some(Asked::Buried(source, position)) if outcome_of(&answer).is_ok() => {
+                            crate::consumers::buried(self, &source, position);
+                        }
+                        Some(Asked::Buried(..) | Asked::Nobody) | None => {}
                     },
                 }
             }

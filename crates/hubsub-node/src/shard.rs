@@ -360,6 +360,7 @@ impl Shard {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.wall = wall.saturating_sub(self.started.elapsed());
         self.core.broker.sweep(now, &self.core.rim);
+        self.core.broker.tend_consumers(now, &mut self.core.rim);
         if u64::from(self.core.rim.second()).is_multiple_of(FADE_S) {
             self.core.broker.busiest.fade();
         }

@@ -5,6 +5,7 @@ use hubsub_node::control::Level;
 use hubsub_node::log::{HubAnswer, HubStatus, LogStatus, Refusal, StreamAnswer};
 use hubsub_node::mail::{ClientInfo, ColdRoom, Listed, Part, SessionInfo};
 use hubsub_node::{Event, NodeInfo};
+use hubsub_types::names::group_of;
 use hubsub_types::{ClassTable, Durability, Position};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
@@ -33,6 +34,8 @@ pub enum Wanted {
     Busiest(usize),
     /// Sessions in order of client ids, so many.
     Sessions(usize),
+    /// Groups that keep their place.
+    Consumers,
 }
 
 /// An event as a tuple, or none if nobody waits for it any more.
@@ -157,13 +160,14 @@ fn answer<'py>(
     classes: &ClassTable,
 ) -> PyResult<Answer<'py>> {
     let (mut rooms, mut clients, mut busiest, mut removed) = (Vec::new(), Vec::new(), Vec::new(), 0);
-    let (mut history, mut sessions) = (None, Vec::new());
+    let (mut history, mut sessions, mut consumers) = (None, Vec::new(), Vec::new());
     for part in parts {
         match part {
             Part::Rooms(Ok(some)) => rooms.extend(some),
             Part::Clients(some) => clients.extend(some),
             Part::Busiest(some) => busiest.extend(some),
             Part::Sessions(some) => sessions.extend(some),
+            Part::Consumers(some) => consumers.extend(some),
             Part::Number(Ok(n)) => removed += n,
             Part::Rooms(Err(e)) | Part::Number(Err(e)) | Part::Refused(e) => return Ok(Err(e)),
             Part::History(part) => history = Some(part),
@@ -202,6 +206,22 @@ fn answer<'py>(
             sessions.truncate(limit);
             let sessions = sessions.iter().map(|info| session(py, info)).collect::<PyResult<Vec<_>>>()?;
             PyList::new(py, sessions)?.into_any()
+        }
+        Wanted::Consumers => {
+            consumers.sort_by(|a, b| a.source.cmp(&b.source));
+            let rows = consumers.iter().map(|info| {
+                let (group, topic) = group_of(&info.source).unwrap_or_default();
+                let position = (info.position.epoch.0, info.position.seq.0);
+                (
+                    PyBytes::new(py, group),
+                    PyBytes::new(py, topic),
+                    position,
+                    info.lag,
+                    info.given,
+                    info.members,
+                )
+            });
+            PyList::new(py, rows)?.into_any()
         }
         Wanted::History => {
             let Some(part) = history else { return Ok(Err(hubsub_types::ErrorCode::NoSuchRoom)) };

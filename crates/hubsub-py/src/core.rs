@@ -13,6 +13,7 @@ use hubsub_node::{ClusterNode, Control, Node, NodeConfig, NotStarted};
 use hubsub_route::Producer;
 use hubsub_route::rooms::HistoryQuery;
 use hubsub_types::class::ClassIndex;
+use hubsub_types::names::group_pattern;
 use hubsub_types::{Class, ClassTable, Epoch, HubId, Position, PrincipalId, ProducerId, Seq};
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -212,6 +213,15 @@ impl Core {
 
     fn busiest_rooms(&self, ticket: u64, limit: usize) -> PyResult<()> {
         self.request(ticket, Wanted::Busiest(limit), Call::All(Question::Busiest(limit)))
+    }
+
+    fn consumers(&self, ticket: u64) -> PyResult<()> {
+        self.request(ticket, Wanted::Consumers, Call::All(Question::Consumers))
+    }
+
+    fn forget_consumer(&self, ticket: u64, group: &[u8], topic: &[u8]) -> PyResult<()> {
+        let source = group_pattern(group, topic);
+        self.request(ticket, Wanted::Removed, Call::All(Question::ForgetConsumer(source)))
     }
 
     fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

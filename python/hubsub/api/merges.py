@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 
+from hubsub.api.consumer_schema import Consumer, ConsumerList
 from hubsub.api.log_schema import HubPage, Query, QueryList
 from hubsub.api.params import number
 from hubsub.api.schema import BusyRoom, BusyRooms, ClientList, NodeList, NodeRef, RoomPage
@@ -55,6 +56,16 @@ def sessions(state: State, request: Request, pages: Sequence[SessionPage]) -> Se
     ends = [page.sessions[-1].client_id for page in pages if page.next is not None]
     shown, goes_on = _page(_limit(state, request), all_of, lambda session: session.client_id, ends)
     return SessionPage(sessions=shown, next=shown[-1].client_id if goes_on else None)
+
+
+def consumers(state: State, request: Request, lists: Sequence[ConsumerList]) -> ConsumerList:
+    """By group and topic; of one whose room and row are led by two nodes, what the room's leader says."""
+    found: dict[tuple[str, str], Consumer] = {}
+    for consumer in (consumer for part in lists for consumer in part.consumers):
+        key = (consumer.group, consumer.topic)
+        if key not in found or found[key].lag is None:
+            found[key] = consumer
+    return ConsumerList(consumers=[found[key] for key in sorted(found)])
 
 
 def nodes(state: State, request: Request, lists: Sequence[NodeList]) -> NodeList:

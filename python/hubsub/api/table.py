@@ -1,4 +1,5 @@
-"""All routes; those of the log stand in `log_table`, those of devices in `device_table`."""
+"""All routes; those of the log stand in `log_table`, those of devices in `device_table`, of consumers in
+`consumer_table`."""
 
 from functools import cache
 from typing import Any
@@ -19,6 +20,7 @@ from hubsub.api import (
 )
 from hubsub.api.answers import json_answer
 from hubsub.api.cluster_schema import ClusterInfo, MoveList, MoveOrder, MoveResult, ReachedAddresses
+from hubsub.api.consumer_table import CONSUMER_ROUTES
 from hubsub.api.device_table import DEVICE_ROUTES
 from hubsub.api.log_table import LOG_ROUTES
 from hubsub.api.openapi import document
@@ -258,6 +260,7 @@ ROUTES: tuple[Route, ...] = (
         reach=AtNode(),
     ),
     *DEVICE_ROUTES,
+    *CONSUMER_ROUTES,
     *LOG_ROUTES,
     Route(
         "GET",

@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "client": ("hubsub.cli.clients", "Lists, shows and closes connections."),
     "session": ("hubsub.cli.sessions", "Lists, shows and ends MQTT sessions that outlive their connections."),
     "device": ("hubsub.cli.devices", "Lists and shows devices; gives them something to do."),
+    "consumer": ("hubsub.cli.consumers", "Lists, shows and deletes named consumers."),
     "hub": ("hubsub.cli.hubs", "Lists and shows hubs that have a log."),
     "query": ("hubsub.cli.queries", "Lists queries of data pipelines; gives up a batch that is held."),
     "cluster": ("hubsub.cli.cluster", "Runs several nodes in one terminal, to try a cluster."),

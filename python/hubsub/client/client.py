@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from hubsub.client.connection import Connection, targets
+from hubsub.client.consumer import Consumer
 from hubsub.client.options import Options
 from hubsub.client.resp import Argument
 from hubsub.client.subscription import Start, Subscription
@@ -156,6 +157,40 @@ class Client:
             on_connection,
             self._subscriptions,
         )
+
+    def consume(
+        self,
+        topic: Name,
+        name: Name,
+        *,
+        group: Name | None = None,
+        on_connection: Callable[[HubSubError | None], None] | None = None,
+    ) -> Consumer:
+        """Takes part in a group that shares a topic's records: each goes to one member.
+
+        Where the topic's class has a log the group keeps its place, also while nobody is there, and a record comes
+        again until it is acknowledged.
+
+        Args:
+            topic: The topic, without `+` and `#`.
+            name: The consumer's; without `group` it is the group's, too.
+            group: The group, without `/`, `+` and `#`.
+            on_connection: As of `subscribe`.
+
+        Returns:
+            An asynchronous iterator of records with a method `ack`, to be used with `async with`.
+
+        Example:
+            ```python
+            async with client.consume("orders", "billing") as records:
+                async for record in records:
+                    ...
+                    await records.ack(record)
+            ```
+        """
+        shared = _bytes(name if group is None else group)
+        servers, opened = list(self._servers), self._subscriptions
+        return Consumer(servers, self._options, _bytes(topic), shared, on_connection, opened)
 
     async def history(self, room: Name, *, count: int = 100, after: Position | str | None = None) -> History:
         """Reads a room's history, oldest first.

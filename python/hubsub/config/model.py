@@ -122,7 +122,7 @@ CLAIMS = "$claim"
 SYS = "$SYS"
 """The class of what nodes say of themselves to MQTT clients."""
 
-OWN = (CLAIMS, SYS, "$stage", "$queries", "$stats")
+OWN = (CLAIMS, SYS, "$stage", "$queries", "$consumer", "$stats")
 """The node's own classes, and the first level of their rooms."""
 
 RESERVED = "$"
@@ -133,6 +133,9 @@ PUBLIC = "$stats"
 
 QUERIES_BYTES = 64 << 20
 """Of the records that say how far each query's batches are: some 300,000 of them."""
+
+CONSUMERS_BYTES = 64 << 20
+"""Of the rows that say where named consumers are: some 300,000 of them, of which the last one of each counts."""
 
 STATS_BYTES = 64 << 20
 
@@ -167,5 +170,6 @@ def system_classes(data: str | None, limits: Mapping[str, int]) -> tuple[RoomCla
     return (
         own("$stage", "$stage/+/+", "durable", limits["stage_bytes_max"]),
         own("$queries", "$queries/+", "durable", QUERIES_BYTES),
+        own("$consumer", "topic", "durable", CONSUMERS_BYTES),
         own("$stats", "topic", "durable", STATS_BYTES, STATS_AGE_MS),
     )

@@ -108,6 +108,12 @@ class NoSuchQueryError(HubSubError):
     words = "no such query"
 
 
+class NoSuchConsumerError(HubSubError):
+    code = "no_such_consumer"
+    status = 404
+    words = "no such consumer"
+
+
 class NoSuchClassError(HubSubError):
     code = "no_such_class"
     status = 404

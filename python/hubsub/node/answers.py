@@ -4,6 +4,21 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 
+class Consumer(NamedTuple):
+    """A group that keeps its place in a topic."""
+
+    group: bytes
+    topic: bytes
+    position: tuple[int, int]
+    """Epoch and seq of the record up to which all is acknowledged."""
+    lag: int
+    """Records of its room behind that which are not."""
+    given: int
+    """Of these, what members have."""
+    members: int
+    """In the whole cluster."""
+
+
 class BusyRoom(NamedTuple):
     """A room and what it does in a second, by a sketch that looks at some of its records."""
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from hubsub import _native
 from hubsub.config import RESERVED
-from hubsub.node.answers import BusyRoom, Failed, HistoryRow, Item, Published, PublishedRows
+from hubsub.node.answers import BusyRoom, Consumer, Failed, HistoryRow, Item, Published, PublishedRows
 from hubsub.node.life import Life
 
 ROOMS_ALL = 2**32
@@ -109,6 +109,14 @@ class Rooms(Life):
         asked = limit if own else ROOMS_ALL
         rooms = [BusyRoom(*row) for row in await self._ask_in_time(self._core.busiest_rooms, asked)]
         return [room for room in rooms if own or not room.name.startswith(RESERVED.encode())][:limit]
+
+    async def consumers(self) -> list[Consumer]:
+        """Groups that keep their place in rooms that are led here, and have had a member since."""
+        return [Consumer(*row) for row in await self._ask_in_time(self._core.consumers)]
+
+    async def forget_consumer(self, group: bytes, topic: bytes) -> bool:
+        """Whether it was known here: it goes on from its row, or anew."""
+        return bool(await self._ask_in_time(self._core.forget_consumer, group, topic))
 
     def room_of(self, topic: bytes) -> tuple[bytes, str]:
         """Room of a topic and the name of its class."""

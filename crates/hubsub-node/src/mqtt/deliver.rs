@@ -10,6 +10,7 @@ use super::message::{Message, Said};
 use super::pending::Item;
 use super::plain::Plain;
 use crate::conn::{Conn, Flags};
+use crate::consumers::Wanted;
 use crate::meter::{BYTES_OUT, MESSAGES_OUT};
 use crate::output::Output;
 use crate::rim::{REPLIES, Rim, TURN_BYTES};
@@ -367,7 +368,13 @@ impl Rim {
         let now_us = self.now.wall_us;
         let Some(c) = self.conns.at_mut(conn) else { return };
         let Some(client) = &mut c.mqtt else { return };
-        if again.is_none() && said.is_expired(now_us) {
+        let is_expired = again.is_none() && said.is_expired(now_us);
+        let is_done = grant.qos == Qos::AtMostOnce || is_expired;
+        if let Some(group) = group.filter(|group| is_done && !group.iter().any(|byte| b"+#".contains(byte))) {
+            // Nothing will acknowledge it, and its group may keep its place.
+            self.own.want(Wanted::Done(group.into(), said.position));
+        }
+        if is_expired {
             self.metrics.mqtt_unsent_total.add(1);
             return;
         }
@@ -449,9 +456,9 @@ impl Rim {
             self.metrics.mqtt_unsent_total.add(1);
             return;
         };
-        if let Some((group, id)) = group.zip(id.filter(|_| grant.qos == Qos::AtLeastOnce)) {
+        if let Some((group, id)) = group.zip(id) {
             let message = kept.map_or_else(|| cache.message(said), Rc::clone);
-            client.shares.get_or_insert_default().sent(id, group, message);
+            client.shares.get_or_insert_default().sent(id, group, message, grant.qos);
         } else if let Some((shares, id)) = client.shares.as_mut().zip(id) {
             shares.ended(id);
         }

@@ -294,13 +294,17 @@ fn take(core: &mut Core, key: ConnKey, packet: Packet<'_>, whole: Option<Whole>)
     let now_ms = core.rim.now.mono_ms;
     let acknowledges = matches!(packet, Packet::Puback(_) | Packet::Pubrec(_) | Packet::Pubcomp(_));
     let step = core.rim.with_mqtt(key, |client, out| {
-        if let (Some(shares), Packet::Puback(ack)) = (&mut client.shares, &packet) {
-            shares.ended(ack.id);
-        }
+        let done = match (&mut client.shares, &packet) {
+            (Some(shares), Packet::Puback(ack) | Packet::Pubrec(ack)) => shares.ended(ack.id),
+            _ => None,
+        };
         let step = client.machine.take(packet, now_ms, out);
-        (step, client.machine.take_exceeded())
+        (step, client.machine.take_exceeded(), done)
     });
-    let Some((step, exceeded)) = step else { return };
+    let Some((step, exceeded, done)) = step else { return };
+    if let Some((group, position)) = done {
+        core.broker.acknowledge(&group, position, core.rim.now, &mut core.rim);
+    }
     core.rim.metrics.mqtt_receive_exceeded_total.add(exceeded);
     match step {
         // Nothing is recorded yet.

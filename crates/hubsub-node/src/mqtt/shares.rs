@@ -6,6 +6,7 @@ use super::message::Message;
 use super::pending::Item;
 use crate::core::Core;
 use hubsub_route::{Namespace, Record};
+use hubsub_types::{Position, Qos};
 use hubsub_wire::mqtt::PacketId;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -14,36 +15,45 @@ use std::sync::Arc;
 /// A group and its filter, as the broker names it.
 pub type Group = Box<[u8]>;
 
-/// By the id under which it was sent, of QoS 1.
+/// By the id under which it was sent: whose it was, and whether it is another's when it is lost.
 #[derive(Default)]
-pub struct Shares(BTreeMap<PacketId, (Group, Rc<Message>)>);
+pub struct Shares(BTreeMap<PacketId, (Group, Rc<Message>, bool)>);
 
 impl Shares {
     /// A message is sent under this id.
-    pub fn sent(&mut self, id: PacketId, group: &[u8], message: Rc<Message>) {
-        self.0.insert(id, (group.into(), message));
+    pub fn sent(&mut self, id: PacketId, group: &[u8], message: Rc<Message>, qos: Qos) {
+        self.0.insert(id, (group.into(), message, qos < Qos::ExactlyOnce));
     }
 
-    /// It is acknowledged, or the id is another message's now.
-    pub fn ended(&mut self, id: PacketId) {
-        self.0.remove(&id);
+    /// It is acknowledged, or the id is another message's now: which one it was.
+    pub fn ended(&mut self, id: PacketId) -> Option<(Group, Position)> {
+        self.0.remove(&id).map(|(group, message, _)| (group, message.said().position))
     }
 }
 
 /// A client is gone: what it was given, and has not acknowledged or was not sent yet, goes to other members, in the
 /// order in which it was given.
 pub(super) fn give_away(core: &mut Core, client: &mut Client) {
-    let mut left = Vec::new();
+    let (mut left, mut done) = (Vec::new(), Vec::new());
     if let Some(shares) = &mut client.shares {
         let sent: Vec<(PacketId, u64)> =
             client.machine.window.iter().map(|(id, _, &key, _)| (id, key)).collect();
         for (id, key) in sent {
-            let Some(given) = shares.0.remove(&id) else { continue };
-            left.push(given);
-            // Its session does not send it again.
-            client.machine.window.unsend(id);
-            client.session.iter_mut().for_each(|session| session.ended(key));
+            match shares.0.remove(&id) {
+                Some((group, message, true)) => {
+                    left.push((group, message));
+                    // Its session does not send it again.
+                    client.machine.window.unsend(id);
+                    client.session.iter_mut().for_each(|session| session.ended(key));
+                }
+                // Its session does, or nobody.
+                Some((group, message, false)) => done.push((group, message.said().position)),
+                None => {}
+            }
         }
+    }
+    for (group, position) in done {
+        core.broker.acknowledge(&group, position, core.rim.now, &mut core.rim);
     }
     for item in std::mem::take(&mut client.pending).into_items() {
         match item {

@@ -16,6 +16,8 @@ const COUNT_DEFAULT: u64 = 100;
 
 const BAD_POSITION: &str = "ERR position is not EPOCH-SEQ";
 
+const BAD_CONSUMER: &str = "ERR a consumer is of a topic without + and #, and its name has no / + #";
+
 const HELP: &[&str] = &[
     "LOCATE <room>",
     "    Return name and Redis address of the room's members, leader first.",
@@ -23,6 +25,10 @@ const HELP: &[&str] = &[
     "    Return [position, time in ms, topic, publisher, payload] of kept records, oldest first.",
     "SUBSCRIBE <topic> (FROM <position> | LAST <n> | SINCE <ms>)",
     "    Subscribe and get the topic's past first: no record is missed or doubled in between.",
+    "SUBSCRIBE <topic> AS <name> [<group>]",
+    "    Share the topic's records with others of the group, which is <name> where none is named.",
+    "ACK <position> [<position> ...]",
+    "    Say that records which came by a group are done with.",
     "POSITIONS (ON|OFF)",
     "    Add its position to each message of this connection, and tell of gaps.",
 ];
@@ -88,6 +94,12 @@ pub fn history(core: &mut Core, key: ConnKey, args: Args<'_>) {
 /// `HUBSUB SUBSCRIBE topic (FROM position | LAST n | SINCE ms)`.
 pub fn subscribe(core: &mut Core, key: ConnKey, args: Args<'_>) {
     let (topic, word, value) = (args[2], args[3], args[4]);
+    if is(word, "as") && args.len() <= 6 {
+        return consume(core, key, topic, args.get(5).unwrap_or(&value));
+    }
+    if args.len() > 5 {
+        return error(core, key, SYNTAX);
+    }
     let start = if is(word, "from") {
         let Some(position) = position(value) else { return error(core, key, BAD_POSITION) };
         Start::After(position)
@@ -123,6 +135,44 @@ pub fn subscribe(core: &mut Core, key: ConnKey, args: Args<'_>) {
             core.rim.wait(key, Pending::Start(topic.into(), count, proto));
         }
     }
+}
+
+/// `HUBSUB SUBSCRIBE topic AS name [group]`.
+fn consume(core: &mut Core, key: ConnKey, topic: &[u8], group: &[u8]) {
+    let has = |text: &[u8], marks: &[u8]| text.iter().any(|byte| marks.contains(byte));
+    if topic.is_empty() || group.is_empty() || has(topic, b"+#\0") || has(group, b"/+#\0") {
+        return error(core, key, BAD_CONSUMER);
+    }
+    if !pubsub::allowed_to_subscribe(core, key, topic) {
+        return;
+    }
+    let (ticket, now) = (core.rim.ticket(key), core.rim.now);
+    let frame = |proto| {
+        let mut frame = Vec::new();
+        resp::push_header(&mut frame, proto, 3);
+        [&b"consuming"[..], topic, group].iter().for_each(|text| resp::bulk(&mut frame, text));
+        frame
+    };
+    match core.broker.join_group(ticket, key, group, topic, now, &mut core.rim) {
+        Outcome::Now(Ok(())) => core.rim.push(key, |out, proto| out.extend_from_slice(&frame(proto))),
+        Outcome::Now(Err(refused)) => {
+            core.count_refusal(false);
+            error(core, key, refused.resp());
+        }
+        Outcome::Later => {
+            let Some(proto) = core.rim.conns.get(key).map(|c| c.proto) else { return };
+            core.rim.wait(key, Pending::Confirm(frame(proto)));
+        }
+    }
+}
+
+/// `HUBSUB ACK position [position …]`: how many of these records the connection had.
+pub fn ack(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    let Some(positions) = args[2..].iter().map(|arg| position(arg)).collect::<Option<Vec<Position>>>() else {
+        return error(core, key, BAD_POSITION);
+    };
+    let count = crate::consumers::acknowledge(core, key, &positions);
+    core.rim.reply(key, |out, _| resp::int(out, count as i64));
 }
 
 /// `[subscribe, topic, count, position, recovered]`.

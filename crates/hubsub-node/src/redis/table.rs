@@ -220,11 +220,12 @@ commands! {
     "function|help" 2 SAFE | SCRIPTING, "scripting" "7.0.0" "What FUNCTION can do.", server::function_help;
     "hello" -1 ANY_TIME, "connection" "6.0.0" "Chooses the protocol version and authenticates.", connection::hello;
     "hubsub" -2 CONTAINER, "pubsub" "0.1.0" "Rooms, their history and positions.", server::container;
+    "hubsub|ack" -3 SAFE | PUBSUB | WHILE_SUBSCRIBED, "pubsub" "0.1.0" "Acknowledges records.", hubsub::ack;
     "hubsub|help" 2 SAFE | WHILE_SUBSCRIBED, "pubsub" "0.1.0" "What HUBSUB can do.", hubsub::help;
     "hubsub|history" -3 SAFE | PUBSUB | WHILE_SUBSCRIBED, "pubsub" "0.1.0" "Records that a room keeps.", hubsub::history;
     "hubsub|locate" 3 SAFE | PUBSUB | WHILE_SUBSCRIBED, "pubsub" "0.1.0" "The nodes that serve a room.", hubsub::locate;
     "hubsub|positions" 3 SUBSCRIBES, "pubsub" "0.1.0" "Adds positions to messages.", hubsub::positions;
-    "hubsub|subscribe" 5 SUBSCRIBES, "pubsub" "0.1.0" "Subscribes from a place in the past.", hubsub::subscribe;
+    "hubsub|subscribe" -5 SUBSCRIBES, "pubsub" "0.1.0" "Subscribes from a place in the past, or as a consumer.", hubsub::subscribe;
     "info" -1 SAFE | DANGEROUS, "server" "1.0.0" "Describes the server.", info::info;
     "multi" 1 OF_TRANSACTION | NOT_QUEUED, "transactions" "1.2.0" "Queues the commands that follow.", transaction::multi;
     "ping" -1 FAST | CONNECTION | WHILE_SUBSCRIBED, "connection" "1.0.0" "Answers.", connection::ping;

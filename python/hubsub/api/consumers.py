@@ -1,0 +1,113 @@
+"""/v1/consumers: groups that keep their place in a topic, how far they are behind, and forgetting one.
+
+One that has had a member since its room is led here is known by the data plane; of another one there is its row.
+"""
+
+from typing import NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from hubsub.api.answers import json_answer
+from hubsub.api.consumer_schema import Consumer, ConsumerList
+from hubsub.api.params import path_name
+from hubsub.api.state import State
+from hubsub.errors import HubSubError, NoSuchConsumerError, refusal
+from hubsub.names import text_of
+from hubsub.node import Failed, Item
+
+ROWS = b"$consumer/"
+
+
+class Key(NamedTuple):
+    """Which consumer."""
+
+    group: bytes
+    topic: bytes
+
+
+async def list_consumers(state: State, request: Request) -> Response:
+    found = await _all(state)
+    return json_answer(ConsumerList(consumers=[found[key] for key in sorted(found)]))
+
+
+async def show_consumer(state: State, request: Request) -> Response:
+    key = Key(path_name(request, "group"), path_name(request, "topic"))
+    found = (await _all(state)).get(key)
+    if found is None:
+        raise _nobody(key)
+    return json_answer(found)
+
+
+async def delete_consumer(state: State, request: Request) -> Response:
+    """The row first: who is a member goes on by what it says, as the next one does."""
+    key = Key(path_name(request, "group"), path_name(request, "topic"))
+    if key not in await _all(state):
+        raise _nobody(key)
+    [outcome] = await state.node.publish([Item(_row(key), b"", {}, "hubsub")], as_node=True)
+    if isinstance(outcome, Failed):
+        raise refusal(*outcome)
+    await state.node.forget_consumer(*key)
+    return Response(status_code=204)
+
+
+def _nobody(key: Key) -> NoSuchConsumerError:
+    named = f"{text_of(key.group)} of {text_of(key.topic)}"
+    return NoSuchConsumerError(value=named, hint="GET /v1/consumers lists them")
+
+
+async def _all(state: State) -> dict[Key, Consumer]:
+    """Those of this node: whose room, or whose row, it leads."""
+    found = {}
+    after, limit = None, state.limits["http_page_max"]
+    while page := await state.node.rooms(ROWS + b"*", after, limit):
+        for room in page:
+            key = _key(room["name"])
+            _, rows = await state.node.history(room["name"], 1, as_node=True)
+            if rows and len(rows[-1].payload) >= 16:
+                found[key] = await _cold(state, key, rows[-1].payload)
+        after = page[-1]["name"]
+        if len(page) < limit:
+            break
+    for row in await state.node.consumers():
+        key = Key(row.group, row.topic)
+        found[key] = Consumer(
+            group=text_of(row.group),
+            topic=text_of(row.topic),
+            position=f"{row.position[0]}-{row.position[1]}",
+            lag=row.lag,
+            given=row.given,
+            members=row.members,
+        )
+    return found
+
+
+async def _cold(state: State, key: Key, row: bytes) -> Consumer:
+    """From its row: epoch, the last before which all is acknowledged, and what is above it."""
+    epoch, seq = (int.from_bytes(row[at : at + 8], "little") for at in (0, 8))
+    lag = None
+    try:
+        room = await state.node.room(state.node.room_of(key.topic)[0])
+    except HubSubError:
+        # Another node leads it, which says how far the group is behind.
+        room = None
+    if room is not None:
+        lag = room["seq"] - seq - (len(row) // 8 - 2) if room["epoch"] == epoch else room["seq"]
+    return Consumer(
+        group=text_of(key.group),
+        topic=text_of(key.topic),
+        position=f"{epoch}-{seq}",
+        lag=lag,
+        given=0,
+        members=0,
+    )
+
+
+def _row(key: Key) -> bytes:
+    """The room of its row, as the data plane names it."""
+    return ROWS + b"/".join(part.replace(b"%", b"%25").replace(b"/", b"%2F") for part in key)
+
+
+def _key(row: bytes) -> Key:
+    group, _, topic = row.removeprefix(ROWS).partition(b"/")
+    return Key(*(part.replace(b"%2F", b"/").replace(b"%25", b"%") for part in (group, topic)))

@@ -1,0 +1,237 @@
+"""Named consumers: groups that keep their place in a log, over members that come and go and nodes that are killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from clients.mqtt import PINGRESP, PUBACK, PUBLISH, Wire
+from clients.raw import Connection
+from clients.servers import Server, until
+
+from hubsub.client import Client
+from node.conftest import Start
+from node.home import Home, home
+
+KEPT = {"name": "kept", "match": ["kept:*"], "durability": "durable", "history": {"bytes": "64MiB"}}
+
+
+@pytest.fixture
+def serve(start: Start, tmp_path: Path) -> Callable[..., Server]:
+    """A node with a log, again and again on the same directory."""
+
+    def begin(**more: Any) -> Server:
+        config = {"data": str(tmp_path / "data"), "mqtt": "127.0.0.1:0", "http": "127.0.0.1:0"}
+        return start(more.pop("shards", 2), config, classes=[KEPT], **more)
+
+    return begin
+
+
+def consume(one: Connection, topic: str, name: str) -> Connection:
+    """Makes a connection a member."""
+    answer = one.ask("HUBSUB", "SUBSCRIBE", topic, "AS", name)
+    assert answer == [b"consuming", topic.encode(), name.encode()], answer
+    return one
+
+
+def pushed(one: Connection) -> list[bytes]:
+    """What the server says next, which is no number."""
+    said = one.read().plain()
+    assert isinstance(said, list)
+    return said
+
+
+def records(one: Connection, count: int) -> list[tuple[bytes, bytes]]:
+    """The next records of a member: position and payload."""
+    found = []
+    for _ in range(count):
+        kind, _, _, position, payload = pushed(one)
+        assert kind == b"consume"
+        found.append((position, payload))
+    return found
+
+
+def shown(server: Server, name: str, topic: str) -> dict[str, Any]:
+    """What REST tells of a consumer."""
+    found: dict[str, Any] = json.loads(
+        server.get(f"/v1/consumers/{quote(name, safe='')}/{quote(topic, safe='')}")
+    )
+    return found
+
+
+@pytest.mark.parametrize("kills", [False, True])
+def test_a_group_goes_on_over_restarts_with_all_that_is_not_acknowledged(
+    needs: Callable[..., None], tmp_path: Path, kills: bool
+) -> None:
+    needs("hubsub-core")
+    with home(tmp_path / "data", classes=[KEPT]) as one:
+        goes_on(one, kills)
+
+
+def goes_on(node: Home, kills: bool) -> None:
+    """A member acknowledges some, the node ends, and the next member of the group gets the others."""
+    server = node.server
+    with server.connect() as publisher, server.connect() as one:
+        publisher.ask("PUBLISH", "kept:a", "before")
+        consume(one, "kept:a", "billing")
+        for i in range(10):
+            assert publisher.ask("PUBLISH", "kept:a", i) == 1
+        had = records(one, 10)
+        assert [payload for _, payload in had] == [str(i).encode() for i in range(10)]
+        assert one.ask("HUBSUB", "ACK", *(position for position, _ in (*had[:4], had[7]))) == 5
+        assert one.ask("HUBSUB", "ACK", had[0][0]) == 0
+        until(lambda: shown(server, "billing", "kept:a")["lag"] == 5, "five are left")
+    with server.connect() as publisher:
+        until(lambda: shown(server, "billing", "kept:a")["members"] == 0, "it is gone")
+        # Its place is kept while nobody is there.
+        assert publisher.ask("PUBLISH", "kept:a", "later") == 0
+        until(lambda: shown(server, "billing", "kept:a")["lag"] == 6, "one more is left")
+    server = node.restart(kills)
+    assert shown(server, "billing", "kept:a")["lag"] >= 6, "it is known without a member, too"
+    with server.connect() as one:
+        consume(one, "kept:a", "billing")
+        due = {b"4", b"5", b"6", b"8", b"9", b"later"}
+        came: list[tuple[bytes, bytes]] = []
+        while not due <= {payload for _, payload in came}:
+            came += records(one, 1)
+        # What was acknowledged just before the end may come again; nothing before it.
+        assert b"before" not in {payload for _, payload in came}
+        one.ask("HUBSUB", "ACK", *(position for position, _ in came))
+        until(lambda: shown(server, "billing", "kept:a")["lag"] == 0, "all is done")
+
+
+def test_what_is_not_acknowledged_in_its_time_is_another_members_and_then_dead(
+    serve: Callable[..., Server],
+) -> None:
+    server = serve(limits={"consumer_ack_ms": 1, "consumer_tries_max": 3})
+    with (
+        server.connect() as publisher,
+        server.connect() as one,
+        server.connect() as other,
+        server.connect() as dead,
+    ):
+        for member in (one, other):
+            consume(member, "kept:a", "g")
+        dead.ask("SUBSCRIBE", "dead-letters/g/kept:a")
+        publisher.ask("PUBLISH", "kept:a", "hard")
+        _, topic, payload = pushed(dead)
+        assert (topic, payload) == (b"dead-letters/g/kept:a", b"hard")
+        until(lambda: shown(server, "g", "kept:a")["lag"] == 0, "it is nobody's any more")
+        assert server.metric("consumers_given_again_total") == 2
+        for member in (one, other):
+            member.command("PING")
+        came = 0
+        for member in (one, other):
+            while member.read().kind == "*":
+                came += 1
+        assert came == 3
+
+
+def test_members_of_all_protocols_share_and_what_one_that_is_gone_had_is_anothers(
+    serve: Callable[..., Server],
+) -> None:
+    server = serve()
+    assert server.node is not None
+    with server.connect() as publisher, server.connect() as redis, Wire(server.node.mqtt) as mqtt:
+        mqtt.connect("m")
+        assert mqtt.subscribe(("$share/g/kept:a", 1)) == [1]
+        consume(redis, "kept:a", "g")
+        until(lambda: shown(server, "g", "kept:a")["members"] == 2, "both are known")
+        for i in range(20):
+            assert publisher.ask("PUBLISH", "kept:a", i) == 1
+        until(lambda: server.metric("shares_given_total") == 20, "all are given")
+        mqtt.ping()
+        had = []
+        while (packet := mqtt.read()).kind != PINGRESP:
+            assert packet.kind == PUBLISH and packet.qos == 1
+            had.append(packet)
+        assert len(had) == 10
+        for packet in had[:5]:
+            mqtt.answer(PUBACK, packet.id)
+        until(lambda: shown(server, "g", "kept:a")["lag"] == 15, "five are done")
+        mqtt.close()
+        came = records(redis, 15)
+        assert {payload for _, payload in came} == {str(i).encode() for i in range(20)} - {
+            packet.rest for packet in had[:5]
+        }
+        assert redis.ask("HUBSUB", "ACK", *(position for position, _ in came)) == 15
+        until(lambda: shown(server, "g", "kept:a")["lag"] == 0, "all is done")
+
+
+def test_a_consumer_is_listed_and_begins_anew_when_it_is_deleted(serve: Callable[..., Server]) -> None:
+    server = serve()
+    with server.connect() as publisher, server.connect() as one:
+        for name in ("b:illing", "audit"):
+            consume(one, "kept:a/b", name)
+        assert publisher.ask("PUBLISH", "kept:a/b", "x") == 2
+        listed = json.loads(server.get("/v1/consumers"))["consumers"]
+        assert [(row["group"], row["topic"]) for row in listed] == [
+            ("audit", "kept:a/b"),
+            ("b:illing", "kept:a/b"),
+        ]
+    until(lambda: shown(server, "audit", "kept:a/b")["members"] == 0, "it is gone")
+    assert shown(server, "audit", "kept:a/b")["lag"] == 1
+    url = f"{server.node.http_url if server.node else ''}/v1/consumers/audit/{quote('kept:a/b', safe='')}"
+    with urllib.request.urlopen(urllib.request.Request(url, method="DELETE")) as answer:
+        assert answer.status == 204
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(urllib.request.Request(url, method="DELETE"))
+    assert refused.value.code == 404
+    assert json.loads(refused.value.read())["code"] == "no_such_consumer"
+    with server.connect() as publisher, server.connect() as one:
+        consume(one, "kept:a/b", "audit")
+        until(lambda: shown(server, "audit", "kept:a/b")["lag"] == 0, "it begins with what comes now")
+        publisher.ask("PUBLISH", "kept:a/b", "y")
+        assert [payload for _, payload in records(one, 1)] == [b"y"]
+
+
+def test_what_is_no_consumer_is_refused(serve: Callable[..., Server]) -> None:
+    server = serve()
+    with server.connect() as one:
+        for topic, name in (("kept:+", "g"), ("#", "g"), ("kept:a", "a/b"), ("kept:a", ""), ("", "g")):
+            refused = one.call("HUBSUB", "SUBSCRIBE", topic, "AS", name)
+            assert refused.kind == "-" and b"a consumer is of a topic" in bytes(refused.value), refused  # type: ignore[arg-type]
+        assert one.call("HUBSUB", "ACK", "7").kind == "-"
+        assert one.ask("HUBSUB", "ACK", "7-1") == 0
+        assert one.call("HUBSUB", "SUBSCRIBE", "kept:a", "LAST", "1", "x").kind == "-"
+
+
+def test_in_a_class_without_a_log_members_share_what_comes_live(serve: Callable[..., Server]) -> None:
+    server = serve()
+    with server.connect() as publisher, server.connect() as one, server.connect(resp=3) as other:
+        for member in (one, other):
+            consume(member, "plain", "g")
+        for i in range(6):
+            assert publisher.ask("PUBLISH", "plain", i) == 1
+        assert len(records(one, 3)) == 3
+        one.close()
+        # What it did not acknowledge goes to the other one.
+        assert {payload for _, payload in records(other, 6)} == {str(i).encode() for i in range(6)}
+        assert json.loads(server.get("/v1/consumers"))["consumers"] == []
+
+
+def test_the_python_client_takes_part_and_acknowledges(serve: Callable[..., Server]) -> None:
+    server = serve()
+
+    async def run() -> None:
+        async with Client(server.url) as client:
+            async with client.consume("kept:a", "one", group="g") as first:
+                for i in range(3):
+                    assert await client.publish("kept:a", str(i)) == 1
+                had = [await anext(first) for _ in range(3)]
+                assert [record.payload for record in had] == [b"0", b"1", b"2"]
+                assert await first.ack(*had[:2]) == 2
+            async with client.consume("kept:a", "two", group="g") as second:
+                record = await anext(second)
+                assert record.payload == b"2" and record.position == had[2].position
+                assert await second.ack(record) == 1
+
+    asyncio.run(run())
+    until(lambda: shown(server, "g", "kept:a")["lag"] == 0, "all is done")
