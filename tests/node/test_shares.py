@@ -177,7 +177,9 @@ def test_a_class_says_who_gets_what(start: Start) -> None:
         client(server, "p", version=V5) as publisher,
     ):
         for i in range(40):
-            for name in ("sticky", "random", "hash"):
+            # One room: each leader has its own favourite.
+            publisher.publish("sticky/0", b"x")
+            for name in ("random", "hash"):
                 publisher.publish(f"{name}/{i % 8}", b"x")
             key = b"\x26\x00\x01k\x00\x01" + str(i % 8).encode()
             publisher.publish("by/all", str(i % 8).encode(), properties=key)
