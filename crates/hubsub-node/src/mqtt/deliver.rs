@@ -110,6 +110,9 @@ impl Gaps {
     }
 }
 
+/// The name of the user property that says where a message stands.
+const POSITION: &str = "hubsub-position";
+
 /// The name of the user property that tells of a gap: the first and the last record that is missing, and the
 /// topic or filter.
 const GAP: &str = "hubsub-gap";
@@ -152,6 +155,8 @@ impl Client {
             if aliases.is_empty() { None } else { aliases.find(said.topic).or_else(|| aliases.free()) };
         alias.into_iter().for_each(|alias| push(Property::TopicAlias(alias)));
         grant.ids.iter().for_each(|&id| push(Property::SubscriptionId(id)));
+        let position = self.tells_positions.then(|| said.position.to_string());
+        position.iter().for_each(|position| push(Property::User(Pair { name: POSITION, value: position })));
         for text in self.gaps.texts() {
             // A topic may be too long to be told.
             let _ = list.push(Property::User(Pair { name: GAP, value: text }));
@@ -392,8 +397,10 @@ impl Rim {
         };
         let version = client.machine.version();
         let variant = grant.qos as usize + if version >= Version::V5 { 3 } else { 0 };
-        let is_alone =
-            !client.machine.own_aliases.is_empty() || !grant.ids.is_empty() || !client.gaps.is_empty();
+        let is_alone = !client.machine.own_aliases.is_empty()
+            || !grant.ids.is_empty()
+            || !client.gaps.is_empty()
+            || client.tells_positions;
         let packet_bytes_max = client.machine.packet_bytes_max();
         let is_shared = said.payload.len() >= PAYLOAD_SHARED;
         let arena = &mut self.arenas[usize::from(REPLIES)];

@@ -42,12 +42,14 @@ use crate::rim::{REPLIES, Rim, Timer};
 use arrival::{Arrival, connected, granted, refused};
 use deliver::Gaps;
 use hubsub_route::claims::{Claimant, Holder};
-use hubsub_route::{Answer, Asker, Draft, Headers, Namespace, Outcome, Publisher, Start, Ticket, Wish};
+use hubsub_route::{
+    Answer, Asker, Draft, Headers, HubsFrom, Namespace, Outcome, Publisher, Start, Ticket, Wish,
+};
 use hubsub_types::names::filter_pattern;
 use hubsub_types::{ConnKey, ErrorCode, Qos};
 use hubsub_wire::mqtt::{
     Connect, DecodeLimits, Decoded, Decoder, Fault, Incoming, LastWill, Machine, Names, Opened, Packet,
-    ProtocolError, Reason, Refusal, Step, Terms, packet_bytes, read_headers, shared,
+    ProtocolError, Reason, Refusal, Rewind, Step, Terms, packet_bytes, read_headers, rewind, shared,
 };
 use large::{WHOLE_BYTES, Whole};
 use pending::Pending;
@@ -73,6 +75,8 @@ pub struct Client {
     pub pending: Pending,
     /// What it is to be told that it will not get.
     gaps: Gaps,
+    /// Whether its messages say where they stand.
+    tells_positions: bool,
     /// What it has not acknowledged as a member of groups; few are one.
     shares: Option<Box<Shares>>,
     /// Whether it was told why it is closed.
@@ -219,6 +223,7 @@ fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, packet: &[u8], de
                 waits_for_log: false,
                 pending: Pending::default(),
                 gaps: Gaps::default(),
+                tells_positions: false,
                 shares: None,
                 was_told: false,
             };
@@ -311,7 +316,10 @@ fn take(core: &mut Core, key: ConnKey, packet: Packet<'_>, whole: Option<Whole>)
         Ok(Step::Done | Step::Received { .. } | Step::Released { .. }) => {}
         Ok(Step::Acknowledged { key: message, .. }) => core.rim.ended_mqtt(key, message),
         Ok(Step::Publish(incoming)) => publish(core, key, incoming, whole),
-        Ok(Step::Subscribe { filters, first }) => {
+        Ok(Step::Subscribe { filters, first, wants_positions }) => {
+            if wants_positions {
+                core.rim.with_mqtt(key, |client, _| client.tells_positions = true);
+            }
             for (number, (filter, _)) in (0..).map(|i| first.wrapping_add(i)).zip(filters.iter()) {
                 subscribe(core, key, number, filter);
             }
@@ -393,6 +401,15 @@ fn published(core: &mut Core, key: ConnKey, number: u32, outcome: Result<u64, Er
 fn subscribe(core: &mut Core, key: ConnKey, number: u32, filter: &str) {
     let Some(principal) = core.rim.conns.get(key).map(|conn| conn.principal) else { return };
     let (group, filter) = shared(filter).map_or((None, filter), |(group, filter)| (Some(group), filter));
+    let (from, filter) = rewind(filter).map_or((None, filter), |(from, filter)| (Some(from), filter));
+    let is_strange =
+        filter.starts_with(REWIND) || (matches!(from, Some(Rewind::Last(_))) && filter.contains(['+', '#']));
+    if is_strange {
+        core.count_refusal(false);
+        let refused = Err(Reason::TopicFilterInvalid);
+        core.rim.with_mqtt(key, |client, out| client.machine.granted(number, refused, out));
+        return;
+    }
     let topic = filter.as_bytes();
     let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: number } };
     let outcome = if !core.rim.access.allowed(principal, Action::Subscribe, topic) {
@@ -400,9 +417,21 @@ fn subscribe(core: &mut Core, key: ConnKey, number: u32, filter: &str) {
     } else if let Some(group) = group {
         core.broker.join_group(ticket, key, group.as_bytes(), topic, core.rim.now, &mut core.rim)
     } else if filter.contains(['+', '#']) {
-        core.broker.subscribe_pattern(ticket, key, &filter_pattern(topic), &mut core.rim)
+        let pattern = filter_pattern(topic);
+        match from.map(|from| since_us(from, core.rim.now.wall_us)) {
+            None => core.broker.subscribe_pattern(ticket, key, &pattern, &mut core.rim),
+            Some(us) => {
+                let from = HubsFrom::Since(us);
+                core.broker.subscribe_pattern_from(ticket, key, &pattern, from, &mut core.rim)
+            }
+        }
     } else {
-        let wish = Wish { topic, namespace: Namespace::Global, start: Start::Live };
+        let start = match from {
+            None => Start::Live,
+            Some(Rewind::Last(count)) => Start::Last(count),
+            Some(from) => Start::Since(since_us(from, core.rim.now.wall_us)),
+        };
+        let wish = Wish { topic, namespace: Namespace::Global, start };
         match core.broker.subscribe(ticket, key, wish, core.rim.now, &mut core.rim) {
             Outcome::Now(attached) => Outcome::Now(attached.map(|_| ())),
             Outcome::Later => Outcome::Later,
@@ -414,6 +443,9 @@ fn subscribe(core: &mut Core, key: ConnKey, number: u32, filter: &str) {
                 core.count_refusal(false);
             }
             core.rim.mqtt_granted(key, number, granted);
+            if from.is_some() && granted.is_ok() {
+                core.broker.drained(key, core.rim.now, &mut core.rim);
+            }
         }
         Outcome::Later => {
             if let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) {
@@ -423,8 +455,20 @@ fn subscribe(core: &mut Core, key: ConnKey, number: u32, filter: &str) {
     }
 }
 
+/// What a filter that begins in the past begins with.
+const REWIND: &str = "$rewind/";
+
+/// From when on, in µs since 1970.
+fn since_us(from: Rewind, now_us: u64) -> u64 {
+    match from {
+        Rewind::Seconds(seconds) => now_us.saturating_sub(seconds.saturating_mul(1_000_000)),
+        Rewind::Last(_) | Rewind::Earliest => 0,
+    }
+}
+
 fn unsubscribe(core: &mut Core, key: ConnKey, filters: Names<'_>) {
     for filter in filters.iter() {
+        let filter = rewind(filter).map_or(filter, |(_, filter)| filter);
         if let Some((group, filter)) = shared(filter) {
             core.broker.leave_group(key, group.as_bytes(), filter.as_bytes(), &mut core.rim);
         } else if filter.contains(['+', '#']) {

@@ -49,6 +49,7 @@ impl Client {
     fn plain(&self) -> Plain {
         let is_plain = self.pending.is_empty()
             && self.gaps.is_empty()
+            && !self.tells_positions
             && self.machine.own_aliases.is_empty()
             && self.machine.packet_bytes_max() > REMAINING_LENGTH_MAX;
         let v5 = self.machine.version() >= Version::V5;

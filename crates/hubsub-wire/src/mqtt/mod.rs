@@ -58,4 +58,4 @@ pub use reason::{Carrier, Reason};
 pub use subscribe::{
     Filters, Names, Options, Reasons, RetainHandling, Suback, Subscribe, Unsuback, Unsubscribe,
 };
-pub use topic::{is_topic_name, shared, topic_filter, topic_name};
+pub use topic::{Rewind, is_topic_name, rewind, shared, topic_filter, topic_name};

@@ -60,6 +60,46 @@ pub fn topic_filter(filter: &[u8]) -> Result<&str, Flaw> {
     }
 }
 
+/// Where a subscription begins in the past.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rewind {
+    /// With the last so many messages of its topic.
+    Last(u64),
+    /// With those of so many last seconds.
+    Seconds(u64),
+    /// With all that there are.
+    Earliest,
+}
+
+/// A filter that begins in the past, `$rewind/N/…`, `$rewind/10s/…` (or `m`, `h`, `d`) or `$rewind/earliest/…`: from where
+/// on, and the filter that it is.
+#[must_use]
+pub fn rewind(filter: &str) -> Option<(Rewind, &str)> {
+    let (from, filter) = filter.strip_prefix("$rewind/")?.split_once('/')?;
+    if filter.is_empty() || filter.starts_with('$') {
+        return None;
+    }
+    let from = match from.strip_suffix(['s', 'm', 'h', 'd']) {
+        _ if from == "earliest" => Rewind::Earliest,
+        Some(count) => {
+            let unit = match from.as_bytes().last() {
+                Some(b's') => 1,
+                Some(b'm') => 60,
+                Some(b'h') => 3_600,
+                _ => 86_400,
+            };
+            Rewind::Seconds(number(count)?.saturating_mul(unit))
+        }
+        None => Rewind::Last(number(from)?),
+    };
+    Some((from, filter))
+}
+
+fn number(text: &str) -> Option<u64> {
+    let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_plain.then(|| text.parse().ok()).flatten()
+}
+
 /// The name of the group and what it filters, of a valid filter that is shared.
 #[must_use]
 pub fn shared(filter: &str) -> Option<(&str, &str)> {
@@ -76,4 +116,29 @@ fn check_levels(filter: &str) -> Result<(), Flaw> {
         begins && (at + 1 == filter.len() || filter[at] == b'+' && filter[at + 1] == b'/')
     };
     if memchr2_iter(b'+', b'#', filter).all(whole_level) { Ok(()) } else { Err(Flaw::FilterWildcard) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_says_from_where_on_it_is_wanted() {
+        assert_eq!(rewind("$rewind/5/a/b"), Some((Rewind::Last(5), "a/b")));
+        assert_eq!(rewind("$rewind/10s/a/+"), Some((Rewind::Seconds(10), "a/+")));
+        assert_eq!(rewind("$rewind/2h/a"), Some((Rewind::Seconds(7_200), "a")));
+        assert_eq!(rewind("$rewind/3d//"), Some((Rewind::Seconds(259_200), "/")));
+        assert_eq!(rewind("$rewind/earliest/#"), Some((Rewind::Earliest, "#")));
+        for strange in [
+            "$rewind/5",
+            "$rewind/5/",
+            "$rewind//a",
+            "$rewind/s/a",
+            "$rewind/-1/a",
+            "$rewind/5/$share/g/a",
+            "a/5/b",
+        ] {
+            assert_eq!(rewind(strange), None, "{strange}");
+        }
+    }
 }

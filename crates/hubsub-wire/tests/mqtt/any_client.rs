@@ -146,7 +146,7 @@ impl Client {
                 }
                 self.waiting.push_back((Waits::Message(incoming.qos), incoming.number));
             }
-            Step::Subscribe { filters, first } => {
+            Step::Subscribe { filters, first, .. } => {
                 self.waiting.extend((first..).zip(filters.iter()).map(|(number, _)| (Waits::Filter, number)));
             }
             Step::Received { number, .. } | Step::Released { number, .. } => {

@@ -203,7 +203,7 @@ impl World {
                     self.asked.push_back(Asked::Publish { qos: Qos::ExactlyOnce, id, number: None, reason });
                 }
             }
-            (Packet::Subscribe(subscribe), Step::Subscribe { filters, first }) => {
+            (Packet::Subscribe(subscribe), Step::Subscribe { filters, first, .. }) => {
                 let numbers = (0..)
                     .zip(filters.iter())
                     .map(|(i, (_, options))| (first.wrapping_add(i), None, options.qos))

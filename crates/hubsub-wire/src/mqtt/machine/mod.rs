@@ -56,11 +56,13 @@ pub use step::{Fault, Incoming, Step, Topic};
 pub use window::Window;
 
 use super::ack::{Ack, Disconnect};
+use super::field::Pair;
 use super::packet::{Packet, PacketId, Qos, Version};
 use super::property::{Properties, Property, PropertyList};
 use super::publish::Publish;
 use super::reason::Reason;
 use super::subscribe::{Subscribe, Unsubscribe};
+use super::topic::rewind;
 use aliases::Aliases;
 use filters::Filters;
 use held::{Answer, Held};
@@ -70,6 +72,14 @@ use window::Acknowledged;
 
 /// Silence that ends a connection, for each second of its keep alive.
 const SILENCE_MS_A_S: u32 = 1500;
+
+/// The user property of SUBSCRIBE that asks for positions of messages, where its value is 1.
+const POSITIONS: &str = "hubsub-positions";
+
+/// The subscription that a filter is, wherever that begins.
+fn without_rewind(filter: &str) -> &str {
+    rewind(filter).map_or(filter, |(_, filter)| filter)
+}
 
 /// See the module. `K` says which message to the client it is.
 pub struct Machine<K> {
@@ -383,19 +393,24 @@ impl<K: Key> Machine<K> {
             Property::SubscriptionId(id) => Some(id),
             _ => None,
         });
-        let first =
-            self.requests.subscribe(id, filters.iter().map(|(filter, options)| (filter, options.qos)));
+        let wants_positions = properties
+            .iter()
+            .any(|property| property == Property::User(Pair { name: POSITIONS, value: "1" }));
+        let asked = filters.iter().map(|(filter, options)| (without_rewind(filter), options.qos));
+        let first = self.requests.subscribe(id, asked);
         for (number, (filter, options)) in (0..).map(|i| first.wrapping_add(i)).zip(filters.iter()) {
-            self.filters.ask(filter, options, by_id, number);
+            self.filters.ask(without_rewind(filter), options, by_id, number);
         }
-        Step::Subscribe { filters, first }
+        Step::Subscribe { filters, first, wants_positions }
     }
 
     fn unsubscribe<'a>(&mut self, unsubscribe: Unsubscribe<'a>, out: &mut Vec<u8>) -> Step<'a, K> {
         let Unsubscribe { id, filters, .. } = unsubscribe;
         let reason = |was_there| if was_there { Reason::Success } else { Reason::NoSubscriptionExisted };
-        let reasons: Vec<u8> =
-            filters.iter().map(|filter| reason(self.filters.remove(filter)).number()).collect();
+        let reasons: Vec<u8> = filters
+            .iter()
+            .map(|filter| reason(self.filters.remove(without_rewind(filter))).number())
+            .collect();
         self.requests.unsubscribe(id, reasons);
         self.pump(out);
         Step::Unsubscribe(filters)

@@ -39,6 +39,8 @@ pub enum Step<'a, K> {
         filters: Filters<'a>,
         /// Number of the first.
         first: u32,
+        /// Whether messages to the client are to say where they stand from now on.
+        wants_positions: bool,
     },
     /// End these subscriptions, which there may not be.
     Unsubscribe(Names<'a>),
