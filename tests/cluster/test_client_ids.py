@@ -67,6 +67,23 @@ def test_one_connection_has_a_client_id_on_all_nodes_together(
         last.ping()
         last.read()
 
+        # A session is its node's: it ends where its client comes to another one, which waits for no more than that.
+        def come(name: str) -> bool:
+            wire = stack.enter_context(Wire(cluster.nodes[name].mqtt))
+            answer = wire.connect("kept", V5, b"\x11\x00\x00\x0e\x10", flags=0)
+            assert answer.kind == CONNACK and answer.body[1] == 0, answer
+            assert wire.subscribe(("a", 1)) == [1]
+            wire.send(b"\xe0\x00")
+            assert wire.read_all() == []
+            return answer.body[0] == 1
+
+        def homes() -> list[str]:
+            return [row["node"] for row in cluster.get("a", "/v1/sessions")[1]["sessions"]]
+
+        for name, present in (("a", False), ("a", True), ("b", False), ("b", True), ("a", False)):
+            assert come(name) == present
+            until(lambda name=name: homes() == [name])
+
         # A node that says nothing is not waited for: it is halted, not dead.
         other.ping()
         other.read()
