@@ -7,7 +7,7 @@ import json
 import threading
 import urllib.error
 import urllib.request
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from clients.mqtt import (
@@ -484,14 +484,19 @@ def test_a_will_waits_for_its_delay_and_for_nobody_who_comes_back(start: Start) 
 
 
 @pytest.mark.parametrize("version", [V311, V5])
-def test_paho_comes_back_to_its_session(start: Start, version: int) -> None:
-    server = begin(start, 2)
+@pytest.mark.parametrize("transport", ["tcp", "websockets"])
+def test_paho_comes_back_to_its_session(
+    start: Start, version: int, transport: Literal["tcp", "websockets"]
+) -> None:
+    # With some luck its session is another shard's each time, to which the socket goes.
+    server = begin(start, 4, config={"ws": "127.0.0.1:0"})
     with client(server, "publisher") as publisher:
         assert server.node is not None
+        address = server.node.mqtt if transport == "tcp" else server.node.ws
         kept = properties(PacketTypes.CONNECT, {"SessionExpiryInterval": 600}) if version == V5 else None
         more: dict[str, Any] = {"clean": False, "client_id": "paho", "properties": kept}
-        for round_ in range(3):
-            with Paho(server.node.mqtt, version, **more) as paho:
+        for round_ in range(5):
+            with Paho(address, version, transport=transport, **more) as paho:
                 assert paho.session_present == (round_ > 0)
                 paho.subscribe(("a/#", 2))
                 if round_:
@@ -503,6 +508,18 @@ def test_paho_comes_back_to_its_session(start: Start, version: int) -> None:
             until(lambda: server.metric("mqtt_sessions_absent") == 1, "it is gone")
             for number in range(6):
                 say(publisher, "a/1", b"%d" % number, 1 + number % 2)
+
+
+def test_who_comes_and_goes_is_silent_for_its_time_only_since_it_came_last(start: Start) -> None:
+    server = begin(start)
+    one, _ = come(server)
+    for _ in range(20):
+        leave(server, one)
+        one = wire(server)
+        assert one.connect("device", V5, expiry(3600), keep_alive_s=1, flags=0).body[:2] == b"\x01\x00"
+    assert one.read_all()[-1].body[0] == 0x8D
+    assert server.metric("mqtt_silent_total") == 1
+    until(lambda: server.metric("mqtt_sessions_absent") == 1, "its session is kept")
 
 
 # --- by hand

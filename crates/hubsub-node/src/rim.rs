@@ -263,6 +263,13 @@ impl Rim {
         self.mark_closing(key, Flags::CLOSE_NOW);
     }
 
+    /// Closes a connection that had its time for its output; not one that has its place now.
+    pub fn end_lingering(&mut self, key: ConnKey) {
+        if self.conns.get(key).is_some_and(|conn| conn.flags.any(Flags::LINGERS)) {
+            self.close_now(key);
+        }
+    }
+
     /// Closes a connection once it has taken its output.
     pub fn close_soon(&mut self, key: ConnKey) {
         self.mark_closing(key, Flags::CLOSE_SOON);

@@ -302,8 +302,8 @@ impl Shard {
                 Timer::SoftLimit(key) => self.core.rim.end_soft_limit(key),
                 Timer::Silence(key) => crate::mqtt::look_for_silence(&mut self.core, key),
                 Timer::Claim(of) => crate::mqtt::late(&mut self.core, &of.0, of.1),
-                Timer::Session(key) => crate::mqtt::look_at_session(&mut self.core, key),
-                Timer::Linger(key) => self.core.rim.close_now(key),
+                Timer::Session(key) => crate::mqtt::session_timer(&mut self.core, key),
+                Timer::Linger(key) => self.core.rim.end_lingering(key),
                 Timer::Accept => {
                     self.listeners.iter_mut().for_each(Listener::resume);
                     self.accept(|_| true);

@@ -34,7 +34,9 @@ pub(super) fn connected(core: &mut Core, key: ConnKey, session_present: bool) {
     let silent_at_ms = rim.with_mqtt(key, |client, out| {
         client.arrival.take()?.accepted.write(session_present, out);
         client.machine.excuse(now_ms);
-        client.machine.silent_at_ms()
+        let silent_at_ms = client.machine.silent_at_ms();
+        client.looks_at_ms = silent_at_ms.unwrap_or(u64::MAX);
+        silent_at_ms
     });
     if let Some(Some(silent_at_ms)) = silent_at_ms {
         rim.timers.set(silent_at_ms, Timer::Silence(key));

@@ -31,7 +31,7 @@ pub use deliver::Cache;
 pub use handover::{Traveller, depart};
 pub use large::Larges;
 pub use plain::Plain;
-pub use session::{Sessions, look_at as look_at_session};
+pub use session::{Sessions, timer as session_timer};
 pub use sessions_shown::{end_session, list_sessions};
 
 use crate::access::Action;
@@ -69,6 +69,8 @@ pub struct Client {
     unconfirmed: u32,
     /// Whether a message of its own waits until they are: it shall reach them.
     holds: bool,
+    /// When it is looked whether it has been silent for too long, in ms: of several timers that one counts.
+    looks_at_ms: u64,
     /// Whether one of the messages that it waits for is for a log.
     waits_for_log: bool,
     /// Records that wait for it.
@@ -220,6 +222,7 @@ fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, packet: &[u8], de
                 session,
                 unconfirmed: 0,
                 holds: false,
+                looks_at_ms: 0,
                 waits_for_log: false,
                 pending: Pending::default(),
                 gaps: Gaps::default(),
@@ -260,7 +263,8 @@ pub fn look_for_silence(core: &mut Core, key: ConnKey) {
     let now_ms = rim.now.mono_ms;
     let Some(conn) = rim.conns.get_mut(key).filter(|conn| !conn.is_closing()) else { return };
     let is_paused = conn.flags.any(Flags::PAUSED);
-    let Some(client) = &mut conn.mqtt else { return };
+    // A timer of the connection before in its place is none of its own.
+    let Some(client) = conn.mqtt.as_mut().filter(|client| client.looks_at_ms <= now_ms) else { return };
     if is_paused {
         client.machine.excuse(now_ms);
     }
@@ -269,7 +273,10 @@ pub fn look_for_silence(core: &mut Core, key: ConnKey) {
             rim.metrics.mqtt_silent_total.add(1);
             end(core, key, Fault::of(Reason::KeepAliveTimeout));
         }
-        Some(at_ms) => rim.timers.set(at_ms, Timer::Silence(key)),
+        Some(at_ms) => {
+            client.looks_at_ms = at_ms;
+            rim.timers.set(at_ms, Timer::Silence(key));
+        }
         None => {}
     }
 }

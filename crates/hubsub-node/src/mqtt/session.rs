@@ -28,6 +28,10 @@ pub struct Session {
     last: u64,
     /// Numbers of its own messages of QoS 2 whose outcome is not known, by the requests that they are.
     pub(super) intents: Vec<(u32, u64)>,
+    /// The number of its next request, over all its connections.
+    requests: u32,
+    /// When its timer is due, in ms; 0: none is set.
+    timer_ms: u64,
     /// Who takes it over.
     pub(super) yields_to: Option<Holder>,
     /// It ends with its connection all the same.
@@ -179,6 +183,7 @@ pub(super) fn leave(core: &mut Core, key: ConnKey, mut client: Client) {
     let (messages_max, bytes_max) = queue_limits(rim);
     let mut session = client.session.take().map_or_else(Session::default, |session| *session);
     let yields_to = session.yields_to.take();
+    session.requests = client.machine.next_request();
     let id: Box<str> = client.machine.client_id().into();
     let state = client.machine.suspend(rim.now.wall_us / 1000);
     let mut absent =
@@ -219,9 +224,33 @@ pub fn look_at(core: &mut Core, key: ConnKey) {
     }
     if let Some(at_ms) = absent.next_due_ms() {
         // One that is being taken over is looked at again soon.
-        let wait_ms = at_ms.saturating_sub(now_ms).max(100);
+        let wait_ms = at_ms.saturating_sub(now_ms).max(TIMER_MS_MIN);
         let at_ms = core.rim.now.mono_ms + wait_ms;
-        core.rim.timers.set(at_ms, Timer::Session(key));
+        // A timer is never cancelled, so one that is set is used, however often the client comes and goes.
+        let timer_ms = &mut absent.session.timer_ms;
+        if *timer_ms == 0 || at_ms < *timer_ms {
+            *timer_ms = at_ms;
+            core.rim.timers.set(at_ms, Timer::Session(key));
+        }
+    }
+}
+
+/// Between two looks at a session that cannot end just now, in ms.
+const TIMER_MS_MIN: u64 = 100;
+
+/// The timer of a session, whose client may be back.
+pub fn timer(core: &mut Core, key: ConnKey) {
+    let rim = &mut core.rim;
+    let now_ms = rim.now.mono_ms;
+    let client = rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
+    let session = match client.and_then(|client| client.session.as_deref_mut()) {
+        Some(session) => Some(session),
+        None => rim.sessions.get_mut(key).map(|absent| &mut absent.session),
+    };
+    // One that was set before another one that is due earlier finds that this has been.
+    if let Some(session) = session.filter(|session| session.timer_ms > 0 && session.timer_ms <= now_ms) {
+        session.timer_ms = 0;
+        look_at(core, key);
     }
 }
 
@@ -252,6 +281,7 @@ pub(super) fn resume(rim: &mut Rim, key: ConnKey, client: &mut Client) -> bool {
     let Some(absent) = rim.sessions.remove(key) else { return false };
     let Absent { state, session, queue, .. } = absent;
     client.machine.resume(state);
+    client.machine.number_requests_from(session.requests);
     rim.mqtt_subscriptions += client.machine.subscriptions();
     rim.sessions.connected += usize::from(client.session.is_none());
     client.session = Some(Box::new(session));

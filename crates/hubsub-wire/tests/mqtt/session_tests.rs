@@ -461,3 +461,30 @@ proptest! {
         prop_assert!(SessionState::<u64>::decode(&garbage).is_err());
     }
 }
+
+#[test]
+fn what_comes_late_of_an_older_connections_request_answers_none_of_the_new_one() {
+    let mut out = Vec::new();
+    let mut before = resumable(9);
+    let asked = |machine: &mut Machine<u64>, id: u16, out: &mut Vec<u8>| {
+        let message = publish(Qos::AtLeastOnce, id);
+        match machine.take(Packet::Publish(message), 0, out) {
+            Ok(Step::Publish(incoming)) => incoming.number,
+            other => panic!("{other:?}"),
+        }
+    };
+    let numbers = [1, 2].map(|id| asked(&mut before, id, &mut out));
+    let next = before.next_request();
+    let state = before.suspend(0);
+    let mut after = resumable(9);
+    after.resume(state);
+    after.number_requests_from(next);
+    let number = asked(&mut after, 1, &mut out);
+    for late in numbers {
+        assert_ne!(late, number);
+        after.published(late, Reason::Success, &mut out).unwrap();
+    }
+    assert_eq!((after.pending(), out.len()), (1, 0), "nothing was answered");
+    after.published(number, Reason::Success, &mut out).unwrap();
+    assert!(after.pending() == 0 && !out.is_empty());
+}

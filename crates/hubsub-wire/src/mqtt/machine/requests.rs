@@ -88,6 +88,12 @@ impl Requests {
         self.next
     }
 
+    /// The next request has this number; none waits.
+    pub fn number_from(&mut self, next: u32) {
+        debug_assert!(self.queue.is_empty());
+        self.next = next;
+    }
+
     fn push(&mut self, request: Request, numbers: u32) -> u32 {
         let number = self.next;
         self.next = number.wrapping_add(numbers);

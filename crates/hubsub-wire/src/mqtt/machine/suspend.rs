@@ -102,6 +102,18 @@ impl<K: Key> Machine<K> {
         SessionState { filters, intents, window, will, expiry_s: self.expiry_s, left_at_ms: None, events }
     }
 
+    /// The number of the next request.
+    #[must_use]
+    pub fn next_request(&self) -> u32 {
+        self.requests.number()
+    }
+
+    /// Numbers requests from there on, before the first: those of an older connection of its session have other numbers, so
+    /// what comes of them late is taken for nothing else.
+    pub fn number_requests_from(&mut self, next: u32) {
+        self.requests.number_from(next);
+    }
+
     /// Goes on with a kept session, before anything else happens on this connection, and once all its events are recorded: else
     /// PUBREL would go out again for a PUBREC that may be forgotten. Will and expiry are those of this connection.
     pub fn resume(&mut self, session: SessionState<K>) {
