@@ -202,8 +202,7 @@ impl<'s> Worker<'s> {
         let slow = (0..scenario.slow).map(|i| {
             (Some(room_name(scenario.number_of(i % scenario.rooms))), Some(scenario.slow_bytes_per_second))
         });
-        let all: Vec<(u32, (Option<String>, Option<u64>))> =
-            (0..).zip(idle.chain(slow)).skip(first).step_by(step).collect();
+        let all: Vec<_> = (0u32..).zip(idle.chain(slow)).skip(first).step_by(step).collect();
         for group in all.chunks(CONNECT_GROUP) {
             let group_at = self.holders.len();
             for (index, (room, bytes_per_second)) in group {
