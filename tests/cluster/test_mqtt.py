@@ -17,10 +17,7 @@ KEPT = {
     "placement": "ring",
     "durability": "durable",
     "history": {"bytes": "64MiB"},
-    "on_gap": "continue",
 }
-"""A filter is told of a gap that may be when a hub's leader is new, as some are in a cluster that has just begun: who
-would be disconnected by that is told by `on_gap` not to be."""
 ROOMS = [f"{kind}/{i}" for kind in ("field", "kept") for i in range(20)] + ["plain"]
 QOS = {"field": 1, "kept": 2, "plain": 0}
 

@@ -66,19 +66,30 @@ impl Watchers {
         self.committed
     }
 
+    /// A node has no patterns: what was committed before it is known here was due to nobody there.
+    pub fn meet(&mut self, node: NodeId) {
+        let (commits, offset) = (self.commits, self.committed);
+        self.watcher(node, Watcher { due: 0, offset, away: Some(commits) });
+    }
+
     /// All that a node's patterns match is sent there from now on: what was due before.
     pub fn begin(&mut self, node: NodeId) -> u64 {
-        if self.nodes.len() >= 2 * usize::from(NODES_MAX) && !self.nodes.contains_key(&node) {
-            // Who comes again is told that everything was due.
-            self.nodes.retain(|_, watcher| watcher.away.is_none());
-        }
         let (commits, committed) = (self.commits, self.committed);
-        let watcher = self.nodes.entry(node).or_insert(Watcher { due: 0, offset: 0, away: Some(0) });
+        let watcher = self.watcher(node, Watcher { due: 0, offset: 0, away: Some(0) });
         if let Some(away) = watcher.away.take() {
             watcher.due += commits - away;
             watcher.offset = committed;
         }
         watcher.due
+    }
+
+    /// What is known of a node; this, if nothing is.
+    fn watcher(&mut self, node: NodeId, first: Watcher) -> &mut Watcher {
+        if self.nodes.len() >= 2 * usize::from(NODES_MAX) && !self.nodes.contains_key(&node) {
+            // Who comes again is told that everything was due.
+            self.nodes.retain(|_, watcher| watcher.away.is_none());
+        }
+        self.nodes.entry(node).or_insert(first)
     }
 
     /// Records that were due to a node, or may have been.
@@ -116,6 +127,8 @@ impl Watchers {
 pub struct Watched {
     /// The leader's life, and its records that came, or that were told as missing.
     known: Option<(Epoch, u64)>,
+    /// The term of the first route that this node acted by: what was before, nobody here follows.
+    first: Option<Term>,
     /// The term that was said to be over, and whether all of it is here.
     over: Option<(Term, bool)>,
     /// What was said of it.
@@ -138,6 +151,11 @@ pub struct Over {
 }
 
 impl Watched {
+    /// This node acts by the route of a term.
+    pub fn routed(&mut self, term: Term) {
+        self.first.get_or_insert(term);
+    }
+
     /// A record came from the leader.
     pub fn came(&mut self) {
         if let Some((_, came)) = &mut self.known {
@@ -196,8 +214,9 @@ impl Watched {
 
     /// Whether nothing is missing of the time before a term.
     fn goes_on(&self, term: Term) -> bool {
-        // There was nobody before who leads first.
-        (self.known.is_none() && term <= Term(1)) || (term > Term(0) && self.has_all_of(Term(term.0 - 1)))
+        // There was nobody before who leads first, and nobody here before this node knew who leads.
+        let is_first = term <= Term(1) || self.first == Some(term);
+        (self.known.is_none() && is_first) || (term > Term(0) && self.has_all_of(Term(term.0 - 1)))
     }
 }
 
@@ -262,6 +281,30 @@ mod tests {
         assert!(watched.live(Epoch(7), Term(2), 2), "that was told");
         assert!(!watched.live(Epoch(8), Term(3), 2), "nobody knows what the former leader sent last");
         assert!(!Watched::default().live(Epoch(9), Term(2), 0));
+    }
+
+    #[test]
+    fn what_was_before_a_node_came_is_due_to_nobody_there() {
+        let mut watchers = Watchers::new(Epoch(7), 40);
+        watchers.commit(41);
+        watchers.meet(NODE);
+        watchers.commit(42);
+        watchers.meet(NODE);
+        assert_eq!(watchers.begin(NODE), 1, "it may have had patterns by then");
+        watchers.meet(NODE);
+        watchers.sent(NODE, 43);
+        assert_eq!(watchers.begin(NODE), 2, "it is known");
+
+        let mut watched = Watched::default();
+        watched.routed(Term(5));
+        assert!(watched.live(Epoch(7), Term(5), 0));
+        let mut watched = Watched::default();
+        watched.routed(Term(5));
+        watched.routed(Term(6));
+        assert!(!watched.live(Epoch(8), Term(6), 0), "of the fifth it was told nothing");
+        let mut watched = Watched::default();
+        watched.routed(Term(5));
+        assert!(!watched.live(Epoch(7), Term(5), 1));
     }
 
     #[test]

@@ -40,6 +40,7 @@ impl Broker {
         let state = self.relay().hub_mut(slot);
         (state.term, state.leader, state.retry_ms) = (term, leader, u64::MAX);
         state.handover.is_unbroken = true;
+        state.watched.routed(term);
         self.count_former(slot, now);
         if ceases {
             self.cease_to_lead(slot, now, sink);

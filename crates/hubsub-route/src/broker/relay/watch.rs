@@ -102,6 +102,9 @@ impl Broker {
         if relay.held_before.remove(&node) != Some(version) {
             relay.hubs.iter_mut().for_each(|hub| hub.watchers.doubt(node));
         }
+        if change.patterns.is_empty() {
+            relay.hubs.iter_mut().for_each(|hub| hub.watchers.meet(node));
+        }
         for slot in 0..self.relay().hubs.len() as u16 {
             self.watch(slot, node, sink);
         }
