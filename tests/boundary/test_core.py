@@ -58,7 +58,7 @@ def test_a_missing_unknown_or_bad_key_is_named() -> None:
 
 def table(name: str, pattern: str, room: str | None = None) -> dict[str, Any]:
     (cls,) = resolve({"class": [{"name": name, "match": [pattern]}]}, {}, {}).classes
-    defaults = core_config(resolve({"class": [{"name": name}]}, {}, {}), 1)["classes"][0]
+    defaults = core_config(resolve({"class": [{"name": name}]}, {}, {}), 1)["classes"][-1]
     return defaults | {"match": list(cls.match), "room": room}
 
 

@@ -133,11 +133,15 @@ class Wire:
         named = number.to_bytes(2, "big") if qos else b""
         self.send(packet(0x30 | qos << 1 | flags, text(topic) + named + own + payload))
 
-    def subscribe(self, *filters: tuple[str, int], number: int = 1, properties: bytes = b"") -> list[int]:
-        """SUBSCRIBE; what of it is granted."""
+    def ask(self, *filters: tuple[str, int], number: int = 1, properties: bytes = b"") -> None:
+        """SUBSCRIBE, without waiting."""
         own = varying(len(properties)) + properties if self.version == V5 else b""
         wanted = b"".join(text(name) + bytes([options]) for name, options in filters)
         self.send(packet(0x82, number.to_bytes(2, "big") + own + wanted))
+
+    def subscribe(self, *filters: tuple[str, int], number: int = 1, properties: bytes = b"") -> list[int]:
+        """SUBSCRIBE; what of it is granted."""
+        self.ask(*filters, number=number, properties=properties)
         answer = self.read(SUBACK)
         assert answer.id == number
         # Its properties are few: their length is one byte.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from clients.mqtt import PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, V5, V311, Wire
+from clients.mqtt import PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, SUBACK, V5, V311, Wire
 
 from cluster.cluster import CLASSES, Cluster
 
@@ -53,3 +53,51 @@ def test_clients_of_all_nodes_are_in_the_same_rooms(needs: Callable[..., None], 
             assert came == {topic: QOS[topic.partition("/")[0]] for topic in ROOMS}
         topics = [bytes(redis.read().plain()[2]).decode() for _ in ROOMS]  # type: ignore[index]
         assert sorted(topics) == sorted(ROOMS)
+
+
+def test_what_topics_keep_is_known_on_all_nodes(needs: Callable[..., None], tmp_path: Path) -> None:
+    needs("hubsub-core")
+    classes = (FIELD, KEPT, *CLASSES)
+    with Cluster(tmp_path, classes=classes, config={"mqtt": "127.0.0.1:0"}) as cluster, ExitStack() as stack:
+        cluster.settled()
+
+        def client(name: str, client_id: str) -> Wire:
+            wire = stack.enter_context(Wire(cluster.nodes[name].mqtt))
+            wire.connect(client_id)
+            return wire
+
+        def keep(wire: Wire, topic: str, payload: bytes) -> None:
+            wire.publish(topic, payload, 1, 7, 1)
+            wire.read(PUBACK)
+
+        def kept(wire: Wire, *filters: str) -> dict[str, bytes]:
+            # Once these hold, what the fence is due comes behind what they are.
+            came: dict[str, bytes] = {}
+            for number, names in enumerate((filters, ("fence",)), 1):
+                wire.ask(*((one, 0) for one in names), number=number)
+                is_over = False
+                while not is_over or (number == 2 and "fence" not in came):
+                    if (one := wire.read()).kind == PUBLISH:
+                        assert one.topic not in came and one.flags & 1, "each comes once, with RETAIN"
+                        came[one.topic] = one.rest
+                    else:
+                        assert one.kind == SUBACK
+                        is_over = True
+            return {topic: payload for topic, payload in came.items() if topic != "fence"}
+
+        a, b = client("a", "pa"), client("b", "pb")
+        for topic in ROOMS:
+            keep(a, topic, b"old")
+            keep(b, topic, b"new")
+        keep(a, "fence", b".")
+        for name in cluster.nodes:
+            assert kept(client(name, f"all-{name}"), "field/+", "kept/#", "plain") == dict.fromkeys(
+                ROOMS, b"new"
+            )
+            assert kept(client(name, f"one-{name}"), "kept/3", "field/3", "nothing") == {
+                "kept/3": b"new",
+                "field/3": b"new",
+            }
+        for topic in ROOMS[1:]:
+            keep(b, topic, b"")
+        assert kept(client("c", "late"), "field/#", "kept/#", "plain") == {ROOMS[0]: b"new"}

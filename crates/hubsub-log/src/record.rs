@@ -41,6 +41,8 @@ pub struct Record<'a> {
     pub is_sharded: bool,
     /// What it lacks of the highest QoS ([`Qos::lack`]); 0 where nobody bounds it.
     pub qos_lack: u8,
+    /// Whether its topic keeps it.
+    pub is_retained: bool,
     /// Of the hub's configuration.
     pub term: u64,
     /// Place in the hub's log, from 1, without gaps where nothing was compacted.
@@ -88,6 +90,7 @@ const ROOM_IS_TOPIC: u16 = 1;
 const SHARDED: u16 = 2;
 /// What a record lacks of the highest QoS, in two bits from here.
 const QOS_SHIFT: u16 = 2;
+const RETAINED: u16 = 16;
 
 /// Appends a record.
 ///
@@ -104,6 +107,7 @@ pub fn encode(record: &Record<'_>, out: &mut Vec<u8>) {
     flags |= if room_is_topic { ROOM_IS_TOPIC } else { 0 };
     flags |= if record.is_sharded { SHARDED } else { 0 };
     flags |= u16::from(record.qos_lack) << QOS_SHIFT;
+    flags |= if record.is_retained { RETAINED } else { 0 };
 
     let start = out.len();
     out.reserve(bytes);
@@ -186,6 +190,7 @@ pub fn parse(bytes: &[u8]) -> Result<(Record<'_>, usize), NotARecord> {
         kind,
         is_sharded: flags & SHARDED != 0,
         qos_lack,
+        is_retained: flags & RETAINED != 0,
         term: u64_at(bytes, 24),
         offset: u64_at(bytes, 32),
         epoch: u64_at(bytes, 40),
@@ -258,6 +263,7 @@ mod tests {
             numbers in any::<[u64; 7]>(),
             (hub, is_sharded, same, kind) in any::<(u32, bool, bool, prop::sample::Index)>(),
             qos_lack in 0..3u8,
+            is_retained in any::<bool>(),
             headers in prop::collection::vec(("[a-z]{0,9}", ".{0,9}"), 0..4),
             (flip, bit) in (any::<prop::sample::Index>(), 0..8u8),
         ) {
@@ -266,7 +272,7 @@ mod tests {
             let record = Record {
                 hub: HubId(hub),
                 kind: *kind.get(&[Kind::Message, Kind::RoomDeleted, Kind::Tombstone]),
-                is_sharded, qos_lack, term, offset, epoch, seq, producer, producer_seq, timestamp_us,
+                is_sharded, qos_lack, is_retained, term, offset, epoch, seq, producer, producer_seq, timestamp_us,
                 room: if same { &topic } else { &room },
                 topic: &topic, publisher: &publisher, headers: &headers, payload: &payload,
             };

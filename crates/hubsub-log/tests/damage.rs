@@ -372,6 +372,7 @@ fn a_segment_of_format_1_is_read() {
         kind: Kind::Message,
         is_sharded: true,
         qos_lack: 0,
+        is_retained: false,
         term: 1,
         offset: 2,
         epoch: 3,

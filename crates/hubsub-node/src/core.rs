@@ -81,17 +81,19 @@ impl Core {
 
     /// A hub of this shard has come: its log is there before the broker knows of it.
     fn hub_opened(&mut self, opened: OpenedHub) {
-        let OpenedHub { hub, seed, producers } = opened;
+        let OpenedHub { hub, seed, producers, rows } = opened;
         if let Some(log) = &mut self.rim.log {
             log.opened(seed.id, hub);
         }
         self.broker.open_log(&seed, producers.unwrap_or_default());
+        self.broker.set_rows(seed.id, rows);
     }
 
     /// Writes what this turn produced, mail first: what a client is told must
     /// not be news to another shard. Lagging connections with room get their
     /// next records, which the next turn writes.
     pub fn flush(&mut self) {
+        crate::mqtt::read_retained(self);
         if let Some(log) = &mut self.rim.log {
             log.flush();
         }
@@ -106,6 +108,7 @@ impl Core {
         {
             self.rim.pump_slots(key);
             self.rim.pump_mqtt(key);
+            crate::mqtt::read_on(self, key);
             if self.rim.conns.get(key).is_some() && self.broker.cursors.has(key.index) {
                 self.broker.drained(key, self.rim.now, &mut self.rim);
             }
@@ -201,6 +204,9 @@ impl Core {
             (&metrics.stalled, broker.stalled() as u64),
             (&metrics.unlogged, broker.unlogged() as u64),
             (&metrics.log_reads_held, self.rim.log.as_ref().map_or(0, |log| log.waiting() as u64)),
+            (&metrics.retained_messages, self.broker.rows_size().0),
+            (&metrics.retained_bytes, self.broker.rows_size().1),
+            (&metrics.retained_refused_total, broker.retained_refused),
             (&metrics.history_records, history_records),
             (&metrics.history_bytes, history_bytes),
             (&metrics.history_expired_total, broker.rooms.expired),

@@ -478,7 +478,10 @@ impl Sink for Rim {
         match asker {
             Asker::Control { ticket, item } => self.answer_control(ticket, item, answer),
             Asker::Gathering { number, item } => self.gather_count(number, item, answer),
-            Asker::Node { .. } => unreachable!("the broker answers nodes itself"),
+            Asker::Node { .. } | Asker::Row(_) => unreachable!("the broker answers nodes and itself"),
+            Asker::Retained { conn, number } => {
+                self.retained.push((conn, crate::mqtt::Retained::Came(number, answer)));
+            }
             Asker::Client { conn, slot } if self.conns.get(conn).is_some_and(|c| c.mqtt.is_some()) => {
                 self.answer_mqtt(conn, slot, answer);
             }

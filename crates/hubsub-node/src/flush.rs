@@ -50,7 +50,7 @@ impl Rim {
         conn.meter.roll(second);
         let Conn { output, io, mqtt, door, .. } = conn;
         let is_mqtt = door.is_mqtt();
-        let has_pending = mqtt.as_ref().is_some_and(|client| !client.pending.is_empty());
+        let has_pending = mqtt.as_ref().is_some_and(|client| client.wants_more());
         let Some(output) = output else { return };
         let arenas = &self.arenas;
         let mut done = 0; // Pieces written whole.
@@ -157,7 +157,7 @@ impl Rim {
             }
         }
         let Some(Conn { output, mqtt, .. }) = self.conns.get(key) else { return };
-        let has_pending = mqtt.as_ref().is_some_and(|client| !client.pending.is_empty());
+        let has_pending = mqtt.as_ref().is_some_and(|client| client.wants_more());
         let waits = self.lagging || has_pending || output.as_ref().is_some_and(|o| !o.slots.is_empty());
         if waits && output.as_ref().is_none_or(|o| o.queue_bytes < LOW_WATER) {
             self.drained.push(key);

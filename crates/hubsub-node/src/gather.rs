@@ -173,6 +173,7 @@ impl Core {
                 publisher: Publisher::Name(&publisher),
                 producer,
                 qos: Qos::ExactlyOnce,
+                retain: false,
             };
             let (shard, now) = (self.rim.shard, self.rim.now);
             let outcome = if self.rim.access.allowed(principal, Action::Publish, &topic) {

@@ -60,8 +60,8 @@ impl Lone {
         let classes = Arc::new(ClassTable::new(classes, true));
         let hubs = Arc::new(Hubs::new(1, &classes, Vec::new()));
         let now = Arc::new(ClassesNow::new(Arc::clone(&classes), Arc::clone(&hubs)));
-        let settings =
-            Settings { shard, hubs, classes, limits: limits.clone(), epochs: Arc::new(AtomicU64::new(1)) };
+        let (epochs, retained) = (Arc::new(AtomicU64::new(1)), Arc::default());
+        let settings = Settings { shard, hubs, classes, limits: limits.clone(), epochs, retained };
         let control = Arc::new(Control::new(64).unwrap());
         let mailer = Mailer::new(shard, inboxes, limits.mailbox_bytes_max as usize);
         let board = Board::new("lone".to_owned(), 1, info.started, Arc::clone(&control));

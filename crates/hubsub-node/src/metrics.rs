@@ -206,6 +206,14 @@ metrics! {
     mqtt_sessions_expired_total;
     /// Messages of MQTT clients above `mqtt_receive_max` that were taken all the same.
     mqtt_receive_exceeded_total;
+    /// Retained messages that the hubs here keep.
+    retained_messages;
+    /// Their memory.
+    retained_bytes;
+    /// Messages that are published and delivered, and not kept, although they were to be.
+    retained_refused_total;
+    /// Times that a hub's retained messages could not be read for a subscriber.
+    retained_unread_total;
     /// Records in history.
     history_records;
     /// Bytes in history.

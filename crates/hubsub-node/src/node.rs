@@ -210,6 +210,7 @@ impl Node {
             run_id: run_id(),
         });
         let epochs = Arc::new(AtomicU64::new((u64::from(config.incarnation) << 32) | 1));
+        let retained = Arc::default();
         let mut classes = config.classes;
         let mut started = match &config.log {
             Some(log) => Some(log::start::start(log, &config.limits, &mut classes, &inboxes, &control)?),
@@ -223,10 +224,11 @@ impl Node {
         let seeds = started.as_ref().map_or_else(Vec::new, |started| started.seeds.clone());
         let tail_bytes_max = config.limits.log_tail_bytes_max;
         let windows = started.as_mut().map_or_else(Default::default, |s| std::mem::take(&mut s.producers));
-        let producers = Mutex::new(windows);
+        let rows = started.as_mut().map_or_else(Default::default, |s| std::mem::take(&mut s.rows));
+        let (producers, rows) = (Mutex::new(windows), Mutex::new(rows));
         let is_given = started.as_ref().is_some_and(|started| started.is_given);
         let all = Hubs::new(shards, &classes, seeds);
-        let hubs = Arc::new(Hubs { tail_bytes_max, producers, is_given, ..all });
+        let hubs = Arc::new(Hubs { tail_bytes_max, producers, rows, is_given, ..all });
         let now = Arc::new(ClassesNow::new(Arc::clone(&classes), Arc::clone(&hubs)));
         let listing = started.as_ref().map(|s| {
             let (log, logged) = (Arc::clone(&s.log), Arc::clone(&s.hubs));
@@ -271,6 +273,7 @@ impl Node {
                 classes: Arc::clone(&classes),
                 limits: config.limits.clone(),
                 epochs: Arc::clone(&epochs),
+                retained: Arc::clone(&retained),
             };
             let metrics = Arc::clone(&node.info.metrics[usize::from(id)]);
             let log = node.log.as_ref().zip(listing.as_ref()).map(|(s, listing)| {

@@ -136,6 +136,7 @@ impl Core {
             publisher: Publisher::Name(""),
             producer: None,
             qos: Qos::ExactlyOnce,
+            retain: false,
         };
         if let Outcome::Now(outcome) = self.broker.publish(ticket, draft, self.rim.now, &mut self.rim) {
             self.rim.answer_own(ticket, Answer::Published(outcome));
@@ -179,8 +180,9 @@ fn outcome_of(answer: &Answer) -> Result<u64, ErrorCode> {
     match answer {
         Answer::Published(outcome) => outcome.map(|published| published.receivers),
         Answer::Attached(outcome) => outcome.map(|_| 0),
-        Answer::PatternHeld => Ok(0),
+        Answer::PatternHeld | Answer::Settled => Ok(0),
         Answer::Counted(count) => *count,
         Answer::HubEnds(ends) => ends.as_ref().map(|ends| ends.len() as u64).map_err(|code| *code),
+        Answer::Rows(page) => page.as_ref().map(|page| page.rows.len() as u64).map_err(|refused| *refused),
     }
 }

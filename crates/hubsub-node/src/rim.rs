@@ -136,6 +136,8 @@ pub struct Rim {
     pub larges: Larges,
     /// Their subscriptions.
     pub mqtt_subscriptions: usize,
+    /// What happened in this turn to reads of what topics kept.
+    pub retained: Vec<(ConnKey, crate::mqtt::Retained)>,
     /// Timers.
     pub timers: Wheel<Timer>,
     /// Of shard 0: rooms that the control plane was asked for, until when the answer is awaited, in ms, and whether a
@@ -202,6 +204,7 @@ impl Rim {
             mqtt_clients: 0,
             larges: Larges::default(),
             mqtt_subscriptions: 0,
+            retained: Vec::new(),
             timers: Wheel::new(now.mono_ms),
             asked: HashMap::default(),
             control: ends.control,

@@ -361,6 +361,8 @@ impl Shard {
         self.wall = wall.saturating_sub(self.started.elapsed());
         self.core.broker.sweep(now, &self.core.rim);
         self.core.broker.tend_consumers(now, &mut self.core.rim);
+        let is_over = |row: &_| crate::mqtt::row_is_over(row, now.wall_us);
+        self.core.broker.sweep_rows(now, is_over, &mut self.core.rim);
         if u64::from(self.core.rim.second()).is_multiple_of(FADE_S) {
             self.core.broker.busiest.fade();
         }

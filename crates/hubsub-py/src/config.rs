@@ -182,6 +182,7 @@ pub fn class(value: &Bound<'_, PyAny>) -> PyResult<Class> {
             ],
         )?,
         history,
+        keeps_latest: table.take("keeps_latest")?,
         archive_wait_bytes,
         on_slow: table.one_of(
             "on_slow",

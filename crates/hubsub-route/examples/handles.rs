@@ -120,7 +120,13 @@ fn fan_out_by_name(rooms: usize, subscribers: usize) -> f64 {
 fn look_up(count: usize) -> (f64, f64) {
     let classes = Arc::new(ClassTable::new(Vec::new(), true));
     let hubs = Arc::new(Hubs::new(1, &classes, Vec::new()));
-    let mut rooms = Rooms::new(classes, hubs, ShardId(0), &Limits::default(), Arc::new(AtomicU64::new(1)));
+    let mut rooms = Rooms::new(
+        classes,
+        hubs,
+        ShardId(0),
+        &Limits::default(),
+        (Arc::new(AtomicU64::new(1)), Arc::default()),
+    );
     for room in 0..count {
         rooms.open(room_name(room).as_bytes(), Now::default(), |_| None).expect("within the limits");
     }

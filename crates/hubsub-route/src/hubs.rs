@@ -14,6 +14,7 @@ use crate::producers::Producers;
 use crate::relay::Cluster;
 use crate::relay::message::home;
 use crate::ring::Placement;
+use crate::rows::Rows;
 use crate::traffic::Traffic;
 use hubsub_types::class::ClassIndex;
 use hubsub_types::{ClassTable, Durability, HubId, ShardId};
@@ -48,6 +49,8 @@ pub struct Hubs {
     pub tail_bytes_max: u64,
     /// The duplicate windows of their logs, until the shard of each takes it.
     pub producers: Mutex<Vec<(HubId, Producers)>>,
+    /// Likewise, the retained messages that they keep.
+    pub rows: Mutex<Vec<(HubId, Rows)>>,
     /// Whether a controller numbers those with a log: each is at its home from the start, where the node
     /// finds it when it is told of the cluster's hubs.
     pub is_given: bool,
@@ -77,8 +80,8 @@ impl Hubs {
     #[must_use]
     pub fn with_counts(shards: u16, hubs_by_class: &[u16], seeds: Vec<HubSeed>) -> Hubs {
         let placement = Placement::new(shards, hubs_by_class);
-        let (tail_bytes_max, producers) = (TAIL_BYTES, Mutex::default());
-        Hubs { placement, seeds, tail_bytes_max, producers, is_given: false, cluster: None }
+        let (tail_bytes_max, producers, rows) = (TAIL_BYTES, Mutex::default(), Mutex::default());
+        Hubs { placement, seeds, tail_bytes_max, producers, rows, is_given: false, cluster: None }
     }
 
     /// The hubs of a cluster, of all classes those with their ids in the order of their index, as
@@ -107,8 +110,16 @@ impl Hubs {
         ids.sort_unstable();
         assert!(ids.windows(2).all(|two| two[0] != two[1]), "a hub's id stands once");
         let placement = Placement::in_cluster(shards, ids_by_class, places);
-        let (tail_bytes_max, producers, seeds) = (TAIL_BYTES, Mutex::default(), Vec::new());
-        Hubs { placement, seeds, tail_bytes_max, producers, is_given: true, cluster: Some(cluster) }
+        let (tail_bytes_max, producers, rows) = (TAIL_BYTES, Mutex::default(), Mutex::default());
+        let (seeds, cluster) = (Vec::new(), Some(cluster));
+        Hubs { placement, seeds, tail_bytes_max, producers, rows, is_given: true, cluster }
+    }
+
+    /// The retained messages that a hub's log keeps, once.
+    fn rows_of(&self, hub: HubId) -> Rows {
+        let mut rows = self.rows.lock().expect("nothing panics under this lock");
+        let at = rows.iter().position(|(of, _)| *of == hub);
+        at.map_or_else(Rows::default, |at| rows.swap_remove(at).1)
     }
 
     /// The duplicate window of a hub's log, once.
@@ -130,6 +141,8 @@ pub struct Hub {
     pub is_relayed: bool,
     /// Order of the records that are kept in memory.
     pub ledger: Ledger,
+    /// The retained messages that it keeps.
+    pub rows: Rows,
     /// If its class is logged.
     pub log: Option<HubLog>,
 }
@@ -165,7 +178,8 @@ impl ShardHubs {
                 let log = seed.map(|seed| HubLog::new(seed, settings.durability, all.window_of(seed.id)));
                 places[usize::from(class)][usize::from(index)] = Some(hubs.len() as u16);
                 let is_relayed = all.cluster.is_some();
-                hubs.push(Hub { class, index, is_relayed, ledger: Ledger::default(), log });
+                let (ledger, rows) = (Ledger::default(), seed.map(|seed| all.rows_of(seed.id)));
+                hubs.push(Hub { class, index, is_relayed, ledger, rows: rows.unwrap_or_default(), log });
             }
         }
         let logged = (0u16..).zip(&hubs).filter(|(_, hub)| hub.log.is_some()).map(|(slot, _)| slot).collect();
@@ -173,6 +187,9 @@ impl ShardHubs {
         let is_home = |seed: &&HubSeed| all.is_given && home(seed.id, placement.shards()) == shard;
         for seed in all.seeds.iter().filter(is_home) {
             of_shard.add(seed, classes.get(seed.class).durability, all.window_of(seed.id));
+            if let Some(slot) = of_shard.slot_of(seed.id) {
+                of_shard.get_mut(slot).rows = all.rows_of(seed.id);
+            }
         }
         of_shard
     }
@@ -189,9 +206,12 @@ impl ShardHubs {
             };
             let slot = place.filter(is_it).unwrap_or(joined.hubs.len() as u16);
             if usize::from(slot) == joined.hubs.len() {
-                joined.hubs.push(Hub { is_relayed: false, log: None, ledger: Ledger::default(), ..hub });
+                let (ledger, rows) = (Ledger::default(), Rows::default());
+                let (class, index) = (hub.class, hub.index);
+                joined.hubs.push(Hub { class, index, is_relayed: false, ledger, rows, log: None });
             }
-            joined.get_mut(slot).log = Some(log);
+            let place = joined.get_mut(slot);
+            (place.log, place.rows) = (Some(log), hub.rows);
             joined.logged.push(slot);
         }
         joined
@@ -204,7 +224,8 @@ impl ShardHubs {
             let mut places = vec![None; usize::from(placement.hubs(class))];
             for index in (0..placement.hubs(class)).filter(|&index| placement.shard(class, index) == shard) {
                 places[usize::from(index)] = Some(self.hubs.len() as u16);
-                self.hubs.push(Hub { class, index, is_relayed: true, ledger: Ledger::default(), log: None });
+                let (ledger, rows) = (Ledger::default(), Rows::default());
+                self.hubs.push(Hub { class, index, is_relayed: true, ledger, rows, log: None });
             }
             self.places.push(places);
         }
@@ -223,7 +244,8 @@ impl ShardHubs {
         let slot = known.or(place).unwrap_or(self.hubs.len() as u16);
         if usize::from(slot) == self.hubs.len() {
             let (class, index) = (seed.class, seed.index);
-            self.hubs.push(Hub { class, index, is_relayed: false, ledger: Ledger::default(), log: None });
+            let (ledger, rows) = (Ledger::default(), Rows::default());
+            self.hubs.push(Hub { class, index, is_relayed: false, ledger, rows, log: None });
         }
         self.get_mut(slot).log = Some(HubLog::new(seed, durability, producers));
         if !self.logged.contains(&slot) {

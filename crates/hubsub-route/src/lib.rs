@@ -23,6 +23,7 @@
 //! - [`hubread`]: reads of whole hubs; [`pages`]: of whole rooms
 //! - [`cursors`]: subscribers that catch up
 //! - [`claims`]: who holds a client id
+//! - [`rows`]: retained messages
 //! - [`relay`]: hubs that other nodes lead
 //! - [`ring`]: which hub, and so which shard, a room belongs to
 //! - [`places`]: rooms that are elsewhere than the ring has them
@@ -47,6 +48,7 @@ pub mod record;
 pub mod relay;
 pub mod ring;
 pub mod rooms;
+pub mod rows;
 pub mod topics;
 pub mod topk;
 pub mod traffic;
@@ -56,7 +58,7 @@ use hubsub_types::{ConnKey, ErrorCode, HubId, NodeId, OnGap, OnSlow, Position, S
 use rooms::HistoryPart;
 use std::sync::Arc;
 
-pub use broker::{Broker, Draft, HubsFrom, Publisher, Settings, Wish};
+pub use broker::{Broker, Draft, HubsFrom, Publisher, RowsAsk, Settings, Wish};
 pub use groups::Give;
 pub use hubread::{HubFilter, HubLogRead, HubRange, HubRead, HubThen};
 pub use hubs::{HubSeed, Hubs};
@@ -66,6 +68,7 @@ pub use producers::{Producer, Producers, Window};
 pub use record::{Headers, LogPlace, Namespace, Record, RecordView};
 pub use relay::{AskId, Cluster, Leader, Names, NodeMessage, RelayLimits};
 pub use rooms::{Recalled, RoomHandle, RoomInfo};
+pub use rows::{Kept, RowPage, RowTotals, Rows};
 pub use topk::Busy;
 pub use traffic::{Traffic, TrafficTotals};
 
@@ -111,6 +114,15 @@ pub enum Asker {
         /// Which of them.
         item: u32,
     },
+    /// A connection that reads retained messages.
+    Retained {
+        /// The connection.
+        conn: ConnKey,
+        /// As it calls what it reads.
+        number: u32,
+    },
+    /// The leader of a room, of a row that it writes for a record of that.
+    Row(u64),
     /// Another node.
     Node {
         /// Which.
@@ -187,6 +199,10 @@ pub enum Answer {
     Counted(Result<u64, ErrorCode>),
     /// To a question where the logs of all hubs end: the last committed offset of each.
     HubEnds(Result<Vec<(HubId, u64)>, ErrorCode>),
+    /// To a question whether rows that were under way are written.
+    Settled,
+    /// To a question for rows.
+    Rows(Result<RowPage, ErrorCode>),
 }
 
 /// How a record matched a connection's subscription.
@@ -350,6 +366,14 @@ pub enum Msg {
     History(Box<(rooms::HistoryQuery, Ask)>),
     /// Home to edge.
     Counted(Ticket, Result<u64, ErrorCode>),
+    /// To all: are the rows written that are under way from there? By this number; the flag: on other nodes as well.
+    Settle(ShardId, u32, bool),
+    /// They are, by that number.
+    Settled(u32),
+    /// Edge to the home of a hub of rows: a page, please.
+    Rows(Box<RowsAsk>),
+    /// Home to edge.
+    RowsCame(Box<(Ticket, Result<RowPage, ErrorCode>)>),
     /// First shard to all: patterns of another node.
     NodePatterns(Box<relay::patterns::PatternChange>),
     /// All to the first shard: those of that node, session and version are held by this shard.
@@ -400,6 +424,7 @@ impl Msg {
                 Msg::Left(left) => left.back.iter().map(|(_, record)| record.weight()).sum(),
                 Msg::Range(b) => b.1.records.iter().map(|r| r.weight()).sum(),
                 Msg::HubRange(b) => b.1.records.iter().map(|r| r.weight()).sum(),
+                Msg::RowsCame(b) => b.1.iter().flat_map(|page| &page.rows).map(|row| row.weight()).sum(),
                 _ => 0,
             }
     }

@@ -46,6 +46,8 @@ pub struct Record {
     pub headers: Headers,
     /// How surely its publisher wants it to arrive, at most.
     pub qos: Qos,
+    /// Whether its topic keeps it, for those who subscribe later.
+    pub retain: bool,
     /// Who numbered it; apart, since few do.
     producer: Option<Box<Producer>>,
 }
@@ -89,6 +91,7 @@ impl Record {
             publisher,
             headers,
             qos: Qos::ExactlyOnce,
+            retain: false,
             producer: None,
         }
     }
@@ -103,6 +106,12 @@ impl Record {
     #[must_use]
     pub fn of_qos(self, qos: Qos) -> Record {
         Record { qos, ..self }
+    }
+
+    /// The same, kept by its topic or not.
+    #[must_use]
+    pub fn retained(self, retain: bool) -> Record {
+        Record { retain, ..self }
     }
 
     /// Numbers it, where nobody has.
@@ -156,6 +165,7 @@ impl Record {
             place: self.place,
             timestamp_us: self.timestamp_us,
             qos: self.qos,
+            retain: self.retain,
             on_slow,
         }
     }
@@ -182,6 +192,8 @@ pub struct RecordView<'a> {
     pub timestamp_us: u64,
     /// How surely its publisher wants it to arrive, at most.
     pub qos: Qos,
+    /// Whether its topic keeps it.
+    pub retain: bool,
     /// What happens to it at a connection's output limit, as its class says.
     pub on_slow: OnSlow,
 }

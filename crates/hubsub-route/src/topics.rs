@@ -135,6 +135,12 @@ impl Topics {
         self.hubs.placement.shard(class, hub)
     }
 
+    /// How many hubs a class has, as far as they are known.
+    #[must_use]
+    pub fn hubs_of(&self, class: ClassIndex) -> u16 {
+        self.hubs.placement.hubs(class)
+    }
+
     /// Class of a room, and which of its hubs the room belongs to, as the table has it.
     #[must_use]
     pub fn place(&self, room: &[u8]) -> (ClassIndex, u16) {

@@ -287,6 +287,7 @@ fn limits_are_named_in_the_refusal() {
         publisher,
         producer: None,
         qos: Qos::ExactlyOnce,
+        retain: false,
     };
     let long = net.act(0, |b, w| b.publish(ticket(0, 0, 0), draft(&topic, b"x"), NOW, w));
     assert_eq!(long, Outcome::Now(Err(ErrorCode::TopicLength)));

@@ -193,6 +193,7 @@ fn a_log_that_takes_nothing_refuses_and_one_that_fails_says_so() {
         publisher: Publisher::Conn(0),
         producer: None,
         qos: Qos::ExactlyOnce,
+        retain: false,
     };
     let outcome = net.act(0, |b, w| b.publish(ticket(0, 0, 9), draft, NOW, w));
     assert_eq!(outcome, Outcome::Now(Err(ErrorCode::DiskFull)));

@@ -43,7 +43,14 @@ fn a_room_in_no_memory_goes_on_where_its_log_ends() {
         let hubs = Arc::new(Hubs::new(1, &classes, seeds.collect()));
         let epochs = Arc::new(AtomicU64::new(9 << 32));
         let (classes, limits) = (Arc::clone(&classes), Limits::default());
-        net.brokers[0] = Broker::new(Settings { shard: ShardId(0), hubs, classes, limits, epochs });
+        net.brokers[0] = Broker::new(Settings {
+            shard: ShardId(0),
+            hubs,
+            classes,
+            limits,
+            epochs,
+            retained: Arc::default(),
+        });
         net.brokers[0].connected(key(0));
         net.worlds[0] = World::default();
         net.worlds[0].logs.insert(hub, log.clone());

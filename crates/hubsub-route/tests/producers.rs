@@ -149,7 +149,14 @@ impl Net {
         let broker = |shard| {
             let (classes, epochs, hubs) = (Arc::clone(&classes), Arc::clone(&epochs), Arc::clone(&hubs));
             let limits = Limits::default();
-            Broker::new(Settings { shard: ShardId(shard), hubs, classes, limits, epochs })
+            Broker::new(Settings {
+                shard: ShardId(shard),
+                hubs,
+                classes,
+                limits,
+                epochs,
+                retained: Arc::default(),
+            })
         };
         self.brokers = (0..2).map(broker).collect();
         (self.world.refuses, self.has_failed) = (None, false);
@@ -201,6 +208,7 @@ impl Net {
             publisher: Publisher::Conn(0),
             producer,
             qos: Qos::ExactlyOnce,
+            retain: false,
         };
         let broker = &mut self.brokers[usize::from(shard)];
         if let Outcome::Now(outcome) = broker.publish(ticket, draft, NOW, &mut self.world) {
@@ -426,7 +434,8 @@ fn a_class_without_a_log_takes_no_numbered_record() {
     let classes = Arc::new(ClassTable::new(Vec::new(), true));
     let hubs = Arc::new(Hubs::new(1, &classes, Vec::new()));
     let (limits, epochs) = (Limits::default(), Arc::new(AtomicU64::new(1)));
-    let mut broker = Broker::new(Settings { shard: ShardId(0), hubs, classes, limits, epochs });
+    let mut broker =
+        Broker::new(Settings { shard: ShardId(0), hubs, classes, limits, epochs, retained: Arc::default() });
     let draft = Draft {
         namespace: Namespace::Global,
         topic: b"t",
@@ -435,6 +444,7 @@ fn a_class_without_a_log_takes_no_numbered_record() {
         publisher: Publisher::Conn(0),
         producer: numbered(1),
         qos: Qos::ExactlyOnce,
+        retain: false,
     };
     let asker = Asker::Control { ticket: 1, item: 0 };
     let ticket = Ticket { shard: ShardId(0), asker };

@@ -133,7 +133,7 @@ fn relay_of(shards: u16, history: bool, places: &Arc<Places>) -> (Broker, World)
     let hubs = Arc::new(Hubs::with_places(shards, &[vec![HUB, NEXT]], Arc::clone(places), cluster));
     let epochs = Arc::new(AtomicU64::new(1 << 32));
     let (shard, limits) = (home(HUB, shards), Limits::default());
-    let mut broker = Broker::new(Settings { shard, hubs, classes, limits, epochs });
+    let mut broker = Broker::new(Settings { shard, hubs, classes, limits, epochs, retained: Arc::default() });
     let mut world = World::default();
     broker.connected(KEY);
     broker.node_up(OTHER, 0, 1, at(0), &mut world);
@@ -218,6 +218,7 @@ fn publish(broker: &mut Broker, world: &mut World) -> Outcome<Result<hubsub_rout
         publisher,
         producer: None,
         qos: Qos::ExactlyOnce,
+        retain: false,
     };
     broker.publish(ticket(), draft, at(0), world)
 }
@@ -408,6 +409,7 @@ fn a_leader_answers_reads_from_any_start() {
             publisher: Publisher::Conn(0),
             producer: None,
             qos: Qos::ExactlyOnce,
+            retain: false,
         };
         let outcome = broker.publish(ticket(), draft, at(ms), &mut world);
         assert!(matches!(outcome, Outcome::Now(Ok(_))), "{outcome:?}");

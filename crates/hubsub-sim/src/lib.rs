@@ -217,6 +217,7 @@ impl Sim {
                 publisher,
                 producer: None,
                 qos: Qos::ExactlyOnce,
+                retain: false,
             };
             broker.publish(ticket, draft, now, world)
         });

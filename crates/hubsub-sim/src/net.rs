@@ -477,7 +477,14 @@ impl Node {
         let limits = Limits { route_cache_topics_max: 2, pattern_cache_topics_max: 2, ..Limits::default() };
         let broker = |shard| {
             let (classes, epochs, hubs) = (Arc::clone(classes), Arc::clone(&epochs), Arc::clone(&hubs));
-            Broker::new(Settings { shard: ShardId(shard), hubs, classes, limits: limits.clone(), epochs })
+            Broker::new(Settings {
+                shard: ShardId(shard),
+                hubs,
+                classes,
+                limits: limits.clone(),
+                epochs,
+                retained: Arc::default(),
+            })
         };
         let mut brokers: Vec<Broker> = (0..shards).map(broker).collect();
         let mut worlds: Vec<World> = (0..shards).map(|_| World::default()).collect();

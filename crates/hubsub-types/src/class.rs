@@ -129,6 +129,8 @@ pub struct Class {
     pub durability: Durability,
     /// None: the room remembers nothing.
     pub history: Option<History>,
+    /// Whether a room is its latest record, for ever, and one without a payload ends it. For the node's own classes.
+    pub keeps_latest: bool,
     /// Bytes of a hub up to which what is not archived stays, beyond what the history says; 0: it does not.
     pub archive_wait_bytes: u64,
     /// Slow subscribers.
@@ -159,6 +161,7 @@ impl Class {
             device: None,
             durability: Durability::Ephemeral,
             history: None,
+            keeps_latest: false,
             archive_wait_bytes: 0,
             on_slow: OnSlow::Disconnect,
             on_gap: OnGap::Continue,

@@ -58,6 +58,8 @@ pub enum ErrorCode {
     HubDiffers,
     /// The class of the room was removed: it gets no new rooms.
     ClassRemoved,
+    /// `retained_messages_max` or `retained_bytes_max` is reached.
+    TooManyRetained,
 }
 
 impl ErrorCode {
@@ -90,6 +92,7 @@ impl ErrorCode {
         ErrorCode::HubClosed,
         ErrorCode::HubDiffers,
         ErrorCode::ClassRemoved,
+        ErrorCode::TooManyRetained,
     ];
 
     /// The stable code, the same in REST answers, logs and Python.
@@ -114,6 +117,7 @@ impl ErrorCode {
             | ErrorCode::RoomCreationRate
             | ErrorCode::PublishRate
             | ErrorCode::TooManySubscriptions
+            | ErrorCode::TooManyRetained
             | ErrorCode::DiskFull
             | ErrorCode::LinkFull => 0x97,
             ErrorCode::PayloadLength | ErrorCode::ClassRemoved => 0x83,
@@ -180,6 +184,9 @@ impl ErrorCode {
                 ("hub_closed", "ERR the hub of this room is not open here, try again later", true)
             }
             ErrorCode::HubDiffers => ("hub_differs", "ERR another hub has this id or place", false),
+            ErrorCode::TooManyRetained => {
+                ("too_many_retained", "ERR max number or bytes of retained messages reached", true)
+            }
             ErrorCode::ClassRemoved => {
                 ("class_removed", "ERR the class of this room was removed, it gets no new rooms", false)
             }

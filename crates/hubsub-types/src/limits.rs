@@ -66,6 +66,12 @@ limits! {
     mqtt_receive_max = 1_024;
     /// Messages of QoS 1 and 2 to an MQTT client that may be unacknowledged; fewer where it takes fewer.
     mqtt_inflight_max = 256;
+    /// Retained messages that a node keeps.
+    retained_messages_max = 1_000_000;
+    /// Their memory: topics, payloads and headers, and some 200 bytes each.
+    retained_bytes_max = 512 * MIB;
+    /// Bytes of retained messages that are read for a client at once.
+    retained_page_bytes = 64 * KIB;
     /// Topic aliases of an MQTT client, each way; 0 for none.
     mqtt_topic_aliases_max = 32;
     /// The longest keep alive of an MQTT client, in s; 0 leaves it to the client.

@@ -81,6 +81,23 @@ LIMITS: tuple[Limit, ...] = (
         high=65_535,
     ),
     Limit(
+        "retained_messages_max",
+        1_000_000,
+        "Retained messages that a node keeps; one topic more is refused.",
+    ),
+    Limit(
+        "retained_bytes_max",
+        512 * MIB,
+        "Their memory: topics, payloads and headers, and some 200 bytes each.",
+    ),
+    Limit(
+        "retained_page_bytes",
+        64 * KIB,
+        "Bytes of retained messages that are read for a client at once; the next when it has taken them.",
+        1_024,
+        high=MIB,
+    ),
+    Limit(
         "mqtt_topic_aliases_max", 32, "Topic aliases of an MQTT client, each way; 0 for none.", high=65_535
     ),
     Limit(

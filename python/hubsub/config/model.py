@@ -34,6 +34,8 @@ class RoomClass(msgspec.Struct, frozen=True, kw_only=True):
     durability: str = "ephemeral"
     members: int = 1
     history: History | None = None
+    keeps_latest: bool = False
+    """Whether a room is its latest record, for ever: of the node's own classes."""
     on_slow: str = "disconnect"
     on_gap: str = "continue"
     share_strategy: str = "round-robin"
@@ -97,7 +99,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def all_classes(self) -> tuple[RoomClass, ...]:
         """The node's own classes, if it has any, before those of the configuration."""
-        return (*self._of_mqtt, *system_classes(self.data, self.limits), *self.classes)
+        return (*self._of_mqtt, *system_classes(self.data, self.limits, self.speaks_mqtt), *self.classes)
 
     @property
     def speaks_mqtt(self) -> bool:
@@ -122,7 +124,7 @@ CLAIMS = "$claim"
 SYS = "$SYS"
 """The class of what nodes say of themselves to MQTT clients."""
 
-OWN = (CLAIMS, SYS, "$stage", "$queries", "$consumer", "$stats")
+OWN = (CLAIMS, SYS, "$stage", "$queries", "$consumer", "$stats", "$system")
 """The node's own classes, and the first level of their rooms."""
 
 RESERVED = "$"
@@ -130,6 +132,9 @@ RESERVED = "$"
 
 PUBLIC = "$stats"
 """The one of the node's own classes whose rooms anybody may read."""
+
+SYSTEM = "$system"
+"""The class of rows: rooms that are their latest record, such as a topic's retained message."""
 
 QUERIES_BYTES = 64 << 20
 """Of the records that say how far each query's batches are: some 300,000 of them."""
@@ -143,13 +148,26 @@ STATS_AGE_MS = 7 * 86_400_000
 """What the node says of itself is of use for a while; the bound that holds on a busy node is that of bytes."""
 
 
-def system_classes(data: str | None, limits: Mapping[str, int]) -> tuple[RoomClass, ...]:
-    """The node's own classes: none without a data directory.
+def system_classes(
+    data: str | None, limits: Mapping[str, int], speaks_mqtt: bool = False
+) -> tuple[RoomClass, ...]:
+    """The node's own classes. Without a data directory there is that of rows alone, in memory, where clients of MQTT
+    have something to keep.
 
     Those of stages forget nothing by age: what a batch still needs must not go while a node is down.
     """
+    system = RoomClass(
+        name=SYSTEM,
+        match=(f"{SYSTEM}/#",),
+        durability="durable" if data else "ephemeral",
+        # Each room is its latest record, and retention leaves it alone.
+        history=History(messages=1),
+        keeps_latest=True,
+        placement="ring",
+        payload_bytes_max=2**32,
+    )
     if not data:
-        return ()
+        return (system,) if speaks_mqtt else ()
     least = limits["log_segment_bytes"]
 
     def own(name: str, room: str, durability: str, size: int, age_ms: int = 0) -> RoomClass:
@@ -172,4 +190,5 @@ def system_classes(data: str | None, limits: Mapping[str, int]) -> tuple[RoomCla
         own("$queries", "$queries/+", "durable", QUERIES_BYTES),
         own("$consumer", "topic", "durable", CONSUMERS_BYTES),
         own("$stats", "topic", "durable", STATS_BYTES, STATS_AGE_MS),
+        system,
     )

@@ -228,6 +228,14 @@ class ClassRemovedError(Refused):
     words = "the class of this room was removed, it gets no new rooms"
 
 
+class TooManyRetainedError(Refused):
+    code = "too_many_retained"
+    status = 429
+    resp = "ERR max number or bytes of retained messages reached"
+    retryable = True
+    words = "max number or bytes of retained messages reached"
+
+
 class HubDiffersError(Refused):
     code = "hub_differs"
     status = 409

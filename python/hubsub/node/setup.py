@@ -68,6 +68,7 @@ def core_class(cls: RoomClass, is_removed: bool = False) -> dict[str, Any]:
             "age_ms": history.age_ms,
             "archive_wait": history.archive_wait,
         },
+        "keeps_latest": cls.keeps_latest,
         "on_slow": cls.on_slow,
         "on_gap": cls.on_gap,
         "share_strategy": cls.share_strategy,

@@ -68,6 +68,7 @@ impl Edge {
             classes: Arc::clone(&classes),
             limits: limits.clone(),
             epochs: Arc::default(),
+            retained: Arc::default(),
         });
         let control = Arc::new(Control::new(1000).unwrap());
         let board = Arc::new(Board::new(String::new(), 1, Instant::now(), Arc::clone(&control)));

@@ -41,8 +41,9 @@ pub fn frame(message: &NodeMessage) -> Frame<'_> {
         NodeMessage::Counts { hub, term, names, count } => {
             Frame::Counts { hub: *hub, term: term.0, names: names_frame(names), count: *count }
         }
-        NodeMessage::CountAsk { ask, hub, term, names } => {
-            Frame::CountAsk { ask: ask.0, hub: *hub, term: term.0, names: names_frame(names) }
+        NodeMessage::CountAsk { ask, hub, term, names, settles } => {
+            let (ask, hub, names) = (ask.0, *hub, names_frame(names));
+            Frame::CountAsk { ask, hub, term: term.0, names, settles: *settles }
         }
         NodeMessage::Counted { ask, count } => Frame::Counted { ask: ask.0, count: *count },
         NodeMessage::Deliver { hub, term, previous, before, record } => Frame::Deliver {
@@ -102,6 +103,11 @@ pub fn frame(message: &NodeMessage) -> Frame<'_> {
             let (lost_first, lost_last) = lost.unwrap_or_default();
             Frame::HubEnd { ask: ask.0, next: *next, committed: *committed, lost_first, lost_last }
         }
+        NodeMessage::Rows { ask, hub, filter, after, bytes_max } => {
+            Frame::Rows { ask: ask.0, hub: *hub, filter, after, bytes_max: *bytes_max }
+        }
+        NodeMessage::SettleAsk { ask } => Frame::SettleAsk { ask: ask.0 },
+        NodeMessage::Settled { ask } => Frame::Settled { ask: ask.0 },
         NodeMessage::Range { ask, record } => Frame::Range {
             ask: ask.0,
             position: record.position,
@@ -147,8 +153,9 @@ pub fn message(frame: &Frame<'_>) -> Option<NodeMessage> {
         Frame::Counts { hub, term, names, count } => {
             NodeMessage::Counts { hub, term: Term(term), names: owned_names(names), count }
         }
-        Frame::CountAsk { ask, hub, term, names } => {
-            NodeMessage::CountAsk { ask: AskId(ask), hub, term: Term(term), names: owned_names(names) }
+        Frame::CountAsk { ask, hub, term, names, settles } => {
+            let (ask, term, names) = (AskId(ask), Term(term), owned_names(names));
+            NodeMessage::CountAsk { ask, hub, term, names, settles }
         }
         Frame::Counted { ask, count } => NodeMessage::Counted { ask: AskId(ask), count },
         Frame::Deliver { hub, term, position, previous, offset, before, record } => {
@@ -194,6 +201,12 @@ pub fn message(frame: &Frame<'_>) -> Option<NodeMessage> {
             let lost = (lost_first != 0).then_some((lost_first, lost_last));
             NodeMessage::HubEnd { ask: AskId(ask), next, committed, lost }
         }
+        Frame::Rows { ask, hub, filter, after, bytes_max } => {
+            let (filter, after) = (filter.into(), after.into());
+            NodeMessage::Rows { ask: AskId(ask), hub, filter, after, bytes_max }
+        }
+        Frame::SettleAsk { ask } => NodeMessage::SettleAsk { ask: AskId(ask) },
+        Frame::Settled { ask } => NodeMessage::Settled { ask: AskId(ask) },
         Frame::Range { ask, position, hub, offset, record } => {
             NodeMessage::Range { ask: AskId(ask), record: owned_record(record, position, place(hub, offset)) }
         }
@@ -217,6 +230,7 @@ fn record_frame(record: &Record) -> link::Record<'_> {
         producer,
         sequence,
         qos_lack: record.qos.lack(),
+        retain: record.retain,
         publisher: &record.publisher,
         headers: record.headers.as_ref().map_or_else(Default::default, |pairs| link::Headers::new(pairs)),
         payload: record.payload(),
@@ -237,6 +251,7 @@ fn owned_record(record: link::Record<'_>, position: Position, place: LogPlace) -
     let (topic, payload, publisher) = (record.names.topic, record.payload, record.publisher.into());
     let mut owned = Record::new(namespace, topic, payload, publisher, headers)
         .of_qos(Qos::from_lack(record.qos_lack).unwrap_or(Qos::ExactlyOnce))
+        .retained(record.retain)
         .from_producer(producer);
     (owned.position, owned.place, owned.timestamp_us) = (position, place, record.timestamp_us);
     Arc::new(owned)
@@ -289,7 +304,7 @@ mod tests {
         let headers: Headers = Some([("k".into(), "v".into())].into());
         let producer = Some(Producer { id: ProducerId(7), sequence: 9 });
         let mut record = Record::new(Namespace::Shard, b"topic", b"payload", "me".into(), headers);
-        record = record.from_producer(producer).of_qos(Qos::AtLeastOnce);
+        record = record.from_producer(producer).of_qos(Qos::AtLeastOnce).retained(true);
         (record.position, record.timestamp_us) = (position, 55);
         if position != Position::default() {
             record.place = LogPlace { hub: HubId(6), offset: 300 };
@@ -315,7 +330,10 @@ mod tests {
             NodeMessage::Published { ask, again: true, position, receivers: 3 },
             NodeMessage::NotMine { ask, hub, term },
             NodeMessage::Counts { hub, term, names: names(b"room"), count: 2 },
-            NodeMessage::CountAsk { ask, hub, term, names: names(b"") },
+            NodeMessage::CountAsk { ask, hub, term, names: names(b""), settles: true },
+            NodeMessage::Rows { ask, hub, filter: (*b"a/#").into(), after: (*b"a/b").into(), bytes_max: 9 },
+            NodeMessage::SettleAsk { ask },
+            NodeMessage::Settled { ask },
             NodeMessage::Counted { ask, count: 4 },
             NodeMessage::Deliver { hub, term, previous: Seq(3), before: 299, record: record(position) },
             NodeMessage::Give {

@@ -7,7 +7,7 @@ use super::{Listing, Log, LoggedHub, LoggedHubs, Readers, State, Turn, Wanted};
 use crate::inbox::Inbox;
 use crate::mail::{ColdRoom, Mail, Part};
 use hubsub_log::record::{self, encode_headers};
-use hubsub_log::{Batch, Chain, Disk, Kind};
+use hubsub_log::{Batch, Chain, Disk, Keep, Kind};
 use hubsub_route::{Ask, Found, HubLogRead, HubRange, LogRead, Namespace, Recalled, Record, RoomInfo, Then};
 use hubsub_types::{Epoch, ErrorCode, HubId, Position, Seq, ShardId, Term};
 use std::collections::{HashMap, VecDeque};
@@ -176,9 +176,10 @@ impl LogEnd {
         let (producer, producer_seq) = record.producer().map_or((0, 0), |p| (p.id.0, p.sequence));
         self.push(&record::Record {
             hub,
-            kind: Kind::Message,
+            kind: self.kind(hub, record),
             is_sharded: record.namespace == Namespace::Shard,
             qos_lack: record.qos.lack(),
+            is_retained: record.retain,
             term: self.term(hub),
             offset,
             epoch: record.position.epoch.0,
@@ -192,6 +193,13 @@ impl LogEnd {
             headers: &encode_headers(headers),
             payload: record.payload(),
         });
+    }
+
+    /// In a hub that keeps the latest of each key a record without a payload ends its key.
+    fn kind(&self, hub: HubId, record: &Record) -> Kind {
+        let ends =
+            record.payload().is_empty() && self.chain(hub).is_some_and(|chain| chain.keep == Keep::Latest);
+        if ends { Kind::Tombstone } else { Kind::Message }
     }
 
     /// A room and all that was said in it before are gone.

@@ -3,11 +3,12 @@
 
 use super::archive::{Archive, Keeping};
 use super::producers;
+use super::retained;
 use super::status::LoggedHub;
 use hubsub_log::manifest::HubEntry;
-use hubsub_log::{Chain, Disk, LogError, Retention};
+use hubsub_log::{Chain, Disk, Keep, LogError, Retention};
 use hubsub_route::relay::message::home;
-use hubsub_route::{HubSeed, Producers, Traffic, Window};
+use hubsub_route::{HubSeed, Producers, Rows, Traffic, Window};
 use hubsub_types::Class;
 use hubsub_types::class::ClassIndex;
 use std::sync::Arc;
@@ -20,6 +21,8 @@ pub struct Opened {
     pub seed: HubSeed,
     /// Its duplicate window; none if its records are not whole.
     pub producers: Option<Producers>,
+    /// The retained messages that it keeps.
+    pub rows: Rows,
 }
 
 /// Likewise, with what stays with the log.
@@ -38,9 +41,15 @@ pub fn shard_of(entry: &HubEntry, is_given: bool, shards: u16) -> u16 {
     if is_given { home(entry.hub, shards).0 } else { entry.index % shards }
 }
 
-/// How long a class's records are kept, without an archive.
+/// What the hubs of a class keep.
+pub fn keep_of(class: &Class) -> Keep {
+    if class.keeps_latest { Keep::Latest } else { Keep::Log }
+}
+
+/// How long a class's records are kept, without an archive: those that are the latest of their rooms, for ever.
 pub fn limits_of(class: &Class) -> Retention {
-    class.history.map_or_else(Retention::default, |history| Retention {
+    let kept = class.history.filter(|_| !class.keeps_latest);
+    kept.map_or_else(Retention::default, |history| Retention {
         bytes: history.bytes,
         age_us: history.age_ms * 1000,
         archive: None,
@@ -74,7 +83,11 @@ pub fn describe(
     };
     let hub = LoggedHub::new(entry, chain.clone(), (index, class), shard, archive, traffic);
     let (mut producers, mut warning) = (None, None);
+    let mut rows = Rows::default();
     if let Some(chain) = chain {
+        if class.keeps_latest {
+            rows = retained::rebuild(&chain)?;
+        }
         producers = Some(match producers::rebuild(&chain, window) {
             Err(e @ LogError::Damaged { .. }) => {
                 let (id, class) = (entry.hub.0, &entry.class);
@@ -87,5 +100,5 @@ pub fn describe(
             rebuilt => rebuilt?,
         });
     }
-    Ok(Described { opened: Opened { hub: Arc::new(hub), seed, producers }, keeping, warning })
+    Ok(Described { opened: Opened { hub: Arc::new(hub), seed, producers, rows }, keeping, warning })
 }

@@ -25,6 +25,7 @@ mod openings;
 mod producers;
 mod readers;
 mod reading;
+mod retained;
 mod segments;
 pub mod start;
 mod state;

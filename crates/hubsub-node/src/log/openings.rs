@@ -17,7 +17,7 @@
 //!   it cannot be made safe it serves again.
 //! - One thing at a time is done with a hub: a request for one that closes is refused.
 
-use super::hub::{Described, describe, limits_of, shard_of};
+use super::hub::{Described, describe, keep_of, limits_of, shard_of};
 use super::segments::Handover;
 use super::start::Started;
 use super::status::LoggedHub;
@@ -272,9 +272,11 @@ impl Work {
         if wanted.is_empty() {
             return;
         }
-        let names: Vec<HubName> = wanted.iter().map(|one| one.name.clone()).collect();
+        let classes = self.classes.get();
+        let named = |one: &Wanted| (one.name.clone(), keep_of(classes.get(one.class)));
+        let names: Vec<(HubName, Keep)> = wanted.iter().map(named).collect();
         let openings = self.handover.run(move |segments, _| {
-            names.iter().map(|name| segments.opening(name, Keep::Log)).collect::<Vec<_>>()
+            names.iter().map(|(name, keep)| segments.opening(name, *keep)).collect::<Vec<_>>()
         });
         let Some(openings) = openings else {
             return wanted.iter().for_each(|one| self.tell(one.ticket, Err(self.refusal_of_end())));

@@ -333,7 +333,8 @@ pub(super) fn owned(record: &record::Record<'_>) -> Record {
         decode_headers(record.headers).map(|(k, v)| (k.into(), v.into())).collect();
     let headers = (!headers.is_empty()).then(|| headers.into());
     let mut owned = Record::new(namespace(record), record.topic, record.payload, publisher, headers)
-        .of_qos(Qos::from_lack(record.qos_lack).unwrap_or(Qos::ExactlyOnce));
+        .of_qos(Qos::from_lack(record.qos_lack).unwrap_or(Qos::ExactlyOnce))
+        .retained(record.is_retained);
     owned.position = Position { epoch: Epoch(record.epoch), seq: Seq(record.seq) };
     owned.place = LogPlace { hub: record.hub, offset: record.offset };
     owned.timestamp_us = record.timestamp_us;

@@ -3,15 +3,15 @@
 //! hub each; others one for each shard. In a cluster hubs are given, and a start finds those that
 //! the node was given before.
 
-use super::hub::{Described, describe, shard_of};
+use super::hub::{Described, describe, keep_of, shard_of};
 use super::segments::Handover;
 use super::{Listener, Log, LogSettings, LoggedHubs, Readers, Streams};
 use crate::control::{Control, Level};
 use crate::inbox::Inbox;
 use crate::mail::Mail;
 use hubsub_log::manifest::HubEntry;
-use hubsub_log::{ChainOptions, Disk, Keep, LogError, LogOptions, Membership, Opened, Segments, open_as};
-use hubsub_route::{HubSeed, Producers, Window};
+use hubsub_log::{ChainOptions, Disk, LogError, LogOptions, Membership, Opened, Segments, open_as};
+use hubsub_route::{HubSeed, Producers, Rows, Window};
 use hubsub_types::class::ClassIndex;
 use hubsub_types::names::is_reserved;
 use hubsub_types::{ClassTable, Durability, HubId, Limits};
@@ -81,6 +81,8 @@ pub struct Started {
     pub seeds: Vec<HubSeed>,
     /// The duplicate windows of those that are whole.
     pub producers: Vec<(HubId, Producers)>,
+    /// The retained messages that they keep.
+    pub rows: Vec<(HubId, Rows)>,
 }
 
 /// Tells the shards of the hubs.
@@ -199,7 +201,7 @@ pub fn start(
     for class in missing {
         let shards = if is_reserved(class.as_bytes()) { 1 } else { inboxes.len() as u16 };
         for index in 0..shards {
-            segments.add_hub(class, index, Keep::Log).map_err(|e| match e {
+            segments.add_hub(class, index, keep_of(classes.get(logged[class]))).map_err(|e| match e {
                 LogError::Full => full(),
                 e => refused(format!("cannot make a hub of class {class}: {e}")),
             })?;
@@ -215,7 +217,8 @@ pub fn start(
         )),
     })?;
     let logged: HashMap<&str, ClassIndex> = of_logged(classes);
-    let (mut seeds, mut windows, mut keeping) = (Vec::new(), Vec::new(), HashMap::new());
+    let (mut seeds, mut windows, mut rows, mut keeping) =
+        (Vec::new(), Vec::new(), Vec::new(), HashMap::new());
     let (hubs, shards) = (Arc::new(LoggedHubs::default()), inboxes.len() as u16);
     for HubEntry { hub, class, .. } in segments.manifest().hubs.clone() {
         let index = logged[class.as_str()];
@@ -235,6 +238,7 @@ pub fn start(
         keeping.insert(hub, keeps);
         hubs.insert(hub, opened.hub);
         seeds.push(opened.seed);
+        rows.push((hub, opened.rows));
         windows.extend(opened.producers.map(|producers| (hub, producers)));
     }
     let listener = Arc::new(Tells { inboxes: Arc::clone(inboxes), hubs: Arc::clone(&hubs) });
@@ -269,6 +273,7 @@ pub fn start(
                 is_given: !makes,
                 seeds,
                 producers: windows,
+                rows,
             })
         }
         Err(e) => {

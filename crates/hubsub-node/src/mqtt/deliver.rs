@@ -38,8 +38,8 @@ const REPLAY_BELOW: usize = 64 * 1024;
 /// Gaps that a client can be told of; further ones are one of all topics.
 const GAPS_MAX: usize = 64;
 
-/// Ways to encode a record for more than one client: three QoS, without and with properties.
-const VARIANTS: usize = 6;
+/// Ways to encode a record for more than one client: three QoS, without and with properties, without and with RETAIN.
+const VARIANTS: usize = 12;
 
 /// What of the record at hand was made already.
 #[derive(Default)]
@@ -118,7 +118,7 @@ const POSITION: &str = "hubsub-position";
 const GAP: &str = "hubsub-gap";
 
 impl Client {
-    fn is_behind(&self, output: Option<&Output>, qos: Qos) -> bool {
+    pub(super) fn is_behind(&self, output: Option<&Output>, qos: Qos) -> bool {
         !self.pending.is_empty()
             || self.arrival.is_some()
             || output.is_some_and(|output| !output.queue.is_empty())
@@ -181,6 +181,11 @@ impl Rim {
             self.metrics.mqtt_unsent_total.add(1);
             return Delivery::Taken;
         };
+        if record.retain {
+            self.note_live(conn, &said);
+        }
+        let Some(c) = self.conns.at_mut(conn) else { return Delivery::Taken };
+        let Some(client) = &c.mqtt else { return Delivery::Taken };
         if !client.is_behind(c.output.as_deref(), grant.qos) {
             self.send_mqtt(conn, &said, &grant, None, group, None);
             return Delivery::Taken;
@@ -214,7 +219,14 @@ impl Rim {
     }
 
     /// Adds a record behind those that wait.
-    fn keep_mqtt(&mut self, conn: u32, said: &Said<'_>, grant: Grant, on_slow: OnSlow, group: Option<&[u8]>) {
+    pub(super) fn keep_mqtt(
+        &mut self,
+        conn: u32,
+        said: &Said<'_>,
+        grant: Grant,
+        on_slow: OnSlow,
+        group: Option<&[u8]>,
+    ) {
         let message = self.encoded.mqtt.message(said);
         let Some(c) = self.conns.at_mut(conn) else { return };
         let Some(client) = &mut c.mqtt else { return };
@@ -361,7 +373,7 @@ impl Rim {
 
     /// Writes a record for a client that takes it: `kept` if it waited, else the one at hand.
     /// `again`: the id and the key of one that was sent before.
-    fn send_mqtt(
+    pub(super) fn send_mqtt(
         &mut self,
         conn: u32,
         said: &Said<'_>,
@@ -396,7 +408,9 @@ impl Rim {
             }
         };
         let version = client.machine.version();
-        let variant = grant.qos as usize + if version >= Version::V5 { 3 } else { 0 };
+        let retain = said.retain && grant.retain;
+        let variant =
+            grant.qos as usize + if version >= Version::V5 { 3 } else { 0 } + if retain { 6 } else { 0 };
         let is_alone = !client.machine.own_aliases.is_empty()
             || !grant.ids.is_empty()
             || !client.gaps.is_empty()
@@ -427,7 +441,7 @@ impl Rim {
                 let publish = Publish {
                     dup: again.is_some(),
                     qos: grant.qos,
-                    retain: false,
+                    retain,
                     topic: if is_known { "" } else { said.topic },
                     id,
                     properties: properties.as_properties(),

@@ -14,6 +14,7 @@ pub struct Message {
     timestamp_us: u64,
     position: Position,
     qos: Qos,
+    retain: bool,
 }
 
 /// What a packet says.
@@ -31,6 +32,8 @@ pub struct Said<'a> {
     pub position: Position,
     /// How surely, at most.
     pub qos: Qos,
+    /// Whether its topic keeps it.
+    pub retain: bool,
 }
 
 impl<'a> Said<'a> {
@@ -38,9 +41,9 @@ impl<'a> Said<'a> {
     #[must_use]
     #[inline]
     pub fn of(record: &RecordView<'a>) -> Option<Said<'a>> {
-        let RecordView { payload, headers, timestamp_us, position, qos, .. } = *record;
+        let RecordView { payload, headers, timestamp_us, position, qos, retain, .. } = *record;
         let topic = topic_name(record.topic).ok()?;
-        Some(Said { topic, payload, headers, timestamp_us, position, qos })
+        Some(Said { topic, payload, headers, timestamp_us, position, qos, retain })
     }
 
     /// How old it is, in s.
@@ -66,6 +69,7 @@ impl<'a> Said<'a> {
             timestamp_us: self.timestamp_us,
             position: self.position,
             qos: self.qos,
+            retain: self.retain,
         }
     }
 }
@@ -74,9 +78,9 @@ impl Message {
     /// What its packets say.
     #[must_use]
     pub fn said(&self) -> Said<'_> {
-        let Message { topic, payload, headers, timestamp_us, position, qos } = self;
-        let (timestamp_us, position, qos) = (*timestamp_us, *position, *qos);
-        Said { topic, payload, headers, timestamp_us, position, qos }
+        let Message { topic, payload, headers, timestamp_us, position, qos, retain } = self;
+        let (timestamp_us, position, qos, retain) = (*timestamp_us, *position, *qos, *retain);
+        Said { topic, payload, headers, timestamp_us, position, qos, retain }
     }
 
     /// Its payload, shared.

@@ -10,6 +10,7 @@
 //! - [`deliver`]: records as PUBLISH packets
 //! - [`large`]: long messages, whose payload is collected as it comes
 //! - [`pending`]: records that wait for the window or the socket
+//! - [`retained`]: what topics kept, for who subscribes
 //! - [`message`]: a record as its packets are made from it
 //! - [`plain`]: clients whose records need no look at them
 //! - [`shares`]: what came for it as a member of groups
@@ -22,6 +23,7 @@ mod large;
 mod message;
 mod pending;
 mod plain;
+mod retained;
 mod session;
 mod sessions_shown;
 mod shares;
@@ -31,6 +33,7 @@ pub use deliver::Cache;
 pub use handover::{Traveller, depart};
 pub use large::Larges;
 pub use plain::Plain;
+pub use retained::{Event as Retained, go_on as read_retained, is_over as row_is_over, read_on};
 pub use session::{Sessions, timer as session_timer};
 pub use sessions_shown::{end_session, list_sessions};
 
@@ -53,6 +56,7 @@ use hubsub_wire::mqtt::{
 };
 use large::{WHOLE_BYTES, Whole};
 use pending::Pending;
+use retained::Reads;
 use session::Session;
 use shares::Shares;
 
@@ -83,6 +87,8 @@ pub struct Client {
     shares: Option<Box<Shares>>,
     /// Whether it was told why it is closed.
     pub was_told: bool,
+    /// What it reads of what topics kept.
+    reads: Option<Box<Reads>>,
 }
 
 impl Client {
@@ -99,6 +105,7 @@ impl Client {
         self.arrival.is_some()
             || (self.holds && self.unconfirmed > 0)
             || (pending > 0 && (pending >= requests_max || is_congested()))
+            || self.reads.as_ref().is_some_and(|reads| reads.len() as u64 >= requests_max)
             || (self.waits_for_log && log_is_behind())
     }
 
@@ -107,6 +114,12 @@ impl Client {
     pub fn is_any_of(&self, ids: &[String]) -> bool {
         let own = self.machine.client_id();
         self.arrival.is_none() && ids.binary_search_by(|id| id.as_str().cmp(own)).is_ok()
+    }
+
+    /// Whether more is to come as its output drains.
+    #[must_use]
+    pub fn wants_more(&self) -> bool {
+        !self.pending.is_empty() || self.reads.is_some()
     }
 
     /// Whether something that it asked for is not answered.
@@ -180,7 +193,7 @@ fn decode_limits(rim: &Rim) -> DecodeLimits {
 }
 
 /// What clients are granted. The limits are within what their packets can say: the configuration sees to it.
-fn terms(rim: &Rim) -> Terms {
+fn terms(rim: &Rim, retains: bool) -> Terms {
     let limits = &rim.limits;
     Terms {
         packet_bytes_max: limits.mqtt_packet_bytes_max as u32,
@@ -189,6 +202,7 @@ fn terms(rim: &Rim) -> Terms {
         inflight_max: limits.mqtt_inflight_max as u16,
         aliases_max: limits.mqtt_topic_aliases_max as u16,
         keep_alive_s_max: limits.mqtt_keep_alive_s_max as u16,
+        retains,
         long_ids: rim.info.mqtt.long_ids,
         session_expiry_s_max: limits.mqtt_session_expiry_s_max as u32,
         session_expiry_s_default: limits.mqtt_session_expiry_s.min(limits.mqtt_session_expiry_s_max) as u32,
@@ -197,6 +211,7 @@ fn terms(rim: &Rim) -> Terms {
 }
 
 fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, packet: &[u8], decoder: Decoder) {
+    let retains = core.broker.rows_class().is_some();
     let rim = &mut core.rim;
     let Some(conn) = rim.conns.get_mut(key) else { return };
     conn.flags.set(Flags::HANDSHAKED, true);
@@ -205,7 +220,7 @@ fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, packet: &[u8], de
     let opened = if is_known {
         // Unique in the cluster: the node's run is.
         let new_id = || format!("hubsub-{}-{id}", &rim.info.run_id[..12]);
-        Machine::open(connect, &terms(rim), rim.now.mono_ms, new_id)
+        Machine::open(connect, &terms(rim, retains), rim.now.mono_ms, new_id)
     } else {
         Err(Refusal::new(connect, Fault::of(Reason::BadUserNameOrPassword)))
     };
@@ -229,6 +244,7 @@ fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, packet: &[u8], de
                 tells_positions: false,
                 shares: None,
                 was_told: false,
+                reads: None,
             };
             rim.mqtt_clients += 1;
             let is_kept = session::resume(rim, key, &mut client);
@@ -344,6 +360,7 @@ fn take(core: &mut Core, key: ConnKey, packet: Packet<'_>, whole: Option<Whole>)
     }
     if acknowledges {
         core.rim.pump_mqtt(key);
+        read_on(core, key);
         if core.broker.cursors.has(key.index) {
             core.broker.drained(key, core.rim.now, &mut core.rim);
         }
@@ -351,7 +368,7 @@ fn take(core: &mut Core, key: ConnKey, packet: Packet<'_>, whole: Option<Whole>)
 }
 
 fn publish(core: &mut Core, key: ConnKey, incoming: Incoming<'_>, whole: Option<Whole>) {
-    let Incoming { number, topic, qos, intent, properties, payload, .. } = incoming;
+    let Incoming { number, topic, qos, retain, intent, properties, payload, .. } = incoming;
     let topic = topic.as_str().as_bytes();
     core.rim.metrics.mqtt_published_total.add(1);
     if let Some(intent) = intent
@@ -366,31 +383,39 @@ fn publish(core: &mut Core, key: ConnKey, incoming: Incoming<'_>, whole: Option<
     let Some(client) = core.rim.conns.get(key).and_then(|conn| conn.mqtt.as_ref()) else { return };
     let own_name = client.machine.has_no_local().then(|| client.machine.client_id().to_owned());
     let publisher = own_name.as_deref().map_or(Publisher::Conn(key.index), Publisher::Told);
+    let whole = whole.map(|whole| (whole, client.machine.client_id().into()));
     let headers = (!properties.is_empty()).then(|| read_headers(properties));
     let headers: Headers = headers.filter(|headers| !headers.is_empty()).map(Into::into);
+    if retain
+        && qos == Qos::AtMostOnce
+        && let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut())
+    {
+        // What its topic keeps is answered by its row, perhaps before this call is over.
+        client.machine.awaits(number);
+    }
     let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: number } };
     let namespace = Namespace::Global;
     let now = core.rim.now;
     let outcome = match whole {
         None => {
-            let draft = Draft { namespace, topic, payload, headers, publisher, producer: None, qos };
+            let draft = Draft { namespace, topic, payload, headers, publisher, producer: None, qos, retain };
             core.broker.publish(ticket, draft, now, &mut core.rim)
         }
-        Some(whole) => {
-            let record = whole.record(topic, client.machine.client_id().into(), headers).of_qos(qos);
+        Some((whole, name)) => {
+            let record = whole.record(topic, name, headers).of_qos(qos).retained(retain);
             core.broker.publish_record(ticket, record, now, &mut core.rim)
         }
     };
     match outcome {
         // Nobody waits for what came of it.
-        Outcome::Now(Ok(_)) if qos == Qos::AtMostOnce => {}
+        Outcome::Now(Ok(_)) if qos == Qos::AtMostOnce && !retain => {}
         Outcome::Now(outcome) => published(core, key, number, outcome.map(|p| p.receivers)),
         Outcome::Later => {
             let is_logged = core.broker.is_logged(namespace, topic);
             core.rim.expects_more |= is_logged;
             if let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) {
-                client.waits_for_log |= is_logged;
-                if qos == Qos::AtMostOnce {
+                client.waits_for_log |= is_logged || (retain && client.machine.publishes());
+                if qos == Qos::AtMostOnce && !retain {
                     client.machine.awaits(number);
                 }
             }
@@ -511,7 +536,7 @@ pub fn gone(core: &mut Core, key: ConnKey, mut client: Box<Client>, outlives: bo
 const NOBODY: u32 = u32::MAX;
 
 fn publish_will(core: &mut Core, key: ConnKey, will: LastWill, client_id: &str) {
-    let LastWill { topic, payload, headers, qos, .. } = will;
+    let LastWill { topic, payload, headers, qos, retain, .. } = will;
     if !core.rim.access.allowed(Default::default(), Action::Publish, topic.as_bytes()) {
         return core.count_refusal(true);
     }
@@ -523,6 +548,7 @@ fn publish_will(core: &mut Core, key: ConnKey, will: LastWill, client_id: &str) 
         publisher: Publisher::Name(client_id),
         producer: None,
         qos,
+        retain,
     };
     // Nobody waits for what comes of it: the connection of this key is no more.
     let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: NOBODY } };
@@ -572,7 +598,9 @@ impl Rim {
             }
             Answer::Attached(outcome) => self.mqtt_confirmed(key, number, outcome.map(|_| ())),
             Answer::PatternHeld => self.mqtt_confirmed(key, number, Ok(())),
-            Answer::Counted(_) | Answer::HubEnds(_) => unreachable!("no packet asks for that"),
+            Answer::Counted(_) | Answer::HubEnds(_) | Answer::Settled | Answer::Rows(_) => {
+                unreachable!("no packet asks for that")
+            }
         }
     }
 
@@ -615,7 +643,10 @@ impl Rim {
             ErrorCode::TopicLength => Reason::TopicFilterInvalid,
             refused => Reason::from_number(refused.mqtt_reason()).unwrap_or(Reason::Unspecified),
         });
-        self.with_mqtt(key, |client, out| client.machine.granted(number, granted, out));
+        let due = self.with_mqtt(key, |client, out| client.machine.granted(number, granted, out)).flatten();
+        if let Some(filter) = due {
+            self.reads_retained(key, filter);
+        }
         self.look_whether_plain(key.index);
     }
 

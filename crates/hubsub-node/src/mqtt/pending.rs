@@ -226,8 +226,9 @@ mod tests {
 
     fn item(topic: &str, payload: &[u8], on_slow: OnSlow) -> Item {
         let position = Position::default();
-        let said = Said { topic, payload, headers: &[], timestamp_us: 0, position, qos: Qos::AtMostOnce };
-        let grant = Grant { qos: Qos::AtMostOnce, ids: Vec::new() };
+        let qos = Qos::AtMostOnce;
+        let said = Said { topic, payload, headers: &[], timestamp_us: 0, position, qos, retain: false };
+        let grant = Grant { qos, ids: Vec::new(), retain: false };
         Item { message: Rc::new(said.keep()), grant, on_slow, group: None }
     }
 

@@ -37,6 +37,8 @@ impl Plain {
     #[inline]
     fn v5(self, via: Via<'_>, record: &RecordView<'_>) -> Option<bool> {
         match (self, via) {
+            // Some want to know that, and who reads what topics kept takes note of it.
+            _ if record.retain => None,
             (Plain::Always { v5 }, Via::Topic) => Some(v5),
             (Plain::Once { v5 }, Via::Topic) if record.qos == Qos::AtMostOnce => Some(v5),
             _ => None,

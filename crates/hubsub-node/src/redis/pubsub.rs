@@ -28,8 +28,16 @@ fn publish_to(core: &mut Core, key: ConnKey, namespace: Namespace, topic: &[u8],
     }
     let (ticket, now) = (core.rim.ticket(key), core.rim.now);
     let publisher = Publisher::Conn(key.index);
-    let draft =
-        Draft { namespace, topic, payload, headers: None, publisher, producer: None, qos: Qos::ExactlyOnce };
+    let draft = Draft {
+        namespace,
+        topic,
+        payload,
+        headers: None,
+        publisher,
+        producer: None,
+        qos: Qos::ExactlyOnce,
+        retain: false,
+    };
     match core.broker.publish(ticket, draft, now, &mut core.rim) {
         Outcome::Now(Ok(published)) => {
             core.rim.reply(key, |out, _| resp::int(out, published.receivers as i64))

@@ -2,8 +2,8 @@
 //!
 //! Its ways have a file each: a publish ([`publish`]), a subscription
 //! ([`subscribe`]), a subscriber that lags ([`replay`]), what rooms remember
-//! ([`past`]), who follows whole hubs ([`hubs`]), groups that share records ([`groups`]), and those that keep their
-//! place ([`consumers`]). Here are its tables, what other shards tell it, and what time brings.
+//! ([`past`]), what topics keep ([`retain`]), who follows whole hubs ([`hubs`]), groups that share records ([`groups`]),
+//! and those that keep their place ([`consumers`]). Here are its tables, what other shards tell it, and what time brings.
 //!
 //! Invariants: a connection's subscriptions stand both here (`clients`) and at
 //! the topic or pattern; interest that a hub counts equals the subscribers of
@@ -17,6 +17,7 @@ mod publish;
 mod relay;
 mod repeat;
 mod replay;
+mod retain;
 mod subscribe;
 mod waiting;
 
@@ -31,6 +32,7 @@ use crate::record::Record;
 use crate::relay::patterns::PatternChange;
 use crate::relay::state::Relay;
 use crate::rooms::{RoomHandle, Rooms};
+use crate::rows::RowTotals;
 use crate::topics::{TopicId, Topics};
 use crate::topk::TopK;
 use crate::{Answer, Msg, Now, Sink, Ticket};
@@ -44,6 +46,8 @@ use std::sync::atomic::AtomicU64;
 use hubs::Ends;
 pub use hubs::HubsFrom;
 pub use publish::{Draft, Publisher};
+use retain::Retaining;
+pub use retain::RowsAsk;
 pub use subscribe::Wish;
 use subscribe::{Attaching, Waiting};
 
@@ -62,6 +66,8 @@ pub struct Settings {
     pub limits: Limits,
     /// The next epoch, shared by the node's shards.
     pub epochs: Arc<AtomicU64>,
+    /// How many retained messages the node has, shared by its shards.
+    pub retained: Arc<RowTotals>,
 }
 
 /// What one connection is subscribed to.
@@ -120,6 +126,10 @@ pub struct Broker {
     delayed_next: u64,
     /// Times a subscription fell back to history, since the start.
     pub catch_ups: u64,
+    /// Records whose rows are under way.
+    retaining: Retaining,
+    /// Retained messages whose rows were refused, since the start.
+    pub retained_refused: u64,
     /// Reads of cursors in hubs that were given back, and may come again.
     held_reads: Vec<(HubId, Read)>,
     /// Likewise of whole hubs.
@@ -134,12 +144,12 @@ impl Broker {
     /// A broker that knows nothing yet.
     #[must_use]
     pub fn new(settings: Settings) -> Broker {
-        let Settings { shard, hubs, classes, limits, epochs } = settings;
+        let Settings { shard, hubs, classes, limits, epochs, retained } = settings;
         let shards = hubs.placement.shards();
         let routes_max = limits.route_cache_topics_max as usize;
         let cluster = hubs.cluster;
         let all_hubs = Arc::clone(&hubs);
-        let rooms = Rooms::new(Arc::clone(&classes), Arc::clone(&hubs), shard, &limits, epochs);
+        let rooms = Rooms::new(Arc::clone(&classes), Arc::clone(&hubs), shard, &limits, (epochs, retained));
         let id_of = |hub: &Hub| all_hubs.placement.id(hub.class, hub.index).unwrap_or_default();
         let of_shard = || rooms.hubs.iter().map(|hub| (id_of(hub), hub.class));
         let relay = cluster.map(|cluster| Box::new(Relay::new(cluster, shard, of_shard())));
@@ -170,6 +180,8 @@ impl Broker {
             delayed: BTreeMap::new(),
             delayed_next: 0,
             catch_ups: 0,
+            retaining: Retaining::default(),
+            retained_refused: 0,
             held_reads: Vec::new(),
             held_hub_reads: Vec::new(),
             ends: BTreeMap::new(),
@@ -234,7 +246,7 @@ impl Broker {
     pub fn receive(&mut self, msg: Msg, now: Now, sink: &mut impl Sink) {
         match msg {
             Msg::Publish(ticket, record, revision) => self.lead(ticket, record, revision, now, sink),
-            Msg::Published(ticket, published) => sink.answer(ticket.asker, Answer::Published(published)),
+            Msg::Published(ticket, published) => self.tell_published(ticket, published, sink),
             Msg::Attach(attach) => self.attach_for(*attach, now, sink),
             Msg::Attached(answer) => self.attached(answer.0, answer.1, now, sink),
             Msg::Detach(from, namespace, topic, revision) => {
@@ -289,6 +301,10 @@ impl Broker {
             Msg::Count(ticket, key) => self.count_for(ticket, key, now, sink),
             Msg::History(question) => self.history_for(&question.0, question.1, now, sink),
             Msg::Counted(ticket, count) => sink.answer(ticket.asker, Answer::Counted(count)),
+            Msg::Settle(from, number, nodes) => self.settle_for(from, number, nodes, sink),
+            Msg::Settled(number) => self.settled(number, sink),
+            Msg::Rows(ask) => self.rows_for(*ask, now, sink),
+            Msg::RowsCame(came) => sink.answer(came.0.asker, Answer::Rows(came.1)),
             Msg::NodePatterns(change) => {
                 self.hold_patterns(&change, sink);
                 let PatternChange { node, session, version, .. } = *change;

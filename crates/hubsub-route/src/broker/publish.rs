@@ -14,7 +14,7 @@ use crate::ring::NOWHERE;
 use crate::rooms::{Room, RoomHandle};
 use crate::topics::TopicId;
 use crate::{Answer, Asker, CloseReason, Delivery, Msg, Now, Outcome, Published, Sink, Ticket, Via};
-use hubsub_types::{Class, ErrorCode, HubId, OnSlow, Qos, ShardId};
+use hubsub_types::{Class, ErrorCode, HubId, OnSlow, Position, Qos, ShardId};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -34,6 +34,8 @@ pub struct Draft<'a> {
     pub producer: Option<Producer>,
     /// How surely it is to arrive, at most; see [`Qos::ExactlyOnce`].
     pub qos: Qos,
+    /// Whether its topic keeps it, for those who subscribe later.
+    pub retain: bool,
 }
 
 /// Who publishes; its name is asked for only when the record is kept or travels.
@@ -98,15 +100,17 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) -> Outcome<Result<Published, ErrorCode>> {
-        let (namespace, topic, payload_bytes, is_numbered) = match &body {
+        let (namespace, topic, payload_bytes, is_numbered, retain) = match &body {
             Body::Draft(draft) => {
-                (draft.namespace, draft.topic, draft.payload.len(), draft.producer.is_some())
+                let is_numbered = draft.producer.is_some();
+                (draft.namespace, draft.topic, draft.payload.len(), is_numbered, draft.retain)
             }
             Body::Record(record) => {
-                (record.namespace, record.topic(), record.payload().len(), record.producer().is_some())
+                let is_numbered = record.producer().is_some();
+                (record.namespace, record.topic(), record.payload().len(), is_numbered, record.retain)
             }
         };
-        if topic.len() as u64 > self.limits.topic_bytes_max {
+        if !self.topic_fits(topic) {
             return Outcome::Now(Err(ErrorCode::TopicLength));
         }
         let id = self.topics.intern(namespace, topic);
@@ -148,7 +152,10 @@ impl Broker {
         // Where a room was closed other topics were looked at, and this one may have been forgotten.
         let id = if self.relay.is_some() { self.topics.intern(namespace, topic) } else { id };
         let class = self.classes.get(self.topics.get(id).class);
-        if class.commit_delay_ms > 0 || (!self.stalled.is_empty() && !class.durability.is_logged()) {
+        if class.commit_delay_ms > 0
+            || (!self.stalled.is_empty() && !class.durability.is_logged())
+            || ((retain || class.keeps_latest) && !class.durability.is_logged())
+        {
             let record = own(body, remembers, sink);
             self.lead_now(ticket, id, record, now, sink);
             return Outcome::Later;
@@ -263,10 +270,31 @@ impl Broker {
         if !self.stalled.is_empty() {
             return self.stalled.push_back((ticket, record));
         }
-        match self.commit(id, Body::Record(record), now, sink) {
-            Ok(published) => self.tell_published(ticket, published, sink),
-            Err(record) => self.stalled.push_back((ticket, record)),
+        if let Err(record) = self.commit_and_tell(ticket, id, record, now, sink) {
+            self.stalled.push_back((ticket, record));
         }
+    }
+
+    /// Commits, and tells who published, when a record that its topic keeps is kept. Gives it back as `commit` does.
+    pub(super) fn commit_and_tell(
+        &mut self,
+        ticket: Ticket,
+        id: TopicId,
+        record: Arc<Record>,
+        now: Now,
+        sink: &mut impl Sink,
+    ) -> Result<(), Arc<Record>> {
+        let retained = record.retain.then(|| Arc::clone(&record));
+        let published = self.commit(id, Body::Record(record), now, sink)?;
+        match (retained, published) {
+            (Some(mut record), Ok(published)) => {
+                let kept = Arc::make_mut(&mut record);
+                (kept.position, kept.timestamp_us) = (published.position, now.wall_us);
+                self.retain(ticket, published, kept, now, sink);
+            }
+            (_, published) => self.tell_published(ticket, published, sink),
+        }
+        Ok(())
     }
 
     pub(super) fn tell_published(
@@ -275,12 +303,11 @@ impl Broker {
         published: Result<Published, ErrorCode>,
         sink: &mut impl Sink,
     ) {
-        if let Asker::Node { node, ask, hub } = to.asker {
-            self.tell_node_published((node, ask, hub), published, sink);
-        } else if to.shard == self.shard {
-            sink.answer(to.asker, Answer::Published(published));
-        } else {
-            sink.send(to.shard, Msg::Published(to, published));
+        match to.asker {
+            Asker::Node { node, ask, hub } => self.tell_node_published((node, ask, hub), published, sink),
+            _ if to.shard != self.shard => sink.send(to.shard, Msg::Published(to, published)),
+            Asker::Row(number) => self.row_written(number, published, sink),
+            asker => sink.answer(asker, Answer::Published(published)),
         }
     }
 
@@ -302,8 +329,19 @@ impl Broker {
                 self.find_room(id, record.topic(), true, now, sink)?
             }
         };
-        if let Some(outcome) = self.repeated(ticket, room, &record, sink)? {
-            return Ok(outcome);
+        match self.repeated(ticket, room, &record, sink)? {
+            Some(Outcome::Now(published)) if record.retain => {
+                // Its row may never have been written.
+                let kept = Arc::make_mut(&mut record);
+                (kept.position, kept.timestamp_us) = (published.position, now.wall_us);
+                self.retain(ticket, published, kept, now, sink);
+                return Ok(Outcome::Later);
+            }
+            Some(outcome) => return Ok(outcome),
+            None => {}
+        }
+        if !self.may_keep(&record, room)? {
+            return Ok(Outcome::Now(Published::again(Position::default())));
         }
         if let Some(refused) = self.rooms.log_of(room).and_then(|log| sink.log_refuses(log.id)) {
             return Err(refused);
@@ -355,7 +393,7 @@ impl Broker {
                     Some(Waits::History(query, ask)) => self.tell_history(&query, ask, now, sink),
                     Some(Waits::Deletion(ask)) => sink.deleted(ask, Ok(())),
                     Some(Waits::Repeat(ticket, position)) => {
-                        self.tell_published(ticket, Ok(Published::again(position)), sink);
+                        self.tell_repeat(ticket, Published::again(position), sink);
                     }
                     Some(Waits::Record(..)) | None => unreachable!("it was looked at above"),
                 }
@@ -378,7 +416,11 @@ impl Broker {
             self.count(id, room, record.said_bytes(), receivers);
             self.hand_out(id, room, &record, &audience, sink);
             self.hand_to_groups(id, &record, picks, now, sink);
-            self.tell_published(ticket, Ok(published), sink);
+            if record.retain {
+                self.retain(ticket, published, &record, now, sink);
+            } else {
+                self.tell_published(ticket, Ok(published), sink);
+            }
         }
     }
 
@@ -408,6 +450,13 @@ impl Broker {
                 Err(refused) => return Ok(Err(refused)),
             },
         };
+        if let Body::Record(record) = &body {
+            match self.may_keep(record, room) {
+                Ok(true) => {}
+                Ok(false) => return Ok(Ok(Published::again(Position::default()))),
+                Err(refused) => return Ok(Err(refused)),
+            }
+        }
         let audience = self.audience(id, room, namespace, name, sink);
         let Some((audience, picks)) = audience.zip(self.picks(id, &body, sink)) else {
             return Err(own(body, names, sink));
@@ -418,7 +467,7 @@ impl Broker {
         match body {
             Body::Draft(draft) if !remembers && audience.holders.is_empty() && picks.is_empty() => {
                 if audience.is_local {
-                    let Draft { topic, payload, ref headers, publisher, qos, .. } = draft;
+                    let Draft { topic, payload, ref headers, publisher, qos, retain, .. } = draft;
                     let headers = headers.as_deref().unwrap_or_default();
                     let publisher = if let Publisher::Told(name) = publisher { name } else { "" };
                     let record = RecordView {
@@ -431,6 +480,7 @@ impl Broker {
                         place: LogPlace::default(),
                         timestamp_us,
                         qos,
+                        retain,
                         on_slow,
                     };
                     let matched = audience.matched.as_deref();
@@ -449,6 +499,7 @@ impl Broker {
                 }
                 self.hand_out(id, room, &record, &audience, sink);
                 self.hand_to_groups(id, &record, picks, now, sink);
+                self.end_row(room, &record);
             }
         }
         Ok(Ok(Published { receivers, position, is_duplicate: false }))
@@ -586,14 +637,15 @@ fn own(body: Body<'_>, names_publishers: bool, sink: &impl Sink) -> Arc<Record> 
         Body::Record(record) => return record,
         Body::Draft(draft) => draft,
     };
-    let Draft { namespace, topic, payload, headers, publisher, producer, qos } = draft;
+    let Draft { namespace, topic, payload, headers, publisher, producer, qos, retain } = draft;
     let publisher = match publisher {
         Publisher::Told(name) => name.into(),
         _ if !names_publishers => Box::default(),
         Publisher::Name(name) => name.into(),
         Publisher::Conn(conn) => sink.publisher(conn),
     };
-    Arc::new(Record::new(namespace, topic, payload, publisher, headers).of_qos(qos).from_producer(producer))
+    let record = Record::new(namespace, topic, payload, publisher, headers);
+    Arc::new(record.of_qos(qos).retained(retain).from_producer(producer))
 }
 
 /// One record for one connection: live, passed by, or by its class's policy.

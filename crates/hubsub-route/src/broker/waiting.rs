@@ -1,7 +1,6 @@
 //! Publishes that wait: for a shard or a link that is behind, for their time, for the log.
 
 use super::Broker;
-use super::publish::Body;
 use crate::relay::state::{Parked, Relay};
 use crate::{Now, Sink};
 use hubsub_types::ErrorCode;
@@ -40,9 +39,8 @@ impl Broker {
                 self.hold_up_relay();
                 continue;
             }
-            match self.commit(id, Body::Record(record), now, sink) {
-                Ok(published) => self.tell_published(ticket, published, sink),
-                Err(record) => return self.stalled.push_front((ticket, record)),
+            if let Err(record) = self.commit_and_tell(ticket, id, record, now, sink) {
+                return self.stalled.push_front((ticket, record));
             }
         }
     }

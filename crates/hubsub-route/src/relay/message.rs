@@ -137,6 +137,8 @@ pub enum NodeMessage {
         term: Term,
         /// To what.
         names: Names,
+        /// Whether the answer waits until the topic's retained messages that are under way are kept.
+        settles: bool,
     },
     /// So many.
     Counted {
@@ -266,6 +268,29 @@ pub enum NodeMessage {
         /// Which of them.
         filter: Arc<HubFilter>,
     },
+    /// Retained messages, please.
+    Rows {
+        /// Of the request.
+        ask: AskId,
+        /// Which keeps them.
+        hub: HubId,
+        /// Topics that match.
+        filter: Arc<[u8]>,
+        /// Behind this one; empty: from the first on.
+        after: Arc<[u8]>,
+        /// Stop once they are so long.
+        bytes_max: u32,
+    },
+    /// Are all retained messages kept that are under way from the receiver's shards?
+    SettleAsk {
+        /// Of the request.
+        ask: AskId,
+    },
+    /// They are.
+    Settled {
+        /// As in the request.
+        ask: AskId,
+    },
     /// One of them, with its position.
     Range {
         /// As in the request.
@@ -316,6 +341,7 @@ impl NodeMessage {
             | NodeMessage::PatternsLive { hub, .. }
             | NodeMessage::Registered { hub, .. }
             | NodeMessage::Over { hub, .. }
+            | NodeMessage::Rows { hub, .. }
             | NodeMessage::Read { hub, .. }
             | NodeMessage::ReadHub { hub, .. } => home(*hub, shards),
             NodeMessage::Published { ask, .. }
@@ -323,10 +349,12 @@ impl NodeMessage {
             | NodeMessage::Denied { ask, .. }
             | NodeMessage::Attached { ask, .. }
             | NodeMessage::Counted { ask, .. }
+            | NodeMessage::Settled { ask }
             | NodeMessage::Range { ask, .. }
             | NodeMessage::RangeEnd { ask, .. }
             | NodeMessage::HubEnd { ask, .. } => ask.shard(),
-            NodeMessage::Pattern { .. }
+            NodeMessage::SettleAsk { .. }
+            | NodeMessage::Pattern { .. }
             | NodeMessage::PatternsBegin { .. }
             | NodeMessage::PatternsEntry { .. }
             | NodeMessage::PatternsEnd { .. }
@@ -342,6 +370,7 @@ impl NodeMessage {
             | NodeMessage::Interest { hub, .. }
             | NodeMessage::Counts { hub, .. }
             | NodeMessage::CountAsk { hub, .. }
+            | NodeMessage::Rows { hub, .. }
             | NodeMessage::Read { hub, .. }
             | NodeMessage::ReadHub { hub, .. } => Some(*hub),
             _ => None,
@@ -373,6 +402,7 @@ impl NodeMessage {
             | NodeMessage::Read { names, .. } => names.room.len() + names.topic.len(),
             NodeMessage::Give { give, .. } => give.record.weight() + give.group.len(),
             NodeMessage::ReadHub { filter, .. } => filter.sources().iter().map(|source| source.len()).sum(),
+            NodeMessage::Rows { filter, after, .. } => filter.len() + after.len(),
             NodeMessage::Pattern { pattern, .. } | NodeMessage::PatternsEntry { pattern, .. } => {
                 pattern.len()
             }
@@ -399,7 +429,7 @@ mod tests {
         assert_eq!(answer.shard(64), ShardId(63));
         let names = Names { namespace: Namespace::Global, room: (*b"r").into(), topic: (*b"r").into() };
         let hub = HubId(130);
-        let request = NodeMessage::CountAsk { ask, hub, term: Term(1), names };
+        let request = NodeMessage::CountAsk { ask, hub, term: Term(1), names, settles: false };
         assert_eq!(request.shard(64), ShardId(2));
         assert_eq!(NodeMessage::PatternsHeld { version: 1 }.shard(64), ShardId(0));
         assert_ne!(AskId::new(1, ShardId(0)), AskId::NONE);

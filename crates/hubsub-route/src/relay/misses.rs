@@ -4,7 +4,7 @@ use super::NodeMessage;
 use crate::logread::Ask;
 use crate::record::Record;
 use crate::rooms::{HistoryQuery, TopicKey};
-use crate::{Attach, Ticket};
+use crate::{Attach, RowsAsk, Ticket};
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_types::NodeId;
@@ -54,13 +54,15 @@ pub enum Missing {
     Count(Ticket, TopicKey),
     /// What does it remember?
     History(Box<HistoryQuery>, Ask),
+    /// Which retained messages does a hub keep? It concerns no room.
+    Rows(Box<RowsAsk>),
 }
 
 impl Missing {
     /// Whether it is answered too where the room has no place, and makes none.
     #[must_use]
     pub fn is_question(&self) -> bool {
-        matches!(self, Missing::Count(..) | Missing::History(..))
+        matches!(self, Missing::Count(..) | Missing::History(..) | Missing::Rows(_))
     }
 
     /// Bytes that it keeps from being freed.
@@ -72,6 +74,11 @@ impl Missing {
                 Missing::Attach(attach) => size_of::<Attach>() + attach.topic.len(),
                 Missing::Message(_, message) => message.weight(),
                 Missing::Count(_, (_, topic)) => topic.len(),
+                Missing::Rows(ask) => {
+                    size_of::<RowsAsk>()
+                        + ask.filter.len()
+                        + ask.after.as_ref().map_or(0, |after| after.len())
+                }
                 Missing::History(query, _) => {
                     let topic = query.topic.as_ref().map_or(0, Vec::len);
                     size_of::<HistoryQuery>() + query.room.len() + topic

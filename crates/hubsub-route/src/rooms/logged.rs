@@ -6,6 +6,7 @@ use crate::Now;
 use crate::hubs::{HubLog, HubSeed, Pending, Waits};
 use crate::producers::Producers;
 use crate::record::{LogPlace, Record};
+use crate::rows::{RowTotals, Rows};
 use hubsub_types::{Epoch, HubId, Position, Seq};
 use std::sync::atomic::Ordering;
 
@@ -16,6 +17,33 @@ impl Rooms {
         self.last_us = self.last_us.max(seed.last_us);
         let durability = self.classes.get(seed.class).durability;
         self.hubs.add(seed, durability, producers);
+    }
+
+    /// The retained messages that a hub keeps, as they were found with its log.
+    pub fn set_rows(&mut self, hub: HubId, rows: Rows) {
+        if let Some(slot) = self.hubs.slot_of(hub) {
+            self.hubs.get_mut(slot).rows.replace(rows, &self.retained);
+        }
+    }
+
+    /// A hub without a log is led by another node: what it kept is gone.
+    pub fn forget_rows(&mut self, slot: u16) {
+        if self.hubs.get(slot).log.is_none() {
+            self.hubs.get_mut(slot).rows.replace(Rows::default(), &self.retained);
+        }
+    }
+
+    /// How many retained messages the node has.
+    #[must_use]
+    pub fn row_totals(&self) -> &RowTotals {
+        &self.retained
+    }
+
+    /// Retained messages of the node, and their memory.
+    #[must_use]
+    pub fn rows_of_node(&self) -> (u64, u64) {
+        let RowTotals { messages, bytes, .. } = &*self.retained;
+        (messages.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed))
     }
 
     /// Gives a record of a logged class its place in its room; its offset.

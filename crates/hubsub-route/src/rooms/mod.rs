@@ -22,6 +22,7 @@ use crate::history::Ring;
 use crate::hubs::{Hubs, ShardHubs};
 use crate::places::Place;
 use crate::record::Namespace;
+use crate::rows::RowTotals;
 use ahash::RandomState;
 use hashbrown::{HashMap, HashTable};
 use hubsub_types::names::is_reserved;
@@ -152,6 +153,10 @@ pub struct Rooms {
     revisions: HashMap<u32, u64, RandomState>,
     /// The node's incarnation << 32 and up: the next epoch.
     epochs: Arc<AtomicU64>,
+    /// Retained messages of the node.
+    retained: Arc<RowTotals>,
+    /// Rooms of classes that keep the latest, which have limits of their own.
+    latest: usize,
     /// Which hub each room belongs to.
     all_hubs: Arc<Hubs>,
     /// Those that live here.
@@ -183,7 +188,7 @@ impl Rooms {
         all_hubs: Arc<Hubs>,
         shard: ShardId,
         limits: &Limits,
-        epochs: Arc<AtomicU64>,
+        (epochs, retained): (Arc<AtomicU64>, Arc<RowTotals>),
     ) -> Rooms {
         let last_us = all_hubs.seeds.iter().map(|seed| seed.last_us).max().unwrap_or(0);
         let mut rooms = Rooms {
@@ -197,6 +202,8 @@ impl Rooms {
             names: HashTable::new(),
             revisions: HashMap::default(),
             epochs,
+            retained,
+            latest: 0,
             last_us,
             created: (0, 0),
             swept: 0,
@@ -209,6 +216,10 @@ impl Rooms {
             refused: 0,
             expired: 0,
         };
+        for hub in rooms.hubs.iter() {
+            rooms.retained.messages.fetch_add(hub.rows.len() as u64, Ordering::Relaxed);
+            rooms.retained.bytes.fetch_add(hub.rows.bytes(), Ordering::Relaxed);
+        }
         rooms.set_limits(limits);
         rooms
     }
@@ -224,6 +235,7 @@ impl Rooms {
             self.forget(handle);
         }
         self.subscribed = [0; 2];
+        (0..self.hubs.iter().count() as u16).for_each(|slot| self.forget_rows(slot));
         let none = ShardHubs::none();
         let hubs = std::mem::replace(&mut self.hubs, none);
         self.hubs = hubs.joined(&all_hubs, &self.classes, shard);
@@ -330,6 +342,7 @@ impl Rooms {
         // any case, or clients' rooms would keep it from ending what it began.
         let may = match known {
             None if self.classes.get(class).is_removed => Err(ErrorCode::ClassRemoved),
+            None if self.classes.get(class).keeps_latest => Ok(()),
             None => self.may_create(now),
             Some(_) if is_reserved(name) => Ok(()),
             Some(_) => self.has_place(),
@@ -350,6 +363,7 @@ impl Rooms {
         now: Now,
     ) -> RoomHandle {
         let Position { epoch, seq } = position;
+        self.latest += usize::from(self.keeps_latest(hub));
         let room = Room {
             name: name.into(),
             epoch,
@@ -427,12 +441,16 @@ impl Rooms {
     }
 
     fn has_place(&self) -> Result<(), ErrorCode> {
-        if self.len() as u64 >= self.rooms_max { Err(ErrorCode::TooManyRooms) } else { Ok(()) }
+        if (self.len() - self.latest) as u64 >= self.rooms_max {
+            Err(ErrorCode::TooManyRooms)
+        } else {
+            Ok(())
+        }
     }
 
     /// Whether rooms that are in a log as well should make place for others.
     fn is_crowded(&self) -> bool {
-        self.len() as u64 >= self.rooms_max - self.rooms_max / CROWDED
+        (self.len() - self.latest) as u64 >= self.rooms_max - self.rooms_max / CROWDED
     }
 
     fn may_create(&mut self, now: Now) -> Result<(), ErrorCode> {
@@ -452,12 +470,17 @@ impl Rooms {
         let (generation, room) = &mut self.slots[handle.index as usize];
         let room = room.take().expect("the caller holds a live handle");
         *generation = generation.wrapping_add(1);
+        self.latest -= usize::from(self.classes.get(self.hubs.get(room.hub).class).keeps_latest);
         let hash = self.hasher.hash_one(&*room.name);
         if let Ok(entry) = self.names.find_entry(hash, |&i| i == handle.index) {
             entry.remove();
         }
         self.revisions.remove(&handle.index);
         self.free.push(handle.index);
+    }
+
+    fn keeps_latest(&self, slot: u16) -> bool {
+        self.classes.get(self.hubs.get(slot).class).keeps_latest
     }
 
     fn at(&self, index: u32) -> &Room {

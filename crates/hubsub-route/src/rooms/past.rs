@@ -4,6 +4,7 @@ use super::{Recalled, Room, RoomHandle, Rooms, seconds};
 use crate::Now;
 use crate::cursors::{Range, Read};
 use crate::history::{Entry, Ring};
+use crate::hubs::Hub;
 use crate::logread::{Ask, Found, Known, LogRead, Then, Want};
 use crate::record::Record;
 use hubsub_types::{Epoch, HubId, Position, Seq};
@@ -44,8 +45,11 @@ impl Rooms {
         let slot = room.hub;
         let entry = Entry { room: handle, seq: record.position.seq, offset: record.place.offset };
         let weight = record.weight() as u64;
-        room.ring.get_or_insert_default().push(record);
+        room.ring.get_or_insert_default().push(Arc::clone(&record));
         self.hubs.get_mut(slot).ledger.kept(entry, weight);
+        if self.keeps_latest(slot) {
+            self.hubs.get_mut(slot).rows.set(&record, &self.retained);
+        }
         let hub = self.hubs.get(slot);
         let Some(mut history) = self.classes.get(hub.class).history else { return };
         if hub.log.is_some() {
@@ -61,9 +65,16 @@ impl Rooms {
         if history.bytes > 0 {
             while self.hubs.get(slot).ledger.bytes > history.bytes && self.drop_oldest_of(slot) {}
         }
-        while self.history_size().0 > self.history_bytes_max {
-            let largest = (0u16..).zip(self.hubs.iter()).max_by_key(|(_, hub)| hub.ledger.bytes);
-            let largest = largest.map(|(slot, _)| slot);
+        loop {
+            // What only memory has, of rooms that are their latest record, has limits of its own.
+            let classes = &self.classes;
+            let may = |hub: &Hub| hub.log.is_some() || !classes.get(hub.class).keeps_latest;
+            let bytes = |hub: &Hub| hub.ledger.bytes;
+            if self.hubs.iter().filter(|hub| may(hub)).map(bytes).sum::<u64>() <= self.history_bytes_max {
+                break;
+            }
+            let largest = (0u16..).zip(self.hubs.iter()).filter(|(_, hub)| may(hub));
+            let largest = largest.max_by_key(|(_, hub)| bytes(hub)).map(|(slot, _)| slot);
             if !largest.is_some_and(|slot| self.drop_oldest_of(slot)) {
                 break;
             }

@@ -14,7 +14,7 @@ fn rooms(history: Option<History>, limits: Limits) -> Rooms {
 fn of_class(class: Class, limits: Limits) -> Rooms {
     let classes = Arc::new(ClassTable::new(vec![class], true));
     let hubs = Arc::new(Hubs::new(1, &classes, Vec::new()));
-    Rooms::new(classes, hubs, ShardId(0), &limits, Arc::new(AtomicU64::new(1 << 32)))
+    Rooms::new(classes, hubs, ShardId(0), &limits, (Arc::new(AtomicU64::new(1 << 32)), Arc::default()))
 }
 
 fn say(rooms: &mut Rooms, room: &str, payload: &[u8], now: Now) -> Position {

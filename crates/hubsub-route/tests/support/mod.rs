@@ -290,7 +290,14 @@ impl Net {
         let limits = Limits { route_cache_topics_max: 2, pattern_cache_topics_max: 2, ..Limits::default() };
         let broker = |shard| {
             let (classes, epochs, hubs) = (Arc::clone(&classes), Arc::clone(&epochs), Arc::clone(&hubs));
-            Broker::new(Settings { shard: ShardId(shard), hubs, classes, limits: limits.clone(), epochs })
+            Broker::new(Settings {
+                shard: ShardId(shard),
+                hubs,
+                classes,
+                limits: limits.clone(),
+                epochs,
+                retained: Arc::default(),
+            })
         };
         let mut net = Net {
             brokers: (0..shards).map(broker).collect(),
@@ -314,7 +321,14 @@ impl Net {
         let hubs = Arc::new(Hubs::with_places(1, &[vec![hub]], places, cluster));
         let classes = Arc::new(ClassTable::new(vec![class], true));
         let (limits, epochs) = (Limits::default(), Arc::new(AtomicU64::new(1 << 32)));
-        net.brokers[0] = Broker::new(Settings { shard: ShardId(0), hubs, classes, limits, epochs });
+        net.brokers[0] = Broker::new(Settings {
+            shard: ShardId(0),
+            hubs,
+            classes,
+            limits,
+            epochs,
+            retained: Arc::default(),
+        });
         net.brokers[0].connected(key(0));
         net
     }
@@ -353,6 +367,7 @@ impl Net {
             publisher: Publisher::Conn(0),
             producer: None,
             qos: Qos::ExactlyOnce,
+            retain: false,
         };
         if let Outcome::Now(published) = self.act(shard, |b, w| b.publish(ticket, draft, NOW, w)) {
             self.receivers.insert(id, published.unwrap());

@@ -243,6 +243,8 @@ frames! { 'a
         term: u64,
         /// Of what.
         names: Names<'a>,
+        /// Whether the answer waits until the topic's retained messages that are under way are kept.
+        settles: bool,
     }
     /// The answer.
     24 Counted Live {
@@ -433,6 +435,30 @@ frames! { 'a
         lost_first: u64,
         /// The last of them.
         lost_last: u64,
+    }
+
+    /// Edge to a hub of retained messages: those of topics that a filter matches, please. Range and RangeEnd answer.
+    42 Rows Live {
+        /// The edge's number for this request.
+        ask: u64,
+        /// Which keeps them.
+        hub: HubId,
+        /// An MQTT filter.
+        filter: &'a [u8],
+        /// Topics behind this one; empty: from the first on.
+        after: &'a [u8],
+        /// Stop once they are so long.
+        bytes_max: u32,
+    }
+    /// To any node: are all retained messages kept that are under way from its shards?
+    43 SettleAsk Live {
+        /// The edge's number for this request.
+        ask: u64,
+    }
+    /// The answer, once they are.
+    44 Settled Live {
+        /// As in the request.
+        ask: u64,
     }
 
     /// To the controller's node: may I lead these?

@@ -57,6 +57,8 @@ pub struct Record<'a> {
     pub sequence: u64,
     /// What it lacks of the highest QoS ([`Qos::lack`]); 0 where nobody bounds it.
     pub qos_lack: u8,
+    /// Whether its topic keeps it.
+    pub retain: bool,
     /// Who published it.
     pub publisher: &'a str,
     /// Beside the payload.
@@ -70,13 +72,15 @@ impl Record<'_> {
     const HEADERS: u8 = 2;
     /// What it lacks of the highest QoS, in two bits from here.
     const QOS_SHIFT: u8 = 2;
+    const RETAIN: u8 = 16;
 }
 
 impl<'a> Field<'a> for Record<'a> {
     fn write(&self, out: &mut Vec<u8>) {
         let (producer, headers) = (self.producer.0 != 0, !self.headers.is_empty());
         let qos = self.qos_lack << Self::QOS_SHIFT;
-        out.push(bit(producer, Self::PRODUCER) | bit(headers, Self::HEADERS) | qos);
+        let retain = bit(self.retain, Self::RETAIN);
+        out.push(bit(producer, Self::PRODUCER) | bit(headers, Self::HEADERS) | qos | retain);
         self.names.write(out);
         self.timestamp_us.write(out);
         if producer {
@@ -91,8 +95,8 @@ impl<'a> Field<'a> for Record<'a> {
     }
 
     fn read(from: &mut Reader<'a>) -> Result<Self, Flaw> {
-        let flags = flags(from, Self::PRODUCER | Self::HEADERS | 3 << Self::QOS_SHIFT)?;
-        let qos_lack = flags >> Self::QOS_SHIFT;
+        let flags = flags(from, Self::PRODUCER | Self::HEADERS | 3 << Self::QOS_SHIFT | Self::RETAIN)?;
+        let qos_lack = flags >> Self::QOS_SHIFT & 3;
         Qos::from_lack(qos_lack).ok_or(Flaw::Value(u64::from(flags)))?;
         let (names, timestamp_us) = (Field::read(from)?, Field::read(from)?);
         let (producer, sequence) = match flags & Self::PRODUCER {
@@ -113,6 +117,7 @@ impl<'a> Field<'a> for Record<'a> {
             producer,
             sequence,
             qos_lack,
+            retain: flags & Self::RETAIN != 0,
             publisher,
             headers,
             payload: from.rest(),

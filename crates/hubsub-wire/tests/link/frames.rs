@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// The types of all frames.
 pub const CODES: &[u8] = &[
     1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34,
-    35, 36, 37, 38, 40, 41, 48, 49, 50,
+    35, 36, 37, 38, 40, 41, 42, 43, 44, 48, 49, 50,
 ];
 
 const NODES: &[&str] = &["a", "node-17.example", "", "ﾉｰﾄﾞ"];
@@ -88,6 +88,7 @@ impl Stuff {
             producer: ProducerId(if self.bit(2) { c | 1 } else { 0 }),
             sequence: if self.bit(2) { b } else { 0 },
             qos_lack: a as u8 % 3,
+            retain: self.bit(4),
             publisher: &self.texts[1],
             headers: Headers::new(if self.bit(3) { &self.headers } else { &[] }),
             payload: &self.payload,
@@ -127,7 +128,7 @@ impl Stuff {
             20 => Frame::Interest { ask, hub, term, names, count, known: position, start },
             21 => Frame::Attached { ask, position, replay_from: Seq(b), recovered: self.bit(0) },
             22 => Frame::Counts { hub, term, names, count },
-            23 => Frame::CountAsk { ask, hub, term, names },
+            23 => Frame::CountAsk { ask, hub, term, names, settles: self.bit(0) },
             24 => Frame::Counted { ask, count: b },
             25 => Frame::Deliver {
                 hub,
@@ -157,6 +158,9 @@ impl Stuff {
             34 => Frame::PatternsLive { hub, term, life: c, due: d },
             35 => Frame::Registered { hub, term },
             36 => Frame::Over { hub, term, life: c, due: d, said: a },
+            42 => Frame::Rows { ask, hub, filter: &self.room, after: &self.topic, bytes_max: count },
+            43 => Frame::SettleAsk { ask },
+            44 => Frame::Settled { ask },
             40 => Frame::Give { hub, group: &self.room, tries: a as u8, position, offset: Short(b), record },
             37 => Frame::ReadHub {
                 ask,

@@ -26,6 +26,7 @@ fn terms(is_strict: bool) -> Terms {
         inflight_max: INFLIGHT_MAX,
         aliases_max: 2,
         keep_alive_s_max: 0,
+        retains: true,
         long_ids: false,
         session_expiry_s_max: 0,
         session_expiry_s_default: 0,

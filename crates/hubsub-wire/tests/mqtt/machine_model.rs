@@ -77,6 +77,7 @@ fn terms() -> Terms {
         inflight_max: INFLIGHT_MAX,
         aliases_max: 0,
         keep_alive_s_max: 0,
+        retains: true,
         long_ids: false,
         session_expiry_s_max: 0,
         session_expiry_s_default: 0,
@@ -333,7 +334,10 @@ impl World {
         *reason = Some(came);
         let mut out = Vec::new();
         match published {
-            None => self.machine.granted(number, if fails { Err(came) } else { Ok(()) }, &mut out),
+            None => {
+                let granted = if fails { Err(came) } else { Ok(()) };
+                self.machine.granted(number, granted, &mut out);
+            }
             Some((qos, id)) => {
                 self.machine.published(number, came, &mut out).expect("5.0 has words for it");
                 if qos == Qos::ExactlyOnce && fails {

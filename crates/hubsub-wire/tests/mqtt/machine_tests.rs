@@ -13,6 +13,7 @@ pub fn terms() -> Terms {
         inflight_max: 3,
         aliases_max: 2,
         keep_alive_s_max: 0,
+        retains: true,
         long_ids: false,
         session_expiry_s_max: 0,
         session_expiry_s_default: 0,
@@ -102,7 +103,7 @@ pub fn of_qos(qos: Qos) -> Options {
 
 /// QoS and identifiers by which a message comes.
 fn granted(machine: &Machine<u64>, by: Match<'_>, topic: &str) -> Option<(Qos, Vec<u32>)> {
-    let Grant { qos, ids } = machine.grant(by, topic.as_bytes(), false)?;
+    let Grant { qos, ids, .. } = machine.grant(by, topic.as_bytes(), false)?;
     Some((qos, ids.into_iter().map(SubscriptionId::get).collect()))
 }
 
@@ -123,7 +124,6 @@ fn the_server_tells_what_it_grants() {
     let expected = [
         Property::SessionExpiry(0),
         Property::ReceiveMaximum(2),
-        Property::RetainAvailable(false),
         Property::MaximumPacketSize(1000),
         Property::AssignedClientId("given"),
         Property::TopicAliasMaximum(2),
@@ -151,8 +151,9 @@ fn who_cannot_be_served_is_refused_as_its_version_says_it() {
         properties: Properties::default(),
     };
     let kept = |version| Connect { will: Some(will), ..connect(version) };
-    assert_eq!(refused(kept(V5), &terms()), (Reason::RetainNotSupported, 0x9A));
-    assert_eq!(refused(kept(V311), &terms()), (Reason::RetainNotSupported, 3));
+    let forgets = Terms { retains: false, ..terms() };
+    assert_eq!(refused(kept(V5), &forgets), (Reason::RetainNotSupported, 0x9A));
+    assert_eq!(refused(kept(V311), &forgets), (Reason::RetainNotSupported, 3));
     let method = list(&[Property::AuthMethod("SCRAM-SHA-1")]);
     let proving = Connect { properties: method.as_properties(), ..connect(V5) };
     assert_eq!(refused(proving, &terms()), (Reason::BadAuthenticationMethod, 0x8C));
@@ -199,13 +200,48 @@ fn an_alias_stands_for_the_topic_that_it_was_given_with() {
 }
 
 #[test]
-fn a_message_to_be_retained_and_authentication_unasked_end_the_connection() {
+fn a_message_to_be_kept_where_nothing_is_and_authentication_unasked_end_the_connection() {
     let kept = Publish { retain: true, ..publish(Qos::AtMostOnce, 0) };
-    assert_eq!(said(&mut machine(V5), Packet::Publish(kept)), Err(Reason::RetainNotSupported));
-    assert_eq!(said(&mut machine(V311), Packet::Publish(kept)), Err(Reason::RetainNotSupported));
+    for version in [V5, V311] {
+        let forgets = Terms { retains: false, ..terms() };
+        let mut one = opened(connect(version), &forgets).ok().unwrap().machine;
+        assert_eq!(said(&mut one, Packet::Publish(kept)), Err(Reason::RetainNotSupported));
+    }
     let method = list(&[Property::AuthMethod("x")]);
     let auth = Auth { reason: Reason::ReAuthenticate, properties: method.as_properties() };
     assert_eq!(said(&mut machine(V5), Packet::Auth(auth)), Err(Reason::ProtocolError));
+}
+
+#[test]
+fn what_topics_kept_is_due_as_the_subscription_says_and_comes_by_its_options() {
+    let mut one = machine(V5);
+    let with = |retain_handling| Options { retain_handling, ..of_qos(Qos::AtLeastOnce) };
+    let mut due = |filter, handling| {
+        let number = subscribe(&mut one, filter, with(handling), Some(7));
+        one.granted(number, Ok(()), &mut Vec::new()).map(|filter| String::from_utf8(filter.into()).unwrap())
+    };
+    let is_due = |filter: &str| Some(filter.to_owned());
+    assert_eq!(due("a", RetainHandling::DoNotSend), None);
+    assert_eq!(due("a", RetainHandling::SendIfNew), None);
+    assert_eq!(due("a", RetainHandling::Send), is_due("a"));
+    assert_eq!(due("b/#", RetainHandling::SendIfNew), is_due("b/#"));
+    assert_eq!(due("b/#", RetainHandling::SendIfNew), None);
+    assert_eq!(due("$share/g/a", RetainHandling::Send), None);
+    let grant = one.grant_kept(b"b/#", true).unwrap();
+    assert_eq!((grant.qos, grant.ids.len(), grant.retain), (Qos::AtLeastOnce, 1, true));
+    assert_eq!(one.grant_kept(b"c", false), None, "nobody asked for it");
+    let number = subscribe(&mut one, "c", Options { no_local: true, ..Options::default() }, None);
+    assert!(one.granted(number, Err(Reason::NotAuthorized), &mut Vec::new()).is_none(), "it is refused");
+    assert_eq!(one.grant_kept(b"c", false), None);
+}
+
+#[test]
+fn a_message_bears_retain_where_a_subscription_wants_to_know() {
+    let mut one = machine(V5);
+    subscribed(&mut one, "t", Options::default(), None);
+    assert!(!one.grant(Match::Topic, b"t", false).unwrap().retain);
+    subscribed(&mut one, "#", Options { retain_as_published: true, ..Options::default() }, None);
+    assert!(one.grant(Match::Topic, b"t", false).unwrap().retain);
 }
 
 #[test]

@@ -61,6 +61,7 @@ fn terms() -> Terms {
         inflight_max: INFLIGHT_MAX,
         aliases_max: 0,
         keep_alive_s_max: 0,
+        retains: true,
         long_ids: false,
         session_expiry_s_max: 1000,
         session_expiry_s_default: 100,

@@ -13,6 +13,7 @@ use crate::relay::misses::Missing;
 use crate::relay::state::{Asked, Held, Question, UnderWay};
 use crate::relay::{AskId, Leader, NodeMessage};
 use crate::rooms::{HistoryPart, RoomHandle, TopicKey};
+use crate::rows::RowPage;
 use crate::topics::UNHEARD;
 use crate::{Gap, Msg, Namespace, Now, Sink, Start};
 use hubsub_types::{Epoch, ErrorCode, HubId, NodeId, Position, Seq, Term};
@@ -429,6 +430,10 @@ impl Broker {
                 let mut records = if recovered { range.records } else { Vec::new() };
                 records.truncate(usize::try_from(query.count).unwrap_or(usize::MAX));
                 sink.history(ask, Ok(HistoryPart { recovered, start: oldest, records }));
+            }
+            Asked::Question(Question { what: Missing::Rows(ask), .. }) => {
+                let page = RowPage { rows: range.records, is_last: range.at_end };
+                self.tell_rows(ask.ticket, Ok(page), sink);
             }
             what => self.lost(ask, slot, what, sink),
         }

@@ -145,6 +145,7 @@ impl Broker {
             self.suspect_rooms(node);
         }
         if link == 0 && self.shard == ShardId(0) {
+            self.settled_without(node, sink);
             self.lose_patterns(node, sink);
         }
         for slot in slots {
@@ -214,8 +215,11 @@ impl Broker {
             | NodeMessage::Interest { hub, .. }
             | NodeMessage::Counts { hub, .. }
             | NodeMessage::CountAsk { hub, .. }
+            | NodeMessage::Rows { hub, .. }
             | NodeMessage::Read { hub, .. }
             | NodeMessage::ReadHub { hub, .. } => self.serve(from, hub, message, now, sink),
+            NodeMessage::SettleAsk { ask } => self.settle_for_node(from, ask, sink),
+            NodeMessage::Settled { ask } => self.node_settled(from, ask, sink),
             NodeMessage::Deliver { hub, term, previous, before, record } => {
                 self.delivered(from, (hub, term), (previous, before), record, now, sink);
             }
@@ -460,7 +464,12 @@ impl Broker {
         }
     }
 
-    fn tell_count(&self, to: Ticket, count: Result<u64, ErrorCode>, sink: &mut impl Sink) {
+    pub(in crate::broker) fn tell_count(
+        &self,
+        to: Ticket,
+        count: Result<u64, ErrorCode>,
+        sink: &mut impl Sink,
+    ) {
         if to.shard == self.shard {
             sink.answer(to.asker, Answer::Counted(count));
         } else {

@@ -14,8 +14,9 @@ use crate::relay::state::{Asked, Question, Relay, UnderWay};
 use crate::relay::{Names, NodeMessage};
 use crate::ring::NOWHERE;
 use crate::rooms::{HistoryPart, HistoryQuery, TopicKey};
+use crate::rows::RowPage;
 use crate::topics::TopicId;
-use crate::{Msg, Namespace, Now, Outcome, Sink, Start, Ticket};
+use crate::{Asker, Msg, Namespace, Now, Outcome, RowsAsk, Sink, Start, Ticket};
 use hubsub_types::{ErrorCode, ShardId};
 use std::sync::Arc;
 
@@ -71,7 +72,9 @@ impl Broker {
         let Some(slot) = self.relayed_slot(&self.classes.room(&name)) else {
             let room = self.rooms.find_of_topic(&name);
             let counts = room.and_then(|room| self.rooms.counts_of(room, namespace, &name));
-            return Outcome::Now(Ok(counts.map_or(0, |counts| counts.total())));
+            let count = Ok(counts.map_or(0, |counts| counts.total()));
+            let settles = matches!(ticket.asker, Asker::Retained { .. });
+            return if settles { self.count_settled(ticket, &name, count) } else { Outcome::Now(count) };
         };
         match self.ask_leader(slot, Missing::Count(ticket, (namespace, name)), now, sink) {
             Ok(()) => Outcome::Later,
@@ -145,6 +148,20 @@ impl Broker {
         self.ask_leader(slot, question, now, sink).map_err(|_| ErrorCode::LinkFull)
     }
 
+    /// A question for the rows of a hub that another node leads.
+    ///
+    /// # Errors
+    /// Too much waits for leaders.
+    pub(in crate::broker) fn ask_rows(
+        &mut self,
+        slot: u16,
+        ask: RowsAsk,
+        now: Now,
+        sink: &mut impl Sink,
+    ) -> Result<(), ErrorCode> {
+        self.ask_leader(slot, Missing::Rows(Box::new(ask)), now, sink).map_err(|_| ErrorCode::LinkFull)
+    }
+
     // -- to the leader --
 
     /// Asks the leader of a hub. Where none is reached the question waits, as long as a publish does; given back if
@@ -162,17 +179,6 @@ impl Broker {
 
     fn ask_or_wait(&mut self, slot: u16, question: Question, sink: &mut impl Sink) -> Result<(), Question> {
         self.tell_counts(sink);
-        let (names, start, records_max) = match &question.what {
-            Missing::Count(_, key) => (self.names_of(key), Start::Live, 0),
-            Missing::History(query, _) => {
-                let topic = query.topic.as_deref().unwrap_or_default().into();
-                let room = query.room.as_slice().into();
-                let count = query.count.min(READ_RECORDS_MAX);
-                let start = query.after.map_or(Start::Last(count), Start::After);
-                (Names { namespace: Namespace::Global, room, topic }, start, count as u32)
-            }
-            _ => return Err(question),
-        };
         let shard = self.shard;
         let relay = self.relay();
         let Some(to) = relay.leader_of(slot).filter(|_| relay.hub(slot).retry_ms == u64::MAX) else {
@@ -180,10 +186,28 @@ impl Broker {
         };
         let ask = relay.next_ask(shard);
         let (hub, term) = (relay.hub(slot).id, relay.hub(slot).term);
-        let message = match question.what {
-            Missing::Count(..) => NodeMessage::CountAsk { ask, hub, term, names },
-            _ => NodeMessage::Read { ask, hub, names, start, records_max, bytes_max: READ_BYTES_MAX as u32 },
+        let message = match &question.what {
+            Missing::Count(ticket, key) => {
+                let settles = matches!(ticket.asker, Asker::Retained { .. });
+                NodeMessage::CountAsk { ask, hub, term, names: self.names_of(key), settles }
+            }
+            Missing::History(query, _) => {
+                let topic = query.topic.as_deref().unwrap_or_default().into();
+                let room = query.room.as_slice().into();
+                let count = query.count.min(READ_RECORDS_MAX);
+                let start = query.after.map_or(Start::Last(count), Start::After);
+                let names = Names { namespace: Namespace::Global, room, topic };
+                let (records_max, bytes_max) = (count as u32, READ_BYTES_MAX as u32);
+                NodeMessage::Read { ask, hub, names, start, records_max, bytes_max }
+            }
+            Missing::Rows(rows) => {
+                let (filter, after) =
+                    (rows.filter.as_ref().into(), rows.after.as_deref().unwrap_or_default());
+                NodeMessage::Rows { ask, hub, filter, after: after.into(), bytes_max: rows.bytes_max }
+            }
+            _ => return Err(question),
         };
+        let relay = self.relay();
         let what = Asked::Question(question);
         relay.asks.insert(ask, UnderWay { to, slot, term, what, records: Vec::new(), bytes: 0 });
         relay.peers.send(to, hub, message, sink);
@@ -202,6 +226,12 @@ impl Broker {
         for _ in 0..self.relay().hub(slot).questions.len() {
             let Some(question) = self.relay().take_question(slot) else { return };
             let room: Arc<[u8]> = match &question.what {
+                Missing::Rows(_) => {
+                    if let Err(question) = self.ask_or_wait(slot, question, sink) {
+                        self.answer_unplaced(question.what, Some(ErrorCode::LinkFull), sink);
+                    }
+                    continue;
+                }
                 Missing::Count(_, (_, topic)) => self.classes.room(topic).as_ref().into(),
                 Missing::History(query, _) => query.room.as_slice().into(),
                 _ => continue,
@@ -238,6 +268,7 @@ impl Broker {
                 }
             }
             Missing::History(query, ask) => self.history_for(&query, ask, now, sink),
+            Missing::Rows(ask) => self.rows_for(*ask, now, sink),
             _ => {}
         }
     }
@@ -251,6 +282,10 @@ impl Broker {
     ) {
         match question {
             Missing::Count(ticket, _) => self.tell_count(ticket, refused.map_or(Ok(0), Err), sink),
+            Missing::Rows(ask) => {
+                let none = RowPage { is_last: true, ..RowPage::default() };
+                self.tell_rows(ask.ticket, refused.map_or(Ok(none), Err), sink);
+            }
             Missing::History(query, ask) => {
                 let none = HistoryPart { recovered: query.after.is_none(), ..HistoryPart::default() };
                 sink.history(ask, refused.map_or(Ok(none), Err));

@@ -169,6 +169,7 @@ impl Broker {
     fn cease_to_lead(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
         self.rooms.hubs.get_mut(slot).is_relayed = true;
         self.relay().hub_mut(slot).has_seen_own();
+        self.rooms.forget_rows(slot);
         for room in self.rooms.of_hub(slot) {
             self.relay().due.remove(&room);
             self.rooms.end_lead(room, |hub, name: &[u8]| sink.recall(hub, name));

@@ -7,7 +7,8 @@ use crate::relay::limits::{READ_BYTES_MAX, READ_RECORDS_MAX};
 use crate::relay::message::Names;
 use crate::relay::{AskId, Leader, NodeMessage};
 use crate::rooms::{HistoryPart, HistoryQuery, TopicKey};
-use crate::{Asker, Attach, Attached, Now, Sink, Start, Ticket};
+use crate::rows::RowPage;
+use crate::{Asker, Attach, Attached, Now, Outcome, Sink, Start, Ticket};
 use hubsub_types::{ConnKey, ErrorCode, HubId, NodeId, Position, Seq, ShardId, Term};
 use std::sync::Arc;
 
@@ -44,7 +45,12 @@ impl Broker {
         };
         match relay.admit(slot, term) {
             // A read names no term: it is for who leads now.
-            Admit::Early if matches!(message, NodeMessage::Read { .. } | NodeMessage::ReadHub { .. }) => {
+            Admit::Early
+                if matches!(
+                    message,
+                    NodeMessage::Read { .. } | NodeMessage::ReadHub { .. } | NodeMessage::Rows { .. }
+                ) =>
+            {
                 relay.refuse(from, slot, &message, sink);
             }
             Admit::Early => {
@@ -82,13 +88,23 @@ impl Broker {
             NodeMessage::Counts { names, count, .. } => {
                 self.set_interest(from, slot, &names, count, now, sink);
             }
-            NodeMessage::CountAsk { ask, names, .. } => {
+            NodeMessage::CountAsk { ask, names, settles, .. } => {
                 let room = self.rooms.find_of_topic(&names.topic);
                 let counts = room.and_then(|room| self.rooms.counts_of(room, names.namespace, &names.topic));
                 let count = counts.map_or(0, |counts| counts.total());
-                let relay = self.relay();
-                let hub = relay.hub(slot).id;
-                relay.peers.send(from, hub, NodeMessage::Counted { ask, count }, sink);
+                let hub = self.relay().hub(slot).id;
+                let ticket = Ticket { shard: self.shard, asker: Asker::Node { node: from, ask, hub } };
+                if settles && self.count_settled(ticket, &names.topic, Ok(count)) == Outcome::Later {
+                    return;
+                }
+                self.relay().peers.send(from, hub, NodeMessage::Counted { ask, count }, sink);
+            }
+            NodeMessage::Rows { ask, filter, after, bytes_max, .. } => {
+                let after = (!after.is_empty()).then_some(&*after);
+                match self.rows_led(slot, &filter, after, bytes_max) {
+                    Ok(page) => self.tell_node_rows(from, slot, ask, page, sink),
+                    Err(refused) => self.deny(from, slot, ask, refused, sink),
+                }
             }
             message @ NodeMessage::ReadHub { .. } => self.serve_hub_read(from, message, now, sink),
             NodeMessage::Read { ask, names, start, records_max, bytes_max, .. } => {
@@ -329,6 +345,17 @@ impl Broker {
         }
         let Range { next, gap, at_end, is_gone, .. } = range;
         relay.peers.send(node, hub, NodeMessage::RangeEnd { ask, oldest, next, gap, at_end, is_gone }, sink);
+    }
+
+    fn tell_node_rows(&mut self, to: NodeId, slot: u16, ask: AskId, page: RowPage, sink: &mut impl Sink) {
+        let relay = self.relay();
+        let hub = relay.hub(slot).id;
+        for record in page.rows {
+            relay.peers.send(to, hub, NodeMessage::Range { ask, record }, sink);
+        }
+        let (oldest, next, gap) = (Position::default(), Seq(0), None);
+        let end = NodeMessage::RangeEnd { ask, oldest, next, gap, at_end: page.is_last, is_gone: false };
+        relay.peers.send(to, hub, end, sink);
     }
 
     /// A node's read that cannot be answered.

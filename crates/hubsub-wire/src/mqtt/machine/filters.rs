@@ -27,6 +27,8 @@ pub struct Grant {
     pub qos: Qos,
     /// Their identifiers, as far as they have some.
     pub ids: Vec<SubscriptionId>,
+    /// Whether one of them wants to know that a message is one that its topic keeps.
+    pub retain: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -152,15 +154,16 @@ impl Filters {
         self.wild.iter_mut().find(|(own, _)| own.source() == filter).map(|(_, entry)| entry)
     }
 
-    /// A subscription that is asked for, or other options of one.
-    pub fn ask(&mut self, filter: &str, options: Options, id: Option<SubscriptionId>, number: u32) {
+    /// A subscription that is asked for, or other options of one; whether it is new.
+    pub fn ask(&mut self, filter: &str, options: Options, id: Option<SubscriptionId>, number: u32) -> bool {
         let filter = filter.as_bytes();
         self.has_no_local |= options.no_local;
         if let Some(entry) = self.find(filter) {
             (entry.options, entry.id) = (options, id);
-            return;
+            return false;
         }
         self.add(filter, Entry { options, id, asked: Some(number) });
+        true
     }
 
     /// Adds one that is not there.
@@ -241,6 +244,16 @@ impl Filters {
         self.shared.as_ref()?.get(filter).and_then(|entry| all([entry].into_iter(), false))
     }
 
+    /// See [`super::Machine::grant_kept`].
+    pub fn grant_kept(&self, filter: &[u8], is_own: bool) -> Option<Grant> {
+        let entry = match has_wildcard(filter) {
+            false => self.topics.get(filter),
+            true => self.wild.iter().find(|(own, _)| own.source() == filter).map(|(_, entry)| entry),
+        };
+        let grant = entry.and_then(|entry| all([entry].into_iter(), is_own))?;
+        Some(Grant { retain: true, ..grant })
+    }
+
     /// See [`super::Machine::grant`].
     #[inline]
     pub fn grant(&self, by: Match<'_>, topic: &[u8], is_own: bool) -> Option<Grant> {
@@ -270,9 +283,10 @@ impl Filters {
 fn all<'a>(entries: impl Iterator<Item = &'a Entry>, is_own: bool) -> Option<Grant> {
     let mut grant: Option<Grant> = None;
     for entry in entries.filter(|entry| !(is_own && entry.options.no_local)) {
-        let grant = grant.get_or_insert(Grant { qos: Qos::AtMostOnce, ids: Vec::new() });
+        let grant = grant.get_or_insert(Grant { qos: Qos::AtMostOnce, ids: Vec::new(), retain: false });
         grant.qos = grant.qos.max(entry.options.qos);
         grant.ids.extend(entry.id);
+        grant.retain |= entry.options.retain_as_published;
     }
     grant
 }

@@ -61,7 +61,7 @@ use super::packet::{Packet, PacketId, Qos, Version};
 use super::property::{Properties, Property, PropertyList};
 use super::publish::Publish;
 use super::reason::Reason;
-use super::subscribe::{Subscribe, Unsubscribe};
+use super::subscribe::{RetainHandling, Subscribe, Unsubscribe};
 use super::topic::rewind;
 use aliases::Aliases;
 use filters::Filters;
@@ -95,6 +95,8 @@ pub struct Machine<K> {
     receive_max: u16,
     /// Whether more than that ends the connection.
     is_strict: bool,
+    /// Whether topics keep messages.
+    retains: bool,
     /// Messages above `receive_max` that were taken all the same.
     exceeded: u32,
     /// Whether it wants reasons in words in every packet.
@@ -257,16 +259,16 @@ impl<K: Key> Machine<K> {
         self.heard_ms = now_ms;
         let number = self.requests.number();
         let topic = Topic::Said(topic);
-        Some(Incoming { number, topic, qos, id: None, intent: None, properties, payload })
+        Some(Incoming { number, topic, qos, retain, id: None, intent: None, properties, payload })
     }
 
     fn publish<'a>(&mut self, publish: &Publish<'a>, out: &mut Vec<u8>) -> Result<Step<'a, K>, Fault> {
-        if publish.retain {
+        if publish.retain && !self.retains {
             let what = "retained messages are not supported";
             return Err(Fault { reason: Reason::RetainNotSupported, what });
         }
         let topic = self.aliases.topic(publish)?;
-        let Publish { qos, id, properties, payload, .. } = *publish;
+        let Publish { qos, retain, id, properties, payload, .. } = *publish;
         let mut intent = None;
         match (qos, id) {
             (Qos::AtLeastOnce, _) => self.check_receive_max()?,
@@ -288,11 +290,12 @@ impl<K: Key> Machine<K> {
             }
             _ => {
                 let number = self.requests.number();
-                return Ok(Step::Publish(Incoming { number, topic, qos, id, intent, properties, payload }));
+                let incoming = Incoming { number, topic, qos, retain, id, intent, properties, payload };
+                return Ok(Step::Publish(incoming));
             }
         }
         let number = self.requests.publish(id, qos);
-        Ok(Step::Publish(Incoming { number, topic, qos, id, intent, properties, payload }))
+        Ok(Step::Publish(Incoming { number, topic, qos, retain, id, intent, properties, payload }))
     }
 
     /// What comes of a message of QoS 0 is not known at once: it is waited for under its number. Before anything else
@@ -340,15 +343,29 @@ impl<K: Key> Machine<K> {
         Ok(())
     }
 
-    /// What came of a subscription.
-    pub fn granted(&mut self, number: u32, granted: Result<(), Reason>, out: &mut Vec<u8>) {
-        let Some(filter) = self.requests.filter(number) else { return };
+    /// What came of a subscription: its filter, if the client is due what topics that match keep.
+    pub fn granted(
+        &mut self,
+        number: u32,
+        granted: Result<(), Reason>,
+        out: &mut Vec<u8>,
+    ) -> Option<Box<[u8]>> {
+        let is_due = granted.is_ok() && self.requests.is_due_retained(number);
+        let filter = self.requests.filter(number)?;
+        let due = is_due.then(|| filter.into());
         match granted {
             Ok(()) => self.filters.confirm(filter, number),
             Err(_) => self.filters.refuse(filter, number),
         }
         self.requests.granted(number, granted);
         self.pump(out);
+        due
+    }
+
+    /// How a message that its topic kept is sent by a subscription, if it stands. `is_own`: this client published it.
+    #[must_use]
+    pub fn grant_kept(&self, filter: &[u8], is_own: bool) -> Option<Grant> {
+        self.filters.grant_kept(filter, is_own)
     }
 
     fn pump(&mut self, out: &mut Vec<u8>) {
@@ -399,7 +416,15 @@ impl<K: Key> Machine<K> {
         let asked = filters.iter().map(|(filter, options)| (without_rewind(filter), options.qos));
         let first = self.requests.subscribe(id, asked);
         for (number, (filter, options)) in (0..).map(|i| first.wrapping_add(i)).zip(filters.iter()) {
-            self.filters.ask(without_rewind(filter), options, by_id, number);
+            let is_new = self.filters.ask(without_rewind(filter), options, by_id, number);
+            let is_due = match options.retain_handling {
+                RetainHandling::Send => true,
+                RetainHandling::SendIfNew => is_new,
+                RetainHandling::DoNotSend => false,
+            };
+            // Who begins in the past is sent what there was, and groups share what comes.
+            let reads_row = rewind(filter).is_none() && super::topic::shared(filter).is_none();
+            self.requests.set_retained(number, is_due && reads_row);
         }
         Step::Subscribe { filters, first, wants_positions }
     }

@@ -30,6 +30,8 @@ pub struct Terms {
     pub aliases_max: u16,
     /// The longest keep alive, in s; 0 leaves it to the client.
     pub keep_alive_s_max: u16,
+    /// Whether topics keep messages.
+    pub retains: bool,
     /// Whether ids of 3.1 may have more than 23 characters.
     pub long_ids: bool,
     /// The longest that a session may outlive its connection, in s; the largest number means for ever, 0 not at all.
@@ -51,6 +53,8 @@ pub struct LastWill {
     pub headers: Vec<(Box<str>, Box<str>)>,
     /// How surely.
     pub qos: Qos,
+    /// Whether its topic keeps it.
+    pub retain: bool,
     /// How long after the connection's end, in s, unless the session ends before.
     pub delay_s: u32,
 }
@@ -149,7 +153,7 @@ impl<K: Key> Machine<K> {
                 "sessions do not outlive connections: clean session is needed",
             );
         }
-        if connect.will.is_some_and(|will| will.retain) {
+        if !terms.retains && connect.will.is_some_and(|will| will.retain) {
             return refuse(Reason::RetainNotSupported, "retained messages are not supported");
         }
         let keep_alive_s = match (connect.keep_alive_s, terms.keep_alive_s_max) {
@@ -166,7 +170,9 @@ impl<K: Key> Machine<K> {
                 tell(Property::SessionExpiry(expiry_s));
             }
             tell(Property::ReceiveMaximum(terms.receive_max.max(1)));
-            tell(Property::RetainAvailable(false));
+            if !terms.retains {
+                tell(Property::RetainAvailable(false));
+            }
             tell(Property::MaximumPacketSize(terms.packet_bytes_max));
             if is_assigned {
                 tell(Property::AssignedClientId(&client_id));
@@ -201,7 +207,8 @@ impl<K: Key> Machine<K> {
                 Property::WillDelay(seconds) => Some(seconds),
                 _ => None,
             });
-            Box::new(LastWill { topic, payload, headers, qos: will.qos, delay_s: delay_s.unwrap_or(0) })
+            let (qos, retain, delay_s) = (will.qos, will.retain, delay_s.unwrap_or(0));
+            Box::new(LastWill { topic, payload, headers, qos, retain, delay_s })
         });
         let inflight_max = terms.inflight_max.min(told.receive_max);
         let machine = Machine {
@@ -212,6 +219,7 @@ impl<K: Key> Machine<K> {
             packet_bytes_max: told.packet_bytes_max,
             receive_max: terms.receive_max.max(1),
             is_strict: terms.is_strict,
+            retains: terms.retains,
             explains: !told.wants_no_problems,
             exceeded: 0,
             expiry_s,

@@ -27,6 +27,8 @@ struct Asked {
     filter: Box<[u8]>,
     /// What is granted if nothing is against it.
     qos: Qos,
+    /// Whether what topics keep is due with it.
+    retained: bool,
     reason: Option<Reason>,
 }
 
@@ -110,8 +112,12 @@ impl Requests {
 
     /// Filters; the number of the first.
     pub fn subscribe<'a>(&mut self, id: PacketId, filters: impl Iterator<Item = (&'a str, Qos)>) -> u32 {
-        let asked =
-            |(filter, qos): (&str, Qos)| Asked { filter: filter.as_bytes().into(), qos, reason: None };
+        let asked = |(filter, qos): (&str, Qos)| Asked {
+            filter: filter.as_bytes().into(),
+            qos,
+            retained: false,
+            reason: None,
+        };
         let filters: Vec<Asked> = filters.map(asked).collect();
         let unknown = filters.len();
         self.push(Request::Subscribe { id, filters, unknown }, unknown as u32)
@@ -150,6 +156,23 @@ impl Requests {
                 _ => None,
             },
             _ => None,
+        }
+    }
+
+    /// Whether what topics keep is due with a filter.
+    pub fn set_retained(&mut self, number: u32, retained: bool) {
+        if let Some((Request::Subscribe { filters, .. }, at)) = self.find(number)
+            && let Some(asked) = filters.get_mut(at)
+        {
+            asked.retained = retained;
+        }
+    }
+
+    /// What was set.
+    pub fn is_due_retained(&mut self, number: u32) -> bool {
+        match self.find(number) {
+            Some((Request::Subscribe { filters, .. }, at)) => filters.get(at).is_some_and(|it| it.retained),
+            _ => false,
         }
     }
 

@@ -6,7 +6,7 @@
 //! filters:    how many, then each: text | options | identifier (option bit 7)
 //! unreleased: how many, then each: id | number | 1 if it is known to be published
 //! window:     how many, then each: id | what it awaits | key
-//! will:       topic | QoS | delay s | payload | how many headers, then each: name | value
+//! will:       topic | QoS, 4 more if its topic keeps it | delay s | payload | how many headers, then each: name | value
 //! event:      number | kind | id | what else it has
 //! ```
 //!
@@ -70,6 +70,9 @@ fn write_bytes(bytes: &[u8], out: &mut Vec<u8>) {
 
 /// What is not read yet.
 struct Reader<'a>(&'a [u8]);
+
+/// Of a will's byte with its QoS: its topic keeps it.
+const RETAIN: u8 = 4;
 
 const SHORT: Damaged = Damaged("a field ends behind its record, or is no number");
 
@@ -199,7 +202,7 @@ impl<K: Key> SessionState<K> {
 
 fn encode_will(will: &LastWill, out: &mut Vec<u8>) {
     write_bytes(will.topic.as_bytes(), out);
-    out.push(will.qos as u8);
+    out.push(will.qos as u8 | if will.retain { RETAIN } else { 0 });
     write_number(u64::from(will.delay_s), out);
     write_bytes(&will.payload, out);
     write_number(will.headers.len() as u64, out);
@@ -211,14 +214,16 @@ fn encode_will(will: &LastWill, out: &mut Vec<u8>) {
 
 fn decode_will(from: &mut Reader<'_>) -> Result<LastWill, Damaged> {
     let topic = topic_name(from.bytes()?).map_err(|_| Damaged("a will's topic that is none"))?.into();
-    let qos = Qos::from_bits(from.byte()?).ok_or(Damaged("a will's QoS"))?;
+    let byte = from.byte()?;
+    let qos = Qos::from_bits(byte & !RETAIN).ok_or(Damaged("a will's QoS"))?;
+    let retain = byte & RETAIN != 0;
     let delay_s = from.number()?;
     let payload = from.bytes()?.into();
     let mut headers = Vec::new();
     for _ in 0..from.number::<usize>()? {
         headers.push((from.text()?.into(), from.text()?.into()));
     }
-    Ok(LastWill { topic, payload, headers, qos, delay_s })
+    Ok(LastWill { topic, payload, headers, qos, retain, delay_s })
 }
 
 impl<K: Key> Event<K> {

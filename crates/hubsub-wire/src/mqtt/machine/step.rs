@@ -80,6 +80,8 @@ pub struct Incoming<'a> {
     pub topic: Topic<'a>,
     /// How surely.
     pub qos: Qos,
+    /// Whether its topic keeps it.
+    pub retain: bool,
     /// The client's id for it; none of QoS 0.
     pub id: Option<PacketId>,
     /// Of QoS 2: its number in its session, the same whenever it is given again. See [`super::Event::Intended`].

@@ -1,0 +1,29 @@
+//! A hub's retained messages, made again from its log, which keeps the latest record of each room.
+
+use super::reading::owned;
+use hubsub_log::record::Kind;
+use hubsub_log::storage::Storage;
+use hubsub_log::{Chain, LogError};
+use hubsub_route::rows::topic_of;
+use hubsub_route::{Record, RowTotals, Rows};
+use std::sync::Arc;
+
+/// The rows that the hub had which wrote the chain.
+///
+/// # Errors
+/// The chain is damaged, or the storage's.
+pub fn rebuild<S: Storage>(chain: &Chain<S>) -> Result<Rows, LogError> {
+    // Who takes them counts them.
+    let (mut rows, uncounted) = (Rows::default(), RowTotals::default());
+    chain.replay(0, |record| {
+        if topic_of(record.room).is_none() {
+            return;
+        }
+        let record = match record.kind {
+            Kind::Message | Kind::Tombstone => owned(record),
+            Kind::RoomDeleted => Record::new(Default::default(), record.room, b"", Box::default(), None),
+        };
+        rows.set(&Arc::new(record), &uncounted);
+    })?;
+    Ok(rows)
+}

@@ -1,0 +1,319 @@
+//! What topics kept, for a client that subscribes: rows are read one subscription after the other, page by page, the
+//! next one when the client has taken those before.
+//!
+//! A read begins when its subscription holds, and first waits until the rows are written that are under way: of the
+//! topic, or for a wildcard everywhere. Live messages do not wait for it. So a row may be older than a live message of
+//! its topic that the client was given since: it is passed over.
+
+use super::message::Said;
+use crate::core::Core;
+use crate::rim::Rim;
+use ahash::RandomState;
+use hashbrown::HashMap;
+use hubsub_route::{Answer, Asker, Kept, Namespace, Outcome, Record, RowPage, RowsAsk, Ticket};
+use hubsub_types::{ConnKey, OnSlow, Position};
+use hubsub_wire::mqtt::{expiry_s, topic_name};
+use std::collections::VecDeque;
+
+/// Topics of which the latest live message is known while something is read. Beyond, the one that came first is
+/// forgotten: its row was written long since.
+const LIVE_MAX: usize = 4_096;
+
+/// Something that happened to what a client reads.
+pub enum Event {
+    /// A subscription holds, and what its topics kept is due.
+    Due(Box<[u8]>),
+    /// The answer to the question of that number.
+    Came(u32, Answer),
+}
+
+/// What a client reads.
+#[derive(Default)]
+pub struct Reads {
+    /// In the order in which the subscriptions were granted; the first is under way.
+    queue: VecDeque<Read>,
+    /// Subscriptions that were granted in this turn, and come to stand there.
+    due: usize,
+    /// The number of the last question, or of the one that is awaited.
+    number: u32,
+    awaits: bool,
+    /// By topic, the latest message that came live and that the topic keeps.
+    live: HashMap<Box<str>, (Position, u64), RandomState>,
+    /// Those topics as they came.
+    order: VecDeque<Box<str>>,
+}
+
+/// One subscription's.
+struct Read {
+    filter: Box<[u8]>,
+    /// The hub to be asked next, and behind which topic; none until nothing is under way that belongs to it.
+    next: Option<(u16, Option<Box<[u8]>>)>,
+}
+
+impl Read {
+    fn is_wild(&self) -> bool {
+        self.filter.iter().any(|byte| matches!(byte, b'+' | b'#'))
+    }
+}
+
+impl Reads {
+    /// Subscriptions whose rows are not read yet.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    fn note(&mut self, topic: &str, position: Position, timestamp_us: u64) {
+        if let Some(latest) = self.live.get_mut(topic) {
+            *latest = (position, timestamp_us);
+            return;
+        }
+        if self.order.len() >= LIVE_MAX
+            && let Some(first) = self.order.pop_front()
+        {
+            self.live.remove(&first);
+        }
+        self.live.insert(topic.into(), (position, timestamp_us));
+        self.order.push_back(topic.into());
+    }
+
+    fn is_overtaken(&self, topic: &str, kept: &Kept<'_>) -> bool {
+        // The same message may have come live: it is told once.
+        let is_old = |&(position, timestamp_us): &(Position, u64)| {
+            kept.is_before(position, timestamp_us)
+                || (kept.position == position && position != Position::default())
+        };
+        self.live.get(topic).is_some_and(is_old)
+    }
+}
+
+/// Whether the time of a row's message is over.
+#[must_use]
+pub fn is_over(row: &Record, now_us: u64) -> bool {
+    Kept::of(row).is_some_and(|kept| {
+        let age_s = now_us.saturating_sub(kept.timestamp_us) / 1_000_000;
+        expiry_s(kept.headers).is_some_and(|seconds| age_s >= u64::from(seconds))
+    })
+}
+
+/// Acts on what happened in this turn.
+pub fn go_on(core: &mut Core) {
+    while !core.rim.retained.is_empty() {
+        for (key, event) in std::mem::take(&mut core.rim.retained) {
+            match event {
+                Event::Due(filter) => begin(core, key, filter),
+                Event::Came(number, answer) => came(core, key, number, answer),
+            }
+        }
+    }
+}
+
+fn begin(core: &mut Core, key: ConnKey, filter: Box<[u8]>) {
+    let has_none = core.broker.rows_class().is_none() || core.broker.has_no_rows();
+    let Some(reads) = reads_of(&mut core.rim, key) else { return };
+    reads.due -= 1;
+    if !has_none {
+        reads.queue.push_back(Read { filter, next: None });
+    }
+    read_on(core, key);
+}
+
+fn came(core: &mut Core, key: ConnKey, number: u32, answer: Answer) {
+    let Some(reads) = reads_of(&mut core.rim, key).filter(|reads| reads.awaits && reads.number == number)
+    else {
+        return;
+    };
+    reads.awaits = false;
+    act(core, key, answer);
+    read_on(core, key);
+}
+
+/// Asks for what a client is to get next, if it has taken what it got.
+pub fn read_on(core: &mut Core, key: ConnKey) {
+    let has_reads = |core: &Core| {
+        core.rim
+            .conns
+            .get(key)
+            .and_then(|conn| conn.mqtt.as_ref())
+            .is_some_and(|client| client.reads.is_some())
+    };
+    while has_reads(core) && core.rim.has_room_for_rows(key) {
+        let Some(reads) = reads_of(&mut core.rim, key).filter(|reads| !reads.awaits) else { return };
+        let Some(read) = reads.queue.front() else {
+            if reads.due == 0
+                && let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut())
+            {
+                client.reads = None;
+            }
+            return;
+        };
+        let (filter, is_wild, next) = (read.filter.clone(), read.is_wild(), read.next.clone());
+        reads.number = reads.number.wrapping_add(1);
+        reads.awaits = true;
+        let asker = Asker::Retained { conn: key, number: reads.number };
+        let ticket = Ticket { shard: core.rim.shard, asker };
+        let now = core.rim.now;
+        let outcome = match next {
+            None if is_wild => {
+                core.broker.settle(asker, &mut core.rim);
+                Outcome::Later
+            }
+            None => {
+                let settled = core.broker.subscribers(ticket, Namespace::Global, &filter, now, &mut core.rim);
+                match settled {
+                    Outcome::Now(count) => Outcome::Now(Answer::Counted(count)),
+                    Outcome::Later => Outcome::Later,
+                }
+            }
+            Some((hub, after)) => {
+                let Some(class) = core.broker.rows_class() else { return };
+                let bytes_max = core.rim.limits.retained_page_bytes as u32;
+                let ask = RowsAsk { ticket, class, hub, filter, after, bytes_max };
+                match core.broker.rows(ask, now, &mut core.rim) {
+                    Outcome::Now(page) => Outcome::Now(Answer::Rows(page)),
+                    Outcome::Later => Outcome::Later,
+                }
+            }
+        };
+        let Outcome::Now(answer) = outcome else { return };
+        if let Some(reads) = reads_of(&mut core.rim, key) {
+            reads.awaits = false;
+        }
+        act(core, key, answer);
+    }
+}
+
+fn reads_of(rim: &mut Rim, key: ConnKey) -> Option<&mut Reads> {
+    rim.conns.get_mut(key)?.mqtt.as_mut()?.reads.as_deref_mut()
+}
+
+/// What the first read was waiting for has come.
+fn act(core: &mut Core, key: ConnKey, answer: Answer) {
+    let row_hubs = core.broker.row_hubs();
+    let Some(read) = reads_of(&mut core.rim, key).and_then(|reads| reads.queue.front()) else { return };
+    let (is_wild, filter, hub) = (read.is_wild(), read.filter.clone(), read.next.as_ref().map(|next| next.0));
+    let last_hub = |hub: u16| if is_wild { hub + 1 >= row_hubs } else { true };
+    let next = match (answer, hub) {
+        (Answer::Rows(Ok(page)), Some(hub)) => {
+            let behind = page.rows.last().and_then(|row| hubsub_route::rows::topic_of(row.topic()));
+            let behind = behind.map(Box::from);
+            let is_last = page.is_last || behind.is_none();
+            core.rim.send_rows(key, &filter, &page);
+            if is_last { (!last_hub(hub)).then_some((hub + 1, None)) } else { Some((hub, behind)) }
+        }
+        // What that hub keeps cannot be read now; others can.
+        (_, Some(hub)) => {
+            core.rim.metrics.retained_unread_total.add(1);
+            (!last_hub(hub)).then_some((hub + 1, None))
+        }
+        (_, None) if row_hubs == 0 => None,
+        (_, None) if is_wild => Some((0, None)),
+        (_, None) => Some((core.broker.row_hub(&filter), None)),
+    };
+    let Some(reads) = reads_of(&mut core.rim, key) else { return };
+    match (next, reads.queue.front_mut()) {
+        (Some(next), Some(read)) => read.next = Some(next),
+        _ => _ = reads.queue.pop_front(),
+    }
+}
+
+impl Rim {
+    /// A subscription holds from here on, and what its topics kept is due: what comes live is taken note of.
+    pub(super) fn reads_retained(&mut self, key: ConnKey, filter: Box<[u8]>) {
+        if let Some(client) = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) {
+            client.reads.get_or_insert_default().due += 1;
+            self.retained.push((key, Event::Due(filter)));
+        }
+    }
+
+    /// Whether a client has taken so much of what it was sent that it may get more of the past.
+    fn has_room_for_rows(&self, key: ConnKey) -> bool {
+        let Some(conn) = self.conns.get(key).filter(|conn| !conn.is_closing()) else { return false };
+        let Some(client) = &conn.mqtt else { return false };
+        let has_room = |o: &crate::output::Output| {
+            o.queue.is_empty() && o.turn_bytes < self.limits.retained_page_bytes as usize
+        };
+        client.pending.is_empty() && conn.output.as_deref().is_none_or(has_room)
+    }
+
+    /// A message that its topic keeps comes live to a client that reads such messages, perhaps.
+    pub(super) fn note_live(&mut self, conn: u32, said: &Said<'_>) {
+        let reads = self.conns.at_mut(conn).and_then(|conn| conn.mqtt.as_mut()?.reads.as_deref_mut());
+        if let Some(reads) = reads {
+            reads.note(said.topic, said.position, said.timestamp_us);
+        }
+    }
+
+    /// Rows for a client, by one of its subscriptions.
+    fn send_rows(&mut self, key: ConnKey, filter: &[u8], page: &RowPage) {
+        for row in page.rows.iter().filter(|row| !row.payload().is_empty()) {
+            self.send_row(key, filter, row);
+        }
+    }
+
+    fn send_row(&mut self, key: ConnKey, filter: &[u8], row: &Record) {
+        let now_us = self.now.wall_us;
+        let Some(conn) = self.conns.get(key).filter(|conn| !conn.is_closing()) else { return };
+        let Some(client) = &conn.mqtt else { return };
+        let is_own = !row.publisher.is_empty() && *row.publisher == *client.machine.client_id();
+        let Some(grant) = client.machine.grant_kept(filter, is_own) else { return };
+        let Some(kept) = Kept::of(row).filter(|_| !is_over(row, now_us)) else { return };
+        let Ok(topic) = topic_name(kept.topic) else {
+            self.metrics.mqtt_unsent_total.add(1);
+            return;
+        };
+        if client.reads.as_ref().is_some_and(|reads| reads.is_overtaken(topic, &kept)) {
+            return;
+        }
+        let said = Said {
+            topic,
+            payload: row.payload(),
+            headers: kept.headers,
+            timestamp_us: kept.timestamp_us,
+            position: kept.position,
+            qos: row.qos,
+            retain: true,
+        };
+        let mut grant = grant;
+        grant.qos = grant.qos.min(row.qos);
+        let waits = client.is_behind(conn.output.as_deref(), grant.qos);
+        self.encoded.mqtt.begin();
+        if waits {
+            self.keep_mqtt(key.index, &said, grant, OnSlow::CatchUp, None);
+        } else {
+            self.send_mqtt(key.index, &said, &grant, None, None, None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hubsub_types::{Epoch, Seq};
+
+    fn at(seq: u64) -> Position {
+        Position { epoch: Epoch(1), seq: Seq(seq) }
+    }
+
+    fn kept(seq: u64) -> Kept<'static> {
+        Kept { topic: b"t", headers: &[], position: at(seq), timestamp_us: seq }
+    }
+
+    #[test]
+    fn what_is_not_newer_than_what_came_live_is_passed_over() {
+        let mut reads = Reads::default();
+        assert!(!reads.is_overtaken("t", &kept(3)));
+        reads.note("t", at(3), 3);
+        reads.note("t", at(4), 4);
+        assert!(reads.is_overtaken("t", &kept(3)) && reads.is_overtaken("t", &kept(4)));
+        assert!(!reads.is_overtaken("t", &kept(5)) && !reads.is_overtaken("u", &kept(1)));
+    }
+
+    #[test]
+    fn a_few_thousand_topics_are_remembered_and_the_first_gives_way() {
+        let mut reads = Reads::default();
+        (0..=LIVE_MAX).for_each(|n| reads.note(&n.to_string(), at(9), 9));
+        assert_eq!((reads.live.len(), reads.order.len()), (LIVE_MAX, LIVE_MAX));
+        assert!(!reads.is_overtaken("0", &kept(1)) && reads.is_overtaken("1", &kept(1)));
+    }
+}

@@ -1,0 +1,476 @@
+//! Retained messages: what the leader of a topic's room does with a record that the topic keeps, and how rows are read
+//! ([`crate::rows`]).
+//!
+//! The leader commits and delivers the record, then writes the row of its topic, as any publish: rows come in the order
+//! of the room. Its publisher is answered when the row is safe. Until then the topic is *retaining*: who reads rows
+//! waits first for what is under way when it asks ([`Broker::settle`], or a count that settles).
+//!
+//! Invariant: what was committed before a reader's subscription began is in the row that it reads, or a later one is.
+
+use super::{Broker, Draft, Publisher};
+use crate::record::Record;
+use crate::relay::message::PATTERNS;
+use crate::relay::{AskId, NodeMessage};
+use crate::rooms::RoomHandle;
+use crate::rows::{self, Kept, RowPage, Rows};
+use crate::{Answer, Asker, Msg, Now, Outcome, Published, Sink, Ticket};
+use ahash::RandomState;
+use hashbrown::HashMap;
+use hubsub_types::class::ClassIndex;
+use hubsub_types::names::Filter;
+use hubsub_types::{ErrorCode, HubId, NodeId, ShardId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Rows that one sweep of a hub looks at.
+const SWEEP_ROWS: usize = 2_000;
+
+/// Of those, how many at most are ended in it.
+const ENDED_MAX: usize = 200;
+
+/// Bytes of a page, at most.
+const PAGE_BYTES_MAX: usize = 1 << 20;
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Retaining {
+    /// The number of the last row that was written from here.
+    last: u64,
+    /// Rows under way, by number.
+    under_way: BTreeMap<u64, UnderWay>,
+    /// How many of each topic there are.
+    topics: HashMap<Arc<[u8]>, u32, RandomState>,
+    /// Who waits for all up to a number.
+    waits: Vec<(u64, Waits)>,
+    /// Questions of this shard whether all is settled, by number.
+    settling: BTreeMap<u32, Settling>,
+    last_settling: u32,
+    /// Likewise, of this shard to nodes: which question it is part of.
+    asked: BTreeMap<AskId, (NodeId, u32)>,
+}
+
+/// A record whose row is under way.
+struct UnderWay {
+    ticket: Ticket,
+    published: Published,
+    topic: Arc<[u8]>,
+}
+
+/// Who waits for rows.
+enum Waits {
+    /// A question how many subscribe, which is answered then.
+    Count(Ticket, Result<u64, ErrorCode>),
+    /// Who sent a record again, which may be one of those.
+    Repeat(Ticket, Published),
+    /// A question of a shard whether all is settled.
+    All(ShardId, u32),
+}
+
+/// A question whether all rows that were under way are written.
+struct Settling {
+    /// Answers that are awaited.
+    left: usize,
+    then: Settled,
+}
+
+/// Who asked it.
+enum Settled {
+    Asker(Asker),
+    /// A shard, for which this one asks the nodes.
+    Shard(ShardId, u32),
+    Node(NodeId, AskId),
+}
+
+/// A question for rows.
+#[derive(Clone, Debug)]
+pub struct RowsAsk {
+    /// Who asks.
+    pub ticket: Ticket,
+    /// Of the class for rows.
+    pub class: ClassIndex,
+    /// Which of its hubs.
+    pub hub: u16,
+    /// Topics that match.
+    pub filter: Box<[u8]>,
+    /// Behind this one.
+    pub after: Option<Box<[u8]>>,
+    /// Until they are so long.
+    pub bytes_max: u32,
+}
+
+impl Broker {
+    /// The class that keeps retained messages; none: nothing is retained here.
+    #[must_use]
+    pub fn rows_class(&self) -> Option<ClassIndex> {
+        self.classes.index_of(rows::CLASS).filter(|&class| self.classes.get(class).keeps_latest)
+    }
+
+    /// How many hubs keep rows; a wildcard asks each.
+    #[must_use]
+    pub fn row_hubs(&self) -> u16 {
+        self.rows_class().map_or(0, |class| self.topics.hubs_of(class))
+    }
+
+    /// Whether nothing is retained, so that nothing need be read.
+    #[must_use]
+    pub fn has_no_rows(&self) -> bool {
+        self.relay.is_none() && self.rooms.row_totals().is_none()
+    }
+
+    /// Which of them keeps the row of a topic.
+    #[must_use]
+    pub fn row_hub(&self, topic: &[u8]) -> u16 {
+        self.topics.place(&rows::room_of(topic)).1
+    }
+
+    /// Whether a topic is not too long: that of a row has its own before it.
+    pub(super) fn topic_fits(&self, topic: &[u8]) -> bool {
+        let own = rows::topic_of(topic).map_or(0, |_| rows::PREFIX.len());
+        (topic.len() - own) as u64 <= self.limits.topic_bytes_max
+    }
+
+    /// Whether a row may become this, and whether it is newer already.
+    ///
+    /// # Errors
+    /// There are too many, or they are too long.
+    pub(super) fn may_keep(&self, record: &Record, room: RoomHandle) -> Result<bool, ErrorCode> {
+        let Some(topic) = rows::topic_of(record.topic()) else { return Ok(true) };
+        let Some(slot) = self.rooms.slot_of_room(room) else { return Ok(true) };
+        let before = self.rooms.hubs.get(slot).rows.get(topic);
+        if let (Some(before), Some(kept)) = (before.and_then(|row| Kept::of(row)), Kept::of(record))
+            && before.position.epoch == kept.position.epoch
+            && before.position.seq > kept.position.seq
+        {
+            return Ok(false);
+        }
+        let (messages, bytes) = self.rooms.rows_of_node();
+        let is_more = before.is_none() && messages >= self.limits.retained_messages_max;
+        let longer = (record.weight() as u64).saturating_sub(before.map_or(0, |row| row.weight() as u64));
+        let is_longer = longer > 0 && bytes + longer > self.limits.retained_bytes_max;
+        let is_refused = !record.payload().is_empty() && (is_more || is_longer);
+        if is_refused { Err(ErrorCode::TooManyRetained) } else { Ok(true) }
+    }
+
+    /// A record that its topic keeps is committed: its row is written, and its publisher answered then.
+    pub(super) fn retain(
+        &mut self,
+        ticket: Ticket,
+        published: Published,
+        record: &Record,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
+        if self.rows_class().is_none() {
+            return self.tell_published(ticket, Ok(published), sink);
+        }
+        let topic: Arc<[u8]> = record.topic().into();
+        self.retaining.last += 1;
+        let number = self.retaining.last;
+        *self.retaining.topics.entry(Arc::clone(&topic)).or_default() += 1;
+        self.retaining.under_way.insert(number, UnderWay { ticket, published, topic });
+        self.rooms.row_totals().under_way.fetch_add(1, Ordering::SeqCst);
+        let draft = Draft {
+            namespace: crate::Namespace::Global,
+            topic: &rows::room_of(record.topic()),
+            payload: record.payload(),
+            headers: Some(rows::headers_of(record)),
+            publisher: Publisher::Told(&record.publisher),
+            producer: None,
+            qos: record.qos,
+            retain: false,
+        };
+        let ticket = Ticket { shard: self.shard, asker: Asker::Row(number) };
+        if let Outcome::Now(outcome) = self.publish(ticket, draft, now, sink) {
+            self.row_written(number, outcome, sink);
+        }
+    }
+
+    /// What came of a row.
+    pub(super) fn row_written(
+        &mut self,
+        number: u64,
+        outcome: Result<Published, ErrorCode>,
+        sink: &mut impl Sink,
+    ) {
+        let Some(UnderWay { ticket, published, topic }) = self.retaining.under_way.remove(&number) else {
+            return;
+        };
+        if let Some(count) = self.retaining.topics.get_mut(&topic) {
+            *count -= 1;
+            if *count == 0 {
+                self.retaining.topics.remove(&topic);
+            }
+        }
+        self.rooms.row_totals().under_way.fetch_sub(1, Ordering::SeqCst);
+        self.retained_refused += u64::from(outcome.is_err());
+        self.tell_published(ticket, outcome.map(|_| published), sink);
+        let first = self.retaining.under_way.keys().next().copied().unwrap_or(u64::MAX);
+        let (over, waits) =
+            std::mem::take(&mut self.retaining.waits).into_iter().partition(|(n, _)| *n < first);
+        self.retaining.waits = waits;
+        let over: Vec<(u64, Waits)> = over;
+        for (_, waits) in over {
+            match waits {
+                Waits::Count(ticket, count) => self.tell_counted(ticket, count, sink),
+                Waits::Repeat(ticket, published) => self.tell_published(ticket, Ok(published), sink),
+                Waits::All(shard, number) => self.tell_settled(shard, number, sink),
+            }
+        }
+    }
+
+    // -- waiting for what is under way --
+
+    /// Answers who sent a record again that was just committed.
+    pub(super) fn tell_repeat(&mut self, ticket: Ticket, published: Published, sink: &mut impl Sink) {
+        if self.retaining.under_way.is_empty() {
+            return self.tell_published(ticket, Ok(published), sink);
+        }
+        self.retaining.waits.push((self.retaining.last, Waits::Repeat(ticket, published)));
+    }
+
+    /// The answer to a question how many subscribe to a topic that is led here: at once, or when the rows of the topic
+    /// that are under way now are written, if it asks for that.
+    pub(super) fn count_settled(
+        &mut self,
+        ticket: Ticket,
+        topic: &[u8],
+        count: Result<u64, ErrorCode>,
+    ) -> Outcome<Result<u64, ErrorCode>> {
+        if !self.retaining.topics.contains_key(topic) {
+            return Outcome::Now(count);
+        }
+        self.retaining.waits.push((self.retaining.last, Waits::Count(ticket, count)));
+        Outcome::Later
+    }
+
+    fn tell_counted(&mut self, ticket: Ticket, count: Result<u64, ErrorCode>, sink: &mut impl Sink) {
+        match ticket.asker {
+            Asker::Node { node, ask, hub } => {
+                if let (Some(relay), Ok(count)) = (&mut self.relay, count) {
+                    relay.peers.send(node, hub, NodeMessage::Counted { ask, count }, sink);
+                }
+            }
+            _ => self.tell_count(ticket, count, sink),
+        }
+    }
+
+    /// Answers the asker when all rows are written that are under way now, on all shards of all nodes:
+    /// [`Answer::Settled`].
+    pub fn settle(&mut self, asker: Asker, sink: &mut impl Sink) {
+        let number = self.begin_settling(usize::from(self.shards), Settled::Asker(asker));
+        for shard in (0..self.shards).map(ShardId).filter(|&shard| shard != self.shard) {
+            sink.send(shard, Msg::Settle(self.shard, number, true));
+        }
+        self.settle_for(self.shard, number, true, sink);
+    }
+
+    fn begin_settling(&mut self, left: usize, then: Settled) -> u32 {
+        let retaining = &mut self.retaining;
+        retaining.last_settling = retaining.last_settling.wrapping_add(1);
+        retaining.settling.insert(retaining.last_settling, Settling { left, then });
+        retaining.last_settling
+    }
+
+    /// Likewise of this shard, asked by one; the first shard speaks with the nodes, where they are meant.
+    pub(super) fn settle_for(&mut self, from: ShardId, number: u32, nodes: bool, sink: &mut impl Sink) {
+        let reached: Vec<NodeId> = match &self.relay {
+            Some(relay) if nodes && self.shard == ShardId(0) => relay.peers.reached(PATTERNS).collect(),
+            _ => Vec::new(),
+        };
+        let (from, number) = if reached.is_empty() {
+            (from, number)
+        } else {
+            (self.shard, self.begin_settling(1 + reached.len(), Settled::Shard(from, number)))
+        };
+        for node in reached {
+            let shard = self.shard;
+            let Some(relay) = &mut self.relay else { break };
+            let ask = relay.next_ask(shard);
+            self.retaining.asked.insert(ask, (node, number));
+            relay.peers.send(node, PATTERNS, NodeMessage::SettleAsk { ask }, sink);
+        }
+        if self.retaining.under_way.is_empty() {
+            return self.tell_settled(from, number, sink);
+        }
+        self.retaining.waits.push((self.retaining.last, Waits::All(from, number)));
+    }
+
+    /// Another node asks for all shards of this one.
+    pub(super) fn settle_for_node(&mut self, node: NodeId, ask: AskId, sink: &mut impl Sink) {
+        let number = self.begin_settling(usize::from(self.shards), Settled::Node(node, ask));
+        for shard in (0..self.shards).map(ShardId).filter(|&shard| shard != self.shard) {
+            sink.send(shard, Msg::Settle(self.shard, number, false));
+        }
+        self.settle_for(self.shard, number, false, sink);
+    }
+
+    fn tell_settled(&mut self, to: ShardId, number: u32, sink: &mut impl Sink) {
+        if to == self.shard {
+            self.settled(number, sink);
+        } else {
+            sink.send(to, Msg::Settled(number));
+        }
+    }
+
+    /// One of those that were asked is settled.
+    pub(super) fn settled(&mut self, number: u32, sink: &mut impl Sink) {
+        let Some(settling) = self.retaining.settling.get_mut(&number) else { return };
+        settling.left -= 1;
+        if settling.left > 0 {
+            return;
+        }
+        let Some(Settling { then, .. }) = self.retaining.settling.remove(&number) else { return };
+        match then {
+            Settled::Asker(asker) => sink.answer(asker, Answer::Settled),
+            Settled::Shard(shard, number) => self.tell_settled(shard, number, sink),
+            Settled::Node(node, ask) => {
+                if let Some(relay) = &mut self.relay {
+                    relay.peers.send(node, PATTERNS, NodeMessage::Settled { ask }, sink);
+                }
+            }
+        }
+    }
+
+    /// A node is settled.
+    pub(super) fn node_settled(&mut self, node: NodeId, ask: AskId, sink: &mut impl Sink) {
+        if self.retaining.asked.get(&ask).is_some_and(|asked| asked.0 == node)
+            && let Some((_, number)) = self.retaining.asked.remove(&ask)
+        {
+            self.settled(number, sink);
+        }
+    }
+
+    /// A node's answers will not come: what it led is led by others, and who published there is not answered.
+    pub(super) fn settled_without(&mut self, node: NodeId, sink: &mut impl Sink) {
+        let asked = self.retaining.asked.iter().filter(|(_, asked)| asked.0 == node);
+        let asks: Vec<AskId> = asked.map(|(&ask, _)| ask).collect();
+        asks.into_iter().for_each(|ask| self.node_settled(node, ask, sink));
+    }
+
+    // -- reading rows --
+
+    /// A page of the rows of a hub. [`Outcome::Later`] promises one [`Answer::Rows`].
+    pub fn rows(
+        &mut self,
+        ask: RowsAsk,
+        now: Now,
+        sink: &mut impl Sink,
+    ) -> Outcome<Result<RowPage, ErrorCode>> {
+        let home = self.topics.shard_of_hub(ask.class, ask.hub);
+        if home == self.shard {
+            return self.rows_here(ask, now, sink);
+        }
+        if usize::from(home.0) >= usize::from(self.shards) {
+            return Outcome::Now(Err(ErrorCode::HubClosed));
+        }
+        sink.send(home, Msg::Rows(Box::new(ask)));
+        Outcome::Later
+    }
+
+    fn rows_here(
+        &mut self,
+        ask: RowsAsk,
+        now: Now,
+        sink: &mut impl Sink,
+    ) -> Outcome<Result<RowPage, ErrorCode>> {
+        let Some(slot) = self.rooms.hubs.find(ask.class, ask.hub) else {
+            return Outcome::Now(Err(ErrorCode::HubClosed));
+        };
+        if self.rooms.hubs.get(slot).is_relayed {
+            let asked = self.ask_rows(slot, ask, now, sink);
+            return asked.map_or(Outcome::Now(Err(ErrorCode::LinkFull)), |()| Outcome::Later);
+        }
+        Outcome::Now(self.rows_led(slot, &ask.filter, ask.after.as_deref(), ask.bytes_max))
+    }
+
+    /// A page of the rows of a hub that is led here.
+    pub(super) fn rows_led(
+        &self,
+        slot: u16,
+        filter: &[u8],
+        after: Option<&[u8]>,
+        bytes_max: u32,
+    ) -> Result<RowPage, ErrorCode> {
+        let hub = self.rooms.hubs.get(slot);
+        let class = self.classes.get(hub.class);
+        if !class.keeps_latest || (class.durability.is_logged() && hub.log.is_none()) {
+            return Err(ErrorCode::HubClosed);
+        }
+        let filter = Filter::new(filter).map_err(|_| ErrorCode::TopicLength)?;
+        Ok(hub.rows.page(&filter, after, (bytes_max as usize).clamp(1, PAGE_BYTES_MAX)))
+    }
+
+    /// Another shard's question.
+    pub(super) fn rows_for(&mut self, ask: RowsAsk, now: Now, sink: &mut impl Sink) {
+        let ticket = ask.ticket;
+        if let Outcome::Now(page) = self.rows_here(ask, now, sink) {
+            self.tell_rows(ticket, page, sink);
+        }
+    }
+
+    pub(super) fn tell_rows(&self, to: Ticket, page: Result<RowPage, ErrorCode>, sink: &mut impl Sink) {
+        if to.shard == self.shard {
+            sink.answer(to.asker, Answer::Rows(page));
+        } else {
+            sink.send(to.shard, Msg::RowsCame(Box::new((to, page))));
+        }
+    }
+
+    // -- their end --
+
+    /// A room of a class that keeps the latest was ended by a record without a payload. A log sees to that itself.
+    pub(super) fn end_row(&mut self, room: RoomHandle, record: &Record) {
+        let Some(slot) = self.rooms.slot_of_room(room).filter(|_| record.payload().is_empty()) else {
+            return;
+        };
+        let hub = self.rooms.hubs.get(slot);
+        if self.classes.get(hub.class).keeps_latest && hub.log.is_none() {
+            // Who uses it yet has it for as long.
+            let _ = self.rooms.delete(record.topic());
+        }
+    }
+
+    /// Ends rows whose time is over: `is_over` says so of a row. Where something waits to be committed it is left alone.
+    pub fn sweep_rows(&mut self, now: Now, is_over: impl Fn(&Record) -> bool, sink: &mut impl Sink) {
+        let Some(class) = self.rows_class() else { return };
+        let slots = 0..self.rooms.hubs.iter().count() as u16;
+        let mut over = Vec::new();
+        for slot in slots {
+            let hub = self.rooms.hubs.get_mut(slot);
+            let waits = hub.log.as_ref().is_some_and(|log| log.pending() > 0);
+            if hub.class == class && !hub.is_relayed && !waits {
+                over.extend(hub.rows.sweep(SWEEP_ROWS, &is_over));
+            }
+        }
+        for topic in over.into_iter().take(ENDED_MAX) {
+            let draft = Draft {
+                namespace: crate::Namespace::Global,
+                topic: &rows::room_of(&topic),
+                payload: b"",
+                headers: None,
+                publisher: Publisher::Told(""),
+                producer: None,
+                qos: hubsub_types::Qos::ExactlyOnce,
+                retain: false,
+            };
+            // Nobody waits for what comes of it: it is looked at again.
+            let ticket = Ticket { shard: self.shard, asker: Asker::Row(0) };
+            let _ = self.publish(ticket, draft, now, sink);
+        }
+    }
+
+    /// Rows of this shard, and their memory.
+    #[must_use]
+    pub fn rows_size(&self) -> (u64, u64) {
+        self.rooms
+            .hubs
+            .iter()
+            .fold((0, 0), |sum, hub| (sum.0 + hub.rows.len() as u64, sum.1 + hub.rows.bytes()))
+    }
+
+    /// The rows of a hub whose log was opened.
+    pub fn set_rows(&mut self, hub: HubId, rows: Rows) {
+        self.rooms.set_rows(hub, rows);
+    }
+}
