@@ -1,4 +1,4 @@
-// mqtt.js: every QoS both ways, order, a long payload, a will, properties of 5.0; what is retained, and a session.
+// mqtt.js: every QoS both ways, order, a long payload, a will, properties of 5.0, a session.
 // Prints one JSON object of what it saw; test_mqtt_libraries.py judges it.
 import mqtt from "mqtt";
 
@@ -73,6 +73,17 @@ await subscriber.client.subscribeAsync("wills/#", { qos: 1 });
 const lost = await connect("lost", { will: { topic: "wills/lost", payload: "gone", qos: 1, retain: false } });
 lost.client.stream.destroy();
 seen.will = (await subscriber.take(1)).map(said);
+
+const lasting = { clean: false, ...(version === 5 && { properties: { sessionExpiryInterval: 600 } }) };
+const first = await connect("away", lasting);
+await first.client.subscribeAsync("away", { qos: 2 });
+await first.client.endAsync();
+for (const qos of [1, 2]) await publisher.client.publishAsync("away", `${qos}`, { qos });
+const again = await connect("away", lasting);
+seen.present = [first.session, again.session];
+seen.away = (await again.take(2)).map(said);
+await again.client.endAsync();
+await (await connect("away")).client.endAsync();
 
 await Promise.all([subscriber, publisher].map(({ client }) => client.endAsync()));
 console.log(JSON.stringify(seen));
