@@ -1,4 +1,4 @@
-// mqtt.js: every QoS both ways, order, a long payload, a will, properties of 5.0, a session.
+// mqtt.js: every QoS both ways, order, a long payload, a will, properties of 5.0, what is retained, a session.
 // Prints one JSON object of what it saw; test_mqtt_libraries.py judges it.
 import mqtt from "mqtt";
 
@@ -73,6 +73,13 @@ await subscriber.client.subscribeAsync("wills/#", { qos: 1 });
 const lost = await connect("lost", { will: { topic: "wills/lost", payload: "gone", qos: 1, retain: false } });
 lost.client.stream.destroy();
 seen.will = (await subscriber.take(1)).map(said);
+
+await publisher.client.publishAsync("kept/a", "now", { qos: 1, retain: true });
+const late = await connect("late");
+await late.client.subscribeAsync("kept/+", { qos: 1 });
+seen.retained = (await late.take(1)).map((message) => [...said(message), message[2].retain]);
+await publisher.client.publishAsync("kept/a", "", { qos: 1, retain: true });
+await late.client.endAsync();
 
 const lasting = { clean: false, ...(version === 5 && { properties: { sessionExpiryInterval: 600 } }) };
 const first = await connect("away", lasting);

@@ -39,6 +39,7 @@ SEEN = {
     "ordered": True,
     "long": True,
     "will": [["wills/lost", "gone", 1]],
+    "retained": [["kept/a", "now", 1, True]],
     "away": [["away", "1", 1], ["away", "2", 2]],
 }
 SEEN_IN_5_0 = {"properties": ["text/plain", "answers", "00ff", ["1", "2"]]}
@@ -164,6 +165,13 @@ async def course(server: Server, transport: Transport, version: int) -> dict[str
                 async with aio(server, transport, version, "lost"):
                     await anext(lost.messages)
         seen["will"] = said(await take(subscriber, 1))
+
+        await publisher.publish("kept/a", "now", 1, retain=True)
+        async with aio(server, transport, version, "late") as late:
+            await late.subscribe("kept/+", 1)
+            (message,) = await take(late, 1)
+            seen["retained"] = [[*said([message])[0], message.retain]]
+        await publisher.publish("kept/a", "", 1, retain=True)
 
         lasting: dict[str, Any] = {"clean_session": False}
         if version == V5:

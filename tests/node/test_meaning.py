@@ -237,6 +237,30 @@ def is_text(payload: bytes) -> bool:
     return True
 
 
+@pytest.mark.parametrize("version", [V31, V311, V5])
+def test_what_is_retained_is_a_message_to_all_and_kept_for_mqtt(server: Server, version: int) -> None:
+    topic = f"kept/retained/{version}"
+    before = Redis(server, topic.encode())
+    with client(server, "pub", version) as pub:
+        pub.publish(topic, b"mode", 1, 1, flags=1)
+        pub.read(PUBACK)
+    by_redis(server, topic, b"passing")
+    by_rest(server, topic, b"passing, too")
+    assert [before.next().payload for _ in "123"] == [b"mode", b"passing", b"passing, too"]
+    before.close()
+    after = Redis(server, topic.encode())
+    with client(server, "sub", version) as sub:
+        assert sub.subscribe((topic, 1)) == [1]
+        kept = sub.read(PUBLISH)
+        assert (kept.flags & 1, kept.rest[version == V5 :]) == (1, b"mode")
+        sub.answer(PUBACK, kept.id)
+        by_redis(server, topic, b"later")
+        live = sub.read(PUBLISH)
+        assert (live.flags & 1, live.rest[version == V5 :]) == (0, b"later")
+    assert after.next().payload == b"later"
+    after.close()
+
+
 # --- names
 
 
