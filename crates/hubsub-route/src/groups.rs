@@ -148,10 +148,13 @@ impl Groups {
         subs[first..].iter().chain(&subs[..first]).copied().collect()
     }
 
-    /// A member took a record.
-    pub fn took(&mut self, id: u32, conn: u32) {
+    /// A member took a record that is shared so.
+    pub fn took(&mut self, id: u32, conn: u32, strategy: &ShareStrategy) {
         self.given += 1;
-        turn(&mut self.turns, id).member = Some(conn);
+        // A group may have topics of several classes.
+        if *strategy == ShareStrategy::Sticky {
+            turn(&mut self.turns, id).member = Some(conn);
+        }
     }
 }
 
@@ -230,7 +233,7 @@ mod tests {
             let Holder(holder) = groups.pick(id, all(), strategy, key).expect("there are members");
             let member = if holder == 0 { groups.members(id, strategy, key)[0] } else { 0 };
             if member > 0 {
-                groups.took(id, member);
+                groups.took(id, member, strategy);
             }
             *counts.entry((holder, member)).or_default() += 1;
         }
@@ -270,7 +273,9 @@ mod tests {
         for _ in 0..9 {
             assert_eq!(groups.pick(id, all(), &strategy, 0), Some(Holder(0)));
             let member = groups.members(id, &strategy, 0)[0];
-            groups.took(id, member);
+            groups.took(id, member, &strategy);
+            // Topics of other classes have a say of their own.
+            groups.took(id, 3 - member, &ShareStrategy::RoundRobin);
             got.insert(member);
         }
         assert_eq!(got.len(), 1, "{got:?}");

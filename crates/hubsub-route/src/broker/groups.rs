@@ -213,7 +213,7 @@ impl Broker {
                 sink.record_begins();
                 if sink.deliver(conn, Via::Group(&give.group), &give.record.view(on_slow)) == Delivery::Taken
                 {
-                    return self.groups.took(group, conn);
+                    return self.groups.took(group, conn, &strategy);
                 }
             }
         }
