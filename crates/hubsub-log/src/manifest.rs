@@ -233,6 +233,13 @@ impl HubEntry {
         }
     }
 
+    /// Whether records may be gone from it that later ones replaced.
+    #[must_use]
+    pub fn was_compacted(&self) -> bool {
+        let stands_for_others = |segment: &SegmentEntry| segment.2 > 0;
+        self.keep == Keep::Latest && (self.compacted.to > 0 || self.segments.iter().any(stands_for_others))
+    }
+
     /// Offset behind the records of one of its segments, up to the checkpoint.
     #[must_use]
     pub fn end_of(&self, segment: usize) -> u64 {

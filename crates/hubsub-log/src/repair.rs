@@ -37,7 +37,7 @@ mod remake;
 
 use crate::files::Part;
 use crate::journal;
-use crate::manifest::{self, HubEntry, Keep, Lost, Manifest, SegmentEntry};
+use crate::manifest::{self, HubEntry, Lost, Manifest, SegmentEntry};
 use crate::open::{Opened, recover};
 use crate::salvage::{Piece, Salvage, Source, read_piece, salvage};
 use crate::segment::{self, Name};
@@ -133,10 +133,8 @@ pub fn repair<S: Storage>(
         return Ok(done);
     }
     let is_wanted = |hub: HubId| only.is_none_or(|only| hub == only);
-    if let Some(hub) = found
-        .hubs
-        .iter()
-        .find(|hub| hub.entry.keep == Keep::Latest && !hub.is_whole() && is_wanted(hub.entry.hub))
+    if let Some(hub) =
+        found.hubs.iter().find(|hub| hub.entry.was_compacted() && !hub.is_whole() && is_wanted(hub.entry.hub))
     {
         return Err(LogError::Refused(format!(
             "hub {} keeps the latest of each key, and what is lost of it cannot be told from what was \

@@ -40,7 +40,7 @@ pub(super) fn remake(storage: &impl Storage) -> Result<Manifest, LogError> {
         if file.identity != manifest.identity || file.hub != hub {
             return refused(format!("the hub.json of hub {} is of another hub or directory", hub.0));
         }
-        if file.keep == Keep::Latest {
+        if file.keep == Keep::Latest && was_compacted(storage, hub)? {
             return refused(format!("hub {} keeps the latest of each key", hub.0));
         }
         let mut entry = HubEntry::new(hub, &file.class, file.index, file.keep);
@@ -55,6 +55,14 @@ pub(super) fn remake(storage: &impl Storage) -> Result<Manifest, LogError> {
         manifest.journals = (first, last);
     }
     Ok(manifest)
+}
+
+/// Whether a hub has segments that stand for others, so that it cannot be told which are its own.
+fn was_compacted(storage: &impl Storage, hub: HubId) -> Result<bool, LogError> {
+    let names =
+        storage.list(&segment::directory(hub)).map_err(|e| LogError::io("cannot list segments", e))?;
+    let stands_for_others = |name: &str| name.parse::<u64>().is_err();
+    Ok(names.iter().filter_map(|name| name.strip_suffix(".segment")).any(stands_for_others))
 }
 
 /// Whether a hub's directory has a segment, whatever became of it.
