@@ -206,7 +206,6 @@ def test_who_cannot_be_served_is_told_why(start: Start) -> None:
         (V31, 2, "x" * 24, b"", 2),
         (V311, 0x82, "c", text("stranger"), 4),
         (V5, 0x82, "c", text("stranger"), 0x86),
-        (V5, 0x26, "c", b"\x00" + text("w") + text("x"), 0x9A),
     ):
         with wire(server) as one:
             assert one.connect(client_id, version, flags=flags, rest=rest).body[1] == answer
@@ -456,7 +455,6 @@ def test_above_the_soft_limit_for_its_time_a_client_is_closed(start: Start) -> N
         (packet(0x10, text("MQTT") + b"\x04\x02\x00\x00" + text("c")), 0x82),
         (b"\x20\x02\x00\x00", 0x82),
         (b"\x30\xff\xff\xff\xff\x7f", 0x81),
-        (packet(0x31, text("t") + b"\x00"), 0x9A),
     ],
 )
 def test_what_is_wrong_closes_that_one_client(

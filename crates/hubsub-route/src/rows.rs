@@ -81,16 +81,6 @@ impl<'a> Kept<'a> {
         let position = Position { epoch: Epoch(epoch.parse().ok()?), seq: Seq(seq.parse().ok()?) };
         Some(Kept { topic, headers, position, timestamp_us: origin.1.parse().ok()? })
     }
-
-    /// Whether it is from before another record of its topic.
-    #[must_use]
-    pub fn is_before(&self, position: Position, timestamp_us: u64) -> bool {
-        if self.position.epoch == position.epoch {
-            self.position.seq < position.seq
-        } else {
-            self.timestamp_us < timestamp_us
-        }
-    }
 }
 
 /// The headers of the row that keeps a record.
@@ -329,10 +319,6 @@ mod tests {
         let kept = Kept::of(&row).unwrap();
         assert_eq!((kept.topic, kept.headers.len(), kept.timestamp_us), (&b"a/b"[..], 0, 55));
         assert_eq!(kept.position, Position { epoch: Epoch(7), seq: Seq(3) });
-        assert!(kept.is_before(Position { epoch: Epoch(7), seq: Seq(4) }, 0));
-        assert!(!kept.is_before(kept.position, 99));
-        assert!(kept.is_before(Position { epoch: Epoch(9), seq: Seq(1) }, 56), "another life");
-        assert!(!kept.is_before(Position { epoch: Epoch(5), seq: Seq(9) }, 54));
     }
 
     #[test]

@@ -2,20 +2,21 @@
 //! next one when the client has taken those before.
 //!
 //! A read begins when its subscription holds, and first waits until the rows are written that are under way: of the
-//! topic, or for a wildcard everywhere. Live messages do not wait for it. So a row may be older than a live message of
-//! its topic that the client was given since: it is passed over.
+//! topic, or for a wildcard everywhere. Live messages do not wait for it. Where one that its topic keeps came since, the row
+//! is passed over: it is older, or it comes live, too.
 
 use super::message::Said;
 use crate::core::Core;
 use crate::rim::Rim;
 use ahash::RandomState;
-use hashbrown::HashMap;
+use hashbrown::HashSet;
 use hubsub_route::{Answer, Asker, Kept, Namespace, Outcome, Record, RowPage, RowsAsk, Ticket};
-use hubsub_types::{ConnKey, OnSlow, Position};
+use hubsub_types::{ConnKey, OnSlow};
 use hubsub_wire::mqtt::{expiry_s, topic_name};
 use std::collections::VecDeque;
+use std::rc::Rc;
 
-/// Topics of which the latest live message is known while something is read. Beyond, the one that came first is
+/// Topics whose live messages are taken note of while something is read. Beyond, the one that came first is
 /// forgotten: its row was written long since.
 const LIVE_MAX: usize = 4_096;
 
@@ -37,10 +38,10 @@ pub struct Reads {
     /// The number of the last question, or of the one that is awaited.
     number: u32,
     awaits: bool,
-    /// By topic, the latest message that came live and that the topic keeps.
-    live: HashMap<Box<str>, (Position, u64), RandomState>,
+    /// Topics of which a message came live that they keep.
+    live: HashSet<Rc<str>, RandomState>,
     /// Those topics as they came.
-    order: VecDeque<Box<str>>,
+    order: VecDeque<Rc<str>>,
 }
 
 /// One subscription's.
@@ -63,9 +64,8 @@ impl Reads {
         self.queue.len()
     }
 
-    fn note(&mut self, topic: &str, position: Position, timestamp_us: u64) {
-        if let Some(latest) = self.live.get_mut(topic) {
-            *latest = (position, timestamp_us);
+    fn note(&mut self, topic: &str) {
+        if self.live.contains(topic) {
             return;
         }
         if self.order.len() >= LIVE_MAX
@@ -73,17 +73,9 @@ impl Reads {
         {
             self.live.remove(&first);
         }
-        self.live.insert(topic.into(), (position, timestamp_us));
-        self.order.push_back(topic.into());
-    }
-
-    fn is_overtaken(&self, topic: &str, kept: &Kept<'_>) -> bool {
-        // The same message may have come live: it is told once.
-        let is_old = |&(position, timestamp_us): &(Position, u64)| {
-            kept.is_before(position, timestamp_us)
-                || (kept.position == position && position != Position::default())
-        };
-        self.live.get(topic).is_some_and(is_old)
+        let topic: Rc<str> = topic.into();
+        self.live.insert(Rc::clone(&topic));
+        self.order.push_back(topic);
     }
 }
 
@@ -240,7 +232,7 @@ impl Rim {
     pub(super) fn note_live(&mut self, conn: u32, said: &Said<'_>) {
         let reads = self.conns.at_mut(conn).and_then(|conn| conn.mqtt.as_mut()?.reads.as_deref_mut());
         if let Some(reads) = reads {
-            reads.note(said.topic, said.position, said.timestamp_us);
+            reads.note(said.topic);
         }
     }
 
@@ -262,7 +254,7 @@ impl Rim {
             self.metrics.mqtt_unsent_total.add(1);
             return;
         };
-        if client.reads.as_ref().is_some_and(|reads| reads.is_overtaken(topic, &kept)) {
+        if client.reads.as_ref().is_some_and(|reads| reads.live.contains(topic)) {
             return;
         }
         let said = Said {
@@ -289,31 +281,13 @@ impl Rim {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hubsub_types::{Epoch, Seq};
-
-    fn at(seq: u64) -> Position {
-        Position { epoch: Epoch(1), seq: Seq(seq) }
-    }
-
-    fn kept(seq: u64) -> Kept<'static> {
-        Kept { topic: b"t", headers: &[], position: at(seq), timestamp_us: seq }
-    }
 
     #[test]
-    fn what_is_not_newer_than_what_came_live_is_passed_over() {
+    fn a_few_thousand_topics_are_taken_note_of_and_the_first_gives_way() {
         let mut reads = Reads::default();
-        assert!(!reads.is_overtaken("t", &kept(3)));
-        reads.note("t", at(3), 3);
-        reads.note("t", at(4), 4);
-        assert!(reads.is_overtaken("t", &kept(3)) && reads.is_overtaken("t", &kept(4)));
-        assert!(!reads.is_overtaken("t", &kept(5)) && !reads.is_overtaken("u", &kept(1)));
-    }
-
-    #[test]
-    fn a_few_thousand_topics_are_remembered_and_the_first_gives_way() {
-        let mut reads = Reads::default();
-        (0..=LIVE_MAX).for_each(|n| reads.note(&n.to_string(), at(9), 9));
+        (0..=LIVE_MAX).for_each(|n| reads.note(&n.to_string()));
+        reads.note("1");
         assert_eq!((reads.live.len(), reads.order.len()), (LIVE_MAX, LIVE_MAX));
-        assert!(!reads.is_overtaken("0", &kept(1)) && reads.is_overtaken("1", &kept(1)));
+        assert!(!reads.live.contains("0") && reads.live.contains("1"));
     }
 }
