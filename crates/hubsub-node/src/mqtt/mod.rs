@@ -611,8 +611,9 @@ impl Rim {
             Err(refused) => Reason::from_number(refused.mqtt_reason()).unwrap_or(Reason::Unspecified),
         };
         let fault = self.with_mqtt(key, |client, out| {
-            if let Some(session) = &mut client.session {
-                session.intents.retain(|(asked, _)| *asked != number);
+            let intent = client.session.as_mut().and_then(|session| session.take_intent(number));
+            if let Some(intent) = intent.filter(|_| outcome.is_ok()) {
+                client.machine.published_before(intent);
             }
             let fault = client.machine.published(number, reason, out).err();
             client.waits_for_log &= client.machine.publishes();

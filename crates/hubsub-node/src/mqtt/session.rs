@@ -45,6 +45,12 @@ impl Session {
         self.last
     }
 
+    /// The number of a message of QoS 2, of which the outcome is known now.
+    pub fn take_intent(&mut self, request: u32) -> Option<u64> {
+        let place = self.intents.iter().position(|(asked, _)| *asked == request)?;
+        Some(self.intents.swap_remove(place).1)
+    }
+
     /// The key given last.
     #[must_use]
     pub fn last_key(&self) -> u64 {
@@ -155,11 +161,8 @@ impl Absent {
 
     /// The outcome of a publish that was under way as its connection ended.
     pub fn published(&mut self, number: u32, is_ok: bool) {
-        if let Some(place) = self.session.intents.iter().position(|(asked, _)| *asked == number) {
-            let (_, intent) = self.session.intents.swap_remove(place);
-            if is_ok {
-                self.state.published(intent);
-            }
+        if let Some(intent) = self.session.take_intent(number).filter(|_| is_ok) {
+            self.state.published(intent);
         }
     }
 

@@ -463,6 +463,23 @@ proptest! {
 }
 
 #[test]
+fn a_message_whose_outcome_comes_late_is_not_published_again() {
+    let mut out = Vec::new();
+    let mut before = resumable(9);
+    let Ok(Step::Publish(incoming)) = before.take(Packet::Publish(publish(Qos::ExactlyOnce, 7)), 0, &mut out)
+    else {
+        panic!("it is new")
+    };
+    let intent = incoming.intent.unwrap();
+    let mut after = resumable(9);
+    after.resume(before.suspend(0));
+    after.published_before(intent + 1);
+    after.published_before(intent);
+    let again = after.take(Packet::Publish(publish(Qos::ExactlyOnce, 7)), 0, &mut out);
+    assert!(matches!(again, Ok(Step::Done)) && !out.is_empty(), "PUBREC at once");
+}
+
+#[test]
 fn what_comes_late_of_an_older_connections_request_answers_none_of_the_new_one() {
     let mut out = Vec::new();
     let mut before = resumable(9);

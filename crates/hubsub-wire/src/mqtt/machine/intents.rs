@@ -114,6 +114,14 @@ impl Intents {
         self.given = self.given.max(number);
     }
 
+    /// A message of this number, of an older connection, was published after all; one that came again is asked for anew.
+    pub fn settle_carried(&mut self, number: u64) {
+        let carried = self.ids.values_mut().find(|intent| intent.number == number);
+        if let Some(intent) = carried.filter(|intent| intent.stage == Stage::Carried(false)) {
+            intent.stage = Stage::Carried(true);
+        }
+    }
+
     /// Between connections: a message of this number was published after all.
     pub fn settle(&mut self, number: u64) {
         if let Some(intent) = self.ids.values_mut().find(|intent| intent.number == number) {

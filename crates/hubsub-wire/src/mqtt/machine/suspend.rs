@@ -102,6 +102,13 @@ impl<K: Key> Machine<K> {
         SessionState { filters, intents, window, will, expiry_s: self.expiry_s, left_at_ms: None, events }
     }
 
+    /// What came late of a message of QoS 2 that an older connection of its session asked to publish: it was published.
+    pub fn published_before(&mut self, intent: u64) {
+        if let Some(intents) = &mut self.intents {
+            intents.settle_carried(intent);
+        }
+    }
+
     /// The number of the next request.
     #[must_use]
     pub fn next_request(&self) -> u32 {
