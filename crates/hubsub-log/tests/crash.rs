@@ -253,3 +253,21 @@ fn a_start_on_a_full_disk_that_is_cut_short_anywhere_loses_nothing() {
         calls += 1;
     }
 }
+
+#[test]
+fn a_frame_that_is_written_in_pieces_is_whole_or_nothing_after_a_crash() {
+    let long = |byte| vec![(room(0), vec![byte; 5 << 20], Kind::Message)];
+    let mut log = TestLog::new(2);
+    let mut seed = 11;
+    for byte in 0..8 {
+        log.append(&[(hub(0), long(byte)), (hub(1), vec![(room(1), vec![byte; 70], Kind::Message)])])
+            .unwrap();
+        // Every other one is safe before the machine goes; of the rest any writes may be lost.
+        if byte % 2 == 0 {
+            log.sync().unwrap();
+        }
+        crash(&log.disk, &mut seed);
+        log.reopen().unwrap();
+        log.check_all();
+    }
+}

@@ -32,6 +32,9 @@ const FRAME_HEAD: usize = 40;
 /// Zeros that are written at once to a new file.
 const FILL_BYTES: usize = 1024 * 1024;
 
+/// A frame with a batch of more than that is written in pieces.
+const LONG_BYTES: usize = 4 * FILL_BYTES;
+
 /// Records of one hub on their way to disk, encoded, in order of offset.
 #[derive(Clone, Debug)]
 pub struct Batch {
@@ -196,18 +199,30 @@ impl<S: Storage> Journal<S> {
         }
         frame.extend_from_slice(&length.to_le_bytes());
         frame.extend_from_slice(&count.to_le_bytes());
-        batches.iter().for_each(|batch| frame.extend_from_slice(&batch.bytes));
-        let checksum = crc32c::crc32c(&frame[8..]);
-        frame[4..8].copy_from_slice(&checksum.to_le_bytes());
-        match self.file.file.write_all_at(frame, self.at) {
-            Ok(()) => {}
-            Err(e) if is_full(&e) => return Err(LogError::Full),
-            Err(e) => {
-                self.is_broken = true;
-                return Err(LogError::io("cannot write the journal", e));
+        // A long frame is not copied, but written in pieces.
+        let is_long = batches.iter().any(|batch| batch.bytes.len() > LONG_BYTES);
+        let mut checksum = crc32c::crc32c(&frame[8..]);
+        for batch in batches {
+            checksum = crc32c::crc32c_append(checksum, &batch.bytes);
+            if !is_long {
+                frame.extend_from_slice(&batch.bytes);
             }
         }
-        self.at += frame.len() as u64;
+        frame[4..8].copy_from_slice(&checksum.to_le_bytes());
+        let rest = if is_long { batches } else { &[] };
+        let pieces = std::iter::once(&**frame).chain(rest.iter().map(|batch| &*batch.bytes));
+        let mut at = self.at;
+        for piece in pieces {
+            match self.file.file.write_all_at(piece, at) {
+                Ok(()) => at += piece.len() as u64,
+                Err(e) if is_full(&e) => return Err(LogError::Full),
+                Err(e) => {
+                    self.is_broken = true;
+                    return Err(LogError::io("cannot write the journal", e));
+                }
+            }
+        }
+        self.at = at;
         self.written = number;
         if count > 0 {
             self.loaded = number;
