@@ -35,7 +35,8 @@ pub(super) fn connected(core: &mut Core, key: ConnKey, session_present: bool) {
         client.arrival.take()?.accepted.write(session_present, out);
         client.machine.excuse(now_ms);
         let silent_at_ms = client.machine.silent_at_ms();
-        client.looks_at_ms = silent_at_ms.unwrap_or(u64::MAX);
+        let looks_at_ms = silent_at_ms.unwrap_or(u64::MAX);
+        client.session.iter_mut().for_each(|session| session.looks_at_ms = looks_at_ms);
         silent_at_ms
     });
     if let Some(Some(silent_at_ms)) = silent_at_ms {

@@ -32,6 +32,8 @@ pub struct Session {
     requests: u32,
     /// When its timer is due, in ms; 0: none is set.
     timer_ms: u64,
+    /// When it is looked whether its client has been silent for too long, in ms: of several timers that one counts.
+    pub(super) looks_at_ms: u64,
     /// Who takes it over.
     pub(super) yields_to: Option<Holder>,
     /// It ends with its connection all the same.
