@@ -352,3 +352,36 @@ def test_before_5_0_a_malformed_connect_is_closed_without_a_word(server: Server,
         with wire(server) as one:
             one.send(packet(0x10, body))
             assert one.read_all() == [], body
+
+
+@pytest.mark.parametrize("has_begun", [False, True], ids=["sent", "received"])
+def test_a_shared_message_of_qos_2_is_brought_to_its_end_with_who_was_sent_it(
+    server: Server, has_begun: bool
+) -> None:
+    lasting = b"\x11\x00\x00\x02\x58"
+    one = client(server, "shares", V5, properties=lasting)
+    assert one.subscribe(("$share/g/shared", 2)) == [2]
+    with client(server, "pub", V5) as pub, client(server, "other", V5) as other:
+        pub.publish("shared", b"x", 2, 1)
+        assert pub.read(PUBREC).id == 1
+        sent = one.read(PUBLISH)
+        if has_begun:
+            one.answer(PUBREC, sent.id)
+            assert one.read(PUBREL).id == sent.id
+        assert other.subscribe(("$share/g/shared", 2)) == [2]
+        one.close()
+        with wire(server) as back:
+            assert back.connect("shares", V5, properties=lasting, flags=0).body[:2] == b"\x01\x00"
+            if has_begun:
+                assert back.read(PUBREL).id == sent.id
+            else:
+                again = back.read(PUBLISH)
+                assert (again.id, again.flags & 8, message(again, V5)) == (sent.id, 8, b"x")
+                back.answer(PUBREC, sent.id)
+                assert back.read(PUBREL).id == sent.id
+            back.answer(PUBCOMP, sent.id)
+            quiet(back)
+            # The session ends with this goodbye.
+            back.send(packet(0xE0, b"\x00\x05\x11\x00\x00\x00\x00"))
+            assert back.read_all() == []
+        quiet(other)
