@@ -18,6 +18,7 @@ from clients.mqtt import (
     V5,
     V311,
     VERSIONS,
+    Packet,
     Paho,
     Wire,
     varying,
