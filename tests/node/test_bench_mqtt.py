@@ -27,7 +27,7 @@ def generator() -> Path:
     return Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target")) / "debug" / "hubsub-load"
 
 
-@pytest.mark.parametrize("name", ["mqtt-w4", "mqtt-w5", "mqtt-fanout-2", "mqtt-idle"])
+@pytest.mark.parametrize("name", ["mqtt-w1", "mqtt-w5", "mqtt-fanout-2", "mqtt-idle"])
 def test_a_tiny_run_measures_every_figure_of_a_node_and_of_a_broker(
     name: str, generator: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

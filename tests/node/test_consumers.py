@@ -134,7 +134,7 @@ def test_what_is_not_acknowledged_in_its_time_is_another_members_and_then_dead(
         assert came == 3
 
 
-def test_members_of_all_protocols_share_and_what_one_that_is_gone_had_is_anothers(
+def test_members_of_all_protocols_share_and_what_one_that_is_gone_had_goes_to_another(
     serve: Callable[..., Server],
 ) -> None:
     server = serve()

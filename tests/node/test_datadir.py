@@ -102,7 +102,7 @@ def test_a_whole_log_is_verified_and_shown_and_nothing_changes(data: Path) -> No
     before = contents(data)
     code, found = asked("log", "verify", data)
     hub, *own = found["hubs"]
-    assert [row["class"] for row in own] == ["$queries", "$stage", "$stats", "$system"]
+    assert [row["class"] for row in own] == ["$consumer", "$queries", "$stage", "$stats", "$system"]
     assert (code, found["problems"], hub["class"], hub["records"], hub["earliest"]) == (
         0,
         [],

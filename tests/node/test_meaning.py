@@ -259,6 +259,10 @@ def test_what_is_retained_is_a_message_to_all_and_kept_for_mqtt(server: Server, 
         assert (live.flags & 1, live.rest[version == V5 :]) == (0, b"later")
     assert after.next().payload == b"later"
     after.close()
+    with client(server, "pub", version) as pub:
+        # Who subscribes to all later finds nothing of it.
+        pub.publish(topic, b"", 1, 2, flags=1)
+        pub.read(PUBACK)
 
 
 # --- names

@@ -191,7 +191,7 @@ impl Core {
         let gauges = [
             (&metrics.connections, self.rim.conns.len() as u64),
             (&metrics.mqtt_connections, self.rim.mqtt_clients as u64),
-            (&metrics.mqtt_large_bytes, self.rim.larges.bytes() as u64),
+            (&metrics.mqtt_large_bytes, self.rim.long_messages.bytes() as u64),
             (&metrics.mqtt_subscriptions, self.rim.mqtt_subscriptions as u64),
             (&metrics.mqtt_sessions, (self.rim.sessions.connected + self.rim.sessions.absent()) as u64),
             (&metrics.rooms, broker.rooms.len() as u64),

@@ -13,7 +13,7 @@ use crate::led::Led;
 use crate::link::{Board, Links};
 use crate::log::LogEnd;
 use crate::metrics::ShardMetrics;
-use crate::mqtt::{Larges, Sessions};
+use crate::mqtt::{LongMessages, Sessions};
 use crate::node::NodeInfo;
 use crate::output::Output;
 use crate::own::Own;
@@ -133,7 +133,7 @@ pub struct Rim {
     /// Connections of MQTT clients that were taken in.
     pub mqtt_clients: usize,
     /// Long messages of them that are under way.
-    pub larges: Larges,
+    pub long_messages: LongMessages,
     /// Their subscriptions.
     pub mqtt_subscriptions: usize,
     /// What happened in this turn to reads of what topics kept.
@@ -202,7 +202,7 @@ impl Rim {
             called: Vec::new(),
             own: Own::default(),
             mqtt_clients: 0,
-            larges: Larges::default(),
+            long_messages: LongMessages::default(),
             mqtt_subscriptions: 0,
             retained: Vec::new(),
             timers: Wheel::new(now.mono_ms),

@@ -80,6 +80,8 @@ def _hides(shown: object, value: object) -> bool:
 def class_table(cls: RoomClass) -> dict[str, Any]:
     """A class as the keys of `[[class]]`."""
     table: dict[str, Any] = msgspec.to_builtins(cls)
+    # A class of the configuration cannot say it.
+    del table["keeps_latest"]
     if cls.history is not None:
         limits = {"messages": cls.history.messages, "bytes": cls.history.bytes}
         limits["archive_wait"] = cls.history.archive_wait

@@ -32,13 +32,13 @@ pub struct Large {
 
 /// Those of a shard, by their connections: few have one.
 #[derive(Default)]
-pub struct Larges {
+pub struct LongMessages {
     all: HashMap<ConnKey, Large, RandomState>,
     /// What they have announced together.
     bytes: usize,
 }
 
-impl Larges {
+impl LongMessages {
     /// Bytes of topics and payloads that were announced.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -69,7 +69,7 @@ pub(super) fn begin(
 ) {
     let topic_len = publish.topic.len();
     let announced = topic_len + payload_bytes;
-    let under_way = core.rim.larges.bytes();
+    let under_way = core.rim.long_messages.bytes();
     if under_way > 0 && (under_way + announced) as u64 > core.rim.limits.mqtt_large_bytes_max {
         core.rim.metrics.mqtt_large_refused_total.add(1);
         let what = "too many bytes of long messages are under way: mqtt_large_bytes_max";
@@ -79,7 +79,9 @@ pub(super) fn begin(
     let mut bytes = Vec::with_capacity(announced);
     bytes.extend_from_slice(publish.topic.as_bytes());
     let (decoder, limits) = read;
-    core.rim.larges.insert(key, Large { head: head.into(), decoder, limits, bytes, topic_len, announced });
+    core.rim
+        .long_messages
+        .insert(key, Large { head: head.into(), decoder, limits, bytes, topic_len, announced });
 }
 
 /// The next piece of its payload.
@@ -88,9 +90,9 @@ pub(super) fn go_on(core: &mut Core, key: ConnKey, bytes: &[u8], is_last: bool) 
     let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) else { return };
     // It takes its time, and is not silent meanwhile.
     client.machine.excuse(now_ms);
-    let Some(large) = core.rim.larges.all.get_mut(&key) else { return };
+    let Some(large) = core.rim.long_messages.all.get_mut(&key) else { return };
     large.bytes.extend_from_slice(bytes);
-    if is_last && let Some(large) = core.rim.larges.remove(key) {
+    if is_last && let Some(large) = core.rim.long_messages.remove(key) {
         core.rim.metrics.mqtt_packets_total.add(1);
         whole(core, key, large);
     }

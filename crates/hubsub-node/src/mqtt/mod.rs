@@ -31,7 +31,7 @@ mod shares;
 pub use claims::{ClaimAsked, MqttMail, answered, heard, late, missed, receive};
 pub use deliver::Cache;
 pub use handover::{Traveller, depart};
-pub use large::Larges;
+pub use large::LongMessages;
 pub use plain::Plain;
 pub use retained::{Event as Retained, go_on as read_retained, is_over as row_is_over, read_on};
 pub use session::{Sessions, timer as session_timer};
@@ -519,7 +519,7 @@ pub fn gone(core: &mut Core, key: ConnKey, mut client: Box<Client>, outlives: bo
     core.rim.mqtt_subscriptions -= client.machine.subscriptions();
     core.rim.output_bytes -= client.pending.bytes();
     core.rim.sessions.connected -= usize::from(client.session.is_some());
-    core.rim.larges.remove(key);
+    core.rim.long_messages.remove(key);
     shares::give_away(core, &mut client);
     if outlives {
         return session::leave(core, key, *client);
