@@ -329,11 +329,14 @@ impl Shard {
     /// One of them is here.
     fn arrive(&mut self, traveller: Traveller) {
         let registry = self.poll.registry();
-        let (key, input) = traveller.arrive(&mut self.core);
+        let (key, input, client_id) = traveller.arrive(&mut self.core);
         let Some(conn) = self.core.rim.conns.get_mut(key) else { return };
         let (token, interest) = (Token(key.index as usize), Interest::READABLE | Interest::WRITABLE);
         let is_registered = registry.register(conn.io.source(), token, interest).is_ok();
         self.input(key, &input);
+        if let Some(client_id) = client_id {
+            crate::mqtt::settled(&mut self.core, client_id, key);
+        }
         if is_registered {
             self.ready.push(key);
         } else {

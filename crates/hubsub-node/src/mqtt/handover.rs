@@ -128,8 +128,9 @@ impl Traveller {
         std::mem::size_of::<Traveller>() + self.input.len()
     }
 
-    /// Takes its place in this shard: that of its session, if that is there still. What it sent is to be read there.
-    pub fn arrive(self, core: &mut Core) -> (ConnKey, Vec<u8>) {
+    /// Takes its place in this shard: that of its session, if that is there still. What it sent is to be read there, and
+    /// then [`settled`] called, if a client id is given: until then nobody else is called to that session.
+    pub fn arrive(self, core: &mut Core) -> (ConnKey, Vec<u8>, Option<Box<str>>) {
         let Traveller { io, id, principal, door, created_s, meter, input, from, client_id, to } = self;
         let mut conn = Conn::new(io, door, id, created_s);
         (conn.principal, conn.meter) = (principal, meter);
@@ -144,12 +145,14 @@ impl Traveller {
         };
         // The id is the session's, as before; or this connection claims it anew.
         claims::release(core, client_id.clone(), from);
-        if is_awaited {
-            let here = Holder { shard: core.rim.shard, conn: key };
-            claims::keep(core, client_id, here);
-        }
-        (key, input)
+        (key, input, is_awaited.then_some(client_id))
     }
+}
+
+/// A connection has the session that it came for: another one may be called to that.
+pub fn settled(core: &mut Core, client_id: Box<str>, key: ConnKey) {
+    let here = Holder { shard: core.rim.shard, conn: key };
+    claims::keep(core, client_id, here);
 }
 
 pub(super) fn tell(core: &mut Core, shard: ShardId, mail: MqttMail) {

@@ -30,7 +30,7 @@ mod shares;
 
 pub use claims::{ClaimAsked, MqttMail, answered, heard, late, missed, receive};
 pub use deliver::Cache;
-pub use handover::{Traveller, depart};
+pub use handover::{Traveller, depart, settled};
 pub use large::LongMessages;
 pub use plain::Plain;
 pub use retained::{Event as Retained, go_on as read_retained, is_over as row_is_over, read_on};
