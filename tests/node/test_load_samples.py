@@ -54,10 +54,8 @@ def test_samples_add_up_to_what_the_node_did(server: Server) -> None:
         def counted() -> list[dict[str, Any]]:
             rows = samples(connection)
             # A sample looks at one number after the other: what comes between is in the next one.
-            is_whole = round(of_hubs(rows, "messages")) >= 3_000 and round(of_hubs(rows, "bytes_in")) >= sum(
-                said
-            )
-            return rows if is_whole else []
+            has_all = round(of_hubs(rows, "messages")) >= 3_000
+            return rows if has_all and of_hubs(rows, "bytes_in") > 0.9999 * sum(said) else []
 
         rows = until(counted, "3,000 messages in samples of hubs")
         assert of_hubs(rows, "messages") == pytest.approx(3_000, abs=1)
