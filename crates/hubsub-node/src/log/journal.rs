@@ -101,7 +101,7 @@ impl<S: Storage> Thread<S> {
             safe.insert(batch.hub, batch.first + u64::from(batch.count) - 1);
         }
         self.intake.done(&batches);
-        self.shared.listener.safe(&safe.into_iter().collect::<Vec<_>>());
+        self.shared.safe(&safe.into_iter().collect::<Vec<_>>())?;
         let frame = Frame { file: self.journal.file(), number: frame, batches };
         if self.handover.put(frame, self.unwritten_bytes_max) {
             self.shared.counters.journal_waits.fetch_add(1, Ordering::Relaxed);

@@ -3,8 +3,9 @@
 use super::Listener;
 use super::turns::Turns;
 use crate::control::{Control, Level};
+use hubsub_log::{HubId, LogError};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Whether a log takes records.
@@ -90,8 +91,9 @@ pub struct Shared {
     is_stopping: AtomicBool,
     has_ended: AtomicBool,
     control: Arc<Control>,
-    /// Who is told what is safe.
-    pub listener: Arc<dyn Listener>,
+    listener: Arc<dyn Listener>,
+    /// Held while the listener is told: nothing is safe behind a failure.
+    telling: Mutex<()>,
     /// Figures.
     pub counters: Counters,
     /// Who may read the disk when.
@@ -108,6 +110,7 @@ impl Shared {
             has_ended: AtomicBool::new(false),
             control,
             listener,
+            telling: Mutex::new(()),
             counters: Counters::default(),
             turns: Arc::new(Turns::new()),
         }
@@ -150,6 +153,20 @@ impl Shared {
         }
     }
 
+    /// Tells who waits for these records that they are safe, each hub's to this offset.
+    ///
+    /// # Errors
+    ///
+    /// `Broken` where another thread has told a failure since they were written: nothing is told behind that.
+    pub fn safe(&self, hubs: &[(HubId, u64)]) -> Result<(), LogError> {
+        let _telling = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.state() == State::Failed {
+            return Err(LogError::Broken);
+        }
+        self.listener.safe(hubs);
+        Ok(())
+    }
+
     /// Nothing more can be made safe.
     pub fn fail(&self, why: &str) {
         let mut reason = self.reason.lock().expect("nothing panics under this lock");
@@ -159,6 +176,7 @@ impl Shared {
         *reason = Some(why.to_owned());
         drop(reason);
         self.control.log(Level::Error, "log has failed", vec![("reason", why.to_owned())]);
+        let _telling = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
         self.listener.failed();
     }
 
