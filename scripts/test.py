@@ -47,11 +47,15 @@ CHECKS: dict[str, list[str]] = {
     "stubs": [f"{BIN}/stubtest", "hubsub._core", "--concise"],
     "typos": [f"{BIN}/typos"],
 }
-PYTEST = "pytest"
+CARGO, PYTEST = "cargo test", "pytest"
 TESTS: dict[str, list[str]] = {
-    "cargo test": ["cargo", "test", "--quiet", "--workspace", "--locked"],
+    CARGO: ["cargo", "test", "--quiet", "--workspace", "--locked"],
     PYTEST: [f"{BIN}/pytest", "-n", "auto", "--durations=10"],
 }
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
 
 
 def run(parts: dict[str, list[str]], skips: Path) -> int:
@@ -60,17 +64,18 @@ def run(parts: dict[str, list[str]], skips: Path) -> int:
     wavering: list[unsteady.Failure] = []
     env = os.environ | {"HUBSUB_SKIPS": str(skips), "VIRTUAL_ENV": str(BIN.parent), "MYPYPATH": "python"}
     for name, command in parts.items():
-        print(f"-- {name}: {' '.join(command)}", flush=True)
+        say(f"-- {name}: {' '.join(command)}")
         start = time.monotonic()
-        if name == PYTEST:
-            passed, wavering = unsteady.pytest(
-                command, env, skips.parent, lambda line: print(line, flush=True)
-            )
+        if name == CARGO:
+            passed, found = unsteady.cargo(command, env, say)
+        elif name == PYTEST:
+            passed, found = unsteady.pytest(command, env, skips.parent, say)
         else:
-            passed = subprocess.run(command, env=env, check=False).returncode == 0
+            passed, found = subprocess.run(command, env=env, check=False).returncode == 0, []
+        wavering += found
         if not passed:
             failed.append(name)
-            print(f"-- {name} failed", flush=True)
+            say(f"-- {name} failed")
         took[name] = time.monotonic() - start
     total = sum(took.values())
     print("\npart            seconds  share")

@@ -4,7 +4,9 @@ A test that fails among others and passes alone is unsteady: a defect to be mend
 What fails alone too has failed, and so has a run in which much failed, or one that could not collect its tests.
 """
 
+import itertools
 import json
+import re
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,6 +18,8 @@ LINES = 12
 """Of an error, from its end, that the summary shows."""
 TESTS_FAILED = 1
 """What pytest ends with where tests failed and nothing else went wrong."""
+CARGO_FAILED = re.compile(r"^    (?P<test>[\w:]+)$|^error: test failed, to rerun pass `(?P<binary>[^`]+)`$")
+"""In what `cargo test` prints at the end of a binary: its failed tests, and how to run it alone."""
 
 
 class Failure(NamedTuple):
@@ -84,3 +88,73 @@ def pytest(
     code = subprocess.run(again, env=env, check=False).returncode
     has_passed = code == 0 and not skips.exists()
     return has_passed, failures if has_passed else []
+
+
+def cargo(
+    command: list[str], env: Mapping[str, str], say: Callable[[str], None]
+) -> tuple[bool, list[Failure]]:
+    """Runs `cargo test`, and its few failed tests once more, one after the other.
+
+    Args:
+        command: Without arguments for the binaries.
+        env: Of all runs.
+        say: Is told each line that the first run prints, and what is done.
+
+    Returns:
+        Whether it passed, and the tests that did only alone.
+    """
+    printed = []
+    run = [*command, "--no-fail-fast"]
+    with subprocess.Popen(
+        run, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        assert process.stdout is not None
+        for line in map(str.rstrip, process.stdout):
+            printed.append(line)
+            say(line)
+    if process.returncode == 0:
+        return True, []
+    failures = of_cargo(printed)
+    if not 0 < len(failures) <= AGAIN_MAX:
+        return False, []
+    for failure in failures:
+        *binary, test = failure.test.split()
+        say(f"-- once more, alone: {failure.test}")
+        again = subprocess.run([*command, *binary, "--", "--exact", test], env=env, check=False)
+        if again.returncode != 0:
+            return False, []
+    return True, failures
+
+
+def of_cargo(printed: list[str]) -> list[Failure]:
+    """The tests that failed, each as the binary's arguments and its name; none if anything else failed too."""
+    failures: list[Failure] = []
+    tests: list[str] = []
+    binaries = 0
+    for line in printed:
+        found = CARGO_FAILED.match(line)
+        if line == "failures:":
+            tests = []
+        elif found and found["test"]:
+            tests.append(found["test"])
+        elif found:
+            if not tests:
+                return []
+            binaries += 1
+            failures += [
+                Failure(f"{found['binary']} {test}", True, cargo_error(printed, test)) for test in tests
+            ]
+            tests = []
+    failed = next(
+        (line.split()[1] for line in printed if re.match(r"error: \d+ targets? failed:", line)), "0"
+    )
+    return failures if binaries == int(failed) else []
+
+
+def cargo_error(printed: list[str], test: str) -> str:
+    """What a failed test printed, without the trace of its calls."""
+    if f"---- {test} stdout ----" not in printed:
+        return ""
+    start = printed.index(f"---- {test} stdout ----") + 1
+    ends = ("stack backtrace:", "failures:", "note: run with")
+    return "\n".join(itertools.takewhile(lambda line: not line.startswith((*ends, "---- ")), printed[start:]))

@@ -129,3 +129,51 @@ def test_a_run_passes_if_what_failed_passes_alone(
     )
     assert all("once failed" in failure.error for failure in failures)
     assert len(said) <= 1
+
+
+CRATE = """
+#[cfg(test)]
+mod tests {
+    fn fails_times(name: &str, times: usize) {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tries-").to_owned() + name;
+        let tries = std::fs::read_to_string(&path).unwrap_or_default() + "x";
+        std::fs::write(&path, &tries).unwrap();
+        assert!(tries.len() > times, "{name} failed");
+    }
+
+    #[test]
+    fn steady() {
+        fails_times("steady", 0);
+    }
+"""
+
+
+@pytest.mark.parametrize(
+    "tests, passes, unsteady_tests",
+    [
+        ("", True, []),
+        ('#[test] fn once() { fails_times("once", 1); }', True, ["--lib tests::once"]),
+        ('#[test] fn always() { fails_times("always", 9); }', False, []),
+        (
+            '#[test] fn once() { fails_times("once", 1); } #[test] fn aborts() { std::process::abort(); }',
+            False,
+            [],
+        ),
+        ("no Rust", False, []),
+    ],
+    ids=["none", "once", "always", "and an abort", "does not build"],
+)
+def test_a_run_of_cargo_passes_if_what_failed_passes_alone(
+    unsteady: Any, tmp_path: Path, tests: str, passes: bool, unsteady_tests: list[str]
+) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "lib.rs").write_text(f"{CRATE}{tests}}}")
+    manifest = tmp_path / "Cargo.toml"
+    manifest.write_text("[package]\nname = 'it'\nversion = '0.1.0'\nedition = '2024'\n[workspace]\n")
+    said: list[str] = []
+    command = ["cargo", "test", "--quiet", "--offline", "--manifest-path", str(manifest)]
+    passed, wavering = unsteady.cargo(
+        command, os.environ | {"CARGO_TARGET_DIR": str(tmp_path / "target")}, said.append
+    )
+    assert (passed, [failure.test for failure in wavering]) == (passes, unsteady_tests), said
+    assert all("once failed" in failure.error for failure in wavering)
