@@ -19,7 +19,7 @@ from hubsub.testing import Node
 SUITES = {"3.1.1": ("client_test", 10), "5.0": ("client_test5", 27)}
 """Modules of the suite, with the number of their cases."""
 
-JUSTIFIED = {("5.0", "test_subscribe_failure"), ("5.0", "test_dollar_topics")}
+JUSTIFIED = {("5.0", "test_subscribe_failure")}
 """Cases that fail by right: docs/mqtt-conformance.md says why."""
 
 LIMITS = {"mqtt_keep_alive_s_max": 60}

@@ -184,9 +184,7 @@ def test_a_filter_with_a_wildcard_that_is_too_long_is_refused(start: Start) -> N
     with client(server, version=V5) as one:
         assert one.subscribe(("x" * 98 + "/#", 0), ("x", 0)) == [0x8F, 0]
         one.publish("y" * 201, b"x", 1, 7)
-        words = b"topic name invalid"
-        reason_string = b"\x1f" + len(words).to_bytes(2, "big") + words
-        assert one.read(PUBACK).rest == b"\x90" + bytes([len(reason_string)]) + reason_string
+        assert one.read(PUBACK).rest == b"\x90"
 
 
 def test_one_subscription_too_many_is_refused(start: Start) -> None:

@@ -388,8 +388,7 @@ fn a_message_that_failed_is_told_in_5_0_and_ends_the_connection_before() {
     let (mut m, mut out) = (machine(V5), Vec::new());
     said(&mut m, Packet::Publish(publish(Qos::ExactlyOnce, 1))).unwrap();
     m.published(0, Reason::QuotaExceeded, &mut out).unwrap();
-    assert_eq!(out[..5], [0x50, out.len() as u8 - 2, 0, 1, 0x97]);
-    assert!(out.ends_with(b"quota exceeded"));
+    assert_eq!(out, [0x50, 3, 0, 1, 0x97]);
     let again = said(&mut m, Packet::Publish(publish(Qos::ExactlyOnce, 1))).unwrap();
     assert_eq!(again.0, "publish t", "its id is free");
     let mut older = machine(V311);

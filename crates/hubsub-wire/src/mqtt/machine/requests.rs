@@ -38,32 +38,28 @@ pub(super) struct Answers {
     pub version: Version,
     /// Bytes of the longest packet that it takes.
     pub packet_bytes_max: usize,
-    /// Whether it wants reasons in words.
+    /// Whether it wants reasons in words, where there are any.
     pub explains: bool,
 }
 
 impl Answers {
-    /// Writes a packet, in 5.0 with its reason in words if that is a failure and there is room for them. One that is too
-    /// long without them is left out.
-    fn write(self, packet: Packet<'_>, reason: Option<Reason>, out: &mut Vec<u8>) {
-        let Answers { version, packet_bytes_max, explains } = self;
-        if let Some(reason) =
-            reason.filter(|reason| reason.is_failure() && explains && version == Version::V5)
-        {
+    /// Writes a packet. One that is too long is left out.
+    fn write(self, packet: Packet<'_>, out: &mut Vec<u8>) {
+        let _ = packet.write(out, self.version, self.packet_bytes_max);
+    }
+
+    /// Writes SUBACK, in 5.0 with its first failure in words if there is one and there is room for them. PUBACK and
+    /// PUBREC have none: a reason of theirs is all that there is to say, and some clients take them in their short form alone.
+    fn write_suback(self, suback: Suback<'_>, refused: Option<Reason>, out: &mut Vec<u8>) {
+        if let Some(reason) = refused.filter(|_| self.explains && self.version == Version::V5) {
             let mut why = PropertyList::default();
             why.push(Property::ReasonString(reason.words())).expect("its few words are no limit's");
-            let properties = why.as_properties();
-            let explained = match packet {
-                Packet::Puback(ack) => Packet::Puback(Ack { properties, ..ack }),
-                Packet::Pubrec(ack) => Packet::Pubrec(Ack { properties, ..ack }),
-                Packet::Suback(suback) => Packet::Suback(Suback { properties, ..suback }),
-                other => other,
-            };
-            if explained.write(out, version, packet_bytes_max).is_ok() {
+            let explained = Packet::Suback(Suback { properties: why.as_properties(), ..suback });
+            if explained.write(out, self.version, self.packet_bytes_max).is_ok() {
                 return;
             }
         }
-        let _ = packet.write(out, version, packet_bytes_max);
+        self.write(Packet::Suback(suback), out);
     }
 }
 
@@ -204,7 +200,7 @@ impl Requests {
                     if let Some(id) = *id {
                         let ack = Ack { id, reason: *reason, properties };
                         let packet = if is_once { Packet::Puback(ack) } else { Packet::Pubrec(ack) };
-                        answers.write(packet, Some(*reason), out);
+                        answers.write(packet, out);
                     }
                     self.publishes -= 1;
                     self.acknowledged_once -= u32::from(is_once);
@@ -213,13 +209,13 @@ impl Requests {
                     let known = || filters.iter().filter_map(|asked| asked.reason);
                     let reasons: Vec<u8> = known().map(Reason::number).collect();
                     let reasons = Reasons::new(&reasons, Carrier::SUBACK).expect("they are of SUBACK");
-                    let packet = Packet::Suback(Suback { id: *id, properties, reasons });
-                    answers.write(packet, known().find(|reason| reason.is_failure()), out);
+                    let suback = Suback { id: *id, properties, reasons };
+                    answers.write_suback(suback, known().find(|reason| reason.is_failure()), out);
                 }
                 Request::Unsubscribe { id, reasons } => {
                     let reasons = Reasons::new(reasons, Carrier::UNSUBACK).expect("they are of UNSUBACK");
                     let packet = Packet::Unsuback(Unsuback { id: *id, properties, reasons });
-                    answers.write(packet, None, out);
+                    answers.write(packet, out);
                 }
             }
             frees |= !matches!(request, Request::Publish { .. });
