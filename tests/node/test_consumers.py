@@ -134,6 +134,41 @@ def test_what_is_not_acknowledged_in_its_time_is_another_members_and_then_dead(
         assert came == 3
 
 
+def test_the_place_of_one_that_is_idle_is_kept_however_much_others_write_theirs(
+    needs: Callable[..., None], tmp_path: Path
+) -> None:
+    needs("hubsub-core")
+    limits = {"log_segment_bytes": 64 << 10, "log_checkpoint_bytes": 64 << 10}
+    with home(tmp_path / "data", classes=[KEPT], limits=limits) as node:
+        server = node.server
+        with server.connect() as publisher, server.connect() as idle, server.connect() as busy:
+            consume(idle, "kept:a", "idle")
+            publisher.ask("PUBLISH", "kept:a", "x")
+            assert idle.ask("HUBSUB", "ACK", records(idle, 1)[0][0]) == 1
+            until(lambda: shown(server, "idle", "kept:a")["lag"] == 0, "its place is written")
+            consume(busy, "kept:b", "busy")
+
+            def one_more_row() -> None:
+                publisher.ask("PUBLISH", "kept:b", "x")
+                busy.ask("HUBSUB", "ACK", records(busy, 1)[0][0])
+
+            def hub() -> dict[str, Any]:
+                found: dict[str, Any] = json.loads(server.get("/v1/hubs/%24consumer-0"))
+                return found
+
+            # A hub that forgets by age or bytes alone loses its first records; one of the latest is copied smaller.
+            was = 0
+            while (now := hub()["bytes"]) >= was:
+                was = now
+                for _ in range(100):
+                    one_more_row()
+        server = node.restart(kills=True)
+        with server.connect() as publisher, server.connect() as idle:
+            publisher.ask("PUBLISH", "kept:a", "y")
+            consume(idle, "kept:a", "idle")
+            assert [payload for _, payload in records(idle, 1)] == [b"y"]
+
+
 def test_members_of_all_protocols_share_and_what_one_that_is_gone_had_goes_to_another(
     serve: Callable[..., Server],
 ) -> None:

@@ -6,7 +6,7 @@
 
 use crate::record::Record;
 use hubsub_types::names::Filter;
-use hubsub_types::{Epoch, Position, Seq};
+use hubsub_types::{Class, Epoch, Position, Seq};
 use std::borrow::Borrow;
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -43,6 +43,12 @@ impl RowTotals {
         // In this order: one that is written is counted before it is under way no more.
         self.under_way.load(Ordering::SeqCst) == 0 && self.messages.load(Ordering::SeqCst) == 0
     }
+}
+
+/// Whether a class is that of rows, which have limits and an end of their own.
+#[must_use]
+pub fn is_class(class: &Class) -> bool {
+    class.keeps_latest && class.name == CLASS
 }
 
 /// The topic of a row's room; none if it is another room.

@@ -124,7 +124,10 @@ CLAIMS = "$claim"
 SYS = "$SYS"
 """The class of what nodes say of themselves to MQTT clients."""
 
-OWN = (CLAIMS, SYS, "$stage", "$queries", "$consumer", "$stats", "$system")
+CONSUMERS = "$consumer"
+"""The class of the rows that say where named consumers are."""
+
+OWN = (CLAIMS, SYS, "$stage", "$queries", CONSUMERS, "$stats", "$system")
 """The node's own classes, and the first level of their rooms."""
 
 RESERVED = "$"
@@ -138,9 +141,6 @@ SYSTEM = "$system"
 
 QUERIES_BYTES = 64 << 20
 """Of the records that say how far each query's batches are: some 300,000 of them."""
-
-CONSUMERS_BYTES = 64 << 20
-"""Of the rows that say where named consumers are: some 300,000 of them, of which the last one of each counts."""
 
 STATS_BYTES = 64 << 20
 
@@ -185,10 +185,20 @@ def system_classes(
             payload_bytes_max=2**32,
         )
 
+    consumers = RoomClass(
+        name=CONSUMERS,
+        match=(f"{CONSUMERS}/#",),
+        durability="durable",
+        # The place of each is its latest row, however long ago that was written.
+        history=History(messages=1),
+        keeps_latest=True,
+        placement="ring",
+        payload_bytes_max=2**32,
+    )
     return (
         own("$stage", "$stage/+/+", "durable", limits["stage_bytes_max"]),
         own("$queries", "$queries/+", "durable", QUERIES_BYTES),
-        own("$consumer", "topic", "durable", CONSUMERS_BYTES),
+        consumers,
         own("$stats", "topic", "durable", STATS_BYTES, STATS_AGE_MS),
         system,
     )

@@ -8,6 +8,7 @@ use super::status::LoggedHub;
 use hubsub_log::manifest::HubEntry;
 use hubsub_log::{Chain, Disk, Keep, LogError, Retention};
 use hubsub_route::relay::message::home;
+use hubsub_route::rows::is_class;
 use hubsub_route::{HubSeed, Producers, Rows, Traffic, Window};
 use hubsub_types::Class;
 use hubsub_types::class::ClassIndex;
@@ -85,7 +86,7 @@ pub fn describe(
     let (mut producers, mut warning) = (None, None);
     let mut rows = Rows::default();
     if let Some(chain) = chain {
-        if class.keeps_latest {
+        if is_class(class) {
             rows = retained::rebuild(&chain)?;
         }
         producers = Some(match producers::rebuild(&chain, window) {

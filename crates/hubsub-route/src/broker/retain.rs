@@ -103,7 +103,7 @@ impl Broker {
     /// The class that keeps retained messages; none: nothing is retained here.
     #[must_use]
     pub fn rows_class(&self) -> Option<ClassIndex> {
-        self.classes.index_of(rows::CLASS).filter(|&class| self.classes.get(class).keeps_latest)
+        self.classes.index_of(rows::CLASS).filter(|&class| rows::is_class(self.classes.get(class)))
     }
 
     /// How many hubs keep rows; a wildcard asks each.
@@ -394,7 +394,7 @@ impl Broker {
     ) -> Result<RowPage, ErrorCode> {
         let hub = self.rooms.hubs.get(slot);
         let class = self.classes.get(hub.class);
-        if !class.keeps_latest || (class.durability.is_logged() && hub.log.is_none()) {
+        if !rows::is_class(class) || (class.durability.is_logged() && hub.log.is_none()) {
             return Err(ErrorCode::HubClosed);
         }
         let filter = Filter::new(filter).map_err(|_| ErrorCode::TopicLength)?;

@@ -22,7 +22,7 @@ use crate::history::Ring;
 use crate::hubs::{Hubs, ShardHubs};
 use crate::places::Place;
 use crate::record::Namespace;
-use crate::rows::RowTotals;
+use crate::rows::{self, RowTotals};
 use ahash::RandomState;
 use hashbrown::{HashMap, HashTable};
 use hubsub_types::names::is_reserved;
@@ -155,8 +155,8 @@ pub struct Rooms {
     epochs: Arc<AtomicU64>,
     /// Retained messages of the node.
     retained: Arc<RowTotals>,
-    /// Rooms of classes that keep the latest, which have limits of their own.
-    latest: usize,
+    /// Rooms of rows, which have limits of their own.
+    row_rooms: usize,
     /// Which hub each room belongs to.
     all_hubs: Arc<Hubs>,
     /// Those that live here.
@@ -203,7 +203,7 @@ impl Rooms {
             revisions: HashMap::default(),
             epochs,
             retained,
-            latest: 0,
+            row_rooms: 0,
             last_us,
             created: (0, 0),
             swept: 0,
@@ -342,7 +342,7 @@ impl Rooms {
         // any case, or clients' rooms would keep it from ending what it began.
         let may = match known {
             None if self.classes.get(class).is_removed => Err(ErrorCode::ClassRemoved),
-            None if self.classes.get(class).keeps_latest => Ok(()),
+            None if rows::is_class(self.classes.get(class)) => Ok(()),
             None => self.may_create(now),
             Some(_) if is_reserved(name) => Ok(()),
             Some(_) => self.has_place(),
@@ -363,7 +363,7 @@ impl Rooms {
         now: Now,
     ) -> RoomHandle {
         let Position { epoch, seq } = position;
-        self.latest += usize::from(self.keeps_latest(hub));
+        self.row_rooms += usize::from(self.has_rows(hub));
         let room = Room {
             name: name.into(),
             epoch,
@@ -441,7 +441,7 @@ impl Rooms {
     }
 
     fn has_place(&self) -> Result<(), ErrorCode> {
-        if (self.len() - self.latest) as u64 >= self.rooms_max {
+        if (self.len() - self.row_rooms) as u64 >= self.rooms_max {
             Err(ErrorCode::TooManyRooms)
         } else {
             Ok(())
@@ -450,7 +450,7 @@ impl Rooms {
 
     /// Whether rooms that are in a log as well should make place for others.
     fn is_crowded(&self) -> bool {
-        (self.len() - self.latest) as u64 >= self.rooms_max - self.rooms_max / CROWDED
+        (self.len() - self.row_rooms) as u64 >= self.rooms_max - self.rooms_max / CROWDED
     }
 
     fn may_create(&mut self, now: Now) -> Result<(), ErrorCode> {
@@ -470,7 +470,7 @@ impl Rooms {
         let (generation, room) = &mut self.slots[handle.index as usize];
         let room = room.take().expect("the caller holds a live handle");
         *generation = generation.wrapping_add(1);
-        self.latest -= usize::from(self.classes.get(self.hubs.get(room.hub).class).keeps_latest);
+        self.row_rooms -= usize::from(self.has_rows(room.hub));
         let hash = self.hasher.hash_one(&*room.name);
         if let Ok(entry) = self.names.find_entry(hash, |&i| i == handle.index) {
             entry.remove();
@@ -479,8 +479,9 @@ impl Rooms {
         self.free.push(handle.index);
     }
 
-    fn keeps_latest(&self, slot: u16) -> bool {
-        self.classes.get(self.hubs.get(slot).class).keeps_latest
+    /// Whether the rooms of a hub are rows.
+    fn has_rows(&self, slot: u16) -> bool {
+        rows::is_class(self.classes.get(self.hubs.get(slot).class))
     }
 
     fn at(&self, index: u32) -> &Room {

@@ -7,6 +7,7 @@ use crate::history::{Entry, Ring};
 use crate::hubs::Hub;
 use crate::logread::{Ask, Found, Known, LogRead, Then, Want};
 use crate::record::Record;
+use crate::rows;
 use hubsub_types::{Epoch, HubId, Position, Seq};
 use std::sync::Arc;
 
@@ -47,7 +48,7 @@ impl Rooms {
         let weight = record.weight() as u64;
         room.ring.get_or_insert_default().push(Arc::clone(&record));
         self.hubs.get_mut(slot).ledger.kept(entry, weight);
-        if self.keeps_latest(slot) {
+        if self.has_rows(slot) {
             self.hubs.get_mut(slot).rows.set(&record, &self.retained);
         }
         let hub = self.hubs.get(slot);
@@ -66,9 +67,9 @@ impl Rooms {
             while self.hubs.get(slot).ledger.bytes > history.bytes && self.drop_oldest_of(slot) {}
         }
         loop {
-            // What only memory has, of rooms that are their latest record, has limits of its own.
+            // Rows that only memory has have limits of their own.
             let classes = &self.classes;
-            let may = |hub: &Hub| hub.log.is_some() || !classes.get(hub.class).keeps_latest;
+            let may = |hub: &Hub| hub.log.is_some() || !rows::is_class(classes.get(hub.class));
             let bytes = |hub: &Hub| hub.ledger.bytes;
             if self.hubs.iter().filter(|hub| may(hub)).map(bytes).sum::<u64>() <= self.history_bytes_max {
                 break;
