@@ -169,6 +169,30 @@ def test_the_place_of_one_that_is_idle_is_kept_however_much_others_write_theirs(
             assert [payload for _, payload in records(idle, 1)] == [b"y"]
 
 
+def test_a_group_is_given_no_more_than_its_window_and_the_rest_when_it_acknowledges(
+    serve: Callable[..., Server],
+) -> None:
+    server = serve(limits={"consumer_window_records": 10})
+    with server.connect() as publisher, server.connect() as one:
+        consume(one, "kept:a", "g")
+        for i in range(25):
+            publisher.ask("PUBLISH", "kept:a", i)
+        until(lambda: shown(server, "g", "kept:a")["lag"] == 25, "all are known")
+        assert shown(server, "g", "kept:a")["given"] == 10
+        until(lambda: server.metric("consumers_full_total") == 15, "15 wait")
+        came, done = [], 0
+        while done < 25:
+            said = one.read().plain()
+            if isinstance(said, list):
+                came.append(said[4])
+                one.command("HUBSUB", "ACK", said[3])
+            else:
+                assert said == 1
+                done += 1
+        assert came == [str(i).encode() for i in range(25)]
+        until(lambda: shown(server, "g", "kept:a")["lag"] == 0, "all is done")
+
+
 def test_members_of_all_protocols_share_and_what_one_that_is_gone_had_goes_to_another(
     serve: Callable[..., Server],
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from typing import Any
 
@@ -192,6 +193,38 @@ def test_one_subscription_too_many_is_refused(start: Start) -> None:
     with client(server, version=V5) as one:
         assert one.subscribe(("a", 0), ("b/#", 1), ("c", 2), ("d", 0), ("+", 0)) == [0, 1, 2, 0x97, 0x97]
         assert one.subscribe(("a", 2)) == [2]
+
+
+def told_its_end(server: Server, number: int) -> Wire:
+    """A client that did something wrong, was told so, and does not close."""
+    one = client(server, f"c{number}", V5)
+    one.send(b"\xf0\x00")
+    assert reason(one) == 0x82
+    return one
+
+
+def test_of_too_many_clients_that_were_told_their_end_the_oldest_are_closed(start: Start) -> None:
+    server = begin(start, limits={"mqtt_parting_max": 2, "mqtt_parting_ms": 3_600_000})
+    with contextlib.ExitStack() as stack:
+        for number in range(5):
+            stack.enter_context(told_its_end(server, number))
+        until(lambda: server.metric("mqtt_parting_closed_total") == 3, "two are left")
+
+
+def test_a_client_that_was_told_its_end_is_closed_after_its_time(start: Start) -> None:
+    server = begin(start, limits={"mqtt_parting_ms": 1})
+    with told_its_end(server, 1) as one:
+        until(lambda: is_reset(one), "nobody reads any more what it sends")
+    assert server.metric("mqtt_parting_closed_total") == 0
+
+
+def is_reset(one: Wire) -> bool:
+    """Whether the server has closed the other direction, too."""
+    try:
+        one.ping()
+    except (BrokenPipeError, ConnectionResetError):
+        return True
+    return False
 
 
 # --- sessions

@@ -20,9 +20,6 @@ pub const ROWS: &[u8] = b"$consumer/";
 /// Topics of dead letters begin so.
 const DEAD: &[u8] = b"dead-letters/";
 
-/// Records that a Redis client has and has not acknowledged, at most: then it is given no more.
-const CONSUMED_MAX: usize = 1_024;
-
 /// What is to be done for consumers, behind what the broker does.
 pub enum Wanted {
     /// Read a row.
@@ -132,7 +129,8 @@ impl Rim {
         let Some(key) = self.conns.key_at(conn) else { return Delivery::Full };
         let Some(c) = self.conns.get_mut(key) else { return Delivery::Full };
         let waits = c.output.as_ref().is_some_and(|output| output.pending_bytes() > 0);
-        if c.extra().consumed.len() >= CONSUMED_MAX || (waits && self.is_full_at(conn)) {
+        let is_full = c.extra().consumed.len() as u64 >= self.limits.consumer_window_records;
+        if is_full || (waits && self.is_full_at(conn)) {
             return Delivery::Full;
         }
         let headers: Headers = (!record.headers.is_empty()).then(|| record.headers.into());

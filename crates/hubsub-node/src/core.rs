@@ -218,6 +218,7 @@ impl Core {
             (&metrics.shares_lost_total, broker.groups.lost),
             (&metrics.consumers_given_again_total, broker.consumers_given_again),
             (&metrics.consumers_missed_total, broker.consumers_missed),
+            (&metrics.consumers_full_total, broker.consumers_full),
             (&metrics.output_bytes, self.rim.output_bytes as u64),
             (&metrics.pool_bytes, self.rim.pool_bytes() as u64),
             (&metrics.mailbox_bytes, self.rim.mailer.own().bytes() as u64),

@@ -108,6 +108,8 @@ metrics! {
     consumers_given_again_total;
     /// Records that history did not have any more when their group came to them.
     consumers_missed_total;
+    /// Records that came while the window of their group was full: it reads them later.
+    consumers_full_total;
     /// Records that went to the dead letters of a group.
     consumers_buried_total;
     /// Connections whose reading was paused to hold back their publishes.
@@ -204,6 +206,8 @@ metrics! {
     mqtt_session_dropped_total;
     /// Sessions to which nobody came back in time.
     mqtt_sessions_expired_total;
+    /// Sockets of MQTT clients that were told why their connection ends and closed at once, as there were too many.
+    mqtt_parting_closed_total;
     /// Messages of MQTT clients above `mqtt_receive_max` that were taken all the same.
     mqtt_receive_exceeded_total;
     /// Retained messages that the hubs here keep.

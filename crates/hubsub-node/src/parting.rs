@@ -5,15 +5,10 @@
 //! peer closes or its time is over. They are no connections any more: nothing else knows of them.
 
 use crate::transport::Transport;
+use hubsub_types::Limits;
 use mio::Registry;
 use std::collections::VecDeque;
 use std::io::ErrorKind;
-
-/// Sockets of a shard at once; for one too many the oldest is closed.
-const SOCKETS_MAX: usize = 256;
-
-/// For how long one is kept.
-const KEPT_MS: u64 = 3_000;
 
 /// Reads of one socket each time.
 const READS_MAX: usize = 16;
@@ -25,17 +20,26 @@ pub struct Parting {
 }
 
 impl Parting {
-    /// Takes in sockets that no connection has any more.
-    pub fn take_in(&mut self, sockets: Vec<Transport>, registry: &Registry, now_ms: u64) {
+    /// Takes in sockets that no connection has any more. For one too many the oldest is closed; how many were.
+    pub fn take_in(
+        &mut self,
+        sockets: Vec<Transport>,
+        registry: &Registry,
+        now_ms: u64,
+        limits: &Limits,
+    ) -> u64 {
+        let mut closed = 0;
         for mut socket in sockets {
             // One that cannot be half closed, or be forgotten by the poll, is closed whole.
             if socket.end_writing().is_ok() && registry.deregister(socket.source()).is_ok() {
-                if self.sockets.len() == SOCKETS_MAX {
-                    self.sockets.pop_front();
-                }
-                self.sockets.push_back((now_ms + KEPT_MS, socket));
+                self.sockets.push_back((now_ms + limits.mqtt_parting_ms, socket));
+            }
+            while self.sockets.len() as u64 > limits.mqtt_parting_max {
+                self.sockets.pop_front();
+                closed += 1;
             }
         }
+        closed
     }
 
     /// Throws away what has come; `scratch` is where to.

@@ -15,9 +15,10 @@ use crate::listener::{DOORS, Listener};
 use crate::mail::Mail;
 use crate::mqtt::Traveller;
 use crate::parting::Parting;
-use crate::rim::{TURN_BYTES, Timer};
+use crate::rim::{Rim, TURN_BYTES, Timer};
 use crate::spin::Spin;
 use crate::stopping::Stopping;
+use crate::transport::Transport;
 use clock::Clock;
 use hubsub_route::Now;
 use hubsub_types::ConnKey;
@@ -123,7 +124,7 @@ impl Shard {
             self.clock.split(false);
             self.core.flush();
             let told = self.core.reap();
-            self.parting.take_in(told, self.poll.registry(), self.core.rim.now.mono_ms);
+            self.take_parting(told);
             // Drained cursors and closed connections have mail too; none may wait for the next turn.
             self.core.rim.mailer.flush();
             self.clock.split(true);
@@ -351,6 +352,12 @@ impl Shard {
             rim.log_conn(Level::Info, "no command in time", key, Vec::new());
             rim.close_now(key);
         }
+    }
+
+    fn take_parting(&mut self, told: Vec<Transport>) {
+        let Rim { now, limits, metrics, .. } = &self.core.rim;
+        let closed = self.parting.take_in(told, self.poll.registry(), now.mono_ms, limits);
+        metrics.mqtt_parting_closed_total.add(closed);
     }
 
     fn keep_house(&mut self) {

@@ -6,15 +6,9 @@
 //! what is written is never ahead of what is acknowledged.
 
 use crate::record::Record;
-use hubsub_types::{Epoch, Position, Seq};
+use hubsub_types::{Epoch, Limits, Position, Seq};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-/// Records that are given and not acknowledged, or acknowledged behind one that is not, at most.
-pub const WINDOW_MAX: usize = 1024;
-
-/// And their bytes, but for one.
-pub const WINDOW_BYTES_MAX: usize = 4 << 20;
 
 /// A record that a member has.
 #[derive(Clone, Debug)]
@@ -110,10 +104,15 @@ impl Consumer {
 
     /// Whether it takes more records now.
     #[must_use]
-    pub fn takes(&self) -> bool {
-        self.loading_ms.is_none()
-            && self.given.len() + self.acknowledged.len() < WINDOW_MAX
-            && self.given_bytes < WINDOW_BYTES_MAX
+    pub fn takes(&self, limits: &Limits) -> bool {
+        self.loading_ms.is_none() && !self.is_full(limits)
+    }
+
+    /// Whether its window is full: it waits for acknowledgements.
+    #[must_use]
+    pub fn is_full(&self, limits: &Limits) -> bool {
+        (self.given.len() + self.acknowledged.len()) as u64 >= limits.consumer_window_records
+            || self.given_bytes as u64 >= limits.consumer_window_bytes
     }
 
     /// The room begins another life, of which all is due.
@@ -254,19 +253,25 @@ mod tests {
     }
 
     #[test]
-    fn it_takes_no_more_than_its_window() {
-        let mut consumer = open(0);
-        let mut seq = 0;
-        while consumer.takes() {
-            seq += 1;
-            consumer.take(&record(seq), 0);
+    fn a_group_is_given_no_more_than_its_window() {
+        let bytes = 10 * record(1).weight() as u64;
+        for limits in [
+            Limits { consumer_window_records: 10, ..Limits::default() },
+            Limits { consumer_window_bytes: bytes, ..Limits::default() },
+        ] {
+            let mut consumer = open(0);
+            let mut seq = 0;
+            while consumer.takes(&limits) {
+                seq += 1;
+                consumer.take(&record(seq), 0);
+            }
+            assert_eq!(consumer.given(), 10);
+            // What is acknowledged behind one that is not counts too: its number is kept.
+            (2..=seq).for_each(|seq| _ = consumer.acknowledge(at(seq)));
+            assert_eq!(consumer.is_full(&limits), limits.consumer_window_records == 10);
+            consumer.acknowledge(at(1));
+            assert!(consumer.takes(&limits));
         }
-        assert_eq!(consumer.given(), WINDOW_MAX);
-        // What is acknowledged behind one that is not counts too: it is kept.
-        (2..=seq).for_each(|seq| _ = consumer.acknowledge(at(seq)));
-        assert!(!consumer.takes());
-        consumer.acknowledge(at(1));
-        assert!(consumer.takes());
     }
 
     #[test]

@@ -78,11 +78,21 @@ limits! {
     mqtt_keep_alive_s_max = 0;
     /// Time that other nodes have to let go of a client id that an MQTT client brings here, in ms.
     mqtt_takeover_ms = 5_000;
+    /// Sockets of a shard whose MQTT client was told why its connection ends and may not have read it yet; for one too
+    /// many the oldest is closed.
+    mqtt_parting_max = 256;
+    /// Time that one of them has to read it, in ms.
+    mqtt_parting_ms = 3_000;
     /// Time that a member of a group has to acknowledge a record before another one gets it, in ms, where the group keeps
     /// its place.
     consumer_ack_ms = 30_000;
     /// How often a record is given before it goes to the dead letters; 0 for ever.
     consumer_tries_max = 16;
+    /// Records of a group that keeps its place which members have and have not acknowledged, or which are acknowledged
+    /// above one that is not; a Redis client alone has as many of all its groups.
+    consumer_window_records = 1_024;
+    /// Bytes of those that members have, but for one.
+    consumer_window_bytes = 4 * MIB;
     /// Sessions of MQTT clients that outlive their connections, of all shards together.
     mqtt_sessions_max = 1_000_000;
     /// The longest that one does, in s; 0 for none.

@@ -113,6 +113,13 @@ LIMITS: tuple[Limit, ...] = (
         "says nothing.",
     ),
     Limit(
+        "mqtt_parting_max",
+        256,
+        "Sockets of a shard whose MQTT client was told why its connection ends and may not have read it yet; for one "
+        "too many the oldest is closed.",
+    ),
+    Limit("mqtt_parting_ms", 3_000, "Time that one of them has to read it."),
+    Limit(
         "consumer_ack_ms",
         30_000,
         "Time that a member of a group has to acknowledge a record before another one gets it, where the group keeps "
@@ -124,6 +131,14 @@ LIMITS: tuple[Limit, ...] = (
         16,
         "How often a record is given to members of a group before it goes to the dead letters; 0 for ever.",
     ),
+    Limit(
+        "consumer_window_records",
+        1_024,
+        "Records of a group that keeps its place which members have and have not acknowledged, or which are "
+        "acknowledged above one that is not; a Redis client alone has as many of all its groups.",
+        1,
+    ),
+    Limit("consumer_window_bytes", 4 * MIB, "Bytes of those that members have, but for one.", 1),
     Limit(
         "mqtt_sessions_max",
         1_000_000,

@@ -163,7 +163,8 @@ impl Broker {
         let Some(consumer) = self.consumers.get_mut(source) else {
             return self.open_consumer(source, now, sink);
         };
-        if consumer.reading.is_none() && consumer.takes() && consumer.next() == record.position {
+        self.consumers_full += u64::from(consumer.is_full(&self.limits));
+        if consumer.reading.is_none() && consumer.takes(&self.limits) && consumer.next() == record.position {
             if consumer.take(record, now.mono_ms + ack_ms) {
                 self.give_consumed(source, record.position, None, now, sink);
             }
@@ -177,10 +178,8 @@ impl Broker {
         if self.groups.table.find(source).is_none() {
             return;
         }
-        let Some(consumer) = self.consumers.get(source).filter(|it| it.takes() && it.reading.is_none())
-        else {
-            return;
-        };
+        let takes = |it: &&Consumer| it.takes(&self.limits) && it.reading.is_none();
+        let Some(consumer) = self.consumers.get(source).filter(takes) else { return };
         let topic = Arc::clone(&consumer.topic);
         let last = self.last_of(&topic, sink);
         let Some(consumer) = self.consumers.get_mut(source) else { return };
@@ -229,7 +228,7 @@ impl Broker {
         let mut taken = Vec::new();
         let mut is_full = false;
         for record in &range.records {
-            if !consumer.takes() {
+            if !consumer.takes(&self.limits) {
                 consumer.skip_to(record.position.seq);
                 is_full = true;
                 break;

@@ -100,6 +100,8 @@ pub struct Broker {
     pub consumers_given_again: u64,
     /// Records that were gone from history before their consumer came, since the start.
     pub consumers_missed: u64,
+    /// Records that came while the window of their group was full.
+    pub consumers_full: u64,
     /// The rooms whose hub is here.
     pub rooms: Rooms,
     /// Subscriptions that catch up.
@@ -163,6 +165,7 @@ impl Broker {
             last_read: 0,
             consumers_given_again: 0,
             consumers_missed: 0,
+            consumers_full: 0,
             rooms,
             cursors: Cursors::default(),
             busiest: TopK::default(),
