@@ -37,6 +37,15 @@ def bytes_of(text: str) -> bytes:
     )
 
 
+def literal_glob(name: bytes) -> bytes:
+    """A name as a glob that matches it alone.
+
+    >>> literal_glob(b"a*[b]")
+    b'a\\\\*\\\\[b\\\\]'
+    """
+    return re.sub(rb"[\\*?\[\]]", rb"\\\g<0>", name)
+
+
 def producer_id(name: str) -> int:
     """The number that a producer's name stands for in the log.
 

@@ -48,7 +48,8 @@ class Device(Struct, kw_only=True):
     state: Annotated[
         Record | None,
         Meta(
-            description="The last record of its state topic; null where there is none, or its class keeps none."
+            description="The last record of its state topic, or where no history has one what the topic retains; "
+            "null where there is neither."
         ),
     ]
     state_topic: str

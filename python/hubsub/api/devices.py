@@ -6,7 +6,6 @@ the headers that make an MQTT 5 client answer it by the protocol's own means: a 
 
 import asyncio
 import hashlib
-import re
 import secrets
 import time
 from typing import Any, Final
@@ -39,7 +38,7 @@ from hubsub.errors import (
     NoSuchDeviceError,
     refusal,
 )
-from hubsub.names import text_of
+from hubsub.names import literal_glob, text_of
 from hubsub.node import Failed, HistoryRow, Item
 
 STATES: Final = ("queued", "acknowledged", "expired")
@@ -55,7 +54,7 @@ async def list_devices(state: State, request: Request) -> Response:
     wanted = request.query_params.get("connected")
     if wanted not in (None, "true", "false"):
         raise BadRequestError("connected must be true or false", wanted)
-    glob = _literal(before + prefix.encode()) + b"*" + _literal(behind)
+    glob = literal_glob(before + prefix.encode()) + b"*" + literal_glob(behind)
     nodes = Everywhere(state)
     found, goes_on = await nodes.rooms(glob, before + after.encode() + behind if after else None, limit)
     inner = {room: room.name[len(before) : len(room.name) - len(behind)] for room in found}
@@ -79,13 +78,15 @@ async def show_device(state: State, request: Request) -> Response:
     room, _ = state.node.room_of(topic.encode())
     nodes = Everywhere(state)
     rows, connected = await asyncio.gather(nodes.history(room, 1, topic.encode()), nodes.clients([device]))
-    if not rows and not connected and nodes.headers is None:
+    # Where no history has it, the topic may keep it by itself.
+    last = record_body(rows[-1]) if rows else await nodes.retained(topic.encode())
+    if last is None and not connected and nodes.headers is None:
         raise NoSuchDeviceError(value=device, hint="GET /v1/devices lists them")
     answer = Device(
         id=device,
         room_class=devices.room_class,
         connection=_connection(connected, device),
-        state=record_body(rows[-1]) if rows else None,
+        state=last,
         state_topic=topic,
         action_topic=devices.action_topic(device, "{action}"),
     )
@@ -227,8 +228,3 @@ def _action_body(action: Action, now_us: int) -> DeviceAction:
         answer=None if action.answer is None else record_body(action.answer),
         **fields,
     )
-
-
-def _literal(name: bytes) -> bytes:
-    """A name as a glob that matches it alone."""
-    return re.sub(rb"[\\*?\[\]]", rb"\\\g<0>", name)

@@ -16,6 +16,7 @@ from hubsub.api.clients import client_body
 from hubsub.api.others import ONLY, Call, Reply, encode, reply_of
 from hubsub.api.params import position
 from hubsub.api.reach import UNREACHABLE
+from hubsub.api.retained import Retained, retained_here
 from hubsub.api.schema import Client, ClientList, HistoryPage, Record, RoomPage
 from hubsub.api.state import State
 from hubsub.errors import HubSubError, NodesUnreachableError
@@ -106,6 +107,17 @@ class Everywhere:
         if self._missing:
             raise NodesUnreachableError(value=", ".join(sorted(self._missing)))
         return []
+
+    async def retained(self, topic: bytes) -> Record | None:
+        """What a topic keeps for who subscribes later."""
+        own = await retained_here(self._state, topic)
+        if own is not None:
+            return own.record()
+        for reply in await self._ask(f"/v1/retained/{quote(topic, safe='')}", ""):
+            if reply.status != 404:
+                kept: Retained = _decoded(reply, Retained)
+                return kept.record()
+        return None
 
     async def _ask(self, path: str, query: str) -> list[Reply]:
         others = self._state.others

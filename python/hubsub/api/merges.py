@@ -8,10 +8,11 @@ from starlette.requests import Request
 from hubsub.api.consumer_schema import Consumer, ConsumerList
 from hubsub.api.log_schema import HubPage, Query, QueryList
 from hubsub.api.params import number
+from hubsub.api.retained import RetainedPage
 from hubsub.api.schema import BusyRoom, BusyRooms, ClientList, NodeList, NodeRef, RoomPage
 from hubsub.api.sessions import SessionPage
 from hubsub.api.state import State
-from hubsub.names import bytes_of
+from hubsub.names import bytes_of, text_of
 
 T = TypeVar("T")
 
@@ -56,6 +57,16 @@ def sessions(state: State, request: Request, pages: Sequence[SessionPage]) -> Se
     ends = [page.sessions[-1].client_id for page in pages if page.next is not None]
     shown, goes_on = _page(_limit(state, request), all_of, lambda session: session.client_id, ends)
     return SessionPage(sessions=shown, next=shown[-1].client_id if goes_on else None)
+
+
+def retained(state: State, request: Request, pages: Sequence[RetainedPage]) -> RetainedPage:
+    """By topic. A page may be short: it says by `next` how far its node looked."""
+    limit, all_of = _limit(state, request), [message for page in pages for message in page.retained]
+    ends = [bytes_of(page.next) for page in pages if page.next is not None]
+    shown, _ = _page(limit, all_of, lambda message: bytes_of(message.topic), ends)
+    if len(shown) == limit and any(bytes_of(shown[-1].topic) < bytes_of(one.topic) for one in all_of):
+        return RetainedPage(retained=shown, next=shown[-1].topic)
+    return RetainedPage(retained=shown, next=text_of(min(ends)) if ends else None)
 
 
 def consumers(state: State, request: Request, lists: Sequence[ConsumerList]) -> ConsumerList:

@@ -1,5 +1,5 @@
 """All routes; those of the log stand in `log_table`, those of devices in `device_table`, of consumers in
-`consumer_table`."""
+`consumer_table`, of retained messages in `retained_table`."""
 
 from functools import cache
 from typing import Any
@@ -32,6 +32,7 @@ from hubsub.api.reach import (
     Somewhere,
     WhereKnown,
 )
+from hubsub.api.retained_table import RETAINED_ROUTES
 from hubsub.api.routes import LIMIT, Param, Route
 from hubsub.api.schema import (
     AppliedClasses,
@@ -261,6 +262,7 @@ ROUTES: tuple[Route, ...] = (
     ),
     *DEVICE_ROUTES,
     *CONSUMER_ROUTES,
+    *RETAINED_ROUTES,
     *LOG_ROUTES,
     Route(
         "GET",

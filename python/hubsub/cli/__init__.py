@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "room": ("hubsub.cli.rooms", "Lists, shows, creates and deletes rooms; reads their history."),
     "client": ("hubsub.cli.clients", "Lists, shows and closes connections."),
     "session": ("hubsub.cli.sessions", "Lists, shows and ends MQTT sessions that outlive their connections."),
+    "retained": ("hubsub.cli.retained", "Lists, shows and removes what topics keep for later subscribers."),
     "device": ("hubsub.cli.devices", "Lists and shows devices; gives them something to do."),
     "consumer": ("hubsub.cli.consumers", "Lists, shows and deletes named consumers."),
     "hub": ("hubsub.cli.hubs", "Lists and shows hubs that have a log."),

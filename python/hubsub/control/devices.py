@@ -145,7 +145,8 @@ def actions_of(devices: Devices, device: str, rows: Iterable[HistoryRow]) -> lis
         if not place.is_answer:
             name = row.headers.get(ACTION_ID) or f"{row.epoch}-{row.seq}"
             # Who says an id again says the same action again.
-            found.setdefault(name, Action(name, place.action, row, _expiry(row)))
+            expires_us = expiry_of(row.headers, row.timestamp_us)
+            found.setdefault(name, Action(name, place.action, row, expires_us))
         elif (action := _answered(found, place.action, row)) is not None:
             found[action.id] = replace(action, answer=row)
     return list(found.values())
@@ -161,7 +162,8 @@ def _answered(found: Mapping[str, Action], name: str, row: HistoryRow) -> Action
     return begun[0] if begun else waiting[-1] if waiting else None
 
 
-def _expiry(row: HistoryRow) -> int | None:
-    text = row.headers.get(EXPIRY, "")
+def expiry_of(headers: Mapping[str, str], timestamp_us: int) -> int | None:
+    """When a record of that time is over, in µs since 1970; None: never."""
+    text = headers.get(EXPIRY, "")
     is_number = text.isascii() and text.isdigit() and len(text) <= 10
-    return row.timestamp_us + int(text) * 1_000_000 if is_number else None
+    return timestamp_us + int(text) * 1_000_000 if is_number else None

@@ -114,6 +114,12 @@ class NoSuchConsumerError(HubSubError):
     words = "no such consumer"
 
 
+class NoSuchRetainedError(HubSubError):
+    code = "no_such_retained_message"
+    status = 404
+    words = "the topic keeps no message"
+
+
 class NoSuchClassError(HubSubError):
     code = "no_such_class"
     status = 404

@@ -1,0 +1,137 @@
+"""/v1/retained: messages that topics keep for who subscribes later (docs/protocol/mqtt-state.md), and forgetting one.
+
+Each is the last record of a room of the data plane's, whose last header says where the message stands and when it was
+published. A node speaks for those of the hubs that it leads.
+"""
+
+import re
+import time
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from hubsub.api.answers import json_answer
+from hubsub.api.params import name, number, path_name
+from hubsub.api.schema import Record, payload_fields
+from hubsub.api.state import State
+from hubsub.config.kinds import Bad
+from hubsub.config.matching import parse_pattern
+from hubsub.control.devices import expiry_of
+from hubsub.errors import BadRequestError, NoSuchRetainedError, refusal
+from hubsub.names import literal_glob, text_of
+from hubsub.node import Failed, HistoryRow, Item
+
+ROWS: Final = b"$system/retained/"
+ORIGIN: Final = "hubsub-retained"
+"""Header of a row: position and timestamp of its message."""
+
+
+class Retained(Record, kw_only=True):
+    """A message that its topic keeps. Its position is 0-0 where its room keeps no history."""
+
+    expires_us: Annotated[
+        int | None, Meta(description="When it ends by itself, in µs since 1970; null: it does not.")
+    ]
+
+    def record(self) -> Record:
+        """It as a record of its room."""
+        return Record(**{field: getattr(self, field) for field in Record.__struct_fields__})
+
+
+class RetainedPage(Struct, kw_only=True):
+    """One page of retained messages in order of topic."""
+
+    retained: list[Retained]
+    next: Annotated[
+        str | None,
+        Meta(
+            description="The next page's `after`; null on the last page. A page may be short, and others follow."
+        ),
+    ]
+
+
+async def list_retained(state: State, request: Request) -> Response:
+    """A page looks at as many rows as it may have entries; what the filter leaves out makes it shorter."""
+    limit = number(request, "limit", 100, state.limits["http_page_max"])
+    wanted, after = request.query_params.get("filter", ""), name(request, "after")
+    matches, begin = _filter(wanted)
+    glob = literal_glob(ROWS + begin) + b"*"
+    rooms = await state.node.rooms(glob, None if after is None else ROWS + after, limit)
+    topics = [room["name"].removeprefix(ROWS) for room in rooms]
+    found = [await retained_here(state, topic) for topic in topics if matches.fullmatch(topic)]
+    page = [message for message in found if message is not None]
+    goes_on = len(rooms) == limit
+    return json_answer(RetainedPage(retained=page, next=text_of(topics[-1]) if goes_on else None))
+
+
+async def show_retained(state: State, request: Request) -> Response:
+    topic = path_name(request, "topic")
+    message = await retained_here(state, topic)
+    if message is None:
+        raise _nothing(topic)
+    return json_answer(message)
+
+
+async def delete_retained(state: State, request: Request) -> Response:
+    """Who subscribes is told nothing: only who comes later gets none."""
+    topic = path_name(request, "topic")
+    if await retained_here(state, topic) is None:
+        raise _nothing(topic)
+    [outcome] = await state.node.publish([Item(ROWS + topic, b"", {}, "hubsub")], as_node=True)
+    if isinstance(outcome, Failed):
+        raise refusal(*outcome)
+    return Response(status_code=204)
+
+
+async def retained_here(state: State, topic: bytes) -> Retained | None:
+    """What a topic keeps, as far as this node has it."""
+    room = ROWS + topic
+    if await state.node.room(room) is None:
+        return None
+    _, rows = await state.node.history(room, 1, as_node=True)
+    return _message(rows[-1], time.time_ns() // 1_000) if rows else None
+
+
+def _message(row: HistoryRow, now_us: int) -> Retained | None:
+    """The message of a row; None where it has ended."""
+    headers = dict(row.headers)
+    position, _, timestamp = headers.pop(ORIGIN, "").partition(" ")
+    if not row.payload or not timestamp:
+        return None
+    expires_us = expiry_of(headers, int(timestamp))
+    if expires_us is not None and expires_us <= now_us:
+        return None
+    return Retained(
+        position=position,
+        timestamp_us=int(timestamp),
+        topic=text_of(row.topic.removeprefix(ROWS)),
+        publisher=row.publisher,
+        headers=headers,
+        expires_us=expires_us,
+        **payload_fields(row.payload),
+    )
+
+
+def _filter(text: str) -> tuple[re.Pattern[bytes], bytes]:
+    """Which topics match, and what all of them begin with. An empty filter matches all.
+
+    Raises:
+        BadRequestError: a wildcard is in a wrong place.
+    """
+    if not text:
+        return re.compile(b".*", re.DOTALL), b""
+    try:
+        expression = parse_pattern(f"mqtt:{text}").pattern
+    except Bad as error:
+        raise BadRequestError(
+            f"the filter {error.reason}", text, "an MQTT filter, such as devices/+/state"
+        ) from None
+    # The level above `#` matches, too.
+    begin = re.split(r"/?#|\+", text, maxsplit=1)[0]
+    return re.compile(expression.encode(), re.DOTALL), begin.encode()
+
+
+def _nothing(topic: bytes) -> NoSuchRetainedError:
+    return NoSuchRetainedError(value=text_of(topic), hint="GET /v1/retained lists what topics keep")

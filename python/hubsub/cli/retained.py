@@ -1,0 +1,48 @@
+"""`hubsub retained …`: over the REST API."""
+
+from typing import Annotated, Any
+
+import typer
+
+from hubsub.cli.common import Api, Json, Url, group, print_fields, print_rows, say, segment, shown
+
+app = group("Lists, shows and removes messages that topics keep for who subscribes later.")
+
+Topic = Annotated[str, typer.Argument(help="The topic.", show_default=False)]
+
+COLUMNS = ("topic", "payload", "position", "timestamp_us", "expires_us")
+
+
+@app.command("ls")
+def list_retained(
+    wanted: Annotated[str, typer.Argument(metavar="[FILTER]", help="MQTT filter of topics.")] = "",
+    limit: Annotated[int, typer.Option(help="At most so many.", min=1)] = 100,
+    after: Annotated[str | None, typer.Option(help="Topics behind this one.")] = None,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Lists retained messages in order of topic."""
+    api, more = Api(url), after
+    rows: list[dict[str, Any]] = []
+    while len(rows) < limit:
+        page = api.get("/v1/retained", filter=wanted or None, after=more, limit=limit - len(rows))
+        rows += page.rows("retained")
+        more = page["next"]
+        if more is None:
+            break
+    print_rows(rows, COLUMNS, as_json)
+    if more is not None:
+        say(f"more behind {shown(more)}: --after, or a larger --limit")
+
+
+@app.command("show")
+def show_retained(topic: Topic, url: Url = None, as_json: Json = False) -> None:
+    """Shows what a topic keeps."""
+    print_fields(Api(url).get(f"/v1/retained/{segment(topic)}"), as_json)
+
+
+@app.command("rm")
+def remove_retained(topic: Topic, url: Url = None) -> None:
+    """Forgets what a topic keeps: who subscribes from now on gets none."""
+    Api(url).ask("DELETE", f"/v1/retained/{segment(topic)}")
+    say(f"removed what {shown(topic)} kept")
