@@ -7,6 +7,7 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -15,8 +16,10 @@ import pytest
 from clients.mqtt import PINGRESP, PUBACK, PUBLISH, Wire
 from clients.raw import Connection
 from clients.servers import Server, until
+from command_line import hubsub
 
-from hubsub.client import Client
+from hubsub.client import BlockingClient, Client
+from hubsub.errors import ClientError, NotConnectedError, ReplyError
 from node.conftest import Start
 from node.home import Home, home
 
@@ -294,3 +297,52 @@ def test_the_python_client_takes_part_and_acknowledges(serve: Callable[..., Serv
 
     asyncio.run(run())
     until(lambda: shown(server, "g", "kept:a")["lag"] == 0, "all is done")
+
+
+def test_the_blocking_client_takes_part_and_what_it_does_not_acknowledge_is_the_next_ones(
+    serve: Callable[..., Server],
+) -> None:
+    server = serve()
+    with BlockingClient(server.url) as client:
+        with client.consume("kept:a", "one", group="g") as first:
+            assert client.publish_many([("kept:a", str(i)) for i in range(3)]) == [1, 1, 1]
+            had = list(islice(first, 3))
+            assert [record.payload for record in had] == [b"0", b"1", b"2"]
+            assert first.ack(*had[:2]) == 2
+            assert first.ack(had[0]) == 0, "it is done with"
+        with client.consume("kept:a", "g") as second:
+            record = second.get()
+            assert record is not None and (record.payload, record.position) == (b"2", had[2].position)
+            assert second.ack(record) == 1
+            with pytest.raises(ClientError, match="nothing to acknowledge"):
+                second.ack()
+        with pytest.raises(NotConnectedError):
+            second.ack(record)
+        with pytest.raises(ReplyError, match="a consumer is of a topic"):
+            client.consume("kept:+", "g")
+    until(lambda: shown(server, "g", "kept:a")["lag"] == 0, "all is done")
+
+
+def test_the_command_lists_shows_and_deletes_consumers(serve: Callable[..., Server]) -> None:
+    server = serve()
+    assert server.node is not None
+    where = ("--url", server.node.http_url)
+    with server.connect() as publisher, server.connect() as one:
+        consume(one, "kept:x/y", "a b")
+        publisher.ask("PUBLISH", "kept:x/y", "1")
+        until(lambda: shown(server, "a b", "kept:x/y")["given"] == 1, "it is given")
+        (row,) = [json.loads(line) for line in hubsub("consumer", "ls", "--json", *where).stdout.splitlines()]
+        assert (row["group"], row["topic"], row["lag"], row["given"], row["members"]) == (
+            "a b",
+            "kept:x/y",
+            1,
+            1,
+            1,
+        )
+        assert "kept:x/y" in hubsub("consumer", "ls", *where).stdout
+    shows = hubsub("consumer", "show", "a b", "kept:x/y", "--json", *where)
+    assert json.loads(shows.stdout)["position"] == row["position"], shows
+    assert hubsub("consumer", "delete", "a b", "kept:x/y", *where).returncode == 0
+    for command in ("show", "delete"):
+        gone = hubsub("consumer", command, "a b", "kept:x/y", *where)
+        assert gone.returncode == 1 and "no such consumer: a b of kept:x/y" in gone.stderr

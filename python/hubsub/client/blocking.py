@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from hubsub.client.client import URL_DEFAULT, Client, Name
+from hubsub.client.consumer import Consumer
 from hubsub.client.options import Options
 from hubsub.client.subscription import Subscription
 from hubsub.client.types import Gap, History, Member, Position, Record
@@ -55,6 +56,19 @@ class BlockingSubscription:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class BlockingConsumer(BlockingSubscription):
+    """A member of a group: an iterator of records that are to be acknowledged; made by `BlockingClient.consume`."""
+
+    def __init__(self, run: Callable[[Coroutine[Any, Any, Any]], Any], inner: Consumer) -> None:
+        super().__init__(run, inner)
+        self._consumer = inner
+
+    def ack(self, *records: Record) -> int:
+        """See `Consumer.ack`."""
+        acknowledged: int = self._run(self._consumer.ack(*records))
+        return acknowledged
 
 
 class BlockingClient:
@@ -117,6 +131,32 @@ class BlockingClient:
             return inner
 
         return BlockingSubscription(self._run, self._run(opened()))
+
+    def consume(
+        self,
+        topic: Name,
+        name: Name,
+        *,
+        group: Name | None = None,
+        on_connection: Callable[[HubSubError | None], None] | None = None,
+    ) -> BlockingConsumer:
+        """See `Client.consume`; returns once the server has confirmed. The callback runs in the client's thread.
+
+        Example:
+            ```python
+            with client.consume("orders", "billing") as records:
+                for record in records:
+                    ...
+                    records.ack(record)
+            ```
+        """
+
+        async def opened() -> Consumer:
+            inner = self._client.consume(topic, name, group=group, on_connection=on_connection)
+            await inner.open()
+            return inner
+
+        return BlockingConsumer(self._run, self._run(opened()))
 
     def history(self, room: Name, *, count: int = 100, after: Position | str | None = None) -> History:
         """See `Client.history`."""
