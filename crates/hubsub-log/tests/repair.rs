@@ -8,7 +8,7 @@ use hubsub_log::repair::{Repair, UNKNOWN_OFFSETS, repair};
 use hubsub_log::show::{Selection, show};
 use hubsub_log::sim::{Faults, SimDisk};
 use hubsub_log::verify::{Verified, verify, verify_watched};
-use hubsub_log::{Cursor, HubId, Kind, LogError, LogOptions, Retention};
+use hubsub_log::{Compaction, Cursor, HubId, Keep, Kind, LogError, LogOptions, Retention};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use support::{OPTIONS, Sent, TestLog, read_back, read_on};
@@ -19,7 +19,10 @@ const NONE: [String; 0] = [];
 /// Sixty records of 500 bytes in two rooms, all in segments and none in a journal, though journals
 /// may be used again and then hold older frames behind the new ones; a second hub without any.
 fn sixty() -> TestLog {
-    let mut log = TestLog::new(2);
+    sixty_in(TestLog::new(2))
+}
+
+fn sixty_in(mut log: TestLog) -> TestLog {
     for i in 0..60u8 {
         let room = if i % 2 == 0 { b"even" } else { b"odds" };
         log.say(&[(HUB, vec![(room.to_vec(), vec![i; 500], Kind::Message)])]);
@@ -291,6 +294,56 @@ fn a_lost_or_damaged_manifest_is_made_again_from_what_hubs_say() {
         let manifest = log.segments.manifest();
         assert_eq!((log.warnings.len(), &*manifest.hubs[0].class, manifest.hubs[1].index), (0, "chat", 1));
         assert!(manifest.hubs.iter().all(|entry| entry.continuous_from == entry.next));
+    }
+}
+
+/// Likewise, of which the first hub keeps the latest of each room.
+fn sixty_of_the_latest() -> TestLog {
+    sixty_in(TestLog::with(&[Keep::Latest, Keep::Log], OPTIONS))
+}
+
+#[test]
+fn a_hub_of_the_latest_that_was_never_compacted_is_mended_as_any() {
+    for loses_manifest in [false, true] {
+        let mut log = sixty_of_the_latest();
+        let path = segments(&log.disk)[2].clone();
+        log.disk.damage(&path, |bytes| bytes[1000] ^= 1);
+        if loses_manifest {
+            log.disk.lose("manifest.json");
+        }
+        let done = run(&log.disk, None, true).unwrap();
+        assert!(done.is_done && done.left.is_empty(), "{:?}", done.left);
+        assert_eq!((done.hubs[0].hub, done.hubs[0].kept.0), (HUB, 59));
+        assert_eq!(offsets(&log.disk, HUB, None, 0, u64::MAX).len(), 59);
+        log.reopen().unwrap();
+        assert_eq!(log.segments.manifest().hubs[0].keep, Keep::Latest);
+    }
+}
+
+#[test]
+fn of_a_hub_of_the_latest_that_was_compacted_nobody_can_tell_what_is_lost() {
+    for loses_manifest in [false, true] {
+        let mut log = sixty_of_the_latest();
+        log.reopen().unwrap();
+        assert!(log.segments.compact(u64::MAX / 2, Compaction::default(), |_| None).unwrap() > 0);
+        log.segments.checkpoint().unwrap();
+        log.close();
+        let before = log.disk.paths();
+        assert_eq!(run(&log.disk, None, true).unwrap().problems, NONE, "it is whole");
+        if loses_manifest {
+            log.disk.lose("manifest.json");
+        } else {
+            let path = segments(&log.disk)[0].clone();
+            log.disk.damage(&path, |bytes| bytes[1000] ^= 1);
+            assert!(run(&log.disk, Some(HubId(2)), true).is_ok(), "another hub may be mended");
+        }
+        let refused = run(&log.disk, None, true).unwrap_err().to_string();
+        assert!(refused.contains("hub 1 keeps the latest of each key"), "{refused}");
+        let after: Vec<String> = log.disk.paths();
+        assert!(
+            before.iter().all(|path| path == "manifest.json" || after.contains(path)),
+            "nothing is put aside"
+        );
     }
 }
 
