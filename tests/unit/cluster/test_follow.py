@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+import pytest
+
 from hubsub.config import RoomClass
 from hubsub.control.cluster import rooms
 from hubsub.control.cluster.classes import class_key, record_of
-from hubsub.control.cluster.follow import Follow
-from hubsub.control.cluster.records import HubRecord, Record, format_of, hub_key
+from hubsub.control.cluster.follow import LAPSED_S, LOOK_S, Follow
+from hubsub.control.cluster.records import HubRecord, NodeRecord, Record, format_of, hub_key, node_key
 from hubsub.control.cluster.rim import CorePlane
-from hubsub.coordination import Put
+from hubsub.control.cluster.view import Timing
+from hubsub.coordination import Delete, Put
 from hubsub.coordination.memory import MemoryCoordinator, MemoryStore
 
-from .fake_data import FakeData
+from .fake_data import FakeData, Heard, Snapshot
 from .played import play, until
 
 CHAT = record_of(RoomClass(name="chat", match=("chat:*",)), 0)
@@ -32,7 +35,9 @@ class World:
         self.writer = MemoryCoordinator(store)
         self.coordinator = MemoryCoordinator(store)
         plane = CorePlane(self.data, self.data.me, loop.time)
-        self.follow = Follow(self.coordinator, plane, "a", lambda: None, self._ended)
+        self.follow = Follow(
+            self.coordinator, plane, "a", lambda: None, self._ended, timing=Timing(), clock=loop.time
+        )
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
@@ -43,6 +48,20 @@ class World:
         """Written, and seen."""
         await self.writer.commit({}, [Put(key, value if isinstance(value, bytes) else format_of(value))])
         await asyncio.sleep(0.5)
+
+    async def let_go(self, name: str) -> None:
+        """A registration goes, as with a lease that is over; and that is seen."""
+        await self.writer.commit({}, [Delete(node_key(name))])
+        await asyncio.sleep(0.5)
+
+    def hears(self, *processes: tuple[str, int]) -> None:
+        """These, from now on for a long time."""
+        heard = Heard(asyncio.get_running_loop().time() + 100)
+        self.data.snapshot = Snapshot(peers=dict.fromkeys(processes, heard))
+
+    @property
+    def roster(self) -> list[tuple[str, int]]:
+        return [(name, incarnation) for name, incarnation, _, _ in self.data.roster]
 
     async def close(self) -> None:
         await self.follow.close()
@@ -76,6 +95,61 @@ def test_a_pinned_room_is_told_when_its_hub_is_known() -> None:
         assert world.data.rooms == {} and world.errors == []
         await world.put(hub_key(7), HUB)
         assert world.data.rooms == {("chat", b"chat:x"): 7} and world.errors == []
+        await world.close()
+
+    play(test)
+
+
+def test_a_node_that_is_heard_counts_on_until_it_has_registered_again() -> None:
+    async def test() -> None:
+        world = World()
+        await world.follow.ready.wait()
+        await world.put(node_key("b"), NodeRecord(incarnation=4))
+        world.hears(("b", 4))
+        for _ in range(2):
+            await world.let_go("b")
+            assert world.roster == [("b", 4)] and "b" in world.follow.nodes
+            assert world.follow.revision(node_key("b")) == 0, "the watch has given that it went"
+            await world.put(node_key("b"), NodeRecord(incarnation=4))
+            assert world.follow.revision(node_key("b")) > 0
+            await asyncio.sleep(2 * LAPSED_S)
+            assert world.roster == [("b", 4)] and world.errors == []
+        await world.close()
+
+    play(test)
+
+
+def test_a_node_that_has_not_registered_again_in_its_time_counts_no_more() -> None:
+    async def test() -> None:
+        world = World()
+        await world.follow.ready.wait()
+        await world.put(node_key("b"), NodeRecord(incarnation=4))
+        world.hears(("b", 4))
+        await world.let_go("b")
+        await asyncio.sleep(LAPSED_S)
+        assert world.roster == [] and world.follow.nodes == {} and world.errors == []
+        await world.close()
+
+    play(test)
+
+
+@pytest.mark.parametrize("why", ["silent", "drains", "later"])
+def test_a_node_that_is_no_more_what_it_was_counts_no_more_at_once(why: str) -> None:
+    async def test() -> None:
+        world = World()
+        await world.follow.ready.wait()
+        await world.put(node_key("b"), NodeRecord(incarnation=4, is_draining=why == "drains"))
+        world.hears(("b", 4))
+        if why == "later":
+            await world.let_go("b")
+            assert world.roster == [("b", 4)]
+            world.hears()
+            await asyncio.sleep(2 * LOOK_S)
+        else:
+            if why == "silent":
+                world.hears()
+            await world.let_go("b")
+        assert world.roster == [] and world.follow.nodes == {} and world.errors == []
         await world.close()
 
     play(test)

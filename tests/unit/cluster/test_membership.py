@@ -8,6 +8,7 @@ import pytest
 
 from hubsub.control.cluster.membership import HELD_S, LEASE_S
 from hubsub.control.cluster.records import (
+    HUBS,
     INCARNATION,
     NODES,
     IncarnationRecord,
@@ -285,22 +286,34 @@ def test_of_two_who_apply_at_once_one_is_refused() -> None:
 # -- a lease that is lost --
 
 
+def hubs(cluster: Cluster) -> dict[str, bytes]:
+    """Their records."""
+    return {key: entry.value for key, entry in cluster.store.entries.items() if key.startswith(f"{HUBS}/")}
+
+
 def lease_of(cluster: Cluster, name: str) -> int:
     return cluster.store._bound[node_key(name)]
 
 
-def test_a_node_whose_lease_is_lost_registers_again_as_the_same_process_and_gets_its_hubs_back() -> None:
+@pytest.mark.parametrize("names", ["b", "abc"])
+def test_nodes_whose_leases_are_lost_register_again_as_the_same_processes_and_keep_their_hubs(
+    names: str,
+) -> None:
+    """As with a coordinator that was away for longer than its leases, and lets all of them go when it is back."""
+
     async def test() -> None:
         async with Cluster() as cluster:
             await cluster.start(*"abc")
             await cluster.settle()
-            incarnation, before = cluster.nodes["b"].incarnation, cluster.leaders()
-            cluster.store.end(lease_of(cluster, "b"))
-            await until(lambda: "b" not in {node["name"] for node in cluster.status("a")["nodes"]}, 1)
-            await until(lambda: node_key("b") in cluster.store.entries)
-            assert record(cluster, "b").incarnation == incarnation
+            incarnations = {name: cluster.nodes[name].incarnation for name in names}
+            before = hubs(cluster)
+            for name in names:
+                cluster.store.end(lease_of(cluster, name))
+            assert not any(node_key(name) in cluster.store.entries for name in names)
+            await until(lambda: all(node_key(name) in cluster.store.entries for name in names))
+            assert {name: record(cluster, name).incarnation for name in names} == incarnations
             await cluster.settle(120)
-            assert cluster.leaders() == before
+            assert before and hubs(cluster) == before, "in their terms"
 
     play(test)
 

@@ -7,6 +7,10 @@ Invariants: nothing here is older than what was here before; a watch that broke 
 again. The data plane is told once for all that comes at once, a class before its hubs and a hub before rooms that are
 pinned to it, whatever came first. It is not told before every directory was given whole: a roster or a table of routes
 that lacks something would end what is well.
+
+**A registration that went** counts on for `LAPSED_S` at most, while its process is heard and did not mean to end: a
+coordinator that was away for longer than leases last lets all of them go when it is back, and each node registers again
+in its own time.
 """
 
 import asyncio
@@ -16,6 +20,7 @@ from typing import Any, Final, TypeVar
 import structlog
 
 from hubsub.control.cluster.commits import CONTROLLER
+from hubsub.control.cluster.membership import LEASE_S
 from hubsub.control.cluster.plane import Neighbour, Plane, Route
 from hubsub.control.cluster.records import (
     CENSUS,
@@ -35,12 +40,18 @@ from hubsub.control.cluster.records import (
     parse,
 )
 from hubsub.control.cluster.rooms import Buckets
-from hubsub.control.cluster.view import Kept, ProcessId
+from hubsub.control.cluster.view import Kept, ProcessId, Timing
 from hubsub.coordination import Changes, Coordinator, Watch
 from hubsub.errors import CoordinatorError, RecordDamagedError, RecordFormatError
 
 REFUSED_S: Final = 5.0
 """A watch that the store will not serve is tried again after so long: what is wrong is mended by a person."""
+
+LAPSED_S: Final = 2 * LEASE_S
+"""How long a node that is heard has to register again: it learns within a third of a lease that it must."""
+
+LOOK_S: Final = 0.1
+"""Between two looks whether it is heard."""
 
 KINDS: Final[Mapping[str, type[Record]]] = {
     NODES: NodeRecord,
@@ -72,6 +83,8 @@ class Follow:
         me: This node's name.
         changed: Called after anything changed, in the event loop.
         ended: Called with each of its tasks that ended.
+        timing: For how long a process that is silent is heard.
+        clock: Monotonic, seconds: that of the plane.
     """
 
     def __init__(
@@ -81,8 +94,12 @@ class Follow:
         me: str,
         changed: Callable[[], None],
         ended: Callable[[asyncio.Task[None]], None],
+        *,
+        timing: Timing,
+        clock: Callable[[], float],
     ) -> None:
         self.nodes: dict[str, Kept[NodeRecord]] = {}
+        """Those that have lapsed among them."""
         self.hubs: dict[int, Kept[HubRecord]] = {}
         self.classes: dict[str, Kept[ClassRecord]] = {}
         self.rooms: dict[str, Buckets] = {}
@@ -104,6 +121,12 @@ class Follow:
         self._me = me
         self._changed = changed
         self._ended = ended
+        self._timing = timing
+        self._clock = clock
+        self._lapsed: dict[str, Kept[NodeRecord]] = {}
+        """Nodes whose record went, and that count on for a while."""
+        self._waits: set[asyncio.Task[None]] = set()
+        """One for each of these, or that was one of them."""
         self._singles: dict[str, Kept[Record]] = {}
         self._ids: dict[tuple[str, int], int] = {}
         self._news: set[str] = set()
@@ -145,7 +168,7 @@ class Follow:
             case "hubs":
                 kept = self.hubs.get(int(name))
             case "nodes":
-                kept = self.nodes.get(name)
+                kept = None if name in self._lapsed else self.nodes.get(name)
             case _:
                 kept = self._singles.get(key)
         return 0 if kept is None else kept.revision
@@ -169,7 +192,7 @@ class Follow:
         self._tell_soon()
 
     async def close(self) -> None:
-        tasks = [*self._tasks.values(), *([] if self._teller is None else [self._teller])]
+        tasks = [*self._tasks.values(), *self._waits, *([] if self._teller is None else [self._teller])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -227,6 +250,9 @@ class Follow:
         try:
             match directory:
                 case "nodes":
+                    if value is None and self._lapses(name):
+                        return
+                    self._lapsed.pop(name, None)
                     _put(self.nodes, name, NodeRecord, key, value, revision)
                 case "hubs":
                     _put(self.hubs, int(name), HubRecord, key, value, revision)
@@ -242,6 +268,35 @@ class Follow:
         except (RecordFormatError, RecordDamagedError, ValueError) as error:
             self.unread[key] = str(error)
             log.error("a value of the coordinator cannot be read", key=key, reason=str(error))
+
+    def _lapses(self, name: str) -> bool:
+        """Whether a node whose record went counts on for a while. This one knows by its lease what it is."""
+        kept = self.nodes.get(name)
+        if kept is None or name == self._me or kept.record.is_draining or not self._is_heard(name, kept):
+            return False
+        if name not in self._lapsed:
+            self._lapsed[name] = kept
+            task = asyncio.create_task(self._wait_for(name, kept))
+            self._waits.add(task)
+            task.add_done_callback(self._waits.discard)
+            task.add_done_callback(self._ended)
+        return True
+
+    async def _wait_for(self, name: str, kept: Kept[NodeRecord]) -> None:
+        until_s = self._clock() + LAPSED_S
+        while self._lapsed.get(name) is kept:
+            if self._clock() >= until_s or not self._is_heard(name, kept):
+                del self._lapsed[name], self.nodes[name]
+                self._news.add(NODES)
+                self._tell_soon()
+                return
+            await asyncio.sleep(LOOK_S)
+
+    def _is_heard(self, name: str, kept: Kept[NodeRecord]) -> bool:
+        peer = self._plane.peers(0).get((name, kept.record.incarnation))
+        if peer is None or peer.heard_s is None or peer.is_dead:
+            return False
+        return self._clock() - peer.heard_s <= self._timing.silence_s
 
     def _give_rooms(
         self, buckets: Buckets, room_class: str, key: str, value: bytes | None, revision: int

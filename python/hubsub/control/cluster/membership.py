@@ -4,9 +4,10 @@
 needs before it opens anything. `Membership` registers it once its addresses are known, and keeps it registered.
 
 **A lease that is lost** takes the record with it: the others end their links with this node and give its hubs to
-others. The process is the same, and nothing but its lead says that it leads no more; so it registers again under the
-*same* incarnation, as soon as it can. Only if another process has taken the name meanwhile does it fail: the
-later incarnation is the node then. A coordinator that is away takes no lease, and the node goes on without it.
+others: where they hear it, not before `LAPSED_S` (`follow`). The process is the same, and nothing but its lead says
+that it leads no more; so it registers again under the *same* incarnation, as soon as it can. Only if another process
+has taken the name meanwhile does it fail: the later incarnation is the node then. A coordinator that is away takes no
+lease, and the node goes on without it.
 
 Invariants: an incarnation is issued once, by a commit; it is above the last one issued, above the clock in seconds, and
 above what the data directory has seen. A name is taken only while it is free, or held by this process's predecessor.

@@ -89,7 +89,15 @@ class ClusterNode:
         self._news = asyncio.Event()
         self._claim_news = asyncio.Event()
         plane.attach(self)
-        self._follow = Follow(coordinator, plane, config.node, self.changed, membership.task_ended)
+        self._follow = Follow(
+            coordinator,
+            plane,
+            config.node,
+            self.changed,
+            membership.task_ended,
+            timing=timing,
+            clock=clock,
+        )
         self._sides = Sides(
             plane, self._follow, (self.name, self.incarnation), timing, clock, membership.task_ended
         )
