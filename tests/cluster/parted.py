@@ -31,8 +31,9 @@ class Parted(Cluster):
         directory: Path,
         names: Sequence[str] = NAMES,
         classes: Sequence[Mapping[str, Any]] = CLASSES,
+        limits: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(directory, names=names, classes=classes)
+        super().__init__(directory, names=names, classes=classes, limits=limits)
         self.network = network
 
     def within(self, name: str) -> AbstractContextManager[None]:

@@ -30,6 +30,11 @@ from hubsub.testing.stores import STORES
 pytestmark = pytest.mark.needs("hubsub-core")
 
 
+LEADS = {"lead_ms": 3_000, "lead_silence_ms": 1_500}
+"""While the coordinator is away nobody grants a lead anew that has ended, because this machine stood still for longer
+than it had left."""
+
+
 @dataclass(frozen=True)
 class Away:
     """A cluster whose coordinator can go and come."""
@@ -46,13 +51,14 @@ def away(request: pytest.FixtureRequest, needs: Callable[..., None], tmp_path: P
     with ExitStack() as stack:
         if kind == "embedded":
             network = stack.enter_context(network_or_skip(NAMES))
-            parted = stack.enter_context(Parted(network, tmp_path))
+            parted = stack.enter_context(Parted(network, tmp_path, limits=LEADS))
             raft = f"ipproto tcp dport {RAFT}"
             yield Away(parted, lambda: network.cut(permutations(NAMES, 2), raft), network.mend)
             return
         (tmp_path / "store").mkdir()
         members = stack.enter_context(STORES[kind](tmp_path / "store"))
-        cluster = stack.enter_context(Cluster(tmp_path, members.url(members.ports, "tests", "1s")))
+        url = members.url(members.ports, "tests", "1s")
+        cluster = stack.enter_context(Cluster(tmp_path, url, limits=LEADS))
 
         def halt() -> None:
             for member in range(len(members.processes)):
