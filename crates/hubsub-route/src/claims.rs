@@ -104,7 +104,7 @@ struct Busy {
 }
 
 /// Whether a node is in the room of an id.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Room {
     /// A lone node asks nobody.
     #[default]
@@ -300,8 +300,10 @@ impl Claims {
                 self.rest(id);
             }
             (None, Some(_)) => self.rest(id),
+            // What was asked is answered first: that answer must not be taken for one to a later question.
+            (None, None) if busy.room == Room::Asked => {}
             (None, None) => {
-                if busy.room >= Room::Asked {
+                if busy.room == Room::Inside {
                     actions.push(Action::Unwatch(id.into()));
                 }
                 self.0.remove(id);

@@ -72,6 +72,33 @@ fn a_claim_that_no_room_takes_is_refused() {
 }
 
 #[test]
+fn what_came_of_a_subscription_is_not_taken_for_that_of_a_later_one() {
+    let mut claims = Claims::default();
+    let [first, second] = [1, 2].map(holder);
+    let claim = |claims: &mut Claims, who, n| {
+        act(claims, |c, actions| c.claim("a".into(), wants(who), token(1, n), actions))
+    };
+    assert_eq!(claim(&mut claims, first, 1), [Action::Watch("a".into())]);
+    let got = act(&mut claims, |c, actions| c.release("a", first, token(1, 2), actions));
+    assert_eq!((got, claims.len()), (vec![], 1), "its answer is on its way");
+    assert_eq!(claim(&mut claims, second, 3), []);
+    let own = token(1, 4);
+    let got = act(&mut claims, |c, actions| c.watched("a", true, own, actions));
+    assert_eq!(got, [Action::Say("a".into(), Word::Claim(own.unwrap()))]);
+    let got = act(&mut claims, |c, actions| c.release("a", second, token(1, 5), actions));
+    assert_eq!(got, [Action::Unwatch("a".into())]);
+
+    assert_eq!(claim(&mut claims, first, 6), [Action::Watch("a".into())]);
+    act(&mut claims, |c, actions| c.release("a", first, token(1, 7), actions));
+    let got = act(&mut claims, |c, actions| c.watched("a", true, token(1, 8), actions));
+    assert_eq!((got, claims.len()), (vec![Action::Unwatch("a".into())], 0), "nobody wants it any more");
+    assert_eq!(claim(&mut claims, first, 9), [Action::Watch("a".into())]);
+    act(&mut claims, |c, actions| c.release("a", first, token(1, 10), actions));
+    let got = act(&mut claims, |c, actions| c.watched("a", false, token(1, 11), actions));
+    assert_eq!((got, claims.len()), (vec![], 0));
+}
+
+#[test]
 fn a_node_that_says_nothing_is_not_waited_for_longer_than_its_time() {
     let mut claims = Claims::default();
     let who = holder(1);
