@@ -138,6 +138,8 @@ pub struct Rim {
     pub mqtt_subscriptions: usize,
     /// What happened in this turn to reads of what topics kept.
     pub retained: Vec<(ConnKey, crate::mqtt::Retained)>,
+    /// The number of the last question for what topics kept.
+    pub retained_asked: u32,
     /// Timers.
     pub timers: Wheel<Timer>,
     /// Of shard 0: rooms that the control plane was asked for, until when the answer is awaited, in ms, and whether a
@@ -205,6 +207,7 @@ impl Rim {
             long_messages: LongMessages::default(),
             mqtt_subscriptions: 0,
             retained: Vec::new(),
+            retained_asked: 0,
             timers: Wheel::new(now.mono_ms),
             asked: HashMap::default(),
             control: ends.control,

@@ -35,9 +35,8 @@ pub struct Reads {
     queue: VecDeque<Read>,
     /// Subscriptions that were granted in this turn, and come to stand there.
     due: usize,
-    /// The number of the last question, or of the one that is awaited.
-    number: u32,
-    awaits: bool,
+    /// The number of the question that is awaited. It is the shard's: connections follow each other under one key.
+    awaits: Option<u32>,
     /// Topics of which a message came live that they keep.
     live: HashSet<Rc<str>, RandomState>,
     /// Those topics as they came.
@@ -111,11 +110,10 @@ fn begin(core: &mut Core, key: ConnKey, filter: Box<[u8]>) {
 }
 
 fn came(core: &mut Core, key: ConnKey, number: u32, answer: Answer) {
-    let Some(reads) = reads_of(&mut core.rim, key).filter(|reads| reads.awaits && reads.number == number)
-    else {
+    let Some(reads) = reads_of(&mut core.rim, key).filter(|reads| reads.awaits == Some(number)) else {
         return;
     };
-    reads.awaits = false;
+    reads.awaits = None;
     act(core, key, answer);
     read_on(core, key);
 }
@@ -130,7 +128,7 @@ pub fn read_on(core: &mut Core, key: ConnKey) {
             .is_some_and(|client| client.reads.is_some())
     };
     while has_reads(core) && core.rim.has_room_for_rows(key) {
-        let Some(reads) = reads_of(&mut core.rim, key).filter(|reads| !reads.awaits) else { return };
+        let Some(reads) = reads_of(&mut core.rim, key).filter(|reads| reads.awaits.is_none()) else { return };
         let Some(read) = reads.queue.front() else {
             if reads.due == 0
                 && let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut())
@@ -140,9 +138,12 @@ pub fn read_on(core: &mut Core, key: ConnKey) {
             return;
         };
         let (filter, is_wild, next) = (read.filter.clone(), read.is_wild(), read.next.clone());
-        reads.number = reads.number.wrapping_add(1);
-        reads.awaits = true;
-        let asker = Asker::Retained { conn: key, number: reads.number };
+        let number = core.rim.retained_asked.wrapping_add(1);
+        core.rim.retained_asked = number;
+        if let Some(reads) = reads_of(&mut core.rim, key) {
+            reads.awaits = Some(number);
+        }
+        let asker = Asker::Retained { conn: key, number };
         let ticket = Ticket { shard: core.rim.shard, asker };
         let now = core.rim.now;
         let outcome = match next {
@@ -169,7 +170,7 @@ pub fn read_on(core: &mut Core, key: ConnKey) {
         };
         let Outcome::Now(answer) = outcome else { return };
         if let Some(reads) = reads_of(&mut core.rim, key) {
-            reads.awaits = false;
+            reads.awaits = None;
         }
         act(core, key, answer);
     }
