@@ -19,6 +19,8 @@ pub struct Given {
     pub due_ms: u64,
     /// How often it was given.
     pub tries: u32,
+    /// Whether nobody took it the last time: to give it again is no further try.
+    pub waits: bool,
 }
 
 /// What is told of a consumer.
@@ -136,7 +138,7 @@ impl Consumer {
             return false;
         }
         self.given_bytes += record.weight();
-        self.given.insert(seq, Given { record: Arc::clone(record), due_ms, tries: 1 });
+        self.given.insert(seq, Given { record: Arc::clone(record), due_ms, tries: 1, waits: false });
         true
     }
 

@@ -21,6 +21,8 @@ pub struct Give {
     pub record: Arc<Record>,
     /// How often nobody was there to take it.
     pub tries: u8,
+    /// Whether a member had it that is lost.
+    pub was_taken: bool,
 }
 
 /// A record that met nobody so often is lost: members come and go as fast as it travels, or all are full.

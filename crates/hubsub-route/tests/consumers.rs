@@ -153,6 +153,67 @@ fn a_member_that_is_lost_gives_back_what_it_has() {
     assert_eq!(had, (1..=10).collect::<Vec<_>>());
 }
 
+/// Delivers what is under way, while members that are full stay so: how many messages that were.
+fn deliver_all(net: &mut Net) -> usize {
+    let mut delivered = 0;
+    while (0..SHARDS).any(|shard| net.log(shard, 1))
+        || (0..SHARDS * SHARDS).any(|pair| net.step(pair / SHARDS, pair % SHARDS))
+    {
+        delivered += 1;
+        assert!(delivered < 1_000, "what nobody takes goes round and round");
+    }
+    delivered
+}
+
+#[test]
+fn what_no_member_takes_waits_and_does_not_die_of_that() {
+    let (mut net, mut rows) = (Net::new(SHARDS, CONNS, durable()), Rows::default());
+    let limits = hubsub_types::Limits { consumer_tries_max: 3, ..Default::default() };
+    net.brokers.iter_mut().for_each(|broker| broker.set_limits(limits.clone()));
+    for shard in 0..SHARDS {
+        join(&mut net, shard, 0);
+    }
+    settle(&mut net, &mut rows);
+    net.worlds.iter_mut().for_each(|world| _ = world.full.insert(0));
+    net.publish(0, "a");
+    deliver_all(&mut net);
+    for round in 1..=10 {
+        tend(&mut net, after(1_001 * round));
+        assert!(deliver_all(&mut net) > 0, "it is tried again");
+    }
+    assert!(net.worlds.iter().all(|world| world.buried.is_empty()), "nobody has had it");
+    net.worlds[1].full.clear();
+    tend(&mut net, after(20_000));
+    deliver_all(&mut net);
+    assert_eq!(seqs(&take(&mut net, 1, 0)), [1]);
+}
+
+#[test]
+fn what_takes_its_members_with_it_goes_to_the_dead() {
+    let (mut net, mut rows) = (Net::new(SHARDS, CONNS, durable()), Rows::default());
+    let limits = hubsub_types::Limits { consumer_tries_max: 3, ..Default::default() };
+    net.brokers.iter_mut().for_each(|broker| broker.set_limits(limits.clone()));
+    let mut had = 0;
+    for shard in 0..SHARDS {
+        join(&mut net, shard, 0);
+    }
+    settle(&mut net, &mut rows);
+    net.publish(0, "a");
+    settle(&mut net, &mut rows);
+    for _ in 0..10 {
+        for shard in 0..SHARDS {
+            let lost = net.worlds[usize::from(shard)].given.remove(&0).unwrap_or_default();
+            for (group, record) in lost {
+                had += 1;
+                net.act(shard, |b, w| b.give_to_another(&group, record, NOW, w));
+            }
+            settle(&mut net, &mut rows);
+        }
+    }
+    assert_eq!(had, 3);
+    assert_eq!(net.worlds.iter().map(|world| world.buried.len()).sum::<usize>(), 1);
+}
+
 #[derive(Clone, Debug)]
 enum Op {
     Publish(u16, usize),

@@ -55,10 +55,11 @@ pub fn frame(message: &NodeMessage) -> Frame<'_> {
             before: Short(*before),
             record: record_frame(record),
         },
-        NodeMessage::Give { hub, give: Give { group, record, tries } } => Frame::Give {
+        NodeMessage::Give { hub, give: Give { group, record, tries, was_taken } } => Frame::Give {
             hub: *hub,
             group,
             tries: *tries,
+            was_taken: *was_taken,
             position: record.position,
             offset: Short(record.place.offset),
             record: record_frame(record),
@@ -162,9 +163,9 @@ pub fn message(frame: &Frame<'_>) -> Option<NodeMessage> {
             let record = owned_record(record, position, place(hub, offset));
             NodeMessage::Deliver { hub, term: Term(term), previous, before: before.0, record }
         }
-        Frame::Give { hub, group, tries, position, offset, record } => {
+        Frame::Give { hub, group, tries, was_taken, position, offset, record } => {
             let record = owned_record(record, position, place(hub, offset));
-            NodeMessage::Give { hub, give: Give { group: group.into(), record, tries } }
+            NodeMessage::Give { hub, give: Give { group: group.into(), record, tries, was_taken } }
         }
         Frame::Acknowledge { hub, group, position } => {
             NodeMessage::Acknowledge { hub, group: group.into(), position }
@@ -338,7 +339,7 @@ mod tests {
             NodeMessage::Deliver { hub, term, previous: Seq(3), before: 299, record: record(position) },
             NodeMessage::Give {
                 hub,
-                give: Give { group: (*b"g").into(), record: record(position), tries: 2 },
+                give: Give { group: (*b"g").into(), record: record(position), tries: 2, was_taken: true },
             },
             NodeMessage::Acknowledge { hub, group: (*b"g").into(), position },
             NodeMessage::Pattern { version: 1, count: 2, pattern: (*b"p*").into() },

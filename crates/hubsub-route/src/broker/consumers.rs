@@ -27,6 +27,9 @@ const ASKED_MS: u64 = 5_000;
 /// When a record that nobody could take is given again, in ms.
 const RETRY_MS: u64 = 1_000;
 
+/// So often a record that met nobody who takes it is given to others at once: they may all be full.
+const AT_ONCE_MAX: u8 = 4;
+
 impl Broker {
     /// The topic of a group that keeps its place: one that has no wildcard, in a class with a log.
     pub(super) fn kept_topic<'s>(&self, source: &'s [u8]) -> Option<&'s [u8]> {
@@ -166,7 +169,7 @@ impl Broker {
         self.consumers_full += u64::from(consumer.is_full(&self.limits));
         if consumer.reading.is_none() && consumer.takes(&self.limits) && consumer.next() == record.position {
             if consumer.take(record, now.mono_ms + ack_ms) {
-                self.give_consumed(source, record.position, None, now, sink);
+                self.give_consumed(source, record.position, 0, None, now, sink);
             }
         } else {
             self.pump_consumer(source, now, sink);
@@ -242,7 +245,7 @@ impl Broker {
         }
         let source = Arc::clone(source);
         for position in taken {
-            self.give_consumed(&source, position, None, now, sink);
+            self.give_consumed(&source, position, 0, None, now, sink);
         }
         if !is_full && !range.at_end {
             self.pump_consumer(&source, now, sink);
@@ -250,12 +253,13 @@ impl Broker {
         self.save_consumer(&source, now, sink);
     }
 
-    /// A record that a consumer has taken goes to a member, if there is one that takes it: not on `from`, unless
-    /// there is no other.
-    pub(super) fn give_consumed(
+    /// A record that a consumer has taken, and that met nobody so often, goes to a member, if there is one that takes
+    /// it: not on `from`, unless there is no other.
+    fn give_consumed(
         &mut self,
         source: &Arc<[u8]>,
         position: Position,
+        tries: u8,
         from: Option<Holder>,
         now: Now,
         sink: &mut impl Sink,
@@ -267,7 +271,7 @@ impl Broker {
         let id = self.topics.intern(record.namespace, record.topic());
         match self.pick_for(source, id, &record, false, from, sink) {
             Some(holder) => {
-                let give = Give { group: Arc::clone(source), record, tries: 0 };
+                let give = Give { group: Arc::clone(source), record, tries, was_taken: false };
                 self.hand_to(id, holder, give, now, sink);
             }
             None => self.keep_for_later(source, position, now),
@@ -278,11 +282,12 @@ impl Broker {
     fn keep_for_later(&mut self, source: &[u8], position: Position, now: Now) {
         if let Some(given) = self.consumers.get_mut(source).and_then(|it| it.given_mut(position)) {
             given.due_ms = given.due_ms.min(now.mono_ms + RETRY_MS);
+            given.waits = true;
         }
     }
 
     /// A record of a group that keeps its place came back: another member gets it now, or any in a second. Whether it
-    /// is of such a group.
+    /// is of such a group. To have been lost with a member counts as a try, to have met nobody who takes it does not.
     pub(super) fn came_back(
         &mut self,
         give: &Give,
@@ -297,31 +302,45 @@ impl Broker {
             let counts = self.groups.table.find(&give.group).map(|id| &self.groups.table.get(id).counts);
             counts.is_none_or(|counts| counts.total() == u64::from(counts.of(from)))
         });
-        if is_only || give.tries > 4 {
-            self.keep_for_later(&give.group, give.record.position, now);
-        } else {
-            self.give_consumed(&give.group, give.record.position, from, now, sink);
+        let (group, position) = (&give.group, give.record.position);
+        if give.was_taken && !self.may_try(group, position, now, sink) {
+            return true;
         }
+        if is_only || give.tries > AT_ONCE_MAX {
+            self.keep_for_later(group, position, now);
+        } else {
+            self.give_consumed(group, position, give.tries, from, now, sink);
+        }
+        true
+    }
+
+    /// Counts that a record is given once more; one that was given too often goes to the dead letters instead.
+    fn may_try(&mut self, source: &Arc<[u8]>, position: Position, now: Now, sink: &mut impl Sink) -> bool {
+        let (ack_ms, tries_max) = (self.limits.consumer_ack_ms, self.limits.consumer_tries_max);
+        let Some(given) = self.consumers.get_mut(source).and_then(|it| it.given_mut(position)) else {
+            return false;
+        };
+        given.due_ms = now.mono_ms + ack_ms;
+        if std::mem::take(&mut given.waits) {
+            return true;
+        }
+        if tries_max > 0 && u64::from(given.tries) >= tries_max {
+            sink.bury(source, &given.record);
+            return false;
+        }
+        given.tries += 1;
+        self.consumers_given_again += 1;
         true
     }
 
     /// What was not acknowledged in its time, or nobody could take.
     fn give_due(&mut self, source: &Arc<[u8]>, now: Now, sink: &mut impl Sink) {
         let has_members = self.groups.table.find(source).is_some();
-        let (ack_ms, tries_max) = (self.limits.consumer_ack_ms, self.limits.consumer_tries_max);
-        let Some(consumer) = self.consumers.get_mut(source).filter(|_| has_members) else { return };
+        let Some(consumer) = self.consumers.get(source).filter(|_| has_members) else { return };
         for position in consumer.due(now.mono_ms) {
-            let Some(consumer) = self.consumers.get_mut(source) else { return };
-            let Some(given) = consumer.given_mut(position) else { continue };
-            given.due_ms = now.mono_ms + ack_ms;
-            if tries_max > 0 && u64::from(given.tries) >= tries_max {
-                let record = Arc::clone(&given.record);
-                sink.bury(source, &record);
-                continue;
+            if self.may_try(source, position, now, sink) {
+                self.give_consumed(source, position, 0, None, now, sink);
             }
-            given.tries += 1;
-            self.consumers_given_again += 1;
-            self.give_consumed(source, position, None, now, sink);
         }
     }
 

@@ -170,7 +170,7 @@ impl Broker {
             let group = Arc::clone(&self.groups.table.get(group).source);
             match holder {
                 Some(holder) => {
-                    let give = Give { group, record: Arc::clone(record), tries: 0 };
+                    let give = Give { group, record: Arc::clone(record), tries: 0, was_taken: false };
                     self.hand_to(id, holder, give, now, sink);
                 }
                 None => self.consume(&group, record, now, sink),
@@ -223,7 +223,7 @@ impl Broker {
     /// A record that a member of this shard will not acknowledge any more goes to another one. It keeps its
     /// position; to others that member may have been, it may come before later ones or behind them.
     pub fn give_to_another(&mut self, group: &[u8], record: Arc<Record>, now: Now, sink: &mut impl Sink) {
-        self.give_again(Give { group: group.into(), record, tries: 0 }, now, sink);
+        self.give_again(Give { group: group.into(), record, tries: 0, was_taken: true }, now, sink);
     }
 
     /// Nobody here took a record: the home of its room picks again.

@@ -389,6 +389,8 @@ frames! { 'a
         group: &'a [u8],
         /// How often nobody was there to take it.
         tries: u8,
+        /// Whether a member had it that is lost.
+        was_taken: bool,
         /// Zero where no room took it.
         position: Position,
         /// Its offset in the hub's log; 0 where that has none.

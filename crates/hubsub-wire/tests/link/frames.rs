@@ -161,7 +161,15 @@ impl Stuff {
             42 => Frame::Rows { ask, hub, filter: &self.room, after: &self.topic, bytes_max: count },
             43 => Frame::SettleAsk { ask },
             44 => Frame::Settled { ask },
-            40 => Frame::Give { hub, group: &self.room, tries: a as u8, position, offset: Short(b), record },
+            40 => Frame::Give {
+                hub,
+                group: &self.room,
+                tries: a as u8,
+                was_taken: a % 2 == 0,
+                position,
+                offset: Short(b),
+                record,
+            },
             37 => Frame::ReadHub {
                 ask,
                 hub,
