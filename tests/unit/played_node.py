@@ -9,6 +9,7 @@ import jsonschema
 
 from hubsub.api.app import App
 from hubsub.api.clients import SORTS
+from hubsub.api.console.now import COUNTED
 from hubsub.api.state import State
 from hubsub.api.table import openapi_document
 from hubsub.config import resolve
@@ -139,7 +140,8 @@ class PlayedNode:
         return self.played_log
 
     def metrics(self) -> dict[str, Any]:
-        return {"shards": [{"socket_ns_total": 2_000_000_000, "connections": 1}] * 2, "node": {"x_total": 4}}
+        shard = dict.fromkeys(COUNTED, 0) | {"socket_ns_total": 2_000_000_000, "connections": 1}
+        return {"shards": [shard] * 2, "node": {"x_total": 4}}
 
 
 class Answer:

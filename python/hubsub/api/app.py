@@ -34,7 +34,7 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        request = Request(scope, receive)
+        request = Request({**scope, "app": self}, receive)
         label, answer = await self._answer(request)
         self.state.requests[(label, answer.status_code)] += 1
         await answer(scope, receive, send)
@@ -49,6 +49,7 @@ class App:
                 "raw_path": call.path.encode(),
                 "query_string": call.query.encode(),
                 "headers": [],
+                "app": self,
             },
             _one_body(call.body),
         )

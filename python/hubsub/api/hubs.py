@@ -1,5 +1,6 @@
 """/v1/hubs: the hubs that have a log, how far each is and what it holds."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -52,6 +53,22 @@ def hub_list(state: State) -> list[Hub]:
     """All of them, by id."""
     log = state.node.log()
     return [_hub(row, state.node.name) for row in log["hubs"]] if log else []
+
+
+def hub_troubles(log: Mapping[str, Any]) -> list[str]:
+    """What is wrong with the hubs of a log, in words.
+
+    Args:
+        log: As `Node.log` tells it.
+    """
+    troubles = []
+    for hub in log["hubs"]:
+        name = f"hub {hub['class']}-{hub['index']}"
+        if hub["state"] == "quarantined":
+            troubles.append(f"{name} is quarantined: {hub['reason']}")
+        elif hub["damaged"]:
+            troubles.append(f"{name} is damaged: {hub['damaged']}")
+    return troubles
 
 
 def _hub(row: dict[str, Any], leader: str) -> Hub:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hubsub.api.cluster import best_clock
+from hubsub.api.process import cpu_s, resident_bytes
 from hubsub.api.state import State
 from hubsub.node import BUILD_PROFILE
 from hubsub.version import VERSION
@@ -208,7 +209,10 @@ def _stages(page: Page, state: State) -> None:
 def _http(page: Page, state: State) -> None:
     for (route, status), count in sorted(state.requests.items()):
         page.add("hubsub_http_requests_total", count, {"route": route, "status": status})
-    window = state.window
+    window, console = state.window, state.console
+    page.add("hubsub_console_listeners", 0 if console is None else len(console))
+    doc = "Listeners that took longer than console_slow_ms."
+    page.add("hubsub_console_slow_closed_total", 0 if console is None else console.slow_closed, doc=doc)
     page.add("hubsub_idempotency_keys", len(window))
     page.add("hubsub_idempotency_bytes", window.bytes)
     page.add("hubsub_idempotency_repeated_total", window.repeated)
@@ -216,6 +220,7 @@ def _http(page: Page, state: State) -> None:
         ("http_body_bytes_max", state.bodies_refused),
         ("idempotency_keys_max", window.refused),
         ("http_queries_max", state.queries.refused),
+        ("console_listeners_max", 0 if console is None else console.refused),
         ("control_requests_max", state.node.refused_requests),
     )
     for limit, count in refused:
@@ -228,14 +233,11 @@ def _http(page: Page, state: State) -> None:
 
 
 def _process(page: Page) -> None:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    page.add("process_cpu_seconds_total", round(usage.ru_utime + usage.ru_stime, 6))
-    try:
-        with open("/proc/self/statm") as file:
-            page.add("process_resident_memory_bytes", int(file.read().split()[1]) * resource.getpagesize())
+    page.add("process_cpu_seconds_total", cpu_s())
+    resident = resident_bytes()
+    if resident is not None:
+        page.add("process_resident_memory_bytes", resident)
         page.add("process_open_fds", sum(1 for _ in Path("/proc/self/fd").iterdir()))
-    except OSError:  # Not Linux.
-        pass
     page.add("process_max_fds", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 

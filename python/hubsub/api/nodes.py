@@ -5,6 +5,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from hubsub.api.answers import json_answer
 from hubsub.api.cluster import links
+from hubsub.api.hubs import hub_troubles
 from hubsub.api.metrics import prometheus
 from hubsub.api.params import path_name
 from hubsub.api.schema import NodeInfo, NodeList, Ready, Stat, Version
@@ -92,13 +93,7 @@ async def ready(state: State, request: Request) -> Response:
     log = state.node.log()
     if log is None:
         return json_answer(Ready(log="none", reasons=[]))
-    reasons = []
-    for hub in log["hubs"]:
-        name = f"hub {hub['class']}-{hub['index']}"
-        if hub["state"] == "quarantined":
-            reasons.append(f"{name} is quarantined: {hub['reason']}")
-        elif hub["damaged"]:
-            reasons.append(f"{name} is damaged: {hub['damaged']}")
+    reasons = hub_troubles(log)
     if log["state"] == "failed":
         raise LogFailedError(
             "the log has failed, records of replicated and durable classes are refused",

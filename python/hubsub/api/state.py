@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
@@ -18,6 +19,9 @@ from hubsub.control.queries import Queries
 from hubsub.control.staging import Staging
 from hubsub.coordination.embedded import own_host
 from hubsub.node import Node
+
+if TYPE_CHECKING:
+    from hubsub.api.console.watch import Watch
 
 
 class State:
@@ -42,6 +46,8 @@ class State:
         self.archived = Archived(node, lambda: self.all_classes, lambda: self.log)
         self.staging = Staging(node, lambda: self.limits, lambda: self.others)
         self.batches = Batches(node, self.staging, lambda: self.limits)
+        self.console: Watch | None = None
+        """Who looks at the cluster for the console; None before the first who listened."""
         self.requests: Counter[tuple[str, int]] = Counter()
         """HTTP requests by route and status: bounded by the table of routes."""
         self.bodies_refused = 0

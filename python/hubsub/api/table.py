@@ -1,5 +1,5 @@
 """All routes; those of the log stand in `log_table`, those of devices in `device_table`, of consumers in
-`consumer_table`, of retained messages in `retained_table`."""
+`consumer_table`, of retained messages in `retained_table`, of the console in `console.table`."""
 
 from functools import cache
 from typing import Any
@@ -20,6 +20,7 @@ from hubsub.api import (
 )
 from hubsub.api.answers import json_answer
 from hubsub.api.cluster_schema import ClusterInfo, MoveList, MoveOrder, MoveResult, ReachedAddresses
+from hubsub.api.console.table import CONSOLE_ROUTES
 from hubsub.api.consumer_table import CONSUMER_ROUTES
 from hubsub.api.device_table import DEVICE_ROUTES
 from hubsub.api.log_table import LOG_ROUTES
@@ -264,6 +265,7 @@ ROUTES: tuple[Route, ...] = (
     *CONSUMER_ROUTES,
     *RETAINED_ROUTES,
     *LOG_ROUTES,
+    *CONSOLE_ROUTES,
     Route(
         "GET",
         "/v1/cluster",

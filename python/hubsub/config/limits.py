@@ -380,6 +380,20 @@ LIMITS: tuple[Limit, ...] = (
     Limit("http_body_bytes_max", 16 * MIB, "Bytes of one HTTP request's body.", 1_024, "control"),
     Limit("http_batch_records_max", 10_000, "Records of one `POST /v1/publish`.", 1, "control"),
     Limit("http_page_max", 1_000, "Entries of one page of a listing.", 1, "control"),
+    Limit(
+        "console_listeners_max",
+        32,
+        "Open streams of the console's events, one a page; further ones are answered 503.",
+        1,
+        "control",
+    ),
+    Limit(
+        "console_slow_ms",
+        5_000,
+        "Time that a listener to the console's events may take for what it was sent before it is closed.",
+        1,
+        "control",
+    ),
     Limit("http_queries_max", 64, "Queries of data pipelines whose progress is remembered.", 1, "control"),
     Limit(
         "idempotency_keys_max",

@@ -1,0 +1,41 @@
+// Elements. What comes from outside becomes text, never markup: nothing here or elsewhere sets HTML.
+
+/**
+ * Makes an element.
+ * @param {string} tag
+ * @param {Object<string, *>} attributes `on…` are listeners, undefined and null are left out.
+ * @param {...(Node|string)} children
+ */
+export function h(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === undefined || value === null) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else element.setAttribute(name, value);
+  }
+  element.append(...children);
+  return element;
+}
+
+/** Sets an element's text, if it is another one: a selection in it stays. */
+export function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+/** A card with a heading. */
+export function card(title, className, ...children) {
+  return h("section", { class: `card ${className}` }, h("h2", {}, title), ...children);
+}
+
+/** A list of names over numbers, whose numbers are told by `set(name, text)`. */
+export class Figures {
+  constructor(names, className = "") {
+    this.cells = new Map(names.map((name) => [name, h("dd", {}, "–")]));
+    const pairs = [...this.cells].map(([name, cell]) => h("div", {}, h("dt", {}, name), cell));
+    this.element = h("dl", { class: `figures ${className}` }, ...pairs);
+  }
+
+  set(name, text) {
+    setText(this.cells.get(name), text);
+  }
+}

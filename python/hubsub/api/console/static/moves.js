@@ -1,0 +1,45 @@
+// Failovers and moves: hubs that changed for the same reason at the same time are one row.
+
+import { clock, NONE, roomHref } from "./format.js";
+
+const ROWS = 20;
+const TOGETHER_S = 1;
+
+// How the controller names its steps.
+const WHY = {
+  dead: "its leader is dead",
+  propose: "its leader is asked to hand it over",
+  "gave up": "handed over by its leader",
+  withdraw: "stays: the other node cannot have it now",
+  "has records": "stays: its log has records",
+  members: "the same leader, other members",
+  new: "a new hub",
+  "started again": "its node started again",
+};
+
+/** Rows of the notes of GET /v1/moves, the latest first. */
+export function moveRows(notes) {
+  const rows = [];
+  for (const note of notes.toReversed()) {
+    const last = rows.at(-1);
+    const isSame = last?.room === null && note.room === null && ["class", "leader", "why", "result"].every((key) => last[key] === note[key]);
+    if (isSame && note.ago_s - last.ago_s <= TOGETHER_S) last.hubs.unshift(note.hub);
+    else rows.push({ ...note, hubs: [note.hub] });
+  }
+  const now = Date.now();
+  return rows.slice(0, ROWS).map((row, i) => ({ ...row, i, at: now - row.ago_s * 1000 }));
+}
+
+export const MOVE_COLUMNS = [
+  { head: "at", cell: (row) => clock(row.at) },
+  { head: "what", class: "name", cell: what },
+  { head: "to", cell: (row) => (row.room === null ? (row.leader ?? NONE) : `hub ${row.hub ?? "of the ring"}`) },
+  { head: "why", class: "wide", cell: (row) => WHY[row.why] ?? row.why },
+  { head: "result", class: "wide", cell: (row) => (row.result === "moved" ? "moved" : { text: `refused: ${row.reason}`, class: "note" }) },
+];
+
+function what(row) {
+  if (row.room !== null) return { text: row.room, href: roomHref(row.room), title: row.room };
+  const hubs = row.hubs.length === 1 ? `hub ${row.hubs[0]}` : `${row.hubs.length} hubs`;
+  return { text: `${hubs} of ${row.class}`, title: row.hubs.join(", ") };
+}

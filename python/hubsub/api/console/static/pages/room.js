@@ -1,0 +1,93 @@
+// A room: who has it, where its history is, what comes to its end.
+
+import { card, Figures, h, setText } from "../dom.js";
+import { bytes, clock, count, NONE, payload, rate, visible } from "../format.js";
+import { Table } from "../table.js";
+
+const ROWS = 200;
+const FIGURES = ["class", "hub", "leader", "members", "epoch", "seq", "records/s", "subscribers", "topics", "records in memory", "bytes in memory"];
+
+export function roomPage(store, name) {
+  const figures = new Figures(FIGURES, "small");
+  const problem = h("p", { class: "note", role: "status" });
+  const rows = [];
+  let before = null;
+  let isPaused = false;
+  const tail = new Table("The end of its history, the latest first", COLUMNS, "Nothing yet.");
+  const pause = h("button", { type: "button", "aria-pressed": "false", onclick: toggle }, "Pause");
+  const draw = () => {
+    if (!isPaused) tail.update(rows, (row) => row.position);
+  };
+
+  function toggle() {
+    isPaused = !isPaused;
+    pause.setAttribute("aria-pressed", String(isPaused));
+    setText(pause, isPaused ? "Go on" : "Pause");
+    draw();
+  }
+
+  function update(part) {
+    if (part !== "tail") return;
+    const { room, records, kept } = store.parts.tail;
+    setText(problem, room.code === undefined ? "" : visible(room.message));
+    if (room.code === undefined) {
+      before = showRoom(figures, room, before);
+    }
+    if (!kept) tail.say("Its class keeps no history: records are delivered and forgotten.");
+    for (const record of records) {
+      const missing = between(rows[0], record);
+      if (missing > 0) rows.unshift({ position: `before ${record.position}`, missing });
+      rows.unshift(record);
+    }
+    rows.length = Math.min(rows.length, ROWS);
+    draw();
+  }
+
+  const element = h(
+    "div",
+    {},
+    h("h1", {}, visible(name)),
+    h("div", { class: "grid" }, card("The room", "", problem, figures.element), h("section", { class: "card" }, pause, tail.element)),
+  );
+  return { title: visible(name), element, update };
+}
+
+const COLUMNS = [
+  { head: "seq", class: "number", cell: (row) => (row.missing ? "…" : { text: row.position.split("-")[1], title: row.position }) },
+  { head: "at", cell: (row) => (row.missing ? "" : clock(row.timestamp_us / 1000)) },
+  { head: "topic", class: "name", cell: (row) => (row.missing ? "" : { text: row.topic, title: row.topic }) },
+  { head: "from", class: "name", cell: (row) => (row.missing ? "" : row.publisher) },
+  {
+    head: "payload",
+    class: "wide payload",
+    cell: (row) => (row.missing ? { text: `${count(row.missing)} more, not shown here`, class: "note" } : payload(row)),
+  },
+  { head: "headers", class: "wide", cell: (row) => Object.entries(row.headers ?? {}).map(([key, value]) => `${key}: ${value}`).join("\n") },
+];
+
+/** Records between two that came; none is known of where the room began another life. */
+function between(last, record) {
+  if (last === undefined || last.missing) return 0;
+  const [epoch, seq] = record.position.split("-");
+  const [lastEpoch, lastSeq] = last.position.split("-");
+  return epoch === lastEpoch ? Number(seq) - Number(lastSeq) - 1 : 0;
+}
+
+function showRoom(figures, room, before) {
+  const now = { at: Date.now(), epoch: room.epoch, seq: room.seq, rate: before?.rate ?? null };
+  if (before !== null && before.epoch === room.epoch && now.at > before.at) {
+    now.rate = ((room.seq - before.seq) * 1000) / (now.at - before.at);
+  }
+  figures.set("class", room.class);
+  figures.set("hub", room.hub ?? NONE);
+  figures.set("leader", room.nodes[0]?.name ?? NONE);
+  figures.set("members", room.nodes.map((node) => node.name).join(", ") || NONE);
+  figures.set("epoch", room.epoch);
+  figures.set("seq", count(room.seq));
+  figures.set("records/s", rate(now.rate));
+  figures.set("subscribers", count(room.subscribers));
+  figures.set("topics", count(room.topics));
+  figures.set("records in memory", count(room.history));
+  figures.set("bytes in memory", bytes(room.history_bytes));
+  return now;
+}

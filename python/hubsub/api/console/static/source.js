@@ -1,0 +1,56 @@
+// The events of the node that this page comes from. It comes back by itself, and says how long it has heard nothing.
+
+import { clock } from "./format.js";
+import { setText } from "./dom.js";
+
+const STALE_MS = 3000;
+const AGAIN_MS = 2000;
+const PARTS = ["nodes", "cluster", "hubs", "moves", "queries", "tail"];
+
+export class Source {
+  /** @param {function(string, *): void} onPart Gets each part that came. */
+  constructor(onPart) {
+    this.onPart = onPart;
+    this.room = null;
+    this.heard = document.getElementById("heard");
+    this.heardAt = null;
+    this.openedAt = Date.now();
+    setInterval(() => this.look(), 500);
+  }
+
+  /** Hears of the cluster, and of a room if one is named. */
+  open(room = null) {
+    this.room = room;
+    this.close();
+    const query = room === null ? "" : `?room=${encodeURIComponent(room)}`;
+    const stream = new EventSource(`/v1/console/events${query}`);
+    this.stream = stream;
+    for (const part of PARTS) {
+      stream.addEventListener(part, (event) => {
+        if (this.stream !== stream) return;
+        this.heardAt = Date.now();
+        this.onPart(part, JSON.parse(event.data));
+        this.look();
+      });
+    }
+    // Where it breaks off the browser tries again; where it is refused, nobody but this does.
+    stream.addEventListener("error", () => {
+      if (this.stream === stream && stream.readyState === EventSource.CLOSED) {
+        this.again = setTimeout(() => this.open(this.room), AGAIN_MS);
+      }
+    });
+  }
+
+  close() {
+    clearTimeout(this.again);
+    this.stream?.close();
+  }
+
+  /** Says whether what is shown is true now. */
+  look() {
+    const isStale = Date.now() - (this.heardAt ?? this.openedAt) > STALE_MS;
+    document.body.classList.toggle("stale", isStale);
+    if (isStale) setText(this.heard, this.heardAt === null ? "not heard yet" : `stale, last heard ${clock(this.heardAt)}`);
+    else setText(this.heard, this.heardAt === null ? "connecting" : "live");
+  }
+}

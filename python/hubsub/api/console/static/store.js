@@ -1,0 +1,89 @@
+// What is known of the cluster: the latest of each part, the rates between two looks, and what was before.
+
+const KEPT = 300; // Looks of which charts show the figures: about five minutes.
+
+const RATES = {
+  published: "published_total",
+  delivered: "delivered_total",
+  in: "bytes_in_total",
+  out: "bytes_out_total",
+  dropped: "dropped_total",
+  slow: "slow_closed_total",
+};
+
+export class Store {
+  constructor() {
+    this.parts = {};
+    /** Nodes by name: what they said last, their rates, and when this was. */
+    this.nodes = new Map();
+    /** Seconds since 1970, and the figures at these times. */
+    this.times = [];
+    this.series = { published: [], delivered: [] };
+    /** Share of a processor by node, as long as `times`. */
+    this.cpu = new Map();
+  }
+
+  take(part, body) {
+    this.parts[part] = body;
+    if (part === "nodes") this.look(body);
+  }
+
+  look(body) {
+    for (const now of body.nodes) {
+      const before = this.nodes.get(now.name);
+      this.nodes.set(now.name, { now, rates: rates(now, before), at: body.at_ms, answers: true });
+    }
+    const answered = new Set(body.nodes.map((node) => node.name));
+    for (const [name, node] of this.nodes) if (!answered.has(name)) node.answers = false;
+    const known = this.rows().filter((node) => node.rates !== null);
+    const sum = (rate) => (known.length ? known.reduce((all, node) => all + node.rates[rate], 0) : null);
+    this.times.push(body.at_ms / 1000);
+    for (const [name, values] of Object.entries(this.series)) values.push(sum(name));
+    for (const name of this.nodes.keys()) {
+      if (!this.cpu.has(name)) this.cpu.set(name, new Array(this.times.length - 1).fill(null));
+    }
+    for (const [name, values] of this.cpu) values.push(answered.has(name) ? (this.nodes.get(name).rates?.cpu ?? null) : null);
+    if (this.times.length > KEPT) {
+      for (const values of [this.times, ...Object.values(this.series), ...this.cpu.values()]) values.shift();
+    }
+  }
+
+  /** Nodes that answer. */
+  rows() {
+    return [...this.nodes.values()].filter((node) => node.answers);
+  }
+
+  /** All nodes that there are or were while this page was open, by name, each with what it is now. */
+  all() {
+    const cluster = this.parts.cluster?.nodes ?? [];
+    const members = new Map(cluster.map((member) => [member.name, member]));
+    const names = new Set([...this.nodes.keys(), ...members.keys()]);
+    return [...names].sort().map((name) => {
+      const node = this.nodes.get(name);
+      const member = members.get(name);
+      return { name, node, member, ...state(node, member) };
+    });
+  }
+}
+
+/** What is said of a node, and how good that is. */
+function state(node, member) {
+  if (node?.answers) {
+    const said = member && member.state !== "up" ? member.state : node.now.state;
+    return { state: said, mark: said === "up" ? "good" : "note" };
+  }
+  if (member) return { state: member.state === "up" ? "no answer" : member.state, mark: "bad" };
+  return { state: "gone", mark: "bad" };
+}
+
+/** A second, between two looks at the same life of a node; null where there were none. */
+function rates(now, before) {
+  if (!before || before.now.incarnation !== now.incarnation) return null;
+  const elapsed = now.uptime_s - before.now.uptime_s;
+  if (elapsed <= 0) return before.rates;
+  const found = { cpu: (now.cpu_s - before.now.cpu_s) / elapsed };
+  for (const [name, counter] of Object.entries(RATES)) {
+    found[name] = Math.max(0, now.counts[counter] - before.now.counts[counter]) / elapsed;
+  }
+  return found;
+}

@@ -1,0 +1,173 @@
+"""Looks at the cluster, about once a second, while somebody listens; each look goes to all listeners.
+
+Owned here: the latest of each part, and the tasks that ask. A part is what a route of the table answers; parts are
+asked for apart, so that one that is late holds up no other. Nobody listens: nobody asks.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from hubsub.api.console.board import Board
+from hubsub.api.others import ONLY, Call, Reply, encode, reply_of
+from hubsub.api.state import State
+from hubsub.errors import HubSubError, TooBusyError
+
+LOOK_S = 1.0
+"""Between two looks at the nodes."""
+
+ANSWER_S: Final = 1.0
+"""How long a look waits for a node: a page that heard nothing for 3 s says so."""
+
+NOW: Final = "/v1/console/now"
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is asked beside the nodes' figures.
+
+    Args:
+        name: Of the event.
+        path: Of the route.
+        every_s: Between two questions.
+    """
+
+    name: str
+    path: str
+    every_s: float
+
+
+PARTS: Final = (
+    Part("cluster", "/v1/cluster", 1.0),
+    Part("moves", "/v1/moves", 3.0),
+    Part("queries", "/v1/queries", 3.0),
+)
+
+Ask = Callable[[Call], Awaitable[Reply]]
+"""Asks this node's API, which asks others where its route says so."""
+
+
+class Looks(msgspec.Struct):
+    """The nodes that answered, as bodies of `NodesNow`."""
+
+    nodes: list[msgspec.Raw]
+
+
+class NodesPart(msgspec.Struct):
+    """The event `nodes`."""
+
+    node: str
+    """Who looked."""
+    at_ms: int
+    """When, since 1970, by its clock."""
+    nodes: list[msgspec.Raw]
+    missing: list[str]
+    """Nodes that are registered and did not answer in time."""
+
+
+class Watch:
+    """The looks of one node.
+
+    Args:
+        state: Of this node.
+        ask: Its API.
+        clock_ms: Milliseconds since 1970.
+    """
+
+    def __init__(self, state: State, ask: Ask, clock_ms: Callable[[], int]) -> None:
+        self._state, self._ask, self._clock_ms = state, ask, clock_ms
+        self._latest: dict[str, bytes] = {}
+        self._boards: set[Board] = set()
+        self._tasks: list[asyncio.Task[None]] = []
+        self.refused = 0
+        """Listeners above `console_listeners_max`."""
+        self.slow_closed = 0
+        """Listeners that took longer than `console_slow_ms`; who serves them counts."""
+
+    def __len__(self) -> int:
+        """Listeners."""
+        return len(self._boards)
+
+    def admit(self) -> None:
+        """Comes before `listener`.
+
+        Raises:
+            TooBusyError: there are `console_listeners_max`.
+        """
+        limit = self._state.limits["console_listeners_max"]
+        if len(self._boards) >= limit:
+            self.refused += 1
+            hint = "close pages of the console, or raise limits.console_listeners_max"
+            raise TooBusyError("too many listen to the console's events", limit, hint)
+
+    @contextmanager
+    def listener(self) -> Iterator[Board]:
+        """What comes for one listener, from the latest look on."""
+        board = Board()
+        self._boards.add(board)
+        for part, body in self._latest.items():
+            board.put(part, body)
+        if len(self._boards) == 1:
+            self._tasks = [asyncio.create_task(self._look())]
+            self._tasks += [asyncio.create_task(self._follow(part)) for part in PARTS]
+        try:
+            yield board
+        finally:
+            self._boards.discard(board)
+            if not self._boards:
+                for task in self._tasks:
+                    task.cancel()
+                self._latest.clear()
+
+    async def _look(self) -> None:
+        """The figures of all nodes, until this one stops."""
+        while not self._state.stopping:
+            nodes, missing = await self._nodes()
+            part = NodesPart(self._state.node.name, self._clock_ms(), nodes, missing)
+            self._put("nodes", msgspec.json.encode(part))
+            await asyncio.sleep(LOOK_S)
+        for board in self._boards:
+            board.close()
+
+    async def _nodes(self) -> tuple[list[msgspec.Raw], list[str]]:
+        others = self._state.others
+        names = [] if others is None else sorted(others.names())
+        call = encode(Call("GET", NOW, ONLY))
+
+        async def of(name: str) -> Reply | None:
+            try:
+                async with asyncio.timeout(ANSWER_S):
+                    return None if others is None else reply_of(await others.ask(name, call))
+            except (TimeoutError, HubSubError, msgspec.MsgspecError):
+                return None
+
+        own, *replies = await asyncio.gather(self._ask(Call("GET", NOW, ONLY)), *map(of, names))
+        missing = [
+            name for name, reply in zip(names, replies, strict=True) if reply is None or reply.status >= 400
+        ]
+        bodies = [reply.body for reply in (own, *replies) if reply is not None and reply.status < 400]
+        return [node for body in bodies for node in msgspec.json.decode(body, type=Looks).nodes], missing
+
+    async def _follow(self, part: Part) -> None:
+        """What a route answers, or its error."""
+        while True:
+            reply = await self._ask(Call("GET", part.path, ""))
+            if part.name == "cluster" and reply.status < 400:
+                # By far the most of it, which seldom changes.
+                cluster = msgspec.json.decode(reply.body)
+                self._put("hubs", msgspec.json.encode({"hubs": cluster.pop("hubs")}))
+                self._put(part.name, msgspec.json.encode(cluster))
+            else:
+                self._put(part.name, reply.body)
+            await asyncio.sleep(part.every_s)
+
+    def _put(self, part: str, body: bytes) -> None:
+        if self._latest.get(part) == body:
+            return
+        self._latest[part] = body
+        for board in self._boards:
+            board.put(part, body)
