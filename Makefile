@@ -32,7 +32,7 @@ run: build ## builds, starts a node with the sample configuration
 build: $(CORE) ## makes .venv with the release core and all tools: .venv/bin/hubsub
 
 test: build ## everything: checks, Rust, Python, real clients
-	@bash scripts/need.sh redis-server redis-cli redis-benchmark node npm etcd zookeeper mosquitto_pub mosquitto_sub || true
+	@bash scripts/need.sh redis-server redis-cli redis-benchmark node npm etcd zookeeper mosquitto_pub mosquitto_sub chromium || true
 	@if command -v npm >/dev/null && [ -f tests/clients/package.json ]; then $(MAKE) $(NODE_MODULES); fi
 	@$(MAKE) $(SPARK_CLASSES)
 	@$(BIN)/python scripts/test.py

@@ -8,6 +8,7 @@ const TOGETHER_S = 1;
 // How the controller names its steps.
 const WHY = {
   dead: "its leader is dead",
+  "lead ended": "its leader was not heard for as long as it may lead",
   propose: "its leader is asked to hand it over",
   "gave up": "handed over by its leader",
   withdraw: "stays: the other node cannot have it now",

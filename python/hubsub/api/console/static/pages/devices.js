@@ -13,6 +13,12 @@ export function devicesPage() {
   const devices = new Table("Devices in order of name", COLUMNS, "No device has said anything.");
   const more = h("p", { class: "quiet", role: "status" });
   const repeat = new Repeat(async () => {
+    // Where no class says what a device is there is nothing to ask for.
+    const known = await ask("/v1/classes");
+    if (known?.classes && !known.classes.some((one) => one.device !== null)) {
+      devices.say("No class has devices: give one a template, such as device = \"devices/{device}/#\".");
+      return;
+    }
     const query = new URLSearchParams({ limit: LIMIT, ...(prefix.value ? { prefix: prefix.value } : {}) });
     const page = await ask(`/v1/devices?${query}`);
     if (page?.devices) {

@@ -1,0 +1,161 @@
+"""The console of one node in a real browser."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Callable, Iterator
+
+import pytest
+from browser import Tab, chromium, tab
+from clients.raw import Connection
+from playwright.sync_api import Browser, expect
+
+from hubsub.testing import Node
+
+pytestmark = pytest.mark.needs("hubsub-core", "chromium")
+
+CHAT = {"name": "chat", "match": ["chat:*"], "history": {"messages": 1_000}}
+PLACES = ("", "rooms", "room/chat%3Awide", "clients", "devices", "spark")
+
+EVIL = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def browser(needs: Callable[..., None]) -> Iterator[Browser]:
+    needs("chromium")
+    with chromium() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def chat(needs: Callable[..., None]) -> Iterator[Node]:
+    """One for all tests here, each with rooms of its own."""
+    needs("hubsub-core")
+    with Node(classes=[CHAT]) as node:
+        yield node
+
+
+@pytest.fixture
+def console(browser: Browser, chat: Node) -> Iterator[Tab]:
+    with tab(browser, chat.http_url) as one:
+        yield one
+
+
+def test_a_record_arrives_in_the_tail_without_a_reload(console: Tab, chat: Node) -> None:
+    with Connection(*chat.redis) as client:
+        client.ask("PUBLISH", "chat:a", "the first")
+        page = console.open("room/chat%3Aa")
+        expect(page.get_by_text("the first")).to_be_visible()
+        page.evaluate("globalThis.isSamePage = true")
+        client.ask("PUBLISH", "chat:a", "the second")
+        expect(page.get_by_text("the second")).to_be_visible()
+        client.ask("PUBLISH", "chat:a", b"\xff\x00\x01")
+        expect(page.get_by_text("binary, 3 B: ff 00 01")).to_be_visible()
+        client.ask("PUBLISH", "chat:a", "x" * 5_000)
+        expect(page.get_by_text("x" * 1_024 + "… (4.9 KiB)")).to_be_visible()
+    assert page.evaluate("globalThis.isSamePage") is True
+    expect(page.locator("dl")).to_contain_text("4")
+    console.check()
+
+
+def test_what_clients_sent_is_text_and_nothing_else(console: Tab, chat: Node) -> None:
+    room = f"chat:{EVIL}"
+    with Connection(*chat.redis) as client:
+        client.ask("CLIENT", "SETNAME", "<b>name</b>")
+        client.ask("PUBLISH", room, f"{EVIL}\u202e")
+        page = console.open("rooms")
+        page.get_by_role("table", name="Rooms in order of name").get_by_role("link", name=room).click()
+        expect(page.get_by_role("heading", level=1)).to_have_text(room)
+        expect(page.get_by_role("cell", name=f"{EVIL}\\u202e")).to_be_visible()
+        page.goto(f"{console.url}/#/clients")
+        expect(page.get_by_role("cell", name="<b>name</b>")).to_be_visible()
+    assert page.locator("main img, main b").count() == 0
+    console.check()
+
+
+def test_who_hears_nothing_says_so_and_comes_back(console: Tab, chat: Node) -> None:
+    page = console.open()
+    heard = page.locator("#heard")
+    os.kill(chat.pid, signal.SIGSTOP)
+    try:
+        expect(heard).to_have_text(re.compile(r"stale, last heard \d\d:\d\d:\d\d"))
+        expect(page.locator("body")).to_have_class("stale")
+    finally:
+        os.kill(chat.pid, signal.SIGCONT)
+    expect(heard).to_have_text("live")
+    expect(page.locator("body")).not_to_have_class("stale")
+    console.check()
+
+
+def test_all_can_be_done_by_keys_and_the_focus_is_seen(console: Tab) -> None:
+    page = console.open()
+    focused = page.locator(":focus")
+    page.keyboard.press("Tab")
+    expect(focused).to_have_text("Skip to the content")
+    assert focused.evaluate("link => getComputedStyle(link).outlineStyle") == "solid"
+    assert page.evaluate("document.activeElement.getBoundingClientRect().left >= 0")
+    names = []
+    for _ in range(7):
+        page.keyboard.press("Tab")
+        names.append(focused.text_content())
+    assert names == ["HubSub", "Cluster", "Rooms", "Clients", "Devices", "Spark", "Theme: system"]
+    page.get_by_role("link", name="Rooms").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Rooms")
+    expect(focused).to_have_attribute("id", "main")
+    page.get_by_role("link", name="Skip to the content").focus()
+    page.keyboard.press("Enter")
+    expect(focused).to_have_attribute("id", "main")
+    assert page.url.endswith("#/rooms"), "it stays where it is"
+    console.check()
+
+
+def test_the_theme_is_the_systems_until_one_is_chosen_which_is_remembered(
+    browser: Browser, chat: Node
+) -> None:
+    with tab(browser, chat.http_url, color_scheme="dark") as console:
+        page = console.open()
+        ground = "getComputedStyle(document.body).backgroundColor"
+        dark = page.evaluate(ground)
+        page.emulate_media(color_scheme="light")
+        light = page.evaluate(ground)
+        assert dark != light
+        page.get_by_role("button", name="Theme").click()
+        expect(page.get_by_role("button", name="Theme: dark")).to_be_visible()
+        assert page.evaluate(ground) == dark
+        page.reload()
+        expect(page.get_by_role("button", name="Theme: dark")).to_be_visible()
+        assert page.evaluate(ground) == dark
+        console.check()
+
+
+def test_no_page_is_wider_than_a_phone(browser: Browser, chat: Node) -> None:
+    with (
+        Connection(*chat.redis) as client,
+        tab(browser, chat.http_url, viewport={"width": 360, "height": 740}) as console,
+    ):
+        client.ask("CLIENT", "SETNAME", "n" * 200)
+        client.ask("PUBLISH", "chat:wide", "word " * 50 + "w" * 500)
+        client.ask("PUBLISH", f"chat:{'r' * 300}", "x")
+        for place in PLACES:
+            page = console.open(place)
+            expect(page.get_by_role("heading", level=1)).to_be_visible()
+            if place.startswith("room"):
+                expect(page.locator("main")).to_contain_text("chat:")
+            assert page.evaluate("document.documentElement.scrollWidth") <= 360, place
+        console.check()
+
+
+def test_a_page_that_is_refused_tries_again_by_itself(
+    browser: Browser, make_node: Callable[..., Node]
+) -> None:
+    node = make_node(limits={"console_listeners_max": 1})
+    with tab(browser, node.http_url) as first, tab(browser, node.http_url) as second:
+        first.open()
+        second.page.goto(node.http_url)
+        expect(second.page.locator("#heard")).to_have_text("not heard yet")
+        first.page.goto("about:blank")
+        expect(second.page.locator("#heard")).to_have_text("live")
+        assert all("503" in trouble for trouble in second.troubles)
