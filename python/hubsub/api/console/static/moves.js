@@ -9,23 +9,26 @@ const TOGETHER_S = 1;
 const WHY = {
   dead: "its leader is dead",
   "lead ended": "its leader was not heard for as long as it may lead",
-  propose: "its leader is asked to hand it over",
   "gave up": "handed over by its leader",
-  withdraw: "stays: the other node cannot have it now",
-  "has records": "stays: its log has records",
   members: "the same leader, other members",
   new: "a new hub",
   "started again": "its node started again",
 };
 
+// Steps on the way, after which a hub's leader is the one that it was.
+const ON_THE_WAY = new Set(["propose", "withdraw", "has records"]);
+
 /** Rows of the notes of GET /v1/moves, the latest first. */
 export function moveRows(notes) {
   const rows = [];
   for (const note of notes.toReversed()) {
+    if (note.room === null && ON_THE_WAY.has(note.why)) continue;
     const last = rows.at(-1);
-    const isSame = last?.room === null && note.room === null && ["class", "leader", "why", "result"].every((key) => last[key] === note[key]);
-    if (isSame && note.ago_s - last.ago_s <= TOGETHER_S) last.hubs.unshift(note.hub);
-    else rows.push({ ...note, hubs: [note.hub] });
+    const isSame = last?.room === null && note.room === null && ["class", "why", "result"].every((key) => last[key] === note[key]);
+    if (isSame && note.ago_s - last.ago_s <= TOGETHER_S) {
+      last.hubs.unshift(note.hub);
+      last.leaders.add(note.leader ?? NONE);
+    } else rows.push({ ...note, hubs: [note.hub], leaders: new Set([note.leader ?? NONE]) });
   }
   const now = Date.now();
   return rows.slice(0, ROWS).map((row, i) => ({ ...row, i, at: now - row.ago_s * 1000 }));
@@ -34,7 +37,7 @@ export function moveRows(notes) {
 export const MOVE_COLUMNS = [
   { head: "at", cell: (row) => clock(row.at) },
   { head: "what", class: "name", cell: what },
-  { head: "to", cell: (row) => (row.room === null ? (row.leader ?? NONE) : `hub ${row.hub ?? "of the ring"}`) },
+  { head: "to", cell: (row) => (row.room === null ? [...row.leaders].sort().join(", ") : `hub ${row.hub ?? "of the ring"}`) },
   { head: "why", class: "wide", cell: (row) => WHY[row.why] ?? row.why },
   { head: "result", class: "wide", cell: (row) => (row.result === "moved" ? "moved" : { text: `refused: ${row.reason}`, class: "note" }) },
 ];

@@ -5,7 +5,7 @@ import { bytes, clock, count, NONE, payload, rate, visible } from "../format.js"
 import { Table } from "../table.js";
 
 const ROWS = 200;
-const FIGURES = ["class", "hub", "leader", "members", "epoch", "seq", "records/s", "subscribers", "topics", "records in memory", "bytes in memory"];
+const FIGURES = ["class", "hub", "leader", "members", "epoch", "seq", "records/s", "subscribers by name", "topics", "records in memory", "bytes in memory"];
 
 export function roomPage(store, name) {
   const figures = new Figures(FIGURES, "small");
@@ -85,7 +85,7 @@ function showRoom(figures, room, before) {
   figures.set("epoch", room.epoch);
   figures.set("seq", count(room.seq));
   figures.set("records/s", rate(now.rate));
-  figures.set("subscribers", count(room.subscribers));
+  figures.set("subscribers by name", count(room.subscribers));
   figures.set("topics", count(room.topics));
   figures.set("records in memory", count(room.history));
   figures.set("bytes in memory", bytes(room.history_bytes));
