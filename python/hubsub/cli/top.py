@@ -1,6 +1,11 @@
 """`hubsub top`: a live view, drawn from the same REST API that anyone can use."""
 
+import os
+import select
+import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -39,7 +44,7 @@ def top(
     own: Annotated[bool, typer.Option("--own", help="Also the node's own rooms: $….")] = False,
     url: Url = None,
 ) -> None:
-    """Shows shards, busiest clients and busiest rooms until interrupted; to a pipe or file, once."""
+    """Shows nodes, shards, busiest clients and busiest rooms until `q` is pressed; to a pipe or file, once."""
     from rich.console import Console
     from rich.live import Live
 
@@ -52,12 +57,45 @@ def top(
             console = Console(width=WIDTH_UNBOUNDED)
         console.print(view(_look(api, rows, own), before, console.width))
         return
-    with Live(view(before, None, console.width), console=console, screen=True, auto_refresh=False) as live:
-        while True:
-            time.sleep(interval)
+    live = Live(view(before, None, console.width), console=console, screen=True, auto_refresh=False)
+    with _waits() as ends, live:
+        while not ends(interval):
             now = _look(api, rows, own)
             live.update(view(now, before, console.width), refresh=True)
             before = now
+
+
+@contextmanager
+def _waits() -> Iterator[Callable[[float], bool]]:
+    """Gives what waits for so many seconds, or until `q` is pressed: whether it was."""
+
+    def without_keys(seconds: float) -> bool:
+        time.sleep(seconds)
+        return False
+
+    if not sys.stdin.isatty():
+        yield without_keys
+        return
+    import termios
+    import tty
+
+    keyboard = sys.stdin.fileno()
+
+    def with_keys(seconds: float) -> bool:
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            if select.select([keyboard], [], [], left)[0]:
+                keys = os.read(keyboard, 64)
+                if not keys or b"q" in keys.lower():
+                    return True
+        return False
+
+    before = termios.tcgetattr(keyboard)
+    tty.setcbreak(keyboard)
+    try:
+        yield with_keys
+    finally:
+        termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
 
 
 def _look(api: Api, rows: int, own: bool) -> dict[str, Any]:
@@ -65,6 +103,7 @@ def _look(api: Api, rows: int, own: bool) -> dict[str, Any]:
         "at": time.monotonic(),
         "url": api.url,
         "stat": api.get("/s/stat"),
+        "nodes": api.get("/v1/console/now").rows("nodes"),
         "clients": api.get("/v1/clients", sort="messages_out_1s", limit=rows).rows("clients"),
         "rooms": api.get("/v1/busiest", limit=rows, own="true" if own else None).rows("rooms"),
     }
@@ -95,6 +134,7 @@ def view(now: dict[str, Any], before: dict[str, Any] | None, width: int) -> "Ren
         shards.add_column(heads[i], justify="right", no_wrap=True)
     for line in lines:
         shards.add_row(*(line[i] for i in columns))
+    nodes = _nodes(now, before, width)
     clients = Table(title="busiest clients", box=None, pad_edge=False, title_justify="left")
     for column in ("id", "addr", "name", "in/s", "out/s", "pending", "dropped"):
         clients.add_column(column, justify="left" if column in ("addr", "name") else "right")
@@ -114,7 +154,64 @@ def view(now: dict[str, Any], before: dict[str, Any] | None, width: int) -> "Ren
     rooms.add_column("messages/s", justify="right")
     for room in now["rooms"]:
         rooms.add_row(Text(shown(room["name"])), f"{room['messages_per_second']:.1f}")
-    return Group(title, "", shards, "", clients, "", rooms)
+    return Group(title, "", *nodes, shards, "", clients, "", rooms)
+
+
+NODE_COLUMNS = (
+    "state",
+    "hubs led",
+    "connections",
+    "published/s",
+    "delivered/s",
+    "CPU",
+    "memory MiB",
+    "rooms",
+    "up s",
+)
+"""The most useful first."""
+
+
+def _nodes(now: dict[str, Any], before: dict[str, Any] | None, width: int) -> list["RenderableType"]:
+    """The nodes of a cluster and what is wrong with them; nothing of a node alone that is well."""
+    from rich.table import Table
+    from rich.text import Text
+
+    rows, earlier = now["nodes"], {n["name"]: n for n in (before or now)["nodes"]}
+    troubles = [Text(f"{n['name']}: {why}", style="bold red") for n in rows for why in n["reasons"]]
+    if len(rows) < 2:
+        return [*troubles, ""] if troubles else []
+    lines = [[shown(n["name"]), *_node(n, earlier.get(n["name"]))] for n in rows]
+    heads = ("node", *NODE_COLUMNS)
+    widths = [max(len(line[i]) for line in (heads, *lines)) for i in range(len(heads))]
+    table, columns = Table(box=None, pad_edge=False), fitting(widths, width)
+    for i in columns:
+        table.add_column(heads[i], justify="left" if i < 2 else "right", no_wrap=True)
+    for line in lines:
+        table.add_row(*(Text(line[i]) for i in columns))
+    return [table, *troubles, ""]
+
+
+def _node(now: dict[str, Any], before: dict[str, Any] | None) -> list[str]:
+    """The cells of a node; rates are of one life of it."""
+    counts, rates = now["counts"], ["-", "-", "-"]
+    is_same = before is not None and before["incarnation"] == now["incarnation"]
+    if before is not None and is_same and (seconds := now["uptime_s"] - before["uptime_s"]) > 0:
+        published, delivered = (
+            (counts[name] - before["counts"][name]) / seconds
+            for name in ("published_total", "delivered_total")
+        )
+        cpu = (now["cpu_s"] - before["cpu_s"]) / seconds
+        rates = [f"{published:,.0f}", f"{delivered:,.0f}", f"{cpu:.0%}"]
+    hubs_led, resident = now["hubs_led"], now["resident_bytes"]
+    return [
+        now["state"],
+        "-" if hubs_led is None else str(hubs_led),
+        f"{counts['connections']:,}",
+        *rates,
+        "-" if resident is None else f"{resident / 2**20:,.0f}",
+        f"{counts['rooms']:,}",
+        f"{now['uptime_s']:.0f}",
+    ]
 
 
 def _shard(now: dict[str, int], before: dict[str, int], seconds: float) -> list[str]:
