@@ -37,7 +37,7 @@ fn report(version: Version, payload: Payload<'_>) {
         Push { join_ref, reference, topic: Cow::Borrowed(topic), event: Cow::Borrowed(event), payload };
     let mut pushed = Vec::new();
     let kind = write_push(&mut pushed, version, &push).expect("short");
-    let broadcast = Broadcast { topic, event, payload };
+    let broadcast = Broadcast { topic, event, payload, position: None };
     let own = Ref::new("4").expect("short");
     let (mut read_ns, mut write_ns, mut copy_ns) = (Vec::new(), Vec::new(), Vec::new());
     let (mut arena, mut out) = (Vec::new(), Vec::new());

@@ -21,6 +21,9 @@ pub struct Broadcast<'a> {
     pub event: &'a str,
     /// Any value.
     pub payload: Payload<'a>,
+    /// In the place of a ref, for clients that want to know where a record stands. Binary messages have no such
+    /// place, so bytes are base64 with it.
+    pub position: Option<&'a str>,
 }
 
 /// A broadcast in a vector.
@@ -42,7 +45,7 @@ impl Broadcast<'_> {
     pub fn kind(&self, version: Version) -> Kind {
         let fits = self.topic.len() <= FIELD_BYTES_MAX && self.event.len() <= FIELD_BYTES_MAX;
         match self.payload {
-            Payload::Binary(_) if version == Version::V2 && fits => Kind::Binary,
+            Payload::Binary(_) if version == Version::V2 && fits && self.position.is_none() => Kind::Binary,
             _ => Kind::Text,
         }
     }
@@ -57,7 +60,8 @@ impl Broadcast<'_> {
             Version::V1 => "{\"topic\":,\"event\":,\"payload\":,\"ref\":null}".len(),
             Version::V2 => "[null,null,,,]".len(),
         };
-        around + text_bytes(self.topic) + text_bytes(self.event) + payload_bytes(self.payload)
+        let position = self.position.map_or(0, |position| text_bytes(position) - "null".len());
+        around + position + text_bytes(self.topic) + text_bytes(self.event) + payload_bytes(self.payload)
     }
 
     /// Appends it, without a join_ref.
@@ -66,7 +70,7 @@ impl Broadcast<'_> {
         out.reserve(self.bytes(version));
         let push = Push {
             join_ref: None,
-            reference: None,
+            reference: self.position.and_then(|position| Ref::new(position).ok()),
             topic: Cow::Borrowed(self.topic),
             event: Cow::Borrowed(self.event),
             payload: self.payload,

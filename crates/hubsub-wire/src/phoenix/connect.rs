@@ -24,6 +24,8 @@ pub struct Connect<'a> {
     pub version: Version,
     /// Of the subprotocols; without one, of the query.
     pub token: Option<String>,
+    /// Whether messages are to say where they stand, by `positions=true`.
+    pub positions: bool,
     /// To be in the answer.
     pub subprotocol: Option<&'static str>,
     /// The whole query, for whoever judges the token by more than that.
@@ -56,6 +58,7 @@ macro_rules! refusals {
 refusals! {
     Path "404 Not Found" "there is no socket at this path; hint: /socket/websocket";
     Query "400 Bad Request" "vsn or token is not UTF-8 in percent-encoding";
+    Positions "400 Bad Request" "positions is neither true nor false";
     Version "403 Forbidden" "unsupported version; hint: vsn=1.0.0 or vsn=2.0.0";
     Token "403 Forbidden" "the token among the subprotocols is not one text in base64";
     Subprotocol "403 Forbidden" "the subprotocol is not: phoenix";
@@ -95,11 +98,12 @@ impl<'a> Connect<'a> {
         if path != PATH {
             return Err(Refused::Path);
         }
-        let (mut vsn, mut token) = (None, None);
+        let (mut vsn, mut token, mut positions) = (None, None, false);
         for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
             match name {
                 "vsn" => vsn = Some(decode_query(value)?),
                 "token" => token = Some(decode_query(value)?),
+                "positions" => positions = value.parse().map_err(|_| Refused::Positions)?,
                 _ => {}
             }
         }
@@ -121,7 +125,7 @@ impl<'a> Connect<'a> {
             return Err(Refused::Subprotocol);
         }
         let version = Version::of(vsn.as_deref().unwrap_or("1.0.0")).ok_or(Refused::Version)?;
-        Ok(Connect { version, token: of_subprotocols.or(token), subprotocol, query })
+        Ok(Connect { version, token: of_subprotocols.or(token), positions, subprotocol, query })
     }
 }
 

@@ -216,6 +216,8 @@ pub mod word {
     pub const CLOSE: &str = "phx_close";
     /// A topic is lost; the client joins again.
     pub const ERROR: &str = "phx_error";
+    /// Records of a topic will not reach the client; the payload says which.
+    pub const GAP: &str = "phx_gap";
     /// What clients push to say the event that stands in its payload.
     pub const PUBLISH: &str = "publish";
     /// The event of a record that names none.

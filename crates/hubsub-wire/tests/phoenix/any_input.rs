@@ -34,7 +34,7 @@ pub fn check(input: &[u8]) {
         let mut made = Vec::new();
         let payload = Payload::of_record(input, form, &mut made);
         for version in VERSIONS {
-            broadcast_again(version, Broadcast { topic: "room", event: "message", payload });
+            broadcast_again(version, Broadcast { topic: "room", event: "message", payload, position: None });
         }
     }
 }

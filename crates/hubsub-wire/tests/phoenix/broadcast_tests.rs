@@ -7,8 +7,12 @@ use hubsub_wire::websocket::Kind;
 use proptest::prelude::*;
 use std::borrow::Cow;
 
-const EVENT: Broadcast<'_> =
-    Broadcast { topic: "topics:matrix", event: "event", payload: Payload::Json(r#"{"message":"Hi"}"#) };
+const EVENT: Broadcast<'_> = Broadcast {
+    topic: "topics:matrix",
+    event: "event",
+    payload: Payload::Json(r#"{"message":"Hi"}"#),
+    position: None,
+};
 
 #[test]
 fn a_broadcast_is_written_once_and_each_subscriber_may_have_its_join_ref() {
@@ -44,6 +48,20 @@ fn a_thousand_copies_are_the_shared_bytes_behind_their_join_refs() {
 }
 
 #[test]
+fn a_position_stands_in_the_place_of_the_ref_and_makes_bytes_a_text() {
+    for (version, text) in [
+        (V1, r#"{"topic":"room","event":"say","payload":{"base64":"/wA="},"ref":"7-1"}"#),
+        (V2, r#"[null,"7-1","room","say",{"base64":"/wA="}]"#),
+    ] {
+        let payload = Payload::Binary(&[0xFF, 0]);
+        let broadcast = Broadcast { topic: "room", event: "say", payload, position: Some("7-1") };
+        let mut arena = Vec::new();
+        assert_eq!(broadcast.write(version, &mut arena).kind, Kind::Text);
+        assert_eq!((std::str::from_utf8(&arena), arena.len()), (Ok(text), broadcast.bytes(version)));
+    }
+}
+
+#[test]
 fn version_1_has_no_join_ref_so_all_get_the_same() {
     let mut arena = Vec::new();
     let encoded = EVENT.write(V1, &mut arena);
@@ -56,7 +74,8 @@ fn version_1_has_no_join_ref_so_all_get_the_same() {
 
 #[test]
 fn bytes_are_a_binary_broadcast_and_for_one_subscriber_a_push() {
-    let broadcast = Broadcast { topic: "room", event: "say", payload: Payload::Binary(&[0xFF, 0]) };
+    let broadcast =
+        Broadcast { topic: "room", event: "say", payload: Payload::Binary(&[0xFF, 0]), position: None };
     let mut arena = Vec::new();
     let encoded = broadcast.write(V2, &mut arena);
     assert_eq!((encoded.kind, &arena[..]), (Kind::Binary, &b"\x02\x04\x03roomsay\xFF\x00"[..]));
@@ -73,8 +92,8 @@ fn bytes_are_base64_in_an_object_in_version_1_and_where_a_topic_is_too_long() {
             [(&b""[..], ""), (b"\xFF", "/w=="), (b"\xFF\0", "/wA="), (b"\xFF\0\x10", "/wAQ")]
         {
             let mut out = Vec::new();
-            let encoded =
-                Broadcast { topic, event: "say", payload: Payload::Binary(bytes) }.write(version, &mut out);
+            let encoded = Broadcast { topic, event: "say", payload: Payload::Binary(bytes), position: None }
+                .write(version, &mut out);
             assert_eq!(encoded.kind, Kind::Text);
             let text = String::from_utf8(out).expect("a text");
             assert!(text.contains(&format!(r#"{{"base64":"{base64}"}}"#)), "{text}");
@@ -85,7 +104,8 @@ fn bytes_are_base64_in_an_object_in_version_1_and_where_a_topic_is_too_long() {
 #[test]
 fn the_longest_topic_and_event_of_a_binary_message_are_in_one() {
     let (topic, event) = ("t".repeat(255), "e".repeat(255));
-    let broadcast = Broadcast { topic: &topic, event: &event, payload: Payload::Binary(b"\xFF") };
+    let broadcast =
+        Broadcast { topic: &topic, event: &event, payload: Payload::Binary(b"\xFF"), position: None };
     let mut out = Vec::new();
     assert_eq!(broadcast.write(V2, &mut out).kind, Kind::Binary);
     let wanted = Message::Push(push([None, None], &topic, &event, broadcast.payload));
@@ -96,7 +116,7 @@ proptest! {
     #[test]
     fn any_broadcast_has_the_bytes_it_said_and_each_copy_says_the_same(draft in draft(), own in ".{1,20}") {
         let push = draft.push();
-        let broadcast = Broadcast { topic: &push.topic, event: &push.event, payload: push.payload };
+        let broadcast = Broadcast { topic: &push.topic, event: &push.event, payload: push.payload, position: None };
         let own = Ref::new(own).expect("short");
         for version in [V1, V2] {
             let mut arena = vec![7; 3];

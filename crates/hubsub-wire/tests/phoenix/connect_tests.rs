@@ -40,6 +40,16 @@ fn a_version_that_is_not_spoken_is_403() {
 }
 
 #[test]
+fn positions_are_asked_for_in_the_query() {
+    let of = |query: &str| connect(&format!("{PATH}?{query}"), &[]).map(|connect| connect.positions);
+    assert_eq!(
+        [of("vsn=2.0.0"), of("positions=true"), of("positions=false")],
+        [Ok(false), Ok(true), Ok(false)]
+    );
+    assert_eq!(of("positions=1"), Err(Refused::Positions));
+}
+
+#[test]
 fn a_query_that_is_not_percent_encoded_text_is_400() {
     for query in ["vsn=%", "vsn=%2", "token=%zz", "token=%FF", "token=%+1"] {
         assert_eq!(of_query(query), Err(Refused::Query), "{query}");

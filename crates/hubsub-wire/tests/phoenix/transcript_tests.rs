@@ -33,7 +33,7 @@ fn says(client: &mut Client, push: &Push<'_>) -> Vec<String> {
         Action::Leave { .. } => {}
         Action::Publish { topic, event, payload, answer } => {
             let mut arena = Vec::new();
-            let encoded = Broadcast { topic, event, payload }.write(V2, &mut arena);
+            let encoded = Broadcast { topic, event, payload, position: None }.write(V2, &mut arena);
             published.push((topic.to_string(), arena, encoded, answer));
         }
     });
@@ -68,8 +68,12 @@ fn who_has_joined_sees_what_is_published_with_a_join_ref_of_its_own() {
     assert_eq!(says(&mut neo, &publish), [own, ok]);
 
     let mut arena = Vec::new();
-    let event =
-        Broadcast { topic: "topics:matrix", event: "event", payload: Payload::Json(r#"{"message":"Hi"}"#) };
+    let event = Broadcast {
+        topic: "topics:matrix",
+        event: "event",
+        payload: Payload::Json(r#"{"message":"Hi"}"#),
+        position: None,
+    };
     let encoded = event.write(V2, &mut arena);
     let mut out = Vec::new();
     encoded.copy(&arena, trinity.socket.join_ref("topics:matrix").expect("it has joined"), &mut out);
