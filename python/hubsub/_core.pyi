@@ -130,14 +130,14 @@ class Core:
         Args:
             config: `node` (str), `incarnation` (int, 32 bits), `shards` (int, 1 to 64),
                 `redis`, `redis_cluster`, `mqtt`, `ws` and `link` (`HOST:PORT` or None), `ws_origins`
-                (list of str), `mqtt_strict` and `mqtt_long_ids` (bool), `accepts` (whether clients are
-                accepted at once), `advertise` (host that clients
-                are told, None for the bound address), `hash_tags` (bool), `limits` (name to int, all
+                and `phoenix_topics` (list of str), `mqtt_strict` and `mqtt_long_ids` (bool), `accepts`
+                (whether clients are accepted at once), `advertise` (host that clients are told, None for the bound
+                address), `hash_tags` (bool), `limits` (name to int, all
                 of them), `classes` (list of dicts: `name`, `match` (list of str, empty
                 matches all), `room` and `device` (str or None), `history` (None or dict of
                 `messages`, `bytes`, `age_ms`, `archive_wait`), `on_slow`, `on_gap`, `share_strategy`,
-                `payload_bytes_max`, `idle_ms`, `commit_delay_ms`), `log` (None, or directory, identity of one
-                that is made now, and None
+                `payload_bytes_max`, `idle_ms`, `browser_events`, `commit_delay_ms`), `log` (None, or
+                directory, identity of one that is made now, and None
                 where the node numbers its hubs itself, else the cluster's id and whether hubs that the
                 node has numbered are the cluster's).
 

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import pytest
 from clients.mqtt import PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, V5, V31, V311, properties
+from clients.phoenix import REPLY, V1, V2, Page
 from clients.servers import Server, hubsub_node, until
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
@@ -69,7 +70,11 @@ def server(needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory)
     """A node whose rooms `kept/…` are a log with one hub, and whose others are forgotten."""
     needs("hubsub-core")
     kept = {"name": "kept", "match": ["kept/#"], "durability": "durable", "history": {"bytes": "1GiB"}}
-    config = {"mqtt": "127.0.0.1:0", "data": str(tmp_path_factory.mktemp("meaning") / "data")}
+    config = {
+        "mqtt": "127.0.0.1:0",
+        "ws": "127.0.0.1:0",
+        "data": str(tmp_path_factory.mktemp("meaning") / "data"),
+    }
     with hubsub_node(1, config, classes=[kept]) as server:
         yield server
 
@@ -124,7 +129,28 @@ class Mqtt:
         self.wire.close()
 
 
-SUBSCRIBERS: dict[str, tuple[int | None, Callable[[Server, bytes], Redis | Mqtt]]] = {
+class Browser:
+    """A join of the topic."""
+
+    def __init__(self, server: Server, topic: bytes, version: str) -> None:
+        assert server.node is not None
+        self.page, self.topic = Page(server.node.ws, version), topic
+        self.page.join(topic.decode())
+
+    def next(self) -> Seen:
+        """The next message: its event is what is told, and its payload as bytes where that is what it is."""
+        event, payload = self.page.said(self.topic.decode())
+        if isinstance(payload, dict) and "base64" in payload:
+            payload = b64decode(payload["base64"])
+        written = payload if isinstance(payload, bytes) else json.dumps(payload, ensure_ascii=False).encode()
+        return Seen(self.topic, written, None, {"event": event})
+
+    def close(self) -> None:
+        """Ends."""
+        self.page.close()
+
+
+SUBSCRIBERS: dict[str, tuple[int | None, Callable[[Server, bytes], Redis | Mqtt | Browser]]] = {
     "Redis, RESP2": (None, lambda server, topic: Redis(server, topic)),
     "Redis, RESP3": (None, lambda server, topic: Redis(server, topic, resp=3)),
     "Redis, pattern": (None, lambda server, topic: Redis(server, topic, pattern=True)),
@@ -132,6 +158,8 @@ SUBSCRIBERS: dict[str, tuple[int | None, Callable[[Server, bytes], Redis | Mqtt]
     "MQTT 3.1.1": (1, lambda server, topic: Mqtt(server, topic, V311, 1)),
     "MQTT 5.0": (2, lambda server, topic: Mqtt(server, topic, V5, 2)),
     "MQTT 5.0, wildcard": (1, lambda server, topic: Mqtt(server, topic, V5, 1, wildcard=True)),
+    "Phoenix, version 1": (None, lambda server, topic: Browser(server, topic, V1)),
+    "Phoenix, version 2": (None, lambda server, topic: Browser(server, topic, V2)),
 }
 """Each with the QoS that it asks for."""
 
@@ -176,6 +204,16 @@ def by_mqtt(version: int, qos: int) -> Callable[[Server, str, bytes], None]:
     return publish
 
 
+def by_browser(server: Server, topic: str, payload: bytes) -> None:
+    """A push of the event `said`, in a binary message."""
+    assert server.node is not None
+    with Page(server.node.ws, V2) as page:
+        page.join(topic)
+        ref = page.push(topic, "said", payload)
+        answer = next(said for said in iter(page.read, None) if said[3] == REPLY)
+        assert (answer[1], answer[4]) == (ref, {"status": "ok", "response": {}})
+
+
 class Way(NamedTuple):
     """How something is published."""
 
@@ -184,6 +222,12 @@ class Way(NamedTuple):
     """None: its protocol has none, and bounds none."""
     headers: dict[str, str]
     publisher: str
+    says_form: bool = False
+    """Whether it says that text is meant as bytes."""
+
+    def headers_of(self, payload: bytes) -> dict[str, str]:
+        """Those of a record with that payload."""
+        return {**self.headers, "form": "binary"} if self.says_form and is_text(payload) else self.headers
 
 
 PUBLISHERS = {
@@ -193,7 +237,18 @@ PUBLISHERS = {
     "MQTT 3.1.1": Way(by_mqtt(V311, 1), 1, {}, "pub"),
     "MQTT 5.0, QoS 0": Way(by_mqtt(V5, 0), 0, HEADERS, "pub"),
     "MQTT 5.0": Way(by_mqtt(V5, 2), 2, HEADERS, "pub"),
+    "Phoenix": Way(by_browser, None, {"event": "said"}, "", says_form=True),
 }
+
+
+def to_pages(payload: bytes, headers: dict[str, str]) -> tuple[bytes, dict[str, Any]]:
+    """What pages are given: the payload, and the event."""
+    told = {"event": headers.get("event", "message")}
+    if not is_text(payload) or "form" in headers:
+        return payload, told
+    text = payload.decode()
+    shown = json.loads(text) if text.startswith("{") else {"data": text}
+    return json.dumps(shown, ensure_ascii=False).encode(), told
 
 
 @pytest.mark.parametrize("by", PUBLISHERS)
@@ -205,10 +260,13 @@ def test_what_one_publishes_is_what_all_others_read(server: Server, by: str) -> 
         way.publish(server, topic, payload)
         for name, (qos, subscriber) in subscribers.items():
             due = qos if way.qos is None or qos is None else min(qos, way.qos)
-            told = None
+            told, given, headers = None, payload, way.headers_of(payload)
             if name.startswith("MQTT 5.0"):
-                told = SAID if way.headers else {}
-            assert subscriber.next() == Seen(topic.encode(), payload, due, told), f"{what}, {by} to {name}"
+                of_page = {"UserProperty": sorted(headers.items())}
+                told = SAID if headers == HEADERS else of_page if headers else {}
+            if name.startswith("Phoenix"):
+                given, told = to_pages(payload, headers)
+            assert subscriber.next() == Seen(topic.encode(), given, due, told), f"{what}, {by} to {name}"
     for _, subscriber in subscribers.values():
         subscriber.close()
 
@@ -218,12 +276,16 @@ def test_what_one_publishes_is_what_all_others_read(server: Server, by: str) -> 
     assert [(row[2], row[4]) for row in rows] == [(topic.encode(), payload) for payload in payloads]
     page = json.loads(server.get(f"/v1/rooms/{quote(topic, safe='')}/history"))["records"]
     for row, payload in zip(page, payloads, strict=True):
-        assert (row["topic"], row["headers"]) == (topic, way.headers)
+        assert (row["topic"], row["headers"]) == (topic, way.headers_of(payload))
         told_as = row["payload"].encode() if is_text(payload) else b64decode(row["payload_base64"])
         assert told_as == payload
     table = fetch(server, "kept-0", room=topic).to_pylist()
     for row, payload in zip(table, payloads, strict=True):
-        assert (row["topic"], row["payload"], dict(row["headers"])) == (topic, payload, way.headers)
+        assert (row["topic"], row["payload"], dict(row["headers"])) == (
+            topic,
+            payload,
+            way.headers_of(payload),
+        )
     assert [row["publisher"] for row in table] == [row["publisher"] for row in page]
     assert not way.publisher or {row["publisher"] for row in table} == {way.publisher}
 

@@ -5,6 +5,7 @@ use crate::listener::Door;
 use crate::meter::Meter;
 use crate::mqtt::{Client, Plain};
 use crate::output::Output;
+use crate::phoenix;
 use crate::transport::Transport;
 use hubsub_route::Record;
 use hubsub_types::PrincipalId;
@@ -47,6 +48,17 @@ pub struct Conn {
     pub plain: Plain,
     /// Once an MQTT client has sent its CONNECT.
     pub mqtt: Option<Box<Client>>,
+    /// Of a browser, once it has been let in.
+    pub phoenix: Option<Box<phoenix::Client>>,
+}
+
+/// In which words a client is told what it did not ask for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Dialect {
+    /// Those of Redis.
+    Redis(Proto),
+    /// Those of Phoenix.
+    Phoenix(hubsub_wire::phoenix::Version),
 }
 
 /// Bytes that no whole command covers yet.
@@ -117,7 +129,7 @@ flags! {
     CLOSE_SOON = 3;
     /// Its input waits.
     PAUSED = 4;
-    /// HUBSUB POSITIONS ON.
+    /// HUBSUB POSITIONS ON, or `positions=true` of a browser.
     POSITIONS = 5;
     /// CLIENT REPLY OFF.
     REPLY_OFF = 6;
@@ -186,7 +198,29 @@ impl Conn {
             extra: None,
             plain: Plain::No,
             mqtt: None,
+            phoenix: None,
         }
+    }
+
+    /// Whether it speaks MQTT, or is to.
+    #[inline]
+    #[must_use]
+    pub fn is_mqtt(&self) -> bool {
+        self.door.is_mqtt() && !self.io.is_phoenix()
+    }
+
+    /// How it is spoken to, if it is no MQTT client.
+    #[inline]
+    #[must_use]
+    pub fn dialect(&self) -> Dialect {
+        self.phoenix.as_ref().map_or(Dialect::Redis(self.proto), |client| Dialect::Phoenix(client.version()))
+    }
+
+    /// Whether it can be told that records will not come; Redis clients can if they asked for positions.
+    #[inline]
+    #[must_use]
+    pub fn hears_of_gaps(&self) -> bool {
+        self.phoenix.is_some() || self.flags.any(Flags::POSITIONS)
     }
 
     /// Whether it will be closed.
@@ -210,6 +244,7 @@ impl Conn {
                 Version::V311 => "mqtt3.1.1",
                 Version::V5 => "mqtt5",
             },
+            _ if self.io.is_phoenix() => "phoenix",
             (None, Door::Mqtt | Door::WebSocket, _) => "mqtt",
             (None, _, Proto::Resp2) => "resp2",
             (None, _, Proto::Resp3) => "resp3",
@@ -235,6 +270,6 @@ mod tests {
 
     #[test]
     fn an_idle_connection_is_small() {
-        assert!(std::mem::size_of::<Conn>() <= 120, "{}", std::mem::size_of::<Conn>());
+        assert!(std::mem::size_of::<Conn>() <= 128, "{}", std::mem::size_of::<Conn>());
     }
 }

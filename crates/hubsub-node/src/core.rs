@@ -67,6 +67,7 @@ impl Core {
             Mail::Limits(limits) => {
                 self.broker.set_limits((*limits).clone());
                 self.rim.limits = (*limits).clone();
+                self.rim.phoenix_rules = crate::phoenix::rules(&self.rim.info, &limits);
                 self.rim.links.limits = Arc::new(crate::link::limits(&limits));
             }
             Mail::Link(mail) => self.link_mail(mail),
@@ -148,11 +149,13 @@ impl Core {
             if let Some(output) = &conn.output {
                 self.rim.output_bytes -= output.queue_bytes + output.slot_bytes + output.long_bytes;
             }
-            let was_told = conn.mqtt.as_ref().is_some_and(|client| client.was_told)
+            let was_told = (conn.mqtt.as_ref().is_some_and(|client| client.was_told)
+                || conn.phoenix.as_ref().is_some_and(|client| client.was_told))
                 && !conn.flags.any(Flags::CLOSE_NOW.or(Flags::ENDED));
             if let Some(client) = conn.mqtt.take() {
                 crate::mqtt::gone(self, key, client, outlives);
             }
+            self.rim.phoenix_clients -= usize::from(conn.phoenix.is_some());
             if let Some(extra) = &mut conn.extra {
                 crate::consumers::give_away(self, std::mem::take(&mut extra.consumed));
             }
@@ -191,6 +194,7 @@ impl Core {
         let gauges = [
             (&metrics.connections, self.rim.conns.len() as u64),
             (&metrics.mqtt_connections, self.rim.mqtt_clients as u64),
+            (&metrics.phoenix_connections, self.rim.phoenix_clients as u64),
             (&metrics.mqtt_large_bytes, self.rim.long_messages.bytes() as u64),
             (&metrics.mqtt_subscriptions, self.rim.mqtt_subscriptions as u64),
             (&metrics.mqtt_sessions, (self.rim.sessions.connected + self.rim.sessions.absent()) as u64),

@@ -3,7 +3,7 @@
 //! a range of it. A receiver whose socket is full gets a shared frame in its
 //! queue instead, up to its output limit.
 
-use crate::conn::{Conn, Flags};
+use crate::conn::{Conn, Dialect, Flags};
 use crate::consumers::Wanted;
 use crate::control::Level;
 use crate::log::{LogEnd, LogQuestion};
@@ -11,6 +11,7 @@ use crate::mail::{Mail, Part};
 use crate::meter::{BYTES_OUT, MESSAGES_OUT};
 use crate::mqtt;
 use crate::output::{Bytes, Frame, Output, Pending, Tag};
+use crate::phoenix;
 use crate::rim::{ARENAS, Rim, TURN_BYTES};
 use hubsub_route::rooms::HistoryPart;
 use hubsub_route::{
@@ -19,6 +20,7 @@ use hubsub_route::{
 };
 use hubsub_types::class::ClassIndex;
 use hubsub_types::{ErrorCode, HubId, NodeId, OnGap, OnSlow, Position, ShardId, Term};
+use hubsub_wire::phoenix::Version;
 use hubsub_wire::resp::{self, Kind, Proto};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -32,7 +34,7 @@ const ARENA_BYTES: usize = 4 * TURN_BYTES;
 /// Output of a lagging connection below which it reads on.
 const REPLAY_BELOW: usize = 64 * 1024;
 
-/// Ways to encode a record: RESP2 or RESP3, without or with position.
+/// Ways to encode a record: RESP2 or RESP3, without or with position; then version 1 or 2 of Phoenix, likewise.
 const VARIANTS: usize = ARENAS - 2;
 
 /// The encodings of the record at hand, made when first wanted: those for
@@ -40,7 +42,7 @@ const VARIANTS: usize = ARENAS - 2;
 #[derive(Default)]
 pub(crate) struct Encoded {
     /// Which of `ranges` hold, a bit each.
-    in_arena: u8,
+    in_arena: u16,
     ranges: [(u32, u32); 2 * VARIANTS],
     frames: Vec<(usize, Rc<[u8]>)>,
     pattern: u32,
@@ -87,15 +89,26 @@ impl Encoded {
     }
 }
 
-const _: () = assert!(2 * VARIANTS <= u8::BITS as usize);
+const _: () = assert!(2 * VARIANTS <= u16::BITS as usize);
 
+#[inline]
 fn variant_of(conn: &Conn) -> usize {
-    usize::from(conn.proto == Proto::Resp3) + 2 * usize::from(conn.flags.any(Flags::POSITIONS))
+    let of_dialect = match conn.dialect() {
+        Dialect::Redis(Proto::Resp2) => 0,
+        Dialect::Redis(Proto::Resp3) => 1,
+        Dialect::Phoenix(Version::V1) => 4,
+        Dialect::Phoenix(Version::V2) => 5,
+    };
+    of_dialect + 2 * usize::from(conn.flags.any(Flags::POSITIONS))
 }
 
 fn encode(out: &mut Vec<u8>, variant: usize, via: Via<'_>, record: &RecordView<'_>) {
-    let proto = if variant & 1 == 1 { Proto::Resp3 } else { Proto::Resp2 };
     let position = (variant & 2 == 2).then_some(record.position);
+    if variant & 4 == 4 {
+        let version = if variant & 1 == 1 { Version::V2 } else { Version::V1 };
+        return phoenix::encode(out, version, record, position);
+    }
+    let proto = if variant & 1 == 1 { Proto::Resp3 } else { Proto::Resp2 };
     let (topic, payload) = (record.topic, record.payload);
     match (via, record.namespace) {
         (Via::Topic | Via::Group(_), Namespace::Global) => {
@@ -135,6 +148,7 @@ impl Rim {
         let may_drop = matches!(record.on_slow, OnSlow::DropOldest | OnSlow::Conflate);
         let tag = may_drop.then(|| Tag { topic: self.encoded.topic(record), position: record.position });
         let Some(c) = self.conns.at_mut(conn) else { return };
+        let (dialect, tells) = (c.dialect(), c.hears_of_gaps());
         let Some(output) = &mut c.output else { return };
         c.meter.totals[MESSAGES_OUT] += 1;
         c.meter.totals[BYTES_OUT] += frame.len() as u64;
@@ -148,16 +162,15 @@ impl Rim {
         if output.confirms > 0 {
             // What gave way before it is told before it, unless that stands in the queue.
             if !output.gaps.is_empty() && output.first_droppable().is_none() {
-                let proto = c.proto;
                 self.output_bytes +=
-                    output.tell_gaps(|out, gap| write_gap(out, proto, &gap.topic, gap.from, gap.to));
+                    output.tell_gaps(|out, gap| write_gap(out, dialect, &gap.topic, gap.from, gap.to));
             }
             self.output_bytes += frame.len();
             output.push_confirmed(frame.to_vec());
             return;
         }
         if record.on_slow == OnSlow::Conflate && output.conflates() {
-            let (freed, lost) = output.conflate(record.topic, c.flags.any(Flags::POSITIONS));
+            let (freed, lost) = output.conflate(record.topic, tells);
             self.output_bytes -= freed;
             c.extra.get_or_insert_default().dropped += lost;
             self.metrics.dropped_total.add(lost);
@@ -294,7 +307,7 @@ impl Sink for Rim {
         if c.mqtt.is_some() {
             return self.squeeze_mqtt(conn, via, record, policy, on_gap);
         }
-        let tells = c.flags.any(Flags::POSITIONS);
+        let tells = c.hears_of_gaps();
         if !tells && on_gap == OnGap::Disconnect {
             return self.close(conn, CloseReason::Gap);
         }
@@ -342,8 +355,8 @@ impl Sink for Rim {
         if self.note_gap_mqtt(conn, topic, from, to) {
             return;
         }
-        if self.conns.get(key).is_some_and(|c| c.flags.any(Flags::POSITIONS)) {
-            self.push_behind(key, |out, proto| write_gap(out, proto, topic, from, to));
+        if let Some(dialect) = self.conns.get(key).filter(|c| c.hears_of_gaps()).map(Conn::dialect) {
+            self.push_behind(key, |out, _| write_gap(out, dialect, topic, from, to));
         } else if on_gap == OnGap::Disconnect {
             self.close(conn, CloseReason::Gap);
         }
@@ -485,6 +498,9 @@ impl Sink for Rim {
             Asker::Client { conn, slot } if self.conns.get(conn).is_some_and(|c| c.mqtt.is_some()) => {
                 self.answer_mqtt(conn, slot, answer);
             }
+            Asker::Client { conn, slot } if self.conns.get(conn).is_some_and(|c| c.phoenix.is_some()) => {
+                self.answer_phoenix(conn, slot, answer);
+            }
             Asker::Client { conn, slot } if self.own.is_at(conn.index) => self.own.answer(slot, answer),
             Asker::Client { conn, slot } if self.is_absent(conn.index) => {
                 if let (Some(absent), Answer::Published(outcome)) = (self.sessions.get_mut(conn), answer) {
@@ -512,10 +528,12 @@ impl Rim {
     /// then they are told where the records would stand, as it is written.
     pub(crate) fn tell_gaps(&mut self, conn: u32) {
         let Some(key) = self.conns.key_at(conn) else { return };
-        let Some(output) = self.conns.get_mut(key).and_then(|c| c.output.as_mut()) else { return };
+        let Some(c) = self.conns.get_mut(key) else { return };
+        let dialect = c.dialect();
+        let Some(output) = &mut c.output else { return };
         if output.held.is_none() && output.queue.is_empty() {
             for gap in output.gaps.take() {
-                self.push(key, |out, proto| write_gap(out, proto, &gap.topic, gap.from, gap.to));
+                self.push(key, |out, _| write_gap(out, dialect, &gap.topic, gap.from, gap.to));
             }
         }
     }
@@ -525,8 +543,12 @@ impl Rim {
     }
 }
 
-/// `["gap", topic, first missing, last missing]`.
-pub(crate) fn write_gap(out: &mut Vec<u8>, proto: Proto, topic: &[u8], from: Position, to: Position) {
+/// `["gap", topic, first missing, last missing]`, or what browsers are told.
+pub(crate) fn write_gap(out: &mut Vec<u8>, dialect: Dialect, topic: &[u8], from: Position, to: Position) {
+    let proto = match dialect {
+        Dialect::Redis(proto) => proto,
+        Dialect::Phoenix(version) => return phoenix::write_gap(out, version, topic, from, to),
+    };
     resp::push_header(out, proto, 4);
     resp::bulk(out, b"gap");
     resp::bulk(out, topic);

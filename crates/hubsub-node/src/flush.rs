@@ -48,8 +48,8 @@ impl Rim {
         let Some(conn) = self.conns.at_mut(index) else { return };
         conn.flags.set(Flags::DIRTY, false);
         conn.meter.roll(second);
-        let Conn { output, io, mqtt, door, .. } = conn;
-        let is_mqtt = door.is_mqtt();
+        let is_mqtt = conn.is_mqtt();
+        let Conn { output, io, mqtt, .. } = conn;
         let has_pending = mqtt.as_ref().is_some_and(|client| client.wants_more());
         let Some(output) = output else { return };
         let arenas = &self.arenas;
@@ -127,11 +127,11 @@ impl Rim {
         let second = self.second();
         loop {
             let Some(conn) = self.conns.get_mut(key) else { return };
-            let (proto, door) = (conn.proto, conn.door);
+            let (dialect, is_mqtt) = (conn.dialect(), conn.is_mqtt());
             let Conn { output: Some(output), io, meter, .. } = conn else { return };
             meter.roll(second);
             self.output_bytes +=
-                output.tell_gaps(|out, gap| write_gap(out, proto, &gap.topic, gap.from, gap.to));
+                output.tell_gaps(|out, gap| write_gap(out, dialect, &gap.topic, gap.from, gap.to));
             output.advance(0);
             if output.queue.is_empty() {
                 break;
@@ -144,7 +144,7 @@ impl Rim {
             match io.write(&slices) {
                 Ok(0) => return self.close_now(key),
                 Ok(sent) => {
-                    self.metrics.count_written(sent, door.is_mqtt());
+                    self.metrics.count_written(sent, is_mqtt);
                     self.output_bytes -= sent;
                     output.advance(sent);
                     if output.queue_bytes <= self.limits.output_soft_bytes as usize {

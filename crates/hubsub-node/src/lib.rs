@@ -31,6 +31,7 @@ pub mod node;
 mod output;
 mod own;
 mod parting;
+mod phoenix;
 mod publishing;
 mod redis;
 mod reply;

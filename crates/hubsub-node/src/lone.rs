@@ -47,6 +47,7 @@ impl Lone {
             port: 0,
             cluster_port: 0,
             mqtt: Default::default(),
+            phoenix_topics: Default::default(),
             origins: Default::default(),
             started: Instant::now(),
             connections: AtomicU64::new(0),

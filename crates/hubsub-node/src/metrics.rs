@@ -161,6 +161,16 @@ metrics! {
     links_strangers_total;
     /// Questions and answers of control planes for which there was no room.
     links_control_dropped_total;
+    /// Connections of browsers that were let in.
+    phoenix_connections;
+    /// Browsers that were not let in.
+    phoenix_refused_total;
+    /// Messages of browsers.
+    phoenix_messages_total;
+    /// Events that browsers published, of all that `published_total` counts.
+    phoenix_published_total;
+    /// Browsers that were silent for too long.
+    phoenix_silent_total;
     /// Connections of MQTT clients that were taken in.
     mqtt_connections;
     /// MQTT clients whose CONNECT was refused.

@@ -18,6 +18,7 @@ use crate::routes::Routes;
 use crate::shard::{MAILBOX, Shard};
 use crate::transport::Origins;
 use hubsub_route::{Broker, Hubs, Now, Settings, Window};
+use hubsub_types::names::Matcher;
 use hubsub_types::{ClassTable, HubId, Limits, ShardId};
 use mio::net::TcpListener;
 use mio::{Poll, Waker};
@@ -48,6 +49,8 @@ pub struct NodeConfig {
     pub ws: Option<SocketAddr>,
     /// Origins of pages that may open them; `*` is any.
     pub ws_origins: Vec<String>,
+    /// Topics that browsers may join: those that one of them matches.
+    pub phoenix_topics: Vec<Matcher>,
     /// What of MQTT is a matter of taste.
     pub mqtt_rules: MqttRules,
     /// Where links of other nodes come, once they have begun.
@@ -96,6 +99,8 @@ pub struct NodeInfo {
     pub cluster_port: u16,
     /// What of MQTT is a matter of taste.
     pub mqtt: MqttRules,
+    /// Topics that browsers may join.
+    pub phoenix_topics: Vec<Matcher>,
     /// Origins of pages that may open WebSockets.
     pub origins: Origins,
     /// When it started.
@@ -199,6 +204,7 @@ impl Node {
             port: redis.map_or(0, |a| a.port()),
             cluster_port: redis_cluster.map_or(0, |a| a.port()),
             mqtt: config.mqtt_rules,
+            phoenix_topics: config.phoenix_topics,
             origins: config.ws_origins.into(),
             started: Instant::now(),
             connections: AtomicU64::new(0),
@@ -475,6 +481,7 @@ mod tests {
             mqtt: Some("127.0.0.1:0".parse().unwrap()),
             ws: Some("127.0.0.1:0".parse().unwrap()),
             ws_origins: Vec::new(),
+            phoenix_topics: Vec::new(),
             mqtt_rules: MqttRules::default(),
             link: None,
             accepts: true,

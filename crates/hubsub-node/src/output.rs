@@ -8,6 +8,7 @@
 
 use hubsub_route::Record;
 use hubsub_types::Position;
+use hubsub_wire::phoenix::Answer;
 use hubsub_wire::resp::Proto;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -92,6 +93,10 @@ pub enum Pending {
     /// The confirmation of a subscription with a start: topic, count, and the
     /// version that the client spoke when it asked.
     Start(Box<[u8]>, u64, Proto),
+    /// The reply to a browser's push, but for its outcome.
+    Answer(Box<Answer>),
+    /// The reply to its join of this topic.
+    Join(Box<str>),
     /// Whatever a question to other shards brings.
     Parts,
     /// Nothing: the client wants no reply.
@@ -190,7 +195,9 @@ impl Output {
         let Some(last) = self.logged_slot else { return false };
         let place = last.wrapping_sub(self.first_slot) as usize;
         // An answer may overtake those before it: a refusal, or that of another hub.
-        let publishes = |slot: &Slot| matches!(slot, Slot::Waiting(Pending::Publish | Pending::Silence));
+        let publishes = |slot: &Slot| {
+            matches!(slot, Slot::Waiting(Pending::Publish | Pending::Answer(_) | Pending::Silence))
+        };
         place < self.slots.len() && self.slots.iter().take(place + 1).any(publishes)
     }
 
@@ -461,7 +468,7 @@ type Latest = hashbrown::HashMap<Rc<[u8]>, u64, ahash::RandomState>;
 /// Whether records must stay behind this reply.
 #[must_use]
 pub fn is_confirm(pending: &Pending) -> bool {
-    matches!(pending, Pending::Confirm(_) | Pending::Start(..))
+    matches!(pending, Pending::Confirm(_) | Pending::Start(..) | Pending::Join(_))
 }
 
 #[cfg(test)]

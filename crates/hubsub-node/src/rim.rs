@@ -25,6 +25,8 @@ use hashbrown::HashMap;
 use hubsub_route::Now;
 use hubsub_route::claims::{Claims, Holder, Token};
 use hubsub_types::{ConnKey, Limits, ShardId};
+use hubsub_wire::phoenix;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// What a timer was set for.
@@ -41,6 +43,8 @@ pub enum Timer {
     Silence(ConnKey),
     /// Nodes have had their time to let go of a client id, for that claim.
     Claim(Box<(Box<str>, Token)>),
+    /// A browser may have been silent for too long.
+    Heartbeat(ConnKey),
     /// Something of an absent session may be due.
     Session(ConnKey),
     /// Once a second: retention, gauges.
@@ -61,14 +65,15 @@ pub enum Once {
 /// How many kinds of `Once` there are.
 const ONCE: usize = 3;
 
-/// Arenas of a turn: one for each way to encode a record for Redis clients, packets of MQTT that many clients get, replies.
-pub const ARENAS: usize = 6;
+/// Arenas of a turn: one for each way to encode a record for Redis clients and browsers, packets of MQTT that many
+/// clients get, replies.
+pub const ARENAS: usize = 10;
 
 /// The arena of packets of MQTT that many clients get.
-pub const PACKETS: u8 = 4;
+pub const PACKETS: u8 = 8;
 
 /// The arena of replies, and of packets of one client.
-pub const REPLIES: u8 = 5;
+pub const REPLIES: u8 = 9;
 
 /// Bytes in the arenas past which a turn writes before it goes on.
 pub const TURN_BYTES: usize = 256 * 1024;
@@ -132,7 +137,11 @@ pub struct Rim {
     pub own: Own,
     /// Connections of MQTT clients that were taken in.
     pub mqtt_clients: usize,
-    /// Long messages of them that are under way.
+    /// Connections of browsers that were let in.
+    pub phoenix_clients: usize,
+    /// What holds for all of them.
+    pub phoenix_rules: Rc<phoenix::Rules>,
+    /// Long messages of MQTT clients that are under way.
     pub long_messages: LongMessages,
     /// Their subscriptions.
     pub mqtt_subscriptions: usize,
@@ -183,6 +192,7 @@ impl Rim {
         let of_links = (crate::link::limits(&limits), crate::link::timing(&limits));
         let links = Links::new(ends.shard, mailer.shards(), of_links, ends.board, control, metrics);
         Rim {
+            phoenix_rules: crate::phoenix::rules(&info, &limits),
             shard: ends.shard,
             info,
             links,
@@ -204,6 +214,7 @@ impl Rim {
             called: Vec::new(),
             own: Own::default(),
             mqtt_clients: 0,
+            phoenix_clients: 0,
             long_messages: LongMessages::default(),
             mqtt_subscriptions: 0,
             retained: Vec::new(),

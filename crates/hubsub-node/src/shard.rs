@@ -302,6 +302,7 @@ impl Shard {
                 Timer::Handshake(key) => self.end_handshake(key),
                 Timer::SoftLimit(key) => self.core.rim.end_soft_limit(key),
                 Timer::Silence(key) => crate::mqtt::look_for_silence(&mut self.core, key),
+                Timer::Heartbeat(key) => crate::phoenix::look_for_silence(&mut self.core.rim, key),
                 Timer::Claim(of) => crate::mqtt::late(&mut self.core, &of.0, of.1),
                 Timer::Session(key) => crate::mqtt::session_timer(&mut self.core, key),
                 Timer::Linger(key) => self.core.rim.end_lingering(key),
@@ -330,11 +331,11 @@ impl Shard {
     /// One of them is here.
     fn arrive(&mut self, traveller: Traveller) {
         let registry = self.poll.registry();
-        let (key, input, client_id) = traveller.arrive(&mut self.core);
+        let (key, mut input, client_id) = traveller.arrive(&mut self.core);
         let Some(conn) = self.core.rim.conns.get_mut(key) else { return };
         let (token, interest) = (Token(key.index as usize), Interest::READABLE | Interest::WRITABLE);
         let is_registered = registry.register(conn.io.source(), token, interest).is_ok();
-        self.input(key, &input);
+        self.input(key, &mut input);
         if let Some(client_id) = client_id {
             crate::mqtt::settled(&mut self.core, client_id, key);
         }

@@ -10,6 +10,7 @@ use crate::inbox::Mailer;
 use crate::node::NodeInfo;
 use crate::output::Slot;
 use hubsub_types::ConnKey;
+use hubsub_wire::phoenix::End;
 use std::sync::atomic::Ordering;
 
 /// One shard's stop.
@@ -38,6 +39,7 @@ impl Stopping {
         let keys: Vec<ConnKey> = core.rim.conns.iter().map(|(key, _)| key).collect();
         for key in keys {
             core.rim.tell_mqtt_of_stop(key);
+            crate::phoenix::end(&mut core.rim, key, End::Restart);
             if is_late { core.rim.close_now(key) } else { core.rim.close_soon(key) }
         }
         // Who hears the goodbye takes the process for gone and its hubs over.

@@ -13,7 +13,7 @@ pub use websocket::{Origins, WebSocket};
 pub enum Transport {
     /// As they are.
     Plain(TcpStream),
-    /// In messages of a WebSocket.
+    /// In messages of a WebSocket, or that is to be one.
     WebSocket(Box<WebSocket>),
 }
 
@@ -49,6 +49,13 @@ impl Transport {
             Transport::Plain(_) => false,
             Transport::WebSocket(socket) => socket.has_more(),
         }
+    }
+
+    /// Whether browsers' channels are spoken, whose bytes are passed through.
+    #[inline]
+    #[must_use]
+    pub fn is_phoenix(&self) -> bool {
+        matches!(self, Transport::WebSocket(socket) if socket.is_raw())
     }
 
     /// Says goodbye, where there is a word for it, as far as the socket takes it.

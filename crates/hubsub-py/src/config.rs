@@ -90,6 +90,7 @@ pub fn node_config(config: &Bound<'_, PyAny>) -> PyResult<NodeConfig> {
         mqtt,
         ws,
         ws_origins: table.take("ws_origins")?,
+        phoenix_topics: phoenix_topics(&mut table)?,
         mqtt_rules,
         link,
         accepts: table.take("accepts")?,
@@ -101,6 +102,13 @@ pub fn node_config(config: &Bound<'_, PyAny>) -> PyResult<NodeConfig> {
     };
     table.done()?;
     Ok(node)
+}
+
+/// Which topics browsers may join.
+fn phoenix_topics(table: &mut Table<'_>) -> PyResult<Vec<Matcher>> {
+    let patterns: Vec<String> = table.take("phoenix_topics")?;
+    let matchers = patterns.iter().map(|pattern| Matcher::parse(pattern));
+    matchers.collect::<Result<_, _>>().map_err(|e| bad("phoenix_topics", e))
 }
 
 /// What numbers hubs, as Python says it: `(cluster, adopts)`, or None.
@@ -198,6 +206,7 @@ pub fn class(value: &Bound<'_, PyAny>) -> PyResult<Class> {
         share_strategy: share_strategy.map_err(|e| bad(&table.key("share_strategy"), e))?,
         payload_bytes_max: table.take("payload_bytes_max")?,
         idle_ms: table.take("idle_ms")?,
+        browser_events: table.take("browser_events")?,
         commit_delay_ms: table.take("commit_delay_ms")?,
         is_removed: table.take("is_removed")?,
         name,

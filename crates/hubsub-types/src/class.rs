@@ -144,6 +144,8 @@ pub struct Class {
     /// Time without publish and subscriber after which a room with history is
     /// forgotten, in ms; 0: when its history is empty.
     pub idle_ms: u64,
+    /// Whether what browsers push is said to the room; else it is refused.
+    pub browser_events: bool,
     /// Delay of each commit, in ms: a tool of the tests for what a disk will do.
     pub commit_delay_ms: u64,
     /// Whether it was removed from the cluster: its rooms go on, and it gets no new ones.
@@ -168,6 +170,7 @@ impl Class {
             share_strategy: ShareStrategy::RoundRobin,
             payload_bytes_max: u64::MAX,
             idle_ms: 0,
+            browser_events: true,
             commit_delay_ms: 0,
             is_removed: false,
         }

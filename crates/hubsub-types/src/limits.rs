@@ -56,6 +56,12 @@ limits! {
     subscriptions_per_client_max = 100_000;
     /// Publishes a minute of one client; 0 for no limit.
     publishes_per_minute_max = 0;
+    /// Bytes of one message of a browser, however it is cut into frames.
+    phoenix_message_bytes_max = MIB;
+    /// Topics that one connection of a browser has joined.
+    phoenix_channels_max = 100;
+    /// Time that a browser may be silent, in ms; it says every 30 s that it is there.
+    phoenix_silence_ms = 60_000;
     /// Bytes of one packet of an MQTT client, which is told so.
     mqtt_packet_bytes_max = 2 * MIB;
     /// Bytes of long messages of MQTT clients that may be under way to one shard together; one always may.

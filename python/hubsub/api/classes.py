@@ -89,4 +89,5 @@ def _class(state: State, cls: Configured) -> RoomClass:
         on_partition=cls.on_partition,
         payload_bytes_max=cls.payload_bytes_max,
         idle_ms=cls.idle_ms,
+        browser_events=cls.browser_events,
     )

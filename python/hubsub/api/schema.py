@@ -295,6 +295,7 @@ class RoomClass(Struct, kw_only=True):
     on_partition: str
     payload_bytes_max: int
     idle_ms: int
+    browser_events: Annotated[bool, Meta(description="Whether what browsers push is published.")]
 
 
 class ClassList(Struct, kw_only=True):

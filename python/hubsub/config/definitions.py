@@ -24,6 +24,7 @@ from hubsub.config.kinds import (
     within,
 )
 from hubsub.config.kinds import parse_count as _parse_count
+from hubsub.config.matching import parse_pattern
 from hubsub.errors import without_secrets
 
 SHARDS_MAX = 64
@@ -32,7 +33,7 @@ CLASSES_MAX = 1_000
 
 @dataclass(frozen=True)
 class Key:
-    """One top-level key."""
+    """One key, at the top of a file or in a table of it."""
 
     name: str
     kind: Kind
@@ -44,6 +45,13 @@ class Key:
     """Whether SIGHUP takes a new value while running."""
     is_secret: bool = False
     """True: no flag, and nowhere shown."""
+    table: str = ""
+    """The table of a file that has it, under what of `name` stands behind the table's name."""
+
+    @property
+    def in_file(self) -> str:
+        """As a file names it, such as `phoenix.topics`."""
+        return f"{self.table}.{self.name.removeprefix(self.table + '_')}" if self.table else self.name
 
     @property
     def env(self) -> str:
@@ -85,6 +93,13 @@ def _parse_roles(raw: object) -> tuple[str, ...]:
     if not roles:
         raise Bad("must name a role", "edge, hub or both")
     return roles
+
+
+def _parse_topics(raw: object) -> tuple[str, ...]:
+    topics = parse_words(raw)
+    for topic in topics:
+        parse_pattern(topic)
+    return topics
 
 
 def _parse_coordinator(raw: object) -> str:
@@ -135,7 +150,13 @@ KEYS: tuple[Key, ...] = (
     Key("redis", address(3221), "127.0.0.1:3221", "Listener for Redis clients.", "ADDR"),
     Key("redis_cluster", address(3223), None, "Listener for Redis cluster clients.", "ADDR"),
     Key("mqtt", address(1883), None, "Listener for MQTT clients.", "ADDR"),
-    Key("ws", address(4000), None, "Listener for WebSockets: MQTT at `/mqtt`.", "ADDR"),
+    Key(
+        "ws",
+        address(4000),
+        None,
+        "Listener for WebSockets: Phoenix channels at `/socket/websocket`, MQTT at `/mqtt`.",
+        "ADDR",
+    ),
     Key(
         "ws_origins",
         WORDS,
@@ -197,6 +218,15 @@ KEYS: tuple[Key, ...] = (
         FLAG,
         False,
         "Whether client ids of MQTT 3.1 may have more than 23 characters.",
+    ),
+    Key(
+        "phoenix_topics",
+        Kind("list of patterns", _parse_topics, WORDS.show),
+        ("*",),
+        "Topics that browsers may join as Phoenix channels: those that one of these matches, each an MQTT filter or a "
+        "glob as a class's `match`. Empty: none.",
+        "PATTERN,…",
+        table="phoenix",
     ),
     Key("hash_tags", FLAG, True, "Whether `{tag}` in a topic names its room."),
     Key(
@@ -309,6 +339,12 @@ CLASS_KEYS: tuple[ClassKey, ...] = (
         0,
         "Time without publish and subscriber after which a room with history is forgotten; "
         "0: when its history is empty, unless it was created by name. Not for a class with a log.",
+    ),
+    ClassKey(
+        "browser_events",
+        FLAG,
+        True,
+        "Whether what browsers push on a topic is published to it; else it is refused, and they only read.",
     ),
     ClassKey(
         "commit_delay_ms",

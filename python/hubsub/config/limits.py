@@ -52,6 +52,19 @@ LIMITS: tuple[Limit, ...] = (
     ),
     Limit("publishes_per_minute_max", 0, "Publishes a minute of one client; 0 for no limit."),
     Limit(
+        "phoenix_message_bytes_max",
+        MIB,
+        "Bytes of one message of a browser on a Phoenix channel, however it is cut into frames.",
+        1_024,
+    ),
+    Limit("phoenix_channels_max", 100, "Topics that one connection of a browser has joined.", 1),
+    Limit(
+        "phoenix_silence_ms",
+        60_000,
+        "Time that a browser may be silent; it says every 30 s that it is there.",
+        1,
+    ),
+    Limit(
         "mqtt_packet_bytes_max",
         2 * MIB,
         "Bytes of one packet of an MQTT client, which is told so.",

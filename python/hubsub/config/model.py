@@ -43,6 +43,7 @@ class RoomClass(msgspec.Struct, frozen=True, kw_only=True):
     on_partition: str = "pause"
     payload_bytes_max: int = 64 << 20
     idle_ms: int = 0
+    browser_events: bool = True
     commit_delay_ms: int = 0
 
     @property
@@ -68,6 +69,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     mqtt: str | None
     ws: str | None
     ws_origins: tuple[str, ...]
+    phoenix_topics: tuple[str, ...]
     http: str | None
     link: str | None
     raft: str | None

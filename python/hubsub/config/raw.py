@@ -16,9 +16,9 @@ def parse(problems: list[Problem], name: str, kind: Kind, raw: object, is_secret
         return None
 
 
-def named(name: str, env: str, sources: Mapping[str, Source]) -> str:
+def named(name: str, env: str, sources: Mapping[str, Source], in_file: str | None = None) -> str:
     """A key as a problem names it: who looks for it in a file is told if it stands in the environment."""
-    return f"{name}, from {env}" if sources[name] == "environment" else name
+    return f"{in_file or name}, from {env}" if sources[name] == "environment" else in_file or name
 
 
 def unknown(problems: list[Problem], table: Mapping[str, Any], names: list[str], prefix: str) -> None:

@@ -35,16 +35,21 @@ def toml(table: Mapping[str, Any]) -> str:
 
 def show(config: Config) -> str:
     """The resolved configuration as TOML that reads back as itself, but for secrets, with the source of each value."""
-    lines = []
+    lines: list[str] = []
+    tables: dict[str, list[str]] = {}
     for key in KEYS:
+        name = key.in_file.partition(".")[2] if key.table else key.name
+        into = tables.setdefault(key.table, []) if key.table else lines
         value = key.kind.show(getattr(config, key.name))
         if key.is_secret:
             if getattr(config, key.name) is not None:
-                lines.append(f"{f'# {key.name} is set, and not shown':<48} # {config.sources[key.name]}")
+                into.append(f"{f'# {name} is set, and not shown':<48} # {config.sources[key.name]}")
         elif value is not None:
             # It would read back as another one.
             mark = "# " if _hides(value, getattr(config, key.name)) else ""
-            lines.append(f"{f'{mark}{key.name} = {_value(value)}':<48} # {config.sources[key.name]}")
+            into.append(f"{f'{mark}{name} = {_value(value)}':<48} # {config.sources[key.name]}")
+    for table, rows in tables.items():
+        lines += ["", f"[{table}]", *rows]
     lines += ["", "[limits]"]
     for limit in LIMITS:
         line = f"{limit.name} = {config.limits[limit.name]}"
@@ -112,7 +117,7 @@ def reference() -> str:
             ("key", "flag", "environment", "value", "default", "meaning"),
             (
                 (
-                    f"`{key.name}`",
+                    f"`{key.in_file}`",
                     "" if key.is_secret else f"`{key.flag}`",
                     f"`{key.env}`",
                     key.kind.name,

@@ -63,20 +63,28 @@ def resolve(file: Mapping[str, Any], flags: Mapping[str, object], environ: Mappi
     """Raw values of each source as one resolved configuration."""
     problems: list[Problem] = []
     sources: dict[str, Source] = {}
-    unknown(problems, file, [*(key.name for key in KEYS), "limits", "class"], "")
+    tables = {key.table for key in KEYS if key.table}
+    tops = [key.name for key in KEYS if not key.table]
+    unknown(problems, file, [*tops, *tables, "limits", "class"], "")
+    given = {name: file.get(name) for name in tops}
+    for name in sorted(tables):
+        table = table_of(problems, name, file.get(name, {}), dict)
+        names = {key.in_file.partition(".")[2]: key.name for key in KEYS if key.table == name}
+        unknown(problems, table, list(names), f"{name}.")
+        given |= {key: table.get(short) for short, key in names.items()}
 
     values: dict[str, Any] = {}
     for key in KEYS:
         raw, source = key.default, "default"
         for candidate, name in (
-            (file.get(key.name), "file"),
+            (given[key.name], "file"),
             (environ.get(key.env), "environment"),
             (flags.get(key.name), "flag"),
         ):
             if candidate is not None and candidate != "":
                 raw, source = candidate, name
         sources[key.name] = source  # type: ignore[assignment]
-        where = named(key.name, key.env, sources)
+        where = named(key.name, key.env, sources, key.in_file)
         values[key.name] = None if raw is None else parse(problems, where, key.kind, raw, key.is_secret)
 
     limits = _limits(problems, sources, file, flags, environ)

@@ -31,6 +31,7 @@ def core_config(
         "mqtt": config.mqtt,
         "ws": config.ws,
         "ws_origins": list(config.ws_origins),
+        "phoenix_topics": list(config.phoenix_topics),
         "mqtt_strict": config.mqtt_strict,
         "mqtt_long_ids": config.mqtt_long_ids,
         "link": config.link,
@@ -74,6 +75,7 @@ def core_class(cls: RoomClass, is_removed: bool = False) -> dict[str, Any]:
         "share_strategy": cls.share_strategy,
         "payload_bytes_max": cls.payload_bytes_max,
         "idle_ms": cls.idle_ms,
+        "browser_events": cls.browser_events,
         "commit_delay_ms": cls.commit_delay_ms,
         "is_removed": is_removed,
     }

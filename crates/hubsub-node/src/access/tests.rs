@@ -50,6 +50,7 @@ impl Edge {
             port: 0,
             cluster_port: 0,
             mqtt: Default::default(),
+            phoenix_topics: Default::default(),
             origins: Default::default(),
             started: Instant::now(),
             connections: Default::default(),

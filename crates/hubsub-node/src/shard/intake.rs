@@ -7,6 +7,7 @@ use crate::conn::{Conn, Flags, Input};
 use crate::control::Level;
 use crate::meter::BYTES_IN;
 use crate::mqtt;
+use crate::phoenix;
 use crate::redis;
 use crate::rim::{Rim, TURN_BYTES};
 use crate::sniff;
@@ -41,7 +42,7 @@ impl Shard {
             Ok(0) => self.core.rim.close_soon(key),
             Ok(n) => {
                 self.core.rim.metrics.bytes_in_total.add(n as u64);
-                if conn.door.is_mqtt() {
+                if conn.is_mqtt() {
                     self.core.rim.metrics.mqtt_bytes_in_total.add(n as u64);
                 }
                 conn.meter.totals[BYTES_IN] += n as u64;
@@ -52,8 +53,8 @@ impl Shard {
                 if n == self.scratch.len() || conn.io.has_more() || conn.flags.any(Flags::ENDED) {
                     self.ready.push(key);
                 }
-                let scratch = std::mem::take(&mut self.scratch);
-                self.input(key, &scratch[..n]);
+                let mut scratch = std::mem::take(&mut self.scratch);
+                self.input(key, &mut scratch[..n]);
                 self.scratch = scratch;
             }
             Err(e) if e.kind() == ErrorKind::WouldBlock => {}
@@ -63,7 +64,7 @@ impl Shard {
     }
 
     /// New bytes of a connection, behind those it kept.
-    pub(super) fn input(&mut self, key: ConnKey, bytes: &[u8]) {
+    pub(super) fn input(&mut self, key: ConnKey, bytes: &mut [u8]) {
         let Some(conn) = self.core.rim.conns.get_mut(key) else { return };
         if !conn.flags.any(Flags::HANDSHAKED)
             && conn.input.is_none()
@@ -93,7 +94,7 @@ impl Shard {
         if input.bytes.len() < input.decoder.needed() {
             return self.keep(key, input);
         }
-        let used = self.execute(key, &input.bytes, &mut input.decoder);
+        let used = self.execute(key, &mut input.bytes, &mut input.decoder);
         if used < input.bytes.len() {
             input.bytes.drain(..used);
             if input.bytes.capacity() > 4 * (input.bytes.len() + READ_BYTES) {
@@ -110,9 +111,11 @@ impl Shard {
     }
 
     /// Executes the whole commands of `input`; how many bytes it is done with.
-    fn execute(&mut self, key: ConnKey, input: &[u8], decoder: &mut Decoder) -> usize {
-        if self.core.rim.conns.get(key).is_some_and(|conn| conn.door.is_mqtt()) {
-            return self.execute_mqtt(key, input);
+    fn execute(&mut self, key: ConnKey, input: &mut [u8], decoder: &mut Decoder) -> usize {
+        match self.core.rim.conns.get(key) {
+            Some(conn) if conn.io.is_phoenix() => return self.execute_phoenix(key, input),
+            Some(conn) if conn.door.is_mqtt() => return self.execute_mqtt(key, input),
+            _ => {}
         }
         let limits = decode_limits(&self.core.rim);
         let mut used = 0;
@@ -185,6 +188,27 @@ impl Shard {
         used
     }
 
+    /// Likewise, of a browser.
+    fn execute_phoenix(&mut self, key: ConnKey, input: &mut [u8]) -> usize {
+        let mut used = 0;
+        while let Some(len) = phoenix::execute(&mut self.core, key, &mut input[used..]) {
+            used += len;
+            if self.core.rim.turn_bytes() > TURN_BYTES {
+                self.core.flush();
+            }
+            if self.core.rim.conns.get(key).is_none_or(Conn::is_closing) {
+                return input.len();
+            }
+            if self.core.rim.must_pause(key) {
+                break;
+            }
+        }
+        if self.core.rim.must_pause(key) {
+            self.pause(key);
+        }
+        used
+    }
+
     fn pause(&mut self, key: ConnKey) {
         if let Some(conn) = self.core.rim.conns.get_mut(key) {
             conn.flags.set(Flags::PAUSED, true);
@@ -207,6 +231,9 @@ impl Shard {
             conn.flags.set(Flags::PAUSED, false);
             if let Some(input) = conn.input.take() {
                 self.execute_kept(key, *input);
+            } else if conn.phoenix.is_some() {
+                // A message may wait with nothing behind it.
+                self.execute_phoenix(key, &mut []);
             }
             self.ready.push(key);
         }
@@ -224,6 +251,9 @@ impl Rim {
             let (is_congested, log_is_behind) = (|| self.mailer.any_congested(), || self.log_is_behind());
             return unread as u64 >= self.limits.reply_bytes_max
                 || client.must_pause(self.limits.pending_per_client_max, is_congested, log_is_behind);
+        }
+        if conn.phoenix.as_ref().is_some_and(|client| client.waits()) {
+            return true;
         }
         let Some(output) = &conn.output else { return false };
         if output.slots.is_empty() && output.queue.is_empty() {

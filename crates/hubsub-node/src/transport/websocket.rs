@@ -1,10 +1,12 @@
 //! A WebSocket (RFC 6455) as a stream of bytes: what its binary messages carry, one behind the other, however they
 //! are cut into frames (MQTT-6.0.0-2). The handshake, pings and the close happen here; who reads and writes the
-//! stream sees nothing of them.
+//! stream sees nothing of them. Where browsers ask for channels there are texts, too, and each message counts for
+//! itself: from the request on their bytes go through as they are, to [`crate::phoenix`].
 //!
 //! Invariants: a frame that was begun is written to its end before another begins, so the caller writes on with the
 //! bytes that were not taken. What is kept of the peer's is the beginning of a request, or of a frame's header.
 
+use hubsub_wire::phoenix;
 use hubsub_wire::websocket::{
     CloseCode, DecodeLimits, Decoded, Decoder, HEAD_BYTES_MAX, Kind, Opcode, Peer, Refusal, Request,
     write_close, write_frame, write_frame_header,
@@ -32,6 +34,8 @@ pub type Origins = Arc<[String]>;
 pub struct WebSocket {
     socket: TcpStream,
     origins: Origins,
+    /// Whether the bytes are passed through, from the request on.
+    is_raw: bool,
     /// None before the handshake.
     decoder: Option<Decoder>,
     /// What was read and is no whole head or header.
@@ -55,6 +59,7 @@ impl WebSocket {
         WebSocket {
             socket,
             origins,
+            is_raw: false,
             decoder: None,
             kept: Vec::new(),
             has_more: false,
@@ -83,6 +88,13 @@ impl WebSocket {
         self.has_more || self.is_over
     }
 
+    /// Whether the bytes are passed through as they are: it was asked for channels, and the first that are read are
+    /// that request, whole.
+    #[must_use]
+    pub fn is_raw(&self) -> bool {
+        self.is_raw
+    }
+
     /// Reads what messages carry.
     ///
     /// # Errors
@@ -90,6 +102,10 @@ impl WebSocket {
     /// right behind it, with no event of its own: who sends nothing else has one read at a time. Others end the
     /// connection.
     pub fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if self.is_raw {
+            self.has_more = false;
+            return self.socket.read(into);
+        }
         if self.is_over {
             return Ok(0);
         }
@@ -115,6 +131,10 @@ impl WebSocket {
         let mut at = 0;
         if self.decoder.is_none() {
             match self.shake_hands(input)? {
+                Some(_) if self.is_raw => {
+                    self.kept = Vec::new();
+                    return Ok(input.len());
+                }
                 Some(len) => at = len,
                 None => {
                     self.kept.extend_from_slice(input);
@@ -171,7 +191,14 @@ impl WebSocket {
         let checked = match Request::read(input) {
             Ok(None) if input.len() < HEAD_BYTES_MAX => return Ok(None),
             Ok(None) => Err(Refusal::HeadTooLarge),
-            Ok(Some(request)) => self.check(&request).map(|subprotocol| (request, subprotocol)),
+            Ok(Some(request)) => match self.check(&request) {
+                Ok(None) => {
+                    self.is_raw = true;
+                    return Ok(Some(request.len));
+                }
+                Ok(Some(subprotocol)) => Ok((request, subprotocol)),
+                Err(refusal) => Err(refusal),
+            },
             Err(refusal) => Err(refusal),
         };
         match checked {
@@ -189,8 +216,10 @@ impl WebSocket {
         }
     }
 
-    fn check(&self, request: &Request<'_>) -> Result<&'static str, Refusal> {
-        if request.path.split('?').next() != Some(PATH) {
+    /// The subprotocol to be spoken; none where channels are asked for.
+    fn check(&self, request: &Request<'_>) -> Result<Option<&'static str>, Refusal> {
+        let path = request.path.split('?').next().unwrap_or_default();
+        if ![PATH, phoenix::PATH].contains(&path) {
             return Err(Refusal::Path);
         }
         let is_own = request.origin.is_some_and(|origin| self.is_own(origin));
@@ -198,7 +227,10 @@ impl WebSocket {
             let origins: Vec<&str> = self.origins.iter().map(String::as_str).collect();
             request.check_origin(&origins)?;
         }
-        request.choose_subprotocol(SUBPROTOCOLS).ok_or(Refusal::Subprotocol)
+        if path == phoenix::PATH {
+            return Ok(None);
+        }
+        request.choose_subprotocol(SUBPROTOCOLS).map(Some).ok_or(Refusal::Subprotocol)
     }
 
     /// Says that nothing follows, unless a frame was begun, as far as the socket takes it.
@@ -237,6 +269,9 @@ impl WebSocket {
     /// # Errors
     /// `WouldBlock` when the socket is full; others end the connection.
     pub fn write(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
+        if self.is_raw {
+            return self.socket.write_vectored(from);
+        }
         if self.decoder.is_none() {
             // Who has not shaken hands is told nothing.
             return Err(ErrorKind::NotConnected.into());

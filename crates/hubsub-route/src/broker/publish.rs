@@ -179,8 +179,14 @@ impl Broker {
 
     /// Whether publishes to a topic wait for a log.
     pub fn is_logged(&mut self, namespace: Namespace, topic: &[u8]) -> bool {
+        self.class_of(namespace, topic).durability.is_logged()
+    }
+
+    /// The class of a topic's room, as this shard knows it.
+    #[must_use]
+    pub fn class_of(&mut self, namespace: Namespace, topic: &[u8]) -> &Class {
         let id = self.topics.intern(namespace, topic);
-        self.classes.get(self.topics.get(id).class).durability.is_logged()
+        self.classes.get(self.topics.get(id).class)
     }
 
     /// A publish of a shard whose hub is here, by the revision by which the shard knows its room, and whose answer is

@@ -1,0 +1,186 @@
+//! What a browser's message does: a join subscribes, a leave unsubscribes, a push publishes.
+//!
+//! Invariants: a join is answered before anything of its topic is said; each push is answered once, in order.
+
+use super::frames::{write_message, write_text};
+use crate::access;
+use crate::core::Core;
+use crate::output::{Pending, Slot};
+use crate::rim::Rim;
+use hubsub_route::{Answer, Asker, Attached, Draft, Headers, Namespace, Outcome, Publisher, Start, Wish};
+use hubsub_types::{ConnKey, ErrorCode, Qos};
+use hubsub_wire::phoenix::{self, Action, EVENT_HEADER, FORM_HEADER, Form, Payload, joined_at};
+
+/// What came of a join.
+type Joined = Outcome<Result<Attached, ErrorCode>>;
+
+/// Why a class takes nothing of browsers.
+const NO_EVENTS: &str = "not_allowed: the class of this topic takes no events of browsers";
+
+/// Does what a message asks for; of a join what came of it.
+pub(super) fn act(core: &mut Core, key: ConnKey, action: Action<'_>) -> Option<Joined> {
+    match action {
+        Action::Say(message) => {
+            let version = core.rim.conns.get(key)?.phoenix.as_ref()?.version;
+            core.rim.push(key, |out, _| write_message(out, version, &message));
+        }
+        Action::Leave { topic } => {
+            let now = core.rim.now;
+            core.broker.unsubscribe(key, Namespace::Global, topic.as_bytes(), now, &mut core.rim);
+        }
+        Action::Join { topic, start, .. } => return Some(join(core, key, topic, start)),
+        Action::Publish { topic, event, payload, answer } => {
+            publish(core, key, (topic, event, payload), answer)
+        }
+    }
+    None
+}
+
+fn join(core: &mut Core, key: ConnKey, topic: &str, start: phoenix::Start) -> Joined {
+    let Some(principal) = core.rim.conns.get(key).map(|conn| conn.principal) else {
+        return Outcome::Now(Err(ErrorCode::Stopping));
+    };
+    if !core.rim.access.allowed(principal, access::Action::Subscribe, topic.as_bytes()) {
+        return Outcome::Now(Err(ErrorCode::NotAllowed));
+    }
+    let (ticket, now) = (core.rim.ticket(key), core.rim.now);
+    let start = match start {
+        phoenix::Start::Live => Start::Live,
+        phoenix::Start::Last(count) => Start::Last(count),
+        phoenix::Start::Past { ms } => Start::Since(now.wall_us.saturating_sub(ms.saturating_mul(1000))),
+        phoenix::Start::After(position) => Start::After(position),
+    };
+    let wish = Wish { topic: topic.as_bytes(), namespace: Namespace::Global, start };
+    core.broker.subscribe(ticket, key, wish, now, &mut core.rim)
+}
+
+/// What came of a join: it is answered now, or takes a slot.
+pub(super) fn joined(core: &mut Core, key: ConnKey, topic: &str, outcome: Joined) {
+    match outcome {
+        Outcome::Later => core.rim.wait(key, Pending::Join(topic.into())),
+        Outcome::Now(attached) => {
+            if attached.is_err() {
+                core.count_refusal(false);
+            }
+            let reply = core.rim.settle_join(key, topic, attached);
+            core.rim.push(key, |out, _| write_text(out, &reply));
+            // What it missed follows.
+            core.broker.drained(key, core.rim.now, &mut core.rim);
+        }
+    }
+}
+
+/// Topic, event and payload of a push.
+type Said<'a> = (&'a str, &'a str, Payload<'a>);
+
+fn publish(core: &mut Core, key: ConnKey, said: Said<'_>, answer: phoenix::Answer) {
+    let (topic, event, payload) = said;
+    let namespace = Namespace::Global;
+    let refusal = match core.may_publish(key, topic.as_bytes()) {
+        Err(refused) => Some(reason(refused)),
+        Ok(()) if !core.broker.class_of(namespace, topic.as_bytes()).browser_events => {
+            Some(NO_EVENTS.to_owned())
+        }
+        Ok(()) => None,
+    };
+    if let Some(why) = refusal {
+        core.count_refusal(true);
+        return core.rim.push(key, |out, _| write_text(out, &text_of(&answer, Err(&why))));
+    }
+    core.rim.metrics.phoenix_published_total.add(1);
+    let (ticket, now) = (core.rim.ticket(key), core.rim.now);
+    let draft = Draft {
+        namespace,
+        topic: topic.as_bytes(),
+        payload: payload.as_bytes(),
+        headers: headers(event, payload),
+        publisher: Publisher::Conn(key.index),
+        producer: None,
+        qos: Qos::ExactlyOnce,
+        retain: false,
+    };
+    match core.broker.publish(ticket, draft, now, &mut core.rim) {
+        Outcome::Now(outcome) => {
+            if outcome.is_err() {
+                core.count_refusal(true);
+            }
+            let reply = text_of_outcome(&answer, outcome.map(|_| ()));
+            core.rim.push(key, |out, _| write_text(out, &reply));
+        }
+        Outcome::Later => {
+            core.rim.wait(key, Pending::Answer(Box::new(answer)));
+            if core.broker.is_logged(namespace, topic.as_bytes())
+                && let Asker::Client { slot, .. } = ticket.asker
+            {
+                core.rim.note_logged(key, slot);
+            }
+        }
+    }
+}
+
+fn headers(event: &str, payload: Payload<'_>) -> Headers {
+    let form = Form::of(payload).map(|form| (FORM_HEADER, form.as_str()));
+    let pairs = [Some((EVENT_HEADER, event)), form].into_iter().flatten();
+    Some(pairs.map(|(name, value)| (name.into(), value.into())).collect())
+}
+
+/// What a refusal says: its stable code, and words.
+fn reason(refused: ErrorCode) -> String {
+    let words = refused.resp();
+    format!("{}: {}", refused.code(), words.split_once(' ').map_or(words, |(_, words)| words))
+}
+
+fn text_of(answer: &phoenix::Answer, outcome: Result<&str, &str>) -> Vec<u8> {
+    let mut text = Vec::new();
+    answer.write(outcome, &mut text);
+    text
+}
+
+fn text_of_outcome(answer: &phoenix::Answer, outcome: Result<(), ErrorCode>) -> Vec<u8> {
+    match outcome {
+        Ok(()) => text_of(answer, Ok("{}")),
+        Err(refused) => text_of(answer, Err(&reason(refused))),
+    }
+}
+
+impl Rim {
+    /// A join is done or refused: its reply; what waits for it may be taken.
+    fn settle_join(&mut self, key: ConnKey, topic: &str, attached: Result<Attached, ErrorCode>) -> Vec<u8> {
+        let mut reply = Vec::new();
+        let Some(client) = self.conns.get_mut(key).and_then(|conn| conn.phoenix.as_mut()) else {
+            return reply;
+        };
+        match attached {
+            Ok(Attached { position, recovered, .. }) => {
+                client.socket.joined(topic, Ok(&joined_at(position, recovered)), &mut reply);
+            }
+            Err(refused) => client.socket.joined(topic, Err(&reason(refused)), &mut reply),
+        }
+        client.is_early = false;
+        reply
+    }
+
+    /// What the broker answers to a browser.
+    pub(crate) fn answer_phoenix(&mut self, key: ConnKey, slot: u32, answer: Answer) {
+        let output = self.conns.get_mut(key).and_then(|conn| conn.output.as_mut());
+        let Some(place) = output.and_then(|output| output.waiting(slot)) else { return };
+        let reply = match (answer, place) {
+            (Answer::Attached(attached), Slot::Waiting(Pending::Join(topic))) => {
+                let topic = std::mem::take(topic);
+                if attached.is_err() {
+                    self.metrics.subscriptions_refused_total.add(1);
+                }
+                self.settle_join(key, &topic, attached)
+            }
+            (Answer::Published(published), Slot::Waiting(Pending::Answer(answer))) => {
+                let reply = text_of_outcome(answer, published.map(|_| ()));
+                if published.is_err() {
+                    self.metrics.publishes_refused_total.add(1);
+                }
+                reply
+            }
+            (answer, _) => unreachable!("a slot is opened for its own answer: {answer:?}"),
+        };
+        self.resolve(key, slot, |out, _, _| write_text(out, &reply));
+    }
+}

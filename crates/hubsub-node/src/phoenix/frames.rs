@@ -1,0 +1,68 @@
+//! What is said to browsers, each message a frame of its own: bytes are written as they leave, so they are shared and
+//! queued as those of other clients.
+
+use hubsub_route::RecordView;
+use hubsub_types::Position;
+use hubsub_wire::phoenix::{
+    Broadcast, EVENT_HEADER, FORM_HEADER, Form, Message, Payload, Version, record_event, word,
+};
+use hubsub_wire::websocket::{Kind, Opcode, write_frame, write_frame_header};
+
+/// Appends a record as all browsers of a version get it; with its position for those that asked for positions.
+pub fn encode(out: &mut Vec<u8>, version: Version, record: &RecordView<'_>, position: Option<Position>) {
+    let header = |wanted: &str| {
+        let found = record.headers.iter().find(|(name, _)| **name == *wanted);
+        found.map(|(_, value)| &**value)
+    };
+    let mut made = Vec::new();
+    let form = header(FORM_HEADER).and_then(Form::named);
+    let payload = Payload::of_record(record.payload, form, &mut made);
+    let event = record_event(header(EVENT_HEADER));
+    let position = position.map(|position| position.to_string());
+    write_broadcast(out, version, record.topic, |topic| Broadcast {
+        topic,
+        event,
+        payload,
+        position: position.as_deref(),
+    });
+}
+
+/// Appends what a browser is told of records of a topic that it will not get.
+pub fn write_gap(out: &mut Vec<u8>, version: Version, topic: &[u8], from: Position, to: Position) {
+    let missing = format!("{{\"from\":\"{from}\",\"to\":\"{to}\"}}");
+    write_broadcast(out, version, topic, |topic| Broadcast {
+        topic,
+        event: word::GAP,
+        payload: Payload::Json(&missing),
+        position: None,
+    });
+}
+
+fn write_broadcast<'a>(
+    out: &mut Vec<u8>,
+    version: Version,
+    topic: &'a [u8],
+    broadcast: impl FnOnce(&'a str) -> Broadcast<'a>,
+) {
+    let topic = std::str::from_utf8(topic).expect("browsers join texts");
+    let broadcast = broadcast(topic);
+    let bytes = broadcast.bytes(version);
+    write_frame_header(out, opcode(broadcast.kind(version)), true, bytes, None);
+    broadcast.write(version, out);
+}
+
+/// Appends a message of the machine.
+pub(super) fn write_message(out: &mut Vec<u8>, version: Version, message: &Message<'_>) {
+    let mut bytes = Vec::new();
+    let kind = message.write(version, &mut bytes).expect("what the machine says is JSON");
+    write_frame(out, opcode(kind), true, &bytes, None);
+}
+
+/// Appends a text that is written already.
+pub(super) fn write_text(out: &mut Vec<u8>, text: &[u8]) {
+    write_frame(out, Opcode::Text, true, text, None);
+}
+
+fn opcode(kind: Kind) -> Opcode {
+    if kind == Kind::Text { Opcode::Text } else { Opcode::Binary }
+}

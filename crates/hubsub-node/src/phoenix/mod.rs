@@ -1,0 +1,251 @@
+//! Browsers' channels ([docs/protocol/phoenix.md]): messages of a WebSocket become events of the broker, what the
+//! broker answers becomes replies. Which topics a connection has joined is kept by its machine (`hubsub-wire`); here is
+//! what that lacks: the broker, the socket, the clock.
+//!
+//! Records, replies and gaps take the way of Redis's ([`crate::fanout`], [`crate::reply`]): a record is encoded once a
+//! shard for each version, an answer that is not known takes a slot, and what a slow client is owed is its queue.
+//!
+//! - [`channels`]: joins, leaves and pushes, and what comes of them
+//! - [`frames`]: what is said, as frames
+//!
+//! Invariant: a message is taken whole, in order; while its topic is joining it waits, and the socket is not read.
+
+mod channels;
+mod frames;
+
+pub use frames::{encode, write_gap};
+
+use crate::conn::Flags;
+use crate::control::Level;
+use crate::core::Core;
+use crate::node::NodeInfo;
+use crate::rim::{Rim, Timer};
+use hubsub_types::{ConnKey, Limits};
+use hubsub_wire::phoenix::{
+    Connect, DecodeLimits as PushLimits, End, Flaw, Push, Refused, Rules, Socket, Taken, Version,
+};
+use hubsub_wire::websocket::{
+    CloseCode, DecodeLimits, Decoded, Decoder, Kind, Opcode, Peer, Request, write_close, write_frame,
+};
+use std::mem;
+use std::rc::Rc;
+
+/// What of a connection only browsers' have.
+pub struct Client {
+    socket: Socket,
+    version: Version,
+    decoder: Decoder,
+    /// What has come of a message, or one that waits.
+    message: Vec<u8>,
+    /// What that one is, while it waits for the answer to a join.
+    waiting: Option<Kind>,
+    /// Whether no join was answered since it waits.
+    is_early: bool,
+    /// Whether it was told why it is closed.
+    pub was_told: bool,
+}
+
+impl Client {
+    /// What it speaks.
+    #[inline]
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Whether it must not be read on: a message waits for the answer to a join.
+    #[inline]
+    #[must_use]
+    pub fn waits(&self) -> bool {
+        self.waiting.is_some() && self.is_early
+    }
+}
+
+/// What holds for all browsers of a node.
+#[must_use]
+pub fn rules(info: &NodeInfo, limits: &Limits) -> Rc<Rules> {
+    Rc::new(Rules {
+        topics: info.phoenix_topics.clone(),
+        channels_max: limits.phoenix_channels_max as usize,
+        silence_ms_max: limits.phoenix_silence_ms,
+    })
+}
+
+/// Takes one frame off a connection's input, or the message that waits: its bytes; none while there is nothing whole.
+pub fn execute(core: &mut Core, key: ConnKey, input: &mut [u8]) -> Option<usize> {
+    let (second, now_ms) = (core.rim.second(), core.rim.now.mono_ms);
+    let max = core.rim.limits.phoenix_message_bytes_max;
+    let conn = core.rim.conns.get_mut(key)?;
+    conn.active_s = second;
+    let Some(client) = &mut conn.phoenix else {
+        return (!conn.is_closing() && !input.is_empty()).then(|| begin(&mut core.rim, key, input));
+    };
+    client.socket.heard(now_ms);
+    if client.waits() {
+        return None;
+    }
+    if let Some(kind) = client.waiting.take() {
+        let message = mem::take(&mut client.message);
+        take(core, key, kind, &message);
+        return Some(0);
+    }
+    let limits = DecodeLimits { frame_bytes_max: max, message_bytes_max: max };
+    let len = match client.decoder.decode(input, &limits) {
+        Ok(Decoded::Incomplete { .. }) => return None,
+        Ok(Decoded::Data { kind, bytes, last: true, len }) if client.message.is_empty() => {
+            take(core, key, kind, bytes);
+            len
+        }
+        Ok(Decoded::Data { kind, bytes, last, len }) => {
+            client.message.extend_from_slice(bytes);
+            if last {
+                let message = mem::take(&mut client.message);
+                take(core, key, kind, &message);
+            }
+            len
+        }
+        Ok(Decoded::Ping { payload, len }) => {
+            core.rim.push(key, |out, _| write_frame(out, Opcode::Pong, true, payload, None));
+            len
+        }
+        Ok(Decoded::Pong { len, .. } | Decoded::AfterClose { len }) => len,
+        Ok(Decoded::Close { code, len, .. }) => {
+            close(&mut core.rim, key, code.unwrap_or(CloseCode::NORMAL), "");
+            len
+        }
+        Err(flaw) => {
+            core.rim.metrics.protocol_errors_total.add(1);
+            log_end(&core.rim, key, flaw.to_string());
+            close(&mut core.rim, key, flaw.code(), &flaw.to_string());
+            input.len()
+        }
+    };
+    Some(len)
+}
+
+/// Answers the request that begins a connection, which the transport gives whole; its bytes.
+fn begin(rim: &mut Rim, key: ConnKey, input: &[u8]) -> usize {
+    let Ok(Some(request)) = Request::read(input) else { unreachable!("the transport has read it") };
+    let connect = Connect::read(request.path, request.subprotocols());
+    let admitted = connect.and_then(|connect| {
+        let principal = rim.access.principal_of(connect.token.as_deref()).ok_or(Refused::Denied)?;
+        Ok((connect, principal))
+    });
+    match admitted {
+        Ok((connect, principal)) => {
+            let now_ms = rim.now.mono_ms;
+            let socket = Socket::new(connect.version, now_ms);
+            let Some(conn) = rim.conns.get_mut(key) else { return input.len() };
+            conn.flags.set(Flags::HANDSHAKED, true);
+            conn.flags.set(Flags::POSITIONS, connect.positions);
+            conn.principal = principal;
+            conn.phoenix = Some(Box::new(Client {
+                socket,
+                version: connect.version,
+                decoder: Decoder::new(Peer::Client),
+                message: Vec::new(),
+                waiting: None,
+                is_early: false,
+                was_told: false,
+            }));
+            rim.phoenix_clients += 1;
+            rim.timers.set(now_ms + rim.phoenix_rules.silence_ms_max, Timer::Heartbeat(key));
+            rim.push(key, |out, _| request.write_accept(out, connect.subprotocol));
+        }
+        Err(refused) => {
+            rim.metrics.phoenix_refused_total.add(1);
+            rim.log_conn(Level::Info, "browser refused", key, vec![("reason", refused.to_string())]);
+            rim.push(key, |out, _| refused.write(out));
+            rim.close_soon(key);
+        }
+    }
+    request.len
+}
+
+/// Acts on a message.
+fn take(core: &mut Core, key: ConnKey, kind: Kind, bytes: &[u8]) {
+    let limits = PushLimits { topic_bytes_max: core.rim.limits.topic_bytes_max as usize };
+    let rules = Rc::clone(&core.rim.phoenix_rules);
+    let now_ms = core.rim.now.mono_ms;
+    let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.phoenix.as_mut()) else { return };
+    let version = client.version;
+    let read = match kind {
+        Kind::Text => match std::str::from_utf8(bytes) {
+            Ok(text) => Push::read_text(version, text, &limits),
+            Err(_) => Err(Flaw::NotUtf8),
+        },
+        Kind::Binary => Push::read_binary(version, bytes, &limits),
+    };
+    let push = match read {
+        Ok(push) => push,
+        Err(flaw) => {
+            core.rim.metrics.protocol_errors_total.add(1);
+            return end(&mut core.rim, key, End::Flaw(flaw));
+        }
+    };
+    // What it does reaches the connection itself, which must be free then.
+    let mut socket = mem::replace(&mut client.socket, Socket::new(version, now_ms));
+    let mut joined = None;
+    let taken = socket
+        .receive(&push, &rules, &mut |action| joined = channels::act(core, key, action).or(joined.take()));
+    let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.phoenix.as_mut()) else { return };
+    client.socket = socket;
+    match taken {
+        Taken::Waits => {
+            (client.message, client.waiting, client.is_early) = (bytes.to_vec(), Some(kind), true);
+        }
+        Taken::Yes => {
+            core.rim.metrics.phoenix_messages_total.add(1);
+            if let Some(outcome) = joined {
+                channels::joined(core, key, &push.topic, outcome);
+            }
+        }
+    }
+}
+
+/// A browser may have been silent for too long.
+pub fn look_for_silence(rim: &mut Rim, key: ConnKey) {
+    let (rules, now_ms) = (Rc::clone(&rim.phoenix_rules), rim.now.mono_ms);
+    let Some(conn) = rim.conns.get_mut(key).filter(|conn| !conn.is_closing()) else { return };
+    let is_paused = conn.flags.any(Flags::PAUSED);
+    let Some(client) = &mut conn.phoenix else { return };
+    if is_paused {
+        client.socket.heard(now_ms);
+    }
+    match client.socket.silent_at_ms(&rules) {
+        at_ms if at_ms > now_ms => rim.timers.set(at_ms, Timer::Heartbeat(key)),
+        _ => {
+            rim.metrics.phoenix_silent_total.add(1);
+            end(rim, key, End::Silent);
+        }
+    }
+}
+
+/// The server ends a browser's connection, and tells it why; of another client's nothing comes of this.
+pub fn end(rim: &mut Rim, key: ConnKey, why: End) {
+    let is_there = |conn: &crate::conn::Conn| conn.phoenix.is_some() && !conn.is_closing();
+    if !rim.conns.get(key).is_some_and(is_there) {
+        return;
+    }
+    let words = match why {
+        End::Flaw(flaw) => flaw.to_string(),
+        End::Silent => "silent for too long".to_owned(),
+        End::Disconnected | End::Restart => String::new(),
+    };
+    if !words.is_empty() {
+        log_end(rim, key, words.clone());
+    }
+    close(rim, key, why.code(), &words);
+}
+
+fn log_end(rim: &Rim, key: ConnKey, why: String) {
+    rim.log_conn(Level::Info, "browser disconnected", key, vec![("reason", why)]);
+}
+
+fn close(rim: &mut Rim, key: ConnKey, code: CloseCode, words: &str) {
+    if let Some(client) = rim.conns.get_mut(key).and_then(|conn| conn.phoenix.as_mut()) {
+        client.was_told = true;
+    }
+    rim.push(key, |out, _| write_close(out, code, words, None));
+    rim.close_soon(key);
+}
