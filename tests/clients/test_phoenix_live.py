@@ -1,0 +1,143 @@
+"""The real phoenix client, unmodified, under node, against a node."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clients.servers import Server, free_port, hubsub_node
+
+pytestmark = pytest.mark.needs("node")
+
+HERE = Path(__file__).parent
+CHAT = {"name": "chat", "match": ["chat:*"], "history": {"messages": 100}}
+
+
+class Client:
+    """One page: what it is to do, and what it saw."""
+
+    def __init__(self, server: Server, **params: Any) -> None:
+        assert server.node is not None
+        host, port = server.node.ws
+        self.process = subprocess.Popen(
+            ["node", str(HERE / "phoenix_live.mjs")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.do("connect", url=f"ws://{host}:{port}/socket", params=params)
+        self.wait(open=True)
+
+    def do(self, does: str, **how: Any) -> None:
+        """Says it to the page."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"does": does, **how}) + "\n")
+        self.process.stdin.flush()
+
+    def next(self) -> dict[str, Any]:
+        """What it saw next; the time-out of the test ends a page that sees nothing."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, "the page has ended"
+        seen: dict[str, Any] = json.loads(line)
+        return seen
+
+    def wait(self, **what: Any) -> dict[str, Any]:
+        """The next that has all this; what comes before it is passed over."""
+        while True:
+            seen = self.next()
+            if all(name in seen and seen[name] == value for name, value in what.items()):
+                return seen
+
+    def join(self, topic: str, **how: Any) -> dict[str, Any]:
+        """Joins; the response."""
+        self.do("join", topic=topic, **how)
+        response: dict[str, Any] = self.wait(topic=topic, joined="ok")["response"]
+        return response
+
+    def close(self) -> None:
+        """Ends."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def pages() -> Iterator[Callable[..., Client]]:
+    """Makes pages; all end with the test."""
+    if not (HERE / "node_modules/phoenix").is_dir():
+        pytest.skip("needs tests/clients/node_modules")
+    made: list[Client] = []
+
+    def one(server: Server, **params: Any) -> Client:
+        made.append(Client(server, **params))
+        return made[-1]
+
+    yield one
+    for client in made:
+        client.close()
+
+
+def test_the_real_client_against_a_node(needs: Callable[..., None], pages: Callable[..., Client]) -> None:
+    needs("hubsub-core")
+    with hubsub_node(2, {"ws": "127.0.0.1:0"}) as server, server.connect() as redis:
+        one, two = pages(server), pages(server)
+        assert one.join("chat:a")["recovered"] is two.join("chat:a")["recovered"] is True
+        one.do("push", topic="chat:a", event="publish", payload=["event", {"message": "Hi"}])
+        seen = [one.next() for _ in "12"]
+        said = {"topic": "chat:a", "event": "event", "payload": {"message": "Hi"}}
+        assert said in seen and {"topic": "chat:a", "answer": "ok", "response": {}} in seen
+        assert two.next() == said
+        two.do("push", topic="chat:a", event="file", hex="00ff22")
+        bytes_said = {"topic": "chat:a", "event": "file", "payload": {"hex": "00ff22"}}
+        assert bytes_said in [two.next(), two.next()]
+        assert one.next() == bytes_said
+        assert redis.ask("PUBLISH", "chat:a", "from redis") == 2
+        for page in (one, two):
+            assert page.next() == {"topic": "chat:a", "event": "message", "payload": {"data": "from redis"}}
+        one.do("push", topic="chat:a", event="phx_close", payload={})
+        assert one.next() == {"topic": "chat:a", "answer": "error", "response": {"reason": "reserved event"}}
+        one.do("leave", topic="chat:a")
+        one.wait(topic="chat:a", closed=True)
+        assert redis.ask("PUBLISH", "chat:a", "to one") == 1
+        # It joins again, and hears what is said from then on.
+        one.join("chat:a")
+        assert redis.ask("PUBLISH", "chat:a", "to both") == 2
+        assert one.next()["payload"] == {"data": "to both"}
+
+
+def test_the_real_client_comes_back_and_gets_what_it_missed(
+    needs: Callable[..., None], pages: Callable[..., Client], tmp_path: Path
+) -> None:
+    needs("hubsub-core")
+    kept = {"name": "kept", "match": ["kept:*"], "durability": "durable", "history": {"bytes": "1GiB"}}
+    config = {"ws": f"127.0.0.1:{free_port()}", "data": str(tmp_path / "data")}
+    with hubsub_node(2, config, classes=[kept, CHAT]) as server, server.connect() as redis:
+        page = pages(server, positions=True)
+        before = page.join("kept:a", resume=True)
+        forgotten = page.join("chat:a", resume=True)
+        for number in range(3):
+            redis.ask("PUBLISH", "kept:a", json.dumps({"n": number}))
+            assert page.next()["payload"] == {"n": number}
+        redis.ask("PUBLISH", "chat:a", "{}")
+        assert page.next()["topic"] == "chat:a"
+    with hubsub_node(2, config, classes=[kept, CHAT]) as server, server.connect() as redis:
+        # The page comes back by itself, perhaps before this is said, perhaps behind it.
+        redis.ask("PUBLISH", "kept:a", '{"n":3}')
+        seen: dict[str, Any] = {}
+        numbers: list[int] = []
+        while len(seen) < 2 or numbers != [3]:
+            line = page.next()
+            if line.get("joined") == "ok":
+                seen[line["topic"]] = line["response"]
+            elif "event" in line:
+                numbers.append(line["payload"]["n"])
+        assert numbers == [3], "nothing twice, nothing missing"
+        assert seen["kept:a"]["recovered"] is True
+        assert seen["kept:a"]["position"].split("-")[0] == before["position"].split("-")[0], "the same life"
+        assert seen["chat:a"]["recovered"] is False, "what was in memory had another life"
+        assert seen["chat:a"]["position"] != forgotten["position"]
