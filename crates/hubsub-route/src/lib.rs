@@ -24,6 +24,7 @@
 //! - [`cursors`]: subscribers that catch up
 //! - [`claims`]: who holds a client id
 //! - [`rows`]: retained messages
+//! - [`presence`]: who is in a room
 //! - [`relay`]: hubs that other nodes lead
 //! - [`ring`]: which hub, and so which shard, a room belongs to
 //! - [`places`]: rooms that are elsewhere than the ring has them
@@ -43,6 +44,7 @@ pub mod logread;
 pub mod pages;
 pub mod patterns;
 pub mod places;
+pub mod presence;
 pub mod producers;
 pub mod record;
 pub mod relay;
