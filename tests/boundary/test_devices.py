@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from clients.mqtt import PUBACK, PUBLISH, V5, Paho, Wire, properties
+from clients.mqtt import PINGRESP, PUBACK, PUBLISH, PUBREC, V5, V311, Paho, Wire, properties
+from clients.servers import until
 from paho.mqtt.packettypes import PacketTypes
 
 from boundary.test_node import ask, hubsub
@@ -64,12 +65,14 @@ def test_a_device_says_its_state_is_given_an_action_and_answers(
         assert (status, given["state"], given["receivers"]) == (201, "queued", 1)
         action = device.read(PUBLISH)
         assert (action.topic, action.qos, action.rest) == ("devices/7/actions/heat", 1, b"21")
-        device.answer(PUBACK, action.id)
         assert states(node, "7") == [("heat", "queued")]
+        device.answer(PUBACK, action.id)
+        until(lambda: states(node, "7") == [("heat", "delivered")], "it has it")
         device.publish(f"{action.topic}/done", b"ok", 1, 2)
         device.read(PUBACK)
         (done,) = ask(node, "GET", "/v1/devices/7/actions")[1]["actions"]
         assert (done["id"], done["state"]) == (given["id"], "acknowledged")
+        assert given["timestamp_us"] <= done["delivered_us"] <= done["answer"]["timestamp_us"]
         assert (done["answer"]["payload"], done["answer"]["publisher"]) == ("ok", "7")
     while ask(node, "GET", "/v1/devices/7")[1]["connection"] is not None:
         pass
@@ -90,7 +93,35 @@ def test_a_device_of_mqtt_5_answers_the_action_that_it_was_sent(
         assert 86_390 < own.MessageExpiryInterval <= 86_400
         answer = properties(PacketTypes.PUBLISH, {"CorrelationData": own.CorrelationData})
         device.publish(own.ResponseTopic, b"", 1, properties=answer)
-    assert states(node, "7") == [("go", "queued"), ("go", "acknowledged"), ("go", "queued")]
+    due = [("go", "delivered"), ("go", "acknowledged"), ("go", "delivered")]
+    until(lambda: states(node, "7") == due, "its client has acknowledged all")
+
+
+def test_an_action_is_delivered_when_its_own_device_has_acknowledged_it_by_any_qos(
+    make_node: Callable[..., Node], tmp_path: Path
+) -> None:
+    node = begin(make_node, tmp_path)
+    with Wire(node.mqtt) as device, Wire(node.mqtt) as other, Wire(node.mqtt) as refuses:
+        for one, name, version in ((device, "7", V311), (other, "8", V311), (refuses, "9", V5)):
+            one.connect(name, version)
+        assert other.subscribe(("devices/+/actions/go", 1), ("devices/7/actions/+/delivered", 0)) == [1, 0]
+        assert device.subscribe(("devices/7/actions/#", 2)) == [2]
+        assert refuses.subscribe(("devices/9/actions/#", 1)) == [1]
+        for name in "79":
+            ask(node, "POST", f"/v1/devices/{name}/actions", {"name": "go"})
+            other.answer(PUBACK, other.read(PUBLISH).id)
+        # To whom else it went says nothing, nor who refused it.
+        refuses.answer(PUBACK, refuses.read(PUBLISH).id, b"\x80")
+        for one in (other, refuses):
+            one.ping()
+            one.read(PINGRESP)
+        device.answer(PUBACK if (came := device.read(PUBLISH)).qos == 1 else PUBREC, came.id)
+        told = other.read(PUBLISH)
+        assert (told.topic, told.rest) == ("devices/7/actions/go/delivered", b"")
+        assert states(node, "7") == [("go", "delivered")] and states(node, "9") == [("go", "queued")]
+    node.stop(signal.SIGKILL)
+    node = begin(make_node, tmp_path)
+    assert states(node, "7") == [("go", "delivered")]
 
 
 def test_what_became_of_actions_is_the_same_after_a_kill_and_waits_for_an_absent_device(

@@ -53,6 +53,16 @@ def test_a_device_of_any_node_is_known_and_told_by_all(needs: Callable[..., None
             # Its room was made just now, and not by the node that is asked.
             status, listed = cluster.get(other, f"/v1/devices/{device}/actions")
             assert [(row["id"], row["state"]) for row in listed["actions"]] == [(given["id"], "queued")]
+            wires[device].answer(PUBACK, action.id)
+            until(
+                lambda node=other, name=device: (
+                    [  # type: ignore[misc]
+                        row["state"] for row in cluster.get(node, f"/v1/devices/{name}/actions")[1]["actions"]
+                    ]
+                    == ["delivered"]
+                ),
+                "all know that it has it",
+            )
             wires[device].publish(f"{action.topic}/done", b"ok", 1, 2)
             wires[device].read(PUBACK)
             for name in names:

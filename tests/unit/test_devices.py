@@ -85,7 +85,7 @@ def test_a_name_is_one_device_and_no_other_topic() -> None:
     found = plain()
     for name in ("7", "é", "a:b", "{action}", "x" * 255):
         assert found.has(name), name
-        assert found.place(name, found.action_topic(name, "go")) == Place("go", False)
+        assert found.place(name, found.action_topic(name, "go")) == Place("go", "")
     for name in ("", "a/b", "+", "#", "a\0", "x" * 256, "\ud800"):
         assert not found.has(name), name
     by_colons = devices(device="device:{device}:*")
@@ -95,10 +95,13 @@ def test_a_name_is_one_device_and_no_other_topic() -> None:
 def test_the_topics_of_a_device_are_told_apart() -> None:
     found = plain()
     for topic, place in {
-        "devices/7/actions/go": Place("go", False),
-        "devices/7/actions/go/done": Place("go", True),
-        "devices/7/actions/done": Place("done", False),
-        "devices/7/actions/done/done": Place("done", True),
+        "devices/7/actions/go": Place("go", ""),
+        "devices/7/actions/go/done": Place("go", "done"),
+        "devices/7/actions/done": Place("done", ""),
+        "devices/7/actions/done/done": Place("done", "done"),
+        "devices/7/actions/go/delivered": Place("go", "delivered"),
+        "devices/7/actions/delivered": Place("delivered", ""),
+        "devices/7/actions/go/done/delivered": None,
         "devices/7/actions/": None,
         "devices/7/actions": None,
         "devices/7/actions/go/more": None,
@@ -139,6 +142,23 @@ def test_an_action_is_queued_until_it_is_answered_or_its_time_is_over() -> None:
     answer = room.say("go/done", answers="5-2")
     assert room.states(99) == ["expired", "acknowledged"]
     assert room.actions()[1].answer == answer
+
+
+def test_an_action_is_delivered_from_when_its_client_has_acknowledged_it() -> None:
+    room = Room()
+    for name in "xyz":
+        room.say("go", hubsub_action=name, expiry="10")
+    room.say("go/delivered", hubsub_action="y")
+    room.say("go/delivered", hubsub_action="y")
+    room.say("go/delivered")
+    room.say("go/delivered", hubsub_action="nobody")
+    assert room.states(9) == ["queued", "delivered", "queued"]
+    assert [action.delivered_us for action in room.actions()] == [None, 4 * S, None]
+    assert room.states(99) == ["expired", "delivered", "expired"], "the device has it"
+    # One that names none is of the oldest that could begin, delivered or not.
+    room.say("go/done")
+    room.say("go/done", answers="y")
+    assert room.states(99) == ["acknowledged", "acknowledged", "expired"]
 
 
 def test_an_answer_that_names_an_action_is_for_that_one() -> None:

@@ -62,10 +62,11 @@ class DeviceAction(Struct, kw_only=True):
     id: str
     name: str
     state: Annotated[
-        Literal["queued", "acknowledged", "expired"],
+        Literal["queued", "delivered", "acknowledged", "expired"],
         Meta(
-            description="`queued`: no answer yet, and it may still begin; `acknowledged`: it has answered; `expired`: "
-            "it has not, and may not begin any more."
+            description="`queued`: no answer yet, and it may still begin; `delivered`: likewise, and the device's MQTT "
+            "client has acknowledged its message; `acknowledged`: it has answered; `expired`: it was not "
+            "delivered, and may not begin any more."
         ),
     ]
     topic: str
@@ -74,6 +75,10 @@ class DeviceAction(Struct, kw_only=True):
     expires_us: Annotated[
         int | None, Meta(description="When it may not begin any more; null: it always may.")
     ]
+    delivered_us: Annotated[
+        int | None,
+        Meta(description="When its message was acknowledged; null: it was not, as far as is known."),
+    ] = None
     payload: Annotated[str | None, Meta(description="The payload where it is UTF-8.")] = None
     payload_base64: Annotated[str | None, Meta(description="The payload where it is not.")] = None
     receivers: Annotated[

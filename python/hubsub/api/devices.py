@@ -41,7 +41,7 @@ from hubsub.errors import (
 from hubsub.names import literal_glob, text_of
 from hubsub.node import Failed, HistoryRow, Item
 
-STATES: Final = ("queued", "acknowledged", "expired")
+STATES: Final = ("queued", "delivered", "acknowledged", "expired")
 OWN_HEADERS: Final = (ACTION_ID, EXPIRY, CORRELATION, RESPONSE_TOPIC)
 
 
@@ -225,6 +225,7 @@ def _action_body(action: Action, now_us: int) -> DeviceAction:
         position=f"{row.epoch}-{row.seq}",
         timestamp_us=row.timestamp_us,
         expires_us=action.expires_us,
+        delivered_us=action.delivered_us,
         answer=None if action.answer is None else record_body(action.answer),
         **fields,
     )

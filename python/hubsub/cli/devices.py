@@ -83,7 +83,7 @@ def act(
 def list_actions(
     device: Device,
     state: Annotated[
-        str | None, typer.Option(help="Those in this state: queued, acknowledged, expired.")
+        str | None, typer.Option(help="Those in this state: queued, delivered, acknowledged, expired.")
     ] = None,
     limit: Annotated[int, typer.Option(help="At most so many, the latest.", min=1)] = 50,
     room_class: Class = None,

@@ -7,6 +7,8 @@ do comes on a topic for each action; it has answered when something is published
     devices/7/actions/reboot          it is to reboot
     devices/7/actions/reboot/done     it did
 
+That its MQTT client has acknowledged an action its node says on `devices/7/actions/reboot/delivered`.
+
 Invariant: what became of an action is a function of its room's records and of the time. So any node says the same, and
 after a restart too.
 """
@@ -33,7 +35,9 @@ RESPONSE_TOPIC: Final = "mqtt.response-topic"
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _STRANGE = re.compile(r"[/+#\x00\ud800-\udfff]")
 
-State = Literal["queued", "acknowledged", "expired"]
+ENDS: Final[tuple[Literal["done", "delivered"], ...]] = ("done", "delivered")
+
+State = Literal["queued", "delivered", "acknowledged", "expired"]
 
 
 def is_action_name(text: str) -> bool:
@@ -45,7 +49,8 @@ class Place(NamedTuple):
     """What a topic of a device is for."""
 
     action: str
-    is_answer: bool
+    end: Literal["", "done", "delivered"]
+    """What stands behind the action: nothing for itself, `done` for its answer."""
 
 
 @dataclass(frozen=True)
@@ -99,9 +104,11 @@ class Devices:
         if not topic.startswith(before):
             return None
         action = topic[len(before) :]
-        answered = action.removesuffix(f"{before[-1]}done")
-        place = Place(answered, answered != action)
-        return place if is_action_name(place.action) else None
+        for end in ENDS:
+            of_action = action.removesuffix(f"{before[-1]}{end}")
+            if of_action != action:
+                return Place(of_action, end) if is_action_name(of_action) else None
+        return Place(action, "") if is_action_name(action) else None
 
 
 @dataclass(frozen=True)
@@ -114,14 +121,19 @@ class Action:
     expires_us: int | None
     """When it is too late to begin it; None: never."""
     answer: HistoryRow | None = None
+    delivered_us: int | None = None
+    """When its device's client had acknowledged its message; None: it has not, or is none of MQTT."""
 
     def state(self, now_us: int) -> State:
-        """An answer counts whenever it came: the device began in time."""
+        """An answer counts whenever it came: the device began in time. What it has it has, too."""
         if self.answer is not None:
             return "acknowledged"
-        return "queued" if self._is_open(now_us) else "expired"
+        if self.delivered_us is not None:
+            return "delivered"
+        return "queued" if self.is_open(now_us) else "expired"
 
-    def _is_open(self, now_us: int) -> bool:
+    def is_open(self, now_us: int) -> bool:
+        """Whether it may begin then."""
         return self.expires_us is None or now_us < self.expires_us
 
 
@@ -142,13 +154,17 @@ def actions_of(devices: Devices, device: str, rows: Iterable[HistoryRow]) -> lis
         place = devices.place(device, row.topic.decode(errors="surrogateescape"))
         if place is None:
             continue
-        if not place.is_answer:
+        if place.end == "delivered":
+            action = found.get(row.headers.get(ACTION_ID, ""))
+            if action is not None and action.delivered_us is None:
+                found[action.id] = replace(action, delivered_us=row.timestamp_us)
+        elif not place.end:
             name = row.headers.get(ACTION_ID) or f"{row.epoch}-{row.seq}"
             # Who says an id again says the same action again.
             expires_us = expiry_of(row.headers, row.timestamp_us)
             found.setdefault(name, Action(name, place.action, row, expires_us))
-        elif (action := _answered(found, place.action, row)) is not None:
-            found[action.id] = replace(action, answer=row)
+        elif (answered := _answered(found, place.action, row)) is not None:
+            found[answered.id] = replace(answered, answer=row)
     return list(found.values())
 
 
@@ -158,7 +174,7 @@ def _answered(found: Mapping[str, Action], name: str, row: HistoryRow) -> Action
         action = found.get(named)
         return action if action is not None and action.answer is None else None
     waiting = [action for action in found.values() if action.name == name and action.answer is None]
-    begun = [action for action in waiting if action.state(row.timestamp_us) == "queued"]
+    begun = [action for action in waiting if action.is_open(row.timestamp_us)]
     return begun[0] if begun else waiting[-1] if waiting else None
 
 

@@ -483,6 +483,9 @@ impl Rim {
         } else if let Some((shares, id)) = client.shares.as_mut().zip(id) {
             shares.ended(id);
         }
+        if let Some(id) = id {
+            client.sends_action(id, said);
+        }
         let output = c.output.get_or_insert_with(|| self.pool.pop().unwrap_or_default());
         output.push_range(REPLIES, from as u32, to as u32);
         let mut bytes = to - from;

@@ -14,7 +14,9 @@
 //! - [`message`]: a record as its packets are made from it
 //! - [`plain`]: clients whose records need no look at them
 //! - [`shares`]: what came for it as a member of groups
+//! - [`actions`]: what it is to do as a device, until it has acknowledged that it has it
 
+mod actions;
 mod arrival;
 mod claims;
 mod deliver;
@@ -81,7 +83,7 @@ pub struct Client {
     gaps: Gaps,
     /// Whether its messages say where they stand.
     tells_positions: bool,
-    /// What it has not acknowledged as a member of groups; few are one.
+    /// What it has not acknowledged as a member of groups, or as a device; few are one.
     shares: Option<Box<Shares>>,
     /// Whether it was told why it is closed.
     pub was_told: bool,
@@ -326,10 +328,19 @@ fn take(core: &mut Core, key: ConnKey, packet: Packet<'_>, whole: Option<Whole>)
             (Some(shares), Packet::Puback(ack) | Packet::Pubrec(ack)) => shares.ended(ack.id),
             _ => None,
         };
+        let action = match &packet {
+            Packet::Puback(ack) | Packet::Pubrec(ack) => {
+                client.ends_action(ack.id).filter(|_| !ack.reason.is_failure())
+            }
+            _ => None,
+        };
         let step = client.machine.take(packet, now_ms, out);
-        (step, client.machine.take_exceeded(), done)
+        (step, client.machine.take_exceeded(), done, action)
     });
-    let Some((step, exceeded, done)) = step else { return };
+    let Some((step, exceeded, done, action)) = step else { return };
+    if let Some(action) = action {
+        actions::delivered(core, key, &action);
+    }
     if let Some((group, position)) = done {
         core.broker.acknowledge(&group, position, core.rim.now, &mut core.rim);
     }

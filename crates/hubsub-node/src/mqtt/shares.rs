@@ -2,6 +2,7 @@
 //! gets it. A message of QoS 2 that was sent is no other member's (section 4.8.2 of 5.0).
 
 use super::Client;
+use super::actions::Action;
 use super::message::Message;
 use super::pending::Item;
 use crate::core::Core;
@@ -15,19 +16,24 @@ use std::sync::Arc;
 /// A group and its filter, as the broker names it.
 pub type Group = Box<[u8]>;
 
-/// By the id under which it was sent: whose it was, and whether it is another's when it is lost.
+/// By the id under which it was sent.
 #[derive(Default)]
-pub struct Shares(BTreeMap<PacketId, (Group, Rc<Message>, bool)>);
+pub struct Shares {
+    /// Whose it was, and whether it is another's when it is lost.
+    of_groups: BTreeMap<PacketId, (Group, Rc<Message>, bool)>,
+    /// Likewise, of actions: a place here saves each client one of its own.
+    pub actions: BTreeMap<PacketId, Action>,
+}
 
 impl Shares {
     /// A message is sent under this id.
     pub fn sent(&mut self, id: PacketId, group: &[u8], message: Rc<Message>, qos: Qos) {
-        self.0.insert(id, (group.into(), message, qos < Qos::ExactlyOnce));
+        self.of_groups.insert(id, (group.into(), message, qos < Qos::ExactlyOnce));
     }
 
     /// It is acknowledged, or the id is another message's now: which one it was.
     pub fn ended(&mut self, id: PacketId) -> Option<(Group, Position)> {
-        self.0.remove(&id).map(|(group, message, _)| (group, message.said().position))
+        self.of_groups.remove(&id).map(|(group, message, _)| (group, message.said().position))
     }
 }
 
@@ -39,7 +45,7 @@ pub(super) fn give_away(core: &mut Core, client: &mut Client) {
         let sent: Vec<(PacketId, u64)> =
             client.machine.window.iter().map(|(id, _, &key, _)| (id, key)).collect();
         for (id, key) in sent {
-            match shares.0.remove(&id) {
+            match shares.of_groups.remove(&id) {
                 Some((group, message, true)) => {
                     left.push((group, message));
                     // Its session does not send it again.
