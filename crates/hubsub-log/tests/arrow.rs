@@ -286,6 +286,28 @@ fn a_payload_of_20_mib_is_one_row_of_a_batch() {
 }
 
 #[test]
+fn the_parts_of_a_chunk_are_what_it_was() {
+    let payload = vec![7; 5000];
+    let mut encoder = Encoder::new(Shape::default());
+    let record =
+        Record { hub: HubId(1), offset: 1, room: b"r", topic: b"t", payload: &payload, ..Record::default() };
+    (0..3).for_each(|_| encoder.push(&record));
+    let whole = encoder.take().unwrap();
+    let bytes = whole.pieces().collect::<Vec<_>>().concat();
+    for bytes_max in [1, 7, 64, 4096, bytes.len(), bytes.len() + 1] {
+        let (mut rest, mut parts, mut rows) = (whole.clone(), Vec::new(), 0);
+        while !rest.is_empty() {
+            let part = rest.split_to(bytes_max);
+            assert!(part.len() == bytes_max || rest.is_empty());
+            parts.extend(part.pieces().collect::<Vec<_>>().concat());
+            rows += part.rows;
+        }
+        assert!(parts == bytes, "in parts of {bytes_max} bytes");
+        assert_eq!(rows, 3);
+    }
+}
+
+#[test]
 fn headers_behind_one_that_cannot_be_read_are_left_out_as_elsewhere() {
     let mut headers = encode_headers([("a", "b")]);
     headers.extend_from_slice(&[200, 0]);

@@ -50,6 +50,25 @@ impl Chunk {
         self.len() == 0
     }
 
+    /// Takes its first bytes, so many at most; its rows count with them. Nothing is copied.
+    #[must_use]
+    pub fn split_to(&mut self, bytes_max: usize) -> Chunk {
+        let (mut first, mut left) = (Chunk { buffers: Vec::new(), rows: self.rows }, bytes_max);
+        self.rows = 0;
+        let mut rest = std::mem::take(&mut self.buffers).into_iter();
+        for buffer in rest.by_ref() {
+            if buffer.len() > left {
+                first.buffers.push(buffer.slice_with_length(0, left));
+                self.buffers.push(buffer.slice(left));
+                break;
+            }
+            left -= buffer.len();
+            first.buffers.push(buffer);
+        }
+        self.buffers.extend(rest);
+        first
+    }
+
     /// Puts another behind it.
     pub fn append(&mut self, other: Chunk) {
         self.buffers.extend(other.buffers);

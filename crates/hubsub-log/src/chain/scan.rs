@@ -98,6 +98,13 @@ impl<S: Storage> Cursor<S> {
         self.buffer.capacity()
     }
 
+    /// Gives back the memory that a long record took, if all that was read is given.
+    pub fn release(&mut self) {
+        if self.buffer.len() > PIECE_BYTES && self.unread.is_empty() {
+            (self.buffer, self.unread) = (Vec::new(), 0..0);
+        }
+    }
+
     fn begin_segment(&mut self, segment: Option<Place<S::File>>) {
         self.segment = segment;
         self.unread = 0..0;

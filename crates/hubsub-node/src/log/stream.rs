@@ -22,6 +22,9 @@ const LOOK_EVERY: u32 = 256;
 /// filter lets little through, and not that nobody is there.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// Of a chunk so much is given at once: those of short records go whole, and of a long one little is copied at a time.
+const GIVEN_BYTES_MAX: usize = 16 << 20;
+
 /// A scan that is under way.
 pub struct Stream {
     pub chain: Arc<Chain<Disk>>,
@@ -36,6 +39,8 @@ pub struct Stream {
     begun: Option<Instant>,
     /// What it could not read, for the operator.
     pub damage: Option<String>,
+    /// What is encoded and not given yet. Nothing more is read while there is any.
+    rest: Chunk,
 }
 
 /// Whether a slice is over, once others have run.
@@ -72,16 +77,20 @@ impl Stream {
             failed: None,
             begun: None,
             damage: None,
+            rest: Chunk::default(),
         }
     }
 
     /// Whether its end was given.
     pub fn is_over(&self) -> bool {
-        self.encoder.is_none()
+        self.encoder.is_none() && self.rest.is_empty()
     }
 
     /// Goes on for a while.
     pub fn turn(&mut self, log: &Log) -> Turn {
+        if !self.rest.is_empty() {
+            return self.give(Ok(Chunk::default()));
+        }
         if let Some(refusal) = self.failed.take() {
             return Turn::Is(Err(refusal));
         }
@@ -106,6 +115,7 @@ impl Stream {
             self.damage = super::reading::damage(&e);
             refusal(&e)
         });
+        self.cursor.release();
         let (is_due, is_full) = (begun.elapsed() >= PATIENCE, encoder.is_full());
         let next = self.cursor.next();
         let is_over = is_over || (refusal.is_none() && next >= self.until);
@@ -142,9 +152,14 @@ impl Stream {
         }
     }
 
+    /// What is left of the chunk before, and this one, as far as it is given at once.
     fn give(&mut self, chunk: Result<Chunk, LogError>) -> Turn {
         self.begun = None;
-        Turn::Is(chunk.map(|chunk| Answer::Chunk(Some(chunk))).map_err(|e| refusal(&e)))
+        let first = chunk.map(|chunk| {
+            self.rest.append(chunk);
+            self.rest.split_to(GIVEN_BYTES_MAX)
+        });
+        Turn::Is(first.map(|first| Answer::Chunk(Some(first))).map_err(|e| refusal(&e)))
     }
 }
 
