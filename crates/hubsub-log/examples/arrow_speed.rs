@@ -39,7 +39,7 @@ fn main() {
         let last = (first + 9_999).min(rows);
         let bytes = records(first..last + 1, hub);
         let batch = hubsub_log::Batch { hub, first, count: (last + 1 - first) as u32, bytes };
-        segments.apply(1, frame, &[batch]);
+        segments.apply(1, frame, vec![batch]);
         segments.flush().expect("there is room");
     }
     let chain = segments.chain(hub).expect("it is whole");

@@ -183,7 +183,7 @@ mod tests {
             };
             let mut bytes = Vec::new();
             record::encode(&record, &mut bytes);
-            segments.apply(1, offset, &[Batch { hub, first: offset, count: 1, bytes }]);
+            segments.apply(1, offset, vec![Batch { hub, first: offset, count: 1, bytes }]);
             let flushed = segments.flush();
             (flushed, segments.keep_reserve().unwrap())
         };

@@ -126,14 +126,14 @@ impl<S: Storage> Segments<S> {
     ///
     /// # Panics
     /// A batch is of a hub that there is not.
-    pub fn apply(&mut self, file: u64, frame: u64, batches: &[Batch]) {
-        for batch in batches {
-            let hub = self.hubs.get_mut(&batch.hub).expect("only whole hubs are written");
-            hub.push(&batch.bytes, batch.first + u64::from(batch.count));
-            self.unsaved_bytes += batch.bytes.len() as u64;
+    pub fn apply(&mut self, file: u64, frame: u64, batches: Vec<Batch>) {
+        for Batch { hub, first, count, bytes } in batches {
+            let hub = self.hubs.get_mut(&hub).expect("only whole hubs are written");
+            self.unsaved_bytes += bytes.len() as u64;
             if hub.chain.keep == Keep::Latest {
-                self.given_bytes += batch.bytes.len() as u64;
+                self.given_bytes += bytes.len() as u64;
             }
+            hub.push_owned(bytes, first + u64::from(count));
         }
         self.applied = frame;
         self.journals.insert(file, frame);

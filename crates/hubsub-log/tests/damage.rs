@@ -309,7 +309,7 @@ fn repairs(
         let batch = Batch { hub, first: record.offset, count: 1, bytes };
         let frame = journal.append(std::slice::from_ref(&batch)).unwrap();
         journal.sync().unwrap();
-        segments.apply(journal.file(), frame, &[batch]);
+        segments.apply(journal.file(), frame, vec![batch]);
         segments.flush().unwrap();
     }
     journal.append(&[]).unwrap();

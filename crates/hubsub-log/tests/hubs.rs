@@ -99,7 +99,7 @@ fn a_hub_that_is_given_what_cannot_be_written_stays() {
     let mut log = TestLog::new(1);
     log.say(&[records(HubId(1), &[1], 900)]);
     for (file, frame, batches) in log.safe.drain(..) {
-        log.segments.apply(file, frame, &batches);
+        log.segments.apply(file, frame, batches);
     }
     log.disk.set_faults(Faults { free_bytes: Some(10), ..Faults::default() });
     assert!(matches!(log.segments.close_hub(HubId(1)), Err(LogError::Full)));

@@ -113,7 +113,7 @@ fn a_hub_tells_of_itself_and_of_a_room_while_an_index_is_written() {
     };
     let mut bytes = Vec::new();
     record::encode(&record, &mut bytes);
-    segments.apply(1, 1, &[Batch { hub, first: 1, count: 1, bytes }]);
+    segments.apply(1, 1, vec![Batch { hub, first: 1, count: 1, bytes }]);
     segments.flush().unwrap();
     assert_eq!(
         told.recv().unwrap(),

@@ -13,6 +13,9 @@ use crate::storage::{Storage, StorageFile};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// Records above it are not copied, and their memory is given back once they are written.
+const LONG_BYTES: usize = 1 << 20;
+
 /// The writer of a chain.
 pub struct Appender<S: Storage> {
     /// What it writes.
@@ -41,6 +44,15 @@ impl<S: Storage> Appender<S> {
         self.next = next;
     }
 
+    /// Likewise, without a copy where they are long and nothing waits.
+    pub fn push_owned(&mut self, records: Vec<u8>, next: u64) {
+        if records.len() > LONG_BYTES && self.pending.is_empty() {
+            (self.pending, self.next) = (records, next);
+        } else {
+            self.push(&records, next);
+        }
+    }
+
     /// Offset of the record that comes behind those that were pushed.
     #[must_use]
     pub fn next(&self) -> u64 {
@@ -63,7 +75,7 @@ impl<S: Storage> Appender<S> {
         let outcome = self.flush_counting(&mut done);
         self.chain.flush_names();
         self.pending.drain(..done);
-        if self.pending.is_empty() && self.pending.capacity() > 1 << 20 {
+        if self.pending.is_empty() && self.pending.capacity() > LONG_BYTES {
             self.pending = Vec::new();
         }
         outcome

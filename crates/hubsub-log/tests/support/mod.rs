@@ -257,7 +257,7 @@ impl TestLog {
     /// Gives what is safe to the segments.
     pub fn apply(&mut self) -> Result<(), LogError> {
         for (file, frame, batches) in self.safe.drain(..) {
-            self.segments.apply(file, frame, &batches);
+            self.segments.apply(file, frame, batches);
         }
         self.segments.flush()
     }

@@ -203,8 +203,8 @@ impl<S: Storage> Thread<S> {
         loop {
             let wait = if is_full { RETRY } else { HOUSEKEEPING };
             let (frames, errands, goes_on) = self.handover.take(wait, !is_full);
-            for frame in &frames {
-                self.segments.apply(frame.file, frame.number, &frame.batches);
+            for Frame { file, number, batches } in frames {
+                self.segments.apply(file, number, batches);
             }
             for errand in errands {
                 errand(&mut self.segments, &mut self.settings.keeping);
