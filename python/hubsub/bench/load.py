@@ -15,6 +15,8 @@ from hubsub.bench.machine import Cores
 from hubsub.bench.pinning import pinned
 
 PROGRAM = "hubsub-load"
+PATIENCE_S = 2.0
+"""What does not come for so long behind a window's end is lost."""
 SLACK_S = 120.0
 """Time for connecting and draining, beyond what a scenario asks for."""
 REFUSED_PROFILE = "debug"
@@ -137,7 +139,7 @@ def run(address: str, pid: int | None, cores: Cores, params: Mapping[str, object
     Raises:
         BenchError: it failed, or is a debug build.
     """
-    options = {"threads": cores.load_threads, **params, "target": address}
+    options = {"threads": cores.load_threads, "patience": PATIENCE_S, **params, "target": address}
     if pid is not None:
         options["pid"] = pid
     limit_s = float(str(options.get("seconds", 5))) + float(str(options.get("warmup", 1))) + SLACK_S

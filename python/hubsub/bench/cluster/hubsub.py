@@ -11,7 +11,7 @@ import time
 import urllib.request
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,8 @@ STILL_S = 0.5
 STOP_S = 90.0
 POLL_S = 0.05
 HTTP_S = 10.0
+END_BYTES = 4_096
+"""Of the nodes' log, where one does not start."""
 BEFORE_BYTES, BEHIND_BYTES = 16_384, 65_536
 """Of the nodes' log, around a kill behind which a room stays silent."""
 
@@ -40,9 +42,11 @@ class HubSubCluster:
 
     Args:
         coordinator: Its URL; None for the embedded one.
+        limits: Of all nodes, beside the benchmark's own.
     """
 
     coordinator: str | None = None
+    limits: Mapping[str, int] = field(default_factory=dict)
     name: str = "HubSub"
     verb: str = "publish"
     is_forwarding: bool = True
@@ -64,7 +68,8 @@ class HubSubCluster:
             "--json",
         ]
         settings = directory / "nodes.toml"
-        settings.write_text("[limits]\nload_sample_ms = 0\n")
+        limits = {"load_sample_ms": 0, **self.limits}
+        settings.write_text("\n".join(["[limits]", *(f"{name} = {value}" for name, value in limits.items())]))
         command += ["--data", str(directory / "data"), "--classes", str(settings)]
         if self.coordinator is not None:
             command += ["--coordinator", self.coordinator]
@@ -164,7 +169,10 @@ class RunningHubSub:
             timeout=READY_S + STOP_S,
         )
         if run.returncode != 0:
-            raise BenchError("a killed node does not start again", f"{name}: {run.stderr.strip()}")
+            with open(self._log, "rb") as lines:
+                lines.seek(max(self._killed_at, self._log.stat().st_size - END_BYTES))
+                end = lines.read().decode(errors="replace")
+            raise BenchError("a killed node does not start again", f"{name}: {run.stderr.strip()}\n{end}")
         self._take(json.loads(run.stdout.splitlines()[0]))
         self.wait_joined()
 
