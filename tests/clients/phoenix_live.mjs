@@ -38,6 +38,10 @@ const commands = {
     const push = channels[topic].push(event, body);
     for (const status of ["ok", "error", "timeout"]) push.receive(status, (response) => print({ topic, answer: status, response }));
   },
+  // As a load balancer would: where it connects next.
+  move({ url }) {
+    socket.endPoint = `${url}/websocket`;
+  },
   leave({ topic }) {
     channels[topic].leave();
   },
