@@ -198,6 +198,19 @@ def test_catch_up_without_history_is_refused() -> None:
     assert "needs a `history`" in problems({"class": [{"name": "a", "on_slow": "catch-up"}]})
 
 
+def test_a_key_of_a_table_is_read_there_and_named_so() -> None:
+    assert config().phoenix_topics == ("*",)
+    assert config({"phoenix": {"topics": ["chat:*", "a/+"]}}).phoenix_topics == ("chat:*", "a/+")
+    assert config({"phoenix": {"topics": []}}).phoenix_topics == ()
+    assert config({"phoenix": {"topics": ["a"]}}, HUBSUB_PHOENIX_TOPICS="b,c").phoenix_topics == ("b", "c")
+    assert "phoenix.topics: has `#` in a wrong place" in problems({"phoenix": {"topics": ["mqtt:a/#/b"]}})
+    assert "phoenix.topic: is no key" in problems({"phoenix": {"topic": ["a"]}})
+    assert "phoenix_topics: is no key" in problems({"phoenix_topics": ["a"]})
+    assert "must be a table" in problems({"phoenix": ["a"]})
+    shown = show(config({"phoenix": {"topics": ["chat:*"]}}))
+    assert config(tomllib.loads(shown)).phoenix_topics == ("chat:*",)
+
+
 def test_class_names_are_unique() -> None:
     assert "has the name of a class before it" in problems({"class": [{"name": "a"}, {"name": "a"}]})
 
