@@ -192,7 +192,7 @@ fn admit(
     let id = rim.info.clients.fetch_add(1, Ordering::Relaxed);
     let io = match door {
         Door::WebSocket => {
-            Transport::WebSocket(Box::new(WebSocket::new(socket, Arc::clone(&rim.info.origins))))
+            Transport::WebSocket(Some(Box::new(WebSocket::new(socket, Arc::clone(&rim.info.origins)))))
         }
         _ => Transport::Plain(socket),
     };

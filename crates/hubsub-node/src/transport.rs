@@ -13,9 +13,14 @@ pub use websocket::{Origins, WebSocket};
 pub enum Transport {
     /// As they are.
     Plain(TcpStream),
-    /// In messages of a WebSocket, or that is to be one.
-    WebSocket(Box<WebSocket>),
+    /// In messages of a WebSocket, or that is to be one. It is there but for the moment in which it gives its socket away.
+    WebSocket(Option<Box<WebSocket>>),
+    /// As they are, from the request for browsers' channels on.
+    Phoenix(TcpStream),
 }
+
+/// It gives its socket away and another takes its place in one call.
+const IS_THERE: &str = "a WebSocket is there between calls";
 
 impl Transport {
     /// Reads what is there.
@@ -24,8 +29,14 @@ impl Transport {
     /// `WouldBlock` when nothing is; others end the connection.
     pub fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self {
-            Transport::Plain(socket) => socket.read(into),
-            Transport::WebSocket(socket) => socket.read(into),
+            Transport::Plain(socket) | Transport::Phoenix(socket) => socket.read(into),
+            Transport::WebSocket(place) => {
+                let got = place.as_mut().expect(IS_THERE).read(into);
+                if let Some(raw) = place.take_if(|socket| socket.is_raw()) {
+                    *self = Transport::Phoenix(raw.into_socket());
+                }
+                got
+            }
         }
     }
 
@@ -35,9 +46,11 @@ impl Transport {
     /// `WouldBlock` when the socket is full; others end the connection.
     pub fn write(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
         match (self, from) {
-            (Transport::Plain(socket), [one]) => socket.write(one),
-            (Transport::Plain(socket), several) => socket.write_vectored(several),
-            (Transport::WebSocket(socket), slices) => socket.write(slices),
+            (Transport::Plain(socket) | Transport::Phoenix(socket), [one]) => socket.write(one),
+            (Transport::Plain(socket) | Transport::Phoenix(socket), several) => {
+                socket.write_vectored(several)
+            }
+            (Transport::WebSocket(socket), slices) => socket.as_mut().expect(IS_THERE).write(slices),
         }
     }
 
@@ -46,8 +59,8 @@ impl Transport {
     #[must_use]
     pub fn has_more(&self) -> bool {
         match self {
-            Transport::Plain(_) => false,
-            Transport::WebSocket(socket) => socket.has_more(),
+            Transport::Plain(_) | Transport::Phoenix(_) => false,
+            Transport::WebSocket(socket) => socket.as_ref().expect(IS_THERE).has_more(),
         }
     }
 
@@ -55,13 +68,13 @@ impl Transport {
     #[inline]
     #[must_use]
     pub fn is_phoenix(&self) -> bool {
-        matches!(self, Transport::WebSocket(socket) if socket.is_raw())
+        matches!(self, Transport::Phoenix(_))
     }
 
     /// Says goodbye, where there is a word for it, as far as the socket takes it.
     pub fn leave(&mut self) {
         if let Transport::WebSocket(socket) = self {
-            socket.leave();
+            socket.as_mut().expect(IS_THERE).leave();
         }
     }
 
@@ -89,15 +102,15 @@ impl Transport {
     /// The socket, to register it.
     pub fn source(&mut self) -> &mut TcpStream {
         match self {
-            Transport::Plain(socket) => socket,
-            Transport::WebSocket(socket) => socket.socket_mut(),
+            Transport::Plain(socket) | Transport::Phoenix(socket) => socket,
+            Transport::WebSocket(socket) => socket.as_mut().expect(IS_THERE).socket_mut(),
         }
     }
 
     fn socket(&self) -> &TcpStream {
         match self {
-            Transport::Plain(socket) => socket,
-            Transport::WebSocket(socket) => socket.socket(),
+            Transport::Plain(socket) | Transport::Phoenix(socket) => socket,
+            Transport::WebSocket(socket) => socket.as_ref().expect(IS_THERE).socket(),
         }
     }
 

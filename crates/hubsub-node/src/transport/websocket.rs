@@ -34,7 +34,7 @@ pub type Origins = Arc<[String]>;
 pub struct WebSocket {
     socket: TcpStream,
     origins: Origins,
-    /// Whether the bytes are passed through, from the request on.
+    /// Whether its bytes are to be passed through, from the request on: it is a WebSocket of another kind.
     is_raw: bool,
     /// None before the handshake.
     decoder: Option<Decoder>,
@@ -81,6 +81,12 @@ impl WebSocket {
         &mut self.socket
     }
 
+    /// The socket alone.
+    #[must_use]
+    pub fn into_socket(self) -> TcpStream {
+        self.socket
+    }
+
     /// Whether there may be more although the last read did not fill its buffer: bytes of the socket, or the end that
     /// the peer said behind what was read.
     #[must_use]
@@ -88,8 +94,8 @@ impl WebSocket {
         self.has_more || self.is_over
     }
 
-    /// Whether the bytes are passed through as they are: it was asked for channels, and the first that are read are
-    /// that request, whole.
+    /// Whether its bytes are to be passed through as they are from here on: it was asked for channels, and what was
+    /// read begins with that request, whole.
     #[must_use]
     pub fn is_raw(&self) -> bool {
         self.is_raw
@@ -102,10 +108,6 @@ impl WebSocket {
     /// right behind it, with no event of its own: who sends nothing else has one read at a time. Others end the
     /// connection.
     pub fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        if self.is_raw {
-            self.has_more = false;
-            return self.socket.read(into);
-        }
         if self.is_over {
             return Ok(0);
         }
@@ -131,10 +133,7 @@ impl WebSocket {
         let mut at = 0;
         if self.decoder.is_none() {
             match self.shake_hands(input)? {
-                Some(_) if self.is_raw => {
-                    self.kept = Vec::new();
-                    return Ok(input.len());
-                }
+                Some(_) if self.is_raw => return Ok(input.len()),
                 Some(len) => at = len,
                 None => {
                     self.kept.extend_from_slice(input);
@@ -269,9 +268,6 @@ impl WebSocket {
     /// # Errors
     /// `WouldBlock` when the socket is full; others end the connection.
     pub fn write(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
-        if self.is_raw {
-            return self.socket.write_vectored(from);
-        }
         if self.decoder.is_none() {
             // Who has not shaken hands is told nothing.
             return Err(ErrorKind::NotConnected.into());

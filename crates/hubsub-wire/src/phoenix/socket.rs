@@ -199,6 +199,10 @@ impl Socket {
             joining: Some(Answer::new(self.version, push)),
         };
         let at = self.find(&push.topic).expect_err("it has no channel");
+        // Most have one, and most are idle.
+        if self.channels.len() == self.channels.capacity() {
+            self.channels.reserve_exact(1 + self.channels.len());
+        }
         self.channels.insert(at, channel);
         act(Action::Join { topic: &push.topic, start, params: push.payload });
     }
