@@ -8,6 +8,7 @@ from pathlib import Path
 
 TRIAL = """
 import importlib.util
+import urllib.request
 import hubsub, hubsub.testing
 assert importlib.util.find_spec("pyspark_hubsub") is not None, "Spark finds the source by this package"
 with hubsub.testing.Node(classes=[{"name": "all", "history": {"messages": 10}}]) as node:
@@ -16,6 +17,9 @@ with hubsub.testing.Node(classes=[{"name": "all", "history": {"messages": 10}}])
         record = records.get(timeout_s=10)
         assert record is not None and record.payload == b"hello", record
         assert client.history("lobby").records[0].payload == b"hello"
+    for path in ("/", "/console/main.js", "/console/vendor/uPlot.iife.min.js"):
+        with urllib.request.urlopen(node.http_url + path) as answer:
+            assert answer.status == 200 and answer.read(), path
     assert node.stop() == 0
 print("the wheel works:", hubsub.__version__)
 """

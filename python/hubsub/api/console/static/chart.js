@@ -3,7 +3,7 @@
 import { card, h, setText } from "./dom.js";
 import { clock } from "./format.js";
 
-const HEIGHT = 190;
+const HEIGHT = 180;
 
 /** A colour of the theme as the canvas takes it. */
 function colour(element, name) {
@@ -65,7 +65,7 @@ export class Chart {
       legend: { show: false },
       cursor: { show: false },
       scales: { y: { range: (_, __, high) => [0, high > 0 ? high * 1.1 : 1] } },
-      axes: [{ ...axis, space: 80, values: (_, ticks) => ticks.map((at) => clock(at * 1000)) }, { ...axis, size: 64, values: (_, ticks) => ticks.map(this.shown) }],
+      axes: [{ ...axis, space: 80, size: 28, values: (_, ticks) => ticks.map((at) => clock(at * 1000)) }, { ...axis, size: 64, values: (_, ticks) => ticks.map(this.shown) }],
       series: [{}, ...this.names.map((_, i) => ({ stroke: colour(this.box, `--series-${i % 8}`), width: 2, points: { show: false } }))],
     };
     this.plot = new globalThis.uPlot(options, this.data, this.box);

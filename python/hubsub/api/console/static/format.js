@@ -27,7 +27,7 @@ export function bytes(value) {
 }
 
 export function percent(share) {
-  return share === null || share === undefined ? NONE : `${WHOLE.format(share * 100)} %`;
+  return share === null || share === undefined ? NONE : `${rate(share * 100)} %`;
 }
 
 export function seconds(value) {

@@ -62,7 +62,7 @@ const COLUMNS = [
     class: "wide payload",
     cell: (row) => (row.missing ? { text: `${count(row.missing)} more, not shown here`, class: "note" } : payload(row)),
   },
-  { head: "headers", class: "wide", cell: (row) => Object.entries(row.headers ?? {}).map(([key, value]) => `${key}: ${value}`).join("\n") },
+  { head: "headers", class: "headers", cell: (row) => Object.entries(row.headers ?? {}).map(([key, value]) => `${key}: ${value}`).join("\n") },
 ];
 
 /** Records between two that came; none is known of where the room began another life. */
