@@ -75,6 +75,18 @@ def test_what_clients_sent_is_text_and_nothing_else(console: Tab, chat: Node) ->
     console.check()
 
 
+def test_a_room_is_found_whatever_its_name_is(console: Tab, chat: Node) -> None:
+    with Connection(*chat.redis) as client:
+        client.ask("PUBLISH", b"chat:\xff/%41?#&\xc3\xbc", "found")
+        page = console.open("rooms")
+        page.get_by_role("link", name="chat:%FF/%2541?#&ü").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("chat:%FF/%2541?#&ü")
+        expect(page.get_by_role("cell", name="found")).to_be_visible()
+        page.reload()
+        expect(page.get_by_role("cell", name="found")).to_be_visible()
+    console.check()
+
+
 def test_who_hears_nothing_says_so_and_comes_back(console: Tab, chat: Node) -> None:
     page = console.open()
     heard = page.locator("#heard")
