@@ -53,6 +53,12 @@ export class Store {
     return [...this.nodes.values()].filter((node) => node.answers);
   }
 
+  /** Hubs that a node leads; null where nobody says. */
+  led(name) {
+    const hubs = this.parts.hubs?.hubs;
+    return hubs === undefined ? null : hubs.filter((hub) => hub.leader === name).length;
+  }
+
   /** All nodes that there are or were while this page was open, by name, each with what it is now. */
   all() {
     const cluster = this.parts.cluster?.nodes ?? [];

@@ -16,7 +16,7 @@ export function clusterPage(store) {
   const messages = new Chart("Messages a second", rate, "half");
   const cpu = new Chart("Processor by node", percent, "half");
   const map = new HubMap(store);
-  const nodes = nodeTable();
+  const nodes = nodeTable(store);
   const rooms = new Table("Busiest rooms", ROOM_COLUMNS, "No room is busy now.");
   const links = new Table("Links", LINK_COLUMNS, "This node is alone.");
   const moves = new Table("Failovers and moves, the latest first", MOVE_COLUMNS, "Nothing was moved of late.");
@@ -72,7 +72,7 @@ export function clusterPage(store) {
   };
 }
 
-function nodeTable() {
+function nodeTable(store) {
   const now = (shown) => (row) => (row.node?.answers ? shown(row.node.now) : NONE);
   const rates = (shown) => (row) => (row.node?.answers && row.node.rates ? shown(row.node.rates) : NONE);
   const column = (head, cell, className = "number") => ({ head, cell, class: className });
@@ -82,7 +82,7 @@ function nodeTable() {
       { head: "node", cell: (row) => (row.node?.now.http ? { text: row.name, href: `http://${row.node.now.http}/`, title: "its own console" } : row.name) },
       { head: "state", cell: (row) => ({ text: row.state === "gone" ? `gone since ${clock(row.node.at)}` : row.state, class: row.mark }) },
       { head: "role", cell: (row) => (row.member?.roles ?? row.node?.now.role ?? []).join(", ") },
-      column("hubs led", (row) => count(row.member?.hubs_led ?? row.node?.now.hubs_led)),
+      column("hubs led", (row) => count(store.led(row.name))),
       column("connections", now((node) => count(node.counts.connections))),
       column("rooms", now((node) => count(node.counts.rooms))),
       column("published/s", rates((found) => rate(found.published))),
