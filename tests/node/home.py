@@ -26,11 +26,13 @@ CHAT = {"name": "chat", "match": ["chat:*", "irc:*"], "durability": "durable", "
 class Home:
     """One node at a time, always on the same directory and, from its second start on, the same port."""
 
-    def __init__(self, directory: Path, shards: int = 2, **options: Any) -> None:
-        """`options`: as of `hubsub.testing.Node`."""
+    def __init__(
+        self, directory: Path, shards: int = 2, config: dict[str, Any] | None = None, **options: Any
+    ) -> None:
+        """`config` and `options`: as of `hubsub.testing.Node`."""
         self.directory = directory
         self.server: Server
-        self._config: dict[str, Any] = {"data": str(directory), "shards": shards}
+        self._config: dict[str, Any] = {"data": str(directory), "shards": shards, **(config or {})}
         self._options = {"classes": [CHAT], **options}
 
     def start(self) -> Server:

@@ -214,6 +214,14 @@ metrics! {
     mqtt_session_queued_total;
     /// Messages for absent clients that gave way to later ones.
     mqtt_session_dropped_total;
+    /// Rows that say what a session is.
+    mqtt_session_rows_total;
+    /// What could not be recorded of sessions.
+    mqtt_session_unwritten_total;
+    /// Sessions that the process before left.
+    mqtt_sessions_adopted_total;
+    /// Sessions of which what was recorded is damaged.
+    mqtt_sessions_damaged_total;
     /// Sessions to which nobody came back in time.
     mqtt_sessions_expired_total;
     /// Sockets of MQTT clients that were told why their connection ends and closed at once, as there were too many.

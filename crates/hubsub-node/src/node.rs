@@ -13,6 +13,7 @@ use crate::log::start::Started;
 use crate::log::{self, Listing, LogEnd, LogStatus, Openings, Streams};
 use crate::mail::{Mail, Request};
 use crate::metrics::ShardMetrics;
+use crate::mqtt::MqttMail;
 use crate::rim::{Ends, Rim};
 use crate::routes::Routes;
 use crate::shard::{MAILBOX, Shard};
@@ -231,6 +232,12 @@ impl Node {
         let tail_bytes_max = config.limits.log_tail_bytes_max;
         let windows = started.as_mut().map_or_else(Default::default, |s| std::mem::take(&mut s.producers));
         let rows = started.as_mut().map_or_else(Default::default, |s| std::mem::take(&mut s.rows));
+        // Before anybody can connect: the shards find them as they begin.
+        for found in started.as_mut().map_or_else(Vec::new, |s| std::mem::take(&mut s.sessions)) {
+            let home = crate::mqtt::home_of(&found.id, shards);
+            let mail = Mail::Mqtt(MqttMail::Adopt(Box::new(found)));
+            inboxes[usize::from(home.0)].send(&mut vec![mail]);
+        }
         let (producers, rows) = (Mutex::new(windows), Mutex::new(rows));
         let is_given = started.as_ref().is_some_and(|started| started.is_given);
         let all = Hubs::new(shards, &classes, seeds);

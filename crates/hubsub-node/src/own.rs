@@ -23,6 +23,8 @@ pub enum Asked {
     Row(Arc<[u8]>),
     /// One of whose records went to the dead letters.
     Buried(Arc<[u8]>, Position),
+    /// Who waits for something of an MQTT session.
+    Session(crate::mqtt::Written),
     /// Nobody.
     Nobody,
 }
@@ -37,6 +39,8 @@ enum Event {
     Answer(u32, Answer),
     /// Something for consumers.
     Consumers(Wanted),
+    /// A session is to be recorded.
+    Session(ConnKey),
 }
 
 /// See the module.
@@ -53,6 +57,12 @@ impl Own {
     #[must_use]
     pub fn has_work(&self) -> bool {
         !self.events.is_empty()
+    }
+
+    /// Whether what it asked for is not answered.
+    #[must_use]
+    pub fn waits(&self) -> bool {
+        !self.asked.is_empty()
     }
 
     /// Whether that is its place among connections.
@@ -74,6 +84,11 @@ impl Own {
     /// Something is to be done for consumers.
     pub fn want(&mut self, wanted: Wanted) {
         self.events.push(Event::Consumers(wanted));
+    }
+
+    /// An MQTT session of that place is to be recorded.
+    pub fn record(&mut self, session: ConnKey) {
+        self.events.push(Event::Session(session));
     }
 
     /// An answer for it.
@@ -150,9 +165,13 @@ impl Core {
                 match event {
                     Event::Record(topic, payload) => crate::mqtt::heard(self, &topic, &payload),
                     Event::Consumers(wanted) => crate::consumers::act(self, wanted),
+                    Event::Session(key) => crate::mqtt::record_session(self, key),
                     Event::Gap(topic) => crate::mqtt::missed(self, &topic),
                     Event::Answer(number, answer) => match self.rim.own.asked.remove(&number) {
                         Some(Asked::Claims(asked)) => crate::mqtt::answered(self, asked, outcome_of(&answer)),
+                        Some(Asked::Session(what)) => {
+                            crate::mqtt::written(self, what, outcome_of(&answer));
+                        }
                         Some(Asked::Row(source)) => {
                             crate::consumers::saved(self, &source, outcome_of(&answer).is_ok());
                         }

@@ -19,19 +19,28 @@ pub struct Stopping {
     at_ms: u64,
     /// Whether connections are being closed.
     closes: bool,
+    /// Whether clients were parted from their sessions, which are recorded as they are then.
+    parts: bool,
 }
 
 impl Stopping {
     /// Begins; it ends by `at_ms`.
     pub fn new(at_ms: u64) -> Stopping {
-        Stopping { at_ms, closes: false }
+        Stopping { at_ms, closes: false, parts: false }
     }
 
     /// Called at the end of each turn, when the turn's mail is sent.
     pub fn end_turn(&mut self, core: &mut Core) {
         let is_late = core.rim.now.mono_ms >= self.at_ms;
         let own_mail = core.rim.mailer.own().bytes() > 0;
-        core.rim.info.set_quiet(core.rim.shard.0, !own_mail && core.is_quiet());
+        let mut is_quiet = !own_mail && core.is_quiet();
+        if is_quiet && !self.parts {
+            // Only now: all that they asked is answered.
+            self.parts = true;
+            core.part_from_sessions();
+            is_quiet = core.is_quiet();
+        }
+        core.rim.info.set_quiet(core.rim.shard.0, is_quiet && !core.parts_from_sessions());
         self.closes |= is_late || core.rim.info.all_done(&core.rim.mailer);
         if !self.closes {
             return;
@@ -57,6 +66,29 @@ impl Stopping {
 }
 
 impl Core {
+    /// Closes the connections of sessions that are recorded: they go on without.
+    fn part_from_sessions(&mut self) {
+        let is_kept = |conn: &Conn| conn.mqtt.as_ref().is_some_and(|client| client.is_recorded());
+        let conns = self.rim.conns.iter().filter(|(_, conn)| is_kept(conn));
+        let keys: Vec<ConnKey> = conns.map(|(key, _)| key).collect();
+        for key in keys {
+            self.rim.tell_mqtt_of_stop(key);
+            self.rim.close_soon(key);
+        }
+        self.rim.flush();
+        drop(self.reap());
+        self.take_own();
+        self.rim.mailer.flush();
+    }
+
+    /// Whether some of them are still there, or what was recorded is not safe.
+    fn parts_from_sessions(&self) -> bool {
+        let is_kept = |conn: &Conn| conn.mqtt.as_ref().is_some_and(|client| client.is_recorded());
+        self.rim.own.has_work()
+            || self.rim.own.waits()
+            || self.rim.conns.iter().any(|(_, conn)| is_kept(conn))
+    }
+
     /// Whether nothing here waits for another shard, a commit or the control plane.
     fn is_quiet(&self) -> bool {
         let waits = |slot: &Slot| matches!(slot, Slot::Waiting(_));

@@ -177,6 +177,11 @@ impl Claims {
         self.go_on(&id, token, actions);
     }
 
+    /// On a lone node, as it begins: a session of before holds an id.
+    pub fn hold(&mut self, id: Box<str>, who: Holder) {
+        self.0.insert(id, Entry::Held(who));
+    }
+
     /// A connection that held an id, or waited for it, does so no more: it has ended, or let go as it was told.
     pub fn release(&mut self, id: &str, who: Holder, token: Option<Token>, actions: &mut Vec<Action>) {
         let busy = match self.0.get_mut(id) {

@@ -27,6 +27,7 @@ mod readers;
 mod reading;
 mod retained;
 mod segments;
+mod sessions;
 pub mod start;
 mod state;
 mod status;

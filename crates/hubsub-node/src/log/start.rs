@@ -5,12 +5,15 @@
 
 use super::hub::{Described, describe, keep_of, shard_of};
 use super::segments::Handover;
+use super::sessions;
 use super::{Listener, Log, LogSettings, LoggedHubs, Readers, Streams};
 use crate::control::{Control, Level};
 use crate::inbox::Inbox;
 use crate::mail::Mail;
+use crate::mqtt::Found;
 use hubsub_log::manifest::HubEntry;
 use hubsub_log::{ChainOptions, Disk, LogError, LogOptions, Membership, Opened, Segments, open_as};
+use hubsub_route::rows::CLASS;
 use hubsub_route::{HubSeed, Producers, Rows, Window};
 use hubsub_types::class::ClassIndex;
 use hubsub_types::names::is_reserved;
@@ -83,6 +86,8 @@ pub struct Started {
     pub producers: Vec<(HubId, Producers)>,
     /// The retained messages that they keep.
     pub rows: Vec<(HubId, Rows)>,
+    /// Sessions of MQTT clients, of a node that numbers its hubs itself.
+    pub sessions: Vec<Found>,
 }
 
 /// Tells the shards of the hubs.
@@ -241,6 +246,10 @@ pub fn start(
         rows.push((hub, opened.rows));
         windows.extend(opened.producers.map(|producers| (hub, producers)));
     }
+    let mut found = Vec::new();
+    if makes && let Some(chain) = system_hub(&segments).and_then(|hub| segments.chain(hub)) {
+        found = sessions::rebuild(&chain).map_err(|e| refused(e.to_string()))?;
+    }
     let listener = Arc::new(Tells { inboxes: Arc::clone(inboxes), hubs: Arc::clone(&hubs) });
     let settings = LogSettings {
         pending_bytes_max: limits.log_pending_bytes_max as usize,
@@ -274,6 +283,7 @@ pub fn start(
                 seeds,
                 producers: windows,
                 rows,
+                sessions: found,
             })
         }
         Err(e) => {
@@ -282,6 +292,11 @@ pub fn start(
             Err(e)
         }
     }
+}
+
+/// The hub of rows, of a node that numbers its hubs itself.
+fn system_hub(segments: &Segments<Disk>) -> Option<HubId> {
+    segments.manifest().hubs.iter().find(|entry| entry.class == CLASS).map(|entry| entry.hub)
 }
 
 /// The classes with a log, by name.

@@ -1,6 +1,7 @@
 //! What a client waits for between its CONNECT and its CONNACK: that its id is its own. One whose session is kept in
 //! another place goes there ([`handover`](super::handover)).
 
+use super::durable::{self, Wait};
 use crate::control::Level;
 use crate::core::Core;
 use crate::rim::Timer;
@@ -11,6 +12,8 @@ use hubsub_wire::mqtt::{Accepted, Fault, Reason};
 pub struct Arrival {
     /// Its CONNACK.
     pub accepted: Accepted,
+    /// Whether it has the session that it came for, and waits until that is recorded.
+    pub is_resumed: bool,
     /// Its CONNECT, if it would go on with a session that is kept.
     pub connect: Box<[u8]>,
 }
@@ -24,7 +27,14 @@ pub(super) fn granted(core: &mut Core, key: ConnKey) {
     if client.is_some_and(|client| client.session.is_some()) && sessions as u64 > share {
         return refused(core, key, Reason::QuotaExceeded);
     }
-    connected(core, key, false);
+    recorded(core, key, false);
+}
+
+/// A client has its session, and is connected once that is recorded, where sessions are.
+pub(super) fn recorded(core: &mut Core, key: ConnKey, session_present: bool) {
+    if !durable::due(&mut core.rim, key, Some(Wait::Connected(session_present))) {
+        connected(core, key, session_present);
+    }
 }
 
 /// A client is connected, and told so.

@@ -6,7 +6,7 @@
 //! before it, on any node, has been sent word by then.
 
 use super::handover::{self, tell};
-use super::{granted, refused};
+use super::{durable, granted, refused};
 use crate::core::Core;
 use crate::mail::Mail;
 use crate::own::Asked;
@@ -34,6 +34,8 @@ pub enum MqttMail {
     Call(ConnKey, Holder),
     /// To the shard of a session: who was called to it is gone.
     Abandon(ConnKey),
+    /// To the id's shard: a session that the process before left.
+    Adopt(Box<durable::Found>),
 }
 
 impl MqttMail {
@@ -43,6 +45,7 @@ impl MqttMail {
         std::mem::size_of::<Mail>()
             + match self {
                 MqttMail::Claim(id, _) | MqttMail::Release(id, _) | MqttMail::Keep(id, _) => id.len(),
+                MqttMail::Adopt(found) => found.weight(),
                 _ => 0,
             }
     }
@@ -95,6 +98,7 @@ pub fn receive(core: &mut Core, mail: MqttMail) {
         // It goes when its input has been looked at.
         MqttMail::Call(key, to) => core.rim.called.push((key, to)),
         MqttMail::Abandon(key) => handover::abandoned(core, key),
+        MqttMail::Adopt(found) => durable::adopt(core, *found),
     }
 }
 
@@ -157,21 +161,35 @@ fn event(core: &mut Core, event: impl FnOnce(&mut Core, Option<Token>, &mut Vec<
     }
 }
 
-/// The shard of an id: the same for all shards of a node, so not by their seeds (FNV-1a).
 fn shard_of(core: &Core, id: &str) -> ShardId {
-    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    let hash = id.bytes().fold(0xcbf2_9ce4_8422_2325, step);
-    ShardId((hash % u64::from(core.rim.mailer.shards())) as u16)
+    home_of(id, core.rim.mailer.shards())
 }
 
-/// The room of an id, which is one level of its name.
+/// The shard of an id, of so many: the same for all shards of a node, so not by their seeds (FNV-1a).
+#[must_use]
+pub fn home_of(id: &str, shards: u16) -> ShardId {
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = id.bytes().fold(0xcbf2_9ce4_8422_2325, step);
+    ShardId((hash % u64::from(shards)) as u16)
+}
+
+/// An id as one level of a room's name.
+pub(super) fn escaped(id: &str) -> String {
+    id.replace('%', "%25").replace('/', "%2F")
+}
+
+/// The id of such a level.
+pub(super) fn unescaped(level: &str) -> String {
+    level.replace("%2F", "/").replace("%25", "%")
+}
+
+/// The room of an id.
 fn room_of(id: &str) -> String {
-    format!("{ROOMS}{}", id.replace('%', "%25").replace('/', "%2F"))
+    format!("{ROOMS}{}", escaped(id))
 }
 
 fn id_of(room: &[u8]) -> Option<String> {
-    let id = std::str::from_utf8(room).ok()?.strip_prefix(ROOMS)?;
-    Some(id.replace("%2F", "/").replace("%25", "%"))
+    Some(unescaped(std::str::from_utf8(room).ok()?.strip_prefix(ROOMS)?))
 }
 
 #[cfg(test)]

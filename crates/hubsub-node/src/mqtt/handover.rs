@@ -10,7 +10,7 @@
 //!
 //! The connection has no subscription and was sent nothing: it waits for its CONNACK.
 
-use super::{claims, end, session};
+use super::{claims, durable, end, refused, session};
 use crate::conn::Conn;
 use crate::core::Core;
 use crate::listener::Door;
@@ -54,18 +54,25 @@ pub(super) fn yields(core: &mut Core, key: ConnKey, to: Option<Claimant>) {
         (conn.is_closing(), conn.output.as_ref().is_some_and(|output| !output.queue.is_empty()));
     let Some(client) = &mut conn.mqtt else { return };
     let (id, outlives) = (client.machine.client_id().into(), client.outlives());
+    let (is_arriving, mut kept) = (client.arrival.is_some(), None);
     if let Some(session) = &mut client.session {
         session.is_over |= keeps.is_none();
         session.yields_to = keeps;
+        if !outlives || keeps.is_none() {
+            kept = session.kept.take();
+        }
     }
     if !is_closing {
         core.rim.metrics.mqtt_taken_over_total.add(1);
-        end(core, key, Fault::of(Reason::SessionTakenOver));
+        match is_arriving {
+            true => refused(core, key, Reason::ServerUnavailable),
+            false => end(core, key, Fault::of(Reason::SessionTakenOver)),
+        }
     }
     if !outlives || keeps.is_none() {
         // It may take its time to close.
         let holder = Holder { shard: core.rim.shard, conn: key };
-        return claims::release(core, id, holder);
+        return durable::release(core, id, holder, kept);
     }
     if is_closing || has_queue {
         // Who takes over does not wait for one that reads nothing.

@@ -5,6 +5,7 @@
 //! - [`claims`]: one connection a client id
 //! - [`session`]: what outlives a connection
 //! - [`sessions_shown`]: what operators see of that, and its end by their hand
+//! - [`durable`]: what outlives the process
 //! - [`handover`]: how it goes from one shard to another
 //! - [`arrival`]: what a client waits for before it is connected
 //! - [`deliver`]: records as PUBLISH packets
@@ -20,6 +21,7 @@ mod actions;
 mod arrival;
 mod claims;
 mod deliver;
+mod durable;
 mod handover;
 mod large;
 mod message;
@@ -30,8 +32,9 @@ mod session;
 mod sessions_shown;
 mod shares;
 
-pub use claims::{ClaimAsked, MqttMail, answered, heard, late, missed, receive};
+pub use claims::{ClaimAsked, MqttMail, answered, heard, home_of, late, missed, receive};
 pub use deliver::Cache;
+pub use durable::{Found, Written, id_of_row, record as record_session, written};
 pub use handover::{Traveller, depart, settled};
 pub use large::LongMessages;
 pub use plain::Plain;
@@ -44,8 +47,9 @@ use crate::conn::Flags;
 use crate::control::Level;
 use crate::core::Core;
 use crate::rim::{REPLIES, Rim, Timer};
-use arrival::{Arrival, connected, granted, refused};
+use arrival::{Arrival, connected, granted, recorded, refused};
 use deliver::Gaps;
+use durable::Wait;
 use hubsub_route::claims::{Claimant, Holder};
 use hubsub_route::{
     Answer, Asker, Draft, Headers, HubsFrom, Namespace, Outcome, Publisher, Start, Ticket, Wish,
@@ -120,6 +124,12 @@ impl Client {
     #[must_use]
     pub fn wants_more(&self) -> bool {
         !self.pending.is_empty() || self.reads.is_some()
+    }
+
+    /// Whether its session is recorded.
+    #[must_use]
+    pub fn is_recorded(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.kept.is_some())
     }
 
     /// Whether something that it asked for is not answered.
@@ -211,7 +221,7 @@ fn terms(rim: &Rim, retains: bool) -> Terms {
 }
 
 fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, packet: &[u8], decoder: Decoder) {
-    let retains = core.broker.rows_class().is_some();
+    let (retains, records) = (core.broker.rows_class().is_some(), core.records_sessions());
     let rim = &mut core.rim;
     let Some(conn) = rim.conns.get_mut(key) else { return };
     conn.flags.set(Flags::HANDSHAKED, true);
@@ -225,15 +235,19 @@ fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, packet: &[u8], de
         Err(Refusal::new(connect, Fault::of(Reason::BadUserNameOrPassword)))
     };
     match opened {
-        Ok(Opened { machine, is_clean, accepted }) => {
+        Ok(Opened { mut machine, is_clean, accepted }) => {
             let client_id = machine.client_id().into();
-            let session = (machine.session_expiry_s() > 0).then(Box::default);
+            let session = || Box::new(Session::new(records.then(Box::default), 0));
+            let session = (machine.session_expiry_s() > 0).then(session);
+            if session.is_some() && records {
+                machine.record();
+            }
             rim.sessions.connected += usize::from(session.is_some());
             let connect = if is_clean { Box::default() } else { packet.into() };
             let mut client = Client {
                 machine,
                 decoder,
-                arrival: Some(Box::new(Arrival { accepted, connect })),
+                arrival: Some(Box::new(Arrival { accepted, is_resumed: false, connect })),
                 session,
                 unconfirmed: 0,
                 holds: false,
@@ -247,11 +261,14 @@ fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, packet: &[u8], de
             };
             rim.mqtt_clients += 1;
             let is_kept = session::resume(rim, key, &mut client);
+            if let Some(arrival) = &mut client.arrival {
+                arrival.is_resumed = is_kept;
+            }
             if let Some(conn) = rim.conns.get_mut(key) {
                 conn.mqtt = Some(Box::new(client));
             }
             if is_kept {
-                return connected(core, key, true);
+                return recorded(core, key, true);
             }
             let who = Holder { shard: rim.shard, conn: key };
             claims::claim(core, client_id, Claimant { who, is_clean });
@@ -346,8 +363,10 @@ fn take(core: &mut Core, key: ConnKey, packet: Packet<'_>, whole: Option<Whole>)
     }
     core.rim.metrics.mqtt_receive_exceeded_total.add(exceeded);
     match step {
-        // Nothing is recorded yet.
-        Ok(Step::Done | Step::Received { .. } | Step::Released { .. }) => {}
+        Ok(Step::Done) => {}
+        Ok(Step::Received { number, .. } | Step::Released { number, .. }) => {
+            durable::due(&mut core.rim, key, Some(Wait::Recorded(number)));
+        }
         Ok(Step::Acknowledged { key: message, .. }) => core.rim.ended_mqtt(key, message),
         Ok(Step::Publish(incoming)) => publish(core, key, incoming, whole),
         Ok(Step::Subscribe { filters, first, wants_positions }) => {
@@ -359,8 +378,11 @@ fn take(core: &mut Core, key: ConnKey, packet: Packet<'_>, whole: Option<Whole>)
             }
             core.rim.look_whether_plain(key.index);
         }
-        Ok(Step::Unsubscribe(filters)) => {
+        Ok(Step::Unsubscribe { filters, number }) => {
             unsubscribe(core, key, filters);
+            if let Some(number) = number {
+                durable::due(&mut core.rim, key, Some(Wait::Unsubscribed(number)));
+            }
             core.rim.look_whether_plain(key.index);
         }
         Ok(Step::Goodbye) => core.rim.close_soon(key),
@@ -442,20 +464,45 @@ fn published(core: &mut Core, key: ConnKey, number: u32, outcome: Result<u64, Er
 }
 
 fn subscribe(core: &mut Core, key: ConnKey, number: u32, filter: &str) {
-    let Some(principal) = core.rim.conns.get(key).map(|conn| conn.principal) else { return };
-    let (group, filter) = shared(filter).map_or((None, filter), |(group, filter)| (Some(group), filter));
-    let (from, filter) = rewind(filter).map_or((None, filter), |(from, filter)| (Some(from), filter));
+    let (group, plain) = shared(filter).map_or((None, filter), |(group, filter)| (Some(group), filter));
+    let (from, plain) = rewind(plain).map_or((None, plain), |(from, plain)| (Some(from), plain));
     let is_strange =
-        filter.starts_with(REWIND) || (matches!(from, Some(Rewind::Last(_))) && filter.contains(['+', '#']));
+        plain.starts_with(REWIND) || (matches!(from, Some(Rewind::Last(_))) && plain.contains(['+', '#']));
     if is_strange {
         core.count_refusal(false);
         let refused = Err(Reason::TopicFilterInvalid);
         core.rim.with_mqtt(key, |client, out| client.machine.granted(number, refused, out));
         return;
     }
-    let topic = filter.as_bytes();
     let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: number } };
-    let outcome = if !core.rim.access.allowed(principal, Action::Subscribe, topic) {
+    match attach(core, ticket, key, (group, from, plain)) {
+        Outcome::Now(granted) => {
+            if granted.is_err() {
+                core.count_refusal(false);
+            }
+            core.rim.mqtt_granted(key, number, granted);
+            if from.is_some() && granted.is_ok() {
+                core.broker.drained(key, core.rim.now, &mut core.rim);
+            }
+        }
+        Outcome::Later => {
+            if let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) {
+                client.unconfirmed += 1;
+            }
+        }
+    }
+}
+
+/// A place among connections subscribes: by its group, from when on, to what.
+fn attach(
+    core: &mut Core,
+    ticket: Ticket,
+    key: ConnKey,
+    (group, from, filter): (Option<&str>, Option<Rewind>, &str),
+) -> Outcome<Result<(), ErrorCode>> {
+    let principal = core.rim.conns.get(key).map(|conn| conn.principal).unwrap_or_default();
+    let topic = filter.as_bytes();
+    if !core.rim.access.allowed(principal, Action::Subscribe, topic) {
         Outcome::Now(Err(ErrorCode::NotAllowed))
     } else if let Some(group) = group {
         core.broker.join_group(ticket, key, group.as_bytes(), topic, core.rim.now, &mut core.rim)
@@ -478,22 +525,6 @@ fn subscribe(core: &mut Core, key: ConnKey, number: u32, filter: &str) {
         match core.broker.subscribe(ticket, key, wish, core.rim.now, &mut core.rim) {
             Outcome::Now(attached) => Outcome::Now(attached.map(|_| ())),
             Outcome::Later => Outcome::Later,
-        }
-    };
-    match outcome {
-        Outcome::Now(granted) => {
-            if granted.is_err() {
-                core.count_refusal(false);
-            }
-            core.rim.mqtt_granted(key, number, granted);
-            if from.is_some() && granted.is_ok() {
-                core.broker.drained(key, core.rim.now, &mut core.rim);
-            }
-        }
-        Outcome::Later => {
-            if let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) {
-                client.unconfirmed += 1;
-            }
         }
     }
 }
@@ -540,7 +571,8 @@ pub fn gone(core: &mut Core, key: ConnKey, mut client: Box<Client>, outlives: bo
         publish_will(core, key, *will, client.machine.client_id());
     }
     let holder = Holder { shard: core.rim.shard, conn: key };
-    claims::release(core, client.machine.client_id().into(), holder);
+    let kept = client.session.take().and_then(|session| session.kept);
+    durable::release(core, client.machine.client_id().into(), holder, kept);
 }
 
 /// The number of a request that no client has.
@@ -650,7 +682,21 @@ impl Rim {
         self.mqtt_granted(key, number, granted);
     }
 
+    /// What came of a subscription; where the session is recorded, its client is told when that is with it.
     fn mqtt_granted(&mut self, key: ConnKey, number: u32, granted: Result<(), ErrorCode>) {
+        let client = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
+        if granted.is_ok()
+            && let Some(client) = client
+        {
+            client.machine.confirm(number);
+            if durable::due(self, key, Some(Wait::Granted(number))) {
+                return;
+            }
+        }
+        self.mqtt_granted_now(key, number, granted);
+    }
+
+    fn mqtt_granted_now(&mut self, key: ConnKey, number: u32, granted: Result<(), ErrorCode>) {
         let granted = granted.map_err(|refused| match refused {
             ErrorCode::TopicLength => Reason::TopicFilterInvalid,
             refused => Reason::from_number(refused.mqtt_reason()).unwrap_or(Reason::Unspecified),

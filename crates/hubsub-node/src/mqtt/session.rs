@@ -5,6 +5,7 @@
 //! Invariants: a session is in one place; what is queued stays below its limits, the oldest gives way and is counted.
 
 use super::Client;
+use super::durable::{self, Kept};
 use super::message::{Message, Said};
 use super::pending::Item;
 use crate::core::Core;
@@ -38,9 +39,17 @@ pub struct Session {
     pub(super) yields_to: Option<Holder>,
     /// It ends with its connection all the same.
     pub(super) is_over: bool,
+    /// What of it is recorded, where sessions outlive their process.
+    pub(super) kept: Option<Box<Kept>>,
 }
 
 impl Session {
+    /// One of which that is recorded, if anything is, and the key given last.
+    #[must_use]
+    pub fn new(kept: Option<Box<Kept>>, last: u64) -> Session {
+        Session { kept, last, ..Session::default() }
+    }
+
     /// The key for a message that is sent now.
     pub fn next_key(&mut self) -> u64 {
         self.last += 1;
@@ -82,7 +91,7 @@ pub struct Absent {
     pub id: Box<str>,
     /// What its machine knows.
     pub state: SessionState<u64>,
-    session: Session,
+    pub(super) session: Session,
     queue: VecDeque<(Rc<Message>, Grant)>,
     queue_bytes: usize,
     /// Messages that gave way.
@@ -142,6 +151,12 @@ impl Sessions {
 const ITEM_BYTES: usize = 64;
 
 impl Absent {
+    /// One for which nothing waits.
+    #[must_use]
+    pub fn new(id: Box<str>, state: SessionState<u64>, session: Session) -> Absent {
+        Absent { id, state, session, queue: VecDeque::new(), queue_bytes: 0, dropped: 0, awaits: None }
+    }
+
     /// What waits for its client, its memory in bytes, and how much gave way.
     #[must_use]
     pub fn queued(&self) -> (usize, usize, u64) {
@@ -178,7 +193,9 @@ impl Client {
     #[must_use]
     pub fn outlives(&self) -> bool {
         let Some(session) = &self.session else { return false };
-        self.arrival.is_none() && !session.is_over && self.machine.session_expiry_s() > 0
+        self.arrival.as_ref().is_none_or(|arrival| arrival.is_resumed)
+            && !session.is_over
+            && self.machine.session_expiry_s() > 0
     }
 }
 
@@ -191,8 +208,7 @@ pub(super) fn leave(core: &mut Core, key: ConnKey, mut client: Client) {
     session.requests = client.machine.next_request();
     let id: Box<str> = client.machine.client_id().into();
     let state = client.machine.suspend(rim.now.wall_us / 1000);
-    let mut absent =
-        Absent { id, state, session, queue: VecDeque::new(), queue_bytes: 0, dropped: 0, awaits: None };
+    let mut absent = Absent::new(id, state, session);
     let mut dropped = 0;
     for item in client.pending.into_items().filter(|item| item.grant.qos > Qos::AtMostOnce) {
         dropped += absent.push(item.message, item.grant, messages_max, bytes_max);
@@ -200,6 +216,7 @@ pub(super) fn leave(core: &mut Core, key: ConnKey, mut client: Client) {
     rim.metrics.mqtt_session_dropped_total.add(dropped);
     rim.sessions.insert(key, absent);
     rim.show_sessions();
+    durable::due(rim, key, None);
     look_at(core, key);
     if let Some(to) = yields_to {
         super::handover::call(core, key, to);
@@ -221,6 +238,7 @@ pub fn look_at(core: &mut Core, key: ConnKey) {
     {
         let id = absent.id.clone();
         super::publish_will(core, key, *will, &id);
+        durable::due(&mut core.rim, key, None);
     }
     let Some(absent) = core.rim.sessions.get_mut(key) else { return };
     if absent.awaits.is_none() && absent.state.expires_at_ms().is_some_and(|at_ms| at_ms <= now_ms) {
@@ -269,7 +287,7 @@ pub(super) fn end(core: &mut Core, key: ConnKey) {
     core.broker.disconnected(key, core.rim.now, &mut core.rim);
     core.rim.conns.give_back(key);
     let holder = Holder { shard: core.rim.shard, conn: key };
-    super::claims::release(core, absent.id, holder);
+    durable::release(core, absent.id, holder, absent.session.kept);
 }
 
 /// The session of a place cannot go on, where a connection is now.
@@ -277,14 +295,18 @@ pub(super) fn forget(core: &mut Core, key: ConnKey) {
     if let Some(absent) = core.rim.sessions.remove(key) {
         core.rim.show_sessions();
         let holder = Holder { shard: core.rim.shard, conn: key };
-        super::claims::release(core, absent.id, holder);
+        durable::release(core, absent.id, holder, absent.session.kept);
     }
 }
 
 /// A connection has come to the place of an absent session: it has it from now on.
 pub(super) fn resume(rim: &mut Rim, key: ConnKey, client: &mut Client) -> bool {
     let Some(absent) = rim.sessions.remove(key) else { return false };
-    let Absent { state, session, queue, .. } = absent;
+    let Absent { state, mut session, queue, .. } = absent;
+    if let Some(kept) = &mut session.kept {
+        kept.comes();
+        client.machine.record();
+    }
     client.machine.resume(state);
     client.machine.number_requests_from(session.requests);
     rim.mqtt_subscriptions += client.machine.subscriptions();
@@ -327,6 +349,12 @@ impl Rim {
         self.metrics.mqtt_session_dropped_total.add(dropped);
         self.show_sessions();
         Delivery::Taken
+    }
+
+    /// A session of the process before is without a connection.
+    pub(super) fn adopt_session(&mut self, key: ConnKey, absent: Absent) {
+        self.sessions.insert(key, absent);
+        self.show_sessions();
     }
 
     /// Gauges that are right at any time.

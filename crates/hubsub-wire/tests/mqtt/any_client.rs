@@ -96,6 +96,8 @@ enum Waits {
     Filter,
     /// What happened to the session is to be recorded.
     Record,
+    /// Likewise, that it is without some subscriptions.
+    Unsubscribed,
 }
 
 struct Client {
@@ -154,7 +156,10 @@ impl Client {
                 self.waiting.push_back((Waits::Record, number));
             }
             Step::Goodbye => return self.end("goodbye"),
-            Step::Unsubscribe(_) | Step::Acknowledged { .. } | Step::Done => {}
+            Step::Unsubscribe { number: Some(number), .. } => {
+                self.waiting.push_back((Waits::Unsubscribed, number));
+            }
+            Step::Unsubscribe { .. } | Step::Acknowledged { .. } | Step::Done => {}
         }
         // The server has messages of its own for it, which its acknowledgements may be of.
         let qos = [Qos::AtLeastOnce, Qos::ExactlyOnce][self.outcome.steps.len() % 2];
@@ -191,6 +196,7 @@ impl Client {
                     self.machine.granted(number, granted, told);
                 }
                 Waits::Record => self.machine.recorded(number, told),
+                Waits::Unsubscribed => self.machine.unsubscribed(number, told),
             }
         }
     }

@@ -211,7 +211,7 @@ impl World {
                     .collect();
                 self.asked.push_back(Asked::Subscribe { id: subscribe.id.get(), numbers });
             }
-            (Packet::Unsubscribe(unsubscribe), Step::Unsubscribe(names)) => {
+            (Packet::Unsubscribe(unsubscribe), Step::Unsubscribe { filters: names, .. }) => {
                 let (id, filters) = (unsubscribe.id.get(), names.iter().count());
                 self.asked.push_back(Asked::Unsubscribe { id, filters });
             }

@@ -343,6 +343,19 @@ impl<K: Key> Machine<K> {
         Ok(())
     }
 
+    /// A subscription holds; its answer follows with [`Machine::granted`], once the session is recorded with it.
+    pub fn confirm(&mut self, number: u32) {
+        if let Some(filter) = self.requests.filter(number) {
+            self.filters.confirm(filter, number);
+        }
+    }
+
+    /// The session is recorded without the subscriptions that a client ended: it is told so.
+    pub fn unsubscribed(&mut self, number: u32, out: &mut Vec<u8>) {
+        self.requests.unsubscribed(number);
+        self.pump(out);
+    }
+
     /// What came of a subscription: its filter, if the client is due what topics that match keep.
     pub fn granted(
         &mut self,
@@ -436,9 +449,9 @@ impl<K: Key> Machine<K> {
             .iter()
             .map(|filter| reason(self.filters.remove(without_rewind(filter))).number())
             .collect();
-        self.requests.unsubscribe(id, reasons);
+        let number = self.requests.unsubscribe(id, reasons, self.held.is_some());
         self.pump(out);
-        Step::Unsubscribe(filters)
+        Step::Unsubscribe { filters, number }
     }
 
     fn goodbye<'a>(&mut self, disconnect: Disconnect<'_>) -> Result<Step<'a, K>, Fault> {

@@ -17,8 +17,8 @@ enum Request {
     Publish { id: Option<PacketId>, qos: Qos, reason: Option<Reason> },
     /// Filters; for how many of them it is not known what came of them.
     Subscribe { id: PacketId, filters: Vec<Asked>, unknown: usize },
-    /// Reasons in their bytes; nothing of it is to come.
-    Unsubscribe { id: PacketId, reasons: Vec<u8> },
+    /// Reasons in their bytes; whether it waits to be recorded.
+    Unsubscribe { id: PacketId, reasons: Vec<u8>, waits: bool },
 }
 
 /// One filter of a SUBSCRIBE.
@@ -119,8 +119,17 @@ impl Requests {
         self.push(Request::Subscribe { id, filters, unknown }, unknown as u32)
     }
 
-    pub fn unsubscribe(&mut self, id: PacketId, reasons: Vec<u8>) {
-        self.push(Request::Unsubscribe { id, reasons }, 0);
+    /// The end of some; its number, if it waits to be recorded.
+    pub fn unsubscribe(&mut self, id: PacketId, reasons: Vec<u8>, waits: bool) -> Option<u32> {
+        let number = self.push(Request::Unsubscribe { id, reasons, waits }, u32::from(waits));
+        waits.then_some(number)
+    }
+
+    /// It is recorded.
+    pub fn unsubscribed(&mut self, number: u32) {
+        if let Some((Request::Unsubscribe { waits, .. }, 0)) = self.find(number) {
+            *waits = false;
+        }
     }
 
     /// What has this number, and which of it.
@@ -194,7 +203,9 @@ impl Requests {
         let mut frees = self.queue.capacity() > 64;
         while let Some((_, request)) = self.queue.front() {
             match request {
-                Request::Publish { reason: None, .. } | Request::Subscribe { unknown: 1.., .. } => return,
+                Request::Publish { reason: None, .. }
+                | Request::Subscribe { unknown: 1.., .. }
+                | Request::Unsubscribe { waits: true, .. } => return,
                 Request::Publish { id, qos, reason: Some(reason) } => {
                     let is_once = *qos == Qos::AtLeastOnce;
                     if let Some(id) = *id {
@@ -212,7 +223,7 @@ impl Requests {
                     let suback = Suback { id: *id, properties, reasons };
                     answers.write_suback(suback, known().find(|reason| reason.is_failure()), out);
                 }
-                Request::Unsubscribe { id, reasons } => {
+                Request::Unsubscribe { id, reasons, .. } => {
                     let reasons = Reasons::new(reasons, Carrier::UNSUBACK).expect("they are of UNSUBACK");
                     let packet = Packet::Unsuback(Unsuback { id: *id, properties, reasons });
                     answers.write(packet, out);

@@ -43,7 +43,13 @@ pub enum Step<'a, K> {
         wants_positions: bool,
     },
     /// End these subscriptions, which there may not be.
-    Unsubscribe(Names<'a>),
+    Unsubscribe {
+        /// Which.
+        filters: Names<'a>,
+        /// Of a session that is recorded: [`Machine::unsubscribed`](super::Machine::unsubscribed) is to say that it is
+        /// without them.
+        number: Option<u32>,
+    },
     /// A message to the client has ended: PUBACK or PUBCOMP came, or it refused it. [`super::Event::Ended`].
     Acknowledged {
         /// Free from now on.
