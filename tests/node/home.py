@@ -29,16 +29,18 @@ class Home:
     def __init__(
         self, directory: Path, shards: int = 2, config: dict[str, Any] | None = None, **options: Any
     ) -> None:
-        """`config` and `options`: as of `hubsub.testing.Node`."""
+        """`config`, `options`: as of `hubsub.testing.Node`. Where `redis` is given, each node has that address."""
         self.directory = directory
         self.server: Server
         self._config: dict[str, Any] = {"data": str(directory), "shards": shards, **(config or {})}
+        self._keeps_port = "redis" not in self._config
         self._options = {"classes": [CHAT], **options}
 
     def start(self) -> Server:
         """A node; the one before must have ended."""
         node = Node(config=self._config, **self._options)
-        self._config["redis"] = node.ready["redis"]
+        if self._keeps_port:
+            self._config["redis"] = node.ready["redis"]
         self.server = Server(*node.redis, node.pid, node)
         return self.server
 

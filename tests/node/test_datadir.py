@@ -102,7 +102,7 @@ def test_a_whole_log_is_verified_and_shown_and_nothing_changes(data: Path) -> No
     before = contents(data)
     code, found = asked("log", "verify", data)
     hub, *own = found["hubs"]
-    assert [row["class"] for row in own] == ["$consumer", "$queries", "$stage", "$stats", "$system"]
+    assert [row["class"] for row in own] == ["$consumer", "$queries", "$queue", "$stage", "$stats", "$system"]
     assert (code, found["problems"], hub["class"], hub["records"], hub["earliest"]) == (
         0,
         [],
@@ -179,11 +179,11 @@ def test_what_is_no_data_directory_is_named_and_left_alone(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "args", [("show", "--hub", "7"), ("repair", "--hub", "7"), ("repair", "--hub", "7", "--accept-loss")]
+    "args", [("show", "--hub", "8"), ("repair", "--hub", "8"), ("repair", "--hub", "8", "--accept-loss")]
 )
 def test_an_unknown_hub_is_named(data: Path, args: tuple[str, ...]) -> None:
-    run = hubsub("log", args[0], data, "--hub", 7, *args[1:])
-    assert run.returncode == 1 and f"error: there is no hub 7: {data}\n" in run.stderr
+    run = hubsub("log", args[0], data, "--hub", 8, *args[1:])
+    assert run.returncode == 1 and f"error: there is no hub 8: {data}\n" in run.stderr
 
 
 def test_two_nodes_cannot_share_a_log_also_by_another_name(

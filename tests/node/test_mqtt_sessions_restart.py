@@ -10,7 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clients.mqtt import DISCONNECT, PUBLISH, UNSUBACK, V5, V31, V311, Paho, Wire, packet, text
+from clients.mqtt import (
+    DISCONNECT,
+    PINGRESP,
+    PUBCOMP,
+    PUBLISH,
+    PUBREC,
+    PUBREL,
+    UNSUBACK,
+    V5,
+    V31,
+    V311,
+    Packet,
+    Paho,
+    Wire,
+    packet,
+    text,
+)
 from clients.servers import Server, until
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
@@ -27,7 +43,7 @@ WAYS = [(V31, True), (V311, False), (V5, True)]
 @contextmanager
 def home_of(directory: Path, shards: int = 2, **options: Any) -> Iterator[Home]:
     """A node for MQTT, and those after it on the same data."""
-    home = Home(directory, shards, {"mqtt": "127.0.0.1:0"}, **options)
+    home = Home(directory, shards, {"mqtt": "127.0.0.1:0", "redis": "127.0.0.1:0"}, **options)
     home.start()
     try:
         yield home
@@ -124,7 +140,10 @@ def test_many_restarts_leave_one_session_as_it_was(home: Home) -> None:
         assert present
         with client(server, "publisher") as publisher:
             say(publisher, "a/b", b"%d" % round_, 1)
-        assert payload(one, one.read(PUBLISH)) == b"%d" % round_
+        message = one.read(PUBLISH)
+        assert payload(one, message) == b"%d" % round_
+        acknowledge(one, message)
+        nothing_more(one)
 
 
 # --- time
@@ -183,3 +202,125 @@ def paho(server: Server, version: int) -> Paho:
         properties.SessionExpiryInterval = 3600
     assert server.node
     return Paho(server.node.mqtt, version, "paho", properties=properties, clean=False)
+
+
+# --- messages
+
+
+@pytest.mark.parametrize(("version", "kills"), [(V311, True), (V5, False)])
+def test_what_waited_for_an_absent_client_comes_after_a_restart(
+    home: Home, version: int, kills: bool
+) -> None:
+    """In its order, once."""
+    one, _ = come(home.server, version=version)
+    one.subscribe(("a/#", 2))
+    leave(home.server, one)
+    sent = [(1 + number % 2, b"%d" % number) for number in range(20)]
+    with client(home.server, "publisher") as publisher:
+        for qos, said in sent:
+            say(publisher, "a/b", said, qos)
+    recorded(home.server, len(sent))
+    server = home.restart(kills)
+    assert sessions(server)["device"]["queued"] == len(sent)
+    one, present = come(server, version=version)
+    assert present
+    came = [one.read(PUBLISH) for _ in sent]
+    assert [(it.qos, it.flags & 8, payload(one, it)) for it in came] == [(qos, 0, it) for qos, it in sent]
+    for message in came:
+        acknowledge(one, message)
+    nothing_more(one)
+    leave(server, one)
+    server = home.restart(kills)
+    one, _ = come(server, version=version)
+    nothing_more(one)
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_was_under_way_comes_again_under_its_id(home: Home, qos: int) -> None:
+    """Of QoS 2 whoever dies, of QoS 1 where the connection ended before the process did."""
+    one, _ = come(home.server)
+    one.subscribe(("a", qos))
+    with client(home.server, "publisher") as publisher:
+        for number in range(3):
+            say(publisher, "a", b"%d" % number, qos)
+    came = [one.read(PUBLISH) for _ in range(3)]
+    acknowledge(one, came[1])
+    if qos == 1:
+        leave(home.server, one)
+        recorded(home.server, 0)
+    one, present = come(home.restart(kills=True))
+    assert present
+    messages = []
+    for packet_ in said(one):
+        if packet_.kind == PUBREL:
+            # Of the one between, what its client said last may be forgotten, and it says it again.
+            assert (qos, packet_.id) == (2, came[1].id)
+            one.answer(PUBCOMP, packet_.id)
+        else:
+            messages.append(packet_)
+    assert [(it.kind, it.id, payload(one, it)) for it in messages] == [
+        (PUBLISH, it.id, payload(one, it)) for it in (came[0], came[2])
+    ]
+    assert all(message.flags & 8 for message in messages), "DUP"
+    for message in messages:
+        acknowledge(one, message)
+    nothing_more(one)
+
+
+def said(one: Wire) -> list[Packet]:
+    """What the server has to say by now."""
+    one.ping()
+    packets = []
+    while (one_more := one.read()).kind != PINGRESP:
+        packets.append(one_more)
+    return packets
+
+
+def test_what_a_client_has_received_is_never_sent_again(home: Home) -> None:
+    """PUBREL follows the record that PUBREC came."""
+    one, _ = come(home.server)
+    one.subscribe(("a", 2))
+    with client(home.server, "publisher") as publisher:
+        say(publisher, "a", b"once", 2)
+    message = one.read(PUBLISH)
+    one.answer(PUBREC, message.id)
+    assert one.read(PUBREL).id == message.id
+    server = home.restart(kills=True)
+    one, _ = come(server)
+    assert one.read(PUBREL).id == message.id
+    one.answer(PUBCOMP, message.id)
+    nothing_more(one)
+
+
+def test_a_message_of_qos_2_is_in_the_log_once_however_often_it_is_sent(home: Home) -> None:
+    """Its session has its number, so a node that died has published it or the next one does."""
+    one, _ = come(home.server)
+    one.publish("chat:x", b"first", 2, 5)
+    one.read(PUBREC)
+    one, present = come(home.restart(kills=True))
+    assert present
+    one.publish("chat:x", b"first", 2, 5, flags=8)
+    one.read(PUBREC)
+    one.answer(PUBREL, 5)
+    one.read(PUBCOMP)
+    one, _ = come(home.restart(kills=True))
+    say(one, "chat:x", b"second", 2, 5)
+    one.publish("chat:x", b"third", 2, 6)
+    # Nobody knows how far it came.
+    one, _ = come(home.restart(kills=True))
+    one.publish("chat:x", b"third", 2, 6, flags=8)
+    one.read(PUBREC)
+    one.answer(PUBREL, 6)
+    one.read(PUBCOMP)
+    with home.server.connect() as redis:
+        assert history(redis, "chat:x") == [b"first", b"second", b"third"]
+
+
+def recorded(server: Server, queued: int) -> None:
+    """Waits until so much waits for the absent client, and its entries are in the log."""
+    for _ in range(2):
+        # The second one is answered in another turn: by then entries are counted.
+        until(lambda: sessions(server)["device"]["queued"] == queued, "all of it came")
+    entries = server.metric("mqtt_session_entries_total")
+    url = "/v1/hubs?class=%24queue"
+    until(lambda: json.loads(server.get(url))["hubs"][0]["committed"] >= entries, "all is safe")

@@ -259,7 +259,7 @@ def test_a_cluster_tells_whose_each_hub_is_also_while_that_is_away(tmp_path: Pat
             homes = control.nodes["b"].homes
             assert homes.log == control.nodes["b"].cluster
             of_chat = [home for home in homes.all() if home.room_class == "chat"]
-            assert len(of_chat) == 16 and len(homes.all()) == 6 * 16, "the node's own keep a log, too"
+            assert len(of_chat) == 16 and len(homes.all()) == 7 * 16, "the node's own keep a log, too"
             home = of_chat[5]
             assert homes.find(home.name) == homes.find(str(home.id)) == homes.of("chat", home.index) == home
             assert homes.find("default-0") is None and homes.of("default", 0) is None

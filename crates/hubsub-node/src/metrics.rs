@@ -216,6 +216,8 @@ metrics! {
     mqtt_session_dropped_total;
     /// Rows that say what a session is.
     mqtt_session_rows_total;
+    /// Entries of what happened to sessions since their rows.
+    mqtt_session_entries_total;
     /// What could not be recorded of sessions.
     mqtt_session_unwritten_total;
     /// Sessions that the process before left.

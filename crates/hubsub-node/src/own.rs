@@ -59,10 +59,10 @@ impl Own {
         !self.events.is_empty()
     }
 
-    /// Whether what it asked for is not answered.
+    /// Whether what was to be recorded of sessions is not, as far as is known.
     #[must_use]
-    pub fn waits(&self) -> bool {
-        !self.asked.is_empty()
+    pub fn records(&self) -> bool {
+        self.has_work() || self.asked.values().any(|asked| matches!(asked, Asked::Session(_)))
     }
 
     /// Whether that is its place among connections.

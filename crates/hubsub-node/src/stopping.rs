@@ -84,9 +84,7 @@ impl Core {
     /// Whether some of them are still there, or what was recorded is not safe.
     fn parts_from_sessions(&self) -> bool {
         let is_kept = |conn: &Conn| conn.mqtt.as_ref().is_some_and(|client| client.is_recorded());
-        self.rim.own.has_work()
-            || self.rim.own.waits()
-            || self.rim.conns.iter().any(|(_, conn)| is_kept(conn))
+        self.rim.own.records() || self.rim.conns.iter().any(|(_, conn)| is_kept(conn))
     }
 
     /// Whether nothing here waits for another shard, a commit or the control plane.

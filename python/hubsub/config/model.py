@@ -129,7 +129,7 @@ SYS = "$SYS"
 CONSUMERS = "$consumer"
 """The class of the rows that say where named consumers are."""
 
-OWN = (CLAIMS, SYS, "$stage", "$queries", CONSUMERS, "$stats", "$system")
+OWN = (CLAIMS, SYS, "$stage", "$queries", CONSUMERS, "$queue", "$stats", "$system")
 """The node's own classes, and the first level of their rooms."""
 
 RESERVED = "$"
@@ -143,6 +143,9 @@ SYSTEM = "$system"
 
 QUERIES_BYTES = 64 << 20
 """Of the records that say how far each query's batches are: some 300,000 of them."""
+
+QUEUES_BYTES = 256 << 20
+"""Of what happened to MQTT sessions since their rows, and of messages that wait for them: the oldest give way."""
 
 STATS_BYTES = 64 << 20
 
@@ -201,6 +204,7 @@ def system_classes(
         own("$stage", "$stage/+/+", "durable", limits["stage_bytes_max"]),
         own("$queries", "$queries/+", "durable", QUERIES_BYTES),
         consumers,
+        own("$queue", "topic", "durable", QUEUES_BYTES),
         own("$stats", "topic", "durable", STATS_BYTES, STATS_AGE_MS),
         system,
     )

@@ -1,25 +1,35 @@
-//! Sessions of MQTT clients as the log has them at a start: the latest row of each.
+//! Sessions of MQTT clients as the log has them at a start: the latest row of each, and the entries behind it.
 
-use crate::mqtt::{Found, id_of_row};
+use crate::mqtt::{Found, id_of_entries, id_of_row, is_of_use};
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_log::record::Kind;
 use hubsub_log::storage::Storage;
 use hubsub_log::{Chain, LogError};
 
-/// The sessions that the hub of rows had which wrote the chain.
+/// The sessions of the hubs of rows and of entries which wrote the chains.
 ///
 /// # Errors
-/// The chain is damaged, or the storage's.
-pub fn rebuild<S: Storage>(chain: &Chain<S>) -> Result<Vec<Found>, LogError> {
-    let mut found: HashMap<Box<str>, Vec<u8>, RandomState> = HashMap::default();
-    chain.replay(0, |record| {
+/// A chain is damaged, or the storage's.
+pub fn rebuild<S: Storage>(rows: &Chain<S>, entries: Option<&Chain<S>>) -> Result<Vec<Found>, LogError> {
+    let mut found: HashMap<Box<str>, Found, RandomState> = HashMap::default();
+    rows.replay(0, |record| {
         let Some(id) = id_of_row(record.room) else { return };
         if record.kind == Kind::Message && !record.payload.is_empty() {
-            found.insert(id.into(), record.payload.into());
+            let (id, row): (Box<str>, _) = (id.into(), record.payload.into());
+            found.insert(id.clone(), Found { id, row, entries: Vec::new() });
         } else {
             found.remove(&*id);
         }
     })?;
-    Ok(found.into_iter().map(|(id, row)| Found { id, row }).collect())
+    let Some(entries) = entries.filter(|_| !found.is_empty()) else {
+        return Ok(found.into_values().collect());
+    };
+    entries.replay(0, |record| {
+        let session = id_of_entries(record.room).and_then(|id| found.get_mut(&*id));
+        if let Some(session) = session.filter(|session| is_of_use(&session.row, record.payload)) {
+            session.entries.push(record.payload.into());
+        }
+    })?;
+    Ok(found.into_values().collect())
 }

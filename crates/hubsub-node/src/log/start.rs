@@ -12,7 +12,7 @@ use crate::inbox::Inbox;
 use crate::mail::Mail;
 use crate::mqtt::Found;
 use hubsub_log::manifest::HubEntry;
-use hubsub_log::{ChainOptions, Disk, LogError, LogOptions, Membership, Opened, Segments, open_as};
+use hubsub_log::{Chain, ChainOptions, Disk, LogError, LogOptions, Membership, Opened, Segments, open_as};
 use hubsub_route::rows::CLASS;
 use hubsub_route::{HubSeed, Producers, Rows, Window};
 use hubsub_types::class::ClassIndex;
@@ -25,6 +25,9 @@ use std::sync::Arc;
 
 /// Threads that read the log.
 const READERS: usize = 2;
+
+/// The class of what happened to sessions.
+const QUEUES: &str = "$queue";
 
 /// Questions that wait for them.
 const JOBS_MAX: usize = 1024;
@@ -247,8 +250,9 @@ pub fn start(
         windows.extend(opened.producers.map(|producers| (hub, producers)));
     }
     let mut found = Vec::new();
-    if makes && let Some(chain) = system_hub(&segments).and_then(|hub| segments.chain(hub)) {
-        found = sessions::rebuild(&chain).map_err(|e| refused(e.to_string()))?;
+    if makes && let Some(rows) = only_chain(&segments, CLASS) {
+        let entries = only_chain(&segments, QUEUES);
+        found = sessions::rebuild(&rows, entries.as_deref()).map_err(|e| refused(e.to_string()))?;
     }
     let listener = Arc::new(Tells { inboxes: Arc::clone(inboxes), hubs: Arc::clone(&hubs) });
     let settings = LogSettings {
@@ -294,9 +298,10 @@ pub fn start(
     }
 }
 
-/// The hub of rows, of a node that numbers its hubs itself.
-fn system_hub(segments: &Segments<Disk>) -> Option<HubId> {
-    segments.manifest().hubs.iter().find(|entry| entry.class == CLASS).map(|entry| entry.hub)
+/// The chain of one of the node's own classes, which have a hub each where the node numbers its hubs itself.
+fn only_chain(segments: &Segments<Disk>, class: &str) -> Option<Arc<Chain<Disk>>> {
+    let entry = segments.manifest().hubs.iter().find(|entry| entry.class == class)?;
+    segments.chain(entry.hub)
 }
 
 /// The classes with a log, by name.

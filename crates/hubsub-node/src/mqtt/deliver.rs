@@ -110,6 +110,17 @@ impl Gaps {
     }
 }
 
+/// What a message has already that is sent.
+#[derive(Clone, Copy)]
+pub(super) struct Under {
+    /// Its id.
+    pub id: PacketId,
+    /// Its key in the session.
+    pub key: u64,
+    /// Whether it was sent before.
+    pub dup: bool,
+}
+
 /// The name of the user property that says where a message stands.
 const POSITION: &str = "hubsub-position";
 
@@ -123,6 +134,13 @@ impl Client {
             || self.arrival.is_some()
             || output.is_some_and(|output| !output.queue.is_empty())
             || (qos > Qos::AtMostOnce && self.machine.window.is_full())
+            || self.waits_for_records(qos)
+    }
+
+    /// Whether a message of that QoS, or those before it, are to be recorded before it is sent.
+    fn waits_for_records(&self, qos: Qos) -> bool {
+        let kept = self.session.as_ref().and_then(|session| session.kept.as_ref());
+        kept.is_some_and(|kept| qos == Qos::ExactlyOnce || kept.has_prepared())
     }
 
     /// How a record that comes by this subscription is sent to it, if it is.
@@ -237,8 +255,13 @@ impl Rim {
         }
         self.output_bytes -= before - client.pending.bytes();
         self.output_bytes += message.weight();
-        client.pending.push(Item { message, grant, on_slow, group: group.map(Into::into) });
+        let must_record = grant.qos == Qos::ExactlyOnce && client.is_recorded();
+        client.pending.push(Item { message, grant, on_slow, group: group.map(Into::into), key: 0 });
         c.plain = Plain::No;
+        if must_record && let Some(key) = self.conns.key_at(conn) {
+            super::durable::call(self, key);
+        }
+        let Some(client) = self.conns.at_mut(conn).and_then(|c| c.mqtt.as_mut()) else { return };
         let soft = self.limits.output_soft_bytes as usize;
         let is_news = client.pending.soft_since_ms().is_none();
         if soft > 0 && client.pending.bytes() > soft && is_news {
@@ -319,7 +342,10 @@ impl Rim {
     /// Sends an MQTT client what waits for it, as far as its window and its socket take it.
     pub(crate) fn pump_mqtt(&mut self, key: ConnKey) {
         let is_arriving = |conn: &Conn| conn.mqtt.as_ref().is_none_or(|client| client.arrival.is_some());
-        if self.conns.get(key).is_none_or(is_arriving) || !self.send_again_mqtt(key) {
+        if self.conns.get(key).is_none_or(is_arriving)
+            || !self.send_again_mqtt(key)
+            || !self.send_prepared(key)
+        {
             return;
         }
         let soft = self.limits.output_soft_bytes as usize;
@@ -327,21 +353,47 @@ impl Rim {
             let Some(c) = self.conns.get_mut(key).filter(|c| !c.is_closing()) else { return };
             let has_room = has_room(c);
             let Some(client) = c.mqtt.as_mut().filter(|_| has_room) else { return };
+            let is_recorded = client.is_recorded();
             let Some(next) = client.pending.front() else { return };
+            if is_recorded && next.is_recorded() {
+                return super::durable::call(self, key);
+            }
             if next.grant.qos > Qos::AtMostOnce && client.machine.window.is_full() {
                 return;
             }
-            let Some(Item { message, grant, group, .. }) = client.pending.pop() else { return };
+            let Some(Item { message, grant, group, key: queued, .. }) = client.pending.pop() else { return };
             if client.pending.bytes() <= soft {
                 client.pending.set_soft_since_ms(None);
             }
             self.output_bytes -= message.weight();
             let is_last = client.pending.is_empty();
-            self.send_mqtt(key.index, &message.said(), &grant, Some(&message), group.as_deref(), None);
+            self.send_queued_mqtt(key, &message, &grant, group.as_deref(), queued);
             if is_last {
                 return self.look_whether_plain(key.index);
             }
         }
+    }
+
+    /// Sends a message that waited, under the key that it has, if it has one.
+    fn send_queued_mqtt(
+        &mut self,
+        key: ConnKey,
+        message: &Rc<Message>,
+        grant: &Grant,
+        group: Option<&[u8]>,
+        queued: u64,
+    ) {
+        let is_over = grant.qos == Qos::AtMostOnce || message.said().is_expired(self.now.wall_us);
+        let mut under = None;
+        let client = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
+        if let Some(client) = client.filter(|_| queued > 0 && !is_over)
+            && let Some(session) = &mut client.session
+        {
+            session.send(queued, Rc::clone(message), grant.clone(), true);
+            let id = client.machine.window.send(grant.qos, queued).expect("the window was looked at");
+            under = Some(Under { id, key: queued, dup: false });
+        }
+        self.send_mqtt(key.index, &message.said(), grant, Some(message), group, under);
     }
 
     /// A packet with a record is in a connection's output.
@@ -368,11 +420,12 @@ impl Rim {
         id: PacketId,
         number: u64,
     ) {
-        self.send_mqtt(conn, &message.said(), grant, Some(message), None, Some((id, number)));
+        let under = Some(Under { id, key: number, dup: true });
+        self.send_mqtt(conn, &message.said(), grant, Some(message), None, under);
     }
 
     /// Writes a record for a client that takes it: `kept` if it waited, else the one at hand.
-    /// `again`: the id and the key of one that was sent before.
+    /// `under`: the id and the key that it has already.
     pub(super) fn send_mqtt(
         &mut self,
         conn: u32,
@@ -380,12 +433,12 @@ impl Rim {
         grant: &Grant,
         kept: Option<&Rc<Message>>,
         group: Option<&[u8]>,
-        again: Option<(PacketId, u64)>,
+        under: Option<Under>,
     ) {
         let now_us = self.now.wall_us;
         let Some(c) = self.conns.at_mut(conn) else { return };
         let Some(client) = &mut c.mqtt else { return };
-        let is_expired = again.is_none() && said.is_expired(now_us);
+        let is_expired = under.is_none() && said.is_expired(now_us);
         let is_done = grant.qos == Qos::AtMostOnce || is_expired;
         if let Some(group) = group.filter(|group| is_done && !group.iter().any(|byte| b"+#".contains(byte))) {
             // Nothing will acknowledge it, and its group may keep its place.
@@ -395,14 +448,14 @@ impl Rim {
             self.metrics.mqtt_unsent_total.add(1);
             return;
         }
-        let id = match (grant.qos, again) {
+        let id = match (grant.qos, under) {
             (Qos::AtMostOnce, _) => None,
-            (_, Some((id, _))) => Some(id),
+            (_, Some(Under { id, .. })) => Some(id),
             (qos, None) => {
                 let key = client.session.as_mut().map_or(0, |session| session.next_key());
                 if let Some(session) = &mut client.session {
                     let message = kept.map_or_else(|| self.encoded.mqtt.message(said), Rc::clone);
-                    session.send(key, message, grant.clone());
+                    session.send(key, message, grant.clone(), false);
                 }
                 Some(client.machine.window.send(qos, key).expect("the window was looked at"))
             }
@@ -439,7 +492,7 @@ impl Rim {
                 let aliases = &mut client.machine.own_aliases;
                 let is_known = !aliases.is_empty() && aliases.find(said.topic).is_some();
                 let publish = Publish {
-                    dup: again.is_some(),
+                    dup: under.is_some_and(|under| under.dup),
                     qos: grant.qos,
                     retain,
                     topic: if is_known { "" } else { said.topic },
@@ -471,7 +524,7 @@ impl Rim {
             if let Some(id) = id {
                 client.machine.window.unsend(id);
                 if let Some(session) = &mut client.session {
-                    session.ended(again.map_or_else(|| session.last_key(), |(_, key)| key));
+                    session.ended(under.map_or_else(|| session.last_key(), |under| under.key));
                 }
             }
             self.metrics.mqtt_unsent_total.add(1);

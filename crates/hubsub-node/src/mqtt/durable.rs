@@ -2,37 +2,77 @@
 //! and how a node takes in what the process before it left.
 //!
 //! What is recorded is asked for as things happen ([`due`]) and carried out once a turn for each session ([`record`]), so
-//! that all that waits shares one row. It owns the format of the row.
+//! that all that waits shares one row, or one entry.
 //!
-//! Invariant: CONNACK, SUBACK and UNSUBACK of a session that is kept follow the row that they are true of.
+//! Invariants: CONNACK, SUBACK and UNSUBACK of a session that is kept follow the row that they are true of; PUBLISH of QoS 2,
+//! PUBREL and PUBCOMP the entry with their event.
 
+use super::deliver::Under;
+use super::entries::{Head, begin, head_of, put_event, put_message};
+use super::message::Message;
+use super::pending::Item;
+use super::recalled::{Recalled, recall};
 use super::session::{Absent, Session};
+use super::shares::Group;
 use super::{NOBODY, attach, claims, connected, end, refused};
 use crate::control::Level;
 use crate::core::Core;
 use crate::own::Asked;
 use crate::rim::Rim;
-use hubsub_route::claims::Holder;
+use hubsub_route::claims::{Holder, Token};
 use hubsub_route::rows::CLASS;
-use hubsub_route::{Asker, Outcome, Ticket};
-use hubsub_types::{ConnKey, ErrorCode};
-use hubsub_wire::mqtt::{Damaged, Fault, Reason, SessionState, shared};
+use hubsub_route::{Asker, Outcome, Producer, Record, Ticket};
+use hubsub_types::{ConnKey, ErrorCode, ProducerId, Qos};
+use hubsub_wire::mqtt::{Event, Fault, Grant, PacketId, Reason, shared};
+use std::collections::VecDeque;
+use std::hash::BuildHasher;
+use std::rc::Rc;
 
 /// What a session has that is recorded.
 #[derive(Default)]
 pub struct Kept {
+    /// Which session of its client id it is, and its entries.
+    head: Head,
     /// What waits until the session is recorded as it is now.
     waits: Vec<Wait>,
-    /// Whether that is to be done in this turn.
-    is_due: bool,
+    /// Whether it is to be.
+    row_is_due: bool,
+    /// What happened in this turn: parts of an entry.
+    parts: Vec<u8>,
+    /// The highest key of messages among them; 0 if there is none.
+    parts_key: u64,
+    /// What waits for these.
+    parts_wait: Vec<Wait>,
+    /// Whether something is to be recorded in this turn.
+    is_called: bool,
+    /// Entries with messages that may be of use, and the highest key in each.
+    entries: VecDeque<(u64, u64)>,
+    /// Entries up to this number are safe.
+    safe: u64,
+    /// Messages that go out when what is recorded of them is safe, in their order.
+    prepared: VecDeque<Prepared>,
     /// Whether there is a row of it, or one is under way.
     has_row: bool,
     /// The number of its connection: machines of two number PUBREL and PUBCOMP alike.
     visit: u32,
 }
 
+/// A message on its way to the client.
+struct Prepared {
+    message: Rc<Message>,
+    grant: Grant,
+    group: Option<Group>,
+    /// Its id and key; none of QoS 0.
+    under: Option<(PacketId, u64)>,
+    /// It waits for this entry.
+    after: u64,
+}
+
+/// Messages of a session that wait for the same entry, at most.
+const PREPARED_MAX: usize = 256;
+
 /// What waits for a session's row.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub enum Wait {
     /// CONNACK, and whether it says that the session was there.
     Connected(bool),
@@ -42,12 +82,27 @@ pub enum Wait {
     Unsubscribed(u32),
     /// PUBREL or PUBCOMP, by what the machine of this connection calls it.
     Recorded(u32),
+    /// A message of QoS 2 of the client, which is published then, whoever is connected.
+    Intended(Box<Intended>),
+}
+
+/// A message of QoS 2 of a client for a log, which has a number of its session before it is published.
+#[derive(Debug)]
+pub struct Intended {
+    /// What its answer is called.
+    pub number: u32,
+    /// Its number in the session.
+    pub intent: u64,
+    /// What.
+    pub record: Record,
 }
 
 /// Who waits for what was written.
 pub enum Written {
     /// A session's row, for those of the connection of that number.
     Row(ConnKey, u32, Vec<Wait>),
+    /// An entry of that number, likewise.
+    Entry(ConnKey, u32, u64, Vec<Wait>),
     /// The end of a row: the client id is free then.
     End(Box<str>, Holder),
 }
@@ -59,13 +114,18 @@ pub struct Found {
     pub id: Box<str>,
     /// The row.
     pub row: Vec<u8>,
+    /// Entries behind it, in their order.
+    pub entries: Vec<Vec<u8>>,
 }
 
 impl Found {
     /// Its memory, for mailbox limits.
     #[must_use]
     pub fn weight(&self) -> usize {
-        std::mem::size_of::<Found>() + self.id.len() + self.row.len()
+        std::mem::size_of::<Found>()
+            + self.id.len()
+            + self.row.len()
+            + self.entries.iter().map(Vec::len).sum::<usize>()
     }
 }
 
@@ -87,47 +147,252 @@ fn session_of(rim: &mut Rim, key: ConnKey) -> Option<&mut Session> {
     }
 }
 
-/// A session is to be recorded as it is at the end of this turn, for who waits; whether it is one that is kept.
-pub(super) fn due(rim: &mut Rim, key: ConnKey, wait: Option<Wait>) -> bool {
-    let Some(kept) = session_of(rim, key).and_then(|session| session.kept.as_mut()) else { return false };
-    kept.waits.extend(wait);
-    if !std::mem::replace(&mut kept.is_due, true) {
+/// Something of a session is to be recorded in this turn.
+pub(super) fn call(rim: &mut Rim, key: ConnKey) {
+    let Some(kept) = kept_of(rim, key) else { return };
+    if !std::mem::replace(&mut kept.is_called, true) {
         rim.own.record(key);
     }
+}
+
+fn kept_of(rim: &mut Rim, key: ConnKey) -> Option<&mut Kept> {
+    session_of(rim, key)?.kept.as_deref_mut()
+}
+
+/// A session is to be recorded as it is at the end of this turn, for who waits; whether it is one that is kept.
+pub(super) fn due(rim: &mut Rim, key: ConnKey, wait: Option<Wait>) -> bool {
+    let Some(kept) = kept_of(rim, key) else { return false };
+    kept.waits.extend(wait);
+    kept.row_is_due = true;
+    call(rim, key);
     true
 }
 
+/// Something happened to a session that is kept, which is recorded for who waits.
+pub(super) fn happened(rim: &mut Rim, key: ConnKey, event: &Event<u64>, wait: Wait) {
+    let Some(client) = rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) else { return };
+    let number = client.machine.next_event();
+    if let Some(kept) = client.session.as_mut().and_then(|session| session.kept.as_mut()) {
+        put_event(number, event, &mut kept.parts);
+        kept.parts_wait.push(wait);
+        call(rim, key);
+    }
+}
+
+/// A client's message of QoS 2 is published once it is recorded under which number: by that it is known if it comes again.
+pub(super) fn intend(core: &mut Core, key: ConnKey, id: PacketId, what: Intended) {
+    let event = Event::Intended { id, number: what.intent };
+    happened(&mut core.rim, key, &event, Wait::Intended(Box::new(what)));
+}
+
+/// That is recorded, or could not be.
+fn publish(core: &mut Core, key: ConnKey, what: Intended, is_safe: bool) {
+    let Intended { number, intent, record } = what;
+    let Some(kept) = kept_of(&mut core.rim, key) else { return };
+    let producer = Producer { id: ProducerId(kept.head.born), sequence: intent };
+    let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: number } };
+    let outcome = if is_safe {
+        let record = record.from_producer(Some(producer));
+        core.broker.publish_record(ticket, record, core.rim.now, &mut core.rim)
+    } else {
+        Outcome::Now(Err(ErrorCode::LogFailed))
+    };
+    match (outcome, core.rim.sessions.get_mut(key)) {
+        (Outcome::Now(outcome), Some(absent)) => absent.published(number, outcome.is_ok()),
+        (Outcome::Now(outcome), None) => {
+            super::published(core, key, number, outcome.map(|published| published.receivers));
+        }
+        (Outcome::Later, _) => {
+            core.rim.expects_more = true;
+            if let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) {
+                client.waits_for_log = client.machine.publishes();
+            }
+        }
+    }
+}
+
 impl Kept {
+    /// Of a session that begins: never the number of another one.
+    pub fn new(token: Token) -> Kept {
+        let Token { at_us, run, number } = token;
+        // Producers without a name are below 2^63, and not 0.
+        let born = std::hash::RandomState::new().hash_one((at_us, run, number)) >> 1 | 1;
+        Kept { head: Head { born, ..Head::default() }, ..Kept::default() }
+    }
+
     /// Another connection has the session: what waits for the one before is nobody's.
     pub fn comes(&mut self) {
         self.visit = self.visit.wrapping_add(1);
         self.waits.clear();
     }
+
+    /// Its connection has ended: what was not sent goes again with the next one.
+    pub fn leaves(&mut self) {
+        self.prepared.clear();
+    }
+
+    /// Whether messages wait until they are recorded: then all do.
+    #[must_use]
+    pub fn has_prepared(&self) -> bool {
+        !self.prepared.is_empty()
+    }
+
+    /// Adds a message that waits, or is under way.
+    pub fn put(&mut self, is_queued: bool, key: u64, message: &Message, grant: &Grant) {
+        put_message(is_queued, key, &message.said(), grant, &mut self.parts);
+        self.parts_key = self.parts_key.max(key);
+    }
+
+    /// The number of the entry that what happened is in.
+    fn last_entry(&self) -> u64 {
+        self.head.last_entry + u64::from(!self.parts.is_empty())
+    }
+
+    /// Takes what happened in this turn, as an entry.
+    fn take_entry(&mut self) -> Option<(u64, Vec<u8>)> {
+        if self.parts.is_empty() {
+            return None;
+        }
+        let number = self.last_entry();
+        self.head.last_entry = number;
+        let mut entry = begin(self.head.born, number);
+        entry.append(&mut self.parts);
+        let key = std::mem::take(&mut self.parts_key);
+        if key > 0 {
+            self.entries.push_back((number, key));
+        }
+        Some((number, entry))
+    }
+
+    /// The head of a row, where messages with these keys and later ones are of use: those that are under way, those that
+    /// wait.
+    fn head(&mut self, last_key: u64, under_way_from: u64, queued_from: u64) -> Head {
+        let lowest = under_way_from.min(queued_from);
+        while self.entries.front().is_some_and(|&(_, key)| key < lowest) {
+            self.entries.pop_front();
+        }
+        self.head.through = self.entries.front().map_or(self.head.last_entry, |&(number, _)| number - 1);
+        Head { last_key, queued_from, ..self.head }
+    }
 }
 
-/// Records a session as it is now.
+/// Records what happened to a session in this turn, and how it is now, if that is due.
 pub fn record(core: &mut Core, key: ConnKey) {
-    let Some(session) = session_of(&mut core.rim, key) else { return };
-    let Some(kept) = &mut session.kept else { return };
-    (kept.is_due, kept.has_row) = (false, true);
-    let visit = kept.visit;
-    let waits = std::mem::take(&mut kept.waits);
-    let mut row = Vec::with_capacity(128);
-    Head { last_key: session.last_key() }.write(&mut row);
+    core.rim.pump_mqtt(key);
+    core.rim.prepare(key);
     let rim = &mut core.rim;
     let id: Box<str> = match rim.conns.get(key).and_then(|conn| conn.mqtt.as_ref()) {
-        Some(client) => {
-            client.machine.state().encode(&mut row);
-            client.machine.client_id().into()
-        }
-        None => {
-            let Some(absent) = rim.sessions.get_mut(key) else { return };
-            absent.state.encode(&mut row);
-            absent.id.clone()
-        }
+        Some(client) => client.machine.client_id().into(),
+        None => match rim.sessions.get_mut(key) {
+            Some(absent) => absent.id.clone(),
+            None => return,
+        },
     };
-    rim.metrics.mqtt_session_rows_total.add(1);
+    let Some(kept) = kept_of(rim, key) else { return };
+    kept.is_called = false;
+    let visit = kept.visit;
+    if let Some((number, entry)) = kept.take_entry() {
+        let waits = std::mem::take(&mut kept.parts_wait);
+        rim.metrics.mqtt_session_entries_total.add(1);
+        let written = Written::Entry(key, visit, number, waits);
+        core.say_in(&queue_of(&id), &entry, Asked::Session(written));
+    }
+    let Some(row) = core.rim.row_of(key) else { return };
+    let Some(kept) = kept_of(&mut core.rim, key) else { return };
+    let waits = std::mem::take(&mut kept.waits);
+    core.rim.metrics.mqtt_session_rows_total.add(1);
     core.say_in(&room_of(&id), &row, Asked::Session(Written::Row(key, visit, waits)));
+}
+
+impl Rim {
+    /// The row of a session, if it is due.
+    fn row_of(&mut self, key: ConnKey) -> Option<Vec<u8>> {
+        let mut row = Vec::with_capacity(128);
+        let client = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
+        let (session, queued_from) = match client {
+            Some(client) => {
+                let queued_from = client.pending.front().map(|item| item.key).filter(|&key| key > 0);
+                (client.session.as_deref_mut()?, queued_from)
+            }
+            None => {
+                let absent = self.sessions.get_mut(key)?;
+                let queued_from = absent.first_key();
+                (&mut absent.session, queued_from)
+            }
+        };
+        let (last, under_way_from) = (session.last_key(), session.first_sent().unwrap_or(u64::MAX));
+        let kept = session.kept.as_mut()?;
+        if !std::mem::take(&mut kept.row_is_due) {
+            return None;
+        }
+        kept.has_row = true;
+        kept.head(last, under_way_from, queued_from.unwrap_or(last + 1)).write(&mut row);
+        match self.conns.get(key).and_then(|conn| conn.mqtt.as_ref()) {
+            Some(client) => client.machine.state().encode(&mut row),
+            None => self.sessions.get_mut(key)?.state.encode(&mut row),
+        }
+        Some(row)
+    }
+
+    /// Gives ids to messages of QoS 2 that wait for a client, and to those behind them: they go out once that is recorded.
+    fn prepare(&mut self, key: ConnKey) {
+        let now_us = self.now.wall_us;
+        let Some(conn) = self.conns.get_mut(key).filter(|conn| !conn.is_closing()) else { return };
+        let Some(client) = conn.mqtt.as_deref_mut().filter(|client| client.arrival.is_none()) else { return };
+        let Some(session) = client.session.as_deref_mut() else { return };
+        let Some(mut kept) = session.kept.take() else { return };
+        while kept.prepared.len() < PREPARED_MAX
+            && let Some(next) = client.pending.front()
+        {
+            let (qos, is_recorded) = (next.grant.qos, next.is_recorded());
+            let is_held_up = qos > Qos::AtMostOnce && client.machine.window.is_full();
+            if is_held_up || (kept.prepared.is_empty() && !is_recorded) {
+                break;
+            }
+            let Some(Item { message, grant, group, key: queued, .. }) = client.pending.pop() else { break };
+            self.output_bytes -= message.weight();
+            if message.said().is_expired(now_us) {
+                self.metrics.mqtt_unsent_total.add(1);
+                continue;
+            }
+            let mut under = None;
+            if qos > Qos::AtMostOnce {
+                let number = if queued > 0 { queued } else { session.next_key() };
+                let id = client.machine.window.send(qos, number).expect("the window was looked at");
+                if is_recorded {
+                    if queued == 0 {
+                        kept.put(false, number, &message, &grant);
+                    }
+                    let sent = Event::Sent { id, qos, key: number };
+                    put_event(client.machine.next_event(), &sent, &mut kept.parts);
+                }
+                session.send(number, Rc::clone(&message), grant.clone(), queued > 0 || is_recorded);
+                under = Some((id, number));
+            }
+            let after = kept.last_entry();
+            kept.prepared.push_back(Prepared { message, grant, group, under, after });
+        }
+        session.kept = Some(kept);
+    }
+
+    /// Sends messages of which that is recorded, as far as there is room; whether none is left.
+    pub(super) fn send_prepared(&mut self, key: ConnKey) -> bool {
+        loop {
+            let Some(conn) = self.conns.get_mut(key).filter(|conn| !conn.is_closing()) else { return false };
+            let has_room = super::deliver::has_room(conn);
+            let session = conn.mqtt.as_mut().and_then(|client| client.session.as_mut());
+            let Some(kept) = session.and_then(|session| session.kept.as_mut()) else { return true };
+            match kept.prepared.front() {
+                None => return true,
+                Some(next) if has_room && next.after <= kept.safe => {}
+                Some(_) => return false,
+            }
+            let next = kept.prepared.pop_front();
+            let Some(Prepared { message, grant, group, under, .. }) = next else { return true };
+            let under = under.map(|(id, key)| Under { id, key, dup: false });
+            self.send_mqtt(key.index, &message.said(), &grant, Some(&message), group.as_deref(), under);
+        }
+    }
 }
 
 /// A session ends, and with it what is recorded of it; then its client id is free.
@@ -154,6 +419,28 @@ pub fn written(core: &mut Core, what: Written, outcome: Result<u64, ErrorCode>) 
                 go_on(core, key, wait, outcome.is_ok());
             }
         }
+        Written::Entry(key, visit, number, waits) => {
+            let Some(kept) = kept_of(&mut core.rim, key) else { return };
+            if outcome.is_ok() {
+                kept.safe = number;
+            }
+            let is_there = kept.visit == visit;
+            for wait in waits {
+                match wait {
+                    Wait::Intended(what) => publish(core, key, *what, outcome.is_ok()),
+                    wait if is_there => go_on(core, key, wait, outcome.is_ok()),
+                    _ => {}
+                }
+            }
+            match outcome {
+                Ok(_) => core.rim.pump_mqtt(key),
+                // What waits for it is in the session's row when its connection has ended.
+                Err(_) if core.rim.conns.get(key).is_some_and(|conn| !conn.is_closing()) => {
+                    end(core, key, Fault::of(Reason::ImplementationSpecific));
+                }
+                Err(_) => {}
+            }
+        }
         Written::End(id, holder) => claims::release(core, id, holder),
     }
 }
@@ -173,6 +460,7 @@ fn go_on(core: &mut Core, key: ConnKey, wait: Wait, is_safe: bool) {
         Wait::Recorded(number) if is_safe => {
             core.rim.with_mqtt(key, |client, out| client.machine.recorded(number, out));
         }
+        Wait::Intended(_) => unreachable!("it waits for an entry"),
         // It would be told of a session that may be forgotten.
         Wait::Granted(_) | Wait::Unsubscribed(_) | Wait::Recorded(_) => {
             end(core, key, Fault::of(Reason::ImplementationSpecific))
@@ -182,24 +470,29 @@ fn go_on(core: &mut Core, key: ConnKey, wait: Wait, is_safe: bool) {
 
 /// A client id's shard takes in a session of the process before: its connection, if it had one, has ended now.
 pub(super) fn adopt(core: &mut Core, found: Found) {
-    let Found { id, row } = found;
-    let (head, mut state) = match read(&row) {
-        Ok(read) => read,
+    let Found { id, row, entries } = found;
+    let recalled = match recall(&row, &entries) {
+        Ok(recalled) => recalled,
         Err(damaged) => {
             core.rim.metrics.mqtt_sessions_damaged_total.add(1);
             let fields = vec![("client", id.chars().take(64).collect()), ("error", damaged.to_string())];
             return core.rim.control.log(Level::Error, "a session is lost", fields);
         }
     };
+    let Recalled { head, mut state, sent, queue, entries } = recalled;
     let rim = &mut core.rim;
     state.leave(rim.now.wall_us / 1000);
     let key = rim.conns.reserve();
-    let kept = Box::new(Kept { has_row: true, ..Kept::default() });
-    let session = Session::new(Some(kept), head.last_key);
+    let safe = head.last_entry;
+    let kept = Box::new(Kept { head, entries, safe, has_row: true, ..Kept::default() });
+    let mut session = Session::new(Some(kept), head.last_key);
+    for (key, message, grant) in sent {
+        session.send(key, Rc::new(message), grant, true);
+    }
     let filters: Vec<Box<str>> = state.subscriptions().map(|(filter, ..)| filter.into()).collect();
     let holder = Holder { shard: rim.shard, conn: key };
     rim.claims.hold(id.clone(), holder);
-    rim.adopt_session(key, Absent::new(id, state, session));
+    rim.adopt_session(key, Absent::new(id, state, session), queue);
     rim.metrics.mqtt_sessions_adopted_total.add(1);
     core.broker.connected(key);
     let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: NOBODY } };
@@ -211,34 +504,6 @@ pub(super) fn adopt(core: &mut Core, found: Found) {
         }
     }
     super::session::look_at(core, key);
-}
-
-/// What stands before the state in a row.
-struct Head {
-    /// The key given last to a message.
-    last_key: u64,
-}
-
-/// Of the row's format.
-const VERSION: u8 = 1;
-
-impl Head {
-    const BYTES: usize = 9;
-
-    fn write(&self, out: &mut Vec<u8>) {
-        out.push(VERSION);
-        out.extend(self.last_key.to_le_bytes());
-    }
-}
-
-fn read(row: &[u8]) -> Result<(Head, SessionState<u64>), Damaged> {
-    let (head, state) = row.split_at_checked(Head::BYTES).ok_or(Damaged("a row that is too short"))?;
-    let (&version, last_key) = head.split_first().expect("it is that long");
-    if version != VERSION {
-        return Err(Damaged("a row of another version"));
-    }
-    let last_key = u64::from_le_bytes(last_key.try_into().expect("it is that long"));
-    Ok((Head { last_key }, SessionState::decode(state)?))
 }
 
 /// What rooms of rows begin with; the client id follows, as one level.
@@ -253,4 +518,25 @@ fn room_of(id: &str) -> Vec<u8> {
 #[must_use]
 pub fn id_of_row(room: &[u8]) -> Option<String> {
     Some(claims::unescaped(std::str::from_utf8(room).ok()?.strip_prefix(ROWS)?))
+}
+
+/// What rooms of entries begin with; likewise.
+const ENTRIES: &str = "$queue/";
+
+/// The room of a client id's entries.
+fn queue_of(id: &str) -> Vec<u8> {
+    format!("{ENTRIES}{}", claims::escaped(id)).into_bytes()
+}
+
+/// The client id of such a room; none if it is another room.
+#[must_use]
+pub fn id_of_entries(room: &[u8]) -> Option<String> {
+    Some(claims::unescaped(std::str::from_utf8(room).ok()?.strip_prefix(ENTRIES)?))
+}
+
+/// Whether an entry is of use behind a session's row.
+#[must_use]
+pub fn is_of_use(row: &[u8], entry: &[u8]) -> bool {
+    let head = Head::read(row).map(|(head, _)| head);
+    matches!((head, head_of(entry)), (Ok(head), Ok((born, number, _))) if born == head.born && number > head.through)
 }

@@ -6,11 +6,13 @@
 //! - [`session`]: what outlives a connection
 //! - [`sessions_shown`]: what operators see of that, and its end by their hand
 //! - [`durable`]: what outlives the process
+//! - [`entries`]: that in bytes
 //! - [`handover`]: how it goes from one shard to another
 //! - [`arrival`]: what a client waits for before it is connected
 //! - [`deliver`]: records as PUBLISH packets
 //! - [`large`]: long messages, whose payload is collected as it comes
 //! - [`pending`]: records that wait for the window or the socket
+//! - [`recalled`]: a session as it was recorded
 //! - [`retained`]: what topics kept, for who subscribes
 //! - [`message`]: a record as its packets are made from it
 //! - [`plain`]: clients whose records need no look at them
@@ -22,11 +24,13 @@ mod arrival;
 mod claims;
 mod deliver;
 mod durable;
+mod entries;
 mod handover;
 mod large;
 mod message;
 mod pending;
 mod plain;
+mod recalled;
 mod retained;
 mod session;
 mod sessions_shown;
@@ -34,7 +38,7 @@ mod shares;
 
 pub use claims::{ClaimAsked, MqttMail, answered, heard, home_of, late, missed, receive};
 pub use deliver::Cache;
-pub use durable::{Found, Written, id_of_row, record as record_session, written};
+pub use durable::{Found, Written, id_of_entries, id_of_row, is_of_use, record as record_session, written};
 pub use handover::{Traveller, depart, settled};
 pub use large::LongMessages;
 pub use plain::Plain;
@@ -49,16 +53,16 @@ use crate::core::Core;
 use crate::rim::{REPLIES, Rim, Timer};
 use arrival::{Arrival, connected, granted, recorded, refused};
 use deliver::Gaps;
-use durable::Wait;
+use durable::{Intended, Kept, Wait};
 use hubsub_route::claims::{Claimant, Holder};
 use hubsub_route::{
-    Answer, Asker, Draft, Headers, HubsFrom, Namespace, Outcome, Publisher, Start, Ticket, Wish,
+    Answer, Asker, Draft, Headers, HubsFrom, Namespace, Outcome, Publisher, Record, Start, Ticket, Wish,
 };
 use hubsub_types::names::filter_pattern;
 use hubsub_types::{ConnKey, ErrorCode, Qos};
 use hubsub_wire::mqtt::{
-    Connect, DecodeLimits, Decoded, Decoder, Fault, Incoming, LastWill, Machine, Names, Opened, Packet,
-    ProtocolError, Reason, Refusal, Rewind, Step, Terms, packet_bytes, read_headers, rewind, shared,
+    Connect, DecodeLimits, Decoded, Decoder, Event, Fault, Incoming, LastWill, Machine, Names, Opened,
+    Packet, ProtocolError, Reason, Refusal, Rewind, Step, Terms, packet_bytes, read_headers, rewind, shared,
 };
 use large::{WHOLE_BYTES, Whole};
 use pending::Pending;
@@ -123,7 +127,8 @@ impl Client {
     /// Whether more is to come as its output drains.
     #[must_use]
     pub fn wants_more(&self) -> bool {
-        !self.pending.is_empty() || self.reads.is_some()
+        let kept = self.session.as_ref().and_then(|session| session.kept.as_ref());
+        !self.pending.is_empty() || self.reads.is_some() || kept.is_some_and(|kept| kept.has_prepared())
     }
 
     /// Whether its session is recorded.
@@ -237,8 +242,11 @@ fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, packet: &[u8], de
     match opened {
         Ok(Opened { mut machine, is_clean, accepted }) => {
             let client_id = machine.client_id().into();
-            let session = || Box::new(Session::new(records.then(Box::default), 0));
-            let session = (machine.session_expiry_s() > 0).then(session);
+            let mut session = None;
+            if machine.session_expiry_s() > 0 {
+                let kept = records.then(|| Box::new(Kept::new(rim.new_token())));
+                session = Some(Box::new(Session::new(kept, 0)));
+            }
             if session.is_some() && records {
                 machine.record();
             }
@@ -364,8 +372,11 @@ fn take(core: &mut Core, key: ConnKey, packet: Packet<'_>, whole: Option<Whole>)
     core.rim.metrics.mqtt_receive_exceeded_total.add(exceeded);
     match step {
         Ok(Step::Done) => {}
-        Ok(Step::Received { number, .. } | Step::Released { number, .. }) => {
-            durable::due(&mut core.rim, key, Some(Wait::Recorded(number)));
+        Ok(Step::Received { id, number }) => {
+            durable::happened(&mut core.rim, key, &Event::Received(id), Wait::Recorded(number));
+        }
+        Ok(Step::Released { id, number }) => {
+            durable::happened(&mut core.rim, key, &Event::Released(id), Wait::Recorded(number));
         }
         Ok(Step::Acknowledged { key: message, .. }) => core.rim.ended_mqtt(key, message),
         Ok(Step::Publish(incoming)) => publish(core, key, incoming, whole),
@@ -401,7 +412,7 @@ fn take(core: &mut Core, key: ConnKey, packet: Packet<'_>, whole: Option<Whole>)
 }
 
 fn publish(core: &mut Core, key: ConnKey, incoming: Incoming<'_>, whole: Option<Whole>) {
-    let Incoming { number, topic, qos, retain, intent, properties, payload, .. } = incoming;
+    let Incoming { number, topic, qos, retain, id, intent, properties, payload } = incoming;
     let topic = topic.as_str().as_bytes();
     core.rim.metrics.mqtt_published_total.add(1);
     if let Some(intent) = intent
@@ -419,6 +430,17 @@ fn publish(core: &mut Core, key: ConnKey, incoming: Incoming<'_>, whole: Option<
     let whole = whole.map(|whole| (whole, client.machine.client_id().into()));
     let headers = (!properties.is_empty()).then(|| read_headers(properties));
     let headers: Headers = headers.filter(|headers| !headers.is_empty()).map(Into::into);
+    if let (Some(id), Some(intent), true) = (id, intent, client.is_recorded())
+        && core.broker.is_logged(Namespace::Global, topic)
+    {
+        let name: Box<str> = own_id(core, key);
+        let record = match whole {
+            Some((whole, _)) => whole.record(topic, name, headers),
+            None => Record::new(Namespace::Global, topic, payload, name, headers),
+        };
+        let record = record.of_qos(qos).retained(retain);
+        return durable::intend(core, key, id, Intended { number, intent, record });
+    }
     if retain
         && qos == Qos::AtMostOnce
         && let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut())
@@ -454,6 +476,12 @@ fn publish(core: &mut Core, key: ConnKey, incoming: Incoming<'_>, whole: Option<
             }
         }
     }
+}
+
+/// A client's id.
+fn own_id(core: &Core, key: ConnKey) -> Box<str> {
+    let client = core.rim.conns.get(key).and_then(|conn| conn.mqtt.as_ref());
+    client.map_or_else(Box::default, |client| client.machine.client_id().into())
 }
 
 fn published(core: &mut Core, key: ConnKey, number: u32, outcome: Result<u64, ErrorCode>) {

@@ -7,7 +7,7 @@ use super::message::Message;
 use super::shares::Group;
 use ahash::RandomState;
 use hashbrown::HashMap;
-use hubsub_types::OnSlow;
+use hubsub_types::{OnSlow, Qos};
 use hubsub_wire::mqtt::Grant;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -22,9 +22,17 @@ pub struct Item {
     pub on_slow: OnSlow,
     /// The group that it came by, if it is for one of its members.
     pub group: Option<Group>,
+    /// Its key, if it waited for an absent client and is recorded; else 0.
+    pub key: u64,
 }
 
 impl Item {
+    /// Whether it must not be sent to a client whose session is recorded before that is.
+    #[must_use]
+    pub fn is_recorded(&self) -> bool {
+        self.grant.qos == Qos::ExactlyOnce && self.group.is_none()
+    }
+
     fn may_give_way(&self) -> bool {
         matches!(self.on_slow, OnSlow::DropOldest | OnSlow::Conflate)
     }
@@ -222,14 +230,14 @@ impl Queue {
 mod tests {
     use super::*;
     use crate::mqtt::message::Said;
-    use hubsub_types::{Position, Qos};
+    use hubsub_types::Position;
 
     fn item(topic: &str, payload: &[u8], on_slow: OnSlow) -> Item {
         let position = Position::default();
         let qos = Qos::AtMostOnce;
         let said = Said { topic, payload, headers: &[], timestamp_us: 0, position, qos, retain: false };
         let grant = Grant { qos, ids: Vec::new(), retain: false };
-        Item { message: Rc::new(said.keep()), grant, on_slow, group: None }
+        Item { message: Rc::new(said.keep()), grant, on_slow, group: None, key: 0 }
     }
 
     fn all(pending: &mut Pending) -> String {

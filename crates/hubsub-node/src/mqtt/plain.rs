@@ -52,6 +52,7 @@ impl Client {
         let is_plain = self.pending.is_empty()
             && self.gaps.is_empty()
             && !self.tells_positions
+            && !(self.is_recorded() && self.machine.plain_qos() > Some(Qos::AtMostOnce))
             && self.machine.own_aliases.is_empty()
             && self.machine.packet_bytes_max() > REMAINING_LENGTH_MAX;
         let v5 = self.machine.version() >= Version::V5;

@@ -20,11 +20,20 @@ use hubsub_wire::mqtt::{Grant, Match, PacketId, SessionState};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
+/// A message under way.
+#[derive(Clone)]
+pub struct Sent {
+    message: Rc<Message>,
+    grant: Grant,
+    /// Whether an entry has it.
+    is_recorded: bool,
+}
+
 /// What a session keeps of messages beside what its machine knows of them.
 #[derive(Default)]
 pub struct Session {
     /// Those that the client was sent and has not acknowledged, by the machine's keys.
-    sent: BTreeMap<u64, (Rc<Message>, Grant)>,
+    sent: BTreeMap<u64, Sent>,
     /// The key given last.
     last: u64,
     /// Numbers of its own messages of QoS 2 whose outcome is not known, by the requests that they are.
@@ -69,8 +78,24 @@ impl Session {
     }
 
     /// The message of a key is under way to the client.
-    pub fn send(&mut self, key: u64, message: Rc<Message>, grant: Grant) {
-        self.sent.insert(key, (message, grant));
+    pub fn send(&mut self, key: u64, message: Rc<Message>, grant: Grant, is_recorded: bool) {
+        self.sent.insert(key, Sent { message, grant, is_recorded });
+    }
+
+    /// The lowest key of those under way.
+    #[must_use]
+    pub fn first_sent(&self) -> Option<u64> {
+        self.sent.first_key_value().map(|(&key, _)| key)
+    }
+
+    /// Its connection has ended: what is under way is to be recorded, where sessions are.
+    fn record_sent(&mut self) {
+        let Some(kept) = &mut self.kept else { return };
+        kept.leaves();
+        for (&key, sent) in self.sent.iter_mut().filter(|(_, sent)| !sent.is_recorded) {
+            kept.put(false, key, &sent.message, &sent.grant);
+            sent.is_recorded = true;
+        }
     }
 
     /// It is not any more.
@@ -80,7 +105,7 @@ impl Session {
 
     /// A message that is under way.
     #[must_use]
-    pub fn sent(&self, key: u64) -> Option<&(Rc<Message>, Grant)> {
+    pub fn sent(&self, key: u64) -> Option<&Sent> {
         self.sent.get(&key)
     }
 }
@@ -92,7 +117,8 @@ pub struct Absent {
     /// What its machine knows.
     pub state: SessionState<u64>,
     pub(super) session: Session,
-    queue: VecDeque<(Rc<Message>, Grant)>,
+    /// With their keys, 0 where nothing is recorded.
+    queue: VecDeque<(Rc<Message>, Grant, u64)>,
     queue_bytes: usize,
     /// Messages that gave way.
     dropped: u64,
@@ -163,12 +189,29 @@ impl Absent {
         (self.queue.len(), self.queue_bytes, self.dropped)
     }
 
-    fn push(&mut self, message: Rc<Message>, grant: Grant, messages_max: u64, bytes_max: u64) -> u64 {
+    /// The key of the first that waits.
+    #[must_use]
+    pub fn first_key(&self) -> Option<u64> {
+        self.queue.front().map(|&(_, _, key)| key)
+    }
+
+    /// A message waits; `key`: 0 if it is not recorded yet, which it is then, where sessions are.
+    fn push(
+        &mut self,
+        message: Rc<Message>,
+        grant: Grant,
+        mut key: u64,
+        (messages_max, bytes_max): (u64, u64),
+    ) -> u64 {
+        if key == 0 && self.session.kept.is_some() {
+            key = self.session.next_key();
+            self.session.kept.iter_mut().for_each(|kept| kept.put(true, key, &message, &grant));
+        }
         self.queue_bytes += message.weight() + ITEM_BYTES;
-        self.queue.push_back((message, grant));
+        self.queue.push_back((message, grant, key));
         let mut dropped = 0;
         while self.queue.len() as u64 > messages_max || self.queue_bytes as u64 > bytes_max {
-            let Some((message, _)) = self.queue.pop_front() else { break };
+            let Some((message, ..)) = self.queue.pop_front() else { break };
             self.queue_bytes -= message.weight() + ITEM_BYTES;
             dropped += 1;
         }
@@ -202,16 +245,17 @@ impl Client {
 /// A connection has ended whose session goes on, in its place.
 pub(super) fn leave(core: &mut Core, key: ConnKey, mut client: Client) {
     let rim = &mut core.rim;
-    let (messages_max, bytes_max) = queue_limits(rim);
+    let limits = queue_limits(rim);
     let mut session = client.session.take().map_or_else(Session::default, |session| *session);
     let yields_to = session.yields_to.take();
     session.requests = client.machine.next_request();
+    session.record_sent();
     let id: Box<str> = client.machine.client_id().into();
     let state = client.machine.suspend(rim.now.wall_us / 1000);
     let mut absent = Absent::new(id, state, session);
     let mut dropped = 0;
     for item in client.pending.into_items().filter(|item| item.grant.qos > Qos::AtMostOnce) {
-        dropped += absent.push(item.message, item.grant, messages_max, bytes_max);
+        dropped += absent.push(item.message, item.grant, item.key, limits);
     }
     rim.metrics.mqtt_session_dropped_total.add(dropped);
     rim.sessions.insert(key, absent);
@@ -312,8 +356,8 @@ pub(super) fn resume(rim: &mut Rim, key: ConnKey, client: &mut Client) -> bool {
     rim.mqtt_subscriptions += client.machine.subscriptions();
     rim.sessions.connected += usize::from(client.session.is_none());
     client.session = Some(Box::new(session));
-    for (message, grant) in queue {
-        client.pending.push(Item { message, grant, on_slow: OnSlow::CatchUp, group: None });
+    for (message, grant, key) in queue {
+        client.pending.push(Item { message, grant, on_slow: OnSlow::CatchUp, group: None, key });
     }
     rim.output_bytes += client.pending.bytes();
     rim.show_sessions();
@@ -323,8 +367,10 @@ pub(super) fn resume(rim: &mut Rim, key: ConnKey, client: &mut Client) -> bool {
 impl Rim {
     /// A record for a session without a connection.
     pub(crate) fn deliver_absent(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> Delivery {
-        let (messages_max, bytes_max) = queue_limits(self);
-        let Some((_, absent)) = self.sessions.by_place.get_mut(&conn) else { return Delivery::Taken };
+        let limits = queue_limits(self);
+        let Some((generation, absent)) = self.sessions.by_place.get_mut(&conn) else {
+            return Delivery::Taken;
+        };
         let by = match via {
             Via::Topic => Match::Topic,
             Via::Pattern(_, source) => match source.strip_prefix(FILTER_MARK) {
@@ -342,17 +388,29 @@ impl Rim {
         };
         let message = self.encoded.mqtt.message(&said);
         let (len, bytes) = (absent.queue.len(), absent.queue_bytes);
-        let dropped = absent.push(message, grant, messages_max, bytes_max);
+        let dropped = absent.push(message, grant, 0, limits);
+        let key = ConnKey { index: conn, generation: *generation };
         self.sessions.queued = self.sessions.queued + absent.queue.len() - len;
         self.sessions.queued_bytes = self.sessions.queued_bytes + absent.queue_bytes - bytes;
         self.metrics.mqtt_session_queued_total.add(1);
         self.metrics.mqtt_session_dropped_total.add(dropped);
         self.show_sessions();
+        durable::call(self, key);
         Delivery::Taken
     }
 
-    /// A session of the process before is without a connection.
-    pub(super) fn adopt_session(&mut self, key: ConnKey, absent: Absent) {
+    /// A session of the process before is without a connection; what waits for it, by keys.
+    pub(super) fn adopt_session(
+        &mut self,
+        key: ConnKey,
+        mut absent: Absent,
+        queue: Vec<(u64, Message, Grant)>,
+    ) {
+        let limits = queue_limits(self);
+        for (key, message, grant) in queue {
+            // Those that give way have been counted.
+            absent.push(Rc::new(message), grant, key, limits);
+        }
         self.sessions.insert(key, absent);
         self.show_sessions();
     }
@@ -392,7 +450,9 @@ impl Rim {
             let client = self.conns.get(key).and_then(|conn| conn.mqtt.as_ref());
             let kept = client.and_then(|client| client.session.as_ref()?.sent(number).cloned());
             match kept {
-                Some((message, grant)) => self.send_mqtt_again(key.index, &message, &grant, id, number),
+                Some(Sent { message, grant, .. }) => {
+                    self.send_mqtt_again(key.index, &message, &grant, id, number);
+                }
                 None => self.give_up_mqtt(key, id),
             }
         }

@@ -201,6 +201,31 @@ fn pubrel_and_pubcomp_wait_until_what_they_follow_from_is_recorded() {
 }
 
 #[test]
+fn who_ends_subscriptions_is_told_once_that_is_recorded() {
+    let mut machine = resumable(9);
+    machine.record();
+    let number = subscribe(&mut machine, "t", of_qos(Qos::AtLeastOnce), None);
+    machine.confirm(number);
+    assert_eq!(machine.state().subscriptions().count(), 1, "a snapshot has it before its client is told");
+    let mut out = Vec::new();
+    machine.granted(number, Ok(()), &mut out);
+    assert_eq!(out[0], 0x90);
+    let mut raw = Vec::new();
+    Names::push(&mut raw, "t").unwrap();
+    let (id, properties) = (PacketId::MIN, Properties::default());
+    let packet = Unsubscribe { id, properties, filters: Names::new(&raw).unwrap() };
+    let mut out = Vec::new();
+    let Ok(Step::Unsubscribe { number: Some(number), .. }) =
+        machine.take(Packet::Unsubscribe(packet), 0, &mut out)
+    else {
+        panic!("it has a number")
+    };
+    assert_eq!((machine.state().subscriptions().count(), machine.pending(), &out[..]), (0, 1, &[][..]));
+    machine.unsubscribed(number, &mut out);
+    assert_eq!((machine.pending(), &out[..]), (0, &[0xB0, 4, 0, 1, 0, 0][..]));
+}
+
+#[test]
 fn a_message_of_qos_2_keeps_its_number_over_connections() {
     let number = |machine: &mut Machine<u64>, id: u16| {
         let mut out = Vec::new();

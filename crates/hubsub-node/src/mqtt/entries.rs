@@ -1,0 +1,259 @@
+//! What is recorded of a session in bytes: the head of its row, and entries that say what happened since
+//! (docs/protocol/mqtt-state.md).
+//!
+//! ```text
+//! row:     | version | born | key given last | last entry | through | queued from | state |
+//! entry:   | born | number | parts |
+//! event:   1 | number, kind, id, ... (hubsub-wire)
+//! message: 2 | 1 if it waits | key | QoS, 4 more for RETAIN | how many identifiers, each | what it says
+//! ```
+//!
+//! Numbers are little-endian, of 8 bytes where nothing else is said; texts and bytes have their length in 4 bytes before them.
+//! *born* tells a session from the one before it under the same client id: entries of that one are passed over.
+
+use super::message::{Message, Said};
+use hubsub_types::{Epoch, Position, Qos, Seq};
+use hubsub_wire::mqtt::{Damaged, Event, Grant, SubscriptionId};
+
+/// Of the row's format.
+const VERSION: u8 = 1;
+
+const EVENT: u8 = 1;
+const MESSAGE: u8 = 2;
+const RETAIN: u8 = 4;
+
+const SHORT: Damaged = Damaged("a field that ends behind its record");
+
+/// What stands before the state in a row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Head {
+    /// Which session of its client id it is: never that of another one. The producer of its messages of QoS 2.
+    pub born: u64,
+    /// The key given last to a message.
+    pub last_key: u64,
+    /// The number given last to an entry.
+    pub last_entry: u64,
+    /// Entries up to this number are of no use any more.
+    pub through: u64,
+    /// Messages that wait have this key or a later one.
+    pub queued_from: u64,
+}
+
+impl Head {
+    /// Appends it.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        let Head { born, last_key, last_entry, through, queued_from } = *self;
+        out.push(VERSION);
+        [born, last_key, last_entry, through, queued_from].iter().for_each(|number| put(out, *number));
+    }
+
+    /// A row's, and the state behind it.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn read(row: &[u8]) -> Result<(Head, &[u8]), Damaged> {
+        let mut left = Reader(row);
+        if left.byte()? != VERSION {
+            return Err(Damaged("a row of another version"));
+        }
+        let [born, last_key, last_entry, through, queued_from] =
+            [left.number()?, left.number()?, left.number()?, left.number()?, left.number()?];
+        Ok((Head { born, last_key, last_entry, through, queued_from }, left.0))
+    }
+}
+
+/// One part of an entry.
+pub enum Part {
+    /// Something happened, the event of this number.
+    Event(u64, Event<u64>),
+    /// A message that is to be sent, or is under way.
+    Message {
+        /// Whether it waits.
+        is_queued: bool,
+        /// Its own.
+        key: u64,
+        /// What.
+        message: Message,
+        /// How.
+        grant: Grant,
+    },
+}
+
+/// Begins an entry.
+pub fn begin(born: u64, number: u64) -> Vec<u8> {
+    [born.to_le_bytes(), number.to_le_bytes()].concat()
+}
+
+/// Adds an event.
+pub fn put_event(number: u64, event: &Event<u64>, out: &mut Vec<u8>) {
+    out.push(EVENT);
+    event.encode(number, out);
+}
+
+/// Adds a message.
+pub fn put_message(is_queued: bool, key: u64, said: &Said<'_>, grant: &Grant, out: &mut Vec<u8>) {
+    out.extend([MESSAGE, u8::from(is_queued)]);
+    put(out, key);
+    out.push(grant.qos as u8 | if grant.retain { RETAIN } else { 0 });
+    put(out, grant.ids.len() as u64);
+    grant.ids.iter().for_each(|id| put(out, u64::from(id.get())));
+    let Said { topic, payload, headers, timestamp_us, position, qos, retain } = *said;
+    out.push(qos as u8 | if retain { RETAIN } else { 0 });
+    [timestamp_us, position.epoch.0, position.seq.0].iter().for_each(|number| put(out, *number));
+    put_bytes(out, topic.as_bytes());
+    put_bytes(out, payload);
+    put(out, headers.len() as u64);
+    for (name, value) in headers {
+        put_bytes(out, name.as_bytes());
+        put_bytes(out, value.as_bytes());
+    }
+}
+
+/// Whose session an entry is of, and its number; the parts behind that.
+///
+/// # Errors
+/// It is too short.
+pub fn head_of(entry: &[u8]) -> Result<(u64, u64, &[u8]), Damaged> {
+    let mut left = Reader(entry);
+    Ok((left.number()?, left.number()?, left.0))
+}
+
+/// Takes a part off the bytes.
+///
+/// # Errors
+/// There is none.
+pub fn take_part(from: &mut &[u8]) -> Result<Part, Damaged> {
+    let mut left = Reader(from);
+    let part = match left.byte()? {
+        EVENT => {
+            let (number, event) = Event::decode(&mut left.0)?;
+            Part::Event(number, event)
+        }
+        MESSAGE => {
+            let (is_queued, key) = (left.byte()? != 0, left.number()?);
+            let (granted, retained) = left.qos()?;
+            let mut ids = Vec::new();
+            for _ in 0..left.number()? {
+                let id = u32::try_from(left.number()?).ok().and_then(SubscriptionId::new);
+                ids.push(id.ok_or(Damaged("a subscription identifier out of range"))?);
+            }
+            let (qos, retain) = left.qos()?;
+            let (timestamp_us, epoch, seq) = (left.number()?, left.number()?, left.number()?);
+            let (topic, payload) = (left.text()?, left.bytes()?);
+            let mut headers = Vec::new();
+            for _ in 0..left.number()? {
+                headers.push((left.text()?.into(), left.text()?.into()));
+            }
+            let position = Position { epoch: Epoch(epoch), seq: Seq(seq) };
+            let said = Said { topic, payload, headers: &headers, timestamp_us, position, qos, retain };
+            let grant = Grant { qos: granted, ids, retain: retained };
+            Part::Message { is_queued, key, message: said.keep(), grant }
+        }
+        _ => return Err(Damaged("a part of no kind")),
+    };
+    *from = left.0;
+    Ok(part)
+}
+
+fn put(out: &mut Vec<u8>, number: u64) {
+    out.extend(number.to_le_bytes());
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    let length = u32::try_from(bytes.len()).expect("no packet is that long");
+    out.extend(length.to_le_bytes());
+    out.extend_from_slice(bytes);
+}
+
+/// What is not read yet.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn byte(&mut self) -> Result<u8, Damaged> {
+        let (&byte, rest) = self.0.split_first().ok_or(SHORT)?;
+        self.0 = rest;
+        Ok(byte)
+    }
+
+    fn number(&mut self) -> Result<u64, Damaged> {
+        let (number, rest) = self.0.split_first_chunk().ok_or(SHORT)?;
+        self.0 = rest;
+        Ok(u64::from_le_bytes(*number))
+    }
+
+    fn qos(&mut self) -> Result<(Qos, bool), Damaged> {
+        let byte = self.byte()?;
+        let qos = Qos::from_bits(byte & !RETAIN).ok_or(Damaged("a QoS"))?;
+        Ok((qos, byte & RETAIN != 0))
+    }
+
+    fn bytes(&mut self) -> Result<&'a [u8], Damaged> {
+        let (length, rest) = self.0.split_first_chunk().ok_or(SHORT)?;
+        let (bytes, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or(SHORT)?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
+    fn text(&mut self) -> Result<&'a str, Damaged> {
+        std::str::from_utf8(self.bytes()?).map_err(|_| Damaged("a text that is not UTF-8"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hubsub_wire::mqtt::PacketId;
+
+    #[test]
+    fn what_was_written_is_read_and_nothing_shorter() {
+        let head = Head { born: 7, last_key: 6, last_entry: 5, through: 4, queued_from: 3 };
+        let mut row = Vec::new();
+        head.write(&mut row);
+        row.extend(b"state");
+        assert_eq!(Head::read(&row), Ok((head, &b"state"[..])));
+
+        let headers: [(Box<str>, Box<str>); 1] = [("name".into(), "välue".into())];
+        let position = Position { epoch: Epoch(9), seq: Seq(8) };
+        let (qos, payload) = (Qos::ExactlyOnce, &b"\x00payload"[..]);
+        let said =
+            Said { topic: "a/ö", payload, headers: &headers, timestamp_us: 1, position, qos, retain: true };
+        let ids = vec![SubscriptionId::new(268_435_455).unwrap()];
+        let grant = Grant { qos: Qos::AtLeastOnce, ids, retain: true };
+        let mut entry = begin(1, 2);
+        put_event(3, &Event::Received(PacketId::new(4).unwrap()), &mut entry);
+        put_message(true, 5, &said, &grant, &mut entry);
+
+        let (born, number, mut parts) = head_of(&entry).unwrap();
+        assert_eq!((born, number), (1, 2));
+        assert!(matches!(take_part(&mut parts), Ok(Part::Event(3, Event::Received(_)))));
+        let whole = parts;
+        let Ok(Part::Message { is_queued: true, key: 5, message, grant: read }) = take_part(&mut parts)
+        else {
+            panic!("it is a message")
+        };
+        assert_eq!((read, parts), (grant, &b""[..]));
+        let read = message.said();
+        assert_eq!((read.topic, read.payload, read.headers), ("a/ö", payload, &headers[..]));
+        assert_eq!((read.timestamp_us, read.position, read.qos, read.retain), (1, position, qos, true));
+        for end in 0..whole.len() {
+            assert!(take_part(&mut &whole[..end]).is_err(), "of {end} bytes");
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused() {
+        let mut seed = 1_u64;
+        for length in (0..100).cycle().take(20_000) {
+            let bytes: Vec<u8> = (0..length)
+                .map(|_| {
+                    seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    (seed >> 33) as u8 & if length % 2 == 0 { 0xFF } else { 3 }
+                })
+                .collect();
+            let _ = Head::read(&bytes);
+            for mut parts in [bytes.clone(), [&[MESSAGE], &bytes[..]].concat()].iter().map(|b| &b[..]) {
+                while !parts.is_empty() && take_part(&mut parts).is_ok() {}
+            }
+        }
+    }
+}
