@@ -12,6 +12,9 @@ pub enum StoreError {
     /// An id without a byte.
     #[error("a session needs an id")]
     NoId,
+    /// Entries are not numbered so far.
+    #[error("no entry has that number: {0}")]
+    NoNumber(u64),
     /// More bytes than a store takes.
     #[error("the {what} has {bytes} bytes, at most {max} are kept")]
     TooLong {
@@ -30,6 +33,33 @@ pub enum StoreError {
         /// Together.
         bytes: u64,
     },
+    /// Bytes that are not what was written.
+    #[error("{path} is damaged: {why}")]
+    Damaged {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// Written by a later version.
+    #[error("{path} has format {found}, this version reads formats up to {known}")]
+    NewerFormat {
+        /// The file.
+        path: String,
+        /// Its format.
+        found: u32,
+        /// The latest that is understood.
+        known: u32,
+    },
+    /// The storage failed, or its server refused. Whether the batch is kept is not known; the same may succeed later.
+    #[error("{0}")]
+    Failed(String),
+    /// The server cannot be reached, or gave no answer in time. Whether the batch was carried out is not known.
+    #[error("{0}")]
+    Unreachable(String),
+    /// That says nowhere where to keep sessions.
+    #[error("no server has this URL: {0}")]
+    NoUrl(String),
 }
 
 impl StoreError {
@@ -39,8 +69,14 @@ impl StoreError {
         match self {
             StoreError::NoSession => "no_session",
             StoreError::NoId => "no_id",
+            StoreError::NoNumber(_) => "no_number",
             StoreError::TooLong { .. } => "too_long",
             StoreError::Full { .. } => "full",
+            StoreError::Damaged { .. } => "damaged",
+            StoreError::NewerFormat { .. } => "newer_format",
+            StoreError::Failed(_) => "failed",
+            StoreError::Unreachable(_) => "unreachable",
+            StoreError::NoUrl(_) => "no_url",
         }
     }
 }

@@ -5,6 +5,8 @@
 //! | part | what it owns |
 //! |---|---|
 //! | [`Memory`] | sessions that end with the process: what the others are held against |
+//! | [`Disk`] | sessions in a file of the node's |
+//! | [`Redis`] | sessions in a Redis server |
 //!
 //! Invariants of each store:
 //! - The requests of a batch are carried out in their order, and each has its answer; a later one sees what an earlier
@@ -14,11 +16,15 @@
 //! - A session is there from its first snapshot until its end. To one that is not there nothing can be appended, so
 //!   nothing is left behind by what comes late.
 
+mod disk;
 mod error;
 mod memory;
+mod redis;
 
+pub use disk::Disk;
 pub use error::StoreError;
 pub use memory::Memory;
+pub use redis::Redis;
 
 /// One request. Ids are client ids, of 1 to [`ID_BYTES_MAX`] bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,8 +35,8 @@ pub enum Request {
         id: Box<str>,
         /// At most [`SNAPSHOT_BYTES_MAX`] bytes.
         snapshot: Vec<u8>,
-        /// Entries up to this number are in the snapshot, and are not kept any more. Later ones are numbered behind it,
-        /// also if the store never gave it.
+        /// Entries up to this number, at most [`NUMBER_MAX`], are in the snapshot, and are not kept any more. Later ones
+        /// are numbered behind it, also if the store never gave it.
         through: u64,
     },
     /// Something that happened since.
@@ -92,6 +98,9 @@ pub const ID_BYTES_MAX: usize = 65_535;
 /// Bytes of a snapshot, at most.
 pub const SNAPSHOT_BYTES_MAX: usize = 64 << 20;
 
+/// The last number that a snapshot may name. Redis counts so far.
+pub const NUMBER_MAX: u64 = 1 << 52;
+
 /// Bytes of an entry, at most: a message of MQTT's greatest length, and what is said beside it.
 pub const ENTRY_BYTES_MAX: usize = (256 << 20) + (1 << 20);
 
@@ -108,6 +117,17 @@ pub struct Limits {
     pub bytes_max: u64,
 }
 
+impl Limits {
+    /// Whether an entry has room behind so much.
+    fn admit(&self, entries: u64, bytes: u64, entry: &[u8]) -> Result<(), StoreError> {
+        if entries < self.entries_max && bytes + entry.len() as u64 <= self.bytes_max {
+            Ok(())
+        } else {
+            Err(StoreError::Full { entries, bytes })
+        }
+    }
+}
+
 /// What each store refuses alike, before it looks at what it keeps.
 fn check(request: &Request) -> Result<(), StoreError> {
     let (id, more) = match request {
@@ -119,6 +139,11 @@ fn check(request: &Request) -> Result<(), StoreError> {
     };
     if id.is_empty() {
         return Err(StoreError::NoId);
+    }
+    if let &Request::Save { through, .. } = request
+        && through > NUMBER_MAX
+    {
+        return Err(StoreError::NoNumber(through));
     }
     for (what, bytes, max) in [("id", id.len(), ID_BYTES_MAX)].into_iter().chain(more) {
         if bytes > max {

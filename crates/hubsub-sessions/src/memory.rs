@@ -73,13 +73,9 @@ impl Memory {
 
 impl Session {
     fn append(&mut self, entry: &[u8], limits: &Limits) -> Result<u64, StoreError> {
-        let entries = self.entries.len() as u64;
-        let bytes = self.bytes + entry.len() as u64;
-        if entries >= limits.entries_max || bytes > limits.bytes_max {
-            return Err(StoreError::Full { entries, bytes: self.bytes });
-        }
+        limits.admit(self.entries.len() as u64, self.bytes, entry)?;
         self.entries.push_back(entry.to_vec());
-        self.bytes = bytes;
+        self.bytes += entry.len() as u64;
         Ok(self.through + self.entries.len() as u64)
     }
 

@@ -1,58 +1,9 @@
-//! One suite for all stores of sessions.
+//! What holds for each store, kept or not: each rule is a function of a [`Keeper`].
 
-use hubsub_sessions::{Answer, ID_BYTES_MAX, Limits, Memory, PAGE_BYTES, Request, SessionStore, StoreError};
+use crate::support::{Keeper, LIMITS, append, end, list, load, loaded, nobody, one, save};
+use hubsub_sessions::{Answer, ID_BYTES_MAX, Limits, NUMBER_MAX, PAGE_BYTES, Request, StoreError};
 
-const LIMITS: Limits = Limits { entries_max: 1_000, bytes_max: 32 << 20 };
-
-/// A store that is opened again and again.
-trait Keeper {
-    fn open(&self, limits: Limits) -> Box<dyn SessionStore>;
-}
-
-struct InMemory;
-
-impl Keeper for InMemory {
-    fn open(&self, limits: Limits) -> Box<dyn SessionStore> {
-        Box::new(Memory::new(limits))
-    }
-}
-
-fn save(id: &str, snapshot: &str, through: u64) -> Request {
-    Request::Save { id: id.into(), snapshot: snapshot.into(), through }
-}
-
-fn append(id: &str, entry: &str) -> Request {
-    Request::Append { id: id.into(), entry: entry.into() }
-}
-
-fn load(id: &str) -> Request {
-    Request::Load { id: id.into() }
-}
-
-fn end(id: &str) -> Request {
-    Request::End { id: id.into() }
-}
-
-fn list(after: Option<&str>, max: usize) -> Request {
-    Request::List { after: after.map(Into::into), max }
-}
-
-fn loaded(snapshot: &str, entries: &[(u64, &str)]) -> Answer {
-    let entries = entries.iter().map(|&(number, entry)| (number, entry.into())).collect();
-    Answer::Loaded { snapshot: Some(snapshot.into()), entries }
-}
-
-fn nobody() -> Answer {
-    Answer::Loaded { snapshot: None, entries: Vec::new() }
-}
-
-fn one(store: &mut dyn SessionStore, request: Request) -> Result<Answer, StoreError> {
-    let mut answers = store.carry_out(std::slice::from_ref(&request));
-    assert_eq!(answers.len(), 1);
-    answers.remove(0)
-}
-
-fn entries_come_back_in_order_behind_their_snapshot(keeper: &dyn Keeper) {
+pub fn entries_come_back_in_order_behind_their_snapshot(keeper: &dyn Keeper) {
     let mut store = keeper.open(LIMITS);
     let batch = [save("a", "s", 0), append("a", "x"), append("a", "y"), load("a")];
     let answers = [
@@ -64,7 +15,7 @@ fn entries_come_back_in_order_behind_their_snapshot(keeper: &dyn Keeper) {
     assert_eq!(store.carry_out(&batch), answers);
 }
 
-fn a_snapshot_takes_the_place_of_the_entries_that_are_in_it(keeper: &dyn Keeper) {
+pub fn a_snapshot_takes_the_place_of_the_entries_that_are_in_it(keeper: &dyn Keeper) {
     let mut store = keeper.open(LIMITS);
     store.carry_out(&[save("a", "s", 0), append("a", "x"), append("a", "y"), append("a", "z")]);
     assert_eq!(one(&mut *store, save("a", "t", 2)), Ok(Answer::Saved));
@@ -76,7 +27,7 @@ fn a_snapshot_takes_the_place_of_the_entries_that_are_in_it(keeper: &dyn Keeper)
     assert_eq!(one(&mut *store, load("a")), Ok(loaded("v", &[(4, "w")])));
 }
 
-fn numbers_go_on_behind_what_a_snapshot_holds_also_where_the_store_never_gave_it(keeper: &dyn Keeper) {
+pub fn numbers_go_on_behind_what_a_snapshot_holds_also_where_the_store_never_gave_it(keeper: &dyn Keeper) {
     let mut store = keeper.open(LIMITS);
     store.carry_out(&[save("a", "s", 10), append("a", "x")]);
     assert_eq!(one(&mut *store, load("a")), Ok(loaded("s", &[(11, "x")])));
@@ -84,7 +35,7 @@ fn numbers_go_on_behind_what_a_snapshot_holds_also_where_the_store_never_gave_it
     assert_eq!(one(&mut *store, append("a", "y")), Ok(Answer::Appended(21)));
 }
 
-fn nothing_is_kept_of_nobody(keeper: &dyn Keeper) {
+pub fn nothing_is_kept_of_nobody(keeper: &dyn Keeper) {
     let mut store = keeper.open(LIMITS);
     assert_eq!(one(&mut *store, load("a")), Ok(nobody()));
     assert_eq!(one(&mut *store, append("a", "x")), Err(StoreError::NoSession));
@@ -93,7 +44,7 @@ fn nothing_is_kept_of_nobody(keeper: &dyn Keeper) {
     assert_eq!(one(&mut *store, list(None, 10)), Ok(Answer::Listed(vec![])));
 }
 
-fn an_end_leaves_nothing_and_a_new_session_begins_at_one(keeper: &dyn Keeper) {
+pub fn an_end_leaves_nothing_and_a_new_session_begins_at_one(keeper: &dyn Keeper) {
     let mut store = keeper.open(LIMITS);
     store.carry_out(&[save("a", "s", 0), append("a", "x"), append("a", "y"), save("b", "s", 0)]);
     assert_eq!(one(&mut *store, end("a")), Ok(Answer::Ended));
@@ -104,7 +55,7 @@ fn an_end_leaves_nothing_and_a_new_session_begins_at_one(keeper: &dyn Keeper) {
     assert_eq!(one(&mut *store, load("a")), Ok(loaded("t", &[(1, "z")])));
 }
 
-fn pages_come_in_the_order_of_ids(keeper: &dyn Keeper) {
+pub fn pages_come_in_the_order_of_ids(keeper: &dyn Keeper) {
     let mut store = keeper.open(LIMITS);
     let mut ids: Vec<String> = (0..97).map(|n| format!("client-{}", n * 37 % 97)).collect();
     let requests: Vec<Request> = ids.iter().map(|id| save(id, id, 0)).collect();
@@ -125,7 +76,7 @@ fn pages_come_in_the_order_of_ids(keeper: &dyn Keeper) {
     assert_eq!(&*page[0].0, "client-6", "what it goes on behind need not be there");
 }
 
-fn a_page_ends_with_the_snapshot_that_fills_it(keeper: &dyn Keeper) {
+pub fn a_page_ends_with_the_snapshot_that_fills_it(keeper: &dyn Keeper) {
     let mut store = keeper.open(LIMITS);
     let snapshot = vec![7; PAGE_BYTES / 2];
     for id in ["a", "b", "c"] {
@@ -138,7 +89,7 @@ fn a_page_ends_with_the_snapshot_that_fills_it(keeper: &dyn Keeper) {
     assert_eq!(page, [("c".into(), snapshot)]);
 }
 
-fn ids_may_have_any_characters(keeper: &dyn Keeper) {
+pub fn ids_may_have_any_characters(keeper: &dyn Keeper) {
     let mut store = keeper.open(LIMITS);
     let long = "é".repeat(ID_BYTES_MAX / 2);
     let ids =
@@ -157,7 +108,7 @@ fn ids_may_have_any_characters(keeper: &dyn Keeper) {
     assert_eq!(one(&mut *store, load("a\0")), Ok(loaded("a\0", &[(1, "a\0")])), "an end is of one id");
 }
 
-fn what_is_too_long_is_refused_and_changes_nothing(keeper: &dyn Keeper) {
+pub fn what_is_too_long_is_refused_and_changes_nothing(keeper: &dyn Keeper) {
     let mut store = keeper.open(Limits { entries_max: 3, bytes_max: 10 });
     let long = "x".repeat(ID_BYTES_MAX + 1);
     let refused = StoreError::TooLong { what: "id", bytes: ID_BYTES_MAX + 1, max: ID_BYTES_MAX };
@@ -165,6 +116,9 @@ fn what_is_too_long_is_refused_and_changes_nothing(keeper: &dyn Keeper) {
         assert_eq!(one(&mut *store, request), Err(refused.clone()));
     }
     assert_eq!(one(&mut *store, save("", "s", 0)), Err(StoreError::NoId));
+    let number = NUMBER_MAX + 1;
+    assert_eq!(one(&mut *store, save("a", "s", number)), Err(StoreError::NoNumber(number)));
+    assert_eq!(one(&mut *store, load("a")), Ok(nobody()));
     store.carry_out(&[save("a", "s", 0), append("a", "12345"), append("a", "6789")]);
     let full = Err(StoreError::Full { entries: 2, bytes: 9 });
     assert_eq!(one(&mut *store, append("a", "ab")), full, "bytes");
@@ -176,7 +130,7 @@ fn what_is_too_long_is_refused_and_changes_nothing(keeper: &dyn Keeper) {
     assert_eq!(one(&mut *store, load("a")), Ok(loaded("t", &[(3, "a"), (4, "123456789")])));
 }
 
-fn large_and_empty_entries_come_back_whole(keeper: &dyn Keeper) {
+pub fn large_and_empty_entries_come_back_whole(keeper: &dyn Keeper) {
     let mut store = keeper.open(LIMITS);
     let large: Vec<u8> = (0..9 << 20).map(|n: u32| (n % 251) as u8).collect();
     let requests = [
@@ -191,7 +145,7 @@ fn large_and_empty_entries_come_back_whole(keeper: &dyn Keeper) {
     assert_eq!(one(&mut *store, load("b")), Ok(loaded("", &[])));
 }
 
-fn ten_thousand_sessions_are_told_apart(keeper: &dyn Keeper) {
+pub fn ten_thousand_sessions_are_told_apart(keeper: &dyn Keeper) {
     let mut store = keeper.open(LIMITS);
     for from in (0..10_000).step_by(500) {
         let batch: Vec<Request> = (from..from + 500)
@@ -214,39 +168,3 @@ fn ten_thousand_sessions_are_told_apart(keeper: &dyn Keeper) {
         assert_eq!(one(&mut *store, load(&format!("c{n}"))), Ok(wanted));
     }
 }
-
-/// Each rule of all stores, for one of them.
-macro_rules! suite {
-    ($name:ident, $keeper:expr, [$($rule:ident),* $(,)?]) => {
-        mod $name {
-            $(#[test]
-            fn $rule() {
-                super::$rule(&$keeper);
-            })*
-        }
-    };
-}
-
-macro_rules! suites {
-    ($name:ident, $keeper:expr) => {
-        suite!(
-            $name,
-            $keeper,
-            [
-                entries_come_back_in_order_behind_their_snapshot,
-                a_snapshot_takes_the_place_of_the_entries_that_are_in_it,
-                numbers_go_on_behind_what_a_snapshot_holds_also_where_the_store_never_gave_it,
-                nothing_is_kept_of_nobody,
-                an_end_leaves_nothing_and_a_new_session_begins_at_one,
-                pages_come_in_the_order_of_ids,
-                a_page_ends_with_the_snapshot_that_fills_it,
-                ids_may_have_any_characters,
-                what_is_too_long_is_refused_and_changes_nothing,
-                large_and_empty_entries_come_back_whole,
-                ten_thousand_sessions_are_told_apart,
-            ]
-        );
-    };
-}
-
-suites!(memory, super::InMemory);

@@ -1,0 +1,13 @@
+-- KEYS: ids, session, entries. ARGV: entry, the limits of entries and of bytes.
+-- The number of the entry; or nothing, where the session is not there; or how much there is, where that is the most.
+local head = redis.call('HMGET', KEYS[2], 'last', 'bytes')
+if not head[1] then
+  return {}
+end
+local count, bytes = redis.call('LLEN', KEYS[3]), tonumber(head[2])
+if count >= tonumber(ARGV[2]) or bytes + #ARGV[1] > tonumber(ARGV[3]) then
+  return {count, bytes}
+end
+redis.call('RPUSH', KEYS[3], ARGV[1])
+redis.call('HSET', KEYS[2], 'bytes', string.format('%.0f', bytes + #ARGV[1]))
+return {redis.call('HINCRBY', KEYS[2], 'last', 1)}

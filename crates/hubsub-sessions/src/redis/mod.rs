@@ -1,0 +1,230 @@
+//! Sessions in a Redis server: [`Redis`]. They survive what that server survives.
+//!
+//! | key | type | what |
+//! |---|---|---|
+//! | `{hubsub:NAME}:ids` | sorted set | the ids of all sessions, in their order |
+//! | `{hubsub:NAME}:session:ID` | hash | `snapshot`; `last`, the number of the last entry; `bytes` of those kept |
+//! | `{hubsub:NAME}:entries:ID` | list | entries |
+//!
+//! `NAME` is of the cluster, or of the node that is alone. Each request is one script, so it is done whole or not at all;
+//! a batch goes in one piece. A batch that the server did not answer is not sent again: whether it was carried out is
+//! not known.
+
+use crate::{Answer, Limits, PAGE_BYTES, Request, SessionStore, StoreError, check};
+use redis::{Client, Cmd, Connection, ConnectionAddr, ConnectionLike, IntoConnectionInfo, Pipeline, Value};
+use std::fmt::Display;
+use std::time::{Duration, Instant};
+
+const SAVE: &str = include_str!("save.lua");
+const APPEND: &str = include_str!("append.lua");
+const LOAD: &str = include_str!("load.lua");
+const LIST: &str = include_str!("list.lua");
+const END: &str = include_str!("end.lua");
+
+/// Between two attempts to connect. What comes between, while the server is known to be away, is refused at once.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// A connection that was silent for so long is tried before it is used.
+const SILENCE: Duration = Duration::from_millis(500);
+
+/// See the module.
+pub struct Redis {
+    client: Client,
+    /// Its address, as operators are told it.
+    address: String,
+    prefix: String,
+    limits: Limits,
+    /// For a connection, for a server that has just gone, and for each piece of an answer.
+    patience: Duration,
+    connection: Option<Connection>,
+    /// When the connection was last used.
+    used: Instant,
+    /// When it was last tried to connect, and why that failed; none while it is there.
+    failed: Option<(Instant, String)>,
+}
+
+impl Redis {
+    /// A store in the server of this URL (`redis://[USER][:PASSWORD@]HOST[:PORT][/DB]`, `unix:///PATH`), which need not
+    /// be there yet. It waits for it so long, at most: for a connection, for its return, for each piece of an answer.
+    ///
+    /// # Errors
+    /// [`StoreError::NoUrl`].
+    pub fn new(url: &str, name: &str, limits: Limits, patience: Duration) -> Result<Redis, StoreError> {
+        let no_url = |e: redis::RedisError| StoreError::NoUrl(e.to_string());
+        let info = url.into_connection_info().map_err(no_url)?;
+        if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
+            return Err(StoreError::NoUrl("it asks for TLS, which is not spoken here".to_owned()));
+        }
+        let address = info.addr().to_string();
+        let client = Client::open(info).map_err(no_url)?;
+        let prefix = format!("{{hubsub:{name}}}");
+        let used = Instant::now();
+        Ok(Redis { client, address, prefix, limits, patience, connection: None, used, failed: None })
+    }
+
+    fn connect(&mut self) -> Result<&mut Connection, StoreError> {
+        if let Some(connection) = &mut self.connection
+            && self.used.elapsed() > SILENCE
+            && !connection.check_connection()
+        {
+            self.connection = None;
+        }
+        if self.connection.is_none() {
+            self.connection = Some(self.connect_anew().map_err(StoreError::Unreachable)?);
+        }
+        Ok(self.connection.as_mut().expect("it was connected above"))
+    }
+
+    /// Waits for a server that has just gone; one that is known to be away is tried once in a while.
+    fn connect_anew(&mut self) -> Result<Connection, String> {
+        let began = Instant::now();
+        let ends = match &self.failed {
+            Some((at, why)) if at.elapsed() < PAUSE => return Err(why.clone()),
+            Some(_) => began,
+            None => began + self.patience,
+        };
+        loop {
+            let connected = self.client.get_connection_with_timeout(self.patience).and_then(|connection| {
+                connection.set_read_timeout(Some(self.patience))?;
+                connection.set_write_timeout(Some(self.patience))?;
+                Ok(connection)
+            });
+            match connected {
+                Ok(connection) => {
+                    self.failed = None;
+                    return Ok(connection);
+                }
+                Err(_) if Instant::now() + PAUSE < ends => std::thread::sleep(PAUSE),
+                Err(e) => {
+                    let why = self.told(&e);
+                    self.failed = Some((Instant::now(), why.clone()));
+                    return Err(why);
+                }
+            }
+        }
+    }
+
+    fn told(&self, why: &dyn Display) -> String {
+        format!("Redis at {}: {why}", self.address)
+    }
+
+    /// What the server answers to each; all of it, or nothing.
+    fn ask(&mut self, pipeline: &Pipeline) -> Result<Vec<Value>, StoreError> {
+        let count = pipeline.len();
+        let packed = pipeline.get_packed_pipeline();
+        match self.connect()?.req_packed_commands(&packed, 0, count) {
+            Ok(values) if values.len() == count => {
+                self.used = Instant::now();
+                Ok(values)
+            }
+            other => {
+                self.connection = None;
+                let why = other.err().map_or("it answers something else".to_owned(), |e| e.to_string());
+                Err(StoreError::Unreachable(self.told(&why)))
+            }
+        }
+    }
+
+    fn command(&self, request: &Request) -> Cmd {
+        let prefix = &self.prefix;
+        let ids = format!("{prefix}:ids");
+        let of = |id: &str| (format!("{prefix}:session:{id}"), format!("{prefix}:entries:{id}"));
+        let mut command = redis::cmd("EVAL");
+        let mut eval = |script: &str, id: &str| {
+            let (session, entries) = of(id);
+            command.arg(script).arg(3).arg(&ids).arg(session).arg(entries);
+        };
+        match request {
+            Request::Save { id, snapshot, through } => {
+                eval(SAVE, id);
+                command.arg(&**id).arg(&snapshot[..]).arg(*through);
+            }
+            Request::Append { id, entry } => {
+                eval(APPEND, id);
+                command.arg(&entry[..]).arg(self.limits.entries_max).arg(self.limits.bytes_max);
+            }
+            Request::Load { id } => eval(LOAD, id),
+            Request::End { id } => {
+                eval(END, id);
+                command.arg(&**id);
+            }
+            Request::List { after, max } => {
+                let from = after.as_ref().map_or("-".to_owned(), |after| format!("({after}"));
+                command.arg(LIST).arg(1).arg(&ids).arg(from).arg((*max).max(1)).arg(PAGE_BYTES);
+                command.arg(format!("{prefix}:session:"));
+            }
+        }
+        command
+    }
+
+    fn answer(&self, request: &Request, value: Value) -> Result<Answer, StoreError> {
+        let answer = match (request, value) {
+            (_, Value::ServerError(e)) => return Err(StoreError::Failed(self.told(&e))),
+            (Request::Save { .. }, _) => Some(Answer::Saved),
+            (Request::End { .. }, _) => Some(Answer::Ended),
+            (Request::Append { .. }, Value::Array(numbers)) => match numbers[..] {
+                [] => return Err(StoreError::NoSession),
+                [Value::Int(number)] => Some(Answer::Appended(number as u64)),
+                [Value::Int(entries), Value::Int(bytes)] => {
+                    return Err(StoreError::Full { entries: entries as u64, bytes: bytes as u64 });
+                }
+                _ => None,
+            },
+            (Request::Load { .. }, Value::Array(parts)) => loaded(parts),
+            (Request::List { .. }, Value::Array(parts)) => listed(parts),
+            _ => None,
+        };
+        answer.ok_or_else(|| StoreError::Failed(self.told(&"its keys of HubSub's sessions are not HubSub's")))
+    }
+}
+
+impl SessionStore for Redis {
+    fn carry_out(&mut self, requests: &[Request]) -> Vec<Result<Answer, StoreError>> {
+        let mut pipeline = Pipeline::with_capacity(requests.len());
+        let checked: Vec<_> = requests.iter().map(|request| check(request).map(|()| request)).collect();
+        for request in checked.iter().flatten() {
+            pipeline.add_command(self.command(request));
+        }
+        let values = match pipeline.is_empty() {
+            true => Ok(Vec::new()),
+            false => self.ask(&pipeline),
+        };
+        let (mut values, error) = match values {
+            Ok(values) => (values.into_iter(), None),
+            Err(error) => (Vec::new().into_iter(), Some(error)),
+        };
+        let mut answer = |request| match values.next() {
+            Some(value) => self.answer(request, value),
+            None => Err(error.clone().expect("each command has a value, or none has")),
+        };
+        checked.into_iter().map(|request| request.and_then(&mut answer)).collect()
+    }
+}
+
+fn loaded(parts: Vec<Value>) -> Option<Answer> {
+    let mut parts = parts.into_iter();
+    let Some(snapshot) = parts.next() else {
+        return Some(Answer::Loaded { snapshot: None, entries: Vec::new() });
+    };
+    let (Value::Int(last), Value::Array(entries)) = (parts.next()?, parts.next()?) else { return None };
+    let first = (last as u64 + 1).checked_sub(entries.len() as u64)?;
+    let entries = entries.into_iter().map(bytes).collect::<Option<Vec<_>>>()?;
+    Some(Answer::Loaded { snapshot: Some(bytes(snapshot)?), entries: (first..).zip(entries).collect() })
+}
+
+fn listed(parts: Vec<Value>) -> Option<Answer> {
+    let mut parts = parts.into_iter();
+    let mut page = Vec::with_capacity(parts.len() / 2);
+    while let Some(id) = parts.next() {
+        let id = String::from_utf8(bytes(id)?).ok()?;
+        page.push((id.into(), bytes(parts.next()?)?));
+    }
+    Some(Answer::Listed(page))
+}
+
+fn bytes(value: Value) -> Option<Vec<u8>> {
+    match value {
+        Value::BulkString(bytes) => Some(bytes),
+        _ => None,
+    }
+}
