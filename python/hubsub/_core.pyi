@@ -139,7 +139,8 @@ class Core:
                 `payload_bytes_max`, `idle_ms`, `browser_events`, `commit_delay_ms`), `log` (None, or
                 directory, identity of one that is made now, and None
                 where the node numbers its hubs itself, else the cluster's id and whether hubs that the
-                node has numbered are the cluster's).
+                node has numbered are the cluster's), `inflight_store` (`("log",)`, `("memory",)`, `("disk", FILE)`
+                or `("redis", URL, NAME)`).
 
         Raises:
             ValueError: a key is missing, unknown or out of range; the message names it.
@@ -262,6 +263,13 @@ class Core:
 
     def metrics(self) -> dict[str, Any]:
         """Counters and gauges now: `{"shards": [{name: int}, …], "node": {name: int}}`."""
+
+    def inflight_store(self) -> dict[str, Any] | None:
+        """What the store of sessions tells now; None where it is no file and no server.
+
+        Returns:
+            A dict of `state` (`open|away`), `reason` (str or None) and `figures` (name to int, as `log`'s).
+        """
 
     def log(self) -> dict[str, Any] | None:
         """What the log tells now; None where no class has one.

@@ -49,6 +49,8 @@ REACHED = {
     "mqtt_session_queue_messages_max": "test_of_too_many_messages_for_an_absent_client_the_oldest_give_way",
     "mqtt_session_queue_bytes_max": "test_of_too_many_messages_for_an_absent_client_the_oldest_give_way",
     "mqtt_takeover_ms": "a_node_that_says_nothing_is_not_waited_for_longer_than_its_time",
+    "inflight_store_bytes_max": "what_is_too_much_is_refused_and_counted_and_one_request_has_always_room",
+    "inflight_store_timeout_ms": "test_a_server_of_sessions_that_says_nothing_is_told_until_it_answers_again",
     "consumer_ack_ms": "test_what_is_not_acknowledged_in_its_time_is_another_members_and_then_dead",
     "consumer_tries_max": "test_what_is_not_acknowledged_in_its_time_is_another_members_and_then_dead",
     "consumer_window_records": "test_a_group_is_given_no_more_than_its_window_and_the_rest_when_it_acknowledges",
@@ -114,7 +116,11 @@ def test_every_limit_of_the_data_plane_is_reached_by_a_test() -> None:
     source = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
     defined = set(re.findall(r"^def (test_\w+)", source, re.MULTILINE))
     crates = Path(__file__).parents[2] / "crates"
-    pure = (path for name in ("hubsub-route", "hubsub-wire") for path in (crates / name).rglob("*.rs"))
+    pure = (
+        path
+        for name in ("hubsub-node", "hubsub-route", "hubsub-wire")
+        for path in (crates / name).rglob("*.rs")
+    )
     defined |= {
         name for path in pure for name in re.findall(r"^ *fn (\w+)\(\) \{", path.read_text(), re.MULTILINE)
     }

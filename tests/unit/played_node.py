@@ -67,6 +67,7 @@ class PlayedNode:
         self.published = 0
         self.fail: Exception | None = None
         self.played_log: dict[str, Any] | None = None
+        self.played_store: dict[str, Any] | None = None
         self.peers: list[dict[str, Any]] = []
         self.connected = [client_row(4)]
 
@@ -138,6 +139,9 @@ class PlayedNode:
 
     def log(self) -> dict[str, Any] | None:
         return self.played_log
+
+    def inflight_store(self) -> dict[str, Any] | None:
+        return self.played_store
 
     def metrics(self) -> dict[str, Any]:
         shard = dict.fromkeys(COUNTED, 0) | {"socket_ns_total": 2_000_000_000, "connections": 1}

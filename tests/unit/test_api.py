@@ -257,6 +257,21 @@ async def test_health_follows_the_node() -> None:
     assert [(await api.get(path)).status for path in ("/livez", "/readyz")] == [200, 503]
 
 
+async def test_ready_and_metrics_say_that_the_store_of_sessions_is_away() -> None:
+    api = Api()
+    figures = {"requests_total": 3, "batch_ns_total": 2_000_000_000}
+    for state, reason in (("away", "no route"), ("open", None)):
+        api.node.played_store = {"state": state, "reason": reason, "figures": figures}
+        answer = await api.get("/readyz")
+        assert (answer.status, len(answer.json["reasons"])) == (200, int(state == "away"))
+        assert all("no route" in told for told in answer.json["reasons"])
+        fits(answer, "/readyz")
+        rows = (await api.get("/metrics")).text.splitlines()
+        assert f"hubsub_inflight_store_up {int(state == 'open')}" in rows
+        assert "hubsub_inflight_store_requests_total 3" in rows
+        assert "hubsub_inflight_store_batch_seconds_total 2.0" in rows
+
+
 async def test_ready_says_what_the_log_refuses_and_which_hubs_are_quarantined() -> None:
     api = Api()
     answer = await api.get("/readyz")

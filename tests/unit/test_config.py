@@ -406,6 +406,9 @@ def test_a_password_within_a_url_is_not_shown() -> None:
     assert resolved.coordinator == "etcd://me:hush@store:2379"
     assert '# coordinator = "etcd://***@store:2379"' in show(resolved)
     assert plain(resolved)["coordinator"] == "etcd://***@store:2379"
+    for url in ("redis://me:hush@store/1", "unix:///redis.sock?user=me&pass=hush&db=1"):
+        kept = resolve({"inflight_store": url}, {}, {})
+        assert kept.inflight_store == url and "hush" not in repr(kept) + show(kept) + str(plain(kept))
     assert "hush" not in repr(resolved) and "coordinator='etcd://***@store:2379'" in repr(resolved)
     without = resolve({**cluster, "coordinator": "etcd://store:2379"}, {}, {})
     assert '\ncoordinator = "etcd://store:2379"' in show(without)

@@ -5,7 +5,7 @@
 //! `serve [--redis ADDR] [--mqtt ADDR] [--shards N] [--history N]`: with `--history`, rooms
 //! `chat:*` keep their last N records.
 
-use hubsub_node::{Control, Event, Node, NodeConfig};
+use hubsub_node::{Control, Event, Node, NodeConfig, StoreConfig};
 use hubsub_types::names::Matcher;
 use hubsub_types::{Class, ClassTable, History, Limits, OnSlow};
 use std::io::Read;
@@ -49,6 +49,7 @@ fn main() {
         classes: ClassTable::new(classes, true),
         limits: limits.clone(),
         log: None,
+        inflight_store: StoreConfig::Memory,
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
     let control = Arc::new(Control::new(limits.control_events_max as usize).expect("descriptors are left"));

@@ -49,6 +49,7 @@ mod transport;
 mod wheel;
 
 pub use control::{Control, Event, Level};
+pub use mqtt::{StoreConfig, StoreState, StoreStatus};
 pub use node::{MqttRules, Node, NodeConfig, NodeInfo, NotStarted};
 pub use redis::cluster::{ClusterNode, Roster};
 

@@ -48,6 +48,7 @@ impl Lone {
             cluster_port: 0,
             mqtt: Default::default(),
             phoenix_topics: Default::default(),
+            keeps_sessions: false,
             origins: Default::default(),
             started: Instant::now(),
             connections: AtomicU64::new(0),
@@ -66,7 +67,8 @@ impl Lone {
         let control = Arc::new(Control::new(64).unwrap());
         let mailer = Mailer::new(shard, inboxes, limits.mailbox_bytes_max as usize);
         let board = Board::new("lone".to_owned(), 1, info.started, Arc::clone(&control));
-        let ends = Ends { shard, control, metrics, log: None, board: Arc::new(board), classes: now };
+        let ends =
+            Ends { shard, control, metrics, log: None, store: None, board: Arc::new(board), classes: now };
         let rim = Rim::new(info, limits, Now::default(), mailer, ends);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         Lone { core: Core { broker: Broker::new(settings), rim }, listener, _poll: poll }

@@ -13,7 +13,7 @@ use crate::log::start::Started;
 use crate::log::{self, Listing, LogEnd, LogStatus, Openings, Streams};
 use crate::mail::{Mail, Request};
 use crate::metrics::ShardMetrics;
-use crate::mqtt::MqttMail;
+use crate::mqtt::{MqttMail, StoreConfig, StoreEnd, StoreStatus, StoreThread, found_in};
 use crate::rim::{Ends, Rim};
 use crate::routes::Routes;
 use crate::shard::{MAILBOX, Shard};
@@ -66,6 +66,8 @@ pub struct NodeConfig {
     pub limits: Limits,
     /// Where records of logged classes go; needed if there is such a class.
     pub log: Option<LogConfig>,
+    /// What keeps sessions of MQTT clients beyond this process.
+    pub inflight_store: StoreConfig,
     /// HubSub's version.
     pub version: String,
 }
@@ -102,6 +104,8 @@ pub struct NodeInfo {
     pub mqtt: MqttRules,
     /// Topics that browsers may join.
     pub phoenix_topics: Vec<Matcher>,
+    /// Whether sessions are to be kept beyond this process.
+    pub keeps_sessions: bool,
     /// Origins of pages that may open WebSockets.
     pub origins: Origins,
     /// When it started.
@@ -162,6 +166,7 @@ pub struct Node {
     threads: Mutex<Vec<JoinHandle<()>>>,
     log: Option<Started>,
     openings: Option<Openings>,
+    store: Option<StoreThread>,
     classes: Arc<ClassesNow>,
     routes: Routes,
 }
@@ -206,6 +211,7 @@ impl Node {
             cluster_port: redis_cluster.map_or(0, |a| a.port()),
             mqtt: config.mqtt_rules,
             phoenix_topics: config.phoenix_topics,
+            keeps_sessions: config.inflight_store != StoreConfig::Memory,
             origins: config.ws_origins.into(),
             started: Instant::now(),
             connections: AtomicU64::new(0),
@@ -216,6 +222,7 @@ impl Node {
             all_done: AtomicBool::new(false),
             run_id: run_id(),
         });
+        let mut store = config.inflight_store.open(&config.limits)?;
         let epochs = Arc::new(AtomicU64::new((u64::from(config.incarnation) << 32) | 1));
         let retained = Arc::default();
         let mut classes = config.classes;
@@ -233,7 +240,13 @@ impl Node {
         let windows = started.as_mut().map_or_else(Default::default, |s| std::mem::take(&mut s.producers));
         let rows = started.as_mut().map_or_else(Default::default, |s| std::mem::take(&mut s.rows));
         // Before anybody can connect: the shards find them as they begin.
-        for found in started.as_mut().map_or_else(Vec::new, |s| std::mem::take(&mut s.sessions)) {
+        let in_log = started.as_mut().map_or_else(Vec::new, |s| std::mem::take(&mut s.sessions));
+        let sessions = match (&mut store, &config.inflight_store) {
+            (Some(store), _) => found_in(&mut **store)?,
+            (None, StoreConfig::Log) => in_log,
+            (None, _) => Vec::new(),
+        };
+        for found in sessions {
             let home = crate::mqtt::home_of(&found.id, shards);
             let mail = Mail::Mqtt(MqttMail::Adopt(Box::new(found)));
             inboxes[usize::from(home.0)].send(&mut vec![mail]);
@@ -270,12 +283,19 @@ impl Node {
             threads,
             log,
             openings: None,
+            store: None,
             classes: now,
             routes,
         };
         // Only now: who stops the node ends the log's other threads too.
         node.openings = openings.transpose().inspect_err(|_| node.join())?;
         let listing = listing.transpose().inspect_err(|_| node.join())?;
+        let store_bytes_max = config.limits.inflight_store_bytes_max as usize;
+        let store = store.map(|store| {
+            let (inboxes, control) = (Arc::clone(&node.inboxes), Arc::clone(&node.control));
+            StoreThread::start(store, store_bytes_max, inboxes, control)
+        });
+        node.store = store.transpose().inspect_err(|_| node.join())?;
         for (((poll, sockets), link_socket), id) in
             polls.into_iter().zip(sockets).zip(link_sockets).zip(0u16..)
         {
@@ -295,7 +315,8 @@ impl Node {
             });
             let board = Arc::clone(&node.board);
             let (control, classes_now) = (Arc::clone(&node.control), Arc::clone(&node.classes));
-            let ends = Ends { shard, control, metrics, log, board, classes: classes_now };
+            let store = node.store.as_ref().map(|store| StoreEnd::new(store, shard));
+            let ends = Ends { shard, control, metrics, log, store, board, classes: classes_now };
             let (info, inboxes) = (Arc::clone(&node.info), Arc::clone(&node.inboxes));
             let accepts = config.accepts;
             let listen = |(door, socket)| Listener::new(socket, door, accepts, poll.registry());
@@ -357,6 +378,9 @@ impl Node {
             // A shard that panicked has told so as its last event.
             let _ = thread.join();
         }
+        if let Some(store) = &self.store {
+            store.stop();
+        }
         if let Some(openings) = &self.openings {
             openings.stop();
         }
@@ -401,6 +425,12 @@ impl Node {
         if let Some(log) = &self.log {
             log.hubs.archived(hub, offset);
         }
+    }
+
+    /// What the store of sessions tells, if there is one of its own.
+    #[must_use]
+    pub fn store_status(&self) -> Option<StoreStatus> {
+        self.store.as_ref().map(StoreThread::status)
     }
 
     /// What the log tells, if any class has one.
@@ -496,6 +526,7 @@ mod tests {
             classes: ClassTable::new(Vec::new(), true),
             limits: Limits::default(),
             log: None,
+            inflight_store: StoreConfig::Memory,
             version: "0.0.0".to_owned(),
         };
         let (ended, ends) = mpsc::channel();

@@ -65,6 +65,18 @@ impl Own {
         self.has_work() || self.asked.values().any(|asked| matches!(asked, Asked::Session(_)))
     }
 
+    /// Numbers a question, and keeps who asks it.
+    pub fn number(&mut self, asked: Asked) -> u32 {
+        self.last = self.last.wrapping_add(1);
+        self.asked.insert(self.last, asked);
+        self.last
+    }
+
+    /// Who asked that is not waited for any more.
+    pub fn answered(&mut self, number: u32) -> Option<Asked> {
+        self.asked.remove(&number)
+    }
+
     /// Whether that is its place among connections.
     #[must_use]
     pub fn is_at(&self, conn: u32) -> bool {
@@ -100,9 +112,8 @@ impl Own {
 impl Rim {
     /// Numbers a question of the node's own client.
     fn ask_itself(&mut self, key: ConnKey, asked: Asked) -> Ticket {
-        self.own.last = self.own.last.wrapping_add(1);
-        self.own.asked.insert(self.own.last, asked);
-        Ticket { shard: self.shard, asker: Asker::Client { conn: key, slot: self.own.last } }
+        let slot = self.own.number(asked);
+        Ticket { shard: self.shard, asker: Asker::Client { conn: key, slot } }
     }
 }
 
@@ -167,7 +178,7 @@ impl Core {
                     Event::Consumers(wanted) => crate::consumers::act(self, wanted),
                     Event::Session(key) => crate::mqtt::record_session(self, key),
                     Event::Gap(topic) => crate::mqtt::missed(self, &topic),
-                    Event::Answer(number, answer) => match self.rim.own.asked.remove(&number) {
+                    Event::Answer(number, answer) => match self.rim.own.answered(number) {
                         Some(Asked::Claims(asked)) => crate::mqtt::answered(self, asked, outcome_of(&answer)),
                         Some(Asked::Session(what)) => {
                             crate::mqtt::written(self, what, outcome_of(&answer));

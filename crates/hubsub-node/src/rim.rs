@@ -13,7 +13,7 @@ use crate::led::Led;
 use crate::link::{Board, Links};
 use crate::log::LogEnd;
 use crate::metrics::ShardMetrics;
-use crate::mqtt::{LongMessages, Sessions};
+use crate::mqtt::{LongMessages, Sessions, StoreEnd};
 use crate::node::NodeInfo;
 use crate::output::Output;
 use crate::own::Own;
@@ -88,6 +88,8 @@ pub struct Ends {
     pub metrics: Arc<ShardMetrics>,
     /// To the log, if any class has one.
     pub log: Option<LogEnd>,
+    /// To the store of sessions, if there is one of its own.
+    pub store: Option<StoreEnd>,
     /// What the node knows of its peers.
     pub board: Arc<Board>,
     /// The classes of the node.
@@ -131,6 +133,8 @@ pub struct Rim {
     claimed: u64,
     /// Sessions without a connection.
     pub sessions: Sessions,
+    /// To the store of sessions, if there is one of its own.
+    pub store: Option<StoreEnd>,
     /// Connections that are called to their sessions, which are there.
     pub called: Vec<(ConnKey, Holder)>,
     /// The node's own client.
@@ -211,6 +215,7 @@ impl Rim {
             claims: Claims::default(),
             claimed: 0,
             sessions: Sessions::default(),
+            store: ends.store,
             called: Vec::new(),
             own: Own::default(),
             mqtt_clients: 0,

@@ -372,6 +372,7 @@ impl Shard {
         self.wall = wall.saturating_sub(self.started.elapsed());
         self.core.broker.sweep(now, &self.core.rim);
         self.core.broker.tend_consumers(now, &mut self.core.rim);
+        crate::mqtt::look_at_store(&mut self.core);
         let is_over = |row: &_| crate::mqtt::row_is_over(row, now.wall_us);
         self.core.broker.sweep_rows(now, is_over, &mut self.core.rim);
         if u64::from(self.core.rim.second()).is_multiple_of(FADE_S) {

@@ -4,7 +4,7 @@ use hubsub_log::arrow::Chunk;
 use hubsub_node::control::Level;
 use hubsub_node::log::{HubAnswer, HubStatus, LogStatus, Refusal, StreamAnswer};
 use hubsub_node::mail::{ClientInfo, ColdRoom, Listed, Part, SessionInfo};
-use hubsub_node::{Event, NodeInfo};
+use hubsub_node::{Event, NodeInfo, StoreState, StoreStatus};
 use hubsub_types::names::group_of;
 use hubsub_types::{ClassTable, Durability, Position};
 use pyo3::IntoPyObjectExt;
@@ -411,6 +411,23 @@ pub fn log<'py>(py: Python<'py>, status: &LogStatus) -> PyResult<Bound<'py, PyDi
     log.set_item("syncs", &status.syncs)?;
     log.set_item("hubs", hubs)?;
     Ok(log)
+}
+
+/// State and figures of the store of sessions.
+pub fn store<'py>(py: Python<'py>, status: &StoreStatus) -> PyResult<Bound<'py, PyDict>> {
+    let figures = PyDict::new(py);
+    for (name, value) in &status.figures {
+        figures.set_item(name, value)?;
+    }
+    let store = PyDict::new(py);
+    let state = match status.state {
+        StoreState::Open => "open",
+        StoreState::Away => "away",
+    };
+    store.set_item("state", state)?;
+    store.set_item("reason", &status.reason)?;
+    store.set_item("figures", figures)?;
+    Ok(store)
 }
 
 fn hub<'py>(py: Python<'py>, status: &HubStatus) -> PyResult<Bound<'py, PyDict>> {

@@ -2,7 +2,7 @@
 //! missing, unknown or out of range; the control plane has checked most of it.
 
 use hubsub_node::log::start::{LogConfig, Numbering};
-use hubsub_node::{MqttRules, NodeConfig};
+use hubsub_node::{MqttRules, NodeConfig, StoreConfig};
 use hubsub_route::counts::SHARDS_MAX;
 use hubsub_types::names::{DeviceTemplate, Matcher, Template};
 use hubsub_types::{Class, ClassTable, Durability, History, Limits, OnGap, OnSlow, ShareStrategy};
@@ -98,6 +98,7 @@ pub fn node_config(config: &Bound<'_, PyAny>) -> PyResult<NodeConfig> {
         classes: class_table(&classes, table.take("hash_tags")?)?,
         limits: limits(&table.any("limits")?)?,
         log: log(&table.any("log")?)?,
+        inflight_store: inflight_store(&table.any("inflight_store")?)?,
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
     table.done()?;
@@ -121,6 +122,18 @@ fn log(value: &Bound<'_, PyAny>) -> PyResult<Option<LogConfig>> {
         let hubs = given.map_or(Numbering::Own, |(cluster, adopts)| Numbering::Given { cluster, adopts });
         LogConfig { directory, identity, hubs }
     }))
+}
+
+/// `("log" | "memory",)`, `("disk", FILE)`, or `("redis", URL, NAME)`.
+fn inflight_store(value: &Bound<'_, PyAny>) -> PyResult<StoreConfig> {
+    let parts: Vec<String> = value.extract()?;
+    match parts.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["log"] => Ok(StoreConfig::Log),
+        ["memory"] => Ok(StoreConfig::Memory),
+        ["disk", file] => Ok(StoreConfig::Disk(file.into())),
+        ["redis", url, name] => Ok(StoreConfig::Redis(url.to_owned(), name.to_owned())),
+        _ => Err(bad("inflight_store", "unknown")),
+    }
 }
 
 /// `HOST:PORT`, or None for a listener that is off.

@@ -234,6 +234,11 @@ impl Core {
         status.map(|status| answers::log(py, &status)).transpose()
     }
 
+    fn inflight_store<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let status = self.started()?.store_status();
+        status.map(|status| answers::store(py, &status)).transpose()
+    }
+
     fn log_hub_of(&self, room: &[u8]) -> PyResult<(String, Option<u32>)> {
         let (class, hub) = self.started()?.logged_hub_of(room);
         Ok((class, hub.map(|hub| hub.0)))

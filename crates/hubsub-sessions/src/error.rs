@@ -57,12 +57,22 @@ pub enum StoreError {
     /// The server cannot be reached, or gave no answer in time. Whether the batch was carried out is not known.
     #[error("{0}")]
     Unreachable(String),
+    /// Too much waits for the store.
+    #[error("too much waits for the store of sessions")]
+    Busy,
     /// That says nowhere where to keep sessions.
     #[error("no server has this URL: {0}")]
     NoUrl(String),
 }
 
 impl StoreError {
+    /// Whether the store itself is in trouble, and no request but this one would fare better.
+    #[must_use]
+    pub fn is_of_the_store(&self) -> bool {
+        use StoreError::{Damaged, Failed, NewerFormat, Unreachable};
+        matches!(self, Damaged { .. } | NewerFormat { .. } | Failed(_) | Unreachable(_))
+    }
+
     /// A name that does not change.
     #[must_use]
     pub fn code(&self) -> &'static str {
@@ -76,6 +86,7 @@ impl StoreError {
             StoreError::NewerFormat { .. } => "newer_format",
             StoreError::Failed(_) => "failed",
             StoreError::Unreachable(_) => "unreachable",
+            StoreError::Busy => "busy",
             StoreError::NoUrl(_) => "no_url",
         }
     }

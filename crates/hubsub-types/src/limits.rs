@@ -109,6 +109,10 @@ limits! {
     mqtt_session_queue_messages_max = 1_000;
     /// Their memory, in bytes.
     mqtt_session_queue_bytes_max = MIB;
+    /// Bytes that wait for the store of sessions, where that is a file or a server; one request always may.
+    inflight_store_bytes_max = 64 * MIB;
+    /// Time that a server of sessions has to answer, in ms.
+    inflight_store_timeout_ms = 2_000;
     /// Rooms in the node's memory; the node's own that its log knows come back beyond it.
     rooms_max = 10_000_000;
     /// Rooms made in a second on one shard; 0 for no limit.

@@ -73,6 +73,9 @@ def prometheus(state: State) -> str:
         for name, value in counters.items():
             _core_sample(page, f"hubsub_shard_{name}", value, {"shard": shard})
     _links(page, state)
+    store = state.node.inflight_store()
+    if store is not None:
+        _store(page, store)
     log = state.node.log()
     if log is not None:
         _log(page, log)
@@ -90,6 +93,28 @@ def _core_sample(page: Page, name: str, value: float, labels: Labels) -> None:
             page.add(name.removesuffix(suffix) + "_seconds_total", value / 1e9, labels)
             return
     page.add(name, value, labels)
+
+
+STORE_FIGURES = {
+    "requests_total": "Requests that were carried out.",
+    "errors_total": "Those that the store refused, or could not carry out.",
+    "refused_total": "Requests that were refused because inflight_store_bytes_max waited.",
+    "batches_total": "Batches of requests: syncs of a file, round trips to a server.",
+    "batch_ns_total": "Time of batches.",
+    "waiting": "Requests that wait.",
+    "waiting_bytes": "Bytes of these.",
+}
+
+
+def _store(page: Page, store: Mapping[str, Any]) -> None:
+    """The store of sessions, where it is a file or a server."""
+    page.add("hubsub_inflight_store_up", int(store["state"] == "open"), doc="1: it answered the last time.")
+    for name, value in store["figures"].items():
+        seconds = name.removesuffix("_ns_total")
+        if seconds != name:
+            page.add(f"hubsub_inflight_store_{seconds}_seconds_total", value / 1e9, doc=STORE_FIGURES[name])
+        else:
+            page.add(f"hubsub_inflight_store_{name}", value, doc=STORE_FIGURES[name])
 
 
 LINK_STATES = ("waiting", "dialing", "up", "suspected", "refused")

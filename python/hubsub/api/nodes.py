@@ -90,10 +90,14 @@ async def ready(state: State, request: Request) -> Response:
             value=state.cluster.coordinator_failed,
             hint="what exists is served until others take its hubs; mend the cause, then start the node again",
         )
+    reasons = []
+    store = state.node.inflight_store()
+    if store is not None and store["state"] != "open":
+        reasons.append(f"MQTT clients whose sessions are kept are refused: {store['reason']}")
     log = state.node.log()
     if log is None:
-        return json_answer(Ready(log="none", reasons=[]))
-    reasons = hub_troubles(log)
+        return json_answer(Ready(log="none", reasons=reasons))
+    reasons += hub_troubles(log)
     if log["state"] == "failed":
         raise LogFailedError(
             "the log has failed, records of replicated and durable classes are refused",

@@ -250,7 +250,8 @@ class NodeList(Struct, kw_only=True):
 
 
 class Ready(Struct, kw_only=True):
-    """A node that serves. A log that is full, or hubs that are damaged, do not end that: reads go on."""
+    """A node that serves. A log that is full, damaged hubs, or a store of sessions that is away do not end that: reads
+    go on."""
 
     status: Literal["ready"] = "ready"
     log: Annotated[

@@ -33,6 +33,14 @@ def logs(
             )
 
 
+def stores(problems: list[Problem], values: Mapping[str, Any], sources: Mapping[str, Source]) -> None:
+    """What the store of sessions needs."""
+    if values["inflight_store"] == "disk" and not values["data"]:
+        where = named("inflight_store", "HUBSUB_INFLIGHT_STORE", sources)
+        hint = 'a directory of this node alone: data = "DIR", or --data DIR'
+        problems.append(Problem(where, "disk", "needs a data directory", hint))
+
+
 def relations(
     problems: list[Problem], values: Mapping[str, Any], limits: dict[str, int], sources: Mapping[str, Source]
 ) -> None:

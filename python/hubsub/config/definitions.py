@@ -111,7 +111,15 @@ def _parse_coordinator(raw: object) -> str:
     raise Bad("is not known", "embedded, etcd://HOST:PORT,… or zookeeper://HOST:PORT,…")
 
 
-def _show_coordinator(value: object) -> str:
+def _parse_inflight_store(raw: object) -> str:
+    if isinstance(raw, str):
+        scheme, is_url, rest = raw.partition("://")
+        if raw in ("log", "memory", "disk") or (is_url and scheme in ("redis", "unix") and rest):
+            return raw
+    raise Bad("is not known", "log, memory, disk, redis://HOST:PORT/DB or unix:///PATH")
+
+
+def _show_url(value: object) -> str:
     return without_secrets(str(value))
 
 
@@ -193,9 +201,7 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         "coordinator",
-        Kind(
-            "embedded | etcd://HOST:PORT,… | zookeeper://HOST:PORT,…", _parse_coordinator, _show_coordinator
-        ),
+        Kind("embedded | etcd://HOST:PORT,… | zookeeper://HOST:PORT,…", _parse_coordinator, _show_url),
         "embedded",
         "Where the cluster keeps its nodes, classes and rooms.",
         "URL",
@@ -227,6 +233,18 @@ KEYS: tuple[Key, ...] = (
         "glob as a class's `match`. Empty: none.",
         "PATTERN,…",
         table="phoenix",
+    ),
+    Key(
+        "inflight_store",
+        Kind(
+            "log | memory | disk | redis://[USER][:PASSWORD@]HOST[:PORT][/DB]",
+            _parse_inflight_store,
+            _show_url,
+        ),
+        "log",
+        "What keeps sessions of MQTT clients beyond their process: `log`, the node's own rooms, as far as `data` keeps "
+        "them; `memory`, nothing; `disk`, a file in `data`; or a Redis server, also `unix:///PATH`.",
+        "URL",
     ),
     Key("hash_tags", FLAG, True, "Whether `{tag}` in a topic names its room."),
     Key(

@@ -133,6 +133,20 @@ LIMITS: tuple[Limit, ...] = (
     ),
     Limit("mqtt_parting_ms", 3_000, "Time that one of them has to read it."),
     Limit(
+        "inflight_store_bytes_max",
+        64 * MIB,
+        "Bytes that may wait for the store of sessions, where that is a file or a server; one request always may.",
+        1_024,
+        reload=False,
+    ),
+    Limit(
+        "inflight_store_timeout_ms",
+        2_000,
+        "Time that a server of sessions has to answer; what waits for it is refused then.",
+        1,
+        reload=False,
+    ),
+    Limit(
         "consumer_ack_ms",
         30_000,
         "Time that a member of a group has to acknowledge a record before another one gets it, where the group keeps "

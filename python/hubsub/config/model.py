@@ -79,6 +79,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     insecure_open: bool
     mqtt_strict: bool
     mqtt_long_ids: bool
+    inflight_store: str
     hash_tags: bool
     log_level: str
     log_format: str
@@ -88,9 +89,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Key (`limits.NAME` for a limit) to where its value came from."""
 
     def __repr__(self) -> str:
-        """Without the password that a coordinator's URL may have."""
+        """Without the passwords that URLs may have."""
         values = {name: getattr(self, name) for name in self.__struct_fields__}
-        values["coordinator"] = without_secrets(self.coordinator)
+        for name in ("coordinator", "inflight_store"):
+            values[name] = without_secrets(values[name])
         return f"Config({', '.join(f'{name}={value!r}' for name, value in values.items())})"
 
     @property

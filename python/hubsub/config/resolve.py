@@ -91,6 +91,7 @@ def resolve(file: Mapping[str, Any], flags: Mapping[str, object], environ: Mappi
     classes = room_classes_of(problems, file.get("class", []))
     checks.relations(problems, values, limits, sources)
     checks.links(problems, values, limits, sources)
+    checks.stores(problems, values, sources)
     checks.cluster(problems, values, sources)
     checks.logs(problems, values["data"], limits, [cls for cls in classes if cls.is_logged])
     if problems:

@@ -6,7 +6,8 @@ from typing import ClassVar
 
 def without_secrets(url: str) -> str:
     """A URL as an error may show it: who logs in is left out, also where it is no proper URL."""
-    return re.sub(r"^([^/:@]*://)?.*@", r"\1***@", url, flags=re.DOTALL)
+    url = re.sub(r"^([^/:@]*://)?.*@", r"\1***@", url, flags=re.DOTALL)
+    return re.sub(r"([?&]pass=)[^&]*", r"\1***", url)
 
 
 class HubSubError(Exception):

@@ -21,6 +21,10 @@ class Logs(Life):
         """State, figures and hubs of the log, as `Core.log`; None where no class has one."""
         return self._core.log() if self.addresses else None
 
+    def inflight_store(self) -> dict[str, Any] | None:
+        """State and figures of the store of sessions, as `Core.inflight_store`; None if it is no file or server."""
+        return self._core.inflight_store() if self.addresses else None
+
     async def open_hub(self, hub: int, room_class: str, index: int) -> dict[str, Any]:
         """Opens a hub of a class with a log while the node runs; one that was never here is made.
 

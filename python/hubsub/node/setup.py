@@ -40,6 +40,7 @@ def core_config(
         "hash_tags": config.hash_tags,
         "limits": config.core_limits(),
         "log": _log(config, cluster),
+        "inflight_store": _inflight_store(config, cluster),
         "classes": [core_class(cls) for cls in config.all_classes],
     }
 
@@ -50,6 +51,19 @@ def _log(config: Config, cluster: Cluster | None) -> tuple[str, int, tuple[str, 
     if config.data is None:
         return None
     return str(Path(config.data) / "log"), secrets.randbits(64), cluster
+
+
+def _inflight_store(config: Config, cluster: Cluster | None) -> tuple[str, ...]:
+    """The store of sessions, and where it is; several nodes have the same sessions in one server where they are of one
+    cluster."""
+    match config.inflight_store:
+        case "log" | "memory" as word:
+            return (word,)
+        case "disk":
+            assert config.data is not None, "the configuration was checked"
+            return ("disk", str(Path(config.data) / "sessions.redb"))
+        case url:
+            return ("redis", url, config.node if cluster is None else cluster.id)
 
 
 def core_class(cls: RoomClass, is_removed: bool = False) -> dict[str, Any]:
@@ -96,7 +110,7 @@ def log_problem(error: OSError, directory: str | Path | None) -> tuple[str, str 
     what, _, hint = (error.strerror or str(error)).partition("; hint: ")
     if not hint and what.startswith("manifest.json is damaged"):
         hint = f"stop the node, then `hubsub log repair {directory}` says what can be kept"
-    is_told = directory is None or str(directory) in what
+    is_told = directory is None or str(directory) in what or "inflight_store" in what
     return what, None if is_told else directory, hint or None
 
 

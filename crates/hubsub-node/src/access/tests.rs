@@ -51,6 +51,7 @@ impl Edge {
             cluster_port: 0,
             mqtt: Default::default(),
             phoenix_topics: Default::default(),
+            keeps_sessions: false,
             origins: Default::default(),
             started: Instant::now(),
             connections: Default::default(),
@@ -74,7 +75,7 @@ impl Edge {
         let control = Arc::new(Control::new(1000).unwrap());
         let board = Arc::new(Board::new(String::new(), 1, Instant::now(), Arc::clone(&control)));
         let classes = Arc::new(ClassesNow::new(classes, hubs));
-        let ends = Ends { shard, control, metrics, log: None, board, classes };
+        let ends = Ends { shard, control, metrics, log: None, store: None, board, classes };
         let mailer = Mailer::new(shard, inboxes, usize::MAX);
         let mut rim = Rim::new(Arc::new(info), limits, Now::default(), mailer, ends);
         let key =

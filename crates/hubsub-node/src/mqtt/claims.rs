@@ -6,6 +6,7 @@
 //! before it, on any node, has been sent word by then.
 
 use super::handover::{self, tell};
+use super::store::{Stored, stored};
 use super::{durable, granted, refused};
 use crate::core::Core;
 use crate::mail::Mail;
@@ -36,6 +37,8 @@ pub enum MqttMail {
     Abandon(ConnKey),
     /// To the id's shard: a session that the process before left.
     Adopt(Box<durable::Found>),
+    /// An answer of the store of sessions.
+    Stored(Box<Stored>),
 }
 
 impl MqttMail {
@@ -46,6 +49,7 @@ impl MqttMail {
             + match self {
                 MqttMail::Claim(id, _) | MqttMail::Release(id, _) | MqttMail::Keep(id, _) => id.len(),
                 MqttMail::Adopt(found) => found.weight(),
+                MqttMail::Stored(stored) => stored.weight(),
                 _ => 0,
             }
     }
@@ -99,6 +103,7 @@ pub fn receive(core: &mut Core, mail: MqttMail) {
         MqttMail::Call(key, to) => core.rim.called.push((key, to)),
         MqttMail::Abandon(key) => handover::abandoned(core, key),
         MqttMail::Adopt(found) => durable::adopt(core, *found),
+        MqttMail::Stored(answer) => stored(core, *answer),
     }
 }
 

@@ -14,10 +14,9 @@ use super::pending::Item;
 use super::recalled::{Recalled, recall};
 use super::session::{Absent, Session};
 use super::shares::Group;
-use super::{NOBODY, attach, claims, connected, end, refused};
+use super::{NOBODY, attach, claims, connected, end, refused, store};
 use crate::control::Level;
 use crate::core::Core;
-use crate::own::Asked;
 use crate::rim::Rim;
 use hubsub_route::claims::{Holder, Token};
 use hubsub_route::rows::CLASS;
@@ -49,6 +48,10 @@ pub struct Kept {
     entries: VecDeque<(u64, u64)>,
     /// Entries up to this number are safe.
     safe: u64,
+    /// Entries since the row, and their bytes.
+    since_row: (u64, usize),
+    /// Whether entries of the store may have other numbers than here, since one could not be recorded.
+    has_gap: bool,
     /// Messages that go out when what is recorded of them is safe, in their order.
     prepared: VecDeque<Prepared>,
     /// Whether there is a row of it, or one is under way.
@@ -67,6 +70,12 @@ struct Prepared {
     /// It waits for this entry.
     after: u64,
 }
+
+/// Entries behind a row, after which there is another one.
+const ENTRIES_MAX: u64 = 512;
+
+/// Their bytes.
+const ENTRIES_BYTES_MAX: usize = 1 << 20;
 
 /// Messages of a session that wait for the same entry, at most.
 const PREPARED_MAX: usize = 256;
@@ -130,11 +139,13 @@ impl Found {
 }
 
 impl Core {
-    /// Whether sessions are recorded here: a lone node does, with a log.
+    /// Whether sessions are recorded here: a lone node does, with a log or with a store of its own.
     pub(super) fn records_sessions(&self) -> bool {
         let classes = self.broker.classes();
         let is_logged = |class| classes.get(class).durability.is_logged();
-        !self.broker.is_clustered() && classes.index_of(CLASS).is_some_and(is_logged)
+        let has_log = || classes.index_of(CLASS).is_some_and(is_logged);
+        let is_kept = self.rim.store.is_some() || (self.rim.info.keeps_sessions && has_log());
+        !self.broker.is_clustered() && is_kept
     }
 }
 
@@ -261,7 +272,22 @@ impl Kept {
         if key > 0 {
             self.entries.push_back((number, key));
         }
+        self.since_row = (self.since_row.0 + 1, self.since_row.1 + entry.len());
+        self.row_is_due |= self.since_row.0 >= ENTRIES_MAX || self.since_row.1 >= ENTRIES_BYTES_MAX;
         Some((number, entry))
+    }
+
+    /// Entries up to this number are of no use to the store, behind a row that is written now.
+    fn through(&mut self) -> u64 {
+        let Head { last_entry, through, .. } = self.head;
+        self.since_row = (0, 0);
+        // All of them, whatever their numbers: from here on they are the same again.
+        self.has_gap &= through != last_entry;
+        match through == last_entry {
+            true => through,
+            false if self.has_gap => 0,
+            false => through.min(self.safe),
+        }
     }
 
     /// The head of a row, where messages with these keys and later ones are of use: those that are under way, those that
@@ -294,14 +320,14 @@ pub fn record(core: &mut Core, key: ConnKey) {
     if let Some((number, entry)) = kept.take_entry() {
         let waits = std::mem::take(&mut kept.parts_wait);
         rim.metrics.mqtt_session_entries_total.add(1);
-        let written = Written::Entry(key, visit, number, waits);
-        core.say_in(&queue_of(&id), &entry, Asked::Session(written));
+        store::append(core, id.clone(), entry, Written::Entry(key, visit, number, waits));
     }
     let Some(row) = core.rim.row_of(key) else { return };
     let Some(kept) = kept_of(&mut core.rim, key) else { return };
     let waits = std::mem::take(&mut kept.waits);
+    let through = kept.through();
     core.rim.metrics.mqtt_session_rows_total.add(1);
-    core.say_in(&room_of(&id), &row, Asked::Session(Written::Row(key, visit, waits)));
+    store::save(core, id, row, through, Written::Row(key, visit, waits));
 }
 
 impl Rim {
@@ -400,8 +426,7 @@ pub(super) fn release(core: &mut Core, id: Box<str>, holder: Holder, kept: Optio
     if kept.is_none_or(|kept| !kept.has_row) {
         return claims::release(core, id, holder);
     }
-    let room = room_of(&id);
-    core.say_in(&room, b"", Asked::Session(Written::End(id, holder)));
+    store::end(core, id.clone(), Written::End(id, holder));
 }
 
 /// What came of something that was to be written.
@@ -411,8 +436,9 @@ pub fn written(core: &mut Core, what: Written, outcome: Result<u64, ErrorCode>) 
     }
     match what {
         Written::Row(key, visit, waits) => {
-            let kept = session_of(&mut core.rim, key).and_then(|session| session.kept.as_ref());
-            if kept.is_none_or(|kept| kept.visit != visit) {
+            let Some(kept) = kept_of(&mut core.rim, key) else { return };
+            kept.has_gap |= outcome.is_err();
+            if kept.visit != visit {
                 return;
             }
             for wait in waits {
@@ -421,8 +447,9 @@ pub fn written(core: &mut Core, what: Written, outcome: Result<u64, ErrorCode>) 
         }
         Written::Entry(key, visit, number, waits) => {
             let Some(kept) = kept_of(&mut core.rim, key) else { return };
-            if outcome.is_ok() {
-                kept.safe = number;
+            match outcome {
+                Ok(_) => kept.safe = number,
+                Err(_) => kept.has_gap = true,
             }
             let is_there = kept.visit == visit;
             for wait in waits {
@@ -484,7 +511,7 @@ pub(super) fn adopt(core: &mut Core, found: Found) {
     state.leave(rim.now.wall_us / 1000);
     let key = rim.conns.reserve();
     let safe = head.last_entry;
-    let kept = Box::new(Kept { head, entries, safe, has_row: true, ..Kept::default() });
+    let kept = Box::new(Kept { head, entries, safe, has_row: true, has_gap: true, ..Kept::default() });
     let mut session = Session::new(Some(kept), head.last_key);
     for (key, message, grant) in sent {
         session.send(key, Rc::new(message), grant, true);
@@ -510,7 +537,7 @@ pub(super) fn adopt(core: &mut Core, found: Found) {
 const ROWS: &str = "$system/session/";
 
 /// The room of a client id's row.
-fn room_of(id: &str) -> Vec<u8> {
+pub(super) fn room_of(id: &str) -> Vec<u8> {
     format!("{ROWS}{}", claims::escaped(id)).into_bytes()
 }
 
@@ -524,7 +551,7 @@ pub fn id_of_row(room: &[u8]) -> Option<String> {
 const ENTRIES: &str = "$queue/";
 
 /// The room of a client id's entries.
-fn queue_of(id: &str) -> Vec<u8> {
+pub(super) fn queue_of(id: &str) -> Vec<u8> {
     format!("{ENTRIES}{}", claims::escaped(id)).into_bytes()
 }
 

@@ -16,6 +16,7 @@
 //! - [`retained`]: what topics kept, for who subscribes
 //! - [`message`]: a record as its packets are made from it
 //! - [`plain`]: clients whose records need no look at them
+//! - [`store`]: what keeps sessions beyond their process
 //! - [`shares`]: what came for it as a member of groups
 //! - [`actions`]: what it is to do as a device, until it has acknowledged that it has it
 
@@ -35,6 +36,7 @@ mod retained;
 mod session;
 mod sessions_shown;
 mod shares;
+mod store;
 
 pub use claims::{ClaimAsked, MqttMail, answered, heard, home_of, late, missed, receive};
 pub use deliver::Cache;
@@ -45,6 +47,9 @@ pub use plain::Plain;
 pub use retained::{Event as Retained, go_on as read_retained, is_over as row_is_over, read_on};
 pub use session::{Sessions, timer as session_timer};
 pub use sessions_shown::{end_session, list_sessions};
+pub use store::{
+    StoreConfig, StoreEnd, StoreState, StoreStatus, StoreThread, found_in, look as look_at_store,
+};
 
 use crate::access::Action;
 use crate::conn::Flags;

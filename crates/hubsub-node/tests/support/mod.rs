@@ -8,7 +8,7 @@ pub mod trio;
 use hubsub_node::log::start::{LogConfig, Numbering};
 use hubsub_node::log::{HubAnswer, LogStatus, Refusal};
 use hubsub_node::mail::{Call, ClientFilter, ClientInfo, Part, Question, Request};
-use hubsub_node::{Control, Event, Node, NodeConfig};
+use hubsub_node::{Control, Event, Node, NodeConfig, StoreConfig};
 use hubsub_types::names::Matcher;
 use hubsub_types::{Class, ClassTable, ErrorCode, HubId, Limits, PrincipalId};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -99,6 +99,7 @@ impl TestNode {
             classes: ClassTable::new(classes, true),
             limits,
             log,
+            inflight_store: StoreConfig::Log,
             version: "0.0.0".to_owned(),
         };
         let node = Node::start(config, control).unwrap();

@@ -7,7 +7,7 @@ use hubsub_node::led::LeadMail;
 use hubsub_node::link::{Identity, Registered, Secret, VERSIONS};
 use hubsub_node::log::start::{LogConfig, Numbering};
 use hubsub_node::routes::{ClassRow, HubRow};
-use hubsub_node::{Control, Event, Node, NodeConfig};
+use hubsub_node::{Control, Event, Node, NodeConfig, StoreConfig};
 use hubsub_types::names::Matcher;
 use hubsub_types::{Class, ClassTable, Durability, History, HubId, Limits, NodeId, Term};
 use std::net::TcpStream;
@@ -233,6 +233,7 @@ fn start(at: usize, directory: &std::path::Path) -> Node {
         advertise: None,
         classes: ClassTable::new(classes(), true),
         log: Some(LogConfig { directory: directory.to_owned(), identity: 7, hubs }),
+        inflight_store: StoreConfig::Log,
         version: "0.0.0".to_owned(),
         limits,
     };

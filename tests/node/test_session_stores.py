@@ -1,0 +1,228 @@
+"""What keeps sessions of MQTT beyond their process: each store does what all do, and says when it cannot."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clients.mqtt import CONNACK, PUBLISH, V5, V311
+from clients.servers import Server, free_port, redis_server, until
+from command_line import hubsub
+
+from hubsub.testing import Node
+from node.conftest import Start
+from node.home import Home
+from node.test_mqtt import begin, client, wire
+from node.test_mqtt_sessions import acknowledge, come, expiry, leave, nothing_more, payload, say
+
+Config = dict[str, Any]
+
+PASSWORD = "not-to-be-told"
+
+
+@pytest.fixture
+def redis(needs: Any) -> Iterator[Server]:
+    """A redis-server that wants to know who comes."""
+    needs("redis-server")
+    with redis_server("--user", "hub", "on", f">{PASSWORD}", "~*", "+@all") as server:
+        yield server
+
+
+def url(redis: Server) -> str:
+    """Where sessions are kept in it."""
+    return f"redis://hub:{PASSWORD}@{redis.host}:{redis.port}/3"
+
+
+@pytest.fixture(params=["log", "memory", "disk", "redis"])
+def store(request: pytest.FixtureRequest, data: Path) -> Config:
+    """The configuration of a node with that store."""
+    where = url(request.getfixturevalue("redis")) if request.param == "redis" else request.param
+    return {"data": str(data), "inflight_store": where}
+
+
+def figures(server: Server) -> dict[str, float]:
+    """Metrics of the store."""
+    rows = (line.rpartition(" ") for line in server.get("/metrics").decode().splitlines())
+    prefix = "hubsub_inflight_store_"
+    return {name.removeprefix(prefix): float(value) for name, _, value in rows if name.startswith(prefix)}
+
+
+def ready(server: Server) -> dict[str, Any]:
+    """What the node says of itself."""
+    answer: dict[str, Any] = json.loads(server.get("/readyz"))
+    return answer
+
+
+def refusal(*args: str, **env: str) -> str:
+    """What a node says that does not start."""
+    run = hubsub("serve", "--redis", "127.0.0.1:0", "--http", "127.0.0.1:0", *args, **env)
+    assert run.returncode != 0 and PASSWORD not in run.stderr + run.stdout
+    return run.stderr
+
+
+# --- all of them
+
+
+def test_a_session_survives_a_reconnect(start: Start, store: Config) -> None:
+    server = begin(start, config=store)
+    one, present = come(server)
+    assert not present
+    one.subscribe(("a/#", 2))
+    leave(server, one)
+    with client(server, "publisher") as publisher:
+        for qos in (1, 2):
+            say(publisher, f"a/{qos}", b"%d" % qos, qos)
+    one, present = come(server)
+    assert present
+    for qos in (1, 2):
+        message = one.read(PUBLISH)
+        assert (payload(one, message), message.qos) == (b"%d" % qos, qos)
+        acknowledge(one, message)
+    nothing_more(one)
+
+
+@pytest.mark.parametrize("kills", [False, True], ids=["stopped", "killed"])
+def test_a_session_survives_a_restart_where_its_store_does(data: Path, store: Config, kills: bool) -> None:
+    home = Home(data, 2, {"mqtt": "127.0.0.1:0", "node": "one", **store})
+    server = home.start()
+    try:
+        for name in ("kept", "ended"):
+            one, _ = come(server, name)
+            one.subscribe(("a/#", 1))
+            leave(server, one)
+        with client(server, "publisher") as publisher:
+            for qos in (1, 2):
+                say(publisher, f"a/{qos}", b"%d" % qos, qos)
+        one, present = come(server, "ended", clean=True, expiry_s=0)
+        assert not present, "the one before has ended"
+        server = home.restart(kills)
+        _, present = come(server, "ended")
+        assert not present
+        one, present = come(server, "kept")
+        assert present == (store["inflight_store"] != "memory")
+        if present:
+            for number in (b"1", b"2"):
+                message = one.read(PUBLISH)
+                assert (payload(one, message), message.qos) == (number, 1)
+                acknowledge(one, message)
+            with client(server, "publisher") as publisher:
+                say(publisher, "a/b", b"still subscribed", 1)
+            assert payload(one, one.read(PUBLISH)) == b"still subscribed"
+    finally:
+        home.kill()
+
+
+def test_what_gave_way_in_a_long_queue_is_not_kept_and_what_waits_is(data: Path, store: Config) -> None:
+    if store["inflight_store"] == "memory":
+        return
+    limits = {"mqtt_session_queue_messages_max": 20}
+    home = Home(data, 1, {"mqtt": "127.0.0.1:0", "node": "one", **store}, limits=limits)
+    server = home.start()
+    try:
+        one, _ = come(server)
+        one.subscribe(("a", 1))
+        leave(server, one)
+        with client(server, "publisher") as publisher:
+            for number in range(1_100):
+                say(publisher, "a", b"%d" % number, 1)
+        server = home.restart()
+        one, present = come(server)
+        assert present
+        for number in range(1_080, 1_100):
+            message = one.read(PUBLISH)
+            assert payload(one, message) == b"%d" % number
+            acknowledge(one, message)
+        nothing_more(one)
+    finally:
+        home.kill()
+
+
+def test_a_file_or_a_server_is_looked_at_and_others_have_nothing_to_tell(start: Start, store: Config) -> None:
+    server = begin(start, config=store)
+    assert ready(server)["reasons"] == []
+    if store["inflight_store"] in ("log", "memory"):
+        assert figures(server) == {}
+        return
+    until(lambda: figures(server)["requests_total"] >= 2, "it is looked at also where nobody needs it")
+    told = figures(server)
+    assert (told["up"], told["errors_total"], told["refused_total"]) == (1, 0, 0)
+    assert told["batches_total"] >= 1 and told["batch_seconds_total"] > 0
+
+
+# --- a file
+
+
+def test_a_node_does_not_start_on_a_damaged_file_of_sessions(data: Path, start: Start) -> None:
+    config = {"data": str(data), "inflight_store": "disk"}
+    with Node(config=config) as node:
+        node.stop(signal.SIGTERM)
+    file = data / "sessions.redb"
+    whole = file.read_bytes()
+    file.write_bytes(b"\0" * 4096 + whole[4096:])
+    told = refusal("--data", str(data), "--inflight-store", "disk")
+    assert f"cannot open inflight_store: {file} is damaged" in told
+    assert "hint: bring the file back from a copy" in told
+    assert file.read_bytes()[:4096] == b"\0" * 4096, "it is left as it is"
+    file.write_bytes(whole)
+    assert figures(start(config=config))["up"] == 1
+
+
+def test_a_file_of_sessions_needs_a_data_directory() -> None:
+    told = refusal("--inflight-store", "disk")
+    assert "needs a data directory" in told and "--data DIR" in told
+
+
+# --- a server
+
+
+def test_a_node_does_not_start_without_its_server_of_sessions() -> None:
+    where = f"127.0.0.1:{free_port()}"
+    env = {
+        "HUBSUB_INFLIGHT_STORE": f"redis://hub:{PASSWORD}@{where}",
+        "HUBSUB_LIMITS_INFLIGHT_STORE_TIMEOUT_MS": "1",
+    }
+    told = refusal(**env)
+    assert f"cannot open inflight_store: Redis at {where}" in told
+    assert "hint: start the server, then the node" in told
+
+
+def test_a_url_that_names_no_server_of_sessions_is_refused() -> None:
+    assert "log, memory, disk, redis://" in refusal("--inflight-store", "http://localhost")
+    assert "cannot open inflight_store: no server has this URL" in refusal(
+        "--inflight-store", "redis://localhost/x"
+    )
+
+
+def test_a_server_of_sessions_that_says_nothing_is_told_until_it_answers_again(
+    start: Start, redis: Server
+) -> None:
+    config = {"inflight_store": url(redis)}
+    with ExitStack() as stack:
+        server = begin(start, config=config, limits={"inflight_store_timeout_ms": 50})
+        os.kill(redis.pid, signal.SIGSTOP)
+        stack.callback(os.kill, redis.pid, signal.SIGCONT)
+        until(lambda: figures(server)["up"] == 0, "it does not answer")
+        assert figures(server)["errors_total"] >= 1
+        (reason,) = ready(server)["reasons"]
+        assert reason.startswith("MQTT clients whose sessions are kept are refused: Redis at ")
+        assert PASSWORD not in reason and PASSWORD not in server.log_line(
+            "the store of sessions does not answer"
+        )
+        assert server.node
+        doctor = hubsub("doctor", "--url", server.node.http_url)
+        assert "MQTT clients whose sessions are kept are refused" in doctor.stdout
+        for version, code in ((V5, 0x88), (V311, 3)):
+            answer = wire(server).connect("kept", version, expiry(60) if version == V5 else b"", flags=0)
+            assert (answer.kind, answer.body[1]) == (CONNACK, code)
+        client(server, "not kept").ping()
+    until(lambda: figures(server)["up"] == 1, "it answers again")
+    assert ready(server)["reasons"] == []
+    server.log_line("the store of sessions answers again")
+    one, _ = come(server, "kept")
+    assert one.subscribe(("a", 1)) == [1]
