@@ -47,6 +47,8 @@ struct Cursor {
     reading: bool,
     /// Lower if it began earlier.
     age: u64,
+    /// Behind which record it goes on once the hub has confirmed it, whatever of that is there.
+    goes_on: Option<Position>,
 }
 
 /// The cursors of one connection.
@@ -250,8 +252,23 @@ impl Cursors {
         if next.is_some() {
             lagging.places.insert(self.made, key.clone());
         }
-        lagging.cursors.insert(key, Cursor { next, reading: false, age: self.made });
+        lagging.cursors.insert(key, Cursor { next, reading: false, age: self.made, goes_on: None });
         true
+    }
+
+    /// Once the hub has confirmed a subscription, it goes on behind this record.
+    pub fn goes_on(&mut self, conn: u32, key: Key<'_>, after: Position) {
+        let cursor = self.by_conn.get_mut(&conn).and_then(|lagging| lagging.cursors.get_mut(&key));
+        cursor.into_iter().for_each(|cursor| cursor.goes_on = Some(after));
+    }
+
+    /// Behind which record a subscription that is confirmed now goes on, of a room that lives now as `life`, if that was
+    /// said.
+    pub fn take_goes_on(&mut self, conn: u32, key: Key<'_>, life: Epoch) -> Option<Position> {
+        let after = self.by_conn.get_mut(&conn)?.cursors.get_mut(&key)?.goes_on.take()?;
+        // Of a life that had no record nothing is missing.
+        let epoch = if after.seq == Seq(0) { life } else { after.epoch };
+        Some(Position { epoch, seq: after.seq.next() })
     }
 
     /// Sets where a cursor reads; false if there is none.

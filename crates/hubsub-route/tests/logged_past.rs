@@ -283,3 +283,33 @@ fn what_a_cursor_cannot_read_is_told_from_where_to_where_and_it_goes_on_behind()
     assert_eq!((from.seq.0, net.worlds[0].told.len()), (2, 1));
     assert_eq!(got, (to.seq.0 + 1..=6).collect::<Vec<_>>());
 }
+
+#[test]
+fn who_goes_on_behind_a_position_gets_what_follows_and_of_another_life_all() {
+    let mut net = Net::new(2, 1, durable());
+    let first = net.publish(0, "a");
+    net.settle();
+    let had = net.receivers[&first].position;
+    let missed = [net.publish(0, "a"), net.publish(0, "a")];
+    net.settle();
+    let other = |seq| Position { epoch: Epoch(1), seq: Seq(seq) };
+    // A room that had no record lacks none; of a life that is over it is told.
+    for (after, is_first, gaps) in [(had, false, 0), (other(0), true, 0), (other(5), true, 1)] {
+        for shard in 0..2 {
+            net.worlds[usize::from(shard)] =
+                World { logs: std::mem::take(&mut net.worlds[usize::from(shard)].logs), ..World::default() };
+            net.act(shard, |b, w| b.subscribe_on(ticket(shard, 0, 7), key(0), b"a", after, NOW, w));
+            net.drain(shard, 0);
+            net.settle();
+            let live = net.publish(0, "a");
+            net.settle();
+            let world = &net.worlds[usize::from(shard)];
+            let got: Vec<u32> = world.got.get(&0).into_iter().flatten().map(|got| got.3).collect();
+            let all = [first].into_iter().filter(|_| is_first).chain(missed).chain(first + 3..=live);
+            assert_eq!(got, all.collect::<Vec<u32>>());
+            assert_eq!(world.gaps, gaps);
+            net.act(shard, |b, w| b.unsubscribe(key(0), Namespace::Global, b"a", NOW, w));
+            net.settle();
+        }
+    }
+}

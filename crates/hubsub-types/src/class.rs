@@ -267,6 +267,20 @@ impl ClassTable {
         table
     }
 
+    /// Whether that is true of all classes of clients that a room can have; those behind one that matches all are no room's.
+    #[must_use]
+    pub fn all_clients(&self, is_true: impl Fn(&Class) -> bool) -> bool {
+        for (_, class) in self.in_order().filter(|(_, class)| !class.name.starts_with('$')) {
+            if !is_true(class) {
+                return false;
+            }
+            if class.matches.is_empty() || class.matches.iter().any(Matcher::is_all) {
+                break;
+            }
+        }
+        true
+    }
+
     /// The index of a class.
     #[must_use]
     pub fn index_of(&self, name: &str) -> Option<ClassIndex> {

@@ -93,6 +93,12 @@ impl Broker {
         logged.flat_map(|(class, _)| of_class(class)).collect()
     }
 
+    /// Whether all classes of clients that a room may be of have a log.
+    #[must_use]
+    pub fn has_log_everywhere(&self) -> bool {
+        self.classes.all_clients(|class| class.durability.is_logged())
+    }
+
     /// Hubs of new classes are followed from their beginning.
     pub(super) fn follow_new_hubs(&mut self) {
         if self.cursors.hubs.is_empty() {

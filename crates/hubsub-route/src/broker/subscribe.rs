@@ -188,6 +188,33 @@ impl Broker {
         Outcome::Now(attached)
     }
 
+    /// Subscribes a connection to a topic that it was given up to a position, as [`Broker::subscribe`] does: it goes on
+    /// behind that. What is not there any more is told as a gap, and a room whose life is over is read from the first
+    /// record of its present one. Where that is known now, [`Broker::drained`] begins to read.
+    pub fn subscribe_on(
+        &mut self,
+        ticket: Ticket,
+        conn: ConnKey,
+        topic: &[u8],
+        after: Position,
+        now: Now,
+        sink: &mut impl Sink,
+    ) -> Outcome<Result<Attached, ErrorCode>> {
+        let namespace = Namespace::Global;
+        let key = CursorKey { pattern: None, namespace, topic: topic.into() };
+        if !self.cursors.set(conn.index, key, None) {
+            sink.close(conn.index, CloseReason::TooManyCursors);
+        }
+        self.cursors.goes_on(conn.index, Key(None, namespace, topic), after);
+        // The hub need not look for what the cursor will read.
+        let wish = Wish { topic, namespace, start: Start::Last(0) };
+        let outcome = self.subscribe(ticket, conn, wish, now, sink);
+        if matches!(outcome, Outcome::Now(Err(_))) {
+            self.cursors.remove(conn.index, Key(None, namespace, topic));
+        }
+        outcome
+    }
+
     pub(super) fn await_attached(&mut self, id: TopicId, attach: &Attach) {
         let attaching = self.attaching.entry((attach.conn, id));
         let attaching = attaching.or_insert(Attaching { latest: attach.id, adding: None });
@@ -419,13 +446,15 @@ impl Broker {
     fn confirm(&mut self, conn: ConnKey, attach: &Attach, attached: &Result<Attached, ErrorCode>) {
         let key = Key(None, attach.namespace, &attach.topic);
         match attached {
-            Ok(attached) => match attached.replay_from {
-                Some(seq) => {
-                    let next = Position { epoch: attached.position.epoch, seq };
-                    self.cursors.place(conn.index, key, Some(next));
+            Ok(attached) => {
+                let life = attached.position.epoch;
+                let goes_on = self.cursors.take_goes_on(conn.index, key, life);
+                let next = attached.replay_from.map(|seq| Position { epoch: life, seq });
+                match goes_on.or(next) {
+                    Some(next) => _ = self.cursors.place(conn.index, key, Some(next)),
+                    None => self.cursors.remove(conn.index, key),
                 }
-                None => self.cursors.remove(conn.index, key),
-            },
+            }
             Err(_) => {
                 self.cursors.remove(conn.index, key);
                 if attach.adds

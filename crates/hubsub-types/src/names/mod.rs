@@ -30,6 +30,12 @@ pub enum Matcher {
 }
 
 impl Matcher {
+    /// Whether it matches all topics of clients.
+    #[must_use]
+    pub fn is_all(&self) -> bool {
+        matches!(self, Matcher::Filter(filter) if filter.source() == b"#")
+    }
+
     /// Reads a pattern of the configuration: one with a `+` level or ending in
     /// `#` is an MQTT filter, any other a glob; `mqtt:` or `glob:` in front
     /// decides.
