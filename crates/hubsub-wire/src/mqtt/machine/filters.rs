@@ -154,6 +154,15 @@ impl Filters {
         self.wild.iter_mut().find(|(own, _)| own.source() == filter).map(|(_, entry)| entry)
     }
 
+    /// The QoS of a subscription that is not shared.
+    pub fn qos_of(&self, filter: &[u8]) -> Option<Qos> {
+        let entry = match has_wildcard(filter) {
+            false => self.topics.get(filter),
+            true => self.wild.iter().find(|(own, _)| own.source() == filter).map(|(_, entry)| entry),
+        };
+        entry.map(|entry| entry.options.qos)
+    }
+
     /// A subscription that is asked for, or other options of one; whether it is new.
     pub fn ask(&mut self, filter: &str, options: Options, id: Option<SubscriptionId>, number: u32) -> bool {
         let filter = filter.as_bytes();

@@ -56,12 +56,12 @@ pub use step::{Fault, Incoming, Step, Topic};
 pub use window::Window;
 
 use super::ack::{Ack, Disconnect};
-use super::field::Pair;
+use super::field::{Pair, SubscriptionId};
 use super::packet::{Packet, PacketId, Qos, Version};
 use super::property::{Properties, Property, PropertyList};
 use super::publish::Publish;
 use super::reason::Reason;
-use super::subscribe::{RetainHandling, Subscribe, Unsubscribe};
+use super::subscribe::{Options, RetainHandling, Subscribe, Unsubscribe};
 use super::topic::rewind;
 use aliases::Aliases;
 use filters::Filters;
@@ -373,6 +373,17 @@ impl<K: Key> Machine<K> {
         self.requests.granted(number, granted);
         self.pump(out);
         due
+    }
+
+    /// What it subscribes to: filters that are not shared, then those that are with `$share/` and their group in front.
+    pub fn filters(&self) -> impl Iterator<Item = (&str, Options, Option<SubscriptionId>)> {
+        self.filters.iter()
+    }
+
+    /// The QoS of a subscription, if there is one.
+    #[must_use]
+    pub fn qos_of(&self, filter: &str) -> Option<Qos> {
+        self.filters.qos_of(filter.as_bytes())
     }
 
     /// How a message that its topic kept is sent by a subscription, if it stands. `is_own`: this client published it.
