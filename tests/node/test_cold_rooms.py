@@ -134,7 +134,7 @@ def test_a_deleted_room_is_listed_no_more_and_a_lost_file_of_names_is_made_again
     with restarted() as server:
         assert [r["name"] for r in pages(server, 9)] == left
     files = sorted(data.rglob("names"))
-    assert len(files) == 4 + 5, "one a hub, those of the node's own five classes too"
+    assert len(files) == 4 + 6, "one a hub, those of the node's own six classes with a log too"
     for i, file in enumerate(files):
         if i % 2:
             file.unlink()

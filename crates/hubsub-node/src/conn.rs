@@ -270,6 +270,8 @@ mod tests {
 
     #[test]
     fn an_idle_connection_is_small() {
-        assert!(std::mem::size_of::<Conn>() <= 128, "{}", std::mem::size_of::<Conn>());
+        // In debug builds a socket of mio's is 8 bytes longer.
+        let debug_bytes = if cfg!(debug_assertions) { 8 } else { 0 };
+        assert!(size_of::<Conn>() <= 128 + debug_bytes, "{}", size_of::<Conn>());
     }
 }

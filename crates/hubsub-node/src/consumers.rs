@@ -139,12 +139,13 @@ impl Rim {
         (kept.position, kept.timestamp_us, kept.qos) = (record.position, record.timestamp_us, record.qos);
         if let Some(c) = self.conns.get_mut(key) {
             let consumed = &mut c.extra().consumed;
-            // What comes for the first time comes in order; of the rest it may be that this client has it.
+            // What comes for the first time comes in order; of the rest it may be that this client has it. Without a
+            // position, where no room is made, all is new.
             let is_again = |one: &Consumed| one.record.position == record.position && *one.group == *group;
             let Position { epoch, seq } = record.position;
             let precedes = |last: &Position| last.epoch == epoch && last.seq < seq;
             let is_later = consumed.last().is_none_or(|last| precedes(&last.record.position));
-            if is_later || !consumed.iter().any(is_again) {
+            if epoch.0 == 0 || is_later || !consumed.iter().any(is_again) {
                 consumed.push(Consumed { group: group.into(), record: Arc::new(kept) });
             }
         }
