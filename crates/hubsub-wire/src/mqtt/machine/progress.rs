@@ -1,43 +1,115 @@
 //! How far a client has acknowledged one row of messages, such as those of a room: acknowledgements come in any
 //! order, a cursor moves to where everything before it is acknowledged.
+//!
+//! Places *ahead* are those of which it is known what became of them, from what was recorded of each, while it is not
+//! known of those before them: these come again, and they do not.
 
+use super::seldom::Seldom;
 use super::session::Damaged;
 use super::snapshot::{read_number, write_number};
 use std::collections::VecDeque;
 
 /// Of messages whose places ascend. Places are from 1 on.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Progress {
     /// Places of messages that are not acknowledged, in order.
     open: VecDeque<u64>,
     /// What is behind this was not taken yet; whatever else is before it was acknowledged, or is not to be.
     taken: u64,
+    /// Behind that, in order.
+    ahead: Seldom<Vec<Ahead>>,
 }
+
+/// Places of which it is known what became of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Ahead {
+    from: u64,
+    /// The last one.
+    upto: u64,
+    /// Whether it is to be acknowledged; that is one place then.
+    is_open: bool,
+}
+
+impl Ahead {
+    fn open(place: u64) -> Ahead {
+        Ahead { from: place, upto: place, is_open: true }
+    }
+
+    fn done(from: u64, upto: u64) -> Ahead {
+        Ahead { from, upto, is_open: false }
+    }
+}
+
+impl PartialEq for Progress {
+    fn eq(&self, other: &Progress) -> bool {
+        (&self.open, self.taken, &*self.ahead) == (&other.open, other.taken, &*other.ahead)
+    }
+}
+
+impl Eq for Progress {}
 
 impl Progress {
     /// Of a row that is acknowledged as far as this.
     #[must_use]
     pub fn from(reached: u64) -> Progress {
-        Progress { open: VecDeque::new(), taken: reached }
+        Progress { taken: reached, ..Progress::default() }
     }
 
-    /// A message that is to be acknowledged, unless it was taken before; whether it was not.
+    /// A message that is to be acknowledged, unless it was taken or sent before; whether it was not.
     pub fn sent(&mut self, place: u64) -> bool {
-        let is_new = place > self.taken;
+        let mut is_new = place > self.taken;
+        if !self.ahead.is_empty() {
+            self.pass_ahead(place.saturating_sub(1));
+            if self.ahead.first().is_some_and(|first| first.from == place) {
+                self.pass_ahead(place);
+                is_new = false;
+            }
+        }
         if is_new {
             self.open.push_back(place);
-            self.taken = place;
         }
+        self.taken = self.taken.max(place);
         is_new
     }
 
     /// Up to there nothing else is for this client.
     pub fn passed(&mut self, place: u64) {
+        if !self.ahead.is_empty() {
+            self.pass_ahead(place);
+        }
         self.taken = self.taken.max(place);
+    }
+
+    /// It has come to what was sent before.
+    fn pass_ahead(&mut self, upto: u64) {
+        let passed = self.ahead.partition_point(|ahead| ahead.upto <= upto);
+        self.open.extend(self.ahead.drain(..passed).filter(|ahead| ahead.is_open).map(|ahead| ahead.from));
+        match self.ahead.first_mut() {
+            Some(first) => first.from = first.from.max(upto + 1),
+            None => self.ahead = Seldom::default(),
+        }
+    }
+
+    /// Where a place is ahead, or would be.
+    fn find_ahead(&self, place: u64) -> Result<usize, usize> {
+        let at = self.ahead.partition_point(|ahead| ahead.upto < place);
+        if self.ahead.get(at).is_some_and(|ahead| ahead.from <= place) { Ok(at) } else { Err(at) }
+    }
+
+    /// A message was sent, whatever became of those before it.
+    pub fn sent_ahead(&mut self, place: u64) {
+        if place > self.taken
+            && let Err(at) = self.find_ahead(place)
+        {
+            self.ahead.insert(at, Ahead::open(place));
+        }
     }
 
     /// It is acknowledged; whether it was not before.
     pub fn acknowledged(&mut self, place: u64) -> bool {
+        if place > self.taken {
+            return self.find_ahead(place).is_ok_and(|at| std::mem::take(&mut self.ahead[at].is_open));
+        }
         // Mostly it is the first.
         let at = match self.open.front() {
             Some(&first) if first == place => Ok(0),
@@ -46,10 +118,48 @@ impl Progress {
         at.is_ok_and(|at| self.open.remove(at).is_some())
     }
 
-    /// Messages from there on are not taken.
-    pub fn forget_from(&mut self, place: u64) {
-        self.open.truncate(self.open.partition_point(|&open| open < place));
-        self.taken = self.taken.min(place.saturating_sub(1));
+    /// A message that was taken was not sent; nor was any behind it but those that are ahead then.
+    pub fn take_back(&mut self, place: u64) {
+        if place > self.taken {
+            if let Ok(at) = self.find_ahead(place)
+                && self.ahead[at].is_open
+            {
+                self.ahead.remove(at);
+            }
+            return;
+        }
+        let behind = self.open.split_off(self.open.partition_point(|&open| open < place));
+        self.taken = place.saturating_sub(1);
+        for place in behind.into_iter().filter(|&open| open > place) {
+            self.sent_ahead(place);
+        }
+    }
+
+    /// Of messages that are not acknowledged only those that are known are under way; the others come again, and nothing
+    /// else does that was taken.
+    pub fn lose(&mut self, is_known: impl Fn(u64) -> bool) {
+        if !self.ahead.is_empty() {
+            self.ahead.retain(|ahead| !ahead.is_open || is_known(ahead.from));
+        }
+        let Some(lost) = self.open.iter().position(|&place| !is_known(place)) else { return };
+        let behind = self.open.split_off(lost);
+        let (mut ahead, mut next) = (Vec::new(), behind[0] + 1);
+        for &place in behind.iter().skip(1) {
+            if next < place {
+                ahead.push(Ahead::done(next, place - 1));
+            }
+            if is_known(place) {
+                ahead.push(Ahead::open(place));
+            }
+            next = place + 1;
+        }
+        if next <= self.taken {
+            ahead.push(Ahead::done(next, self.taken));
+        }
+        self.taken = behind[0] - 1;
+        if !ahead.is_empty() {
+            self.ahead.splice(0..0, ahead);
+        }
     }
 
     /// The last place up to which everything is acknowledged.
@@ -70,13 +180,22 @@ impl Progress {
     }
 
     /// Appends it: how many are open, the first place, then each next one's distance from the one before; how far the
-    /// last taken one is behind.
+    /// last taken one is behind; how many times places are ahead, of each the distance, doubled, with 1 more if it is
+    /// open, else how many more follow it.
     pub fn encode(&self, out: &mut Vec<u8>) {
         write_number(self.open.len() as u64, out);
         let mut before = 0;
         for &place in self.open.iter().chain([&self.taken]) {
             write_number(place - before, out);
             before = place;
+        }
+        write_number(self.ahead.len() as u64, out);
+        for &Ahead { from, upto, is_open } in self.ahead.iter() {
+            write_number((from - before) << 1 | u64::from(is_open), out);
+            if !is_open {
+                write_number(upto - from, out);
+            }
+            before = upto;
         }
     }
 
@@ -98,6 +217,17 @@ impl Progress {
             if at < count {
                 progress.open.push_back(progress.taken);
             }
+        }
+        let mut before = progress.taken;
+        for _ in 0..read_number(from).ok_or(short)? {
+            let number = read_number(from).ok_or(short)?;
+            let is_open = number & 1 == 1;
+            let first = before.checked_add(number >> 1).filter(|&place| place > before);
+            let more = if is_open { 0 } else { read_number(from).ok_or(short)? };
+            let last = first.and_then(|first| first.checked_add(more)).filter(|&last| last < u64::MAX);
+            let places = first.zip(last).ok_or(Damaged("a cursor's places do not ascend"))?;
+            progress.ahead.push(Ahead { from: places.0, upto: places.1, is_open });
+            before = places.1;
         }
         Ok(progress)
     }
@@ -129,11 +259,13 @@ mod tests {
                         taken = place;
                     }
                     _ => {
-                        // What waited is forgotten, and comes again later.
-                        let from = place.saturating_sub(u64::from(which % 4));
-                        progress.forget_from(from);
-                        open.retain(|&place| place < from);
-                        taken = taken.min(from.saturating_sub(1));
+                        // What waited is taken back, and comes again later.
+                        let waited: Vec<u64> = open.iter().rev().take(usize::from(which % 4)).copied().collect();
+                        for &place in waited.iter().rev() {
+                            progress.take_back(place);
+                            open.remove(&place);
+                        }
+                        taken = waited.last().map_or(taken, |first| first - 1);
                     }
                 }
                 if which & 1 == 1 && !open.is_empty() {
@@ -150,6 +282,87 @@ mod tests {
                 prop_assert!(rest.is_empty());
                 prop_assert!(open.is_empty() || Progress::decode(&mut &bytes[..], open.len() - 1).is_err());
             }
+        }
+
+        #[test]
+        fn what_was_sent_ahead_comes_no_more_and_the_others_do(
+            rows in proptest::collection::vec((any::<bool>(), any::<bool>()), 1..40),
+            restarts in any::<u8>(),
+        ) {
+            let mut progress = Progress::default();
+            for (place, &(is_ahead, is_acknowledged)) in (1..).zip(&rows).filter(|(_, row)| row.0) {
+                progress.sent_ahead(place);
+                prop_assert!(is_ahead && (!is_acknowledged || progress.acknowledged(place)));
+            }
+            if restarts & 1 == 1 {
+                let mut bytes = Vec::new();
+                progress.encode(&mut bytes);
+                progress = Progress::decode(&mut &bytes[..], rows.len()).unwrap();
+            }
+            for (place, &(is_ahead, _)) in (1..).zip(&rows) {
+                prop_assert_eq!(progress.sent(place), !is_ahead);
+            }
+            for (place, &(is_ahead, is_acknowledged)) in (1..).zip(&rows) {
+                let is_open = !(is_ahead && is_acknowledged);
+                prop_assert_eq!(progress.acknowledged(place), is_open);
+            }
+            prop_assert_eq!(progress.reached(), rows.len() as u64);
+        }
+
+        #[test]
+        fn what_was_lost_comes_again_and_nothing_else(
+            rows in proptest::collection::vec((0..3_u8, any::<bool>()), 1..40),
+            waits in 0..4_u64,
+            restarts in any::<u8>(),
+        ) {
+            let mut progress = Progress::default();
+            let count = rows.len() as u64;
+            for (place, &(what, _)) in (1..).zip(&rows) {
+                match what {
+                    0 => progress.passed(place),
+                    _ => prop_assert!(progress.sent(place)),
+                }
+                prop_assert!(what != 1 || progress.acknowledged(place));
+            }
+            (0..waits).for_each(|n| progress.sent_ahead(count + 2 * (n + 1)));
+            let is_known = |place: u64| match rows.get(place as usize - 1) {
+                Some(&(_, is_known)) => is_known,
+                None => place.is_multiple_of(4),
+            };
+            progress.lose(is_known);
+            let mut bytes = Vec::new();
+            progress.encode(&mut bytes);
+            let decoded = Progress::decode(&mut &bytes[..], rows.len()).unwrap();
+            prop_assert_eq!(&decoded, &progress);
+            if restarts & 1 == 1 {
+                progress.lose(is_known);
+                prop_assert_eq!(&decoded, &progress, "it is known already");
+            }
+            let is_lost = |place: u64| rows.get(place as usize - 1).is_some_and(|row| row == &(2, false));
+            let last = count + 2 * waits;
+            let is_open_ahead = |place: u64| place > count && (place - count).is_multiple_of(2) && is_known(place);
+            for place in progress.taken() + 1..=last {
+                let is_new = progress.sent(place);
+                prop_assert_eq!(is_new, is_lost(place) || (place > count && !is_open_ahead(place)));
+            }
+            for place in 1..=last {
+                let is_open = rows.get(place as usize - 1).is_none_or(|&(what, _)| what == 2);
+                prop_assert_eq!(progress.acknowledged(place), is_open, "{}", place);
+            }
+            prop_assert_eq!(progress.reached(), last);
+        }
+
+        #[test]
+        fn what_waits_among_what_is_under_way_is_taken_back_alone(waits in proptest::collection::vec(any::<bool>(), 1..20)) {
+            let mut progress = Progress::default();
+            for place in 1..=waits.len() as u64 {
+                progress.sent(place);
+            }
+            let waiting = || (1..).zip(&waits).filter(|(_, waits)| **waits).map(|(place, _)| place);
+            waiting().for_each(|place| progress.take_back(place));
+            prop_assert_eq!(progress.taken(), waiting().next().map_or(waits.len() as u64, |first| first - 1));
+            let again: Vec<u64> = (1..=waits.len() as u64).filter(|&place| progress.sent(place)).collect();
+            prop_assert_eq!(again, waiting().collect::<Vec<u64>>());
         }
 
         #[test]
