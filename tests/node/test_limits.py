@@ -48,6 +48,7 @@ REACHED = {
     "mqtt_session_expiry_s": "test_before_5_0_a_session_stays_as_long_as_the_server_says",
     "mqtt_session_queue_messages_max": "test_of_too_many_messages_for_an_absent_client_the_oldest_give_way",
     "mqtt_session_queue_bytes_max": "test_of_too_many_messages_for_an_absent_client_the_oldest_give_way",
+    "mqtt_session_snapshot_ms": "test_what_was_acknowledged_so_long_before_a_kill_comes_no_more",
     "mqtt_takeover_ms": "a_node_that_says_nothing_is_not_waited_for_longer_than_its_time",
     "inflight_store_bytes_max": "what_is_too_much_is_refused_and_counted_and_one_request_has_always_room",
     "inflight_store_timeout_ms": "test_a_server_of_sessions_that_says_nothing_is_told_until_it_answers_again",

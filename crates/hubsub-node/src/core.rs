@@ -94,6 +94,7 @@ impl Core {
     /// not be news to another shard. Lagging connections with room get their
     /// next records, which the next turn writes.
     pub fn flush(&mut self) {
+        crate::mqtt::learn_ends(self);
         crate::mqtt::read_retained(self);
         if let Some(log) = &mut self.rim.log {
             log.flush();

@@ -429,7 +429,7 @@ impl Sink for Rim {
     }
 
     fn wants_replay(&self, conn: u32) -> bool {
-        let Some(c) = self.conns.at(conn) else { return self.is_absent(conn) };
+        let Some(c) = self.conns.at(conn) else { return self.reads_absent(conn) };
         if c.mqtt.is_some() {
             return !c.is_closing() && Rim::wants_replay_mqtt(c);
         }
@@ -503,8 +503,10 @@ impl Sink for Rim {
             }
             Asker::Client { conn, slot } if self.own.is_at(conn.index) => self.own.answer(slot, answer),
             Asker::Client { conn, slot } if self.is_absent(conn.index) => {
-                if let (Some(absent), Answer::Published(outcome)) = (self.sessions.get_mut(conn), answer) {
-                    absent.published(slot, outcome.is_ok());
+                match (answer, self.sessions.get_mut(conn)) {
+                    (Answer::Published(outcome), Some(absent)) => absent.published(slot, outcome.is_ok()),
+                    (Answer::HubEnds(ends), _) => self.ends.push((conn, (slot, ends))),
+                    _ => {}
                 }
             }
             Asker::Client { conn, slot } => {

@@ -47,6 +47,8 @@ pub enum Timer {
     Heartbeat(ConnKey),
     /// Something of an absent session may be due.
     Session(ConnKey),
+    /// Where a session stands in logs is to be recorded.
+    Snapshot(ConnKey),
     /// Once a second: retention, gauges.
     Housekeeping,
 }
@@ -153,6 +155,8 @@ pub struct Rim {
     pub retained: Vec<(ConnKey, crate::mqtt::Retained)>,
     /// The number of the last question for what topics kept.
     pub retained_asked: u32,
+    /// What was learned in this turn of where logs end, for sessions.
+    pub ends: Vec<(ConnKey, crate::mqtt::Ends)>,
     /// Timers.
     pub timers: Wheel<Timer>,
     /// Of shard 0: rooms that the control plane was asked for, until when the answer is awaited, in ms, and whether a
@@ -224,6 +228,7 @@ impl Rim {
             mqtt_subscriptions: 0,
             retained: Vec::new(),
             retained_asked: 0,
+            ends: Vec::new(),
             timers: Wheel::new(now.mono_ms),
             asked: HashMap::default(),
             control: ends.control,

@@ -109,6 +109,8 @@ limits! {
     mqtt_session_queue_messages_max = 1_000;
     /// Their memory, in bytes.
     mqtt_session_queue_bytes_max = MIB;
+    /// Time after which a session that has gone on in logs is recorded, in ms.
+    mqtt_session_snapshot_ms = 1_000;
     /// Bytes that wait for the store of sessions, where that is a file or a server; one request always may.
     inflight_store_bytes_max = 64 * MIB;
     /// Time that a server of sessions has to answer, in ms.

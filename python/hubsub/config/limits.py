@@ -192,6 +192,13 @@ LIMITS: tuple[Limit, ...] = (
     ),
     Limit("mqtt_session_queue_bytes_max", MIB, "Their memory, likewise.", 1_024),
     Limit(
+        "mqtt_session_snapshot_ms",
+        1_000,
+        "How old the record of where an MQTT session stands in logs gets, in ms: what its client has acknowledged"
+        " since then of QoS 1 comes again after a node died.",
+        1,
+    ),
+    Limit(
         "rooms_max",
         10_000_000,
         "Rooms in the node's memory. The node's own that its log knows come back beyond it.",

@@ -6,9 +6,11 @@
 //! later one does, so they come in order.
 
 use super::Client;
+use super::cursors::Row;
 use super::message::{Message, Said};
 use super::pending::Item;
 use super::plain::Plain;
+use super::session::Sent;
 use crate::conn::{Conn, Flags};
 use crate::consumers::Wanted;
 use crate::meter::{BYTES_OUT, MESSAGES_OUT};
@@ -40,6 +42,15 @@ const GAPS_MAX: usize = 64;
 
 /// Ways to encode a record for more than one client: three QoS, without and with properties, without and with RETAIN.
 const VARIANTS: usize = 12;
+
+/// By what a record comes, as far as something is to know what becomes of it.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Way<'a> {
+    /// The group, if it is for one of its members.
+    pub group: Option<&'a [u8]>,
+    /// Which cursor of the client's session counts it.
+    pub row: Row,
+}
 
 /// What of the record at hand was made already.
 #[derive(Default)]
@@ -161,6 +172,38 @@ impl Client {
         Some(Grant { qos: grant.qos.min(record.qos), ..grant })
     }
 
+    /// Whether its session stands in topics with a log: it is to know what of QoS 0 has come, too.
+    pub(super) fn stands_in_topics(&self) -> bool {
+        let cursors = self.session.as_ref().and_then(|session| session.cursors.as_ref());
+        cursors.is_some_and(|cursors| cursors.has_topics())
+    }
+
+    /// Which cursor of its session counts a record.
+    #[inline]
+    fn row(&self, via: Via<'_>, record: &RecordView<'_>) -> Row {
+        let Some(cursors) = self.session.as_ref().and_then(|session| session.cursors.as_ref()) else {
+            return Row::None;
+        };
+        match via {
+            Via::Group(_) => Row::None,
+            via => cursors.row(matches!(via, Via::Topic), record.topic, record.place.offset),
+        }
+    }
+
+    /// Its session takes a record; false: it had it.
+    fn takes(&mut self, row: Row, said: &Said<'_>, is_open: bool) -> bool {
+        let cursors = self.session.as_mut().and_then(|session| session.cursors.as_mut());
+        cursors.filter(|_| row != Row::None).is_none_or(|cursors| cursors.take(row, said, is_open))
+    }
+
+    /// Its session does not, for now.
+    fn refuses(&mut self, row: Row, record: &RecordView<'_>) {
+        let cursors = self.session.as_mut().and_then(|session| session.cursors.as_mut());
+        if let Some(cursors) = cursors.filter(|_| row != Row::None) {
+            cursors.refuse(row, record.place.hub, record.place.offset);
+        }
+    }
+
     /// The properties of one packet, and whether it is of this client alone.
     fn properties(&self, said: &Said<'_>, grant: &Grant, now_us: u64) -> (PropertyList, bool) {
         let mut list = PropertyList::default();
@@ -202,25 +245,43 @@ impl Rim {
         if record.retain {
             self.note_live(conn, &said);
         }
-        let Some(c) = self.conns.at_mut(conn) else { return Delivery::Taken };
+        let Some(c) = self.conns.at(conn) else { return Delivery::Taken };
         let Some(client) = &c.mqtt else { return Delivery::Taken };
-        if !client.is_behind(c.output.as_deref(), grant.qos) {
-            self.send_mqtt(conn, &said, &grant, None, group, None);
-            return Delivery::Taken;
+        let (row, is_open) = (client.row(via, record), grant.qos > Qos::AtMostOnce);
+        let is_behind = client.is_behind(c.output.as_deref(), grant.qos);
+        let is_full = is_behind && self.is_full_mqtt(conn);
+        if row != Row::None {
+            let Some(client) = self.conns.at_mut(conn).and_then(|c| c.mqtt.as_mut()) else {
+                return Delivery::Taken;
+            };
+            if is_full {
+                client.refuses(row, record);
+            } else if !client.takes(row, &said, is_open) {
+                return Delivery::Taken;
+            }
         }
-        if self.is_full_mqtt(conn) {
+        let way = Way { group, row: if is_open { row } else { Row::None } };
+        if is_full {
             return Delivery::Full;
         }
-        self.keep_mqtt(conn, &said, grant, record.on_slow, group);
+        if is_behind {
+            self.keep_mqtt(conn, &said, grant, record.on_slow, way);
+        } else {
+            self.send_mqtt(conn, &said, &grant, None, way, None);
+        }
         Delivery::Taken
     }
 
     /// A record for a session whose connection is being closed.
     pub(crate) fn keep_for_session(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) {
-        let client = self.conns.at(conn).and_then(|c| c.mqtt.as_ref());
-        let grant = client.and_then(|client| client.grant(via, record));
+        let Some(client) = self.conns.at_mut(conn).and_then(|c| c.mqtt.as_mut()) else { return };
+        let row = client.row(via, record);
+        if row != Row::None {
+            return client.refuses(row, record);
+        }
+        let grant = client.grant(via, record);
         if let (Some(grant), Some(said)) = (grant.filter(|g| g.qos > Qos::AtMostOnce), Said::of(record)) {
-            self.keep_mqtt(conn, &said, grant, record.on_slow, None);
+            self.keep_mqtt(conn, &said, grant, record.on_slow, Way::default());
         }
     }
 
@@ -243,7 +304,7 @@ impl Rim {
         said: &Said<'_>,
         grant: Grant,
         on_slow: OnSlow,
-        group: Option<&[u8]>,
+        way: Way<'_>,
     ) {
         let message = self.encoded.mqtt.message(said);
         let Some(c) = self.conns.at_mut(conn) else { return };
@@ -251,12 +312,17 @@ impl Rim {
         let mut dropped = 0;
         let before = client.pending.bytes();
         if on_slow == OnSlow::Conflate && client.pending.conflates() {
-            client.pending.conflate(said.topic, |_| dropped += 1);
+            let Client { pending, session, .. } = &mut **client;
+            pending.conflate(said.topic, |item| {
+                dropped += 1;
+                session.iter_mut().for_each(|session| session.done(item.row, &item.message.said()));
+            });
         }
         self.output_bytes -= before - client.pending.bytes();
         self.output_bytes += message.weight();
         let must_record = grant.qos == Qos::ExactlyOnce && client.is_recorded();
-        client.pending.push(Item { message, grant, on_slow, group: group.map(Into::into), key: 0 });
+        let Way { group, row } = way;
+        client.pending.push(Item { message, grant, on_slow, group: group.map(Into::into), key: 0, row });
         c.plain = Plain::No;
         if must_record && let Some(key) = self.conns.key_at(conn) {
             super::durable::call(self, key);
@@ -286,22 +352,28 @@ impl Rim {
             return self.close(conn, CloseReason::Gap);
         }
         let (Some(grant), Some(said)) = (client.grant(via, record), Said::of(record)) else { return };
+        let row = client.row(via, record);
+        if !client.takes(row, &said, grant.qos > Qos::AtMostOnce) {
+            return;
+        }
         let needed = said.payload.len() + said.topic.len();
         let (mut lost, mut gaps) = (0, Vec::new());
+        let Client { pending, session, .. } = &mut **client;
         let mut each = |item: &Item| {
             lost += 1;
+            session.iter_mut().for_each(|session| session.done(item.row, &item.message.said()));
             if tells {
                 let said = item.message.said();
                 gaps.push((said.topic.to_owned(), said.position));
             }
         };
-        let before = client.pending.bytes();
+        let before = pending.bytes();
         let mut freed = match policy {
-            OnSlow::Conflate => client.pending.conflate(said.topic, &mut each),
+            OnSlow::Conflate => pending.conflate(said.topic, &mut each),
             _ => 0,
         };
         if freed < needed {
-            freed += client.pending.drop_oldest(needed - freed, &mut each);
+            freed += pending.drop_oldest(needed - freed, &mut each);
         }
         for (topic, position) in gaps {
             client.gaps.add(topic.as_bytes(), position, position);
@@ -311,10 +383,12 @@ impl Rim {
         }
         self.output_bytes -= before - client.pending.bytes();
         if freed >= needed {
-            self.keep_mqtt(conn, &said, grant, record.on_slow, None);
+            let row = if grant.qos > Qos::AtMostOnce { row } else { Row::None };
+            self.keep_mqtt(conn, &said, grant, record.on_slow, Way { group: None, row });
         } else {
             // Nothing of it may give way: this record does.
             lost += 1;
+            client.session.iter_mut().for_each(|session| session.done(row, &said));
             if tells {
                 client.gaps.add(record.topic, record.position, record.position);
             }
@@ -361,13 +435,16 @@ impl Rim {
             if next.grant.qos > Qos::AtMostOnce && client.machine.window.is_full() {
                 return;
             }
-            let Some(Item { message, grant, group, key: queued, .. }) = client.pending.pop() else { return };
+            let Some(Item { message, grant, group, key: queued, row, .. }) = client.pending.pop() else {
+                return;
+            };
             if client.pending.bytes() <= soft {
                 client.pending.set_soft_since_ms(None);
             }
             self.output_bytes -= message.weight();
             let is_last = client.pending.is_empty();
-            self.send_queued_mqtt(key, &message, &grant, group.as_deref(), queued);
+            let way = Way { group: group.as_deref(), row };
+            self.send_queued_mqtt(key, &message, &grant, way, queued);
             if is_last {
                 return self.look_whether_plain(key.index);
             }
@@ -380,7 +457,7 @@ impl Rim {
         key: ConnKey,
         message: &Rc<Message>,
         grant: &Grant,
-        group: Option<&[u8]>,
+        way: Way<'_>,
         queued: u64,
     ) {
         let is_over = grant.qos == Qos::AtMostOnce || message.said().is_expired(self.now.wall_us);
@@ -389,11 +466,12 @@ impl Rim {
         if let Some(client) = client.filter(|_| queued > 0 && !is_over)
             && let Some(session) = &mut client.session
         {
-            session.send(queued, Rc::clone(message), grant.clone(), true);
+            let (message, row) = (Rc::clone(message), way.row);
+            session.send(queued, Sent { message, grant: grant.clone(), row, is_recorded: true });
             let id = client.machine.window.send(grant.qos, queued).expect("the window was looked at");
             under = Some(Under { id, key: queued, dup: false });
         }
-        self.send_mqtt(key.index, &message.said(), grant, Some(message), group, under);
+        self.send_mqtt(key.index, &message.said(), grant, Some(message), way, under);
     }
 
     /// A packet with a record is in a connection's output.
@@ -421,7 +499,7 @@ impl Rim {
         number: u64,
     ) {
         let under = Some(Under { id, key: number, dup: true });
-        self.send_mqtt(conn, &message.said(), grant, Some(message), None, under);
+        self.send_mqtt(conn, &message.said(), grant, Some(message), Way::default(), under);
     }
 
     /// Writes a record for a client that takes it: `kept` if it waited, else the one at hand.
@@ -432,7 +510,7 @@ impl Rim {
         said: &Said<'_>,
         grant: &Grant,
         kept: Option<&Rc<Message>>,
-        group: Option<&[u8]>,
+        Way { group, row }: Way<'_>,
         under: Option<Under>,
     ) {
         let now_us = self.now.wall_us;
@@ -445,6 +523,7 @@ impl Rim {
             self.own.want(Wanted::Done(group.into(), said.position));
         }
         if is_expired {
+            client.session.iter_mut().for_each(|session| session.done(row, said));
             self.metrics.mqtt_unsent_total.add(1);
             return;
         }
@@ -455,7 +534,7 @@ impl Rim {
                 let key = client.session.as_mut().map_or(0, |session| session.next_key());
                 if let Some(session) = &mut client.session {
                     let message = kept.map_or_else(|| self.encoded.mqtt.message(said), Rc::clone);
-                    session.send(key, message, grant.clone(), false);
+                    session.send(key, Sent { message, grant: grant.clone(), row, is_recorded: false });
                 }
                 Some(client.machine.window.send(qos, key).expect("the window was looked at"))
             }

@@ -7,21 +7,22 @@
 //! Invariants: CONNACK, SUBACK and UNSUBACK of a session that is kept follow the row that they are true of; PUBLISH of QoS 2,
 //! PUBREL and PUBCOMP the entry with their event.
 
-use super::deliver::Under;
+use super::cursors::Row;
+use super::deliver::{Under, Way};
 use super::entries::{Head, begin, head_of, put_event, put_message};
 use super::message::Message;
 use super::pending::Item;
 use super::recalled::{Recalled, recall};
-use super::session::{Absent, Session};
+use super::session::{Absent, Sent, Session};
 use super::shares::Group;
-use super::{NOBODY, attach, claims, connected, end, refused, store};
+use super::{Client, NOBODY, attach, claims, connected, end, refused, standing, store};
 use crate::control::Level;
 use crate::core::Core;
-use crate::rim::Rim;
+use crate::rim::{Rim, Timer};
 use hubsub_route::claims::{Holder, Token};
 use hubsub_route::rows::CLASS;
 use hubsub_route::{Asker, Outcome, Producer, Record, Ticket};
-use hubsub_types::{ConnKey, ErrorCode, ProducerId, Qos};
+use hubsub_types::{ConnKey, ErrorCode, HubId, ProducerId, Qos};
 use hubsub_wire::mqtt::{Event, Fault, Grant, PacketId, Reason, shared};
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -56,6 +57,10 @@ pub struct Kept {
     prepared: VecDeque<Prepared>,
     /// Whether there is a row of it, or one is under way.
     has_row: bool,
+    /// Whether where it stands in logs has changed since the row.
+    has_moved: bool,
+    /// Whether it will be looked whether it has.
+    is_timed: bool,
     /// The number of its connection: machines of two number PUBREL and PUBCOMP alike.
     visit: u32,
 }
@@ -179,6 +184,24 @@ pub(super) fn due(rim: &mut Rim, key: ConnKey, wait: Option<Wait>) -> bool {
     true
 }
 
+/// A session has gone on in a log: that is recorded before long.
+pub(super) fn moved(rim: &mut Rim, key: ConnKey) {
+    let Some(kept) = kept_of(rim, key) else { return };
+    kept.has_moved = true;
+    if !std::mem::replace(&mut kept.is_timed, true) {
+        rim.timers.set(rim.now.mono_ms + rim.limits.mqtt_session_snapshot_ms, Timer::Snapshot(key));
+    }
+}
+
+/// A session that has gone on in a log has had its time.
+pub fn look(core: &mut Core, key: ConnKey) {
+    let Some(kept) = kept_of(&mut core.rim, key) else { return };
+    kept.is_timed = false;
+    if kept.has_moved {
+        due(&mut core.rim, key, None);
+    }
+}
+
 /// Something happened to a session that is kept, which is recorded for who waits.
 pub(super) fn happened(rim: &mut Rim, key: ConnKey, event: &Event<u64>, wait: Wait) {
     let Some(client) = rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) else { return };
@@ -249,8 +272,8 @@ impl Kept {
     }
 
     /// Adds a message that waits, or is under way.
-    pub fn put(&mut self, is_queued: bool, key: u64, message: &Message, grant: &Grant) {
-        put_message(is_queued, key, &message.said(), grant, &mut self.parts);
+    pub fn put(&mut self, is_queued: bool, key: u64, row: Row, message: &Message, grant: &Grant) {
+        put_message(is_queued, key, row, &message.said(), grant, &mut self.parts);
         self.parts_key = self.parts_key.max(key);
     }
 
@@ -322,7 +345,13 @@ pub fn record(core: &mut Core, key: ConnKey) {
         rim.metrics.mqtt_session_entries_total.add(1);
         store::append(core, id.clone(), entry, Written::Entry(key, visit, number, waits));
     }
-    let Some(row) = core.rim.row_of(key) else { return };
+    let Some(kept) = kept_of(&mut core.rim, key) else { return };
+    if !std::mem::take(&mut kept.row_is_due) {
+        return;
+    }
+    let places = core.broker.cursors.hubs.places(key.index);
+    let places: Vec<(HubId, u64)> = places.map(|(hub, next, _)| (hub, next - 1)).collect();
+    let Some(row) = core.rim.row_of(key, &places) else { return };
     let Some(kept) = kept_of(&mut core.rim, key) else { return };
     let waits = std::mem::take(&mut kept.waits);
     let through = kept.through();
@@ -331,28 +360,28 @@ pub fn record(core: &mut Core, key: ConnKey) {
 }
 
 impl Rim {
-    /// The row of a session, if it is due.
-    fn row_of(&mut self, key: ConnKey) -> Option<Vec<u8>> {
+    /// The row of a session, to whose connection whatever matches up to these offsets has come.
+    fn row_of(&mut self, key: ConnKey, places: &[(HubId, u64)]) -> Option<Vec<u8>> {
         let mut row = Vec::with_capacity(128);
-        let client = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
-        let (session, queued_from) = match client {
-            Some(client) => {
-                let queued_from = client.pending.front().map(|item| item.key).filter(|&key| key > 0);
-                (client.session.as_deref_mut()?, queued_from)
+        let client = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_deref_mut());
+        let (session, queued_from, cursors) = match client {
+            Some(Client { session, pending, .. }) => {
+                let queued_from = pending.front().map(|item| item.key).filter(|&key| key > 0);
+                let session = session.as_deref_mut()?;
+                let cursors = session.cursors.as_deref().map(|cursors| cursors.as_sent(pending, places));
+                (session, queued_from, cursors)
             }
             None => {
                 let absent = self.sessions.get_mut(key)?;
-                let queued_from = absent.first_key();
-                (&mut absent.session, queued_from)
+                let (queued_from, cursors) = (absent.first_key(), absent.session.cursors.as_deref().cloned());
+                (&mut absent.session, queued_from, cursors)
             }
         };
         let (last, under_way_from) = (session.last_key(), session.first_sent().unwrap_or(u64::MAX));
         let kept = session.kept.as_mut()?;
-        if !std::mem::take(&mut kept.row_is_due) {
-            return None;
-        }
-        kept.has_row = true;
-        kept.head(last, under_way_from, queued_from.unwrap_or(last + 1)).write(&mut row);
+        (kept.has_row, kept.has_moved) = (true, false);
+        let head = kept.head(last, under_way_from, queued_from.unwrap_or(last + 1));
+        head.write(cursors.as_ref(), &mut row);
         match self.conns.get(key).and_then(|conn| conn.mqtt.as_ref()) {
             Some(client) => client.machine.state().encode(&mut row),
             None => self.sessions.get_mut(key)?.state.encode(&mut row),
@@ -375,9 +404,12 @@ impl Rim {
             if is_held_up || (kept.prepared.is_empty() && !is_recorded) {
                 break;
             }
-            let Some(Item { message, grant, group, key: queued, .. }) = client.pending.pop() else { break };
+            let Some(Item { message, grant, group, key: queued, row, .. }) = client.pending.pop() else {
+                break;
+            };
             self.output_bytes -= message.weight();
             if message.said().is_expired(now_us) {
+                session.done(row, &message.said());
                 self.metrics.mqtt_unsent_total.add(1);
                 continue;
             }
@@ -387,12 +419,14 @@ impl Rim {
                 let id = client.machine.window.send(qos, number).expect("the window was looked at");
                 if is_recorded {
                     if queued == 0 {
-                        kept.put(false, number, &message, &grant);
+                        kept.put(false, number, row, &message, &grant);
                     }
                     let sent = Event::Sent { id, qos, key: number };
                     put_event(client.machine.next_event(), &sent, &mut kept.parts);
                 }
-                session.send(number, Rc::clone(&message), grant.clone(), queued > 0 || is_recorded);
+                let is_recorded = queued > 0 || is_recorded;
+                let (message, grant) = (Rc::clone(&message), grant.clone());
+                session.send(number, Sent { message, grant, row, is_recorded });
                 under = Some((id, number));
             }
             let after = kept.last_entry();
@@ -416,7 +450,8 @@ impl Rim {
             let next = kept.prepared.pop_front();
             let Some(Prepared { message, grant, group, under, .. }) = next else { return true };
             let under = under.map(|(id, key)| Under { id, key, dup: false });
-            self.send_mqtt(key.index, &message.said(), &grant, Some(&message), group.as_deref(), under);
+            let way = Way { group: group.as_deref(), row: Row::None };
+            self.send_mqtt(key.index, &message.said(), &grant, Some(&message), way, under);
         }
     }
 }
@@ -506,17 +541,24 @@ pub(super) fn adopt(core: &mut Core, found: Found) {
             return core.rim.control.log(Level::Error, "a session is lost", fields);
         }
     };
-    let Recalled { head, mut state, sent, queue, entries } = recalled;
+    let Recalled { head, mut state, cursors, sent, queue, entries } = recalled;
+    let cursors = cursors.map(|cursors| standing::adopted(core, cursors));
     let rim = &mut core.rim;
     state.leave(rim.now.wall_us / 1000);
     let key = rim.conns.reserve();
     let safe = head.last_entry;
     let kept = Box::new(Kept { head, entries, safe, has_row: true, has_gap: true, ..Kept::default() });
     let mut session = Session::new(Some(kept), head.last_key);
-    for (key, message, grant) in sent {
-        session.send(key, Rc::new(message), grant, true);
+    for (key, row, message, grant) in sent {
+        session.send(key, Sent { message: Rc::new(message), grant, row, is_recorded: true });
     }
-    let filters: Vec<Box<str>> = state.subscriptions().map(|(filter, ..)| filter.into()).collect();
+    // Where it stands it goes on when its client is back.
+    let stands =
+        |filter: &str| cursors.as_ref().is_some_and(|cursors| standing::rests(core, cursors, filter));
+    let filters = state.subscriptions().map(|(filter, ..)| filter).filter(|filter| !stands(filter));
+    let filters: Vec<Box<str>> = filters.map(Box::from).collect();
+    session.cursors = cursors;
+    let rim = &mut core.rim;
     let holder = Holder { shard: rim.shard, conn: key };
     rim.claims.hold(id.clone(), holder);
     rim.adopt_session(key, Absent::new(id, state, session), queue);
@@ -526,7 +568,7 @@ pub(super) fn adopt(core: &mut Core, found: Found) {
     for filter in &filters {
         let (group, filter) =
             shared(filter).map_or((None, &**filter), |(group, filter)| (Some(group), filter));
-        if let Outcome::Now(Err(_)) = attach(core, ticket, key, (group, None, filter)) {
+        if let Outcome::Now(Err(_)) = attach(core, ticket, key, (group, None, filter), None) {
             core.count_refusal(false);
         }
     }
@@ -564,6 +606,6 @@ pub fn id_of_entries(room: &[u8]) -> Option<String> {
 /// Whether an entry is of use behind a session's row.
 #[must_use]
 pub fn is_of_use(row: &[u8], entry: &[u8]) -> bool {
-    let head = Head::read(row).map(|(head, _)| head);
+    let head = Head::read(row).map(|(head, ..)| head);
     matches!((head, head_of(entry)), (Ok(head), Ok((born, number, _))) if born == head.born && number > head.through)
 }

@@ -2,25 +2,33 @@
 //! (docs/protocol/mqtt-state.md).
 //!
 //! ```text
-//! row:     | version | born | key given last | last entry | through | queued from | state |
+//! row:     | version | born | key given last | last entry | through | queued from | cursors | state |
 //! entry:   | born | number | parts |
 //! event:   1 | number, kind, id, ... (hubsub-wire)
-//! message: 2 | 1 if it waits | key | QoS, 4 more for RETAIN | how many identifiers, each | what it says
+//! message: 2 | 1 if it waits, 2 more if a topic's cursor counts it, 4 if a hub's | key | of those of a hub hub, offset
+//!          | QoS, 4 more for RETAIN | how many identifiers, each | what it says
 //! ```
 //!
-//! Numbers are little-endian, of 8 bytes where nothing else is said; texts and bytes have their length in 4 bytes before them.
+//! Numbers are little-endian, of 8 bytes where nothing else is said; texts, bytes and cursors, of which there are none where the session
+//! stands nowhere, have their length in 4 bytes before them.
 //! *born* tells a session from the one before it under the same client id: entries of that one are passed over.
 
+use super::cursors::{Cursors, Row};
 use super::message::{Message, Said};
-use hubsub_types::{Epoch, Position, Qos, Seq};
+use hubsub_route::LogPlace;
+use hubsub_types::{Epoch, HubId, Position, Qos, Seq};
 use hubsub_wire::mqtt::{Damaged, Event, Grant, SubscriptionId};
 
 /// Of the row's format.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 const EVENT: u8 = 1;
 const MESSAGE: u8 = 2;
 const RETAIN: u8 = 4;
+
+const WAITS: u8 = 1;
+const OF_TOPIC: u8 = 2;
+const OF_HUB: u8 = 4;
 
 const SHORT: Damaged = Damaged("a field that ends behind its record");
 
@@ -40,25 +48,29 @@ pub struct Head {
 }
 
 impl Head {
-    /// Appends it.
-    pub fn write(&self, out: &mut Vec<u8>) {
+    /// Appends it, and where the session stands.
+    pub fn write(&self, cursors: Option<&Cursors>, out: &mut Vec<u8>) {
         let Head { born, last_key, last_entry, through, queued_from } = *self;
         out.push(VERSION);
         [born, last_key, last_entry, through, queued_from].iter().for_each(|number| put(out, *number));
+        let mut bytes = Vec::new();
+        cursors.into_iter().for_each(|cursors| cursors.encode(&mut bytes));
+        put_bytes(out, &bytes);
     }
 
-    /// A row's, and the state behind it.
+    /// A row's, the bytes of its cursors, and the state behind them.
     ///
     /// # Errors
     /// It is none.
-    pub fn read(row: &[u8]) -> Result<(Head, &[u8]), Damaged> {
+    pub fn read(row: &[u8]) -> Result<(Head, &[u8], &[u8]), Damaged> {
         let mut left = Reader(row);
         if left.byte()? != VERSION {
             return Err(Damaged("a row of another version"));
         }
         let [born, last_key, last_entry, through, queued_from] =
             [left.number()?, left.number()?, left.number()?, left.number()?, left.number()?];
-        Ok((Head { born, last_key, last_entry, through, queued_from }, left.0))
+        let cursors = left.bytes()?;
+        Ok((Head { born, last_key, last_entry, through, queued_from }, cursors, left.0))
     }
 }
 
@@ -72,6 +84,8 @@ pub enum Part {
         is_queued: bool,
         /// Its own.
         key: u64,
+        /// Which cursor counts it.
+        row: Row,
         /// What.
         message: Message,
         /// How.
@@ -90,14 +104,24 @@ pub fn put_event(number: u64, event: &Event<u64>, out: &mut Vec<u8>) {
     event.encode(number, out);
 }
 
-/// Adds a message.
-pub fn put_message(is_queued: bool, key: u64, said: &Said<'_>, grant: &Grant, out: &mut Vec<u8>) {
-    out.extend([MESSAGE, u8::from(is_queued)]);
+/// Adds a message, which a cursor may count.
+pub fn put_message(is_queued: bool, key: u64, row: Row, said: &Said<'_>, grant: &Grant, out: &mut Vec<u8>) {
+    let of_cursor = match row {
+        Row::None => 0,
+        Row::Topic => OF_TOPIC,
+        Row::Hub => OF_HUB,
+    };
+    let waits = if is_queued { WAITS } else { 0 };
+    out.extend([MESSAGE, waits | of_cursor]);
     put(out, key);
+    if row == Row::Hub {
+        put(out, said.place.hub.0.into());
+        put(out, said.place.offset);
+    }
     out.push(grant.qos as u8 | if grant.retain { RETAIN } else { 0 });
     put(out, grant.ids.len() as u64);
     grant.ids.iter().for_each(|id| put(out, u64::from(id.get())));
-    let Said { topic, payload, headers, timestamp_us, position, qos, retain } = *said;
+    let Said { topic, payload, headers, timestamp_us, position, qos, retain, .. } = *said;
     out.push(qos as u8 | if retain { RETAIN } else { 0 });
     [timestamp_us, position.epoch.0, position.seq.0].iter().for_each(|number| put(out, *number));
     put_bytes(out, topic.as_bytes());
@@ -130,7 +154,14 @@ pub fn take_part(from: &mut &[u8]) -> Result<Part, Damaged> {
             Part::Event(number, event)
         }
         MESSAGE => {
-            let (is_queued, key) = (left.byte()? != 0, left.number()?);
+            let (flags, key) = (left.byte()?, left.number()?);
+            let (is_queued, row) = match flags {
+                0 | WAITS => (flags == WAITS, Row::None),
+                OF_TOPIC => (false, Row::Topic),
+                OF_HUB => (false, Row::Hub),
+                _ => return Err(Damaged("flags of a message that are not known")),
+            };
+            let place = if row == Row::Hub { left.place()? } else { LogPlace::default() };
             let (granted, retained) = left.qos()?;
             let mut ids = Vec::new();
             for _ in 0..left.number()? {
@@ -145,9 +176,9 @@ pub fn take_part(from: &mut &[u8]) -> Result<Part, Damaged> {
                 headers.push((left.text()?.into(), left.text()?.into()));
             }
             let position = Position { epoch: Epoch(epoch), seq: Seq(seq) };
-            let said = Said { topic, payload, headers: &headers, timestamp_us, position, qos, retain };
+            let said = Said { topic, payload, headers: &headers, timestamp_us, position, place, qos, retain };
             let grant = Grant { qos: granted, ids, retain: retained };
-            Part::Message { is_queued, key, message: said.keep(), grant }
+            Part::Message { is_queued, key, row, message: said.keep(), grant }
         }
         _ => return Err(Damaged("a part of no kind")),
     };
@@ -181,6 +212,11 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(*number))
     }
 
+    fn place(&mut self) -> Result<LogPlace, Damaged> {
+        let hub = u32::try_from(self.number()?).map_err(|_| Damaged("a hub out of range"))?;
+        Ok(LogPlace { hub: HubId(hub), offset: self.number()? })
+    }
+
     fn qos(&mut self) -> Result<(Qos, bool), Damaged> {
         let byte = self.byte()?;
         let qos = Qos::from_bits(byte & !RETAIN).ok_or(Damaged("a QoS"))?;
@@ -208,35 +244,48 @@ mod tests {
     fn what_was_written_is_read_and_nothing_shorter() {
         let head = Head { born: 7, last_key: 6, last_entry: 5, through: 4, queued_from: 3 };
         let mut row = Vec::new();
-        head.write(&mut row);
+        let mut cursors = Cursors::default();
+        cursors.stand("a/ö", Position { epoch: Epoch(9), seq: Seq(7) });
+        head.write(Some(&cursors), &mut row);
         row.extend(b"state");
-        assert_eq!(Head::read(&row), Ok((head, &b"state"[..])));
+        let mut bytes = Vec::new();
+        cursors.encode(&mut bytes);
+        assert_eq!(Head::read(&row), Ok((head, &bytes[..], &b"state"[..])));
 
         let headers: [(Box<str>, Box<str>); 1] = [("name".into(), "välue".into())];
         let position = Position { epoch: Epoch(9), seq: Seq(8) };
         let (qos, payload) = (Qos::ExactlyOnce, &b"\x00payload"[..]);
-        let said =
-            Said { topic: "a/ö", payload, headers: &headers, timestamp_us: 1, position, qos, retain: true };
+        let (topic, headers, place) = ("a/ö", &headers[..], LogPlace { hub: HubId(6), offset: 5 });
+        let said = Said { topic, payload, headers, timestamp_us: 1, position, place, qos, retain: true };
         let ids = vec![SubscriptionId::new(268_435_455).unwrap()];
         let grant = Grant { qos: Qos::AtLeastOnce, ids, retain: true };
         let mut entry = begin(1, 2);
         put_event(3, &Event::Received(PacketId::new(4).unwrap()), &mut entry);
-        put_message(true, 5, &said, &grant, &mut entry);
+        put_message(true, 5, Row::None, &said, &grant, &mut entry);
+        put_message(false, 6, Row::Topic, &said, &grant, &mut entry);
+        put_message(false, 7, Row::Hub, &said, &grant, &mut entry);
 
         let (born, number, mut parts) = head_of(&entry).unwrap();
         assert_eq!((born, number), (1, 2));
         assert!(matches!(take_part(&mut parts), Ok(Part::Event(3, Event::Received(_)))));
         let whole = parts;
-        let Ok(Part::Message { is_queued: true, key: 5, message, grant: read }) = take_part(&mut parts)
-        else {
-            panic!("it is a message")
-        };
-        assert_eq!((read, parts), (grant, &b""[..]));
-        let read = message.said();
-        assert_eq!((read.topic, read.payload, read.headers), ("a/ö", payload, &headers[..]));
-        assert_eq!((read.timestamp_us, read.position, read.qos, read.retain), (1, position, qos, true));
+        let rows = [(true, 5, Row::None), (false, 6, Row::Topic), (false, 7, Row::Hub)];
+        for (at, expected) in rows.into_iter().enumerate() {
+            let Ok(Part::Message { is_queued, key, row, message, grant: read }) = take_part(&mut parts)
+            else {
+                panic!("it is a message")
+            };
+            assert_eq!(((is_queued, key, row), &read), (expected, &grant));
+            let read = message.said();
+            assert_eq!((read.topic, read.payload, read.headers), (topic, payload, headers));
+            assert_eq!((read.timestamp_us, read.position, read.qos, read.retain), (1, position, qos, true));
+            let of_hub = if row == Row::Hub { place } else { LogPlace::default() };
+            assert_eq!(read.place, of_hub, "message {at}");
+        }
+        assert_eq!(parts, b"");
         for end in 0..whole.len() {
-            assert!(take_part(&mut &whole[..end]).is_err(), "of {end} bytes");
+            let mut left = &whole[..end];
+            assert!(rows.iter().any(|_| take_part(&mut left).is_err()), "of {end} bytes");
         }
     }
 

@@ -1,6 +1,6 @@
 //! A record as PUBLISH packets are made from it.
 
-use hubsub_route::RecordView;
+use hubsub_route::{LogPlace, RecordView};
 use hubsub_types::{Position, Qos};
 use hubsub_wire::mqtt::{expiry_s, topic_name};
 use std::rc::Rc;
@@ -13,6 +13,7 @@ pub struct Message {
     headers: Box<[(Box<str>, Box<str>)]>,
     timestamp_us: u64,
     position: Position,
+    place: LogPlace,
     qos: Qos,
     retain: bool,
 }
@@ -30,6 +31,8 @@ pub struct Said<'a> {
     pub timestamp_us: u64,
     /// Where it stands.
     pub position: Position,
+    /// In the log of its hub, where that has one.
+    pub place: LogPlace,
     /// How surely, at most.
     pub qos: Qos,
     /// Whether its topic keeps it.
@@ -41,9 +44,9 @@ impl<'a> Said<'a> {
     #[must_use]
     #[inline]
     pub fn of(record: &RecordView<'a>) -> Option<Said<'a>> {
-        let RecordView { payload, headers, timestamp_us, position, qos, retain, .. } = *record;
+        let RecordView { payload, headers, timestamp_us, position, place, qos, retain, .. } = *record;
         let topic = topic_name(record.topic).ok()?;
-        Some(Said { topic, payload, headers, timestamp_us, position, qos, retain })
+        Some(Said { topic, payload, headers, timestamp_us, position, place, qos, retain })
     }
 
     /// How old it is, in s.
@@ -68,6 +71,7 @@ impl<'a> Said<'a> {
             headers: self.headers.into(),
             timestamp_us: self.timestamp_us,
             position: self.position,
+            place: self.place,
             qos: self.qos,
             retain: self.retain,
         }
@@ -78,9 +82,9 @@ impl Message {
     /// What its packets say.
     #[must_use]
     pub fn said(&self) -> Said<'_> {
-        let Message { topic, payload, headers, timestamp_us, position, qos, retain } = self;
-        let (timestamp_us, position, qos, retain) = (*timestamp_us, *position, *qos, *retain);
-        Said { topic, payload, headers, timestamp_us, position, qos, retain }
+        let Message { topic, payload, headers, timestamp_us, position, place, qos, retain } = self;
+        let (timestamp_us, position, place) = (*timestamp_us, *position, *place);
+        Said { topic, payload, headers, timestamp_us, position, place, qos: *qos, retain: *retain }
     }
 
     /// Its payload, shared.

@@ -4,6 +4,8 @@
 //!
 //! - [`claims`]: one connection a client id
 //! - [`session`]: what outlives a connection
+//! - [`cursors`]: where a session stands in rooms with a log
+//! - [`standing`]: how it does with the broker
 //! - [`sessions_shown`]: what operators see of that, and its end by their hand
 //! - [`durable`]: what outlives the process
 //! - [`entries`]: that in bytes
@@ -23,6 +25,7 @@
 mod actions;
 mod arrival;
 mod claims;
+mod cursors;
 mod deliver;
 mod durable;
 mod entries;
@@ -36,17 +39,22 @@ mod retained;
 mod session;
 mod sessions_shown;
 mod shares;
+mod standing;
 mod store;
 
 pub use claims::{ClaimAsked, MqttMail, answered, heard, home_of, late, missed, receive};
 pub use deliver::Cache;
-pub use durable::{Found, Written, id_of_entries, id_of_row, is_of_use, record as record_session, written};
+pub use durable::{
+    Found, Written, id_of_entries, id_of_row, is_of_use, look as look_whether_moved,
+    record as record_session, written,
+};
 pub use handover::{Traveller, depart, settled};
 pub use large::LongMessages;
 pub use plain::Plain;
 pub use retained::{Event as Retained, go_on as read_retained, is_over as row_is_over, read_on};
 pub use session::{Sessions, timer as session_timer};
 pub use sessions_shown::{end_session, list_sessions};
+pub use standing::{Ends, learn_ends};
 pub use store::{
     StoreConfig, StoreEnd, StoreState, StoreStatus, StoreThread, found_in, look as look_at_store,
 };
@@ -281,6 +289,7 @@ fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, packet: &[u8], de
                 conn.mqtt = Some(Box::new(client));
             }
             if is_kept {
+                standing::go_on(core, key);
                 return recorded(core, key, true);
             }
             let who = Holder { shard: rim.shard, conn: key };
@@ -389,8 +398,8 @@ fn take(core: &mut Core, key: ConnKey, packet: Packet<'_>, whole: Option<Whole>)
             if wants_positions {
                 core.rim.with_mqtt(key, |client, _| client.tells_positions = true);
             }
-            for (number, (filter, _)) in (0..).map(|i| first.wrapping_add(i)).zip(filters.iter()) {
-                subscribe(core, key, number, filter);
+            for (number, (filter, options)) in (0..).map(|i| first.wrapping_add(i)).zip(filters.iter()) {
+                subscribe(core, key, number, filter, options.qos);
             }
             core.rim.look_whether_plain(key.index);
         }
@@ -496,7 +505,7 @@ fn published(core: &mut Core, key: ConnKey, number: u32, outcome: Result<u64, Er
     core.rim.mqtt_published(key, number, outcome);
 }
 
-fn subscribe(core: &mut Core, key: ConnKey, number: u32, filter: &str) {
+fn subscribe(core: &mut Core, key: ConnKey, number: u32, filter: &str, qos: Qos) {
     let (group, plain) = shared(filter).map_or((None, filter), |(group, filter)| (Some(group), filter));
     let (from, plain) = rewind(plain).map_or((None, plain), |(from, plain)| (Some(from), plain));
     let is_strange =
@@ -508,7 +517,7 @@ fn subscribe(core: &mut Core, key: ConnKey, number: u32, filter: &str) {
         return;
     }
     let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: number } };
-    match attach(core, ticket, key, (group, from, plain)) {
+    match attach(core, ticket, key, (group, from, plain), Some((number, qos))) {
         Outcome::Now(granted) => {
             if granted.is_err() {
                 core.count_refusal(false);
@@ -526,12 +535,14 @@ fn subscribe(core: &mut Core, key: ConnKey, number: u32, filter: &str) {
     }
 }
 
-/// A place among connections subscribes: by its group, from when on, to what.
+/// A place among connections subscribes: by its group, from when on, to what. `asks`: the number of a client's request,
+/// and the QoS that it asks for; none of a session of the process before.
 fn attach(
     core: &mut Core,
     ticket: Ticket,
     key: ConnKey,
     (group, from, filter): (Option<&str>, Option<Rewind>, &str),
+    asks: Option<(u32, Qos)>,
 ) -> Outcome<Result<(), ErrorCode>> {
     let principal = core.rim.conns.get(key).map(|conn| conn.principal).unwrap_or_default();
     let topic = filter.as_bytes();
@@ -539,6 +550,11 @@ fn attach(
         Outcome::Now(Err(ErrorCode::NotAllowed))
     } else if let Some(group) = group {
         core.broker.join_group(ticket, key, group.as_bytes(), topic, core.rim.now, &mut core.rim)
+    } else if filter.contains(['+', '#'])
+        && let Some((number, qos)) = asks
+        && standing::asks_wildcard(core, key, number, filter, (qos, from.is_some()))
+    {
+        Outcome::Later
     } else if filter.contains(['+', '#']) {
         let pattern = filter_pattern(topic);
         match from.map(|from| since_us(from, core.rim.now.wall_us)) {
@@ -554,9 +570,17 @@ fn attach(
             Some(Rewind::Last(count)) => Start::Last(count),
             Some(from) => Start::Since(since_us(from, core.rim.now.wall_us)),
         };
+        if let Some((number, qos)) = asks {
+            standing::asks_topic(core, key, number, filter, qos);
+        }
         let wish = Wish { topic, namespace: Namespace::Global, start };
         match core.broker.subscribe(ticket, key, wish, core.rim.now, &mut core.rim) {
-            Outcome::Now(attached) => Outcome::Now(attached.map(|_| ())),
+            Outcome::Now(attached) => {
+                if let Some((number, _)) = asks {
+                    core.rim.stands(key, number, &attached);
+                }
+                Outcome::Now(attached.map(|_| ()))
+            }
             Outcome::Later => Outcome::Later,
         }
     }
@@ -584,6 +608,7 @@ fn unsubscribe(core: &mut Core, key: ConnKey, filters: Names<'_>) {
             let (namespace, now) = (Namespace::Global, core.rim.now);
             core.broker.unsubscribe(key, namespace, filter.as_bytes(), now, &mut core.rim);
         }
+        standing::leaves(core, key, filter);
     }
 }
 
@@ -668,13 +693,18 @@ impl Rim {
     /// What the broker answers to an MQTT client.
     pub(crate) fn answer_mqtt(&mut self, key: ConnKey, number: u32, answer: Answer) {
         match answer {
+            Answer::HubEnds(ends) => self.ends.push((key, (number, ends))),
+            answer if number == NOBODY => self.gone_on(key, &answer),
             Answer::Published(outcome) => {
                 self.expects_more |= outcome.is_ok();
                 self.mqtt_published(key, number, outcome.map(|published| published.receivers));
             }
-            Answer::Attached(outcome) => self.mqtt_confirmed(key, number, outcome.map(|_| ())),
+            Answer::Attached(outcome) => {
+                self.stands(key, number, &outcome);
+                self.mqtt_confirmed(key, number, outcome.map(|_| ()));
+            }
             Answer::PatternHeld => self.mqtt_confirmed(key, number, Ok(())),
-            Answer::Counted(_) | Answer::HubEnds(_) | Answer::Settled | Answer::Rows(_) => {
+            Answer::Counted(_) | Answer::Settled | Answer::Rows(_) => {
                 unreachable!("no packet asks for that")
             }
         }

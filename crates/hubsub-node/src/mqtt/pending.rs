@@ -3,6 +3,7 @@
 //!
 //! Invariant: while one waits, every later record does.
 
+use super::cursors::Row;
 use super::message::Message;
 use super::shares::Group;
 use ahash::RandomState;
@@ -24,6 +25,8 @@ pub struct Item {
     pub group: Option<Group>,
     /// Its key, if it waited for an absent client and is recorded; else 0.
     pub key: u64,
+    /// Which cursor of its session counts it.
+    pub row: Row,
 }
 
 impl Item {
@@ -116,6 +119,11 @@ impl Pending {
     /// All of them, in order.
     pub fn into_items(self) -> impl Iterator<Item = Item> {
         self.0.into_iter().flat_map(|queue| queue.items).flatten()
+    }
+
+    /// Likewise, and they stay.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Item> {
+        self.0.iter().flat_map(|queue| &queue.items).flatten()
     }
 
     /// Takes that one off.
@@ -230,14 +238,17 @@ impl Queue {
 mod tests {
     use super::*;
     use crate::mqtt::message::Said;
+    use hubsub_route::LogPlace;
     use hubsub_types::Position;
 
     fn item(topic: &str, payload: &[u8], on_slow: OnSlow) -> Item {
         let position = Position::default();
         let qos = Qos::AtMostOnce;
-        let said = Said { topic, payload, headers: &[], timestamp_us: 0, position, qos, retain: false };
+        let place = LogPlace::default();
+        let said =
+            Said { topic, payload, headers: &[], timestamp_us: 0, position, place, qos, retain: false };
         let grant = Grant { qos, ids: Vec::new(), retain: false };
-        Item { message: Rc::new(said.keep()), grant, on_slow, group: None, key: 0 }
+        Item { message: Rc::new(said.keep()), grant, on_slow, group: None, key: 0, row: Row::None }
     }
 
     fn all(pending: &mut Pending) -> String {

@@ -51,6 +51,7 @@ impl Client {
     fn plain(&self) -> Plain {
         let is_plain = self.pending.is_empty()
             && self.gaps.is_empty()
+            && !self.stands_in_topics()
             && !self.tells_positions
             && !(self.is_recorded() && self.machine.plain_qos() > Some(Qos::AtMostOnce))
             && self.machine.own_aliases.is_empty()

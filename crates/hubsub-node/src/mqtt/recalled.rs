@@ -1,7 +1,9 @@
 //! A session as its row and the entries behind it say: what a node takes in that finds them.
 //!
-//! Invariant: of entries whatever the row holds already changes nothing, nor does one of another session.
+//! Invariants: of entries whatever the row holds already changes nothing, nor does one of another session; of what
+//! cursors count, whatever is not known to be under way or done comes again from the log.
 
+use super::cursors::{Cursors, Row};
 use super::entries::{Head, Part, head_of, take_part};
 use super::message::Message;
 use hubsub_wire::mqtt::{Damaged, Event, Grant, SessionState};
@@ -13,8 +15,10 @@ pub struct Recalled {
     pub head: Head,
     /// What the machine knows.
     pub state: SessionState<u64>,
+    /// Where it stands in rooms with a log, if it does.
+    pub cursors: Option<Box<Cursors>>,
     /// Messages that are under way, by key.
-    pub sent: Vec<(u64, Message, Grant)>,
+    pub sent: Vec<(u64, Row, Message, Grant)>,
     /// Those that wait.
     pub queue: Vec<(u64, Message, Grant)>,
     /// Entries with messages, and the highest key in each.
@@ -26,9 +30,11 @@ pub struct Recalled {
 /// # Errors
 /// The row or an entry is damaged.
 pub fn recall(row: &[u8], entries: &[Vec<u8>]) -> Result<Recalled, Damaged> {
-    let (mut head, state) = Head::read(row)?;
+    let (mut head, cursors, state) = Head::read(row)?;
     let mut state = SessionState::decode(state)?;
+    let cursors = if cursors.is_empty() { None } else { Some(Box::new(Cursors::decode(cursors)?)) };
     let (mut messages, mut known, mut was_sent) = (BTreeMap::new(), VecDeque::new(), HashSet::new());
+    let (last_key, was_under_way) = (head.last_key, under_way(&state));
     for entry in entries {
         let (born, number, mut parts) = head_of(entry)?;
         if born != head.born || number <= head.through {
@@ -44,9 +50,9 @@ pub fn recall(row: &[u8], entries: &[Vec<u8>]) -> Result<Recalled, Damaged> {
                     }
                     state.apply(number, event);
                 }
-                Part::Message { is_queued, key, message, grant } => {
+                Part::Message { is_queued, key, row, message, grant } => {
                     last = last.max(key);
-                    messages.insert(key, (is_queued, message, grant));
+                    messages.insert(key, Recorded { is_queued, row, message, grant });
                 }
             }
         }
@@ -55,16 +61,48 @@ pub fn recall(row: &[u8], entries: &[Vec<u8>]) -> Result<Recalled, Damaged> {
             known.push_back((number, last));
         }
     }
-    let mut sent = Vec::new();
-    for (_, _, key, _) in state.unacknowledged() {
-        was_sent.insert(*key);
-        sent.extend(messages.remove(key).map(|(_, message, grant)| (*key, message, grant)));
+    let under_way = under_way(&state);
+    let mut cursors = cursors;
+    if let Some(cursors) = &mut cursors {
+        for (key, Recorded { row, message, .. }) in &messages {
+            let was_sent_since = *key > last_key && was_sent.contains(key);
+            if was_sent_since {
+                cursors.sent_ahead(*row, &message.said());
+            }
+            if (was_sent_since || was_under_way.contains(key)) && !under_way.contains(key) {
+                cursors.done(*row, &message.said());
+            }
+        }
+        let known = messages.iter().filter(|(key, _)| under_way.contains(key));
+        cursors.lose(known.map(|(_, recorded)| (recorded.row, recorded.message.said())));
     }
-    let waits = |key: &u64, is_queued: bool| is_queued && *key >= head.queued_from && !was_sent.contains(key);
-    // None waited when the row was written: what was queued since then does.
-    let queue = messages.into_iter().filter(|(key, (is_queued, ..))| waits(key, *is_queued));
-    let queue = queue.map(|(key, (_, message, grant))| (key, message, grant)).collect();
-    Ok(Recalled { head, state, sent, queue, entries: known })
+    let (mut sent, mut queue) = (Vec::new(), Vec::new());
+    for (key, Recorded { is_queued, row, message, grant }) in messages {
+        if under_way.contains(&key) {
+            sent.push((key, row, message, grant));
+        } else if is_queued
+            && key >= head.queued_from
+            && !was_sent.contains(&key)
+            && !was_under_way.contains(&key)
+        {
+            // None waited when the row was written: what was queued since then does.
+            queue.push((key, message, grant));
+        }
+    }
+    Ok(Recalled { head, state, cursors, sent, queue, entries: known })
+}
+
+/// A message that an entry has.
+struct Recorded {
+    is_queued: bool,
+    row: Row,
+    message: Message,
+    grant: Grant,
+}
+
+/// The keys of messages that its client has not acknowledged.
+fn under_way(state: &SessionState<u64>) -> HashSet<u64> {
+    state.unacknowledged().map(|(_, _, key, _)| *key).collect()
 }
 
 #[cfg(test)]
@@ -72,11 +110,12 @@ mod tests {
     use super::super::entries::{begin, put_event, put_message};
     use super::super::message::Said;
     use super::*;
-    use hubsub_types::{Position, Qos};
+    use hubsub_route::LogPlace;
+    use hubsub_types::{Epoch, HubId, Position, Qos, Seq};
     use hubsub_wire::mqtt::{Connect, Machine, PacketId, Properties, Terms, Version};
 
     /// Of a session to which nothing has happened.
-    fn row(head: Head) -> Vec<u8> {
+    fn row(head: Head, cursors: Option<&Cursors>) -> Vec<u8> {
         let connect = Connect {
             version: Version::V311,
             clean_start: false,
@@ -102,7 +141,7 @@ mod tests {
         };
         let Ok(opened) = Machine::<u64>::open(&connect, &terms, 0, String::new) else { panic!("it may") };
         let mut row = Vec::new();
-        head.write(&mut row);
+        head.write(cursors, &mut row);
         opened.machine.state().encode(&mut row);
         row
     }
@@ -110,8 +149,10 @@ mod tests {
     fn message(is_queued: bool, key: u64, out: &mut Vec<u8>) {
         let (qos, position) = (Qos::ExactlyOnce, Position::default());
         let payload = &key.to_le_bytes();
-        let said = Said { topic: "t", payload, headers: &[], timestamp_us: 0, position, qos, retain: false };
-        put_message(is_queued, key, &said, &Grant { qos, ids: Vec::new(), retain: false }, out);
+        let place = LogPlace::default();
+        let said =
+            Said { topic: "t", payload, headers: &[], timestamp_us: 0, position, place, qos, retain: false };
+        put_message(is_queued, key, Row::None, &said, &Grant { qos, ids: Vec::new(), retain: false }, out);
     }
 
     fn entry(born: u64, number: u64, parts: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
@@ -124,23 +165,27 @@ mod tests {
         messages.iter().map(|(key, ..)| *key).collect()
     }
 
+    fn sent(messages: &[(u64, Row, Message, Grant)]) -> Vec<u64> {
+        messages.iter().map(|(key, ..)| *key).collect()
+    }
+
     const HEAD: Head = Head { born: 9, last_key: 2, last_entry: 3, through: 1, queued_from: 2 };
 
     #[test]
     fn what_waits_and_what_is_under_way_are_told_apart() {
         let id = PacketId::new(7).unwrap();
-        let sent = Event::Sent { id, qos: Qos::ExactlyOnce, key: 3 };
+        let event = Event::Sent { id, qos: Qos::ExactlyOnce, key: 3 };
         let entries = [
             entry(9, 1, |parts| message(true, 8, parts)),
             entry(8, 2, |parts| message(true, 9, parts)),
             entry(9, 2, |parts| (1..=2).for_each(|key| message(true, key, parts))),
             entry(9, 4, |parts| (3..=5).for_each(|key| message(true, key, parts))),
-            entry(9, 5, |parts| put_event(1, &sent, parts)),
+            entry(9, 5, |parts| put_event(1, &event, parts)),
             entry(9, 6, |parts| message(false, 6, parts)),
         ];
-        let found = recall(&row(HEAD), &entries).unwrap();
+        let found = recall(&row(HEAD, None), &entries).unwrap();
         assert_eq!(keys(&found.queue), [2, 4, 5], "neither an older session's nor what was done");
-        assert_eq!(keys(&found.sent), [3], "under its id, and not twice");
+        assert_eq!(sent(&found.sent), [3], "under its id, and not twice");
         assert_eq!(found.state.unacknowledged().map(|(id, ..)| id).collect::<Vec<_>>(), [id]);
         assert_eq!((found.head.last_key, found.head.last_entry), (6, 6), "numbers go on");
         assert_eq!(found.entries, [(2, 2), (4, 5), (6, 6)]);
@@ -157,14 +202,78 @@ mod tests {
                 put_event(3, &Event::Ended(id), parts);
             }),
         ];
-        let found = recall(&row(HEAD), &entries).unwrap();
-        assert_eq!((keys(&found.queue), keys(&found.sent)), (vec![], vec![]));
+        let found = recall(&row(HEAD, None), &entries).unwrap();
+        assert_eq!((keys(&found.queue), sent(&found.sent)), (vec![], vec![]));
+    }
+
+    #[test]
+    fn of_what_cursors_count_what_is_neither_under_way_nor_done_comes_again() {
+        for of in [Row::Topic, Row::Hub] {
+            let id = |n| PacketId::new(n).unwrap();
+            let sent = |place, key, parts: &mut Vec<u8>| {
+                put_message(
+                    false,
+                    key,
+                    of,
+                    &said(place),
+                    &Grant { qos: QOS, ids: Vec::new(), retain: false },
+                    parts,
+                );
+                put_event(key - 2, &Event::Sent { id: id(key as u16), qos: QOS, key }, parts);
+            };
+            let mut cursors = standing();
+            // The row knows 1 as done, and 2 and 4 as open, of which no entry has the message.
+            for place in 1..=4 {
+                assert!(cursors.take(of, &said(place), place % 2 == 0));
+            }
+            let entries = [
+                entry(9, 4, |parts| sent(6, 3, parts)),
+                entry(9, 5, |parts| sent(7, 4, parts)),
+                entry(9, 6, |parts| put_event(3, &Event::Received(id(4)), parts)),
+                // The circle has come round: what had these ids has ended.
+                entry(9, 7, |parts| put_event(4, &Event::Ended(id(3)), parts)),
+                // It was to be sent again with the next connection, of which there is no row.
+                entry(9, 8, |parts| put_message(false, 9, of, &said(9), &QOS_1, parts)),
+            ];
+            let found = recall(&row(HEAD, Some(&cursors)), &entries).unwrap();
+            assert_eq!(found.sent.iter().map(|&(key, row, ..)| (key, row)).collect::<Vec<_>>(), [(4, of)]);
+            let mut cursors = found.cursors.unwrap();
+            let comes: Vec<u64> = (1..=9).filter(|&place| cursors.take(of, &said(place), true)).collect();
+            assert_eq!(comes, [2, 4, 5, 8, 9], "{of:?}");
+        }
+    }
+
+    const QOS: Qos = Qos::ExactlyOnce;
+    const QOS_1: Grant = Grant { qos: Qos::AtLeastOnce, ids: Vec::new(), retain: false };
+    const HUB: HubId = HubId(5);
+
+    /// The record of a place, both in its room and in its hub.
+    fn said(place: u64) -> Said<'static> {
+        let position = Position { epoch: Epoch(7), seq: Seq(place) };
+        let place = LogPlace { hub: HUB, offset: place };
+        Said {
+            topic: "t",
+            payload: b"",
+            headers: &[],
+            timestamp_us: 0,
+            position,
+            place,
+            qos: QOS,
+            retain: false,
+        }
+    }
+
+    fn standing() -> Cursors {
+        let mut cursors = Cursors::default();
+        cursors.follow(&[(HUB, 0)]);
+        cursors.stand("t", Position { epoch: Epoch(7), seq: Seq(0) });
+        cursors
     }
 
     #[test]
     fn an_entry_that_is_cut_is_an_error() {
         let whole = entry(9, 4, |parts| message(true, 3, parts));
-        assert!(recall(&row(HEAD), &[whole[..whole.len() - 1].to_vec()]).is_err());
-        assert!(recall(&row(HEAD)[1..], &[]).is_err());
+        assert!(recall(&row(HEAD, None), &[whole[..whole.len() - 1].to_vec()]).is_err());
+        assert!(recall(&row(HEAD, None)[1..], &[]).is_err());
     }
 }

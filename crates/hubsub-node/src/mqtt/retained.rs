@@ -5,12 +5,13 @@
 //! topic, or for a wildcard everywhere. Live messages do not wait for it. Where one that its topic keeps came since, the row
 //! is passed over: it is older, or it comes live, too.
 
+use super::deliver::Way;
 use super::message::Said;
 use crate::core::Core;
 use crate::rim::Rim;
 use ahash::RandomState;
 use hashbrown::HashSet;
-use hubsub_route::{Answer, Asker, Kept, Namespace, Outcome, Record, RowPage, RowsAsk, Ticket};
+use hubsub_route::{Answer, Asker, Kept, LogPlace, Namespace, Outcome, Record, RowPage, RowsAsk, Ticket};
 use hubsub_types::{ConnKey, OnSlow};
 use hubsub_wire::mqtt::{expiry_s, topic_name};
 use std::collections::VecDeque;
@@ -264,6 +265,7 @@ impl Rim {
             headers: kept.headers,
             timestamp_us: kept.timestamp_us,
             position: kept.position,
+            place: LogPlace::default(),
             qos: row.qos,
             retain: true,
         };
@@ -272,9 +274,9 @@ impl Rim {
         let waits = client.is_behind(conn.output.as_deref(), grant.qos);
         self.encoded.mqtt.begin();
         if waits {
-            self.keep_mqtt(key.index, &said, grant, OnSlow::CatchUp, None);
+            self.keep_mqtt(key.index, &said, grant, OnSlow::CatchUp, Way::default());
         } else {
-            self.send_mqtt(key.index, &said, &grant, None, None, None);
+            self.send_mqtt(key.index, &said, &grant, None, Way::default(), None);
         }
     }
 }

@@ -5,6 +5,7 @@
 //! Invariants: a session is in one place; what is queued stays below its limits, the oldest gives way and is counted.
 
 use super::Client;
+use super::cursors::{Cursors, Row};
 use super::durable::{self, Kept};
 use super::message::{Message, Said};
 use super::pending::Item;
@@ -23,10 +24,14 @@ use std::rc::Rc;
 /// A message under way.
 #[derive(Clone)]
 pub struct Sent {
-    message: Rc<Message>,
-    grant: Grant,
+    /// What.
+    pub message: Rc<Message>,
+    /// How.
+    pub grant: Grant,
+    /// Which cursor counts it.
+    pub row: Row,
     /// Whether an entry has it.
-    is_recorded: bool,
+    pub is_recorded: bool,
 }
 
 /// What a session keeps of messages beside what its machine knows of them.
@@ -34,6 +39,8 @@ pub struct Sent {
 pub struct Session {
     /// Those that the client was sent and has not acknowledged, by the machine's keys.
     sent: BTreeMap<u64, Sent>,
+    /// Where it stands in rooms with a log; none where it subscribes to none.
+    pub(super) cursors: Option<Box<Cursors>>,
     /// The key given last.
     last: u64,
     /// Numbers of its own messages of QoS 2 whose outcome is not known, by the requests that they are.
@@ -78,8 +85,8 @@ impl Session {
     }
 
     /// The message of a key is under way to the client.
-    pub fn send(&mut self, key: u64, message: Rc<Message>, grant: Grant, is_recorded: bool) {
-        self.sent.insert(key, Sent { message, grant, is_recorded });
+    pub fn send(&mut self, key: u64, sent: Sent) {
+        self.sent.insert(key, sent);
     }
 
     /// The lowest key of those under way.
@@ -93,14 +100,23 @@ impl Session {
         let Some(kept) = &mut self.kept else { return };
         kept.leaves();
         for (&key, sent) in self.sent.iter_mut().filter(|(_, sent)| !sent.is_recorded) {
-            kept.put(false, key, &sent.message, &sent.grant);
+            kept.put(false, key, sent.row, &sent.message, &sent.grant);
             sent.is_recorded = true;
         }
     }
 
-    /// It is not any more.
-    pub fn ended(&mut self, key: u64) {
-        self.sent.remove(&key);
+    /// It is not any more; whether a cursor counts it.
+    pub fn ended(&mut self, key: u64) -> bool {
+        let Some(Sent { message, row, .. }) = self.sent.remove(&key) else { return false };
+        self.done(row, &message.said());
+        row != Row::None
+    }
+
+    /// Nothing more will come of a record that was taken.
+    pub fn done(&mut self, row: Row, said: &Said<'_>) {
+        if let Some(cursors) = self.cursors.as_mut().filter(|_| row != Row::None) {
+            cursors.done(row, said);
+        }
     }
 
     /// A message that is under way.
@@ -158,6 +174,17 @@ impl Sessions {
             .map(|(&index, &(generation, ref absent))| (ConnKey { index, generation }, &**absent))
     }
 
+    /// What the machine of one does not know.
+    pub(super) fn session_mut(&mut self, key: ConnKey) -> Option<&mut Session> {
+        self.get_mut(key).map(|absent| &mut absent.session)
+    }
+
+    /// Whether one reads on in logs while its client is away.
+    pub(super) fn reads(&self, conn: u32) -> bool {
+        let follows = |session: &Session| session.cursors.as_ref().is_some_and(|cursors| cursors.follows);
+        self.by_place.get(&conn).is_some_and(|(_, absent)| !follows(&absent.session))
+    }
+
     fn insert(&mut self, key: ConnKey, absent: Absent) {
         self.queued += absent.queue.len();
         self.queued_bytes += absent.queue_bytes;
@@ -205,7 +232,7 @@ impl Absent {
     ) -> u64 {
         if key == 0 && self.session.kept.is_some() {
             key = self.session.next_key();
-            self.session.kept.iter_mut().for_each(|kept| kept.put(true, key, &message, &grant));
+            self.session.kept.iter_mut().for_each(|kept| kept.put(true, key, Row::None, &message, &grant));
         }
         self.queue_bytes += message.weight() + ITEM_BYTES;
         self.queue.push_back((message, grant, key));
@@ -253,14 +280,20 @@ pub(super) fn leave(core: &mut Core, key: ConnKey, mut client: Client) {
     let id: Box<str> = client.machine.client_id().into();
     let state = client.machine.suspend(rim.now.wall_us / 1000);
     let mut absent = Absent::new(id, state, session);
+    if let Some(cursors) = &mut absent.session.cursors {
+        cursors.take_back_all(&client.pending);
+    }
     let mut dropped = 0;
-    for item in client.pending.into_items().filter(|item| item.grant.qos > Qos::AtMostOnce) {
+    for item in
+        client.pending.into_items().filter(|item| item.grant.qos > Qos::AtMostOnce && item.row == Row::None)
+    {
         dropped += absent.push(item.message, item.grant, item.key, limits);
     }
     rim.metrics.mqtt_session_dropped_total.add(dropped);
     rim.sessions.insert(key, absent);
     rim.show_sessions();
-    durable::due(rim, key, None);
+    super::standing::leave(core, key);
+    durable::due(&mut core.rim, key, None);
     look_at(core, key);
     if let Some(to) = yields_to {
         super::handover::call(core, key, to);
@@ -357,7 +390,8 @@ pub(super) fn resume(rim: &mut Rim, key: ConnKey, client: &mut Client) -> bool {
     rim.sessions.connected += usize::from(client.session.is_none());
     client.session = Some(Box::new(session));
     for (message, grant, key) in queue {
-        client.pending.push(Item { message, grant, on_slow: OnSlow::CatchUp, group: None, key });
+        let row = Row::None;
+        client.pending.push(Item { message, grant, on_slow: OnSlow::CatchUp, group: None, key, row });
     }
     rim.output_bytes += client.pending.bytes();
     rim.show_sessions();
@@ -380,6 +414,14 @@ impl Rim {
             // Members that are there share what a group gets.
             Via::Group(_) => return Delivery::Full,
         };
+        if let Some(cursors) = &mut absent.session.cursors {
+            let row = cursors.row(matches!(via, Via::Topic), record.topic, record.place.offset);
+            if row != Row::None {
+                // It is read from the log by who comes back.
+                cursors.refuse(row, record.place.hub, record.place.offset);
+                return Delivery::Taken;
+            }
+        }
         let is_own = !record.publisher.is_empty() && record.publisher == &*absent.id;
         let Some(grant) = absent.state.grant(by, record.topic, is_own) else { return Delivery::Taken };
         let grant = Grant { qos: grant.qos.min(record.qos), ..grant };
@@ -432,8 +474,9 @@ impl Rim {
     /// An acknowledgement has ended a message to a client.
     pub(super) fn ended_mqtt(&mut self, key: ConnKey, message: u64) {
         let client = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
-        if let Some(session) = client.and_then(|client| client.session.as_mut()) {
-            session.ended(message);
+        let session = client.and_then(|client| client.session.as_mut());
+        if session.is_some_and(|session| session.ended(message)) {
+            durable::moved(self, key);
         }
     }
 
@@ -448,8 +491,8 @@ impl Rim {
             let next = self.with_mqtt(key, |client, out| client.machine.send_again(out));
             let Some(Some((id, _, number))) = next else { return true };
             let client = self.conns.get(key).and_then(|conn| conn.mqtt.as_ref());
-            let kept = client.and_then(|client| client.session.as_ref()?.sent(number).cloned());
-            match kept {
+            let sent = client.and_then(|client| client.session.as_ref()?.sent(number).cloned());
+            match sent {
                 Some(Sent { message, grant, .. }) => {
                     self.send_mqtt_again(key.index, &message, &grant, id, number);
                 }

@@ -50,7 +50,7 @@ pub(super) fn give_away(core: &mut Core, client: &mut Client) {
                     left.push((group, message));
                     // Its session does not send it again.
                     client.machine.window.unsend(id);
-                    client.session.iter_mut().for_each(|session| session.ended(key));
+                    client.session.iter_mut().for_each(|session| _ = session.ended(key));
                 }
                 // Its session does, or nobody.
                 Some((group, message, false)) => done.push((group, message.said().position)),

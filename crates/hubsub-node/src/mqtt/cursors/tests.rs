@@ -1,0 +1,319 @@
+use super::*;
+use hubsub_route::LogPlace;
+use hubsub_types::Qos;
+use proptest::prelude::*;
+use std::collections::VecDeque;
+
+const HUB: HubId = HubId(3);
+const LIFE: Epoch = Epoch(7);
+
+fn said(place: u64) -> Said<'static> {
+    Said {
+        topic: "a",
+        payload: b"",
+        headers: &[],
+        timestamp_us: place,
+        position: Position { epoch: LIFE, seq: Seq(place) },
+        place: LogPlace { hub: HUB, offset: place },
+        qos: Qos::AtLeastOnce,
+        retain: false,
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    /// A record; whether it is to be acknowledged.
+    Publish(bool),
+    Acknowledge(usize),
+    Close,
+    Leave,
+    Return,
+    /// Where it stands is recorded.
+    Record,
+    /// Its process ends, and another one goes on with what was recorded.
+    Restart,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        8 => (0..4_u8).prop_map(|n| Op::Publish(n > 0)),
+        6 => any::<usize>().prop_map(Op::Acknowledge),
+        1 => Just(Op::Close),
+        2 => Just(Op::Leave),
+        3 => Just(Op::Return),
+        2 => Just(Op::Record),
+        1 => Just(Op::Restart),
+    ]
+}
+
+/// What waits, beyond which records are refused.
+const PENDING_MAX: usize = 4;
+
+/// Messages that may be under way.
+const WINDOW_MAX: usize = 3;
+
+#[derive(PartialEq)]
+enum State {
+    Connected,
+    Closing,
+    Absent,
+}
+
+/// A session in one row, the log of that, and its client.
+struct World {
+    row: Row,
+    cursors: Cursors,
+    /// Whether each record is to be acknowledged, from place 1 on.
+    log: Vec<bool>,
+    state: State,
+    /// The first place that the broker has not handed out; what it hands out it reads again only if it was refused.
+    next: u64,
+    window: Vec<u64>,
+    pending: VecDeque<u64>,
+    /// What the client got, in order.
+    got: Vec<u64>,
+    /// Where it stood as that was recorded, and what was sent since, each with whether it was acknowledged.
+    recorded: Vec<u8>,
+    since: Vec<(u64, bool)>,
+}
+
+impl World {
+    fn new(row: Row) -> World {
+        let mut cursors = Cursors::default();
+        match row {
+            Row::Hub => cursors.follow(&[(HUB, 0)]),
+            _ => cursors.stand("a", Position { epoch: LIFE, seq: Seq(0) }),
+        }
+        let (log, window, pending) = (Vec::new(), Vec::new(), VecDeque::new());
+        let (state, got, recorded, since) = (State::Connected, Vec::new(), Vec::new(), Vec::new());
+        let mut world = World { row, cursors, log, state, next: 1, window, pending, got, recorded, since };
+        world.record();
+        world
+    }
+
+    fn record(&mut self) {
+        let mut cursors = self.cursors.clone();
+        for &place in &self.pending {
+            assert!(cursors.take_back(self.row, &said(place)));
+        }
+        if self.row == Row::Hub {
+            cursors.came(HUB, self.next - 1);
+        }
+        self.recorded.clear();
+        self.since.clear();
+        cursors.encode(&mut self.recorded);
+    }
+
+    fn restart(&mut self) {
+        self.cursors = Cursors::decode(&self.recorded).expect("it was recorded");
+        for &(place, is_acknowledged) in &self.since {
+            if !is_acknowledged || place > self.reached() {
+                self.cursors.sent_ahead(self.row, &said(place));
+            }
+            if is_acknowledged {
+                self.cursors.done(self.row, &said(place));
+            }
+        }
+        self.pending.clear();
+        self.go_on();
+    }
+
+    fn reached(&self) -> u64 {
+        let of_hub = self.cursors.hubs.first().map(|at| at.progress.reached());
+        of_hub.or(self.cursors.topics.get("a").map(|at| at.progress.reached())).expect("it stands there")
+    }
+
+    /// The broker hands out what it has.
+    fn hand_out(&mut self) {
+        while let Some(&is_open) = self.log.get(self.next as usize - 1) {
+            let place = self.next;
+            match self.state {
+                State::Connected if self.pending.len() == PENDING_MAX => {
+                    self.cursors.refuse(self.row, HUB, place);
+                    return;
+                }
+                State::Connected => {
+                    if self.cursors.take(self.row, &said(place), is_open) && is_open {
+                        self.pending.push_back(place);
+                    }
+                }
+                State::Closing => self.cursors.refuse(self.row, HUB, place),
+                // Nobody reads for a topic; what a wildcard brings is passed by.
+                State::Absent if self.row == Row::Topic => return,
+                State::Absent => self.cursors.refuse(self.row, HUB, place),
+            }
+            self.next += 1;
+            self.pump();
+        }
+    }
+
+    fn pump(&mut self) {
+        while self.state == State::Connected && self.window.len() < WINDOW_MAX {
+            let Some(place) = self.pending.pop_front() else { return };
+            self.window.push(place);
+            self.got.push(place);
+            self.since.push((place, false));
+        }
+    }
+
+    fn acknowledge(&mut self, which: usize) {
+        if self.state != State::Absent && !self.window.is_empty() {
+            let place = self.window.remove(which % self.window.len());
+            self.cursors.done(self.row, &said(place));
+            match self.since.iter_mut().find(|(sent, _)| *sent == place) {
+                Some(sent) => sent.1 = true,
+                None => self.since.push((place, true)),
+            }
+            self.pump();
+            self.hand_out();
+        }
+    }
+
+    fn leave(&mut self) {
+        if self.state == State::Absent {
+            return;
+        }
+        for place in self.pending.drain(..) {
+            assert!(self.cursors.take_back(self.row, &said(place)));
+        }
+        self.state = State::Absent;
+        self.cursors.rest();
+        if self.row == Row::Hub {
+            self.cursors.came(HUB, self.next - 1);
+        }
+    }
+
+    /// It is learned that the log ended there when the session was away.
+    fn learn_end(&mut self) {
+        if self.state == State::Absent && self.row == Row::Hub && self.next as usize > self.log.len() {
+            self.cursors.came(HUB, self.log.len() as u64);
+        }
+    }
+
+    fn come_back(&mut self) {
+        self.leave();
+        self.learn_end();
+        self.go_on();
+    }
+
+    fn go_on(&mut self) {
+        self.cursors.wake(0);
+        self.state = State::Connected;
+        let offset = self.cursors.offsets().next().map(|(_, next)| next);
+        let seq = self.cursors.positions().next().map(|(_, after)| after.seq.0 + 1);
+        self.next = offset.or(seq).expect("it stands there");
+        self.hand_out();
+    }
+}
+
+proptest! {
+    #[test]
+    fn each_record_comes_once_in_order_however_often_a_client_goes(
+        ops in proptest::collection::vec(op(), 1..120),
+        is_hub in any::<bool>(),
+    ) {
+        let mut world = World::new(if is_hub { Row::Hub } else { Row::Topic });
+        for op in ops {
+            match op {
+                Op::Publish(is_open) => {
+                    world.log.push(is_open);
+                    world.hand_out();
+                }
+                Op::Acknowledge(which) => world.acknowledge(which),
+                Op::Close if world.state == State::Connected => world.state = State::Closing,
+                Op::Close => {}
+                Op::Leave => world.leave(),
+                Op::Return => world.come_back(),
+                Op::Record => world.record(),
+                Op::Restart => world.restart(),
+            }
+        }
+        world.come_back();
+        while !world.window.is_empty() {
+            world.acknowledge(0);
+        }
+        let all: Vec<u64> = (1..).zip(&world.log).filter(|(_, is_open)| **is_open).map(|(n, _)| n).collect();
+        prop_assert_eq!(&world.got, &all);
+        prop_assert!(world.reached() >= all.last().copied().unwrap_or(0), "all of it is done");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_cursors_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..60), known in any::<bool>()) {
+        let mut bytes = bytes;
+        if known && bytes.len() > 1 {
+            (bytes[0], bytes[1]) = (1, bytes[1] & 3);
+        }
+        if let Ok(cursors) = Cursors::decode(&bytes) {
+            let mut again = Vec::new();
+            cursors.encode(&mut again);
+            prop_assert_eq!(again, bytes);
+        }
+    }
+}
+
+#[test]
+fn cursors_go_into_bytes_and_back_and_no_part_of_them_does() {
+    let mut cursors = Cursors::default();
+    cursors.follow(&[(HUB, 300), (HubId(9), 0)]);
+    cursors.is_queued = true;
+    for (at, topic) in ["a", "b/c", ""].iter().enumerate() {
+        cursors.stand(topic, Position { epoch: LIFE, seq: Seq(at as u64) });
+    }
+    assert!(cursors.take(Row::Topic, &said(5), true) && cursors.take(Row::Topic, &said(7), true));
+    cursors.sent_ahead(Row::Hub, &said(400));
+    let (mut bytes, mut again) = (Vec::new(), Vec::new());
+    cursors.encode(&mut bytes);
+    let decoded = Cursors::decode(&bytes).unwrap();
+    decoded.encode(&mut again);
+    assert_eq!((&again, decoded.follows, decoded.is_queued), (&bytes, true, true));
+    assert!(decoded.positions().eq(cursors.positions()) && decoded.offsets().eq(cursors.offsets()));
+    for end in 0..bytes.len() {
+        assert!(Cursors::decode(&bytes[..end]).is_err());
+    }
+    bytes.push(0);
+    assert!(Cursors::decode(&bytes).is_err(), "something behind it");
+}
+
+#[test]
+fn what_of_qos_0_came_while_nobody_was_there_is_passed_by() {
+    for row in [Row::Topic, Row::Hub] {
+        let mut cursors = World::new(row).cursors;
+        assert!(cursors.take(row, &said(1), false) && !cursors.take(row, &said(1), false));
+        cursors.wake(4);
+        assert!(!cursors.take(row, &said(3), false), "of before");
+        assert!(cursors.take(row, &said(4), false) && cursors.take(row, &said(5), true));
+        assert!(!cursors.take(row, &said(5), true), "once");
+    }
+}
+
+#[test]
+fn a_room_that_lives_anew_is_read_from_its_first_record_on() {
+    let mut cursors = World::new(Row::Topic).cursors;
+    assert!(cursors.take(Row::Topic, &said(9), true));
+    let mut next = said(1);
+    next.position.epoch = Epoch(8);
+    assert!(cursors.take(Row::Topic, &next, true));
+    cursors.done(Row::Topic, &said(9));
+    cursors.done(Row::Topic, &next);
+    assert_eq!(cursors.positions().next(), Some(("a", next.position)));
+}
+
+#[test]
+fn topics_are_found_few_or_many_and_leave() {
+    let mut cursors = Cursors::default();
+    let names: Vec<String> = (0..3 * FEW).map(|n| n.to_string()).collect();
+    for (at, name) in names.iter().enumerate() {
+        cursors.stand(name, Position { epoch: LIFE, seq: Seq(at as u64) });
+        assert_eq!(cursors.positions().count(), at + 1);
+    }
+    cursors.stand("0", Position { epoch: LIFE, seq: Seq(99) });
+    assert_eq!(cursors.topics.get("0").map(|at| at.progress.taken()), Some(99));
+    for name in &names {
+        assert_eq!(cursors.row(true, name.as_bytes(), 1), Row::Topic);
+        cursors.leave_topic(name);
+        assert_eq!((cursors.row(true, name.as_bytes(), 1), cursors.has(name)), (Row::None, false));
+    }
+    assert!(!cursors.has_topics());
+}

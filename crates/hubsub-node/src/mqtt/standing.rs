@@ -1,0 +1,330 @@
+//! Sessions stand in rooms with a log ([`Cursors`](super::cursors::Cursors)): how they begin to, leave what they follow
+//! when their connections end, and go on from there.
+//!
+//! ```text
+//!  SUBSCRIBE topic ──► confirmed at p: behind p
+//!  SUBSCRIBE #     ──► where do logs end? ──► behind these offsets, with all wildcards
+//!  gone            ──► topics are unsubscribed from; where do logs end? ──► what matched before that has come
+//!  back            ──► subscribed behind the positions, hubs followed from the offsets; then CONNACK
+//! ```
+//!
+//! A wildcard that may match rooms without a log stays subscribed meanwhile: what comes of those is queued.
+
+use super::cursors::Cursors;
+use super::session::Session;
+use super::{Client, NOBODY, durable};
+use crate::core::Core;
+use crate::rim::Rim;
+use hubsub_route::{Answer, Asker, Attached, HubsFrom, Namespace, Outcome, Ticket};
+use hubsub_types::names::filter_pattern;
+use hubsub_types::{ConnKey, ErrorCode, HubId, Position, Qos, Seq};
+use hubsub_wire::mqtt::{Fault, Reason, shared};
+
+/// What is known of the ends of logs: the number of the question, its answer.
+pub type Ends = (u32, Result<Vec<(HubId, u64)>, ErrorCode>);
+
+/// Whether a filter has wildcards, and is no group's.
+fn is_wild(filter: &str) -> bool {
+    filter.contains(['+', '#']) && shared(filter).is_none()
+}
+
+fn client(core: &mut Core, key: ConnKey) -> Option<&mut Client> {
+    core.rim.conns.get_mut(key)?.mqtt.as_deref_mut()
+}
+
+fn session(core: &mut Core, key: ConnKey) -> Option<&mut Session> {
+    client(core, key)?.session.as_deref_mut()
+}
+
+/// What a session knows, with a connection or without.
+fn cursors(core: &mut Core, key: ConnKey) -> Option<&mut Cursors> {
+    let is_absent = core.rim.conns.get(key).is_none();
+    let session = if is_absent { core.rim.sessions.session_mut(key)? } else { session(core, key)? };
+    session.cursors.as_deref_mut()
+}
+
+/// A client subscribes to a topic: its session, if it is kept, is to stand in it where that is of a class with a log.
+pub(super) fn asks_topic(core: &mut Core, key: ConnKey, number: u32, topic: &str, qos: Qos) {
+    if session(core, key).is_none() || !core.broker.is_logged(Namespace::Global, topic.as_bytes()) {
+        return;
+    }
+    let Some(session) = session(core, key) else { return };
+    if qos == Qos::AtMostOnce {
+        return session.cursors.iter_mut().for_each(|cursors| cursors.leave_topic(topic));
+    }
+    let cursors = session.cursors.get_or_insert_default();
+    let is_there = cursors.has(topic);
+    cursors.asked.push((number, topic.into()));
+    if !is_there {
+        // It may be subscribed to with QoS 0: where it stands is known of a subscription that begins.
+        let (namespace, now) = (Namespace::Global, core.rim.now);
+        core.broker.unsubscribe(key, namespace, topic.as_bytes(), now, &mut core.rim);
+    }
+}
+
+/// A client subscribes to a wildcard. True: that waits until it is known where logs end.
+pub(super) fn asks_wildcard(
+    core: &mut Core,
+    key: ConnKey,
+    number: u32,
+    filter: &str,
+    (qos, is_past): (Qos, bool),
+) -> bool {
+    let Some(session) = session(core, key) else { return false };
+    let cursors = session.cursors.as_deref_mut();
+    if is_past {
+        let has_log = !core.broker.logged_hubs().is_empty();
+        if has_log && let Some(session) = self::session(core, key) {
+            let cursors = session.cursors.get_or_insert_default();
+            cursors.is_queued = true;
+            cursors.unfollow();
+        }
+        return false;
+    }
+    let stands = cursors.is_some_and(|cursors| cursors.follows || cursors.is_queued);
+    if stands || qos == Qos::AtMostOnce || core.broker.logged_hubs().is_empty() {
+        return false;
+    }
+    let Some(session) = self::session(core, key) else { return false };
+    let cursors = session.cursors.get_or_insert_default();
+    cursors.waiting.push((number, filter.into()));
+    if !cursors.awaits_ends {
+        ask_ends(core, key);
+    }
+    true
+}
+
+fn ask_ends(core: &mut Core, key: ConnKey) {
+    let Some(cursors) = cursors(core, key) else { return };
+    cursors.ends = cursors.ends.wrapping_add(1);
+    cursors.awaits_ends = true;
+    let number = cursors.ends;
+    let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: number } };
+    if let Outcome::Now(ends) = core.broker.hub_ends(ticket, core.rim.now, &mut core.rim) {
+        core.rim.ends.push((key, (number, ends)));
+    }
+}
+
+/// Acts on what was learned in this turn of where logs end.
+pub fn learn_ends(core: &mut Core) {
+    while !core.rim.ends.is_empty() {
+        for (key, (number, ends)) in std::mem::take(&mut core.rim.ends) {
+            let Some(cursors) = cursors(core, key) else { continue };
+            if !cursors.awaits_ends || cursors.ends != number {
+                continue;
+            }
+            cursors.awaits_ends = false;
+            match core.rim.conns.get(key) {
+                Some(_) => begin(core, key, ends),
+                None => came(core, key, ends),
+            }
+        }
+    }
+}
+
+/// The first wildcards of a session stand behind the ends of all logs.
+fn begin(core: &mut Core, key: ConnKey, ends: Result<Vec<(HubId, u64)>, ErrorCode>) {
+    let Some(cursors) = cursors(core, key) else { return };
+    let waiting = std::mem::take(&mut cursors.waiting);
+    let ends = match ends {
+        Ok(ends) => ends,
+        Err(refused) => {
+            for (number, _) in waiting {
+                core.count_refusal(false);
+                core.rim.mqtt_confirmed(key, number, Err(refused));
+            }
+            return;
+        }
+    };
+    let follows = !cursors.is_queued;
+    if follows {
+        cursors.follow(&ends);
+    }
+    for (number, filter) in waiting {
+        let wants = client(core, key).is_some_and(|client| client.machine.qos_of(&filter).is_some());
+        let outcome = if wants {
+            let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: number } };
+            let pattern = filter_pattern(filter.as_bytes());
+            core.broker.subscribe_pattern(ticket, key, &pattern, &mut core.rim)
+        } else {
+            // It was unsubscribed from meanwhile, and is answered all the same.
+            Outcome::Now(Ok(()))
+        };
+        if let Outcome::Now(granted) = outcome {
+            core.rim.mqtt_confirmed(key, number, granted);
+        }
+    }
+    if follows {
+        follow(core, key);
+    }
+    leave_wildcards(core, key);
+}
+
+/// The broker reads on in each hub from where the session stands.
+fn follow(core: &mut Core, key: ConnKey) {
+    let Some(cursors) = cursors(core, key) else { return };
+    let offsets: Vec<(HubId, u64)> = cursors.offsets().collect();
+    core.broker.follow_hubs(key, HubsFrom::Offsets(&offsets), core.rim.now, &mut core.rim);
+}
+
+/// A client has unsubscribed from a filter.
+pub(super) fn leaves(core: &mut Core, key: ConnKey, filter: &str) {
+    let Some(cursors) = cursors(core, key) else { return };
+    if is_wild(filter) {
+        leave_wildcards(core, key);
+    } else {
+        cursors.leave_topic(filter);
+    }
+}
+
+/// A session whose wildcards are all gone stands in no hub.
+fn leave_wildcards(core: &mut Core, key: ConnKey) {
+    let Some(client) = client(core, key) else { return };
+    if client.machine.filters().any(|(filter, options, _)| is_wild(filter) && options.qos > Qos::AtMostOnce) {
+        return;
+    }
+    let Some(cursors) = cursors(core, key) else { return };
+    cursors.is_queued = false;
+    if cursors.follows {
+        cursors.unfollow();
+        core.broker.cursors.hubs.remove_conn(key.index);
+    }
+}
+
+/// The connection of a session has ended: it leaves what it can go on with by its cursors.
+pub(super) fn leave(core: &mut Core, key: ConnKey) {
+    let Some(cursors) = cursors(core, key) else { return };
+    let asked = cursors.asked.iter().map(|(_, topic)| &**topic);
+    let topics: Vec<Box<str>> =
+        cursors.positions().map(|(topic, _)| topic).chain(asked).map(Box::from).collect();
+    let follows = cursors.follows;
+    cursors.rest();
+    let now = core.rim.now;
+    for topic in topics {
+        core.broker.unsubscribe(key, Namespace::Global, topic.as_bytes(), now, &mut core.rim);
+    }
+    if follows {
+        stand(core, key, |_| None);
+        ask_ends(core, key);
+    }
+}
+
+/// What the broker has given of each hub has come, and of one that is live whatever `end` says of it.
+fn stand(core: &mut Core, key: ConnKey, end: impl Fn(HubId) -> Option<u64>) {
+    let places: Vec<(HubId, u64, bool)> = core.broker.cursors.hubs.places(key.index).collect();
+    let Some(cursors) = cursors(core, key) else { return };
+    for (hub, next, is_live) in places {
+        let end = end(hub).filter(|_| is_live);
+        cursors.came(hub, end.unwrap_or(0).max(next - 1));
+    }
+}
+
+/// It is known where logs end after the connection of a session: what matched until then has come.
+fn came(core: &mut Core, key: ConnKey, ends: Result<Vec<(HubId, u64)>, ErrorCode>) {
+    let ends = ends.unwrap_or_default();
+    stand(core, key, |hub| ends.iter().find(|(of, _)| *of == hub).map(|(_, end)| *end));
+    core.broker.cursors.hubs.remove_conn(key.index);
+    durable::moved(&mut core.rim, key);
+    if !core.broker.has_log_everywhere() {
+        return;
+    }
+    let Some(absent) = core.rim.sessions.get_mut(key) else { return };
+    let filters = absent.state.subscriptions().map(|(filter, ..)| filter).filter(|filter| is_wild(filter));
+    let patterns: Vec<Vec<u8>> = filters.map(|filter| filter_pattern(filter.as_bytes())).collect();
+    for pattern in patterns {
+        core.broker.unsubscribe_pattern(key, &pattern, &mut core.rim);
+    }
+}
+
+/// Where a session of the process before stood, as far as there are logs for it now.
+pub(super) fn adopted(core: &mut Core, mut cursors: Box<Cursors>) -> Box<Cursors> {
+    let mut has_log = |topic: &str| core.broker.is_logged(Namespace::Global, topic.as_bytes());
+    let without: Vec<Box<str>> =
+        cursors.positions().map(|(topic, _)| topic).filter(|topic| !has_log(topic)).map(Box::from).collect();
+    without.iter().for_each(|topic| cursors.leave_topic(topic));
+    if core.broker.logged_hubs().is_empty() {
+        cursors.unfollow();
+    }
+    cursors
+}
+
+/// Whether a session need not subscribe to a filter while its client is away: it goes on there by its cursors.
+pub(super) fn rests(core: &Core, cursors: &Cursors, filter: &str) -> bool {
+    match is_wild(filter) {
+        true => cursors.follows && core.broker.has_log_everywhere(),
+        false => cursors.has(filter),
+    }
+}
+
+/// A session has a connection again, in its place, before its client is told: it goes on from where it stands.
+pub(super) fn go_on(core: &mut Core, key: ConnKey) {
+    let now_us = core.rim.now.wall_us;
+    let Some(cursors) = cursors(core, key) else { return };
+    cursors.wake(now_us);
+    let follows = cursors.follows;
+    let topics: Vec<(Box<str>, Position)> =
+        cursors.positions().map(|(topic, at)| (topic.into(), at)).collect();
+    let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: NOBODY } };
+    for (topic, after) in topics {
+        let now = core.rim.now;
+        let outcome = core.broker.subscribe_on(ticket, key, topic.as_bytes(), after, now, &mut core.rim);
+        if let Outcome::Now(Err(refused)) = outcome {
+            core.rim.cannot_go_on(key, refused);
+        }
+    }
+    if !follows {
+        return;
+    }
+    let Some(client) = client(core, key) else { return };
+    let filters = client.machine.filters().map(|(filter, ..)| filter).filter(|filter| is_wild(filter));
+    let patterns: Vec<Vec<u8>> = filters.map(|filter| filter_pattern(filter.as_bytes())).collect();
+    for pattern in patterns {
+        let outcome = core.broker.subscribe_pattern(ticket, key, &pattern, &mut core.rim);
+        if let Outcome::Now(Err(refused)) = outcome {
+            core.rim.cannot_go_on(key, refused);
+        }
+    }
+    follow(core, key);
+}
+
+impl Rim {
+    /// A subscription to a topic is confirmed, or refused: the session that asked for it stands there from now on.
+    pub(super) fn stands(&mut self, key: ConnKey, number: u32, outcome: &Result<Attached, ErrorCode>) {
+        let client = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_deref_mut());
+        let session = client.and_then(|client| client.session.as_deref_mut());
+        let Some(cursors) = session.and_then(|session| session.cursors.as_deref_mut()) else { return };
+        let Some(place) = cursors.asked.iter().position(|(asked, _)| *asked == number) else { return };
+        let (_, topic) = cursors.asked.swap_remove(place);
+        // One that stood before has no position here.
+        let Ok(Attached { position, replay_from, .. }) = *outcome else { return };
+        if position.epoch.0 != 0 {
+            let seq = replay_from.map_or(position.seq, |from| Seq(from.0 - 1));
+            cursors.stand(&topic, Position { seq, ..position });
+        }
+    }
+
+    /// What a session subscribed to cannot be subscribed to just now: it stays where it stands until its client tries
+    /// again.
+    pub(super) fn cannot_go_on(&mut self, key: ConnKey, refused: ErrorCode) {
+        let reason = Reason::from_number(refused.mqtt_reason()).unwrap_or(Reason::Unspecified);
+        self.with_mqtt(key, |client, out| {
+            client.was_told = true;
+            client.machine.write_fault(Fault::of(reason), out);
+        });
+        let fields = vec![("reason", refused.code().to_owned())];
+        self.log_conn(crate::control::Level::Warning, "mqtt session cannot go on", key, fields);
+        self.close_soon(key);
+    }
+
+    /// What came of a subscription of a session that goes on.
+    pub(super) fn gone_on(&mut self, key: ConnKey, answer: &Answer) {
+        if let Answer::Attached(Err(refused)) = *answer {
+            self.cannot_go_on(key, refused);
+        }
+    }
+
+    /// Whether a session without a connection reads on in logs.
+    pub(crate) fn reads_absent(&self, conn: u32) -> bool {
+        self.sessions.reads(conn)
+    }
+}
