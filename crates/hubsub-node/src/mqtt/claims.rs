@@ -5,9 +5,10 @@
 //! Invariant: a connection is told that it is connected only once its shard was granted the id, and the one
 //! before it, on any node, has been sent word by then.
 
+use super::adoption::{self, Found};
 use super::handover::{self, tell};
 use super::store::{Stored, stored};
-use super::{durable, granted, refused};
+use super::{granted, refused};
 use crate::core::Core;
 use crate::mail::Mail;
 use crate::own::Asked;
@@ -36,7 +37,7 @@ pub enum MqttMail {
     /// To the shard of a session: who was called to it is gone.
     Abandon(ConnKey),
     /// To the id's shard: a session that the process before left.
-    Adopt(Box<durable::Found>),
+    Adopt(Box<Found>),
     /// An answer of the store of sessions.
     Stored(Box<Stored>),
 }
@@ -102,7 +103,7 @@ pub fn receive(core: &mut Core, mail: MqttMail) {
         // It goes when its input has been looked at.
         MqttMail::Call(key, to) => core.rim.called.push((key, to)),
         MqttMail::Abandon(key) => handover::abandoned(core, key),
-        MqttMail::Adopt(found) => durable::adopt(core, *found),
+        MqttMail::Adopt(found) => adoption::adopt(core, *found),
         MqttMail::Stored(answer) => stored(core, *answer),
     }
 }

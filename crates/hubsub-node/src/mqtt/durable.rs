@@ -1,5 +1,5 @@
-//! Sessions beyond their process (docs/protocol/mqtt-state.md): what is recorded of one before its client is answered,
-//! and how a node takes in what the process before it left.
+//! Sessions beyond their process (docs/protocol/mqtt-state.md): what is recorded of one before its client is answered.
+//! How a node takes in what the process before it left is in [`adoption`](super::adoption).
 //!
 //! What is recorded is asked for as things happen ([`due`]) and carried out once a turn for each session ([`record`]), so
 //! that all that waits shares one row, or one entry.
@@ -9,21 +9,20 @@
 
 use super::cursors::Row;
 use super::deliver::{Under, Way};
-use super::entries::{Head, begin, head_of, put_event, put_message};
+use super::entries::{Head, begin, put_event, put_message};
 use super::message::Message;
 use super::pending::Item;
-use super::recalled::{Recalled, recall};
-use super::session::{Absent, Sent, Session};
+use super::recalled::Recalled;
+use super::session::{Sent, Session};
 use super::shares::Group;
-use super::{Client, NOBODY, attach, claims, connected, end, refused, standing, store};
-use crate::control::Level;
+use super::{Client, claims, connected, end, refused, store};
 use crate::core::Core;
 use crate::rim::{Rim, Timer};
 use hubsub_route::claims::{Holder, Token};
 use hubsub_route::rows::CLASS;
 use hubsub_route::{Asker, Outcome, Producer, Record, Ticket};
 use hubsub_types::{ConnKey, ErrorCode, HubId, ProducerId, Qos};
-use hubsub_wire::mqtt::{Event, Fault, Grant, PacketId, Reason, shared};
+use hubsub_wire::mqtt::{Event, Fault, Grant, PacketId, Reason};
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
 use std::rc::Rc;
@@ -119,28 +118,6 @@ pub enum Written {
     Entry(ConnKey, u32, u64, Vec<Wait>),
     /// The end of a row: the client id is free then.
     End(Box<str>, Holder),
-}
-
-/// A session as it was found at the start.
-#[derive(Debug)]
-pub struct Found {
-    /// Of its client.
-    pub id: Box<str>,
-    /// The row.
-    pub row: Vec<u8>,
-    /// Entries behind it, in their order.
-    pub entries: Vec<Vec<u8>>,
-}
-
-impl Found {
-    /// Its memory, for mailbox limits.
-    #[must_use]
-    pub fn weight(&self) -> usize {
-        std::mem::size_of::<Found>()
-            + self.id.len()
-            + self.row.len()
-            + self.entries.iter().map(Vec::len).sum::<usize>()
-    }
 }
 
 impl Core {
@@ -252,6 +229,12 @@ impl Kept {
         // Producers without a name are below 2^63, and not 0.
         let born = std::hash::RandomState::new().hash_one((at_us, run, number)) >> 1 | 1;
         Kept { head: Head { born, ..Head::default() }, ..Kept::default() }
+    }
+
+    /// Of one that was found.
+    pub fn found(recalled: &mut Recalled) -> Kept {
+        let (head, entries) = (recalled.head, std::mem::take(&mut recalled.entries));
+        Kept { head, entries, safe: head.last_entry, has_row: true, has_gap: true, ..Kept::default() }
     }
 
     /// Another connection has the session: what waits for the one before is nobody's.
@@ -528,84 +511,4 @@ fn go_on(core: &mut Core, key: ConnKey, wait: Wait, is_safe: bool) {
             end(core, key, Fault::of(Reason::ImplementationSpecific))
         }
     }
-}
-
-/// A client id's shard takes in a session of the process before: its connection, if it had one, has ended now.
-pub(super) fn adopt(core: &mut Core, found: Found) {
-    let Found { id, row, entries } = found;
-    let recalled = match recall(&row, &entries) {
-        Ok(recalled) => recalled,
-        Err(damaged) => {
-            core.rim.metrics.mqtt_sessions_damaged_total.add(1);
-            let fields = vec![("client", id.chars().take(64).collect()), ("error", damaged.to_string())];
-            return core.rim.control.log(Level::Error, "a session is lost", fields);
-        }
-    };
-    let Recalled { head, mut state, cursors, sent, queue, entries } = recalled;
-    let cursors = cursors.map(|cursors| standing::adopted(core, cursors));
-    let rim = &mut core.rim;
-    state.leave(rim.now.wall_us / 1000);
-    let key = rim.conns.reserve();
-    let safe = head.last_entry;
-    let kept = Box::new(Kept { head, entries, safe, has_row: true, has_gap: true, ..Kept::default() });
-    let mut session = Session::new(Some(kept), head.last_key);
-    for (key, row, message, grant) in sent {
-        session.send(key, Sent { message: Rc::new(message), grant, row, is_recorded: true });
-    }
-    // Where it stands it goes on when its client is back.
-    let stands =
-        |filter: &str| cursors.as_ref().is_some_and(|cursors| standing::rests(core, cursors, filter));
-    let filters = state.subscriptions().map(|(filter, ..)| filter).filter(|filter| !stands(filter));
-    let filters: Vec<Box<str>> = filters.map(Box::from).collect();
-    session.cursors = cursors;
-    let rim = &mut core.rim;
-    let holder = Holder { shard: rim.shard, conn: key };
-    rim.claims.hold(id.clone(), holder);
-    rim.adopt_session(key, Absent::new(id, state, session), queue);
-    rim.metrics.mqtt_sessions_adopted_total.add(1);
-    core.broker.connected(key);
-    let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: NOBODY } };
-    for filter in &filters {
-        let (group, filter) =
-            shared(filter).map_or((None, &**filter), |(group, filter)| (Some(group), filter));
-        if let Outcome::Now(Err(_)) = attach(core, ticket, key, (group, None, filter), None) {
-            core.count_refusal(false);
-        }
-    }
-    super::session::look_at(core, key);
-}
-
-/// What rooms of rows begin with; the client id follows, as one level.
-const ROWS: &str = "$system/session/";
-
-/// The room of a client id's row.
-pub(super) fn room_of(id: &str) -> Vec<u8> {
-    format!("{ROWS}{}", claims::escaped(id)).into_bytes()
-}
-
-/// The client id of a row's room; none if it is another room.
-#[must_use]
-pub fn id_of_row(room: &[u8]) -> Option<String> {
-    Some(claims::unescaped(std::str::from_utf8(room).ok()?.strip_prefix(ROWS)?))
-}
-
-/// What rooms of entries begin with; likewise.
-const ENTRIES: &str = "$queue/";
-
-/// The room of a client id's entries.
-pub(super) fn queue_of(id: &str) -> Vec<u8> {
-    format!("{ENTRIES}{}", claims::escaped(id)).into_bytes()
-}
-
-/// The client id of such a room; none if it is another room.
-#[must_use]
-pub fn id_of_entries(room: &[u8]) -> Option<String> {
-    Some(claims::unescaped(std::str::from_utf8(room).ok()?.strip_prefix(ENTRIES)?))
-}
-
-/// Whether an entry is of use behind a session's row.
-#[must_use]
-pub fn is_of_use(row: &[u8], entry: &[u8]) -> bool {
-    let head = Head::read(row).map(|(head, ..)| head);
-    matches!((head, head_of(entry)), (Ok(head), Ok((born, number, _))) if born == head.born && number > head.through)
 }

@@ -8,6 +8,7 @@
 //! - [`standing`]: how it does with the broker
 //! - [`sessions_shown`]: what operators see of that, and its end by their hand
 //! - [`durable`]: what outlives the process
+//! - [`adoption`]: how the next one takes it in
 //! - [`entries`]: that in bytes
 //! - [`handover`]: how it goes from one shard to another
 //! - [`arrival`]: what a client waits for before it is connected
@@ -23,6 +24,7 @@
 //! - [`actions`]: what it is to do as a device, until it has acknowledged that it has it
 
 mod actions;
+mod adoption;
 mod arrival;
 mod claims;
 mod cursors;
@@ -42,12 +44,10 @@ mod shares;
 mod standing;
 mod store;
 
+pub use adoption::{Found, id_of_entries, id_of_row, is_of_use};
 pub use claims::{ClaimAsked, MqttMail, answered, heard, home_of, late, missed, receive};
 pub use deliver::Cache;
-pub use durable::{
-    Found, Written, id_of_entries, id_of_row, is_of_use, look as look_whether_moved,
-    record as record_session, written,
-};
+pub use durable::{Written, look as look_whether_moved, record as record_session, written};
 pub use handover::{Traveller, depart, settled};
 pub use large::LongMessages;
 pub use plain::Plain;

@@ -9,7 +9,8 @@ mod thread;
 pub use thread::{StoreState, StoreStatus, StoreThread};
 
 use super::MqttMail;
-use super::durable::{self, Found, Written, is_of_use, queue_of, room_of};
+use super::adoption::{Found, is_of_use, queue_of, room_of};
+use super::durable::{self, Written};
 use crate::core::Core;
 use crate::mail::Mail;
 use crate::own::Asked;
