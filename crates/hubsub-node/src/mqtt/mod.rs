@@ -786,6 +786,7 @@ mod tests {
 
     #[test]
     fn an_idle_client_is_small() {
-        assert!(std::mem::size_of::<Client>() <= 272, "{}", std::mem::size_of::<Client>());
+        // Above 256 the allocator takes 320.
+        assert!(std::mem::size_of::<Client>() <= 256, "{}", std::mem::size_of::<Client>());
     }
 }

@@ -46,46 +46,46 @@ impl Aliases {
 }
 
 /// What the server lets stand for topics: the first that it sends, as many as the client takes.
+/// Most clients take none, and pay for a pointer.
 #[derive(Debug, Default)]
-pub struct OwnAliases {
+pub struct OwnAliases(Option<Box<Told>>);
+
+#[derive(Debug)]
+struct Told {
     /// The highest that the client takes.
     max: u16,
-    /// Few clients take any.
-    #[allow(clippy::box_collection, reason = "most clients have none, and pay for a pointer")]
-    topics: Option<Box<HashMap<Box<str>, u16>>>,
+    topics: HashMap<Box<str>, u16>,
 }
 
 impl OwnAliases {
     pub(super) fn new(max: u16) -> OwnAliases {
-        OwnAliases { max, topics: None }
+        OwnAliases((max > 0).then(|| Box::new(Told { max, topics: HashMap::new() })))
     }
 
-    fn len(&self) -> u16 {
-        self.topics.as_ref().map_or(0, |topics| topics.len() as u16)
-    }
-
-    /// Whether the client takes any.
+    /// Whether the client takes none.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.max == 0
+        self.0.is_none()
     }
 
     /// The alias of a topic that the client was told.
     #[must_use]
     pub fn find(&self, topic: &str) -> Option<u16> {
-        self.topics.as_ref()?.get(topic).copied()
+        self.0.as_ref()?.topics.get(topic).copied()
     }
 
     /// The alias that a topic may get by the next message, if one is left. It holds once [`OwnAliases::told`].
     #[must_use]
     pub fn free(&self) -> Option<u16> {
-        (self.len() < self.max).then(|| self.len() + 1)
+        let Told { max, topics } = &**self.0.as_ref()?;
+        (topics.len() < usize::from(*max)).then(|| topics.len() as u16 + 1)
     }
 
     /// The client was sent a topic with the alias that [`OwnAliases::free`] gave.
     pub fn told(&mut self, topic: &str) {
-        let alias = self.len() + 1;
-        self.topics.get_or_insert_default().insert(topic.into(), alias);
+        if let (Some(alias), Some(told)) = (self.free(), &mut self.0) {
+            told.topics.insert(topic.into(), alias);
+        }
     }
 }

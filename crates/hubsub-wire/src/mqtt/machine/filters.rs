@@ -125,8 +125,6 @@ pub(super) struct Filters {
     /// Those that are shared, with `$share/` and their group in front.
     #[allow(clippy::box_collection, reason = "most clients have none, and pay for a pointer")]
     shared: Option<Box<HashMap<Box<[u8]>, Entry>>>,
-    /// Whether one was asked for with No Local.
-    pub has_no_local: bool,
 }
 
 impl Filters {
@@ -166,7 +164,6 @@ impl Filters {
     /// A subscription that is asked for, or other options of one; whether it is new.
     pub fn ask(&mut self, filter: &str, options: Options, id: Option<SubscriptionId>, number: u32) -> bool {
         let filter = filter.as_bytes();
-        self.has_no_local |= options.no_local;
         if let Some(entry) = self.find(filter) {
             (entry.options, entry.id) = (options, id);
             return false;
@@ -189,7 +186,6 @@ impl Filters {
     /// Adds one of a session; whether it is another one than those that are there.
     pub fn restore(&mut self, filter: &str, options: Options, id: Option<SubscriptionId>) -> bool {
         let filter = filter.as_bytes();
-        self.has_no_local |= options.no_local;
         let is_new = self.find(filter).is_none();
         if is_new {
             self.add(filter, Entry { options, id, asked: None });

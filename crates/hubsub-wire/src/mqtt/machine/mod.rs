@@ -97,6 +97,8 @@ pub struct Machine<K> {
     is_strict: bool,
     /// Whether topics keep messages.
     retains: bool,
+    /// Whether its own messages stay away from one of its subscriptions, or did.
+    has_no_local: bool,
     /// Messages above `receive_max` that were taken all the same.
     exceeded: u32,
     /// Whether it wants reasons in words in every packet.
@@ -208,7 +210,7 @@ impl<K: Key> Machine<K> {
     /// Whether its own messages stay away from one of its subscriptions, or did: they are to bear its name.
     #[must_use]
     pub fn has_no_local(&self) -> bool {
-        self.filters.has_no_local
+        self.has_no_local
     }
 
     /// Its subscriptions.
@@ -440,6 +442,7 @@ impl<K: Key> Machine<K> {
         let asked = filters.iter().map(|(filter, options)| (without_rewind(filter), options.qos));
         let first = self.requests.subscribe(id, asked);
         for (number, (filter, options)) in (0..).map(|i| first.wrapping_add(i)).zip(filters.iter()) {
+            self.has_no_local |= options.no_local;
             let is_new = self.filters.ask(without_rewind(filter), options, by_id, number);
             let is_due = match options.retain_handling {
                 RetainHandling::Send => true,

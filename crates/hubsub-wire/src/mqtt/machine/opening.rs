@@ -220,6 +220,7 @@ impl<K: Key> Machine<K> {
             receive_max: terms.receive_max.max(1),
             is_strict: terms.is_strict,
             retains: terms.retains,
+            has_no_local: false,
             explains: !told.wants_no_problems,
             exceeded: 0,
             expiry_s,

@@ -129,6 +129,7 @@ impl<K: Key> Machine<K> {
             held.events = events;
         }
         intents.carry();
+        self.has_no_local = filters.iter().any(|(_, options, _)| options.no_local);
         self.filters = filters;
         self.intents = (intents.given() > 0).then(|| Box::new(intents));
         self.window.go_on(window);
