@@ -52,7 +52,7 @@ class FakeLoad:
         self.reports = reports
         self.asked: list[Mapping[str, object]] = []
 
-    def __call__(self, params: Mapping[str, object], /) -> Report:
+    def __call__(self, params: Mapping[str, object], /, *, leaves_a_core: bool = False) -> Report:
         self.asked.append(params)
         return self.reports[len(self.asked) - 1]
 

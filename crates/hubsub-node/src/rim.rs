@@ -155,6 +155,8 @@ pub struct Rim {
     pub retained: Vec<(ConnKey, crate::mqtt::Retained)>,
     /// The number of the last question for what topics kept.
     pub retained_asked: u32,
+    /// How much of that is read at once.
+    pub rows_pace: crate::mqtt::Pace,
     /// What was learned in this turn of where logs end, for sessions.
     pub ends: Vec<(ConnKey, crate::mqtt::Ends)>,
     /// Timers.
@@ -228,6 +230,7 @@ impl Rim {
             mqtt_subscriptions: 0,
             retained: Vec::new(),
             retained_asked: 0,
+            rows_pace: crate::mqtt::Pace::default(),
             ends: Vec::new(),
             timers: Wheel::new(now.mono_ms),
             asked: HashMap::default(),

@@ -158,7 +158,8 @@ impl Shard {
             let stop_ms = self.stopping.as_ref().map(|_| STOPPING_MS);
             let timers_ms = self.core.rim.timers.wait_ms(now_ms);
             let links_ms = self.core.rim.links.wait_ms();
-            [due_ms, congested_ms, stop_ms, timers_ms, links_ms].into_iter().flatten().min()
+            let rows_ms = self.core.rim.rows_pace.wait_ms();
+            [due_ms, congested_ms, stop_ms, timers_ms, links_ms, rows_ms].into_iter().flatten().min()
         };
         if !is_news {
             self.poll(events, timeout_ms.map(Duration::from_millis))?;

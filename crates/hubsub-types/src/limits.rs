@@ -76,8 +76,8 @@ limits! {
     retained_messages_max = 1_000_000;
     /// Their memory: topics, payloads and headers, and some 200 bytes each.
     retained_bytes_max = 512 * MIB;
-    /// Bytes of retained messages that are read for a client at once.
-    retained_page_bytes = 64 * KIB;
+    /// Bytes of retained messages that are read at once, and for all clients of a shard in a millisecond.
+    retained_page_bytes = 16 * KIB;
     /// Topic aliases of an MQTT client, each way; 0 for none.
     mqtt_topic_aliases_max = 32;
     /// The longest keep alive of an MQTT client, in s; 0 leaves it to the client.

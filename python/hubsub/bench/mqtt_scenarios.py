@@ -76,9 +76,9 @@ def _absent(load: Load, _rate: float | None) -> Figures:
 
 def _retained(load: Load, _rate: float | None) -> Figures:
     load.measure("retain", {"count": KEPT})
-    without = load(PACED).latency_us("p99")
+    without = load(PACED, leaves_a_core=True).latency_us("p99")
     with load.beside("collect", {"count": KEPT, "seconds": COLLECT_S}) as collected:
-        beside = load(PACED).latency_us("p99")
+        beside = load(PACED, leaves_a_core=True).latency_us("p99")
         came = collected()
     return {
         "p99 of the others, beside": beside / without if beside is not None and without else None,

@@ -150,10 +150,11 @@ class _Meter:
         self._started = time.monotonic()
         self._busy_before, self._own_before = busy_seconds(), self._own_seconds()
 
-    def __call__(self, params: Params, /) -> Report:
+    def __call__(self, params: Params, /, *, leaves_a_core: bool = False) -> Report:
         """Runs the generator once."""
         address = self._mqtt if params.get("protocol") == "mqtt" else self._server.address
-        report = run(address, self._server.pid, self._cores, {**self._common, **params})
+        cores = self._cores.two_loads()[0] if leaves_a_core else self._cores
+        report = run(address, self._server.pid, cores, {**self._common, **params})
         self.reports.append(report)
         return report
 

@@ -34,8 +34,8 @@ class Load(Protocol):
     def pid(self) -> int | None:
         """The server's process, where it is known."""
 
-    def __call__(self, params: Params, /) -> Report:
-        """A run of publishers and subscribers."""
+    def __call__(self, params: Params, /, *, leaves_a_core: bool = False) -> Report:
+        """A run of publishers and subscribers; it may leave a core to what runs beside it."""
 
     def measure(self, what: str, params: Params) -> Mapping[str, Any]:
         """One of the generator's smaller measurements of MQTT: its JSON object."""

@@ -105,8 +105,8 @@ LIMITS: tuple[Limit, ...] = (
     ),
     Limit(
         "retained_page_bytes",
-        64 * KIB,
-        "Bytes of retained messages that are read for a client at once; the next when it has taken them.",
+        16 * KIB,
+        "Bytes of retained messages that are read at once, and for all clients of a shard in a millisecond.",
         1_024,
         high=MIB,
     ),

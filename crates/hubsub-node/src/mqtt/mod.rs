@@ -51,7 +51,7 @@ pub use durable::{Written, look as look_whether_moved, record as record_session,
 pub use handover::{Traveller, depart, settled};
 pub use large::LongMessages;
 pub use plain::Plain;
-pub use retained::{Event as Retained, go_on as read_retained, is_over as row_is_over, read_on};
+pub use retained::{Event as Retained, Pace, go_on as read_retained, is_over as row_is_over, read_on};
 pub use session::{Sessions, timer as session_timer};
 pub use sessions_shown::{end_session, list_sessions};
 pub use standing::{Ends, learn_ends};

@@ -1,6 +1,9 @@
 //! What topics kept, for a client that subscribes: rows are read one subscription after the other, page by page, the
 //! next one when the client has taken those before.
 //!
+//! All clients of a shard together are read `retained_page_bytes` for in a millisecond, one after the other: so that whoever
+//! reads much is no burden to those who only listen.
+//!
 //! A read begins when its subscription holds, and first waits until the rows are written that are under way: of the
 //! topic, or for a wildcard everywhere. Live messages do not wait for it. Where one that its topic keeps came since, the row
 //! is passed over: it is older, or it comes live, too.
@@ -38,10 +41,31 @@ pub struct Reads {
     due: usize,
     /// The number of the question that is awaited. It is the shard's: connections follow each other under one key.
     awaits: Option<u32>,
+    /// Whether it waits for the next millisecond.
+    is_paced: bool,
     /// Topics of which a message came live that they keep.
     live: HashSet<Rc<str>, RandomState>,
     /// Those topics as they came.
     order: VecDeque<Rc<str>>,
+}
+
+/// How much clients of a shard read at once.
+#[derive(Default)]
+pub struct Pace {
+    /// The millisecond that is counted, of the node's clock.
+    ms: u64,
+    /// Bytes that were read in it.
+    bytes: usize,
+    /// Who goes on in a later one, in order.
+    waiting: VecDeque<ConnKey>,
+}
+
+impl Pace {
+    /// How long until those that wait may go on, in ms; none if nobody does.
+    #[must_use]
+    pub fn wait_ms(&self) -> Option<u64> {
+        (!self.waiting.is_empty()).then_some(1)
+    }
 }
 
 /// One subscription's.
@@ -90,6 +114,14 @@ pub fn is_over(row: &Record, now_us: u64) -> bool {
 
 /// Acts on what happened in this turn.
 pub fn go_on(core: &mut Core) {
+    if core.rim.rows_pace.ms != core.rim.now.mono_ms {
+        for key in std::mem::take(&mut core.rim.rows_pace.waiting) {
+            if let Some(reads) = reads_of(&mut core.rim, key) {
+                reads.is_paced = false;
+                read_on(core, key);
+            }
+        }
+    }
     while !core.rim.retained.is_empty() {
         for (key, event) in std::mem::take(&mut core.rim.retained) {
             match event {
@@ -139,6 +171,9 @@ pub fn read_on(core: &mut Core, key: ConnKey) {
             return;
         };
         let (filter, is_wild, next) = (read.filter.clone(), read.is_wild(), read.next.clone());
+        if next.is_some() && !core.rim.may_read_rows(key) {
+            return;
+        }
         let number = core.rim.retained_asked.wrapping_add(1);
         core.rim.retained_asked = number;
         if let Some(reads) = reads_of(&mut core.rim, key) {
@@ -192,6 +227,8 @@ fn act(core: &mut Core, key: ConnKey, answer: Answer) {
             let behind = page.rows.last().and_then(|row| hubsub_route::rows::topic_of(row.topic()));
             let behind = behind.map(Box::from);
             let is_last = page.is_last || behind.is_none();
+            let bytes = page.rows.iter().map(|row| row.topic().len() + row.payload().len());
+            core.rim.rows_pace.bytes += bytes.sum::<usize>();
             core.rim.send_rows(key, &filter, &page);
             if is_last { (!last_hub(hub)).then_some((hub + 1, None)) } else { Some((hub, behind)) }
         }
@@ -218,6 +255,23 @@ impl Rim {
             client.reads.get_or_insert_default().due += 1;
             self.retained.push((key, Event::Due(filter)));
         }
+    }
+
+    /// Whether rows may be read for a client in this millisecond; else it is called in a later one.
+    fn may_read_rows(&mut self, key: ConnKey) -> bool {
+        let (now_ms, bytes_max) = (self.now.mono_ms, self.limits.retained_page_bytes as usize);
+        let pace = &mut self.rows_pace;
+        if pace.ms != now_ms {
+            (pace.ms, pace.bytes) = (now_ms, 0);
+        }
+        if pace.bytes < bytes_max {
+            return true;
+        }
+        let Some(reads) = reads_of(self, key) else { return false };
+        if !std::mem::replace(&mut reads.is_paced, true) {
+            self.rows_pace.waiting.push_back(key);
+        }
+        false
     }
 
     /// Whether a client has taken so much of what it was sent that it may get more of the past.
