@@ -44,19 +44,16 @@ def test_each_node_has_its_name_directory_and_ten_ports_of_its_own() -> None:
         "127.0.0.1:3220",
         "127.0.0.1:3222",
     )
-    assert (third["--redis"], third["--http"], third["--raft"]) == (
-        "127.0.0.1:3241",
-        "127.0.0.1:3240",
-        "127.0.0.1:3244",
-    )
+    assert [third[name] for name in ("--redis", "--http", "--raft", "--mqtt", "--ws")] == [
+        f"127.0.0.1:{port}" for port in (3241, 3240, 3244, 1903, 4020)
+    ]
 
 
 def test_a_base_port_moves_all_and_zero_leaves_them_to_the_system() -> None:
     known: Known = {"n1": {"raft": "127.0.0.1:7005"}}
     moved = flags(plan(base_port=7_000).command_for("n2", known))
-    assert [moved[name] for name in ("--http", "--redis", "--link", "--redis-cluster", "--raft")] == [
-        f"127.0.0.1:{port}" for port in (7_010, 7_011, 7_012, 7_013, 7_015)
-    ]
+    names = ("--http", "--redis", "--link", "--redis-cluster", "--mqtt", "--raft", "--ws")
+    assert [moved[name] for name in names] == [f"127.0.0.1:{port}" for port in range(7_010, 7_017)]
     assert flags(plan(base_port=0).command_for("n2", known))["--redis"] == "127.0.0.1:0"
     with pytest.raises(OptionError, match="not so many ports"):
         plan(base_port=65_520)

@@ -49,9 +49,9 @@ def up(
         typer.Option(
             "--base-port",
             metavar="PORT",
-            help="n1: HTTP at PORT, Redis at PORT+1, links at PORT+2, Redis cluster clients at PORT+3, the embedded "
-            "coordinator at PORT+5; each further node 10 more. 0: free ports. Default: 3220 to 3224 for n1, 3230 to "
-            "3234 for n2, and so on.",
+            help="n1: HTTP at PORT, Redis at PORT+1, links at PORT+2, Redis cluster clients at PORT+3, MQTT at "
+            "PORT+4, the embedded coordinator at PORT+5, WebSockets at PORT+6; each further node 10 more. 0: free "
+            "ports. Default: 3220 to 3224, 1883 and 4000 for n1, 3230 to 3234, 1893 and 4010 for n2, and so on.",
             min=0,
             max=65_535,
         ),

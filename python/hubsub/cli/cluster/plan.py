@@ -4,8 +4,8 @@ Pure: nothing is started or opened here. `cluster_flags` alone knows what makes 
 
 Ports, where nobody says otherwise: the first node has those of a single node, each further one 10 more. A base
 port P gives the first node HTTP at P, Redis at P + 1, links at P + 2, Redis cluster at P + 3, MQTT at P + 4, its
-part of the coordinator at P + 5; base port 0 lets the system choose. What a node was bound to once it is bound to when
-it starts again, in a later run too.
+part of the coordinator at P + 5, WebSockets at P + 6; base port 0 lets the system choose. What a node was bound to
+once it is bound to when it starts again, in a later run too.
 """
 
 import os
@@ -25,6 +25,7 @@ PORTS: Mapping[str, tuple[int, int]] = {
     "redis_cluster": (3223, 3),
     "mqtt": (1883, 4),
     "raft": (3224, 5),
+    "ws": (4000, 6),
 }
 """Listener to its port on the first node, and its place behind a base port."""
 
@@ -108,7 +109,6 @@ class Plan:
             if listener != "raft" or self.coordinator is None:
                 address = mine.get(listener) or join_address("127.0.0.1", self._port(index, listener))
                 args += [f"--{listener.replace('_', '-')}", address]
-        args += ["--ws", "off"]
         flags, env = self.cluster_flags(name, known)
         return Command([*args, *flags], self._environment() | env)
 
