@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("hubsub._core", reason="needs hubsub-core")
 
 from hubsub.api.console.board import Board
-from hubsub.api.console.files import STATIC, files
+from hubsub.api.console.files import PAGES, STATIC
 from hubsub.api.console.now import COUNTED
 from hubsub.api.others import Reply, encode
 from hubsub.control.cluster.homes import Homes
@@ -83,7 +83,7 @@ def test_each_script_imports_what_is_there_and_sets_no_markup(script: Path) -> N
     source = script.read_text()
     for target in re.findall(r'from "([^"]+)"', source):
         found = (script.parent / target).resolve()
-        assert str(found.relative_to(STATIC)) in files()
+        assert str(found.relative_to(STATIC)) in PAGES.files
     for name in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function"):
         assert name not in source
 

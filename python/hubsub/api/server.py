@@ -18,8 +18,8 @@ BACKLOG = 512
 SHUTDOWN_S = 5
 
 
-class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: the node has its own."""
+class LoopServer(uvicorn.Server):
+    """uvicorn in a loop that is somebody else's, who has signal handlers of his own."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -83,7 +83,7 @@ class HttpServer:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._server: _Server | None = None
+        self._server: LoopServer | None = None
         self._task: asyncio.Task[None] | None = None
         self._socket: socket.socket | None = None
 
@@ -118,7 +118,7 @@ class HttpServer:
         """Serves from here on."""
         assert self._socket is not None, "bind() comes first"
         limits = self._state.limits
-        self._server = _Server(
+        self._server = LoopServer(
             uvicorn.Config(
                 App(self._state),
                 http=type("_Timed", (_Protocol,), {"head_s": limits["request_timeout_ms"] / 1_000}),

@@ -1,0 +1,74 @@
+"""Pages of the package: the files of one folder, read once. Nothing else of the disk can be asked for."""
+
+import hashlib
+from functools import cached_property
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from hubsub.errors import NotFoundError
+
+TYPES: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".mjs": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+"""Files with another ending are not served."""
+
+
+class File(NamedTuple):
+    """A file as it is answered."""
+
+    body: bytes
+    media_type: str
+    etag: str
+
+
+class Pages:
+    """The pages of a folder, with a policy that browsers hold: no script but these files, and nobody else is asked.
+
+    Args:
+        folder: Where they are.
+        index: What is meant by no name.
+        asks: What else the pages may connect to, as the policy's `connect-src` has it.
+    """
+
+    def __init__(self, folder: Path, index: str = "index.html", asks: str = "") -> None:
+        self.folder, self._index = folder, index
+        connects = f"; connect-src 'self' {asks}" if asks else ""
+        self._headers = {
+            "content-security-policy": "default-src 'self'; base-uri 'none'; form-action 'none'; "
+            f"frame-ancestors 'none'; object-src 'none'{connects}",
+            "x-content-type-options": "nosniff",
+            "referrer-policy": "no-referrer",
+            "cache-control": "no-cache",
+        }
+
+    @cached_property
+    def files(self) -> dict[str, File]:
+        """All files by their path below the folder."""
+        return {
+            str(path.relative_to(self.folder)): File(
+                body := path.read_bytes(), TYPES[path.suffix], f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+            )
+            for path in sorted(self.folder.rglob("*"))
+            if path.suffix in TYPES
+        }
+
+    def answer(self, request: Request, path: str = "") -> Response:
+        """A file, or that the browser has it.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        found = self.files.get(path or self._index)
+        if found is None:
+            raise NotFoundError(value=path[:200], hint="the page is at /")
+        headers = {**self._headers, "etag": found.etag}
+        if request.headers.get("if-none-match") == found.etag:
+            return Response(status_code=304, headers=headers)
+        return Response(found.body, headers=headers, media_type=found.media_type)
