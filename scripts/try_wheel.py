@@ -21,6 +21,8 @@ with hubsub.testing.Node(classes=[{"name": "all", "history": {"messages": 10}}])
         with urllib.request.urlopen(node.http_url + path) as answer:
             assert answer.status == 200 and answer.read(), path
     assert node.stop() == 0
+from hubsub.cli.demo.page import PAGES
+assert {"index.html", "chat.js", "vendor/phoenix.mjs"} <= PAGES.files.keys(), "the pages of `hubsub demo chat`"
 print("the wheel works:", hubsub.__version__)
 """
 

@@ -1,23 +1,16 @@
-"""`hubsub demo generate`: people who talk in rooms, or devices that report, to try things with and to test with.
+"""People who talk in rooms, or devices that report, to try things with and to test with.
 
 All is seeded: the same arguments give the same events. Time is the events' own, from the first second of 2026 on.
 """
 
 import heapq
 import itertools
-import json
 import math
 import random
 from bisect import bisect
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
-
-import typer
-
-from hubsub.cli.common import group
-
-app = group("Makes data to try things with.")
+from typing import Any
 
 _WORDS = (
     "the a my your this that some any new old server room client message disk shard topic package driver "
@@ -87,29 +80,6 @@ def reports(count: int, devices: int, seed: int = 1) -> Iterator[dict[str, Any]]
         step, device = divmod(n, devices)
         at = _STEP_S * (step + device / devices)
         yield {"n": n, "device": f"thermostat-{device:02d}", "ts": _text(at), **next(running[device])}
-
-
-@app.command("generate")
-def generate(
-    count: Annotated[int, typer.Option("--events", help="Number of events.", min=0)] = 1_000,
-    rooms: Annotated[int, typer.Option(help="Number of rooms.", min=1)] = 100,
-    users: Annotated[int, typer.Option(help="Number of users.", min=1)] = 1_000,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same events.")] = 1,
-    devices: Annotated[
-        int | None, typer.Option(help="So many devices that report, instead of people in rooms.", min=1)
-    ] = None,
-) -> None:
-    """Prints a chat log as JSON lines of `topic` and `payload`, as `hubsub pub --from -` takes them."""
-    if devices is None:
-        for event in events(count, rooms, users, seed):
-            _line(event["room"], event)
-    else:
-        for report in reports(count, devices, seed):
-            _line(f"devices/{report['device']}/state", report)
-
-
-def _line(topic: str, payload: dict[str, Any]) -> None:
-    print(json.dumps({"topic": topic, "payload": payload}, ensure_ascii=False, separators=(",", ":")))
 
 
 def _text(at: float) -> str:

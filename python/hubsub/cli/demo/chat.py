@@ -1,0 +1,134 @@
+"""`hubsub demo chat`: a cluster on this machine, a page over its nodes, and people who talk in it.
+
+The nodes are those of `hubsub cluster up`, on free ports, and its other commands list, kill and start them.
+"""
+
+import asyncio
+import os
+import secrets
+import sys
+import tempfile
+import webbrowser
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from hubsub.cli.cluster.control import PREFIX, Control
+from hubsub.cli.cluster.lines import Lines
+from hubsub.cli.cluster.plan import Plan
+from hubsub.cli.cluster.supervisor import Supervisor
+from hubsub.cli.common import Api, print_json, say
+from hubsub.cli.demo.page import Page
+from hubsub.cli.demo.talk import ROOMS, talk
+from hubsub.errors import HubSubError
+from hubsub.testing.rest import hubs_away
+
+NODES = 3
+
+LOOK_S = 0.05
+"""Between two looks whether the rooms are where they are to stay."""
+DEALT_S = 30.0
+"""So long at most."""
+
+CONFIG = """\
+ws_origins = ["{origin}"]
+log_level = "warning"
+
+[[class]]
+name = "chat"
+match = ["chat:*"]
+placement = "ring"
+history = {{ messages = 1000 }}
+"""
+
+
+def run(pace: float, ends_after_s: float | None, opens: bool | None, as_json: bool) -> int:
+    """Runs it all until a signal or the time ends it; the exit code.
+
+    Args:
+        pace: How fast people talk, 1 as they do; 0: not at all.
+        ends_after_s: From when all serve; None: never.
+        opens: Whether browsers are opened; None: where there is a display.
+        as_json: One object instead of lines for people.
+    """
+    with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as own:
+        return asyncio.run(_Chat(Path(own), pace, ends_after_s, opens, as_json).run())
+
+
+class _Chat:
+    """The demonstration: its nodes, its page, and what it does when all serve."""
+
+    def __init__(
+        self, directory: Path, pace: float, ends_after_s: float | None, opens: bool | None, as_json: bool
+    ) -> None:
+        self._pace, self._ends_after_s = pace, ends_after_s
+        self._opens = has_display() if opens is None else opens
+        self._as_json = as_json
+        self._directory = directory
+        self._page = Page(self._facts)
+        config = directory / "chat.toml"
+        config.write_text(CONFIG.format(origin=self._page.url))
+        plan = Plan(
+            nodes=NODES, directory=directory, secret=secrets.token_hex(32), base_port=0, config=config
+        )
+        self._supervisor = Supervisor(plan.names, plan.command_for, Lines(plan.names).say)
+        self._work: asyncio.Task[None] | None = None
+
+    async def run(self) -> int:
+        """Until its end; the exit code."""
+        async with Control(self._supervisor, self._directory, self._directory), self._page:
+            try:
+                return await self._supervisor.run(self._on_ready)
+            finally:
+                if self._work is not None:
+                    self._work.cancel()
+                    await asyncio.wait([self._work])
+
+    def _on_ready(self) -> None:
+        self._work = asyncio.ensure_future(self._go())
+
+    async def _go(self) -> None:
+        """Tells where everything is, and talks."""
+        nodes = self._supervisor.rows()
+        console = f"http://{nodes[0]['http']}"
+        # A node that dies as early as this is waited for no longer.
+        with suppress(TimeoutError, HubSubError):
+            async with asyncio.timeout(DEALT_S):
+                await _dealt(console)
+        if self._ends_after_s is not None:
+            asyncio.get_running_loop().call_later(self._ends_after_s, self._supervisor.end, 0)
+        if self._as_json:
+            print_json({"page": self._page.url, "console": console, "nodes": nodes})
+        else:
+            print(f"chat     {self._page.url}/\nconsole  {console}/", flush=True)
+            say("`hubsub cluster ps|kill|start` in another terminal is about its nodes; ctrl-C ends all")
+        sys.stdout.flush()
+        if self._opens:
+            for url in (self._page.url, console):
+                await asyncio.to_thread(webbrowser.open, url)
+        if self._pace:
+            await talk(f"redis://{','.join(row['redis'] for row in nodes)}", self._pace)
+
+    def _facts(self) -> dict[str, Any]:
+        """What the page asks for; a node that died stands there still, for it may come back."""
+        rows = [row for row in self._supervisor.rows() if row.get("ws")]
+        return {
+            "rooms": ROOMS,
+            "nodes": [{"name": row["name"], "address": f"ws://{row['ws']}"} for row in rows],
+        }
+
+
+async def _dealt(url: str) -> None:
+    """Waits until the rooms are where they are to stay, and all nodes count: so one that dies then is survived."""
+    while True:
+        seen = await asyncio.to_thread(Api(url).get, "/v1/cluster")
+        up = {node["name"] for node in seen["nodes"] if node["state"] == "up"}
+        counted = set(seen["census"]["nodes"]) == up and not seen["census"]["before"]
+        if len(up) == NODES and counted and not hubs_away(seen, up, {"chat"}):
+            return
+        await asyncio.sleep(LOOK_S)
+
+
+def has_display() -> bool:
+    """Whether somebody may see a browser here."""
+    return sys.platform != "linux" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

@@ -1,0 +1,77 @@
+"""The chat page's own server: the files of `static`, and `/demo.json`, which says what rooms and nodes there are.
+
+The page speaks with the nodes and not with this server, which takes no part in the chat.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from hubsub.api.server import LoopServer
+from hubsub.api.static import Pages
+from hubsub.errors import NotFoundError
+
+STATIC: Final = Path(__file__).parent / "static"
+
+PAGES: Final = Pages(STATIC, asks="ws://127.0.0.1:*")
+
+CONNECTIONS_MAX = 64
+"""Of browsers that load the page at once; one more is answered 503."""
+
+
+class Page:
+    """Serves the page on a free port of this machine, from `async with` to its end.
+
+    Args:
+        facts: What `/demo.json` says, asked for each time.
+    """
+
+    def __init__(self, facts: Callable[[], dict[str, Any]]) -> None:
+        self._facts = facts
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        host, port = self._socket.getsockname()
+        self.url = f"http://{host}:{port}"
+        """The origin of the page, known before it is served."""
+
+    async def __aenter__(self) -> "Page":
+        self._server = LoopServer(
+            uvicorn.Config(
+                self._app(),
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                limit_concurrency=CONNECTIONS_MAX + 1,
+                timeout_graceful_shutdown=1,
+            )
+        )
+        self._task = asyncio.ensure_future(self._server.serve([self._socket]))
+        await self._server.serving.wait()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.should_exit = True
+        await self._task
+        self._socket.close()
+
+    def _app(self) -> Starlette:
+        async def facts(_: Request) -> Response:
+            return JSONResponse(self._facts(), headers={"cache-control": "no-store"})
+
+        async def file(request: Request) -> Response:
+            return PAGES.answer(request, request.path_params["path"])
+
+        async def none(_: Request, error: Exception) -> Response:
+            return PlainTextResponse(f"{error}\n", 404)
+
+        routes = [Route("/demo.json", facts), Route("/{path:path}", file)]
+        return Starlette(routes=routes, exception_handlers={NotFoundError: none})
