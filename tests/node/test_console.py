@@ -6,8 +6,10 @@ import os
 import re
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+from boundary.test_node import ask
 from browser import Tab, chromium, tab
 from clients.raw import Connection
 from playwright.sync_api import Browser, expect
@@ -157,6 +159,40 @@ def test_no_page_is_wider_than_a_phone(browser: Browser, chat: Node) -> None:
             if place.startswith("room"):
                 expect(page.locator("main")).to_contain_text("chat:")
             assert page.evaluate("document.documentElement.scrollWidth") <= 360, place
+        console.check()
+
+
+def test_a_query_is_shown_with_its_state_and_how_far_it_is_behind_and_the_hubs_of_a_node_alone(
+    browser: Browser, make_node: Callable[..., Node], tmp_path: Path
+) -> None:
+    logged = {"name": "logged", "match": ["log:*"], "durability": "durable", "history": {"bytes": "64MiB"}}
+    node = make_node(classes=[logged], config={"data": str(tmp_path / "data")})
+    with Connection(*node.redis) as client:
+        for n in range(10):
+            client.ask("PUBLISH", "log:a", str(n))
+    hubs = ask(node, "GET", "/v1/hubs")[1]["hubs"]
+    (hub,) = (hub for hub in hubs if hub["committed"] >= 9)
+
+    def told(offset: int) -> None:
+        body = {"offsets": {hub["id"]: offset}, "rows_per_second": 7.5, "batch": 3}
+        assert ask(node, "PUT", "/v1/queries/jobs", body)[0] == 204
+
+    with tab(browser, node.http_url) as console:
+        told(4)
+        page = console.open("spark")
+        row = console.row("Queries", "jobs")
+        end = hub["committed"] + 1
+        expect(row.get_by_role("cell")).to_have_text(
+            ["reads", str(end - 4), "7.5", "3", re.compile(" s ago")]
+        )
+        expect(page.locator(".chart canvas")).to_be_visible()
+        expect(page.locator(".legend")).to_have_text(re.compile(f"jobs {end - 4}"))
+        told(end)
+        expect(row.get_by_role("cell").first).to_have_text("has all")
+        page.goto(f"{console.url}/#/")
+        expect(page.get_by_role("group", name="Hubs of class logged").get_by_role("button")).to_have_count(
+            sum(hub["class"] == "logged" for hub in hubs)
+        )
         console.check()
 
 

@@ -88,6 +88,16 @@ async def test_what_a_glob_would_read_is_literal_in_a_prefix() -> None:
     assert api.node.asked == [(b"devices/\\[a\\]\\**", None, 100)]
 
 
+async def test_who_asks_for_times_is_told_when_each_said_something_last() -> None:
+    api = Api()
+    field(api, "a", "b")
+    api.node.kept[b"devices/a"] = [row(1, "devices/a/state", b"old"), row(2, "devices/a/error", b"e")]  # type: ignore[attr-defined]
+    listed = (await api.get("/v1/devices?times=true")).json["devices"]
+    assert [device["said_us"] for device in listed] == [2, None]
+    assert all(device["said_us"] is None for device in (await api.get("/v1/devices")).json["devices"])
+    assert (await api.get("/v1/devices?times=maybe")).status == 400
+
+
 async def test_a_device_is_connected_where_an_mqtt_client_has_its_name() -> None:
     api = Api()
     field(api, "a", "b", "c")

@@ -19,7 +19,7 @@ from hubsub.api.console.now import COUNTED
 from hubsub.api.others import Reply, encode
 from hubsub.control.cluster.homes import Homes
 
-from .played_node import ODD_ROOM, Api, fits, played_log
+from .played_node import ODD_ROOM, Api, fits, hub_row, played_log
 
 VENDORED = {
     "uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
@@ -217,6 +217,22 @@ async def test_a_node_alone_says_so_once() -> None:
         assert said.count("cluster") == 1
         for _ in range(2):
             assert "cluster" not in [part for part, _ in await listener.events() or []]
+
+
+async def test_the_map_of_a_node_alone_has_the_hubs_that_have_a_log() -> None:
+    api = Api()
+    api.node.played_log = played_log(hub_row(4))
+    async with Listener(api) as listener:
+        (hub,) = (await listener.part("hubs"))["hubs"]
+    assert hub == {
+        "hub": 4,
+        "class": "chat",
+        "index": 3,
+        "term": None,
+        "leader": "one",
+        "members": ["one"],
+        "proposed": None,
+    }
 
 
 async def test_one_listener_too_many_is_refused_and_counted_and_who_leaves_makes_room() -> None:

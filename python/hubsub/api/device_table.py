@@ -15,6 +15,7 @@ DEVICE_ROUTES: tuple[Route, ...] = (
         devices.list_devices,
         (
             Param("prefix", "Devices whose names begin so."),
+            Param("times", "Also when each said something last: a read of each one's room.", "boolean"),
             Param("connected", "Those that are connected, or those that are not.", "boolean"),
             Param("after", "Devices behind this one: the `next` of the page before."),
             LIMIT,

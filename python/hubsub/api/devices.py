@@ -24,7 +24,7 @@ from hubsub.api.device_schema import (
     ListedDevice,
 )
 from hubsub.api.everywhere import Everywhere
-from hubsub.api.params import body, decode, number, path_name
+from hubsub.api.params import body, decode, flag, number, path_name
 from hubsub.api.publish import once
 from hubsub.api.rooms import record_body
 from hubsub.api.schema import Client, payload_fields
@@ -68,6 +68,10 @@ async def list_devices(state: State, request: Request) -> Response:
         for name, room in rooms.items()
     ]
     page = [row for row in page if wanted is None or (row.connection is not None) == (wanted == "true")]
+    if flag(request, "times"):
+        said = await asyncio.gather(*(nodes.history(rooms[row.id].name, 1) for row in page))
+        for row, rows in zip(page, said, strict=True):
+            row.said_us = rows[-1].timestamp_us if rows else None
     last = text_of(inner[found[-1]]) if goes_on and found else None
     return json_answer(DevicePage(devices=page, next=last), headers=nodes.headers)
 

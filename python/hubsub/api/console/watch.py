@@ -8,11 +8,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from hubsub.api.console.board import Board
+from hubsub.api.hubs import hub_list
 from hubsub.api.others import ONLY, Call, Reply, encode, reply_of
 from hubsub.api.state import State
 from hubsub.errors import HubSubError, TooBusyError
@@ -163,7 +164,18 @@ class Watch:
                 self._put(part.name, msgspec.json.encode(cluster))
             else:
                 self._put(part.name, reply.body)
+                if part.name == "cluster" and self._state.cluster is None:
+                    self._put("hubs", msgspec.json.encode({"hubs": self._own_hubs()}))
             await asyncio.sleep(part.every_s)
+
+    def _own_hubs(self) -> list[dict[str, Any]]:
+        """Of a node alone: those that have a log, as a cluster tells of hubs."""
+        node = self._state.node.name
+        alone = {"term": None, "leader": node, "members": [node], "proposed": None}
+        return [
+            {"hub": hub.id, "class": hub.room_class, "index": hub.index, **alone}
+            for hub in hub_list(self._state)
+        ]
 
     def _put(self, part: str, body: bytes) -> None:
         if self._latest.get(part) == body:

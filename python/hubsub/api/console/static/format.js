@@ -38,6 +38,11 @@ export function seconds(value) {
   return `${Math.floor(value / 86400)} d ${Math.floor((value % 86400) / 3600)} h`;
 }
 
+/** How long ago a time was, by the browser's clock, in milliseconds since 1970. */
+export function ago(ms) {
+  return `${seconds(Math.max(0, (Date.now() - ms) / 1000))} ago`;
+}
+
 /** Time of day, as the browser's clock has it. */
 export function clock(ms) {
   const date = new Date(ms);

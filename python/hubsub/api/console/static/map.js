@@ -54,7 +54,8 @@ export class HubMap {
     const isAway = leader !== undefined && !leader.answers;
     const moving = hub.proposed === null ? "" : `, is to go to ${hub.proposed}`;
     const away = isAway ? ", which does not answer" : "";
-    const text = `${hub.class}-${hub.index} (hub ${hub.hub}): leader ${hub.leader}${away}, term ${hub.term}, members ${hub.members.join(", ")}${moving}`;
+    const term = hub.term === null ? "" : `, term ${hub.term}`;
+    const text = `${hub.class}-${hub.index} (hub ${hub.hub}): leader ${hub.leader}${away}${term}, members ${hub.members.join(", ")}${moving}`;
     const className = `hub series-${(place < 0 ? 0 : place) % 8}${isAway ? " away" : ""}`;
     if (cell.className !== className) cell.className = className;
     setText(cell, letter(hub.leader, names));

@@ -21,11 +21,14 @@ export class Store {
     this.series = { published: [], delivered: [] };
     /** Share of a processor by node, as long as `times`. */
     this.cpu = new Map();
+    /** Records that queries are behind, by name, at these times. */
+    this.lags = { times: [], of: new Map() };
   }
 
   take(part, body) {
     this.parts[part] = body;
     if (part === "nodes") this.look(body);
+    if (part === "queries") this.follow(body.queries ?? []);
   }
 
   look(body) {
@@ -46,6 +49,15 @@ export class Store {
     if (this.times.length > KEPT) {
       for (const values of [this.times, ...Object.values(this.series), ...this.cpu.values()]) values.shift();
     }
+  }
+
+  follow(queries) {
+    const { times, of } = this.lags;
+    times.push(Date.now() / 1000);
+    for (const { query } of queries) if (!of.has(query)) of.set(query, new Array(times.length - 1).fill(null));
+    for (const [name, values] of of) values.push(queries.find((one) => one.query === name)?.lag ?? null);
+    if (times.length > KEPT) for (const values of [times, ...of.values()]) values.shift();
+    for (const [name, values] of of) if (values.every((lag) => lag === null)) of.delete(name);
   }
 
   /** Nodes that answer. */

@@ -7,7 +7,7 @@ import { HubMap } from "../map.js";
 import { MOVE_COLUMNS, moveRows } from "../moves.js";
 import { Table } from "../table.js";
 
-const FIGURES = ["nodes up", "connections", "rooms", "published/s", "delivered/s", "in/s", "out/s", "waits for clients", "dropped/s"];
+const FIGURES = ["nodes up", "connections", "rooms in memory", "rooms with a log", "published/s", "delivered/s", "in/s", "out/s", "waits for clients", "dropped/s"];
 const ROOMS = 15;
 
 export function clusterPage(store) {
@@ -80,11 +80,11 @@ function nodeTable(store) {
     "Nodes",
     [
       { head: "node", cell: (row) => (row.node?.now.http ? { text: row.name, href: `http://${row.node.now.http}/`, title: "its own console" } : row.name) },
-      { head: "state", cell: (row) => ({ text: row.state === "gone" ? `gone since ${clock(row.node.at)}` : row.state, class: row.mark }) },
+      { head: "state", class: "state", cell: (row) => ({ text: stateOf(row), class: row.mark }) },
       { head: "role", cell: (row) => (row.member?.roles ?? row.node?.now.role ?? []).join(", ") },
       column("hubs led", (row) => count(store.led(row.name))),
       column("connections", now((node) => count(node.counts.connections))),
-      column("rooms", now((node) => count(node.counts.rooms))),
+      column("rooms in memory", now((node) => count(node.counts.rooms))),
       column("published/s", rates((found) => rate(found.published))),
       column("delivered/s", rates((found) => rate(found.delivered))),
       column("in/s", rates((found) => bytes(found.in))),
@@ -96,6 +96,11 @@ function nodeTable(store) {
     ],
     "No node has answered yet.",
   );
+}
+
+/** What a node is; of one that does not answer any more also when it did last. */
+function stateOf({ state, node }) {
+  return node && !node.answers ? `${state}, heard last at ${clock(node.at)}` : state;
 }
 
 const ROOM_COLUMNS = [
@@ -120,7 +125,8 @@ function sums(figures, store) {
   const second = (name) => total((node) => node.rates?.[name] ?? 0);
   figures.set("nodes up", `${all.filter((node) => node.mark === "good").length} of ${all.length}`);
   figures.set("connections", count(gauge("connections")));
-  figures.set("rooms", count(gauge("rooms")));
+  figures.set("rooms in memory", count(gauge("rooms")));
+  figures.set("rooms with a log", count(gauge("rooms_logged")));
   figures.set("published/s", rate(second("published")));
   figures.set("delivered/s", rate(second("delivered")));
   figures.set("in/s", bytes(second("in")));
@@ -146,9 +152,11 @@ function linkRows(store) {
 }
 
 function troubles(box, store) {
+  const said = store.parts.cluster?.wrong ?? [];
+  const isSaid = (node) => said.some((line) => line.startsWith(`node ${node.name}: `));
   const found = [
-    ...(store.parts.cluster?.wrong ?? []),
-    ...store.all().filter((node) => node.mark === "bad").map((node) => `node ${node.name}: ${node.state}`),
+    ...said,
+    ...store.all().filter((node) => node.mark === "bad" && !isSaid(node)).map((node) => `node ${node.name}: ${stateOf(node)}`),
     ...store.rows().flatMap((node) => node.now.reasons.map((reason) => `node ${node.now.name}: ${reason}`)),
   ];
   const text = found.join("\n");

@@ -2,7 +2,7 @@
 
 import { ask, Repeat } from "../ask.js";
 import { h } from "../dom.js";
-import { count, roomHref, seconds } from "../format.js";
+import { ago, count, NONE, roomHref, seconds } from "../format.js";
 import { Table } from "../table.js";
 
 const LIMIT = 100;
@@ -19,7 +19,7 @@ export function devicesPage() {
       devices.say("No class has devices: give one a template, such as device = \"devices/{device}/#\".");
       return;
     }
-    const query = new URLSearchParams({ limit: LIMIT, ...(prefix.value ? { prefix: prefix.value } : {}) });
+    const query = new URLSearchParams({ limit: LIMIT, times: true, ...(prefix.value ? { prefix: prefix.value } : {}) });
     const page = await ask(`/v1/devices?${query}`);
     if (page?.devices) {
       devices.update(page.devices, (device) => device.room);
@@ -51,5 +51,5 @@ const COLUMNS = [
   },
   { head: "by", cell: (row) => row.connection?.protocol ?? "" },
   { head: "state", class: "name", cell: (row) => ({ text: row.room, href: roomHref(row.room), title: row.room }) },
-  { head: "last", cell: (row) => row.position },
+  { head: "said last", cell: (row) => (row.said_us === null ? NONE : { text: ago(row.said_us / 1000), title: row.position }) },
 ];

@@ -39,10 +39,10 @@ export function roomsPage() {
     h(
       "div",
       { class: "grid" },
-      h("section", { class: "card half" }, busy.element),
+      h("section", { class: "card third" }, busy.element),
       h(
         "section",
-        { class: "card half" },
+        { class: "card rest" },
         h("form", { onsubmit: search }, h("label", {}, "Names that match the glob", match), h("button", {}, "Search")),
         rooms.element,
         more,

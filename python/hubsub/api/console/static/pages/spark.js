@@ -1,15 +1,20 @@
-// Queries of data pipelines: how far each has read, what is held, and the latest windows of the job `activity`.
+// Queries of data pipelines: how each is, how far it has read, what is held, and the latest windows of the job `activity`.
 
 import { ask, Repeat } from "../ask.js";
-import { h } from "../dom.js";
-import { clock, count, NONE, rate, roomHref, roomPath, seconds } from "../format.js";
+import { Chart } from "../chart.js";
+import { Figures, card, h } from "../dom.js";
+import { bytes, clock, count, NONE, rate, roomHref, roomPath, seconds } from "../format.js";
 import { Table } from "../table.js";
 
 const PAUSE_MS = 5000;
 const STATS = "$stats/room/";
 const ROOMS = 20;
+const HUBS_SHOWN = 12;
+const SILENT_S = 60; // A query that has said nothing for so long may be over.
 
 export function sparkPage(store) {
+  const figures = new Figures(["queries", "records behind", "rows/s", "batches held"]);
+  const lag = new Chart("Records behind by query", count, "half");
   const queries = new Table("Queries", QUERIES, "No query has told how far it is in the last hour.");
   const hubs = new Table("Lag by hub, the largest first", HUBS, "No query reads a hub of this cluster.");
   const held = new Table("Batches that are held", HELD, "None.");
@@ -28,12 +33,14 @@ export function sparkPage(store) {
     h(
       "div",
       { class: "grid" },
-      h("section", { class: "card" }, queries.element),
-      h("section", { class: "card" }, held.element),
+      card("Now", "", figures.element),
+      h("section", { class: "card half" }, queries.element),
+      lag.element,
+      h("section", { class: "card half" }, held.element),
       h("section", { class: "card half" }, hubs.element),
       h(
         "section",
-        { class: "card half" },
+        { class: "card" },
         windows.element,
         h("p", { class: "quiet" }, "Other jobs write their tables where they were told to, and not to a node."),
       ),
@@ -45,17 +52,29 @@ export function sparkPage(store) {
     update(part) {
       if (part !== "queries") return;
       const found = store.parts.queries.queries ?? [];
-      queries.update(found, (row) => row.query);
+      const waits = store.parts.queries.held ?? [];
+      const sum = (field) => found.reduce((all, query) => all + (query[field] ?? 0), 0);
+      figures.set("queries", count(found.length));
+      figures.set("records behind", count(sum("lag")));
+      figures.set("rows/s", rate(sum("rows_per_second")));
+      figures.set("batches held", count(waits.length));
+      queries.update(found.map((query) => ({ ...query, ...stateOf(query, waits) })), (row) => row.query);
+      lag.element.hidden = found.length === 0;
+      lag.update(store.lags.times, store.lags.of);
       const rows = found.flatMap((query) => query.hubs.map((hub) => ({ ...hub, query: query.query })));
-      hubs.update(rows.sort((a, b) => b.lag - a.lag).slice(0, 64), (row) => `${row.query}\n${row.hub}`);
-      held.update(store.parts.queries.held ?? [], (row) => `${row.query}\n${row.batch}`);
+      hubs.update(rows.sort((a, b) => b.lag - a.lag).slice(0, HUBS_SHOWN), (row) => `${row.query}\n${row.hub}`);
+      held.update(waits, (row) => `${row.query}\n${row.batch}`);
     },
-    close: () => repeat.stop(),
+    close() {
+      repeat.stop();
+      lag.close();
+    },
   };
 }
 
 const QUERIES = [
   { head: "query", class: "name", cell: (row) => ({ text: row.query, title: row.query }) },
+  { head: "state", cell: (row) => ({ text: row.state, class: row.mark }) },
   { head: "records behind", class: "number", cell: (row) => count(row.lag) },
   { head: "rows/s", class: "number", cell: (row) => rate(row.rows_per_second) },
   { head: "batch", class: "number", cell: (row) => count(row.batch) },
@@ -78,21 +97,45 @@ const HELD = [
   { head: "why", class: "wide", cell: (row) => [row.reason, row.hint].filter(Boolean).join("; ") },
 ];
 
+/** A column of what the job wrote under that name; a dash where that is something else, or missing. */
+function number(head, name, shown) {
+  return { head, class: "number", cell: ({ told }) => (Number.isFinite(told[name]) ? shown(told[name]) : NONE) };
+}
+
 const WINDOWS = [
-  { head: "room", class: "name", cell: (row) => ({ text: row.room, href: roomHref(row.room), title: row.room }) },
+  { head: "room", class: "name", cell: ({ told, room }) => named(typeof told.room === "string" ? told.room : room) },
+  { head: "window", cell: ({ told }) => `${time(told.window_start)} – ${time(told.window_end)}` },
+  { head: "state", cell: ({ told }) => ({ true: "over", false: "goes on" })[told.final] ?? NONE },
+  number("messages", "messages", count),
+  number("bytes", "bytes", bytes),
+  number("publishers", "publishers", count),
+  number("missing", "missing", count),
+  number("delay, median", "delay_ms_p50", (ms) => `${rate(ms)} ms`),
+  number("late", "late", count),
   { head: "told at", cell: (row) => clock(row.at) },
-  { head: "window", class: "wide", cell: (row) => row.text ?? NONE },
 ];
 
-/** The record of a window, as its job wrote it. */
+const named = (room) => ({ text: room, href: roomHref(room), title: room });
+
+function time(text) {
+  const at = typeof text === "string" ? Date.parse(text) : NaN;
+  return Number.isNaN(at) ? NONE : clock(at);
+}
+
+/** How a query is, and how good that is. */
+function stateOf(query, waits) {
+  if (waits.some((batch) => batch.query === query.query)) return { state: "a batch is held", mark: "bad" };
+  if (query.silence_s > SILENT_S) return { state: "silent", mark: "note" };
+  return query.lag > 0 ? { state: "reads", mark: "good" } : { state: "has all", mark: "good" };
+}
+
+/** The record of a window, as its job wrote it; nothing of another program's. */
 function window(page) {
   const record = page?.records?.at(-1);
-  if (!record) return {};
-  let text = record.payload;
   try {
-    text = Object.entries(JSON.parse(record.payload)).map(([key, value]) => `${key}: ${JSON.stringify(value)}`).join(", ");
+    const told = JSON.parse(record.payload);
+    return told !== null && typeof told === "object" ? { at: record.timestamp_us / 1000, told } : {};
   } catch {
-    // Another program's: as it is.
+    return {};
   }
-  return { at: record.timestamp_us / 1000, text };
 }
