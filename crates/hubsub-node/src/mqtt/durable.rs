@@ -32,28 +32,21 @@ use std::rc::Rc;
 pub struct Kept {
     /// Which session of its client id it is, and its entries.
     head: Head,
-    /// What waits until the session is recorded as it is now.
-    waits: Vec<Wait>,
-    /// Whether it is to be.
+    /// What is going on; mostly nothing is.
+    work: Option<Box<Work>>,
+    /// Whether the session is to be recorded as it is now.
     row_is_due: bool,
-    /// What happened in this turn: parts of an entry.
-    parts: Vec<u8>,
-    /// The highest key of messages among them; 0 if there is none.
-    parts_key: u64,
-    /// What waits for these.
-    parts_wait: Vec<Wait>,
     /// Whether something is to be recorded in this turn.
     is_called: bool,
     /// Entries with messages that may be of use, and the highest key in each.
-    entries: VecDeque<(u64, u64)>,
+    #[allow(clippy::box_collection, reason = "most have none, and pay for a pointer")]
+    entries: Option<Box<VecDeque<(u64, u64)>>>,
     /// Entries up to this number are safe.
     safe: u64,
     /// Entries since the row, and their bytes.
-    since_row: (u64, usize),
+    since_row: (u32, u32),
     /// Whether entries of the store may have other numbers than here, since one could not be recorded.
     has_gap: bool,
-    /// Messages that go out when what is recorded of them is safe, in their order.
-    prepared: VecDeque<Prepared>,
     /// Whether there is a row of it, or one is under way.
     has_row: bool,
     /// Whether where it stands in logs has changed since the row.
@@ -62,6 +55,21 @@ pub struct Kept {
     is_timed: bool,
     /// The number of its connection: machines of two number PUBREL and PUBCOMP alike.
     visit: u32,
+}
+
+/// What is going on of what is recorded.
+#[derive(Default)]
+struct Work {
+    /// What waits until the session is recorded as it is now.
+    waits: Vec<Wait>,
+    /// What happened in this turn: parts of an entry.
+    parts: Vec<u8>,
+    /// The highest key of messages among them; 0 if there is none.
+    parts_key: u64,
+    /// What waits for these.
+    parts_wait: Vec<Wait>,
+    /// Messages that go out when what is recorded of them is safe, in their order.
+    prepared: VecDeque<Prepared>,
 }
 
 /// A message on its way to the client.
@@ -75,13 +83,15 @@ struct Prepared {
     after: u64,
 }
 
-/// Entries behind a row, after which there is another one.
-const ENTRIES_MAX: u64 = 512;
+/// Entries behind a row, after which there is another one: who comes back reads no more. It bounds no queue, and
+/// `mqtt_session_rows_total` counts the rows.
+const ENTRIES_MAX: u32 = 512;
 
 /// Their bytes.
-const ENTRIES_BYTES_MAX: usize = 1 << 20;
+const ENTRIES_BYTES_MAX: u32 = 1 << 20;
 
-/// Messages of a session that wait for the same entry, at most.
+/// Messages of a session that wait for the same entry, at most: what is behind them waits in `pending`, within the client's
+/// output limit, and the next entry is as soon as this one is safe.
 const PREPARED_MAX: usize = 256;
 
 /// What waits for a session's row.
@@ -155,7 +165,9 @@ fn kept_of(rim: &mut Rim, key: ConnKey) -> Option<&mut Kept> {
 /// A session is to be recorded as it is at the end of this turn, for who waits; whether it is one that is kept.
 pub(super) fn due(rim: &mut Rim, key: ConnKey, wait: Option<Wait>) -> bool {
     let Some(kept) = kept_of(rim, key) else { return false };
-    kept.waits.extend(wait);
+    if let Some(wait) = wait {
+        kept.work().waits.push(wait);
+    }
     kept.row_is_due = true;
     call(rim, key);
     true
@@ -184,8 +196,9 @@ pub(super) fn happened(rim: &mut Rim, key: ConnKey, event: &Event<u64>, wait: Wa
     let Some(client) = rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) else { return };
     let number = client.machine.next_event();
     if let Some(kept) = client.session.as_mut().and_then(|session| session.kept.as_mut()) {
-        put_event(number, event, &mut kept.parts);
-        kept.parts_wait.push(wait);
+        let work = kept.work();
+        put_event(number, event, &mut work.parts);
+        work.parts_wait.push(wait);
         call(rim, key);
     }
 }
@@ -222,6 +235,14 @@ fn publish(core: &mut Core, key: ConnKey, what: Intended, is_safe: bool) {
     }
 }
 
+impl Work {
+    /// Whether there is nothing.
+    fn is_done(&self) -> bool {
+        let Work { waits, parts, parts_key: _, parts_wait, prepared } = self;
+        waits.is_empty() && parts.is_empty() && parts_wait.is_empty() && prepared.is_empty()
+    }
+}
+
 impl Kept {
     /// Of a session that begins: never the number of another one.
     pub fn new(token: Token) -> Kept {
@@ -234,53 +255,65 @@ impl Kept {
     /// Of one that was found.
     pub fn found(recalled: &mut Recalled) -> Kept {
         let (head, entries) = (recalled.head, std::mem::take(&mut recalled.entries));
+        let entries = (!entries.is_empty()).then(|| Box::new(entries));
         Kept { head, entries, safe: head.last_entry, has_row: true, has_gap: true, ..Kept::default() }
     }
 
     /// Another connection has the session: what waits for the one before is nobody's.
     pub fn comes(&mut self) {
         self.visit = self.visit.wrapping_add(1);
-        self.waits.clear();
+        self.work.iter_mut().for_each(|work| work.waits.clear());
     }
 
     /// Its connection has ended: what was not sent goes again with the next one.
     pub fn leaves(&mut self) {
-        self.prepared.clear();
+        self.work.iter_mut().for_each(|work| work.prepared.clear());
     }
 
     /// Whether messages wait until they are recorded: then all do.
     #[must_use]
     pub fn has_prepared(&self) -> bool {
-        !self.prepared.is_empty()
+        self.work.as_ref().is_some_and(|work| !work.prepared.is_empty())
+    }
+
+    fn work(&mut self) -> &mut Work {
+        self.work.get_or_insert_default()
+    }
+
+    /// Nobody is connected: what is empty takes no memory.
+    fn rest(&mut self) {
+        self.work.take_if(|work| work.is_done());
+        self.entries.take_if(|entries| entries.is_empty());
     }
 
     /// Adds a message that waits, or is under way.
     pub fn put(&mut self, is_queued: bool, key: u64, row: Row, message: &Message, grant: &Grant) {
-        put_message(is_queued, key, row, &message.said(), grant, &mut self.parts);
-        self.parts_key = self.parts_key.max(key);
+        let work = self.work();
+        put_message(is_queued, key, row, &message.said(), grant, &mut work.parts);
+        work.parts_key = work.parts_key.max(key);
     }
 
     /// The number of the entry that what happened is in.
     fn last_entry(&self) -> u64 {
-        self.head.last_entry + u64::from(!self.parts.is_empty())
+        let has_parts = self.work.as_ref().is_some_and(|work| !work.parts.is_empty());
+        self.head.last_entry + u64::from(has_parts)
     }
 
-    /// Takes what happened in this turn, as an entry.
-    fn take_entry(&mut self) -> Option<(u64, Vec<u8>)> {
-        if self.parts.is_empty() {
-            return None;
-        }
+    /// Takes what happened in this turn, as an entry, and who waits for it.
+    fn take_entry(&mut self) -> Option<(u64, Vec<u8>, Vec<Wait>)> {
         let number = self.last_entry();
+        let work = self.work.as_mut().filter(|work| !work.parts.is_empty())?;
         self.head.last_entry = number;
         let mut entry = begin(self.head.born, number);
-        entry.append(&mut self.parts);
-        let key = std::mem::take(&mut self.parts_key);
+        entry.append(&mut work.parts);
+        let (key, waits) = (std::mem::take(&mut work.parts_key), std::mem::take(&mut work.parts_wait));
         if key > 0 {
-            self.entries.push_back((number, key));
+            self.entries.get_or_insert_default().push_back((number, key));
         }
-        self.since_row = (self.since_row.0 + 1, self.since_row.1 + entry.len());
+        let (entries, bytes) = self.since_row;
+        self.since_row = (entries + 1, bytes.saturating_add(u32::try_from(entry.len()).unwrap_or(u32::MAX)));
         self.row_is_due |= self.since_row.0 >= ENTRIES_MAX || self.since_row.1 >= ENTRIES_BYTES_MAX;
-        Some((number, entry))
+        Some((number, entry, waits))
     }
 
     /// Entries up to this number are of no use to the store, behind a row that is written now.
@@ -300,10 +333,14 @@ impl Kept {
     /// wait.
     fn head(&mut self, last_key: u64, under_way_from: u64, queued_from: u64) -> Head {
         let lowest = under_way_from.min(queued_from);
-        while self.entries.front().is_some_and(|&(_, key)| key < lowest) {
-            self.entries.pop_front();
-        }
-        self.head.through = self.entries.front().map_or(self.head.last_entry, |&(number, _)| number - 1);
+        let entries = self.entries.as_deref_mut();
+        let first = entries.and_then(|entries| {
+            while entries.front().is_some_and(|&(_, key)| key < lowest) {
+                entries.pop_front();
+            }
+            entries.front()
+        });
+        self.head.through = first.map_or(self.head.last_entry, |&(number, _)| number - 1);
         Head { last_key, queued_from, ..self.head }
     }
 }
@@ -323,11 +360,18 @@ pub fn record(core: &mut Core, key: ConnKey) {
     let Some(kept) = kept_of(rim, key) else { return };
     kept.is_called = false;
     let visit = kept.visit;
-    if let Some((number, entry)) = kept.take_entry() {
-        let waits = std::mem::take(&mut kept.parts_wait);
+    if let Some((number, entry, waits)) = kept.take_entry() {
         rim.metrics.mqtt_session_entries_total.add(1);
         store::append(core, id.clone(), entry, Written::Entry(key, visit, number, waits));
     }
+    record_row(core, key, id, visit);
+    if let Some(absent) = core.rim.sessions.get_mut(key) {
+        absent.session.kept.iter_mut().for_each(|kept| kept.rest());
+    }
+}
+
+/// Records how a session is now, if that is due.
+fn record_row(core: &mut Core, key: ConnKey, id: Box<str>, visit: u32) {
     let Some(kept) = kept_of(&mut core.rim, key) else { return };
     if !std::mem::take(&mut kept.row_is_due) {
         return;
@@ -336,7 +380,7 @@ pub fn record(core: &mut Core, key: ConnKey) {
     let places: Vec<(HubId, u64)> = places.map(|(hub, next, _)| (hub, next - 1)).collect();
     let Some(row) = core.rim.row_of(key, &places) else { return };
     let Some(kept) = kept_of(&mut core.rim, key) else { return };
-    let waits = std::mem::take(&mut kept.waits);
+    let waits = kept.work.as_mut().map_or_else(Vec::new, |work| std::mem::take(&mut work.waits));
     let through = kept.through();
     core.rim.metrics.mqtt_session_rows_total.add(1);
     store::save(core, id, row, through, Written::Row(key, visit, waits));
@@ -379,12 +423,12 @@ impl Rim {
         let Some(client) = conn.mqtt.as_deref_mut().filter(|client| client.arrival.is_none()) else { return };
         let Some(session) = client.session.as_deref_mut() else { return };
         let Some(mut kept) = session.kept.take() else { return };
-        while kept.prepared.len() < PREPARED_MAX
+        while kept.work().prepared.len() < PREPARED_MAX
             && let Some(next) = client.pending.front()
         {
             let (qos, is_recorded) = (next.grant.qos, next.is_recorded());
             let is_held_up = qos > Qos::AtMostOnce && client.machine.window.is_full();
-            if is_held_up || (kept.prepared.is_empty() && !is_recorded) {
+            if is_held_up || (!kept.has_prepared() && !is_recorded) {
                 break;
             }
             let Some(Item { message, grant, group, key: queued, row, .. }) = client.pending.pop() else {
@@ -405,7 +449,7 @@ impl Rim {
                         kept.put(false, number, row, &message, &grant);
                     }
                     let sent = Event::Sent { id, qos, key: number };
-                    put_event(client.machine.next_event(), &sent, &mut kept.parts);
+                    put_event(client.machine.next_event(), &sent, &mut kept.work().parts);
                 }
                 let is_recorded = queued > 0 || is_recorded;
                 let (message, grant) = (Rc::clone(&message), grant.clone());
@@ -413,7 +457,7 @@ impl Rim {
                 under = Some((id, number));
             }
             let after = kept.last_entry();
-            kept.prepared.push_back(Prepared { message, grant, group, under, after });
+            kept.work().prepared.push_back(Prepared { message, grant, group, under, after });
         }
         session.kept = Some(kept);
     }
@@ -425,12 +469,13 @@ impl Rim {
             let has_room = super::deliver::has_room(conn);
             let session = conn.mqtt.as_mut().and_then(|client| client.session.as_mut());
             let Some(kept) = session.and_then(|session| session.kept.as_mut()) else { return true };
-            match kept.prepared.front() {
+            let Some(work) = &mut kept.work else { return true };
+            match work.prepared.front() {
                 None => return true,
                 Some(next) if has_room && next.after <= kept.safe => {}
                 Some(_) => return false,
             }
-            let next = kept.prepared.pop_front();
+            let next = work.prepared.pop_front();
             let Some(Prepared { message, grant, group, under, .. }) = next else { return true };
             let under = under.map(|(id, key)| Under { id, key, dup: false });
             let way = Way { group: group.as_deref(), row: Row::None };

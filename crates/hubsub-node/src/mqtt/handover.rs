@@ -57,7 +57,7 @@ pub(super) fn yields(core: &mut Core, key: ConnKey, to: Option<Claimant>) {
     let (is_arriving, mut kept) = (client.arrival.is_some(), None);
     if let Some(session) = &mut client.session {
         session.is_over |= keeps.is_none();
-        session.yields_to = keeps;
+        session.yields_to = keeps.map(Box::new);
         if !outlives || keeps.is_none() {
             kept = session.kept.take();
         }
@@ -84,7 +84,7 @@ pub(super) fn yields(core: &mut Core, key: ConnKey, to: Option<Claimant>) {
 pub(super) fn call(core: &mut Core, key: ConnKey, to: Holder) {
     let here = Holder { shard: core.rim.shard, conn: key };
     let Some(absent) = core.rim.sessions.get_mut(key) else { return };
-    absent.awaits = Some(to);
+    absent.awaits = Some(Box::new(to));
     tell(core, to.shard, MqttMail::Call(to.conn, here));
 }
 
@@ -141,7 +141,8 @@ impl Traveller {
         let Traveller { io, id, principal, door, created_s, meter, input, from, client_id, to } = self;
         let mut conn = Conn::new(io, door, id, created_s);
         (conn.principal, conn.meter) = (principal, meter);
-        let is_awaited = core.rim.sessions.get_mut(to).is_some_and(|absent| absent.awaits == Some(from));
+        let is_awaited =
+            core.rim.sessions.get_mut(to).is_some_and(|absent| absent.awaits.as_deref() == Some(&from));
         let key = if is_awaited {
             core.rim.conns.put(to, conn);
             to

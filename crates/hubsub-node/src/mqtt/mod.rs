@@ -433,7 +433,7 @@ fn publish(core: &mut Core, key: ConnKey, incoming: Incoming<'_>, whole: Option<
         && let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut())
         && let Some(session) = &mut client.session
     {
-        session.intents.push((number, intent));
+        session.intend(number, intent);
     }
     if let Err(refused) = core.may_publish(key, topic) {
         return published(core, key, number, Err(refused));

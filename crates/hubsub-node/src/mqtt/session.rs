@@ -1,6 +1,7 @@
 //! Sessions that outlive their connections, as their node keeps them: [`Session`] beside the machine of a connection,
 //! [`Absent`] while there is none. An absent session keeps the place of its connection in the shard, so its subscriptions
-//! stand as they were, and what comes for it of QoS 1 and 2 is queued.
+//! stand as they were, and what comes for it of QoS 1 and 2 is queued. Most are absent and have nothing to do, so whatever is empty
+//! then is behind a pointer.
 //!
 //! Invariants: a session is in one place; what is queued stays below its limits, the oldest gives way and is counted.
 
@@ -38,13 +39,15 @@ pub struct Sent {
 #[derive(Default)]
 pub struct Session {
     /// Those that the client was sent and has not acknowledged, by the machine's keys.
-    sent: BTreeMap<u64, Sent>,
+    #[allow(clippy::box_collection, reason = "most have none, and pay for a pointer")]
+    sent: Option<Box<BTreeMap<u64, Sent>>>,
     /// Where it stands in rooms with a log; none where it subscribes to none.
     pub(super) cursors: Option<Box<Cursors>>,
     /// The key given last.
     last: u64,
     /// Numbers of its own messages of QoS 2 whose outcome is not known, by the requests that they are.
-    pub(super) intents: Vec<(u32, u64)>,
+    #[allow(clippy::box_collection, reason = "most have none, and pay for a pointer")]
+    intents: Option<Box<Vec<(u32, u64)>>>,
     /// The number of its next request, over all its connections.
     requests: u32,
     /// When its timer is due, in ms; 0: none is set.
@@ -52,7 +55,7 @@ pub struct Session {
     /// When it is looked whether its client has been silent for too long, in ms: of several timers that one counts.
     pub(super) looks_at_ms: u64,
     /// Who takes it over.
-    pub(super) yields_to: Option<Holder>,
+    pub(super) yields_to: Option<Box<Holder>>,
     /// It ends with its connection all the same.
     pub(super) is_over: bool,
     /// What of it is recorded, where sessions outlive their process.
@@ -72,10 +75,16 @@ impl Session {
         self.last
     }
 
+    /// A message of QoS 2 of its client is a request now.
+    pub fn intend(&mut self, request: u32, intent: u64) {
+        self.intents.get_or_insert_default().push((request, intent));
+    }
+
     /// The number of a message of QoS 2, of which the outcome is known now.
     pub fn take_intent(&mut self, request: u32) -> Option<u64> {
-        let place = self.intents.iter().position(|(asked, _)| *asked == request)?;
-        Some(self.intents.swap_remove(place).1)
+        let intents = self.intents.as_mut()?;
+        let place = intents.iter().position(|(asked, _)| *asked == request)?;
+        Some(intents.swap_remove(place).1)
     }
 
     /// The key given last.
@@ -86,20 +95,21 @@ impl Session {
 
     /// The message of a key is under way to the client.
     pub fn send(&mut self, key: u64, sent: Sent) {
-        self.sent.insert(key, sent);
+        self.sent.get_or_insert_default().insert(key, sent);
     }
 
     /// The lowest key of those under way.
     #[must_use]
     pub fn first_sent(&self) -> Option<u64> {
-        self.sent.first_key_value().map(|(&key, _)| key)
+        self.sent.as_ref()?.first_key_value().map(|(&key, _)| key)
     }
 
     /// Its connection has ended: what is under way is to be recorded, where sessions are.
     fn record_sent(&mut self) {
         let Some(kept) = &mut self.kept else { return };
         kept.leaves();
-        for (&key, sent) in self.sent.iter_mut().filter(|(_, sent)| !sent.is_recorded) {
+        let sent = self.sent.iter_mut().flat_map(|sent| sent.iter_mut());
+        for (&key, sent) in sent.filter(|(_, sent)| !sent.is_recorded) {
             kept.put(false, key, sent.row, &sent.message, &sent.grant);
             sent.is_recorded = true;
         }
@@ -107,7 +117,8 @@ impl Session {
 
     /// It is not any more; whether a cursor counts it.
     pub fn ended(&mut self, key: u64) -> bool {
-        let Some(Sent { message, row, .. }) = self.sent.remove(&key) else { return false };
+        let sent = self.sent.as_mut().and_then(|sent| sent.remove(&key));
+        let Some(Sent { message, row, .. }) = sent else { return false };
         self.done(row, &message.said());
         row != Row::None
     }
@@ -122,7 +133,13 @@ impl Session {
     /// A message that is under way.
     #[must_use]
     pub fn sent(&self, key: u64) -> Option<&Sent> {
-        self.sent.get(&key)
+        self.sent.as_ref()?.get(&key)
+    }
+
+    /// Nobody is connected: what is empty takes no memory.
+    fn rest(&mut self) {
+        self.sent.take_if(|sent| sent.is_empty());
+        self.intents.take_if(|intents| intents.is_empty());
     }
 }
 
@@ -133,13 +150,20 @@ pub struct Absent {
     /// What its machine knows.
     pub state: SessionState<u64>,
     pub(super) session: Session,
+    /// What waits for its client, once anything has.
+    queue: Option<Box<Queue>>,
+    /// The connection that is on its way here, to take it over.
+    pub awaits: Option<Box<Holder>>,
+}
+
+/// Messages for an absent client.
+#[derive(Default)]
+struct Queue {
     /// With their keys, 0 where nothing is recorded.
-    queue: VecDeque<(Rc<Message>, Grant, u64)>,
-    queue_bytes: usize,
+    messages: VecDeque<(Rc<Message>, Grant, u64)>,
+    bytes: usize,
     /// Messages that gave way.
     dropped: u64,
-    /// The connection that is on its way here, to take it over.
-    pub awaits: Option<Holder>,
 }
 
 /// Absent sessions of a shard, by their places among its connections.
@@ -186,16 +210,18 @@ impl Sessions {
     }
 
     fn insert(&mut self, key: ConnKey, absent: Absent) {
-        self.queued += absent.queue.len();
-        self.queued_bytes += absent.queue_bytes;
+        let (messages, bytes, _) = absent.queued();
+        self.queued += messages;
+        self.queued_bytes += bytes;
         self.by_place.insert(key.index, (key.generation, Box::new(absent)));
     }
 
     fn remove(&mut self, key: ConnKey) -> Option<Absent> {
         self.get_mut(key)?;
         let (_, absent) = self.by_place.remove(&key.index)?;
-        self.queued -= absent.queue.len();
-        self.queued_bytes -= absent.queue_bytes;
+        let (messages, bytes, _) = absent.queued();
+        self.queued -= messages;
+        self.queued_bytes -= bytes;
         Some(*absent)
     }
 }
@@ -207,19 +233,19 @@ impl Absent {
     /// One for which nothing waits.
     #[must_use]
     pub fn new(id: Box<str>, state: SessionState<u64>, session: Session) -> Absent {
-        Absent { id, state, session, queue: VecDeque::new(), queue_bytes: 0, dropped: 0, awaits: None }
+        Absent { id, state, session, queue: None, awaits: None }
     }
 
     /// What waits for its client, its memory in bytes, and how much gave way.
     #[must_use]
     pub fn queued(&self) -> (usize, usize, u64) {
-        (self.queue.len(), self.queue_bytes, self.dropped)
+        self.queue.as_ref().map_or((0, 0, 0), |queue| (queue.messages.len(), queue.bytes, queue.dropped))
     }
 
     /// The key of the first that waits.
     #[must_use]
     pub fn first_key(&self) -> Option<u64> {
-        self.queue.front().map(|&(_, _, key)| key)
+        self.queue.as_ref()?.messages.front().map(|&(_, _, key)| key)
     }
 
     /// A message waits; `key`: 0 if it is not recorded yet, which it is then, where sessions are.
@@ -234,15 +260,16 @@ impl Absent {
             key = self.session.next_key();
             self.session.kept.iter_mut().for_each(|kept| kept.put(true, key, Row::None, &message, &grant));
         }
-        self.queue_bytes += message.weight() + ITEM_BYTES;
-        self.queue.push_back((message, grant, key));
+        let queue = self.queue.get_or_insert_default();
+        queue.bytes += message.weight() + ITEM_BYTES;
+        queue.messages.push_back((message, grant, key));
         let mut dropped = 0;
-        while self.queue.len() as u64 > messages_max || self.queue_bytes as u64 > bytes_max {
-            let Some((message, ..)) = self.queue.pop_front() else { break };
-            self.queue_bytes -= message.weight() + ITEM_BYTES;
+        while queue.messages.len() as u64 > messages_max || queue.bytes as u64 > bytes_max {
+            let Some((message, ..)) = queue.messages.pop_front() else { break };
+            queue.bytes -= message.weight() + ITEM_BYTES;
             dropped += 1;
         }
-        self.dropped += dropped;
+        queue.dropped += dropped;
         dropped
     }
 
@@ -293,10 +320,11 @@ pub(super) fn leave(core: &mut Core, key: ConnKey, mut client: Client) {
     rim.sessions.insert(key, absent);
     rim.show_sessions();
     super::standing::leave(core, key);
+    core.rim.sessions.session_mut(key).into_iter().for_each(Session::rest);
     durable::due(&mut core.rim, key, None);
     look_at(core, key);
     if let Some(to) = yields_to {
-        super::handover::call(core, key, to);
+        super::handover::call(core, key, *to);
     }
     // It reads on for itself, as far as there is room.
     core.broker.drained(key, core.rim.now, &mut core.rim);
@@ -389,7 +417,7 @@ pub(super) fn resume(rim: &mut Rim, key: ConnKey, client: &mut Client) -> bool {
     rim.mqtt_subscriptions += client.machine.subscriptions();
     rim.sessions.connected += usize::from(client.session.is_none());
     client.session = Some(Box::new(session));
-    for (message, grant, key) in queue {
+    for (message, grant, key) in queue.into_iter().flat_map(|queue| queue.messages) {
         let row = Row::None;
         client.pending.push(Item { message, grant, on_slow: OnSlow::CatchUp, group: None, key, row });
     }
@@ -429,11 +457,12 @@ impl Rim {
             return Delivery::Taken;
         };
         let message = self.encoded.mqtt.message(&said);
-        let (len, bytes) = (absent.queue.len(), absent.queue_bytes);
+        let (len, bytes, _) = absent.queued();
         let dropped = absent.push(message, grant, 0, limits);
+        let (len_now, bytes_now, _) = absent.queued();
         let key = ConnKey { index: conn, generation: *generation };
-        self.sessions.queued = self.sessions.queued + absent.queue.len() - len;
-        self.sessions.queued_bytes = self.sessions.queued_bytes + absent.queue_bytes - bytes;
+        self.sessions.queued = self.sessions.queued + len_now - len;
+        self.sessions.queued_bytes = self.sessions.queued_bytes + bytes_now - bytes;
         self.metrics.mqtt_session_queued_total.add(1);
         self.metrics.mqtt_session_dropped_total.add(dropped);
         self.show_sessions();
@@ -505,5 +534,17 @@ impl Rim {
         if let Some(client) = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) {
             client.machine.window.unsend(id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_absent_session_is_small() {
+        assert!(size_of::<Absent>() <= 224, "{}", size_of::<Absent>());
+        assert!(size_of::<Kept>() <= 96, "{}", size_of::<Kept>());
+        assert!(size_of::<Cursors>() <= 128, "{}", size_of::<Cursors>());
     }
 }

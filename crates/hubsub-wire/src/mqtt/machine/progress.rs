@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
     /// Places of messages that are not acknowledged, in order.
-    open: VecDeque<u64>,
+    open: Seldom<VecDeque<u64>>,
     /// What is behind this was not taken yet; whatever else is before it was acknowledged, or is not to be.
     taken: u64,
     /// Behind that, in order.
@@ -42,7 +42,7 @@ impl Ahead {
 
 impl PartialEq for Progress {
     fn eq(&self, other: &Progress) -> bool {
-        (&self.open, self.taken, &*self.ahead) == (&other.open, other.taken, &*other.ahead)
+        (&*self.open, self.taken, &*self.ahead) == (&*other.open, other.taken, &*other.ahead)
     }
 }
 
@@ -83,7 +83,8 @@ impl Progress {
     /// It has come to what was sent before.
     fn pass_ahead(&mut self, upto: u64) {
         let passed = self.ahead.partition_point(|ahead| ahead.upto <= upto);
-        self.open.extend(self.ahead.drain(..passed).filter(|ahead| ahead.is_open).map(|ahead| ahead.from));
+        let passed = self.ahead.drain(..passed).filter(|ahead| ahead.is_open).map(|ahead| ahead.from);
+        self.open.extend(passed);
         match self.ahead.first_mut() {
             Some(first) => first.from = first.from.max(upto + 1),
             None => self.ahead = Seldom::default(),
@@ -128,7 +129,8 @@ impl Progress {
             }
             return;
         }
-        let behind = self.open.split_off(self.open.partition_point(|&open| open < place));
+        let from = self.open.partition_point(|&open| open < place);
+        let behind = self.open.split_off(from);
         self.taken = place.saturating_sub(1);
         for place in behind.into_iter().filter(|&open| open > place) {
             self.sent_ahead(place);
@@ -176,7 +178,11 @@ impl Progress {
 
     /// Lets go of memory that it does not need while nothing comes.
     pub fn rest(&mut self) {
-        self.open.shrink_to_fit();
+        if self.open.is_empty() {
+            self.open = Seldom::default();
+        } else {
+            self.open.shrink_to_fit();
+        }
     }
 
     /// Appends it: how many are open, the first place, then each next one's distance from the one before; how far the

@@ -13,6 +13,7 @@ use super::intents::Intents;
 use super::opening::LastWill;
 use super::window::{Acknowledged, Window};
 use std::fmt;
+use std::num::NonZeroU64;
 
 /// Which message it is, in the caller's words: a position, a place in a queue.
 pub trait Key: Clone + PartialEq + fmt::Debug + 'static {
@@ -85,13 +86,14 @@ pub enum Event<K> {
 #[derive(Clone, Debug)]
 pub struct SessionState<K> {
     pub(super) filters: Filters,
-    pub(super) intents: Intents,
+    /// Of most clients there is none that was ever numbered.
+    pub(super) intents: Option<Box<Intents>>,
     pub(super) window: Window<K>,
     pub(super) will: Option<Box<LastWill>>,
     /// How long it outlives its connection, in s; the largest means for ever.
     pub(super) expiry_s: u32,
     /// When that ended, in ms of wall time; none while it stands.
-    pub(super) left_at_ms: Option<u64>,
+    pub(super) left_at_ms: Option<NonZeroU64>,
     /// Events that it holds.
     pub(super) events: u64,
 }
@@ -115,7 +117,7 @@ impl<K: Key> SessionState<K> {
 
     /// Messages of QoS 2 of the client that it has not released: id, number, whether they are known to be published.
     pub fn unreleased(&self) -> impl Iterator<Item = (PacketId, u64, bool)> {
-        self.intents.iter()
+        self.intents.iter().flat_map(|intents| intents.iter())
     }
 
     /// How long it outlives its connection, in s; the largest means for ever.
@@ -127,18 +129,18 @@ impl<K: Key> SessionState<K> {
     /// When its connection ended, in ms of wall time; none while that stands, or ended with its process.
     #[must_use]
     pub fn left_at_ms(&self) -> Option<u64> {
-        self.left_at_ms
+        self.left_at_ms.map(NonZeroU64::get)
     }
 
     /// Its connection has ended now, in ms of wall time: that of one whose process died.
     pub fn leave(&mut self, now_ms: u64) {
-        self.left_at_ms.get_or_insert(now_ms);
+        self.left_at_ms.get_or_insert(since_1970(now_ms));
     }
 
     /// When it ends if nobody comes back, in ms of wall time; none if never, or while its connection stands.
     #[must_use]
     pub fn expires_at_ms(&self) -> Option<u64> {
-        let left_at_ms = self.left_at_ms.filter(|_| self.expiry_s < u32::MAX)?;
+        let left_at_ms = self.left_at_ms().filter(|_| self.expiry_s < u32::MAX)?;
         Some(left_at_ms.saturating_add(u64::from(self.expiry_s) * 1000))
     }
 
@@ -147,7 +149,7 @@ impl<K: Key> SessionState<K> {
     #[must_use]
     pub fn will_at_ms(&self) -> Option<u64> {
         let delay_s = self.will.as_ref()?.delay_s.min(self.expiry_s);
-        Some(self.left_at_ms?.saturating_add(u64::from(delay_s) * 1000))
+        Some(self.left_at_ms()?.saturating_add(u64::from(delay_s) * 1000))
     }
 
     /// Its will, which is to be published now; once.
@@ -157,7 +159,7 @@ impl<K: Key> SessionState<K> {
 
     /// What came of a message that was under way as the connection ended: it was published.
     pub fn published(&mut self, intent: u64) {
-        self.intents.settle(intent);
+        self.intents.iter_mut().for_each(|intents| intents.settle(intent));
     }
 
     /// Something happened, the event of this number ([`super::Machine::next_event`]); whether that is news.
@@ -174,9 +176,16 @@ impl<K: Key> SessionState<K> {
                 Acknowledged::Ended(..) => unreachable!("it did not fail"),
             },
             Event::Ended(id) => self.window.unsend(id),
-            Event::Intended { id, number } => self.intents.restore(id, number, false),
-            Event::Released(id) => _ = self.intents.release(id),
+            Event::Intended { id, number } => {
+                self.intents.get_or_insert_default().restore(id, number, false);
+            }
+            Event::Released(id) => _ = self.intents.as_mut().map(|intents| intents.release(id)),
         }
         true
     }
+}
+
+/// A wall time in ms, at which no connection ends in the first of them.
+pub(super) fn since_1970(ms: u64) -> NonZeroU64 {
+    NonZeroU64::MIN.saturating_add(ms.saturating_sub(1))
 }

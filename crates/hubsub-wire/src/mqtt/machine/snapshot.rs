@@ -20,7 +20,7 @@ use super::super::topic::{topic_filter, topic_name};
 use super::filters::Filters;
 use super::intents::Intents;
 use super::opening::LastWill;
-use super::session::{Damaged, Event, Key, SessionState};
+use super::session::{Damaged, Event, Key, SessionState, since_1970};
 use super::window::{Awaits, Window};
 
 const VERSION: u8 = 1;
@@ -115,9 +115,9 @@ impl<K: Key> SessionState<K> {
         let will = if self.will.is_some() { WILL } else { 0 };
         out.extend([VERSION, left | will]);
         write_number(u64::from(self.expiry_s), out);
-        self.left_at_ms.inspect(|&ms| write_number(ms, out));
+        self.left_at_ms().inspect(|&ms| write_number(ms, out));
         write_number(self.events, out);
-        write_number(self.intents.given(), out);
+        write_number(self.intents.as_ref().map_or(0, |intents| intents.given()), out);
         write_number(u64::from(self.window.last()), out);
         write_number(self.filters.len() as u64, out);
         for (filter, options, id) in self.filters.iter() {
@@ -125,9 +125,8 @@ impl<K: Key> SessionState<K> {
             out.push(options.byte() | if id.is_some() { HAS_ID } else { 0 });
             id.inspect(|id| write_number(u64::from(id.get()), out));
         }
-        let unreleased = self.intents.iter();
-        write_number(unreleased.len() as u64, out);
-        for (id, number, is_published) in unreleased {
+        write_number(self.intents.as_ref().map_or(0, |intents| intents.iter().len()) as u64, out);
+        for (id, number, is_published) in self.unreleased() {
             write_number(u64::from(id.get()), out);
             write_number(number, out);
             out.push(u8::from(is_published));
@@ -163,7 +162,7 @@ impl<K: Key> SessionState<K> {
             return Err(Damaged("unknown flags"));
         }
         let expiry_s = from.number()?;
-        let left_at_ms = if flags & LEFT != 0 { Some(from.number()?) } else { None };
+        let left_at_ms = if flags & LEFT != 0 { Some(since_1970(from.number()?)) } else { None };
         let events = from.number()?;
         let given = from.number()?;
         let last = from.number()?;
@@ -185,6 +184,7 @@ impl<K: Key> SessionState<K> {
             intents.restore(id, number, from.byte()? != 0);
         }
         intents.set_given(given);
+        let intents = (intents.given() > 0).then(|| Box::new(intents));
         let mut window = Window::new(1);
         for _ in 0..from.number::<usize>()? {
             let id = from.id()?;

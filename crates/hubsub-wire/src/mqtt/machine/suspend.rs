@@ -4,8 +4,7 @@ use super::super::packet::{Packet, PacketId, Qos};
 use super::super::reason::Reason;
 use super::Machine;
 use super::held::Answer;
-use super::intents::Intents;
-use super::session::{Key, SessionState};
+use super::session::{Key, SessionState, since_1970};
 use super::window::Again;
 
 impl<K: Key> Machine<K> {
@@ -83,11 +82,11 @@ impl<K: Key> Machine<K> {
     #[must_use]
     pub fn suspend(mut self, now_ms: u64) -> SessionState<K> {
         self.filters.settle();
-        let mut intents = self.intents.take().map_or_else(Intents::default, |intents| *intents);
-        intents.carry();
-        let Machine { filters, window, will, expiry_s, held, .. } = self;
+        self.intents.iter_mut().for_each(|intents| intents.carry());
+        let Machine { filters, intents, window, will, expiry_s, held, .. } = self;
         let events = held.map_or(0, |held| held.events);
-        SessionState { filters, intents, window, will, expiry_s, left_at_ms: Some(now_ms), events }
+        let left_at_ms = Some(since_1970(now_ms));
+        SessionState { filters, intents, window, will, expiry_s, left_at_ms, events }
     }
 
     /// A snapshot's state of a connection that goes on: what [`Machine::suspend`] would leave if it ended now.
@@ -95,8 +94,8 @@ impl<K: Key> Machine<K> {
     pub fn state(&self) -> SessionState<K> {
         let mut filters = self.filters.clone();
         filters.settle();
-        let mut intents = self.intents.as_deref().cloned().unwrap_or_default();
-        intents.carry();
+        let mut intents = self.intents.clone();
+        intents.iter_mut().for_each(|intents| intents.carry());
         let (window, will) = (self.window.clone(), self.will.clone());
         let events = self.held.as_ref().map_or(0, |held| held.events);
         SessionState { filters, intents, window, will, expiry_s: self.expiry_s, left_at_ms: None, events }
@@ -128,10 +127,9 @@ impl<K: Key> Machine<K> {
         if let Some(held) = &mut self.held {
             held.events = events;
         }
-        intents.carry();
+        intents.iter_mut().for_each(|intents| intents.carry());
         self.has_no_local = filters.iter().any(|(_, options, _)| options.no_local);
-        self.filters = filters;
-        self.intents = (intents.given() > 0).then(|| Box::new(intents));
+        (self.filters, self.intents) = (filters, intents);
         self.window.go_on(window);
     }
 }
