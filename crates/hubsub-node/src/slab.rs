@@ -1,26 +1,79 @@
 //! A table of records in pages, with generations: a place that is given out
 //! again has another key, so that an answer that comes late finds nobody.
-//! Pages are never moved, and an empty table owns none.
+//! Records are never moved, and an empty table owns no page. Of a page without records only the generations
+//! stay: its places may be kept for long.
 
 use hubsub_types::ConnKey;
 
-const PAGE: usize = 256;
+const PAGE: usize = 64;
 
 struct Slot<T> {
     generation: u32,
     value: Option<T>,
 }
 
+enum Page<T> {
+    /// With so many records.
+    Open(Box<[Slot<T>; PAGE]>, usize),
+    /// Without one: the generations.
+    Folded(Box<[u32; PAGE]>),
+}
+
+impl<T> Page<T> {
+    fn slot(&self, place: usize) -> Option<&Slot<T>> {
+        match self {
+            Page::Open(slots, _) => Some(&slots[place]),
+            Page::Folded(_) => None,
+        }
+    }
+
+    fn generation(&mut self, place: usize) -> &mut u32 {
+        match self {
+            Page::Open(slots, _) => &mut slots[place].generation,
+            Page::Folded(generations) => &mut generations[place],
+        }
+    }
+
+    /// Puts a record in a place that has none.
+    fn put(&mut self, place: usize, value: T) {
+        if let Page::Folded(generations) = self {
+            let slot = |place: usize| Slot { generation: generations[place], value: None };
+            *self = Page::Open(Box::new(std::array::from_fn(slot)), 0);
+        }
+        let Page::Open(slots, records) = self else { unreachable!("it was opened") };
+        debug_assert!(slots[place].value.is_none());
+        slots[place].value = Some(value);
+        *records += 1;
+    }
+
+    /// Takes a record out; whether it was the last.
+    fn take(&mut self, place: usize) -> Option<(T, bool)> {
+        let Page::Open(slots, records) = self else { return None };
+        let value = slots[place].value.take()?;
+        *records -= 1;
+        Some((value, *records == 0))
+    }
+
+    fn fold(&mut self) {
+        if let Page::Open(slots, 0) = self {
+            let generation = |place: usize| slots[place].generation;
+            *self = Page::Folded(Box::new(std::array::from_fn(generation)));
+        }
+    }
+}
+
 /// See the module.
 pub struct Slab<T> {
-    pages: Vec<Box<[Slot<T>]>>,
+    pages: Vec<Page<T>>,
     free: Vec<u32>,
     len: usize,
+    /// The page that lost its last record last. It stays open until another one does, for clients that come and go.
+    emptied: usize,
 }
 
 impl<T> Default for Slab<T> {
     fn default() -> Self {
-        Slab { pages: Vec::new(), free: Vec::new(), len: 0 }
+        Slab { pages: Vec::new(), free: Vec::new(), len: 0, emptied: 0 }
     }
 }
 
@@ -32,26 +85,24 @@ impl<T> Slab<T> {
 
     /// Puts a record in the lowest place that was freed last, or a new one.
     pub fn insert(&mut self, value: T) -> ConnKey {
-        let index = self.take_place();
-        let slot = self.slot_mut(index).expect("free places are in pages");
-        slot.value = Some(value);
-        let generation = slot.generation;
-        self.len += 1;
-        ConnKey { index, generation }
+        let key = self.reserve();
+        self.put(key, value);
+        key
     }
 
     /// Keeps a place that has no record, until it is given back.
     pub fn reserve(&mut self) -> ConnKey {
         let index = self.take_place();
-        let generation = self.slot(index).expect("free places are in pages").generation;
+        let (page, place) = split(index);
+        let generation = *self.pages[page].generation(place);
         ConnKey { index, generation }
     }
 
     /// Puts a record in a place that was kept.
     pub fn put(&mut self, key: ConnKey, value: T) {
-        let slot = self.slot_mut(key.index).expect("kept places are in pages");
-        debug_assert!(slot.value.is_none() && slot.generation == key.generation);
-        slot.value = Some(value);
+        let (page, place) = split(key.index);
+        debug_assert!(*self.pages[page].generation(place) == key.generation);
+        self.pages[page].put(place, value);
         self.len += 1;
     }
 
@@ -92,24 +143,34 @@ impl<T> Slab<T> {
 
     /// Takes a record out and keeps its place.
     pub fn vacate(&mut self, key: ConnKey) -> Option<T> {
-        let slot = self.slot_mut(key.index).filter(|s| s.generation == key.generation)?;
-        let value = slot.value.take()?;
+        self.get(key)?;
+        let (page, place) = split(key.index);
+        let (value, was_last) = self.pages[page].take(place)?;
         self.len -= 1;
+        if was_last && self.emptied != page {
+            self.pages[std::mem::replace(&mut self.emptied, page)].fold();
+        }
         Some(value)
     }
 
     /// A place that was kept may be given out again, under another key.
     pub fn give_back(&mut self, key: ConnKey) {
-        let slot = self.slot_mut(key.index).expect("kept places are in pages");
-        debug_assert!(slot.value.is_none() && slot.generation == key.generation);
-        slot.generation = slot.generation.wrapping_add(1);
+        debug_assert!(self.at(key.index).is_none());
+        let (page, place) = split(key.index);
+        let generation = self.pages[page].generation(place);
+        debug_assert!(*generation == key.generation);
+        *generation = generation.wrapping_add(1);
         self.free.push(key.index);
     }
 
     /// All records with their keys.
     pub fn iter(&self) -> impl Iterator<Item = (ConnKey, &T)> {
-        let slots = self.pages.iter().flat_map(|page| page.iter());
-        (0u32..).zip(slots).filter_map(|(index, slot)| {
+        let open = (0u32..).zip(&self.pages).filter_map(|(page, slots)| match slots {
+            Page::Open(slots, _) => Some((page * PAGE as u32, slots)),
+            Page::Folded(_) => None,
+        });
+        let slots = open.flat_map(|(first, slots)| (first..).zip(slots.iter()));
+        slots.filter_map(|(index, slot)| {
             let key = ConnKey { index, generation: slot.generation };
             slot.value.as_ref().map(|value| (key, value))
         })
@@ -118,19 +179,29 @@ impl<T> Slab<T> {
     fn take_place(&mut self) -> u32 {
         if self.free.is_empty() {
             let first = (self.pages.len() * PAGE) as u32;
-            self.pages.push((0..PAGE).map(|_| Slot { generation: 0, value: None }).collect());
+            self.pages.push(Page::Folded(Box::new([0; PAGE])));
             self.free.extend((first..first + PAGE as u32).rev());
         }
         self.free.pop().expect("filled above")
     }
 
     fn slot(&self, index: u32) -> Option<&Slot<T>> {
-        self.pages.get(index as usize / PAGE).map(|page| &page[index as usize % PAGE])
+        let (page, place) = split(index);
+        self.pages.get(page)?.slot(place)
     }
 
     fn slot_mut(&mut self, index: u32) -> Option<&mut Slot<T>> {
-        self.pages.get_mut(index as usize / PAGE).map(|page| &mut page[index as usize % PAGE])
+        let (page, place) = split(index);
+        match self.pages.get_mut(page)? {
+            Page::Open(slots, _) => Some(&mut slots[place]),
+            Page::Folded(_) => None,
+        }
     }
+}
+
+/// Page and place in it.
+fn split(index: u32) -> (usize, usize) {
+    (index as usize / PAGE, index as usize % PAGE)
 }
 
 #[cfg(test)]
@@ -156,6 +227,27 @@ mod tests {
         let key = slab.insert("a");
         assert_ne!(key.index, kept.index);
         assert_eq!((slab.get(kept), slab.key_at(kept.index), slab.len()), (None, None, 1));
+    }
+
+    #[test]
+    fn pages_without_records_keep_their_generations_alone() {
+        let mut slab = Slab::default();
+        let keys: Vec<_> = (0..4 * PAGE).map(|i| slab.insert(i)).collect();
+        let (kept, given_back) = keys.split_at(2 * PAGE);
+        kept.iter().for_each(|&key| _ = slab.vacate(key));
+        given_back.iter().for_each(|&key| _ = slab.remove(key));
+        let open = slab.pages.iter().filter(|page| matches!(page, Page::Open(..))).count();
+        assert_eq!(
+            (open, slab.len(), slab.iter().count()),
+            (1, 0, 0),
+            "the one that was emptied last is open"
+        );
+        assert!(keys.iter().all(|&key| slab.get(key).is_none() && slab.at(key.index).is_none()));
+        slab.put(kept[1], 7);
+        assert_eq!((slab.get(kept[1]), slab.key_at(kept[1].index)), (Some(&7), Some(kept[1])));
+        let again: Vec<_> = given_back.iter().map(|_| slab.insert(0)).collect();
+        assert!(again.iter().all(|key| key.generation == 1 && key.index >= 2 * PAGE as u32));
+        assert_eq!(slab.iter().count(), 1 + given_back.len());
     }
 
     #[test]
