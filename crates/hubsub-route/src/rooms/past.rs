@@ -40,10 +40,19 @@ pub struct HistoryQuery {
 }
 
 impl Rooms {
-    /// Keeps a record that has its position.
+    /// Keeps a record that has its position. Of a log that keeps the latest of each room memory has none: nobody catches up
+    /// in such rooms, and there is one for each MQTT session.
     pub fn remember(&mut self, handle: RoomHandle, record: Arc<Record>) {
+        let slot = self.at(handle.index).hub;
+        let keeps_latest = self.classes.get(self.hubs.get(slot).class).keeps_latest;
+        if let Some(log) = self.hubs.get_mut(slot).log.as_mut().filter(|_| keeps_latest) {
+            log.forgot(record.place.offset);
+            if self.has_rows(slot) {
+                self.hubs.get_mut(slot).rows.set(&record, &self.retained);
+            }
+            return;
+        }
         let room = self.get_mut(handle).expect("the caller holds a live handle");
-        let slot = room.hub;
         let entry = Entry { room: handle, seq: record.position.seq, offset: record.place.offset };
         let weight = record.weight() as u64;
         room.ring.get_or_insert_default().push(Arc::clone(&record));
