@@ -25,7 +25,7 @@ pub struct Topic {
     pub name: Arc<[u8]>,
     /// With the name, what it is.
     pub namespace: Namespace,
-    /// Whether it stands in the queue of routes, and whether its name is its room's name too.
+    /// Whether it stands in a queue of routes, whether its name is its room's name too, whether its room is a row.
     marks: u8,
     /// Class of its room.
     pub class: ClassIndex,
@@ -44,6 +44,7 @@ pub const UNHEARD: u64 = u64::MAX;
 
 const QUEUED: u8 = 1;
 const IS_ROOM: u8 = 2;
+const IS_ROW: u8 = 4;
 
 impl Topic {
     /// Whether the topic's name is its room's name too.
@@ -66,11 +67,11 @@ pub struct Topics {
     slots: Vec<Option<Topic>>,
     free: Vec<TopicId>,
     names: HashTable<TopicId>,
-    /// Topics that had no subscriber when they were put here, oldest first.
-    routes: VecDeque<TopicId>,
-    routes_max: usize,
-    /// Bytes of the names in `routes`.
-    route_bytes: usize,
+    /// Topics that had no subscriber when they were put here.
+    routes: Routes,
+    /// Likewise, of rooms that are their latest record: there is one for each MQTT session and retained message, and it is
+    /// written now and then.
+    rows: Routes,
     /// By topic the change of the table of rooms by which this shard acts, where there is one; [`UNHEARD`]: it does not know.
     revisions: HashMap<TopicId, u64, RandomState>,
     /// The last change of the table of rooms that this shard was told.
@@ -78,6 +79,30 @@ pub struct Topics {
     /// Rooms that this shard leaves: nothing is asked of them now.
     leaving: HashSet<Arc<[u8]>, RandomState>,
 }
+
+/// Topics in the order in which they came.
+#[derive(Debug)]
+struct Routes {
+    queue: VecDeque<TopicId>,
+    max: usize,
+    /// Bytes of their names.
+    bytes: usize,
+}
+
+impl Routes {
+    fn new(max: usize) -> Routes {
+        Routes { queue: VecDeque::new(), max, bytes: 0 }
+    }
+
+    /// The oldest, if there are too many for one more.
+    fn pop(&mut self) -> Option<TopicId> {
+        let is_full = self.queue.len() >= self.max || self.bytes > ROUTE_BYTES * self.max;
+        if is_full { self.queue.pop_front() } else { None }
+    }
+}
+
+/// Routes of rows that a shard remembers, if it remembers so many: those that are written again in a moment.
+const ROWS_MAX: usize = 256;
 
 /// Bytes of names for each route that may be remembered: long ones take the place of several.
 const ROUTE_BYTES: usize = 256;
@@ -93,9 +118,8 @@ impl Topics {
             slots: Vec::new(),
             free: Vec::new(),
             names: HashTable::new(),
-            routes: VecDeque::new(),
-            routes_max: routes_max.max(1),
-            route_bytes: 0,
+            routes: Routes::new(routes_max.max(1)),
+            rows: Routes::new(routes_max.clamp(1, ROWS_MAX)),
             revisions: HashMap::default(),
             heard: 0,
             leaving: HashSet::default(),
@@ -104,7 +128,7 @@ impl Topics {
 
     /// Places topics as a cluster's hubs say; what was known has no subscriber any more.
     pub fn join(&mut self, hubs: Arc<Hubs>) {
-        *self = Topics::new(Arc::clone(&self.classes), hubs, self.routes_max);
+        *self = Topics::new(Arc::clone(&self.classes), hubs, self.routes.max);
     }
 
     /// Classes have changed, and with them perhaps the rooms of topics: those that are in another one now, or may be.
@@ -280,14 +304,16 @@ impl Topics {
         if let Some(&id) = self.names.find(hash, |&id| self.is(id, namespace, name)) {
             return id;
         }
-        self.forget_oldest_route();
         let room = self.classes.room(name);
         let (class, Place { hub, revision }, shard) = self.asked_at(&room);
         let is_room = namespace == Namespace::Global && room.len() == name.len();
+        let marks = [(IS_ROOM, is_room), (IS_ROW, self.classes.get(class).keeps_latest)];
+        let marks = marks.into_iter().filter(|(_, is_so)| *is_so).fold(QUEUED, |all, (mark, _)| all | mark);
+        self.forget_oldest_route(marks);
         let topic = Topic {
             name: name.into(),
             namespace,
-            marks: if is_room { QUEUED | IS_ROOM } else { QUEUED },
+            marks,
             class,
             hub,
             shard,
@@ -326,8 +352,9 @@ impl Topics {
         let was = topic.subs.remove(conn);
         if topic.subs.is_empty() && !topic.is_queued() {
             topic.marks |= QUEUED;
+            let marks = topic.marks;
             self.push_route(id);
-            self.forget_oldest_route();
+            self.forget_oldest_route(marks);
         }
         was
     }
@@ -350,17 +377,25 @@ impl Topics {
     }
 
     fn push_route(&mut self, id: TopicId) {
-        self.route_bytes += self.get(id).name.len();
-        self.routes.push_back(id);
+        let topic = self.get(id);
+        let (bytes, marks) = (topic.name.len(), topic.marks);
+        let routes = self.routes_of(marks);
+        routes.bytes += bytes;
+        routes.queue.push_back(id);
     }
 
-    fn forget_oldest_route(&mut self) {
-        while self.routes.len() >= self.routes_max || self.route_bytes > ROUTE_BYTES * self.routes_max {
-            let Some(id) = self.routes.pop_front() else { return };
+    /// The queue of topics with these marks.
+    fn routes_of(&mut self, marks: u8) -> &mut Routes {
+        if marks & IS_ROW == 0 { &mut self.routes } else { &mut self.rows }
+    }
+
+    /// Makes place for another topic with these marks.
+    fn forget_oldest_route(&mut self, marks: u8) {
+        while let Some(id) = self.routes_of(marks).pop() {
             let topic = self.get_mut(id);
             topic.marks &= !QUEUED;
             let bytes = topic.name.len();
-            self.route_bytes -= bytes;
+            self.routes_of(marks).bytes -= bytes;
             let topic = self.get(id);
             if topic.subs.is_empty() {
                 let topic = self.slots[id as usize].take().expect("queued topics are live");
@@ -391,6 +426,8 @@ fn hash_of(hasher: &RandomState, namespace: Namespace, name: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hubsub_types::Class;
+    use hubsub_types::names::Matcher;
 
     fn table(routes_max: usize) -> Topics {
         let classes = ClassTable::new(Vec::new(), true);
@@ -420,6 +457,24 @@ mod tests {
             topics.intern(Namespace::Global, format!("{i}{}", "x".repeat(1000)).as_bytes());
         }
         assert!(topics.len() <= 4, "{}", topics.len());
+    }
+
+    #[test]
+    fn routes_of_rows_are_few_and_take_no_others_place() {
+        let rows = Class {
+            matches: vec![Matcher::parse("$system/#").unwrap()],
+            keeps_latest: true,
+            ..Class::named("$system")
+        };
+        let classes = ClassTable::new(vec![rows, Class::named("all")], true);
+        let hubs = Hubs::new(2, &classes, Vec::new());
+        let mut topics = Topics::new(Arc::new(classes), Arc::new(hubs), 10_000);
+        let kept = topics.intern(Namespace::Global, b"kept");
+        for i in 0..1000 {
+            topics.intern(Namespace::Global, format!("$system/session/{i}").as_bytes());
+        }
+        assert!((ROWS_MAX..=ROWS_MAX + 1).contains(&topics.len()), "{}", topics.len());
+        assert_eq!(topics.find(Namespace::Global, b"kept"), Some(kept));
     }
 
     #[test]
