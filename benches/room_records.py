@@ -79,6 +79,9 @@ class Plane:
     def claims(self) -> Claims:
         return Claims()
 
+    def stays(self) -> frozenset[int]:
+        return frozenset()
+
     def attach(self, face: Face) -> None:
         self.face = face
 

@@ -62,7 +62,8 @@ class Cluster:
         directory: For data.
         coordinator: URL; None: the embedded one, whose founder is the first node.
         names: The founder first.
-        classes, limits, config: Of all nodes.
+        classes, limits, config: Of all nodes. Load samples are not taken where `limits` says nothing of them: the first
+            one, after some seconds, would leave its hub for good with who leads it then, also when that node goes.
         each: Config of a node alone, by name.
     """
 
@@ -77,7 +78,8 @@ class Cluster:
         each: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         self.directory, self.coordinator, self.names = directory, coordinator, tuple(names)
-        self.classes, self.limits, self.config = classes, limits, dict(config or {})
+        self.classes, self.config = classes, dict(config or {})
+        self.limits: Mapping[str, Any] = {"load_sample_ms": 0} | dict(limits or {})
         self.each = each or {}
         self.nodes: dict[str, Node] = {}
         """Those that run."""

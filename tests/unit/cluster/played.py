@@ -181,6 +181,11 @@ class PlayedPlane:
             kept={hub: by for hub, by in asked.items() if hub not in blank},
         )
 
+    def stays(self) -> frozenset[int]:
+        return frozenset(
+            row.hub for row in self.rows.values() if self.has_log_of(row) and row.hub in self.cluster.records
+        )
+
     def has_log_of(self, row: Route) -> bool:
         return row.leader == self.me and self.known_classes[row.room_class].durability != "ephemeral"
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hubsub.control.cluster.leads import MOVES_MAX
+from hubsub.control.cluster.node import DRAIN_S
 from hubsub.control.cluster.ring import LOAD_MAX, Place, assign
 from hubsub.control.cluster.view import ProcessId
 from hubsub.coordination import Delete, Put, Write
@@ -284,6 +285,33 @@ def test_a_node_that_stops_gives_its_hubs_and_the_mandate_away_first(is_controll
             assert name not in {node["name"] for node in cluster.status()["nodes"]}
             await cluster.settle()
             assert leaders(cluster) == homes("".join(sorted(set("abc") - {name})))
+
+    play(test)
+
+
+def test_a_node_that_stops_gives_away_its_hubs_without_records_and_waits_for_no_other(tmp_path: Path) -> None:
+    log = {"name": "log", "match": ["log:*"], "durability": "durable", "history": {"bytes": "64MiB"}}
+
+    async def test() -> None:
+        async with Cluster([log]) as cluster:
+            for name in "abc":
+                await cluster.start(name, data=str(tmp_path / name))
+            await cluster.settle()
+            of_c = [hub for hub in cluster.status()["hubs"] if hub["leader"] == "c"]
+            recorded = next(hub["hub"] for hub in of_c if hub["class"] == "log")
+            assert cluster.planes["c"].record(recorded)
+            began_s = cluster.now
+            assert not await cluster.nodes["c"].drain()
+            assert cluster.now - began_s < DRAIN_S, (
+                "it waits for hubs that others can take, and only for these"
+            )
+            assert [hub["hub"] for hub in cluster.status("c")["hubs"] if hub["leader"] == "c"] == [recorded]
+            await cluster.stop("c")
+            told = (
+                "1 hubs wait, of node c, which is not registered and has their logs: start it again; "
+                "classes log (1)"
+            )
+            await until(lambda: all(cluster.status(name)["wrong"] == [told] for name in "ab"))
 
     play(test)
 

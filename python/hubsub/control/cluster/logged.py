@@ -103,6 +103,13 @@ class LoggedHubs:
             | {hub: by for hub, by in self._asked.items() if hub in self.troubles and hub not in self._blank},
         )
 
+    def stays(self) -> frozenset[int]:
+        """Hubs that nobody else can lead when this process leaves: they have records here, or nobody knows whether
+        they do."""
+        there = self._data.log() or {"hubs": ()}
+        recorded = {row["id"] for row in there["hubs"] if row["latest"] > 0}
+        return frozenset(recorded & self._open.keys() | self._stuck | self.troubles.keys())
+
     async def close(self) -> None:
         """Does no more; hubs that are open stay so until the node stops."""
         if self._worker is not None:

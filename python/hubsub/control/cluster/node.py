@@ -8,6 +8,7 @@ Invariant: what is started is stopped, also when starting fails halfway.
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Self
@@ -317,15 +318,26 @@ class ClusterNode:
         return {name: known.get(name, 0) for name in self.nodes}
 
     async def drain(self) -> bool:
-        """Gives this node's hubs to others, as far as they take them within `DRAIN_S`: whether all are given."""
+        """Gives this node's hubs to others, as far as they take them within `DRAIN_S`: whether all are given.
+
+        Hubs of logged classes with records are not: nobody else has these, so their rooms wait for this node.
+        """
         await self._membership.drain()
         until_s = self._clock() + DRAIN_S
-        while self._leads() and self._others() and self._clock() < until_s:
+        while self._leads() - self._plane.stays() and self._others() and self._clock() < until_s:
             self._news.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(until_s - self._clock()):
                     await self._news.wait()
-        return not self._leads()
+        left = self._leads()
+        if left:
+            classes = Counter(self._follow.hubs[hub].record.room_class for hub in left)
+            log.info(
+                "hubs stay with this node: they have records, or nobody has taken them",
+                hubs=len(left),
+                classes=", ".join(f"{name} ({count})" for name, count in sorted(classes.items())),
+            )
+        return not left
 
     async def stop(self, drain: bool = True) -> None:
         """Leaves the cluster.
@@ -516,8 +528,8 @@ class ClusterNode:
         for name in self._loads.keys() - self._follow.nodes.keys():
             del self._loads[name]
 
-    def _leads(self) -> bool:
-        return any(kept.record.leader == self.name for kept in self._follow.hubs.values())
+    def _leads(self) -> set[int]:
+        return {hub for hub, kept in self._follow.hubs.items() if kept.record.leader == self.name}
 
     def _others(self) -> bool:
         return any(

@@ -7,7 +7,7 @@ Invariants: what is given replaces all of what was given before, but for `pins`,
 for another node, but for `ask`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -83,6 +83,10 @@ class Plane(Protocol):
 
     def claims(self) -> Claims:
         """What this process knows of its logged hubs that may be given away."""
+
+    def stays(self) -> Set[int]:
+        """Logged hubs that stay with this process when it leaves: they have records, or cannot be opened or
+        closed."""
 
     def attach(self, face: Face) -> None:
         """Once, before anything else."""

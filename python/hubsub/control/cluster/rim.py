@@ -104,6 +104,9 @@ class CorePlane:
     def claims(self) -> Claims:
         return self._hubs.claims()
 
+    def stays(self) -> frozenset[int]:
+        return self._hubs.stays()
+
     async def ready(self) -> None:
         """Until this process holds all patterns and all interest that concerns it, and rooms have a home."""
         self._see_ready()
