@@ -20,7 +20,6 @@ another's revision of `controller`, or when it is handed over; before that nothi
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -43,6 +42,7 @@ from hubsub.control.cluster.records import (
     parse,
 )
 from hubsub.control.cluster.start import Start, read
+from hubsub.control.cluster.told import Told
 from hubsub.control.cluster.view import Claims, Kept, Peer, ProcessId, Tables, Timing, View
 from hubsub.control.cluster.writes import BackOff, Writes
 from hubsub.coordination import Coordinator, Delete, Lease, Put
@@ -73,9 +73,6 @@ ALONE_S_MAX: Final = 60.0
 
 MOVES_KEPT: Final = 256
 """The latest changes of leaders, for who asks what moved and why."""
-
-HUBS_TOLD: Final = 8
-"""In one log line."""
 
 Peers = Mapping[ProcessId, Peer]
 
@@ -146,6 +143,7 @@ class Controller:
         self._rests_until_s = 0.0
         self._rest_s = ALONE_S
         self._back_off = BackOff(clock)
+        self._told = Told(clock)
         self._wake = asyncio.Event()
         self._turning = asyncio.Lock()
         self._task = asyncio.create_task(self._run())
@@ -219,6 +217,7 @@ class Controller:
             await self._stand()
         if self._mandate is not None and self._may_act(self._mandate):
             await self._control(self._mandate)
+            self._told.tell()
 
     # -- being elected --
 
@@ -346,6 +345,7 @@ class Controller:
     async def _end(self, why: str) -> None:
         mandate, self._mandate = self._mandate, None
         assert mandate is not None
+        self._told.tell(is_end=True)
         log.info("controller no more", node=self.me[0], mandate=mandate.kept.record.mandate, why=why)
         await mandate.writes.end()
         await self._plane.grants(mandate.kept.record.mandate, self._clock(), {}, mandate.census)
@@ -420,6 +420,4 @@ class Controller:
     def _note(self, steps: Sequence[Step]) -> None:
         self.steps += [(self._clock(), step) for step in steps]
         del self.steps[:-MOVES_KEPT]
-        for why, count in Counter(step.why for step in steps).items():
-            hubs = [step.hub for step in steps if step.why == why]
-            log.info("hubs change", why=why, count=count, first=hubs[:HUBS_TOLD])
+        self._told.note(steps)

@@ -1,0 +1,66 @@
+"""What the log is told of hubs that the controller changes: what cost somebody something at once, what moves in order
+in one line a second, however many hubs that are.
+
+Invariant: every step is in one line; those of a mandate at the latest when it ends.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import structlog
+
+from hubsub.control.cluster.leads import Step
+
+HUBS_TOLD: Final = 8
+"""Of many hubs, so many are named."""
+
+MOVES_S: Final = 1.0
+"""Moves of so much time are told together."""
+
+MOVES: Final = frozenset({"propose", "withdraw", "has records", "gave up", "members"})
+"""Steps by which hubs go from one node to another in order: the leader gave the hub up because it was asked to."""
+
+log = structlog.get_logger("hubsub.cluster")
+
+
+class Told:
+    """Collects moves.
+
+    Args:
+        clock: Monotonic, seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._moves: list[Step] = []
+        self._since_s = 0.0
+        """When the first of them was noted."""
+
+    def note(self, steps: Sequence[Step]) -> None:
+        """These are asked for."""
+        others = [step for step in steps if step.why not in MOVES]
+        for why, count in Counter(step.why for step in others).items():
+            hubs = [step.hub for step in others if step.why == why]
+            log.info("hubs change", why=why, count=count, first=hubs[:HUBS_TOLD])
+        if len(others) < len(steps):
+            if not self._moves:
+                self._since_s = self._clock()
+            self._moves += [step for step in steps if step.why in MOVES]
+
+    def tell(self, is_end: bool = False) -> None:
+        """Called again and again: tells of moves whose time is over, or at the end of all."""
+        if not self._moves or not (is_end or self._clock() - self._since_s >= MOVES_S):
+            return
+        moves, self._moves = self._moves, []
+        moved = [step for step in moves if step.why in ("gave up", "members")]
+        stay = sum(step.why == "has records" for step in moves)
+        to = Counter(step.after.leader for step in moved)
+        log.info(
+            "hubs are dealt",
+            moved=len(moved),
+            to=", ".join(f"{node} ({count})" for node, count in sorted(to.items())),
+            stay_with_records=stay,
+            asked_for=sum(step.why == "propose" for step in moves),
+            taken_back=sum(step.why == "withdraw" for step in moves),
+        )
