@@ -14,8 +14,9 @@ from command_line import HUBSUB, hubsub
 
 from hubsub.cli import COMMANDS, usage
 from hubsub.cli.common import fitting, print_rows, shown
+from hubsub.cli.nodes import silent
 from hubsub.cli.top import COLUMNS, view
-from hubsub.errors import ClientError, without_secrets
+from hubsub.errors import ClientError, NoClusterError, without_secrets
 
 from .http_server import http_server
 
@@ -282,3 +283,25 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
 
 def test_a_list_of_words_is_shown_as_words() -> None:
     assert shown(["edge", "hub"]) == "edge, hub" and shown([]) == "-" and shown([1]) == "[1]"
+
+
+def test_nodes_that_do_not_answer_are_listed_as_the_others_know_them() -> None:
+    def node(name: str, state: str) -> dict[str, Any]:
+        common = {"roles": ["hub"], "zone": None, "hubs_led": 3, "version": "1"}
+        return {"name": name, "state": state, "addresses": {"redis": "h:1"}, **common}
+
+    class Answers:
+        def get(self, path: str) -> dict[str, Any]:
+            assert path == "/v1/cluster"
+            hubs = [{"leader": "gone"}, {"leader": "gone"}, {"leader": "a"}]
+            nodes = [node("a", "up"), node("b", "dead")]
+            return {"nodes": nodes, "census": {"nodes": ["a", "b", "gone"]}, "hubs": hubs}
+
+    class Alone:
+        def get(self, path: str) -> dict[str, Any]:
+            raise NoClusterError
+
+    dead, gone = silent(Answers(), {"a"})  # type: ignore[arg-type]
+    assert dead["state"] == "dead" and (dead["redis"], dead["http"], dead["hubs_led"]) == ("h:1", None, 3)
+    assert gone == {"name": "gone", "state": "not registered", "hubs_led": 2}
+    assert list(silent(Alone(), {"a"})) == []  # type: ignore[arg-type]

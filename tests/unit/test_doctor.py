@@ -304,14 +304,16 @@ def test_a_node_that_is_told_as_loopback_is_bad_for_who_asks_from_elsewhere() ->
 
 def test_clocks_that_a_node_tells_of_its_peers_are_judged() -> None:
     with listening() as port:
+        up, down = [{"state": "down"}, {"state": "up"}], [{"state": "down"}]
         peers = [
-            {"node": "n2", "clock_offset_us": 900_000, "clock_error_us": 100},
-            {"node": "n3", "clock_offset_us": -1_000, "clock_error_us": 100},
-            {"node": "n4", "clock_offset_us": None, "clock_error_us": None},
+            {"node": "n2", "clock_offset_us": 900_000, "clock_error_us": 100, "links": up},
+            {"node": "n3", "clock_offset_us": -1_000, "clock_error_us": 100, "links": up},
+            {"node": "n4", "clock_offset_us": None, "clock_error_us": None, "links": up},
+            {"node": "n5", "clock_offset_us": 0, "clock_error_us": 0, "links": down},
         ]
         found = by_check(cluster([row("n1", f"127.0.0.1:{port}", peers=peers)], "127.0.0.1"))
     assert found["clock of n2"].state == "bad" and found["clock of n3"].state == "ok"
-    assert "clock of n4" not in found
+    assert not found.keys() & {"clock of n4", "clock of n5"}, "nothing is known of those now"
 
 
 def test_what_a_node_finds_wrong_with_its_cluster_is_told_and_a_node_alone_has_none() -> None:

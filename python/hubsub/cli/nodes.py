@@ -1,24 +1,51 @@
 """`hubsub node …`: over the REST API."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Annotated, Any
 
 import typer
 
 from hubsub.cli.common import Api, Json, Url, group, print_fields, print_rows, segment
+from hubsub.errors import NoClusterError
 
 app = group("Lists and shows nodes.")
 
 
 @app.command("ls")
 def list_nodes(url: Url = None, as_json: Json = False) -> None:
-    """Lists the nodes."""
+    """Lists the nodes; of those that do not answer what the one that is asked knows of them."""
+    api = Api(url)
+    rows = api.get("/v1/nodes").rows("nodes")
     print_rows(
-        Api(url).get("/v1/nodes").rows("nodes"),
+        [*rows, *silent(api, {str(row["name"]) for row in rows})],
         ("name", "state", "redis", "http", "role", "zone", "hubs_led", "shards", "version", "uptime_s"),
         as_json,
     )
+
+
+def silent(api: Api, answered: Set[str]) -> Iterator[dict[str, Any]]:
+    """Nodes of the cluster that have not answered: as they registered, or by name alone where only the census has
+    them."""
+    try:
+        seen = api.get("/v1/cluster")
+    except NoClusterError:
+        return
+    known = {node["name"]: node for node in seen["nodes"]}
+    counted = seen["census"] or {"nodes": []}
+    led = Counter(hub["leader"] for hub in seen["hubs"])
+    for name in sorted((known.keys() | set(counted["nodes"])) - answered):
+        node = known.get(name)
+        if node is None:
+            yield {"name": name, "state": "not registered", "hubs_led": led[name]}
+        else:
+            yield {
+                "name": name,
+                "state": node["state"],
+                **{listener: node["addresses"].get(listener) for listener in ("redis", "http")},
+                "role": node["roles"],
+                **{key: node[key] for key in ("zone", "hubs_led", "version")},
+            }
 
 
 @app.command("show")

@@ -68,7 +68,8 @@ def cluster(rows: Sequence[Mapping[str, Any]], asked: str) -> Iterator[Finding]:
         PeerClock(str(peer["node"]), peer["clock_offset_us"] / 1e3, peer["clock_error_us"] / 1e3)
         for row in rows[:1]
         for peer in row.get("peers", ())
-        if peer["clock_offset_us"] is not None
+        # Of one that is gone there is the last that was heard, or nothing.
+        if peer["clock_offset_us"] is not None and any(link["state"] == "up" for link in peer["links"])
     )
 
 
