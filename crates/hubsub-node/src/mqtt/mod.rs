@@ -739,7 +739,11 @@ impl Rim {
 
     /// What came of a subscription that was not known at once; perhaps one that this connection did not ask for.
     fn mqtt_confirmed(&mut self, key: ConnKey, number: u32, granted: Result<(), ErrorCode>) {
-        if let Some(client) = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) {
+        let client = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
+        // It may be one that an older connection of the session asked for.
+        if let Some(client) = client
+            && client.machine.waits_for(number)
+        {
             client.unconfirmed = client.unconfirmed.saturating_sub(1);
         }
         self.mqtt_granted(key, number, granted);

@@ -528,3 +528,19 @@ fn what_comes_late_of_an_older_connections_request_answers_none_of_the_new_one()
     after.published(number, Reason::Success, &mut out).unwrap();
     assert!(after.pending() == 0 && !out.is_empty());
 }
+
+#[test]
+fn a_subscription_of_an_older_connection_is_not_waited_for() {
+    let asks = |machine: &mut Machine<u64>| subscribe(machine, "a", of_qos(Qos::AtLeastOnce), None);
+    let mut before = resumable(9);
+    let older = asks(&mut before);
+    assert!(before.waits_for(older));
+    let next = before.next_request();
+    let mut after = resumable(9);
+    after.resume(before.suspend(0));
+    after.number_requests_from(next);
+    let newer = asks(&mut after);
+    assert!(!after.waits_for(older) && after.waits_for(newer));
+    after.granted(newer, Ok(()), &mut Vec::new());
+    assert!(!after.waits_for(newer));
+}

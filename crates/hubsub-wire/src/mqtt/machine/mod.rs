@@ -358,6 +358,11 @@ impl<K: Key> Machine<K> {
         self.pump(out);
     }
 
+    /// Whether a subscription of this connection waits for what came of it.
+    pub fn waits_for(&mut self, number: u32) -> bool {
+        self.requests.filter(number).is_some()
+    }
+
     /// What came of a subscription: its filter, if the client is due what topics that match keep.
     pub fn granted(
         &mut self,
