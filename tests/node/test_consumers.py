@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from clients.mqtt import PINGRESP, PUBACK, PUBLISH, Wire
+from clients.mqtt import PINGRESP, PUBACK, PUBLISH, V5, Wire
 from clients.raw import Connection
 from clients.servers import Server, until
 from command_line import hubsub
@@ -257,6 +257,27 @@ def test_a_consumer_is_listed_and_begins_anew_when_it_is_deleted(serve: Callable
         until(lambda: shown(server, "audit", "kept:a/b")["lag"] == 0, "it begins with what comes now")
         publisher.ask("PUBLISH", "kept:a/b", "y")
         assert [payload for _, payload in records(one, 1)] == [b"y"]
+
+
+def test_one_group_too_many_is_refused(serve: Callable[..., Server]) -> None:
+    server = serve(limits={"groups_max": 2})
+    with server.connect() as one, server.connect() as other:
+        consume(one, "kept:a", "g")
+        consume(one, "kept:b", "g")
+        told = b"ERR max number of groups that share messages reached"
+        assert bytes(other.call("HUBSUB", "SUBSCRIBE", "kept:c", "AS", "g").value) == told  # type: ignore[arg-type]
+        consume(other, "kept:a", "g")
+        with Wire(server.mqtt) as third:
+            third.connect("third", V5)
+            assert third.subscribe(("$share/h/kept/#", 1)) == [0x97]
+        assert server.metric("subscriptions_refused_total") == 2
+    with server.connect() as one:
+        until(lambda: shown(server, "g", "kept:a")["members"] == 0, "its members are gone")
+        until(
+            lambda: one.call("HUBSUB", "SUBSCRIBE", "kept:c", "AS", "g").kind != "-", "there is place again"
+        )
+        # Of one that memory has no place for its row tells.
+        assert shown(server, "g", "kept:a")["lag"] == 0
 
 
 def test_what_is_no_consumer_is_refused(serve: Callable[..., Server]) -> None:

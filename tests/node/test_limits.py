@@ -30,6 +30,7 @@ REACHED = {
     "topic_bytes_max": "test_a_topic_that_is_too_long_is_refused",
     "pattern_bytes_max": "test_a_pattern_that_is_too_long_is_refused",
     "subscriptions_per_client_max": "test_one_subscription_too_many_is_refused",
+    "groups_max": "test_one_group_too_many_is_refused",
     "phoenix_message_bytes_max": "test_a_message_that_is_too_long_closes",
     "phoenix_channels_max": "test_one_channel_too_many_is_refused",
     "phoenix_silence_ms": "test_a_page_that_is_silent_for_too_long_is_closed",

@@ -197,6 +197,12 @@ impl Consumer {
         self.is_dirty = true;
     }
 
+    /// Whether its row is written as it is now: what is given and not acknowledged comes again from there.
+    #[must_use]
+    pub fn is_in_its_row(&self) -> bool {
+        self.loading_ms.is_none() && self.saving_ms.is_none() && !self.is_dirty
+    }
+
     /// Its row: epoch, floor, and the seqs that are acknowledged above it, 8 bytes each, little-endian.
     #[must_use]
     pub fn row(&self) -> Vec<u8> {

@@ -241,6 +241,23 @@ fn a_record_that_nobody_is_left_for_is_counted() {
 }
 
 #[test]
+fn one_group_too_many_is_refused_and_no_member_of_one_that_is_there() {
+    let mut net = Net::new(2, 1, Class::named("all"));
+    let limits = hubsub_types::Limits { groups_max: 2, ..Default::default() };
+    net.brokers.iter_mut().for_each(|broker| broker.set_limits(limits.clone()));
+    join(&mut net, 0, 0, ("g", "a"));
+    join(&mut net, 1, 0, ("h", "a"));
+    net.settle();
+    let refused = Outcome::Now(Err(ErrorCode::TooManyGroups));
+    assert_eq!(join(&mut net, 1, 0, ("i", "a")), refused);
+    assert_ne!(join(&mut net, 1, 0, ("g", "a")), refused, "that is one of the other shard");
+    leave(&mut net, 0, 0, ("g", "a"));
+    leave(&mut net, 1, 0, ("g", "a"));
+    net.settle();
+    assert_ne!(join(&mut net, 1, 0, ("i", "a")), refused);
+}
+
+#[test]
 fn a_group_counts_against_the_subscriptions_of_its_member() {
     let mut net = Net::new(1, 1, Class::named("all"));
     let limits = hubsub_types::Limits { subscriptions_per_client_max: 2, ..Default::default() };

@@ -60,6 +60,8 @@ pub enum ErrorCode {
     ClassRemoved,
     /// `retained_messages_max` or `retained_bytes_max` is reached.
     TooManyRetained,
+    /// `groups_max` is reached.
+    TooManyGroups,
 }
 
 impl ErrorCode {
@@ -93,6 +95,7 @@ impl ErrorCode {
         ErrorCode::HubDiffers,
         ErrorCode::ClassRemoved,
         ErrorCode::TooManyRetained,
+        ErrorCode::TooManyGroups,
     ];
 
     /// The stable code, the same in REST answers, logs and Python.
@@ -118,6 +121,7 @@ impl ErrorCode {
             | ErrorCode::PublishRate
             | ErrorCode::TooManySubscriptions
             | ErrorCode::TooManyRetained
+            | ErrorCode::TooManyGroups
             | ErrorCode::DiskFull
             | ErrorCode::LinkFull => 0x97,
             ErrorCode::PayloadLength | ErrorCode::ClassRemoved => 0x83,
@@ -186,6 +190,9 @@ impl ErrorCode {
             ErrorCode::HubDiffers => ("hub_differs", "ERR another hub has this id or place", false),
             ErrorCode::TooManyRetained => {
                 ("too_many_retained", "ERR max number or bytes of retained messages reached", true)
+            }
+            ErrorCode::TooManyGroups => {
+                ("too_many_groups", "ERR max number of groups that share messages reached", true)
             }
             ErrorCode::ClassRemoved => {
                 ("class_removed", "ERR the class of this room was removed, it gets no new rooms", false)

@@ -54,6 +54,8 @@ limits! {
     pattern_bytes_max = 1_024;
     /// Subscriptions of one client: topics, patterns and shard channels together.
     subscriptions_per_client_max = 100_000;
+    /// Groups that share messages, in the whole cluster; and named consumers that a shard remembers.
+    groups_max = 10_000;
     /// Publishes a minute of one client; 0 for no limit.
     publishes_per_minute_max = 0;
     /// Bytes of one message of a browser, however it is cut into frames.

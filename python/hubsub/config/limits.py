@@ -50,6 +50,14 @@ LIMITS: tuple[Limit, ...] = (
         "Subscriptions of one client: topics, patterns and shard channels together.",
         1,
     ),
+    Limit(
+        "groups_max",
+        10_000,
+        "Groups that share messages and have a member, of `$share` and of named consumers, in the whole cluster: a "
+        "member of one more is refused. Of consumers without members a shard remembers no more; the others go on "
+        "from their rows.",
+        1,
+    ),
     Limit("publishes_per_minute_max", 0, "Publishes a minute of one client; 0 for no limit."),
     Limit(
         "phoenix_message_bytes_max",

@@ -236,6 +236,14 @@ class TooManyRetainedError(Refused):
     words = "max number or bytes of retained messages reached"
 
 
+class TooManyGroupsError(Refused):
+    code = "too_many_groups"
+    status = 429
+    resp = "ERR max number of groups that share messages reached"
+    retryable = True
+    words = "max number of groups that share messages reached"
+
+
 class HubDiffersError(Refused):
     code = "hub_differs"
     status = 409

@@ -89,8 +89,22 @@ impl Broker {
             return;
         }
         let last = self.last_of(topic, sink);
+        if self.consumers.len() as u64 >= self.limits.groups_max {
+            self.forget_absent_consumer();
+        }
         self.consumers.insert(Arc::clone(source), Consumer::new(topic.into(), last, now.mono_ms));
         sink.load_consumer(source);
+    }
+
+    /// Forgets one that has no member and whose row says all that is known of it: whoever joins finds it there.
+    fn forget_absent_consumer(&mut self) {
+        let groups = &self.groups.table;
+        let is_absent = |(source, consumer): &(&Arc<[u8]>, &Consumer)| {
+            groups.find(source).is_none() && consumer.is_in_its_row()
+        };
+        if let Some(source) = self.consumers.iter().find(is_absent).map(|(source, _)| Arc::clone(source)) {
+            self.consumers.remove(&source);
+        }
     }
 
     fn last_of(&mut self, topic: &[u8], sink: &impl Sink) -> Position {

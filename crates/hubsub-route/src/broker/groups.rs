@@ -42,6 +42,10 @@ impl Broker {
         if self.is_full(conn) {
             return Outcome::Now(Err(ErrorCode::TooManySubscriptions));
         }
+        let table = &self.groups.table;
+        if table.len() as u64 >= self.limits.groups_max && table.find(&source).is_none() {
+            return Outcome::Now(Err(ErrorCode::TooManyGroups));
+        }
         let id = self.groups.table.intern(&source);
         let held = self.groups.table.get_mut(id);
         held.counts.add(self.shard, self.shards);
