@@ -451,3 +451,11 @@ def test_a_class_says_which_member_of_a_group_gets_a_record(strategy: str) -> No
 def test_a_way_to_share_that_there_is_not_is_refused(strategy: str) -> None:
     text = problems({"class": [{"name": "a", "share_strategy": strategy}]})
     assert "class a, share_strategy: no such way to share" in text and "hash:header:NAME" in text
+
+
+def test_what_happens_to_mqtt_sessions_is_kept_within_its_limit() -> None:
+    config = resolve({"data": "d", "limits": {"mqtt_session_entries_bytes_max": "1GiB"}}, {}, {})
+    entries = next(cls for cls in config.all_classes if cls.name == "$queue")
+    # A log removes whole segments, and not the one that it writes.
+    assert entries.history is not None
+    assert entries.history.bytes == 2**30 + config.limits["log_segment_bytes"]

@@ -461,6 +461,15 @@ LIMITS: tuple[Limit, ...] = (
     Limit("http_stage_bytes_max", 256 * MIB, "Bytes of one stage, as Arrow.", 1_024, "control"),
     Limit("http_stages_max", 10_000, "Stages that are not committed at once.", 1, "control"),
     Limit(
+        "mqtt_session_entries_bytes_max",
+        256 * MIB,
+        "Disk for what happened to MQTT sessions since their rows, and for messages that wait for them, of each hub of "
+        "`$queue`; the oldest give way, in whole segments.",
+        1_024,
+        "control",
+        reload=False,
+    ),
+    Limit(
         "load_sample_ms",
         10_000,
         "Time between load samples, which a node with a data directory publishes to `$stats/load`; 0 for none.",

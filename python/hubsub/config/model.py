@@ -146,9 +146,6 @@ SYSTEM = "$system"
 QUERIES_BYTES = 64 << 20
 """Of the records that say how far each query's batches are: some 300,000 of them."""
 
-QUEUES_BYTES = 256 << 20
-"""Of what happened to MQTT sessions since their rows, and of messages that wait for them: the oldest give way."""
-
 STATS_BYTES = 64 << 20
 
 STATS_AGE_MS = 7 * 86_400_000
@@ -206,7 +203,7 @@ def system_classes(
         own("$stage", "$stage/+/+", "durable", limits["stage_bytes_max"]),
         own("$queries", "$queries/+", "durable", QUERIES_BYTES),
         consumers,
-        own("$queue", "topic", "durable", QUEUES_BYTES),
+        own("$queue", "topic", "durable", limits["mqtt_session_entries_bytes_max"]),
         own("$stats", "topic", "durable", STATS_BYTES, STATS_AGE_MS),
         system,
     )
