@@ -19,4 +19,5 @@ mod sample_tests;
 mod samples;
 mod session_model;
 mod session_tests;
+mod snapshot_tests;
 mod tools;
