@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 
 from hubsub.config import resolve
-from hubsub.node import HistoryRow
+from hubsub.node import HistoryRow, Item
 
 from .played_cluster import Cluster
 from .played_node import Api, client_row, fits, room_row
@@ -47,6 +47,11 @@ def field(api: Api, *names: str, **more: Any) -> None:
         return True, rows[:count] if after else rows[-count:]
 
     node.room_of, node.rooms, node.history, node.connected = room_of, rooms, history, []
+
+
+def orders(api: Api) -> list[list[Item]]:
+    """What was published, request by request."""
+    return [asked for asked in api.node.asked if isinstance(asked, list)]
 
 
 def row(seq: int, topic: str, payload: bytes = b"", **headers: str) -> HistoryRow:
@@ -147,7 +152,7 @@ async def test_an_action_is_a_record_that_a_device_can_answer_by_its_protocols_m
     answer = await api.ask("POST", "/v1/devices/a/actions", order)
     assert answer.status == 201
     fits(answer, "/v1/devices/{device}/actions", "post")
-    ((item,),) = api.node.asked
+    ((item,),) = orders(api)
     assert (item.topic, item.payload) == (b"devices/a/actions/go", b"\xff")
     assert item.headers == {
         "k": "v",
@@ -159,7 +164,24 @@ async def test_an_action_is_a_record_that_a_device_can_answer_by_its_protocols_m
     assert (answer.json["state"], answer.json["receivers"], answer.json["position"]) == ("queued", 3, "7-1")
     assert answer.json["expires_us"] == answer.json["timestamp_us"] + 60_000_000
     forever = await api.ask("POST", "/v1/devices/a/actions", {"name": "go", "expiry_s": None})
-    assert forever.json["expires_us"] is None and "mqtt.expiry-s" not in api.node.asked[-1][0].headers
+    assert forever.json["expires_us"] is None and "mqtt.expiry-s" not in orders(api)[-1][0].headers
+
+
+async def test_an_action_has_the_time_that_its_room_gave_it_and_says_whether_its_device_was_ever_seen() -> (
+    None
+):
+    api = Api()
+    field(api, "a")
+    api.node.kept[b"devices/a"] = [  # type: ignore[attr-defined]
+        row(1, "devices/a/actions/go", b"1", **{"hubsub-action": "first", "mqtt.expiry-s": "60"}),
+    ]
+    given = (await api.ask("POST", "/v1/devices/a/actions", {"name": "go", "expiry_s": 60})).json
+    assert (given["timestamp_us"], given["expires_us"], given["seen"]) == (1, 60_000_001, False)
+    api.node.connected = [connected("a")]
+    assert (await api.ask("POST", "/v1/devices/a/actions", {"name": "go"})).json["seen"]
+    api.node.connected = []
+    api.node.kept[b"devices/a"].append(row(2, "devices/a/state"))  # type: ignore[attr-defined]
+    assert (await api.ask("POST", "/v1/devices/a/actions", {"name": "go"})).json["seen"]
 
 
 async def test_a_key_gives_one_action_of_one_device() -> None:

@@ -91,6 +91,13 @@ class DeviceAction(Struct, kw_only=True):
     receivers: Annotated[
         int | None, Meta(description="Of the answer to its POST: subscribers that it goes to at once.")
     ] = None
+    seen: Annotated[
+        bool | None,
+        Meta(
+            description="Of the answer to its POST: whether the device is connected or has said how it is. One that "
+            "was never seen gets the action when it comes, if it does. Null: not all nodes could be asked."
+        ),
+    ] = None
     answer: Annotated[Record | None, Meta(description="With which it was acknowledged.")] = None
 
 

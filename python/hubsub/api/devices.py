@@ -27,12 +27,13 @@ from hubsub.api.everywhere import Everywhere
 from hubsub.api.params import body, decode, flag, number, path_name
 from hubsub.api.publish import once
 from hubsub.api.rooms import record_body
-from hubsub.api.schema import Client, payload_fields
+from hubsub.api.schema import Client, Record, payload_fields
 from hubsub.api.state import State
 from hubsub.control.devices import ACTION_ID, CORRELATION, EXPIRY, RESPONSE_TOPIC, Action, Devices, actions_of
 from hubsub.errors import (
     ActionsNotKeptError,
     BadRequestError,
+    HubSubError,
     NoDevicesError,
     NoSuchClassError,
     NoSuchDeviceError,
@@ -78,12 +79,8 @@ async def list_devices(state: State, request: Request) -> Response:
 
 async def show_device(state: State, request: Request) -> Response:
     devices, device = _device(state, request)
-    topic = devices.state_topic(device)
-    room, _ = state.node.room_of(topic.encode())
     nodes = Everywhere(state)
-    rows, connected = await asyncio.gather(nodes.history(room, 1, topic.encode()), nodes.clients([device]))
-    # Where no history has it, the topic may keep it by itself.
-    last = record_body(rows[-1]) if rows else await nodes.retained(topic.encode())
+    last, connected = await _said(state, nodes, devices, device)
     if last is None and not connected and nodes.headers is None:
         raise NoSuchDeviceError(value=device, hint="GET /v1/devices lists them")
     answer = Device(
@@ -91,7 +88,7 @@ async def show_device(state: State, request: Request) -> Response:
         room_class=devices.room_class,
         connection=_connection(connected, device),
         state=last,
-        state_topic=topic,
+        state_topic=devices.state_topic(device),
         action_topic=devices.action_topic(device, "{action}"),
     )
     return json_answer(answer, headers=nodes.headers)
@@ -117,7 +114,7 @@ async def act(state: State, request: Request) -> Response:
     data = await body(state, request)
     order: ActionOrder = decode(data, ActionOrder)
     devices, device = _device(state, request)
-    _actions_room(state, devices, device)
+    room = _actions_room(state, devices, device)
     taken = [name for name in order.headers if name in OWN_HEADERS]
     if taken:
         raise BadRequestError("an action has this header by itself", taken[0])
@@ -137,10 +134,14 @@ async def act(state: State, request: Request) -> Response:
         (result,) = await state.node.publish([Item(topic.encode(), payload, headers, publisher)])
         if isinstance(result, Failed):
             raise refusal(*result)
-        row = HistoryRow(result.epoch, result.seq, now_us, topic.encode(), publisher, payload, headers)
+        nodes = Everywhere(state)
+        # Its time is the hub's, as all others are told.
+        rows = await nodes.history(room, 1, topic.encode(), (result.epoch, result.seq - 1))
+        own = HistoryRow(result.epoch, result.seq, now_us, topic.encode(), publisher, payload, headers)
+        row = next((row for row in rows if (row.epoch, row.seq) == (result.epoch, result.seq)), own)
         (action,) = actions_of(devices, device, [row])
         answer = _action_body(action, now_us)
-        answer.receivers = result.receivers
+        answer.receivers, answer.seen = result.receivers, await _is_seen(state, nodes, devices, device)
         return json_bytes(answer)
 
     scope = f"{request.method} {request.url.path}".encode()
@@ -201,6 +202,28 @@ def _actions_room(state: State, devices: Devices, device: str) -> bytes:
     if cls is None or cls.history is None:
         raise ActionsNotKeptError(value=room_class, hint="give it a `history`, and make it durable")
     return room
+
+
+async def _said(
+    state: State, nodes: Everywhere, devices: Devices, device: str
+) -> tuple[Record | None, dict[str, Client]]:
+    """What a device said last of its state, and its connection."""
+    topic = devices.state_topic(device).encode()
+    room, _ = state.node.room_of(topic)
+    rows, connected = await asyncio.gather(nodes.history(room, 1, topic), nodes.clients([device]))
+    # Where no history has it, the topic may keep it by itself.
+    return record_body(rows[-1]) if rows else await nodes.retained(topic), connected
+
+
+async def _is_seen(state: State, nodes: Everywhere, devices: Devices, device: str) -> bool | None:
+    """Whether anything is known of a device; None where not all nodes could be asked, for the action stands all the
+    same."""
+    try:
+        last, connected = await _said(state, nodes, devices, device)
+    except HubSubError:
+        return None
+    is_seen = last is not None or bool(connected)
+    return is_seen if is_seen or nodes.headers is None else None
 
 
 async def _is_first(nodes: Everywhere, room: bytes, row: HistoryRow) -> bool:

@@ -76,7 +76,10 @@ def act(
     """Gives a device something to do, now or when it is back."""
     order = {"name": action, "payload": payload, "expiry_s": _seconds(expiry)}
     path = f"/v1/devices/{segment(device)}/actions"
-    print_fields(Api(url).ask("POST", path, order, **{"class": room_class}), as_json)
+    answer = Api(url).ask("POST", path, order, **{"class": room_class})
+    print_fields(answer, as_json)
+    if answer["seen"] is False:
+        say(f"no such device has been seen yet: {shown(device)}; the action waits for one to come")
 
 
 @app.command("actions")
