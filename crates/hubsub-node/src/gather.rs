@@ -29,6 +29,8 @@ pub enum Then {
     Control(u64),
     /// It is the row of a consumer.
     Consumer(Arc<[u8]>),
+    /// It is what a room has of the session that is read for a place among connections.
+    Session(ConnKey),
 }
 
 /// Who is asked.
@@ -260,6 +262,14 @@ impl Rim {
             Then::Consumer(source) => {
                 let row = crate::consumers::row(parts.pop());
                 self.own.want(crate::consumers::Wanted::Loaded(source, row));
+            }
+            Then::Session(key) => {
+                let part = match parts.pop() {
+                    Some(Part::History(part)) => Ok(part),
+                    Some(Part::Refused(code)) => Err(code),
+                    other => unreachable!("records answer a question for history: {other:?}"),
+                };
+                self.own.past(key, part);
             }
             Then::Control(ticket) => self.control.tell(Event::Parts(ticket, parts)),
         }

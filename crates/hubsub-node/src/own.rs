@@ -9,6 +9,7 @@ use crate::core::Core;
 use crate::rim::Rim;
 use ahash::RandomState;
 use hashbrown::HashMap;
+use hubsub_route::rooms::HistoryPart;
 use hubsub_route::{
     Answer, Asker, Draft, Headers, Namespace, Outcome, Publisher, RecordView, Start, Ticket, Wish,
 };
@@ -41,6 +42,10 @@ enum Event {
     Consumers(Wanted),
     /// A session is to be recorded.
     Session(ConnKey),
+    /// What a room has of a session that is read for that place.
+    Past(ConnKey, Result<HistoryPart, ErrorCode>),
+    /// A session in that place, which another process had, is subscribed to all that it was, or is not.
+    Follows(ConnKey, bool),
 }
 
 /// See the module.
@@ -101,6 +106,16 @@ impl Own {
     /// An MQTT session of that place is to be recorded.
     pub fn record(&mut self, session: ConnKey) {
         self.events.push(Event::Session(session));
+    }
+
+    /// What a room has of a session that is read for that place.
+    pub fn past(&mut self, session: ConnKey, part: Result<HistoryPart, ErrorCode>) {
+        self.events.push(Event::Past(session, part));
+    }
+
+    /// A session in that place, which another process had, is subscribed to all that it was, or is not.
+    pub fn follow(&mut self, session: ConnKey, is_held: bool) {
+        self.events.push(Event::Follows(session, is_held));
     }
 
     /// An answer for it.
@@ -177,6 +192,8 @@ impl Core {
                     Event::Record(topic, payload) => crate::mqtt::heard(self, &topic, &payload),
                     Event::Consumers(wanted) => crate::consumers::act(self, wanted),
                     Event::Session(key) => crate::mqtt::record_session(self, key),
+                    Event::Past(key, part) => crate::mqtt::read_of_session(self, key, part),
+                    Event::Follows(key, is_held) => crate::mqtt::followed(self, key, is_held),
                     Event::Gap(topic) => crate::mqtt::missed(self, &topic),
                     Event::Answer(number, answer) => match self.rim.own.answered(number) {
                         Some(Asked::Claims(asked)) => crate::mqtt::answered(self, asked, outcome_of(&answer)),

@@ -13,7 +13,7 @@ use crate::led::Led;
 use crate::link::{Board, Links};
 use crate::log::LogEnd;
 use crate::metrics::ShardMetrics;
-use crate::mqtt::{LongMessages, Sessions, StoreEnd};
+use crate::mqtt::{LongMessages, Readings, Sessions, StoreEnd};
 use crate::node::NodeInfo;
 use crate::output::Output;
 use crate::own::Own;
@@ -135,6 +135,8 @@ pub struct Rim {
     claimed: u64,
     /// Sessions without a connection.
     pub sessions: Sessions,
+    /// Sessions that are read, which other nodes had.
+    pub readings: Readings,
     /// To the store of sessions, if there is one of its own.
     pub store: Option<StoreEnd>,
     /// Connections that are called to their sessions, which are there.
@@ -221,6 +223,7 @@ impl Rim {
             claims: Claims::default(),
             claimed: 0,
             sessions: Sessions::default(),
+            readings: Readings::default(),
             store: ends.store,
             called: Vec::new(),
             own: Own::default(),

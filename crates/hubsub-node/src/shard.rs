@@ -375,6 +375,9 @@ impl Shard {
         self.core.broker.sweep(now, &self.core.rim);
         self.core.broker.tend_consumers(now, &mut self.core.rim);
         crate::mqtt::look_at_store(&mut self.core);
+        if self.stopping.is_none() {
+            crate::mqtt::adopt_orphans(&mut self.core);
+        }
         let is_over = |row: &_| crate::mqtt::row_is_over(row, now.wall_us);
         self.core.broker.sweep_rows(now, is_over, &mut self.core.rim);
         if u64::from(self.core.rim.second()).is_multiple_of(FADE_S) {

@@ -23,13 +23,36 @@ pub struct Holder {
     pub conn: ConnKey,
 }
 
-/// A connection that wants an id.
+/// A connection, or the place of a session without one, that wants an id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Claimant {
     /// Which.
     pub who: Holder,
-    /// Whether it begins a session of its own, and wants none that is kept.
-    pub is_clean: bool,
+    /// What for.
+    pub aim: Aim,
+}
+
+/// What an id is wanted for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Aim {
+    /// A connection goes on with the session that is kept, if one is.
+    Resume,
+    /// A connection begins a session of its own: one that is kept ends.
+    Clean,
+    /// A session whose holder's process is gone is to have an owner again: nobody lets go for that.
+    Adopt,
+}
+
+/// For whom a holder lets go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Heir {
+    /// A connection of this node.
+    Here(Claimant),
+    /// Another node, which may begin a session of its own.
+    Away {
+        /// Whether it does: then the session that is kept ends.
+        is_clean: bool,
+    },
 }
 
 /// Names a claim in the whole cluster, and orders claims: a later one is higher, as far as the nodes' clocks agree.
@@ -46,8 +69,8 @@ pub struct Token {
 /// What nodes say in the room of an id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Word {
-    /// This node wants it: others let go.
-    Claim(Token),
+    /// This node wants it, for that: others let go, but for one that adopts.
+    Claim(Token, Aim),
     /// This node has let go for the claim of that token.
     Released(Token),
     /// This node holds it by that token, and may have missed a claim.
@@ -61,9 +84,8 @@ pub enum Action {
     Grant(Holder),
     /// The connection does not get the id: another one wants it, or the room cannot be reached.
     Refuse(Holder),
-    /// It has to let go, for this claimant or for another node: [`Claims::release`] says that it has, [`Claims::keep`] that
-    /// who was to have it is gone before.
-    Yield(Holder, Option<Claimant>),
+    /// It has to let go: [`Claims::release`] says that it has, [`Claims::keep`] that who was to have it is gone before.
+    Yield(Holder, Heir),
     /// Subscribe to the room of the id: [`Claims::watched`] says what came of it.
     Watch(Box<str>),
     /// End that subscription.
@@ -99,8 +121,8 @@ struct Busy {
     room: Room,
     /// The claim that the node has made there and not lost.
     claim: Option<Claim>,
-    /// Another node's claim, for which it has to let go.
-    lost_to: Option<Token>,
+    /// Another node's claim, for which it has to let go, and whether that begins a session of its own.
+    lost_to: Option<(Token, bool)>,
 }
 
 /// Whether a node is in the room of an id.
@@ -117,6 +139,8 @@ enum Room {
 #[derive(Clone, Copy, Debug)]
 struct Claim {
     token: Token,
+    /// Whether nobody lets go for it.
+    adopts: bool,
     /// Whether it has come back: what comes behind it is later.
     is_back: bool,
     /// Other nodes that were in the room when it was made, once that is known.
@@ -128,12 +152,13 @@ struct Claim {
 }
 
 impl Claim {
-    fn new(token: Token) -> Claim {
-        Claim { token, is_back: false, others: None, released: 0, is_late: false }
+    fn new(token: Token, adopts: bool) -> Claim {
+        Claim { token, adopts, is_back: false, others: None, released: 0, is_late: false }
     }
 
     fn is_won(&self) -> bool {
-        self.others.is_some_and(|others| self.is_late || (self.is_back && self.released >= others))
+        let is_late = self.is_late && !self.adopts;
+        self.others.is_some_and(|others| is_late || (self.is_back && self.released >= others))
     }
 }
 
@@ -151,7 +176,7 @@ impl Claims {
     }
 
     /// A connection wants an id. Here and below `token` is for a claim that the node may have to make; none on a lone
-    /// node.
+    /// node. One that adopts is refused where anybody has the id or wants it.
     pub fn claim(
         &mut self,
         id: Box<str>,
@@ -171,6 +196,13 @@ impl Claims {
         let Entry::Busy(busy) = entry else { unreachable!("made so above") };
         if token.is_some() && busy.room == Room::None {
             busy.room = Room::Outside;
+        }
+        if claimant.aim == Aim::Adopt && (busy.holder.is_some() || busy.claimant.is_some()) {
+            return refuse(Some(claimant), actions);
+        }
+        if busy.adopts() {
+            // What nobody lets go for is of no use to a client.
+            busy.claim = None;
         }
         let place = if busy.yields && busy.claimant.is_some() { &mut busy.next } else { &mut busy.claimant };
         refuse(place.replace(claimant), actions);
@@ -223,9 +255,13 @@ impl Claims {
         let Some(busy) = self.busy(id) else { return };
         let Some(claim) = busy.claim.as_mut().filter(|claim| claim.token == of) else { return };
         match receivers {
+            Some(receivers) if claim.adopts && receivers > 1 => {
+                busy.claim = None;
+                busy.refuse_all(actions);
+            }
             Some(receivers) => {
                 claim.others = Some(receivers.saturating_sub(1));
-                if !claim.is_won() {
+                if !claim.is_won() && !claim.adopts {
                     actions.push(Action::Wait(id.into(), of));
                 }
             }
@@ -248,14 +284,17 @@ impl Claims {
     /// What a node, perhaps this one, has said in the room of an id; in the order of that room.
     pub fn heard(&mut self, id: &str, word: Word, token: Option<Token>, actions: &mut Vec<Action>) {
         let Some(busy) = self.busy(id) else { return };
+        let adopts = busy.adopts();
         match (word, &mut busy.claim) {
-            (Word::Claim(of), Some(own)) if of == own.token => own.is_back = true,
+            (Word::Claim(of, _), Some(own)) if of == own.token => own.is_back = true,
+            // Its node counts this one, and gives it up.
+            (Word::Claim(_, Aim::Adopt), _) => {}
             // It came before the node's own, so its node lets go.
-            (Word::Claim(_), Some(own)) if !own.is_back => {}
-            (Word::Claim(of), Some(_)) => busy.lost_to = Some(of),
-            (Word::Claim(of), None) => actions.push(Action::Say(id.into(), Word::Released(of))),
+            (Word::Claim(..), Some(own)) if !own.is_back && !adopts => {}
+            (Word::Claim(of, aim), Some(_)) => busy.lost_to = Some((of, aim == Aim::Clean)),
+            (Word::Claim(of, _), None) => actions.push(Action::Say(id.into(), Word::Released(of))),
             (Word::Released(of), Some(own)) if of == own.token => own.released += 1,
-            (Word::Again(of), Some(own)) if of > own.token => busy.lost_to = Some(of),
+            (Word::Again(of), Some(own)) if of > own.token => busy.lost_to = Some((of, false)),
             (Word::Again(of), Some(own)) if of < own.token => {
                 actions.push(Action::Say(id.into(), Word::Again(own.token)));
             }
@@ -282,7 +321,7 @@ impl Claims {
     /// Does what is next, if nothing has to be waited for.
     fn go_on(&mut self, id: &str, token: Option<Token>, actions: &mut Vec<Action>) {
         let Some(busy) = self.busy(id) else { return };
-        if let Some(winner) = busy.lost_to {
+        if let Some((winner, _)) = busy.lost_to {
             busy.refuse_all(actions);
             if busy.holder.is_some() {
                 return busy.let_go(actions);
@@ -294,7 +333,7 @@ impl Claims {
             busy.claimant = busy.next.take();
         }
         match (busy.claimant, busy.holder) {
-            (Some(_), _) if !busy.may_grant(id, token, actions) => {}
+            (Some(claimant), _) if !busy.may_grant(id, claimant.aim, token, actions) => {}
             (Some(_), Some(_)) => busy.let_go(actions),
             (Some(claimant), None) => {
                 (busy.holder, busy.claimant) = (Some(claimant.who), busy.next.take());
@@ -328,9 +367,16 @@ impl Claims {
 }
 
 impl Busy {
+    /// Whether the node's claim is one for which nobody lets go, and is not won yet.
+    fn adopts(&self) -> bool {
+        self.holder.is_none() && self.claim.as_ref().is_some_and(|claim| claim.adopts)
+    }
+
     fn let_go(&mut self, actions: &mut Vec<Action>) {
         if !std::mem::replace(&mut self.yields, true) {
-            actions.extend(self.holder.map(|holder| Action::Yield(holder, self.claimant)));
+            let is_clean = self.lost_to.is_some_and(|(_, is_clean)| is_clean);
+            let heir = self.claimant.map_or(Heir::Away { is_clean }, Heir::Here);
+            actions.extend(self.holder.map(|holder| Action::Yield(holder, heir)));
         }
     }
 
@@ -340,7 +386,7 @@ impl Busy {
     }
 
     /// Whether the node may give the id to a connection of its own; else it does what that takes.
-    fn may_grant(&mut self, id: &str, token: Option<Token>, actions: &mut Vec<Action>) -> bool {
+    fn may_grant(&mut self, id: &str, aim: Aim, token: Option<Token>, actions: &mut Vec<Action>) -> bool {
         match self.room {
             Room::None => return true,
             Room::Outside => {
@@ -351,8 +397,8 @@ impl Busy {
             Room::Inside => match (&self.claim, token) {
                 (Some(claim), _) => return claim.is_won(),
                 (None, Some(token)) => {
-                    self.claim = Some(Claim::new(token));
-                    actions.push(Action::Say(id.into(), Word::Claim(token)));
+                    self.claim = Some(Claim::new(token, aim == Aim::Adopt));
+                    actions.push(Action::Say(id.into(), Word::Claim(token, aim)));
                 }
                 (None, None) => {}
             },
@@ -374,7 +420,9 @@ impl fmt::Display for Token {
 impl fmt::Display for Word {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Word::Claim(token) => write!(f, "claim {token}"),
+            Word::Claim(token, Aim::Resume) => write!(f, "claim {token}"),
+            Word::Claim(token, Aim::Clean) => write!(f, "clean {token}"),
+            Word::Claim(token, Aim::Adopt) => write!(f, "adopt {token}"),
             Word::Released(token) => write!(f, "released {token}"),
             Word::Again(token) => write!(f, "again {token}"),
         }
@@ -394,7 +442,9 @@ impl FromStr for Word {
         let mut part = || parts.next().and_then(Result::ok).ok_or(BadWord);
         let token = Token { at_us: part()?, run: part()?, number: part()? };
         match kind {
-            "claim" => Ok(Word::Claim(token)),
+            "claim" => Ok(Word::Claim(token, Aim::Resume)),
+            "clean" => Ok(Word::Claim(token, Aim::Clean)),
+            "adopt" => Ok(Word::Claim(token, Aim::Adopt)),
             "released" => Ok(Word::Released(token)),
             "again" => Ok(Word::Again(token)),
             _ => Err(BadWord),

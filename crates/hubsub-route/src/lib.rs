@@ -70,7 +70,7 @@ pub use producers::{Producer, Producers, Window};
 pub use record::{Headers, LogPlace, Namespace, Record, RecordView};
 pub use relay::{AskId, Cluster, Leader, Names, NodeMessage, RelayLimits};
 pub use rooms::{Recalled, RoomHandle, RoomInfo};
-pub use rows::{Kept, RowPage, RowTotals, Rows};
+pub use rows::{Kept, Owner, RowPage, RowTotals, Rows};
 pub use topk::Busy;
 pub use traffic::{Traffic, TrafficTotals};
 

@@ -14,7 +14,7 @@ use crate::control::{Control, Event, Level};
 use hubsub_types::NodeId;
 use hubsub_wire::link::clock::Offset;
 use hubsub_wire::link::{Counters, End, Link, Status};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
@@ -158,6 +158,13 @@ impl Board {
     pub fn peers(&self) -> (Vec<PeerRow>, u64) {
         let peers = self.rows().peers.values().cloned().collect();
         (peers, self.now_us())
+    }
+
+    /// The incarnations of peers that are registered and not known to be gone.
+    #[must_use]
+    pub fn runs(&self) -> HashSet<u64> {
+        let rows = self.rows();
+        rows.peers.values().filter(|row| !row.is_dead).map(|row| row.peer.incarnation).collect()
     }
 
     /// The node's clock, in µs since it started.

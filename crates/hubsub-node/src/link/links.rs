@@ -26,7 +26,7 @@ use hubsub_wire::link::{Identity, LinkLimits, Now, Roster, Status};
 use mio::net::TcpListener;
 use mio::{Interest, Registry, Token};
 pub(super) use peers::PeerLink;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::ErrorKind;
 use std::sync::Arc;
 
@@ -231,6 +231,18 @@ impl Links {
     /// What this node says of itself.
     pub(super) fn status(&self) -> Status {
         self.status
+    }
+
+    /// Which life of this process, once links have begun; 0 of a lone node.
+    pub fn run(&self) -> u64 {
+        self.incarnation().unwrap_or_default()
+    }
+
+    /// Those of all processes of the cluster that are registered, as far as none is known to be gone; this one is among them.
+    pub fn runs(&self) -> HashSet<u64> {
+        let mut runs = self.board.runs();
+        runs.extend(self.incarnation());
+        runs
     }
 
     /// Which life of this process, once links have begun.

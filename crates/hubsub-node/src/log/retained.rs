@@ -1,10 +1,11 @@
-//! A hub's retained messages, made again from its log, which keeps the latest record of each room.
+//! A hub's retained messages, and who wrote its rows of sessions, made again from its log, which keeps the latest record
+//! of each room.
 
 use super::reading::owned;
 use hubsub_log::record::Kind;
 use hubsub_log::storage::Storage;
 use hubsub_log::{Chain, LogError};
-use hubsub_route::rows::topic_of;
+use hubsub_route::rows::{SESSIONS, topic_of};
 use hubsub_route::{Record, RowTotals, Rows};
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ pub fn rebuild<S: Storage>(chain: &Chain<S>) -> Result<Rows, LogError> {
     // Who takes them counts them.
     let (mut rows, uncounted) = (Rows::default(), RowTotals::default());
     chain.replay(0, |record| {
-        if topic_of(record.room).is_none() {
+        if topic_of(record.room).is_none() && !record.room.starts_with(SESSIONS) {
             return;
         }
         let record = match record.kind {

@@ -1,19 +1,22 @@
-//! Sessions of the process before, which a node takes in at its start (docs/protocol/mqtt-state.md): the rooms in which
-//! it finds them, and an absent session made of each before anybody is connected.
+//! Sessions that other processes had, as they are taken in (docs/protocol/mqtt-state.md): the rooms in which they are found,
+//! and what is made of each: an absent session, or one that a connection goes on with.
 
-use super::durable::Kept;
-use super::entries::{Head, head_of};
+use super::arrival::recorded;
+use super::durable::{self, Kept, Written};
+use super::entries::{EntryHead, Head, head_of};
+use super::message::Message;
 use super::recalled::{Recalled, recall};
-use super::session::{Absent, Sent, Session};
-use super::{NOBODY, attach, claims, standing};
+use super::session::{self, Absent, Sent, Session};
+use super::{NOBODY, attach, claims, publish_will, refused, standing, store};
 use crate::control::Level;
 use crate::core::Core;
 use hubsub_route::claims::Holder;
 use hubsub_route::{Asker, Outcome, Ticket};
-use hubsub_wire::mqtt::shared;
+use hubsub_types::ConnKey;
+use hubsub_wire::mqtt::{Grant, Reason, SessionState, shared};
 use std::rc::Rc;
 
-/// A session as it was found at the start.
+/// A session as it was found.
 #[derive(Debug)]
 pub struct Found {
     /// Of its client.
@@ -35,23 +38,31 @@ impl Found {
     }
 }
 
-/// A client id's shard takes in a session of the process before: its connection, if it had one, has ended now.
-pub(super) fn adopt(core: &mut Core, found: Found) {
+/// One that was made of that.
+struct Revived {
+    absent: Absent,
+    queue: Vec<(u64, Message, Grant)>,
+    /// What it has to subscribe to also while it has no connection.
+    filters: Vec<Box<str>>,
+    epoch: u64,
+}
+
+/// Makes a session of what was found: its connection, if it had one, has ended now. None if that is damaged, which is told.
+fn revive(core: &mut Core, found: Found) -> Option<Revived> {
     let Found { id, row, entries } = found;
     let mut recalled = match recall(&row, &entries) {
         Ok(recalled) => recalled,
         Err(damaged) => {
             core.rim.metrics.mqtt_sessions_damaged_total.add(1);
             let fields = vec![("client", id.chars().take(64).collect()), ("error", damaged.to_string())];
-            return core.rim.control.log(Level::Error, "a session is lost", fields);
+            core.rim.control.log(Level::Error, "a session is lost", fields);
+            return None;
         }
     };
     let kept = Box::new(Kept::found(&mut recalled));
     let Recalled { head, mut state, cursors, sent, queue, .. } = recalled;
     let cursors = cursors.map(|cursors| standing::adopted(core, cursors));
-    let rim = &mut core.rim;
-    state.leave(rim.now.wall_us / 1000);
-    let key = rim.conns.reserve();
+    state.leave(core.rim.now.wall_us / 1000);
     let mut session = Session::new(Some(kept), head.last_key);
     for (key, row, message, grant) in sent {
         session.send(key, Sent { message: Rc::new(message), grant, row, is_recorded: true });
@@ -62,21 +73,118 @@ pub(super) fn adopt(core: &mut Core, found: Found) {
     let filters = state.subscriptions().map(|(filter, ..)| filter).filter(|filter| !stands(filter));
     let filters: Vec<Box<str>> = filters.map(Box::from).collect();
     session.cursors = cursors;
-    let rim = &mut core.rim;
-    let holder = Holder { shard: rim.shard, conn: key };
-    rim.claims.hold(id.clone(), holder);
-    rim.adopt_session(key, Absent::new(id, state, session), queue);
-    rim.metrics.mqtt_sessions_adopted_total.add(1);
-    core.broker.connected(key);
+    Some(Revived { absent: Absent::new(id, state, session), queue, filters, epoch: head.epoch })
+}
+
+/// Subscribes a place to filters; how many of them will be confirmed, or refused, later.
+fn subscribe(core: &mut Core, key: ConnKey, filters: &[Box<str>]) -> i64 {
     let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: NOBODY } };
-    for filter in &filters {
+    let mut later = 0;
+    for filter in filters {
         let (group, filter) =
             shared(filter).map_or((None, &**filter), |(group, filter)| (Some(group), filter));
-        if let Outcome::Now(Err(_)) = attach(core, ticket, key, (group, None, filter), None) {
-            core.count_refusal(false);
+        match attach(core, ticket, key, (group, None, filter), None) {
+            Outcome::Now(Ok(())) => {}
+            Outcome::Now(Err(_)) => core.count_refusal(false),
+            Outcome::Later => later += 1,
         }
     }
-    super::session::look_at(core, key);
+    later
+}
+
+/// A client id's shard of a lone node takes in a session of the process before, before anybody is connected.
+pub(super) fn adopt_of_before(core: &mut Core, found: Found) {
+    let key = core.rim.conns.reserve();
+    core.rim.claims.hold(found.id.clone(), Holder { shard: core.rim.shard, conn: key });
+    adopt(core, key, found);
+}
+
+/// A session is taken in, in a place that was kept for it and holds its client id.
+pub(super) fn adopt(core: &mut Core, key: ConnKey, found: Found) {
+    let id = found.id.clone();
+    let Some(Revived { absent, queue, filters, .. }) = revive(core, found) else {
+        core.rim.conns.give_back(key);
+        return claims::release(core, id, Holder { shard: core.rim.shard, conn: key });
+    };
+    core.rim.adopt_session(key, absent, queue);
+    core.rim.metrics.mqtt_sessions_adopted_total.add(1);
+    core.broker.connected(key);
+    subscribe(core, key, &filters);
+    if core.reads_sessions() {
+        // That it has an owner is in its row.
+        durable::due(&mut core.rim, key, None);
+    }
+    session::look_at(core, key);
+}
+
+/// A connection goes on with a session that another process had.
+pub(super) fn take_over(core: &mut Core, key: ConnKey, found: Found) {
+    let (id, row) = (found.id.clone(), found.row.clone());
+    let Some(Revived { mut absent, queue, filters, epoch }) = revive(core, found) else {
+        // The client is told that there is none.
+        return begin_new(core, key, Head::read(&row).map_or(0, |(head, ..)| head.epoch));
+    };
+    let now_ms = core.rim.now.wall_us / 1000;
+    if absent.state.expires_at_ms().is_some_and(|at_ms| at_ms <= now_ms) {
+        core.rim.metrics.mqtt_sessions_expired_total.add(1);
+        return clear(core, key, id, &row, epoch);
+    }
+    if absent.state.will_at_ms().is_some_and(|at_ms| at_ms <= now_ms)
+        && let Some(will) = absent.state.take_will()
+    {
+        publish_will(core, key, *will, &id);
+    }
+    let Some(mut client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.take()) else { return };
+    core.rim.adopt_session(key, absent, queue);
+    session::resume(&mut core.rim, key, &mut client);
+    if let Some(arrival) = &mut client.arrival {
+        (arrival.is_resumed, arrival.follows) = (true, Some(0));
+    }
+    if let Some(conn) = core.rim.conns.get_mut(key) {
+        conn.mqtt = Some(client);
+    }
+    core.rim.metrics.mqtt_sessions_adopted_total.add(1);
+    let later = subscribe(core, key, &filters) + standing::go_on(core, key);
+    let client = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
+    let Some(left) = client.and_then(|client| client.arrival.as_mut()?.follows.as_mut()) else { return };
+    *left += later;
+    if *left == 0 {
+        recorded(core, key, true);
+    }
+}
+
+/// A connection whose client id had a session begins anew, behind the holder of that epoch.
+pub(super) fn begin_new(core: &mut Core, key: ConnKey, epoch: u64) {
+    let client = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
+    let session = client.and_then(|client| client.session.as_mut());
+    session.and_then(|session| session.kept.as_mut()).into_iter().for_each(|kept| kept.follows(epoch));
+    recorded(core, key, false);
+}
+
+/// Likewise, where the session is there that another process had: it ends, and its will is published.
+pub(super) fn clear(core: &mut Core, key: ConnKey, id: Box<str>, row: &[u8], epoch: u64) {
+    let state = Head::read(row).and_then(|(.., state)| SessionState::<u64>::decode(state));
+    if let Ok(mut state) = state
+        && let Some(will) = state.take_will()
+    {
+        publish_will(core, key, *will, &id);
+    }
+    let client = core.rim.conns.get(key).and_then(|conn| conn.mqtt.as_ref());
+    match client.map(|client| client.is_recorded()) {
+        // Its own row takes the place of that one.
+        Some(true) => begin_new(core, key, epoch),
+        Some(false) => store::end(core, id, epoch + 1, Written::Cleared(key)),
+        None => {}
+    }
+}
+
+/// The row of a session that a connection goes on without is gone, or cannot be ended.
+pub(super) fn cleared(core: &mut Core, key: ConnKey, is_safe: bool) {
+    match core.rim.conns.get(key).is_some_and(|conn| !conn.is_closing()) {
+        true if is_safe => recorded(core, key, false),
+        true => refused(core, key, Reason::ServerUnavailable),
+        false => {}
+    }
 }
 
 /// What rooms of rows begin with; the client id follows, as one level.
@@ -110,6 +218,8 @@ pub fn id_of_entries(room: &[u8]) -> Option<String> {
 /// Whether an entry is of use behind a session's row.
 #[must_use]
 pub fn is_of_use(row: &[u8], entry: &[u8]) -> bool {
-    let head = Head::read(row).map(|(head, ..)| head);
-    matches!((head, head_of(entry)), (Ok(head), Ok((born, number, _))) if born == head.born && number > head.through)
+    let (Ok((head, ..)), Ok((EntryHead { born, number, .. }, _))) = (Head::read(row), head_of(entry)) else {
+        return false;
+    };
+    born == head.born && (number == 0 || number > head.through)
 }

@@ -2,9 +2,11 @@
 //! another place goes there ([`handover`](super::handover)).
 
 use super::durable::{self, Wait};
+use super::reading;
 use crate::control::Level;
 use crate::core::Core;
-use crate::rim::Timer;
+use crate::rim::{Rim, Timer};
+use hubsub_route::Answer;
 use hubsub_types::ConnKey;
 use hubsub_wire::mqtt::{Accepted, Fault, Reason};
 
@@ -14,12 +16,18 @@ pub struct Arrival {
     pub accepted: Accepted,
     /// Whether it has the session that it came for, and waits until that is recorded.
     pub is_resumed: bool,
+    /// Subscriptions of a session that another process had which are not confirmed, less those that are before it is known how
+    /// many there are; none of another one.
+    pub follows: Option<i64>,
     /// Its CONNECT, if it would go on with a session that is kept.
     pub connect: Box<[u8]>,
 }
 
-/// A client id is its connection's own, and no session is kept.
+/// A client id is its connection's own, or that of a session that is to be taken in; and no session is kept on this node.
 pub(super) fn granted(core: &mut Core, key: ConnKey) {
+    if reading::begin_adopted(core, key) {
+        return;
+    }
     let rim = &mut core.rim;
     let share = rim.limits.mqtt_sessions_max.div_ceil(u64::from(rim.mailer.shards()));
     let sessions = rim.sessions.connected + rim.sessions.absent();
@@ -27,7 +35,35 @@ pub(super) fn granted(core: &mut Core, key: ConnKey) {
     if client.is_some_and(|client| client.session.is_some()) && sessions as u64 > share {
         return refused(core, key, Reason::QuotaExceeded);
     }
-    recorded(core, key, false);
+    let arrival = client.and_then(|client| Some((client.machine.client_id(), client.arrival.as_deref()?)));
+    let arrival = arrival.map(|(id, arrival)| (Box::<str>::from(id), arrival.connect.is_empty()));
+    match arrival {
+        Some((id, is_clean)) if core.reads_sessions() => reading::begin(core, key, id, is_clean),
+        _ => recorded(core, key, false),
+    }
+}
+
+impl Rim {
+    /// What came of a subscription of a session that another process had; whether its client waits for it.
+    pub(super) fn has_followed(&mut self, key: ConnKey, answer: &Answer) -> bool {
+        let client = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
+        let arrival = client.and_then(|client| client.arrival.as_mut());
+        let Some(left) = arrival.and_then(|arrival| arrival.follows.as_mut()) else { return false };
+        *left -= 1;
+        let is_held = !matches!(answer, Answer::Attached(Err(_)));
+        if *left == 0 || !is_held {
+            self.own.follow(key, is_held);
+        }
+        true
+    }
+}
+
+/// A session that another process had is subscribed to all that it was, or cannot be.
+pub fn followed(core: &mut Core, key: ConnKey, is_held: bool) {
+    match is_held {
+        true => recorded(core, key, true),
+        false => refused(core, key, Reason::ServerUnavailable),
+    }
 }
 
 /// A client has its session, and is connected once that is recorded, where sessions are.

@@ -8,12 +8,12 @@
 use super::adoption::{self, Found};
 use super::handover::{self, tell};
 use super::store::{Stored, stored};
-use super::{granted, refused};
+use super::{arrival, reading, refused};
 use crate::core::Core;
 use crate::mail::Mail;
 use crate::own::Asked;
 use crate::rim::Timer;
-use hubsub_route::claims::{Action, Claimant, Holder, Token, Word};
+use hubsub_route::claims::{Action, Claimant, Heir, Holder, Token, Word};
 use hubsub_types::{ConnKey, ErrorCode, ShardId};
 use hubsub_wire::mqtt::Reason;
 
@@ -26,8 +26,8 @@ pub enum MqttMail {
     Granted(ConnKey),
     /// It will not be.
     Refused(ConnKey),
-    /// It has to let go: of this connection of the node, which may want a clean session; or of another node.
-    Yield(ConnKey, Option<Claimant>),
+    /// It has to let go.
+    Yield(ConnKey, Heir),
     /// To the id's shard: this connection, or session, has ended or let go.
     Release(Box<str>, Holder),
     /// To the id's shard: who was to have this session is gone, and it stays where it is.
@@ -38,6 +38,8 @@ pub enum MqttMail {
     Abandon(ConnKey),
     /// To the id's shard: a session that the process before left.
     Adopt(Box<Found>),
+    /// Likewise: the process of the one that held this session is gone.
+    Orphan(Box<str>),
     /// An answer of the store of sessions.
     Stored(Box<Stored>),
 }
@@ -49,6 +51,7 @@ impl MqttMail {
         std::mem::size_of::<Mail>()
             + match self {
                 MqttMail::Claim(id, _) | MqttMail::Release(id, _) | MqttMail::Keep(id, _) => id.len(),
+                MqttMail::Orphan(id) => id.len(),
                 MqttMail::Adopt(found) => found.weight(),
                 MqttMail::Stored(stored) => stored.weight(),
                 _ => 0,
@@ -97,13 +100,15 @@ pub fn receive(core: &mut Core, mail: MqttMail) {
         MqttMail::Release(id, holder) => {
             event(core, |core, token, actions| core.rim.claims.release(&id, holder, token, actions));
         }
-        MqttMail::Granted(key) => granted(core, key),
+        MqttMail::Granted(key) => arrival::granted(core, key),
+        MqttMail::Refused(key) if reading::is_refused(core, key) => {}
         MqttMail::Refused(key) => refused(core, key, Reason::ServerUnavailable),
         MqttMail::Yield(key, to) => handover::yields(core, key, to),
         // It goes when its input has been looked at.
         MqttMail::Call(key, to) => core.rim.called.push((key, to)),
         MqttMail::Abandon(key) => handover::abandoned(core, key),
-        MqttMail::Adopt(found) => adoption::adopt(core, *found),
+        MqttMail::Adopt(found) => adoption::adopt_of_before(core, *found),
+        MqttMail::Orphan(id) => reading::claim(core, id),
         MqttMail::Stored(answer) => stored(core, *answer),
     }
 }
@@ -154,7 +159,7 @@ fn event(core: &mut Core, event: impl FnOnce(&mut Core, Option<Token>, &mut Vec<
             Action::Say(id, word) => {
                 let room = room_of(&id);
                 let asked = match word {
-                    Word::Claim(token) => Asked::Claims(ClaimAsked::Claim(id, token)),
+                    Word::Claim(token, _) => Asked::Claims(ClaimAsked::Claim(id, token)),
                     Word::Released(_) | Word::Again(_) => Asked::Nobody,
                 };
                 core.say_in(room.as_bytes(), word.to_string().as_bytes(), asked);

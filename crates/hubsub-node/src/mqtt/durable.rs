@@ -9,18 +9,18 @@
 
 use super::cursors::Row;
 use super::deliver::{Under, Way};
-use super::entries::{Head, begin, put_event, put_message};
+use super::entries::{EntryHead, Head, begin, put_event, put_message};
 use super::message::Message;
 use super::pending::Item;
 use super::recalled::Recalled;
 use super::session::{Sent, Session};
 use super::shares::Group;
-use super::{Client, claims, connected, end, refused, store};
+use super::{Client, adoption, claims, connected, end, reading, refused, session, store};
 use crate::core::Core;
 use crate::rim::{Rim, Timer};
 use hubsub_route::claims::{Holder, Token};
 use hubsub_route::rows::CLASS;
-use hubsub_route::{Asker, Outcome, Producer, Record, Ticket};
+use hubsub_route::{Asker, Outcome, Owner, Producer, Record, Ticket};
 use hubsub_types::{ConnKey, ErrorCode, HubId, ProducerId, Qos};
 use hubsub_wire::mqtt::{Event, Fault, Grant, PacketId, Reason};
 use std::collections::VecDeque;
@@ -57,6 +57,18 @@ pub struct Kept {
     visit: u32,
 }
 
+/// How far a session is that goes to another node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Parting {
+    /// It stays.
+    #[default]
+    Stays,
+    /// It is recorded as it is, and what comes meanwhile.
+    Recorded,
+    /// It is, nothing comes any more, and what came is being written.
+    Left,
+}
+
 /// What is going on of what is recorded.
 #[derive(Default)]
 struct Work {
@@ -70,6 +82,10 @@ struct Work {
     parts_wait: Vec<Wait>,
     /// Messages that go out when what is recorded of them is safe, in their order.
     prepared: VecDeque<Prepared>,
+    /// Rows and entries that are being written.
+    under_way: u32,
+    /// How far it is on its way to another node.
+    parting: Parting,
 }
 
 /// A message on its way to the client.
@@ -128,16 +144,32 @@ pub enum Written {
     Entry(ConnKey, u32, u64, Vec<Wait>),
     /// The end of a row: the client id is free then.
     End(Box<str>, Holder),
+    /// The fence of a session that is read for this place.
+    Fence(ConnKey),
+    /// The end of a row that a connection found, which goes on without.
+    Cleared(ConnKey),
 }
 
 impl Core {
-    /// Whether sessions are recorded here: a lone node does, with a log or with a store of its own.
+    /// Whether sessions are recorded here: with a log, or by a lone node with a store of its own.
     pub(super) fn records_sessions(&self) -> bool {
         let classes = self.broker.classes();
         let is_logged = |class| classes.get(class).durability.is_logged();
         let has_log = || classes.index_of(CLASS).is_some_and(is_logged);
-        let is_kept = self.rim.store.is_some() || (self.rim.info.keeps_sessions && has_log());
-        !self.broker.is_clustered() && is_kept
+        match self.rim.store {
+            Some(_) => !self.broker.is_clustered(),
+            None => self.rim.info.keeps_sessions && has_log(),
+        }
+    }
+
+    /// Whether a session may be another node's, or have been: then it is read where a client id is granted.
+    pub(super) fn reads_sessions(&self) -> bool {
+        self.broker.is_clustered() && self.records_sessions()
+    }
+
+    /// Who writes rows here, as the holder of an epoch.
+    pub(super) fn owner(&self, epoch: u64) -> Owner {
+        Owner { epoch, run: self.rim.links.run(), is_over: false }
     }
 }
 
@@ -238,8 +270,9 @@ fn publish(core: &mut Core, key: ConnKey, what: Intended, is_safe: bool) {
 impl Work {
     /// Whether there is nothing.
     fn is_done(&self) -> bool {
-        let Work { waits, parts, parts_key: _, parts_wait, prepared } = self;
-        waits.is_empty() && parts.is_empty() && parts_wait.is_empty() && prepared.is_empty()
+        let Work { waits, parts, parts_key: _, parts_wait, prepared, under_way, parting } = self;
+        let is_empty = waits.is_empty() && parts.is_empty() && parts_wait.is_empty() && prepared.is_empty();
+        is_empty && *under_way == 0 && *parting == Parting::Stays
     }
 }
 
@@ -249,13 +282,19 @@ impl Kept {
         let Token { at_us, run, number } = token;
         // Producers without a name are below 2^63, and not 0.
         let born = std::hash::RandomState::new().hash_one((at_us, run, number)) >> 1 | 1;
-        Kept { head: Head { born, ..Head::default() }, ..Kept::default() }
+        Kept { head: Head { born, epoch: 1, ..Head::default() }, ..Kept::default() }
     }
 
-    /// Of one that was found.
+    /// It begins behind a session of the client id that had this epoch.
+    pub fn follows(&mut self, epoch: u64) {
+        self.head.epoch = epoch + 1;
+    }
+
+    /// Of one that was found, for its next holder.
     pub fn found(recalled: &mut Recalled) -> Kept {
-        let (head, entries) = (recalled.head, std::mem::take(&mut recalled.entries));
+        let (mut head, entries) = (recalled.head, std::mem::take(&mut recalled.entries));
         let entries = (!entries.is_empty()).then(|| Box::new(entries));
+        head.epoch += 1;
         Kept { head, entries, safe: head.last_entry, has_row: true, has_gap: true, ..Kept::default() }
     }
 
@@ -274,6 +313,11 @@ impl Kept {
     #[must_use]
     pub fn has_prepared(&self) -> bool {
         self.work.as_ref().is_some_and(|work| !work.prepared.is_empty())
+    }
+
+    /// Whether it goes to another node.
+    fn parts(&self) -> bool {
+        self.work.as_ref().is_some_and(|work| work.parting != Parting::Stays)
     }
 
     fn work(&mut self) -> &mut Work {
@@ -304,7 +348,8 @@ impl Kept {
         let number = self.last_entry();
         let work = self.work.as_mut().filter(|work| !work.parts.is_empty())?;
         self.head.last_entry = number;
-        let mut entry = begin(self.head.born, number);
+        let Head { born, epoch, .. } = self.head;
+        let mut entry = begin(EntryHead { born, epoch, number });
         entry.append(&mut work.parts);
         let (key, waits) = (std::mem::take(&mut work.parts_key), std::mem::take(&mut work.parts_wait));
         if key > 0 {
@@ -361,6 +406,7 @@ pub fn record(core: &mut Core, key: ConnKey) {
     kept.is_called = false;
     let visit = kept.visit;
     if let Some((number, entry, waits)) = kept.take_entry() {
+        kept.work().under_way += 1;
         rim.metrics.mqtt_session_entries_total.add(1);
         store::append(core, id.clone(), entry, Written::Entry(key, visit, number, waits));
     }
@@ -381,9 +427,11 @@ fn record_row(core: &mut Core, key: ConnKey, id: Box<str>, visit: u32) {
     let Some(row) = core.rim.row_of(key, &places) else { return };
     let Some(kept) = kept_of(&mut core.rim, key) else { return };
     let waits = kept.work.as_mut().map_or_else(Vec::new, |work| std::mem::take(&mut work.waits));
-    let through = kept.through();
+    let (through, epoch, is_over) = (kept.through(), kept.head.epoch, kept.parts());
+    kept.work().under_way += 1;
     core.rim.metrics.mqtt_session_rows_total.add(1);
-    store::save(core, id, row, through, Written::Row(key, visit, waits));
+    let owner = Owner { is_over, ..core.owner(epoch) };
+    store::save(core, id, row, (owner, through), Written::Row(key, visit, waits));
 }
 
 impl Rim {
@@ -486,10 +534,41 @@ impl Rim {
 
 /// A session ends, and with it what is recorded of it; then its client id is free.
 pub(super) fn release(core: &mut Core, id: Box<str>, holder: Holder, kept: Option<Box<Kept>>) {
-    if kept.is_none_or(|kept| !kept.has_row) {
-        return claims::release(core, id, holder);
+    match kept.filter(|kept| kept.has_row) {
+        Some(kept) => store::end(core, id.clone(), kept.head.epoch, Written::End(id, holder)),
+        None => claims::release(core, id, holder),
     }
-    store::end(core, id.clone(), Written::End(id, holder));
+}
+
+/// An absent session goes to another node, if it is one that is recorded: once it is as it is now, its place here ends and
+/// its client id is free.
+pub(super) fn hand_over(core: &mut Core, key: ConnKey) -> bool {
+    let Some(kept) = kept_of(&mut core.rim, key) else { return false };
+    if !kept.parts() {
+        kept.work().parting = Parting::Recorded;
+        due(&mut core.rim, key, None);
+    }
+    true
+}
+
+/// Whether a session goes to another node: what is due of it is that one's to do.
+pub(super) fn parts(rim: &mut Rim, key: ConnKey) -> bool {
+    kept_of(rim, key).is_some_and(|kept| kept.parts())
+}
+
+/// Something of a session was written; `is_row`: it, as it was. One that goes to another node goes on.
+fn wrote(core: &mut Core, key: ConnKey, is_row: bool) {
+    let Some(kept) = kept_of(&mut core.rim, key) else { return };
+    if is_row && kept.work().parting == Parting::Recorded {
+        kept.work().parting = Parting::Left;
+        session::comes_to_rest(core, key);
+    }
+    let Some(kept) = kept_of(&mut core.rim, key) else { return };
+    if kept.work().parting == Parting::Left && kept.work().under_way == 0 && !kept.is_called {
+        session::part(core, key);
+    } else if let Some(absent) = core.rim.sessions.get_mut(key) {
+        absent.session.kept.iter_mut().for_each(|kept| kept.rest());
+    }
 }
 
 /// What came of something that was to be written.
@@ -500,16 +579,18 @@ pub fn written(core: &mut Core, what: Written, outcome: Result<u64, ErrorCode>) 
     match what {
         Written::Row(key, visit, waits) => {
             let Some(kept) = kept_of(&mut core.rim, key) else { return };
+            kept.work().under_way -= 1;
             kept.has_gap |= outcome.is_err();
-            if kept.visit != visit {
-                return;
+            if kept.visit == visit {
+                for wait in waits {
+                    go_on(core, key, wait, outcome.is_ok());
+                }
             }
-            for wait in waits {
-                go_on(core, key, wait, outcome.is_ok());
-            }
+            wrote(core, key, true);
         }
         Written::Entry(key, visit, number, waits) => {
             let Some(kept) = kept_of(&mut core.rim, key) else { return };
+            kept.work().under_way -= 1;
             match outcome {
                 Ok(_) => kept.safe = number,
                 Err(_) => kept.has_gap = true,
@@ -530,8 +611,11 @@ pub fn written(core: &mut Core, what: Written, outcome: Result<u64, ErrorCode>) 
                 }
                 Err(_) => {}
             }
+            wrote(core, key, false);
         }
         Written::End(id, holder) => claims::release(core, id, holder),
+        Written::Fence(key) => reading::fenced(core, key, outcome.is_ok()),
+        Written::Cleared(key) => adoption::cleared(core, key, outcome.is_ok()),
     }
 }
 

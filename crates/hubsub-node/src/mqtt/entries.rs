@@ -2,8 +2,8 @@
 //! (docs/protocol/mqtt-state.md).
 //!
 //! ```text
-//! row:     | version | born | key given last | last entry | through | queued from | cursors | state |
-//! entry:   | born | number | parts |
+//! row:     | version | born | epoch | key given last | last entry | through | queued from | cursors | state |
+//! entry:   | born | epoch | number | parts |
 //! event:   1 | number, kind, id, ... (hubsub-wire)
 //! message: 2 | 1 if it waits, 2 more if a topic's cursor counts it, 4 if a hub's | key | of those of a hub hub, offset
 //!          | QoS, 4 more for RETAIN | how many identifiers, each | what it says
@@ -11,7 +11,9 @@
 //!
 //! Numbers are little-endian, of 8 bytes where nothing else is said; texts, bytes and cursors, of which there are none where the session
 //! stands nowhere, have their length in 4 bytes before them.
-//! *born* tells a session from the one before it under the same client id: entries of that one are passed over.
+//! *born* tells a session from the one before it under the same client id: entries of that one are passed over. *epoch* tells its
+//! holders from each other: who takes a session over begins with an entry without number and parts, its *fence*. What an older holder
+//! wrote behind that is passed over, too.
 
 use super::cursors::{Cursors, Row};
 use super::message::{Message, Said};
@@ -20,7 +22,7 @@ use hubsub_types::{Epoch, HubId, Position, Qos, Seq};
 use hubsub_wire::mqtt::{Damaged, Event, Grant, SubscriptionId};
 
 /// Of the row's format.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 const EVENT: u8 = 1;
 const MESSAGE: u8 = 2;
@@ -37,6 +39,8 @@ const SHORT: Damaged = Damaged("a field that ends behind its record");
 pub struct Head {
     /// Which session of its client id it is: never that of another one. The producer of its messages of QoS 2.
     pub born: u64,
+    /// Which of its holders wrote it, from 1.
+    pub epoch: u64,
     /// The key given last to a message.
     pub last_key: u64,
     /// The number given last to an entry.
@@ -50,9 +54,10 @@ pub struct Head {
 impl Head {
     /// Appends it, and where the session stands.
     pub fn write(&self, cursors: Option<&Cursors>, out: &mut Vec<u8>) {
-        let Head { born, last_key, last_entry, through, queued_from } = *self;
+        let Head { born, epoch, last_key, last_entry, through, queued_from } = *self;
         out.push(VERSION);
-        [born, last_key, last_entry, through, queued_from].iter().for_each(|number| put(out, *number));
+        let numbers = [born, epoch, last_key, last_entry, through, queued_from];
+        numbers.iter().for_each(|number| put(out, *number));
         let mut bytes = Vec::new();
         cursors.into_iter().for_each(|cursors| cursors.encode(&mut bytes));
         put_bytes(out, &bytes);
@@ -67,10 +72,11 @@ impl Head {
         if left.byte()? != VERSION {
             return Err(Damaged("a row of another version"));
         }
-        let [born, last_key, last_entry, through, queued_from] =
-            [left.number()?, left.number()?, left.number()?, left.number()?, left.number()?];
+        let (born, epoch) = (left.number()?, left.number()?);
+        let (last_key, last_entry) = (left.number()?, left.number()?);
+        let (through, queued_from) = (left.number()?, left.number()?);
         let cursors = left.bytes()?;
-        Ok((Head { born, last_key, last_entry, through, queued_from }, cursors, left.0))
+        Ok((Head { born, epoch, last_key, last_entry, through, queued_from }, cursors, left.0))
     }
 }
 
@@ -93,9 +99,20 @@ pub enum Part {
     },
 }
 
+/// What stands before the parts of an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EntryHead {
+    /// Of which session it is.
+    pub born: u64,
+    /// By which of its holders.
+    pub epoch: u64,
+    /// Its number; 0: it is a fence.
+    pub number: u64,
+}
+
 /// Begins an entry.
-pub fn begin(born: u64, number: u64) -> Vec<u8> {
-    [born.to_le_bytes(), number.to_le_bytes()].concat()
+pub fn begin(EntryHead { born, epoch, number }: EntryHead) -> Vec<u8> {
+    [born.to_le_bytes(), epoch.to_le_bytes(), number.to_le_bytes()].concat()
 }
 
 /// Adds an event.
@@ -133,13 +150,14 @@ pub fn put_message(is_queued: bool, key: u64, row: Row, said: &Said<'_>, grant: 
     }
 }
 
-/// Whose session an entry is of, and its number; the parts behind that.
+/// What stands before the parts of an entry, and these.
 ///
 /// # Errors
 /// It is too short.
-pub fn head_of(entry: &[u8]) -> Result<(u64, u64, &[u8]), Damaged> {
+pub fn head_of(entry: &[u8]) -> Result<(EntryHead, &[u8]), Damaged> {
     let mut left = Reader(entry);
-    Ok((left.number()?, left.number()?, left.0))
+    let head = EntryHead { born: left.number()?, epoch: left.number()?, number: left.number()? };
+    Ok((head, left.0))
 }
 
 /// Takes a part off the bytes.
@@ -242,7 +260,7 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read_and_nothing_shorter() {
-        let head = Head { born: 7, last_key: 6, last_entry: 5, through: 4, queued_from: 3 };
+        let head = Head { born: 7, epoch: 2, last_key: 6, last_entry: 5, through: 4, queued_from: 3 };
         let mut row = Vec::new();
         let mut cursors = Cursors::default();
         cursors.stand("a/ö", Position { epoch: Epoch(9), seq: Seq(7) });
@@ -259,14 +277,15 @@ mod tests {
         let said = Said { topic, payload, headers, timestamp_us: 1, position, place, qos, retain: true };
         let ids = vec![SubscriptionId::new(268_435_455).unwrap()];
         let grant = Grant { qos: Qos::AtLeastOnce, ids, retain: true };
-        let mut entry = begin(1, 2);
+        let of = EntryHead { born: 1, epoch: 7, number: 2 };
+        let mut entry = begin(of);
         put_event(3, &Event::Received(PacketId::new(4).unwrap()), &mut entry);
         put_message(true, 5, Row::None, &said, &grant, &mut entry);
         put_message(false, 6, Row::Topic, &said, &grant, &mut entry);
         put_message(false, 7, Row::Hub, &said, &grant, &mut entry);
 
-        let (born, number, mut parts) = head_of(&entry).unwrap();
-        assert_eq!((born, number), (1, 2));
+        let (head, mut parts) = head_of(&entry).unwrap();
+        assert_eq!(head, of);
         assert!(matches!(take_part(&mut parts), Ok(Part::Event(3, Event::Received(_)))));
         let whole = parts;
         let rows = [(true, 5, Row::None), (false, 6, Row::Topic), (false, 7, Row::Hub)];

@@ -10,7 +10,7 @@
 //!
 //! The connection has no subscription and was sent nothing: it waits for its CONNACK.
 
-use super::{claims, durable, end, refused, session};
+use super::{claims, durable, end, reading, refused, session};
 use crate::conn::Conn;
 use crate::core::Core;
 use crate::listener::Door;
@@ -18,7 +18,7 @@ use crate::mail::Mail;
 use crate::meter::Meter;
 use crate::mqtt::MqttMail;
 use crate::transport::Transport;
-use hubsub_route::claims::{Claimant, Holder};
+use hubsub_route::claims::{Aim, Heir, Holder};
 use hubsub_types::{ConnKey, PrincipalId, ShardId};
 use hubsub_wire::mqtt::{Fault, Reason};
 
@@ -39,14 +39,16 @@ pub struct Traveller {
     to: ConnKey,
 }
 
-/// The holder of an id has to let go: for a connection of this node, which may want a session that is new, or for another
-/// node.
-pub(super) fn yields(core: &mut Core, key: ConnKey, to: Option<Claimant>) {
-    let keeps = to.filter(|to| !to.is_clean).map(|to| to.who);
+/// The holder of an id has to let go: for a connection of this node or another node, which may want a session that is new.
+pub(super) fn yields(core: &mut Core, key: ConnKey, heir: Heir) {
+    if reading::ends(core, key) {
+        return;
+    }
     if core.rim.sessions.get_mut(key).is_some() {
-        return match keeps {
-            Some(to) => call(core, key, to),
-            None => session::end(core, key),
+        return match heir {
+            Heir::Here(to) if to.aim == Aim::Resume => call(core, key, to.who),
+            Heir::Away { is_clean: false } if durable::hand_over(core, key) => {}
+            _ => session::end(core, key),
         };
     }
     let Some(conn) = core.rim.conns.get_mut(key) else { return };
@@ -55,10 +57,14 @@ pub(super) fn yields(core: &mut Core, key: ConnKey, to: Option<Claimant>) {
     let Some(client) = &mut conn.mqtt else { return };
     let (id, outlives) = (client.machine.client_id().into(), client.outlives());
     let (is_arriving, mut kept) = (client.arrival.is_some(), None);
+    let keeps = match heir {
+        Heir::Here(to) => to.aim == Aim::Resume,
+        Heir::Away { is_clean } => !is_clean && client.is_recorded(),
+    };
     if let Some(session) = &mut client.session {
-        session.is_over |= keeps.is_none();
-        session.yields_to = keeps.map(Box::new);
-        if !outlives || keeps.is_none() {
+        session.is_over |= !keeps;
+        session.yields_to = keeps.then(|| Box::new(heir));
+        if !outlives || !keeps {
             kept = session.kept.take();
         }
     }
@@ -69,7 +75,7 @@ pub(super) fn yields(core: &mut Core, key: ConnKey, to: Option<Claimant>) {
             false => end(core, key, Fault::of(Reason::SessionTakenOver)),
         }
     }
-    if !outlives || keeps.is_none() {
+    if !outlives || !keeps {
         // It may take its time to close.
         let holder = Holder { shard: core.rim.shard, conn: key };
         return durable::release(core, id, holder, kept);

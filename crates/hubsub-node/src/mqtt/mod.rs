@@ -16,6 +16,7 @@
 //! - [`large`]: long messages, whose payload is collected as it comes
 //! - [`pending`]: records that wait for the window or the socket
 //! - [`recalled`]: a session as it was recorded
+//! - [`reading`]: how one is found that another node had
 //! - [`retained`]: what topics kept, for who subscribes
 //! - [`message`]: a record as its packets are made from it
 //! - [`plain`]: clients whose records need no look at them
@@ -36,6 +37,7 @@ mod large;
 mod message;
 mod pending;
 mod plain;
+mod reading;
 mod recalled;
 mod retained;
 mod session;
@@ -51,6 +53,7 @@ pub use durable::{Written, look as look_whether_moved, record as record_session,
 pub use handover::{Traveller, depart, settled};
 pub use large::LongMessages;
 pub use plain::Plain;
+pub use reading::{Readings, adopt_orphans, came as read_of_session};
 pub use retained::{Event as Retained, Pace, go_on as read_retained, is_over as row_is_over, read_on};
 pub use session::{Sessions, timer as session_timer};
 pub use sessions_shown::{end_session, list_sessions};
@@ -64,10 +67,11 @@ use crate::conn::Flags;
 use crate::control::Level;
 use crate::core::Core;
 use crate::rim::{REPLIES, Rim, Timer};
-use arrival::{Arrival, connected, granted, recorded, refused};
+pub use arrival::followed;
+use arrival::{Arrival, connected, recorded, refused};
 use deliver::Gaps;
 use durable::{Intended, Kept, Wait};
-use hubsub_route::claims::{Claimant, Holder};
+use hubsub_route::claims::{Aim, Claimant, Holder};
 use hubsub_route::{
     Answer, Asker, Draft, Headers, HubsFrom, Namespace, Outcome, Publisher, Record, Start, Ticket, Wish,
 };
@@ -268,7 +272,7 @@ fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, packet: &[u8], de
             let mut client = Client {
                 machine,
                 decoder,
-                arrival: Some(Box::new(Arrival { accepted, is_resumed: false, connect })),
+                arrival: Some(Box::new(Arrival { accepted, is_resumed: false, follows: None, connect })),
                 session,
                 unconfirmed: 0,
                 holds: false,
@@ -289,11 +293,12 @@ fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, packet: &[u8], de
                 conn.mqtt = Some(Box::new(client));
             }
             if is_kept {
-                standing::go_on(core, key);
+                let _ = standing::go_on(core, key);
                 return recorded(core, key, true);
             }
             let who = Holder { shard: rim.shard, conn: key };
-            claims::claim(core, client_id, Claimant { who, is_clean });
+            let aim = if is_clean { Aim::Clean } else { Aim::Resume };
+            claims::claim(core, client_id, Claimant { who, aim });
         }
         Err(refusal) => {
             // What it would have gone on with is over, too: its place is the connection's.
@@ -620,6 +625,7 @@ pub fn gone(core: &mut Core, key: ConnKey, mut client: Box<Client>, outlives: bo
     core.rim.output_bytes -= client.pending.bytes();
     core.rim.sessions.connected -= usize::from(client.session.is_some());
     core.rim.long_messages.remove(key);
+    core.rim.readings.remove(key);
     shares::give_away(core, &mut client);
     if outlives {
         return session::leave(core, key, *client);

@@ -1,10 +1,11 @@
 //! A session as its row and the entries behind it say: what a node takes in that finds them.
 //!
-//! Invariants: of entries whatever the row holds already changes nothing, nor does one of another session; of what
+//! Invariants: of entries whatever the row holds already changes nothing, nor does one of another session, or of an older
+//! holder behind those of a later one; of what
 //! cursors count, whatever is not known to be under way or done comes again from the log.
 
 use super::cursors::{Cursors, Row};
-use super::entries::{Head, Part, head_of, take_part};
+use super::entries::{EntryHead, Head, Part, head_of, take_part};
 use super::message::Message;
 use hubsub_wire::mqtt::{Damaged, Event, Grant, SessionState};
 use std::collections::{BTreeMap, HashSet, VecDeque};
@@ -35,9 +36,14 @@ pub fn recall(row: &[u8], entries: &[Vec<u8>]) -> Result<Recalled, Damaged> {
     let cursors = if cursors.is_empty() { None } else { Some(Box::new(Cursors::decode(cursors)?)) };
     let (mut messages, mut known, mut was_sent) = (BTreeMap::new(), VecDeque::new(), HashSet::new());
     let (last_key, was_under_way) = (head.last_key, under_way(&state));
+    let mut last_epoch = 0;
     for entry in entries {
-        let (born, number, mut parts) = head_of(entry)?;
-        if born != head.born || number <= head.through {
+        let (EntryHead { born, epoch, number }, mut parts) = head_of(entry)?;
+        if born != head.born || epoch < last_epoch {
+            continue;
+        }
+        last_epoch = epoch;
+        if number <= head.through {
             continue;
         }
         head.last_entry = head.last_entry.max(number);
@@ -107,7 +113,7 @@ fn under_way(state: &SessionState<u64>) -> HashSet<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::entries::{begin, put_event, put_message};
+    use super::super::entries::{EntryHead, begin, put_event, put_message};
     use super::super::message::Said;
     use super::*;
     use hubsub_route::LogPlace;
@@ -156,7 +162,12 @@ mod tests {
     }
 
     fn entry(born: u64, number: u64, parts: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-        let mut entry = begin(born, number);
+        entry_by(1, born, number, parts)
+    }
+
+    /// Of a holder.
+    fn entry_by(epoch: u64, born: u64, number: u64, parts: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+        let mut entry = begin(EntryHead { born, epoch, number });
         parts(&mut entry);
         entry
     }
@@ -169,7 +180,7 @@ mod tests {
         messages.iter().map(|(key, ..)| *key).collect()
     }
 
-    const HEAD: Head = Head { born: 9, last_key: 2, last_entry: 3, through: 1, queued_from: 2 };
+    const HEAD: Head = Head { born: 9, epoch: 1, last_key: 2, last_entry: 3, through: 1, queued_from: 2 };
 
     #[test]
     fn what_waits_and_what_is_under_way_are_told_apart() {
@@ -189,6 +200,21 @@ mod tests {
         assert_eq!(found.state.unacknowledged().map(|(id, ..)| id).collect::<Vec<_>>(), [id]);
         assert_eq!((found.head.last_key, found.head.last_entry), (6, 6), "numbers go on");
         assert_eq!(found.entries, [(2, 2), (4, 5), (6, 6)]);
+    }
+
+    #[test]
+    fn what_an_older_holder_wrote_behind_the_fence_of_a_later_one_is_passed_over() {
+        let entries = [
+            entry_by(1, 9, 4, |parts| message(true, 3, parts)),
+            entry_by(2, 9, 0, |_| {}),
+            entry_by(1, 9, 5, |parts| message(true, 4, parts)),
+            entry_by(7, 8, 1, |_| {}),
+            entry_by(2, 9, 5, |parts| message(true, 4, parts)),
+            entry_by(1, 9, 6, |parts| message(true, 5, parts)),
+        ];
+        let found = recall(&row(HEAD, None), &entries).unwrap();
+        assert_eq!((keys(&found.queue), found.head.last_entry), (vec![3, 4], 5));
+        assert_eq!(found.entries, [(4, 3), (5, 4)]);
     }
 
     #[test]

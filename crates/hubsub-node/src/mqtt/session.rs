@@ -14,7 +14,7 @@ use crate::core::Core;
 use crate::rim::{Rim, Timer};
 use ahash::RandomState;
 use hashbrown::HashMap;
-use hubsub_route::claims::Holder;
+use hubsub_route::claims::{Heir, Holder};
 use hubsub_route::{Delivery, RecordView, Via};
 use hubsub_types::names::FILTER_MARK;
 use hubsub_types::{ConnKey, OnSlow, Qos};
@@ -55,7 +55,7 @@ pub struct Session {
     /// When it is looked whether its client has been silent for too long, in ms: of several timers that one counts.
     pub(super) looks_at_ms: u64,
     /// Who takes it over.
-    pub(super) yields_to: Option<Box<Holder>>,
+    pub(super) yields_to: Option<Box<Heir>>,
     /// It ends with its connection all the same.
     pub(super) is_over: bool,
     /// What of it is recorded, where sessions outlive their process.
@@ -323,8 +323,10 @@ pub(super) fn leave(core: &mut Core, key: ConnKey, mut client: Client) {
     core.rim.sessions.session_mut(key).into_iter().for_each(Session::rest);
     durable::due(&mut core.rim, key, None);
     look_at(core, key);
-    if let Some(to) = yields_to {
-        super::handover::call(core, key, *to);
+    match yields_to.as_deref() {
+        Some(Heir::Here(to)) => super::handover::call(core, key, to.who),
+        Some(Heir::Away { .. }) => _ = durable::hand_over(core, key),
+        None => {}
     }
     // It reads on for itself, as far as there is room.
     core.broker.drained(key, core.rim.now, &mut core.rim);
@@ -337,6 +339,9 @@ fn queue_limits(rim: &Rim) -> (u64, u64) {
 /// Publishes the will of an absent session, and ends the session, when their times have come.
 pub fn look_at(core: &mut Core, key: ConnKey) {
     let now_ms = core.rim.now.wall_us / 1000;
+    if durable::parts(&mut core.rim, key) {
+        return;
+    }
     let Some(absent) = core.rim.sessions.get_mut(key) else { return };
     if absent.state.will_at_ms().is_some_and(|at_ms| at_ms <= now_ms)
         && let Some(will) = absent.state.take_will()
@@ -393,6 +398,22 @@ pub(super) fn end(core: &mut Core, key: ConnKey) {
     core.rim.conns.give_back(key);
     let holder = Holder { shard: core.rim.shard, conn: key };
     durable::release(core, absent.id, holder, absent.session.kept);
+}
+
+/// Nothing more comes for an absent session, which goes to another node.
+pub(super) fn comes_to_rest(core: &mut Core, key: ConnKey) {
+    let Some(session) = core.rim.sessions.session_mut(key) else { return };
+    session.cursors.iter_mut().for_each(|cursors| cursors.awaits_ends = false);
+    core.broker.disconnected(key, core.rim.now, &mut core.rim);
+}
+
+/// That one has what there is of it: its place here ends.
+pub(super) fn part(core: &mut Core, key: ConnKey) {
+    let Some(absent) = core.rim.sessions.remove(key) else { return };
+    core.rim.show_sessions();
+    core.rim.conns.give_back(key);
+    let holder = Holder { shard: core.rim.shard, conn: key };
+    super::claims::release(core, absent.id, holder);
 }
 
 /// The session of a place cannot go on, where a connection is now.

@@ -256,10 +256,11 @@ pub(super) fn rests(core: &Core, cursors: &Cursors, filter: &str) -> bool {
     }
 }
 
-/// A session has a connection again, in its place, before its client is told: it goes on from where it stands.
-pub(super) fn go_on(core: &mut Core, key: ConnKey) {
-    let now_us = core.rim.now.wall_us;
-    let Some(cursors) = cursors(core, key) else { return };
+/// A session has a connection again, in its place, before its client is told: it goes on from where it stands. How many of its
+/// subscriptions will be confirmed, or refused, later.
+pub(super) fn go_on(core: &mut Core, key: ConnKey) -> i64 {
+    let (now_us, mut later) = (core.rim.now.wall_us, 0);
+    let Some(cursors) = cursors(core, key) else { return 0 };
     cursors.wake(now_us);
     let follows = cursors.follows;
     let topics: Vec<(Box<str>, Position)> =
@@ -268,23 +269,27 @@ pub(super) fn go_on(core: &mut Core, key: ConnKey) {
     for (topic, after) in topics {
         let now = core.rim.now;
         let outcome = core.broker.subscribe_on(ticket, key, topic.as_bytes(), after, now, &mut core.rim);
-        if let Outcome::Now(Err(refused)) = outcome {
-            core.rim.cannot_go_on(key, refused);
+        match outcome {
+            Outcome::Now(Err(refused)) => core.rim.cannot_go_on(key, refused),
+            Outcome::Now(Ok(_)) => {}
+            Outcome::Later => later += 1,
         }
     }
     if !follows {
-        return;
+        return later;
     }
-    let Some(client) = client(core, key) else { return };
+    let Some(client) = client(core, key) else { return later };
     let filters = client.machine.filters().map(|(filter, ..)| filter).filter(|filter| is_wild(filter));
     let patterns: Vec<Vec<u8>> = filters.map(|filter| filter_pattern(filter.as_bytes())).collect();
     for pattern in patterns {
-        let outcome = core.broker.subscribe_pattern(ticket, key, &pattern, &mut core.rim);
-        if let Outcome::Now(Err(refused)) = outcome {
-            core.rim.cannot_go_on(key, refused);
+        match core.broker.subscribe_pattern(ticket, key, &pattern, &mut core.rim) {
+            Outcome::Now(Err(refused)) => core.rim.cannot_go_on(key, refused),
+            Outcome::Now(Ok(())) => {}
+            Outcome::Later => later += 1,
         }
     }
     follow(core, key);
+    later
 }
 
 impl Rim {
@@ -309,7 +314,10 @@ impl Rim {
         let reason = Reason::from_number(refused.mqtt_reason()).unwrap_or(Reason::Unspecified);
         self.with_mqtt(key, |client, out| {
             client.was_told = true;
-            client.machine.write_fault(Fault::of(reason), out);
+            match &client.arrival {
+                Some(_) => client.machine.refuse(Fault::of(Reason::ServerUnavailable)).write(out),
+                None => client.machine.write_fault(Fault::of(reason), out),
+            }
         });
         let fields = vec![("reason", refused.code().to_owned())];
         self.log_conn(crate::control::Level::Warning, "mqtt session cannot go on", key, fields);
@@ -318,6 +326,9 @@ impl Rim {
 
     /// What came of a subscription of a session that goes on.
     pub(super) fn gone_on(&mut self, key: ConnKey, answer: &Answer) {
+        if self.has_followed(key, answer) {
+            return;
+        }
         if let Answer::Attached(Err(refused)) = *answer {
             self.cannot_go_on(key, refused);
         }

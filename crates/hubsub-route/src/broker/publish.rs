@@ -346,11 +346,11 @@ impl Broker {
             Some(outcome) => return Ok(outcome),
             None => {}
         }
-        if !self.may_keep(&record, room)? {
-            return Ok(Outcome::Now(Published::again(Position::default())));
-        }
         if let Some(refused) = self.rooms.log_of(room).and_then(|log| sink.log_refuses(log.id)) {
             return Err(refused);
+        }
+        if !self.may_keep(&record, room)? {
+            return Ok(Outcome::Now(Published::again(Position::default())));
         }
         // One that was under way to another node may still be on its way out there.
         let fresh = Arc::make_mut(&mut record);

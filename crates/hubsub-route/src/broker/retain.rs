@@ -133,8 +133,14 @@ impl Broker {
     /// Whether a row may become this, and whether it is newer already.
     ///
     /// # Errors
-    /// There are too many, or they are too long.
-    pub(super) fn may_keep(&self, record: &Record, room: RoomHandle) -> Result<bool, ErrorCode> {
+    /// There are too many, or they are too long; that of a session's holder which has another one behind it.
+    pub(super) fn may_keep(&mut self, record: &Record, room: RoomHandle) -> Result<bool, ErrorCode> {
+        if record.topic().starts_with(rows::SESSIONS)
+            && let Some(slot) = self.rooms.slot_of_room(room)
+            && !self.rooms.hubs.get_mut(slot).rows.may_own(record)
+        {
+            return Err(ErrorCode::NotAllowed);
+        }
         let Some(topic) = rows::topic_of(record.topic()) else { return Ok(true) };
         let Some(slot) = self.rooms.slot_of_room(room) else { return Ok(true) };
         let before = self.rooms.hubs.get(slot).rows.get(topic);
@@ -458,6 +464,19 @@ impl Broker {
             let ticket = Ticket { shard: self.shard, asker: Asker::Row(0) };
             let _ = self.publish(ticket, draft, now, sink);
         }
+    }
+
+    /// Rooms of rows, of hubs that this shard leads, of sessions whose holder's process is gone: so many at most, others each time.
+    pub fn orphans(&mut self, mut is_gone: impl FnMut(u64) -> bool, max: usize) -> Vec<Box<[u8]>> {
+        let Some(class) = self.rows_class() else { return Vec::new() };
+        let mut found = Vec::new();
+        for slot in 0..self.rooms.hubs.iter().count() as u16 {
+            let hub = self.rooms.hubs.get_mut(slot);
+            if hub.class == class && !hub.is_relayed && hub.log.is_some() {
+                found.extend(hub.rows.orphans(&mut is_gone, max - found.len()));
+            }
+        }
+        found
     }
 
     /// Rows of this shard, and their memory.

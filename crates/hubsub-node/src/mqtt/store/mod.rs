@@ -14,6 +14,7 @@ use super::durable::{self, Written};
 use crate::core::Core;
 use crate::mail::Mail;
 use crate::own::Asked;
+use hubsub_route::Owner;
 use hubsub_sessions::{Answer, Disk, Redis, Request, SessionStore, StoreError};
 use hubsub_types::{ErrorCode, Limits, ShardId};
 use std::io;
@@ -178,11 +179,20 @@ pub fn found_in(store: &mut dyn SessionStore) -> io::Result<Vec<Found>> {
 /// Snapshots that are read at once.
 const PAGE: usize = 1_000;
 
-/// Keeps a session as it is now.
-pub(super) fn save(core: &mut Core, id: Box<str>, row: Vec<u8>, through: u64, then: Written) {
+/// Keeps a session as it is now, as its holder, behind entries of which those up to a number are of no use.
+pub(super) fn save(
+    core: &mut Core,
+    id: Box<str>,
+    row: Vec<u8>,
+    (owner, through): (Owner, u64),
+    then: Written,
+) {
     match core.rim.store {
         Some(_) => _ = core.ask_store(Request::Save { id, snapshot: row, through }, Asked::Session(then)),
-        None => core.say_in(&room_of(&id), &row, Asked::Session(then)),
+        None => {
+            let headers = Some(owner.headers());
+            core.say_with(&room_of(&id), &row, headers, Asked::Session(then));
+        }
     }
 }
 
@@ -194,11 +204,14 @@ pub(super) fn append(core: &mut Core, id: Box<str>, entry: Vec<u8>, then: Writte
     }
 }
 
-/// Keeps nothing of it any more.
-pub(super) fn end(core: &mut Core, id: Box<str>, then: Written) {
+/// Keeps nothing of it any more, as its holder of that epoch.
+pub(super) fn end(core: &mut Core, id: Box<str>, epoch: u64, then: Written) {
     match core.rim.store {
         Some(_) => _ = core.ask_store(Request::End { id }, Asked::Session(then)),
-        None => core.say_in(&room_of(&id), b"", Asked::Session(then)),
+        None => {
+            let headers = Some(core.owner(epoch).headers());
+            core.say_with(&room_of(&id), b"", headers, Asked::Session(then));
+        }
     }
 }
 

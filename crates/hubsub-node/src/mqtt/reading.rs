@@ -1,0 +1,249 @@
+//! Sessions that other processes had, read from their rooms (docs/protocol/mqtt-state.md): for a connection whose client id
+//! was granted, or to have an owner again when its holder's process is gone.
+//!
+//! ```text
+//!  granted ──► row? ──► none, or not wanted: a session begins
+//!                └────► fence ──► entries, page by page ──► the session
+//! ```
+//!
+//! Invariant: entries are read behind the fence of who reads them, so what an older holder writes later is not in them and
+//! never will be.
+
+use super::adoption::{self, Found, is_of_use, queue_of, room_of};
+use super::claims;
+use super::durable::Written;
+use super::entries::{EntryHead, Head, begin as begin_entry};
+use super::{MqttMail, handover, refused, store};
+use crate::core::Core;
+use crate::gather::Then;
+use crate::mail::Question;
+use ahash::RandomState;
+use hashbrown::{HashMap, HashSet};
+use hubsub_route::claims::{Aim, Claimant, Holder};
+use hubsub_route::rooms::{HistoryPart, HistoryQuery};
+use hubsub_route::{Owner, Pages};
+use hubsub_types::{ConnKey, ErrorCode};
+use hubsub_wire::mqtt::Reason;
+
+/// Entries that are asked for at once.
+const PAGE: u64 = 256;
+
+/// Sessions of a shard that are taken in at once.
+const ADOPTED_MAX: usize = 256;
+
+/// Those of a shard that are read.
+#[derive(Default)]
+pub struct Readings {
+    by_place: HashMap<ConnKey, Reading, RandomState>,
+    /// Processes that were gone when it was looked last for sessions of such.
+    gone: HashSet<u64>,
+}
+
+/// One of them.
+struct Reading {
+    id: Box<str>,
+    why: Why,
+    step: Step,
+}
+
+/// What it is read for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Why {
+    /// A connection in its place, which may want a session that is new.
+    Client { is_clean: bool },
+    /// That it has an owner again.
+    Adoption,
+}
+
+enum Step {
+    /// The client id is not granted yet.
+    Claim,
+    /// The row is asked for.
+    Row,
+    /// The fence is being written, behind that row.
+    Fence(Vec<u8>),
+    /// Entries are asked for; those that came.
+    Entries(Vec<u8>, Pages, Vec<Vec<u8>>),
+}
+
+impl Readings {
+    /// Its connection has ended.
+    pub fn remove(&mut self, key: ConnKey) {
+        self.by_place.remove(&key);
+    }
+
+    fn adopted(&self) -> impl Iterator<Item = &Reading> {
+        self.by_place.values().filter(|reading| reading.why == Why::Adoption)
+    }
+}
+
+/// A session of this client id has no owner: one is to be made of it here, if nobody else has the id.
+pub(super) fn claim(core: &mut Core, id: Box<str>) {
+    let readings = &core.rim.readings;
+    if readings.adopted().count() >= ADOPTED_MAX || readings.adopted().any(|reading| reading.id == id) {
+        return;
+    }
+    let key = core.rim.conns.reserve();
+    let reading = Reading { id: id.clone(), why: Why::Adoption, step: Step::Claim };
+    core.rim.readings.by_place.insert(key, reading);
+    let who = Holder { shard: core.rim.shard, conn: key };
+    claims::claim(core, id, Claimant { who, aim: Aim::Adopt });
+}
+
+/// An id was not granted; whether that was for an adoption.
+pub(super) fn is_refused(core: &mut Core, key: ConnKey) -> bool {
+    let Some(reading) = core.rim.readings.by_place.get(&key) else { return false };
+    let is_it = reading.why == Why::Adoption;
+    if is_it {
+        core.rim.readings.remove(key);
+        core.rim.conns.give_back(key);
+    }
+    is_it
+}
+
+/// The holder of an id has to let go; whether that was an adoption that is under way, which ends.
+pub(super) fn ends(core: &mut Core, key: ConnKey) -> bool {
+    let id = core.rim.readings.by_place.get(&key).map(|reading| reading.id.clone());
+    let is_it = is_refused(core, key);
+    if let Some(id) = id.filter(|_| is_it) {
+        claims::release(core, id, Holder { shard: core.rim.shard, conn: key });
+    }
+    is_it
+}
+
+/// An id was granted; whether that was for an adoption, which goes on.
+pub(super) fn begin_adopted(core: &mut Core, key: ConnKey) -> bool {
+    let Some(reading) = core.rim.readings.by_place.get_mut(&key) else { return false };
+    reading.step = Step::Row;
+    let id = reading.id.clone();
+    ask_row(core, key, &id);
+    true
+}
+
+/// The session of a connection's client id is read.
+pub(super) fn begin(core: &mut Core, key: ConnKey, id: Box<str>, is_clean: bool) {
+    ask_row(core, key, &id);
+    let reading = Reading { id, why: Why::Client { is_clean }, step: Step::Row };
+    core.rim.readings.by_place.insert(key, reading);
+}
+
+fn ask_row(core: &mut Core, key: ConnKey, id: &str) {
+    let room = room_of(id);
+    let query = HistoryQuery { room: room.clone(), count: 1, after: None, topic: None };
+    core.ask_home(&room, Question::History(query), Then::Session(key));
+}
+
+/// What a room has of a session.
+pub fn came(core: &mut Core, key: ConnKey, part: Result<HistoryPart, ErrorCode>) {
+    let is_closing = core.rim.conns.get(key).is_some_and(|conn| conn.is_closing());
+    let Some(reading) = core.rim.readings.by_place.get_mut(&key).filter(|_| !is_closing) else { return };
+    let (part, why, id) = match part {
+        Ok(part) => (part, reading.why, reading.id.clone()),
+        Err(_) => return fails(core, key),
+    };
+    match &mut reading.step {
+        Step::Claim | Step::Fence(_) => {}
+        Step::Row => {
+            let row = part.records.last();
+            let epoch = row.and_then(|row| Owner::of(row)).unwrap_or_default().epoch;
+            let row = row.map(|row| row.payload()).filter(|row| !row.is_empty());
+            match (row, why) {
+                (Some(row), Why::Adoption | Why::Client { is_clean: false }) => {
+                    let row = row.to_vec();
+                    let head = Head::read(&row).map(|(head, ..)| EntryHead {
+                        born: head.born,
+                        epoch: epoch + 1,
+                        number: 0,
+                    });
+                    reading.step = Step::Fence(row);
+                    match head {
+                        Ok(head) => store::append(core, id, begin_entry(head), Written::Fence(key)),
+                        // It says so when it is looked at.
+                        Err(_) => fenced(core, key, true),
+                    }
+                }
+                (Some(row), Why::Client { is_clean: true }) => {
+                    let row = row.to_vec();
+                    core.rim.readings.remove(key);
+                    adoption::clear(core, key, id, &row, epoch);
+                }
+                (None, Why::Client { .. }) => {
+                    core.rim.readings.remove(key);
+                    adoption::begin_new(core, key, epoch);
+                }
+                (None, Why::Adoption) => _ = ends(core, key),
+            }
+        }
+        Step::Entries(row, pages, entries) => {
+            let records = pages.take(part);
+            let payloads = records.iter().map(|record| record.payload());
+            entries.extend(payloads.filter(|entry| is_of_use(row, entry)).map(<[u8]>::to_vec));
+            read_on(core, key);
+        }
+    }
+}
+
+/// The fence of a session is written, or cannot be.
+pub(super) fn fenced(core: &mut Core, key: ConnKey, is_safe: bool) {
+    let Some(reading) = core.rim.readings.by_place.get_mut(&key) else { return };
+    let Step::Fence(row) = &mut reading.step else { return };
+    if !is_safe {
+        return fails(core, key);
+    }
+    let pages = Pages::new(&queue_of(&reading.id), None, PAGE);
+    reading.step = Step::Entries(std::mem::take(row), pages, Vec::new());
+    read_on(core, key);
+}
+
+fn read_on(core: &mut Core, key: ConnKey) {
+    let Some(reading) = core.rim.readings.by_place.get_mut(&key) else { return };
+    let Step::Entries(_, pages, _) = &reading.step else { return };
+    if let Some(query) = pages.next() {
+        return core.ask_home(&query.room.clone(), Question::History(query), Then::Session(key));
+    }
+    let Some(Reading { id, why, step: Step::Entries(row, _, entries) }) =
+        core.rim.readings.by_place.remove(&key)
+    else {
+        unreachable!("it is one that was read")
+    };
+    let found = Found { id, row, entries };
+    match why {
+        Why::Adoption => adoption::adopt(core, key, found),
+        Why::Client { .. } => adoption::take_over(core, key, found),
+    }
+}
+
+/// What there is of a session cannot be read now.
+fn fails(core: &mut Core, key: ConnKey) {
+    if !ends(core, key) {
+        core.rim.readings.remove(key);
+        refused(core, key, Reason::ServerUnavailable);
+    }
+}
+
+/// Sessions looked for at once that nobody holds.
+const ORPHANS_MAX: usize = 256;
+
+/// Sessions of hubs that this shard leads, of which the holder has given them up, or its process is gone, are to have an owner
+/// again: their client ids' shards see to it. Once in a while: a process that is gone was so the last time, too, since one may
+/// not be known yet.
+pub fn adopt_orphans(core: &mut Core) {
+    if !core.reads_sessions() {
+        return;
+    }
+    let (runs, mut gone) = (core.rim.links.runs(), HashSet::new());
+    let before = std::mem::take(&mut core.rim.readings.gone);
+    let is_gone = |run: u64| {
+        let is_gone = !runs.contains(&run);
+        if is_gone {
+            gone.insert(run);
+        }
+        is_gone && before.contains(&run)
+    };
+    for room in core.broker.orphans(is_gone, ORPHANS_MAX) {
+        let Some(id) = adoption::id_of_row(&room) else { continue };
+        let home = claims::home_of(&id, core.rim.mailer.shards());
+        handover::tell(core, home, MqttMail::Orphan(id.into()));
+    }
+    core.rim.readings.gone = gone;
+}

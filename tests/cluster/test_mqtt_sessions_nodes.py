@@ -1,0 +1,362 @@
+"""A session of MQTT follows its client to another node, has an owner again when its holder's process is gone, and
+outlives the start of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clients.mqtt import (
+    CONNACK,
+    DISCONNECT,
+    PINGRESP,
+    PUBACK,
+    PUBCOMP,
+    PUBLISH,
+    PUBREC,
+    PUBREL,
+    V5,
+    V311,
+    Packet,
+    Paho,
+    Wire,
+    text,
+    varying,
+)
+from clients.servers import until
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from cluster.cluster import CLASSES, Cluster
+from hubsub.testing import Node
+
+KEPT = {
+    "name": "kept",
+    "match": ["kept/#"],
+    "placement": "ring",
+    "durability": "durable",
+    "history": {"bytes": "64MiB"},
+}
+MQTT = {"mqtt": "127.0.0.1:0"}
+TAKEN_OVER, UNAVAILABLE = 0x8E, 0x88
+
+
+@pytest.fixture
+def nodes(needs: Callable[..., None], tmp_path: Path) -> Iterator[Cluster]:
+    """Three of them, and a class with a log."""
+    needs("hubsub-core")
+    with Cluster(
+        tmp_path, classes=(KEPT, *CLASSES), config=MQTT, limits={"mqtt_takeover_ms": 500}
+    ) as cluster:
+        cluster.settled()
+        yield cluster
+
+
+class Clients(ExitStack):
+    """Of the nodes of a cluster; all end with it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__()
+        self.cluster = cluster
+
+    def come(
+        self,
+        name: str,
+        client_id: str,
+        version: int = V5,
+        clean: bool = False,
+        expiry_s: int = 3600,
+        will: tuple[str, int] | None = None,
+    ) -> tuple[Wire, bool]:
+        """A client whose session is to stay, and whether it was there."""
+        one = self.enter_context(Wire(self.cluster.nodes[name].mqtt))
+        properties = b"\x11" + expiry_s.to_bytes(4, "big") if version == V5 else b""
+        rest, flags = b"", 2 * clean
+        if will is not None:
+            topic, delay_s = will
+            own = b"\x18" + delay_s.to_bytes(4, "big")
+            rest, flags = varying(len(own)) + own + text(topic) + text("gone"), flags | 0x0C
+        answer = one.connect(client_id, version, properties, flags=flags, rest=rest)
+        assert (answer.kind, answer.body[1]) == (CONNACK, 0), answer
+        return one, answer.body[0] == 1
+
+    def back(self, name: str, client_id: str) -> Wire:
+        """A client whose session is there. While who decides it is replaced, a node may say that it cannot serve it."""
+
+        def come() -> Wire | None:
+            one = Wire(self.cluster.nodes[name].mqtt)
+            self.callback(one.close)
+            answer = one.connect(client_id, V5, b"\x11" + (3600).to_bytes(4, "big"), flags=0)
+            assert answer.kind == CONNACK and answer.body[1] in (0, UNAVAILABLE), answer
+            if answer.body[1]:
+                one.close()
+                return None
+            assert answer.body[0] == 1, "its session is there"
+            return one
+
+        return until(come)  # type: ignore[return-value]
+
+    def publisher(self, name: str) -> Wire:
+        """A client without a session."""
+        one = self.enter_context(Wire(self.cluster.nodes[name].mqtt))
+        assert one.connect(f"publisher-{name}").kind == CONNACK
+        return one
+
+
+def say(one: Wire, topic: str, payload: bytes, qos: int) -> None:
+    """Publishes, and waits until that is done."""
+    one.publish(topic, payload, qos, 1)
+    if qos == 1:
+        one.read(PUBACK)
+    else:
+        one.read(PUBREC)
+        one.answer(PUBREL, 1)
+        one.read(PUBCOMP)
+
+
+def payload(one: Wire, message: Packet) -> bytes:
+    """Of a PUBLISH without properties of more than 127 bytes."""
+    return message.rest[1 + message.rest[0] :] if one.version == V5 else message.rest
+
+
+def acknowledge(one: Wire, message: Packet) -> None:
+    """All the way."""
+    if message.qos == 1:
+        one.answer(PUBACK, message.id)
+    else:
+        one.answer(PUBREC, message.id)
+        one.read(PUBREL)
+        one.answer(PUBCOMP, message.id)
+
+
+def take(one: Wire, count: int) -> list[bytes]:
+    """So many messages, acknowledged all the way; and no more are there."""
+    came: list[bytes] = []
+    unreleased: set[int] = set()
+    while len(came) < count or unreleased:
+        packet = one.read()
+        if packet.kind == PUBREL:
+            unreleased.discard(packet.id)
+            one.answer(PUBCOMP, packet.id)
+            continue
+        assert packet.kind == PUBLISH, packet
+        came.append(payload(one, packet))
+        one.answer(PUBACK if packet.qos == 1 else PUBREC, packet.id)
+        if packet.qos == 2:
+            unreleased.add(packet.id)
+    one.ping()
+    assert one.read().kind == PINGRESP
+    return came
+
+
+def homes(cluster: Cluster, by: str, client_id: str) -> list[tuple[str, bool]]:
+    """The nodes that have a session of this client id, and whether it is connected there."""
+    code, found = cluster.get(by, "/v1/sessions")
+    assert code == 200, found
+    rows = [row for row in found["sessions"] if row["client_id"] == client_id]
+    return [(row["node"], row["client"] is not None) for row in rows]
+
+
+def rooms_of(client_id: str) -> list[str]:
+    """Where its session is recorded, and where that is decided."""
+    return [f"$system/session/{client_id}", f"$queue/{client_id}"]
+
+
+def id_away_from(cluster: Cluster, dying: str, kind: str) -> str:
+    """A client id, of that kind, whose session is recorded on other nodes than that."""
+    with cluster.connect(dying) as redis:
+
+        def is_away(room: str) -> bool:
+            located: Any = redis.ask("HUBSUB", "LOCATE", room)
+            return bool(located[0][0] != dying.encode())
+
+        ids = (f"{kind}-{number}" for number in range(1_000))
+        return next(one for one in ids if all(map(is_away, rooms_of(one))))
+
+
+def leave(cluster: Cluster, name: str, one: Wire, client_id: str) -> None:
+    """Says goodbye; returns when its session is without a connection."""
+    one.send(b"\xe0\x00")
+    one.read_all()
+    until(lambda: homes(cluster, name, client_id) == [(name, False)])
+
+
+# --- live nodes
+
+
+def test_a_session_goes_from_node_to_node_with_what_waits_and_what_is_under_way(nodes: Cluster) -> None:
+    with Clients(nodes) as clients:
+        publisher = clients.publisher("a")
+        one, present = clients.come("a", "device")
+        assert not present
+        filters = (("plain", 1), ("w/#", 2), ("kept/a", 2), ("kept/b/#", 1))
+        assert one.subscribe(*filters) == [qos for _, qos in filters]
+        topics = ("plain", "w/1", "kept/a", "kept/b/1")
+        for topic in topics:
+            say(publisher, topic, b"under way", 2)
+        under_way = {(message.topic, message.id): message for message in (one.read(PUBLISH) for _ in topics)}
+        # Its client comes to another node while it is connected to the first one.
+        two, present = clients.come("b", "device")
+        assert present
+        told = [packet for packet in one.read_all() if packet.kind == DISCONNECT]
+        assert [packet.body[0] for packet in told] == [TAKEN_OVER]
+        again = [two.read(PUBLISH) for _ in topics]
+        assert {(message.topic, message.id) for message in again} == set(under_way)
+        assert all(message.flags & 8 for message in again), "DUP"
+        for message in again:
+            acknowledge(two, message)
+        assert take(two, 0) == []
+        say(publisher, "w/2", b"live", 2)
+        say(publisher, "kept/a", b"live", 2)
+        assert take(two, 2) == [b"live"] * 2
+        until(lambda: homes(nodes, "a", "device") == [("b", True)])
+        # And it is away while it goes, twice: back to where it was, too.
+        before, session = "b", two
+        for round_, name in enumerate(("c", "a", "b")):
+            leave(nodes, before, session, "device")
+            sent = {topic: b"%d %s" % (round_, topic.encode()) for topic in topics}
+            for topic, said in sent.items():
+                say(publisher, topic, said, 2)
+            session, present = clients.come(name, "device")
+            assert present
+            assert sorted(take(session, len(topics))) == sorted(sent.values())
+            before = name
+        until(lambda: homes(nodes, "a", "device") == [("b", True)])
+
+
+@pytest.mark.parametrize("version", [V311, V5])
+def test_paho_finds_its_session_on_another_node(nodes: Cluster, version: int) -> None:
+    properties = Properties(PacketTypes.CONNECT) if version == V5 else None  # type: ignore[no-untyped-call]
+    if properties is not None:
+        properties.SessionExpiryInterval = 3600
+
+    def come(name: str) -> Paho:
+        return Paho(nodes.nodes[name].mqtt, version, "paho", properties=properties, clean=False)
+
+    with Clients(nodes) as clients, come("a") as one:
+        publisher = clients.publisher("c")
+        assert not one.session_present
+        assert one.subscribe(("kept/p", 2), ("plain/+", 1)) == [2, 1]
+        one.vanish()
+        for number in range(20):
+            say(publisher, "kept/p", b"%d" % number, 2)
+            say(publisher, "plain/1", b"%d" % number, 1)
+        with come("b") as two:
+            assert two.session_present
+            came: dict[str, list[bytes]] = {"kept/p": [], "plain/1": []}
+            for _ in range(40):
+                message = two.message()
+                came[message.topic].append(bytes(message.payload))
+            assert list(came.values()) == [[b"%d" % number for number in range(20)]] * 2
+            two.publish("plain/2", b"its own", 2)
+            assert two.message().payload == b"its own"
+
+
+def test_a_clean_start_on_another_node_ends_the_session(nodes: Cluster) -> None:
+    with Clients(nodes) as clients:
+        publisher = clients.publisher("c")
+        for expiry_s in (0, 3600):
+            one, _ = clients.come("a", "device")
+            one.subscribe(("plain", 1))
+            two, present = clients.come("b", "device", clean=True, expiry_s=expiry_s)
+            assert not present
+            assert one.read(DISCONNECT).body[0] == TAKEN_OVER
+            say(publisher, "plain", b"nobody's", 1)
+            assert take(two, 0) == []
+            two.send(b"\xe0\x00")
+            two.read_all()
+            three, present = clients.come("c", "device")
+            assert present == (expiry_s > 0)
+            assert take(three, 0) == []
+            clients.come("a", "device", clean=True, expiry_s=0)[0].close()
+
+
+# --- nodes that die
+
+
+def test_what_a_dead_node_held_goes_on_elsewhere(nodes: Cluster) -> None:
+    """Nothing that was acknowledged in a class with a log is lost, and of QoS 2 nothing comes twice."""
+    ids = [id_away_from(nodes, "c", kind) for kind in ("connected", "absent")]
+    topics = [nodes.room_led_by("b", "kept/"), nodes.room_led_by("a", "kept/")]
+    with Clients(nodes) as clients:
+        publisher = clients.publisher("a")
+        held = {client_id: clients.come("c", client_id)[0] for client_id in ids}
+        for one in held.values():
+            assert one.subscribe(*((topic, 2) for topic in topics)) == [2, 2]
+        for topic in topics:
+            say(publisher, topic, b"first", 2)
+        for one in held.values():
+            assert take(one, 2) == [b"first"] * 2
+        leave(nodes, "c", held[ids[1]], ids[1])
+        for number in range(20):
+            say(publisher, topics[number % 2], b"%d" % number, 2)
+        nodes.kill("c")
+        for number in range(20, 24):
+            say(publisher, topics[number % 2], b"%d" % number, 2)
+        for last, client_id in enumerate(ids, 24):
+            two = clients.back("b", client_id)
+            came = take(two, last)
+            assert sorted(came, key=int) == [b"%d" % number for number in range(last)], client_id
+            say(publisher, topics[0], b"%d" % last, 2)
+            assert take(two, 1) == [b"%d" % last]
+            two.send(b"\xe0\x00")
+            two.read_all()
+
+
+def test_wills_of_a_dead_node_are_published_once_where_nobody_comes_back(nodes: Cluster) -> None:
+    back, gone = (id_away_from(nodes, "c", kind) for kind in ("back", "gone"))
+    with Clients(nodes) as clients:
+        listener = clients.publisher("a")
+        # Who listens is told nothing of a room whose leader lives.
+        topics = {one: nodes.room_led_by("a", f"kept/{one}/") for one in (back, gone)}
+        assert listener.subscribe(*((topic, 1) for topic in topics.values())) == [1, 1]
+        for client_id, delay_s in ((back, 3600), (gone, 1)):
+            clients.come("c", client_id, will=(topics[client_id], delay_s))[0].ping()
+        nodes.kill("c")
+        two = clients.back("b", back)
+        message = listener.read(PUBLISH)
+        assert message.topic == topics[gone]
+        acknowledge(listener, message)
+        until(lambda: homes(nodes, "a", gone), "it has an owner again")
+        assert not homes(nodes, "a", gone)[0][1]
+        nodes.start("c")
+        nodes.settled()
+        assert clients.back("c", gone)
+        assert take(two, 0) == take(listener, 0) == []
+
+
+# --- a cluster that begins
+
+
+def test_sessions_of_a_lone_node_are_there_when_it_founds_a_cluster(
+    needs: Callable[..., None], tmp_path: Path
+) -> None:
+    needs("hubsub-core")
+    classes = (KEPT, *CLASSES)
+    cluster = Cluster(tmp_path, names=("a", "b"), classes=classes, config=MQTT)
+    alone = {
+        "node": "a",
+        "shards": 2,
+        "data": str(tmp_path / "a"),
+        "redis": "127.0.0.1:0",
+        "http": "127.0.0.1:0",
+    }
+    with Node(classes=classes, config=alone | MQTT) as node:
+        cluster.nodes["a"] = node
+        with Clients(cluster) as clients:
+            publisher = clients.publisher("a")
+            for client_id in ("first", "second"):
+                one, _ = clients.come("a", client_id)
+                one.subscribe(("kept/a", 2), ("plain", 1))
+                leave(cluster, "a", one, client_id)
+            say(publisher, "kept/a", b"kept", 2)
+            say(publisher, "plain", b"plain", 1)
+        assert cluster.stop("a") == 0
+    with cluster, Clients(cluster) as clients:
+        for name, client_id in (("b", "first"), ("a", "second")):
+            until(lambda client_id=client_id: homes(cluster, "a", client_id))  # type: ignore[misc]
+            two = clients.back(name, client_id)
+            assert sorted(take(two, 2)) == [b"kept", b"plain"]
