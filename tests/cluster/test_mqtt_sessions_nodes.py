@@ -3,6 +3,7 @@ outlives the start of a cluster."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -44,12 +45,13 @@ MQTT = {"mqtt": "127.0.0.1:0"}
 TAKEN_OVER, UNAVAILABLE = 0x8E, 0x88
 
 
-@pytest.fixture
-def nodes(needs: Callable[..., None], tmp_path: Path) -> Iterator[Cluster]:
-    """Three of them, and a class with a log."""
+@pytest.fixture(scope="module")
+def nodes(needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three of them, and a class with a log. Each test has client ids of its own, and leaves all nodes running."""
     needs("hubsub-core")
+    directory = tmp_path_factory.mktemp("sessions")
     with Cluster(
-        tmp_path, classes=(KEPT, *CLASSES), config=MQTT, limits={"mqtt_takeover_ms": 500}
+        directory, classes=(KEPT, *CLASSES), config=MQTT, limits={"mqtt_takeover_ms": 500}
     ) as cluster:
         cluster.settled()
         yield cluster
@@ -190,7 +192,7 @@ def leave(cluster: Cluster, name: str, one: Wire, client_id: str) -> None:
 def test_a_session_goes_from_node_to_node_with_what_waits_and_what_is_under_way(nodes: Cluster) -> None:
     with Clients(nodes) as clients:
         publisher = clients.publisher("a")
-        one, present = clients.come("a", "device")
+        one, present = clients.come("a", "lamp")
         assert not present
         filters = (("plain", 1), ("w/#", 2), ("kept/a", 2), ("kept/b/#", 1))
         assert one.subscribe(*filters) == [qos for _, qos in filters]
@@ -199,7 +201,7 @@ def test_a_session_goes_from_node_to_node_with_what_waits_and_what_is_under_way(
             say(publisher, topic, b"under way", 2)
         under_way = {(message.topic, message.id): message for message in (one.read(PUBLISH) for _ in topics)}
         # Its client comes to another node while it is connected to the first one.
-        two, present = clients.come("b", "device")
+        two, present = clients.come("b", "lamp")
         assert present
         told = [packet for packet in one.read_all() if packet.kind == DISCONNECT]
         assert [packet.body[0] for packet in told] == [TAKEN_OVER]
@@ -212,19 +214,19 @@ def test_a_session_goes_from_node_to_node_with_what_waits_and_what_is_under_way(
         say(publisher, "w/2", b"live", 2)
         say(publisher, "kept/a", b"live", 2)
         assert take(two, 2) == [b"live"] * 2
-        until(lambda: homes(nodes, "a", "device") == [("b", True)])
+        until(lambda: homes(nodes, "a", "lamp") == [("b", True)])
         # And it is away while it goes, twice: back to where it was, too.
         before, session = "b", two
         for round_, name in enumerate(("c", "a", "b")):
-            leave(nodes, before, session, "device")
+            leave(nodes, before, session, "lamp")
             sent = {topic: b"%d %s" % (round_, topic.encode()) for topic in topics}
             for topic, said in sent.items():
                 say(publisher, topic, said, 2)
-            session, present = clients.come(name, "device")
+            session, present = clients.come(name, "lamp")
             assert present
             assert sorted(take(session, len(topics))) == sorted(sent.values())
             before = name
-        until(lambda: homes(nodes, "a", "device") == [("b", True)])
+        until(lambda: homes(nodes, "a", "lamp") == [("b", True)])
 
 
 @pytest.mark.parametrize("version", [V311, V5])
@@ -234,7 +236,7 @@ def test_paho_finds_its_session_on_another_node(nodes: Cluster, version: int) ->
         properties.SessionExpiryInterval = 3600
 
     def come(name: str) -> Paho:
-        return Paho(nodes.nodes[name].mqtt, version, "paho", properties=properties, clean=False)
+        return Paho(nodes.nodes[name].mqtt, version, f"paho-{version}", properties=properties, clean=False)
 
     with Clients(nodes) as clients, come("a") as one:
         publisher = clients.publisher("c")
@@ -259,19 +261,19 @@ def test_a_clean_start_on_another_node_ends_the_session(nodes: Cluster) -> None:
     with Clients(nodes) as clients:
         publisher = clients.publisher("c")
         for expiry_s in (0, 3600):
-            one, _ = clients.come("a", "device")
-            one.subscribe(("plain", 1))
-            two, present = clients.come("b", "device", clean=True, expiry_s=expiry_s)
+            one, _ = clients.come("a", "cleaned")
+            one.subscribe(("other", 1))
+            two, present = clients.come("b", "cleaned", clean=True, expiry_s=expiry_s)
             assert not present
             assert one.read(DISCONNECT).body[0] == TAKEN_OVER
-            say(publisher, "plain", b"nobody's", 1)
+            say(publisher, "other", b"nobody's", 1)
             assert take(two, 0) == []
             two.send(b"\xe0\x00")
             two.read_all()
-            three, present = clients.come("c", "device")
+            three, present = clients.come("c", "cleaned")
             assert present == (expiry_s > 0)
             assert take(three, 0) == []
-            clients.come("a", "device", clean=True, expiry_s=0)[0].close()
+            clients.come("a", "cleaned", clean=True, expiry_s=0)[0].close()
 
 
 # --- nodes that die
@@ -304,6 +306,39 @@ def test_what_a_dead_node_held_goes_on_elsewhere(nodes: Cluster) -> None:
             assert take(two, 1) == [b"%d" % last]
             two.send(b"\xe0\x00")
             two.read_all()
+    nodes.start("c")
+    nodes.settled()
+
+
+def test_a_holder_that_was_halted_changes_nothing_of_what_the_next_one_has(nodes: Cluster) -> None:
+    client_id, topic = id_away_from(nodes, "c", "halted"), nodes.room_led_by("a", "kept/halted/")
+    with Clients(nodes) as clients:
+        publisher = clients.publisher("a")
+        one, _ = clients.come("c", client_id)
+        assert one.subscribe((topic, 2)) == [2]
+        say(publisher, topic, b"under way", 2)
+        first = one.read(PUBLISH)
+        halted = nodes.nodes["c"].process
+        halted.send_signal(signal.SIGSTOP)
+        try:
+            two = clients.back("b", client_id)
+            again = two.read(PUBLISH)
+            assert (again.id, payload(two, again)) == (first.id, b"under way")
+            acknowledge(two, again)
+            say(publisher, topic, b"live", 2)
+            assert take(two, 1) == [b"live"]
+            # What it says when it goes on is of a session that it has no more.
+            one.answer(PUBREC, first.id)
+            one.ask(("other", 1))
+        finally:
+            halted.send_signal(signal.SIGCONT)
+        one.read_all()
+        nodes.settled()
+        until(lambda: homes(nodes, "a", client_id) == [("b", True)])
+        leave(nodes, "b", two, client_id)
+        say(publisher, topic, b"waits", 2)
+        three = clients.back("a", client_id)
+        assert take(three, 1) == [b"waits"]
 
 
 def test_wills_of_a_dead_node_are_published_once_where_nobody_comes_back(nodes: Cluster) -> None:
