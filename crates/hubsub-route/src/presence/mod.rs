@@ -17,7 +17,11 @@ pub use words::{BadWord, Member, Word};
 use ahash::RandomState;
 use hashbrown::HashMap;
 use room::Room;
+use std::collections::VecDeque;
 use std::sync::Arc;
+
+/// Processes that are remembered as gone: what they said last may still come.
+const GONE_MAX: usize = 1_024;
 
 /// Bounds, and times in ms.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +65,8 @@ pub struct Diff {
     pub leaves: Vec<Seen>,
     /// How many are there now, those that are not listed among them.
     pub count: u64,
+    /// How many of them are not listed.
+    pub more: u64,
 }
 
 impl Diff {
@@ -78,13 +84,32 @@ pub struct Presence {
     rooms: HashMap<Arc<[u8]>, Room, RandomState>,
     /// The number given last to a word, or to a part.
     last: u64,
+    /// Runs of processes that are gone, the latest last.
+    gone: VecDeque<u64>,
+    /// Members that were counted as they came, and not listed.
+    pub unlisted: u64,
 }
 
 impl Presence {
     /// Of a node that knows nobody yet.
     #[must_use]
     pub fn new(run: u64, limits: Limits) -> Presence {
-        Presence { run, limits, rooms: HashMap::default(), last: 0 }
+        Presence { run, limits, rooms: HashMap::default(), last: 0, gone: VecDeque::new(), unlisted: 0 }
+    }
+
+    /// It speaks for that run from now on: nobody is known yet.
+    pub fn begin(&mut self, run: u64) {
+        debug_assert!(
+            self.run == run || self.rooms.is_empty(),
+            "clients come when the node is of its cluster"
+        );
+        self.run = run;
+    }
+
+    /// Which one that is.
+    #[must_use]
+    pub fn run(&self) -> u64 {
+        self.run
     }
 
     /// Rooms in which somebody of this node is, or that somebody here watches.
@@ -101,7 +126,9 @@ impl Presence {
 
     /// Somebody of this node is in a room from now on; the reference must be none that was used before.
     pub fn join(&mut self, room: &[u8], member: Member, now_ms: u64, actions: &mut Vec<Action>) {
-        self.event(room, true, now_ms, actions, |room, turn| room.join(member, turn));
+        let mut is_listed = true;
+        self.event(room, true, now_ms, actions, |room, turn| is_listed = room.join(member, turn));
+        self.unlisted += u64::from(!is_listed);
     }
 
     /// That one is not any more.
@@ -140,7 +167,9 @@ impl Presence {
     /// What a node, perhaps this one, said in the room of nodes; in the order of that room. What is no word is passed over:
     /// a later version may say more.
     pub fn heard(&mut self, room: &[u8], bytes: &[u8], now_ms: u64, actions: &mut Vec<Action>) {
-        if let Ok((from, word)) = Word::decode(bytes) {
+        if let Ok((from, word)) = Word::decode(bytes)
+            && !self.gone.contains(&from)
+        {
             self.event(room, false, now_ms, actions, |room, turn| room.heard(from, word, turn));
         }
     }
@@ -150,12 +179,29 @@ impl Presence {
         self.event(room, false, now_ms, actions, |room, turn| room.missed(turn));
     }
 
-    /// The process of a node is gone: all of its members are.
+    /// The process of a node is gone: all of its members are, and what it said that comes only now counts no more.
     pub fn gone(&mut self, run: u64, now_ms: u64, actions: &mut Vec<Action>) {
+        if run == self.run || self.gone.contains(&run) {
+            return;
+        }
+        if self.gone.len() >= GONE_MAX {
+            self.gone.pop_front();
+        }
+        self.gone.push_back(run);
         let rooms: Vec<Arc<[u8]>> =
             self.rooms.iter().filter(|(_, room)| room.knows(run)).map(|(name, _)| name.clone()).collect();
         for name in rooms {
             self.event(&name, false, now_ms, actions, |room, turn| room.gone(run, turn));
+        }
+    }
+
+    /// A process is heard that was taken for gone: it is asked who is there.
+    pub fn back(&mut self, run: u64, now_ms: u64, actions: &mut Vec<Action>) {
+        let Some(at) = self.gone.iter().position(|&gone| gone == run) else { return };
+        self.gone.remove(at);
+        let rooms: Vec<Arc<[u8]>> = self.rooms.keys().cloned().collect();
+        for name in rooms {
+            self.event(&name, false, now_ms, actions, Room::missed);
         }
     }
 

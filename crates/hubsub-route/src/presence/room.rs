@@ -74,15 +74,18 @@ pub struct Room {
 }
 
 impl Room {
-    pub fn join(&mut self, member: Member, turn: &mut Turn<'_>) {
-        if self.own.len() < turn.limits.listed_max {
+    /// Whether it is listed.
+    pub fn join(&mut self, member: Member, turn: &mut Turn<'_>) -> bool {
+        self.say_by(turn.now_ms + turn.limits.batch_ms);
+        let is_listed = self.own.len() < turn.limits.listed_max;
+        if is_listed {
             let (reference, member) = (member.reference, Arc::new(member));
             self.own.insert(reference, member.clone());
             self.joins.insert(reference, member);
         } else {
             self.more += 1;
         }
-        self.say_by(turn.now_ms + turn.limits.batch_ms);
+        is_listed
     }
 
     pub fn leave(&mut self, reference: u64, turn: &mut Turn<'_>) {
@@ -327,7 +330,7 @@ impl Room {
                 self.asked = None;
                 let silent = |run: &u64| *run != turn.run && !self.fresh.contains(run);
                 let silent: Vec<u64> = self.parts.keys().copied().filter(silent).collect();
-                silent.into_iter().for_each(|run| self.drop_part(run, turn));
+                silent.into_iter().for_each(|run| self.drop_silent(run, turn));
                 self.fresh.retain(|run| self.parts.contains_key(run));
                 if !std::mem::replace(&mut self.is_known, true) {
                     turn.actions.push(Action::Ready(turn.name.clone()));
@@ -335,6 +338,16 @@ impl Room {
             }
             _ => {}
         }
+    }
+
+    /// What was known of a node that has not answered; what it is just telling is awaited.
+    fn drop_silent(&mut self, run: u64, turn: &mut Turn<'_>) {
+        let Some(part) = self.parts.get_mut(&run).filter(|part| part.arriving.is_some()) else {
+            return self.drop_part(run, turn);
+        };
+        let arriving = part.arriving.take();
+        let before = std::mem::replace(part, Part { arriving, ..Part::default() });
+        self.tell(run, &before, turn);
     }
 
     fn drop_part(&mut self, run: u64, turn: &mut Turn<'_>) {
@@ -351,7 +364,7 @@ impl Room {
         let joins = now.iter().filter(|(it, _)| !before.members.contains_key(it)).map(of).collect();
         let leaves = before.members.iter().filter(|(it, _)| !now.contains_key(it)).map(of).collect();
         let is_counted = self.parts.get(&run).map_or(0, |part| part.more) != before.more;
-        let diff = Diff { joins, leaves, count: 0 };
+        let diff = Diff { joins, leaves, ..Diff::default() };
         if is_counted || !diff.is_empty() {
             self.show(diff, turn);
         }
@@ -359,13 +372,18 @@ impl Room {
 
     fn show(&self, diff: Diff, turn: &mut Turn<'_>) {
         if self.is_known && self.watchers > 0 {
-            let diff = Diff { count: self.count(), ..diff };
+            let diff = Diff { count: self.count(), more: self.more_shown(), ..diff };
             turn.actions.push(Action::Tell(turn.name.clone(), diff));
         }
     }
 
     fn count(&self) -> u64 {
-        self.parts.values().map(|part| part.members.len() as u64 + part.more).sum()
+        self.parts.values().map(|part| part.members.len() as u64).sum::<u64>() + self.more_shown()
+    }
+
+    /// How many are shown as a number alone.
+    fn more_shown(&self) -> u64 {
+        self.parts.values().map(|part| part.more).sum()
     }
 
     fn set_timer(&mut self, is_wanted: bool, turn: &mut Turn<'_>) {

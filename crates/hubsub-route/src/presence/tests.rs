@@ -8,7 +8,7 @@ const LIMITS: Limits = Limits { batch_ms: 250, answer_ms: 1_000, listed_max: 1_0
 const ROOM: &[u8] = b"chat:a";
 
 fn member(reference: u64) -> Member {
-    Member { reference, key: format!("user {}", reference % 5).into(), meta: b"{}"[..].into() }
+    Member { reference, former: 0, key: format!("user {}", reference % 5).into(), meta: b"{}"[..].into() }
 }
 
 fn act(presence: &mut Presence, act: impl FnOnce(&mut Presence, &mut Vec<Action>)) -> Vec<Action> {
@@ -86,7 +86,30 @@ fn more_members_than_are_listed_are_counted() {
     let said = act(&mut presence, |p, actions| p.tick(ROOM, 550, actions));
     let told = echo(&mut presence, &said, 550);
     let [Action::Tell(_, diff)] = &told[..] else { panic!("{told:?}") };
-    assert_eq!(*diff, Diff { count: 9, ..Diff::default() });
+    assert_eq!(*diff, Diff { count: 9, more: 6, ..Diff::default() });
+    assert_eq!(presence.unlisted, 7);
+}
+
+#[test]
+fn what_a_process_said_that_is_gone_counts_no_more_unless_it_is_heard_again() {
+    let mut presence = alone(LIMITS);
+    let part = |number| Word::Part {
+        number,
+        is_first: true,
+        is_last: true,
+        more: 0,
+        members: vec![Arc::new(member(7))],
+    };
+    let told = act(&mut presence, |p, actions| p.heard(ROOM, &part(1).encode(2), 0, actions));
+    assert!(matches!(&told[..], [Action::Tell(_, diff)] if diff.count == 1), "{told:?}");
+    let told = act(&mut presence, |p, actions| p.gone(2, 10, actions));
+    assert!(matches!(&told[..], [Action::Tell(_, diff)] if diff.count == 0), "{told:?}");
+    assert_eq!(act(&mut presence, |p, actions| p.heard(ROOM, &part(2).encode(2), 20, actions)), []);
+    let asked = act(&mut presence, |p, actions| p.back(2, 30, actions));
+    assert!(matches!(words(&asked)[..], [(_, Word::Hello)]), "{asked:?}");
+    let told = act(&mut presence, |p, actions| p.heard(ROOM, &part(3).encode(2), 40, actions));
+    assert!(matches!(&told[..], [Action::Tell(_, diff)] if diff.count == 1), "{told:?}");
+    assert_eq!(act(&mut presence, |p, actions| p.back(2, 50, actions)), [], "it is there");
 }
 
 #[test]
@@ -125,8 +148,10 @@ fn what_was_not_said_is_said_again_whole() {
 }
 
 fn any_word() -> impl Strategy<Value = Word> {
-    let member = (any::<u64>(), ".{0,9}", prop::collection::vec(any::<u8>(), 0..9)).prop_map(
-        |(reference, key, meta)| Arc::new(Member { reference, key: key.into(), meta: meta.into() }),
+    let member = (any::<[u64; 2]>(), ".{0,9}", prop::collection::vec(any::<u8>(), 0..9)).prop_map(
+        |([reference, former], key, meta)| {
+            Arc::new(Member { reference, former, key: key.into(), meta: meta.into() })
+        },
     );
     let members = prop::collection::vec(member, 0..5);
     prop_oneof![

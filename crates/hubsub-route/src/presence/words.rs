@@ -9,6 +9,8 @@ use std::sync::Arc;
 pub struct Member {
     /// Which one of its node's; no other one there ever has it.
     pub reference: u64,
+    /// Which one it was before it said something else of itself; 0: it has said nothing else.
+    pub former: u64,
     /// Who it is. One key may be there several times, as of one user with two pages.
     pub key: Box<str>,
     /// What it says of itself: an object of JSON.
@@ -73,11 +75,12 @@ impl Member {
     /// Its bytes in a word, and a little more.
     #[must_use]
     pub fn weight(&self) -> usize {
-        self.key.len() + self.meta.len() + 24
+        self.key.len() + self.meta.len() + 34
     }
 
     fn write(&self, out: &mut Vec<u8>) {
         write_number(self.reference, out);
+        write_number(self.former, out);
         write_bytes(self.key.as_bytes(), out);
         write_bytes(&self.meta, out);
     }
@@ -208,9 +211,9 @@ impl<'a> Reader<'a> {
     }
 
     fn member(&mut self) -> Result<Member, BadWord> {
-        let reference = self.number()?;
+        let (reference, former) = (self.number()?, self.number()?);
         let key = std::str::from_utf8(self.bytes()?).map_err(|_| BadWord)?.into();
-        Ok(Member { reference, key, meta: self.bytes()?.into() })
+        Ok(Member { reference, former, key, meta: self.bytes()?.into() })
     }
 
     fn leaves(&mut self) -> Result<Vec<u64>, BadWord> {
