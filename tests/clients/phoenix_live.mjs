@@ -1,7 +1,7 @@
 // The real phoenix client against a node. Reads commands from stdin, a line of JSON each, and prints what comes of them
 // and what it sees, a line of JSON each; test_phoenix_live.py says what to do and judges it.
 import { createInterface } from "node:readline";
-import { Socket } from "phoenix";
+import { Presence, Socket } from "phoenix";
 import WebSocket from "ws";
 
 const print = (line) => process.stdout.write(`${JSON.stringify(line)}\n`);
@@ -16,7 +16,7 @@ const commands = {
     socket.onOpen(() => print({ open: true }));
     socket.connect();
   },
-  join({ topic, params, resume }) {
+  join({ topic, params, resume, watches }) {
     const channel = socket.channel(topic, () => (resume && last[topic] ? { after: last[topic] } : params ?? {}));
     channels[topic] = channel;
     // Each event, whatever its name; lifecycle events and replies are told in their own words.
@@ -28,6 +28,7 @@ const commands = {
       }
       return onMessage(event, payload, ref, joinRef);
     };
+    if (watches) commands.watch({ topic });
     channel.onError((reason) => print({ topic, error: reason ?? null }));
     channel.onClose(() => print({ topic, closed: true }));
     const push = channel.join();
@@ -41,6 +42,13 @@ const commands = {
   // As a load balancer would: where it connects next.
   move({ url }) {
     socket.endPoint = `${url}/websocket`;
+  },
+  // Who the library says is there, each time that it says so.
+  watch({ topic }) {
+    const presence = new Presence(channels[topic]);
+    presence.onSync(() => print({ topic, there: presence.list((key, { metas }) => [key, metas.map(({ phx_ref, phx_ref_prev, ...meta }) => meta)]) }));
+    presence.onJoin((key, before) => print({ topic, came: key, isNew: !before }));
+    presence.onLeave((key, { metas }) => print({ topic, went: key, isLast: metas.length === 0 }));
   },
   leave({ topic }) {
     channels[topic].leave();

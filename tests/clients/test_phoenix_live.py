@@ -56,6 +56,12 @@ class Client:
             if all(name in seen and seen[name] == value for name, value in what.items()):
                 return seen
 
+    def wait_until(self, is_it: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """The next of which that is so; what comes before it is passed over."""
+        while not is_it(seen := self.next()):
+            pass
+        return seen
+
     def join(self, topic: str, **how: Any) -> dict[str, Any]:
         """Joins; the response."""
         self.do("join", topic=topic, **how)

@@ -73,6 +73,7 @@ impl Core {
             Mail::Link(mail) => self.link_mail(mail),
             Mail::Lead(mail) => self.lead_mail(mail),
             Mail::Mqtt(mail) => crate::mqtt::receive(self, mail),
+            Mail::Presence(mail) => crate::presence::receive(self, mail),
             Mail::Route(mail) => self.route_mail(mail),
             Mail::Roster(new) => crate::redis::cluster::learn(self, &new),
             Mail::RosterKnown(roster) => crate::redis::cluster::follow(self, &roster),
@@ -157,6 +158,7 @@ impl Core {
                 crate::mqtt::gone(self, key, client, outlives);
             }
             self.rim.phoenix_clients -= usize::from(conn.phoenix.is_some());
+            crate::presence::ends(self, key);
             if let Some(extra) = &mut conn.extra {
                 crate::consumers::give_away(self, std::mem::take(&mut extra.consumed));
             }
@@ -204,6 +206,9 @@ impl Core {
             (&metrics.topics, broker.topics.len() as u64),
             (&metrics.channels, broker.rooms.subscribed(Namespace::Global)),
             (&metrics.shard_channels, broker.rooms.subscribed(Namespace::Shard)),
+            (&metrics.presence_members, self.rim.presence.edge.members()),
+            (&metrics.presence_rooms, self.rim.presence.rooms() as u64),
+            (&metrics.presence_unlisted_total, self.rim.presence.unlisted()),
             (&metrics.patterns, broker.patterns.len() as u64),
             (&metrics.cursors, broker.cursors.behind() as u64),
             (&metrics.stalled, broker.stalled() as u64),
@@ -247,6 +252,7 @@ impl Core {
                 let deleted = self.broker.delete_room(name, ask, now, &mut self.rim);
                 deleted.transpose().map(|deleted| Part::Number(deleted.map(u64::from)))
             }
+            Question::Members(room) => crate::presence::asked(self, room, ask),
             Question::Rooms(glob, after, limit) => {
                 let wanted = Wanted { glob: glob.clone(), after: after.clone(), limit: *limit };
                 self.list(wanted, ask)
@@ -312,7 +318,7 @@ impl Core {
                 Part::Sessions(crate::mqtt::list_sessions(self, id.as_deref(), after.as_deref(), *limit))
             }
             Question::EndSession(id) => Part::Number(Ok(crate::mqtt::end_session(self, id))),
-            Question::Rooms(..) | Question::DeleteRoom(_) | Question::History(_) => {
+            Question::Rooms(..) | Question::DeleteRoom(_) | Question::History(_) | Question::Members(_) => {
                 unreachable!("`part` has answered it")
             }
             Question::Busiest(limit) => {

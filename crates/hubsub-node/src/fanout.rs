@@ -196,7 +196,7 @@ impl Rim {
     }
 
     /// A part of an answer that had to wait.
-    fn answer_part(&mut self, ask: Ask, part: Part) {
+    pub(crate) fn answer_part(&mut self, ask: Ask, part: Part) {
         if ask.shard == self.shard {
             self.gather(ask.number, part);
         } else {

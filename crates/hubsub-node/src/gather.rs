@@ -105,6 +105,12 @@ impl Core {
         }
     }
 
+    /// Asks the shard to which a room's members belong who they are.
+    pub fn ask_members(&mut self, room: Vec<u8>, then: Then) {
+        let shard = crate::presence::home_of(self, &room);
+        self.ask(To::One(shard), Question::Members(room), then);
+    }
+
     /// Asks how many subscribe to each of some topics in the whole cluster, on all shards of a node alone.
     pub fn ask_counts(&mut self, namespace: Namespace, topics: &[&[u8]], then: Then) {
         self.rim.gatherings.next = self.rim.gatherings.next.wrapping_add(1);
@@ -154,6 +160,10 @@ impl Core {
         match call {
             Call::Publish(items) => self.publish_batch(ticket, principal, items),
             Call::All(question) => self.ask(To::All, question, Then::Control(ticket)),
+            Call::Members(room) if !self.rim.access.allowed(principal, Action::Subscribe, &room) => {
+                self.rim.control.tell(Event::Parts(ticket, vec![Part::Refused(ErrorCode::NotAllowed)]));
+            }
+            Call::Members(room) => self.ask_members(room, Then::Control(ticket)),
             Call::Room(room, question) => self.ask_home(&room, question, Then::Control(ticket)),
         }
     }

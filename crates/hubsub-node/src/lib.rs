@@ -32,6 +32,7 @@ mod output;
 mod own;
 mod parting;
 mod phoenix;
+pub mod presence;
 mod publishing;
 mod redis;
 mod reply;

@@ -52,6 +52,7 @@ impl Lone {
             origins: Default::default(),
             started: Instant::now(),
             connections: AtomicU64::new(0),
+            members: AtomicU64::new(0),
             clients: AtomicU64::new(1),
             metrics: vec![Arc::clone(&metrics)],
             quiet: vec![AtomicU64::new(0)],

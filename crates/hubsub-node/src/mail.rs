@@ -5,6 +5,7 @@ use crate::led::LeadMail;
 use crate::link::LinkMail;
 use crate::log::OpenedHub;
 use crate::mqtt::{MqttMail, Traveller};
+use crate::presence::{PresenceMail, Shown};
 use crate::redis::cluster::{NewRoster, Roster};
 use crate::routes::RouteMail;
 use hubsub_route::consumers::ConsumerInfo;
@@ -61,6 +62,8 @@ pub enum Mail {
     Travel(Box<Traveller>),
     /// About client ids of MQTT.
     Mqtt(MqttMail),
+    /// About members of rooms.
+    Presence(PresenceMail),
     /// New limits.
     Limits(Arc<Limits>),
     /// The nodes that cluster clients are told of.
@@ -82,6 +85,7 @@ impl Mail {
             Mail::Link(mail) => mail.weight(),
             Mail::Lead(mail) => mail.weight(),
             Mail::Mqtt(mail) => mail.weight(),
+            Mail::Presence(mail) => mail.weight(),
             Mail::Travel(traveller) => traveller.weight(),
             Mail::Found(_, Ok(found)) => {
                 std::mem::size_of::<Mail>()
@@ -125,6 +129,8 @@ pub enum Question {
     Consumers,
     /// One of them goes on from its row, or anew.
     ForgetConsumer(Vec<u8>),
+    /// Who is in a room, of the shard to which its members belong.
+    Members(Vec<u8>),
 }
 
 impl Question {
@@ -185,6 +191,8 @@ pub enum Part {
     Located(Result<Vec<(String, String)>, ErrorCode>),
     /// To `Consumers`.
     Consumers(Vec<ConsumerInfo>),
+    /// To `Members`.
+    Members(Arc<Shown>),
     /// To any: who asks may not.
     Refused(ErrorCode),
 }
@@ -343,4 +351,6 @@ pub enum Call {
     All(Question),
     /// A question to the shard of a room.
     Room(Vec<u8>, Question),
+    /// Who is in a room.
+    Members(Vec<u8>),
 }

@@ -171,6 +171,16 @@ metrics! {
     phoenix_published_total;
     /// Browsers that were silent for too long.
     phoenix_silent_total;
+    /// Members of rooms that are connections of this shard.
+    presence_members;
+    /// Rooms with members of this node, or that somebody here watches.
+    presence_rooms;
+    /// Joins as a member, or to be told who is there, that were refused.
+    presence_refused_total;
+    /// Members that were counted as they came and are not listed.
+    presence_unlisted_total;
+    /// What nodes said of members, as heard here.
+    presence_words_total;
     /// Connections of MQTT clients that were taken in.
     mqtt_connections;
     /// MQTT clients whose CONNECT was refused.

@@ -112,6 +112,8 @@ pub struct NodeInfo {
     pub started: Instant,
     /// Client connections now.
     pub connections: AtomicU64,
+    /// Members of rooms that are connected to it.
+    pub members: AtomicU64,
     /// The next client's id.
     pub clients: AtomicU64,
     /// Metrics of all shards.
@@ -215,6 +217,7 @@ impl Node {
             origins: config.ws_origins.into(),
             started: Instant::now(),
             connections: AtomicU64::new(0),
+            members: AtomicU64::new(0),
             clients: AtomicU64::new(1),
             metrics: (0..shards).map(|_| Arc::new(ShardMetrics::default())).collect(),
             hinted: AtomicBool::new(false),

@@ -6,6 +6,7 @@
 
 use crate::consumers::Wanted;
 use crate::core::Core;
+use crate::presence::{self, PresenceAsked};
 use crate::rim::Rim;
 use ahash::RandomState;
 use hashbrown::HashMap;
@@ -13,7 +14,7 @@ use hubsub_route::rooms::HistoryPart;
 use hubsub_route::{
     Answer, Asker, Draft, Headers, Namespace, Outcome, Publisher, RecordView, Start, Ticket, Wish,
 };
-use hubsub_types::{ConnKey, ErrorCode, Position, Qos};
+use hubsub_types::{ConnKey, ErrorCode, Position, Qos, ShardId};
 use std::sync::Arc;
 
 /// Who waits for an answer.
@@ -26,6 +27,8 @@ pub enum Asked {
     Buried(Arc<[u8]>, Position),
     /// Who waits for something of an MQTT session.
     Session(crate::mqtt::Written),
+    /// A room's shard, for what it asked of the room of nodes.
+    Members(PresenceAsked),
     /// Nobody.
     Nobody,
 }
@@ -46,6 +49,8 @@ enum Event {
     Past(ConnKey, Result<HistoryPart, ErrorCode>),
     /// A session in that place, which another process had, is subscribed to all that it was, or is not.
     Follows(ConnKey, bool),
+    /// What came of a join, of one who may want to know who is there.
+    Joined(ConnKey, u64, bool),
 }
 
 /// See the module.
@@ -118,6 +123,11 @@ impl Own {
         self.events.push(Event::Follows(session, is_held));
     }
 
+    /// The topic of a connection's seat is joined, or was refused.
+    pub fn join(&mut self, key: ConnKey, seat: u64, is_done: bool) {
+        self.events.push(Event::Joined(key, seat, is_done));
+    }
+
     /// An answer for it.
     pub fn answer(&mut self, number: u32, answer: Answer) {
         self.events.push(Event::Answer(number, answer));
@@ -130,6 +140,15 @@ impl Rim {
         let slot = self.own.number(asked);
         Ticket { shard: self.shard, asker: Asker::Client { conn: key, slot } }
     }
+}
+
+/// The shard, of so many, that speaks for its node in a room of that name of the node's own: the same for all shards, so
+/// not by their seeds (FNV-1a).
+#[must_use]
+pub fn shard_of(name: &[u8], shards: u16) -> ShardId {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = name.iter().fold(0xcbf2_9ce4_8422_2325, step);
+    ShardId((hash % u64::from(shards)) as u16)
 }
 
 impl Core {
@@ -189,13 +208,24 @@ impl Core {
         while self.rim.own.has_work() {
             for event in std::mem::take(&mut self.rim.own.events) {
                 match event {
-                    Event::Record(topic, payload) => crate::mqtt::heard(self, &topic, &payload),
+                    Event::Record(topic, payload) => match presence::room_of(&topic) {
+                        Some(room) => presence::heard(self, room, &payload),
+                        None => crate::mqtt::heard(self, &topic, &payload),
+                    },
                     Event::Consumers(wanted) => crate::consumers::act(self, wanted),
                     Event::Session(key) => crate::mqtt::record_session(self, key),
                     Event::Past(key, part) => crate::mqtt::read_of_session(self, key, part),
                     Event::Follows(key, is_held) => crate::mqtt::followed(self, key, is_held),
-                    Event::Gap(topic) => crate::mqtt::missed(self, &topic),
+                    Event::Gap(topic) => match presence::room_of(&topic) {
+                        Some(room) => presence::missed(self, room),
+                        None => crate::mqtt::missed(self, &topic),
+                    },
+                    Event::Joined(key, seat, true) => presence::joined(self, key, seat),
+                    Event::Joined(key, seat, false) => presence::refused(self, key, seat),
                     Event::Answer(number, answer) => match self.rim.own.answered(number) {
+                        Some(Asked::Members(asked)) => {
+                            presence::answered(self, asked, outcome_of(&answer));
+                        }
                         Some(Asked::Claims(asked)) => crate::mqtt::answered(self, asked, outcome_of(&answer)),
                         Some(Asked::Session(what)) => {
                             crate::mqtt::written(self, what, outcome_of(&answer));

@@ -17,6 +17,7 @@ use crate::mqtt::{LongMessages, Readings, Sessions, StoreEnd};
 use crate::node::NodeInfo;
 use crate::output::Output;
 use crate::own::Own;
+use crate::presence::Members;
 use crate::redis::cluster::Roster;
 use crate::slab::Slab;
 use crate::wheel::Wheel;
@@ -49,6 +50,8 @@ pub enum Timer {
     Session(ConnKey),
     /// Where a session stands in logs is to be recorded.
     Snapshot(ConnKey),
+    /// Something may be due in a room with members.
+    Presence(Box<Arc<[u8]>>),
     /// Once a second: retention, gauges.
     Housekeeping,
 }
@@ -141,6 +144,8 @@ pub struct Rim {
     pub store: Option<StoreEnd>,
     /// Connections that are called to their sessions, which are there.
     pub called: Vec<(ConnKey, Holder)>,
+    /// Who is in rooms.
+    pub presence: Members,
     /// The node's own client.
     pub own: Own,
     /// Connections of MQTT clients that were taken in.
@@ -201,6 +206,7 @@ impl Rim {
     #[must_use]
     pub fn new(info: Arc<NodeInfo>, limits: Limits, now: Now, mailer: Mailer, ends: Ends) -> Rim {
         let (control, metrics) = (Arc::clone(&ends.control), Arc::clone(&ends.metrics));
+        let presence = Members::new(ends.shard, &info.name, limits.presence_listed_max);
         let of_links = (crate::link::limits(&limits), crate::link::timing(&limits));
         let links = Links::new(ends.shard, mailer.shards(), of_links, ends.board, control, metrics);
         Rim {
@@ -226,6 +232,7 @@ impl Rim {
             readings: Readings::default(),
             store: ends.store,
             called: Vec::new(),
+            presence,
             own: Own::default(),
             mqtt_clients: 0,
             phoenix_clients: 0,

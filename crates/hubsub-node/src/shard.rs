@@ -305,6 +305,7 @@ impl Shard {
                 Timer::Silence(key) => crate::mqtt::look_for_silence(&mut self.core, key),
                 Timer::Heartbeat(key) => crate::phoenix::look_for_silence(&mut self.core.rim, key),
                 Timer::Claim(of) => crate::mqtt::late(&mut self.core, &of.0, of.1),
+                Timer::Presence(room) => crate::presence::tick(&mut self.core, &room),
                 Timer::Session(key) => crate::mqtt::session_timer(&mut self.core, key),
                 Timer::Snapshot(key) => crate::mqtt::look_whether_moved(&mut self.core, key),
                 Timer::Linger(key) => self.core.rim.end_lingering(key),

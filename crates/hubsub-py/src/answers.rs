@@ -4,9 +4,11 @@ use hubsub_log::arrow::Chunk;
 use hubsub_node::control::Level;
 use hubsub_node::log::{HubAnswer, HubStatus, LogStatus, Refusal, StreamAnswer};
 use hubsub_node::mail::{ClientInfo, ColdRoom, Listed, Part, SessionInfo};
+use hubsub_node::presence::Shown;
 use hubsub_node::{Event, NodeInfo, StoreState, StoreStatus};
 use hubsub_types::names::group_of;
 use hubsub_types::{ClassTable, Durability, Position};
+use hubsub_wire::phoenix::reference_text;
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
@@ -32,6 +34,8 @@ pub enum Wanted {
     Clients(String, usize),
     /// The busiest rooms, so many.
     Busiest(usize),
+    /// How many, and `(key, reference, meta)`.
+    Members,
     /// Sessions in order of client ids, so many.
     Sessions(usize),
     /// Groups that keep their place.
@@ -161,6 +165,7 @@ fn answer<'py>(
 ) -> PyResult<Answer<'py>> {
     let (mut rooms, mut clients, mut busiest, mut removed) = (Vec::new(), Vec::new(), Vec::new(), 0);
     let (mut history, mut sessions, mut consumers) = (None, Vec::new(), Vec::new());
+    let mut members = Arc::<Shown>::default();
     for part in parts {
         match part {
             Part::Rooms(Ok(some)) => rooms.extend(some),
@@ -168,6 +173,7 @@ fn answer<'py>(
             Part::Busiest(some) => busiest.extend(some),
             Part::Sessions(some) => sessions.extend(some),
             Part::Consumers(some) => consumers.extend(some),
+            Part::Members(some) => members = some,
             Part::Number(Ok(n)) => removed += n,
             Part::Rooms(Err(e)) | Part::Number(Err(e)) | Part::Refused(e) => return Ok(Err(e)),
             Part::History(part) => history = Some(part),
@@ -222,6 +228,13 @@ fn answer<'py>(
                 )
             });
             PyList::new(py, rows)?.into_any()
+        }
+        Wanted::Members => {
+            let rows = members.members.iter().map(|(run, member)| {
+                let reference = reference_text(*run, member.reference);
+                (&*member.key, reference, PyBytes::new(py, &member.meta))
+            });
+            (members.count, PyList::new(py, rows)?).into_bound_py_any(py)?
         }
         Wanted::History => {
             let Some(part) = history else { return Ok(Err(hubsub_types::ErrorCode::NoSuchRoom)) };

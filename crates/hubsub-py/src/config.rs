@@ -4,6 +4,7 @@
 use hubsub_node::log::start::{LogConfig, Numbering};
 use hubsub_node::{MqttRules, NodeConfig, StoreConfig};
 use hubsub_route::counts::SHARDS_MAX;
+use hubsub_types::class::Membership;
 use hubsub_types::names::{DeviceTemplate, Matcher, Template};
 use hubsub_types::{Class, ClassTable, Durability, History, Limits, OnGap, OnSlow, ShareStrategy};
 use pyo3::exceptions::PyValueError;
@@ -220,6 +221,11 @@ pub fn class(value: &Bound<'_, PyAny>) -> PyResult<Class> {
         payload_bytes_max: table.take("payload_bytes_max")?,
         idle_ms: table.take("idle_ms")?,
         browser_events: table.take("browser_events")?,
+        presence: table.one_of(
+            "presence",
+            &[("asked", Membership::Asked), ("all", Membership::All), ("off", Membership::Off)],
+        )?,
+        presence_records: table.take("presence_records")?,
         commit_delay_ms: table.take("commit_delay_ms")?,
         is_removed: table.take("is_removed")?,
         name,

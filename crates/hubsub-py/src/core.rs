@@ -215,6 +215,10 @@ impl Core {
         self.request(ticket, Wanted::Busiest(limit), Call::All(Question::Busiest(limit)))
     }
 
+    fn members(&self, ticket: u64, room: Vec<u8>) -> PyResult<()> {
+        self.request(ticket, Wanted::Members, Call::Members(room))
+    }
+
     fn consumers(&self, ticket: u64) -> PyResult<()> {
         self.request(ticket, Wanted::Consumers, Call::All(Question::Consumers))
     }

@@ -101,6 +101,18 @@ pub enum OnGap {
     Disconnect,
 }
 
+/// Who is a member of a room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Membership {
+    /// Who says so.
+    #[default]
+    Asked,
+    /// And each MQTT client that subscribes to a topic of it, under its client id.
+    All,
+    /// Nobody, and nobody is told who is there.
+    Off,
+}
+
 /// How much of its past a room keeps. `messages` and `age_ms` hold per room,
 /// `bytes` per hub, oldest record first. 0 means no limit, but one of
 /// `messages` and `bytes` is always set.
@@ -146,6 +158,10 @@ pub struct Class {
     pub idle_ms: u64,
     /// Whether what browsers push is said to the room; else it is refused.
     pub browser_events: bool,
+    /// Who is in a room, for who asks.
+    pub presence: Membership,
+    /// Whether it is recorded who comes and goes, in `$stats/presence/ROOM`.
+    pub presence_records: bool,
     /// Delay of each commit, in ms: a tool of the tests for what a disk will do.
     pub commit_delay_ms: u64,
     /// Whether it was removed from the cluster: its rooms go on, and it gets no new ones.
@@ -171,6 +187,8 @@ impl Class {
             payload_bytes_max: u64::MAX,
             idle_ms: 0,
             browser_events: true,
+            presence: Membership::Asked,
+            presence_records: false,
             commit_delay_ms: 0,
             is_removed: false,
         }

@@ -62,6 +62,10 @@ pub enum ErrorCode {
     TooManyRetained,
     /// `groups_max` is reached.
     TooManyGroups,
+    /// `presence_members_max` is reached.
+    TooManyMembers,
+    /// Key and meta of a member are longer than `presence_member_bytes_max`.
+    MemberLength,
 }
 
 impl ErrorCode {
@@ -96,6 +100,8 @@ impl ErrorCode {
         ErrorCode::ClassRemoved,
         ErrorCode::TooManyRetained,
         ErrorCode::TooManyGroups,
+        ErrorCode::TooManyMembers,
+        ErrorCode::MemberLength,
     ];
 
     /// The stable code, the same in REST answers, logs and Python.
@@ -122,6 +128,7 @@ impl ErrorCode {
             | ErrorCode::TooManySubscriptions
             | ErrorCode::TooManyRetained
             | ErrorCode::TooManyGroups
+            | ErrorCode::TooManyMembers
             | ErrorCode::DiskFull
             | ErrorCode::LinkFull => 0x97,
             ErrorCode::PayloadLength | ErrorCode::ClassRemoved => 0x83,
@@ -193,6 +200,10 @@ impl ErrorCode {
             }
             ErrorCode::TooManyGroups => {
                 ("too_many_groups", "ERR max number of groups that share messages reached", true)
+            }
+            ErrorCode::TooManyMembers => ("too_many_members", "ERR max members of the node reached", true),
+            ErrorCode::MemberLength => {
+                ("member_length", "ERR key and meta of the member are too long", false)
             }
             ErrorCode::ClassRemoved => {
                 ("class_removed", "ERR the class of this room was removed, it gets no new rooms", false)

@@ -64,6 +64,12 @@ limits! {
     phoenix_channels_max = 100;
     /// Time that a browser may be silent, in ms; it says every 30 s that it is there.
     phoenix_silence_ms = 60_000;
+    /// Members of rooms that are connected to a node, in all rooms together.
+    presence_members_max = 1_000_000;
+    /// Members of one room that a node lists; the others are counted.
+    presence_listed_max = 10_000;
+    /// Bytes of a member's key and meta together.
+    presence_member_bytes_max = KIB;
     /// Bytes of one packet of an MQTT client, which is told so.
     mqtt_packet_bytes_max = 2 * MIB;
     /// Bytes of long messages of MQTT clients that may be under way to one shard together; one always may.

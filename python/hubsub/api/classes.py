@@ -90,4 +90,6 @@ def _class(state: State, cls: Configured) -> RoomClass:
         payload_bytes_max=cls.payload_bytes_max,
         idle_ms=cls.idle_ms,
         browser_events=cls.browser_events,
+        presence=cls.presence,
+        presence_records=cls.presence_records,
     )

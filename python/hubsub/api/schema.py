@@ -297,6 +297,8 @@ class RoomClass(Struct, kw_only=True):
     payload_bytes_max: int
     idle_ms: int
     browser_events: Annotated[bool, Meta(description="Whether what browsers push is published.")]
+    presence: Annotated[str, Meta(description="Who is a member of a room: `asked`, `all` or `off`.")]
+    presence_records: Annotated[bool, Meta(description="Whether it is recorded who comes and goes.")]
 
 
 class ClassList(Struct, kw_only=True):

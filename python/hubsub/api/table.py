@@ -14,6 +14,7 @@ from hubsub.api import (
     merges,
     moves,
     nodes,
+    presence,
     publish,
     rooms,
     sessions,
@@ -25,6 +26,7 @@ from hubsub.api.consumer_table import CONSUMER_ROUTES
 from hubsub.api.device_table import DEVICE_ROUTES
 from hubsub.api.log_table import LOG_ROUTES
 from hubsub.api.openapi import document
+from hubsub.api.presence import Occupancy, Presence
 from hubsub.api.reach import (
     AtNamedRoom,
     AtNode,
@@ -151,6 +153,26 @@ ROUTES: tuple[Route, ...] = (
         errors=("topic_length",),
         tag="rooms",
         reach=WhereKnown(),
+    ),
+    Route(
+        "GET",
+        "/v1/rooms/{room}/presence",
+        "Who is in a room, on all nodes",
+        presence.show_presence,
+        (Param("limit", "Lists at most so many; `count` is of all.", "integer", minimum=1),),
+        answer=(Presence,),
+        errors=("topic_length", "timed_out"),
+        tag="rooms",
+    ),
+    Route(
+        "GET",
+        "/v1/rooms/{room}/occupancy",
+        "How many are in a room, and how many hear it",
+        presence.show_occupancy,
+        answer=(Occupancy,),
+        errors=("topic_length", "timed_out"),
+        tag="rooms",
+        reach=AtRoom(),
     ),
     Route(
         "GET",

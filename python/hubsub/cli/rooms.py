@@ -43,6 +43,16 @@ def show_room(room: Room, url: Url = None, as_json: Json = False) -> None:
     print_fields(Api(url).get(f"/v1/rooms/{segment(room)}"), as_json)
 
 
+@app.command("presence")
+def show_presence(room: Room, url: Url = None, as_json: Json = False) -> None:
+    """Shows who is in a room, on all nodes."""
+    answer = Api(url).get(f"/v1/rooms/{segment(room)}/presence")
+    rows = answer.rows("members")
+    print_rows(rows, ("key", "meta", "ref"), as_json)
+    if answer["count"] > len(rows):
+        say(f"{answer['count']} are there, {len(rows)} are listed")
+
+
 @app.command("create")
 def create_room(room: Room, url: Url = None, as_json: Json = False) -> None:
     """Makes a room whose class keeps a history."""

@@ -365,6 +365,19 @@ CLASS_KEYS: tuple[ClassKey, ...] = (
         "Whether what browsers push on a topic is published to it; else it is refused, and they only read.",
     ),
     ClassKey(
+        "presence",
+        choice("asked", "all", "off"),
+        "asked",
+        "Who is a member of a room: who says so; `all`: also each MQTT client that subscribes to a topic of it, under "
+        "its client id; `off`: nobody.",
+    ),
+    ClassKey(
+        "presence_records",
+        FLAG,
+        False,
+        "Whether it is recorded in `$stats/presence/ROOM` who comes and goes: on nodes with a data directory.",
+    ),
+    ClassKey(
         "commit_delay_ms",
         millis(0, 60_000),
         0,

@@ -73,6 +73,26 @@ LIMITS: tuple[Limit, ...] = (
         1,
     ),
     Limit(
+        "presence_members_max",
+        1_000_000,
+        "Members of rooms that are connected to a node, in all rooms together; a join as one more is refused.",
+        1,
+    ),
+    Limit(
+        "presence_listed_max",
+        10_000,
+        "Members of one room that each node lists; the others are counted.",
+        1,
+        reload=False,
+    ),
+    Limit(
+        "presence_member_bytes_max",
+        KIB,
+        "Bytes of a member's key and of what it says of itself, together.",
+        2,
+        high=65_536,
+    ),
+    Limit(
         "mqtt_packet_bytes_max",
         2 * MIB,
         "Bytes of one packet of an MQTT client, which is told so.",

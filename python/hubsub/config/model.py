@@ -44,6 +44,8 @@ class RoomClass(msgspec.Struct, frozen=True, kw_only=True):
     payload_bytes_max: int = 64 << 20
     idle_ms: int = 0
     browser_events: bool = True
+    presence: str = "asked"
+    presence_records: bool = False
     commit_delay_ms: int = 0
 
     @property
@@ -112,8 +114,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def _of_mqtt(self) -> tuple[RoomClass, ...]:
-        """Where nodes say how they are, and those of a cluster who holds a client id; a lone one asks nobody."""
-        names = (CLAIMS, SYS) if self.is_clustered else (SYS,)
+        """Where nodes say how they are, who is in a room, and those of a cluster who holds a client id; a lone one asks
+        nobody."""
+        names = (CLAIMS, MEMBERS, SYS) if self.is_clustered else (MEMBERS, SYS)
         rooms = tuple(RoomClass(name=name, match=(f"{name}/#",), placement="ring") for name in names)
         return rooms if self.speaks_mqtt else ()
 
@@ -125,13 +128,16 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 CLAIMS = "$claim"
 """The class of the rooms of client ids."""
 
+MEMBERS = "$members"
+"""The class of the rooms in which nodes say who is in a room."""
+
 SYS = "$SYS"
 """The class of what nodes say of themselves to MQTT clients."""
 
 CONSUMERS = "$consumer"
 """The class of the rows that say where named consumers are."""
 
-OWN = (CLAIMS, SYS, "$stage", "$queries", CONSUMERS, "$queue", "$stats", "$system")
+OWN = (CLAIMS, MEMBERS, SYS, "$stage", "$queries", CONSUMERS, "$queue", "$stats", "$system")
 """The node's own classes, and the first level of their rooms."""
 
 RESERVED = "$"

@@ -244,6 +244,21 @@ class TooManyGroupsError(Refused):
     words = "max number of groups that share messages reached"
 
 
+class TooManyMembersError(Refused):
+    code = "too_many_members"
+    status = 429
+    resp = "ERR max members of the node reached"
+    retryable = True
+    words = "max members of the node reached"
+
+
+class MemberLengthError(Refused):
+    code = "member_length"
+    status = 413
+    resp = "ERR key and meta of the member are too long"
+    words = "key and meta of the member are too long"
+
+
 class HubDiffersError(Refused):
     code = "hub_differs"
     status = 409

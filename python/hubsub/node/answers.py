@@ -4,6 +4,16 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 
+class Member(NamedTuple):
+    """Somebody who is in a room."""
+
+    key: str
+    ref: str
+    """No other one ever has it."""
+    meta: bytes
+    """What it says of itself: an object of JSON."""
+
+
 class Consumer(NamedTuple):
     """A group that keeps its place in a topic."""
 

@@ -5,7 +5,16 @@ from typing import Any
 
 from hubsub import _native
 from hubsub.config import RESERVED
-from hubsub.node.answers import BusyRoom, Consumer, Failed, HistoryRow, Item, Published, PublishedRows
+from hubsub.node.answers import (
+    BusyRoom,
+    Consumer,
+    Failed,
+    HistoryRow,
+    Item,
+    Member,
+    Published,
+    PublishedRows,
+)
 from hubsub.node.life import Life
 
 ROOMS_ALL = 2**32
@@ -109,6 +118,15 @@ class Rooms(Life):
         asked = limit if own else ROOMS_ALL
         rooms = [BusyRoom(*row) for row in await self._ask_in_time(self._core.busiest_rooms, asked)]
         return [room for room in rooms if own or not room.name.startswith(RESERVED.encode())][:limit]
+
+    async def members(self, room: bytes) -> tuple[int, list[Member]]:
+        """How many members a room has in the whole cluster, and those that are listed, by key.
+
+        Raises:
+            TimedOutError: nobody says who is there.
+        """
+        count, rows = await self._ask_in_time(self._core.members, room)
+        return count, [Member(*row) for row in rows]
 
     async def consumers(self) -> list[Consumer]:
         """Groups that keep their place in rooms that are led here, and have had a member since."""

@@ -90,6 +90,8 @@ def core_class(cls: RoomClass, is_removed: bool = False) -> dict[str, Any]:
         "payload_bytes_max": cls.payload_bytes_max,
         "idle_ms": cls.idle_ms,
         "browser_events": cls.browser_events,
+        "presence": cls.presence,
+        "presence_records": cls.presence_records,
         "commit_delay_ms": cls.commit_delay_ms,
         "is_removed": is_removed,
     }

@@ -55,6 +55,7 @@ impl Edge {
             origins: Default::default(),
             started: Instant::now(),
             connections: Default::default(),
+            members: Default::default(),
             clients: Default::default(),
             metrics: vec![Arc::clone(&metrics)],
             quiet: Vec::new(),

@@ -16,6 +16,7 @@ use super::reach::Way;
 use super::{LinkMail, frames};
 use crate::core::Core;
 use crate::mail::Mail;
+use crate::presence;
 use crate::rim::Rim;
 use hubsub_route::relay::NodeMessage;
 use hubsub_types::{ConnKey, HubId, NodeId, ShardId};
@@ -39,6 +40,8 @@ pub(crate) enum News {
     Up(NodeId, u16, Way),
     /// It has ended.
     Down(NodeId, u16),
+    /// The process of a node is gone.
+    Dead(u64),
 }
 
 /// Bytes of frames that another shard has been given, by connection: live, then reads.
@@ -105,6 +108,7 @@ impl Core {
             LinkMail::News(news) => self.take_news(&news),
             LinkMail::Begin(identity) => {
                 let incarnation = identity.incarnation;
+                self.rim.presence.begin(&identity.node, incarnation);
                 self.rim.links.receive(LinkMail::Begin(identity));
                 self.rim.links.set_ready(false);
                 self.begin_leads(incarnation);
@@ -113,6 +117,8 @@ impl Core {
                 self.rim.links.receive(LinkMail::Roster(Arc::clone(&roster)));
                 self.lead_roster(&roster);
                 self.ready_roster(&roster);
+                let processes = roster.iter().map(|peer| (peer.id, &*peer.node, peer.incarnation));
+                presence::registered(self, processes);
             }
             mail => self.rim.links.receive(mail),
         }
@@ -150,7 +156,9 @@ impl Core {
                 if way.link == self.rim.shard.0 {
                     self.lead_link_up(node, way.key);
                 }
+                presence::process_up(self, node);
             }
+            News::Dead(run) => presence::process_gone(self, run),
             News::Down(node, link) => {
                 self.rim.links.reach.unset(node, link);
                 self.broker.node_down(node, link, now, &mut self.rim);

@@ -90,6 +90,7 @@ pub(super) fn connected(core: &mut Core, key: ConnKey, session_present: bool) {
     }
     rim.pump_mqtt(key);
     rim.look_whether_plain(key.index);
+    super::members::back(core, key);
     // What it followed while it was absent, it follows on.
     core.broker.drained(key, core.rim.now, &mut core.rim);
 }

@@ -11,7 +11,7 @@ use super::store::{Stored, stored};
 use super::{arrival, reading, refused};
 use crate::core::Core;
 use crate::mail::Mail;
-use crate::own::Asked;
+use crate::own::{self, Asked};
 use crate::rim::Timer;
 use hubsub_route::claims::{Action, Claimant, Heir, Holder, Token, Word};
 use hubsub_types::{ConnKey, ErrorCode, ShardId};
@@ -176,12 +176,10 @@ fn shard_of(core: &Core, id: &str) -> ShardId {
     home_of(id, core.rim.mailer.shards())
 }
 
-/// The shard of an id, of so many: the same for all shards of a node, so not by their seeds (FNV-1a).
+/// The shard of an id, of so many.
 #[must_use]
 pub fn home_of(id: &str, shards: u16) -> ShardId {
-    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    let hash = id.bytes().fold(0xcbf2_9ce4_8422_2325, step);
-    ShardId((hash % u64::from(shards)) as u16)
+    own::shard_of(id.as_bytes(), shards)
 }
 
 /// An id as one level of a room's name.

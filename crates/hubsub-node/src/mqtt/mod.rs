@@ -18,6 +18,7 @@
 //! - [`recalled`]: a session as it was recorded
 //! - [`reading`]: how one is found that another node had
 //! - [`retained`]: what topics kept, for who subscribes
+//! - [`members`]: who is in a room
 //! - [`message`]: a record as its packets are made from it
 //! - [`plain`]: clients whose records need no look at them
 //! - [`store`]: what keeps sessions beyond their process
@@ -34,6 +35,7 @@ mod durable;
 mod entries;
 mod handover;
 mod large;
+mod members;
 mod message;
 mod pending;
 mod plain;
@@ -551,6 +553,14 @@ fn attach(
 ) -> Outcome<Result<(), ErrorCode>> {
     let principal = core.rim.conns.get(key).map(|conn| conn.principal).unwrap_or_default();
     let topic = filter.as_bytes();
+    if group.is_none() && filter.starts_with(members::PRESENCE) {
+        let request = asks.map(|(number, _)| number);
+        return Outcome::Now(if from.is_none() {
+            members::watch(core, key, filter, request)
+        } else {
+            Err(ErrorCode::TopicLength)
+        });
+    }
     if !core.rim.access.allowed(principal, Action::Subscribe, topic) {
         Outcome::Now(Err(ErrorCode::NotAllowed))
     } else if let Some(group) = group {
@@ -577,6 +587,9 @@ fn attach(
         };
         if let Some((number, qos)) = asks {
             standing::asks_topic(core, key, number, filter, qos);
+        }
+        if let Some((number, _)) = asks {
+            members::subscribes(core, key, filter, Some(number));
         }
         let wish = Wish { topic, namespace: Namespace::Global, start };
         match core.broker.subscribe(ticket, key, wish, core.rim.now, &mut core.rim) {
@@ -614,6 +627,7 @@ fn unsubscribe(core: &mut Core, key: ConnKey, filters: Names<'_>) {
             core.broker.unsubscribe(key, namespace, filter.as_bytes(), now, &mut core.rim);
         }
         standing::leaves(core, key, filter);
+        crate::presence::left(core, key, filter);
     }
 }
 
@@ -770,6 +784,7 @@ impl Rim {
     }
 
     fn mqtt_granted_now(&mut self, key: ConnKey, number: u32, granted: Result<(), ErrorCode>) {
+        self.settle_seat(key, number, granted.is_ok());
         let granted = granted.map_err(|refused| match refused {
             ErrorCode::TopicLength => Reason::TopicFilterInvalid,
             refused => Reason::from_number(refused.mqtt_reason()).unwrap_or(Reason::Unspecified),

@@ -6,6 +6,7 @@ use super::frames::{write_message, write_text};
 use crate::access;
 use crate::core::Core;
 use crate::output::{Pending, Slot};
+use crate::presence;
 use crate::rim::Rim;
 use hubsub_route::{Answer, Asker, Attached, Draft, Headers, Namespace, Outcome, Publisher, Start, Wish};
 use hubsub_types::{ConnKey, ErrorCode, Qos};
@@ -17,6 +18,9 @@ type Joined = Outcome<Result<Attached, ErrorCode>>;
 /// Why a class takes nothing of browsers.
 const NO_EVENTS: &str = "not_allowed: the class of this topic takes no events of browsers";
 
+/// Why who joined as no member cannot say something of itself.
+const NO_MEMBER: &str = "no member; hint: join with {\"presence\": {\"key\": …}}";
+
 /// Does what a message asks for; of a join what came of it.
 pub(super) fn act(core: &mut Core, key: ConnKey, action: Action<'_>) -> Option<Joined> {
     match action {
@@ -27,8 +31,10 @@ pub(super) fn act(core: &mut Core, key: ConnKey, action: Action<'_>) -> Option<J
         Action::Leave { topic } => {
             let now = core.rim.now;
             core.broker.unsubscribe(key, Namespace::Global, topic.as_bytes(), now, &mut core.rim);
+            presence::left(core, key, topic);
         }
-        Action::Join { topic, start, .. } => return Some(join(core, key, topic, start)),
+        Action::Join { topic, start, presence, .. } => return Some(join(core, key, topic, start, presence)),
+        Action::Update { topic, meta, answer } => update(core, key, topic, meta, &answer),
         Action::Publish { topic, event, payload, answer } => {
             publish(core, key, (topic, event, payload), answer)
         }
@@ -36,12 +42,26 @@ pub(super) fn act(core: &mut Core, key: ConnKey, action: Action<'_>) -> Option<J
     None
 }
 
-fn join(core: &mut Core, key: ConnKey, topic: &str, start: phoenix::Start) -> Joined {
+fn join(
+    core: &mut Core,
+    key: ConnKey,
+    topic: &str,
+    start: phoenix::Start,
+    wanted: Option<phoenix::Wanted>,
+) -> Joined {
     let Some(principal) = core.rim.conns.get(key).map(|conn| conn.principal) else {
         return Outcome::Now(Err(ErrorCode::Stopping));
     };
     if !core.rim.access.allowed(principal, access::Action::Subscribe, topic.as_bytes()) {
         return Outcome::Now(Err(ErrorCode::NotAllowed));
+    }
+    if let Some(wanted) = wanted {
+        let who = wanted.who.map(|who| (who.key, who.meta.into_boxed_bytes()));
+        let room = core.broker.classes().room(topic.as_bytes()).into_owned();
+        let wish = presence::Wish { topic, room: &room, who, watches: true, request: None };
+        if let Err(refused) = presence::reserve(core, key, wish) {
+            return Outcome::Now(Err(refused));
+        }
     }
     let (ticket, now) = (core.rim.ticket(key), core.rim.now);
     let start = match start {
@@ -68,6 +88,17 @@ pub(super) fn joined(core: &mut Core, key: ConnKey, topic: &str, outcome: Joined
             core.broker.drained(key, core.rim.now, &mut core.rim);
         }
     }
+}
+
+/// A member says something else of itself: it is answered.
+fn update(core: &mut Core, key: ConnKey, topic: &str, meta: &str, answer: &phoenix::Answer) {
+    let outcome = presence::update(core, key, topic, meta);
+    let reply = match outcome {
+        Ok(()) => text_of(answer, Ok("{}")),
+        Err(presence::Refusal::NoMember) => text_of(answer, Err(NO_MEMBER)),
+        Err(presence::Refusal::Code(refused)) => text_of(answer, Err(&reason(refused))),
+    };
+    core.rim.push(key, |out, _| write_text(out, &reply));
 }
 
 /// Topic, event and payload of a push.
@@ -150,6 +181,7 @@ impl Rim {
         let Some(client) = self.conns.get_mut(key).and_then(|conn| conn.phoenix.as_mut()) else {
             return reply;
         };
+        let is_done = attached.is_ok();
         match attached {
             Ok(Attached { position, recovered, .. }) => {
                 client.socket.joined(topic, Ok(&joined_at(position, recovered)), &mut reply);
@@ -157,6 +189,9 @@ impl Rim {
             Err(refused) => client.socket.joined(topic, Err(&reason(refused)), &mut reply),
         }
         client.is_early = false;
+        if let Some(seat) = self.presence.edge.seat_of(key, topic) {
+            self.own.join(key, seat, is_done);
+        }
         reply
     }
 

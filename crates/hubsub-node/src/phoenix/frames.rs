@@ -38,6 +38,16 @@ pub fn write_gap(out: &mut Vec<u8>, version: Version, topic: &[u8], from: Positi
     });
 }
 
+/// Appends an event of the protocol's own, whose payload is JSON.
+pub fn write_event(out: &mut Vec<u8>, version: Version, topic: &str, event: &str, payload: &str) {
+    write_broadcast(out, version, topic.as_bytes(), |topic| Broadcast {
+        topic,
+        event,
+        payload: Payload::Json(payload),
+        position: None,
+    });
+}
+
 fn write_broadcast<'a>(
     out: &mut Vec<u8>,
     version: Version,

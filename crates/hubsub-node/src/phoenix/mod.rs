@@ -13,7 +13,7 @@
 mod channels;
 mod frames;
 
-pub use frames::{encode, write_gap};
+pub use frames::{encode, write_event, write_gap};
 
 use crate::conn::Flags;
 use crate::control::Level;

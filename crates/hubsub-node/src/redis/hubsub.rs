@@ -1,4 +1,4 @@
-//! What Redis lacks: `HUBSUB LOCATE | HISTORY | SUBSCRIBE | POSITIONS`.
+//! What Redis lacks: `HUBSUB LOCATE | HISTORY | PRESENCE | SUBSCRIBE | POSITIONS`.
 
 use super::{Args, NOT_A_NUMBER, SYNTAX, client, error, integer, is, pubsub};
 use crate::conn::Flags;
@@ -9,6 +9,7 @@ use crate::output::Pending;
 use hubsub_route::rooms::HistoryQuery;
 use hubsub_route::{Attached, Namespace, Outcome, Start, Wish};
 use hubsub_types::{ConnKey, ErrorCode, Position};
+use hubsub_wire::phoenix::reference_text;
 use hubsub_wire::resp::{self, Proto};
 
 /// Records of a HISTORY without COUNT.
@@ -23,6 +24,8 @@ const HELP: &[&str] = &[
     "    Return name and Redis address of the room's members, leader first.",
     "HISTORY <room> [COUNT <n>] [AFTER <position>]",
     "    Return [position, time in ms, topic, publisher, payload] of kept records, oldest first.",
+    "PRESENCE <room>",
+    "    Return how many members the room has, and [key, reference, meta as JSON] of those that are listed, by key.",
     "SUBSCRIBE <topic> (FROM <position> | LAST <n> | SINCE <ms>)",
     "    Subscribe and get the topic's past first: no record is missed or doubled in between.",
     "SUBSCRIBE <topic> AS <name> [<group>]",
@@ -89,6 +92,34 @@ pub fn history(core: &mut Core, key: ConnKey, args: Args<'_>) {
     }
     let slot = core.rim.open_slot(key);
     core.ask_home(args[2], Question::History(query), Then::Records(key, slot));
+}
+
+/// `HUBSUB PRESENCE room`: the same on all nodes.
+pub fn presence(core: &mut Core, key: ConnKey, args: Args<'_>) {
+    if !pubsub::allowed_to_read(core, key, args[2]) {
+        return;
+    }
+    let room = args[2].to_vec();
+    let slot = core.rim.open_slot(key);
+    core.ask_members(room, Then::Reply(key, slot, Box::new(write_members)));
+}
+
+fn write_members(out: &mut Vec<u8>, _: Proto, parts: Vec<Part>) {
+    match parts.into_iter().next() {
+        Some(Part::Members(shown)) => {
+            resp::array_header(out, 2);
+            resp::int(out, shown.count as i64);
+            resp::array_header(out, shown.members.len());
+            for (run, member) in &shown.members {
+                resp::array_header(out, 3);
+                resp::bulk(out, member.key.as_bytes());
+                resp::bulk(out, reference_text(*run, member.reference).as_bytes());
+                resp::bulk(out, &member.meta);
+            }
+        }
+        Some(Part::Refused(refused)) => resp::error(out, refused.resp()),
+        other => unreachable!("members answer a question for them: {other:?}"),
+    }
 }
 
 /// `HUBSUB SUBSCRIBE topic (FROM position | LAST n | SINCE ms)`.

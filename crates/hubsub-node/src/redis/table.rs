@@ -225,6 +225,7 @@ commands! {
     "hubsub|history" -3 SAFE | PUBSUB | WHILE_SUBSCRIBED, "pubsub" "0.1.0" "Records that a room keeps.", hubsub::history;
     "hubsub|locate" 3 SAFE | PUBSUB | WHILE_SUBSCRIBED, "pubsub" "0.1.0" "The nodes that serve a room.", hubsub::locate;
     "hubsub|positions" 3 SUBSCRIBES, "pubsub" "0.1.0" "Adds positions to messages.", hubsub::positions;
+    "hubsub|presence" 3 SAFE | PUBSUB | WHILE_SUBSCRIBED, "pubsub" "0.1.0" "Who is in a room.", hubsub::presence;
     "hubsub|subscribe" -5 SUBSCRIBES, "pubsub" "0.1.0" "Subscribes from a place in the past, or as a consumer.", hubsub::subscribe;
     "info" -1 SAFE | DANGEROUS, "server" "1.0.0" "Describes the server.", info::info;
     "multi" 1 OF_TRANSACTION | NOT_QUEUED, "transactions" "1.2.0" "Queues the commands that follow.", transaction::multi;

@@ -228,7 +228,7 @@ fn escape(byte: u8) -> Option<([u8; 6], usize)> {
 }
 
 /// Appends a text with its quotes.
-pub(super) fn write_text(out: &mut Vec<u8>, text: &str) {
+pub fn write_text(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     let (bytes, mut written) = (text.as_bytes(), 0);
     for (at, &byte) in bytes.iter().enumerate() {

@@ -218,6 +218,14 @@ pub mod word {
     pub const ERROR: &str = "phx_error";
     /// Records of a topic will not reach the client; the payload says which.
     pub const GAP: &str = "phx_gap";
+    /// Who is in a room.
+    pub const PRESENCE_STATE: &str = "presence_state";
+    /// Who came and who went.
+    pub const PRESENCE_DIFF: &str = "presence_diff";
+    /// How many are there, where not all are listed.
+    pub const PRESENCE_COUNT: &str = "presence_count";
+    /// What a member pushes to say something else of itself.
+    pub const PRESENCE_UPDATE: &str = "presence_update";
     /// What clients push to say the event that stands in its payload.
     pub const PUBLISH: &str = "publish";
     /// The event of a record that names none.
@@ -227,5 +235,7 @@ pub mod word {
 /// Whether an event is the protocol's own, which no client may say to others.
 #[must_use]
 pub fn is_reserved(event: &str) -> bool {
-    event.starts_with("phx_") || matches!(event, "presence_state" | "presence_diff")
+    let of_presence =
+        [word::PRESENCE_STATE, word::PRESENCE_DIFF, word::PRESENCE_COUNT, word::PRESENCE_UPDATE];
+    event.starts_with("phx_") || of_presence.contains(&event)
 }

@@ -10,6 +10,7 @@
 //! - [`Message`]: what a server says
 //! - [`Broadcast`]: what all subscribers of a topic get, written once
 //! - [`Socket`]: the channels of a connection, and what each message does
+//! - [`Wanted`] and [`Present`]: who a page is, and who is in a room
 //! - [`Payload::of_record`]: what a record is to a browser, whoever published it
 //! - [`Flaw`] and [`Refused`]: what is wrong, and how the client is told
 //!
@@ -20,7 +21,7 @@
 //! 3. A payload is JSON when it comes, so a message that it stands in is JSON too.
 //! 4. What is written reads back as the same.
 //!
-//! Not here: whether a token is good, what a class allows, who is present.
+//! Not here: whether a token is good, what a class allows, who is in which room.
 
 mod answer;
 mod broadcast;
@@ -32,6 +33,7 @@ mod error;
 mod join;
 mod json;
 mod message;
+mod presence;
 mod record;
 mod socket;
 
@@ -43,7 +45,8 @@ pub use decode::DecodeLimits;
 pub use encode::EncodeError;
 pub use error::Flaw;
 pub use join::{BadStart, Start, joined_at};
-pub use json::DEPTH_MAX;
+pub use json::{DEPTH_MAX, write_text};
 pub use message::{FIELD_BYTES_MAX, Message, Payload, Push, Ref, Reply, Status, Version, is_reserved, word};
+pub use presence::{BadWanted, Present, Wanted, Who, reference_text, write_diff, write_members};
 pub use record::{EVENT_HEADER, FORM_HEADER, Form, record_event};
 pub use socket::{Action, End, Rules, Socket, Taken};

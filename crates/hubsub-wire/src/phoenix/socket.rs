@@ -23,6 +23,7 @@ use super::json::Reader;
 use super::message::{
     FIELD_BYTES_MAX, Message, Payload, Push, Ref, Reply, Status, Version, is_reserved, word,
 };
+use super::presence::{BadWanted, Wanted};
 use crate::websocket::CloseCode;
 use hubsub_types::names::Matcher;
 use std::borrow::Cow;
@@ -58,11 +59,22 @@ pub enum Action<'a> {
         start: Start,
         /// All that the client said, for who decides whether it may.
         params: Payload<'a>,
+        /// Whether it wants to know who is there, and who it is itself.
+        presence: Option<Wanted>,
     },
     /// It is subscribed to no more. Nothing of the topic is said from here on.
     Leave {
         /// Where.
         topic: &'a str,
+    },
+    /// The member that joined there says something else of itself; then write the answer.
+    Update {
+        /// Where.
+        topic: &'a str,
+        /// An object of JSON.
+        meta: &'a str,
+        /// To be written when the outcome is known.
+        answer: Answer,
     },
     /// Publish it, then write the answer.
     Publish {
@@ -165,6 +177,7 @@ impl Socket {
                 reply(push, push.join_ref.as_ref(), Status::Ok, "{}", act);
                 act(closed(&old));
             }
+            Ok(_) if push.event == word::PRESENCE_UPDATE => self.update(push, act),
             Ok(_) => self.publish(push, act),
         }
         Taken::Yes
@@ -188,6 +201,10 @@ impl Socket {
             Ok(start) => start,
             Err(bad) => return reply(push, join_ref, Status::Error, &reason(bad.reason()), act),
         };
+        let presence = match Wanted::read(push.payload) {
+            Ok(presence) => presence,
+            Err(bad) => return reply(push, join_ref, Status::Error, &reason(bad.reason()), act),
+        };
         // In version 1 messages have no join_ref, and clients know a join by its ref.
         let of_join = match self.version {
             Version::V1 => push.join_ref.as_ref().or(push.reference.as_ref()),
@@ -204,7 +221,20 @@ impl Socket {
             self.channels.reserve_exact(1 + self.channels.len());
         }
         self.channels.insert(at, channel);
-        act(Action::Join { topic: &push.topic, start, params: push.payload });
+        act(Action::Join { topic: &push.topic, start, params: push.payload, presence });
+    }
+
+    /// A member says something else of itself.
+    fn update(&self, push: &Push<'_>, act: &mut impl FnMut(Action<'_>)) {
+        match push.payload {
+            Payload::Json(meta) if meta.starts_with('{') => {
+                act(Action::Update { topic: &push.topic, meta, answer: Answer::new(self.version, push) });
+            }
+            _ => {
+                let why = reason(BadWanted::Meta.reason());
+                reply(push, push.join_ref.as_ref(), Status::Error, &why, act);
+            }
+        }
     }
 
     /// An event for all who have joined.

@@ -126,6 +126,11 @@ fn play(version: Version, input: &str) {
                 Action::Leave { topic } => {
                     assert!(subscribed.remove(topic), "left and not joined: {topic}");
                 }
+                Action::Update { topic, answer, .. } => {
+                    said += 1;
+                    assert!(subscribed.contains(topic));
+                    answer.write(Err("no member"), &mut Vec::new());
+                }
                 Action::Publish { topic, event, answer, .. } => {
                     said += 1;
                     assert!(subscribed.contains(topic) && !is_reserved(event));

@@ -8,6 +8,7 @@ mod connect_tests;
 mod drafts;
 mod drafts_tests;
 mod json_tests;
+mod presence_tests;
 mod record_tests;
 mod rules_binary;
 mod rules_text;

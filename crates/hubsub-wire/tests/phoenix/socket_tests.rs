@@ -53,7 +53,7 @@ impl Client {
     }
 
     /// A topic that is joined at once.
-    fn joins(&mut self, topic: &str, reference: &str) {
+    pub fn joins(&mut self, topic: &str, reference: &str) {
         let done = self.sends(&format!(r#"["{reference}","{reference}","{topic}","phx_join",{{}}]"#));
         assert!(done.last().is_some_and(|last| *last == format!("join {topic} Live {{}}")), "{done:?}");
         self.joined(topic, Ok("{}"));
@@ -64,7 +64,17 @@ fn words(version: Version, action: Action<'_>, answers: &mut Vec<Answer>) -> Str
     let of = |payload: Payload<'_>| String::from_utf8_lossy(payload.as_bytes()).into_owned();
     match action {
         Action::Say(message) => said(version, &message),
-        Action::Join { topic, start, params } => format!("join {topic} {start:?} {}", of(params)),
+        Action::Join { topic, start, params, presence: None } => {
+            format!("join {topic} {start:?} {}", of(params))
+        }
+        Action::Join { topic, presence: Some(Wanted { who }), .. } => {
+            let who = who.map(|who| format!("{} {}", who.key, who.meta));
+            format!("join {topic} as {who:?}")
+        }
+        Action::Update { topic, meta, answer } => {
+            answers.push(answer);
+            format!("update {topic} {meta}")
+        }
         Action::Leave { topic } => format!("leave {topic}"),
         Action::Publish { topic, event, payload, answer } => {
             answers.push(answer);
@@ -256,7 +266,8 @@ fn nobody_says_the_protocol_s_own_events_to_others() {
     client.joins("room:1", "1");
     let refused =
         r#"["1","2","room:1","phx_reply",{"status":"error","response":{"reason":"reserved event"}}]"#;
-    for event in ["phx_close", "phx_error", "phx_reply", "presence_state", "presence_diff"] {
+    for event in ["phx_close", "phx_error", "phx_reply", "presence_state", "presence_diff", "presence_count"]
+    {
         assert_eq!(client.sends(&format!(r#"["1","2","room:1","{event}",{{}}]"#)), [refused], "{event}");
         let within = format!(r#"["1","2","room:1","publish",["{event}",{{}}]]"#);
         assert_eq!(client.sends(&within), [refused], "{event}");

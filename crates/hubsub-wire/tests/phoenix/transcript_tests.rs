@@ -30,7 +30,7 @@ fn says(client: &mut Client, push: &Push<'_>) -> Vec<String> {
             said.push(line(kind, &out));
         }
         Action::Join { topic, .. } => joining.push(topic.to_string()),
-        Action::Leave { .. } => {}
+        Action::Leave { .. } | Action::Update { .. } => {}
         Action::Publish { topic, event, payload, answer } => {
             let mut arena = Vec::new();
             let encoded = Broadcast { topic, event, payload, position: None }.write(V2, &mut arena);

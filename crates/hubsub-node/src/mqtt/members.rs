@@ -1,0 +1,96 @@
+//! MQTT clients and who is in a room: `$presence/ROOM` tells them, and in classes that say so who subscribes to a topic of
+//! a room is in it, under the client id. Both last as long as the connection: a session that goes on without one is nobody's
+//! presence.
+
+use super::deliver::Way;
+use super::message::Said;
+use crate::access::Action;
+use crate::core::Core;
+use crate::presence::{self, Wish};
+use crate::rim::Rim;
+use hubsub_route::LogPlace;
+use hubsub_types::class::Membership;
+use hubsub_types::{ConnKey, Epoch, ErrorCode, Position, Qos, Seq};
+
+/// What a filter that asks who is in a room begins with.
+pub(super) const PRESENCE: &str = "$presence/";
+
+/// A client wants to be told who is in a room; under that number of its request, if this is the answer to one.
+pub(super) fn watch(
+    core: &mut Core,
+    key: ConnKey,
+    filter: &str,
+    request: Option<u32>,
+) -> Result<(), ErrorCode> {
+    let room = filter.strip_prefix(PRESENCE).unwrap_or_default();
+    if room.contains(['+', '#']) {
+        return Err(ErrorCode::TopicLength);
+    }
+    let principal = core.rim.conns.get(key).map(|conn| conn.principal).unwrap_or_default();
+    if !core.rim.access.allowed(principal, Action::Subscribe, room.as_bytes()) {
+        return Err(ErrorCode::NotAllowed);
+    }
+    // Who subscribes again is told anew.
+    presence::left(core, key, filter);
+    let wish = Wish { topic: filter, room: room.as_bytes(), who: None, watches: true, request };
+    presence::reserve(core, key, wish).map(|_| ())
+}
+
+/// A client subscribes to a topic: in classes that say so it is a member of the topic's room from when that is confirmed.
+pub(super) fn subscribes(core: &mut Core, key: ConnKey, topic: &str, request: Option<u32>) {
+    let room = core.broker.classes().room(topic.as_bytes()).into_owned();
+    let classes = core.broker.classes();
+    let is_member = classes.get(classes.class_of_room(&room)).presence == Membership::All;
+    if !is_member || core.rim.presence.edge.seat_of(key, topic).is_some() {
+        return;
+    }
+    let who = Some((super::own_id(core, key), Box::from(&b"{}"[..])));
+    // One that is refused is counted, and subscribes all the same.
+    let _ = presence::reserve(core, key, Wish { topic, room: &room, who, watches: false, request });
+}
+
+/// A client is connected: what its session subscribes to counts again.
+pub(super) fn back(core: &mut Core, key: ConnKey) {
+    let Some(client) = core.rim.conns.get(key).and_then(|conn| conn.mqtt.as_ref()) else { return };
+    let filters: Vec<String> = client.machine.filters().map(|(filter, ..)| filter.to_owned()).collect();
+    for filter in filters {
+        if filter.starts_with(PRESENCE) {
+            // What cannot be any more is not told.
+            let _ = watch(core, key, &filter, None);
+        } else if !filter.contains(['+', '#']) && !filter.starts_with('$') {
+            subscribes(core, key, &filter, None);
+        }
+        if let Some(seat) = core.rim.presence.edge.seat_of(key, &filter) {
+            core.rim.own.join(key, seat, true);
+        }
+    }
+}
+
+impl Rim {
+    /// What came of a request that may be a seat's.
+    pub(super) fn settle_seat(&mut self, key: ConnKey, request: u32, is_done: bool) {
+        if let Some(seat) = self.presence.edge.seat_of_request(key, request) {
+            self.own.join(key, seat, is_done);
+        }
+    }
+
+    /// Tells a client who is in a room, or what changed there: QoS 0, and who is there as a retained message.
+    pub(crate) fn send_members(&mut self, key: ConnKey, topic: &str, payload: &[u8], is_state: bool) {
+        let Some(client) = self.conns.get(key).and_then(|conn| conn.mqtt.as_ref()) else { return };
+        let Some(mut grant) = client.machine.grant_kept(topic.as_bytes(), false) else { return };
+        grant.qos = Qos::AtMostOnce;
+        grant.retain = is_state;
+        let said = Said {
+            topic,
+            payload,
+            headers: &[],
+            timestamp_us: self.now.wall_us,
+            position: Position { epoch: Epoch(0), seq: Seq(0) },
+            place: LogPlace::default(),
+            qos: Qos::AtMostOnce,
+            retain: is_state,
+        };
+        self.encoded.mqtt.begin();
+        self.send_mqtt(key.index, &said, &grant, None, Way::default(), None);
+    }
+}

@@ -1,0 +1,324 @@
+//! What connections of this shard have to do with who is in a room: a seat for each topic that they joined as a member,
+//! or to be told who is there. A seat begins as the join does, and counts when that is done.
+
+use super::records::record;
+use super::shown::{Forms, state_frames, state_json};
+use super::{PresenceMail, Shown, Told, room_bytes_max, tell_home};
+use crate::core::Core;
+use crate::rim::TURN_BYTES;
+use ahash::RandomState;
+use hashbrown::HashMap;
+use hubsub_route::presence::Member;
+use hubsub_route::{CloseReason, Sink};
+use hubsub_types::class::Membership;
+use hubsub_types::{ConnKey, ErrorCode, ShardId};
+use hubsub_wire::phoenix::Version;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Who somebody says to be: a key, and an object of JSON.
+pub type Who = (Box<str>, Box<[u8]>);
+
+/// See the module.
+#[derive(Default)]
+pub struct Edge {
+    /// The number given last, with the shard in its upper bits: no two of a node are alike.
+    last: u64,
+    seats: HashMap<ConnKey, Vec<Seat>, RandomState>,
+    /// By room, and the number of the seat.
+    watchers: HashMap<Arc<[u8]>, BTreeMap<u64, Watcher>, RandomState>,
+    /// Of seats that are members.
+    members: u64,
+}
+
+struct Seat {
+    number: u64,
+    topic: Arc<str>,
+    room: Arc<[u8]>,
+    /// Its number as a member changes with what it says of itself.
+    member: Option<(u64, Who)>,
+    /// Whether its connection is told who is there.
+    watches: bool,
+    /// The number of an MQTT client's request, which joins it.
+    request: Option<u32>,
+    is_joined: bool,
+}
+
+/// What a connection wants with a topic that it is about to join.
+pub struct Wish<'a> {
+    /// The topic; of an MQTT client, the filter.
+    pub topic: &'a str,
+    /// The room.
+    pub room: &'a [u8],
+    /// Who it is in there, if it is to be a member.
+    pub who: Option<Who>,
+    /// Whether it is to be told who is there.
+    pub watches: bool,
+    /// The number of an MQTT client's request.
+    pub request: Option<u32>,
+}
+
+struct Watcher {
+    conn: ConnKey,
+    topic: Arc<str>,
+    is_told: bool,
+}
+
+impl Edge {
+    /// Of a shard without connections.
+    #[must_use]
+    pub fn new(shard: ShardId) -> Edge {
+        Edge { last: u64::from(shard.0) << 48, ..Edge::default() }
+    }
+
+    /// Members that are connections of this shard.
+    #[must_use]
+    pub fn members(&self) -> u64 {
+        self.members
+    }
+
+    fn number(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    /// The number of a connection's seat in a topic.
+    #[must_use]
+    pub fn seat_of(&self, key: ConnKey, topic: &str) -> Option<u64> {
+        Some(self.seats.get(&key)?.iter().find(|seat| *seat.topic == *topic)?.number)
+    }
+
+    /// The number of the seat that an MQTT client's request joins.
+    #[must_use]
+    pub fn seat_of_request(&self, key: ConnKey, request: u32) -> Option<u64> {
+        Some(
+            self.seats
+                .get(&key)?
+                .iter()
+                .find(|seat| seat.request == Some(request) && !seat.is_joined)?
+                .number,
+        )
+    }
+
+    fn seat(&mut self, key: ConnKey, number: u64) -> Option<&mut Seat> {
+        self.seats.get_mut(&key)?.iter_mut().find(|seat| seat.number == number)
+    }
+
+    /// Takes a seat away; the last one of a connection with the place for them.
+    fn take(&mut self, key: ConnKey, number: u64) -> Option<Seat> {
+        let seats = self.seats.get_mut(&key)?;
+        let at = seats.iter().position(|seat| seat.number == number)?;
+        let seat = seats.swap_remove(at);
+        if seats.is_empty() {
+            self.seats.remove(&key);
+        }
+        Some(seat)
+    }
+}
+
+/// A connection is about to join a topic, and wants a seat: its number.
+///
+/// # Errors
+/// The class has no members, the name or the member is too long, or there are too many.
+pub fn reserve(core: &mut Core, key: ConnKey, wish: Wish<'_>) -> Result<u64, ErrorCode> {
+    if let Err(refused) = admit(core, &wish) {
+        core.rim.metrics.presence_refused_total.add(1);
+        return Err(refused);
+    }
+    let Wish { topic, room, who, watches, request } = wish;
+    let edge = &mut core.rim.presence.edge;
+    edge.members += u64::from(who.is_some());
+    let member = who.map(|who| (edge.number(), who));
+    let number = edge.number();
+    let (topic, room) = (topic.into(), room.into());
+    let seat = Seat { number, topic, room, member, watches, request, is_joined: false };
+    edge.seats.entry(key).or_default().push(seat);
+    Ok(number)
+}
+
+fn admit(core: &Core, wish: &Wish<'_>) -> Result<(), ErrorCode> {
+    let classes = core.broker.classes();
+    if classes.get(classes.class_of_room(wish.room)).presence == Membership::Off {
+        return Err(ErrorCode::NotAllowed);
+    }
+    if wish.room.is_empty() || wish.room.len() > room_bytes_max(core.rim.limits.topic_bytes_max) {
+        return Err(ErrorCode::TopicLength);
+    }
+    if let Some(who) = &wish.who {
+        fits(core, who)?;
+        let members = &core.rim.info.members;
+        if members.fetch_add(1, Ordering::Relaxed) >= core.rim.limits.presence_members_max {
+            members.fetch_sub(1, Ordering::Relaxed);
+            return Err(ErrorCode::TooManyMembers);
+        }
+    }
+    Ok(())
+}
+
+fn fits(core: &Core, (key, meta): &Who) -> Result<(), ErrorCode> {
+    let fits = (key.len() + meta.len()) as u64 <= core.rim.limits.presence_member_bytes_max;
+    if fits { Ok(()) } else { Err(ErrorCode::MemberLength) }
+}
+
+/// The join is done: the member is there, and its connection is told who is.
+pub fn joined(core: &mut Core, key: ConnKey, number: u64) {
+    let seat = core.rim.presence.edge.seat(key, number).filter(|seat| !seat.is_joined);
+    let Some(seat) = seat else { return };
+    seat.is_joined = true;
+    let (topic, room, watches) = (seat.topic.clone(), seat.room.clone(), seat.watches);
+    let member = seat.member.as_ref().map(|(reference, (key, meta))| Member {
+        reference: *reference,
+        former: 0,
+        key: key.clone(),
+        meta: meta.clone(),
+    });
+    if let Some(member) = member {
+        record(core, &room, "join", (member.reference, &member.key));
+        tell_home(core, &room, PresenceMail::Join(room.clone(), member));
+    }
+    if watches {
+        let watcher = Watcher { conn: key, topic, is_told: false };
+        core.rim.presence.edge.watchers.entry(room.clone()).or_default().insert(number, watcher);
+        let shard = core.rim.shard;
+        tell_home(core, &room, PresenceMail::Watch(room.clone(), shard, number));
+    }
+}
+
+/// The join was refused.
+pub fn refused(core: &mut Core, key: ConnKey, number: u64) {
+    if let Some(seat) = core.rim.presence.edge.take(key, number) {
+        vacate(core, seat);
+    }
+}
+
+/// A connection leaves a topic.
+pub fn left(core: &mut Core, key: ConnKey, topic: &str) {
+    if let Some(number) = core.rim.presence.edge.seat_of(key, topic) {
+        refused(core, key, number);
+    }
+}
+
+/// A connection has ended.
+pub fn ends(core: &mut Core, key: ConnKey) {
+    for seat in core.rim.presence.edge.seats.remove(&key).unwrap_or_default() {
+        vacate(core, seat);
+    }
+}
+
+fn vacate(core: &mut Core, seat: Seat) {
+    let Seat { number, room, member, watches, is_joined, .. } = seat;
+    if member.is_some() {
+        core.rim.presence.edge.members -= 1;
+        core.rim.info.members.fetch_sub(1, Ordering::Relaxed);
+    }
+    if !is_joined {
+        return;
+    }
+    if let Some((reference, (name, _))) = member {
+        record(core, &room, "leave", (reference, &name));
+        tell_home(core, &room, PresenceMail::Leave(room.clone(), reference));
+    }
+    if !watches {
+        return;
+    }
+    let watchers = &mut core.rim.presence.edge.watchers;
+    if let Some(of_room) = watchers.get_mut(&room) {
+        of_room.remove(&number);
+        if of_room.is_empty() {
+            watchers.remove(&room);
+        }
+    }
+    let shard = core.rim.shard;
+    tell_home(core, &room, PresenceMail::Unwatch(room.clone(), shard, number));
+}
+
+/// A member says something else of itself.
+///
+/// # Errors
+/// It is none, in words; or what it says is too long.
+pub fn update(core: &mut Core, key: ConnKey, topic: &str, meta: &str) -> Result<(), Refusal> {
+    let edge = &mut core.rim.presence.edge;
+    let Some(number) = edge.seat_of(key, topic) else { return Err(Refusal::NoMember) };
+    let Some(seat) = edge.seat(key, number) else { return Err(Refusal::NoMember) };
+    let Some((former, (name, _))) = seat.member.clone() else { return Err(Refusal::NoMember) };
+    let room = seat.room.clone();
+    let who = (name, meta.as_bytes().into());
+    if let Err(refused) = fits(core, &who) {
+        core.rim.metrics.presence_refused_total.add(1);
+        return Err(Refusal::Code(refused));
+    }
+    let reference = core.rim.presence.edge.number();
+    if let Some(seat) = core.rim.presence.edge.seat(key, number) {
+        seat.member = Some((reference, who.clone()));
+    }
+    let member = Member { reference, former, key: who.0, meta: who.1 };
+    tell_home(core, &room, PresenceMail::Leave(room.clone(), former));
+    tell_home(core, &room, PresenceMail::Join(room.clone(), member));
+    Ok(())
+}
+
+/// Why a member's update is not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// The channel is that of no member.
+    NoMember,
+    /// Something else.
+    Code(ErrorCode),
+}
+
+/// A seat is told who is there, and from then on what changes.
+pub fn show(core: &mut Core, room: &[u8], seat: u64, shown: &Shown) {
+    let watchers = core.rim.presence.edge.watchers.get_mut(room);
+    let Some(watcher) = watchers.and_then(|watchers| watchers.get_mut(&seat)) else { return };
+    watcher.is_told = true;
+    let (conn, topic) = (watcher.conn, watcher.topic.clone());
+    match reads(core, conn) {
+        Some(Reads::Page(version)) => {
+            let frames = state_frames(version, &topic, shown);
+            core.rim.push(conn, |out, _| out.extend_from_slice(&frames));
+        }
+        Some(Reads::Device) => core.rim.send_members(conn, &topic, &state_json(shown), true),
+        None => {}
+    }
+}
+
+/// All seats of a room that were told who is there are told what changed.
+pub fn tell(core: &mut Core, room: &[u8], told: &Told) {
+    let Some(watchers) = core.rim.presence.edge.watchers.get(room) else { return };
+    let told_before = watchers.values().filter(|watcher| watcher.is_told);
+    let watchers: Vec<_> = told_before.map(|watcher| (watcher.conn, watcher.topic.clone())).collect();
+    let mut forms = Forms::default();
+    for (conn, topic) in watchers {
+        let Some(reads) = reads(core, conn) else { continue };
+        if core.rim.is_full_at(conn.index) {
+            // It comes back, and is told anew who is there.
+            core.rim.close(conn.index, CloseReason::OutputLimit);
+            continue;
+        }
+        match reads {
+            Reads::Page(version) => {
+                let frames = forms.frames(version, &topic, told);
+                core.rim.push(conn, |out, _| out.extend_from_slice(frames));
+            }
+            Reads::Device => core.rim.send_members(conn, &topic, forms.json(told), false),
+        }
+        if core.rim.turn_bytes() > TURN_BYTES {
+            core.flush();
+        }
+    }
+}
+
+/// How a connection reads who is in a room.
+enum Reads {
+    /// As events of its channel.
+    Page(Version),
+    /// As messages of `$presence/ROOM`.
+    Device,
+}
+
+fn reads(core: &Core, conn: ConnKey) -> Option<Reads> {
+    let conn = core.rim.conns.get(conn).filter(|conn| !conn.is_closing())?;
+    let page = conn.phoenix.as_ref().map(|client| Reads::Page(client.version()));
+    page.or_else(|| conn.mqtt.as_ref().map(|_| Reads::Device))
+}

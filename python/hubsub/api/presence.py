@@ -1,0 +1,56 @@
+"""/v1/rooms/{room}/presence: who is in a room, the same from any node (docs/presence.md)."""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from hubsub.api.answers import json_answer
+from hubsub.api.params import number
+from hubsub.api.rooms import room_name
+from hubsub.api.state import State
+from hubsub.names import text_of
+
+
+class Member(Struct, kw_only=True):
+    """Somebody who is in a room."""
+
+    key: Annotated[str, Meta(description="Who it is. One key may be there several times.")]
+    ref: Annotated[str, Meta(description="Which one: no other member ever has it.")]
+    meta: Annotated[dict[str, Any], Meta(description="What it says of itself.")]
+
+
+class Presence(Struct, kw_only=True):
+    """Who is in a room."""
+
+    room: str
+    count: Annotated[int, Meta(description="Members in the whole cluster, those that are not listed too.")]
+    members: Annotated[list[Member], Meta(description="By key.")]
+
+
+async def show_presence(state: State, request: Request) -> Response:
+    room = room_name(state, request)
+    limit = number(request, "limit", 1_000, state.limits["http_page_max"])
+    count, members = await state.node.members(room)
+    rows = [Member(key=m.key, ref=m.ref, meta=msgspec.json.decode(m.meta)) for m in members[:limit]]
+    return json_answer(Presence(room=text_of(room), count=count, members=rows))
+
+
+class Occupancy(Struct, kw_only=True):
+    """How many are in a room, and how many hear it."""
+
+    room: str
+    subscribers: Annotated[
+        int, Meta(description="Subscriptions to topics of the room in the whole cluster; patterns are none.")
+    ]
+    members: Annotated[int, Meta(description="Members in the whole cluster.")]
+
+
+async def show_occupancy(state: State, request: Request) -> Response:
+    room = room_name(state, request)
+    found = await state.node.room(room)
+    count, _ = await state.node.members(room)
+    subscribers = 0 if found is None else found["subscribers"]
+    return json_answer(Occupancy(room=text_of(room), subscribers=subscribers, members=count))

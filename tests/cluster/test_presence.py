@@ -1,0 +1,118 @@
+"""Who is in a room, over the nodes of a cluster: docs/presence.md."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from clients.mqtt import PUBLISH, Wire
+from clients.phoenix import Page
+from clients.roster import Roster, member
+from clients.servers import Server, until
+from clients.test_phoenix_live import HERE, Client
+
+from cluster.cluster import CLASSES, Cluster
+
+LISTENERS = {"mqtt": "127.0.0.1:0", "ws": "127.0.0.1:0"}
+# Some of their rooms of nodes are led by the node that dies, and some are not.
+ROOMS = [f"talk:{number}" for number in range(8)]
+
+
+def asked(cluster: Cluster, name: str, room: str) -> dict[str, Any]:
+    """As REST of that node says it."""
+    status, answer = cluster.get(name, f"/v1/rooms/{quote(room, safe='')}/presence")
+    assert status == 200, answer
+    return answer
+
+
+def test_all_nodes_see_who_is_there_and_nobody_of_one_that_was_killed(
+    needs: Callable[..., None], tmp_path: Path
+) -> None:
+    needs("hubsub-core")
+    with Cluster(tmp_path, classes=CLASSES, config=LISTENERS) as cluster, ExitStack() as stack:
+        cluster.settled()
+        rosters = {
+            (name, room): Roster(stack.enter_context(Page(cluster.nodes[name].ws)), room)
+            for name in ("a", "b")
+            for room in ROOMS
+        }
+        for name, node in cluster.nodes.items():
+            for room in ROOMS:
+                page = stack.enter_context(Page(node.ws))
+                page.join(room, {"presence": member(f"user of {name}")})
+        for roster in rosters.values():
+            roster.until("user of a", "user of b", "user of c")
+        for room in ROOMS:
+            answers = [asked(cluster, name, room) for name in "abc"]
+            assert answers[0] == answers[1] == answers[2]
+            assert [row["key"] for row in answers[0]["members"]] == ["user of a", "user of b", "user of c"]
+            with cluster.connect("c") as redis:
+                said: Any = redis.ask("HUBSUB", "PRESENCE", room)
+            count, rows = said
+            assert (count, [key for key, *_ in rows]) == (3, [b"user of a", b"user of b", b"user of c"])
+
+        with Wire(cluster.nodes["b"].mqtt) as device:
+            device.connect("device")
+            assert device.subscribe((f"$presence/{ROOMS[0]}", 0)) == [0]
+            assert json.loads(device.read(PUBLISH).rest)["count"] == 3
+            cluster.kill("c")
+            for roster in rosters.values():
+                roster.until("user of a", "user of b")
+            while json.loads(device.read(PUBLISH).rest)["count"] != 2:
+                pass
+        for room in ROOMS:
+            for name in "ab":
+                until(lambda name=name, room=room: asked(cluster, name, room)["count"] == 2)  # type: ignore[misc]
+
+        # It is back, and so is who was there: under another reference.
+        before = dict(rosters["a", ROOMS[0]].members)
+        cluster.start("c")
+        with Page(cluster.nodes["c"].ws) as page:
+            page.join(ROOMS[0], {"presence": member("user of c")})
+            rosters["a", ROOMS[0]].until("user of a", "user of b", "user of c")
+            assert set(before) < set(rosters["a", ROOMS[0]].members)
+
+
+def test_members_of_a_node_that_stops_are_gone(needs: Callable[..., None], tmp_path: Path) -> None:
+    needs("hubsub-core")
+    with Cluster(tmp_path, classes=CLASSES, config=LISTENERS) as cluster, ExitStack() as stack:
+        cluster.settled()
+        watchers = [Roster(stack.enter_context(Page(cluster.nodes[name].ws)), "talk:0") for name in "ab"]
+        page = stack.enter_context(Page(cluster.nodes["c"].ws))
+        page.join("talk:0", {"presence": member("ann")})
+        for watcher in watchers:
+            watcher.until("ann")
+        cluster.stop("c")
+        for watcher in watchers:
+            watcher.until()
+
+
+@pytest.mark.needs("node")
+def test_the_real_presence_class_on_two_nodes(needs: Callable[..., None], tmp_path: Path) -> None:
+    needs("hubsub-core")
+    if not (HERE / "node_modules/phoenix").is_dir():
+        pytest.skip("needs tests/clients/node_modules")
+    with Cluster(tmp_path, names=("a", "b"), config={"ws": "127.0.0.1:0"}) as cluster, ExitStack() as stack:
+        cluster.settled()
+        nodes = [cluster.nodes[name] for name in "ab"]
+        one, two = (Client(Server(*node.redis, node.pid, node)) for node in nodes)
+        stack.callback(one.close)
+        stack.callback(two.close)
+        one.join("chat:a", params={"presence": member("ann", name="Ann")}, watches=True)
+        one.wait(topic="chat:a", there=[["ann", [{"name": "Ann"}]]])
+        two.join("chat:a", params={"presence": member("bob")}, watches=True)
+        assert one.wait(topic="chat:a", came="bob")["isNew"] is True
+        for page in (one, two):
+            seen = page.wait_until(lambda seen: len(seen.get("there", ())) == 2)
+            assert sorted(seen["there"]) == [["ann", [{"name": "Ann"}]], ["bob", [{}]]]
+        # What it says of itself changes: it was there before, and is.
+        one.do("push", topic="chat:a", event="presence_update", payload={"name": "Anna"})
+        two.wait_until(lambda seen: ["ann", [{"name": "Anna"}]] in seen.get("there", ()))
+        two.do("leave", topic="chat:a")
+        assert one.wait(topic="chat:a", went="bob")["isLast"] is True
+        one.wait(topic="chat:a", there=[["ann", [{"name": "Anna"}]]])
