@@ -2,6 +2,7 @@
 //! it, any input in any cut, and another implementation at the other end.
 
 mod any_input;
+mod autobahn;
 mod frames_tests;
 mod handshake_tests;
 mod oracle;
