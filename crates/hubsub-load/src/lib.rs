@@ -8,22 +8,24 @@
 //! one comparison, counts without copying and writes once a turn.
 //!
 //! `scenario` says what to do; `run` does it with `worker` threads that own the
-//! `publisher`s and `subscriber`s; `codec`, `mqtt`, `stamp`, `pace` and `ledger` are pure;
+//! `publisher`s and `subscriber`s; `codec`, `mqtt`, `phoenix`, `stamp`, `pace` and `ledger` are pure;
 //! `procfs` reads the server's costs; `report` is the one JSON line that comes out.
 //!
 //! Beside it stand smaller measurements for servers with a log: `disk` (what a sync
 //! takes without any server, and cold files), `past` (what rooms remember) and
 //! `follow` (slow subscribers that catch up); and for MQTT brokers `kept` (sessions of absent clients, retained
-//! messages).
+//! messages), and for channels of browsers `joins` (a flood of them).
 
 pub mod codec;
 pub mod disk;
 pub mod follow;
+pub mod joins;
 pub mod kept;
 pub mod ledger;
 pub mod mqtt;
 pub mod pace;
 pub mod past;
+pub mod phoenix;
 pub mod procfs;
 mod publisher;
 pub mod report;

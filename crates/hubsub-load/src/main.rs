@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use hubsub_load::{disk, follow, kept, past, run, scenario::Scenario};
+use hubsub_load::{disk, follow, joins, kept, past, run, scenario::Scenario};
 use serde::Serialize;
 
 #[derive(Parser)]
@@ -32,6 +32,8 @@ enum What {
     Retain(kept::Retain),
     /// Subscribes to all of them, and counts.
     Collect(kept::Collect),
+    /// Joins and leaves topics of Phoenix channels, so many a second.
+    Joins(joins::Joins),
 }
 
 fn main() -> ExitCode {
@@ -49,6 +51,9 @@ fn main() -> ExitCode {
         }
         Some(What::Retain(asked)) => {
             kept::retain(&asked).map(|report| json(&report)).map_err(|e| e.to_string())
+        }
+        Some(What::Joins(asked)) => {
+            joins::join(&asked).map(|report| json(&report)).map_err(|e| e.to_string())
         }
         Some(What::Collect(asked)) => {
             kept::collect(&asked).map(|report| json(&report)).map_err(|e| e.to_string())

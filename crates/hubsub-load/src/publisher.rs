@@ -15,6 +15,7 @@ use hdrhistogram::Histogram;
 use crate::codec::{self, Frame, Malformed};
 use crate::mqtt::{self, Packet};
 use crate::pace::{Pace, RoomPick, Schedule};
+use crate::phoenix;
 use crate::scenario::{Protocol, ROOM_DIGITS, Scenario, Verb, room_name};
 use crate::socket::{ReadEnd, Socket};
 use crate::stamp::{FILLER, Stamp};
@@ -105,7 +106,9 @@ impl Publisher {
         let numbers: Vec<u32> = (first..first + count).map(|room| scenario.number_of(room)).collect();
         let name = room_name(numbers[0]);
         let mut template = Vec::new();
-        let filler = vec![FILLER; scenario.payload];
+        let is_of_page = scenario.protocol == Protocol::Phoenix;
+        let filler =
+            if is_of_page { phoenix::filler(scenario.payload) } else { vec![FILLER; scenario.payload] };
         let (is_mqtt, qos) = (scenario.protocol == Protocol::Mqtt, scenario.qos);
         let mut id_at = None;
         match scenario.verb {
@@ -235,7 +238,12 @@ impl Publisher {
             *byte = b'0' + (digits % 10) as u8;
             digits /= 10;
         }
-        Stamp { publisher: self.index, room, seq: *seq, due_ns }.write(&mut self.template[self.payload_at..]);
+        let stamp = Stamp { publisher: self.index, room, seq: *seq, due_ns };
+        let payload = &mut self.template[self.payload_at..];
+        match self.protocol {
+            Protocol::Phoenix => phoenix::write_stamp(&stamp, payload),
+            Protocol::Redis | Protocol::Mqtt => stamp.write(payload),
+        }
         *seq += 1;
         self.sent += 1;
         if let Some(at) = self.id_at {
@@ -271,7 +279,7 @@ impl Publisher {
                 self.take_packet(packet);
             }
         }
-        while self.protocol == Protocol::Redis
+        while self.protocol != Protocol::Mqtt
             && let Some((frame, len)) = codec::frame(&bytes[used..])?
         {
             used += len;

@@ -8,6 +8,7 @@
 use clap::{Parser, ValueEnum};
 use serde::Serialize;
 
+use crate::phoenix::PAYLOAD_BYTES_MIN;
 use crate::stamp::STAMP_BYTES;
 
 /// Digits of a room's number in its name.
@@ -125,6 +126,8 @@ pub enum Protocol {
     Redis,
     /// MQTT 3.1.1.
     Mqtt,
+    /// Phoenix channels over WebSockets, of subscribers; what they get, Redis clients publish, to `--publish-target`.
+    Phoenix,
 }
 
 /// The command of a publish.
@@ -211,6 +214,19 @@ impl Scenario {
                 "MQTT has one way to publish, and {IN_FLIGHT_MQTT_MAX} packet ids: --verb {:?}, --in-flight {}",
                 self.verb, self.in_flight
             ));
+        }
+        if self.protocol == Protocol::Phoenix {
+            if self.publishers > 0 && self.publish_target.is_empty() {
+                return no(
+                    "pages do not publish here (hint: --publish-target, where Redis clients do)".to_owned()
+                );
+            }
+            if self.verb != Verb::Publish || self.payload < PAYLOAD_BYTES_MIN {
+                return no(format!(
+                    "pages read JSON of at least {PAYLOAD_BYTES_MIN} bytes, by --verb publish: --payload {}",
+                    self.payload
+                ));
+            }
         }
         if self.threads == 0 || self.threads > 64 {
             return no(format!("--threads is out of range: {} (hint: 1 to 64)", self.threads));
@@ -412,6 +428,8 @@ mod tests {
             (vec!["--resp", "4"], "--resp is unknown: 4"),
             (vec!["--qos", "1"], "--qos is out of range: 1"),
             (vec!["--protocol", "mqtt", "--in-flight", "65536"], "65535 packet ids"),
+            (vec!["--protocol", "phoenix"], "--publish-target"),
+            (vec!["--protocol", "phoenix", "--publish-target", "a:1", "--payload", "63"], "--payload 63"),
             (vec!["--rooms", "2", "--numbers", "7"], "--numbers are not as many as --rooms: 1"),
             (vec!["--numbers", "100000000"], "a number of --numbers is out of range: 100000000"),
             (vec!["--target", "a:1,b:2"], "a connection has one address: a:1,b:2"),

@@ -10,6 +10,7 @@ use hdrhistogram::Histogram;
 use crate::codec::{self, Frame, Malformed};
 use crate::ledger::Ledger;
 use crate::mqtt::{self, Packet};
+use crate::phoenix::{self, Said};
 use crate::scenario::{Protocol, ROOM_DIGITS, Scenario, Verb, room_name};
 use crate::socket::Socket;
 use crate::stamp::Stamp;
@@ -91,6 +92,10 @@ impl Shape {
             head.truncate(id_at.unwrap_or(payload_at) - ROOM_DIGITS);
             let id_bytes = id_at.map_or(0, |at| payload_at - at);
             return Shape { head, tail: Vec::new(), id_bytes, payload, end: b"" };
+        }
+        if scenario.protocol == Protocol::Phoenix {
+            let (head, tail, end) = phoenix::around(&name, ROOM_DIGITS, payload);
+            return Shape { head, tail, id_bytes: 0, payload, end };
         }
         let kind = if scenario.resp == 3 { '>' } else { '*' };
         let word = if scenario.verb == Verb::Spublish { "smessage" } else { "message" };
@@ -184,6 +189,21 @@ impl Subscriber {
                 }
                 continue;
             }
+            if scenario.protocol == Protocol::Phoenix {
+                let Some((said, len)) = phoenix::said(rest)? else { return Ok(used) };
+                used += len;
+                match said {
+                    Said::Event(topic, payload) => {
+                        let room =
+                            topic.as_bytes().last_chunk::<ROOM_DIGITS>().and_then(|digits| room_of(digits));
+                        self.deliver(room, &payload, now_ns, scenario, tally);
+                    }
+                    Said::Answered(_) => self.unconfirmed = self.unconfirmed.saturating_sub(1),
+                    Said::Refused(why) => tally.error(why.as_bytes()),
+                    Said::Connected | Said::Other => {}
+                }
+                continue;
+            }
             let Some((frame, len)) = codec::frame(rest)? else { return Ok(used) };
             used += len;
             match frame {
@@ -207,7 +227,11 @@ impl Subscriber {
         scenario: &Scenario,
         tally: &mut Tally,
     ) {
-        let Some(stamp) = Stamp::read(payload).filter(|_| payload.len() == scenario.payload) else {
+        let stamp = match scenario.protocol {
+            Protocol::Phoenix => phoenix::stamp_of(payload),
+            Protocol::Redis | Protocol::Mqtt => Stamp::read(payload),
+        };
+        let Some(stamp) = stamp.filter(|_| payload.len() == scenario.payload) else {
             tally.corrupt += 1;
             return;
         };
@@ -269,6 +293,17 @@ impl Holder {
             }
             return Ok(used);
         }
+        if protocol == Protocol::Phoenix {
+            while let Some((said, len)) = phoenix::said(&bytes[used..])? {
+                used += len;
+                match said {
+                    Said::Answered(_) => self.unconfirmed = false,
+                    Said::Refused(why) => tally.error(why.as_bytes()),
+                    Said::Connected | Said::Event(..) | Said::Other => {}
+                }
+            }
+            return Ok(used);
+        }
         while let Some((frame, len)) = codec::frame(&bytes[used..])? {
             used += len;
             match frame {
@@ -292,6 +327,14 @@ fn subscribe(socket: &mut Socket, client_id: &str, rooms: Vec<String>, scenario:
             true => out.extend_from_slice(&mqtt::PING),
             false => mqtt::subscribe(out, &rooms, scenario.qos),
         };
+    }
+    if scenario.protocol == Protocol::Phoenix {
+        phoenix::connect(out);
+        if rooms.is_empty() {
+            phoenix::heartbeat(out, 1);
+        }
+        (1..).zip(&rooms).for_each(|(reference, room)| phoenix::join(out, room, reference));
+        return;
     }
     if scenario.resp == 3 {
         codec::command(out, &[b"HELLO", b"3"]);

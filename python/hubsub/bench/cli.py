@@ -10,6 +10,7 @@ import typer
 from hubsub.bench.cluster.cli import cluster
 from hubsub.bench.log_scenarios import LOG_BY_NAME, LOG_SCENARIOS, LogScenario
 from hubsub.bench.mqtt_scenarios import MQTT_BY_NAME, MQTT_SCENARIOS
+from hubsub.bench.phoenix_scenarios import PHOENIX_BY_NAME, PHOENIX_SCENARIOS
 from hubsub.bench.scenarios import BY_NAME, SCENARIOS, Scenario
 
 app = typer.Typer(
@@ -64,7 +65,12 @@ Data = Annotated[
 ]
 Size = Annotated[str, typer.Option(help="Of the log, where one is filled: `10GB`, `50MB`.")]
 
-ALL: dict[str, Scenario | LogScenario] = {**BY_NAME, **MQTT_BY_NAME, **LOG_BY_NAME}
+ALL: dict[str, Scenario | LogScenario] = {
+    **BY_NAME,
+    **MQTT_BY_NAME,
+    **PHOENIX_BY_NAME,
+    **LOG_BY_NAME,
+}
 
 
 def _add(scenario: Scenario) -> None:
@@ -100,7 +106,7 @@ def _add_log(scenario: LogScenario) -> None:
     app.command(scenario.name, help=f"{scenario.title[0].upper()}{scenario.title[1:]}.")(command)
 
 
-for _scenario in (*SCENARIOS, *MQTT_SCENARIOS):
+for _scenario in (*SCENARIOS, *MQTT_SCENARIOS, *PHOENIX_SCENARIOS):
     _add(_scenario)
 for _log_scenario in LOG_SCENARIOS:
     _add_log(_log_scenario)

@@ -152,30 +152,43 @@ class _Meter:
 
     def __call__(self, params: Params, /, *, leaves_a_core: bool = False) -> Report:
         """Runs the generator once."""
-        address = self._mqtt if params.get("protocol") == "mqtt" else self._server.address
+        address = self._address(params)
         cores = self._cores.two_loads()[0] if leaves_a_core else self._cores
-        report = run(address, self._server.pid, cores, {**self._common, **params})
+        # What pages are told, Redis clients say.
+        said: Params = {"publish_target": self._server.address} if params.get("protocol") == "phoenix" else {}
+        report = run(address, self._server.pid, cores, {**self._common, **said, **params})
         self.reports.append(report)
         return report
 
     def measure(self, what: str, params: Params) -> Mapping[str, Any]:
-        """One of the generator's smaller measurements of MQTT."""
-        return load.measure(what, self._cores.two_loads()[1], {**params, "target": self._mqtt})
+        """One of the generator's smaller measurements; of MQTT, unless its `protocol` says otherwise."""
+        options = {name: value for name, value in params.items() if name != "protocol"}
+        target = self._address({"protocol": "mqtt", **params})
+        return load.measure(what, self._cores.two_loads()[1], {**options, "target": target})
 
     def beside(self, what: str, params: Params) -> AbstractContextManager[Callable[[], Mapping[str, Any]]]:
         """Likewise, meanwhile, on a core of its own."""
-        return load.beside(what, self._cores.two_loads()[1], {**params, "target": self._mqtt})
+        return load.beside(
+            what, self._cores.two_loads()[1], {**params, "target": self._address({"protocol": "mqtt"})}
+        )
 
     @property
     def pid(self) -> int | None:
         """The server's process."""
         return self._server.pid
 
-    @property
-    def _mqtt(self) -> str:
-        if self._server.mqtt is None:
-            raise BenchError("the server has no listener for MQTT", self._server.version)
-        return self._server.mqtt
+    def _address(self, params: Params) -> str:
+        """Where the server listens for what the generator is to speak."""
+        match params.get("protocol"):
+            case "mqtt":
+                address, named = self._server.mqtt, "MQTT"
+            case "phoenix":
+                address, named = self._server.ws, "WebSockets"
+            case _:
+                return self._server.address
+        if address is None:
+            raise BenchError(f"the server has no listener for {named}", self._server.version)
+        return address
 
     def complaints(self) -> list[str]:
         """Why what was measured so far is not to be trusted."""

@@ -24,6 +24,7 @@ from hubsub.bench.machine import Cores
 from hubsub.bench.pinning import pinned
 from hubsub.errors import without_secrets
 
+LISTENERS = ("http", "mqtt", "ws")
 START_S = 30.0
 STOP_S = 30.0
 STORE_START_S = 600.0
@@ -82,6 +83,8 @@ class Running:
     """From its start until it served."""
     mqtt: str | None = None
     """Where it listens for MQTT clients."""
+    ws: str | None = None
+    """Where it listens for WebSockets."""
 
     @property
     def verb(self) -> str:
@@ -98,7 +101,7 @@ class Target(Protocol):
 
     @property
     def protocols(self) -> frozenset[str]:
-        """What the generator may speak with it: `redis`, `mqtt`."""
+        """What the generator may speak with it: `redis`, `mqtt`, `phoenix`."""
 
     def running(
         self, cores: Cores, shards: int, store: Store | None = None
@@ -116,13 +119,14 @@ class HubSubServer:
 
     command: str | None = None
     name: str = "HubSub"
-    protocols: frozenset[str] = frozenset({"redis", "mqtt"})
+    protocols: frozenset[str] = frozenset({"redis", "mqtt", "phoenix"})
 
     @contextmanager
     def running(self, cores: Cores, shards: int, store: Store | None = None) -> Iterator[Running]:
         """The node, on its cores, until the end of the block."""
         own = [sys.executable, "-m", "hubsub", "serve"]
         own += ["--redis", "127.0.0.1:0", "--http", "127.0.0.1:0", "--mqtt", "127.0.0.1:0"]
+        own += ["--ws", "127.0.0.1:0"]
         command = shlex.split(self.command) if self.command else own
         if store is not None:
             command += ["--config", str(store.write_config()), "--data", str(store.directory / "data")]
@@ -140,8 +144,8 @@ class HubSubServer:
             running = _inspect(str(ready["redis"]), process.pid)
             if running.build_profile == "debug":
                 raise BenchError("the server is a debug build", None, "make build builds a release")
-            http, mqtt = (str(where) if where else None for where in (ready.get("http"), ready.get("mqtt")))
-            yield replace(running, http=http, start_s=start_s, mqtt=mqtt)
+            http, mqtt, ws = (str(where) if (where := ready.get(name)) else None for name in LISTENERS)
+            yield replace(running, http=http, start_s=start_s, mqtt=mqtt, ws=ws)
         finally:
             end_process(process, STOP_S if store is None else STORE_STOP_S)
 

@@ -1,0 +1,93 @@
+"""The rows of browsers: Phoenix channels over WebSockets, beside HubSub's own Redis rows.
+
+How they are read (payloads of 128 bytes, which are JSON; what pages read, Redis clients publish):
+
+- `phoenix-fanout`: 4 publishers, 4 in flight each, one room with 1000 subscribers over WebSockets, in turn with the
+  same by Redis clients of the same node. The figure is deliveries per CPU second, of pages by Redis.
+- `phoenix-idle`: connections that have joined one topic each, which is a room of its own.
+- `phoenix-joins`: 1000 connections that join and leave 100 topics, 10,000 joins a second; beside them 100 others that
+  say ten times a second that they are there.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from hubsub.bench.mqtt_scenarios import BY_OWN, FANOUT
+from hubsub.bench.scenarios import CPU, Figure, Figures, Load, Params, Scenario, idle
+from hubsub.bench.stats import Bound
+
+PHOENIX = frozenset({"phoenix"})
+BOTH = frozenset({"phoenix", "redis"})
+
+CROWD: Params = {**FANOUT, "protocol": "redis"}
+JOINS = 10_000
+"""A second."""
+JOINS_S = 5.0
+LATE_US_MAX = 1_000_000
+"""What a heartbeat beside them may take; a page gives its server up after 10 s."""
+
+
+def _fanout(load: Load, _rate: float | None) -> Figures:
+    redis = load(CROWD).cpu_us_per_delivery
+    pages = load({**CROWD, "protocol": "phoenix"}).cpu_us_per_delivery
+    return {
+        BY_OWN: redis / pages if redis is not None and pages else None,
+        CPU: pages,
+        "CPU per delivery, Redis": redis,
+    }
+
+
+def _joins(load: Load, _rate: float | None) -> Figures:
+    asked: Params = {"protocol": "phoenix", "rate": JOINS, "seconds": JOINS_S}
+    found = load.measure("joins", asked)
+    return {
+        "joined": found["joined"] / found["seconds"],
+        "p99 of a join": _p99_us(found["joins"]),
+        "p99 of a heartbeat beside": _p99_us(found["heartbeats"]),
+        "unanswered": float(found["unanswered"] + found["errors"]),
+    }
+
+
+def _p99_us(latency: Mapping[str, Any]) -> float | None:
+    return latency["p99_ns"] / 1000 if latency["count"] else None
+
+
+PHOENIX_SCENARIOS: tuple[Scenario, ...] = (
+    Scenario(
+        "phoenix-fanout",
+        "pages: 1 room × 1000 WebSockets, 4 publishers × 4",
+        (
+            Figure(BY_OWN, "×", lower_is_better=False, bound=Bound(0.85, of="value")),
+            Figure(CPU, "µs"),
+            Figure("CPU per delivery, Redis", "µs"),
+        ),
+        _fanout,
+        protocols=BOTH,
+    ),
+    Scenario(
+        "phoenix-idle",
+        "WebSockets that have joined a topic of their own each",
+        (
+            Figure("resident, settled", "B", bound=Bound(1024, of="value")),
+            Figure("resident, at once", "B"),
+        ),
+        partial(idle, {"protocol": "phoenix"}),
+        protocols=PHOENIX,
+    ),
+    Scenario(
+        "phoenix-joins",
+        f"{JOINS:,} joins a second by 1000 pages, beside 100 others",
+        (
+            # As many as were due, but for those of the last moment.
+            Figure("joined", "/s", lower_is_better=False, bound=Bound(0.99 * JOINS, of="value")),
+            Figure("p99 of a join", "µs"),
+            Figure("p99 of a heartbeat beside", "µs", bound=Bound(LATE_US_MAX, of="value")),
+            Figure("unanswered", "", bound=Bound(0, of="value")),
+        ),
+        _joins,
+        protocols=PHOENIX,
+    ),
+)
+
+PHOENIX_BY_NAME: dict[str, Scenario] = {scenario.name: scenario for scenario in PHOENIX_SCENARIOS}

@@ -1,0 +1,45 @@
+"""The rows of browsers, tiny: a real node, a real generator; no figure is judged."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hubsub.bench import load, phoenix_scenarios, scenarios
+from hubsub.bench.phoenix_scenarios import PHOENIX_BY_NAME
+from hubsub.bench.runner import run_scenario
+from hubsub.bench.servers import HubSubServer
+
+pytestmark = pytest.mark.needs("hubsub-core", "cargo")
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def generator() -> Path:
+    """The generator as the tests of the crates left it: not optimized."""
+    subprocess.run(["cargo", "build", "--quiet", "--locked", "-p", "hubsub-load"], cwd=REPOSITORY, check=True)
+    return Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target")) / "debug" / "hubsub-load"
+
+
+@pytest.mark.parametrize("name", PHOENIX_BY_NAME)
+def test_a_tiny_run_measures_every_figure_of_pages(
+    name: str, generator: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HUBSUB_LOAD", str(generator))
+    monkeypatch.setattr(load, "REFUSED_PROFILE", "")
+    monkeypatch.setattr(scenarios, "IDLE_CONNECTIONS", 50)
+    monkeypatch.setattr(scenarios, "IDLE_HOLD_S", 0.1)
+    monkeypatch.setattr(phoenix_scenarios, "JOINS", 200)
+    monkeypatch.setattr(phoenix_scenarios, "JOINS_S", 0.2)
+    scenario = PHOENIX_BY_NAME[name]
+    result = run_scenario(scenario, HubSubServer(), None, pairs=1, seconds=0.2)
+    (row,) = result.rows
+    assert all(row.figures[figure.name] is not None for figure in scenario.figures), row.figures
+    if name == "phoenix-joins":
+        assert row.figures["unanswered"] == 0
+    # What was sent came, in order and once; how fast is another matter.
+    assert [text for text in row.complaints if "bottleneck" not in text and "busy" not in text] == []
