@@ -1,7 +1,7 @@
 // The real phoenix client against a node. Reads commands from stdin, a line of JSON each, and prints what comes of them
 // and what it sees, a line of JSON each; test_phoenix_live.py says what to do and judges it.
 import { createInterface } from "node:readline";
-import { Presence, Socket } from "phoenix";
+import { LongPoll, Presence, Socket } from "phoenix";
 import WebSocket from "ws";
 
 const print = (line) => process.stdout.write(`${JSON.stringify(line)}\n`);
@@ -11,8 +11,8 @@ const last = {};
 let socket;
 
 const commands = {
-  connect({ url, params }) {
-    socket = new Socket(url, { transport: WebSocket, params, reconnectAfterMs: () => 20, rejoinAfterMs: () => 20 });
+  connect({ url, params, polls }) {
+    socket = new Socket(url, { transport: polls ? LongPoll : WebSocket, params, reconnectAfterMs: () => 20, rejoinAfterMs: () => 20 });
     socket.onOpen(() => print({ open: true }));
     socket.connect();
   },
@@ -41,7 +41,7 @@ const commands = {
   },
   // As a load balancer would: where it connects next.
   move({ url }) {
-    socket.endPoint = `${url}/websocket`;
+    socket.endPoint = `${url}/websocket`; // by which a long poll finds its own
   },
   // Who the library says is there, each time that it says so.
   watch({ topic }) {

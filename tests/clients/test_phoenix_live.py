@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from clients.servers import Server, hubsub_node
+from clients.servers import Server, hubsub_node, until
 
 pytestmark = pytest.mark.needs("node")
 
@@ -28,11 +28,11 @@ def url_of(server: Server) -> str:
 class Client:
     """One page: what it is to do, and what it saw."""
 
-    def __init__(self, server: Server, **params: Any) -> None:
+    def __init__(self, server: Server, *, polls: bool = False, **params: Any) -> None:
         self.process = subprocess.Popen(
             ["node", str(HERE / "phoenix_live.mjs")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        self.do("connect", url=url_of(server), params=params)
+        self.do("connect", url=url_of(server), params=params, polls=polls)
         self.wait(open=True)
 
     def do(self, does: str, **how: Any) -> None:
@@ -153,3 +153,32 @@ def test_the_real_client_comes_back_and_gets_what_it_missed(
         assert seen["kept:a"]["position"].split("-")[0] == before["position"].split("-")[0], "the same life"
         assert seen["chat:a"]["recovered"] is False, "what was in memory had another life"
         assert seen["chat:a"]["position"] != forgotten["position"]
+
+
+def test_the_real_client_polls_and_comes_back(
+    needs: Callable[..., None], pages: Callable[..., Client], tmp_path: Path
+) -> None:
+    needs("hubsub-core")
+    kept = {"name": "kept", "match": ["kept:*"], "durability": "durable", "history": {"bytes": "1GiB"}}
+    config = {"ws": "127.0.0.1:0", "data": str(tmp_path / "data")}
+    limits = {"longpoll_window_ms": 200}
+    with hubsub_node(2, config, classes=[kept], limits=limits) as server, server.connect() as redis:
+        polling, other = pages(server, polls=True, positions=True), pages(server)
+        assert polling.join("kept:a", resume=True)["recovered"] is other.join("kept:a")["recovered"] is True
+        until(lambda: server.metric("longpoll_sessions") == 1)
+        polling.do("push", topic="kept:a", event="say", payload={"n": 0})
+        said = {"topic": "kept:a", "event": "say", "payload": {"n": 0}}
+        seen = [polling.next(), polling.next()]
+        assert said in seen and {"topic": "kept:a", "answer": "ok", "response": {}} in seen
+        assert other.next() == said
+        polling.do("push", topic="kept:a", event="file", hex="00ff22")
+        assert other.next() == {"topic": "kept:a", "event": "file", "payload": {"hex": "00ff22"}}
+        assert polling.wait(event="file")["payload"] == {"base64": "AP8i"}
+        for n in range(1, 31):
+            redis.ask("PUBLISH", "kept:a", json.dumps({"n": n}))
+        assert [polling.wait(event="message")["payload"]["n"] for _ in range(30)] == list(range(1, 31))
+    with hubsub_node(2, config, classes=[kept], limits=limits) as server, server.connect() as redis:
+        redis.ask("PUBLISH", "kept:a", '{"n":31}')
+        polling.do("move", url=url_of(server))
+        assert polling.wait(joined="ok")["response"]["recovered"] is True
+        assert polling.next()["payload"] == {"n": 31}, "nothing twice, nothing missing"

@@ -30,6 +30,8 @@ pub struct Conn {
     pub flags: Flags,
     /// RESP version, of a Redis client.
     pub proto: Proto,
+    /// What a browser speaks, once it has been let in: here, since each delivery asks.
+    pub phoenix_version: Option<hubsub_wire::phoenix::Version>,
     /// Index of its last command in the command table.
     pub command: u8,
     /// When it connected, in s of the node's clock.
@@ -59,6 +61,8 @@ pub enum Dialect {
     Redis(Proto),
     /// Those of Phoenix.
     Phoenix(hubsub_wire::phoenix::Version),
+    /// Those of a stream of events.
+    Events,
 }
 
 /// Bytes that no whole command covers yet.
@@ -189,6 +193,7 @@ impl Conn {
             door,
             flags: Flags::default(),
             proto: Proto::Resp2,
+            phoenix_version: None,
             command: NO_COMMAND,
             created_s: second,
             active_s: second,
@@ -206,21 +211,25 @@ impl Conn {
     #[inline]
     #[must_use]
     pub fn is_mqtt(&self) -> bool {
-        self.door.is_mqtt() && !self.io.is_phoenix()
+        self.door.is_mqtt() && !self.io.is_phoenix() && !self.io.is_http()
     }
 
     /// How it is spoken to, if it is no MQTT client.
     #[inline]
     #[must_use]
     pub fn dialect(&self) -> Dialect {
-        self.phoenix.as_ref().map_or(Dialect::Redis(self.proto), |client| Dialect::Phoenix(client.version()))
+        match self.phoenix_version {
+            Some(version) => Dialect::Phoenix(version),
+            None if self.io.is_events() => Dialect::Events,
+            None => Dialect::Redis(self.proto),
+        }
     }
 
     /// Whether it can be told that records will not come; Redis clients can if they asked for positions.
     #[inline]
     #[must_use]
     pub fn hears_of_gaps(&self) -> bool {
-        self.phoenix.is_some() || self.flags.any(Flags::POSITIONS)
+        self.phoenix.is_some() || self.io.is_events() || self.flags.any(Flags::POSITIONS)
     }
 
     /// Whether it will be closed.
@@ -245,6 +254,8 @@ impl Conn {
                 Version::V5 => "mqtt5",
             },
             _ if self.io.is_phoenix() => "phoenix",
+            _ if self.io.is_events() => "events",
+            _ if self.io.is_http() => "http",
             (None, Door::Mqtt | Door::WebSocket, _) => "mqtt",
             (None, _, Proto::Resp2) => "resp2",
             (None, _, Proto::Resp3) => "resp3",

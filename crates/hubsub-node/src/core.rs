@@ -74,6 +74,7 @@ impl Core {
             Mail::Lead(mail) => self.lead_mail(mail),
             Mail::Mqtt(mail) => crate::mqtt::receive(self, mail),
             Mail::Presence(mail) => crate::presence::receive(self, mail),
+            Mail::Poll(mail) => crate::http::receive(self, mail),
             Mail::Route(mail) => self.route_mail(mail),
             Mail::Roster(new) => crate::redis::cluster::learn(self, &new),
             Mail::RosterKnown(roster) => crate::redis::cluster::follow(self, &roster),
@@ -117,6 +118,9 @@ impl Core {
             }
         }
         self.rim.drained.extend(drained);
+        for key in std::mem::take(&mut self.rim.polled) {
+            crate::http::tell(self, key);
+        }
         self.rim.mailer.flush();
     }
 
@@ -125,6 +129,7 @@ impl Core {
     pub fn has_more(&self) -> bool {
         !self.rim.dirty.is_empty()
             || !self.rim.drained.is_empty()
+            || !self.rim.polled.is_empty()
             || self.rim.own.has_work()
             || self.rim.links.has_work()
     }
@@ -152,15 +157,22 @@ impl Core {
                 self.rim.output_bytes -= output.queue_bytes + output.slot_bytes + output.long_bytes;
             }
             let was_told = (conn.mqtt.as_ref().is_some_and(|client| client.was_told)
-                || conn.phoenix.as_ref().is_some_and(|client| client.was_told))
+                || conn.phoenix.as_ref().is_some_and(|client| client.was_told)
+                || conn.io.is_http())
                 && !conn.flags.any(Flags::CLOSE_NOW.or(Flags::ENDED));
             if let Some(client) = conn.mqtt.take() {
                 crate::mqtt::gone(self, key, client, outlives);
             }
             self.rim.phoenix_clients -= usize::from(conn.phoenix.is_some());
             crate::presence::ends(self, key);
+            self.rim.events_clients -= usize::from(conn.io.is_events());
             if let Some(extra) = &mut conn.extra {
                 crate::consumers::give_away(self, std::mem::take(&mut extra.consumed));
+            }
+            if let Transport::Polled(polled) = conn.io {
+                crate::http::ended(self, key, *polled);
+                self.rim.info.connections.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+                continue;
             }
             conn.io.leave();
             if was_told {
@@ -198,6 +210,8 @@ impl Core {
             (&metrics.connections, self.rim.conns.len() as u64),
             (&metrics.mqtt_connections, self.rim.mqtt_clients as u64),
             (&metrics.phoenix_connections, self.rim.phoenix_clients as u64),
+            (&metrics.events_connections, self.rim.events_clients as u64),
+            (&metrics.longpoll_sessions, self.rim.polled_clients as u64),
             (&metrics.mqtt_large_bytes, self.rim.long_messages.bytes() as u64),
             (&metrics.mqtt_subscriptions, self.rim.mqtt_subscriptions as u64),
             (&metrics.mqtt_sessions, (self.rim.sessions.connected + self.rim.sessions.absent()) as u64),

@@ -6,6 +6,7 @@
 use crate::conn::{Conn, Dialect, Flags};
 use crate::consumers::Wanted;
 use crate::control::Level;
+use crate::http;
 use crate::log::{LogEnd, LogQuestion};
 use crate::mail::{Mail, Part};
 use crate::meter::{BYTES_OUT, MESSAGES_OUT};
@@ -34,15 +35,19 @@ const ARENA_BYTES: usize = 4 * TURN_BYTES;
 /// Output of a lagging connection below which it reads on.
 const REPLAY_BELOW: usize = 64 * 1024;
 
-/// Ways to encode a record: RESP2 or RESP3, without or with position; then version 1 or 2 of Phoenix, likewise.
+/// Ways to encode a record: RESP2 or RESP3, without or with position; then version 1 or 2 of Phoenix, likewise; then
+/// as an event of a stream.
 const VARIANTS: usize = ARENAS - 2;
+
+/// The last of them.
+const EVENTS: usize = VARIANTS - 1;
 
 /// The encodings of the record at hand, made when first wanted: those for
 /// subscribers of its topic, then those for the pattern delivered last.
 #[derive(Default)]
 pub(crate) struct Encoded {
     /// Which of `ranges` hold, a bit each.
-    in_arena: u16,
+    in_arena: u32,
     ranges: [(u32, u32); 2 * VARIANTS],
     frames: Vec<(usize, Rc<[u8]>)>,
     pattern: u32,
@@ -89,7 +94,7 @@ impl Encoded {
     }
 }
 
-const _: () = assert!(2 * VARIANTS <= u16::BITS as usize);
+const _: () = assert!(2 * VARIANTS <= u32::BITS as usize);
 
 #[inline]
 fn variant_of(conn: &Conn) -> usize {
@@ -98,11 +103,15 @@ fn variant_of(conn: &Conn) -> usize {
         Dialect::Redis(Proto::Resp3) => 1,
         Dialect::Phoenix(Version::V1) => 4,
         Dialect::Phoenix(Version::V2) => 5,
+        Dialect::Events => return EVENTS,
     };
     of_dialect + 2 * usize::from(conn.flags.any(Flags::POSITIONS))
 }
 
 fn encode(out: &mut Vec<u8>, variant: usize, via: Via<'_>, record: &RecordView<'_>) {
+    if variant == EVENTS {
+        return http::encode(out, record);
+    }
     let position = (variant & 2 == 2).then_some(record.position);
     if variant & 4 == 4 {
         let version = if variant & 1 == 1 { Version::V2 } else { Version::V1 };
@@ -501,6 +510,9 @@ impl Sink for Rim {
             Asker::Client { conn, slot } if self.conns.get(conn).is_some_and(|c| c.phoenix.is_some()) => {
                 self.answer_phoenix(conn, slot, answer);
             }
+            Asker::Client { conn, slot } if self.conns.get(conn).is_some_and(|c| c.io.is_events()) => {
+                http::answer(self, conn, slot, answer);
+            }
             Asker::Client { conn, slot } if self.own.is_at(conn.index) => self.own.answer(slot, answer),
             Asker::Client { conn, slot } if self.is_absent(conn.index) => {
                 match (answer, self.sessions.get_mut(conn)) {
@@ -550,6 +562,7 @@ pub(crate) fn write_gap(out: &mut Vec<u8>, dialect: Dialect, topic: &[u8], from:
     let proto = match dialect {
         Dialect::Redis(proto) => proto,
         Dialect::Phoenix(version) => return phoenix::write_gap(out, version, topic, from, to),
+        Dialect::Events => return http::write_gap(out, from, to),
     };
     resp::push_header(out, proto, 4);
     resp::bulk(out, b"gap");

@@ -48,7 +48,7 @@ impl Rim {
         let Some(conn) = self.conns.at_mut(index) else { return };
         conn.flags.set(Flags::DIRTY, false);
         conn.meter.roll(second);
-        let is_mqtt = conn.is_mqtt();
+        let (is_mqtt, is_polled) = (conn.is_mqtt(), conn.io.is_polled());
         let Conn { output, io, mqtt, .. } = conn;
         let has_pending = mqtt.as_ref().is_some_and(|client| client.wants_more());
         let Some(output) = output else { return };
@@ -91,6 +91,9 @@ impl Rim {
                 Err(_) => failed = true,
             }
             break;
+        }
+        if is_polled && (done > 0 || offset > 0) {
+            self.polled.push(key);
         }
         let rest: Vec<Piece> = output.pieces.drain(..).skip(done).collect();
         output.turn_bytes = 0;
@@ -144,6 +147,9 @@ impl Rim {
             match io.write(&slices) {
                 Ok(0) => return self.close_now(key),
                 Ok(sent) => {
+                    if io.is_polled() {
+                        self.polled.push(key);
+                    }
                     self.metrics.count_written(sent, is_mqtt);
                     self.output_bytes -= sent;
                     output.advance(sent);

@@ -16,6 +16,7 @@ mod early;
 mod fanout;
 mod flush;
 mod gather;
+mod http;
 mod inbox;
 pub mod led;
 pub mod link;

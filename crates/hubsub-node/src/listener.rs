@@ -13,7 +13,6 @@ use mio::{Interest, Registry, Token};
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Connections taken in one turn; more wait for the next.
@@ -192,7 +191,7 @@ fn admit(
     let id = rim.info.clients.fetch_add(1, Ordering::Relaxed);
     let io = match door {
         Door::WebSocket => {
-            Transport::WebSocket(Some(Box::new(WebSocket::new(socket, Arc::clone(&rim.info.origins)))))
+            Transport::WebSocket(Some(Box::new(WebSocket::new(socket, rim.info.origins.clone()))))
         }
         _ => Transport::Plain(socket),
     };

@@ -1,6 +1,7 @@
 //! What shards say to each other beside the brokers' messages: questions to
 //! all shards and their answers, requests of the control plane, orders.
 
+use crate::http::PollMail;
 use crate::led::LeadMail;
 use crate::link::LinkMail;
 use crate::log::OpenedHub;
@@ -64,6 +65,8 @@ pub enum Mail {
     Mqtt(MqttMail),
     /// About members of rooms.
     Presence(PresenceMail),
+    /// About long polls of browsers.
+    Poll(PollMail),
     /// New limits.
     Limits(Arc<Limits>),
     /// The nodes that cluster clients are told of.
@@ -86,6 +89,7 @@ impl Mail {
             Mail::Lead(mail) => mail.weight(),
             Mail::Mqtt(mail) => mail.weight(),
             Mail::Presence(mail) => mail.weight(),
+            Mail::Poll(mail) => mail.weight(),
             Mail::Travel(traveller) => traveller.weight(),
             Mail::Found(_, Ok(found)) => {
                 std::mem::size_of::<Mail>()

@@ -181,6 +181,12 @@ metrics! {
     presence_unlisted_total;
     /// What nodes said of members, as heard here.
     presence_words_total;
+    /// Streams of events.
+    events_connections;
+    /// Sessions of long polls, of all that `phoenix_connections` counts.
+    longpoll_sessions;
+    /// Requests at the listener of WebSockets, for streams of events and the like, that were not served.
+    events_refused_total;
     /// Connections of MQTT clients that were taken in.
     mqtt_connections;
     /// MQTT clients whose CONNECT was refused.

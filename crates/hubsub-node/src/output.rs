@@ -97,6 +97,8 @@ pub enum Pending {
     Answer(Box<Answer>),
     /// The reply to its join of this topic.
     Join(Box<str>),
+    /// The beginning of a stream of events.
+    Events(Box<crate::http::Opening>),
     /// Whatever a question to other shards brings.
     Parts,
     /// Nothing: the client wants no reply.
@@ -468,7 +470,7 @@ type Latest = hashbrown::HashMap<Rc<[u8]>, u64, ahash::RandomState>;
 /// Whether records must stay behind this reply.
 #[must_use]
 pub fn is_confirm(pending: &Pending) -> bool {
-    matches!(pending, Pending::Confirm(_) | Pending::Start(..) | Pending::Join(_))
+    matches!(pending, Pending::Confirm(_) | Pending::Start(..) | Pending::Join(_) | Pending::Events(_))
 }
 
 #[cfg(test)]

@@ -46,6 +46,12 @@ pub enum Timer {
     Claim(Box<(Box<str>, Token)>),
     /// A browser may have been silent for too long.
     Heartbeat(ConnKey),
+    /// A stream of events may have been still for a while.
+    Beat(ConnKey),
+    /// A request of a long poll may have waited for as long as it may.
+    Window(ConnKey),
+    /// A connection of requests may have had none for too long.
+    Idle(ConnKey),
     /// Something of an absent session may be due.
     Session(ConnKey),
     /// Where a session stands in logs is to be recorded.
@@ -70,15 +76,15 @@ pub enum Once {
 /// How many kinds of `Once` there are.
 const ONCE: usize = 3;
 
-/// Arenas of a turn: one for each way to encode a record for Redis clients and browsers, packets of MQTT that many
-/// clients get, replies.
-pub const ARENAS: usize = 10;
+/// Arenas of a turn: one for each way to encode a record for Redis clients, browsers and streams of events, packets of
+/// MQTT that many clients get, replies.
+pub const ARENAS: usize = 11;
 
 /// The arena of packets of MQTT that many clients get.
-pub const PACKETS: u8 = 8;
+pub const PACKETS: u8 = 9;
 
 /// The arena of replies, and of packets of one client.
-pub const REPLIES: u8 = 9;
+pub const REPLIES: u8 = 10;
 
 /// Bytes in the arenas past which a turn writes before it goes on.
 pub const TURN_BYTES: usize = 256 * 1024;
@@ -152,7 +158,15 @@ pub struct Rim {
     pub mqtt_clients: usize,
     /// Connections of browsers that were let in.
     pub phoenix_clients: usize,
-    /// What holds for all of them.
+    /// Streams of events.
+    pub events_clients: usize,
+    /// Sessions of long polls.
+    pub polled_clients: usize,
+    /// Those that were told something in this turn.
+    pub(crate) polled: Vec<ConnKey>,
+    /// What pages sent by long polls in this turn.
+    pub posted: Vec<(ConnKey, Vec<u8>)>,
+    /// What holds for all browsers.
     pub phoenix_rules: Rc<phoenix::Rules>,
     /// Long messages of MQTT clients that are under way.
     pub long_messages: LongMessages,
@@ -236,6 +250,10 @@ impl Rim {
             own: Own::default(),
             mqtt_clients: 0,
             phoenix_clients: 0,
+            events_clients: 0,
+            polled_clients: 0,
+            polled: Vec::new(),
+            posted: Vec::new(),
             long_messages: LongMessages::default(),
             mqtt_subscriptions: 0,
             retained: Vec::new(),

@@ -63,6 +63,8 @@ pub struct Shard {
     writable: VecDeque<ConnKey>,
     /// Connections whose reading is paused.
     paused: Vec<ConnKey>,
+    /// Sessions of long polls that have not taken all that was posted.
+    posting: Vec<ConnKey>,
     mail: Vec<Mail>,
     clock: Clock,
     /// Sockets of clients that were told why they are closed.
@@ -90,6 +92,7 @@ impl Shard {
             ready: Vec::new(),
             writable: VecDeque::new(),
             paused: Vec::new(),
+            posting: Vec::new(),
             mail: Vec::new(),
             clock: Clock::default(),
             parting: Parting::default(),
@@ -116,6 +119,7 @@ impl Shard {
             self.take_timers();
             self.core.tick_links();
             self.resume_paused();
+            self.take_posted();
             self.core.broker.commit_due(self.core.rim.now, &mut self.core.rim);
             self.core.broker.retry_stalled(self.core.rim.now, &mut self.core.rim);
             self.core.take_own();
@@ -304,6 +308,9 @@ impl Shard {
                 Timer::SoftLimit(key) => self.core.rim.end_soft_limit(key),
                 Timer::Silence(key) => crate::mqtt::look_for_silence(&mut self.core, key),
                 Timer::Heartbeat(key) => crate::phoenix::look_for_silence(&mut self.core.rim, key),
+                Timer::Beat(key) => crate::http::beat(&mut self.core.rim, key),
+                Timer::Window(key) => crate::http::look_at_window(&mut self.core, key),
+                Timer::Idle(key) => crate::http::look_whether_idle(&mut self.core.rim, key),
                 Timer::Claim(of) => crate::mqtt::late(&mut self.core, &of.0, of.1),
                 Timer::Presence(room) => crate::presence::tick(&mut self.core, &room),
                 Timer::Session(key) => crate::mqtt::session_timer(&mut self.core, key),
@@ -316,6 +323,20 @@ impl Shard {
                 Timer::Housekeeping => self.keep_house(),
             }
         }
+    }
+
+    /// What pages sent by long polls is their sessions' input; who sent it is answered when it is taken.
+    fn take_posted(&mut self) {
+        for (key, frames) in std::mem::take(&mut self.core.rim.posted) {
+            let Some(conn) = self.core.rim.conns.get_mut(key) else { continue };
+            if let Some(mut frames) = crate::http::keep(conn, frames) {
+                self.input(key, &mut frames);
+            }
+            self.posting.push(key);
+        }
+        let posting = std::mem::take(&mut self.posting);
+        self.posting =
+            posting.into_iter().filter(|&key| !crate::http::look_at_post(&mut self.core, key)).collect();
     }
 
     /// Connections go to the shards that have their sessions.

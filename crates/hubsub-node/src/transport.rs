@@ -3,11 +3,12 @@
 
 mod websocket;
 
+use crate::http::Polled;
 use mio::net::TcpStream;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 
-pub use websocket::{Origins, WebSocket};
+pub use websocket::{Origins, Raw, WebSocket};
 
 /// How a connection's bytes travel.
 pub enum Transport {
@@ -17,6 +18,22 @@ pub enum Transport {
     WebSocket(Option<Box<WebSocket>>),
     /// As they are, from the request for browsers' channels on.
     Phoenix(TcpStream),
+    /// As they are, from a request that asks for no WebSocket on; and whether one waits for its answer.
+    Http(TcpStream, bool),
+    /// Of an answer that goes on as long as the connection: a stream of events.
+    Events(TcpStream),
+    /// In requests of other connections, as long polls: it has no socket.
+    Polled(Box<Polled>),
+}
+
+/// Those whose bytes travel as they are.
+macro_rules! plain {
+    ($socket:pat) => {
+        Transport::Plain($socket)
+            | Transport::Phoenix($socket)
+            | Transport::Http($socket, _)
+            | Transport::Events($socket)
+    };
 }
 
 /// It gives its socket away and another takes its place in one call.
@@ -29,14 +46,20 @@ impl Transport {
     /// `WouldBlock` when nothing is; others end the connection.
     pub fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self {
-            Transport::Plain(socket) | Transport::Phoenix(socket) => socket.read(into),
+            plain!(socket) => socket.read(into),
             Transport::WebSocket(place) => {
                 let got = place.as_mut().expect(IS_THERE).read(into);
-                if let Some(raw) = place.take_if(|socket| socket.is_raw()) {
-                    *self = Transport::Phoenix(raw.into_socket());
+                if let Some(raw) = place.take_if(|socket| socket.raw().is_some()) {
+                    let of = raw.raw();
+                    let socket = raw.into_socket();
+                    *self = match of {
+                        Some(Raw::Http) => Transport::Http(socket, false),
+                        _ => Transport::Phoenix(socket),
+                    };
                 }
                 got
             }
+            Transport::Polled(_) => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 
@@ -46,10 +69,9 @@ impl Transport {
     /// `WouldBlock` when the socket is full; others end the connection.
     pub fn write(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
         match (self, from) {
-            (Transport::Plain(socket) | Transport::Phoenix(socket), [one]) => socket.write(one),
-            (Transport::Plain(socket) | Transport::Phoenix(socket), several) => {
-                socket.write_vectored(several)
-            }
+            (plain!(socket), [one]) => socket.write(one),
+            (plain!(socket), several) => socket.write_vectored(several),
+            (Transport::Polled(polled), slices) => polled.write(slices),
             (Transport::WebSocket(socket), slices) => socket.as_mut().expect(IS_THERE).write(slices),
         }
     }
@@ -59,7 +81,7 @@ impl Transport {
     #[must_use]
     pub fn has_more(&self) -> bool {
         match self {
-            Transport::Plain(_) | Transport::Phoenix(_) => false,
+            plain!(_) | Transport::Polled(_) => false,
             Transport::WebSocket(socket) => socket.as_ref().expect(IS_THERE).has_more(),
         }
     }
@@ -68,7 +90,52 @@ impl Transport {
     #[inline]
     #[must_use]
     pub fn is_phoenix(&self) -> bool {
-        matches!(self, Transport::Phoenix(_))
+        matches!(self, Transport::Phoenix(_) | Transport::Polled(_))
+    }
+
+    /// Whether requests are answered that ask for no WebSocket.
+    #[inline]
+    #[must_use]
+    pub fn is_http(&self) -> bool {
+        matches!(self, Transport::Http(..) | Transport::Events(_))
+    }
+
+    /// Whether its answer is a stream of events.
+    #[inline]
+    #[must_use]
+    pub fn is_events(&self) -> bool {
+        matches!(self, Transport::Events(_))
+    }
+
+    /// Whether it has no socket, and what it is told waits for a request.
+    #[inline]
+    #[must_use]
+    pub fn is_polled(&self) -> bool {
+        matches!(self, Transport::Polled(_))
+    }
+
+    /// Whether a request waits for its answer: none is read before.
+    #[inline]
+    #[must_use]
+    pub fn awaits_answer(&self) -> bool {
+        matches!(self, Transport::Http(_, true))
+    }
+
+    /// A request waits for its answer, or has it.
+    pub fn await_answer(&mut self, waits: bool) {
+        if let Transport::Http(_, waiting) = self {
+            *waiting = waits;
+        }
+    }
+
+    /// The answer to its request is a stream of events.
+    pub fn become_events(&mut self) {
+        // Taken out for the moment in which it is neither.
+        let before = std::mem::replace(self, Transport::WebSocket(None));
+        *self = match before {
+            Transport::Http(socket, _) => Transport::Events(socket),
+            other => other,
+        };
     }
 
     /// Says goodbye, where there is a word for it, as far as the socket takes it.
@@ -83,7 +150,7 @@ impl Transport {
     /// # Errors
     /// The socket is not connected any more.
     pub fn end_writing(&self) -> io::Result<()> {
-        self.socket().shutdown(Shutdown::Write)
+        self.socket().map_or(Ok(()), |socket| socket.shutdown(Shutdown::Write))
     }
 
     /// Reads bytes off the socket that nobody wants.
@@ -96,40 +163,47 @@ impl Transport {
 
     /// From now on the system takes little ahead of what the peer reads.
     pub fn pace(&self) {
-        crate::sys::pace(self.socket());
-    }
-
-    /// The socket, to register it.
-    pub fn source(&mut self) -> &mut TcpStream {
-        match self {
-            Transport::Plain(socket) | Transport::Phoenix(socket) => socket,
-            Transport::WebSocket(socket) => socket.as_mut().expect(IS_THERE).socket_mut(),
+        if let Some(socket) = self.socket() {
+            crate::sys::pace(socket);
         }
     }
 
-    fn socket(&self) -> &TcpStream {
+    /// The socket, to register it.
+    ///
+    /// # Panics
+    /// It has none.
+    pub fn source(&mut self) -> &mut TcpStream {
         match self {
-            Transport::Plain(socket) | Transport::Phoenix(socket) => socket,
-            Transport::WebSocket(socket) => socket.as_ref().expect(IS_THERE).socket(),
+            plain!(socket) => socket,
+            Transport::WebSocket(socket) => socket.as_mut().expect(IS_THERE).socket_mut(),
+            Transport::Polled(_) => unreachable!("who has no socket is registered nowhere"),
+        }
+    }
+
+    fn socket(&self) -> Option<&TcpStream> {
+        match self {
+            plain!(socket) => Some(socket),
+            Transport::WebSocket(socket) => Some(socket.as_ref().expect(IS_THERE).socket()),
+            Transport::Polled(_) => None,
         }
     }
 
     /// Address of the peer, if it is still known.
     #[must_use]
     pub fn peer(&self) -> Option<SocketAddr> {
-        self.socket().peer_addr().ok()
+        self.socket()?.peer_addr().ok()
     }
 
     /// Address on this side.
     #[must_use]
     pub fn local(&self) -> Option<SocketAddr> {
-        self.socket().local_addr().ok()
+        self.socket()?.local_addr().ok()
     }
 
-    /// The descriptor's number, as INFO and CLIENT LIST show it.
+    /// The descriptor's number, as INFO and CLIENT LIST show it; -1 where there is none.
     #[must_use]
     pub fn descriptor(&self) -> i64 {
         use std::os::fd::AsRawFd;
-        i64::from(self.socket().as_raw_fd())
+        self.socket().map_or(-1, |socket| i64::from(socket.as_raw_fd()))
     }
 }

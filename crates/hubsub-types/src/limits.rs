@@ -70,6 +70,12 @@ limits! {
     presence_listed_max = 10_000;
     /// Bytes of a member's key and meta together.
     presence_member_bytes_max = KIB;
+    /// Time that a request of a long poll waits for something to be said, in ms.
+    longpoll_window_ms = 10_000;
+    /// Sessions of long polls of the node.
+    longpoll_sessions_max = 10_000;
+    /// How often a stream of events says something where no record comes, in ms.
+    events_heartbeat_ms = 15_000;
     /// Bytes of one packet of an MQTT client, which is told so.
     mqtt_packet_bytes_max = 2 * MIB;
     /// Bytes of long messages of MQTT clients that may be under way to one shard together; one always may.

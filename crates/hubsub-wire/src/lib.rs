@@ -1,7 +1,9 @@
 //! The codecs of every protocol, sans-I/O: they read slices and append to
 //! vectors, know no socket and no clock, and never panic on input.
 
+pub mod events;
 mod flaws;
+pub mod http;
 pub mod link;
 pub mod mqtt;
 pub mod phoenix;

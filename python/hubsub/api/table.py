@@ -18,6 +18,7 @@ from hubsub.api import (
     publish,
     rooms,
     sessions,
+    streams,
 )
 from hubsub.api.answers import json_answer
 from hubsub.api.cluster_schema import ClusterInfo, MoveList, MoveOrder, MoveResult, ReachedAddresses
@@ -173,6 +174,21 @@ ROUTES: tuple[Route, ...] = (
         errors=("topic_length", "timed_out"),
         tag="rooms",
         reach=AtRoom(),
+    ),
+    Route(
+        "GET",
+        "/v1/rooms/{room}/events",
+        "A topic's records as server-sent events: where they are",
+        streams.room_events,
+        (
+            Param("after", "Behind this position; the header Last-Event-ID goes before it."),
+            Param("rewind", "So many of the last ones first, or those of a time: 20, 10s."),
+            Param("token", "Who asks."),
+        ),
+        status=307,
+        media_type="text/event-stream",
+        errors=("not_found", "elsewhere"),
+        tag="rooms",
     ),
     Route(
         "GET",

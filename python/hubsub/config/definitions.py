@@ -162,7 +162,8 @@ KEYS: tuple[Key, ...] = (
         "ws",
         address(4000),
         None,
-        "Listener for WebSockets: Phoenix channels at `/socket/websocket`, MQTT at `/mqtt`.",
+        "Listener for WebSockets: Phoenix channels at `/socket/websocket`, MQTT at `/mqtt`; and for networks without "
+        "them: `/socket/longpoll`, and server-sent events at `/v1/rooms/{room}/events`.",
         "ADDR",
     ),
     Key(

@@ -93,6 +93,19 @@ LIMITS: tuple[Limit, ...] = (
         high=65_536,
     ),
     Limit(
+        "longpoll_window_ms",
+        10_000,
+        "Time that a request of a long poll of a browser waits for something to be said.",
+        1,
+    ),
+    Limit("longpoll_sessions_max", 10_000, "Sessions of browsers by long polls."),
+    Limit(
+        "events_heartbeat_ms",
+        15_000,
+        "How often a stream of server-sent events says something where no record comes.",
+        1,
+    ),
+    Limit(
         "mqtt_packet_bytes_max",
         2 * MIB,
         "Bytes of one packet of an MQTT client, which is told so.",

@@ -25,7 +25,7 @@ const NO_MEMBER: &str = "no member; hint: join with {\"presence\": {\"key\": …
 pub(super) fn act(core: &mut Core, key: ConnKey, action: Action<'_>) -> Option<Joined> {
     match action {
         Action::Say(message) => {
-            let version = core.rim.conns.get(key)?.phoenix.as_ref()?.version;
+            let version = core.rim.conns.get(key)?.phoenix_version?;
             core.rim.push(key, |out, _| write_message(out, version, &message));
         }
         Action::Leave { topic } => {

@@ -22,7 +22,7 @@ use crate::node::NodeInfo;
 use crate::rim::{Rim, Timer};
 use hubsub_types::{ConnKey, Limits};
 use hubsub_wire::phoenix::{
-    Connect, DecodeLimits as PushLimits, End, Flaw, Push, Refused, Rules, Socket, Taken, Version,
+    Connect, DecodeLimits as PushLimits, End, Flaw, Push, Refused, Rules, Socket, Taken,
 };
 use hubsub_wire::websocket::{
     CloseCode, DecodeLimits, Decoded, Decoder, Kind, Opcode, Peer, Request, write_close, write_frame,
@@ -33,7 +33,6 @@ use std::rc::Rc;
 /// What of a connection only browsers' have.
 pub struct Client {
     socket: Socket,
-    version: Version,
     decoder: Decoder,
     /// What has come of a message, or one that waits.
     message: Vec<u8>,
@@ -46,13 +45,6 @@ pub struct Client {
 }
 
 impl Client {
-    /// What it speaks.
-    #[inline]
-    #[must_use]
-    pub fn version(&self) -> Version {
-        self.version
-    }
-
     /// Whether it must not be read on: a message waits for the answer to a join.
     #[inline]
     #[must_use]
@@ -133,23 +125,9 @@ fn begin(rim: &mut Rim, key: ConnKey, input: &[u8]) -> usize {
     });
     match admitted {
         Ok((connect, principal)) => {
-            let now_ms = rim.now.mono_ms;
-            let socket = Socket::new(connect.version, now_ms);
             let Some(conn) = rim.conns.get_mut(key) else { return input.len() };
-            conn.flags.set(Flags::HANDSHAKED, true);
-            conn.flags.set(Flags::POSITIONS, connect.positions);
             conn.principal = principal;
-            conn.phoenix = Some(Box::new(Client {
-                socket,
-                version: connect.version,
-                decoder: Decoder::new(Peer::Client),
-                message: Vec::new(),
-                waiting: None,
-                is_early: false,
-                was_told: false,
-            }));
-            rim.phoenix_clients += 1;
-            rim.timers.set(now_ms + rim.phoenix_rules.silence_ms_max, Timer::Heartbeat(key));
+            admit(rim, key, &connect);
             rim.push(key, |out, _| request.write_accept(out, connect.subprotocol));
         }
         Err(refused) => {
@@ -162,13 +140,41 @@ fn begin(rim: &mut Rim, key: ConnKey, input: &[u8]) -> usize {
     request.len
 }
 
+/// A connection is a browser's from now on.
+pub fn admit(rim: &mut Rim, key: ConnKey, connect: &Connect<'_>) {
+    let now_ms = rim.now.mono_ms;
+    let Some(conn) = rim.conns.get_mut(key) else { return };
+    conn.flags.set(Flags::HANDSHAKED, true);
+    conn.flags.set(Flags::POSITIONS, connect.positions);
+    conn.phoenix_version = Some(connect.version);
+    conn.phoenix = Some(Box::new(Client {
+        socket: Socket::new(connect.version, now_ms),
+        decoder: Decoder::new(Peer::Client),
+        message: Vec::new(),
+        waiting: None,
+        is_early: false,
+        was_told: false,
+    }));
+    rim.phoenix_clients += 1;
+    rim.timers.set(now_ms + rim.phoenix_rules.silence_ms_max, Timer::Heartbeat(key));
+}
+
+/// A browser said that it is there, by a request.
+pub fn heard(rim: &mut Rim, key: ConnKey) {
+    let (second, now_ms) = (rim.second(), rim.now.mono_ms);
+    if let Some(conn) = rim.conns.get_mut(key) {
+        conn.active_s = second;
+        conn.phoenix.iter_mut().for_each(|client| client.socket.heard(now_ms));
+    }
+}
+
 /// Acts on a message.
 fn take(core: &mut Core, key: ConnKey, kind: Kind, bytes: &[u8]) {
     let limits = PushLimits { topic_bytes_max: core.rim.limits.topic_bytes_max as usize };
     let rules = Rc::clone(&core.rim.phoenix_rules);
     let now_ms = core.rim.now.mono_ms;
     let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.phoenix.as_mut()) else { return };
-    let version = client.version;
+    let version = client.socket.version();
     let read = match kind {
         Kind::Text => match std::str::from_utf8(bytes) {
             Ok(text) => Push::read_text(version, text, &limits),

@@ -319,6 +319,6 @@ enum Reads {
 
 fn reads(core: &Core, conn: ConnKey) -> Option<Reads> {
     let conn = core.rim.conns.get(conn).filter(|conn| !conn.is_closing())?;
-    let page = conn.phoenix.as_ref().map(|client| Reads::Page(client.version()));
+    let page = conn.phoenix_version.map(Reads::Page);
     page.or_else(|| conn.mqtt.as_ref().map(|_| Reads::Device))
 }

@@ -5,6 +5,7 @@
 use super::Shard;
 use crate::conn::{Conn, Flags, Input};
 use crate::control::Level;
+use crate::http;
 use crate::meter::BYTES_IN;
 use crate::mqtt;
 use crate::phoenix;
@@ -114,6 +115,7 @@ impl Shard {
     fn execute(&mut self, key: ConnKey, input: &mut [u8], decoder: &mut Decoder) -> usize {
         match self.core.rim.conns.get(key) {
             Some(conn) if conn.io.is_phoenix() => return self.execute_phoenix(key, input),
+            Some(conn) if conn.io.is_http() => return self.execute_http(key, input),
             Some(conn) if conn.door.is_mqtt() => return self.execute_mqtt(key, input),
             _ => {}
         }
@@ -209,6 +211,22 @@ impl Shard {
         used
     }
 
+    /// Likewise, of who asks for no WebSocket where there are some.
+    fn execute_http(&mut self, key: ConnKey, input: &[u8]) -> usize {
+        let mut used = 0;
+        while let Some(len) = http::execute(&mut self.core, key, &input[used..]) {
+            used += len;
+            if self.core.rim.turn_bytes() > TURN_BYTES {
+                self.core.flush();
+            }
+            if self.core.rim.must_pause(key) {
+                self.pause(key);
+                break;
+            }
+        }
+        used
+    }
+
     fn pause(&mut self, key: ConnKey) {
         if let Some(conn) = self.core.rim.conns.get_mut(key) {
             conn.flags.set(Flags::PAUSED, true);
@@ -253,6 +271,9 @@ impl Rim {
                 || client.must_pause(self.limits.pending_per_client_max, is_congested, log_is_behind);
         }
         if conn.phoenix.as_ref().is_some_and(|client| client.waits()) {
+            return true;
+        }
+        if conn.io.awaits_answer() {
             return true;
         }
         let Some(output) = &conn.output else { return false };

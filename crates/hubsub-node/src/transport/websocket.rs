@@ -1,18 +1,20 @@
 //! A WebSocket (RFC 6455) as a stream of bytes: what its binary messages carry, one behind the other, however they
 //! are cut into frames (MQTT-6.0.0-2). The handshake, pings and the close happen here; who reads and writes the
 //! stream sees nothing of them. Where browsers ask for channels there are texts, too, and each message counts for
-//! itself: from the request on their bytes go through as they are, to [`crate::phoenix`].
+//! itself: from the request on their bytes go through as they are, to [`crate::phoenix`]. So do those of requests that
+//! ask for no WebSocket, to [`crate::http`].
 //!
 //! Invariants: a frame that was begun is written to its end before another begins, so the caller writes on with the
 //! bytes that were not taken. What is kept of the peer's is the beginning of a request, or of a frame's header.
 
-use hubsub_wire::phoenix;
 use hubsub_wire::websocket::{
     CloseCode, DecodeLimits, Decoded, Decoder, HEAD_BYTES_MAX, Kind, Opcode, Peer, Refusal, Request,
     write_close, write_frame, write_frame_header,
 };
+use hubsub_wire::{http, phoenix};
 use mio::net::TcpStream;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// Where MQTT is spoken.
@@ -28,14 +30,45 @@ const LIMITS: DecodeLimits = DecodeLimits { frame_bytes_max: u64::MAX, message_b
 const ANSWERS_BYTES_MAX: usize = 1024;
 
 /// Origins of pages that may connect; `*` is any.
-pub type Origins = Arc<[String]>;
+#[derive(Clone, Default, Debug)]
+pub struct Origins(Arc<[String]>);
+
+impl From<Vec<String>> for Origins {
+    fn from(origins: Vec<String>) -> Origins {
+        Origins(origins.into())
+    }
+}
+
+impl Origins {
+    /// Whether a page of that origin may connect to `own`; who says none is no page, and may. So may who says the very
+    /// address that was connected to, as clients do that are no browsers. A name is not: whose it is, the page's owner
+    /// says.
+    #[must_use]
+    pub fn welcome(&self, origin: Option<&str>, own: Option<SocketAddr>) -> bool {
+        let Some(origin) = origin else { return true };
+        let is_own = |own: SocketAddr| {
+            let host = origin.split_once("://").map(|(_, host)| host);
+            host.is_some_and(|host| host == own.to_string() || host == format!("localhost:{}", own.port()))
+        };
+        self.0.iter().any(|of| of == "*" || of.eq_ignore_ascii_case(origin)) || own.is_some_and(is_own)
+    }
+}
+
+/// What a connection is whose bytes are to be passed through.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Raw {
+    /// Channels of browsers.
+    Phoenix,
+    /// Requests that ask for no WebSocket.
+    Http,
+}
 
 /// See the module.
 pub struct WebSocket {
     socket: TcpStream,
     origins: Origins,
-    /// Whether its bytes are to be passed through, from the request on: it is a WebSocket of another kind.
-    is_raw: bool,
+    /// What it is whose bytes are to be passed through, from the request on.
+    raw: Option<Raw>,
     /// None before the handshake.
     decoder: Option<Decoder>,
     /// What was read and is no whole head or header.
@@ -59,7 +92,7 @@ impl WebSocket {
         WebSocket {
             socket,
             origins,
-            is_raw: false,
+            raw: None,
             decoder: None,
             kept: Vec::new(),
             has_more: false,
@@ -94,11 +127,11 @@ impl WebSocket {
         self.has_more || self.is_over
     }
 
-    /// Whether its bytes are to be passed through as they are from here on: it was asked for channels, and what was
-    /// read begins with that request, whole.
+    /// What it is if its bytes are to be passed through as they are from here on: what was read begins with the
+    /// request, whole.
     #[must_use]
-    pub fn is_raw(&self) -> bool {
-        self.is_raw
+    pub fn raw(&self) -> Option<Raw> {
+        self.raw
     }
 
     /// Reads what messages carry.
@@ -133,7 +166,7 @@ impl WebSocket {
         let mut at = 0;
         if self.decoder.is_none() {
             match self.shake_hands(input)? {
-                Some(_) if self.is_raw => return Ok(input.len()),
+                Some(_) if self.raw.is_some() => return Ok(input.len()),
                 Some(len) => at = len,
                 None => {
                     self.kept.extend_from_slice(input);
@@ -187,12 +220,19 @@ impl WebSocket {
 
     /// Answers the request that begins the connection: its bytes; none while it is not whole.
     fn shake_hands(&mut self, input: &[u8]) -> io::Result<Option<usize>> {
+        if let Ok(Some(request)) = http::Request::read(input)
+            && !request.is_upgrade()
+            && crate::http::serves(request.path)
+        {
+            self.raw = Some(Raw::Http);
+            return Ok(Some(request.len));
+        }
         let checked = match Request::read(input) {
             Ok(None) if input.len() < HEAD_BYTES_MAX => return Ok(None),
             Ok(None) => Err(Refusal::HeadTooLarge),
             Ok(Some(request)) => match self.check(&request) {
                 Ok(None) => {
-                    self.is_raw = true;
+                    self.raw = Some(Raw::Phoenix);
                     return Ok(Some(request.len));
                 }
                 Ok(Some(subprotocol)) => Ok((request, subprotocol)),
@@ -221,10 +261,8 @@ impl WebSocket {
         if ![PATH, phoenix::PATH].contains(&path) {
             return Err(Refusal::Path);
         }
-        let is_own = request.origin.is_some_and(|origin| self.is_own(origin));
-        if !is_own && !self.origins.iter().any(|origin| origin == "*") {
-            let origins: Vec<&str> = self.origins.iter().map(String::as_str).collect();
-            request.check_origin(&origins)?;
+        if !self.origins.welcome(request.origin, self.socket.local_addr().ok()) {
+            return Err(Refusal::Origin);
         }
         if path == phoenix::PATH {
             return Ok(None);
@@ -239,14 +277,6 @@ impl WebSocket {
             // The socket is closed next.
             let _ = self.write_answers();
         }
-    }
-
-    /// Whether an origin is the very address that was connected to, as clients say it that are no browsers. A name
-    /// is not: whose it is, the page's owner says.
-    fn is_own(&self, origin: &str) -> bool {
-        let Some((_, host)) = origin.split_once("://") else { return false };
-        let Ok(own) = self.socket.local_addr() else { return false };
-        host == own.to_string() || host == format!("localhost:{}", own.port())
     }
 
     /// Writes what is to stand between two frames, as far as the socket takes it.

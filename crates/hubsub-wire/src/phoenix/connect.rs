@@ -6,6 +6,7 @@
 //! ```
 
 use super::message::Version;
+use crate::http::query;
 use std::fmt;
 
 /// Where the WebSocket is.
@@ -94,15 +95,26 @@ impl<'a> Connect<'a> {
         path: &'a str,
         subprotocols: impl Iterator<Item = &'p str>,
     ) -> Result<Connect<'a>, Refused> {
-        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        let (path, words) = path.split_once('?').unwrap_or((path, ""));
         if path != PATH {
             return Err(Refused::Path);
         }
+        Connect::of_query(words, subprotocols)
+    }
+
+    /// Likewise, of a query alone.
+    ///
+    /// # Errors
+    /// As of [`read`](Connect::read).
+    pub(super) fn of_query<'p>(
+        words: &'a str,
+        subprotocols: impl Iterator<Item = &'p str>,
+    ) -> Result<Connect<'a>, Refused> {
         let (mut vsn, mut token, mut positions) = (None, None, false);
-        for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
+        for (name, value) in query::pairs(words) {
             match name {
-                "vsn" => vsn = Some(decode_query(value)?),
-                "token" => token = Some(decode_query(value)?),
+                "vsn" => vsn = Some(query::value(value).ok_or(Refused::Query)?),
+                "token" => token = Some(query::value(value).ok_or(Refused::Query)?),
                 "positions" => positions = value.parse().map_err(|_| Refused::Positions)?,
                 _ => {}
             }
@@ -125,32 +137,12 @@ impl<'a> Connect<'a> {
             return Err(Refused::Subprotocol);
         }
         let version = Version::of(vsn.as_deref().unwrap_or("1.0.0")).ok_or(Refused::Version)?;
-        Ok(Connect { version, token: of_subprotocols.or(token), positions, subprotocol, query })
+        Ok(Connect { version, token: of_subprotocols.or(token), positions, subprotocol, query: words })
     }
-}
-
-/// A value of a query (`application/x-www-form-urlencoded`).
-fn decode_query(value: &str) -> Result<String, Refused> {
-    let mut bytes = Vec::with_capacity(value.len());
-    let mut rest = value.as_bytes();
-    while let Some((&byte, behind)) = rest.split_first() {
-        rest = behind;
-        match byte {
-            b'+' => bytes.push(b' '),
-            b'%' => {
-                let digit = |at: usize| behind.get(at).and_then(|&digit| char::from(digit).to_digit(16));
-                let (Some(high), Some(low)) = (digit(0), digit(1)) else { return Err(Refused::Query) };
-                bytes.push((high << 4 | low) as u8);
-                rest = &behind[2..];
-            }
-            _ => bytes.push(byte),
-        }
-    }
-    String::from_utf8(bytes).map_err(|_| Refused::Query)
 }
 
 /// Base64 of either alphabet, with or without its padding: clients have used both.
-fn decode_base64(text: &str) -> Option<Vec<u8>> {
+pub(super) fn decode_base64(text: &str) -> Option<Vec<u8>> {
     let text = text.trim_end_matches('=').as_bytes();
     let value = |char: u8| match char {
         b'A'..=b'Z' => Some(char - b'A'),

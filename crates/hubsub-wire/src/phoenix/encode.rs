@@ -129,7 +129,7 @@ const BASE64_HEAD: &[u8] = b"{\"base64\":\"";
 const BASE64_TAIL: &[u8] = b"\"}";
 
 /// A payload inside a text.
-pub(super) fn write_payload(out: &mut Vec<u8>, payload: Payload<'_>) {
+pub(crate) fn write_payload(out: &mut Vec<u8>, payload: Payload<'_>) {
     match payload {
         Payload::Json(text) => out.extend_from_slice(text.as_bytes()),
         Payload::Binary(bytes) => {

@@ -89,6 +89,15 @@ impl Start {
             (Some(_), Some(_)) => Err(BadStart::Both),
         }
     }
+
+    /// A count, or a time.
+    #[must_use]
+    pub fn of_rewind(text: &str) -> Option<Start> {
+        match text.find(|char: char| !char.is_ascii_digit()) {
+            None => text.parse().ok().map(Start::Last),
+            Some(unit) => past(text.split_at(unit)),
+        }
+    }
 }
 
 /// A count, or a time as a text.
@@ -98,7 +107,11 @@ fn read_rewind(value: &str) -> Option<Start> {
     }
     let text = Reader::new(value).text().ok()?;
     let unit = text.find(|char: char| !char.is_ascii_digit())?;
-    let (number, unit) = text.split_at(unit);
+    past(text.split_at(unit))
+}
+
+/// So long ago.
+fn past((number, unit): (&str, &str)) -> Option<Start> {
     let unit_ms = match unit {
         "ms" => 1,
         "s" => 1_000,

@@ -32,6 +32,7 @@ mod encode;
 mod error;
 mod join;
 mod json;
+mod longpoll;
 mod message;
 mod presence;
 mod record;
@@ -43,9 +44,14 @@ pub use client::write_push;
 pub use connect::{Connect, PATH, Refused, SUBPROTOCOL};
 pub use decode::DecodeLimits;
 pub use encode::EncodeError;
+pub(crate) use encode::write_payload;
 pub use error::Flaw;
 pub use join::{BadStart, Start, joined_at};
 pub use json::{DEPTH_MAX, write_text};
+pub use longpoll::{
+    LINES_MAX, LONGPOLL_PATH, PollStatus, PollToken, poll_token, read_lines, write_messages,
+    write_poll_status,
+};
 pub use message::{FIELD_BYTES_MAX, Message, Payload, Push, Ref, Reply, Status, Version, is_reserved, word};
 pub use presence::{BadWanted, Present, Wanted, Who, reference_text, write_diff, write_members};
 pub use record::{EVENT_HEADER, FORM_HEADER, Form, record_event};

@@ -1,7 +1,7 @@
 //! The other end of the handshake (section 4.1), for tests and load.
 
 use super::handshake::{accept, base64};
-use super::head::{Head, HeadFlaw};
+use crate::http::head::{Head, HeadFlaw};
 use std::fmt;
 
 const KEY_BYTES: usize = 24;

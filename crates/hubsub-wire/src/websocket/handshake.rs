@@ -1,7 +1,7 @@
 //! How a connection becomes a WebSocket (section 4.2): a request is read,
 //! checked, and answered with 101 or with why not.
 
-use super::head::{Head, HeadFlaw};
+use crate::http::head::{Head, HeadFlaw};
 use sha1::{Digest, Sha1};
 use std::fmt;
 

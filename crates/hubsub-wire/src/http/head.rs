@@ -1,4 +1,4 @@
-//! The head of an HTTP/1.1 message, as far as an upgrade needs it: a first line
+//! The head of an HTTP/1.1 message, as far as it is needed here: a first line
 //! and fields, read strictly.
 
 use memchr::memmem;
@@ -8,7 +8,7 @@ pub const HEAD_BYTES_MAX: usize = 16_384;
 
 /// A head, whole and well-formed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Head<'a> {
+pub(crate) struct Head<'a> {
     /// Without its end of line.
     pub first: &'a str,
     /// The lines of fields, each with its end of line.
@@ -19,7 +19,7 @@ pub(super) struct Head<'a> {
 
 /// Why a head is none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum HeadFlaw {
+pub(crate) enum HeadFlaw {
     TooLarge,
     NotHttp,
 }
@@ -73,6 +73,6 @@ impl<'a> Head<'a> {
 }
 
 /// A byte of a name (RFC 9110, section 5.6.2).
-pub(super) fn is_token(byte: u8) -> bool {
+pub(crate) fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

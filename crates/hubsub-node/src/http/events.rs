@@ -1,0 +1,144 @@
+//! A stream of events ([docs/protocol/events.md]): a subscription to one topic whose records are written as they come,
+//! encoded once a shard for all streams. What a slow reader is owed is its queue, as with every client
+//! ([`crate::fanout`]); nothing of it is known to Python.
+//!
+//! Invariants: the answer's head is written when the broker has answered, so that a refusal has its status; the ids say
+//! from where on a client lacks something: while older records are still to come, none is newer than what has come.
+
+use super::{fields_for, refuse, write_refused};
+use crate::access;
+use crate::core::Core;
+use crate::output::{Pending, Slot};
+use crate::rim::{Rim, Timer};
+use hubsub_route::{Answer, Attached, Namespace, Outcome, RecordView, Start, Wish};
+use hubsub_types::{ConnKey, ErrorCode, Position};
+use hubsub_wire::events::{
+    self, Ask, CONTENT_TYPE, HEARTBEAT, missing, record_event, write_place, write_record,
+};
+use hubsub_wire::http::{Refusal, Request, write_stream_head};
+use hubsub_wire::phoenix::{self, EVENT_HEADER, FORM_HEADER, Form, Payload};
+
+/// What the answer to a request needs that is not known yet.
+pub struct Opening {
+    /// The position behind which everything is wanted, if that is.
+    after: Option<Position>,
+    /// The page's.
+    origin: Option<Box<str>>,
+}
+
+/// Takes a request for a stream.
+pub(super) fn begin(core: &mut Core, key: ConnKey, request: &Request<'_>) {
+    let ask = match Ask::read(request) {
+        Ok(ask) => ask,
+        Err(refusal) => return refuse(&mut core.rim, key, request.origin, refusal),
+    };
+    let Some(principal) = core.rim.access.principal_of(ask.token.as_deref()) else {
+        return refuse(&mut core.rim, key, request.origin, Refusal::Denied);
+    };
+    let Some(conn) = core.rim.conns.get_mut(key) else { return };
+    conn.principal = principal;
+    conn.io.become_events();
+    core.rim.events_clients += 1;
+    let now = core.rim.now;
+    let (start, after) = match ask.start {
+        phoenix::Start::Live => (Start::Live, None),
+        phoenix::Start::Last(count) => (Start::Last(count), None),
+        phoenix::Start::Past { ms } => {
+            (Start::Since(now.wall_us.saturating_sub(ms.saturating_mul(1000))), None)
+        }
+        phoenix::Start::After(position) => (Start::After(position), Some(position)),
+    };
+    let opening = Opening { after, origin: request.origin.map(Into::into) };
+    let outcome = if core.rim.access.allowed(principal, access::Action::Subscribe, &ask.topic) {
+        let wish = Wish { topic: &ask.topic, namespace: Namespace::Global, start };
+        core.broker.subscribe(core.rim.ticket(key), key, wish, now, &mut core.rim)
+    } else {
+        Outcome::Now(Err(ErrorCode::NotAllowed))
+    };
+    match outcome {
+        Outcome::Later => core.rim.wait(key, Pending::Events(Box::new(opening))),
+        Outcome::Now(attached) => {
+            let head = open(&mut core.rim, key, &opening, attached);
+            core.rim.push(key, |out, _| out.extend_from_slice(&head));
+            // What it asked for of the past follows.
+            core.broker.drained(key, core.rim.now, &mut core.rim);
+        }
+    }
+}
+
+/// What the broker answers to a request.
+pub fn answer(rim: &mut Rim, key: ConnKey, slot: u32, answer: Answer) {
+    let output = rim.conns.get_mut(key).and_then(|conn| conn.output.as_mut());
+    let (Some(Slot::Waiting(place)), Answer::Attached(attached)) =
+        (output.and_then(|output| output.waiting(slot)), answer)
+    else {
+        return;
+    };
+    let Pending::Events(opening) = std::mem::replace(place, Pending::Confirm(Vec::new())) else {
+        unreachable!("a stream opens one slot")
+    };
+    let head = open(rim, key, &opening, attached);
+    rim.resolve(key, slot, |out, _, _| out.extend_from_slice(&head));
+}
+
+/// The beginning of an answer; one that refuses ends the connection.
+fn open(rim: &mut Rim, key: ConnKey, opening: &Opening, attached: Result<Attached, ErrorCode>) -> Vec<u8> {
+    let (mut out, origin) = (Vec::new(), opening.origin.as_deref());
+    match attached {
+        Ok(attached) => {
+            write_stream_head(&mut out, CONTENT_TYPE, &fields_for(origin));
+            write_beginning(&mut out, opening.after, &attached);
+            rim.timers.set(rim.now.mono_ms + rim.limits.events_heartbeat_ms, Timer::Beat(key));
+        }
+        Err(refused) => {
+            rim.metrics.events_refused_total.add(1);
+            write_refused(&mut out, origin, refused);
+            rim.close_soon(key);
+        }
+    }
+    out
+}
+
+/// Where a stream begins, if nothing older follows, and what it lacks of what was asked for.
+fn write_beginning(out: &mut Vec<u8>, after: Option<Position>, attached: &Attached) {
+    let Attached { position, replay_from, recovered } = *attached;
+    let before = replay_from.map_or(position, |first| {
+        let seq = hubsub_types::Seq(first.0.saturating_sub(1));
+        Position { epoch: position.epoch, seq }
+    });
+    match after {
+        Some(asked) if !recovered => {
+            let (from, to) = missing(asked, before);
+            events::write_gap(out, from, to, before);
+        }
+        _ if replay_from.is_none() => write_place(out, position),
+        _ => {}
+    }
+}
+
+/// A stream has had nothing to say for a while, perhaps.
+pub fn beat(rim: &mut Rim, key: ConnKey) {
+    let Some(conn) = rim.conns.get(key).filter(|conn| !conn.is_closing()) else { return };
+    if conn.output.is_none() {
+        rim.push(key, |out, _| out.extend_from_slice(HEARTBEAT));
+    }
+    rim.timers.set(rim.now.mono_ms + rim.limits.events_heartbeat_ms, Timer::Beat(key));
+}
+
+/// Appends a record as all streams get it.
+pub fn encode(out: &mut Vec<u8>, record: &RecordView<'_>) {
+    let header = |wanted: &str| {
+        let found = record.headers.iter().find(|(name, _)| **name == *wanted);
+        found.map(|(_, value)| &**value)
+    };
+    let mut made = Vec::new();
+    let form = header(FORM_HEADER).and_then(Form::named);
+    let payload = Payload::of_record(record.payload, form, &mut made);
+    write_record(out, record.position, record_event(header(EVENT_HEADER)), payload);
+}
+
+/// Appends what a stream is told of records that it will not get.
+pub fn write_gap(out: &mut Vec<u8>, from: Position, to: Position) {
+    let is_known = from.epoch == to.epoch;
+    events::write_gap(out, from, is_known.then_some(to), to);
+}

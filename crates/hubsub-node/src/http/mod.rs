@@ -1,0 +1,118 @@
+//! What the listener of WebSockets serves to networks without them: requests of HTTP/1.1, on the same port, since a page
+//! that may open a WebSocket there (`ws_origins`) may ask there, too. A listener of its own, or that of the REST API,
+//! whose requests Python answers, would have each record cross into Python.
+//!
+//! - [`events`]: `GET /v1/rooms/{room}/events`, a stream of records that ends with its connection
+//! - [`poll`]: `/socket/longpoll`, channels of browsers by requests
+//!
+//! Invariants: one request of a connection is answered at a time, in order; what follows a stream's request is thrown
+//! away.
+
+mod events;
+mod poll;
+
+pub use events::{Opening, answer, beat, encode, write_gap};
+pub use poll::{PollMail, Polled, ended, keep, look_at_post, look_at_window, receive, tell};
+
+use crate::conn::Flags;
+use crate::control::Level;
+use crate::core::Core;
+use crate::rim::{Rim, Timer};
+use hubsub_types::{ConnKey, ErrorCode};
+use hubsub_wire::events::topic_of;
+use hubsub_wire::http::{Refusal, Request, write_error};
+
+/// A body may have the bytes of so many messages of the largest size: one in base64, and others.
+const BODY_MESSAGES: u64 = 2;
+
+/// Whether such a request is answered here.
+#[must_use]
+pub fn serves(path: &str) -> bool {
+    topic_of(path).is_some() || poll::is_poll(path)
+}
+
+/// Takes one request off a connection's input: its bytes; none while it is not whole, or the one before it has no answer.
+pub fn execute(core: &mut Core, key: ConnKey, input: &[u8]) -> Option<usize> {
+    let second = core.rim.second();
+    let body_bytes_max = BODY_MESSAGES * core.rim.limits.phoenix_message_bytes_max;
+    let conn = core.rim.conns.get_mut(key).filter(|conn| !conn.is_closing())?;
+    if conn.io.is_events() {
+        return (!input.is_empty()).then_some(input.len());
+    }
+    if conn.io.awaits_answer() {
+        return None;
+    }
+    let (own, request) = (conn.io.local(), Request::read(input));
+    let request = match request {
+        Ok(None) => return None,
+        Ok(Some(request)) => request,
+        Err(refusal) => {
+            refuse(&mut core.rim, key, None, refusal);
+            return Some(input.len());
+        }
+    };
+    if !conn.flags.any(Flags::HANDSHAKED) {
+        conn.flags.set(Flags::HANDSHAKED, true);
+        core.rim.timers.set(core.rim.now.mono_ms + core.rim.limits.phoenix_silence_ms, Timer::Idle(key));
+    }
+    let is_welcome = core.rim.info.origins.welcome(request.origin, own);
+    let whole = request.len.saturating_add(usize::try_from(request.body_bytes).unwrap_or(usize::MAX));
+    if !is_welcome {
+        refuse(&mut core.rim, key, None, Refusal::Origin);
+    } else if topic_of(request.path).is_some() {
+        events::begin(core, key, &request);
+    } else if !poll::is_poll(request.path) {
+        refuse(&mut core.rim, key, request.origin, Refusal::Path);
+    } else if request.body_bytes > body_bytes_max {
+        poll::refuse_long(core, key, &request);
+    } else {
+        let body = input.get(request.len..whole)?;
+        if let Some(conn) = core.rim.conns.get_mut(key) {
+            conn.active_s = second;
+        }
+        poll::request(core, key, &request, body);
+        return Some(whole);
+    }
+    Some(input.len())
+}
+
+/// A connection may have had no request for too long.
+pub fn look_whether_idle(rim: &mut Rim, key: ConnKey) {
+    let (second, silence_ms) = (rim.second(), rim.limits.phoenix_silence_ms);
+    let Some(conn) = rim.conns.get(key).filter(|conn| conn.io.is_http() && !conn.io.is_events()) else {
+        return;
+    };
+    if conn.io.awaits_answer() || u64::from(second - conn.active_s) * 1000 < silence_ms {
+        return rim.timers.set(rim.now.mono_ms + silence_ms, Timer::Idle(key));
+    }
+    rim.close_now(key);
+}
+
+/// What lets a page of another origin read an answer.
+fn fields_for(origin: Option<&str>) -> String {
+    let allowed =
+        origin.map_or_else(String::new, |origin| format!("Access-Control-Allow-Origin: {origin}\r\n"));
+    format!("{allowed}Vary: Origin\r\nCache-Control: no-store\r\n")
+}
+
+/// A request is not served.
+fn refuse(rim: &mut Rim, key: ConnKey, origin: Option<&str>, refusal: Refusal) {
+    rim.metrics.events_refused_total.add(1);
+    rim.log_conn(Level::Info, "request refused", key, vec![("reason", refusal.to_string())]);
+    rim.push(key, |out, _| refusal.write(out, &fields_for(origin)));
+    rim.close_soon(key);
+}
+
+/// What a page is told that the broker refuses.
+fn write_refused(out: &mut Vec<u8>, origin: Option<&str>, refused: ErrorCode) {
+    let (status, hint) = match refused {
+        ErrorCode::TopicLength => ("400 Bad Request", "topic_bytes_max"),
+        ErrorCode::NotAllowed => ("403 Forbidden", "the room of another name"),
+        ErrorCode::TooManySubscriptions => ("429 Too Many Requests", "subscriptions_per_client_max"),
+        ErrorCode::RoomCreationRate => ("429 Too Many Requests", "try again in a second"),
+        _ => ("503 Service Unavailable", "try again in a second"),
+    };
+    let words = refused.resp();
+    let words = words.split_once(' ').map_or(words, |(_, words)| words);
+    write_error(out, status, &fields_for(origin), (refused.code(), words, hint));
+}

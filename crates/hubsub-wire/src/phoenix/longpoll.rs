@@ -1,0 +1,256 @@
+//! The long poll: the same messages in requests and answers of HTTP, for networks without WebSockets. What a WebSocket's
+//! frames would be are lines of a request and texts of an answer.
+//!
+//! ```text
+//! GET  …/longpoll?vsn=2.0.0                 200  {"status":410,"token":"…"}                      a session begins
+//! GET  …/longpoll?vsn=2.0.0&token=…         200  {"status":200,"token":"…","messages":["…"]}     or 204 and none
+//! POST …/longpoll?vsn=2.0.0&token=…  lines  200  {"status":200}
+//! ```
+//!
+//! The status of the answer is always 200: what became of it stands in the body.
+
+use super::connect::{Connect, Refused, decode_base64};
+use super::decode::{fields, kind};
+use super::encode::write_array;
+use super::json::write_text;
+use super::message::{Payload, Push};
+use crate::http::{Request, query};
+use crate::websocket::{DecodeLimits, Decoded, Decoder, Kind, Opcode, Peer, write_frame};
+use std::borrow::Cow;
+use std::fmt;
+
+/// Where it is.
+pub const LONGPOLL_PATH: &str = "/socket/longpoll";
+
+/// Lines of one request.
+pub const LINES_MAX: usize = 100;
+
+/// The header in which clients send a token that is no session's.
+const TOKEN_FIELD: &str = "X-Phoenix-AuthToken";
+
+/// What comes back in an answer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum PollStatus {
+    /// What was sent was taken.
+    Taken,
+    /// Nothing came in the window.
+    Nothing,
+    /// The session is gone, or begins.
+    Gone,
+    /// The client is not let in.
+    Forbidden,
+    /// The request is no request of a long poll.
+    Bad,
+    /// It is longer than it may be, or has more lines.
+    TooLong,
+    /// There are too many sessions, or requests of this one.
+    TooMany,
+}
+
+impl PollStatus {
+    fn code(self) -> u16 {
+        match self {
+            PollStatus::Taken => 200,
+            PollStatus::Nothing => 204,
+            PollStatus::Gone => 410,
+            PollStatus::Forbidden => 403,
+            PollStatus::Bad => 400,
+            PollStatus::TooLong => 413,
+            PollStatus::TooMany => 429,
+        }
+    }
+}
+
+/// The name of a session, which nobody can guess: 32 digits of what is random, and where it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PollToken {
+    /// Random.
+    pub secret: u128,
+    /// Of the node.
+    pub shard: u16,
+    /// Its place there.
+    pub place: u32,
+    /// Which of those that had this place.
+    pub generation: u32,
+}
+
+const TOKEN_DIGITS: usize = 32 + 4 + 8 + 8;
+
+impl fmt::Display for PollToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}{:04x}{:08x}{:08x}", self.secret, self.shard, self.place, self.generation)
+    }
+}
+
+impl PollToken {
+    fn read(text: &str) -> Option<PollToken> {
+        let is_hex =
+            |text: &str| text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+        if text.len() != TOKEN_DIGITS || !is_hex(text) {
+            return None;
+        }
+        Some(PollToken {
+            secret: u128::from_str_radix(&text[..32], 16).ok()?,
+            shard: u16::from_str_radix(&text[32..36], 16).ok()?,
+            place: u32::from_str_radix(&text[36..44], 16).ok()?,
+            generation: u32::from_str_radix(&text[44..], 16).ok()?,
+        })
+    }
+}
+
+/// The session that a request names, if it names one: the last token of the query counts, since clients append it.
+#[must_use]
+pub fn poll_token(request: &Request<'_>) -> Option<PollToken> {
+    let tokens = query::pairs(request.query).filter(|(name, _)| *name == "token");
+    tokens.last().and_then(|(_, token)| PollToken::read(token))
+}
+
+impl<'a> Connect<'a> {
+    /// Reads what a request says that begins a long poll.
+    ///
+    /// # Errors
+    /// The request cannot be served, whoever the client is.
+    pub fn of_poll(request: &Request<'a>) -> Result<Connect<'a>, Refused> {
+        let mut connect = Connect::of_query(request.query, std::iter::empty())?;
+        if let Some(token) = request.field(TOKEN_FIELD) {
+            connect.token = Some(token.to_owned());
+        }
+        Ok(connect)
+    }
+}
+
+/// Reads what a request sends, `lines` of messages or one, and appends them as the frames of a client: what begins as
+/// JSON is text, another message is bytes in base64.
+///
+/// # Errors
+/// There are too many lines, or one is neither.
+pub fn read_lines(body: &[u8], lines: bool, frames: &mut Vec<u8>) -> Result<(), PollStatus> {
+    let text = std::str::from_utf8(body).map_err(|_| PollStatus::Bad)?;
+    let messages: Vec<&str> = match lines {
+        true => text.split(['\n', '\r']).filter(|line| !line.is_empty()).take(LINES_MAX + 1).collect(),
+        // One message, whose lines are space.
+        false => vec![text],
+    };
+    if messages.len() > LINES_MAX {
+        return Err(PollStatus::TooLong);
+    }
+    for message in messages {
+        if message.trim_start().starts_with(['[', '{']) {
+            write_frame(frames, Opcode::Text, true, message.as_bytes(), Some([0; 4]));
+        } else {
+            let bytes = decode_base64(message).ok_or(PollStatus::Bad)?;
+            write_frame(frames, Opcode::Binary, true, &bytes, Some([0; 4]));
+        }
+    }
+    Ok(())
+}
+
+/// Appends the body of an answer to who asked what there is: what frames of a server carry, which are whole.
+pub fn write_messages(out: &mut Vec<u8>, token: &PollToken, frames: &mut [u8]) {
+    let status = if frames.is_empty() { PollStatus::Nothing } else { PollStatus::Taken };
+    out.extend_from_slice(
+        format!("{{\"status\":{},\"token\":\"{token}\",\"messages\":[", status.code()).as_bytes(),
+    );
+    let limits = DecodeLimits { frame_bytes_max: u64::MAX, message_bytes_max: u64::MAX };
+    let (mut decoder, mut at, mut is_first) = (Decoder::new(Peer::Server), 0, true);
+    while at < frames.len() {
+        match decoder.decode(&mut frames[at..], &limits).expect("a server's own frames") {
+            Decoded::Data { kind, bytes, len, .. } => {
+                if !std::mem::take(&mut is_first) {
+                    out.push(b',');
+                }
+                write_message(out, kind, bytes);
+                at += len;
+            }
+            Decoded::Ping { len, .. }
+            | Decoded::Pong { len, .. }
+            | Decoded::Close { len, .. }
+            | Decoded::AfterClose { len } => at += len,
+            Decoded::Incomplete { .. } => break,
+        }
+    }
+    out.extend_from_slice(b"]}");
+}
+
+/// A message as a text of JSON. Bytes have no place in one: a broadcast of them has them in base64.
+fn write_message(out: &mut Vec<u8>, kind: Kind, bytes: &[u8]) {
+    match kind {
+        Kind::Text => write_text(out, std::str::from_utf8(bytes).expect("a server's own text")),
+        Kind::Binary => {
+            assert_eq!(bytes.first(), Some(&kind::BROADCAST), "other messages are texts");
+            let ([topic, event], data) = fields(bytes).expect("a server's own message");
+            let (topic, event) = (Cow::Borrowed(topic), Cow::Borrowed(event));
+            let payload = Payload::Binary(data);
+            let mut text = Vec::new();
+            write_array(&mut text, &Push { join_ref: None, reference: None, topic, event, payload });
+            write_text(out, std::str::from_utf8(&text).expect("JSON"));
+        }
+    }
+}
+
+/// Appends the body of another answer; of a session that begins with its token.
+pub fn write_poll_status(out: &mut Vec<u8>, status: PollStatus, token: Option<&PollToken>) {
+    let token = token.map_or_else(String::new, |token| format!(",\"token\":\"{token}\""));
+    out.extend_from_slice(format!("{{\"status\":{}{token}}}", status.code()).as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(target: &str) -> Vec<u8> {
+        format!("GET {LONGPOLL_PATH}?{target} HTTP/1.1\r\nHost: a\r\n\r\n").into_bytes()
+    }
+
+    fn token_of(target: &str) -> Option<PollToken> {
+        poll_token(&Request::read(&request(target)).unwrap().unwrap())
+    }
+
+    #[test]
+    fn a_token_is_read_back_and_nothing_else_is_one() {
+        let token = PollToken { secret: u128::MAX - 5, shard: 3, place: 77, generation: 9 };
+        let text = token.to_string();
+        assert_eq!(token_of(&format!("token={text}")), Some(token));
+        assert_eq!(token_of(&format!("token=mine&vsn=2.0.0&token={text}")), Some(token));
+        assert_eq!(token_of(&format!("token={text}&token=mine")), None);
+        for other in ["", "&", "token=", "token=null", &format!("token={}", text.to_uppercase())] {
+            assert_eq!(token_of(other), None);
+        }
+    }
+
+    #[test]
+    fn lines_become_frames_and_bytes_are_base64() {
+        let mut frames = Vec::new();
+        read_lines(b"[1]\n {\"a\":1}\r\n\nAP8i\n", true, &mut frames).unwrap();
+        let mut expected = Vec::new();
+        for (opcode, bytes) in
+            [(Opcode::Text, &b"[1]"[..]), (Opcode::Text, b" {\"a\":1}"), (Opcode::Binary, b"\x00\xff\"")]
+        {
+            write_frame(&mut expected, opcode, true, bytes, Some([0; 4]));
+        }
+        assert_eq!(frames, expected);
+        assert_eq!(read_lines(b"[1]\n!", true, &mut Vec::new()), Err(PollStatus::Bad));
+        assert_eq!(read_lines(b"\xff", true, &mut Vec::new()), Err(PollStatus::Bad));
+        let many = |count: usize| read_lines("[]\n".repeat(count).as_bytes(), true, &mut Vec::new());
+        assert_eq!((many(LINES_MAX), many(LINES_MAX + 1)), (Ok(()), Err(PollStatus::TooLong)));
+    }
+
+    #[test]
+    fn an_answer_has_the_texts_of_all_frames() {
+        let token = PollToken { secret: 1, shard: 0, place: 2, generation: 3 };
+        let mut frames = Vec::new();
+        write_frame(&mut frames, Opcode::Text, true, b"[null,\"\\u00e9\"]", None);
+        write_frame(&mut frames, Opcode::Binary, true, b"\x02\x01\x02tev\x00\xff", None);
+        let mut out = Vec::new();
+        write_messages(&mut out, &token, &mut frames);
+        let text = String::from_utf8(out).unwrap();
+        let messages = r#"["[null,\"\\u00e9\"]","[null,null,\"t\",\"ev\",{\"base64\":\"AP8=\"}]"]"#;
+        assert_eq!(text, format!("{{\"status\":200,\"token\":\"{token}\",\"messages\":{messages}}}"));
+        let mut out = Vec::new();
+        write_messages(&mut out, &token, &mut []);
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            format!("{{\"status\":204,\"token\":\"{token}\",\"messages\":[]}}")
+        );
+    }
+}

@@ -1,0 +1,25 @@
+"""GET /v1/rooms/{room}/events: a room's records as server-sent events are the listener of WebSockets', `ws`.
+
+Each record would be a call into Python here, so this says where they are: on the same host, by the port of that
+listener. Browsers follow it by themselves.
+"""
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from hubsub.api.state import State
+from hubsub.config import split_address
+from hubsub.errors import ElsewhereError, NotFoundError
+
+
+async def room_events(state: State, request: Request) -> Response:
+    """Raises `ElsewhereError` with the URL, or `NotFoundError` where there is no such listener."""
+    address = state.node.addresses.get("ws")
+    if address is None:
+        raise NotFoundError("this node has no listener for WebSockets, which has them", "ws", "--ws ADDR")
+    own = request.url
+    host = f"[{own.hostname}]" if ":" in (own.hostname or "") else own.hostname
+    query = f"?{own.query}" if own.query else ""
+    path = request.scope.get("raw_path", b"").decode("ascii", "replace") or own.path
+    url = f"http://{host}:{split_address(address)[1]}{path}{query}"
+    raise ElsewhereError("the listener of WebSockets has them", address, "curl -NL", location=url)
