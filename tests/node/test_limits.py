@@ -33,6 +33,7 @@ REACHED = {
     "groups_max": "test_one_group_too_many_is_refused",
     "phoenix_message_bytes_max": "test_a_message_that_is_too_long_closes",
     "phoenix_channels_max": "test_one_channel_too_many_is_refused",
+    "phoenix_joins_per_second_max": "test_a_flood_of_joins_is_refused_and_harms_nobody_else",
     "phoenix_silence_ms": "test_a_page_that_is_silent_for_too_long_is_closed",
     "presence_members_max": "test_one_member_too_many_is_refused_until_another_has_left",
     "presence_listed_max": "test_members_beyond_those_that_are_listed_are_counted",

@@ -392,6 +392,27 @@ def test_one_channel_too_many_is_refused(start: Start) -> None:
         one.join("t:9")
 
 
+def test_a_flood_of_joins_is_refused_and_harms_nobody_else(start: Start) -> None:
+    server = start(1, {"ws": "127.0.0.1:0"}, limits={"phoenix_joins_per_second_max": 2})
+    with page(server) as one, page(server) as two:
+        rate = refused("join_rate: too many joins in a second")
+        # Of more joins than seconds pass some are too many.
+        refs = [one.send("t:1", JOIN, {}, str(number)) for number in range(200)]
+        answers: dict[str, list[Any]] = {}
+        while len(answers) < len(refs):
+            _, ref, _, event, payload = one.read()
+            if event != CLOSE:
+                answers[ref] = [payload["status"], payload["response"]]
+        assert answers[refs[0]][0] == answers[refs[1]][0] == "ok"
+        assert rate in answers.values()
+        assert two.ask("phoenix", "heartbeat") == OK
+        two.join("t:1")
+        # It may join again in another second, and a refusal cost nothing else.
+        while (answer := one.try_join("t:2")) == rate:
+            pass
+        assert answer[0] == "ok"
+
+
 def test_a_page_that_is_silent_for_too_long_is_closed(start: Start) -> None:
     server = start(1, {"ws": "127.0.0.1:0"}, limits={"phoenix_silence_ms": 200})
     with page(server) as one:

@@ -62,6 +62,8 @@ limits! {
     phoenix_message_bytes_max = MIB;
     /// Topics that one connection of a browser has joined.
     phoenix_channels_max = 100;
+    /// Joins of one connection of a browser in a second.
+    phoenix_joins_per_second_max = 500;
     /// Time that a browser may be silent, in ms; it says every 30 s that it is there.
     phoenix_silence_ms = 60_000;
     /// Members of rooms that are connected to a node, in all rooms together.

@@ -66,6 +66,7 @@ LIMITS: tuple[Limit, ...] = (
         1_024,
     ),
     Limit("phoenix_channels_max", 100, "Topics that one connection of a browser has joined.", 1),
+    Limit("phoenix_joins_per_second_max", 500, "Joins of one connection of a browser in a second.", 1),
     Limit(
         "phoenix_silence_ms",
         60_000,

@@ -59,6 +59,7 @@ pub fn rules(info: &NodeInfo, limits: &Limits) -> Rc<Rules> {
     Rc::new(Rules {
         topics: info.phoenix_topics.clone(),
         channels_max: limits.phoenix_channels_max as usize,
+        joins_per_second_max: u32::try_from(limits.phoenix_joins_per_second_max).unwrap_or(u32::MAX),
         silence_ms_max: limits.phoenix_silence_ms,
     })
 }

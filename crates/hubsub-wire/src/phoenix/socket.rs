@@ -35,16 +35,21 @@ pub struct Rules {
     pub topics: Vec<Matcher>,
     /// Channels of one connection.
     pub channels_max: usize,
+    /// Joins of one connection in a second: further ones are refused.
+    pub joins_per_second_max: u32,
     /// How long a client may be silent, in ms. Clients say that they are there every 30 s.
     pub silence_ms_max: u64,
 }
 
-/// 100 channels and 60 s, as Phoenix has them, and no topic.
+/// 100 channels and 60 s, as Phoenix has them, 500 joins a second, and no topic.
 impl Default for Rules {
     fn default() -> Rules {
-        Rules { topics: Vec::new(), channels_max: 100, silence_ms_max: 60_000 }
+        Rules { topics: Vec::new(), channels_max: 100, joins_per_second_max: 500, silence_ms_max: 60_000 }
     }
 }
+
+/// What a flood of joins is told.
+const JOIN_RATE: &str = "join_rate: too many joins in a second";
 
 /// What the owner does, in this order.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -131,6 +136,8 @@ pub struct Socket {
     channels: Vec<Channel>,
     /// When bytes last came, in ms of the owner's monotonic clock.
     heard_ms: u64,
+    /// A second of that clock, and the joins in it.
+    joins: (u32, u32),
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -146,7 +153,7 @@ impl Socket {
     /// A connection that has just begun to speak that version.
     #[must_use]
     pub fn new(version: Version, now_ms: u64) -> Socket {
-        Socket { version, channels: Vec::new(), heard_ms: now_ms }
+        Socket { version, channels: Vec::new(), heard_ms: now_ms, joins: (0, 0) }
     }
 
     /// What it speaks.
@@ -197,6 +204,9 @@ impl Socket {
         if self.channels.len() >= rules.channels_max {
             return reply(push, join_ref, Status::Error, &reason("too many channels joined"), act);
         }
+        if !self.may_join(rules) {
+            return reply(push, join_ref, Status::Error, &reason(JOIN_RATE), act);
+        }
         let start = match Start::read(push.payload) {
             Ok(start) => start,
             Err(bad) => return reply(push, join_ref, Status::Error, &reason(bad.reason()), act),
@@ -235,6 +245,16 @@ impl Socket {
                 reply(push, push.join_ref.as_ref(), Status::Error, &why, act);
             }
         }
+    }
+
+    /// Counts a join, in the second in which the client was heard.
+    fn may_join(&mut self, rules: &Rules) -> bool {
+        let second = (self.heard_ms / 1000) as u32;
+        if self.joins.0 != second {
+            self.joins = (second, 0);
+        }
+        self.joins.1 += 1;
+        self.joins.1 <= rules.joins_per_second_max
     }
 
     /// An event for all who have joined.
