@@ -267,7 +267,8 @@ def test_one_group_too_many_is_refused(serve: Callable[..., Server]) -> None:
         told = b"ERR max number of groups that share messages reached"
         assert bytes(other.call("HUBSUB", "SUBSCRIBE", "kept:c", "AS", "g").value) == told  # type: ignore[arg-type]
         consume(other, "kept:a", "g")
-        with Wire(server.mqtt) as third:
+        assert server.node is not None
+        with Wire(server.node.mqtt) as third:
             third.connect("third", V5)
             assert third.subscribe(("$share/h/kept/#", 1)) == [0x97]
         assert server.metric("subscriptions_refused_total") == 2
