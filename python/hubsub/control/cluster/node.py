@@ -1,4 +1,4 @@
-"""One node of a cluster: membership, what is followed, the controller where it is one, the directory, and its loads.
+"""One node of a cluster: membership, what is followed, the controller where it is one, the directory, and its reports.
 
 `prepare` comes first (`membership`): it gives the process the incarnation that its data plane starts with. Then
 `ClusterNode.start` registers it, and `stop` takes it out again: it drains, hands over and leaves.
@@ -18,7 +18,7 @@ import structlog
 from hubsub.config import Config, RoomClass
 from hubsub.control.cluster import asks, classes
 from hubsub.control.cluster.assign import Assigner
-from hubsub.control.cluster.busy import Load, NodeLoad
+from hubsub.control.cluster.busy import NodeLoad
 from hubsub.control.cluster.controller import Controller
 from hubsub.control.cluster.directory import WAIT_S, Directory, Located
 from hubsub.control.cluster.follow import Follow
@@ -27,9 +27,10 @@ from hubsub.control.cluster.leads import MOVES_MAX
 from hubsub.control.cluster.membership import Membership, Prepared, prepare
 from hubsub.control.cluster.plane import Plane
 from hubsub.control.cluster.records import CLASSES, ClassRecord, NodeRecord
+from hubsub.control.cluster.reports import Reports
 from hubsub.control.cluster.sides import Sides
 from hubsub.control.cluster.status import status_of
-from hubsub.control.cluster.view import Claims, Timing
+from hubsub.control.cluster.view import Timing
 from hubsub.coordination import Coordinator, Put
 from hubsub.errors import (
     ClassChangeError,
@@ -38,12 +39,6 @@ from hubsub.errors import (
     PeerError,
 )
 from hubsub.version import VERSION
-
-LOAD_S: Final = 2.0
-"""Between two reports of a node's load: well within what smooths them, and what makes them stale."""
-
-CLAIM_S: Final = 0.05
-"""Between two claims, however much changes: what came together is told together."""
 
 TAKE_S: Final = 1.0
 """How long a member is waited for that is asked whether it takes rooms: others wait behind these."""
@@ -84,9 +79,6 @@ class ClusterNode:
         self._membership = membership
         self._loads: dict[str, NodeLoad] = {}
         """By node; only the controller has those of others."""
-        self._latest: Load | None = None
-        self._taken = 0
-        """Rooms that this node took since its last sample."""
         self._news = asyncio.Event()
         self._claim_news = asyncio.Event()
         plane.attach(self)
@@ -125,8 +117,18 @@ class ClusterNode:
         )
         self._directory = Directory(plane, self._follow, self._ask_controller, clock)
         self.homes = Homes(self._follow, prepared.cluster)
-        self._reporter = asyncio.create_task(self._report())
-        self._claimer = asyncio.create_task(self._claim())
+        self._reports = Reports(
+            plane,
+            self._follow,
+            self._controller,
+            self._loads,
+            self._ask_controller,
+            self.incarnation,
+            self._claim_news,
+            clock,
+        )
+        self._reporter = asyncio.create_task(self._reports.report())
+        self._claimer = asyncio.create_task(self._reports.claim())
         self._claimer.add_done_callback(membership.task_ended)
 
     @classmethod
@@ -405,10 +407,10 @@ class ClusterNode:
                 case asks.Take():
                     return self._takes(question)
                 case asks.Report():
-                    self._note_load(node, question.load)
+                    self._reports.note_load(node, question.load)
                     return asks.Noted()
                 case asks.Claim():
-                    self._note_claim(node, question)
+                    self._reports.note_claim(node, question)
                     return asks.Noted()
                 case asks.Sorry():
                     return question
@@ -460,73 +462,16 @@ class ClusterNode:
     def _takes(self, question: asks.Take) -> asks.Taken:
         """Refuses rooms of hubs that are not this node's, and what it has no space for."""
         refused: list[bytes] = []
-        space = self._config.limits["rooms_max"] - self._taken
-        space -= 0 if self._latest is None else round(self._latest.rooms)
+        space = self._config.limits["rooms_max"] - self._reports.taken
+        space -= 0 if self._reports.latest is None else round(self._reports.latest.rooms)
         for hub, rooms in question.rooms.items():
             kept = self._follow.hubs.get(hub)
             is_mine = kept is not None and self.name in kept.record.members
             taken = max(0, space) if is_mine and not self._membership.is_draining else 0
             refused += rooms[taken:]
             space -= min(taken, len(rooms))
-            self._taken += min(taken, len(rooms))
+            self._reports.taken += min(taken, len(rooms))
         return asks.Taken(tuple(refused))
-
-    # -- loads --
-
-    async def _report(self) -> None:
-        while True:
-            await asyncio.sleep(LOAD_S)
-            try:
-                load = await self._plane.load()
-                if load is not None:
-                    self._latest, self._taken = load, 0
-                    await self._ask_controller(asks.Report(load))
-            except HubSubError as error:
-                log.debug("no load was reported", reason=error.message)
-
-    # -- logged hubs without a record --
-
-    async def _claim(self) -> None:
-        """Tells the controller what may be given away: at each change, and who is new what was said before."""
-        said: tuple[int, Claims] | None = None
-        while True:
-            self._claim_news.clear()
-            held, claims = self._follow.controller, self._plane.claims()
-            if held is not None and said != (held.revision, claims) and (said or claims != Claims()):
-                question = asks.Claim(
-                    self.incarnation, tuple(sorted(claims.empty)), dict(claims.sealed), dict(claims.kept)
-                )
-                try:
-                    if isinstance(await self._ask_controller(question), asks.Noted):
-                        said = held.revision, claims
-                except HubSubError as error:
-                    log.debug("no hubs were claimed to be empty", reason=error.message)
-            await asyncio.sleep(CLAIM_S)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LOAD_S):
-                    await self._claim_news.wait()
-
-    def _note_claim(self, node: str, claim: asks.Claim) -> None:
-        kept = self._follow.nodes.get(node)
-        if kept is not None and kept.record.incarnation == claim.incarnation:
-            known = self._controller.claims
-            known[node, claim.incarnation] = Claims(
-                empty=frozenset(claim.empty), sealed=claim.sealed, kept=claim.kept
-            )
-            for process in [process for process in known if process[0] not in self._follow.nodes]:
-                del known[process]
-            for process in [p for p in known if p[0] == node and p[1] < claim.incarnation]:
-                del known[process]
-            self._controller.wake()
-
-    def _note_load(self, node: str, load: Load) -> None:
-        if node in self._follow.nodes:
-            now, before = self._clock(), self._loads.get(node)
-            fresh = NodeLoad(load=load, at_s=now, added=0.0 if before is None else before.added)
-            is_known = before is not None and before.at_s > float("-inf")
-            self._loads[node] = before.sampled(load, now) if is_known and before is not None else fresh
-        for name in self._loads.keys() - self._follow.nodes.keys():
-            del self._loads[name]
 
     def _leads(self) -> set[int]:
         return {hub for hub, kept in self._follow.hubs.items() if kept.record.leader == self.name}

@@ -1,0 +1,119 @@
+"""What a node tells the controller of itself: its load, and which of its logged hubs may be given away; and what the
+controller keeps of that.
+
+Invariant: of a node only its latest process counts.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final
+
+import structlog
+
+from hubsub.control.cluster import asks
+from hubsub.control.cluster.busy import Load, NodeLoad
+from hubsub.control.cluster.controller import Controller
+from hubsub.control.cluster.follow import Follow
+from hubsub.control.cluster.plane import Plane
+from hubsub.control.cluster.view import Claims
+from hubsub.errors import HubSubError
+
+LOAD_S: Final = 2.0
+"""Between two reports of a node's load: well within what smooths them, and what makes them stale."""
+
+CLAIM_S: Final = 0.05
+"""Between two claims, however much changes: what came together is told together."""
+
+log = structlog.get_logger("hubsub.cluster")
+
+
+class Reports:
+    """Tells, and notes.
+
+    Args:
+        plane: Whose load, and whose hubs.
+        loads: By node, as they are told; only the controller has those of others.
+        ask: Asks the controller.
+        incarnation: Of this process.
+        claim_news: Set when hubs that may be given away are others.
+    """
+
+    def __init__(
+        self,
+        plane: Plane,
+        follow: Follow,
+        controller: Controller,
+        loads: dict[str, NodeLoad],
+        ask: Callable[[asks.Asked], Awaitable[asks.Answer]],
+        incarnation: int,
+        claim_news: asyncio.Event,
+        clock: Callable[[], float],
+    ) -> None:
+        self.latest: Load | None = None
+        self.taken = 0
+        """Rooms that this node took since its last sample."""
+        self._plane = plane
+        self._follow = follow
+        self._controller = controller
+        self._loads = loads
+        self._ask = ask
+        self._incarnation = incarnation
+        self._claim_news = claim_news
+        self._clock = clock
+
+    async def report(self) -> None:
+        """Tells loads, as long as it runs."""
+        while True:
+            await asyncio.sleep(LOAD_S)
+            try:
+                load = await self._plane.load()
+                if load is not None:
+                    self.latest, self.taken = load, 0
+                    await self._ask(asks.Report(load))
+            except HubSubError as error:
+                log.debug("no load was reported", reason=error.message)
+
+    async def claim(self) -> None:
+        """Tells what may be given away, as long as it runs: at each change, and who is new what was said before."""
+        said: tuple[int, Claims] | None = None
+        while True:
+            self._claim_news.clear()
+            held, claims = self._follow.controller, self._plane.claims()
+            if held is not None and said != (held.revision, claims) and (said or claims != Claims()):
+                question = asks.Claim(
+                    self._incarnation, tuple(sorted(claims.empty)), dict(claims.sealed), dict(claims.kept)
+                )
+                try:
+                    if isinstance(await self._ask(question), asks.Noted):
+                        said = held.revision, claims
+                except HubSubError as error:
+                    log.debug("no hubs were claimed to be empty", reason=error.message)
+            await asyncio.sleep(CLAIM_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOAD_S):
+                    await self._claim_news.wait()
+
+    def note_claim(self, node: str, claim: asks.Claim) -> None:
+        """A node has told what of its may be given away."""
+        kept = self._follow.nodes.get(node)
+        if kept is not None and kept.record.incarnation == claim.incarnation:
+            known = self._controller.claims
+            known[node, claim.incarnation] = Claims(
+                empty=frozenset(claim.empty), sealed=claim.sealed, kept=claim.kept
+            )
+            for process in [process for process in known if process[0] not in self._follow.nodes]:
+                del known[process]
+            for process in [p for p in known if p[0] == node and p[1] < claim.incarnation]:
+                del known[process]
+            self._controller.wake()
+
+    def note_load(self, node: str, load: Load) -> None:
+        """A node has told its load."""
+        if node in self._follow.nodes:
+            now, before = self._clock(), self._loads.get(node)
+            fresh = NodeLoad(load=load, at_s=now, added=0.0 if before is None else before.added)
+            is_known = before is not None and before.at_s > float("-inf")
+            self._loads[node] = before.sampled(load, now) if is_known and before is not None else fresh
+        for name in self._loads.keys() - self._follow.nodes.keys():
+            del self._loads[name]
