@@ -207,7 +207,7 @@ def test_what_was_said_while_a_page_was_away_comes_in_its_order_and_is_counted(
     ann.say("four")
     bob.sees("one", "two", "three")
     is_shut = False
-    ann.told("Lost n1, on n[123] now. 2 messages were said meanwhile, and here they are. Nothing is missing.")
+    ann.told("Lost n1, on n[123] now. 2 messages were said meanwhile, and all of them are here.")
     for person in (ann, bob):
         person.sees("one", "two", "three", "four")
 

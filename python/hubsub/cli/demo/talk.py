@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import NamedTuple
 
 from hubsub.cli.demo.generator import events
@@ -18,7 +18,7 @@ from hubsub.errors import HubSubError
 ROOMS = ("lobby", "kitchen", "workshop")
 """The first has the most people. The topic of one is `chat:ROOM`."""
 
-PAUSE_S_MAX = 6.0
+PAUSE_S_MAX = 3.0
 """Where nobody says anything for longer, that is cut."""
 
 _NAMES = (
@@ -35,7 +35,7 @@ _SAYINGS = (
     "who is in for lunch?",
     "me, but not before one",
     "there is soup, and there is the other soup",
-    "I vote for the other soup 🍲",
+    "I vote for the other soup",
     "could you read my patch when you have a minute?",
     "reading it now",
     "two remarks, both small",
@@ -87,7 +87,10 @@ class Line(NamedTuple):
 def lines(seed: int = 1) -> Iterator[Line]:
     """A conversation without an end: messages, actions, joins and leaves. The same seed gives the same one."""
     dice = random.Random(seed)
-    words = {"message": _SAYINGS, "action": _DOES}
+    # One thing leads to another: a room goes through them in their order, each from another place on.
+    sayings = {
+        room: cycle(_SAYINGS[at:] + _SAYINGS[:at]) for room, at in zip(ROOMS, (0, 10, 28), strict=True)
+    }
     rows = events(sys.maxsize, len(ROOMS), len(_NAMES), seed)
     here: set[tuple[str, str]] = set()
     for before, event in pairwise(rows):
@@ -97,13 +100,15 @@ def lines(seed: int = 1) -> Iterator[Line]:
             continue
         (here.discard if event["kind"] == "leave" else here.add)(who)
         pause = datetime.fromisoformat(event["ts"]) - datetime.fromisoformat(before["ts"])
-        yield Line(
-            min(pause.total_seconds(), PAUSE_S_MAX),
-            ROOMS[int(event["room"][-4:])],
-            _NAMES[int(event["user"][-5:])],
-            event["kind"],
-            dice.choice(words.get(event["kind"], ("",))),
-        )
+        room, name = ROOMS[int(event["room"][-4:])], _NAMES[int(event["user"][-5:])]
+        match event["kind"]:
+            case "message":
+                text = next(sayings[room])
+            case "action":
+                text = dice.choice(_DOES)
+            case _:
+                text = ""
+        yield Line(min(pause.total_seconds(), PAUSE_S_MAX), room, name, event["kind"], text)
 
 
 async def talk(servers: str, pace: float) -> None:

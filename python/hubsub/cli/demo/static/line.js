@@ -107,7 +107,7 @@ export class Line {
     }
     if (this.last && recovered) {
       const missed = seq - lastSeq;
-      this.note("good", missed ? `${messages(missed)} meanwhile, and here they are. Nothing is missing.` : "Nothing was said meanwhile.");
+      this.note("good", missed ? `${messages(missed)} meanwhile, and all of them are here.` : "Nothing was said meanwhile.");
       if (missed) this.awaits = seq;
     } else if (this.last) {
       this.note("bad", "The room's history does not reach back so far.");
