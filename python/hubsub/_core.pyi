@@ -176,6 +176,7 @@ class Core:
             `route_refuse` or, where no place is wanted, `route_absent` answers,
             `("locate", number, room)`: `route_located` answers,
             `("asked", node, number, body)`: a peer's control plane asks, `link_answer` answers,
+            `("parted", shard)` after `part_from_sessions`,
             `("stopped", shard, reason)` with reason None after a clean stop.
         """
 
@@ -353,6 +354,10 @@ class Core:
 
     def accept(self) -> None:
         """Accepts clients from now on, those that wait since the start among them."""
+
+    def part_from_sessions(self) -> None:
+        """Parts MQTT clients from sessions that are recorded, before the node leaves its cluster; who comes is refused.
+        Each shard tells ("parted", shard) when that is done."""
 
     def link_begin(self, cluster: str, node: str, incarnation: int, secret: bytes) -> None:
         """Says who this node is: links are accepted and dialed from now on.

@@ -310,6 +310,33 @@ def test_what_a_dead_node_held_goes_on_elsewhere(nodes: Cluster) -> None:
     nodes.settled()
 
 
+def test_a_node_that_stops_leaves_its_sessions_to_one_that_queues_for_them(nodes: Cluster) -> None:
+    ids = [id_away_from(nodes, "c", kind) for kind in ("served", "waiting")]
+    topic = nodes.room_led_by("a", "kept/stops/")
+    with Clients(nodes) as clients:
+        publisher = clients.publisher("a")
+        held = {client_id: clients.come("c", client_id)[0] for client_id in ids}
+        for one in held.values():
+            assert one.subscribe((topic, 2), ("stops", 1)) == [2, 1]
+        leave(nodes, "c", held[ids[1]], ids[1])
+        for said in (b"0", b"1"):
+            say(publisher, topic, said, 2)
+            say(publisher, "stops", said, 1)
+        assert nodes.stop("c") == 0
+        for client_id in ids:
+            # Which of those that are left has it is by the hub of its row.
+            until(lambda client_id=client_id: homes(nodes, "a", client_id))  # type: ignore[misc]
+        say(publisher, topic, b"2", 2)
+        say(publisher, "stops", b"2", 1)
+        for client_id in ids:
+            two = clients.back("b", client_id)
+            assert sorted(take(two, 6)) == [b"0", b"0", b"1", b"1", b"2", b"2"]
+            two.send(b"\xe0\x00")
+            two.read_all()
+    nodes.start("c")
+    nodes.settled()
+
+
 def test_a_holder_that_was_halted_changes_nothing_of_what_the_next_one_has(nodes: Cluster) -> None:
     client_id, topic = id_away_from(nodes, "c", "halted"), nodes.room_led_by("a", "kept/halted/")
     with Clients(nodes) as clients:

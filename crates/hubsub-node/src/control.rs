@@ -58,6 +58,8 @@ pub enum Event {
     Answered(u64, Result<Box<[u8]>, ErrorCode>),
     /// A shard ended; with a reason if it was not asked to.
     Stopped(u16, Option<String>),
+    /// The MQTT sessions of a shard are recorded, and their clients have gone.
+    Parted(u16),
 }
 
 /// What one peer has in the queue: events and their bytes. Written under the queue's lock.

@@ -75,6 +75,7 @@ impl Core {
             Mail::Mqtt(mail) => crate::mqtt::receive(self, mail),
             Mail::Presence(mail) => crate::presence::receive(self, mail),
             Mail::Poll(mail) => crate::http::receive(self, mail),
+            Mail::PartFromSessions => self.rim.is_leaving = true,
             Mail::Route(mail) => self.route_mail(mail),
             Mail::Roster(new) => crate::redis::cluster::learn(self, &new),
             Mail::RosterKnown(roster) => crate::redis::cluster::follow(self, &roster),

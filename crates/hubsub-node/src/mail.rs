@@ -75,6 +75,8 @@ pub enum Mail {
     RosterKnown(Arc<Roster>),
     /// Clients are accepted from now on.
     Accept,
+    /// MQTT clients go from sessions that are recorded, and nobody comes for one: the node is about to leave its cluster.
+    PartFromSessions,
     /// Stop accepting, let output drain until this time (ms), close, end.
     Stop(u64),
 }

@@ -366,6 +366,14 @@ impl Node {
         }
     }
 
+    /// Parts MQTT clients from sessions that are recorded, before the node leaves its cluster; who comes is refused. Each
+    /// shard tells when they are recorded as they are then.
+    pub fn part_from_sessions(&self) {
+        for inbox in self.inboxes.iter() {
+            inbox.send(&mut vec![Mail::PartFromSessions]);
+        }
+    }
+
     /// Stops accepting, gives output `grace_ms` to drain, closes. Each shard
     /// tells when it has ended.
     pub fn stop(&self, grace_ms: u64) {

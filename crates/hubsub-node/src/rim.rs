@@ -144,6 +144,10 @@ pub struct Rim {
     claimed: u64,
     /// Sessions without a connection.
     pub sessions: Sessions,
+    /// Whether its node is about to leave its cluster, and takes no MQTT clients any more.
+    pub is_leaving: bool,
+    /// Whether all sessions are recorded as they are then.
+    pub(crate) has_parted: bool,
     /// Sessions that are read, which other nodes had.
     pub readings: Readings,
     /// To the store of sessions, if there is one of its own.
@@ -244,6 +248,8 @@ impl Rim {
             claimed: 0,
             sessions: Sessions::default(),
             readings: Readings::default(),
+            is_leaving: false,
+            has_parted: false,
             store: ends.store,
             called: Vec::new(),
             presence,

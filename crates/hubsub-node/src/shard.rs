@@ -410,6 +410,7 @@ impl Shard {
 
     fn end_turn(&mut self) {
         self.clock.end_turn(&self.core.rim.metrics);
+        self.core.part_before_leaving();
         if let Some(stopping) = &mut self.stopping {
             stopping.end_turn(&mut self.core);
         }

@@ -5,6 +5,7 @@
 //! connections close as they take their output. Past its time a stop does so all the same.
 
 use crate::conn::Conn;
+use crate::control::Event;
 use crate::core::Core;
 use crate::inbox::Mailer;
 use crate::node::NodeInfo;
@@ -66,6 +67,18 @@ impl Stopping {
 }
 
 impl Core {
+    /// Before the node leaves its cluster, at the end of each turn: what sessions are is recorded while links stand.
+    pub fn part_before_leaving(&mut self) {
+        if !self.rim.is_leaving || self.rim.has_parted {
+            return;
+        }
+        self.part_from_sessions();
+        if !self.parts_from_sessions() {
+            self.rim.has_parted = true;
+            self.rim.control.tell(Event::Parted(self.rim.shard.0));
+        }
+    }
+
     /// Closes the connections of sessions that are recorded: they go on without.
     fn part_from_sessions(&mut self) {
         let is_kept = |conn: &Conn| conn.mqtt.as_ref().is_some_and(|client| client.is_recorded());

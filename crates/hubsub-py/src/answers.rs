@@ -63,6 +63,7 @@ pub fn event<'py>(
             }
             ("log", level, message, data).into_bound_py_any(py).map(Some)
         }
+        Event::Parted(shard) => ("parted", shard).into_bound_py_any(py).map(Some),
         Event::Stopped(shard, reason) => ("stopped", shard, reason).into_bound_py_any(py).map(Some),
         Event::Published(ticket, outcomes) => {
             let Some(wanted) = wanted(ticket) else { return Ok(None) };

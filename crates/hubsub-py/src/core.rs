@@ -441,6 +441,11 @@ impl Core {
         Ok(())
     }
 
+    fn part_from_sessions(&self) -> PyResult<()> {
+        self.started()?.part_from_sessions();
+        Ok(())
+    }
+
     fn stop(&self, grace_ms: u64) -> PyResult<()> {
         self.started()?.stop(grace_ms);
         Ok(())

@@ -13,6 +13,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,9 @@ class Life:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._shards_running = 0
         self._stopped = asyncio.Event()
+        self._shards_served: set[int] = set()
+        """Those whose sessions are not recorded, while they are being."""
+        self._parted = asyncio.Event()
         self._failed: asyncio.Future[None] | None = None
         self._started_at = time.monotonic()
         self.addresses: dict[str, str | None] = {}
@@ -145,6 +149,15 @@ class Life:
     def accept(self) -> None:
         """Accepts clients from now on; those that came before have waited."""
         self._core.accept()
+
+    async def part_from_sessions(self) -> None:
+        """MQTT clients go, and their sessions are recorded as they are then, before the node leaves its cluster; within
+        `drain_ms`. Who comes is refused."""
+        self._shards_served = set(range(self._shards_running))
+        self._core.part_from_sessions()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._limits["drain_ms"] / 1_000):
+                await self._parted.wait()
 
     async def stop(self) -> None:
         """Stops accepting, lets output drain for `drain_ms`, closes; ends the log, so that the next start trusts it."""
@@ -295,6 +308,10 @@ class Life:
                         self.on_asked(peer, number, body)
                     else:
                         log.warning("nobody here answers a peer", node=peer)
+                case ("parted", shard):
+                    self._shards_served.discard(shard)
+                    if not self._shards_served:
+                        self._parted.set()
                 case ("stopped", shard, reason):
                     self._on_stopped(shard, reason)
 

@@ -52,6 +52,9 @@ class FakeNode(FakeData):
     async def stop(self) -> None:
         self.world.steps.append("stop")
 
+    async def part_from_sessions(self) -> None:
+        self.world.steps.append("part")
+
     def accept(self) -> None:
         self.world.steps.append("accept")
 
@@ -178,7 +181,12 @@ def test_clients_are_accepted_last_and_a_node_ends_in_reverse() -> None:
         }  # fmt: skip
         assert node.given == ["chat"] and [row[0] for row in node.slots] == ["a"]
         await process.stop()
-        assert [step for step in world.steps if step != "registered"][3:] == ["accept", "stop", "left"]
+        assert [step for step in world.steps if step != "registered"][3:] == [
+            "accept",
+            "part",
+            "stop",
+            "left",
+        ]
         assert world.registered() is None and node.on_peer is None
 
     play(test)

@@ -247,11 +247,15 @@ fn terms(rim: &Rim, retains: bool) -> Terms {
 fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, packet: &[u8], decoder: Decoder) {
     let (retains, records) = (core.broker.rows_class().is_some(), core.records_sessions());
     let rim = &mut core.rim;
+    // One that has come to its session's place goes with that.
+    let is_late = rim.is_leaving && rim.sessions.get_mut(key).is_none();
     let Some(conn) = rim.conns.get_mut(key) else { return };
     conn.flags.set(Flags::HANDSHAKED, true);
     let id = conn.id;
     let is_known = connect.user_name.is_none_or(|name| name == "default");
-    let opened = if is_known {
+    let opened = if is_late {
+        Err(Refusal::new(connect, Fault::of(Reason::ServerUnavailable)))
+    } else if is_known {
         // Unique in the cluster: the node's run is.
         let new_id = || format!("hubsub-{}-{id}", &rim.info.run_id[..12]);
         Machine::open(connect, &terms(rim, retains), rim.now.mono_ms, new_id)
