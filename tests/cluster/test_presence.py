@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -90,6 +92,25 @@ def test_members_of_a_node_that_stops_are_gone(needs: Callable[..., None], tmp_p
         cluster.stop("c")
         for watcher in watchers:
             watcher.until()
+
+
+def test_members_of_a_node_that_was_taken_for_gone_are_there_again_when_it_is_heard(
+    needs: Callable[..., None], tmp_path: Path
+) -> None:
+    needs("hubsub-core")
+    with Cluster(tmp_path, classes=CLASSES, config=LISTENERS) as cluster, ExitStack() as stack:
+        cluster.settled()
+        watchers = [Roster(stack.enter_context(Page(cluster.nodes[name].ws)), "talk:0") for name in "ab"]
+        page = stack.enter_context(Page(cluster.nodes["c"].ws))
+        page.join("talk:0", {"presence": member("ann")})
+        for watcher in watchers:
+            watcher.until("ann")
+        os.kill(cluster.nodes["c"].pid, signal.SIGSTOP)
+        for watcher in watchers:
+            watcher.until()
+        os.kill(cluster.nodes["c"].pid, signal.SIGCONT)
+        for watcher in watchers:
+            watcher.until("ann")
 
 
 @pytest.mark.needs("node")
