@@ -19,6 +19,9 @@ def missing(activity: "DataFrame") -> "DataFrame":
     Grain: one row for each room and epoch. `missing` is 0 where nothing is, inside windows and between them,
     whatever time the windows are by.
     Null: nothing is null.
+
+    It counts seqs. What stood in a room and came into no window, such as a record without an event time where windows
+    are by those, is missing here, too: `events.bad` has it.
     """
     from pyspark.sql import functions as sf
 
