@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from boundary.test_node import ask
 from browser import Tab, chromium, tab
+from clients.phoenix import Page
 from clients.raw import Connection
 from playwright.sync_api import Browser, expect
 
@@ -193,6 +195,24 @@ def test_a_query_is_shown_with_its_state_and_how_far_it_is_behind_and_the_hubs_o
         expect(page.get_by_role("group", name="Hubs of class logged").get_by_role("button")).to_have_count(
             sum(hub["class"] == "logged" for hub in hubs)
         )
+        console.check()
+
+
+def test_who_is_in_a_room_is_shown_and_who_leaves_it_is_not(
+    browser: Browser, make_node: Callable[..., Node]
+) -> None:
+    node = make_node(config={"ws": "127.0.0.1:0"}, classes=[CHAT])
+    with tab(browser, node.http_url) as console:
+        page = console.open("room/chat%3Ahere")
+        here = page.get_by_role("table", name="Who is here")
+        expect(page.get_by_text("Nobody who says so.")).to_be_visible()
+        with Page(node.ws) as ann:
+            ann.join("chat:here", {"presence": {"key": EVIL, "meta": {"mood": EVIL}}})
+            expect(here.get_by_role("rowheader", name=EVIL)).to_be_visible()
+            expect(here.get_by_role("cell")).to_have_text(json.dumps({"mood": EVIL}, separators=(",", ":")))
+            expect(page.locator("dl > div").filter(has_text="present").locator("dd")).to_have_text("1")
+        expect(here.get_by_role("rowheader")).to_have_count(0)
+        assert page.locator("main img").count() == 0
         console.check()
 
 

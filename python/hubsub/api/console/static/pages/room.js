@@ -1,11 +1,14 @@
-// A room: who has it, where its history is, what comes to its end.
+// A room: who has it, where its history is, who is in it, what comes to its end.
 
+import { ask, Repeat } from "../ask.js";
 import { card, Figures, h, setText } from "../dom.js";
-import { bytes, clock, count, NONE, payload, rate, visible } from "../format.js";
+import { bytes, clock, count, NONE, payload, rate, roomPath, visible } from "../format.js";
 import { Table } from "../table.js";
 
 const ROWS = 200;
-const FIGURES = ["class", "hub", "leader", "members", "epoch", "seq", "records/s", "subscribers by name", "topics", "records in memory", "bytes in memory"];
+const HERE = 50; // Members that are listed.
+const PAUSE_MS = 3000;
+const FIGURES = ["class", "hub", "leader", "members", "epoch", "seq", "records/s", "subscribers by name", "present", "topics", "records in memory", "bytes in memory"];
 
 export function roomPage(store, name) {
   const figures = new Figures(FIGURES, "small");
@@ -14,6 +17,15 @@ export function roomPage(store, name) {
   let before = null;
   let isPaused = false;
   const tail = new Table("The end of its history, the latest first", COLUMNS, "Nothing yet.");
+  const here = new Table("Who is here", MEMBERS, "Nobody who says so.");
+  const more = h("p", { class: "quiet", role: "status" });
+  const repeat = new Repeat(async () => {
+    const page = await ask(`${roomPath(name)}/presence?limit=${HERE}`);
+    if (!page?.members) return;
+    here.update(page.members, (member) => member.ref);
+    figures.set("present", count(page.count));
+    setText(more, page.count > page.members.length ? `${count(page.members.length)} of ${count(page.count)}.` : "");
+  }, PAUSE_MS);
   const pause = h("button", { type: "button", "aria-pressed": "false", onclick: toggle }, "Pause");
   const draw = () => {
     if (!isPaused) tail.update(rows, (row) => row.position);
@@ -47,9 +59,9 @@ export function roomPage(store, name) {
     "div",
     {},
     h("h1", {}, visible(name)),
-    h("div", { class: "grid" }, card("The room", "", problem, figures.element), h("section", { class: "card" }, pause, tail.element)),
+    h("div", { class: "grid" }, card("The room", "", problem, figures.element), h("section", { class: "card" }, here.element, more), h("section", { class: "card" }, pause, tail.element)),
   );
-  return { title: visible(name), element, update };
+  return { title: visible(name), element, update, close: () => repeat.stop() };
 }
 
 const COLUMNS = [
@@ -63,6 +75,11 @@ const COLUMNS = [
     cell: (row) => (row.missing ? { text: `${count(row.missing)} more, not shown here`, class: "note" } : payload(row)),
   },
   { head: "headers", class: "headers", cell: (row) => Object.entries(row.headers ?? {}).map(([key, value]) => `${key}: ${value}`).join("\n") },
+];
+
+const MEMBERS = [
+  { head: "who", class: "name", cell: (row) => ({ text: row.key, title: row.key }) },
+  { head: "what it says of itself", class: "wide payload", cell: (row) => JSON.stringify(row.meta) },
 ];
 
 /** Records between two that came; none is known of where the room began another life. */
