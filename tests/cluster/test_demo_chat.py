@@ -103,6 +103,10 @@ class Person:
         expect(self.page.locator("#said .text")).to_have_text(list(texts))
         expect(self.page.locator("#unheard li")).to_have_count(0)
 
+    def is_with(self, *names: str) -> None:
+        """Waits until these are who is there, in order of name."""
+        expect(self.page.locator("#here li")).to_have_text(list(names))
+
     def told(self, words: str) -> None:
         """Waits until the page says so of a gap."""
         expect(self.page.locator(".note").filter(has_text=re.compile(words))).to_have_count(1)
@@ -110,7 +114,7 @@ class Person:
     def check(self) -> None:
         """Nothing went wrong but nodes, and nobody was asked but the page's server."""
         assert [trouble for trouble in self.tab.troubles if not LOST.match(trouble)] == []
-        assert self.tab.asked == {urlsplit(self.page.url).netloc}
+        assert self.tab.asked == {urlsplit(self.tab.url).netloc}
 
 
 class People(Protocol):
@@ -166,6 +170,7 @@ def test_two_browsers_chat_through_the_death_of_a_node_and_miss_nothing(demo: De
     ann.say("one", "two")
     for person in (ann, bob):
         person.sees("one", "two")
+        person.is_with("Ann", "Bob")
     bob.say("three")
     ann.sees("one", "two", "three")
 
@@ -175,9 +180,16 @@ def test_two_browsers_chat_through_the_death_of_a_node_and_miss_nothing(demo: De
     ann.told("Lost n2, on n[13] now. (Nothing was|1 message was) said meanwhile")
     for person in (ann, bob):
         person.sees("one", "two", "three", "four")
+        person.is_with("Ann", "Bob")
     bob.say("five")
     ann.sees("one", "two", "three", "four", "five")
     expect(bob.page.locator(".note")).to_have_count(0)
+    name = ann.page.get_by_label("Name", exact=True)
+    name.fill("Anna")
+    name.blur()
+    bob.is_with("Anna", "Bob")
+    ann.page.close()
+    bob.is_with("Bob")
     demo.cluster("start", "n2")
 
 

@@ -41,15 +41,19 @@ async function begin() {
   view.showRooms(rooms.includes(room) ? rooms : [...rooms, room], room);
   const wanted = nodes.findIndex((node) => node.name === asked.get("node"));
   const first = wanted >= 0 ? wanted : Math.floor(Math.random() * nodes.length);
-  const line = new Line(nodes, first, `chat:${room}`, {
+  const line = new Line(nodes, first, `chat:${room}`, { key: me, meta: { name: view.name.value } }, {
     state: (word, node, before) => view.showState(word, node, before),
     said: (payload) => view.showSaid(payload, typeof payload.id === "string" && payload.id.startsWith(`${me}-`)),
     note: (kind, text) => view.showNote(kind, text),
+    here: (metas) => view.showHere(metas),
     unheard: (messages) => view.showUnheard(messages.map(({ payload }) => payload)),
     refused: (payload, reason) => view.showNote("bad", `“${payload.text}” was refused: ${reason}`),
   });
+  view.name.addEventListener("change", () => {
+    remember(view.name.value);
+    line.rename({ name: view.name.value });
+  });
   view.onSay = (name, text) => {
-    remember(name);
     count += 1;
     return line.say({ id: `${me}-${count}`, name, kind: "message", text, at: Date.now() });
   };

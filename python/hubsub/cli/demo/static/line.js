@@ -4,7 +4,7 @@
 // - Each attempt to connect is to the next node. A join asks for what is behind the last position that was heard.
 // - Nothing is missing in silence: the answer to a join, the order of positions and `phx_gap` each say it.
 // - What was said is said again after a connection that died with it, unless it was heard; by its id all hear it once.
-import { Socket } from "./vendor/phoenix.mjs";
+import { Presence, Socket } from "./vendor/phoenix.mjs";
 
 const REWIND = 50; // Messages that a page begins with.
 const CONNECT_MS = 5_000; // After so long without an answer the next node is tried.
@@ -18,11 +18,12 @@ export class Line {
    * @param {{name: string, address: string}[]} nodes `address` as `ws://HOST:PORT`.
    * @param {number} first Index of the node to begin with.
    * @param {string} topic
+   * @param {{key: string, meta: object}} me Who this is to the others, and what is told of it.
    * @param {object} hears What is told: `state(word, node, before)`, `said(payload)`, `note(kind, text)`,
-   *   `unheard(messages)`, `refused(message, reason)`.
+   *   `unheard(messages)`, `refused(message, reason)`, `here(metas)`.
    */
-  constructor(nodes, first, topic, hears) {
-    Object.assign(this, { nodes, topic, hears });
+  constructor(nodes, first, topic, me, hears) {
+    Object.assign(this, { nodes, topic, me, hears });
     this.turn = first - 1;
     this.last = undefined; // Where what was heard last stands.
     this.left = undefined; // The node that was lost.
@@ -65,7 +66,7 @@ export class Line {
 
   open() {
     const from = () => (this.last ? { after: this.last } : { rewind: REWIND });
-    const channel = this.socket.channel(this.topic, from);
+    const channel = this.socket.channel(this.topic, () => ({ ...from(), presence: this.me }));
     this.channel = channel;
     const isThis = () => channel === this.channel;
     // Each event of the room, whatever its name: its position is its ref.
@@ -73,6 +74,8 @@ export class Line {
       if (isThis() && this.isJoined && POSITION.test(ref)) this.hear(event, payload, ref);
       return payload;
     };
+    const presence = new Presence(channel);
+    presence.onSync(() => isThis() && this.hears.here(presence.list((_, { metas }) => metas[0])));
     channel.on("phx_gap", ({ from, to }) => isThis() && this.lack(from, to));
     channel.onError(() => isThis() && this.lose());
     channel
@@ -175,6 +178,12 @@ export class Line {
     this.hears.unheard([...this.unheard.values()]);
     this.flush();
     return true;
+  }
+
+  /** What is told of this one from now on. */
+  rename(meta) {
+    this.me.meta = meta;
+    if (this.isJoined) this.channel.push("presence_update", meta);
   }
 
   flush() {

@@ -1,6 +1,7 @@
 // What is seen. Whatever people say becomes text, never markup: nothing here sets HTML.
 const SAID_MAX = 500; // Rows that are kept.
 const NEAR_PX = 48; // So near the end, what comes next is followed.
+const HERE_MAX = 100; // Names that are listed.
 const HUES = 8;
 const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
 
@@ -41,6 +42,7 @@ export class View {
     this.newer = by("newer");
     this.state = by("state");
     this.rooms = by("rooms");
+    this.here = by("here");
     this.missed = 0;
     this.onSay = () => false;
     by("say").addEventListener("submit", (event) => {
@@ -110,6 +112,14 @@ export class View {
     if (before?.dataset.name === name && before.classList.contains("mine") === isMine) row.classList.add("again");
     row.dataset.name = name;
     this.add(row);
+  }
+
+  /** Who is here, by name. */
+  showHere(metas) {
+    const names = metas.map((meta) => text(meta?.name, 32, "somebody")).sort((a, b) => a.localeCompare(b));
+    const rows = names.slice(0, HERE_MAX).map((name) => h("li", "", h("bdi", "", name)));
+    if (names.length > HERE_MAX) rows.push(h("li", "", `and ${names.length - HERE_MAX} more`));
+    this.here.querySelector("ul").replaceChildren(...rows);
   }
 
   showNote(kind, words) {
