@@ -195,8 +195,12 @@ def test_the_rest_api_says_where_the_events_are(server: Server) -> None:
 def test_a_stream_is_a_client_until_it_goes(server: Server) -> None:
     with stream(server, "chat:6") as one, server.connect() as redis:
         one.place()
-        rows = json.loads(server.get("/v1/clients"))["clients"]
-        assert [row["subscriptions"] for row in rows if row["protocol"] == "events"] == [1]
+
+        def shown() -> list[int]:
+            rows = json.loads(server.get("/v1/clients"))["clients"]
+            return [row["subscriptions"] for row in rows if row["protocol"] == "events"]
+
+        until(lambda: shown() == [1])
         until(lambda: server.metric("events_connections") == 1)
         # What it says is thrown away.
         one.socket.sendall(b"GET / HTTP/1.1\r\n\r\n" * 1000)

@@ -189,10 +189,10 @@ def test_a_request_that_is_none_is_told_why(server: Server, how: dict[str, Any],
 
 
 def test_a_slow_handshake_has_its_time_and_no_more(start: Start) -> None:
-    server = start(1, {"ws": "127.0.0.1:0"}, limits={"handshake_ms": 200})
-    with Raw(server) as nothing, Raw(server) as half, Raw(server) as whole:
-        half.socket.sendall(b"GET /socket/websocket HTTP/1.1\r\nHost: a\r\n")
+    server = start(1, {"ws": "127.0.0.1:0"}, limits={"handshake_ms": 1_000})
+    with Raw(server) as whole, Raw(server) as nothing, Raw(server) as half:
         assert whole.ask() == 101
+        half.socket.sendall(b"GET /socket/websocket HTTP/1.1\r\nHost: a\r\n")
         assert nothing.stream.read() == half.stream.read() == b""
         until(lambda: server.metric("handshake_timeouts_total") == 2)
         whole.send(FIN | TEXT, HEARTBEAT)
