@@ -266,11 +266,7 @@ impl Rows {
     /// A room's latest record; of other rooms than rows' nothing is kept.
     pub fn set(&mut self, record: &Arc<Record>, totals: &RowTotals) {
         if record.topic().starts_with(SESSIONS) {
-            match Owner::of(record).filter(|_| !record.payload().is_empty()) {
-                Some(owner) => _ = self.sessions.insert(record.topic().into(), owner),
-                None => _ = self.sessions.remove(record.topic()),
-            }
-            return;
+            return self.set_owner(record);
         }
         let Some(topic) = topic_of(record.topic()) else { return };
         let before = self.rows.take(topic);
@@ -288,6 +284,21 @@ impl Rows {
         }
         totals.bytes.fetch_add(added, Ordering::Relaxed);
         totals.bytes.fetch_sub(taken, Ordering::Relaxed);
+    }
+
+    /// A session's row is committed. One of a later holder may be under way behind it, and counts from when it was taken.
+    fn set_owner(&mut self, record: &Record) {
+        let owner = Owner::of(record);
+        let last = self.sessions.get(record.topic());
+        if let (Some(owner), Some(last)) = (owner, last)
+            && last.epoch > owner.epoch
+        {
+            return;
+        }
+        match owner.filter(|_| !record.payload().is_empty()) {
+            Some(owner) => _ = self.sessions.insert(record.topic().into(), owner),
+            None => _ = self.sessions.remove(record.topic()),
+        }
     }
 
     /// Takes the place of those that there were.
@@ -444,6 +455,19 @@ mod tests {
         assert!(write(&mut rows, "x", 1, 9), "and another one begins");
         assert!(rows.may_own(&session("b", "x", 5, 1)), "under way");
         assert!(!rows.may_own(&session("b", "x", 4, 1)));
+    }
+
+    #[test]
+    fn a_row_that_is_safe_late_makes_no_place_for_its_holder_before_one_that_is_under_way() {
+        for payload in ["x", ""] {
+            let (mut rows, totals) = (Rows::default(), RowTotals::default());
+            let (old, new) = (session("a", payload, 2, 7), session("a", "y", 3, 8));
+            assert!(rows.may_own(&old) && rows.may_own(&new), "both are under way");
+            rows.set(&old, &totals);
+            assert!(!rows.may_own(&session("a", "z", 2, 7)), "behind that of a later holder");
+            rows.set(&new, &totals);
+            assert!(rows.may_own(&session("a", "z", 3, 8)));
+        }
     }
 
     #[test]
