@@ -243,13 +243,20 @@ impl Rows {
         true
     }
 
-    /// Rooms of sessions whose holder has given them up, or its process is gone, so many at most: each call looks at others, in turn.
-    pub fn orphans(&mut self, mut is_gone: impl FnMut(u64) -> bool, max: usize) -> Vec<Box<[u8]>> {
+    /// Rooms of sessions whose holder has given them up, or its process is gone: of so many hubs that are asked together, each
+    /// finds its share of `max`, and looks at others with each call, in turn.
+    pub fn orphans(
+        &mut self,
+        mut is_gone: impl FnMut(u64) -> bool,
+        max: usize,
+        hubs: usize,
+    ) -> Vec<Box<[u8]>> {
+        let (found_max, looked_at_max) = (max.div_ceil(hubs), LOOKED_AT_MAX.div_ceil(hubs));
         let (mut found, mut looked_at) = (Vec::new(), 0);
         let behind = (Bound::Excluded(&*self.looked_at), Bound::Unbounded);
         let mut last = None;
         for (room, owner) in self.sessions.range::<[u8], _>(behind) {
-            if looked_at == LOOKED_AT_MAX || found.len() == max {
+            if looked_at == looked_at_max || found.len() == found_max {
                 break;
             }
             looked_at += 1;
@@ -258,7 +265,7 @@ impl Rows {
                 found.push(room.clone());
             }
         }
-        let is_end = looked_at < LOOKED_AT_MAX && found.len() < max;
+        let is_end = looked_at < looked_at_max && found.len() < found_max;
         self.looked_at = last.filter(|_| !is_end).cloned().unwrap_or_default();
         found
     }
@@ -480,10 +487,10 @@ mod tests {
         let ids = |rooms: Vec<Box<[u8]>>| -> Vec<u8> {
             rooms.iter().filter_map(|room| room.last()).copied().collect()
         };
-        let found: Vec<Vec<u8>> = (0..3).map(|_| ids(rows.orphans(|run| run == 1, 2))).collect();
+        let found: Vec<Vec<u8>> = (0..3).map(|_| ids(rows.orphans(|run| run == 1, 4, 2))).collect();
         assert_eq!(found, [b"ac".to_vec(), b"d".to_vec(), b"ac".to_vec()]);
-        assert_eq!(ids(rows.orphans(|run| run == 3, 9)), b"d", "it was given up");
-        assert_eq!(ids(rows.orphans(|_| true, 9)), b"abcd", "and again from the first");
+        assert_eq!(ids(rows.orphans(|run| run == 3, 9, 1)), b"d", "it was given up");
+        assert_eq!(ids(rows.orphans(|_| true, 9, 1)), b"abcd", "and again from the first");
     }
 
     #[test]

@@ -18,12 +18,13 @@ use crate::core::Core;
 use crate::gather::Then;
 use crate::mail::Question;
 use ahash::RandomState;
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 use hubsub_route::claims::{Aim, Claimant, Holder};
 use hubsub_route::rooms::{HistoryPart, HistoryQuery};
 use hubsub_route::{Owner, Pages};
 use hubsub_types::{ConnKey, ErrorCode};
 use hubsub_wire::mqtt::Reason;
+use std::collections::HashSet;
 
 /// Entries that are asked for at once.
 const PAGE: u64 = 256;
@@ -35,8 +36,8 @@ const ADOPTED_MAX: usize = 256;
 #[derive(Default)]
 pub struct Readings {
     by_place: HashMap<ConnKey, Reading, RandomState>,
-    /// Processes that were gone when it was looked last for sessions of such.
-    gone: HashSet<u64>,
+    /// Which processes are gone of those that had sessions.
+    gone: Gone,
 }
 
 /// One of them.
@@ -225,25 +226,68 @@ fn fails(core: &mut Core, key: ConnKey) {
 const ORPHANS_MAX: usize = 256;
 
 /// Sessions of hubs that this shard leads, of which the holder has given them up, or its process is gone, are to have an owner
-/// again: their client ids' shards see to it. Once in a while: a process that is gone was so the last time, too, since one may
-/// not be known yet.
+/// again: their client ids' shards see to it. Once in a while.
 pub fn adopt_orphans(core: &mut Core) {
     if !core.reads_sessions() {
         return;
     }
-    let (runs, mut gone) = (core.rim.links.runs(), HashSet::new());
-    let before = std::mem::take(&mut core.rim.readings.gone);
-    let is_gone = |run: u64| {
-        let is_gone = !runs.contains(&run);
-        if is_gone {
-            gone.insert(run);
-        }
-        is_gone && before.contains(&run)
-    };
-    for room in core.broker.orphans(is_gone, ORPHANS_MAX) {
+    let mut gone = std::mem::take(&mut core.rim.readings.gone);
+    gone.look(core.rim.links.runs());
+    for room in core.broker.orphans(|run| gone.is(run), ORPHANS_MAX) {
         let Some(id) = adoption::id_of_row(&room) else { continue };
         let home = claims::home_of(&id, core.rim.mailer.shards());
         handover::tell(core, home, MqttMail::Orphan(id.into()));
     }
     core.rim.readings.gone = gone;
+}
+
+/// Processes of sessions that are gone. One is so only if it was at an earlier look, too, since it may not be known yet; each look
+/// is at some sessions, so that one is remembered over looks at those of others.
+#[derive(Default)]
+struct Gone {
+    /// Those that are there.
+    runs: HashSet<u64>,
+    /// Those that were missed at earlier looks, and have been since.
+    before: HashSet<u64>,
+    /// Those that are missed at this one.
+    now: HashSet<u64>,
+}
+
+impl Gone {
+    /// A look begins, while these processes are there.
+    fn look(&mut self, runs: HashSet<u64>) {
+        self.before.extend(self.now.drain());
+        self.before.retain(|run| !runs.contains(run));
+        self.runs = runs;
+    }
+
+    /// Whether a process is gone.
+    fn is(&mut self, run: u64) -> bool {
+        if self.runs.contains(&run) {
+            return false;
+        }
+        self.now.insert(run);
+        self.before.contains(&run)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_gone_that_was_missed_before_also_where_others_were_looked_at_since() {
+        let mut gone = Gone::default();
+        let runs = |runs: &[u64]| runs.iter().copied().collect::<HashSet<u64>>();
+        gone.look(runs(&[1]));
+        assert!(!gone.is(1) && !gone.is(7) && !gone.is(7), "it may not be known yet");
+        gone.look(runs(&[1]));
+        assert!(!gone.is(8));
+        gone.look(runs(&[1]));
+        assert!(gone.is(7) && gone.is(8) && !gone.is(9) && !gone.is(1));
+        gone.look(runs(&[1, 7]));
+        assert!(!gone.is(7), "it is there");
+        gone.look(runs(&[1]));
+        assert!(!gone.is(7), "it may be back in a moment");
+    }
 }

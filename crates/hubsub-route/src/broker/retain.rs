@@ -8,6 +8,7 @@
 //! Invariant: what was committed before a reader's subscription began is in the row that it reads, or a later one is.
 
 use super::{Broker, Draft, Publisher};
+use crate::hubs::Hub;
 use crate::record::Record;
 use crate::relay::message::PATTERNS;
 use crate::relay::{AskId, NodeMessage};
@@ -466,15 +467,16 @@ impl Broker {
         }
     }
 
-    /// Rooms of rows, of hubs that this shard leads, of sessions whose holder's process is gone: so many at most, others each time.
+    /// Rooms of rows, of hubs that this shard leads, of sessions whose holder's process is gone: about so many at most, of each
+    /// hub its share, others each time.
     pub fn orphans(&mut self, mut is_gone: impl FnMut(u64) -> bool, max: usize) -> Vec<Box<[u8]>> {
         let Some(class) = self.rows_class() else { return Vec::new() };
+        let is_led = |hub: &Hub| hub.class == class && !hub.is_relayed && hub.log.is_some();
+        let slots = (0u16..).zip(self.rooms.hubs.iter());
+        let led: Vec<u16> = slots.filter(|(_, hub)| is_led(hub)).map(|(slot, _)| slot).collect();
         let mut found = Vec::new();
-        for slot in 0..self.rooms.hubs.iter().count() as u16 {
-            let hub = self.rooms.hubs.get_mut(slot);
-            if hub.class == class && !hub.is_relayed && hub.log.is_some() {
-                found.extend(hub.rows.orphans(&mut is_gone, max - found.len()));
-            }
+        for &slot in &led {
+            found.extend(self.rooms.hubs.get_mut(slot).rows.orphans(&mut is_gone, max, led.len()));
         }
         found
     }
