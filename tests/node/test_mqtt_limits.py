@@ -12,10 +12,14 @@ from clients.mqtt import (
     PUBLISH,
     PUBREC,
     PUBREL,
+    UNSUBACK,
+    UNSUBSCRIBE,
     V5,
     V311,
     Packet,
     Wire,
+    packet,
+    text,
 )
 from clients.servers import Server, until
 
@@ -143,6 +147,17 @@ def test_one_subscription_too_many_is_refused(start: Start) -> None:
     with client(server, version=V5) as one:
         assert one.subscribe(("a", 0), ("b/#", 1), ("c", 2), ("d", 0), ("+", 0)) == [0, 1, 2, 0x97, 0x97]
         assert one.subscribe(("a", 2)) == [2]
+
+
+def test_who_asks_of_one_room_too_many_who_is_there_is_refused(start: Start) -> None:
+    server = begin(start, limits={"subscriptions_per_client_max": 2})
+    rooms = [f"$presence/{number}" for number in range(3)]
+    with client(server, version=V5) as one:
+        assert one.subscribe(*((room, 0) for room in rooms)) == [0, 0, 0x97]
+        assert sorted(one.read(PUBLISH).topic for _ in "12") == rooms[:2]
+        one.send(packet(UNSUBSCRIBE << 4 | 2, b"\0\x02\0" + text(rooms[0])))
+        one.read(UNSUBACK)
+        assert one.subscribe((rooms[2], 0), ("a", 0), number=3) == [0, 0]
 
 
 def told_its_end(server: Server, number: int) -> Wire:

@@ -52,7 +52,7 @@ limits! {
     topic_bytes_max = 65_535;
     /// Bytes of a pattern.
     pattern_bytes_max = 1_024;
-    /// Subscriptions of one client: topics, patterns and shard channels together.
+    /// Subscriptions of one client: topics, patterns and shard channels together; and as many to who is in rooms.
     subscriptions_per_client_max = 100_000;
     /// Groups that share messages, in the whole cluster; and named consumers that a shard remembers.
     groups_max = 10_000;

@@ -47,7 +47,7 @@ LIMITS: tuple[Limit, ...] = (
     Limit(
         "subscriptions_per_client_max",
         100_000,
-        "Subscriptions of one client: topics, patterns and shard channels together.",
+        "Subscriptions of one client: topics, patterns and shard channels together; and as many to who is in rooms.",
         1,
     ),
     Limit(

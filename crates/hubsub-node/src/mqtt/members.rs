@@ -32,6 +32,9 @@ pub(super) fn watch(
     }
     // Who subscribes again is told anew.
     presence::left(core, key, filter);
+    if core.rim.presence.edge.watched_by(key) as u64 >= core.rim.limits.subscriptions_per_client_max {
+        return Err(ErrorCode::TooManySubscriptions);
+    }
     let wish = Wish { topic: filter, room: room.as_bytes(), who: None, watches: true, request };
     presence::reserve(core, key, wish).map(|_| ())
 }

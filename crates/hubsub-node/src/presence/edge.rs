@@ -89,6 +89,12 @@ impl Edge {
         Some(self.seats.get(&key)?.iter().find(|seat| *seat.topic == *topic)?.number)
     }
 
+    /// How many of a connection's seats are told who is there.
+    #[must_use]
+    pub fn watched_by(&self, key: ConnKey) -> usize {
+        self.seats.get(&key).map_or(0, |seats| seats.iter().filter(|seat| seat.watches).count())
+    }
+
     /// The number of the seat that an MQTT client's request joins.
     #[must_use]
     pub fn seat_of_request(&self, key: ConnKey, request: u32) -> Option<u64> {
