@@ -44,7 +44,6 @@ struct Revived {
     queue: Vec<(u64, Message, Grant)>,
     /// What it has to subscribe to also while it has no connection.
     filters: Vec<Box<str>>,
-    epoch: u64,
 }
 
 /// Makes a session of what was found: its connection, if it had one, has ended now. None if that is damaged, which is told.
@@ -73,7 +72,7 @@ fn revive(core: &mut Core, found: Found) -> Option<Revived> {
     let filters = state.subscriptions().map(|(filter, ..)| filter).filter(|filter| !stands(filter));
     let filters: Vec<Box<str>> = filters.map(Box::from).collect();
     session.cursors = cursors;
-    Some(Revived { absent: Absent::new(id, state, session), queue, filters, epoch: head.epoch })
+    Some(Revived { absent: Absent::new(id, state, session), queue, filters })
 }
 
 /// Subscribes a place to filters; how many of them will be confirmed, or refused, later.
@@ -102,7 +101,7 @@ pub(super) fn adopt_of_before(core: &mut Core, found: Found) {
 /// A session is taken in, in a place that was kept for it and holds its client id.
 pub(super) fn adopt(core: &mut Core, key: ConnKey, found: Found) {
     let id = found.id.clone();
-    let Some(Revived { absent, queue, filters, .. }) = revive(core, found) else {
+    let Some(Revived { absent, queue, filters }) = revive(core, found) else {
         core.rim.conns.give_back(key);
         return claims::release(core, id, Holder { shard: core.rim.shard, conn: key });
     };
@@ -117,12 +116,12 @@ pub(super) fn adopt(core: &mut Core, key: ConnKey, found: Found) {
     session::look_at(core, key);
 }
 
-/// A connection goes on with a session that another process had.
-pub(super) fn take_over(core: &mut Core, key: ConnKey, found: Found) {
+/// A connection goes on with a session that another process had, as the holder of that epoch.
+pub(super) fn take_over(core: &mut Core, key: ConnKey, found: Found, epoch: u64) {
     let (id, row) = (found.id.clone(), found.row.clone());
-    let Some(Revived { mut absent, queue, filters, epoch }) = revive(core, found) else {
+    let Some(Revived { mut absent, queue, filters }) = revive(core, found) else {
         // The client is told that there is none.
-        return begin_new(core, key, Head::read(&row).map_or(0, |(head, ..)| head.epoch));
+        return begin_new(core, key, epoch);
     };
     let now_ms = core.rim.now.wall_us / 1000;
     if absent.state.expires_at_ms().is_some_and(|at_ms| at_ms <= now_ms) {

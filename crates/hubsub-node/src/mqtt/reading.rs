@@ -44,6 +44,8 @@ pub struct Readings {
 struct Reading {
     id: Box<str>,
     why: Why,
+    /// Of the holder that wrote the row.
+    epoch: u64,
     step: Step,
 }
 
@@ -85,7 +87,7 @@ pub(super) fn claim(core: &mut Core, id: Box<str>) {
         return;
     }
     let key = core.rim.conns.reserve();
-    let reading = Reading { id: id.clone(), why: Why::Adoption, step: Step::Claim };
+    let reading = Reading { id: id.clone(), why: Why::Adoption, epoch: 0, step: Step::Claim };
     core.rim.readings.by_place.insert(key, reading);
     let who = Holder { shard: core.rim.shard, conn: key };
     claims::claim(core, id, Claimant { who, aim: Aim::Adopt });
@@ -124,7 +126,7 @@ pub(super) fn begin_adopted(core: &mut Core, key: ConnKey) -> bool {
 /// The session of a connection's client id is read.
 pub(super) fn begin(core: &mut Core, key: ConnKey, id: Box<str>, is_clean: bool) {
     ask_row(core, key, &id);
-    let reading = Reading { id, why: Why::Client { is_clean }, step: Step::Row };
+    let reading = Reading { id, why: Why::Client { is_clean }, epoch: 0, step: Step::Row };
     core.rim.readings.by_place.insert(key, reading);
 }
 
@@ -148,6 +150,7 @@ pub fn came(core: &mut Core, key: ConnKey, part: Result<HistoryPart, ErrorCode>)
             let row = part.records.last();
             let epoch = row.and_then(|row| Owner::of(row)).unwrap_or_default().epoch;
             let row = row.map(|row| row.payload()).filter(|row| !row.is_empty());
+            reading.epoch = epoch;
             match (row, why) {
                 (Some(row), Why::Adoption | Why::Client { is_clean: false }) => {
                     let row = row.to_vec();
@@ -202,7 +205,7 @@ fn read_on(core: &mut Core, key: ConnKey) {
     if let Some(query) = pages.next() {
         return core.ask_home(&query.room.clone(), Question::History(query), Then::Session(key));
     }
-    let Some(Reading { id, why, step: Step::Entries(row, _, entries) }) =
+    let Some(Reading { id, why, epoch, step: Step::Entries(row, _, entries) }) =
         core.rim.readings.by_place.remove(&key)
     else {
         unreachable!("it is one that was read")
@@ -210,7 +213,7 @@ fn read_on(core: &mut Core, key: ConnKey) {
     let found = Found { id, row, entries };
     match why {
         Why::Adoption => adoption::adopt(core, key, found),
-        Why::Client { .. } => adoption::take_over(core, key, found),
+        Why::Client { .. } => adoption::take_over(core, key, found, epoch),
     }
 }
 
