@@ -7,7 +7,7 @@ use super::entries::{EntryHead, Head, head_of};
 use super::message::Message;
 use super::recalled::{Recalled, recall};
 use super::session::{self, Absent, Sent, Session};
-use super::{NOBODY, attach, claims, publish_will, refused, standing, store};
+use super::{NOBODY, attach, claims, members, publish_will, refused, standing, store};
 use crate::control::Level;
 use crate::core::Core;
 use hubsub_route::claims::Holder;
@@ -69,7 +69,9 @@ fn revive(core: &mut Core, found: Found) -> Option<Revived> {
     // Where it stands it goes on when its client is back.
     let stands =
         |filter: &str| cursors.as_ref().is_some_and(|cursors| standing::rests(core, cursors, filter));
-    let filters = state.subscriptions().map(|(filter, ..)| filter).filter(|filter| !stands(filter));
+    // Who is in a room it is told once it is connected.
+    let waits = |filter: &str| filter.starts_with(members::PRESENCE) || stands(filter);
+    let filters = state.subscriptions().map(|(filter, ..)| filter).filter(|filter| !waits(filter));
     let filters: Vec<Box<str>> = filters.map(Box::from).collect();
     session.cursors = cursors;
     Some(Revived { absent: Absent::new(id, state, session), queue, filters })
