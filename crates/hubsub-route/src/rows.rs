@@ -94,6 +94,8 @@ impl Owner {
         let mut words = value.split(' ');
         let mut number = || words.next()?.parse().ok();
         let (epoch, run) = (number()?, number()?);
+        // Another one follows it.
+        let epoch = Some(epoch).filter(|&epoch| epoch < u64::MAX)?;
         Some(Owner { epoch, run, is_over: words.next() == Some(OVER) })
     }
 

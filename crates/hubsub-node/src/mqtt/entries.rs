@@ -32,6 +32,9 @@ const WAITS: u8 = 1;
 const OF_TOPIC: u8 = 2;
 const OF_HUB: u8 = 4;
 
+/// What is counted on from: far beyond what anybody counts to.
+const NUMBER_MAX: u64 = 1 << 62;
+
 const SHORT: Damaged = Damaged("a field that ends behind its record");
 
 /// What stands before the state in a row.
@@ -72,9 +75,9 @@ impl Head {
         if left.byte()? != VERSION {
             return Err(Damaged("a row of another version"));
         }
-        let (born, epoch) = (left.number()?, left.number()?);
-        let (last_key, last_entry) = (left.number()?, left.number()?);
-        let (through, queued_from) = (left.number()?, left.number()?);
+        let (born, epoch) = (left.number()?, left.count()?);
+        let (last_key, last_entry) = (left.count()?, left.count()?);
+        let (through, queued_from) = (left.count()?, left.count()?);
         let cursors = left.bytes()?;
         Ok((Head { born, epoch, last_key, last_entry, through, queued_from }, cursors, left.0))
     }
@@ -156,7 +159,7 @@ pub fn put_message(is_queued: bool, key: u64, row: Row, said: &Said<'_>, grant: 
 /// It is too short.
 pub fn head_of(entry: &[u8]) -> Result<(EntryHead, &[u8]), Damaged> {
     let mut left = Reader(entry);
-    let head = EntryHead { born: left.number()?, epoch: left.number()?, number: left.number()? };
+    let head = EntryHead { born: left.number()?, epoch: left.count()?, number: left.count()? };
     Ok((head, left.0))
 }
 
@@ -172,7 +175,7 @@ pub fn take_part(from: &mut &[u8]) -> Result<Part, Damaged> {
             Part::Event(number, event)
         }
         MESSAGE => {
-            let (flags, key) = (left.byte()?, left.number()?);
+            let (flags, key) = (left.byte()?, left.count()?);
             let (is_queued, row) = match flags {
                 0 | WAITS => (flags == WAITS, Row::None),
                 OF_TOPIC => (false, Row::Topic),
@@ -228,6 +231,11 @@ impl<'a> Reader<'a> {
         let (number, rest) = self.0.split_first_chunk().ok_or(SHORT)?;
         self.0 = rest;
         Ok(u64::from_le_bytes(*number))
+    }
+
+    /// A number that others follow.
+    fn count(&mut self) -> Result<u64, Damaged> {
+        Some(self.number()?).filter(|&number| number <= NUMBER_MAX).ok_or(Damaged("a number out of range"))
     }
 
     fn place(&mut self) -> Result<LogPlace, Damaged> {
@@ -306,6 +314,29 @@ mod tests {
             let mut left = &whole[..end];
             assert!(rows.iter().any(|_| take_part(&mut left).is_err()), "of {end} bytes");
         }
+    }
+
+    #[test]
+    fn numbers_that_no_other_one_follows_are_refused() {
+        let head = Head { born: u64::MAX, epoch: NUMBER_MAX, ..Head::default() };
+        let read = |head: Head| {
+            let mut row = Vec::new();
+            head.write(None, &mut row);
+            Head::read(&row).map(|(head, ..)| head)
+        };
+        assert_eq!(read(head), Ok(head));
+        let far = u64::MAX;
+        for head in [
+            Head { epoch: far, ..head },
+            Head { last_key: far, ..head },
+            Head { last_entry: far, ..head },
+            Head { through: far, ..head },
+            Head { queued_from: far, ..head },
+        ] {
+            assert!(read(head).is_err(), "{head:?}");
+        }
+        assert!(head_of(&begin(EntryHead { born: 1, epoch: far, number: 1 })).is_err());
+        assert!(head_of(&begin(EntryHead { born: 1, epoch: 1, number: far })).is_err());
     }
 
     #[test]
