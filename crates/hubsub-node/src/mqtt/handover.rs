@@ -65,7 +65,7 @@ pub(super) fn yields(core: &mut Core, key: ConnKey, heir: Heir) {
         session.is_over |= !keeps;
         session.yields_to = keeps.then(|| Box::new(heir));
         if !outlives || !keeps {
-            kept = session.kept.take();
+            (kept, session.is_released) = (session.kept.take(), true);
         }
     }
     if !is_closing {

@@ -652,8 +652,12 @@ pub fn gone(core: &mut Core, key: ConnKey, mut client: Box<Client>, outlives: bo
     if let Some(will) = will.filter(|_| client.arrival.is_none()) {
         publish_will(core, key, *will, client.machine.client_id());
     }
+    let session = client.session.take();
+    if session.as_ref().is_some_and(|session| session.is_released) {
+        return;
+    }
     let holder = Holder { shard: core.rim.shard, conn: key };
-    let kept = client.session.take().and_then(|session| session.kept);
+    let kept = session.and_then(|session| session.kept);
     durable::release(core, client.machine.client_id().into(), holder, kept);
 }
 

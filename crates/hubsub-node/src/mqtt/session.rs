@@ -58,6 +58,8 @@ pub struct Session {
     pub(super) yields_to: Option<Box<Heir>>,
     /// It ends with its connection all the same.
     pub(super) is_over: bool,
+    /// Its client id is free as soon as its row is ended, before its connection is.
+    pub(super) is_released: bool,
     /// What of it is recorded, where sessions outlive their process.
     pub(super) kept: Option<Box<Kept>>,
 }
