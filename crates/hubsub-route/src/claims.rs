@@ -255,20 +255,14 @@ impl Claims {
         let Some(busy) = self.busy(id) else { return };
         let Some(claim) = busy.claim.as_mut().filter(|claim| claim.token == of) else { return };
         match receivers {
-            Some(receivers) if claim.adopts && receivers > 1 => {
-                busy.claim = None;
-                busy.refuse_all(actions);
-            }
+            Some(receivers) if claim.adopts && receivers > 1 => busy.give_up(actions),
             Some(receivers) => {
                 claim.others = Some(receivers.saturating_sub(1));
                 if !claim.is_won() && !claim.adopts {
                     actions.push(Action::Wait(id.into(), of));
                 }
             }
-            None => {
-                busy.claim = None;
-                busy.refuse_all(actions);
-            }
+            None => busy.give_up(actions),
         }
         self.go_on(id, None, actions);
     }
@@ -294,6 +288,8 @@ impl Claims {
             (Word::Claim(of, aim), Some(_)) => busy.lost_to = Some((of, aim == Aim::Clean)),
             (Word::Claim(of, _), None) => actions.push(Action::Say(id.into(), Word::Released(of))),
             (Word::Released(of), Some(own)) if of == own.token => own.released += 1,
+            // Somebody has it.
+            (Word::Again(_), Some(_)) if adopts => busy.give_up(actions),
             (Word::Again(of), Some(own)) if of > own.token => busy.lost_to = Some((of, false)),
             (Word::Again(of), Some(own)) if of < own.token => {
                 actions.push(Action::Say(id.into(), Word::Again(own.token)));
@@ -305,9 +301,16 @@ impl Claims {
 
     /// Not all that was said in the room of an id may have been heard.
     pub fn missed(&mut self, id: &str, actions: &mut Vec<Action>) {
-        let Some(claim) = self.busy(id).and_then(|busy| busy.claim.as_mut()) else { return };
-        claim.is_back = true;
-        actions.push(Action::Say(id.into(), Word::Again(claim.token)));
+        let Some(busy) = self.busy(id) else { return };
+        let adopts = busy.adopts();
+        let Some(claim) = busy.claim.as_mut() else { return };
+        if adopts {
+            // Others would let go for what it said.
+            busy.give_up(actions);
+        } else {
+            claim.is_back = true;
+            actions.push(Action::Say(id.into(), Word::Again(claim.token)));
+        }
         self.go_on(id, None, actions);
     }
 
@@ -378,6 +381,12 @@ impl Busy {
             let heir = self.claimant.map_or(Heir::Away { is_clean }, Heir::Here);
             actions.extend(self.holder.map(|holder| Action::Yield(holder, heir)));
         }
+    }
+
+    /// The node's claim comes to nothing, and who waits is refused.
+    fn give_up(&mut self, actions: &mut Vec<Action>) {
+        self.claim = None;
+        self.refuse_all(actions);
     }
 
     fn refuse_all(&mut self, actions: &mut Vec<Action>) {

@@ -173,6 +173,21 @@ fn nobody_lets_go_for_one_that_adopts() {
 }
 
 #[test]
+fn one_that_adopts_comes_to_nothing_where_somebody_holds_the_id_and_where_words_are_missed() {
+    for holds in [token(2, 1), token(2, 9), None] {
+        let (mut claims, first) = (Claims::default(), holder(1));
+        act(&mut claims, |c, actions| c.claim("a".into(), adopts(first), token(1, 2), actions));
+        act(&mut claims, |c, actions| c.watched("a", true, token(1, 3), actions));
+        let got = act(&mut claims, |c, actions| match holds {
+            Some(of) => c.heard("a", Word::Again(of), None, actions),
+            None => c.missed("a", actions),
+        });
+        assert_eq!(got, [Action::Refuse(first), Action::Unwatch("a".into())], "{holds:?}");
+        assert!(claims.is_empty());
+    }
+}
+
+#[test]
 fn one_that_adopts_has_the_id_if_nobody_else_is_in_its_room_and_gives_way_to_a_client() {
     let (first, second, own) = (holder(1), holder(2), token(1, 2));
     let word = Word::Claim(own.unwrap(), Aim::Adopt);
