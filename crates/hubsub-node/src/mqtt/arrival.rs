@@ -7,6 +7,7 @@ use crate::control::Level;
 use crate::core::Core;
 use crate::rim::{Rim, Timer};
 use hubsub_route::Answer;
+use hubsub_route::claims::Heir;
 use hubsub_types::ConnKey;
 use hubsub_wire::mqtt::{Accepted, Fault, Reason};
 
@@ -60,10 +61,16 @@ impl Rim {
 
 /// A session that another process had is subscribed to all that it was, or cannot be.
 pub fn followed(core: &mut Core, key: ConnKey, is_held: bool) {
-    match is_held {
-        true => recorded(core, key, true),
-        false => refused(core, key, Reason::ServerUnavailable),
+    if is_held {
+        return recorded(core, key, true);
     }
+    // It would stay here without what was refused: whoever comes for it reads it anew, and subscribes to all of it.
+    let client = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
+    let session = client.and_then(|client| client.session.as_mut());
+    session
+        .into_iter()
+        .for_each(|session| session.yields_to = Some(Box::new(Heir::Away { is_clean: false })));
+    refused(core, key, Reason::ServerUnavailable);
 }
 
 /// A client has its session, and is connected once that is recorded, where sessions are.

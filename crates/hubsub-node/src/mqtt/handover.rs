@@ -46,6 +46,8 @@ pub(super) fn yields(core: &mut Core, key: ConnKey, heir: Heir) {
     }
     if core.rim.sessions.get_mut(key).is_some() {
         return match heir {
+            // Its place ends in a moment, and with that the id is free.
+            Heir::Here(to) if to.aim == Aim::Resume && durable::parts(&mut core.rim, key) => {}
             Heir::Here(to) if to.aim == Aim::Resume => call(core, key, to.who),
             Heir::Away { is_clean: false } if durable::hand_over(core, key) => {}
             _ => session::end(core, key),
