@@ -254,6 +254,14 @@ def test_a_slow_reader_meets_its_limit_as_its_class_says(start: Start, policy: s
         )
 
 
+def test_what_pages_may_not_join_they_do_not_read(start: Start) -> None:
+    server = start(1, {"ws": "127.0.0.1:0", "phoenix": {"topics": ["chat:*"]}})
+    with stream(server, "secret") as one:
+        assert (one.status, one.error()["code"]) == (403, "not_allowed")
+    with stream(server, "chat:9") as one:
+        assert one.status == 200
+
+
 def test_a_stop_ends_streams(start: Start) -> None:
     server = start(2, {"ws": "127.0.0.1:0"})
     assert server.node is not None

@@ -230,8 +230,8 @@ KEYS: tuple[Key, ...] = (
         "phoenix_topics",
         Kind("list of patterns", _parse_topics, WORDS.show),
         ("*",),
-        "Topics that browsers may join as Phoenix channels: those that one of these matches, each an MQTT filter or a "
-        "glob as a class's `match`. Empty: none.",
+        "Topics that browsers may join as Phoenix channels, or read as server-sent events: those that one of these "
+        "matches, each an MQTT filter or a glob as a class's `match`. Empty: none.",
         "PATTERN,…",
         table="phoenix",
     ),

@@ -49,7 +49,9 @@ pub(super) fn begin(core: &mut Core, key: ConnKey, request: &Request<'_>) {
         phoenix::Start::After(position) => (Start::After(position), Some(position)),
     };
     let opening = Opening { after, origin: request.origin.map(Into::into) };
-    let outcome = if core.rim.access.allowed(principal, access::Action::Subscribe, &ask.topic) {
+    // What pages may not join they do not read this way, either.
+    let is_open = core.rim.phoenix_rules.topics.iter().any(|topic| topic.matches(&ask.topic));
+    let outcome = if is_open && core.rim.access.allowed(principal, access::Action::Subscribe, &ask.topic) {
         let wish = Wish { topic: &ask.topic, namespace: Namespace::Global, start };
         core.broker.subscribe(core.rim.ticket(key), key, wish, now, &mut core.rim)
     } else {
