@@ -213,6 +213,18 @@ def test_a_session_that_is_silent_for_too_long_ends(start: Start) -> None:
         assert one.get() == {"status": 410}
 
 
+def test_a_session_that_fetches_nothing_of_what_it_asked_for_ends(start: Start) -> None:
+    limits = {"phoenix_silence_ms": 1_000, "longpoll_window_ms": 50, "reply_bytes_max": 1_024}
+    server = start(1, {"ws": "127.0.0.1:0"}, limits=limits)
+    beat = [None, "1" * 200, "phoenix", "heartbeat", {}]
+    with Poller(server) as one:
+        # At last so much waits that no more is taken, and the request has no answer before the end.
+        while one.post(*[beat] * 100) == 200:
+            pass
+        assert server.metric("pauses_total") > 0
+        until(lambda: server.metric("longpoll_sessions") == 0)
+
+
 def test_a_body_that_is_too_long_is_told_so(start: Start) -> None:
     server = start(1, {"ws": "127.0.0.1:0"}, limits={"phoenix_message_bytes_max": 1024})
     with Poller(server) as one:

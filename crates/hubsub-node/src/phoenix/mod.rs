@@ -214,7 +214,8 @@ fn take(core: &mut Core, key: ConnKey, kind: Kind, bytes: &[u8]) {
 pub fn look_for_silence(rim: &mut Rim, key: ConnKey) {
     let (rules, now_ms) = (Rc::clone(&rim.phoenix_rules), rim.now.mono_ms);
     let Some(conn) = rim.conns.get_mut(key).filter(|conn| !conn.is_closing()) else { return };
-    let is_paused = conn.flags.any(Flags::PAUSED);
+    // Who has no socket asks again all the while it is there, and nothing else ends it when it is not.
+    let is_paused = conn.flags.any(Flags::PAUSED) && !conn.io.is_polled();
     let Some(client) = &mut conn.phoenix else { return };
     if is_paused {
         client.socket.heard(now_ms);
@@ -254,5 +255,10 @@ fn close(rim: &mut Rim, key: ConnKey, code: CloseCode, words: &str) {
         client.was_told = true;
     }
     rim.push(key, |out, _| write_close(out, code, words, None));
-    rim.close_soon(key);
+    if rim.conns.get(key).is_some_and(|conn| conn.io.is_polled()) {
+        // What it has not fetched by now it cannot fetch any more.
+        rim.close_now(key);
+    } else {
+        rim.close_soon(key);
+    }
 }
