@@ -82,16 +82,21 @@ impl PollMail {
 }
 
 impl Polled {
-    /// Takes all of it, unless too much waits.
+    /// Takes slices, each of whole frames, until too much waits.
     ///
     /// # Errors
-    /// `WouldBlock` then.
+    /// `WouldBlock` when it does already.
     pub fn write(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
         if self.frames.len() >= POLLED_BYTES {
             return Err(ErrorKind::WouldBlock.into());
         }
         let before = self.frames.len();
-        from.iter().for_each(|slice| self.frames.extend_from_slice(slice));
+        for slice in from {
+            self.frames.extend_from_slice(slice);
+            if self.frames.len() >= POLLED_BYTES {
+                break;
+            }
+        }
         Ok(self.frames.len() - before)
     }
 }
@@ -338,5 +343,21 @@ fn answered(rim: &mut Rim, key: ConnKey, bytes: &[u8], is_last: bool) {
     rim.push(key, |out, _| out.extend_from_slice(bytes));
     if is_last {
         rim.close_soon(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_for_a_request_is_bounded_and_has_whole_frames() {
+        let mut polled = Polled { secret: 0, frames: Vec::new(), waits: None, posts: None };
+        let frame = [0; 48 * 1024];
+        let queue = [IoSlice::new(&frame); 100];
+        assert_eq!(polled.write(&queue).unwrap(), 2 * frame.len());
+        assert_eq!(polled.write(&queue).unwrap_err().kind(), ErrorKind::WouldBlock);
+        polled.frames.clear();
+        assert_eq!(polled.write(&queue[..1]).unwrap(), frame.len());
     }
 }
