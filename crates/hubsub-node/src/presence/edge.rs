@@ -279,13 +279,20 @@ pub fn show(core: &mut Core, room: &[u8], seat: u64, shown: &Shown) {
     let Some(watcher) = watchers.and_then(|watchers| watchers.get_mut(&seat)) else { return };
     watcher.is_told = true;
     let (conn, topic) = (watcher.conn, watcher.topic.clone());
-    match reads(core, conn) {
-        Some(Reads::Page(version)) => {
+    let Some(reads) = reads(core, conn) else { return };
+    if core.rim.is_full_at(conn.index) {
+        return core.rim.close(conn.index, CloseReason::OutputLimit);
+    }
+    match reads {
+        Reads::Page(version) => {
             let frames = state_frames(version, &topic, shown);
             core.rim.push(conn, |out, _| out.extend_from_slice(&frames));
         }
-        Some(Reads::Device) => core.rim.send_members(conn, &topic, &state_json(shown), true),
-        None => {}
+        Reads::Device => core.rim.send_members(conn, &topic, &state_json(shown), true),
+    }
+    // A crowd may have waited for a long list.
+    if core.rim.turn_bytes() > TURN_BYTES {
+        core.flush();
     }
 }
 
