@@ -165,6 +165,17 @@ def test_a_room_may_have_any_name(server: Server) -> None:
 # --- the same in other protocols
 
 
+def test_a_meta_that_only_some_can_read_hides_nobody(server: Server) -> None:
+    with page(server) as ann, page(server) as bob:
+        ann.join("chat:raw", {"presence": {"key": "ann", "meta": {"half": "\ud83d"}}})
+        bob.join("chat:raw", {"presence": {"key": "bob", "meta": {"name": "Bob"}}})
+        wait_for(server, "chat:raw", "ann", "bob")
+        assert [row["meta"] for row in asked(server, "chat:raw")["members"]] == [
+            {"half": "\ud83d"},
+            {"name": "Bob"},
+        ]
+
+
 def test_redis_and_rest_say_the_same(server: Server) -> None:
     with page(server) as one, page(server) as two, server.connect() as redis:
         for who, key in ((one, "bob"), (two, "ann")):

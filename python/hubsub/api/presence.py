@@ -1,6 +1,6 @@
 """/v1/rooms/{room}/presence: who is in a room, the same from any node (docs/presence.md)."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
@@ -19,7 +19,12 @@ class Member(Struct, kw_only=True):
 
     key: Annotated[str, Meta(description="Who it is. One key may be there several times.")]
     ref: Annotated[str, Meta(description="Which one: no other member ever has it.")]
-    meta: Annotated[dict[str, Any], Meta(description="What it says of itself.")]
+    meta: Annotated[
+        msgspec.Raw,
+        Meta(
+            description="What it says of itself: an object, as it came.", extra_json_schema={"type": "object"}
+        ),
+    ]
 
 
 class Presence(Struct, kw_only=True):
@@ -34,7 +39,7 @@ async def show_presence(state: State, request: Request) -> Response:
     room = room_name(state, request)
     limit = number(request, "limit", 1_000, state.limits["http_page_max"])
     count, members = await state.node.members(room)
-    rows = [Member(key=m.key, ref=m.ref, meta=msgspec.json.decode(m.meta)) for m in members[:limit]]
+    rows = [Member(key=m.key, ref=m.ref, meta=msgspec.Raw(m.meta)) for m in members[:limit]]
     return json_answer(Presence(room=text_of(room), count=count, members=rows))
 
 
