@@ -183,7 +183,7 @@ fn begin(core: &mut Core, asker: &Asker, connect: &Connect<'_>) {
     if open >= rim.limits.connections_max || rim.polled_clients as u64 >= share {
         rim.info.connections.fetch_sub(1, Ordering::Relaxed);
         rim.metrics.connections_refused_total.add(1);
-        return refuse(core, asker, PollStatus::TooMany);
+        return refuse(core, asker, PollStatus::Full);
     }
     let random = crate::sys::random();
     let secret = u128::from_be_bytes(*random.first_chunk().expect("32 bytes have 16"));

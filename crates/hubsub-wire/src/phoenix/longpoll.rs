@@ -43,8 +43,10 @@ pub enum PollStatus {
     Bad,
     /// It is longer than it may be, or has more lines.
     TooLong,
-    /// There are too many sessions, or requests of this one.
+    /// There are too many requests of this session.
     TooMany,
+    /// There are too many sessions: clients come again after a while, as they do after no other word.
+    Full,
 }
 
 impl PollStatus {
@@ -57,6 +59,7 @@ impl PollStatus {
             PollStatus::Bad => 400,
             PollStatus::TooLong => 413,
             PollStatus::TooMany => 429,
+            PollStatus::Full => 500,
         }
     }
 }
