@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -172,6 +173,14 @@ def test_who_asks_wrongly_is_told_so_in_the_body(server: Server) -> None:
     for query in ("vsn=3.0.0", "vsn=%ff", "positions=maybe"):
         with pytest.raises(AssertionError, match="403"):
             Poller(server, query)
+
+
+def test_a_method_whose_answer_may_have_no_body_ends_its_connection(server: Server) -> None:
+    assert server.node is not None
+    with socket.create_connection(server.node.ws, TIMEOUT_S) as client:
+        client.sendall(b"HEAD /socket/longpoll HTTP/1.1\r\nHost: a\r\n\r\n" * 2)
+        answer = b"".join(iter(lambda: client.recv(65_536), b""))
+    assert answer.count(b"HTTP/1.1 ") == 1 and b"Connection: close" in answer
 
 
 def test_a_session_is_its_token_and_nobody_guesses_it(server: Server) -> None:

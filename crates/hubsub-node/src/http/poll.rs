@@ -105,7 +105,9 @@ impl Polled {
 pub(super) fn request(core: &mut Core, key: ConnKey, request: &Request<'_>, body: &[u8]) {
     let rim = &mut core.rim;
     let (shard, origin) = (rim.shard, request.origin.map(Into::into));
-    let asker = Asker { shard, conn: key, origin, is_last: request.is_last() };
+    // What follows the body of an answer to HEAD, say, nobody reads as an answer.
+    let is_known = ["GET", "POST", "OPTIONS"].contains(&request.method);
+    let asker = Asker { shard, conn: key, origin, is_last: request.is_last() || !is_known };
     let what = match request.method {
         "OPTIONS" => return allow(rim, key, request),
         "GET" => Ok(What::Get),
