@@ -44,6 +44,7 @@ def test_records_come_as_events_whose_ids_are_their_positions(server: Server) ->
     with stream(server, "chat:1") as one, server.connect() as redis, Page(server.node.ws) as page:
         assert (one.status, one.fields["content-type"]) == (200, "text/event-stream")
         assert "content-length" not in one.fields
+        assert one.fields["x-content-type-options"] == "nosniff", "no page runs it as a script"
         epoch, seq = one.place().split("-")
         assert seq == "0"
         page.join("chat:1")

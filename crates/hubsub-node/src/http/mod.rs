@@ -88,11 +88,11 @@ pub fn look_whether_idle(rim: &mut Rim, key: ConnKey) {
     rim.close_now(key);
 }
 
-/// What lets a page of another origin read an answer.
+/// What lets a page of another origin read an answer, and no page take it for a script.
 fn fields_for(origin: Option<&str>) -> String {
     let allowed =
         origin.map_or_else(String::new, |origin| format!("Access-Control-Allow-Origin: {origin}\r\n"));
-    format!("{allowed}Vary: Origin\r\nCache-Control: no-store\r\n")
+    format!("{allowed}Vary: Origin\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n")
 }
 
 /// A request is not served.
