@@ -131,6 +131,7 @@ impl Core {
         !self.rim.dirty.is_empty()
             || !self.rim.drained.is_empty()
             || !self.rim.polled.is_empty()
+            || !self.rim.answered.is_empty()
             || self.rim.own.has_work()
             || self.rim.links.has_work()
     }

@@ -168,6 +168,8 @@ pub struct Rim {
     pub polled_clients: usize,
     /// Those that were told something in this turn.
     pub(crate) polled: Vec<ConnKey>,
+    /// Connections whose request waited for its answer and has it.
+    pub answered: Vec<ConnKey>,
     /// What pages sent by long polls in this turn.
     pub posted: Vec<(ConnKey, Vec<u8>)>,
     /// What holds for all browsers.
@@ -259,6 +261,7 @@ impl Rim {
             events_clients: 0,
             polled_clients: 0,
             polled: Vec::new(),
+            answered: Vec::new(),
             posted: Vec::new(),
             long_messages: LongMessages::default(),
             mqtt_subscriptions: 0,

@@ -342,6 +342,9 @@ fn answer(core: &mut Core, asker: &Asker, write: impl FnOnce(&mut Vec<u8>)) {
 fn answered(rim: &mut Rim, key: ConnKey, bytes: &[u8], is_last: bool) {
     let Some(conn) = rim.conns.get_mut(key) else { return };
     conn.io.await_answer(false);
+    if conn.flags.any(Flags::PAUSED) {
+        rim.answered.push(key);
+    }
     rim.push(key, |out, _| out.extend_from_slice(bytes));
     if is_last {
         rim.close_soon(key);

@@ -219,6 +219,12 @@ impl Shard {
             if self.core.rim.turn_bytes() > TURN_BYTES {
                 self.core.flush();
             }
+            let conn = self.core.rim.conns.get_mut(key);
+            if let Some(conn) = conn.filter(|conn| conn.io.awaits_answer()) {
+                // Not looked at in each turn, for thousands may wait: the answer ends it.
+                conn.flags.set(Flags::PAUSED, true);
+                break;
+            }
             if self.core.rim.must_pause(key) {
                 self.pause(key);
                 break;
@@ -237,6 +243,7 @@ impl Shard {
 
     /// Connections whose reason to pause is gone go on with what they kept.
     pub(super) fn resume_paused(&mut self) {
+        self.paused.append(&mut self.core.rim.answered);
         for key in std::mem::take(&mut self.paused) {
             if self.core.rim.conns.get(key).is_none_or(Conn::is_closing) {
                 continue;
