@@ -54,10 +54,10 @@ pub struct Epoch(pub u64);
 pub struct Seq(pub u64);
 
 impl Seq {
-    /// The seq that follows this one.
+    /// The seq that follows this one; none follows the last, which clients may name.
     #[must_use]
     pub fn next(self) -> Seq {
-        Seq(self.0 + 1)
+        Seq(self.0.saturating_add(1))
     }
 }
 

@@ -19,7 +19,7 @@ mod ask;
 pub use ask::{Ask, topic_of};
 
 use crate::phoenix::{Payload, is_reserved, word, write_payload};
-use hubsub_types::{Position, Seq};
+use hubsub_types::Position;
 
 /// What its answer is.
 pub const CONTENT_TYPE: &str = "text/event-stream";
@@ -68,7 +68,7 @@ pub fn write_gap(out: &mut Vec<u8>, from: Position, to: Option<Position>, goes_o
 /// What is missing in front of a stream that begins behind `after`, though all behind `asked` was asked for.
 #[must_use]
 pub fn missing(asked: Position, after: Position) -> (Position, Option<Position>) {
-    let from = Position { epoch: asked.epoch, seq: Seq(asked.seq.0 + 1) };
+    let from = Position { epoch: asked.epoch, seq: asked.seq.next() };
     (from, (after.epoch == asked.epoch && after.seq >= from.seq).then_some(after))
 }
 

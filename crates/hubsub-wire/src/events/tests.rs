@@ -3,7 +3,7 @@
 use super::*;
 use crate::http::{Refusal, Request};
 use crate::phoenix::Start;
-use hubsub_types::Epoch;
+use hubsub_types::{Epoch, Seq};
 
 fn at(epoch: u64, seq: u64) -> Position {
     Position { epoch: Epoch(epoch), seq: Seq(seq) }
@@ -74,6 +74,7 @@ fn a_gap_says_what_is_missing_and_its_id_is_behind_it() {
     assert_eq!(missing(at(1, 2), at(1, 5)), (at(1, 3), Some(at(1, 5))));
     assert_eq!(missing(at(1, 2), at(2, 5)), (at(1, 3), None));
     assert_eq!(missing(at(1, 9), at(1, 5)), (at(1, 10), None), "a room that has less had another life");
+    assert_eq!(missing(at(1, u64::MAX), at(1, 5)), (at(1, u64::MAX), None), "whatever a client names");
 }
 
 fn ask(target: &str, fields: &str) -> Result<Ask, Refusal> {
