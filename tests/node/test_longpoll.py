@@ -119,6 +119,7 @@ def test_a_page_without_websockets_is_in_the_same_channels(server: Server, stays
         for n in range(30):
             redis.ask("PUBLISH", "chat:1", json.dumps({"n": n}))
         assert [one.read()[4]["n"] for _ in range(30)] == list(range(30)), "all, once, in order"
+        assert [page.said("chat:1")[1]["n"] for _ in range(30)] == list(range(30))
         redis.ask("PUBLISH", "chat:1", b"\xff\x00")
         assert one.read() == [None, None, "chat:1", "message", {"base64": "/wA="}]
         assert one.post(["1", "4", "chat:1", "phx_leave", {}]) == 200
