@@ -14,11 +14,13 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 from browser import Tab, chromium, tab
+from clients.phoenix import Page
 from clients.servers import until
 from command_line import HUBSUB, environment, hubsub
 from playwright.sync_api import Browser, WebSocketRoute, expect
 
 from hubsub import BlockingClient
+from hubsub.config import split_address
 
 pytestmark = pytest.mark.needs("hubsub-core", "chromium")
 
@@ -251,9 +253,16 @@ def test_what_people_say_is_text_whatever_it_is_and_whoever_said_it(demo: Demo, 
     with BlockingClient(f"redis://{demo.nodes['n3']['redis']}") as client:
         for said in ("plain", '{"text":{"a":"<i>"},"name":7,"at":1e99}', "[1]", b"\xff"):
             client.publish("chat:markup", said)
-    bob.sees(markup, "plain", '{"a":"<i>"}', "[1]", '{"base64":"/w=="}')
+    with Page(split_address(demo.nodes["n3"]["ws"])) as page:
+        page.join("chat:markup")
+        # Names that every object of JavaScript has are no kinds, and null has no text.
+        page.push("chat:markup", "message", {"kind": "constructor", "text": "built"})
+        page.push("chat:markup", "message", [])
+        page.push("chat:markup", "publish", ["message", None])
+    shown = [markup, "plain", '{"a":"<i>"}', "[1]", '{"base64":"/w=="}', "built", "[]", "{}"]
+    bob.sees(*shown)
     bob.say("after all that")
-    ann.sees(markup, "plain", '{"a":"<i>"}', "[1]", '{"base64":"/w=="}', "after all that")
+    ann.sees(*shown, "after all that")
 
 
 def test_people_talk_by_themselves_and_come_and_go(demo: Demo, people: People) -> None:

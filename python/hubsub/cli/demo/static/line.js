@@ -69,9 +69,9 @@ export class Line {
     const channel = this.socket.channel(this.topic, () => ({ ...from(), presence: this.me }));
     this.channel = channel;
     const isThis = () => channel === this.channel;
-    // Each event of the room, whatever its name: its position is its ref.
+    // Each event of the room, whatever its name: its position is its ref. Anybody may say null.
     channel.onMessage = (event, payload, ref) => {
-      if (isThis() && this.isJoined && POSITION.test(ref)) this.hear(event, payload, ref);
+      if (isThis() && this.isJoined && POSITION.test(ref)) this.hear(event, payload ?? {}, ref);
       return payload;
     };
     const presence = new Presence(channel);

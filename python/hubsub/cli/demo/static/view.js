@@ -96,7 +96,7 @@ export class View {
   showSaid(payload, isMine) {
     const name = text(payload.name, 32, "somebody");
     const said = text(payload.text ?? payload.data, 2_000, JSON.stringify(payload));
-    const about = { join: "came in", leave: "left", action: said }[payload.kind];
+    const about = new Map([["join", "came in"], ["leave", "left"], ["action", said]]).get(payload.kind);
     if (about !== undefined) {
       this.add(h("li", "about", h("bdi", "", name), ` ${about}`));
       return;
