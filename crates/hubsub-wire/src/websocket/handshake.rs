@@ -60,7 +60,7 @@ refusals! {
     Version "426 Upgrade Required" "unsupported WebSocket version; hint: Sec-WebSocket-Version: 13";
     Key "400 Bad Request" "the request does not have one Sec-WebSocket-Key of 16 bytes in base64";
     Path "404 Not Found" "there is no WebSocket at this path";
-    Origin "403 Forbidden" "pages of this origin are not welcome";
+    Origin "403 Forbidden" "pages of this origin are not welcome; hint: ws_origins";
     Subprotocol "400 Bad Request" "no subprotocol that both speak";
 }
 

@@ -24,7 +24,8 @@ export function clusterPage(store) {
     nodes() {
       sums(figures, store);
       messages.update(store.times, new Map(Object.entries(store.series)));
-      cpu.update(store.times, store.cpu);
+      // In the order of the map, and so in its colours.
+      cpu.update(store.times, new Map([...store.cpu].sort(([a], [b]) => (a < b ? -1 : 1))));
       nodes.update(store.all(), (row) => row.name);
       rooms.update(busiest(store), (row) => row.name);
       links.update(linkRows(store), (row) => row.key);
