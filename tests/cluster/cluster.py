@@ -52,6 +52,9 @@ CLASSES = (CHAT, LOGGED, BUSY, DEFAULT)
 DEALT = {row["name"] for row in (CHAT, BUSY, DEFAULT)}
 """Classes without a log: their hubs go to and fro with the nodes."""
 
+SMALL_LOG = {"log_journal_bytes": "4MiB", "log_reserve_bytes": "4MiB"}
+"""What a log takes of the disk beside its records: there are tens of nodes at once."""
+
 LISTENERS = ("redis", "redis_cluster", "http", "link", "raft")
 
 
@@ -79,7 +82,7 @@ class Cluster:
     ) -> None:
         self.directory, self.coordinator, self.names = directory, coordinator, tuple(names)
         self.classes, self.config = classes, dict(config or {})
-        self.limits: Mapping[str, Any] = {"load_sample_ms": 0} | dict(limits or {})
+        self.limits: Mapping[str, Any] = {"load_sample_ms": 0} | SMALL_LOG | dict(limits or {})
         self.each = each or {}
         self.nodes: dict[str, Node] = {}
         """Those that run."""
