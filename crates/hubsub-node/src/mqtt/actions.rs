@@ -1,7 +1,7 @@
 //! Actions of devices (docs/guides/devices.md) that a client was sent and has not acknowledged. Once it has, and is the
 //! device, the room of the action is told by a record beside the device's answers: so that any node knows it, at any time.
 
-use super::Client;
+use super::client::Client;
 use super::message::Said;
 use crate::core::Core;
 use crate::own::Asked;

@@ -1,13 +1,17 @@
 //! Sessions that other processes had, as they are taken in (docs/protocol/mqtt-state.md): the rooms in which they are found,
 //! and what is made of each: an absent session, or one that a connection goes on with.
 
-use super::arrival::recorded;
-use super::durable::{self, Kept, Written};
+use super::absent::{self, Absent};
+use super::arrival::{recorded, refused};
+use super::client::{NOBODY, publish_will};
+use super::durable::{self, Written};
 use super::entries::{EntryHead, Head, head_of};
+use super::kept::Kept;
 use super::message::Message;
 use super::recalled::{Recalled, recall};
-use super::session::{self, Absent, Sent, Session};
-use super::{NOBODY, attach, claims, members, publish_will, refused, standing, store};
+use super::session::{self, Sent, Session};
+use super::subscribing::attach;
+use super::{claims, members, standing, store};
 use crate::control::Level;
 use crate::core::Core;
 use hubsub_route::claims::Holder;
@@ -137,7 +141,7 @@ pub(super) fn take_over(core: &mut Core, key: ConnKey, found: Found, epoch: u64)
     }
     let Some(mut client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.take()) else { return };
     core.rim.adopt_session(key, absent, queue);
-    session::resume(&mut core.rim, key, &mut client);
+    absent::resume(&mut core.rim, key, &mut client);
     if let Some(arrival) = &mut client.arrival {
         (arrival.is_resumed, arrival.follows) = (true, Some(0));
     }

@@ -1,15 +1,21 @@
 //! What a client waits for between its CONNECT and its CONNACK: that its id is its own. One whose session is kept in
 //! another place goes there ([`handover`](super::handover)).
 
-use super::durable::{self, Wait};
-use super::reading;
+use super::client::Client;
+use super::durable;
+use super::gaps::Gaps;
+use super::kept::{Kept, Wait};
+use super::pending::Pending;
+use super::session::{self, Session};
+use super::{absent, claims, reading, standing};
+use crate::conn::Flags;
 use crate::control::Level;
 use crate::core::Core;
 use crate::rim::{Rim, Timer};
 use hubsub_route::Answer;
-use hubsub_route::claims::Heir;
+use hubsub_route::claims::{Aim, Claimant, Heir, Holder};
 use hubsub_types::ConnKey;
-use hubsub_wire::mqtt::{Accepted, Fault, Reason};
+use hubsub_wire::mqtt::{Accepted, Connect, Decoder, Fault, Machine, Opened, Reason, Refusal, Terms};
 
 /// See the module.
 pub struct Arrival {
@@ -22,6 +28,102 @@ pub struct Arrival {
     pub follows: Option<i64>,
     /// Its CONNECT, if it would go on with a session that is kept.
     pub connect: Box<[u8]>,
+}
+
+/// What clients are granted. The limits are within what their packets can say: the configuration sees to it.
+fn terms(rim: &Rim, retains: bool) -> Terms {
+    let limits = &rim.limits;
+    Terms {
+        packet_bytes_max: limits.mqtt_packet_bytes_max as u32,
+        receive_max: limits.mqtt_receive_max as u16,
+        is_strict: rim.info.mqtt.is_strict,
+        inflight_max: limits.mqtt_inflight_max as u16,
+        aliases_max: limits.mqtt_topic_aliases_max as u16,
+        keep_alive_s_max: limits.mqtt_keep_alive_s_max as u16,
+        retains,
+        long_ids: rim.info.mqtt.long_ids,
+        session_expiry_s_max: limits.mqtt_session_expiry_s_max as u32,
+        session_expiry_s_default: limits.mqtt_session_expiry_s.min(limits.mqtt_session_expiry_s_max) as u32,
+        has_shares: true,
+    }
+}
+
+pub(super) fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, packet: &[u8], decoder: Decoder) {
+    let (retains, records) = (core.broker.rows_class().is_some(), core.records_sessions());
+    let rim = &mut core.rim;
+    // One that has come to its session's place goes with that.
+    let is_late = rim.is_leaving && rim.sessions.get_mut(key).is_none();
+    let Some(conn) = rim.conns.get_mut(key) else { return };
+    conn.flags.set(Flags::HANDSHAKED, true);
+    let id = conn.id;
+    let is_known = connect.user_name.is_none_or(|name| name == "default");
+    let opened = if is_late {
+        Err(Refusal::new(connect, Fault::of(Reason::ServerUnavailable)))
+    } else if is_known {
+        // Unique in the cluster: the node's run is.
+        let new_id = || format!("hubsub-{}-{id}", &rim.info.run_id[..12]);
+        Machine::open(connect, &terms(rim, retains), rim.now.mono_ms, new_id)
+    } else {
+        Err(Refusal::new(connect, Fault::of(Reason::BadUserNameOrPassword)))
+    };
+    match opened {
+        Ok(Opened { mut machine, is_clean, accepted }) => {
+            let client_id = machine.client_id().into();
+            let mut session = None;
+            if machine.session_expiry_s() > 0 {
+                let kept = records.then(|| Box::new(Kept::new(rim.new_token())));
+                session = Some(Box::new(Session::new(kept, 0)));
+            }
+            if session.is_some() && records {
+                machine.record();
+            }
+            rim.sessions.connected += usize::from(session.is_some());
+            let connect = if is_clean { Box::default() } else { packet.into() };
+            let mut client = Client {
+                machine,
+                decoder,
+                arrival: Some(Box::new(Arrival { accepted, is_resumed: false, follows: None, connect })),
+                session,
+                unconfirmed: 0,
+                holds: false,
+                waits_for_log: false,
+                pending: Pending::default(),
+                gaps: Gaps::default(),
+                tells_positions: false,
+                shares: None,
+                was_told: false,
+                reads: None,
+            };
+            rim.mqtt_clients += 1;
+            let is_kept = absent::resume(rim, key, &mut client);
+            if let Some(arrival) = &mut client.arrival {
+                arrival.is_resumed = is_kept;
+            }
+            if let Some(conn) = rim.conns.get_mut(key) {
+                conn.mqtt = Some(Box::new(client));
+            }
+            if is_kept {
+                let _ = standing::go_on(core, key);
+                return recorded(core, key, true);
+            }
+            let who = Holder { shard: rim.shard, conn: key };
+            let aim = if is_clean { Aim::Clean } else { Aim::Resume };
+            claims::claim(core, client_id, Claimant { who, aim });
+        }
+        Err(refusal) => {
+            // What it would have gone on with is over, too: its place is the connection's.
+            session::forget(core, key);
+            let rim = &mut core.rim;
+            rim.metrics.mqtt_refused_total.add(1);
+            let fields = vec![
+                ("client", connect.client_id.chars().take(64).collect()),
+                ("reason", refusal.fault.what.to_owned()),
+            ];
+            rim.log_conn(Level::Info, "mqtt client refused", key, fields);
+            rim.push(key, |out, _| refusal.write(out));
+            rim.close_soon(key);
+        }
+    }
 }
 
 /// A client id is its connection's own, or that of a session that is to be taken in; and no session is kept on this node.

@@ -8,7 +8,7 @@
 use super::adoption::{self, Found};
 use super::handover::{self, tell};
 use super::store::{Stored, stored};
-use super::{arrival, reading, refused};
+use super::{arrival, reading};
 use crate::core::Core;
 use crate::mail::Mail;
 use crate::own::{self, Asked};
@@ -102,7 +102,7 @@ pub fn receive(core: &mut Core, mail: MqttMail) {
         }
         MqttMail::Granted(key) => arrival::granted(core, key),
         MqttMail::Refused(key) if reading::is_refused(core, key) => {}
-        MqttMail::Refused(key) => refused(core, key, Reason::ServerUnavailable),
+        MqttMail::Refused(key) => arrival::refused(core, key, Reason::ServerUnavailable),
         MqttMail::Yield(key, to) => handover::yields(core, key, to),
         // It goes when its input has been looked at.
         MqttMail::Call(key, to) => core.rim.called.push((key, to)),

@@ -1,47 +1,22 @@
-//! Records as PUBLISH packets. A record is encoded once for all clients of a shard who get it alike: same
-//! version and QoS, no subscription identifiers, no aliases. Those of QoS 1 and 2 get a copy with an id of
-//! their own; a long payload is shared apart from its head.
+//! Records that come for MQTT clients: each is sent, or waits, or gives way as its class says.
 //!
-//! Invariants: an id is taken when the packet is written, not before; while a record waits for a client, every
-//! later one does, so they come in order.
+//! Invariant: while a record waits for a client, every later one does, so they come in order.
 
-use super::Client;
+use super::client::Client;
 use super::cursors::Row;
-use super::message::{Message, Said};
+use super::message::Said;
 use super::pending::Item;
 use super::plain::Plain;
-use super::session::Sent;
-use crate::conn::{Conn, Flags};
-use crate::consumers::Wanted;
-use crate::meter::{BYTES_OUT, MESSAGES_OUT};
+use crate::conn::Conn;
 use crate::output::Output;
-use crate::rim::{REPLIES, Rim, TURN_BYTES};
+use crate::rim::Rim;
 use hubsub_route::{CloseReason, Delivery, RecordView, Sink, Via};
 use hubsub_types::names::{FILTER_MARK, group_of};
-use hubsub_types::{ConnKey, OnGap, OnSlow, Position, Qos};
-use hubsub_wire::mqtt::{
-    Encoded, Grant, Match, PacketId, Pair, Property, PropertyList, Publish, Version, write_headers,
-    write_publish, write_publish_head,
-};
-use std::rc::Rc;
-
-/// Payloads from this size on are shared one by one.
-pub(super) const PAYLOAD_SHARED: usize = 16 * 1024;
-
-/// Past so many bytes in the arena, a packet of one client alone is written at once.
-pub(super) const ARENA_BYTES: usize = 4 * TURN_BYTES;
-
-/// A client is sent no more of what waits for it in one turn.
-const PUMP_BYTES: usize = 64 * 1024;
+use hubsub_types::{OnGap, OnSlow, Position, Qos};
+use hubsub_wire::mqtt::{Grant, Match, Version};
 
 /// Output of a lagging client below which it reads on.
 const REPLAY_BELOW: usize = 64 * 1024;
-
-/// Gaps that a client can be told of; further ones are one of all topics.
-const GAPS_MAX: usize = 64;
-
-/// Ways to encode a record for more than one client: three QoS, without and with properties, without and with RETAIN.
-const VARIANTS: usize = 12;
 
 /// By what a record comes, as far as something is to know what becomes of it.
 #[derive(Clone, Copy, Default)]
@@ -51,93 +26,6 @@ pub(super) struct Way<'a> {
     /// Which cursor of the client's session counts it.
     pub row: Row,
 }
-
-/// What of the record at hand was made already.
-#[derive(Default)]
-pub struct Cache {
-    is_used: bool,
-    packets: [Option<Encoded>; VARIANTS],
-    /// Before 5.0, and of 5.0.
-    plain: [Option<(u32, u32)>; 2],
-    message: Option<Rc<Message>>,
-}
-
-impl Cache {
-    /// Another record begins.
-    #[inline]
-    pub fn begin(&mut self) {
-        if self.is_used {
-            *self = Cache::default();
-        }
-    }
-
-    /// The packet of QoS 0 that most clients of a version get, in the arena of such packets, made by `make` when it is
-    /// first wanted; none if there is none.
-    #[inline]
-    pub(super) fn plain(
-        &mut self,
-        version: usize,
-        make: impl FnOnce() -> Option<(u32, u32)>,
-    ) -> Option<(u32, u32)> {
-        if self.plain[version].is_none() {
-            self.is_used = true;
-            self.plain[version] = make();
-        }
-        self.plain[version]
-    }
-
-    pub(super) fn message(&mut self, said: &Said<'_>) -> Rc<Message> {
-        self.is_used = true;
-        Rc::clone(self.message.get_or_insert_with(|| Rc::new(said.keep())))
-    }
-}
-
-/// What a client is to be told that it will not get, with the next record: 5.0 has words for it.
-/// Few are, and the others pay for a pointer.
-#[derive(Default)]
-#[allow(clippy::box_collection, reason = "most clients have none, and pay for a pointer")]
-pub(super) struct Gaps(Option<Box<Vec<String>>>);
-
-impl Gaps {
-    /// Whether there is nothing to be told.
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_none()
-    }
-
-    fn texts(&self) -> &[String] {
-        self.0.as_ref().map_or(&[], |texts| texts)
-    }
-
-    fn add(&mut self, topic: &[u8], from: Position, to: Position) {
-        let topic = topic.strip_prefix(FILTER_MARK).unwrap_or(topic);
-        let text = match self.texts().len() {
-            ..GAPS_MAX => format!("{from} {to} {}", String::from_utf8_lossy(topic)),
-            GAPS_MAX => format!("{} {} #", Position::default(), Position::default()),
-            _ => return,
-        };
-        if !self.texts().contains(&text) {
-            self.0.get_or_insert_default().push(text);
-        }
-    }
-}
-
-/// What a message has already that is sent.
-#[derive(Clone, Copy)]
-pub(super) struct Under {
-    /// Its id.
-    pub id: PacketId,
-    /// Its key in the session.
-    pub key: u64,
-    /// Whether it was sent before.
-    pub dup: bool,
-}
-
-/// The name of the user property that says where a message stands.
-const POSITION: &str = "hubsub-position";
-
-/// The name of the user property that tells of a gap: the first and the last record that is missing, and the
-/// topic or filter.
-const GAP: &str = "hubsub-gap";
 
 impl Client {
     pub(super) fn is_behind(&self, output: Option<&Output>, qos: Qos) -> bool {
@@ -202,29 +90,6 @@ impl Client {
         if let Some(cursors) = cursors.filter(|_| row != Row::None) {
             cursors.refuse(row, record.place.hub, record.place.offset);
         }
-    }
-
-    /// The properties of one packet, and whether it is of this client alone.
-    fn properties(&self, said: &Said<'_>, grant: &Grant, now_us: u64) -> (PropertyList, bool) {
-        let mut list = PropertyList::default();
-        if self.machine.version() < Version::V5 {
-            return (list, false);
-        }
-        let mut push = |property| list.push(property).expect("numbers and short texts fit");
-        let aliases = &self.machine.own_aliases;
-        let alias =
-            if aliases.is_empty() { None } else { aliases.find(said.topic).or_else(|| aliases.free()) };
-        alias.into_iter().for_each(|alias| push(Property::TopicAlias(alias)));
-        grant.ids.iter().for_each(|&id| push(Property::SubscriptionId(id)));
-        let position = self.tells_positions.then(|| said.position.to_string());
-        position.iter().for_each(|position| push(Property::User(Pair { name: POSITION, value: position })));
-        for text in self.gaps.texts() {
-            // A topic may be too long to be told.
-            let _ = list.push(Property::User(Pair { name: GAP, value: text }));
-        }
-        let is_alone = !list.as_properties().is_empty();
-        write_headers(said.headers, said.age_s(now_us), &mut list);
-        (list, is_alone)
     }
 }
 
@@ -412,243 +277,6 @@ impl Rim {
     pub(crate) fn wants_replay_mqtt(conn: &Conn) -> bool {
         waiting_bytes(conn) < REPLAY_BELOW
     }
-
-    /// Sends an MQTT client what waits for it, as far as its window and its socket take it.
-    pub(crate) fn pump_mqtt(&mut self, key: ConnKey) {
-        let is_arriving = |conn: &Conn| conn.mqtt.as_ref().is_none_or(|client| client.arrival.is_some());
-        if self.conns.get(key).is_none_or(is_arriving)
-            || !self.send_again_mqtt(key)
-            || !self.send_prepared(key)
-        {
-            return;
-        }
-        let soft = self.limits.output_soft_bytes as usize;
-        loop {
-            let Some(c) = self.conns.get_mut(key).filter(|c| !c.is_closing()) else { return };
-            let has_room = has_room(c);
-            let Some(client) = c.mqtt.as_mut().filter(|_| has_room) else { return };
-            let is_recorded = client.is_recorded();
-            let Some(next) = client.pending.front() else { return };
-            if is_recorded && next.is_recorded() {
-                return super::durable::call(self, key);
-            }
-            if next.grant.qos > Qos::AtMostOnce && client.machine.window.is_full() {
-                return;
-            }
-            let Some(Item { message, grant, group, key: queued, row, .. }) = client.pending.pop() else {
-                return;
-            };
-            if client.pending.bytes() <= soft {
-                client.pending.set_soft_since_ms(None);
-            }
-            self.output_bytes -= message.weight();
-            let is_last = client.pending.is_empty();
-            let way = Way { group: group.as_deref(), row };
-            self.send_queued_mqtt(key, &message, &grant, way, queued);
-            if is_last {
-                return self.look_whether_plain(key.index);
-            }
-        }
-    }
-
-    /// Sends a message that waited, under the key that it has, if it has one.
-    fn send_queued_mqtt(
-        &mut self,
-        key: ConnKey,
-        message: &Rc<Message>,
-        grant: &Grant,
-        way: Way<'_>,
-        queued: u64,
-    ) {
-        let is_over = grant.qos == Qos::AtMostOnce || message.said().is_expired(self.now.wall_us);
-        let mut under = None;
-        let client = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
-        if let Some(client) = client.filter(|_| queued > 0 && !is_over)
-            && let Some(session) = &mut client.session
-        {
-            let (message, row) = (Rc::clone(message), way.row);
-            session.send(queued, Sent { message, grant: grant.clone(), row, is_recorded: true });
-            let id = client.machine.window.send(grant.qos, queued).expect("the window was looked at");
-            under = Some(Under { id, key: queued, dup: false });
-        }
-        self.send_mqtt(key.index, &message.said(), grant, Some(message), way, under);
-    }
-
-    /// A packet with a record is in a connection's output.
-    #[inline]
-    pub(super) fn count_sent(&mut self, conn: u32, bytes: usize) {
-        let Some(c) = self.conns.at_mut(conn) else { return };
-        c.meter.totals[MESSAGES_OUT] += 1;
-        c.meter.totals[BYTES_OUT] += bytes as u64;
-        self.metrics.delivered_total.add(1);
-        self.metrics.mqtt_packets_sent_total.add(1);
-        self.metrics.mqtt_delivered_total.add(1);
-        if !c.flags.any(Flags::DIRTY) {
-            c.flags.set(Flags::DIRTY, true);
-            self.dirty.push(self.conns.key_at(conn).expect("it is there"));
-        }
-    }
-
-    /// Sends a message again, under the id and the key that it has.
-    pub(super) fn send_mqtt_again(
-        &mut self,
-        conn: u32,
-        message: &Rc<Message>,
-        grant: &Grant,
-        id: PacketId,
-        number: u64,
-    ) {
-        let under = Some(Under { id, key: number, dup: true });
-        self.send_mqtt(conn, &message.said(), grant, Some(message), Way::default(), under);
-    }
-
-    /// Writes a record for a client that takes it: `kept` if it waited, else the one at hand.
-    /// `under`: the id and the key that it has already.
-    pub(super) fn send_mqtt(
-        &mut self,
-        conn: u32,
-        said: &Said<'_>,
-        grant: &Grant,
-        kept: Option<&Rc<Message>>,
-        Way { group, row }: Way<'_>,
-        under: Option<Under>,
-    ) {
-        let now_us = self.now.wall_us;
-        let Some(c) = self.conns.at_mut(conn) else { return };
-        let Some(client) = &mut c.mqtt else { return };
-        let is_expired = under.is_none() && said.is_expired(now_us);
-        let is_done = grant.qos == Qos::AtMostOnce || is_expired;
-        if let Some(group) = group.filter(|group| is_done && !group.iter().any(|byte| b"+#".contains(byte))) {
-            // Nothing will acknowledge it, and its group may keep its place.
-            self.own.want(Wanted::Done(group.into(), said.position));
-        }
-        if is_expired {
-            client.session.iter_mut().for_each(|session| session.done(row, said));
-            self.metrics.mqtt_unsent_total.add(1);
-            return;
-        }
-        let id = match (grant.qos, under) {
-            (Qos::AtMostOnce, _) => None,
-            (_, Some(Under { id, .. })) => Some(id),
-            (qos, None) => {
-                let key = client.session.as_mut().map_or(0, |session| session.next_key());
-                if let Some(session) = &mut client.session {
-                    let message = kept.map_or_else(|| self.encoded.mqtt.message(said), Rc::clone);
-                    session.send(key, Sent { message, grant: grant.clone(), row, is_recorded: false });
-                }
-                Some(client.machine.window.send(qos, key).expect("the window was looked at"))
-            }
-        };
-        let version = client.machine.version();
-        let retain = said.retain && grant.retain;
-        let variant =
-            grant.qos as usize + if version >= Version::V5 { 3 } else { 0 } + if retain { 6 } else { 0 };
-        let is_alone = !client.machine.own_aliases.is_empty()
-            || !grant.ids.is_empty()
-            || !client.gaps.is_empty()
-            || client.tells_positions;
-        let packet_bytes_max = client.machine.packet_bytes_max();
-        let is_shared = said.payload.len() >= PAYLOAD_SHARED;
-        let arena = &mut self.arenas[usize::from(REPLIES)];
-        let start = arena.len();
-        let cache = &mut self.encoded.mqtt;
-        let made = cache.packets[variant].filter(|_| !is_alone && !is_shared && kept.is_none());
-        let mut was_told = false;
-        let range = match made {
-            Some(made) if made.end - made.start > packet_bytes_max => None,
-            Some(made) => match id {
-                None => Some((made.start, made.end)),
-                Some(id) => {
-                    arena.extend_from_within(made.start..made.end);
-                    let shift = start - made.start;
-                    let copy = Encoded { start, end: arena.len(), id_at: made.id_at.map(|at| at + shift) };
-                    copy.patch(arena, id, false);
-                    Some((copy.start, copy.end))
-                }
-            },
-            None => {
-                let (properties, is_alone) = client.properties(said, grant, now_us);
-                let aliases = &mut client.machine.own_aliases;
-                let is_known = !aliases.is_empty() && aliases.find(said.topic).is_some();
-                let publish = Publish {
-                    dup: under.is_some_and(|under| under.dup),
-                    qos: grant.qos,
-                    retain,
-                    topic: if is_known { "" } else { said.topic },
-                    id,
-                    properties: properties.as_properties(),
-                    payload: if is_shared { &[] } else { said.payload },
-                };
-                let written = if is_shared {
-                    write_publish_head(arena, version, &publish, said.payload.len(), packet_bytes_max)
-                } else {
-                    write_publish(arena, version, &publish, packet_bytes_max)
-                };
-                written.ok().map(|written| {
-                    if !aliases.is_empty() && !is_known && aliases.free().is_some() {
-                        aliases.told(said.topic);
-                    }
-                    was_told = !client.gaps.is_empty();
-                    client.gaps = Gaps::default();
-                    if !is_alone && !is_shared && kept.is_none() {
-                        cache.is_used = true;
-                        cache.packets[variant] = Some(written);
-                    }
-                    (written.start, written.end)
-                })
-            }
-        };
-        let Some((from, to)) = range else {
-            // It takes no packet of this length: as if it had been sent (section 3.1.2.11.4 of 5.0).
-            if let Some(id) = id {
-                client.machine.window.unsend(id);
-                if let Some(session) = &mut client.session {
-                    session.ended(under.map_or_else(|| session.last_key(), |under| under.key));
-                }
-            }
-            self.metrics.mqtt_unsent_total.add(1);
-            return;
-        };
-        if let Some((group, id)) = group.zip(id) {
-            let message = kept.map_or_else(|| cache.message(said), Rc::clone);
-            client.shares.get_or_insert_default().sent(id, group, message, grant.qos);
-        } else if let Some((shares, id)) = client.shares.as_mut().zip(id) {
-            shares.ended(id);
-        }
-        if let Some(id) = id {
-            client.sends_action(id, said);
-        }
-        let output = c.output.get_or_insert_with(|| self.pool.pop().unwrap_or_default());
-        output.push_range(REPLIES, from as u32, to as u32);
-        let mut bytes = to - from;
-        if is_shared {
-            let payload = match kept {
-                Some(message) => Rc::clone(message.payload()),
-                None => Rc::clone(cache.message(said).payload()),
-            };
-            bytes += payload.len();
-            self.frame_bytes += payload.len();
-            output.push_frame(payload);
-        }
-        let turn_bytes = output.turn_bytes;
-        self.count_sent(conn, bytes);
-        if was_told {
-            self.look_whether_plain(conn);
-        }
-        let is_cached = self.encoded.mqtt.packets[variant].is_some_and(|made| made.start == from);
-        let is_long = self.arenas[usize::from(REPLIES)].len() > ARENA_BYTES && from == start && !is_cached;
-        if is_long || turn_bytes >= TURN_BYTES.min(self.limits.output_bytes_max as usize / 2) {
-            self.write_pieces(conn);
-            if is_long {
-                self.arenas[usize::from(REPLIES)].truncate(start);
-            }
-        }
-    }
-}
-
-/// Whether an MQTT client may be sent more of what waits for it, in this turn.
-pub(super) fn has_room(conn: &Conn) -> bool {
-    conn.output.as_ref().is_none_or(|o| o.queue.is_empty() && o.turn_bytes < PUMP_BYTES)
 }
 
 /// Bytes that wait for an MQTT client, near enough for limits.

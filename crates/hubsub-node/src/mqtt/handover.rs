@@ -10,7 +10,9 @@
 //!
 //! The connection has no subscription and was sent nothing: it waits for its CONNACK.
 
-use super::{claims, durable, end, reading, refused, session};
+use super::arrival::refused;
+use super::client::end;
+use super::{claims, durable, reading, session};
 use crate::conn::Conn;
 use crate::core::Core;
 use crate::listener::Door;

@@ -4,7 +4,8 @@
 //!
 //! Invariant: a connection has at most one, and none once it has ended.
 
-use super::{end, take};
+use super::client::end;
+use super::packets::take;
 use crate::core::Core;
 use ahash::RandomState;
 use hashbrown::HashMap;

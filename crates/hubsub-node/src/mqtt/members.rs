@@ -47,7 +47,7 @@ pub(super) fn subscribes(core: &mut Core, key: ConnKey, topic: &str, request: Op
     if !is_member || core.rim.presence.edge.seat_of(key, topic).is_some() {
         return;
     }
-    let who = Some((super::own_id(core, key), Box::from(&b"{}"[..])));
+    let who = Some((super::client::own_id(core, key), Box::from(&b"{}"[..])));
     // One that is refused is counted, and subscribes all the same.
     let _ = presence::reserve(core, key, Wish { topic, room: &room, who, watches: false, request });
 }

@@ -4,9 +4,9 @@
 //!
 //! Invariant: what a client is sent by [`Rim::deliver_plain`] is what [`Rim::deliver_mqtt`] would send it.
 
-use super::Client;
-use super::deliver::{ARENA_BYTES, PAYLOAD_SHARED};
+use super::client::Client;
 use super::message::Said;
+use super::sending::{ARENA_BYTES, PAYLOAD_SHARED};
 use crate::rim::{PACKETS, Rim, TURN_BYTES};
 use hubsub_route::{RecordView, Via};
 use hubsub_types::Qos;

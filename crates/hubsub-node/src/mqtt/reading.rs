@@ -10,10 +10,11 @@
 //! never will be.
 
 use super::adoption::{self, Found, is_of_use, queue_of, room_of};
+use super::arrival::refused;
 use super::claims;
 use super::durable::Written;
 use super::entries::{EntryHead, Head, begin as begin_entry};
-use super::{MqttMail, handover, refused, store};
+use super::{MqttMail, handover, store};
 use crate::core::Core;
 use crate::gather::Then;
 use crate::mail::Question;

@@ -1,25 +1,20 @@
 //! Sessions that outlive their connections, as their node keeps them: [`Session`] beside the machine of a connection,
-//! [`Absent`] while there is none. An absent session keeps the place of its connection in the shard, so its subscriptions
-//! stand as they were, and what comes for it of QoS 1 and 2 is queued. Most are absent and have nothing to do, so whatever is empty
-//! then is behind a pointer.
+//! [`Absent`] while there is none.
 //!
-//! Invariants: a session is in one place; what is queued stays below its limits, the oldest gives way and is counted.
+//! Invariant: a session is in one place.
 
-use super::Client;
+use super::absent::{Absent, queue_limits};
+use super::client::{Client, publish_will};
 use super::cursors::{Cursors, Row};
-use super::durable::{self, Kept};
+use super::durable;
+use super::kept::Kept;
 use super::message::{Message, Said};
-use super::pending::Item;
 use crate::core::Core;
 use crate::rim::{Rim, Timer};
-use ahash::RandomState;
-use hashbrown::HashMap;
 use hubsub_route::claims::{Heir, Holder};
-use hubsub_route::{Delivery, RecordView, Via};
-use hubsub_types::names::FILTER_MARK;
-use hubsub_types::{ConnKey, OnSlow, Qos};
-use hubsub_wire::mqtt::{Grant, Match, PacketId, SessionState};
-use std::collections::{BTreeMap, VecDeque};
+use hubsub_types::{ConnKey, Qos};
+use hubsub_wire::mqtt::{Grant, PacketId};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// A message under way.
@@ -49,7 +44,7 @@ pub struct Session {
     #[allow(clippy::box_collection, reason = "most have none, and pay for a pointer")]
     intents: Option<Box<Vec<(u32, u64)>>>,
     /// The number of its next request, over all its connections.
-    requests: u32,
+    pub(super) requests: u32,
     /// When its timer is due, in ms; 0: none is set.
     timer_ms: u64,
     /// When it is looked whether its client has been silent for too long, in ms: of several timers that one counts.
@@ -145,148 +140,6 @@ impl Session {
     }
 }
 
-/// A session without a connection.
-pub struct Absent {
-    /// Of its client.
-    pub id: Box<str>,
-    /// What its machine knows.
-    pub state: SessionState<u64>,
-    pub(super) session: Session,
-    /// What waits for its client, once anything has.
-    queue: Option<Box<Queue>>,
-    /// The connection that is on its way here, to take it over.
-    pub awaits: Option<Box<Holder>>,
-}
-
-/// Messages for an absent client.
-#[derive(Default)]
-struct Queue {
-    /// With their keys, 0 where nothing is recorded.
-    messages: VecDeque<(Rc<Message>, Grant, u64)>,
-    bytes: usize,
-    /// Messages that gave way.
-    dropped: u64,
-}
-
-/// Absent sessions of a shard, by their places among its connections.
-#[derive(Default)]
-pub struct Sessions {
-    by_place: HashMap<u32, (u32, Box<Absent>), RandomState>,
-    /// Connections whose sessions outlive them.
-    pub connected: usize,
-    /// What waits for absent clients.
-    pub queued: usize,
-    /// Its memory, near enough for limits.
-    pub queued_bytes: usize,
-}
-
-impl Sessions {
-    /// Absent ones.
-    #[must_use]
-    pub fn absent(&self) -> usize {
-        self.by_place.len()
-    }
-
-    /// One by its whole key.
-    pub fn get_mut(&mut self, key: ConnKey) -> Option<&mut Absent> {
-        let (generation, absent) = self.by_place.get_mut(&key.index)?;
-        (*generation == key.generation).then_some(absent)
-    }
-
-    /// All, by their places.
-    pub fn iter(&self) -> impl Iterator<Item = (ConnKey, &Absent)> {
-        self.by_place
-            .iter()
-            .map(|(&index, &(generation, ref absent))| (ConnKey { index, generation }, &**absent))
-    }
-
-    /// What the machine of one does not know.
-    pub(super) fn session_mut(&mut self, key: ConnKey) -> Option<&mut Session> {
-        self.get_mut(key).map(|absent| &mut absent.session)
-    }
-
-    /// Whether one reads on in logs while its client is away.
-    pub(super) fn reads(&self, conn: u32) -> bool {
-        let follows = |session: &Session| session.cursors.as_ref().is_some_and(|cursors| cursors.follows);
-        self.by_place.get(&conn).is_some_and(|(_, absent)| !follows(&absent.session))
-    }
-
-    fn insert(&mut self, key: ConnKey, absent: Absent) {
-        let (messages, bytes, _) = absent.queued();
-        self.queued += messages;
-        self.queued_bytes += bytes;
-        self.by_place.insert(key.index, (key.generation, Box::new(absent)));
-    }
-
-    fn remove(&mut self, key: ConnKey) -> Option<Absent> {
-        self.get_mut(key)?;
-        let (_, absent) = self.by_place.remove(&key.index)?;
-        let (messages, bytes, _) = absent.queued();
-        self.queued -= messages;
-        self.queued_bytes -= bytes;
-        Some(*absent)
-    }
-}
-
-/// Memory of a queued message beside itself.
-const ITEM_BYTES: usize = 64;
-
-impl Absent {
-    /// One for which nothing waits.
-    #[must_use]
-    pub fn new(id: Box<str>, state: SessionState<u64>, session: Session) -> Absent {
-        Absent { id, state, session, queue: None, awaits: None }
-    }
-
-    /// What waits for its client, its memory in bytes, and how much gave way.
-    #[must_use]
-    pub fn queued(&self) -> (usize, usize, u64) {
-        self.queue.as_ref().map_or((0, 0, 0), |queue| (queue.messages.len(), queue.bytes, queue.dropped))
-    }
-
-    /// The key of the first that waits.
-    #[must_use]
-    pub fn first_key(&self) -> Option<u64> {
-        self.queue.as_ref()?.messages.front().map(|&(_, _, key)| key)
-    }
-
-    /// A message waits; `key`: 0 if it is not recorded yet, which it is then, where sessions are.
-    fn push(
-        &mut self,
-        message: Rc<Message>,
-        grant: Grant,
-        mut key: u64,
-        (messages_max, bytes_max): (u64, u64),
-    ) -> u64 {
-        if key == 0 && self.session.kept.is_some() {
-            key = self.session.next_key();
-            self.session.kept.iter_mut().for_each(|kept| kept.put(true, key, Row::None, &message, &grant));
-        }
-        let queue = self.queue.get_or_insert_default();
-        queue.bytes += message.weight() + ITEM_BYTES;
-        queue.messages.push_back((message, grant, key));
-        let mut dropped = 0;
-        while queue.messages.len() as u64 > messages_max || queue.bytes as u64 > bytes_max {
-            let Some((message, ..)) = queue.messages.pop_front() else { break };
-            queue.bytes -= message.weight() + ITEM_BYTES;
-            dropped += 1;
-        }
-        queue.dropped += dropped;
-        dropped
-    }
-
-    /// The outcome of a publish that was under way as its connection ended.
-    pub fn published(&mut self, number: u32, is_ok: bool) {
-        if let Some(intent) = self.session.take_intent(number).filter(|_| is_ok) {
-            self.state.published(intent);
-        }
-    }
-
-    fn next_due_ms(&self) -> Option<u64> {
-        [self.state.will_at_ms(), self.state.expires_at_ms()].into_iter().flatten().min()
-    }
-}
-
 impl Client {
     /// Whether its session goes on when the connection ends.
     #[must_use]
@@ -334,10 +187,6 @@ pub(super) fn leave(core: &mut Core, key: ConnKey, mut client: Client) {
     core.broker.drained(key, core.rim.now, &mut core.rim);
 }
 
-fn queue_limits(rim: &Rim) -> (u64, u64) {
-    (rim.limits.mqtt_session_queue_messages_max, rim.limits.mqtt_session_queue_bytes_max)
-}
-
 /// Publishes the will of an absent session, and ends the session, when their times have come.
 pub fn look_at(core: &mut Core, key: ConnKey) {
     let now_ms = core.rim.now.wall_us / 1000;
@@ -349,7 +198,7 @@ pub fn look_at(core: &mut Core, key: ConnKey) {
         && let Some(will) = absent.state.take_will()
     {
         let id = absent.id.clone();
-        super::publish_will(core, key, *will, &id);
+        publish_will(core, key, *will, &id);
         durable::due(&mut core.rim, key, None);
     }
     let Some(absent) = core.rim.sessions.get_mut(key) else { return };
@@ -393,7 +242,7 @@ pub fn timer(core: &mut Core, key: ConnKey) {
 pub(super) fn end(core: &mut Core, key: ConnKey) {
     let Some(mut absent) = core.rim.sessions.remove(key) else { return };
     if let Some(will) = absent.state.take_will() {
-        super::publish_will(core, key, *will, &absent.id);
+        publish_will(core, key, *will, &absent.id);
     }
     core.rim.show_sessions();
     core.broker.disconnected(key, core.rim.now, &mut core.rim);
@@ -427,102 +276,7 @@ pub(super) fn forget(core: &mut Core, key: ConnKey) {
     }
 }
 
-/// A connection has come to the place of an absent session: it has it from now on.
-pub(super) fn resume(rim: &mut Rim, key: ConnKey, client: &mut Client) -> bool {
-    let Some(absent) = rim.sessions.remove(key) else { return false };
-    let Absent { state, mut session, queue, .. } = absent;
-    if let Some(kept) = &mut session.kept {
-        kept.comes();
-        client.machine.record();
-    }
-    client.machine.resume(state);
-    client.machine.number_requests_from(session.requests);
-    rim.mqtt_subscriptions += client.machine.subscriptions();
-    rim.sessions.connected += usize::from(client.session.is_none());
-    client.session = Some(Box::new(session));
-    for (message, grant, key) in queue.into_iter().flat_map(|queue| queue.messages) {
-        let row = Row::None;
-        client.pending.push(Item { message, grant, on_slow: OnSlow::CatchUp, group: None, key, row });
-    }
-    rim.output_bytes += client.pending.bytes();
-    rim.show_sessions();
-    true
-}
-
 impl Rim {
-    /// A record for a session without a connection.
-    pub(crate) fn deliver_absent(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> Delivery {
-        let limits = queue_limits(self);
-        let Some((generation, absent)) = self.sessions.by_place.get_mut(&conn) else {
-            return Delivery::Taken;
-        };
-        let by = match via {
-            Via::Topic => Match::Topic,
-            Via::Pattern(_, source) => match source.strip_prefix(FILTER_MARK) {
-                Some(filter) => Match::Filter(filter),
-                None => return Delivery::Taken,
-            },
-            // Members that are there share what a group gets.
-            Via::Group(_) => return Delivery::Full,
-        };
-        if let Some(cursors) = &mut absent.session.cursors {
-            let row = cursors.row(matches!(via, Via::Topic), record.topic, record.place.offset);
-            if row != Row::None {
-                // It is read from the log by who comes back.
-                cursors.refuse(row, record.place.hub, record.place.offset);
-                return Delivery::Taken;
-            }
-        }
-        let is_own = !record.publisher.is_empty() && record.publisher == &*absent.id;
-        let Some(grant) = absent.state.grant(by, record.topic, is_own) else { return Delivery::Taken };
-        let grant = Grant { qos: grant.qos.min(record.qos), ..grant };
-        let Some(said) = Said::of(record).filter(|_| grant.qos > Qos::AtMostOnce) else {
-            return Delivery::Taken;
-        };
-        let message = self.encoded.mqtt.message(&said);
-        let (len, bytes, _) = absent.queued();
-        let dropped = absent.push(message, grant, 0, limits);
-        let (len_now, bytes_now, _) = absent.queued();
-        let key = ConnKey { index: conn, generation: *generation };
-        self.sessions.queued = self.sessions.queued + len_now - len;
-        self.sessions.queued_bytes = self.sessions.queued_bytes + bytes_now - bytes;
-        self.metrics.mqtt_session_queued_total.add(1);
-        self.metrics.mqtt_session_dropped_total.add(dropped);
-        self.show_sessions();
-        durable::call(self, key);
-        Delivery::Taken
-    }
-
-    /// A session of the process before is without a connection; what waits for it, by keys.
-    pub(super) fn adopt_session(
-        &mut self,
-        key: ConnKey,
-        mut absent: Absent,
-        queue: Vec<(u64, Message, Grant)>,
-    ) {
-        let limits = queue_limits(self);
-        for (key, message, grant) in queue {
-            // Those that give way have been counted.
-            absent.push(Rc::new(message), grant, key, limits);
-        }
-        self.sessions.insert(key, absent);
-        self.show_sessions();
-    }
-
-    /// Gauges that are right at any time.
-    fn show_sessions(&self) {
-        let (sessions, metrics) = (&self.sessions, &self.metrics);
-        metrics.mqtt_sessions.set((sessions.connected + sessions.absent()) as u64);
-        metrics.mqtt_sessions_absent.set(sessions.absent() as u64);
-        metrics.mqtt_session_queued.set(sessions.queued as u64);
-        metrics.mqtt_session_queued_bytes.set(sessions.queued_bytes as u64);
-    }
-
-    /// Whether that is the place of a session without a connection.
-    pub(crate) fn is_absent(&self, conn: u32) -> bool {
-        self.sessions.by_place.contains_key(&conn)
-    }
-
     /// An acknowledgement has ended a message to a client.
     pub(super) fn ended_mqtt(&mut self, key: ConnKey, message: u64) {
         let client = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
@@ -537,7 +291,7 @@ impl Rim {
     pub(super) fn send_again_mqtt(&mut self, key: ConnKey) -> bool {
         loop {
             let Some(conn) = self.conns.get(key).filter(|conn| !conn.is_closing()) else { return true };
-            if !super::deliver::has_room(conn) {
+            if !super::sending::has_room(conn) {
                 return false;
             }
             let next = self.with_mqtt(key, |client, out| client.machine.send_again(out));

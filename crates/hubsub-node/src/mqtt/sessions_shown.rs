@@ -1,7 +1,8 @@
 //! Sessions as operators see them: in order of their client ids, with a connection or without; and how they end one.
 
-use super::session::Absent;
-use super::{Client, end, session};
+use super::absent::Absent;
+use super::client::{Client, end};
+use super::session;
 use crate::core::Core;
 use crate::mail::SessionInfo;
 use hubsub_types::ConnKey;

@@ -1,8 +1,8 @@
 //! What a client was sent as a member of groups and has not acknowledged: when it is gone for good, another member
 //! gets it. A message of QoS 2 that was sent is no other member's (section 4.8.2 of 5.0).
 
-use super::Client;
 use super::actions::Action;
+use super::client::Client;
 use super::message::Message;
 use super::pending::Item;
 use crate::core::Core;

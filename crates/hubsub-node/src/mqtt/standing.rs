@@ -10,9 +10,10 @@
 //!
 //! A wildcard that may match rooms without a log stays subscribed meanwhile: what comes of those is queued.
 
+use super::client::{Client, NOBODY};
 use super::cursors::Cursors;
+use super::durable;
 use super::session::Session;
-use super::{Client, NOBODY, durable};
 use crate::core::Core;
 use crate::rim::Rim;
 use hubsub_route::{Answer, Asker, Attached, HubsFrom, Namespace, Outcome, Ticket};

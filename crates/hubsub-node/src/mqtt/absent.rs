@@ -1,0 +1,265 @@
+//! Sessions without a connection, as their shard keeps them: each in the place of the connection that it had, so its
+//! subscriptions stand as they were, and what comes for it of QoS 1 and 2 is queued. Most have nothing to do, so whatever is
+//! empty then is behind a pointer.
+//!
+//! Invariant: what is queued stays below its limits, the oldest gives way and is counted.
+
+use super::client::Client;
+use super::cursors::Row;
+use super::durable;
+use super::message::{Message, Said};
+use super::pending::Item;
+use super::session::Session;
+use crate::rim::Rim;
+use ahash::RandomState;
+use hashbrown::HashMap;
+use hubsub_route::claims::Holder;
+use hubsub_route::{Delivery, RecordView, Via};
+use hubsub_types::names::FILTER_MARK;
+use hubsub_types::{ConnKey, OnSlow, Qos};
+use hubsub_wire::mqtt::{Grant, Match, SessionState};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+/// A session without a connection.
+pub struct Absent {
+    /// Of its client.
+    pub id: Box<str>,
+    /// What its machine knows.
+    pub state: SessionState<u64>,
+    pub(super) session: Session,
+    /// What waits for its client, once anything has.
+    queue: Option<Box<Queue>>,
+    /// The connection that is on its way here, to take it over.
+    pub awaits: Option<Box<Holder>>,
+}
+
+/// Messages for an absent client.
+#[derive(Default)]
+struct Queue {
+    /// With their keys, 0 where nothing is recorded.
+    messages: VecDeque<(Rc<Message>, Grant, u64)>,
+    bytes: usize,
+    /// Messages that gave way.
+    dropped: u64,
+}
+
+/// Absent sessions of a shard, by their places among its connections.
+#[derive(Default)]
+pub struct Sessions {
+    by_place: HashMap<u32, (u32, Box<Absent>), RandomState>,
+    /// Connections whose sessions outlive them.
+    pub connected: usize,
+    /// What waits for absent clients.
+    pub queued: usize,
+    /// Its memory, near enough for limits.
+    pub queued_bytes: usize,
+}
+
+impl Sessions {
+    /// Absent ones.
+    #[must_use]
+    pub fn absent(&self) -> usize {
+        self.by_place.len()
+    }
+
+    /// One by its whole key.
+    pub fn get_mut(&mut self, key: ConnKey) -> Option<&mut Absent> {
+        let (generation, absent) = self.by_place.get_mut(&key.index)?;
+        (*generation == key.generation).then_some(absent)
+    }
+
+    /// All, by their places.
+    pub fn iter(&self) -> impl Iterator<Item = (ConnKey, &Absent)> {
+        self.by_place
+            .iter()
+            .map(|(&index, &(generation, ref absent))| (ConnKey { index, generation }, &**absent))
+    }
+
+    /// What the machine of one does not know.
+    pub(super) fn session_mut(&mut self, key: ConnKey) -> Option<&mut Session> {
+        self.get_mut(key).map(|absent| &mut absent.session)
+    }
+
+    /// Whether one reads on in logs while its client is away.
+    pub(super) fn reads(&self, conn: u32) -> bool {
+        let follows = |session: &Session| session.cursors.as_ref().is_some_and(|cursors| cursors.follows);
+        self.by_place.get(&conn).is_some_and(|(_, absent)| !follows(&absent.session))
+    }
+
+    pub(super) fn insert(&mut self, key: ConnKey, absent: Absent) {
+        let (messages, bytes, _) = absent.queued();
+        self.queued += messages;
+        self.queued_bytes += bytes;
+        self.by_place.insert(key.index, (key.generation, Box::new(absent)));
+    }
+
+    pub(super) fn remove(&mut self, key: ConnKey) -> Option<Absent> {
+        self.get_mut(key)?;
+        let (_, absent) = self.by_place.remove(&key.index)?;
+        let (messages, bytes, _) = absent.queued();
+        self.queued -= messages;
+        self.queued_bytes -= bytes;
+        Some(*absent)
+    }
+}
+
+/// Memory of a queued message beside itself.
+const ITEM_BYTES: usize = 64;
+
+impl Absent {
+    /// One for which nothing waits.
+    #[must_use]
+    pub fn new(id: Box<str>, state: SessionState<u64>, session: Session) -> Absent {
+        Absent { id, state, session, queue: None, awaits: None }
+    }
+
+    /// What waits for its client, its memory in bytes, and how much gave way.
+    #[must_use]
+    pub fn queued(&self) -> (usize, usize, u64) {
+        self.queue.as_ref().map_or((0, 0, 0), |queue| (queue.messages.len(), queue.bytes, queue.dropped))
+    }
+
+    /// The key of the first that waits.
+    #[must_use]
+    pub fn first_key(&self) -> Option<u64> {
+        self.queue.as_ref()?.messages.front().map(|&(_, _, key)| key)
+    }
+
+    /// A message waits; `key`: 0 if it is not recorded yet, which it is then, where sessions are.
+    pub(super) fn push(
+        &mut self,
+        message: Rc<Message>,
+        grant: Grant,
+        mut key: u64,
+        (messages_max, bytes_max): (u64, u64),
+    ) -> u64 {
+        if key == 0 && self.session.kept.is_some() {
+            key = self.session.next_key();
+            self.session.kept.iter_mut().for_each(|kept| kept.put(true, key, Row::None, &message, &grant));
+        }
+        let queue = self.queue.get_or_insert_default();
+        queue.bytes += message.weight() + ITEM_BYTES;
+        queue.messages.push_back((message, grant, key));
+        let mut dropped = 0;
+        while queue.messages.len() as u64 > messages_max || queue.bytes as u64 > bytes_max {
+            let Some((message, ..)) = queue.messages.pop_front() else { break };
+            queue.bytes -= message.weight() + ITEM_BYTES;
+            dropped += 1;
+        }
+        queue.dropped += dropped;
+        dropped
+    }
+
+    /// The outcome of a publish that was under way as its connection ended.
+    pub fn published(&mut self, number: u32, is_ok: bool) {
+        if let Some(intent) = self.session.take_intent(number).filter(|_| is_ok) {
+            self.state.published(intent);
+        }
+    }
+
+    pub(super) fn next_due_ms(&self) -> Option<u64> {
+        [self.state.will_at_ms(), self.state.expires_at_ms()].into_iter().flatten().min()
+    }
+}
+
+pub(super) fn queue_limits(rim: &Rim) -> (u64, u64) {
+    (rim.limits.mqtt_session_queue_messages_max, rim.limits.mqtt_session_queue_bytes_max)
+}
+
+/// A connection has come to the place of an absent session: it has it from now on.
+pub(super) fn resume(rim: &mut Rim, key: ConnKey, client: &mut Client) -> bool {
+    let Some(absent) = rim.sessions.remove(key) else { return false };
+    let Absent { state, mut session, queue, .. } = absent;
+    if let Some(kept) = &mut session.kept {
+        kept.comes();
+        client.machine.record();
+    }
+    client.machine.resume(state);
+    client.machine.number_requests_from(session.requests);
+    rim.mqtt_subscriptions += client.machine.subscriptions();
+    rim.sessions.connected += usize::from(client.session.is_none());
+    client.session = Some(Box::new(session));
+    for (message, grant, key) in queue.into_iter().flat_map(|queue| queue.messages) {
+        let row = Row::None;
+        client.pending.push(Item { message, grant, on_slow: OnSlow::CatchUp, group: None, key, row });
+    }
+    rim.output_bytes += client.pending.bytes();
+    rim.show_sessions();
+    true
+}
+
+impl Rim {
+    /// A record for a session without a connection.
+    pub(crate) fn deliver_absent(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> Delivery {
+        let limits = queue_limits(self);
+        let Some((generation, absent)) = self.sessions.by_place.get_mut(&conn) else {
+            return Delivery::Taken;
+        };
+        let by = match via {
+            Via::Topic => Match::Topic,
+            Via::Pattern(_, source) => match source.strip_prefix(FILTER_MARK) {
+                Some(filter) => Match::Filter(filter),
+                None => return Delivery::Taken,
+            },
+            // Members that are there share what a group gets.
+            Via::Group(_) => return Delivery::Full,
+        };
+        if let Some(cursors) = &mut absent.session.cursors {
+            let row = cursors.row(matches!(via, Via::Topic), record.topic, record.place.offset);
+            if row != Row::None {
+                // It is read from the log by who comes back.
+                cursors.refuse(row, record.place.hub, record.place.offset);
+                return Delivery::Taken;
+            }
+        }
+        let is_own = !record.publisher.is_empty() && record.publisher == &*absent.id;
+        let Some(grant) = absent.state.grant(by, record.topic, is_own) else { return Delivery::Taken };
+        let grant = Grant { qos: grant.qos.min(record.qos), ..grant };
+        let Some(said) = Said::of(record).filter(|_| grant.qos > Qos::AtMostOnce) else {
+            return Delivery::Taken;
+        };
+        let message = self.encoded.mqtt.message(&said);
+        let (len, bytes, _) = absent.queued();
+        let dropped = absent.push(message, grant, 0, limits);
+        let (len_now, bytes_now, _) = absent.queued();
+        let key = ConnKey { index: conn, generation: *generation };
+        self.sessions.queued = self.sessions.queued + len_now - len;
+        self.sessions.queued_bytes = self.sessions.queued_bytes + bytes_now - bytes;
+        self.metrics.mqtt_session_queued_total.add(1);
+        self.metrics.mqtt_session_dropped_total.add(dropped);
+        self.show_sessions();
+        durable::call(self, key);
+        Delivery::Taken
+    }
+
+    /// A session of the process before is without a connection; what waits for it, by keys.
+    pub(super) fn adopt_session(
+        &mut self,
+        key: ConnKey,
+        mut absent: Absent,
+        queue: Vec<(u64, Message, Grant)>,
+    ) {
+        let limits = queue_limits(self);
+        for (key, message, grant) in queue {
+            // Those that give way have been counted.
+            absent.push(Rc::new(message), grant, key, limits);
+        }
+        self.sessions.insert(key, absent);
+        self.show_sessions();
+    }
+
+    /// Gauges that are right at any time.
+    pub(super) fn show_sessions(&self) {
+        let (sessions, metrics) = (&self.sessions, &self.metrics);
+        metrics.mqtt_sessions.set((sessions.connected + sessions.absent()) as u64);
+        metrics.mqtt_sessions_absent.set(sessions.absent() as u64);
+        metrics.mqtt_session_queued.set(sessions.queued as u64);
+        metrics.mqtt_session_queued_bytes.set(sessions.queued_bytes as u64);
+    }
+
+    /// Whether that is the place of a session without a connection.
+    pub(crate) fn is_absent(&self, conn: u32) -> bool {
+        self.sessions.by_place.contains_key(&conn)
+    }
+}

@@ -1,0 +1,273 @@
+//! An MQTT client, as its connection has it beside its machine (`hubsub-wire`): what it waits for, what waits for it, how what
+//! it is to read is written, and how it ends.
+
+use super::arrival::Arrival;
+use super::durable;
+use super::gaps::Gaps;
+use super::pending::Pending;
+use super::retained::Reads;
+use super::session::{self, Session};
+use super::shares::{self, Shares};
+use crate::access::Action;
+use crate::conn::Flags;
+use crate::control::Level;
+use crate::core::Core;
+use crate::rim::{REPLIES, Rim, Timer};
+use hubsub_route::claims::Holder;
+use hubsub_route::{Answer, Asker, Draft, Namespace, Outcome, Publisher, Ticket};
+use hubsub_types::ConnKey;
+use hubsub_wire::mqtt::{Decoder, Fault, LastWill, Machine, ProtocolError, Reason, packet_bytes};
+
+/// What of a connection only MQTT's have.
+pub struct Client {
+    /// What it asked for and has not acknowledged.
+    pub machine: Machine<u64>,
+    pub(super) decoder: Decoder,
+    /// What it waits for until it is connected: it is not read meanwhile.
+    pub(super) arrival: Option<Box<Arrival>>,
+    /// What is kept of messages, if its session outlives connections.
+    pub(super) session: Option<Box<Session>>,
+    /// Subscriptions that are not confirmed yet.
+    pub(super) unconfirmed: u32,
+    /// Whether a message of its own waits until they are: it shall reach them.
+    pub(super) holds: bool,
+    /// Whether one of the messages that it waits for is for a log.
+    pub(super) waits_for_log: bool,
+    /// Records that wait for it.
+    pub pending: Pending,
+    /// What it is to be told that it will not get.
+    pub(super) gaps: Gaps,
+    /// Whether its messages say where they stand.
+    pub(super) tells_positions: bool,
+    /// What it has not acknowledged as a member of groups, or as a device; few are one.
+    pub(super) shares: Option<Box<Shares>>,
+    /// Whether it was told why it is closed.
+    pub was_told: bool,
+    /// What it reads of what topics kept.
+    pub(super) reads: Option<Box<Reads>>,
+}
+
+impl Client {
+    /// Whether it must not be read on: it is not connected yet, or too many of its requests wait.
+    #[must_use]
+    #[inline]
+    pub fn must_pause(
+        &self,
+        requests_max: u64,
+        is_congested: impl Fn() -> bool,
+        log_is_behind: impl Fn() -> bool,
+    ) -> bool {
+        let pending = self.machine.pending() as u64;
+        self.arrival.is_some()
+            || (self.holds && self.unconfirmed > 0)
+            || (pending > 0 && (pending >= requests_max || is_congested()))
+            || self.reads.as_ref().is_some_and(|reads| reads.len() as u64 >= requests_max)
+            || (self.waits_for_log && log_is_behind())
+    }
+
+    /// Whether it is connected under one of these ids, which are in order.
+    #[must_use]
+    pub fn is_any_of(&self, ids: &[String]) -> bool {
+        let own = self.machine.client_id();
+        self.arrival.is_none() && ids.binary_search_by(|id| id.as_str().cmp(own)).is_ok()
+    }
+
+    /// Whether more is to come as its output drains.
+    #[must_use]
+    pub fn wants_more(&self) -> bool {
+        let kept = self.session.as_ref().and_then(|session| session.kept.as_ref());
+        !self.pending.is_empty() || self.reads.is_some() || kept.is_some_and(|kept| kept.has_prepared())
+    }
+
+    /// Whether its session is recorded.
+    #[must_use]
+    pub fn is_recorded(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.kept.is_some())
+    }
+
+    /// Whether something that it asked for is not answered.
+    #[must_use]
+    pub fn waits(&self) -> bool {
+        self.arrival.is_some() || self.machine.pending() > 0
+    }
+}
+
+/// A client may have been silent for too long.
+pub fn look_for_silence(core: &mut Core, key: ConnKey) {
+    let rim = &mut core.rim;
+    let now_ms = rim.now.mono_ms;
+    let Some(conn) = rim.conns.get_mut(key).filter(|conn| !conn.is_closing()) else { return };
+    let is_paused = conn.flags.any(Flags::PAUSED);
+    // A timer of the connection before in its place is none of its own.
+    let is_meant = |client: &&mut Box<Client>| {
+        client.session.as_ref().is_none_or(|session| session.looks_at_ms <= now_ms)
+    };
+    let Some(client) = conn.mqtt.as_mut().filter(is_meant) else { return };
+    if is_paused {
+        client.machine.excuse(now_ms);
+    }
+    match client.machine.silent_at_ms() {
+        Some(at_ms) if at_ms <= now_ms => {
+            rim.metrics.mqtt_silent_total.add(1);
+            end(core, key, Fault::of(Reason::KeepAliveTimeout));
+        }
+        Some(at_ms) => {
+            client.session.iter_mut().for_each(|session| session.looks_at_ms = at_ms);
+            rim.timers.set(at_ms, Timer::Silence(key));
+        }
+        None => {}
+    }
+}
+
+pub(super) fn refuse_input(rim: &mut Rim, key: ConnKey, error: ProtocolError) {
+    rim.metrics.protocol_errors_total.add(1);
+    rim.with_mqtt(key, |client, _| client.was_told = true);
+    rim.push(key, |out, _| error.write(out));
+    rim.log_conn(Level::Info, "protocol error", key, vec![("error", error.to_string())]);
+    rim.close_soon(key);
+}
+
+/// The server ends a connection; its will is published.
+pub fn end(core: &mut Core, key: ConnKey, fault: Fault) {
+    let rim = &mut core.rim;
+    rim.with_mqtt(key, |client, out| {
+        client.was_told = true;
+        client.machine.write_fault(fault, out);
+    });
+    let reason = format!("{} ({:#04x})", fault.what, fault.reason.number());
+    rim.log_conn(Level::Info, "mqtt client disconnected", key, vec![("reason", reason)]);
+    rim.close_soon(key);
+}
+
+/// A client's id.
+pub(super) fn own_id(core: &Core, key: ConnKey) -> Box<str> {
+    let client = core.rim.conns.get(key).and_then(|conn| conn.mqtt.as_ref());
+    client.map_or_else(Box::default, |client| client.machine.client_id().into())
+}
+
+/// A connection has ended. Its session goes on without it, if it `outlives` it; else its client id is free, and its will is
+/// published.
+pub fn gone(core: &mut Core, key: ConnKey, mut client: Box<Client>, outlives: bool) {
+    core.rim.mqtt_clients -= 1;
+    core.rim.mqtt_subscriptions -= client.machine.subscriptions();
+    core.rim.output_bytes -= client.pending.bytes();
+    core.rim.sessions.connected -= usize::from(client.session.is_some());
+    core.rim.long_messages.remove(key);
+    core.rim.readings.remove(key);
+    shares::give_away(core, &mut client);
+    if outlives {
+        return session::leave(core, key, *client);
+    }
+    let will = client.machine.take_will();
+    if let Some(will) = will.filter(|_| client.arrival.is_none()) {
+        publish_will(core, key, *will, client.machine.client_id());
+    }
+    let session = client.session.take();
+    if session.as_ref().is_some_and(|session| session.is_released) {
+        return;
+    }
+    let holder = Holder { shard: core.rim.shard, conn: key };
+    let kept = session.and_then(|session| session.kept);
+    durable::release(core, client.machine.client_id().into(), holder, kept);
+}
+
+/// The number of a request that no client has.
+pub(super) const NOBODY: u32 = u32::MAX;
+
+pub(super) fn publish_will(core: &mut Core, key: ConnKey, will: LastWill, client_id: &str) {
+    let LastWill { topic, payload, headers, qos, retain, .. } = will;
+    if !core.rim.access.allowed(Default::default(), Action::Publish, topic.as_bytes()) {
+        return core.count_refusal(true);
+    }
+    let draft = Draft {
+        namespace: Namespace::Global,
+        topic: topic.as_bytes(),
+        payload: &payload,
+        headers: (!headers.is_empty()).then(|| headers.into()),
+        publisher: Publisher::Name(client_id),
+        producer: None,
+        qos,
+        retain,
+    };
+    // Nobody waits for what comes of it: the connection of this key is no more.
+    let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: NOBODY } };
+    let outcome = core.broker.publish(ticket, draft, core.rim.now, &mut core.rim);
+    if let Outcome::Now(Err(_)) = outcome {
+        core.count_refusal(true);
+    }
+    core.rim.metrics.mqtt_wills_total.add(1);
+}
+
+/// How many packets these bytes are, none of them in part.
+fn packets(mut bytes: &[u8]) -> u64 {
+    let mut count = 0;
+    while let Some(length) = packet_bytes(bytes) {
+        bytes = bytes.get(length..).unwrap_or_default();
+        count += 1;
+    }
+    count
+}
+
+impl Rim {
+    /// A client's part acts, and what it writes goes out in order.
+    pub(super) fn with_mqtt<R>(
+        &mut self,
+        key: ConnKey,
+        act: impl FnOnce(&mut Client, &mut Vec<u8>) -> R,
+    ) -> Option<R> {
+        let conn = self.conns.get_mut(key).filter(|conn| !conn.flags.any(Flags::CLOSE_NOW))?;
+        let client = conn.mqtt.as_mut()?;
+        let arena = &mut self.arenas[usize::from(REPLIES)];
+        let start = arena.len();
+        self.mqtt_subscriptions -= client.machine.subscriptions();
+        let acted = act(client, arena);
+        self.mqtt_subscriptions += client.machine.subscriptions();
+        if arena.len() > start {
+            self.metrics.mqtt_packets_sent_total.add(packets(&arena[start..]));
+            conn.output.get_or_insert_with(|| self.pool.pop().unwrap_or_default());
+            if crate::reply::emit(conn, arena, start, &mut self.output_bytes) {
+                self.dirty.push(key);
+            }
+        }
+        Some(acted)
+    }
+
+    /// What the broker answers to an MQTT client.
+    pub(crate) fn answer_mqtt(&mut self, key: ConnKey, number: u32, answer: Answer) {
+        match answer {
+            Answer::HubEnds(ends) => self.ends.push((key, (number, ends))),
+            answer if number == NOBODY => self.gone_on(key, &answer),
+            Answer::Published(outcome) => {
+                self.expects_more |= outcome.is_ok();
+                self.mqtt_published(key, number, outcome.map(|published| published.receivers));
+            }
+            Answer::Attached(outcome) => {
+                self.stands(key, number, &outcome);
+                self.mqtt_confirmed(key, number, outcome.map(|_| ()));
+            }
+            Answer::PatternHeld => self.mqtt_confirmed(key, number, Ok(())),
+            Answer::Counted(_) | Answer::Settled | Answer::Rows(_) => {
+                unreachable!("no packet asks for that")
+            }
+        }
+    }
+
+    /// Tells the MQTT client that the node stops.
+    pub(crate) fn tell_mqtt_of_stop(&mut self, key: ConnKey) {
+        if self.conns.get(key).is_some_and(|conn| !conn.is_closing()) {
+            let fault = Fault::of(Reason::ServerShuttingDown);
+            self.with_mqtt(key, |client, out| client.machine.write_fault(fault, out));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_client_is_small() {
+        // Above 256 the allocator takes 320.
+        assert!(std::mem::size_of::<Client>() <= 256, "{}", std::mem::size_of::<Client>());
+    }
+}

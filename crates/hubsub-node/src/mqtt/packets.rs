@@ -1,0 +1,251 @@
+//! What an MQTT client sends: packets become events of the broker. What it asked for is answered in its machine's order.
+
+use super::actions;
+use super::arrival;
+use super::client::{end, own_id, refuse_input};
+use super::durable;
+use super::kept::{Intended, Wait};
+use super::large::{self, WHOLE_BYTES, Whole};
+use super::retained::read_on;
+use super::subscribing::{subscribe, unsubscribe};
+use crate::control::Level;
+use crate::core::Core;
+use crate::rim::Rim;
+use hubsub_route::{Asker, Draft, Headers, Namespace, Outcome, Publisher, Record, Ticket};
+use hubsub_types::{ConnKey, ErrorCode, Qos};
+use hubsub_wire::mqtt::{
+    DecodeLimits, Decoded, Decoder, Event, Incoming, Packet, Reason, Step, read_headers,
+};
+
+/// Takes one packet off a connection's input: its bytes; none while it is not whole, or must wait.
+pub fn execute(core: &mut Core, key: ConnKey, input: &[u8]) -> Option<usize> {
+    let limits = decode_limits(&core.rim);
+    let second = core.rim.second();
+    let conn = core.rim.conns.get_mut(key)?;
+    conn.active_s = second;
+    if let Some(client) = &mut conn.mqtt {
+        client.holds = client.unconfirmed > 0 && is_publish(input);
+        if client.holds {
+            return None;
+        }
+    }
+    let mut first = Decoder::of_client();
+    if let Some(client) = &mut conn.mqtt
+        && let Some((message, len)) = client.decoder.publish(input, &limits)
+    {
+        core.rim.metrics.mqtt_packets_total.add(1);
+        match client.machine.take_plain(&message, core.rim.now.mono_ms) {
+            Some(incoming) => publish(core, key, incoming, None),
+            None => take(core, key, Packet::Publish(message), None),
+        }
+        return Some(len);
+    }
+    let decoder = conn.mqtt.as_mut().map_or(&mut first, |client| &mut client.decoder);
+    let before = decoder.clone();
+    match decoder.decode(input, &limits) {
+        Ok(Decoded::Packet { packet: Packet::Connect(connect), len }) => {
+            core.rim.metrics.mqtt_packets_total.add(1);
+            arrival::begin(core, key, &connect, &input[..len], first);
+            Some(len)
+        }
+        Ok(Decoded::Packet { packet, len }) => {
+            core.rim.metrics.mqtt_packets_total.add(1);
+            take(core, key, packet, None);
+            Some(len)
+        }
+        Ok(Decoded::Incomplete { .. }) => None,
+        Ok(Decoded::Head { publish, payload_bytes, len }) => {
+            large::begin(core, key, &publish, &input[..len], (before, limits), payload_bytes);
+            Some(len)
+        }
+        Ok(Decoded::Chunk { bytes, last, len }) => {
+            large::go_on(core, key, bytes, last);
+            Some(len)
+        }
+        Err(error) => {
+            refuse_input(&mut core.rim, key, error);
+            Some(input.len())
+        }
+    }
+}
+
+/// Whether a packet is a message, by its first byte.
+fn is_publish(input: &[u8]) -> bool {
+    input.first().is_some_and(|first| first >> 4 == 3)
+}
+
+fn decode_limits(rim: &Rim) -> DecodeLimits {
+    let packet_bytes_max = rim.limits.mqtt_packet_bytes_max as usize;
+    let connect_bytes_max = (rim.limits.mqtt_connect_bytes_max as usize).min(packet_bytes_max);
+    DecodeLimits { packet_bytes_max, connect_bytes_max, whole_bytes_max: packet_bytes_max.min(WHOLE_BYTES) }
+}
+
+/// Acts on a packet; `whole` is what of a long message is not in it.
+pub(super) fn take(core: &mut Core, key: ConnKey, packet: Packet<'_>, whole: Option<Whole>) {
+    let now_ms = core.rim.now.mono_ms;
+    let acknowledges = matches!(packet, Packet::Puback(_) | Packet::Pubrec(_) | Packet::Pubcomp(_));
+    let step = core.rim.with_mqtt(key, |client, out| {
+        let done = match (&mut client.shares, &packet) {
+            (Some(shares), Packet::Puback(ack) | Packet::Pubrec(ack)) => shares.ended(ack.id),
+            _ => None,
+        };
+        let action = match &packet {
+            Packet::Puback(ack) | Packet::Pubrec(ack) => {
+                client.ends_action(ack.id).filter(|_| !ack.reason.is_failure())
+            }
+            _ => None,
+        };
+        let step = client.machine.take(packet, now_ms, out);
+        (step, client.machine.take_exceeded(), done, action)
+    });
+    let Some((step, exceeded, done, action)) = step else { return };
+    if let Some(action) = action {
+        actions::delivered(core, key, &action);
+    }
+    if let Some((group, position)) = done {
+        core.broker.acknowledge(&group, position, core.rim.now, &mut core.rim);
+    }
+    core.rim.metrics.mqtt_receive_exceeded_total.add(exceeded);
+    match step {
+        Ok(Step::Done) => {}
+        Ok(Step::Received { id, number }) => {
+            durable::happened(&mut core.rim, key, &Event::Received(id), Wait::Recorded(number));
+        }
+        Ok(Step::Released { id, number }) => {
+            durable::happened(&mut core.rim, key, &Event::Released(id), Wait::Recorded(number));
+        }
+        Ok(Step::Acknowledged { key: message, .. }) => core.rim.ended_mqtt(key, message),
+        Ok(Step::Publish(incoming)) => publish(core, key, incoming, whole),
+        Ok(Step::Subscribe { filters, first, wants_positions }) => {
+            if wants_positions {
+                core.rim.with_mqtt(key, |client, _| client.tells_positions = true);
+            }
+            for (number, (filter, options)) in (0..).map(|i| first.wrapping_add(i)).zip(filters.iter()) {
+                subscribe(core, key, number, filter, options.qos);
+            }
+            core.rim.look_whether_plain(key.index);
+        }
+        Ok(Step::Unsubscribe { filters, number }) => {
+            unsubscribe(core, key, filters);
+            if let Some(number) = number {
+                durable::due(&mut core.rim, key, Some(Wait::Unsubscribed(number)));
+            }
+            core.rim.look_whether_plain(key.index);
+        }
+        Ok(Step::Goodbye) => core.rim.close_soon(key),
+        Err(fault) => {
+            core.rim.metrics.protocol_errors_total.add(1);
+            end(core, key, fault);
+        }
+    }
+    if acknowledges {
+        core.rim.pump_mqtt(key);
+        read_on(core, key);
+        if core.broker.cursors.has(key.index) {
+            core.broker.drained(key, core.rim.now, &mut core.rim);
+        }
+    }
+}
+
+fn publish(core: &mut Core, key: ConnKey, incoming: Incoming<'_>, whole: Option<Whole>) {
+    let Incoming { number, topic, qos, retain, id, intent, properties, payload } = incoming;
+    let topic = topic.as_str().as_bytes();
+    core.rim.metrics.mqtt_published_total.add(1);
+    if let Some(intent) = intent
+        && let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut())
+        && let Some(session) = &mut client.session
+    {
+        session.intend(number, intent);
+    }
+    if let Err(refused) = core.may_publish(key, topic) {
+        return published(core, key, number, Err(refused));
+    }
+    let Some(client) = core.rim.conns.get(key).and_then(|conn| conn.mqtt.as_ref()) else { return };
+    let own_name = client.machine.has_no_local().then(|| client.machine.client_id().to_owned());
+    let publisher = own_name.as_deref().map_or(Publisher::Conn(key.index), Publisher::Told);
+    let whole = whole.map(|whole| (whole, client.machine.client_id().into()));
+    let headers = (!properties.is_empty()).then(|| read_headers(properties));
+    let headers: Headers = headers.filter(|headers| !headers.is_empty()).map(Into::into);
+    if let (Some(id), Some(intent), true) = (id, intent, client.is_recorded())
+        && core.broker.is_logged(Namespace::Global, topic)
+    {
+        let name: Box<str> = own_id(core, key);
+        let record = match whole {
+            Some((whole, _)) => whole.record(topic, name, headers),
+            None => Record::new(Namespace::Global, topic, payload, name, headers),
+        };
+        let record = record.of_qos(qos).retained(retain);
+        return durable::intend(core, key, id, Intended { number, intent, record });
+    }
+    if retain
+        && qos == Qos::AtMostOnce
+        && let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut())
+    {
+        // What its topic keeps is answered by its row, perhaps before this call is over.
+        client.machine.awaits(number);
+    }
+    let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: number } };
+    let namespace = Namespace::Global;
+    let now = core.rim.now;
+    let outcome = match whole {
+        None => {
+            let draft = Draft { namespace, topic, payload, headers, publisher, producer: None, qos, retain };
+            core.broker.publish(ticket, draft, now, &mut core.rim)
+        }
+        Some((whole, name)) => {
+            let record = whole.record(topic, name, headers).of_qos(qos).retained(retain);
+            core.broker.publish_record(ticket, record, now, &mut core.rim)
+        }
+    };
+    match outcome {
+        // Nobody waits for what came of it.
+        Outcome::Now(Ok(_)) if qos == Qos::AtMostOnce && !retain => {}
+        Outcome::Now(outcome) => published(core, key, number, outcome.map(|p| p.receivers)),
+        Outcome::Later => {
+            let is_logged = core.broker.is_logged(namespace, topic);
+            core.rim.expects_more |= is_logged;
+            if let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) {
+                client.waits_for_log |= is_logged || (retain && client.machine.publishes());
+                if qos == Qos::AtMostOnce && !retain {
+                    client.machine.awaits(number);
+                }
+            }
+        }
+    }
+}
+
+pub(super) fn published(core: &mut Core, key: ConnKey, number: u32, outcome: Result<u64, ErrorCode>) {
+    if outcome.is_err() {
+        core.count_refusal(true);
+    }
+    core.rim.mqtt_published(key, number, outcome);
+}
+
+impl Rim {
+    pub(super) fn mqtt_published(&mut self, key: ConnKey, number: u32, outcome: Result<u64, ErrorCode>) {
+        let reason = match outcome {
+            Ok(0) => Reason::NoMatchingSubscribers,
+            Ok(_) => Reason::Success,
+            Err(refused) => Reason::from_number(refused.mqtt_reason()).unwrap_or(Reason::Unspecified),
+        };
+        let fault = self.with_mqtt(key, |client, out| {
+            let intent = client.session.as_mut().and_then(|session| session.take_intent(number));
+            if let Some(intent) = intent.filter(|_| outcome.is_ok()) {
+                client.machine.published_before(intent);
+            }
+            let fault = client.machine.published(number, reason, out).err();
+            client.waits_for_log &= client.machine.publishes();
+            fault
+        });
+        if let Some(Some(_)) = fault {
+            let why = outcome.err().map_or("", ErrorCode::code);
+            self.log_conn(
+                Level::Info,
+                "mqtt client closed: no answer to its message",
+                key,
+                vec![("reason", why.to_owned())],
+            );
+            self.close_soon(key);
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! What an MQTT client subscribes to: filters become subscriptions of the broker, or of a group, or of who is in a room.
+
+use super::durable;
+use super::kept::Wait;
+use super::{members, standing};
+use crate::access::Action;
+use crate::core::Core;
+use crate::rim::Rim;
+use hubsub_route::{Asker, HubsFrom, Namespace, Outcome, Start, Ticket, Wish};
+use hubsub_types::names::filter_pattern;
+use hubsub_types::{ConnKey, ErrorCode, Qos};
+use hubsub_wire::mqtt::{Names, Reason, Rewind, rewind, shared};
+
+pub(super) fn subscribe(core: &mut Core, key: ConnKey, number: u32, filter: &str, qos: Qos) {
+    let (group, plain) = shared(filter).map_or((None, filter), |(group, filter)| (Some(group), filter));
+    let (from, plain) = rewind(plain).map_or((None, plain), |(from, plain)| (Some(from), plain));
+    let is_strange =
+        plain.starts_with(REWIND) || (matches!(from, Some(Rewind::Last(_))) && plain.contains(['+', '#']));
+    if is_strange {
+        core.count_refusal(false);
+        let refused = Err(Reason::TopicFilterInvalid);
+        core.rim.with_mqtt(key, |client, out| client.machine.granted(number, refused, out));
+        return;
+    }
+    let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: number } };
+    match attach(core, ticket, key, (group, from, plain), Some((number, qos))) {
+        Outcome::Now(granted) => {
+            if granted.is_err() {
+                core.count_refusal(false);
+            }
+            core.rim.mqtt_granted(key, number, granted);
+            if from.is_some() && granted.is_ok() {
+                core.broker.drained(key, core.rim.now, &mut core.rim);
+            }
+        }
+        Outcome::Later => {
+            if let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) {
+                client.unconfirmed += 1;
+            }
+        }
+    }
+}
+
+/// A place among connections subscribes: by its group, from when on, to what. `asks`: the number of a client's request,
+/// and the QoS that it asks for; none of a session of the process before.
+pub(super) fn attach(
+    core: &mut Core,
+    ticket: Ticket,
+    key: ConnKey,
+    (group, from, filter): (Option<&str>, Option<Rewind>, &str),
+    asks: Option<(u32, Qos)>,
+) -> Outcome<Result<(), ErrorCode>> {
+    let principal = core.rim.conns.get(key).map(|conn| conn.principal).unwrap_or_default();
+    let topic = filter.as_bytes();
+    if group.is_none() && filter.starts_with(members::PRESENCE) {
+        let request = asks.map(|(number, _)| number);
+        return Outcome::Now(if from.is_none() {
+            members::watch(core, key, filter, request)
+        } else {
+            Err(ErrorCode::TopicLength)
+        });
+    }
+    if !core.rim.access.allowed(principal, Action::Subscribe, topic) {
+        Outcome::Now(Err(ErrorCode::NotAllowed))
+    } else if let Some(group) = group {
+        core.broker.join_group(ticket, key, group.as_bytes(), topic, core.rim.now, &mut core.rim)
+    } else if filter.contains(['+', '#'])
+        && let Some((number, qos)) = asks
+        && standing::asks_wildcard(core, key, number, filter, (qos, from.is_some()))
+    {
+        Outcome::Later
+    } else if filter.contains(['+', '#']) {
+        let pattern = filter_pattern(topic);
+        match from.map(|from| since_us(from, core.rim.now.wall_us)) {
+            None => core.broker.subscribe_pattern(ticket, key, &pattern, &mut core.rim),
+            Some(us) => {
+                let from = HubsFrom::Since(us);
+                core.broker.subscribe_pattern_from(ticket, key, &pattern, from, &mut core.rim)
+            }
+        }
+    } else {
+        let start = match from {
+            None => Start::Live,
+            Some(Rewind::Last(count)) => Start::Last(count),
+            Some(from) => Start::Since(since_us(from, core.rim.now.wall_us)),
+        };
+        if let Some((number, qos)) = asks {
+            standing::asks_topic(core, key, number, filter, qos);
+        }
+        if let Some((number, _)) = asks {
+            members::subscribes(core, key, filter, Some(number));
+        }
+        let wish = Wish { topic, namespace: Namespace::Global, start };
+        match core.broker.subscribe(ticket, key, wish, core.rim.now, &mut core.rim) {
+            Outcome::Now(attached) => {
+                if let Some((number, _)) = asks {
+                    core.rim.stands(key, number, &attached);
+                }
+                Outcome::Now(attached.map(|_| ()))
+            }
+            Outcome::Later => Outcome::Later,
+        }
+    }
+}
+
+/// What a filter that begins in the past begins with.
+const REWIND: &str = "$rewind/";
+
+/// From when on, in µs since 1970.
+fn since_us(from: Rewind, now_us: u64) -> u64 {
+    match from {
+        Rewind::Seconds(seconds) => now_us.saturating_sub(seconds.saturating_mul(1_000_000)),
+        Rewind::Last(_) | Rewind::Earliest => 0,
+    }
+}
+
+pub(super) fn unsubscribe(core: &mut Core, key: ConnKey, filters: Names<'_>) {
+    for filter in filters.iter() {
+        let filter = rewind(filter).map_or(filter, |(_, filter)| filter);
+        if let Some((group, filter)) = shared(filter) {
+            core.broker.leave_group(key, group.as_bytes(), filter.as_bytes(), &mut core.rim);
+        } else if filter.contains(['+', '#']) {
+            core.broker.unsubscribe_pattern(key, &filter_pattern(filter.as_bytes()), &mut core.rim);
+        } else {
+            let (namespace, now) = (Namespace::Global, core.rim.now);
+            core.broker.unsubscribe(key, namespace, filter.as_bytes(), now, &mut core.rim);
+        }
+        standing::leaves(core, key, filter);
+        crate::presence::left(core, key, filter);
+    }
+}
+
+impl Rim {
+    /// What came of a subscription that was not known at once; perhaps one that this connection did not ask for.
+    pub(super) fn mqtt_confirmed(&mut self, key: ConnKey, number: u32, granted: Result<(), ErrorCode>) {
+        let client = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
+        // It may be one that an older connection of the session asked for.
+        if let Some(client) = client
+            && client.machine.waits_for(number)
+        {
+            client.unconfirmed = client.unconfirmed.saturating_sub(1);
+        }
+        self.mqtt_granted(key, number, granted);
+    }
+
+    /// What came of a subscription; where the session is recorded, its client is told when that is with it.
+    fn mqtt_granted(&mut self, key: ConnKey, number: u32, granted: Result<(), ErrorCode>) {
+        let client = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
+        if granted.is_ok()
+            && let Some(client) = client
+        {
+            client.machine.confirm(number);
+            if durable::due(self, key, Some(Wait::Granted(number))) {
+                return;
+            }
+        }
+        self.mqtt_granted_now(key, number, granted);
+    }
+
+    pub(super) fn mqtt_granted_now(&mut self, key: ConnKey, number: u32, granted: Result<(), ErrorCode>) {
+        self.settle_seat(key, number, granted.is_ok());
+        let granted = granted.map_err(|refused| match refused {
+            ErrorCode::TopicLength => Reason::TopicFilterInvalid,
+            refused => Reason::from_number(refused.mqtt_reason()).unwrap_or(Reason::Unspecified),
+        });
+        let due = self.with_mqtt(key, |client, out| client.machine.granted(number, granted, out)).flatten();
+        if let Some(filter) = due {
+            self.reads_retained(key, filter);
+        }
+        self.look_whether_plain(key.index);
+    }
+}
