@@ -7,6 +7,8 @@
 //!
 //! - [`opening`]: CONNECT and its answer, the will
 //! - [`step`]: what the caller is to do
+//! - [`publishing`]: its messages
+//! - [`subscribing`]: its subscriptions
 //! - [`requests`]: what the client waits for, answered in the order in which it asked
 //! - [`intents`]: messages of QoS 2 of the client
 //! - [`window`]: what the client has not acknowledged
@@ -38,11 +40,13 @@ mod held;
 mod intents;
 mod opening;
 mod progress;
+mod publishing;
 mod requests;
 mod seldom;
 mod session;
 mod snapshot;
 mod step;
+mod subscribing;
 mod suspend;
 mod window;
 
@@ -56,30 +60,19 @@ pub use step::{Fault, Incoming, Step, Topic};
 pub use window::Window;
 
 use super::ack::{Ack, Disconnect};
-use super::field::{Pair, SubscriptionId};
 use super::packet::{Packet, PacketId, Qos, Version};
 use super::property::{Properties, Property, PropertyList};
 use super::publish::Publish;
 use super::reason::Reason;
-use super::subscribe::{Options, RetainHandling, Subscribe, Unsubscribe};
-use super::topic::rewind;
 use aliases::Aliases;
 use filters::Filters;
-use held::{Answer, Held};
-use intents::{Intents, Taken};
+use held::Held;
+use intents::Intents;
+use publishing::acknowledged;
 use requests::{Answers, Requests};
-use window::Acknowledged;
 
 /// Silence that ends a connection, for each second of its keep alive.
 const SILENCE_MS_A_S: u32 = 1500;
-
-/// The user property of SUBSCRIBE that asks for positions of messages, where its value is 1.
-const POSITIONS: &str = "hubsub-positions";
-
-/// The subscription that a filter is, wherever that begins.
-fn without_rewind(filter: &str) -> &str {
-    rewind(filter).map_or(filter, |(_, filter)| filter)
-}
 
 /// See the module. `K` says which message to the client it is.
 pub struct Machine<K> {
@@ -186,39 +179,6 @@ impl<K: Key> Machine<K> {
         self.will.take()
     }
 
-    /// How a message that comes by this subscription is sent; none if it comes by another one, or not at all.
-    /// `is_own`: this client published it.
-    #[must_use]
-    #[inline]
-    pub fn grant(&self, by: Match<'_>, topic: &[u8], is_own: bool) -> Option<Grant> {
-        self.filters.grant(by, topic, is_own)
-    }
-
-    /// The highest QoS of its subscriptions, if these are few topics and no options change what comes by them.
-    #[must_use]
-    pub fn plain_qos(&self) -> Option<Qos> {
-        self.filters.plain_qos()
-    }
-
-    /// How a message is sent that came for this client by a shared subscription; none if it has none such.
-    /// `filter` begins with `$share/`.
-    #[must_use]
-    pub fn grant_shared(&self, filter: &[u8]) -> Option<Grant> {
-        self.filters.grant_shared(filter)
-    }
-
-    /// Whether its own messages stay away from one of its subscriptions, or did: they are to bear its name.
-    #[must_use]
-    pub fn has_no_local(&self) -> bool {
-        self.has_no_local
-    }
-
-    /// Its subscriptions.
-    #[must_use]
-    pub fn subscriptions(&self) -> usize {
-        self.filters.len()
-    }
-
     /// Acts on a packet; answers that are known go to `out`.
     ///
     /// # Errors
@@ -264,141 +224,6 @@ impl<K: Key> Machine<K> {
         Some(Incoming { number, topic, qos, retain, id: None, intent: None, properties, payload })
     }
 
-    fn publish<'a>(&mut self, publish: &Publish<'a>, out: &mut Vec<u8>) -> Result<Step<'a, K>, Fault> {
-        if publish.retain && !self.retains {
-            let what = "retained messages are not supported";
-            return Err(Fault { reason: Reason::RetainNotSupported, what });
-        }
-        let topic = self.aliases.topic(publish)?;
-        let Publish { qos, retain, id, properties, payload, .. } = *publish;
-        let mut intent = None;
-        match (qos, id) {
-            (Qos::AtLeastOnce, _) => self.check_receive_max()?,
-            (Qos::ExactlyOnce, Some(id)) => {
-                if !self.intents.as_ref().is_some_and(|intents| intents.has(id)) {
-                    self.check_receive_max()?;
-                }
-                match self.intents.get_or_insert_default().take(id) {
-                    Taken::New(number) => intent = Some(number),
-                    Taken::Published => {
-                        let number = self.requests.publish(Some(id), Qos::ExactlyOnce);
-                        self.requests.published(number, Reason::Success);
-                        self.pump(out);
-                        return Ok(Step::Done);
-                    }
-                    // Its answer follows all the same.
-                    Taken::Waits => return Ok(Step::Done),
-                }
-            }
-            _ => {
-                let number = self.requests.number();
-                let incoming = Incoming { number, topic, qos, retain, id, intent, properties, payload };
-                return Ok(Step::Publish(incoming));
-            }
-        }
-        let number = self.requests.publish(id, qos);
-        Ok(Step::Publish(Incoming { number, topic, qos, retain, id, intent, properties, payload }))
-    }
-
-    /// What comes of a message of QoS 0 is not known at once: it is waited for under its number. Before anything else
-    /// is taken.
-    pub fn awaits(&mut self, incoming: u32) {
-        let number = self.requests.publish(None, Qos::AtMostOnce);
-        debug_assert_eq!(number, incoming, "nothing was taken since");
-    }
-
-    fn check_receive_max(&mut self) -> Result<(), Fault> {
-        let unreleased = self.intents.as_ref().map_or(0, |intents| intents.counted());
-        let unanswered = self.requests.acknowledged_once as usize + unreleased;
-        if unanswered < usize::from(self.receive_max) || self.version < Version::V5 {
-            return Ok(());
-        }
-        if self.is_strict {
-            return Err(Fault::of(Reason::ReceiveMaximumExceeded));
-        }
-        self.exceeded += 1;
-        Ok(())
-    }
-
-    /// What came of a message: success, nobody subscribes, or a failure.
-    ///
-    /// Before 5.0 there is no word for a failure. Who may not publish to a topic is answered as if it had been done:
-    /// asked again, the answer would be the same.
-    ///
-    /// # Errors
-    /// A message of QoS 1 or 2 failed for another reason, and its version has no word for that: the connection is to
-    /// be closed.
-    pub fn published(&mut self, number: u32, reason: Reason, out: &mut Vec<u8>) -> Result<(), Fault> {
-        let Some((id, qos)) = self.requests.published(number, reason) else { return Ok(()) };
-        let is_untold = reason.is_failure() && self.version < Version::V5 && id.is_some();
-        if is_untold && reason != Reason::NotAuthorized {
-            return Err(Fault::of(reason));
-        }
-        if let (Some(id), Qos::ExactlyOnce, Some(intents)) = (id, qos, &mut self.intents) {
-            if reason.is_failure() && !is_untold {
-                intents.refused(id);
-            } else {
-                intents.published(id);
-            }
-        }
-        self.pump(out);
-        Ok(())
-    }
-
-    /// A subscription holds; its answer follows with [`Machine::granted`], once the session is recorded with it.
-    pub fn confirm(&mut self, number: u32) {
-        if let Some(filter) = self.requests.filter(number) {
-            self.filters.confirm(filter, number);
-        }
-    }
-
-    /// The session is recorded without the subscriptions that a client ended: it is told so.
-    pub fn unsubscribed(&mut self, number: u32, out: &mut Vec<u8>) {
-        self.requests.unsubscribed(number);
-        self.pump(out);
-    }
-
-    /// Whether a subscription of this connection waits for what came of it.
-    pub fn waits_for(&mut self, number: u32) -> bool {
-        self.requests.filter(number).is_some()
-    }
-
-    /// What came of a subscription: its filter, if the client is due what topics that match keep.
-    pub fn granted(
-        &mut self,
-        number: u32,
-        granted: Result<(), Reason>,
-        out: &mut Vec<u8>,
-    ) -> Option<Box<[u8]>> {
-        let is_due = granted.is_ok() && self.requests.is_due_retained(number);
-        let filter = self.requests.filter(number)?;
-        let due = is_due.then(|| filter.into());
-        match granted {
-            Ok(()) => self.filters.confirm(filter, number),
-            Err(_) => self.filters.refuse(filter, number),
-        }
-        self.requests.granted(number, granted);
-        self.pump(out);
-        due
-    }
-
-    /// What it subscribes to: filters that are not shared, then those that are with `$share/` and their group in front.
-    pub fn filters(&self) -> impl Iterator<Item = (&str, Options, Option<SubscriptionId>)> {
-        self.filters.iter()
-    }
-
-    /// The QoS of a subscription, if there is one.
-    #[must_use]
-    pub fn qos_of(&self, filter: &str) -> Option<Qos> {
-        self.filters.qos_of(filter.as_bytes())
-    }
-
-    /// How a message that its topic kept is sent by a subscription, if it stands. `is_own`: this client published it.
-    #[must_use]
-    pub fn grant_kept(&self, filter: &[u8], is_own: bool) -> Option<Grant> {
-        self.filters.grant_kept(filter, is_own)
-    }
-
     fn pump(&mut self, out: &mut Vec<u8>) {
         let answers = Answers {
             version: self.version,
@@ -406,71 +231,6 @@ impl<K: Key> Machine<K> {
             explains: self.explains,
         };
         self.requests.pump(answers, out);
-    }
-
-    fn received<'a>(&mut self, ack: Ack<'_>, out: &mut Vec<u8>) -> Result<Step<'a, K>, Fault> {
-        let Ack { id, reason, .. } = ack;
-        let is_news = match self.window.pubrec(id, reason.is_failure()) {
-            Acknowledged::Received(is_news) => is_news,
-            Acknowledged::Unknown if !reason.is_failure() => {
-                self.write(&Packet::Pubrel(self.ack(id, Reason::PacketIdNotFound)), out);
-                return Ok(Step::Done);
-            }
-            other => return acknowledged(id, other),
-        };
-        Ok(match self.answer(Answer::Pubrel, id, is_news, out) {
-            Some(number) if is_news => Step::Received { id, number },
-            _ => Step::Done,
-        })
-    }
-
-    fn released<'a>(&mut self, id: PacketId, out: &mut Vec<u8>) -> Step<'a, K> {
-        if !self.intents.as_mut().is_some_and(|intents| intents.release(id)) {
-            self.write(&Packet::Pubcomp(self.ack(id, Reason::PacketIdNotFound)), out);
-            return Step::Done;
-        }
-        match self.answer(Answer::Pubcomp, id, true, out) {
-            Some(number) => Step::Released { id, number },
-            None => Step::Done,
-        }
-    }
-
-    fn subscribe<'a>(&mut self, subscribe: Subscribe<'a>) -> Step<'a, K> {
-        let Subscribe { id, properties, filters } = subscribe;
-        let by_id = properties.iter().find_map(|property| match property {
-            Property::SubscriptionId(id) => Some(id),
-            _ => None,
-        });
-        let wants_positions = properties
-            .iter()
-            .any(|property| property == Property::User(Pair { name: POSITIONS, value: "1" }));
-        let asked = filters.iter().map(|(filter, options)| (without_rewind(filter), options.qos));
-        let first = self.requests.subscribe(id, asked);
-        for (number, (filter, options)) in (0..).map(|i| first.wrapping_add(i)).zip(filters.iter()) {
-            self.has_no_local |= options.no_local;
-            let is_new = self.filters.ask(without_rewind(filter), options, by_id, number);
-            let is_due = match options.retain_handling {
-                RetainHandling::Send => true,
-                RetainHandling::SendIfNew => is_new,
-                RetainHandling::DoNotSend => false,
-            };
-            // Who begins in the past is sent what there was, and groups share what comes.
-            let reads_row = rewind(filter).is_none() && super::topic::shared(filter).is_none();
-            self.requests.set_retained(number, is_due && reads_row);
-        }
-        Step::Subscribe { filters, first, wants_positions }
-    }
-
-    fn unsubscribe<'a>(&mut self, unsubscribe: Unsubscribe<'a>, out: &mut Vec<u8>) -> Step<'a, K> {
-        let Unsubscribe { id, filters, .. } = unsubscribe;
-        let reason = |was_there| if was_there { Reason::Success } else { Reason::NoSubscriptionExisted };
-        let reasons: Vec<u8> = filters
-            .iter()
-            .map(|filter| reason(self.filters.remove(without_rewind(filter))).number())
-            .collect();
-        let number = self.requests.unsubscribe(id, reasons, self.held.is_some());
-        self.pump(out);
-        Step::Unsubscribe { filters, number }
     }
 
     fn goodbye<'a>(&mut self, disconnect: Disconnect<'_>) -> Result<Step<'a, K>, Fault> {
@@ -514,18 +274,5 @@ impl<K: Key> Machine<K> {
     fn write(&self, packet: &Packet<'_>, out: &mut Vec<u8>) {
         // Nothing else can be said to who takes no packet of a few bytes.
         let _ = packet.write(out, self.version, self.packet_bytes_max());
-    }
-}
-
-/// What an acknowledgement that is answered by nothing says. One of an id that is not in use may be of a message that was
-/// given up.
-fn acknowledged<'a, K>(id: PacketId, acknowledged: Acknowledged<K>) -> Result<Step<'a, K>, Fault> {
-    match acknowledged {
-        Acknowledged::Ended(qos, key) => Ok(Step::Acknowledged { id, qos, key }),
-        Acknowledged::Received(_) | Acknowledged::Unknown => Ok(Step::Done),
-        Acknowledged::OtherQos => {
-            let what = "an acknowledgement of another QoS than the message's";
-            Err(Fault { reason: Reason::ProtocolError, what })
-        }
     }
 }
