@@ -7,7 +7,7 @@ import json
 import socket
 from base64 import b64encode
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
@@ -221,6 +221,35 @@ def test_a_session_that_is_silent_for_too_long_ends(start: Start) -> None:
     with Poller(server) as one:
         until(lambda: server.metric("phoenix_silent_total") == 1)
         assert one.get() == {"status": 410}
+
+
+def test_a_session_that_is_never_asked_with_its_token_ends_and_another_goes_on(start: Start) -> None:
+    limits = {"handshake_ms": 100, "longpoll_window_ms": 50, "longpoll_sessions_max": 20}
+    server = start(2, {"ws": "127.0.0.1:0"}, limits=limits)
+    with Poller(server) as one:
+        one.get()
+        bare = [Poller(server) for _ in range(5)]
+        until(lambda: server.metric("handshake_timeouts_total") == 5)
+        until(lambda: server.metric("longpoll_sessions") == 1)
+        assert [other.get() for other in bare] == [{"status": 410}] * 5
+        assert one.get()["status"] == 204
+        for other in bare:
+            other.stack.close()
+
+
+def test_a_body_that_dribbles_is_not_waited_for(start: Start) -> None:
+    server = start(1, {"ws": "127.0.0.1:0"}, limits={"phoenix_silence_ms": 1_000, "longpoll_window_ms": 50})
+    assert server.node is not None
+    with Poller(server) as one, socket.create_connection(server.node.ws, TIMEOUT_S) as slow:
+        slow.sendall(b"POST /socket/longpoll HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n")
+        # Each byte comes soon behind the one before it, while another page is served, until nobody takes any more.
+        with suppress(ConnectionError):
+            while True:
+                assert one.get()["status"] == 204
+                slow.sendall(b".")
+        slow.settimeout(TIMEOUT_S)
+        with suppress(ConnectionError):
+            assert slow.recv(1) == b""
 
 
 def test_a_session_that_fetches_nothing_of_what_it_asked_for_ends(start: Start) -> None:

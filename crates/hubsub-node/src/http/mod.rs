@@ -76,16 +76,18 @@ pub fn execute(core: &mut Core, key: ConnKey, input: &[u8]) -> Option<usize> {
     Some(input.len())
 }
 
-/// A connection may have had no request for too long.
+/// A connection may have had no whole request for too long; nor is the rest of one waited for any longer.
 pub fn look_whether_idle(rim: &mut Rim, key: ConnKey) {
     let (second, silence_ms) = (rim.second(), rim.limits.phoenix_silence_ms);
     let Some(conn) = rim.conns.get(key).filter(|conn| conn.io.is_http() && !conn.io.is_events()) else {
         return;
     };
-    if conn.io.awaits_answer() || u64::from(second - conn.active_s) * 1000 < silence_ms {
-        return rim.timers.set(rim.now.mono_ms + silence_ms, Timer::Idle(key));
+    let silent_ms = u64::from(second - conn.active_s) * 1000;
+    match silence_ms.saturating_sub(silent_ms) {
+        _ if conn.io.awaits_answer() => rim.timers.set(rim.now.mono_ms + silence_ms, Timer::Idle(key)),
+        0 => rim.close_now(key),
+        left_ms => rim.timers.set(rim.now.mono_ms + left_ms, Timer::Idle(key)),
     }
-    rim.close_now(key);
 }
 
 /// What lets a page of another origin read an answer, and no page take it for a script.

@@ -11,7 +11,8 @@
 //! A session is of the shard that was asked first, and its token says which. Requests come by connections of any shard.
 //!
 //! Invariants: of each kind one request waits; a connection reads no further request before its answer; a session whose
-//! requests do not come back ends as a browser does that is silent.
+//! requests do not come back ends as a browser does that is silent, and one that nobody asks anything, with the token that
+//! its first request got, as a connection that says nothing; of a session one timer for its requests is pending.
 
 use super::fields_for;
 use crate::conn::{Conn, Flags, Input};
@@ -38,6 +39,8 @@ pub struct Polled {
     frames: Vec<u8>,
     /// The GET that waits, and until when, in ms.
     waits: Option<(Asker, u64)>,
+    /// Whether a timer looks how long it does.
+    is_watched: bool,
     /// The POST whose lines are not all taken.
     posts: Option<Asker>,
 }
@@ -82,6 +85,10 @@ impl PollMail {
 }
 
 impl Polled {
+    fn new(secret: u128) -> Polled {
+        Polled { secret, frames: Vec::new(), waits: None, is_watched: false, posts: None }
+    }
+
     /// Takes slices, each of whole frames, until too much waits.
     ///
     /// # Errors
@@ -190,13 +197,17 @@ fn begin(core: &mut Core, asker: &Asker, connect: &Connect<'_>) {
     let random = crate::sys::random();
     let secret = u128::from_be_bytes(*random.first_chunk().expect("32 bytes have 16"));
     let id = rim.info.clients.fetch_add(1, Ordering::Relaxed);
-    let polled = Polled { secret, frames: Vec::new(), waits: None, posts: None };
+    let polled = Polled::new(secret);
     let mut conn = Conn::new(Transport::Polled(Box::new(polled)), Door::WebSocket, id, rim.second());
     conn.principal = principal;
-    let key = rim.conns.insert(conn);
+    let key = rim.add(conn);
     rim.polled_clients += 1;
     rim.metrics.connections_accepted_total.add(1);
     crate::phoenix::admit(rim, key, connect);
+    if let Some(conn) = rim.conns.get_mut(key) {
+        // Who asks once and never with its token has no page.
+        conn.flags.set(Flags::HANDSHAKED, false);
+    }
     core.broker.connected(key);
     let token = token_of(core.rim.shard, key, secret);
     answer_status(core, asker, PollStatus::Gone, Some(&token));
@@ -233,12 +244,15 @@ fn asked(core: &mut Core, asker: Asker, token: PollToken, what: What) {
     let Some(polled) = polled_of(&mut core.rim, key) else { return };
     match what {
         What::Get => {
+            let was_watched = std::mem::replace(&mut polled.is_watched, true);
             let before = polled.waits.replace((asker, now_ms + window_ms));
             if let Some((before, _)) = before {
                 // Whoever asks again has given the first one up.
                 answer(core, &before, |out| write_messages(out, &token, &mut []));
             }
-            core.rim.timers.set(now_ms + window_ms, Timer::Window(key));
+            if !was_watched {
+                core.rim.timers.set(now_ms + window_ms, Timer::Window(key));
+            }
             tell(core, key);
         }
         What::Post(_) if polled.posts.is_some() => refuse(core, &asker, PollStatus::TooMany),
@@ -271,11 +285,15 @@ pub fn tell(core: &mut Core, key: ConnKey) {
     core.rim.write_queue(key);
 }
 
-/// A request has waited for as long as it may, perhaps.
+/// A request has waited for as long as it may, perhaps; or another one waits since.
 pub fn look_at_window(core: &mut Core, key: ConnKey) {
     let (shard, now_ms) = (core.rim.shard, core.rim.now.mono_ms);
     let Some(polled) = polled_of(&mut core.rim, key) else { return };
-    if let Some((asker, _)) = polled.waits.take_if(|(_, until_ms)| *until_ms <= now_ms) {
+    let later_ms = polled.waits.as_ref().map(|(_, until_ms)| *until_ms).filter(|until_ms| *until_ms > now_ms);
+    polled.is_watched = later_ms.is_some();
+    if let Some(until_ms) = later_ms {
+        core.rim.timers.set(until_ms, Timer::Window(key));
+    } else if let Some((asker, _)) = polled.waits.take() {
         let token = token_of(shard, key, polled.secret);
         answer(core, &asker, |out| write_messages(out, &token, &mut []));
     }
@@ -354,15 +372,54 @@ fn answered(rim: &mut Rim, key: ConnKey, bytes: &[u8], is_last: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lone::Lone;
+    use hubsub_types::Limits;
 
     #[test]
     fn what_waits_for_a_request_is_bounded_and_has_whole_frames() {
-        let mut polled = Polled { secret: 0, frames: Vec::new(), waits: None, posts: None };
+        let mut polled = Polled::new(0);
         let frame = [0; 48 * 1024];
         let queue = [IoSlice::new(&frame); 100];
         assert_eq!(polled.write(&queue).unwrap(), 2 * frame.len());
         assert_eq!(polled.write(&queue).unwrap_err().kind(), ErrorKind::WouldBlock);
         polled.frames.clear();
         assert_eq!(polled.write(&queue[..1]).unwrap(), frame.len());
+    }
+
+    #[test]
+    fn however_much_a_session_asks_one_timer_looks_at_its_requests() {
+        let mut lone = Lone::new(Limits { longpoll_window_ms: 1_000, ..Limits::default() });
+        let (conn, _peer) = lone.connect();
+        let core = &mut lone.core;
+        let asker = || Asker { shard: ShardId(0), conn, origin: None, is_last: false };
+        let head = b"GET /socket/longpoll?vsn=2.0.0 HTTP/1.1\r\nHost: a\r\n\r\n";
+        let request = Request::read(head).unwrap().unwrap();
+        begin(core, &asker(), &Connect::of_poll(&request).unwrap());
+        let key = core.rim.conns.key_at(conn.index + 1).unwrap();
+        let secret = polled_of(&mut core.rim, key).unwrap().secret;
+        let token = token_of(ShardId(0), key, secret);
+        let mut looks = 0;
+        for _ in 0..5 {
+            for _ in 0..100 {
+                asked(core, asker(), token, What::Get);
+            }
+            core.rim.now.mono_ms += 900;
+            let mut due = Vec::new();
+            core.rim.timers.due(core.rim.now.mono_ms, &mut due);
+            for timer in due {
+                if let Timer::Window(key) = timer {
+                    looks += 1;
+                    look_at_window(core, key);
+                    assert!(
+                        polled_of(&mut core.rim, key).unwrap().waits.is_some(),
+                        "its own time is not over"
+                    );
+                }
+            }
+        }
+        assert!((2..=5).contains(&looks), "{looks}");
+        core.rim.now.mono_ms += 1_000;
+        look_at_window(core, key);
+        assert!(polled_of(&mut core.rim, key).unwrap().waits.is_none());
     }
 }

@@ -165,6 +165,7 @@ pub fn heard(rim: &mut Rim, key: ConnKey) {
     let (second, now_ms) = (rim.second(), rim.now.mono_ms);
     if let Some(conn) = rim.conns.get_mut(key) {
         conn.active_s = second;
+        conn.flags.set(Flags::HANDSHAKED, true);
         conn.phoenix.iter_mut().for_each(|client| client.socket.heard(now_ms));
     }
 }
