@@ -27,7 +27,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 /// Frames from this size on are shared one by one instead of through an arena.
-const FRAME_SHARED: usize = 16 * 1024;
+pub(crate) const FRAME_SHARED: usize = 16 * 1024;
 
 /// An arena takes no more in one turn; further frames are shared one by one.
 const ARENA_BYTES: usize = 4 * TURN_BYTES;

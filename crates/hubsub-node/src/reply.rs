@@ -2,11 +2,13 @@
 //! output; one that is not takes a slot, and those after it wait behind.
 
 use crate::conn::{Conn, Flags};
-use crate::output::{Output, Pending, Slot, is_confirm};
+use crate::fanout::FRAME_SHARED;
+use crate::output::{Bytes, Frame, Output, Pending, Slot, is_confirm};
 use crate::rim::{REPLIES, Rim};
 use hubsub_route::{Asker, Record, Ticket};
 use hubsub_types::ConnKey;
 use hubsub_wire::resp::{self, Proto};
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// Output of one connection below which a long reply goes on.
@@ -42,6 +44,27 @@ impl Rim {
     /// Writes something in order with replies, asked for or not.
     pub fn push(&mut self, key: ConnKey, write: impl FnOnce(&mut Vec<u8>, Proto)) {
         self.put(key, Flags::default(), true, write);
+    }
+
+    /// As `push`, of bytes that many get: long ones are shared.
+    pub fn push_shared(&mut self, key: ConnKey, frame: &Rc<[u8]>) {
+        let Some(conn) = self.conns.get_mut(key).filter(|conn| !conn.flags.any(Flags::CLOSE_NOW)) else {
+            return;
+        };
+        let has_slots = conn.output.as_ref().is_some_and(|output| !output.slots.is_empty());
+        if frame.len() < FRAME_SHARED || has_slots {
+            return self.push(key, |out, _| out.extend_from_slice(frame));
+        }
+        let output = conn.output.get_or_insert_with(|| self.pool.pop().unwrap_or_default());
+        if !output.queue.is_empty() {
+            self.output_bytes += frame.len();
+            return output.enqueue(Frame::plain(Bytes::Shared(Rc::clone(frame))));
+        }
+        output.push_frame(Rc::clone(frame));
+        if !conn.flags.any(Flags::DIRTY) {
+            conn.flags.set(Flags::DIRTY, true);
+            self.dirty.push(key);
+        }
     }
 
     /// Writes in order with replies, unless one of these flags is set. Later

@@ -390,6 +390,7 @@ impl Shard {
         let now = rim.now;
         rim.timers.set(now.mono_ms + 1000, Timer::Housekeeping);
         rim.trim_pool();
+        rim.presence.forget_lists();
         self.parting.drain(now.mono_ms, &mut self.scratch);
         // A drifting or stepped wall clock is followed, never backwards within a hub.
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

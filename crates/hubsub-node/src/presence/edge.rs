@@ -2,7 +2,7 @@
 //! or to be told who is there. A seat begins as the join does, and counts when that is done.
 
 use super::records::record;
-use super::shown::{Forms, state_frames, state_json};
+use super::shown::Forms;
 use super::{PresenceMail, Shown, Told, room_bytes_max, tell_home};
 use crate::core::Core;
 use crate::rim::TURN_BYTES;
@@ -25,15 +25,30 @@ pub type Who = (Box<str>, Box<[u8]>);
 pub struct Edge {
     /// The number given last, with the shard in its upper bits: no two of a node are alike.
     last: u64,
-    seats: HashMap<ConnKey, Vec<Seat>, RandomState>,
+    /// By their numbers.
+    seats: HashMap<u64, Seat, RandomState>,
+    /// Where those of a connection are.
+    of_conns: HashMap<ConnKey, Places, RandomState>,
     /// By room, and the number of the seat.
     watchers: HashMap<Arc<[u8]>, BTreeMap<u64, Watcher>, RandomState>,
+    /// What newcomers of a room were told last of who is there, for those that come within the same second.
+    lists: HashMap<Arc<[u8]>, (Arc<Shown>, Forms), RandomState>,
     /// Of seats that are members.
     members: u64,
 }
 
+/// The seats of one connection, which may have as many as it has topics.
+#[derive(Default)]
+struct Places {
+    /// By topic, of which each has one.
+    topics: HashMap<Arc<str>, u64, RandomState>,
+    /// Those that requests of an MQTT client join, by the numbers of these.
+    requests: HashMap<u32, u64, RandomState>,
+    /// How many are told who is there.
+    watching: usize,
+}
+
 struct Seat {
-    number: u64,
     topic: Arc<str>,
     room: Arc<[u8]>,
     /// Its number as a member changes with what it says of itself.
@@ -86,38 +101,63 @@ impl Edge {
     /// The number of a connection's seat in a topic.
     #[must_use]
     pub fn seat_of(&self, key: ConnKey, topic: &str) -> Option<u64> {
-        Some(self.seats.get(&key)?.iter().find(|seat| *seat.topic == *topic)?.number)
+        self.of_conns.get(&key)?.topics.get(topic).copied()
     }
 
     /// How many of a connection's seats are told who is there.
     #[must_use]
     pub fn watched_by(&self, key: ConnKey) -> usize {
-        self.seats.get(&key).map_or(0, |seats| seats.iter().filter(|seat| seat.watches).count())
+        self.of_conns.get(&key).map_or(0, |places| places.watching)
     }
 
     /// The number of the seat that an MQTT client's request joins.
     #[must_use]
     pub fn seat_of_request(&self, key: ConnKey, request: u32) -> Option<u64> {
-        Some(
-            self.seats
-                .get(&key)?
-                .iter()
-                .find(|seat| seat.request == Some(request) && !seat.is_joined)?
-                .number,
-        )
+        self.of_conns.get(&key)?.requests.get(&request).copied()
     }
 
-    fn seat(&mut self, key: ConnKey, number: u64) -> Option<&mut Seat> {
-        self.seats.get_mut(&key)?.iter_mut().find(|seat| seat.number == number)
+    /// Who comes from now on is told what is encoded for them.
+    pub fn forget_lists(&mut self) {
+        self.lists = HashMap::default();
+    }
+
+    /// Takes a seat in, in a topic where the connection has none; its number.
+    fn add(&mut self, key: ConnKey, seat: Seat) -> u64 {
+        let number = self.number();
+        let places = self.of_conns.entry(key).or_default();
+        let before = places.topics.insert(seat.topic.clone(), number);
+        debug_assert!(before.is_none(), "who joins again has left before");
+        places.watching += usize::from(seat.watches);
+        if let Some(request) = seat.request {
+            places.requests.insert(request, number);
+        }
+        self.members += u64::from(seat.member.is_some());
+        self.seats.insert(number, seat);
+        number
+    }
+
+    /// Joins a seat that is not joined.
+    fn join(&mut self, key: ConnKey, number: u64) -> Option<&Seat> {
+        let seat = self.seats.get_mut(&number).filter(|seat| !seat.is_joined)?;
+        seat.is_joined = true;
+        if let (Some(request), Some(places)) = (seat.request, self.of_conns.get_mut(&key)) {
+            places.requests.remove(&request);
+        }
+        Some(seat)
     }
 
     /// Takes a seat away; the last one of a connection with the place for them.
     fn take(&mut self, key: ConnKey, number: u64) -> Option<Seat> {
-        let seats = self.seats.get_mut(&key)?;
-        let at = seats.iter().position(|seat| seat.number == number)?;
-        let seat = seats.swap_remove(at);
-        if seats.is_empty() {
-            self.seats.remove(&key);
+        let seat = self.seats.remove(&number)?;
+        self.members -= u64::from(seat.member.is_some());
+        let places = self.of_conns.get_mut(&key)?;
+        places.topics.remove(&seat.topic);
+        places.watching -= usize::from(seat.watches);
+        if let Some(request) = seat.request.filter(|_| !seat.is_joined) {
+            places.requests.remove(&request);
+        }
+        if places.topics.is_empty() {
+            self.of_conns.remove(&key);
         }
         Some(seat)
     }
@@ -134,13 +174,9 @@ pub fn reserve(core: &mut Core, key: ConnKey, wish: Wish<'_>) -> Result<u64, Err
     }
     let Wish { topic, room, who, watches, request } = wish;
     let edge = &mut core.rim.presence.edge;
-    edge.members += u64::from(who.is_some());
     let member = who.map(|who| (edge.number(), who));
-    let number = edge.number();
     let (topic, room) = (topic.into(), room.into());
-    let seat = Seat { number, topic, room, member, watches, request, is_joined: false };
-    edge.seats.entry(key).or_default().push(seat);
-    Ok(number)
+    Ok(edge.add(key, Seat { topic, room, member, watches, request, is_joined: false }))
 }
 
 fn admit(core: &Core, wish: &Wish<'_>) -> Result<(), ErrorCode> {
@@ -169,9 +205,7 @@ fn fits(core: &Core, (key, meta): &Who) -> Result<(), ErrorCode> {
 
 /// The join is done: the member is there, and its connection is told who is.
 pub fn joined(core: &mut Core, key: ConnKey, number: u64) {
-    let seat = core.rim.presence.edge.seat(key, number).filter(|seat| !seat.is_joined);
-    let Some(seat) = seat else { return };
-    seat.is_joined = true;
+    let Some(seat) = core.rim.presence.edge.join(key, number) else { return };
     let (topic, room, watches) = (seat.topic.clone(), seat.room.clone(), seat.watches);
     let member = seat.member.as_ref().map(|(reference, (key, meta))| Member {
         reference: *reference,
@@ -194,7 +228,7 @@ pub fn joined(core: &mut Core, key: ConnKey, number: u64) {
 /// The join was refused.
 pub fn refused(core: &mut Core, key: ConnKey, number: u64) {
     if let Some(seat) = core.rim.presence.edge.take(key, number) {
-        vacate(core, seat);
+        vacate(core, number, seat);
     }
 }
 
@@ -207,15 +241,17 @@ pub fn left(core: &mut Core, key: ConnKey, topic: &str) {
 
 /// A connection has ended.
 pub fn ends(core: &mut Core, key: ConnKey) {
-    for seat in core.rim.presence.edge.seats.remove(&key).unwrap_or_default() {
-        vacate(core, seat);
+    let places = core.rim.presence.edge.of_conns.get(&key);
+    let numbers: Vec<u64> =
+        places.map(|places| places.topics.values().copied().collect()).unwrap_or_default();
+    for number in numbers {
+        refused(core, key, number);
     }
 }
 
-fn vacate(core: &mut Core, seat: Seat) {
-    let Seat { number, room, member, watches, is_joined, .. } = seat;
+fn vacate(core: &mut Core, number: u64, seat: Seat) {
+    let Seat { room, member, watches, is_joined, .. } = seat;
     if member.is_some() {
-        core.rim.presence.edge.members -= 1;
         core.rim.info.members.fetch_sub(1, Ordering::Relaxed);
     }
     if !is_joined {
@@ -246,7 +282,7 @@ fn vacate(core: &mut Core, seat: Seat) {
 pub fn update(core: &mut Core, key: ConnKey, topic: &str, meta: &str) -> Result<(), Refusal> {
     let edge = &mut core.rim.presence.edge;
     let Some(number) = edge.seat_of(key, topic) else { return Err(Refusal::NoMember) };
-    let Some(seat) = edge.seat(key, number) else { return Err(Refusal::NoMember) };
+    let Some(seat) = edge.seats.get(&number) else { return Err(Refusal::NoMember) };
     let Some((former, (name, _))) = seat.member.clone() else { return Err(Refusal::NoMember) };
     let room = seat.room.clone();
     let who = (name, meta.as_bytes().into());
@@ -255,7 +291,7 @@ pub fn update(core: &mut Core, key: ConnKey, topic: &str, meta: &str) -> Result<
         return Err(Refusal::Code(refused));
     }
     let reference = core.rim.presence.edge.number();
-    if let Some(seat) = core.rim.presence.edge.seat(key, number) {
+    if let Some(seat) = core.rim.presence.edge.seats.get_mut(&number) {
         seat.member = Some((reference, who.clone()));
     }
     let member = Member { reference, former, key: who.0, meta: who.1 };
@@ -274,7 +310,7 @@ pub enum Refusal {
 }
 
 /// A seat is told who is there, and from then on what changes.
-pub fn show(core: &mut Core, room: &[u8], seat: u64, shown: &Shown) {
+pub fn show(core: &mut Core, room: &Arc<[u8]>, seat: u64, shown: &Arc<Shown>) {
     let watchers = core.rim.presence.edge.watchers.get_mut(room);
     let Some(watcher) = watchers.and_then(|watchers| watchers.get_mut(&seat)) else { return };
     watcher.is_told = true;
@@ -283,12 +319,20 @@ pub fn show(core: &mut Core, room: &[u8], seat: u64, shown: &Shown) {
     if core.rim.is_full_at(conn.index) {
         return core.rim.close(conn.index, CloseReason::OutputLimit);
     }
+    let lists = &mut core.rim.presence.edge.lists;
+    let list = lists.entry(room.clone()).or_insert_with(|| (Arc::clone(shown), Forms::default()));
+    if !Arc::ptr_eq(&list.0, shown) {
+        *list = (Arc::clone(shown), Forms::default());
+    }
     match reads {
         Reads::Page(version) => {
-            let frames = state_frames(version, &topic, shown);
-            core.rim.push(conn, |out, _| out.extend_from_slice(&frames));
+            let frames = list.1.frames(version, &topic, &**shown);
+            core.rim.push_shared(conn, &frames);
         }
-        Reads::Device => core.rim.send_members(conn, &topic, &state_json(shown), true),
+        Reads::Device => {
+            let json = list.1.json(&**shown);
+            core.rim.send_members(conn, &topic, &json, true);
+        }
     }
     // A crowd may have waited for a long list.
     if core.rim.turn_bytes() > TURN_BYTES {
@@ -298,6 +342,7 @@ pub fn show(core: &mut Core, room: &[u8], seat: u64, shown: &Shown) {
 
 /// All seats of a room that were told who is there are told what changed.
 pub fn tell(core: &mut Core, room: &[u8], told: &Told) {
+    core.rim.presence.edge.lists.remove(room);
     let Some(watchers) = core.rim.presence.edge.watchers.get(room) else { return };
     let told_before = watchers.values().filter(|watcher| watcher.is_told);
     let watchers: Vec<_> = told_before.map(|watcher| (watcher.conn, watcher.topic.clone())).collect();
@@ -312,9 +357,9 @@ pub fn tell(core: &mut Core, room: &[u8], told: &Told) {
         match reads {
             Reads::Page(version) => {
                 let frames = forms.frames(version, &topic, told);
-                core.rim.push(conn, |out, _| out.extend_from_slice(frames));
+                core.rim.push_shared(conn, &frames);
             }
-            Reads::Device => core.rim.send_members(conn, &topic, forms.json(told), false),
+            Reads::Device => core.rim.send_members(conn, &topic, &forms.json(told), false),
         }
         if core.rim.turn_bytes() > TURN_BYTES {
             core.flush();

@@ -12,6 +12,8 @@
 mod edge;
 mod records;
 mod shown;
+#[cfg(test)]
+mod tests;
 
 pub use edge::{Edge, Refusal, Wish, ends, joined, left, refused, reserve, update};
 
@@ -121,6 +123,9 @@ enum Waiting {
 pub struct Members {
     machine: Presence,
     audiences: HashMap<Arc<[u8]>, Audience, RandomState>,
+    /// Who is there now in rooms with an audience that was asked for it in this second: a crowd that comes at once is told
+    /// one list.
+    lists: HashMap<Arc<[u8]>, Arc<Shown>, RandomState>,
     /// The runs of processes that may have links.
     runs: BTreeMap<NodeId, u64>,
     /// What connections of this shard have to do with it.
@@ -136,6 +141,7 @@ impl Members {
         Members {
             machine: Presence::new(run_of(node, 0), limits),
             audiences: HashMap::default(),
+            lists: HashMap::default(),
             runs: BTreeMap::new(),
             edge: Edge::new(shard),
         }
@@ -150,6 +156,12 @@ impl Members {
     #[must_use]
     pub fn run(&self) -> u64 {
         self.machine.run()
+    }
+
+    /// Lists are made anew for those who come from now on: they are not kept for nobody.
+    pub fn forget_lists(&mut self) {
+        self.lists = HashMap::default();
+        self.edge.forget_lists();
     }
 
     /// Rooms with members of this node, or that somebody here watches, of this shard.
@@ -301,15 +313,16 @@ pub fn asked(core: &mut Core, room: &[u8], ask: Ask) -> Option<Part> {
 }
 
 fn watch(core: &mut Core, room: &Arc<[u8]>, shard: ShardId, seat: u64) {
-    let shown = shown_now(core, room);
     let audience = core.rim.presence.audiences.entry(room.clone()).or_default();
     *audience.shards.entry(shard).or_default() += 1;
-    match shown {
-        Some(shown) => {
-            audience.had_more = has_more(&shown);
-            tell(core, shard, PresenceMail::Shown(room.clone(), seat, shown));
-        }
+    let shown = shown_now(core, room);
+    let audience = core.rim.presence.audiences.entry(room.clone()).or_default();
+    match &shown {
+        Some(shown) => audience.had_more = has_more(shown),
         None => audience.waiting.push(Waiting::Seat(shard, seat)),
+    }
+    if let Some(shown) = shown {
+        tell(core, shard, PresenceMail::Shown(room.clone(), seat, shown));
     }
     event(core, |p, now, actions| p.watch(room, now, actions));
 }
@@ -333,15 +346,25 @@ fn end_watch(core: &mut Core, room: &[u8]) {
     let audiences = &mut core.rim.presence.audiences;
     if audiences.get(room).is_some_and(|audience| audience.shards.is_empty() && audience.waiting.is_empty()) {
         audiences.remove(room);
+        core.rim.presence.lists.remove(room);
     }
     event(core, |p, now, actions| p.unwatch(room, now, actions));
 }
 
 /// Who is there, by key; none while that is not known.
-fn shown_now(core: &Core, room: &[u8]) -> Option<Arc<Shown>> {
-    let (mut members, count) = core.rim.presence.machine.shown(room)?;
+fn shown_now(core: &mut Core, room: &[u8]) -> Option<Arc<Shown>> {
+    let Members { machine, audiences, lists, .. } = &mut core.rim.presence;
+    if let Some(shown) = lists.get(room) {
+        return Some(Arc::clone(shown));
+    }
+    let (mut members, count) = machine.shown(room)?;
     members.sort_by(|(run, a), (other, b)| (&a.key, run, a.reference).cmp(&(&b.key, other, b.reference)));
-    Some(Arc::new(Shown { members, count }))
+    let shown = Arc::new(Shown { members, count });
+    // Of a room without an audience nobody says that it changes.
+    if let Some((name, _)) = audiences.get_key_value(room) {
+        lists.insert(name.clone(), Arc::clone(&shown));
+    }
+    Some(shown)
 }
 
 fn has_more(shown: &Shown) -> bool {
@@ -367,6 +390,7 @@ fn ready(core: &mut Core, room: &Arc<[u8]>) {
 }
 
 fn changed(core: &mut Core, room: &Arc<[u8]>, diff: Diff) {
+    core.rim.presence.lists.remove(room);
     let Some(audience) = core.rim.presence.audiences.get_mut(room) else { return };
     let is_counted = diff.more > 0 || audience.had_more;
     audience.had_more = diff.more > 0;

@@ -1,5 +1,5 @@
-//! What is told of members: as events of a page's channel, and as JSON for MQTT clients. A change is encoded once for all
-//! that read it alike.
+//! What is told of members: as events of a page's channel, and as JSON for MQTT clients. A list or a change is encoded once
+//! on a shard for all that read it alike, and they share its bytes.
 //!
 //! ```text
 //! {"count":2,"members":[{"key":"ann","ref":"RUN.N","meta":{}}]}
@@ -10,69 +10,86 @@ use super::{Shown, Told};
 use crate::phoenix::write_event;
 use hubsub_route::presence::{Member, Seen};
 use hubsub_wire::phoenix::{Present, Version, reference_text, word, write_diff, write_members, write_text};
+use std::rc::Rc;
 use std::sync::Arc;
 
-/// One change, in each form in which it was asked for: most rooms have one topic.
+/// One list or change, in each form in which it was asked for: most rooms have one topic.
 #[derive(Default)]
 pub struct Forms {
-    frames: Vec<(Version, Arc<str>, Vec<u8>)>,
-    json: Option<Vec<u8>>,
+    frames: Vec<(Version, Arc<str>, Rc<[u8]>)>,
+    json: Option<Rc<[u8]>>,
 }
 
 impl Forms {
     /// As all pages of a topic are told.
-    pub fn frames(&mut self, version: Version, topic: &Arc<str>, told: &Told) -> &[u8] {
-        let is_it = |(of, at, _): &(Version, Arc<str>, Vec<u8>)| *of == version && at == topic;
-        let at = self.frames.iter().position(is_it).unwrap_or_else(|| {
-            self.frames.push((version, topic.clone(), change_frames(version, topic, told)));
-            self.frames.len() - 1
-        });
-        &self.frames[at].2
+    pub fn frames(&mut self, version: Version, topic: &Arc<str>, of: &impl Tells) -> Rc<[u8]> {
+        let is_it = |(is, at, _): &&(Version, Arc<str>, Rc<[u8]>)| *is == version && at == topic;
+        if let Some((_, _, frames)) = self.frames.iter().find(is_it) {
+            return Rc::clone(frames);
+        }
+        let frames: Rc<[u8]> = of.frames(version, topic).into();
+        self.frames.push((version, topic.clone(), Rc::clone(&frames)));
+        frames
     }
 
     /// As all MQTT clients are.
-    pub fn json(&mut self, told: &Told) -> &[u8] {
-        self.json.get_or_insert_with(|| {
-            let mut out = format!("{{\"count\":{},\"joins\":", told.diff.count).into_bytes();
-            write_list(&told.diff.joins, &mut out);
-            out.extend_from_slice(b",\"leaves\":");
-            write_list(&told.diff.leaves, &mut out);
-            out.push(b'}');
-            out
-        })
+    pub fn json(&mut self, of: &impl Tells) -> Rc<[u8]> {
+        Rc::clone(self.json.get_or_insert_with(|| of.json().into()))
     }
 }
 
-/// Who is there, as a page is told that joins.
-pub fn state_frames(version: Version, topic: &str, shown: &Shown) -> Vec<u8> {
-    let (mut payload, mut out) = (Vec::new(), Vec::new());
-    write_members(&mut presents(&shown.members), &mut payload);
-    write_event(&mut out, version, topic, word::PRESENCE_STATE, text(&payload));
-    if super::has_more(shown) {
-        write_count(&mut out, version, topic, shown.count);
-    }
-    out
+/// What clients are told.
+pub trait Tells {
+    /// As a page of that topic reads it.
+    fn frames(&self, version: Version, topic: &str) -> Vec<u8>;
+
+    /// As an MQTT client does.
+    fn json(&self) -> Vec<u8>;
 }
 
-/// Likewise an MQTT client.
-pub fn state_json(shown: &Shown) -> Vec<u8> {
-    let mut out = format!("{{\"count\":{},\"members\":", shown.count).into_bytes();
-    write_list(&shown.members, &mut out);
-    out.push(b'}');
-    out
+/// Who is there.
+impl Tells for Shown {
+    fn frames(&self, version: Version, topic: &str) -> Vec<u8> {
+        let (mut payload, mut out) = (Vec::new(), Vec::new());
+        write_members(&mut presents(&self.members), &mut payload);
+        write_event(&mut out, version, topic, word::PRESENCE_STATE, text(&payload));
+        if super::has_more(self) {
+            write_count(&mut out, version, topic, self.count);
+        }
+        out
+    }
+
+    fn json(&self) -> Vec<u8> {
+        let mut out = format!("{{\"count\":{},\"members\":", self.count).into_bytes();
+        write_list(&self.members, &mut out);
+        out.push(b'}');
+        out
+    }
 }
 
-fn change_frames(version: Version, topic: &str, told: &Told) -> Vec<u8> {
-    let (mut payload, mut out) = (Vec::new(), Vec::new());
-    let diff = &told.diff;
-    if !diff.joins.is_empty() || !diff.leaves.is_empty() {
-        write_diff(&mut presents(&diff.joins), &mut presents(&diff.leaves), &mut payload);
-        write_event(&mut out, version, topic, word::PRESENCE_DIFF, text(&payload));
+/// What changed.
+impl Tells for Told {
+    fn frames(&self, version: Version, topic: &str) -> Vec<u8> {
+        let (mut payload, mut out) = (Vec::new(), Vec::new());
+        let diff = &self.diff;
+        if !diff.joins.is_empty() || !diff.leaves.is_empty() {
+            write_diff(&mut presents(&diff.joins), &mut presents(&diff.leaves), &mut payload);
+            write_event(&mut out, version, topic, word::PRESENCE_DIFF, text(&payload));
+        }
+        if self.is_counted {
+            write_count(&mut out, version, topic, diff.count);
+        }
+        out
     }
-    if told.is_counted {
-        write_count(&mut out, version, topic, diff.count);
+
+    fn json(&self) -> Vec<u8> {
+        let mut out = format!("{{\"count\":{},\"joins\":", self.diff.count).into_bytes();
+        write_list(&self.diff.joins, &mut out);
+        out.extend_from_slice(b",\"leaves\":");
+        write_list(&self.diff.leaves, &mut out);
+        out.push(b'}');
+        out
     }
-    out
 }
 
 fn write_count(out: &mut Vec<u8>, version: Version, topic: &str, count: u64) {

@@ -1,0 +1,108 @@
+//! What a crowd in one room costs, and a connection in many.
+
+use super::*;
+use crate::lone::Lone;
+use crate::output::Piece;
+use hubsub_types::{ConnKey, Limits};
+use hubsub_wire::phoenix::Version;
+use std::net::TcpStream;
+use std::rc::Rc;
+
+const ROOM: &str = "crowd";
+
+/// A page that has joined the room under this key.
+fn page(lone: &mut Lone, key: &str) -> (ConnKey, TcpStream) {
+    let (conn, peer) = lone.connect();
+    lone.core.rim.conns.get_mut(conn).unwrap().phoenix_version = Some(Version::V2);
+    let who = Some((key.into(), (*b"{}").into()));
+    let wish = Wish { topic: ROOM, room: ROOM.as_bytes(), who, watches: true, request: None };
+    let seat = reserve(&mut lone.core, conn, wish).unwrap();
+    joined(&mut lone.core, conn, seat);
+    lone.core.take_own();
+    (conn, peer)
+}
+
+/// Lets time pass until what is due in rooms is done.
+fn pass(lone: &mut Lone) {
+    for _ in 0..3 {
+        let core = &mut lone.core;
+        core.rim.now.mono_ms += BATCH_MS + 100;
+        let mut due = Vec::new();
+        core.rim.timers.due(core.rim.now.mono_ms, &mut due);
+        for timer in due {
+            if let Timer::Presence(room) = timer {
+                tick(core, &room);
+            }
+        }
+        core.take_own();
+    }
+}
+
+/// The long bytes that a connection gets in this turn.
+fn frames(lone: &Lone, conn: ConnKey) -> Vec<Rc<[u8]>> {
+    let output = lone.core.rim.conns.get(conn).unwrap().output.as_ref().unwrap();
+    let of = |piece: &Piece| match piece {
+        Piece::Frame(frame) => Rc::clone(frame),
+        Piece::Range { .. } => panic!("it is long"),
+    };
+    output.pieces.iter().map(of).collect()
+}
+
+#[test]
+fn a_crowd_that_comes_at_once_shares_the_bytes_of_one_list() {
+    let mut lone = Lone::new(Limits { presence_members_max: 10_000, ..Limits::default() });
+    let first = page(&mut lone, "first");
+    pass(&mut lone);
+    let long = "x".repeat(900);
+    let crowd: Vec<_> = (0..40).map(|at| page(&mut lone, &format!("{at}{long}"))).collect();
+    pass(&mut lone);
+    lone.core.flush();
+    let newcomers = [page(&mut lone, "a"), page(&mut lone, "b")];
+    let lists: Vec<_> = newcomers.iter().flat_map(|(conn, _)| frames(&lone, *conn)).collect();
+    assert_eq!(lists.len(), 2);
+    assert!(Rc::ptr_eq(&lists[0], &lists[1]));
+    let names = |list: &[u8]| String::from_utf8_lossy(list).matches("phx_ref").count();
+    assert_eq!(names(&lists[0]), 1 + crowd.len());
+    // What changes makes another list, and all are told the same bytes of it, too.
+    lone.core.flush();
+    let more: Vec<_> = (50..70).map(|at| page(&mut lone, &format!("{at}{long}"))).collect();
+    lone.core.flush();
+    pass(&mut lone);
+    let (one, other) = (frames(&lone, first.0), frames(&lone, crowd[7].0));
+    assert_eq!((one.len(), names(&one[0])), (1, newcomers.len() + more.len()));
+    assert!(Rc::ptr_eq(&one[0], &other[0]));
+    let late = page(&mut lone, "late");
+    assert_eq!(names(&frames(&lone, late.0)[0]), 1 + crowd.len() + newcomers.len() + more.len());
+    // Nor is a list kept for nobody.
+    assert_eq!(lone.core.rim.presence.lists.len(), 1);
+    lone.core.rim.presence.forget_lists();
+    assert_eq!(lone.core.rim.presence.lists.len(), 0);
+}
+
+#[test]
+fn a_connection_has_seats_in_as_many_topics_as_it_may_and_finds_each() {
+    let mut lone = Lone::new(Limits::default());
+    let (conn, _peer) = lone.connect();
+    let (core, topics) = (&mut lone.core, 100_000);
+    let name = |at: u32| format!("$presence/{at}");
+    for at in 0..topics {
+        let topic = name(at);
+        let room = &topic.as_bytes()[10..];
+        let wish = Wish { topic: &topic, room, who: None, watches: true, request: Some(at) };
+        reserve(core, conn, wish).unwrap();
+    }
+    let edge = &core.rim.presence.edge;
+    assert_eq!(edge.watched_by(conn), topics as usize);
+    for at in 0..topics {
+        assert_eq!(edge.seat_of(conn, &name(at)), edge.seat_of_request(conn, at));
+        assert!(edge.seat_of_request(conn, at).is_some());
+    }
+    for at in 0..topics / 2 {
+        left(core, conn, &name(at));
+        assert_eq!(core.rim.presence.edge.seat_of_request(conn, at), None);
+    }
+    assert_eq!(core.rim.presence.edge.watched_by(conn), topics as usize / 2);
+    ends(core, conn);
+    assert_eq!((core.rim.presence.edge.watched_by(conn), core.rim.presence.edge.members()), (0, 0));
+    assert_eq!(core.rim.presence.edge.seat_of(conn, &name(topics - 1)), None);
+}
