@@ -94,6 +94,8 @@ def test_records_are_kept_until_they_are_archived_and_lost_beyond_the_limit(
     assert hub(node, lambda row: row["archive_waiting_bytes"] > 150 * KIB)["archive_lost"] == 0
     archive(spark, node, tmp_path / "all", pattern="chat:*")
     hub(node, lambda row: row["archive_waiting_bytes"] == 0)
+    with urllib.request.urlopen(f"{node.http_url}/v1/queries", timeout=WAIT_S) as answer:
+        assert [query["ended"] for query in json.load(answer)["queries"]] == [True, True]
     out = str(tmp_path / "all" / "out")
     assert history(spark, out, node.http_url).count() == 700
     # Nobody archives for too long.

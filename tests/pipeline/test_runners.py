@@ -193,6 +193,8 @@ def test_a_signal_ends_a_job_cleanly_and_the_node_knows_how_far_it_is(
         assert process.returncode == code, err
         assert ("Archived in" in out and " 1,000 " in out) == (code == 0), "what has no end shows what it did"
         assert "stopping" in err and "stopped" in err and "Traceback" not in err and "Exception" not in err
+    with urlopen(f"{node.http_url}/v1/queries") as answer:
+        assert [query["ended"] for query in json.load(answer)["queries"]] == [True, True]
 
 
 def test_compact_makes_few_files_of_an_archive(

@@ -81,12 +81,22 @@ async def test_what_a_query_reports_is_listed_with_its_lag(api: Api) -> None:
         "query": "a/b",
         "batch": 3,
         "rows_per_second": 7.5,
+        "ended": False,
         "lag": 2,
         "hubs": [
             {"hub": 1, "name": "chat-0", "offset": 2, "lag": 2},
             {"hub": 2, "name": "chat-1", "offset": 4, "lag": 0},
         ],
     }
+
+
+async def test_a_query_has_ended_when_it_says_so_until_it_reports_again(api: Api) -> None:
+    found = []
+    for body in ({"offsets": {"1": 2}, "ended": True}, {"offsets": {"1": 2}}):
+        await api.ask("PUT", "/v1/queries/q", body)
+        (query,) = (await api.get("/v1/queries")).json["queries"]
+        found.append((query["ended"], query["lag"]))
+    assert found == [(True, 2), (False, 2)]
 
 
 async def test_lag_is_a_metric_by_query_and_hub(api: Api) -> None:

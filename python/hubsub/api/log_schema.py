@@ -61,6 +61,7 @@ class QueryReport(Struct, kw_only=True, forbid_unknown_fields=True):
     ]
     rows_per_second: Annotated[float, Meta(ge=0)] | None = None
     batch: Annotated[Annotated[int, Meta(ge=0)] | None, Meta(description="Number of its last batch.")] = None
+    ended: Annotated[bool, Meta(description="It reads no further, until it reports again.")] = False
     archived: Annotated[
         bool,
         Meta(
@@ -94,6 +95,9 @@ class Query(Struct, kw_only=True):
     query: str
     batch: int | None
     rows_per_second: float | None
+    ended: Annotated[
+        bool, Meta(description="It has said so, as `hubsub pipeline` does; another one falls silent.")
+    ]
     silence_s: Annotated[float, Meta(description="Since its last report; after an hour it is forgotten.")]
     lag: Annotated[int, Meta(description="Of all its hubs together.")]
     hubs: list[QueryHub]

@@ -43,7 +43,7 @@ async def report_query(state: State, request: Request) -> Response:
         await state.archived.report(told.offsets, told.room_pattern, told.log)
         return Response(status_code=204)
     hubs = {hub.id for hub in hub_list(state)}
-    state.queries.report(_name(request), told.offsets, hubs, told.rows_per_second, told.batch)
+    state.queries.report(_name(request), told.offsets, hubs, told.rows_per_second, told.batch, told.ended)
     return Response(status_code=204)
 
 
@@ -70,6 +70,7 @@ def _query(state: State, name: str, told: Progress, hubs: list[Hub]) -> Query:
         query=name,
         batch=told.batch,
         rows_per_second=told.rows_per_second,
+        ended=told.ended,
         silence_s=round(state.queries.silence_s(told), 3),
         lag=sum(row.lag for row in rows),
         hubs=rows,

@@ -8,11 +8,22 @@ from hubsub.cli.common import Answer, Api, Json, Url, group, print_fields, print
 
 app = group("Lists queries of data pipelines; gives up a batch that is held.")
 
-COLUMNS = ("query", "batch", "lag", "rows_per_second", "silence_s", "held_batch", "held_rows", "held_code")
+COLUMNS = (
+    "query",
+    "batch",
+    "lag",
+    "rows_per_second",
+    "ended",
+    "silence_s",
+    "held_batch",
+    "held_rows",
+    "held_code",
+)
 
 NOTHING_READ: dict[str, Any] = {
     "batch": None,
     "rows_per_second": None,
+    "ended": None,
     "silence_s": None,
     "lag": None,
     "hubs": [],

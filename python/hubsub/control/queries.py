@@ -25,6 +25,8 @@ class Progress:
     batch: int | None
     at: float
     """When, by the table's clock."""
+    ended: bool
+    """It has said that it reads no further."""
 
     def lag(self, hub: int, end: int) -> int | None:
         """Records of a hub that it has not read, of those before `end`; None: it does not read this hub."""
@@ -55,6 +57,7 @@ class Queries:
         hubs: Collection[int],
         rows_per_second: float | None = None,
         batch: int | None = None,
+        ended: bool = False,
     ) -> None:
         """Keeps what a query tells, in place of what it told before. Hubs that are not in `hubs` are left out.
 
@@ -71,7 +74,7 @@ class Queries:
             raise TooBusyError(hint="limits.http_queries_max queries report already")
         known = {hub: offset for hub, offset in offsets.items() if hub in hubs}
         self._queries.pop(query, None)
-        self._queries[query] = Progress(known, rows_per_second, batch, self._clock())
+        self._queries[query] = Progress(known, rows_per_second, batch, self._clock(), ended)
 
     def all(self) -> dict[str, Progress]:
         """Those that speak, by name."""

@@ -135,8 +135,10 @@ class Wire:
             self._json("GET", path, [("timestamp_us", str(timestamp_us))], servers=hub.servers)["offset"]
         )
 
-    def report(self, query: str, offsets: Mapping[int, int], rows_per_second: float | None) -> None:
-        """Tells how far a query is. One attempt: the next batch says it again.
+    def report(
+        self, query: str, offsets: Mapping[int, int], rows_per_second: float | None, ended: bool = False
+    ) -> None:
+        """Tells how far a query is, or how far it came. One attempt: the next batch says it again.
 
         Raises:
             HubSubError: nobody took it.
@@ -144,6 +146,8 @@ class Wire:
         body: dict[str, Any] = {"offsets": {str(hub): offset for hub, offset in offsets.items()}}
         if rows_per_second is not None:
             body["rows_per_second"] = round(rows_per_second, 1)
+        if ended:
+            body["ended"] = True
         with self._answer("PUT", f"/v1/queries/{quote(query, safe='')}", (), (), json.dumps(body).encode()):
             pass
 

@@ -6,20 +6,24 @@ batches can bear it.
 """
 
 import contextlib
+import json
 import os
 import signal
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hubsub.pipeline.archive.store import Store
+from hubsub.pipeline.offsets import StreamOffset
+from hubsub.pipeline.options import SourceOptions
 from hubsub.pipeline.run.display import Progress
 from hubsub.pipeline.run.failures import failure
 from hubsub.pipeline.run.settings import Settings, interval
 from hubsub.pipeline.run.tally import Tally
 from hubsub.pipeline.session import connect, is_running
+from hubsub.pipeline.wire import Wire
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -169,6 +173,7 @@ def _run(
         for query in queries.values():
             with contextlib.suppress(Exception):
                 query.stop()
+        _over(settings, queries.values())
     for name, query in queries.items():
         tallies[name] = _look(query, tallies[name])
         progress.show(name, tallies[name], last=True)
@@ -176,6 +181,18 @@ def _run(
     if failed is not None and ending.signal is None:
         raise failure(failed) from (failed if settings.verbose else None)
     return tallies
+
+
+def _over(settings: Settings, queries: Iterable[Any]) -> None:
+    """Tells the nodes where queries ended; one of which that cannot be told falls silent there."""
+    with Wire(SourceOptions.parse(settings.access()).access) as wire:
+        for query in queries:
+            try:
+                (source,) = query.lastProgress["sources"]
+                last = StreamOffset.decode(json.loads(source["endOffset"]))
+                wire.report(last.query, last.hubs, None, ended=True)
+            except Exception:  # It never began, Spark is gone, or no node answers.
+                continue
 
 
 def _start(settings: Settings, output: Output) -> Any:
