@@ -13,7 +13,7 @@ import pytest
 from command_line import HUBSUB, hubsub
 
 from hubsub.cli import COMMANDS, usage
-from hubsub.cli.common import fitting, print_rows, shown
+from hubsub.cli.common import fitting, print_fields, print_rows, shown
 from hubsub.cli.nodes import silent
 from hubsub.cli.top import COLUMNS, view
 from hubsub.errors import ClientError, NoClusterError, without_secrets
@@ -90,6 +90,16 @@ def test_a_reader_that_is_gone_or_a_full_disk_is_no_traceback(args: tuple[str, .
     with open("/dev/full", "w") as full:
         run = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
     assert (run.returncode, run.stderr) == (1, "error: No space left on device\n")
+
+
+def test_fields_of_an_object_in_an_object_are_lines_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"id": "7", "connection": {"node": "a", "connected_s": 1.23456}, "headers": {}, "left": None}
+    print_fields(row, False)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    told = [["id", "7"], ["connection.node", "a"], ["connection.connected_s", "1.2"], ["headers", "-"]]
+    assert lines == [*told, ["left", "-"]]
+    print_fields(row, True)
+    assert json.loads(capsys.readouterr().out) == row
 
 
 def test_what_the_terminal_cannot_show_is_escaped() -> None:

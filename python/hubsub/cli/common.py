@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -127,13 +127,24 @@ def fitting(widths: Sequence[int], width: int, keep: int = 0, between: int = 2) 
 
 
 def print_fields(value: Mapping[str, Any], as_json: bool) -> None:
-    """One object as JSON or as `name  value` lines."""
+    """One object as JSON or as `name  value` lines; of an object in it each field is a line, as `outer.inner`."""
     if as_json:
         print_json(value)
         return
-    width = max(map(len, value), default=0)
+    fields = dict(_fields(value))
+    width = max(map(len, fields), default=0)
+    for key, field in fields.items():
+        print(f"{key:<{width}}  {field}")
+
+
+def _fields(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    """Names and values as they are shown."""
     for key, field in value.items():
-        print(f"{key:<{width}}  {shown(field)}")
+        name = f"{before}{shown(key)}"
+        if isinstance(field, dict):
+            yield from _fields(field, f"{name}.") if field else [(name, shown(None))]
+        else:
+            yield name, shown(field)
 
 
 def shown(value: object) -> str:
