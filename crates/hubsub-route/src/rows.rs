@@ -2,16 +2,19 @@
 //! `$system/retained/TOPIC`: payload, headers and QoS of the message, and where that stands in the room of its
 //! own topic. One without a payload ends the row.
 //!
-//! Rows of MQTT sessions, `$system/session/ID`, stand in the same hubs. Of those it knows who wrote each last ([`Owner`]):
-//! none that an older holder of the session writes counts, and those are found whose holder's process is gone.
+//! Rows of MQTT sessions, `$system/session/ID`, stand in the same hubs: of those it knows the [`Owners`].
 //!
 //! Invariant: what is here is what the hub has committed.
+
+mod owners;
+
+pub use owners::{Owner, Owners, SESSIONS};
 
 use crate::record::Record;
 use hubsub_types::names::Filter;
 use hubsub_types::{Class, Epoch, Position, Seq};
 use std::borrow::Borrow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,15 +24,6 @@ pub const CLASS: &str = "$system";
 
 /// What the room of a row begins with; its topic follows.
 pub const PREFIX: &[u8] = b"$system/retained/";
-
-/// What the room of a session's row begins with; the client id follows.
-pub const SESSIONS: &[u8] = b"$system/session/";
-
-/// The header of a session's row: who wrote it.
-const OWNER: &str = "hubsub-owner";
-
-/// The last word of that, if that holder has given it up.
-const OVER: &str = "over";
 
 /// The last header of a row: position and timestamp of its message.
 const ORIGIN: &str = "hubsub-retained";
@@ -73,44 +67,6 @@ pub fn topic_of(room: &[u8]) -> Option<&[u8]> {
 #[must_use]
 pub fn room_of(topic: &[u8]) -> Vec<u8> {
     [PREFIX, topic].concat()
-}
-
-/// The holder of a session that wrote its row.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Owner {
-    /// Which holder, from 1; each has one more than the one before.
-    pub epoch: u64,
-    /// The incarnation of its process; 0: a lone node's.
-    pub run: u64,
-    /// Whether it has given the session up, for another node.
-    pub is_over: bool,
-}
-
-impl Owner {
-    /// Of a row; none if it does not say.
-    #[must_use]
-    pub fn of(row: &Record) -> Option<Owner> {
-        let (_, value) = row.headers.as_deref()?.iter().find(|(name, _)| **name == *OWNER)?;
-        let mut words = value.split(' ');
-        let mut number = || words.next()?.parse().ok();
-        let (epoch, run) = (number()?, number()?);
-        // Another one follows it.
-        let epoch = Some(epoch).filter(|&epoch| epoch < u64::MAX)?;
-        Some(Owner { epoch, run, is_over: words.next() == Some(OVER) })
-    }
-
-    /// The headers of a row that it writes.
-    #[must_use]
-    pub fn headers(self) -> Arc<[(Box<str>, Box<str>)]> {
-        let Owner { epoch, run, is_over } = self;
-        let over = if is_over { OVER } else { "" };
-        [(OWNER.into(), format!("{epoch} {run} {over}").trim_end().into())].into()
-    }
-
-    /// Whether it may write over a row of another holder.
-    fn follows(self, before: Owner) -> bool {
-        self.epoch > before.epoch || (self.epoch, self.run) == (before.epoch, before.run)
-    }
 }
 
 /// A row as it was read: the message that it keeps.
@@ -200,10 +156,8 @@ pub struct Rows {
     bytes: u64,
     /// Behind which topic the sweep goes on.
     swept: Box<[u8]>,
-    /// Sessions, by their rooms.
-    sessions: BTreeMap<Box<[u8]>, Owner>,
-    /// Behind which of them it was looked last whose process is gone.
-    looked_at: Box<[u8]>,
+    /// Who holds sessions.
+    pub owners: Owners,
 }
 
 impl Rows {
@@ -231,51 +185,10 @@ impl Rows {
         self.rows.get(topic).map(|row| &row.0)
     }
 
-    /// Whether a session's row may be written, which is its latest from now on; not by a holder that has another one behind it.
-    /// Other rooms' may be.
-    pub fn may_own(&mut self, record: &Record) -> bool {
-        let (Some(owner), true) = (Owner::of(record), record.topic().starts_with(SESSIONS)) else {
-            return true;
-        };
-        if self.sessions.get(record.topic()).is_some_and(|before| !owner.follows(*before)) {
-            return false;
-        }
-        // One that ends the row may be under way: until it is safe that holder is the last one.
-        self.sessions.insert(record.topic().into(), owner);
-        true
-    }
-
-    /// Rooms of sessions whose holder has given them up, or its process is gone: of so many hubs that are asked together, each
-    /// finds its share of `max`, and looks at others with each call, in turn.
-    pub fn orphans(
-        &mut self,
-        mut is_gone: impl FnMut(u64) -> bool,
-        max: usize,
-        hubs: usize,
-    ) -> Vec<Box<[u8]>> {
-        let (found_max, looked_at_max) = (max.div_ceil(hubs), LOOKED_AT_MAX.div_ceil(hubs));
-        let (mut found, mut looked_at) = (Vec::new(), 0);
-        let behind = (Bound::Excluded(&*self.looked_at), Bound::Unbounded);
-        let mut last = None;
-        for (room, owner) in self.sessions.range::<[u8], _>(behind) {
-            if looked_at == looked_at_max || found.len() == found_max {
-                break;
-            }
-            looked_at += 1;
-            last = Some(room);
-            if owner.is_over || is_gone(owner.run) {
-                found.push(room.clone());
-            }
-        }
-        let is_end = looked_at < looked_at_max && found.len() < found_max;
-        self.looked_at = last.filter(|_| !is_end).cloned().unwrap_or_default();
-        found
-    }
-
     /// A room's latest record; of other rooms than rows' nothing is kept.
     pub fn set(&mut self, record: &Arc<Record>, totals: &RowTotals) {
         if record.topic().starts_with(SESSIONS) {
-            return self.set_owner(record);
+            return self.owners.set(record);
         }
         let Some(topic) = topic_of(record.topic()) else { return };
         let before = self.rows.take(topic);
@@ -293,21 +206,6 @@ impl Rows {
         }
         totals.bytes.fetch_add(added, Ordering::Relaxed);
         totals.bytes.fetch_sub(taken, Ordering::Relaxed);
-    }
-
-    /// A session's row is committed. One of a later holder may be under way behind it, and counts from when it was taken.
-    fn set_owner(&mut self, record: &Record) {
-        let owner = Owner::of(record);
-        let last = self.sessions.get(record.topic());
-        if let (Some(owner), Some(last)) = (owner, last)
-            && last.epoch > owner.epoch
-        {
-            return;
-        }
-        match owner.filter(|_| !record.payload().is_empty()) {
-            Some(owner) => _ = self.sessions.insert(record.topic().into(), owner),
-            None => _ = self.sessions.remove(record.topic()),
-        }
     }
 
     /// Takes the place of those that there were.
@@ -438,61 +336,6 @@ mod tests {
         let kept = Kept::of(&row).unwrap();
         assert_eq!((kept.topic, kept.headers.len(), kept.timestamp_us), (&b"a/b"[..], 0, 55));
         assert_eq!(kept.position, Position { epoch: Epoch(7), seq: Seq(3) });
-    }
-
-    fn session(id: &str, payload: &str, epoch: u64, run: u64) -> Arc<Record> {
-        let (room, headers) =
-            ([SESSIONS, id.as_bytes()].concat(), Owner { epoch, run, is_over: run == 0 }.headers());
-        Arc::new(Record::new(Namespace::Global, &room, payload.as_bytes(), "".into(), Some(headers)))
-    }
-
-    #[test]
-    fn no_row_of_an_older_holder_of_a_session_counts() {
-        let (mut rows, totals) = (Rows::default(), RowTotals::default());
-        let write = |rows: &mut Rows, payload, epoch, run| {
-            let record = session("a", payload, epoch, run);
-            let may = rows.may_own(&record);
-            if may {
-                rows.set(&record, &totals);
-            }
-            may
-        };
-        assert!(write(&mut rows, "x", 2, 7) && write(&mut rows, "y", 2, 7), "its own are written again");
-        assert!(!write(&mut rows, "z", 1, 8) && !write(&mut rows, "z", 2, 8) && !write(&mut rows, "", 1, 8));
-        assert!(write(&mut rows, "z", 3, 8) && !write(&mut rows, "x", 2, 7));
-        assert!(write(&mut rows, "", 3, 8), "it ends");
-        assert!(write(&mut rows, "x", 1, 9), "and another one begins");
-        assert!(rows.may_own(&session("b", "x", 5, 1)), "under way");
-        assert!(!rows.may_own(&session("b", "x", 4, 1)));
-    }
-
-    #[test]
-    fn a_row_that_is_safe_late_makes_no_place_for_its_holder_before_one_that_is_under_way() {
-        for payload in ["x", ""] {
-            let (mut rows, totals) = (Rows::default(), RowTotals::default());
-            let (old, new) = (session("a", payload, 2, 7), session("a", "y", 3, 8));
-            assert!(rows.may_own(&old) && rows.may_own(&new), "both are under way");
-            rows.set(&old, &totals);
-            assert!(!rows.may_own(&session("a", "z", 2, 7)), "behind that of a later holder");
-            rows.set(&new, &totals);
-            assert!(rows.may_own(&session("a", "z", 3, 8)));
-        }
-    }
-
-    #[test]
-    fn sessions_that_nobody_holds_are_found_in_turn() {
-        let (mut rows, totals) = (Rows::default(), RowTotals::default());
-        for (id, run) in [("a", 1), ("b", 2), ("c", 1), ("d", 0)] {
-            rows.set(&session(id, "x", 1, run), &totals);
-        }
-        rows.set(&row("t", "x"), &totals);
-        let ids = |rooms: Vec<Box<[u8]>>| -> Vec<u8> {
-            rooms.iter().filter_map(|room| room.last()).copied().collect()
-        };
-        let found: Vec<Vec<u8>> = (0..3).map(|_| ids(rows.orphans(|run| run == 1, 4, 2))).collect();
-        assert_eq!(found, [b"ac".to_vec(), b"d".to_vec(), b"ac".to_vec()]);
-        assert_eq!(ids(rows.orphans(|run| run == 3, 9, 1)), b"d", "it was given up");
-        assert_eq!(ids(rows.orphans(|_| true, 9, 1)), b"abcd", "and again from the first");
     }
 
     #[test]

@@ -138,7 +138,7 @@ impl Broker {
     pub(super) fn may_keep(&mut self, record: &Record, room: RoomHandle) -> Result<bool, ErrorCode> {
         if record.topic().starts_with(rows::SESSIONS)
             && let Some(slot) = self.rooms.slot_of_room(room)
-            && !self.rooms.hubs.get_mut(slot).rows.may_own(record)
+            && !self.rooms.hubs.get_mut(slot).rows.owners.may_own(record)
         {
             return Err(ErrorCode::NotAllowed);
         }
@@ -476,7 +476,7 @@ impl Broker {
         let led: Vec<u16> = slots.filter(|(_, hub)| is_led(hub)).map(|(slot, _)| slot).collect();
         let mut found = Vec::new();
         for &slot in &led {
-            found.extend(self.rooms.hubs.get_mut(slot).rows.orphans(&mut is_gone, max, led.len()));
+            found.extend(self.rooms.hubs.get_mut(slot).rows.owners.orphans(&mut is_gone, max, led.len()));
         }
         found
     }

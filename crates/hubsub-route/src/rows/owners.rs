@@ -1,0 +1,187 @@
+//! Who holds sessions of MQTT clients, by the rows of one hub: of each the holder that wrote it last.
+//!
+//! Invariant: no row counts that an older holder writes.
+
+use crate::record::Record;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// What the room of a session's row begins with; the client id follows.
+pub const SESSIONS: &[u8] = b"$system/session/";
+
+/// The header of a session's row: who wrote it.
+const OWNER: &str = "hubsub-owner";
+
+/// The last word of that, if that holder has given it up.
+const OVER: &str = "over";
+
+/// Rows that one look at them goes through: some ms of a shard.
+const LOOKED_AT_MAX: usize = 20_000;
+
+/// The holder of a session that wrote its row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Owner {
+    /// Which holder, from 1; each has one more than the one before.
+    pub epoch: u64,
+    /// The incarnation of its process; 0: a lone node's.
+    pub run: u64,
+    /// Whether it has given the session up, for another node.
+    pub is_over: bool,
+}
+
+impl Owner {
+    /// Of a row; none if it does not say.
+    #[must_use]
+    pub fn of(row: &Record) -> Option<Owner> {
+        let (_, value) = row.headers.as_deref()?.iter().find(|(name, _)| **name == *OWNER)?;
+        let mut words = value.split(' ');
+        let mut number = || words.next()?.parse().ok();
+        let (epoch, run) = (number()?, number()?);
+        // Another one follows it.
+        let epoch = Some(epoch).filter(|&epoch| epoch < u64::MAX)?;
+        Some(Owner { epoch, run, is_over: words.next() == Some(OVER) })
+    }
+
+    /// The headers of a row that it writes.
+    #[must_use]
+    pub fn headers(self) -> Arc<[(Box<str>, Box<str>)]> {
+        let Owner { epoch, run, is_over } = self;
+        let over = if is_over { OVER } else { "" };
+        [(OWNER.into(), format!("{epoch} {run} {over}").trim_end().into())].into()
+    }
+
+    /// Whether it may write over a row of another holder.
+    fn follows(self, before: Owner) -> bool {
+        self.epoch > before.epoch || (self.epoch, self.run) == (before.epoch, before.run)
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Owners {
+    /// By the rooms of their rows.
+    sessions: BTreeMap<Box<[u8]>, Owner>,
+    /// Behind which of them it was looked last whose process is gone.
+    looked_at: Box<[u8]>,
+}
+
+impl Owners {
+    /// Whether a session's row may be written, which is its latest from now on; not by a holder that has another one behind it.
+    /// Other rooms' may be.
+    pub fn may_own(&mut self, record: &Record) -> bool {
+        let (Some(owner), true) = (Owner::of(record), record.topic().starts_with(SESSIONS)) else {
+            return true;
+        };
+        if self.sessions.get(record.topic()).is_some_and(|before| !owner.follows(*before)) {
+            return false;
+        }
+        // One that ends the row may be under way: until it is safe that holder is the last one.
+        self.sessions.insert(record.topic().into(), owner);
+        true
+    }
+
+    /// Rooms of sessions whose holder has given them up, or its process is gone: of so many hubs that are asked together, each
+    /// finds its share of `max`, and looks at others with each call, in turn.
+    pub fn orphans(
+        &mut self,
+        mut is_gone: impl FnMut(u64) -> bool,
+        max: usize,
+        hubs: usize,
+    ) -> Vec<Box<[u8]>> {
+        let (found_max, looked_at_max) = (max.div_ceil(hubs), LOOKED_AT_MAX.div_ceil(hubs));
+        let (mut found, mut looked_at) = (Vec::new(), 0);
+        let behind = (Bound::Excluded(&*self.looked_at), Bound::Unbounded);
+        let mut last = None;
+        for (room, owner) in self.sessions.range::<[u8], _>(behind) {
+            if looked_at == looked_at_max || found.len() == found_max {
+                break;
+            }
+            looked_at += 1;
+            last = Some(room);
+            if owner.is_over || is_gone(owner.run) {
+                found.push(room.clone());
+            }
+        }
+        let is_end = looked_at < looked_at_max && found.len() < found_max;
+        self.looked_at = last.filter(|_| !is_end).cloned().unwrap_or_default();
+        found
+    }
+
+    /// A session's row is committed. One of a later holder may be under way behind it, and counts from when it was taken.
+    pub fn set(&mut self, record: &Record) {
+        let owner = Owner::of(record);
+        let last = self.sessions.get(record.topic());
+        if let (Some(owner), Some(last)) = (owner, last)
+            && last.epoch > owner.epoch
+        {
+            return;
+        }
+        match owner.filter(|_| !record.payload().is_empty()) {
+            Some(owner) => _ = self.sessions.insert(record.topic().into(), owner),
+            None => _ = self.sessions.remove(record.topic()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Namespace;
+
+    fn session(id: &str, payload: &str, epoch: u64, run: u64) -> Arc<Record> {
+        let (room, headers) =
+            ([SESSIONS, id.as_bytes()].concat(), Owner { epoch, run, is_over: run == 0 }.headers());
+        Arc::new(Record::new(Namespace::Global, &room, payload.as_bytes(), "".into(), Some(headers)))
+    }
+
+    #[test]
+    fn no_row_of_an_older_holder_of_a_session_counts() {
+        let mut owners = Owners::default();
+        let write = |owners: &mut Owners, payload, epoch, run| {
+            let record = session("a", payload, epoch, run);
+            let may = owners.may_own(&record);
+            if may {
+                owners.set(&record);
+            }
+            may
+        };
+        assert!(write(&mut owners, "x", 2, 7) && write(&mut owners, "y", 2, 7), "its own are written again");
+        assert!(
+            !write(&mut owners, "z", 1, 8) && !write(&mut owners, "z", 2, 8) && !write(&mut owners, "", 1, 8)
+        );
+        assert!(write(&mut owners, "z", 3, 8) && !write(&mut owners, "x", 2, 7));
+        assert!(write(&mut owners, "", 3, 8), "it ends");
+        assert!(write(&mut owners, "x", 1, 9), "and another one begins");
+        assert!(owners.may_own(&session("b", "x", 5, 1)), "under way");
+        assert!(!owners.may_own(&session("b", "x", 4, 1)));
+    }
+
+    #[test]
+    fn a_row_that_is_safe_late_makes_no_place_for_its_holder_before_one_that_is_under_way() {
+        for payload in ["x", ""] {
+            let mut owners = Owners::default();
+            let (old, new) = (session("a", payload, 2, 7), session("a", "y", 3, 8));
+            assert!(owners.may_own(&old) && owners.may_own(&new), "both are under way");
+            owners.set(&old);
+            assert!(!owners.may_own(&session("a", "z", 2, 7)), "behind that of a later holder");
+            owners.set(&new);
+            assert!(owners.may_own(&session("a", "z", 3, 8)));
+        }
+    }
+
+    #[test]
+    fn sessions_that_nobody_holds_are_found_in_turn() {
+        let mut owners = Owners::default();
+        for (id, run) in [("a", 1), ("b", 2), ("c", 1), ("d", 0)] {
+            owners.set(&session(id, "x", 1, run));
+        }
+        let ids = |rooms: Vec<Box<[u8]>>| -> Vec<u8> {
+            rooms.iter().filter_map(|room| room.last()).copied().collect()
+        };
+        let found: Vec<Vec<u8>> = (0..3).map(|_| ids(owners.orphans(|run| run == 1, 4, 2))).collect();
+        assert_eq!(found, [b"ac".to_vec(), b"d".to_vec(), b"ac".to_vec()]);
+        assert_eq!(ids(owners.orphans(|run| run == 3, 9, 1)), b"d", "it was given up");
+        assert_eq!(ids(owners.orphans(|_| true, 9, 1)), b"abcd", "and again from the first");
+    }
+}
