@@ -29,8 +29,8 @@ def at(minutes: float) -> datetime:
     return NOON + timedelta(minutes=minutes)
 
 
-def did(kind: str, minutes: float, user: str = "ann", room: str = "lobby") -> Row:
-    return {"kind": kind, "user": user, "room": room, "ts": at(minutes).isoformat()}
+def did(kind: str, minutes: float, ref: str | None = None, user: str = "ann", room: str = "lobby") -> Row:
+    return {"kind": kind, "user": user, "room": room, "ts": at(minutes).isoformat(), "ref": ref}
 
 
 def read(rows: DataFrame) -> DataFrame:
@@ -70,20 +70,29 @@ def directly(log: Iterable[Row]) -> pd.DataFrame:
 
 def of_one(events: list[Row]) -> Iterator[Row]:
     """The sessions of one user in one room."""
-    latest, session = datetime.min.replace(tzinfo=UTC), None
+    latest = datetime.min.replace(tzinfo=UTC)
+    session: Row | None = None
+    there: list[str] = []
     for event in events:
         now = latest = max(latest, datetime.fromisoformat(event["ts"]))
         if session and now - session["last_seen"] > TIMEOUT:
             yield session | {"end": session["last_seen"] + TIMEOUT, "closed_by": "timeout"}
-            session = None
-        if session and event["kind"] == "leave":
-            yield session | {"last_seen": now, "end": now, "closed_by": "leave"}
-        elif session and event["kind"] == "join":
-            yield session | {"end": now, "closed_by": "join"}
+            session, there = None, []
+        ref = event.get("ref")
         if event["kind"] == "leave":
-            session = None
+            there = [one for one in there if one != ref]
+            if session and there:
+                session["last_seen"] = now
+            elif session:
+                yield session | {"last_seen": now, "end": now, "closed_by": "leave"}
+            session = session if there else None
             continue
-        if not session or event["kind"] == "join":
+        comes_anew = event["kind"] == "join" and ref is None
+        if event["kind"] == "join" and ref is not None:
+            there.append(ref)
+        if session and comes_anew:
+            yield session | {"end": now, "closed_by": "join"}
+        if not session or comes_anew:
             by = "join" if event["kind"] == "join" else "message"
             session = {"start": now, "messages": 0, "opened_by": by}
         session["last_seen"] = now
@@ -120,6 +129,45 @@ RULES: dict[str, tuple[list[Row], list[tuple[Any, ...]]]] = {
         [did("join", 10), did("message", 4), did("leave", 2)],
         [(10, 10, 1, "join", "leave")],
     ),
+    "of two pages the last one to leave ends it": (
+        [
+            did("join", 0, "a"),
+            did("join", 2, "b"),
+            did("leave", 3, "a"),
+            did("message", 4),
+            did("leave", 6, "b"),
+        ],
+        [(0, 6, 1, "join", "leave")],
+    ),
+    "what is said twice does no harm": (
+        [did(*one) for one in (("join", 0, "a"), ("join", 1, "a"), ("join", 2, "b"), ("leave", 3, "a"))]
+        + [did("leave", 4, "a"), did("leave", 8, "b"), did("leave", 9, "b"), did("leave", 9, "a")],
+        [(0, 8, 0, "join", "leave")],
+    ),
+    "a leave of one whose join is not known": (
+        [
+            did("join", 0, "a"),
+            did("leave", 1, "b"),
+            did("leave", 2, "a"),
+            did("message", 3),
+            did("leave", 4, "c"),
+        ],
+        [(0, 2, 0, "join", "leave"), (3, 4, 1, "message", "leave")],
+    ),
+    "silence puts all pages out": (
+        [
+            did("join", 0, "a"),
+            did("join", 1, "b"),
+            did("leave", 32, "a"),
+            did("join", 33, "c"),
+            did("leave", 34, "c"),
+        ],
+        [(0, 31, 0, "join", "timeout"), (33, 34, 0, "join", "leave")],
+    ),
+    "a join without a ref ends one with refs, and no leave ends it before they left": (
+        [did("join", 0, "a"), did("join", 5), did("leave", 6), did("leave", 7, "a")],
+        [(0, 5, 0, "join", "join"), (5, 7, 0, "join", "leave")],
+    ),
     "also after a leave": (
         [did("join", 10), did("leave", 12), did("message", 4)],
         [(10, 12, 0, "join", "leave"), (12, 42, 1, "message", "timeout")],
@@ -154,9 +202,16 @@ def test_an_epoch_that_is_smaller_but_later_comes_after(spark: SparkSession) -> 
     assert sorted(out["start"]) == [at(0), at(2)]
 
 
-@pytest.mark.parametrize("source", ["seeded", "recorded"])
+def with_pages(log: list[Row]) -> list[Row]:
+    """The same users, of whom most have some pages."""
+    dice = random.Random(2)
+    return [event | {"ref": dice.choice([None, "a", "a", "b", "c"])} for event in log]
+
+
+@pytest.mark.parametrize("source", ["seeded", "recorded", "pages"])
 def test_batch_equals_a_direct_computation(spark: SparkSession, repository: Path, source: str) -> None:
-    log = chat(3_000, users=60) if source == "seeded" else recorded(repository, 3_000)
+    log = recorded(repository, 3_000) if source == "recorded" else chat(3_000, users=60)
+    log = with_pages(log) if source == "pages" else log
     expected = directly(log)
     assert set(expected["closed_by"]) == {"leave", "join", "timeout"}
     same(table(sessions(read(frame(spark, records(log))), TIMEOUT)), expected, KEYS)
@@ -164,7 +219,9 @@ def test_batch_equals_a_direct_computation(spark: SparkSession, repository: Path
 
 def test_streaming_equals_batch_wherever_the_batches_end(spark: SparkSession, tmp_path: Path) -> None:
     dice = random.Random(1)
-    log = chat(400, rooms=3, users=8)
+    log = [*chat(400, rooms=3, users=8), *with_pages(chat(400, seed=2, rooms=3, users=8))]
+    for event in log[400:]:
+        event["room"] += " of pages"
     for event in log:  # Senders' clocks differ.
         event["ts"] = (
             datetime.fromisoformat(event["ts"]) - timedelta(seconds=dice.randrange(300))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from hubsub.pipeline.sessions.rules import ORDER, TIMEOUT
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 
 def sessions(moves: "DataFrame", timeout: timedelta = TIMEOUT, now: datetime | None = None) -> "DataFrame":
@@ -29,12 +29,13 @@ def sessions(moves: "DataFrame", timeout: timedelta = TIMEOUT, now: datetime | N
     limit = sf.lit(timeout // timedelta(microseconds=1))
     rows = moves.withColumn("_t", sf.unix_micros(sf.max("at").over(user)))
     rows = rows.withColumn("_silence", sf.col("_t") - sf.lag("_t").over(user))
-    # A session is open before a row if the row before it was no leave and is not too long ago.
-    open_before = sf.coalesce(
-        (sf.lag("kind").over(user) != "leave") & (sf.col("_silence") <= limit), sf.lit(False)
-    )
-    rows = rows.withColumn("_open", open_before)
-    opens = (sf.col("kind") == "join") | ((sf.col("kind") != "leave") & ~sf.col("_open"))
+    rows = _counted(rows, limit)
+    # A session is open before a row if the row before it was no leave of the last one, and is not too long ago.
+    rows = rows.withColumn("_closes", (sf.col("kind") == "leave") & (sf.col("_in") == 0))
+    open_before = ~sf.lag("_closes").over(user) & (sf.col("_silence") <= limit)
+    rows = rows.withColumn("_open", sf.coalesce(open_before, sf.lit(False)))
+    comes = (sf.col("kind") == "join") & sf.col("ref").isNull()
+    opens = comes | ((sf.col("kind") != "leave") & ~sf.col("_open"))
     rows = rows.where(sf.col("_open") | (sf.col("kind") != "leave")).withColumn("_opens", opens)
     rows = rows.withColumn("_session", sf.count_if("_opens").over(user))
 
@@ -44,7 +45,7 @@ def sessions(moves: "DataFrame", timeout: timedelta = TIMEOUT, now: datetime | N
         sf.max("_t").alias("_last"),
         sf.count_if(sf.col("kind").isin("message", "action")).alias("messages"),
         sf.min_by("kind", position).alias("_first_kind"),
-        sf.max_by("kind", position).alias("_last_kind"),
+        sf.max_by("_closes", position).alias("_left"),
     )
     after = Window.partitionBy("room", "user").orderBy("_session")
     rejoined = (sf.lead("_first_kind").over(after) == "join") & (
@@ -55,12 +56,12 @@ def sessions(moves: "DataFrame", timeout: timedelta = TIMEOUT, now: datetime | N
     timed_out = sf.col("_last") + limit
     is_open = sf.lit(False) if now is None else timed_out >= sf.unix_micros(sf.lit(now).cast("timestamp"))
     end = (
-        sf.when(sf.col("_last_kind") == "leave", sf.col("_last"))
+        sf.when(sf.col("_left"), sf.col("_last"))
         .when(sf.col("_rejoined").isNotNull(), sf.col("_rejoined"))
         .when(~is_open, timed_out)
     )
     closed_by = (
-        sf.when(sf.col("_last_kind") == "leave", "leave")
+        sf.when(sf.col("_left"), "leave")
         .when(sf.col("_rejoined").isNotNull(), "join")
         .when(is_open, "open")
         .otherwise("timeout")
@@ -76,3 +77,23 @@ def sessions(moves: "DataFrame", timeout: timedelta = TIMEOUT, now: datetime | N
         sf.when(sf.col("_first_kind") == "join", "join").otherwise("message").alias("opened_by"),
         closed_by.alias("closed_by"),
     )
+
+
+def _counted(rows: "DataFrame", limit: "Column") -> "DataFrame":
+    """With `_in`: how many refs of the user are in the room behind each row; a silence above the limit puts all out."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as sf
+
+    user = Window.partitionBy("room", "user")
+    of_moves = sf.col("kind").isin("join", "leave")
+    rows = rows.withColumn("_stay", sf.count_if(sf.col("_silence") > limit).over(user.orderBy(*ORDER)))
+    rows = rows.withColumn("_ref", sf.when(of_moves, sf.col("ref")))
+    # One that is in comes in no more, and one that is out goes out no more.
+    of_ref = Window.partitionBy("room", "user", "_stay", "_ref").orderBy(*ORDER)
+    was_in = sf.lag("kind", 1, "leave").over(of_ref) == "join"
+    step = sf.when(
+        of_moves & sf.col("_ref").isNotNull() & (was_in != (sf.col("kind") == "join")), 1
+    ).otherwise(0)
+    rows = rows.withColumn("_step", sf.when(sf.col("kind") == "join", step).otherwise(-step))
+    of_stay = Window.partitionBy("room", "user", "_stay").orderBy(*ORDER)
+    return rows.withColumn("_in", sf.sum("_step").over(of_stay)).drop("_ref", "_step")

@@ -1,12 +1,14 @@
 """What a session is; batch and streaming both say it, and a test holds them against each other.
 
-A session is the presence of one user in one room.
+A session is the presence of one user in one room, with however many pages or devices.
 
-1. A `join` opens one. If one is open, it ends at that join.
+1. A `join` opens one. If one is open it goes on where the join has a `ref`, which names the page or device that came;
+   without a `ref` nobody can say which one leaves, so the open one ends at that join.
 2. A `message` or an `action` counts in the open session; where none is open it opens one, for somebody who
    speaks is there: the join was before the log began, or was lost.
-3. A `leave` ends the open session; where none is open it means nothing.
-4. A session of which nothing was heard for the time-out ends when that has passed.
+3. A `leave` with a `ref` takes that one out. No `leave` ends a session while a `ref` is in; any other one ends it.
+   Where none is open, or for a `ref` that is not in, it means nothing: so what was said twice does no harm.
+4. A session of which nothing was heard for the time-out ends when that has passed, and no `ref` is in any more.
 5. What a user did in a room is taken in the order of its records, not of the times that senders wrote: a time
    before the latest one heard is taken for that latest one. So nothing ends before it began.
 
@@ -28,6 +30,7 @@ FIELDS = {
     "kind": Field("$.kind"),
     "user": Field("$.user"),
     "room": Field("$.room", required=False),
+    "ref": Field("$.ref", required=False),
 }
 """What `events.parsed` is to read of payloads; the time is its `event_time`, such as `$.ts`."""
 
@@ -41,10 +44,10 @@ def moves(events: "DataFrame") -> "DataFrame":
     """What users did in rooms.
 
     Input: `room string, epoch bigint, seq bigint, timestamp timestamp, event_time timestamp,
-    event struct<kind, user, room>`, as `events.good` gives them for `FIELDS`.
-    Output: `room string, user string, kind string, at timestamp, timestamp, epoch, seq`.
+    event struct<kind, user, room, ref>`, as `events.good` gives them for `FIELDS`.
+    Output: `room string, user string, kind string, ref string, at timestamp, timestamp, epoch, seq`.
     Grain: one row for each event of a known kind; `strangers` has the others.
-    Null: a null `event.room` takes the record's room. Nothing of the output is null.
+    Null: a null `event.room` takes the record's room. A null `ref` is none; nothing else of the output is null.
     """
     from pyspark.sql import functions as sf
 
@@ -52,6 +55,7 @@ def moves(events: "DataFrame") -> "DataFrame":
         sf.coalesce("event.room", "room").alias("room"),
         sf.col("event.user").alias("user"),
         sf.col("event.kind").alias("kind"),
+        sf.col("event.ref").alias("ref"),
         sf.col("event_time").alias("at"),
         *ORDER,
     )

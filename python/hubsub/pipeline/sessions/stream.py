@@ -9,7 +9,8 @@ from hubsub.pipeline.sessions.rules import ORDER, TIMEOUT
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-STATE = "start_us bigint, last_us bigint, messages bigint, opened_by string"
+STATE = "start_us bigint, last_us bigint, messages bigint, opened_by string, refs array<string>"
+"""Of a user; `refs` are in the room."""
 GONE = ""
 """In place of `opened_by`: the user has left. Kept for one time-out, as times do not fall behind that either."""
 OUTPUT = (
@@ -26,7 +27,7 @@ def streamed(moves: "DataFrame", timeout: timedelta = TIMEOUT, watermark: str = 
 
     Append mode. A session that times out is given out when the watermark has passed its end; an event older
     than the watermark is dropped by Spark, which counts it in the query's progress. State is one small row for
-    each user that is in a room.
+    each user that is in a room, with the refs that are.
 
     Args:
         timeout: Silence after which a session is over.
@@ -36,7 +37,7 @@ def streamed(moves: "DataFrame", timeout: timedelta = TIMEOUT, watermark: str = 
 
     # Times go to Python and back as numbers, which know no time zones.
     rows = moves.withWatermark("at", watermark).select(
-        "room", "user", "kind", "at", sf.unix_micros("at").alias("at_us"), *ORDER
+        "room", "user", "kind", "ref", "at", sf.unix_micros("at").alias("at_us"), *ORDER
     )
     found = rows.groupBy("room", "user").transformWithState(
         _processor(timeout // timedelta(microseconds=1)), OUTPUT, outputMode="Append", timeMode="EventTime"
@@ -62,6 +63,7 @@ def _processor(timeout_us: int) -> Any:
         def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803
             before: Any = self.state.get() if self.state.exists() else None
             session = before
+            refs = set(before[4]) if before is not None else set()
             for row in sorted(rows, key=lambda row: tuple(row[name] for name in ORDER)):
                 at = row["at_us"]
                 if session is not None:
@@ -69,20 +71,29 @@ def _processor(timeout_us: int) -> Any:
                     if is_open(session) and at - session[1] > timeout_us:
                         yield self.closed(key, session, session[1] + timeout_us, session[1], "timeout")
                         session = None
+                        refs.clear()
                 present = session is not None and is_open(session)
-                if row["kind"] == "leave":
+                kind, ref = row["kind"], row["ref"]
+                if kind == "leave":
+                    refs.discard(ref)
+                    if refs:
+                        session = (session[0], at, *session[2:])
+                        continue
                     if present:
                         yield self.closed(key, session, at, at, "leave")
                     session = (at, at, 0, GONE)
-                elif row["kind"] == "join":
-                    if present:
+                elif kind == "join":
+                    if present and ref is None:
                         yield self.closed(key, session, at, session[1], "join")
-                    session = (at, at, 0, "join")
+                        present = False
+                    session = (session[0], at, *session[2:]) if present else (at, at, 0, "join")
+                    if ref is not None:
+                        refs.add(ref)
                 elif present:
                     session = (session[0], at, session[2] + 1, session[3])
                 else:
                     session = (at, at, 1, "message")
-            self.keep(before, session)
+            self.keep(before, (*session[:4], sorted(refs)))
 
         def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:  # noqa: N802, N803
             if self.state.exists():
@@ -99,7 +110,7 @@ def _processor(timeout_us: int) -> Any:
             self.handle.registerTimer(_timer(session[1] + timeout_us))
 
         def closed(self, key: Any, session: Any, end: int, last: int, closed_by: str) -> Any:
-            start, _, messages, opened_by = session
+            start, _, messages, opened_by = session[:4]
             return Row(
                 room=key[0],
                 user=key[1],
