@@ -23,6 +23,7 @@ from cluster.cluster import CLASSES, Cluster
 LISTENERS = {"mqtt": "127.0.0.1:0", "ws": "127.0.0.1:0"}
 # Some of their rooms of nodes are led by the node that dies, and some are not.
 ROOMS = [f"talk:{number}" for number in range(8)]
+RECORDED = {"name": "talk", "match": ["talk:*"], "placement": "ring", "presence_records": True}
 
 
 def asked(cluster: Cluster, name: str, room: str) -> dict[str, Any]:
@@ -111,6 +112,74 @@ def test_members_of_a_node_that_was_taken_for_gone_are_there_again_when_it_is_he
         os.kill(cluster.nodes["c"].pid, signal.SIGCONT)
         for watcher in watchers:
             watcher.until("ann")
+
+
+def records(cluster: Cluster, name: str, room: str) -> list[dict[str, Any]] | None:
+    """Who came to a room and went, as that node says it; none: nobody can say now."""
+    path = f"/v1/rooms/{quote(f'$stats/presence/{room}', safe='')}/history?limit=1000"
+    status, answer = cluster.get(name, path)
+    return [json.loads(row["payload"]) for row in answer["records"]] if status == 200 else None
+
+
+def figure(cluster: Cluster, name: str, metric: str) -> float:
+    node = cluster.nodes[name]
+    return Server(*node.redis, node.pid, node).metric(metric)
+
+
+def there(rows: list[dict[str, Any]] | None) -> list[str] | None:
+    """Who came and did not go."""
+    if rows is None:
+        return None
+    went = {row["ref"] for row in rows if row["kind"] == "leave"}
+    return sorted(row["user"] for row in rows if row["kind"] == "join" and row["ref"] not in went)
+
+
+def test_each_member_that_was_recorded_as_it_came_has_left_in_the_records_too_whoever_died(
+    needs: Callable[..., None], tmp_path: Path
+) -> None:
+    needs("hubsub-core")
+    limits = {"presence_members_max": 12}
+    with (
+        Cluster(tmp_path, classes=[RECORDED, *CLASSES], config=LISTENERS, limits=limits) as cluster,
+        ExitStack() as stack,
+    ):
+        cluster.settled()
+        pages = {}
+        for name, node in cluster.nodes.items():
+            for room in ROOMS:
+                page = pages[name, room] = stack.enter_context(Page(node.ws))
+                page.join(room, {"presence": member(f"user of {name}")})
+        # One in a room of its own: nobody else knows of it but who has the records.
+        lonely = stack.enter_context(Page(cluster.nodes["c"].ws))
+        lonely.join("talk:lonely", {"presence": member("lonely")})
+        for room in ROOMS:
+            until(lambda room=room: len(records(cluster, "a", room) or ()) == 3)  # type: ignore[misc]
+        until(lambda: records(cluster, "a", "talk:lonely"))
+        kept = [room for room in ROOMS if cluster.leader_of(f"$stats/presence/{room}") != "c"]
+        assert 0 < len(kept) < len(ROOMS)
+
+        cluster.kill("c")
+        # Where the records are on another node it is said as soon as the dead one is registered no more.
+        for room in kept:
+            until(lambda room=room: there(records(cluster, "a", room)) == ["user of a", "user of b"], room)  # type: ignore[misc]
+        # Some leave while nobody takes it down: their nodes say it again.
+        for room in ROOMS:
+            pages["b", room].close()
+        for room in ROOMS:
+            until(lambda room=room: asked(cluster, "b", room)["count"] == 1)  # type: ignore[misc]
+        # No more records wait than a node may have members. What is lost is of some that came and went.
+        [away, *_] = [room for room in ROOMS if room not in kept]
+        while figure(cluster, "b", "presence_records_lost_total") == 0:
+            with Page(cluster.nodes["b"].ws) as page:
+                page.try_join(away, {"presence": member("passer-by")})
+        cluster.start("c")
+        for room in ROOMS:
+            until(lambda room=room: there(records(cluster, "a", room)) == ["user of a"], room)  # type: ignore[misc]
+        until(lambda: there(records(cluster, "a", "talk:lonely")) == [])
+        for room in [*ROOMS, "talk:lonely"]:
+            leaves = [row for row in records(cluster, "a", room) or () if row["kind"] == "leave"]
+            gone = [row["user"] for row in leaves if row.get("why") == "node_gone"]
+            assert gone == ["lonely" if room == "talk:lonely" else "user of c"]
 
 
 @pytest.mark.needs("node")

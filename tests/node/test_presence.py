@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,6 +24,7 @@ VERSIONS = [V1, V2]
 LISTENERS = {"mqtt": "127.0.0.1:0", "ws": "127.0.0.1:0"}
 QUIET: dict[str, Any] = {"name": "quiet", "match": ["quiet:*"], "presence": "off"}
 FLEET: dict[str, Any] = {"name": "fleet", "match": ["fleet/#"], "room": "fleet/+", "presence": "all"}
+RECORDED: dict[str, Any] = {"name": "logged", "match": ["logged:*"], "presence_records": True}
 
 
 @pytest.fixture(scope="module", params=[1, 3], ids=["one-shard", "three-shards"])
@@ -46,6 +48,12 @@ def asked(server: Server, room: str, query: str = "") -> dict[str, Any]:
 
 def keys(server: Server, room: str) -> list[str]:
     return [row["key"] for row in asked(server, room)["members"]]
+
+
+def records(server: Server, room: str) -> list[dict[str, Any]]:
+    """Who came and went."""
+    path = f"/v1/rooms/{quote(f'$stats/presence/{room}', safe='')}/history"
+    return [json.loads(row["payload"]) for row in json.loads(server.get(path))["records"]]
 
 
 def wait_for(server: Server, room: str, *expected: str) -> None:
@@ -321,25 +329,46 @@ def test_members_beyond_those_that_are_listed_are_counted(start: Start) -> None:
 
 
 def test_who_comes_and_goes_is_recorded_where_the_class_says_so(start: Start, data: Path) -> None:
-    logged = {"name": "logged", "match": ["logged:*"], "presence_records": True}
-    server = start(2, {**LISTENERS, "data": str(data)}, classes=[logged])
-
-    def records(room: str) -> list[dict[str, Any]]:
-        path = f"/v1/rooms/{quote(f'$stats/presence/{room}', safe='')}/history"
-        return [json.loads(row["payload"]) for row in json.loads(server.get(path))["records"]]
+    server = start(2, {**LISTENERS, "data": str(data)}, classes=[RECORDED])
 
     with page(server) as one, page(server) as two:
         one.join("logged:a", {"presence": member('ann "1"', name="Ann")})
         two.join("chat:a", {"presence": member("bob")})
-        [came] = until(lambda: records("logged:a"))
+        [came] = until(lambda: records(server, "logged:a"))
         [row] = asked(server, "logged:a")["members"] or [{"ref": came["ref"]}]
-    _, went = until(lambda: len(found := records("logged:a")) == 2 and found)
+        # It goes as the one that it came as, whatever it says of itself.
+        one.push("logged:a", UPDATE, {"away": True})
+    _, went = until(lambda: len(found := records(server, "logged:a")) == 2 and found)
     assert [(row["kind"], row["user"], row["room"]) for row in (came, went)] == [
         ("join", 'ann "1"', "logged:a"),
         ("leave", 'ann "1"', "logged:a"),
     ]
     assert came["ref"] == went["ref"] == row["ref"] and came["ts"] <= went["ts"]
-    assert records("chat:a") == []
+    assert records(server, "chat:a") == []
+
+
+def test_members_of_a_node_that_was_killed_have_left_when_it_is_back(start: Start, data: Path) -> None:
+    config = {**LISTENERS, "data": str(data)}
+    server = start(2, config, classes=[RECORDED])
+    with page(server) as ann, page(server) as bob:
+        ann.join("logged:a", {"presence": member("ann")})
+        bob.join("logged:a", {"presence": member("bob")})
+        bob.push("logged:a", LEAVE)
+        came = until(lambda: len(found := records(server, "logged:a")) == 3 and found)
+        assert server.node is not None
+        server.node.stop(signal.SIGKILL)
+    server = start(2, config, classes=[RECORDED])
+    *before, left = until(lambda: len(found := records(server, "logged:a")) > 3 and found)
+    assert before == came
+    [ref] = [row["ref"] for row in came if row["user"] == "ann"]
+    assert (left["kind"], left["user"], left["ref"], left["why"]) == ("leave", "ann", ref, "node_gone")
+    assert left["ts"] >= max(row["ts"] for row in came)
+    # Who is there now is of the new process.
+    with page(server) as ann:
+        ann.join("logged:a", {"presence": member("ann")})
+        until(lambda: len(records(server, "logged:a")) == 5)
+    *_, joined, gone = until(lambda: len(found := records(server, "logged:a")) == 6 and found)
+    assert joined["ref"] == gone["ref"] != ref and "why" not in gone
 
 
 def test_how_many_are_there_and_how_many_hear(server: Server) -> None:

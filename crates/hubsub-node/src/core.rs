@@ -225,6 +225,8 @@ impl Core {
             (&metrics.presence_members, self.rim.presence.edge.members()),
             (&metrics.presence_rooms, self.rim.presence.rooms() as u64),
             (&metrics.presence_unlisted_total, self.rim.presence.unlisted()),
+            (&metrics.presence_records_waiting, self.rim.presence.records.waiting()),
+            (&metrics.presence_records_lost_total, self.rim.presence.records.lost),
             (&metrics.patterns, broker.patterns.len() as u64),
             (&metrics.cursors, broker.cursors.behind() as u64),
             (&metrics.stalled, broker.stalled() as u64),

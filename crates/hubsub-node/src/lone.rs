@@ -42,6 +42,7 @@ impl Lone {
         let metrics = Arc::new(ShardMetrics::default());
         let info = Arc::new(NodeInfo {
             name: "lone".to_owned(),
+            incarnation: 1,
             version: "0.0.0".to_owned(),
             redis: String::new(),
             port: 0,

@@ -179,6 +179,10 @@ metrics! {
     presence_refused_total;
     /// Members that were counted as they came and are not listed.
     presence_unlisted_total;
+    /// Records of who came and went that are not known to be in a log yet.
+    presence_records_waiting;
+    /// Those that will never be in one.
+    presence_records_lost_total;
     /// What nodes said of members, as heard here.
     presence_words_total;
     /// Streams of events.

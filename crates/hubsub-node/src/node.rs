@@ -92,6 +92,8 @@ impl Default for MqttRules {
 pub struct NodeInfo {
     /// Its name.
     pub name: String,
+    /// Which of all processes that had it.
+    pub incarnation: u32,
     /// HubSub's version.
     pub version: String,
     /// Where Redis clients connect.
@@ -207,6 +209,7 @@ impl Node {
         });
         let info = Arc::new(NodeInfo {
             name: config.name.clone(),
+            incarnation: config.incarnation,
             version: config.version.clone(),
             redis: advertised,
             port: redis.map_or(0, |a| a.port()),

@@ -29,6 +29,8 @@ pub enum Asked {
     Session(crate::mqtt::Written),
     /// A room's shard, for what it asked of the room of nodes.
     Members(PresenceAsked),
+    /// A record that somebody came to a room or went, under that reference.
+    Recorded(u64),
     /// Nobody.
     Nobody,
 }
@@ -225,6 +227,9 @@ impl Core {
                     Event::Answer(number, answer) => match self.rim.own.answered(number) {
                         Some(Asked::Members(asked)) => {
                             presence::answered(self, asked, outcome_of(&answer));
+                        }
+                        Some(Asked::Recorded(reference)) => {
+                            presence::recorded(self, reference, outcome_of(&answer));
                         }
                         Some(Asked::Claims(asked)) => crate::mqtt::answered(self, asked, outcome_of(&answer)),
                         Some(Asked::Session(what)) => {

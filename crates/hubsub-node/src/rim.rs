@@ -58,6 +58,8 @@ pub enum Timer {
     Snapshot(ConnKey),
     /// Something may be due in a room with members.
     Presence(Box<Arc<[u8]>>),
+    /// That who came or went under this reference may be recorded now.
+    PresenceRecord(u64),
     /// Once a second: retention, gauges.
     Housekeeping,
 }
@@ -226,7 +228,7 @@ impl Rim {
     #[must_use]
     pub fn new(info: Arc<NodeInfo>, limits: Limits, now: Now, mailer: Mailer, ends: Ends) -> Rim {
         let (control, metrics) = (Arc::clone(&ends.control), Arc::clone(&ends.metrics));
-        let presence = Members::new(ends.shard, &info.name, limits.presence_listed_max);
+        let presence = Members::new(ends.shard, &info, limits.presence_listed_max);
         let of_links = (crate::link::limits(&limits), crate::link::timing(&limits));
         let links = Links::new(ends.shard, mailer.shards(), of_links, ends.board, control, metrics);
         Rim {

@@ -313,6 +313,7 @@ impl Shard {
                 Timer::Idle(key) => crate::http::look_whether_idle(&mut self.core.rim, key),
                 Timer::Claim(of) => crate::mqtt::late(&mut self.core, &of.0, of.1),
                 Timer::Presence(room) => crate::presence::tick(&mut self.core, &room),
+                Timer::PresenceRecord(reference) => crate::presence::record_again(&mut self.core, reference),
                 Timer::Session(key) => crate::mqtt::session_timer(&mut self.core, key),
                 Timer::Snapshot(key) => crate::mqtt::look_whether_moved(&mut self.core, key),
                 Timer::Linger(key) => self.core.rim.end_lingering(key),

@@ -5,7 +5,7 @@ import inspect
 import json
 import os
 import signal
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -145,7 +145,7 @@ class _Process:
 
     async def _serve(self, addresses: Mapping[str, str | None], bound_http: str | None) -> int:
         """Says that the node is ready, and serves until it is told to stop (0) or a shard fails (1)."""
-        from hubsub.control import activity, load, sys_topics
+        from hubsub.control import activity, departures, load, sys_topics
         from hubsub.node import BUILD_PROFILE
         from hubsub.version import VERSION
 
@@ -171,6 +171,7 @@ class _Process:
         beside = (
             loop.create_task(activity.report(node.clients, limits("busiest_log_ms"))),
             loop.create_task(load.report(node, limits("load_sample_ms"))),
+            loop.create_task(departures.report(node, self._processes)),
             *(
                 [loop.create_task(sys_topics.report(node, limits("sys_interval_ms")))]
                 if self._config.speaks_mqtt
@@ -191,6 +192,11 @@ class _Process:
             task.cancel()
         await asyncio.gather(*beside, return_exceptions=True)
         return code
+
+    @property
+    def _processes(self) -> Callable[[], Mapping[str, int]] | None:
+        process = self._process
+        return None if process is None else lambda: process.cluster.processes
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, None]) -> bool:
         """Does work of the start; whether it was done before somebody wanted the node to stop."""

@@ -45,6 +45,7 @@ impl Edge {
             (ShardId::default(), Limits::default(), Arc::<ShardMetrics>::default());
         let info = NodeInfo {
             name: "test".to_owned(),
+            incarnation: 1,
             version: "0.0.0".to_owned(),
             redis: String::new(),
             port: 0,

@@ -53,6 +53,8 @@ struct Seat {
     room: Arc<[u8]>,
     /// Its number as a member changes with what it says of itself.
     member: Option<(u64, Who)>,
+    /// The one that it came with, which its records have.
+    came: u64,
     /// Whether its connection is told who is there.
     watches: bool,
     /// The number of an MQTT client's request, which joins it.
@@ -175,8 +177,9 @@ pub fn reserve(core: &mut Core, key: ConnKey, wish: Wish<'_>) -> Result<u64, Err
     let Wish { topic, room, who, watches, request } = wish;
     let edge = &mut core.rim.presence.edge;
     let member = who.map(|who| (edge.number(), who));
+    let came = member.as_ref().map_or(0, |(reference, _)| *reference);
     let (topic, room) = (topic.into(), room.into());
-    Ok(edge.add(key, Seat { topic, room, member, watches, request, is_joined: false }))
+    Ok(edge.add(key, Seat { topic, room, member, came, watches, request, is_joined: false }))
 }
 
 fn admit(core: &Core, wish: &Wish<'_>) -> Result<(), ErrorCode> {
@@ -250,7 +253,7 @@ pub fn ends(core: &mut Core, key: ConnKey) {
 }
 
 fn vacate(core: &mut Core, number: u64, seat: Seat) {
-    let Seat { room, member, watches, is_joined, .. } = seat;
+    let Seat { room, member, came, watches, is_joined, .. } = seat;
     if member.is_some() {
         core.rim.info.members.fetch_sub(1, Ordering::Relaxed);
     }
@@ -258,7 +261,7 @@ fn vacate(core: &mut Core, number: u64, seat: Seat) {
         return;
     }
     if let Some((reference, (name, _))) = member {
-        record(core, &room, "leave", (reference, &name));
+        record(core, &room, "leave", (came, &name));
         tell_home(core, &room, PresenceMail::Leave(room.clone(), reference));
     }
     if !watches {

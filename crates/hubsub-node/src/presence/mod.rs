@@ -16,9 +16,11 @@ mod shown;
 mod tests;
 
 pub use edge::{Edge, Refusal, Wish, ends, joined, left, refused, reserve, update};
+pub use records::{Records, record_again, recorded};
 
 use crate::core::Core;
 use crate::mail::{Mail, Part};
+use crate::node::NodeInfo;
 use crate::own::{Asked, shard_of};
 use crate::rim::Timer;
 use ahash::RandomState;
@@ -130,20 +132,23 @@ pub struct Members {
     runs: BTreeMap<NodeId, u64>,
     /// What connections of this shard have to do with it.
     pub edge: Edge,
+    /// What is recorded of them.
+    pub records: Records,
 }
 
 impl Members {
     /// Of a node that is of no cluster yet.
     #[must_use]
-    pub fn new(shard: ShardId, node: &str, listed_max: u64) -> Members {
+    pub fn new(shard: ShardId, node: &NodeInfo, listed_max: u64) -> Members {
         let listed_max = usize::try_from(listed_max).unwrap_or(usize::MAX);
         let limits = Limits { batch_ms: BATCH_MS, answer_ms: ANSWER_MS, listed_max, word_bytes: WORD_BYTES };
         Members {
-            machine: Presence::new(run_of(node, 0), limits),
+            machine: Presence::new(run_of(&node.name, node.incarnation.into()), limits),
             audiences: HashMap::default(),
             lists: HashMap::default(),
             runs: BTreeMap::new(),
             edge: Edge::new(shard),
+            records: Records::default(),
         }
     }
 

@@ -224,6 +224,11 @@ class ClusterNode:
         return sorted(self._follow.nodes)
 
     @property
+    def processes(self) -> Mapping[str, int]:
+        """Names and incarnations of these."""
+        return {name: kept.record.incarnation for name, kept in self._follow.nodes.items()}
+
+    @property
     def hubs_led(self) -> int:
         """How many hubs this node is to lead, by their records."""
         return sum(kept.record.leader == self.name for kept in self._follow.hubs.values())

@@ -1,0 +1,163 @@
+"""Says that members of a process that is gone have left their rooms, where it is recorded who comes and goes.
+
+Each process records its own members in `$stats/presence/ROOM` (docs/presence.md), so nobody does for those of one that
+was killed. The node that has these records reads them: who came under a reference of a process that is not there any
+more, and is not said to have left, gets its `leave`, with `"why": "node_gone"`.
+
+Owned here: nothing. All that is known is in the log, so it does not matter who was killed, also if it was this node.
+
+Invariants: records are read before it is asked who is there; a process is registered before it has members. So nobody
+is said to have left whose process is there. A `leave` that was said already is said twice at worst, and means nothing.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+
+import structlog
+
+from hubsub.control.load import ROOM as LOAD_ROOM
+from hubsub.errors import HubSubError, refusal
+from hubsub.node import Failed, HistoryRow, Item, Node
+
+ROOMS = b"$stats/presence/"
+"""Names of the rooms of records begin so."""
+
+ROOMS_PAGE = 1_000
+ROWS_PAGE = 1_000
+"""What is read at a time."""
+
+LOOK_S = 1.0
+"""Between two looks who is there, and between two tries."""
+
+log = structlog.get_logger()
+
+
+def run_of(node: str, incarnation: int) -> str:
+    """A process as references name it, before the point: FNV-1a of its name and incarnation, as `run_of` in Rust."""
+    run = 0xCBF2_9CE4_8422_2325
+    for byte in node.encode() + incarnation.to_bytes(8, "little"):
+        run = (run ^ byte) * 0x0100_0000_01B3 & 0xFFFF_FFFF_FFFF_FFFF
+    return f"{run:x}"
+
+
+async def report(node: Node, processes: Callable[[], Mapping[str, int]] | None) -> None:
+    """Looks after the start, and when a process is gone, until cancelled.
+
+    Args:
+        node: This one, as it serves.
+        processes: Names and incarnations of all that are registered; None: the node is alone.
+    """
+    if node.config.data is None:
+        return
+
+    def there() -> frozenset[str]:
+        names = {node.name: node.incarnation} if processes is None else processes()
+        return frozenset(run_of(name, incarnation) for name, incarnation in names.items())
+
+    # Of one that was alone it is known when it was last there; of others, when it is seen that they are not.
+    last_us = await _last_sample_us(node) if processes is None else None
+    due: set[bytes] = set()
+    before: frozenset[str] | None = None
+    while True:
+        now = there()
+        try:
+            if before is None or before - now:
+                due.update([name async for name in _rooms(node)])
+            before = now
+            for room in sorted(due):
+                if await _tried(node, room, there, last_us):
+                    due.discard(room)
+            if not due:
+                last_us = None
+        except HubSubError as error:
+            log.warning("records of members cannot be listed", code=error.code, reason=str(error))
+        await asyncio.sleep(LOOK_S)
+
+
+async def _tried(node: Node, room: bytes, there: Callable[[], frozenset[str]], last_us: int | None) -> bool:
+    """Whether there is nothing left to be said in a room."""
+    try:
+        said = await say_leaves(node, room, there, last_us or time.time_ns() // 1_000)
+    except HubSubError as error:
+        if not error.retryable:
+            log.warning("it is not recorded who left", room=room.decode(), code=error.code, reason=str(error))
+        return not error.retryable
+    if said:
+        log.info("members of nodes that are gone have left", room=room.decode(), members=said)
+    return True
+
+
+async def say_leaves(node: Node, room: bytes, there: Callable[[], frozenset[str]], at_us: int) -> int:
+    """Says who left a room with a process that is gone; how many.
+
+    Args:
+        node: It has the room's records.
+        room: `$stats/presence/ROOM`.
+        there: The runs of all processes that are there; asked when the records are read.
+        at_us: When they left, since 1970; not before the latest record of the room.
+
+    Raises:
+        HubSubError: the room cannot be read, or takes no records.
+    """
+    left: set[str] = set()
+    came: list[dict[str, object]] = []
+    async for row in _newest_first(node, room):
+        at_us = max(at_us, row.timestamp_us)
+        record = json.loads(row.payload)
+        if record["kind"] == "leave":
+            left.add(record["ref"])
+        elif record["ref"] not in left:
+            left.add(record["ref"])
+            came.append(record)
+    runs = there()
+    gone = [record for record in reversed(came) if str(record["ref"]).partition(".")[0] not in runs]
+    leaves = [record | {"kind": "leave", "ts": at_us // 1_000, "why": "node_gone"} for record in gone]
+    for begin in range(0, len(leaves), ROWS_PAGE):
+        items = [
+            Item(room, json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode(), {}, "")
+            for record in leaves[begin : begin + ROWS_PAGE]
+        ]
+        for result in await node.publish(items, as_node=True):
+            if isinstance(result, Failed):
+                raise refusal(*result)
+    return len(leaves)
+
+
+async def _rooms(node: Node) -> AsyncIterator[bytes]:
+    """All rooms of records that this node has."""
+    after: bytes | None = None
+    while rooms := await node.rooms(ROOMS + b"*", after, ROOMS_PAGE):
+        after = rooms[-1]["name"]
+        for room in rooms:
+            yield room["name"]
+
+
+async def _newest_first(node: Node, room: bytes) -> AsyncIterator[HistoryRow]:
+    """All records of a room's epoch that are kept."""
+    _, rows = await node.history(room, ROWS_PAGE, as_node=True)
+    while rows:
+        for row in reversed(rows):
+            yield row
+        rows = await _before(node, room, rows[0])
+
+
+async def _before(node: Node, room: bytes, first: HistoryRow) -> list[HistoryRow]:
+    """Records right before that one; of those that retention has removed some, fewer and fewer are asked for."""
+    count = min(ROWS_PAGE, first.seq - 1)
+    while count:
+        recovered, rows = await node.history(room, count, (first.epoch, first.seq - 1 - count), as_node=True)
+        if recovered and rows:
+            return rows
+        count //= 2
+    return []
+
+
+async def _last_sample_us(node: Node) -> int | None:
+    """When the node told its load last, which is when it was there; None: it is not known."""
+    try:
+        _, rows = await node.history(LOAD_ROOM, 1, as_node=True)
+    except HubSubError:
+        return None
+    return rows[-1].timestamp_us if rows else None
