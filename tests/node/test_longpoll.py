@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import socket
 from base64 import b64encode
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from clients.longpoll import Poller
 from clients.phoenix import CLOSE, JOIN, REPLY, Page
 from clients.raw import TIMEOUT_S
 from clients.servers import Server, hubsub_node, until
@@ -35,80 +35,15 @@ def server(request: pytest.FixtureRequest, needs: Callable[..., None]) -> Iterat
         yield server
 
 
-class Poller:
-    """A page that polls: each request by a connection of its own, which any shard may get, or all by one."""
-
-    def __init__(self, server: Server, query: str = "vsn=2.0.0", *, stays: bool = False) -> None:
-        assert server.node is not None
-        self.address = server.node.ws
-        self.query = query
-        self.stack = ExitStack()
-        self.stays = stays
-        self.connection: http.client.HTTPConnection | None = None
-        self.came: list[list[Any]] = []
-        begun = self.get(token="")
-        assert begun["status"] == 410, begun
-        self.token: str = begun["token"]
-
-    def __enter__(self) -> Poller:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stack.close()
-
-    def ask(
-        self, method: str, token: str | None = None, body: str | bytes | None = None, **fields: str
-    ) -> tuple[http.client.HTTPResponse, bytes]:
-        """A request, and its whole answer."""
-        connection = self.connection
-        if connection is None:
-            connection = http.client.HTTPConnection(*self.address, timeout=TIMEOUT_S)
-            self.stack.callback(connection.close)
-            if self.stays:
-                self.connection = connection
-        own = self.token if token is None else token
-        headers = {name.replace("_", "-"): value for name, value in fields.items()}
-        connection.request(method, f"/socket/longpoll?{self.query}&token={own}", body, headers)
-        answer = connection.getresponse()
-        return answer, answer.read()
-
-    def get(self, token: str | None = None) -> dict[str, Any]:
-        """What there is to say."""
-        answer, body = self.ask("GET", token)
-        assert answer.status == 200
-        found: dict[str, Any] = json.loads(body)
-        return found
-
-    def post(self, *messages: list[Any] | str) -> int:
-        """Says messages, lines of JSON or of base64; the status."""
-        lines = [said if isinstance(said, str) else json.dumps(said) for said in messages]
-        answer, body = self.ask("POST", body="\n".join(lines), Content_Type="application/x-ndjson")
-        assert answer.status == 200
-        status: int = json.loads(body)["status"]
-        return status
-
-    def read(self) -> list[Any]:
-        """The next message, however many polls it takes."""
-        while not self.came:
-            found = self.get()
-            assert found["status"] in (200, 204) and found["token"] == self.token, found
-            assert (found["status"] == 204) == (found["messages"] == [])
-            self.came = [json.loads(text) for text in found["messages"]]
-        return self.came.pop(0)
-
-    def join(self, topic: str, payload: object = None) -> dict[str, Any]:
-        """Joins; what is said of the position."""
-        assert self.post(["1", "1", topic, JOIN, payload or {}]) == 200
-        *_, event, answer = self.read()
-        assert (event, answer["status"]) == (REPLY, "ok"), answer
-        response: dict[str, Any] = answer["response"]
-        return response
+def polls(server: Server, query: str = "vsn=2.0.0", *, stays: bool = False) -> Poller:
+    assert server.node is not None
+    return Poller(server.node.ws, query, stays=stays)
 
 
 @pytest.mark.parametrize("stays", [False, True], ids=["a-connection-each", "one-connection"])
 def test_a_page_without_websockets_is_in_the_same_channels(server: Server, stays: bool) -> None:
     assert server.node is not None
-    with Poller(server, stays=stays) as one, Page(server.node.ws) as page, server.connect() as redis:
+    with polls(server, stays=stays) as one, Page(server.node.ws) as page, server.connect() as redis:
         assert one.join("chat:1")["recovered"] is True
         page.join("chat:1")
         assert one.post(["1", "2", "chat:1", "say", {"n": 1}], [None, "3", "phoenix", "heartbeat", {}]) == 200
@@ -128,7 +63,7 @@ def test_a_page_without_websockets_is_in_the_same_channels(server: Server, stays
 
 def test_bytes_are_base64_in_requests(server: Server) -> None:
     assert server.node is not None
-    with Poller(server) as one, Page(server.node.ws) as page:
+    with polls(server) as one, Page(server.node.ws) as page:
         one.join("chat:2")
         page.join("chat:2")
         fields = [b"1", b"2", b"chat:2", b"file"]
@@ -138,7 +73,7 @@ def test_bytes_are_base64_in_requests(server: Server) -> None:
 
 
 def test_version_1_polls_too(server: Server) -> None:
-    with Poller(server, "vsn=1.0.0") as one, server.connect() as redis:
+    with polls(server, "vsn=1.0.0") as one, server.connect() as redis:
         join = json.dumps({"topic": "chat:3", "event": JOIN, "payload": {}, "ref": "1"})
         assert one.post(join) == 200
         answer: Any = one.read()
@@ -149,12 +84,12 @@ def test_version_1_polls_too(server: Server) -> None:
 
 
 def test_a_request_that_nothing_comes_for_is_answered_after_its_window(server: Server) -> None:
-    with Poller(server) as one:
+    with polls(server) as one:
         assert one.get() == {"status": 204, "token": one.token, "messages": []}
 
 
 def test_lines_behind_a_join_wait_for_it(server: Server) -> None:
-    with Poller(server) as one:
+    with polls(server) as one:
         lines = [["1", "1", "slow:4", JOIN, {}]]
         lines += [["1", str(ref), "slow:4", "say", {"ref": ref}] for ref in range(2, 101)]
         assert one.post(*lines) == 200
@@ -164,7 +99,7 @@ def test_lines_behind_a_join_wait_for_it(server: Server) -> None:
 
 
 def test_who_asks_wrongly_is_told_so_in_the_body(server: Server) -> None:
-    with Poller(server) as one:
+    with polls(server) as one:
         line = [None, "1", "phoenix", "heartbeat", {}]
         assert one.post(*[line] * 100) == 200
         assert one.post(*[line] * 101) == 413
@@ -173,7 +108,7 @@ def test_who_asks_wrongly_is_told_so_in_the_body(server: Server) -> None:
         assert len([one.read() for _ in range(100)]) == 100, "the session goes on"
     for query in ("vsn=3.0.0", "vsn=%ff", "positions=maybe"):
         with pytest.raises(AssertionError, match="403"):
-            Poller(server, query)
+            polls(server, query)
 
 
 def test_a_method_whose_answer_may_have_no_body_ends_its_connection(server: Server) -> None:
@@ -185,7 +120,7 @@ def test_a_method_whose_answer_may_have_no_body_ends_its_connection(server: Serv
 
 
 def test_a_session_is_its_token_and_nobody_guesses_it(server: Server) -> None:
-    with Poller(server) as one:
+    with polls(server) as one:
         secret, place = one.token[:32], one.token[32:]
         assert len(set(secret)) > 4
         other = f"{(int(secret, 16) ^ 1):032x}{place}"
@@ -198,13 +133,13 @@ def test_a_session_is_its_token_and_nobody_guesses_it(server: Server) -> None:
 
 
 def test_what_is_no_message_ends_the_session(server: Server) -> None:
-    with Poller(server) as one:
+    with polls(server) as one:
         assert one.post("[1,2]") == 200
         assert one.get() == {"status": 410}
 
 
 def test_a_page_of_another_origin_is_told_what_it_may_ask(server: Server) -> None:
-    with Poller(server) as one:
+    with polls(server) as one:
         answer, _ = one.ask("OPTIONS", Origin="https://good.example")
         assert answer.status == 204
         assert answer.headers["access-control-allow-origin"] == "https://good.example"
@@ -218,7 +153,7 @@ def test_a_page_of_another_origin_is_told_what_it_may_ask(server: Server) -> Non
 def test_a_session_that_is_silent_for_too_long_ends(start: Start) -> None:
     limits = {"phoenix_silence_ms": 200, "longpoll_window_ms": 50}
     server = start(1, {"ws": "127.0.0.1:0"}, limits=limits)
-    with Poller(server) as one:
+    with polls(server) as one:
         until(lambda: server.metric("phoenix_silent_total") == 1)
         assert one.get() == {"status": 410}
 
@@ -226,9 +161,9 @@ def test_a_session_that_is_silent_for_too_long_ends(start: Start) -> None:
 def test_a_session_that_is_never_asked_with_its_token_ends_and_another_goes_on(start: Start) -> None:
     limits = {"handshake_ms": 100, "longpoll_window_ms": 50, "longpoll_sessions_max": 20}
     server = start(2, {"ws": "127.0.0.1:0"}, limits=limits)
-    with Poller(server) as one:
+    with polls(server) as one:
         one.get()
-        bare = [Poller(server) for _ in range(5)]
+        bare = [polls(server) for _ in range(5)]
         until(lambda: server.metric("handshake_timeouts_total") == 5)
         until(lambda: server.metric("longpoll_sessions") == 1)
         assert [other.get() for other in bare] == [{"status": 410}] * 5
@@ -240,7 +175,7 @@ def test_a_session_that_is_never_asked_with_its_token_ends_and_another_goes_on(s
 def test_a_body_that_dribbles_is_not_waited_for(start: Start) -> None:
     server = start(1, {"ws": "127.0.0.1:0"}, limits={"phoenix_silence_ms": 1_000, "longpoll_window_ms": 50})
     assert server.node is not None
-    with Poller(server) as one, socket.create_connection(server.node.ws, TIMEOUT_S) as slow:
+    with polls(server) as one, socket.create_connection(server.node.ws, TIMEOUT_S) as slow:
         slow.sendall(b"POST /socket/longpoll HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n")
         # Each byte comes soon behind the one before it, while another page is served, until nobody takes any more.
         with suppress(ConnectionError):
@@ -256,7 +191,7 @@ def test_a_session_that_fetches_nothing_of_what_it_asked_for_ends(start: Start) 
     limits = {"phoenix_silence_ms": 1_000, "longpoll_window_ms": 50, "reply_bytes_max": 1_024}
     server = start(1, {"ws": "127.0.0.1:0"}, limits=limits)
     beat = [None, "1" * 200, "phoenix", "heartbeat", {}]
-    with Poller(server) as one:
+    with polls(server) as one:
         # At last so much waits that no more is taken, and the request has no answer before the end.
         while one.post(*[beat] * 100) == 200:
             pass
@@ -266,7 +201,7 @@ def test_a_session_that_fetches_nothing_of_what_it_asked_for_ends(start: Start) 
 
 def test_a_body_that_is_too_long_is_told_so(start: Start) -> None:
     server = start(1, {"ws": "127.0.0.1:0"}, limits={"phoenix_message_bytes_max": 1024})
-    with Poller(server) as one:
+    with polls(server) as one:
         answer, body = one.ask("POST", body=b"x" * 2049)
         assert (answer.status, json.loads(body)) == (200, {"status": 413})
         assert one.post([None, "1", "phoenix", "heartbeat", {}]) == 200, "the session goes on"
@@ -275,20 +210,20 @@ def test_a_body_that_is_too_long_is_told_so(start: Start) -> None:
 
 def test_one_session_of_long_polls_too_many_is_refused(start: Start) -> None:
     server = start(1, {"ws": "127.0.0.1:0"}, limits={"longpoll_sessions_max": 2})
-    with Poller(server), Poller(server) as two:
+    with polls(server), polls(server) as two:
         with pytest.raises(AssertionError, match="500"):
-            Poller(server)
+            polls(server)
         assert server.metric("connections_refused_total") == 1
         # One that goes makes room.
         two.post("[1,2]")
         until(lambda: server.metric("longpoll_sessions") == 1)
-        Poller(server).stack.close()
+        polls(server).stack.close()
 
 
 def test_what_a_page_does_not_fetch_meets_the_limit_of_slow_readers(start: Start) -> None:
     drops = {"name": "drops", "match": ["drops"], "on_slow": "drop-oldest"}
     server = start(1, {"ws": "127.0.0.1:0"}, limits={"output_bytes_max": 100_000}, classes=[drops])
-    with Poller(server, "vsn=2.0.0&positions=true") as one, server.connect() as redis:
+    with polls(server, "vsn=2.0.0&positions=true") as one, server.connect() as redis:
         one.join("drops")
         sent = 0
         while server.metric("dropped_total") == 0:

@@ -41,6 +41,7 @@ fn main() {
         mqtt: Some(mqtt.parse().expect("--mqtt takes HOST:PORT")),
         ws: None,
         ws_origins: Vec::new(),
+        hosts: Vec::new(),
         phoenix_topics: Vec::new(),
         mqtt_rules: Default::default(),
         link: None,

@@ -31,6 +31,7 @@ mod mqtt;
 pub mod node;
 mod output;
 mod own;
+mod pages;
 mod parting;
 mod phoenix;
 pub mod presence;

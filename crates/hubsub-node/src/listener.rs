@@ -191,7 +191,7 @@ fn admit(
     let id = rim.info.clients.fetch_add(1, Ordering::Relaxed);
     let io = match door {
         Door::WebSocket => {
-            Transport::WebSocket(Some(Box::new(WebSocket::new(socket, rim.info.origins.clone()))))
+            Transport::WebSocket(Some(Box::new(WebSocket::new(socket, rim.info.pages.clone()))))
         }
         _ => Transport::Plain(socket),
     };

@@ -50,7 +50,7 @@ impl Lone {
             mqtt: Default::default(),
             phoenix_topics: Default::default(),
             keeps_sessions: false,
-            origins: Default::default(),
+            pages: Default::default(),
             started: Instant::now(),
             connections: AtomicU64::new(0),
             members: AtomicU64::new(0),

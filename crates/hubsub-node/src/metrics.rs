@@ -189,6 +189,8 @@ metrics! {
     events_connections;
     /// Sessions of long polls, of all that `phoenix_connections` counts.
     longpoll_sessions;
+    /// Requests at the listener of WebSockets whose page, or the name by which they call the node, is not welcome.
+    pages_refused_total;
     /// Requests at the listener of WebSockets, for streams of events and the like, that were not served.
     events_refused_total;
     /// Connections of MQTT clients that were taken in.

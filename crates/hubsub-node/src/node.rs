@@ -14,10 +14,10 @@ use crate::log::{self, Listing, LogEnd, LogStatus, Openings, Streams};
 use crate::mail::{Mail, Request};
 use crate::metrics::ShardMetrics;
 use crate::mqtt::{MqttMail, StoreConfig, StoreEnd, StoreStatus, StoreThread, found_in};
+use crate::pages::Pages;
 use crate::rim::{Ends, Rim};
 use crate::routes::Routes;
 use crate::shard::{MAILBOX, Shard};
-use crate::transport::Origins;
 use hubsub_route::{Broker, Hubs, Now, Settings, Window};
 use hubsub_types::names::Matcher;
 use hubsub_types::{ClassTable, HubId, Limits, ShardId};
@@ -50,6 +50,8 @@ pub struct NodeConfig {
     pub ws: Option<SocketAddr>,
     /// Origins of pages that may open them; `*` is any.
     pub ws_origins: Vec<String>,
+    /// Names by which this node is called; `*` is any.
+    pub hosts: Vec<String>,
     /// Topics that browsers may join: those that one of them matches.
     pub phoenix_topics: Vec<Matcher>,
     /// What of MQTT is a matter of taste.
@@ -108,8 +110,8 @@ pub struct NodeInfo {
     pub phoenix_topics: Vec<Matcher>,
     /// Whether sessions are to be kept beyond this process.
     pub keeps_sessions: bool,
-    /// Origins of pages that may open WebSockets.
-    pub origins: Origins,
+    /// Whose pages may ask it.
+    pub pages: Pages,
     /// When it started.
     pub started: Instant,
     /// Client connections now.
@@ -217,7 +219,7 @@ impl Node {
             mqtt: config.mqtt_rules,
             phoenix_topics: config.phoenix_topics,
             keeps_sessions: config.inflight_store != StoreConfig::Memory,
-            origins: config.ws_origins.into(),
+            pages: Pages::new(config.ws_origins, config.hosts),
             started: Instant::now(),
             connections: AtomicU64::new(0),
             members: AtomicU64::new(0),
@@ -532,6 +534,7 @@ mod tests {
             mqtt: Some("127.0.0.1:0".parse().unwrap()),
             ws: Some("127.0.0.1:0".parse().unwrap()),
             ws_origins: Vec::new(),
+            hosts: Vec::new(),
             phoenix_topics: Vec::new(),
             mqtt_rules: MqttRules::default(),
             link: None,

@@ -73,10 +73,12 @@ pub enum Once {
     Full,
     /// A peer spoke another protocol.
     Stranger,
+    /// A page was not welcome.
+    Page,
 }
 
 /// How many kinds of `Once` there are.
-const ONCE: usize = 3;
+const ONCE: usize = 4;
 
 /// Arenas of a turn: one for each way to encode a record for Redis clients, browsers and streams of events, packets of
 /// MQTT that many clients get, replies.

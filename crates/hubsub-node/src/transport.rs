@@ -8,7 +8,7 @@ use mio::net::TcpStream;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 
-pub use websocket::{Origins, Raw, WebSocket};
+pub use websocket::{Raw, WebSocket};
 
 /// How a connection's bytes travel.
 pub enum Transport {

@@ -91,6 +91,7 @@ pub fn node_config(config: &Bound<'_, PyAny>) -> PyResult<NodeConfig> {
         mqtt,
         ws,
         ws_origins: table.take("ws_origins")?,
+        hosts: table.take("hosts")?,
         phoenix_topics: phoenix_topics(&mut table)?,
         mqtt_rules,
         link,

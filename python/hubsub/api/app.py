@@ -15,6 +15,7 @@ from hubsub.api.params import body
 from hubsub.api.reach import Asked, is_of_this_node
 from hubsub.api.routes import Route
 from hubsub.api.state import State
+from hubsub.api.strangers import Strangers
 from hubsub.api.table import ROUTES
 from hubsub.errors import BadRequestError, HubSubError, MethodNotAllowedError, NotFoundError
 
@@ -26,6 +27,7 @@ class App:
 
     def __init__(self, state: State, routes: Sequence[Route] = ROUTES) -> None:
         self.state = state
+        self._strangers = Strangers()
         self._paths: dict[str, tuple[re.Pattern[str], dict[str, Route]]] = {}
         for route in routes:
             expression = re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(route.path)))
@@ -35,7 +37,8 @@ class App:
         if scope["type"] != "http":
             return
         request = Request({**scope, "app": self}, receive)
-        label, answer = await self._answer(request)
+        refused = self._strangers.refused(request.headers, self.state.config)
+        label, answer = await self._answer(request) if refused is None else ("none", error_answer(refused))
         self.state.requests[(label, answer.status_code)] += 1
         await answer(scope, receive, send)
 

@@ -174,6 +174,15 @@ KEYS: tuple[Key, ...] = (
         "the address that it connects to, is no page of another's, and may.",
         "ORIGIN,…",
     ),
+    Key(
+        "hosts",
+        WORDS,
+        (),
+        "Names by which clients call `http` and `ws`, such as `hub.example`, beside addresses, `advertise`, the "
+        "machine's name and names that nobody can register; `*` is any. Who calls the node by another one, and says "
+        "no origin, may be a page whose name was turned to it.",
+        "NAME,…",
+    ),
     Key("http", address(3220), "127.0.0.1:3220", "Listener for the REST API and metrics.", "ADDR"),
     Key(
         "link", address(3222), None, "Listener for links from other nodes; it needs `cluster_secret`.", "ADDR"

@@ -1,5 +1,6 @@
 """The resolved configuration: all that the rest of the program sees, and the classes that a node has of its own."""
 
+import socket
 from collections.abc import Mapping
 from typing import Literal
 
@@ -71,6 +72,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     mqtt: str | None
     ws: str | None
     ws_origins: tuple[str, ...]
+    hosts: tuple[str, ...]
     phoenix_topics: tuple[str, ...]
     http: str | None
     link: str | None
@@ -96,6 +98,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("coordinator", "inflight_store"):
             values[name] = without_secrets(values[name])
         return f"Config({', '.join(f'{name}={value!r}' for name, value in values.items())})"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names by which clients call the node: those of `hosts`, `advertise` and the machine's."""
+        return (*self.hosts, *((self.advertise,) if self.advertise else ()), socket.gethostname())
 
     @property
     def is_clustered(self) -> bool:

@@ -31,6 +31,7 @@ def core_config(
         "mqtt": config.mqtt,
         "ws": config.ws,
         "ws_origins": list(config.ws_origins),
+        "hosts": list(config.names),
         "phoenix_topics": list(config.phoenix_topics),
         "mqtt_strict": config.mqtt_strict,
         "mqtt_long_ids": config.mqtt_long_ids,

@@ -53,7 +53,7 @@ impl Edge {
             mqtt: Default::default(),
             phoenix_topics: Default::default(),
             keeps_sessions: false,
-            origins: Default::default(),
+            pages: Default::default(),
             started: Instant::now(),
             connections: Default::default(),
             members: Default::default(),

@@ -17,6 +17,7 @@ pub use poll::{PollMail, Polled, ended, keep, look_at_post, look_at_window, rece
 use crate::conn::Flags;
 use crate::control::Level;
 use crate::core::Core;
+use crate::pages::Stranger;
 use crate::rim::{Rim, Timer};
 use hubsub_types::{ConnKey, ErrorCode};
 use hubsub_wire::events::topic_of;
@@ -55,10 +56,10 @@ pub fn execute(core: &mut Core, key: ConnKey, input: &[u8]) -> Option<usize> {
         conn.flags.set(Flags::HANDSHAKED, true);
         core.rim.timers.set(core.rim.now.mono_ms + core.rim.limits.phoenix_silence_ms, Timer::Idle(key));
     }
-    let is_welcome = core.rim.info.origins.welcome(request.origin, own);
+    let welcome = core.rim.info.pages.welcome(request.origin, request.host, own);
     let whole = request.len.saturating_add(usize::try_from(request.body_bytes).unwrap_or(usize::MAX));
-    if !is_welcome {
-        refuse(&mut core.rim, key, None, Refusal::Origin);
+    if let Err(stranger) = welcome {
+        turn_away(&mut core.rim, key, &stranger);
     } else if topic_of(request.path).is_some() {
         events::begin(core, key, &request);
     } else if !poll::is_poll(request.path) {
@@ -99,8 +100,22 @@ fn fields_for(origin: Option<&str>) -> String {
 
 /// A request is not served.
 fn refuse(rim: &mut Rim, key: ConnKey, origin: Option<&str>, refusal: Refusal) {
-    rim.metrics.events_refused_total.add(1);
     rim.log_conn(Level::Info, "request refused", key, vec![("reason", refusal.to_string())]);
+    end(rim, key, origin, refusal);
+}
+
+/// Likewise, for it is of a page that is not welcome.
+fn turn_away(rim: &mut Rim, key: ConnKey, stranger: &Stranger) {
+    rim.note_stranger(key, stranger);
+    let refusal = match stranger {
+        Stranger::Origin(_) => Refusal::Origin,
+        Stranger::Host(_) => Refusal::Host,
+    };
+    end(rim, key, None, refusal);
+}
+
+fn end(rim: &mut Rim, key: ConnKey, origin: Option<&str>, refusal: Refusal) {
+    rim.metrics.events_refused_total.add(1);
     rim.push(key, |out, _| refusal.write(out, &fields_for(origin)));
     rim.close_soon(key);
 }

@@ -8,6 +8,7 @@ use crate::control::Level;
 use crate::http;
 use crate::meter::BYTES_IN;
 use crate::mqtt;
+use crate::pages::Stranger;
 use crate::phoenix;
 use crate::redis;
 use crate::rim::{Rim, TURN_BYTES};
@@ -60,7 +61,12 @@ impl Shard {
             }
             Err(e) if e.kind() == ErrorKind::WouldBlock => {}
             Err(e) if e.kind() == ErrorKind::Interrupted => self.ready.push(key),
-            Err(_) => self.core.rim.close_now(key),
+            Err(e) => {
+                if let Some(stranger) = e.get_ref().and_then(|e| e.downcast_ref::<Stranger>()) {
+                    self.core.rim.note_stranger(key, stranger);
+                }
+                self.core.rim.close_now(key);
+            }
         }
     }
 

@@ -7,6 +7,7 @@
 //! Invariants: a frame that was begun is written to its end before another begins, so the caller writes on with the
 //! bytes that were not taken. What is kept of the peer's is the beginning of a request, or of a frame's header.
 
+use crate::pages::{Pages, Stranger};
 use hubsub_wire::websocket::{
     CloseCode, DecodeLimits, Decoded, Decoder, HEAD_BYTES_MAX, Kind, Opcode, Peer, Refusal, Request,
     write_close, write_frame, write_frame_header,
@@ -14,8 +15,6 @@ use hubsub_wire::websocket::{
 use hubsub_wire::{http, phoenix};
 use mio::net::TcpStream;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
-use std::net::SocketAddr;
-use std::sync::Arc;
 
 /// Where MQTT is spoken.
 const PATH: &str = "/mqtt";
@@ -29,31 +28,6 @@ const LIMITS: DecodeLimits = DecodeLimits { frame_bytes_max: u64::MAX, message_b
 /// Bytes of answers to pings that may wait for the socket; further ones are not given.
 const ANSWERS_BYTES_MAX: usize = 1024;
 
-/// Origins of pages that may connect; `*` is any.
-#[derive(Clone, Default, Debug)]
-pub struct Origins(Arc<[String]>);
-
-impl From<Vec<String>> for Origins {
-    fn from(origins: Vec<String>) -> Origins {
-        Origins(origins.into())
-    }
-}
-
-impl Origins {
-    /// Whether a page of that origin may connect to `own`; who says none is no page, and may. So may who says the very
-    /// address that was connected to, as clients do that are no browsers. A name is not: whose it is, the page's owner
-    /// says.
-    #[must_use]
-    pub fn welcome(&self, origin: Option<&str>, own: Option<SocketAddr>) -> bool {
-        let Some(origin) = origin else { return true };
-        let is_own = |own: SocketAddr| {
-            let host = origin.split_once("://").map(|(_, host)| host);
-            host.is_some_and(|host| host == own.to_string() || host == format!("localhost:{}", own.port()))
-        };
-        self.0.iter().any(|of| of == "*" || of.eq_ignore_ascii_case(origin)) || own.is_some_and(is_own)
-    }
-}
-
 /// What a connection is whose bytes are to be passed through.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Raw {
@@ -66,7 +40,7 @@ pub enum Raw {
 /// See the module.
 pub struct WebSocket {
     socket: TcpStream,
-    origins: Origins,
+    pages: Pages,
     /// What it is whose bytes are to be passed through, from the request on.
     raw: Option<Raw>,
     /// None before the handshake.
@@ -88,10 +62,10 @@ pub struct WebSocket {
 impl WebSocket {
     /// A connection that has said nothing yet.
     #[must_use]
-    pub fn new(socket: TcpStream, origins: Origins) -> WebSocket {
+    pub fn new(socket: TcpStream, pages: Pages) -> WebSocket {
         WebSocket {
             socket,
-            origins,
+            pages,
             raw: None,
             decoder: None,
             kept: Vec::new(),
@@ -229,16 +203,16 @@ impl WebSocket {
         }
         let checked = match Request::read(input) {
             Ok(None) if input.len() < HEAD_BYTES_MAX => return Ok(None),
-            Ok(None) => Err(Refusal::HeadTooLarge),
+            Ok(None) => Err((Refusal::HeadTooLarge, None)),
             Ok(Some(request)) => match self.check(&request) {
                 Ok(None) => {
                     self.raw = Some(Raw::Phoenix);
                     return Ok(Some(request.len));
                 }
                 Ok(Some(subprotocol)) => Ok((request, subprotocol)),
-                Err(refusal) => Err(refusal),
+                Err(refusal) => Err((refusal, request.origin)),
             },
-            Err(refusal) => Err(refusal),
+            Err(refusal) => Err((refusal, None)),
         };
         match checked {
             Ok((request, subprotocol)) => {
@@ -246,11 +220,16 @@ impl WebSocket {
                 self.decoder = Some(Decoder::new(Peer::Client));
                 Ok(Some(request.len))
             }
-            Err(refusal) => {
+            Err((refusal, origin)) => {
                 refusal.write(&mut self.answers);
                 // As much of it as the socket takes: nobody waits for one who is refused.
                 let _ = self.write_answers();
-                Err(io::Error::new(ErrorKind::InvalidData, refusal))
+                Err(match (refusal, origin) {
+                    (Refusal::Origin, Some(origin)) => {
+                        io::Error::new(ErrorKind::InvalidData, Stranger::Origin(origin.into()))
+                    }
+                    _ => io::Error::new(ErrorKind::InvalidData, refusal),
+                })
             }
         }
     }
@@ -261,7 +240,8 @@ impl WebSocket {
         if ![PATH, phoenix::PATH].contains(&path) {
             return Err(Refusal::Path);
         }
-        if !self.origins.welcome(request.origin, self.socket.local_addr().ok()) {
+        // Browsers say an origin with each of these: who says none is none.
+        if request.origin.is_some_and(|origin| !self.pages.is_listed(origin, self.socket.local_addr().ok())) {
             return Err(Refusal::Origin);
         }
         if path == phoenix::PATH {
@@ -350,7 +330,7 @@ Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-
             write_frame(&mut said, *opcode, true, payload, Some([1, 2, 3, 4]));
         }
         client.write_all(&said).unwrap();
-        (client, WebSocket::new(TcpStream::from_std(socket), Origins::default()))
+        (client, WebSocket::new(TcpStream::from_std(socket), Pages::default()))
     }
 
     /// What a read gives that finds something.

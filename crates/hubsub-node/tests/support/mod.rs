@@ -91,6 +91,7 @@ impl TestNode {
             mqtt: None,
             ws: None,
             ws_origins: Vec::new(),
+            hosts: Vec::new(),
             phoenix_topics: Vec::new(),
             mqtt_rules: Default::default(),
             link: None,

@@ -226,6 +226,7 @@ fn start(at: usize, directory: &std::path::Path) -> Node {
         mqtt: None,
         ws: None,
         ws_origins: Vec::new(),
+        hosts: Vec::new(),
         phoenix_topics: Vec::new(),
         mqtt_rules: Default::default(),
         link: any(),

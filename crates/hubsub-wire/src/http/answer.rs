@@ -97,6 +97,7 @@ refusals! {
         "/socket/websocket, /socket/longpoll, /v1/rooms/{room}/events, /mqtt";
     Method "405 Method Not Allowed" "method_not_allowed" "this path does not take that method" "GET";
     Origin "403 Forbidden" "not_allowed" "pages of this origin are not welcome" "ws_origins";
+    Host "403 Forbidden" "not_allowed" "this is no name of the node" "hosts";
     Denied "403 Forbidden" "not_allowed" "the token is not accepted" "";
     Token "400 Bad Request" "bad_request" "the token is not UTF-8 in percent-encoding" "";
     Topic "400 Bad Request" "bad_request" "the room's name is not percent-encoded" "%2F for /";

@@ -12,6 +12,8 @@ pub struct Request<'a> {
     pub path: &'a str,
     /// Behind the `?`; empty where there is none.
     pub query: &'a str,
+    /// The server as the client calls it.
+    pub host: &'a str,
     /// The page that a browser runs; none of other clients.
     pub origin: Option<&'a str>,
     /// Bytes of the head.
@@ -34,9 +36,7 @@ impl<'a> Request<'a> {
         else {
             return Err(Refusal::NotHttp);
         };
-        if !target.starts_with('/') || head.single("Host").is_none() {
-            return Err(Refusal::NotHttp);
-        }
+        let host = head.single("Host").filter(|_| target.starts_with('/')).ok_or(Refusal::NotHttp)?;
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let mut origins = head.values("Origin");
         let origin = origins.next();
@@ -50,7 +50,7 @@ impl<'a> Request<'a> {
             None => 0,
             Some(_) => head.single("Content-Length").and_then(number).ok_or(Refusal::NotHttp)?,
         };
-        Ok(Some(Request { method, path, query, origin, len: head.len, body_bytes, head }))
+        Ok(Some(Request { method, path, query, host, origin, len: head.len, body_bytes, head }))
     }
 
     /// The value of a field that is there once.

@@ -149,15 +149,6 @@ impl<'a> Request<'a> {
         self.subprotocols().find_map(|offered| spoken.iter().copied().find(|&word| word == offered))
     }
 
-    /// Whether its page is of one of these origins; a client that is no browser says none.
-    ///
-    /// # Errors
-    /// It is of another.
-    pub fn check_origin(&self, allowed: &[&str]) -> Result<(), Refusal> {
-        let of = |origin: &str| allowed.iter().any(|allowed| allowed.eq_ignore_ascii_case(origin));
-        if self.origin.is_none_or(of) { Ok(()) } else { Err(Refusal::Origin) }
-    }
-
     /// Appends the answer that makes the connection a WebSocket. Of extensions it has none.
     pub fn write_accept(&self, out: &mut Vec<u8>, subprotocol: Option<&str>) {
         out.extend_from_slice(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n");
