@@ -9,6 +9,9 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from clients.events import Stream
+from clients.longpoll import Poller
+from clients.phoenix import JOIN, Page
 from clients.raw import TIMEOUT_S
 from clients.servers import Server, hubsub_node, until
 
@@ -125,3 +128,65 @@ def test_who_is_not_welcome_is_logged_with_what_to_do_and_the_log_is_not_flooded
     assert len(lines()) - before < 25
     if path != ROOMS:
         until(lambda: server.metric("pages_refused_total") == refused + 50)
+
+
+# --- which topics pages read
+
+
+@pytest.fixture(scope="module")
+def reticent(needs: Callable[..., None]) -> Iterator[Server]:
+    """A node that has few of its topics read by pages."""
+    needs("hubsub-core")
+    fleet = {"name": "fleet", "match": ["fleet/#"], "room": "fleet/+"}
+    config = {"ws": "127.0.0.1:0", "phoenix": {"topics": ["chat:*", "fleet/+/at", "$*"]}}
+    with hubsub_node(2, config, classes=[fleet]) as server:
+        yield server
+
+
+def by_events(address: tuple[str, int], topic: str) -> bool:
+    with Stream(address, topic) as one:
+        assert one.status in (200, 403)
+        return one.status == 200
+
+
+def by_socket(address: tuple[str, int], topic: str, payload: object = None) -> bool:
+    with Page(address) as one:
+        return bool(one.try_join(topic, payload)[0] == "ok")
+
+
+def by_long_poll(address: tuple[str, int], topic: str, payload: object = None) -> bool:
+    with Poller(address) as one:
+        assert one.post(["1", "1", topic, JOIN, payload or {}]) == 200
+        return bool(one.read()[4]["status"] == "ok")
+
+
+LOOKS = {"presence": True}
+IS_THERE = {"presence": {"key": "ann"}}
+
+
+@pytest.mark.parametrize(
+    ("topic", "is_open", "shows_members"),
+    [
+        ("chat:1", True, True),
+        ("chat:{chat:2}", True, True),
+        # What a tag says is a room that pages may not join: who is in there is not told to who can spell it.
+        ("chat:{secret}", True, False),
+        # A class puts this topic into a room whose name pages do not say.
+        ("fleet/7/at", True, True),
+        ("fleet/7", False, False),
+        ("secret", False, False),
+        ("CHAT:1", False, False),
+        # These match, and are the node's own.
+        ("$system/x", False, False),
+        ("$members/chat:1", False, False),
+        ("chat:{$members/chat:1}", False, False),
+    ],
+)
+def test_a_topic_is_hidden_from_pages_in_every_way_or_in_none(
+    reticent: Server, topic: str, is_open: bool, shows_members: bool
+) -> None:
+    assert reticent.node is not None
+    address = reticent.node.ws
+    assert [by(address, topic) for by in (by_events, by_socket, by_long_poll)] == [is_open] * 3
+    for payload in (LOOKS, IS_THERE):
+        assert [by(address, topic, payload) for by in (by_socket, by_long_poll)] == [shows_members] * 2

@@ -347,13 +347,10 @@ impl ClassTable {
     /// users' templates have a say: the node's own rooms are where it puts them.
     #[must_use]
     pub fn room<'t>(&self, topic: &'t [u8]) -> Cow<'t, [u8]> {
-        let is_own = topic.first() == Some(&b'$');
-        if self.hash_tags
-            && !is_own
-            && let Some(tag) = hash_tag(topic)
-        {
+        if let Some(tag) = self.tag(topic) {
             return Cow::Borrowed(tag);
         }
+        let is_own = topic.first() == Some(&b'$');
         for (_, class) in self.in_order() {
             if let Some(template) = &class.room
                 && is_own == class.name.starts_with('$')
@@ -363,6 +360,13 @@ impl ClassTable {
             }
         }
         Cow::Borrowed(topic)
+    }
+
+    /// The hash tag by which a topic says its room itself, if it does.
+    #[must_use]
+    pub fn tag<'t>(&self, topic: &'t [u8]) -> Option<&'t [u8]> {
+        let may_say = self.hash_tags && topic.first() != Some(&b'$');
+        may_say.then(|| hash_tag(topic)).flatten()
     }
 
     /// The class of a room: the one that it keeps, or the first that matches its name.

@@ -50,7 +50,7 @@ pub(super) fn begin(core: &mut Core, key: ConnKey, request: &Request<'_>) {
     };
     let opening = Opening { after, origin: request.origin.map(Into::into) };
     // What pages may not join they do not read this way, either.
-    let is_open = core.rim.phoenix_rules.topics.iter().any(|topic| topic.matches(&ask.topic));
+    let is_open = core.rim.phoenix_rules.opens(&ask.topic);
     let outcome = if is_open && core.rim.access.allowed(principal, access::Action::Subscribe, &ask.topic) {
         let wish = Wish { topic: &ask.topic, namespace: Namespace::Global, start };
         core.broker.subscribe(core.rim.ticket(key), key, wish, now, &mut core.rim)

@@ -56,6 +56,13 @@ fn join(
         return Outcome::Now(Err(ErrorCode::NotAllowed));
     }
     if let Some(wanted) = wanted {
+        // By a tag anybody names any room: who is in it is told where the room itself may be joined.
+        if let Some(tag) = core.broker.classes().tag(topic.as_bytes())
+            && !(core.rim.phoenix_rules.opens(tag)
+                && core.rim.access.allowed(principal, access::Action::Subscribe, tag))
+        {
+            return Outcome::Now(Err(ErrorCode::NotAllowed));
+        }
         let who = wanted.who.map(|who| (who.key, who.meta.into_boxed_bytes()));
         let room = core.broker.classes().room(topic.as_bytes()).into_owned();
         let wish = presence::Wish { topic, room: &room, who, watches: true, request: None };

@@ -41,6 +41,14 @@ pub struct Rules {
     pub silence_ms_max: u64,
 }
 
+impl Rules {
+    /// Whether pages may join a topic, or read it in another way.
+    #[must_use]
+    pub fn opens(&self, topic: &[u8]) -> bool {
+        self.topics.iter().any(|pattern| pattern.matches(topic))
+    }
+}
+
 /// 100 channels and 60 s, as Phoenix has them, 500 joins a second, and no topic.
 impl Default for Rules {
     fn default() -> Rules {
@@ -196,8 +204,7 @@ impl Socket {
         if push.event == word::LEAVE {
             return reply(push, join_ref, Status::Ok, "{}", act);
         }
-        let may_be_joined = push.topic != word::PHOENIX
-            && rules.topics.iter().any(|topic| topic.matches(push.topic.as_bytes()));
+        let may_be_joined = push.topic != word::PHOENIX && rules.opens(push.topic.as_bytes());
         if push.event != word::JOIN || !may_be_joined {
             return reply(push, None, Status::Error, &reason("unmatched topic"), act);
         }
