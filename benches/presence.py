@@ -1,5 +1,5 @@
-"""Members of one room: how long until all of them see one more, what a change costs between nodes, and how long those
-of a node that was killed are still shown.
+"""Members of one room: how long until all of them see one more, what a change costs between nodes and each page, what a
+list costs who comes, and how long those of a node that was killed are still shown.
 
     .venv/bin/python benches/presence.py [--members 10000] [--processes 4]
 
@@ -62,12 +62,12 @@ def joined(address: tuple[str, int], key: str | None) -> socket.socket:
 
 
 def hold(address: tuple[str, int], first: int, count: int, control: Connection) -> None:
-    """Holds members; told a mark, says when each of them has read it."""
+    """Holds members; told a mark, says when each of them has read it; told an empty one, how many bytes all have."""
     waiting = selectors.DefaultSelector()
     waiting.register(control, selectors.EVENT_READ)
     tails: dict[socket.socket, bytes] = {}
     mark, left = b"", set[socket.socket]()
-    made = 0
+    made = read = 0
     while True:
         if made < count and not waiting.select(0):
             # What came for those who are there is read first.
@@ -82,6 +82,9 @@ def hold(address: tuple[str, int], first: int, count: int, control: Connection) 
             if ready.fileobj is control:
                 if (told := control.recv()) is None:
                     return
+                if not told:
+                    control.send(read)
+                    continue
                 mark, left = told, set(tails)
                 control.send("looks")
                 continue
@@ -95,11 +98,23 @@ def hold(address: tuple[str, int], first: int, count: int, control: Connection) 
                 del tails[page]
                 left.discard(page)
                 continue
+            read += len(data)
             if page in left and mark in tails[page] + data:
                 left.discard(page)
                 if not left:
                     control.send(time.monotonic())
             tails[page] = data[-64:]
+
+
+def list_bytes(address: tuple[str, int]) -> int:
+    """Of the message that says who is there, to one who comes."""
+    with joined(address, None) as page, page.makefile("rb") as said:
+        for _ in ("the answer to the join", "the list"):
+            length = said.read(2)[1]
+            if length > 125:
+                length = int.from_bytes(said.read(2 if length == 126 else 8))
+            said.read(length)
+    return length
 
 
 class Nodes:
@@ -182,20 +197,36 @@ def measure(members: int, processes: int, directory: Path) -> dict[str, Any]:
         nodes.until(nodes.a, members)
     row["join_seen_by_all_s"] = [round(s, 3) for s in seen]
 
-    costs = {}
+    row["list_bytes"] = list_bytes(nodes.c.ws)
+
+    def page_bytes() -> int:
+        for _, control, _ in crowd:
+            control.send(b"")
+        return sum(control.recv() for _, control, _ in crowd)
+
+    costs, of_pages = {}, {}
     time.sleep(2)
     idle, since = nodes.link_bytes(), time.monotonic()
     time.sleep(5)
     per_s = (nodes.link_bytes() - idle) / (time.monotonic() - since)
     for changes in JOINS:
+        last = f'"extra-{changes}-{changes - 1}"'
+        read = page_bytes()
+        for _, control, _ in crowd:
+            control.send(last.encode())
+            assert control.recv() == "looks"
         before, since = nodes.link_bytes(), time.monotonic()
-        pages = [joined(nodes.b.ws, f"extra-{number}") for number in range(changes)]
+        pages = [joined(nodes.b.ws, f"extra-{changes}-{number}") for number in range(changes)]
         nodes.until(nodes.a, members + changes)
+        for _, control, _ in crowd:
+            control.recv()
+        of_pages[changes] = round((page_bytes() - read) / changes / members, 1)
         costs[changes] = round(nodes.link_bytes() - before - per_s * (time.monotonic() - since))
         for page in pages:
             page.close()
         nodes.until(nodes.a, members)
     row["link_bytes_for_joins"] = costs
+    row["page_bytes_for_a_join"] = of_pages
 
     left = _of(crowd, nodes.a, members, processes)
     start = time.monotonic()
