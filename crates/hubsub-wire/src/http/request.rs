@@ -1,7 +1,7 @@
 //! A request's head.
 
-use super::answer::Refusal;
 use super::head::Head;
+use super::refusal::Refusal;
 
 /// A request, as far as its head says it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

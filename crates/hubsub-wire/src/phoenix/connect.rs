@@ -7,7 +7,7 @@
 
 use super::message::Version;
 use crate::http::query;
-use std::fmt;
+use crate::http::refusal::refusals;
 
 /// Where the WebSocket is.
 pub const PATH: &str = "/socket/websocket";
@@ -33,58 +33,24 @@ pub struct Connect<'a> {
     pub query: &'a str,
 }
 
-macro_rules! refusals {
-    ($($name:ident $status:literal $words:literal;)+) => {
-        /// Why a client is not let in.
-        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-        pub enum Refused { $(#[doc = $words] $name,)+ }
-
-        impl Refused {
-            /// All of them, for the tests that walk them.
-            pub const ALL: &'static [Refused] = &[$(Refused::$name,)+];
-
-            /// The status line's code and phrase.
-            #[must_use]
-            pub fn status(self) -> &'static str {
-                match self { $(Refused::$name => $status,)+ }
-            }
-
-            fn words(self) -> &'static str {
-                match self { $(Refused::$name => $words,)+ }
-            }
-        }
-    };
-}
-
 refusals! {
-    Path "404 Not Found" "there is no socket at this path; hint: /socket/websocket";
-    Query "400 Bad Request" "vsn or token is not UTF-8 in percent-encoding";
-    Positions "400 Bad Request" "positions is neither true nor false";
-    Version "403 Forbidden" "unsupported version; hint: vsn=1.0.0 or vsn=2.0.0";
-    Token "403 Forbidden" "the token among the subprotocols is not one text in base64";
-    Subprotocol "403 Forbidden" "the subprotocol is not: phoenix";
-    Denied "403 Forbidden" "the token is not accepted";
+    #[doc = "Why a client is not let in."]
+    Refused;
+    Path "404 Not Found" "not_found" "there is no socket at this path" "/socket/websocket";
+    Query "400 Bad Request" "bad_request" "vsn or token is not UTF-8 in percent-encoding" "";
+    Positions "400 Bad Request" "bad_request" "positions is neither true nor false" "";
+    Version "403 Forbidden" "not_allowed" "unsupported version" "vsn=1.0.0 or vsn=2.0.0";
+    Token "403 Forbidden" "not_allowed" "the token among the subprotocols is not one text in base64" "";
+    Subprotocol "403 Forbidden" "not_allowed" "no subprotocol that both speak" "phoenix";
+    Denied "403 Forbidden" "not_allowed" "the token is not accepted" "";
 }
 
 impl Refused {
     /// Appends the answer; the connection is to be closed behind it.
     pub fn write(self, out: &mut Vec<u8>) {
-        let (status, body) = (self.status(), self.words());
-        let head = format!(
-            "HTTP/1.1 {status}\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\r\n{body}\n",
-            body.len() + 1
-        );
-        out.extend_from_slice(head.as_bytes());
+        self.write_with(out, "");
     }
 }
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.words())
-    }
-}
-
-impl std::error::Error for Refused {}
 
 impl<'a> Connect<'a> {
     /// Reads what a request's path, with its query, and its subprotocols say.

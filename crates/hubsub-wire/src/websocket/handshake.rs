@@ -2,8 +2,8 @@
 //! checked, and answered with 101 or with why not.
 
 use crate::http::head::{Head, HeadFlaw};
+use crate::http::refusal::refusals;
 use sha1::{Digest, Sha1};
-use std::fmt;
 
 /// What the protocol appends to a key before it is hashed.
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
@@ -27,68 +27,38 @@ pub struct Request<'a> {
     head: Head<'a>,
 }
 
-macro_rules! refusals {
-    ($($name:ident $status:literal $words:literal;)+) => {
-        /// Why there is no upgrade.
-        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-        pub enum Refusal { $(#[doc = $words] $name,)+ }
-
-        impl Refusal {
-            /// All of them, for the tests that walk them.
-            pub const ALL: &'static [Refusal] = &[$(Refusal::$name,)+];
-
-            /// The status line's code and phrase.
-            #[must_use]
-            pub fn status(self) -> &'static str {
-                match self { $(Refusal::$name => $status,)+ }
-            }
-
-            fn words(self) -> &'static str {
-                match self { $(Refusal::$name => $words,)+ }
-            }
-        }
-    };
-}
-
 refusals! {
-    HeadTooLarge "431 Request Header Fields Too Large" "the request's head is too large";
-    NotHttp "400 Bad Request" "this is not a request of HTTP/1.1";
-    Method "405 Method Not Allowed" "a WebSocket is asked for with GET";
-    NoHost "400 Bad Request" "the request does not have one Host";
-    Body "400 Bad Request" "a request for a WebSocket has no body";
-    NotUpgrade "426 Upgrade Required" "there are only WebSockets here; hint: Upgrade: websocket";
-    Version "426 Upgrade Required" "unsupported WebSocket version; hint: Sec-WebSocket-Version: 13";
-    Key "400 Bad Request" "the request does not have one Sec-WebSocket-Key of 16 bytes in base64";
-    Path "404 Not Found" "there is no WebSocket at this path";
-    Origin "403 Forbidden" "pages of this origin are not welcome; hint: ws_origins";
-    Subprotocol "400 Bad Request" "no subprotocol that both speak";
+    #[doc = "Why there is no upgrade."]
+    Refusal;
+    HeadTooLarge "431 Request Header Fields Too Large" "bad_request" "the request's head is too large"
+        "at most 16 KiB";
+    NotHttp "400 Bad Request" "bad_request" "this is not a request of HTTP/1.1" "";
+    Method "405 Method Not Allowed" "method_not_allowed" "this path does not take that method" "GET";
+    NoHost "400 Bad Request" "bad_request" "the request does not have one Host" "";
+    Body "400 Bad Request" "bad_request" "a request for a WebSocket has no body" "";
+    NotUpgrade "426 Upgrade Required" "bad_request" "there are only WebSockets here" "Upgrade: websocket";
+    Version "426 Upgrade Required" "bad_request" "unsupported WebSocket version" "Sec-WebSocket-Version: 13";
+    Key "400 Bad Request" "bad_request" "the request does not have one Sec-WebSocket-Key" "16 bytes in base64";
+    Path "404 Not Found" "not_found" "there is no WebSocket at this path" "/socket/websocket, /mqtt";
+    Origin "403 Forbidden" "not_allowed" "pages of this origin are not welcome" "ws_origins";
+    Subprotocol "400 Bad Request" "bad_request" "no subprotocol that both speak" "mqtt";
 }
 
 impl Refusal {
     /// Appends the answer; the connection is to be closed behind it.
     pub fn write(self, out: &mut Vec<u8>) {
-        let extra = match self {
-            Refusal::NotUpgrade | Refusal::Version => "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n",
-            Refusal::Method => "Allow: GET\r\n",
-            _ => "",
-        };
-        let connection = if extra.starts_with("Upgrade") { "Upgrade, close" } else { "close" };
-        let (status, body) = (self.status(), self.words());
-        let head = format!(
-            "HTTP/1.1 {status}\r\nConnection: {connection}\r\n{extra}Content-Type: text/plain\r\nContent-Length: {}\r\n\r\n{body}\n",
-            body.len() + 1
+        self.write_with(
+            out,
+            match self {
+                Refusal::NotUpgrade | Refusal::Version => {
+                    "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+                }
+                Refusal::Method => "Allow: GET\r\n",
+                _ => "",
+            },
         );
-        out.extend_from_slice(head.as_bytes());
     }
 }
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.words())
-    }
-}
-
-impl std::error::Error for Refusal {}
 
 impl From<HeadFlaw> for Refusal {
     fn from(flaw: HeadFlaw) -> Refusal {
