@@ -244,6 +244,38 @@ def test_a_page_says_that_a_room_lost_its_memory_with_its_node_and_goes_on(
     demo.cluster("start", "n3")
 
 
+def test_a_crowd_is_counted_and_on_a_phone_who_is_here_is_a_button_away(demo: Demo, people: People) -> None:
+    routes: list[WebSocketRoute] = []
+
+    def gate(route: WebSocketRoute) -> None:
+        routes.append(route)
+        route.connect_to_server()
+
+    def told(count: int) -> None:
+        """As a node tells of a room with more members than it lists."""
+        routes[-1].send(json.dumps([None, None, "chat:crowd", "presence_count", {"count": count}]))
+
+    ann = people("crowd", "Ann", "n1", gate)
+    ann.is_with("Ann")
+    told(12_001)
+    ann.is_with("Ann", "and 12000 more")
+    bob = people("crowd", "Bob", "n2")
+    ann.is_with("Ann", "Bob", "and 12000 more")
+    told(2)
+    ann.is_with("Ann", "Bob")
+
+    phone = bob.page
+    phone.set_viewport_size({"width": 390, "height": 844})
+    here, crowd = phone.locator("#here"), phone.get_by_role("button", name="2 here")
+    expect(here).to_be_hidden()
+    crowd.press("Enter")
+    expect(here).to_be_visible()
+    expect(crowd).to_have_attribute("aria-expanded", "true")
+    phone.keyboard.press("Escape")
+    expect(here).to_be_hidden()
+    assert phone.evaluate("document.documentElement.scrollWidth") <= 390
+
+
 def test_what_people_say_is_text_whatever_it_is_and_whoever_said_it(demo: Demo, people: People) -> None:
     ann, bob = people("markup", "<b>Ann</b>", "n1"), people("markup", "Bob", "n2")
     markup = "<img src=x onerror=alert(1)>"

@@ -45,7 +45,7 @@ async function begin() {
     state: (word, node, before) => view.showState(word, node, before),
     said: (payload) => view.showSaid(payload, typeof payload.id === "string" && payload.id.startsWith(`${me}-`)),
     note: (kind, text) => view.showNote(kind, text),
-    here: (metas) => view.showHere(metas),
+    here: (metas, others) => view.showHere(metas, others),
     unheard: (messages) => view.showUnheard(messages.map(({ payload }) => payload)),
     refused: (payload, reason) => view.showNote("bad", `“${payload.text}” was refused: ${reason}`),
   });

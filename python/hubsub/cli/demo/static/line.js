@@ -20,7 +20,8 @@ export class Line {
    * @param {string} topic
    * @param {{key: string, meta: object}} me Who this is to the others, and what is told of it.
    * @param {object} hears What is told: `state(word, node, before)`, `said(payload)`, `note(kind, text)`,
-   *   `unheard(messages)`, `refused(message, reason)`, `here(metas)`.
+   *   `unheard(messages)`, `refused(message, reason)`, `here(metas, others)`: of one member of each key, and how many more
+   *   there are that are not listed.
    */
   constructor(nodes, first, topic, me, hears) {
     Object.assign(this, { nodes, topic, me, hears });
@@ -74,8 +75,17 @@ export class Line {
       if (isThis() && this.isJoined && POSITION.test(ref)) this.hear(event, payload ?? {}, ref);
       return payload;
     };
+    // In a room with more members than are listed their number comes behind what changed.
+    let others = 0;
+    channel.on("presence_state", () => (others = 0));
     const presence = new Presence(channel);
-    presence.onSync(() => isThis() && this.hears.here(presence.list((_, { metas }) => metas[0])));
+    const tell = () => isThis() && this.hears.here(presence.list((_, { metas }) => metas[0]), others);
+    presence.onSync(tell);
+    channel.on("presence_count", ({ count }) => {
+      const listed = presence.list((_, { metas }) => metas.length).reduce((sum, of) => sum + of, 0);
+      others = Math.max(0, count - listed);
+      tell();
+    });
     channel.on("phx_gap", ({ from, to }) => isThis() && this.lack(from, to));
     channel.onError(() => isThis() && this.lose());
     channel

@@ -43,6 +43,7 @@ export class View {
     this.state = by("state");
     this.rooms = by("rooms");
     this.here = by("here");
+    this.crowd = by("crowd");
     this.missed = 0;
     this.onSay = () => false;
     by("say").addEventListener("submit", (event) => {
@@ -50,6 +51,8 @@ export class View {
       this.send();
     });
     this.newer.addEventListener("click", () => this.toEnd());
+    this.crowd.addEventListener("click", () => this.openHere(this.crowd.ariaExpanded !== "true"));
+    document.addEventListener("keydown", ({ key }) => key === "Escape" && this.openHere(false));
     this.log.addEventListener("scroll", () => this.isAtEnd() && this.countNewer(0));
     // The keyboard of a phone takes half of the page: the end stays in sight.
     new ResizeObserver(() => this.missed === 0 && this.toEnd()).observe(this.log);
@@ -114,11 +117,19 @@ export class View {
     this.add(row);
   }
 
-  /** Who is here, by name. */
-  showHere(metas) {
+  /** Where the page is narrow, who is here takes the place of the messages while it is asked for. */
+  openHere(isOpen) {
+    this.crowd.ariaExpanded = String(isOpen);
+    document.body.classList.toggle("crowded", isOpen);
+  }
+
+  /** Who is here, by name, and how many others. */
+  showHere(metas, others) {
     const names = metas.map((meta) => text(meta?.name, 32, "somebody")).sort((a, b) => a.localeCompare(b));
     const rows = names.slice(0, HERE_MAX).map((name) => h("li", "", h("bdi", "", name)));
-    if (names.length > HERE_MAX) rows.push(h("li", "", `and ${names.length - HERE_MAX} more`));
+    const more = names.length - Math.min(names.length, HERE_MAX) + others;
+    if (more > 0) rows.push(h("li", "", `and ${more} more`));
+    this.crowd.textContent = `${names.length + others} here`;
     this.here.querySelector("ul").replaceChildren(...rows);
   }
 
