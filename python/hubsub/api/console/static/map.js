@@ -1,4 +1,4 @@
-// The map of hubs: a cell for each, in the colour and with the letter of its leader; what it is stands below, on hover and
+// The map of hubs: a cell for each, in the colour and with the mark of its leader; what it is stands below, on hover and
 // on focus. One stop of the tabulator a class; arrows go from hub to hub.
 
 import { card, h, setText } from "./dom.js";
@@ -21,13 +21,14 @@ export class HubMap {
     this.element.hidden = all.length === 0;
     const hubs = this.own.checked ? all : all.filter((hub) => !hub.class.startsWith("$"));
     const names = this.store.all().map((node) => node.name);
+    const marks = marksOf(names);
     const key = hubs.map((hub) => `${hub.class}-${hub.index}`).join("\n");
     if (key !== this.key) this.make(hubs);
     this.key = key;
     const led = new Map();
     for (const hub of all) led.set(hub.leader, (led.get(hub.leader) ?? 0) + 1);
-    for (const hub of hubs) this.show(hub, names);
-    this.count(names, led);
+    for (const hub of hubs) this.show(hub, names, marks);
+    this.count(names, marks, led);
   }
 
   make(hubs) {
@@ -47,7 +48,7 @@ export class HubMap {
     this.classes.replaceChildren(...parts.flat());
   }
 
-  show(hub, names) {
+  show(hub, names, marks) {
     const cell = this.cells.get(hub.hub);
     const place = names.indexOf(hub.leader);
     const leader = this.store.nodes.get(hub.leader);
@@ -58,16 +59,16 @@ export class HubMap {
     const text = `${hub.class}-${hub.index} (hub ${hub.hub}): leader ${hub.leader}${away}${term}, members ${hub.members.join(", ")}${moving}`;
     const className = `hub series-${(place < 0 ? 0 : place) % 8}${isAway ? " away" : ""}`;
     if (cell.className !== className) cell.className = className;
-    setText(cell, letter(hub.leader, names));
+    setText(cell, marks[place] ?? "?");
     if (cell.getAttribute("aria-label") === text) return;
     cell.setAttribute("aria-label", text);
     cell.onmouseenter = cell.onfocus = () => setText(this.told, text);
     if (document.activeElement === cell) setText(this.told, text);
   }
 
-  count(names, led) {
+  count(names, marks, led) {
     const items = names.map((name, i) => {
-      return h("li", { class: `series-${i % 8}` }, h("i"), `${letter(name, names)} ${name} `, h("b", {}, `leads ${led.get(name) ?? 0}`));
+      return h("li", { class: `series-${i % 8}` }, h("i"), `${marks[i]} ${name} `, h("b", {}, `leads ${led.get(name) ?? 0}`));
     });
     if (items.map((item) => item.textContent).join() !== this.legend.dataset.text) {
       this.legend.dataset.text = items.map((item) => item.textContent).join();
@@ -76,11 +77,15 @@ export class HubMap {
   }
 }
 
-/** What tells a node from the others in one character: its last one, else its number. */
-function letter(name, names) {
-  const last = [...name].at(-1);
-  const isOwn = names.filter((other) => [...other].at(-1) === last).length === 1;
-  return isOwn ? last.toUpperCase() : String(names.indexOf(name) + 1);
+/** What tells nodes apart in one character each: the first in which their names differ, else the last, else numbers. */
+function marksOf(names) {
+  const all = names.map((name) => [...name.toUpperCase()]);
+  const isShared = (i) => all.length > 1 && all.every((one) => one[i] !== undefined && one[i] === all[0][i]);
+  let first = 0;
+  while (isShared(first)) first += 1;
+  const found = [all.map((one) => one[first]), all.map((one) => one.at(-1))];
+  const areOwn = (marks) => !marks.includes(undefined) && new Set(marks).size === marks.length;
+  return found.find(areOwn) ?? names.map((_, i) => String(i + 1));
 }
 
 function walk(event) {

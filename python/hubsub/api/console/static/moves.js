@@ -1,9 +1,10 @@
-// Failovers and moves: hubs that changed for the same reason at the same time are one row.
+// Failovers and moves: hubs that changed for the same reason at the same time are one row, whatever their classes.
 
 import { clock, NONE, roomHref } from "./format.js";
 
 const ROWS = 20;
 const TOGETHER_S = 1;
+const OWN = "the cluster's own";
 
 // How the controller names its steps.
 const WHY = {
@@ -23,12 +24,12 @@ export function moveRows(notes) {
   const rows = [];
   for (const note of notes.toReversed()) {
     if (note.room === null && ON_THE_WAY.has(note.why)) continue;
-    const last = rows.at(-1);
-    const isSame = last?.room === null && note.room === null && ["class", "why", "result"].every((key) => last[key] === note[key]);
-    if (isSame && note.ago_s - last.ago_s <= TOGETHER_S) {
-      last.hubs.unshift(note.hub);
-      last.leaders.add(note.leader ?? NONE);
-    } else rows.push({ ...note, hubs: [note.hub], leaders: new Set([note.leader ?? NONE]) });
+    const isSame = (row) => row.room === null && ["why", "result", "reason"].every((key) => row[key] === note[key]);
+    const row = note.room === null ? rows.findLast((one) => isSame(one) && note.ago_s - one.since_s <= TOGETHER_S) : undefined;
+    if (row) {
+      row.since_s = note.ago_s;
+      row.hubs.unshift(note);
+    } else rows.push({ ...note, since_s: note.ago_s, hubs: [note] });
   }
   const now = Date.now();
   return rows.slice(0, ROWS).map((row, i) => ({ ...row, i, at: now - row.ago_s * 1000 }));
@@ -36,14 +37,25 @@ export function moveRows(notes) {
 
 export const MOVE_COLUMNS = [
   { head: "at", cell: (row) => clock(row.at) },
-  { head: "what", class: "name", cell: what },
-  { head: "to", cell: (row) => (row.room === null ? [...row.leaders].sort().join(", ") : `hub ${row.hub ?? "of the ring"}`) },
+  { head: "what", class: "wide", cell: what },
+  { head: "to", cell: (row) => (row.room === null ? leaders(row.hubs).join(", ") : `hub ${row.hub ?? "of the ring"}`) },
   { head: "why", class: "wide", cell: (row) => WHY[row.why] ?? row.why },
   { head: "result", class: "wide", cell: (row) => (row.result === "moved" ? "moved" : { text: `refused: ${row.reason}`, class: "note" }) },
 ];
 
 function what(row) {
   if (row.room !== null) return { text: row.room, href: roomHref(row.room), title: row.room };
-  const hubs = row.hubs.length === 1 ? `hub ${row.hubs[0]}` : `${row.hubs.length} hubs`;
-  return { text: `${hubs} of ${row.class}`, title: row.hubs.join(", ") };
+  const title = row.hubs.map(({ hub }) => hub).join(", ");
+  if (row.hubs.length === 1) return { text: `hub ${row.hub} of ${row.class}`, title };
+  // The cluster's own classes ($…) together, behind the others.
+  const classes = Map.groupBy(row.hubs, (one) => (one.class.startsWith("$") ? OWN : one.class));
+  const own = classes.get(OWN);
+  classes.delete(OWN);
+  const parts = [...classes].map(([name, hubs]) => `${hubs.length} of ${name}`);
+  if (own) parts.push(`${own.length} of ${OWN}`);
+  return { text: `${row.hubs.length} hubs: ${parts.join(", ")}`, title };
+}
+
+function leaders(hubs) {
+  return [...new Set(hubs.map((one) => one.leader ?? NONE))].sort();
 }
