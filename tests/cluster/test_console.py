@@ -1,9 +1,11 @@
-"""The console of one of three nodes in a real browser: it shows all of them, and what becomes of them."""
+"""The console of one of three nodes in a real browser: it shows all of them, what becomes of them, and keeps still."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from itertools import product
 
 import pytest
 from browser import chromium, tab
@@ -88,3 +90,61 @@ def test_a_room_of_another_node_is_shown_with_its_leader_and_what_comes(
         leader = page.locator("dl > div").filter(has_text=re.compile("^leader"))
         expect(leader.locator("dd")).to_have_text("c")
         console.check()
+
+
+WATCHED = """
+  let looks = 0;
+  let waiting = [];
+  globalThis.looked = (many) => new Promise((done) => (many <= looks ? done() : waiting.push({ many, done })));
+  const add = EventSource.prototype.addEventListener;
+  EventSource.prototype.addEventListener = function (name, heard) {
+    add.call(this, name, (event) => {
+      heard(event);
+      if (name !== "nodes") return;
+      looks += 1;
+      for (const { many, done } of waiting) if (many <= looks) done();
+      waiting = waiting.filter(({ many }) => many > looks);
+    });
+  };
+  globalThis.shifts = [];
+  const told = ({ tagName, className }) => `${tagName}.${className}`;
+  new PerformanceObserver((list) => {
+    for (const { value, sources } of list.getEntries()) {
+      const moved = sources.map(({ node }) => (node?.nodeType === Node.TEXT_NODE ? node.parentElement : node));
+      // The latest record comes first, and the busiest room: rows change places for that, and nothing else does.
+      if (moved.every((node) => node?.closest(".tail tbody, .ranked tbody"))) continue;
+      globalThis.shifts.push({ value, moved: moved.map((node) => node && told(node)) });
+    }
+  }).observe({ type: "layout-shift", buffered: true });
+"""
+"""Counts the looks that a page has shown, and keeps what moved in it though nobody touched it."""
+
+SHIFT = 0.005
+"""At most, of one look: the share of the window that moved times how far; for all of a visit 0.1 is called good."""
+
+
+def test_nothing_jumps_while_figures_change(cluster: Cluster, browser: Browser) -> None:
+    places = ("", "rooms", "room/chat%3Asteady", "clients", "devices", "spark")
+    with ExitStack() as stack:
+        client = stack.enter_context(cluster.connect("b"))
+        assert isinstance(client, Connection)
+
+        def publish(count: int) -> None:
+            for n in range(count):
+                client.ask("PUBLISH", f"chat:{'steady' if n % 2 else n % 16}", "x" * n)
+
+        publish(32)
+        pages = {}
+        for width, place in product((1280, 390), places):
+            viewport = {"width": width, "height": 900}
+            one = stack.enter_context(tab(browser, cluster.nodes["a"].http_url, viewport=viewport))
+            one.page.add_init_script(WATCHED)
+            pages[width, place] = one.open(place)
+        for look in range(1, 13):
+            for page in pages.values():
+                page.evaluate("looked", look)
+                if look == 2:  # What there is to be shown has come: from now on it only changes.
+                    page.evaluate("globalThis.shifts.length = 0")
+            publish(3 ** (look % 7))
+        found = {place: page.evaluate("shifts") for place, page in pages.items()}
+    assert {place: of for place, of in found.items() if any(one["value"] > SHIFT for one in of)} == {}

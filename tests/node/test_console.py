@@ -8,13 +8,15 @@ import re
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from boundary.test_node import ask
 from browser import Tab, chromium, tab
 from clients.phoenix import Page
 from clients.raw import Connection
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Locator, Route, expect
+from playwright.sync_api import Page as PlaywrightPage
 
 from hubsub.testing import Node
 
@@ -60,7 +62,7 @@ def test_a_record_arrives_in_the_tail_without_a_reload(console: Tab, chat: Node)
         client.ask("PUBLISH", "chat:a", "x" * 5_000)
         expect(page.get_by_text("x" * 1_024 + "… (4.9 KiB)")).to_be_visible()
     assert page.evaluate("globalThis.isSamePage") is True
-    expect(page.locator("dl")).to_contain_text("4")
+    expect(page.locator("dl").first).to_contain_text("4")
     console.check()
 
 
@@ -88,6 +90,10 @@ def test_a_room_is_found_whatever_its_name_is(console: Tab, chat: Node) -> None:
         expect(page.get_by_role("cell", name="found")).to_be_visible()
         page.reload()
         expect(page.get_by_role("cell", name="found")).to_be_visible()
+        page.goto(page.url.replace("#/room/", "#/rooms/"))
+        expect(page.get_by_role("heading", level=1)).to_have_text("chat:%FF/%2541?#&ü")
+        page.goto(f"{console.url}/#/rooms")
+        expect(page.get_by_role("heading", level=1)).to_have_text("Rooms")
     console.check()
 
 
@@ -98,9 +104,12 @@ def test_who_hears_nothing_says_so_and_comes_back(console: Tab, chat: Node) -> N
     try:
         expect(heard).to_have_text(re.compile(r"stale, last heard \d\d:\d\d:\d\d"))
         expect(page.locator("body")).to_have_class("stale")
+        expect(page.get_by_role("heading", name="Not known now")).to_be_visible()
+        expect(page.get_by_role("heading", name="All is well")).to_have_count(0)
     finally:
         os.kill(chat.pid, signal.SIGCONT)
     expect(heard).to_have_text("live")
+    expect(page.get_by_role("heading", name="All is well")).to_be_visible()
     expect(page.locator("body")).not_to_have_class("stale")
     console.check()
 
@@ -168,15 +177,15 @@ def test_a_query_is_shown_with_its_state_and_how_far_it_is_behind_and_the_hubs_o
     browser: Browser, make_node: Callable[..., Node], tmp_path: Path
 ) -> None:
     logged = {"name": "logged", "match": ["log:*"], "durability": "durable", "history": {"bytes": "64MiB"}}
-    node = make_node(classes=[logged], config={"data": str(tmp_path / "data")})
+    node = make_node(classes=[logged], config={"node": "solo", "data": str(tmp_path / "data")})
     with Connection(*node.redis) as client:
         for n in range(10):
             client.ask("PUBLISH", "log:a", str(n))
     hubs = ask(node, "GET", "/v1/hubs")[1]["hubs"]
     (hub,) = (hub for hub in hubs if hub["committed"] >= 9)
 
-    def told(offset: int) -> None:
-        body = {"offsets": {hub["id"]: offset}, "rows_per_second": 7.5, "batch": 3}
+    def told(offset: int, ended: bool = False) -> None:
+        body = {"offsets": {hub["id"]: offset}, "rows_per_second": 7.5, "batch": 3, "ended": ended}
         assert ask(node, "PUT", "/v1/queries/jobs", body)[0] == 204
 
     with tab(browser, node.http_url) as console:
@@ -191,10 +200,13 @@ def test_a_query_is_shown_with_its_state_and_how_far_it_is_behind_and_the_hubs_o
         expect(page.locator(".legend")).to_have_text(re.compile(f"jobs {end - 4}"))
         told(end)
         expect(row.get_by_role("cell").first).to_have_text("has all")
+        told(end, ended=True)
+        expect(row.get_by_role("cell").first).to_have_text("ended, had all")
         page.goto(f"{console.url}/#/")
         expect(page.get_by_role("group", name="Hubs of class logged").get_by_role("button")).to_have_count(
             sum(hub["class"] == "logged" for hub in hubs)
         )
+        expect(page.locator(".hub").first).to_have_text("S")
         console.check()
 
 
@@ -207,13 +219,74 @@ def test_who_is_in_a_room_is_shown_and_who_leaves_it_is_not(
         here = page.get_by_role("table", name="Who is here")
         expect(page.get_by_text("Nobody who says so.")).to_be_visible()
         with Page(node.ws) as ann:
-            ann.join("chat:here", {"presence": {"key": EVIL, "meta": {"mood": EVIL}}})
+            ann.join("chat:here", {"presence": {"key": "7f3a", "meta": {"name": EVIL}}})
             expect(here.get_by_role("rowheader", name=EVIL)).to_be_visible()
-            expect(here.get_by_role("cell")).to_have_text(json.dumps({"mood": EVIL}, separators=(",", ":")))
-            expect(page.locator("dl > div").filter(has_text="present").locator("dd")).to_have_text("1")
+            expect(here.get_by_role("cell")).to_have_text(
+                ["7f3a", json.dumps({"name": EVIL}, separators=(",", ":"))]
+            )
+            for name in ("subscribers", "members"):
+                expect(figure(page, name)).to_have_text("1")
         expect(here.get_by_role("rowheader")).to_have_count(0)
         assert page.locator("main img").count() == 0
         console.check()
+
+
+def test_a_room_tells_how_many_hear_it_and_how_they_speak(browser: Browser, chat: Node) -> None:
+    """Whatever a node tells of it: what is missing is a dash."""
+    answers: list[dict[str, Any]] = [
+        {
+            "subscribers": 12,
+            "by_protocol": {"redis": 3, "mqtt": 4, "phoenix": 4, "events": 1},
+            "publishers": 2,
+        },
+        {"subscribers": 1, "by_protocol": {"pigeon": 1}, "publishers": None, "members": 5},
+        {"subscribers": 0},
+    ]
+    with tab(browser, chat.http_url) as console:
+        console.page.route("**/occupancy", lambda route: route.fulfill(json={"room": "r", **answers[0]}))
+        page = console.open("room/chat%3Afull")
+        for name, shown in (
+            ("subscribers", "12"),
+            ("by Redis", "3"),
+            ("by events", "1"),
+            ("publishers", "2"),
+        ):
+            expect(figure(page, name)).to_have_text(shown)
+        expect(figure(page, "members")).to_have_text("–")
+        del answers[0]
+        for name, shown in (("subscribers", "1"), ("by pigeon", "1"), ("by MQTT", "0"), ("publishers", "–")):
+            expect(figure(page, name)).to_have_text(shown)
+        del answers[0]
+        for name, shown in (("subscribers", "0"), ("by pigeon", "–"), ("by Phoenix", "–"), ("members", "–")):
+            expect(figure(page, name)).to_have_text(shown)
+        console.check()
+
+
+def test_a_row_that_is_aimed_at_stays_where_it_is(browser: Browser, chat: Node) -> None:
+    rates = {"chat:a": 3.0, "chat:b": 2.0}
+
+    def answer(route: Route) -> None:
+        rooms = [{"name": name, "messages_per_second": rate} for name, rate in rates.items()]
+        route.fulfill(
+            json={"rooms": sorted(rooms, key=lambda room: -float(str(room["messages_per_second"])))}
+        )
+
+    with tab(browser, chat.http_url) as console:
+        console.page.route("**/v1/busiest?*", answer)
+        page = console.open("rooms")
+        rows = page.get_by_role("table", name="Busiest rooms").get_by_role("row")
+        expect(rows).to_have_text(["roommessages/s", "chat:a3.0", "chat:b2.0"])
+        rows.nth(1).hover()
+        rates.update({"chat:b": 9.0, "chat:c": 10})
+        expect(rows).to_have_text(["roommessages/s", "chat:a3.0", "chat:b9.0", "chat:c10"])
+        page.mouse.move(0, 0)
+        expect(rows).to_have_text(["roommessages/s", "chat:c10", "chat:b9.0", "chat:a3.0"])
+        console.check()
+
+
+def figure(page: PlaywrightPage, name: str) -> Locator:
+    """The number that stands under that name."""
+    return page.locator("dl > div").filter(has=page.get_by_text(name, exact=True)).locator("dd")
 
 
 def test_a_page_that_is_refused_tries_again_by_itself(

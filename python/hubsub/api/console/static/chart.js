@@ -4,6 +4,7 @@ import { card, h, setText } from "./dom.js";
 import { clock } from "./format.js";
 
 const HEIGHT = 180;
+const STEPS = [1, 2, 5, 10];
 
 /** A colour of the theme as the canvas takes it. */
 function colour(element, name) {
@@ -13,14 +14,22 @@ function colour(element, name) {
   return found;
 }
 
+/** A round number above all values: the scale stays as it is while they change a little. */
+function roundAbove(value) {
+  const power = 10 ** Math.floor(Math.log10(value));
+  return power * STEPS.find((step) => value <= step * power);
+}
+
 export class Chart {
   /**
    * @param {string} title
    * @param {function(number): string} shown A value as text.
+   * @param {number} least That the scale goes up to, where all values are below.
    * @param {string} className
    */
-  constructor(title, shown, className) {
+  constructor(title, shown, least, className) {
     this.shown = shown;
+    this.least = least;
     this.names = [];
     this.legend = h("ul", { class: "legend" });
     this.box = h("div", { class: "chart", role: "img", "aria-label": `${title}, over the last minutes` });
@@ -64,7 +73,7 @@ export class Chart {
       height: HEIGHT,
       legend: { show: false },
       cursor: { show: false },
-      scales: { y: { range: (_, __, high) => [0, high > 0 ? high * 1.1 : 1] } },
+      scales: { y: { range: (_, __, high) => [0, roundAbove(Math.max(high, this.least))] } },
       axes: [{ ...axis, space: 80, size: 28, values: (_, ticks) => ticks.map((at) => clock(at * 1000)) }, { ...axis, size: 64, values: (_, ticks) => ticks.map(this.shown) }],
       series: [{}, ...this.names.map((_, i) => ({ stroke: colour(this.box, `--series-${i % 8}`), width: 2, points: { show: false } }))],
     };

@@ -27,15 +27,20 @@ export function card(title, className, ...children) {
   return h("section", { class: `card ${className}` }, h("h2", {}, title), ...children);
 }
 
-/** A list of names over numbers, whose numbers are told by `set(name, text)`. */
+/** A list of names over numbers, whose numbers are told by `set(name, text)`; a name that is new comes last. */
 export class Figures {
   constructor(names, className = "") {
-    this.cells = new Map(names.map((name) => [name, h("dd", {}, "–")]));
-    const pairs = [...this.cells].map(([name, cell]) => h("div", {}, h("dt", {}, name), cell));
-    this.element = h("dl", { class: `figures ${className}` }, ...pairs);
+    this.cells = new Map();
+    this.element = h("dl", { class: `figures ${className}` });
+    for (const name of names) this.set(name, "–");
   }
 
   set(name, text) {
+    if (!this.cells.has(name)) {
+      const cell = h("dd");
+      this.cells.set(name, cell);
+      this.element.append(h("div", {}, h("dt", {}, name), cell));
+    }
     setText(this.cells.get(name), text);
   }
 }

@@ -23,7 +23,7 @@ export function bytes(value) {
     size /= 1024;
     unit += 1;
   }
-  return `${unit === 0 ? WHOLE.format(size) : TENTH.format(size)} ${["B", "KiB", "MiB", "GiB", "TiB"][unit]}`;
+  return `${unit === 0 || size >= 100 ? WHOLE.format(size) : TENTH.format(size)} ${["B", "KiB", "MiB", "GiB", "TiB"][unit]}`;
 }
 
 export function percent(share) {
@@ -52,7 +52,7 @@ export function clock(ms) {
 }
 
 // What would not be seen, or would turn what is beside it around: control characters, and marks of direction.
-const UNSEEN = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+const UNSEEN = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/g;
 
 /** A text of a client, in which everything is seen. */
 export function visible(text) {

@@ -15,15 +15,22 @@ const PAGES = { "": clusterPage, rooms: roomsPage, room: roomPage, clients: clie
 const main = document.getElementById("main");
 const store = new Store();
 let page = null;
-const source = new Source((part, body) => {
-  store.take(part, body);
-  page?.update?.(part);
-});
+const source = new Source(
+  (part, body) => {
+    store.take(part, body);
+    page?.update?.(part);
+  },
+  () => {
+    store.isStale = source.isStale;
+    page?.update?.("stale");
+  },
+);
 
 function show(event) {
   const [name, ...rest] = location.hash.replace(/^#\/?/, "").split("/");
-  const kind = Object.hasOwn(PAGES, name) ? name : "";
-  const argument = kind === "room" ? decoded(rest.join("/")) : null;
+  const isRoom = name === "room" || (name === "rooms" && rest.length > 0);
+  const argument = isRoom ? decoded(rest.join("/")) : null;
+  const kind = isRoom ? "room" : Object.hasOwn(PAGES, name) ? name : "";
   page?.close?.();
   page = PAGES[kind](store, argument);
   document.title = `${page.title} · HubSub`;

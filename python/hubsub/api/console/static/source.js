@@ -8,9 +8,14 @@ const AGAIN_MS = 2000;
 const PARTS = ["nodes", "cluster", "hubs", "moves", "queries", "tail"];
 
 export class Source {
-  /** @param {function(string, *): void} onPart Gets each part that came. */
-  constructor(onPart) {
+  /**
+   * @param {function(string, *): void} onPart Gets each part that came.
+   * @param {function(): void} onStale Called when what is shown is not true now any more, or is again: see `isStale`.
+   */
+  constructor(onPart, onStale) {
     this.onPart = onPart;
+    this.onStale = onStale;
+    this.isStale = false;
     this.room = null;
     this.heard = document.getElementById("heard");
     this.heardAt = null;
@@ -48,9 +53,11 @@ export class Source {
 
   /** Says whether what is shown is true now. */
   look() {
-    const isStale = Date.now() - (this.heardAt ?? this.openedAt) > STALE_MS;
-    document.body.classList.toggle("stale", isStale);
-    if (isStale) setText(this.heard, this.heardAt === null ? "not heard yet" : `stale, last heard ${clock(this.heardAt)}`);
+    const wasStale = this.isStale;
+    this.isStale = Date.now() - (this.heardAt ?? this.openedAt) > STALE_MS;
+    document.body.classList.toggle("stale", this.isStale);
+    if (this.isStale !== wasStale) this.onStale();
+    if (this.isStale) setText(this.heard, this.heardAt === null ? "not heard yet" : `stale, last heard ${clock(this.heardAt)}`);
     else setText(this.heard, this.heardAt === null ? "connecting" : "live");
   }
 }

@@ -14,6 +14,8 @@ const RATES = {
 export class Store {
   constructor() {
     this.parts = {};
+    /** Nothing was heard for so long that what is here may not be true now. */
+    this.isStale = false;
     /** Nodes by name: what they said last, their rates, and when this was. */
     this.nodes = new Map();
     /** Seconds since 1970, and the figures at these times. */

@@ -15,21 +15,23 @@ export class Table {
    * @param {string} caption
    * @param {Column[]} columns The first one names the row.
    * @param {string} empty What stands there while there is no row.
+   * @param {boolean} [isRanked] Whether the order of rows follows what changes, and so is held while one is aimed at.
    */
-  constructor(caption, columns, empty) {
+  constructor(caption, columns, empty, isRanked = false) {
     this.columns = columns;
+    this.isRanked = isRanked;
     this.rows = new Map();
-    this.caption = h("caption", {}, caption);
     const heads = columns.map((column) => h("th", { scope: "col", class: column.class }, column.head));
     this.body = h("tbody");
     this.empty = h("p", { class: "quiet" }, empty);
-    const table = h("table", {}, this.caption, h("thead", {}, h("tr", {}, ...heads)), this.body);
+    const table = h("table", {}, h("caption", {}, h("span", {}, caption)), h("thead", {}, h("tr", {}, ...heads)), this.body);
     const scroll = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, table);
-    this.element = h("div", {}, scroll, this.empty);
+    this.element = h("div", { class: isRanked ? "ranked" : undefined }, scroll, this.empty);
   }
 
   /** Shows these rows, in this order. `key` gives what names a row. */
-  update(rows, key) {
+  update(found, key) {
+    const rows = this.isRanked && this.body.matches(":hover, :focus-within") ? this.held(found, key) : found;
     this.empty.hidden = rows.length > 0;
     const before = this.rows;
     this.rows = new Map();
@@ -42,6 +44,15 @@ export class Table {
       if (this.body.children[place] !== cells) this.body.insertBefore(cells, this.body.children[place] ?? null);
     }
     for (const cells of before.values()) cells.remove();
+    // As high as it ever was: what is below does not go up and down with the number of rows.
+    if (this.isRanked) this.element.style.minHeight = `${this.element.offsetHeight}px`;
+  }
+
+  /** The rows in the order that they are shown in now, the new ones behind them: what is aimed at is what is hit. */
+  held(rows, key) {
+    const places = new Map([...this.rows.keys()].map((name, place) => [name, place]));
+    const place = (row) => places.get(key(row)) ?? places.size;
+    return rows.toSorted((a, b) => place(a) - place(b));
   }
 
   /** Says something in place of rows. */
@@ -59,7 +70,7 @@ function fill(cell, content, className) {
   const { text, href, title, class: own } = typeof content === "string" ? { text: content } : content;
   const names = [className, own].filter(Boolean).join(" ");
   if (cell.className !== names) cell.className = names;
-  if (title !== undefined && cell.title !== title) cell.title = title;
+  if (title !== undefined && cell.title !== visible(title)) cell.title = visible(title);
   let holder = cell;
   if (href !== undefined) {
     if (!(cell.firstChild instanceof HTMLAnchorElement)) cell.replaceChildren(h("a"));

@@ -2,7 +2,7 @@
 
 import { Chart } from "../chart.js";
 import { card, Figures, h } from "../dom.js";
-import { bytes, clock, count, NONE, percent, rate, roomHref, seconds } from "../format.js";
+import { bytes, clock, count, NONE, percent, rate, roomHref, seconds, visible } from "../format.js";
 import { HubMap } from "../map.js";
 import { MOVE_COLUMNS, moveRows } from "../moves.js";
 import { Table } from "../table.js";
@@ -13,11 +13,11 @@ const ROOMS = 15;
 export function clusterPage(store) {
   const figures = new Figures(FIGURES);
   const wrong = h("section", { class: "card", "aria-live": "polite" }, h("p", { class: "quiet" }, "…"));
-  const messages = new Chart("Messages a second", rate, "half");
-  const cpu = new Chart("Processor by node", percent, "half");
+  const messages = new Chart("Messages a second", rate, 5, "half");
+  const cpu = new Chart("Processor by node", percent, 0.05, "half");
   const map = new HubMap(store);
   const nodes = nodeTable(store);
-  const rooms = new Table("Busiest rooms", ROOM_COLUMNS, "No room is busy now.");
+  const rooms = new Table("Busiest rooms", ROOM_COLUMNS, "No room is busy now.", true);
   const links = new Table("Links", LINK_COLUMNS, "This node is alone.");
   const moves = new Table("Failovers and moves, the latest first", MOVE_COLUMNS, "Nothing was moved of late.");
   const updates = {
@@ -38,6 +38,9 @@ export function clusterPage(store) {
     },
     hubs() {
       map.update();
+    },
+    stale() {
+      troubles(wrong, store);
     },
     moves() {
       moves.update(moveRows(store.parts.moves.moves ?? []), (row) => row.i);
@@ -160,14 +163,16 @@ function troubles(box, store) {
     ...store.all().filter((node) => node.mark === "bad" && !isSaid(node)).map((node) => `node ${node.name}: ${stateOf(node)}`),
     ...store.rows().flatMap((node) => node.now.reasons.map((reason) => `node ${node.now.name}: ${reason}`)),
   ];
-  const text = found.join("\n");
+  const [title, quiet] = store.isStale
+    ? ["Not known now", "This page hears nothing from its node. What stands below is what it heard last."]
+    : ["All is well", "No node, hub or link needs to be seen to."];
+  const text = [title, ...found].join("\n");
   if (box.dataset.text === text) return;
   box.dataset.text = text;
-  box.classList.toggle("wrong", found.length > 0);
+  box.classList.toggle("wrong", store.isStale || found.length > 0);
   box.replaceChildren(
-    h("h2", {}, found.length ? "What is wrong" : "All is well"),
-    found.length
-      ? h("ul", {}, ...found.map((line) => h("li", {}, line)))
-      : h("p", { class: "quiet" }, "No node, hub or link needs to be seen to."),
+    h("h2", {}, found.length && !store.isStale ? "What is wrong" : title),
+    ...(store.isStale || !found.length ? [h("p", { class: "quiet" }, quiet)] : []),
+    ...(found.length ? [h("ul", {}, ...found.map((line) => h("li", {}, visible(line))))] : []),
   );
 }

@@ -8,11 +8,16 @@ import { Table } from "../table.js";
 const ROWS = 200;
 const HERE = 50; // Members that are listed.
 const PAUSE_MS = 3000;
-const FIGURES = ["class", "hub", "leader", "members", "epoch", "seq", "records/s", "subscribers by name", "present", "topics", "records in memory", "bytes in memory"];
+const FIGURES = ["class", "hub", "leader", "nodes of its hub", "epoch", "seq", "records/s", "topics", "records in memory", "bytes in memory"];
+// Those of a room, and of its subscribers by how they speak; others stand behind, once there are any.
+const OCCUPANCY = ["subscribers", "publishers", "members"];
+const PROTOCOLS = { redis: "Redis", mqtt: "MQTT", phoenix: "Phoenix", events: "events" };
+const BY = "by ";
 
 export function roomPage(store, name) {
   const figures = new Figures(FIGURES, "small");
-  const problem = h("p", { class: "note", role: "status" });
+  const occupancy = new Figures([...OCCUPANCY, ...Object.values(PROTOCOLS).map((name) => BY + name)]);
+  const problem = h("p", { class: "note line", role: "status" });
   const rows = [];
   let before = null;
   let isPaused = false;
@@ -20,11 +25,12 @@ export function roomPage(store, name) {
   const here = new Table("Who is here", MEMBERS, "Nobody who says so.");
   const more = h("p", { class: "quiet", role: "status" });
   const repeat = new Repeat(async () => {
-    const page = await ask(`${roomPath(name)}/presence?limit=${HERE}`);
-    if (!page?.members) return;
-    here.update(page.members, (member) => member.ref);
-    figures.set("present", count(page.count));
-    setText(more, page.count > page.members.length ? `${count(page.members.length)} of ${count(page.count)}.` : "");
+    const [page, found] = await Promise.all([ask(`${roomPath(name)}/presence?limit=${HERE}`), ask(`${roomPath(name)}/occupancy`)]);
+    if (page?.members) {
+      here.update(page.members, (member) => member.ref);
+      setText(more, page.count > page.members.length ? `${count(page.members.length)} of ${count(page.count)}.` : "");
+    }
+    if (found && found.code === undefined) showOccupancy(occupancy, found);
   }, PAUSE_MS);
   const pause = h("button", { type: "button", "aria-pressed": "false", onclick: toggle }, "Pause");
   const draw = () => {
@@ -59,7 +65,7 @@ export function roomPage(store, name) {
     "div",
     {},
     h("h1", {}, visible(name)),
-    h("div", { class: "grid" }, card("The room", "", problem, figures.element), h("section", { class: "card" }, here.element, more), h("section", { class: "card" }, pause, tail.element)),
+    h("div", { class: "grid" }, card("The room", "", problem, figures.element), card("Occupancy", "", occupancy.element), h("section", { class: "card" }, here.element, more), h("section", { class: "card tail" }, pause, tail.element)),
   );
   return { title: visible(name), element, update, close: () => repeat.stop() };
 }
@@ -67,7 +73,7 @@ export function roomPage(store, name) {
 const COLUMNS = [
   { head: "seq", class: "number", cell: (row) => (row.missing ? "…" : { text: row.position.split("-")[1], title: row.position }) },
   { head: "at", cell: (row) => (row.missing ? "" : clock(row.timestamp_us / 1000)) },
-  { head: "topic", class: "name", cell: (row) => (row.missing ? "" : { text: row.topic, title: row.topic }) },
+  { head: "topic", class: "name topic", cell: (row) => (row.missing ? "" : { text: row.topic, title: row.topic }) },
   { head: "from", class: "name", cell: (row) => (row.missing ? "" : row.publisher) },
   {
     head: "payload",
@@ -78,9 +84,15 @@ const COLUMNS = [
 ];
 
 const MEMBERS = [
-  { head: "who", class: "name", cell: (row) => ({ text: row.key, title: row.key }) },
+  { head: "who", class: "name", cell: (row) => ({ text: nameOf(row), title: nameOf(row) }) },
+  { head: "key", class: "name spare", cell: (row) => ({ text: row.key, title: row.key, class: "quiet" }) },
   { head: "what it says of itself", class: "wide payload", cell: (row) => JSON.stringify(row.meta) },
 ];
+
+/** What somebody is called by people, where it says so; else its key. */
+function nameOf({ key, meta }) {
+  return typeof meta?.name === "string" && meta.name.trim() ? meta.name : key;
+}
 
 /** Records between two that came; none is known of where the room began another life. */
 function between(last, record) {
@@ -98,13 +110,20 @@ function showRoom(figures, room, before) {
   figures.set("class", room.class);
   figures.set("hub", room.hub ?? NONE);
   figures.set("leader", room.nodes[0]?.name ?? NONE);
-  figures.set("members", room.nodes.map((node) => node.name).join(", ") || NONE);
+  figures.set("nodes of its hub", room.nodes.map((node) => node.name).join(", ") || NONE);
   figures.set("epoch", room.epoch);
   figures.set("seq", count(room.seq));
   figures.set("records/s", rate(now.rate));
-  figures.set("subscribers by name", count(room.subscribers));
   figures.set("topics", count(room.topics));
   figures.set("records in memory", count(room.history));
   figures.set("bytes in memory", bytes(room.history_bytes));
   return now;
+}
+
+/** What a node does not tell is a dash. */
+function showOccupancy(figures, found) {
+  for (const name of OCCUPANCY) figures.set(name, count(found[name]));
+  const told = new Map(Object.entries(found.by_protocol ?? {}).map(([name, many]) => [BY + (PROTOCOLS[name] ?? name), many]));
+  const shown = [...figures.cells.keys()].filter((name) => name.startsWith(BY));
+  for (const name of new Set([...shown, ...told.keys()])) figures.set(name, found.by_protocol ? count(told.get(name) ?? 0) : NONE);
 }

@@ -12,7 +12,7 @@ export function roomsPage() {
   const match = h("input", { type: "search", name: "match", placeholder: "chat:*", autocomplete: "off" });
   const exact = h("input", { type: "text", name: "room", autocomplete: "off" });
   const rooms = new Table("Rooms in order of name", COLUMNS, "No room matches.");
-  const busy = new Table("Busiest rooms", BUSY, "No room is busy now.");
+  const busy = new Table("Busiest rooms", BUSY, "No room is busy now.", true);
   const more = h("p", { class: "quiet", role: "status" });
   const repeat = new Repeat(async () => {
     const query = new URLSearchParams({ limit: LIMIT, ...(match.value ? { match: match.value } : {}) });
@@ -39,7 +39,6 @@ export function roomsPage() {
     h(
       "div",
       { class: "grid" },
-      h("section", { class: "card third" }, busy.element),
       h(
         "section",
         { class: "card rest" },
@@ -47,6 +46,7 @@ export function roomsPage() {
         rooms.element,
         more,
       ),
+      h("section", { class: "card third" }, busy.element),
     ),
   );
   return { title: "Rooms", element, close: () => repeat.stop() };

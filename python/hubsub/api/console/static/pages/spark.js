@@ -10,13 +10,13 @@ const PAUSE_MS = 5000;
 const STATS = "$stats/room/";
 const ROOMS = 20;
 const HUBS_SHOWN = 12;
-const SILENT_S = 60; // A query that has said nothing for so long may be over.
+const SILENT_S = 150; // A query that has said nothing for so long may be over: one that stands still says so each 60 s.
 
 export function sparkPage(store) {
   const figures = new Figures(["queries", "records behind", "rows/s", "batches held"]);
-  const lag = new Chart("Records behind by query", count, "half");
+  const lag = new Chart("Records behind by query", count, 5, "half");
   const queries = new Table("Queries", QUERIES, "No query has told how far it is in the last hour.");
-  const hubs = new Table("Lag by hub, the largest first", HUBS, "No query reads a hub of this cluster.");
+  const hubs = new Table("Lag by hub, the largest first", HUBS, "No query reads a hub of this cluster.", true);
   const held = new Table("Batches that are held", HELD, "None.");
   const windows = new Table(`Activity of rooms: the latest window of each (${STATS}…)`, WINDOWS, "No job has told any.");
   const repeat = new Repeat(async () => {
@@ -74,7 +74,7 @@ export function sparkPage(store) {
 
 const QUERIES = [
   { head: "query", class: "name", cell: (row) => ({ text: row.query, title: row.query }) },
-  { head: "state", cell: (row) => ({ text: row.state, class: row.mark }) },
+  { head: "state", class: "state", cell: (row) => ({ text: row.state, class: row.mark }) },
   { head: "records behind", class: "number", cell: (row) => count(row.lag) },
   { head: "rows/s", class: "number", cell: (row) => rate(row.rows_per_second) },
   { head: "batch", class: "number", cell: (row) => count(row.batch) },
@@ -105,7 +105,7 @@ function number(head, name, shown) {
 const WINDOWS = [
   { head: "room", class: "name", cell: ({ told, room }) => named(typeof told.room === "string" ? told.room : room) },
   { head: "window", cell: ({ told }) => `${time(told.window_start)} – ${time(told.window_end)}` },
-  { head: "state", cell: ({ told }) => ({ true: "over", false: "goes on" })[told.final] ?? NONE },
+  { head: "state", cell: ({ told }) => (told.final === true ? "over" : told.final === false ? "goes on" : NONE) },
   number("messages", "messages", count),
   number("bytes", "bytes", bytes),
   number("publishers", "publishers", count),
@@ -125,6 +125,7 @@ function time(text) {
 /** How a query is, and how good that is. */
 function stateOf(query, waits) {
   if (waits.some((batch) => batch.query === query.query)) return { state: "a batch is held", mark: "bad" };
+  if (query.ended) return { state: query.lag > 0 ? "ended" : "ended, had all", mark: "" };
   if (query.silence_s > SILENT_S) return { state: "silent", mark: "note" };
   return query.lag > 0 ? { state: "reads", mark: "good" } : { state: "has all", mark: "good" };
 }
