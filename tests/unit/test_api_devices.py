@@ -1,11 +1,13 @@
 """The API of devices over nodes that the test plays: pages, connections of all nodes, actions and their refusals."""
 
+import asyncio
 import fnmatch
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
+from hubsub.api.devices import READS_MAX
 from hubsub.config import resolve
 from hubsub.node import HistoryRow, Item
 
@@ -101,6 +103,26 @@ async def test_who_asks_for_times_is_told_when_each_said_something_last() -> Non
     assert [device["said_us"] for device in listed] == [2, None]
     assert all(device["said_us"] is None for device in (await api.get("/v1/devices")).json["devices"])
     assert (await api.get("/v1/devices?times=maybe")).status == 400
+
+
+async def test_times_of_many_are_read_a_few_at_once() -> None:
+    api = Api()
+    field(api, *(f"d{number:03}" for number in range(100)))
+    node: Any = api.node
+    history, under_way, most = node.history, 0, 0
+
+    async def slow(*args: Any) -> tuple[bool, list[HistoryRow]]:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0)
+        under_way -= 1
+        rows: tuple[bool, list[HistoryRow]] = await history(*args)
+        return rows
+
+    node.history = slow
+    assert len((await api.get("/v1/devices?times=true&limit=100")).json["devices"]) == 100
+    assert most == READS_MAX
 
 
 async def test_a_device_is_connected_where_an_mqtt_client_has_its_name() -> None:
