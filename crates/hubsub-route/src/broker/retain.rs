@@ -24,8 +24,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Rows that one sweep of a hub looks at.
-const SWEEP_ROWS: usize = 2_000;
+/// Rows that one sweep looks at, of all hubs of a shard together.
+const SWEEP_ROWS: usize = 4_000;
 
 /// Of those, how many at most are ended in it.
 const ENDED_MAX: usize = 200;
@@ -441,13 +441,16 @@ impl Broker {
     /// Ends rows whose time is over: `is_over` says so of a row. Where something waits to be committed it is left alone.
     pub fn sweep_rows(&mut self, now: Now, is_over: impl Fn(&Record) -> bool, sink: &mut impl Sink) {
         let Some(class) = self.rows_class() else { return };
-        let slots = 0..self.rooms.hubs.iter().count() as u16;
+        let has_rows = |hub: &Hub| hub.class == class && !hub.is_relayed && !hub.rows.is_empty();
+        let slots = (0u16..).zip(self.rooms.hubs.iter());
+        let slots: Vec<u16> = slots.filter(|(_, hub)| has_rows(hub)).map(|(slot, _)| slot).collect();
+        let share = SWEEP_ROWS.div_ceil(slots.len().max(1));
         let mut over = Vec::new();
         for slot in slots {
             let hub = self.rooms.hubs.get_mut(slot);
             let waits = hub.log.as_ref().is_some_and(|log| log.pending() > 0);
-            if hub.class == class && !hub.is_relayed && !waits {
-                over.extend(hub.rows.sweep(SWEEP_ROWS, &is_over));
+            if !waits {
+                over.extend(hub.rows.sweep(share, &is_over));
             }
         }
         for topic in over.into_iter().take(ENDED_MAX) {
