@@ -3,9 +3,7 @@
 
 use super::client::Client;
 use super::durable;
-use super::gaps::Gaps;
 use super::kept::{Kept, Wait};
-use super::pending::Pending;
 use super::session::{self, Session};
 use super::{absent, claims, reading, standing};
 use crate::conn::Flags;
@@ -79,21 +77,8 @@ pub(super) fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, packet
             }
             rim.sessions.connected += usize::from(session.is_some());
             let connect = if is_clean { Box::default() } else { packet.into() };
-            let mut client = Client {
-                machine,
-                decoder,
-                arrival: Some(Box::new(Arrival { accepted, is_resumed: false, follows: None, connect })),
-                session,
-                unconfirmed: 0,
-                holds: false,
-                waits_for_log: false,
-                pending: Pending::default(),
-                gaps: Gaps::default(),
-                tells_positions: false,
-                shares: None,
-                was_told: false,
-                reads: None,
-            };
+            let arrival = Arrival { accepted, is_resumed: false, follows: None, connect };
+            let mut client = Client::new(machine, decoder, arrival, session);
             rim.mqtt_clients += 1;
             let is_kept = absent::resume(rim, key, &mut client);
             if let Some(arrival) = &mut client.arrival {

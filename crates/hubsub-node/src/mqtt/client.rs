@@ -48,6 +48,30 @@ pub struct Client {
 }
 
 impl Client {
+    /// One that has asked for a connection, and perhaps for a session that outlives it.
+    pub(super) fn new(
+        machine: Machine<u64>,
+        decoder: Decoder,
+        arrival: Arrival,
+        session: Option<Box<Session>>,
+    ) -> Client {
+        Client {
+            machine,
+            decoder,
+            arrival: Some(Box::new(arrival)),
+            session,
+            unconfirmed: 0,
+            holds: false,
+            waits_for_log: false,
+            pending: Pending::default(),
+            gaps: Gaps::default(),
+            tells_positions: false,
+            shares: None,
+            was_told: false,
+            reads: None,
+        }
+    }
+
     /// Whether it must not be read on: it is not connected yet, or too many of its requests wait.
     #[must_use]
     #[inline]
@@ -92,6 +116,16 @@ impl Client {
     }
 }
 
+impl Client {
+    /// Appends why it is closed: of one that is not connected yet, that it will not be.
+    pub(super) fn write_end(&self, fault: Fault, out: &mut Vec<u8>) {
+        match &self.arrival {
+            Some(_) => self.machine.refuse(Fault::of(Reason::ServerUnavailable)).write(out),
+            None => self.machine.write_fault(fault, out),
+        }
+    }
+}
+
 /// A client may have been silent for too long.
 pub fn look_for_silence(core: &mut Core, key: ConnKey) {
     let rim = &mut core.rim;
@@ -132,7 +166,7 @@ pub fn end(core: &mut Core, key: ConnKey, fault: Fault) {
     let rim = &mut core.rim;
     rim.with_mqtt(key, |client, out| {
         client.was_told = true;
-        client.machine.write_fault(fault, out);
+        client.write_end(fault, out);
     });
     let reason = format!("{} ({:#04x})", fault.what, fault.reason.number());
     rim.log_conn(Level::Info, "mqtt client disconnected", key, vec![("reason", reason)]);
@@ -256,7 +290,7 @@ impl Rim {
     pub(crate) fn tell_mqtt_of_stop(&mut self, key: ConnKey) {
         if self.conns.get(key).is_some_and(|conn| !conn.is_closing()) {
             let fault = Fault::of(Reason::ServerShuttingDown);
-            self.with_mqtt(key, |client, out| client.machine.write_fault(fault, out));
+            self.with_mqtt(key, |client, out| client.write_end(fault, out));
         }
     }
 }
@@ -264,6 +298,27 @@ impl Rim {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mqtt::recalled::tests::opened;
+    use hubsub_wire::mqtt::{Opened, Version};
+
+    #[test]
+    fn one_that_is_not_connected_is_told_so_whatever_ends_it() {
+        for (version, refused) in [(Version::V311, 3), (Version::V5, 0x88)] {
+            let Opened { machine, accepted, .. } = opened(version);
+            let connect = Box::default();
+            let arrival = Arrival { accepted, is_resumed: false, follows: None, connect };
+            let mut client = Client::new(machine, Decoder::of_client(), arrival, None);
+            let told = |client: &Client| {
+                let mut out = Vec::new();
+                client.write_end(Fault::of(Reason::ServerShuttingDown), &mut out);
+                out
+            };
+            let connack = told(&client);
+            assert_eq!((connack[0], connack[3]), (0x20, refused));
+            client.arrival = None;
+            assert_eq!(told(&client).first(), (version == Version::V5).then_some(&0xE0));
+        }
+    }
 
     #[test]
     fn an_idle_client_is_small() {

@@ -112,18 +112,18 @@ fn under_way(state: &SessionState<u64>) -> HashSet<u64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::entries::{EntryHead, begin, put_event, put_message};
     use super::super::message::Said;
     use super::*;
     use hubsub_route::LogPlace;
     use hubsub_types::{Epoch, HubId, Position, Qos, Seq};
-    use hubsub_wire::mqtt::{Connect, Machine, PacketId, Properties, Terms, Version};
+    use hubsub_wire::mqtt::{Connect, Machine, Opened, PacketId, Properties, Terms, Version};
 
-    /// Of a session to which nothing has happened.
-    fn row(head: Head, cursors: Option<&Cursors>) -> Vec<u8> {
+    /// A machine that has taken a CONNECT.
+    pub fn opened(version: Version) -> Opened<u64> {
         let connect = Connect {
-            version: Version::V311,
+            version,
             clean_start: false,
             keep_alive_s: 0,
             client_id: "c",
@@ -145,7 +145,13 @@ mod tests {
             session_expiry_s_default: 100,
             has_shares: true,
         };
-        let Ok(opened) = Machine::<u64>::open(&connect, &terms, 0, String::new) else { panic!("it may") };
+        let Ok(opened) = Machine::open(&connect, &terms, 0, String::new) else { panic!("it may") };
+        opened
+    }
+
+    /// Of a session to which nothing has happened.
+    fn row(head: Head, cursors: Option<&Cursors>) -> Vec<u8> {
+        let opened = opened(Version::V311);
         let mut row = Vec::new();
         head.write(cursors, &mut row);
         opened.machine.state().encode(&mut row);

@@ -315,10 +315,7 @@ impl Rim {
         let reason = Reason::from_number(refused.mqtt_reason()).unwrap_or(Reason::Unspecified);
         self.with_mqtt(key, |client, out| {
             client.was_told = true;
-            match &client.arrival {
-                Some(_) => client.machine.refuse(Fault::of(Reason::ServerUnavailable)).write(out),
-                None => client.machine.write_fault(Fault::of(reason), out),
-            }
+            client.write_end(Fault::of(reason), out);
         });
         let fields = vec![("reason", refused.code().to_owned())];
         self.log_conn(crate::control::Level::Warning, "mqtt session cannot go on", key, fields);
