@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from clients.mqtt import (
+    CONNACK,
     DISCONNECT,
     PINGRESP,
     PUBCOMP,
@@ -32,8 +33,8 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from node.home import Home
-from node.test_mqtt import client
-from node.test_mqtt_sessions import acknowledge, come, leave, nothing_more, payload, say
+from node.test_mqtt import client, wire
+from node.test_mqtt_sessions import acknowledge, come, expiry, leave, nothing_more, payload, say
 
 KILLS = pytest.mark.parametrize("kills", [False, True], ids=["stopped", "killed"])
 WAYS = [(V31, True), (V311, False), (V5, True)]
@@ -113,6 +114,43 @@ def test_a_session_that_ended_is_not_there_after_a_restart(home: Home, kills: bo
         server = home.restart(kills)
         assert set(sessions(server)) - {"cleaned", "ended"} == {"kept"}
         until(lambda: set(sessions(home.server)) == {"kept"}, "what was left without a time has ended")
+
+
+def test_what_a_session_cannot_subscribe_to_as_it_is_taken_in_it_asks_for_until_it_has_it(
+    tmp_path: Path,
+) -> None:
+    names, topics, limits = ("first", "second"), 40, {"rooms_max": 10_000}
+    with home_of(tmp_path / "data", shards=1, limits=limits) as home:
+        for name in names:
+            one, _ = come(home.server, name)
+            one.subscribe(*((f"{name}/{topic}", 1) for topic in range(topics)))
+            leave(home.server, one)
+        limits["rooms_max"] = 60
+        server = home.restart()
+        until(lambda: server.metric("mqtt_sessions_lacking") > 0, "there is no room for all")
+        assert set(sessions(server)) == set(names)
+        # The last one that was taken in lacks some.
+        refused = [name for name in names if not may_come(server, name)]
+        assert refused, "its client is not told that it goes on with what it does not have"
+        lacks = refused[-1]
+        for name in set(names) - {lacks}:
+            come(server, name, clean=True, expiry_s=0)[0].close()
+        until(lambda: server.metric("mqtt_sessions_lacking") == 0, "there is room")
+        with client(server, "publisher") as publisher:
+            for topic in range(topics):
+                say(publisher, f"{lacks}/{topic}", b"%d" % topic, 1)
+            one, present = come(server, lacks)
+            assert present
+            assert sorted(int(payload(one, one.read(PUBLISH))) for _ in range(topics)) == list(range(topics))
+    assert home.log.count("mqtt session lacks a subscription") <= len(names), "it is said once of each"
+
+
+def may_come(server: Server, client_id: str) -> bool:
+    """Whether a client may go on with its session just now; it goes at once."""
+    with wire(server) as one:
+        answer = one.connect(client_id, V5, expiry(3600), flags=0)
+        assert answer.kind == CONNACK and answer.body[1] in (0, 0x88), answer
+        return bool(answer.body[1] == 0)
 
 
 def test_a_new_session_takes_the_place_of_the_old_one(home: Home) -> None:

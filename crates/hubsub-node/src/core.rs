@@ -217,6 +217,7 @@ impl Core {
             (&metrics.mqtt_large_bytes, self.rim.long_messages.bytes() as u64),
             (&metrics.mqtt_subscriptions, self.rim.mqtt_subscriptions as u64),
             (&metrics.mqtt_sessions, (self.rim.sessions.connected + self.rim.sessions.absent()) as u64),
+            (&metrics.mqtt_sessions_lacking, self.rim.sessions.lacking() as u64),
             (&metrics.rooms, broker.rooms.len() as u64),
             (&metrics.rooms_logged, self.rooms_logged()),
             (&metrics.topics, broker.topics.len() as u64),

@@ -518,6 +518,7 @@ impl Sink for Rim {
                 match (answer, self.sessions.get_mut(conn)) {
                     (Answer::Published(outcome), Some(absent)) => absent.published(slot, outcome.is_ok()),
                     (Answer::HubEnds(ends), _) => self.ends.push((conn, (slot, ends))),
+                    (Answer::Attached(Err(refused)), _) => self.refused_absent(conn, slot, refused),
                     _ => {}
                 }
             }

@@ -228,6 +228,10 @@ metrics! {
     mqtt_sessions;
     /// Those of them without a connection.
     mqtt_sessions_absent;
+    /// Those that lack a subscription that was refused, and ask for it again.
+    mqtt_sessions_lacking;
+    /// Subscriptions of theirs that were refused.
+    mqtt_session_refusals_total;
     /// Messages that wait for absent clients.
     mqtt_session_queued;
     /// Memory of these, in bytes.

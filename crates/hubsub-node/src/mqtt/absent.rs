@@ -7,6 +7,7 @@
 use super::client::Client;
 use super::cursors::Row;
 use super::durable;
+use super::lacking::Lacking;
 use super::message::{Message, Said};
 use super::pending::Item;
 use super::session::Session;
@@ -48,6 +49,8 @@ struct Queue {
 #[derive(Default)]
 pub struct Sessions {
     by_place: HashMap<u32, (u32, Box<Absent>), RandomState>,
+    /// Those that lack a subscription.
+    pub(super) lacking: Lacking,
     /// Connections whose sessions outlive them.
     pub connected: usize,
     /// What waits for absent clients.
@@ -67,6 +70,18 @@ impl Sessions {
     pub fn get_mut(&mut self, key: ConnKey) -> Option<&mut Absent> {
         let (generation, absent) = self.by_place.get_mut(&key.index)?;
         (*generation == key.generation).then_some(absent)
+    }
+
+    /// Likewise.
+    pub(super) fn get(&self, key: ConnKey) -> Option<&Absent> {
+        let (generation, absent) = self.by_place.get(&key.index)?;
+        (*generation == key.generation).then_some(absent)
+    }
+
+    /// How many lack a subscription.
+    #[must_use]
+    pub fn lacking(&self) -> usize {
+        self.lacking.len()
     }
 
     /// All, by their places.

@@ -2,21 +2,22 @@
 //! and what is made of each: an absent session, or one that a connection goes on with.
 
 use super::absent::{self, Absent};
-use super::arrival::{recorded, refused};
+use super::arrival::{followed, recorded, refused};
 use super::client::{NOBODY, publish_will};
 use super::durable::{self, Written};
 use super::entries::{EntryHead, Head, head_of};
 use super::kept::Kept;
+use super::lacking::filters_of;
 use super::message::Message;
 use super::recalled::{Recalled, recall};
 use super::session::{self, Sent, Session};
 use super::subscribing::attach;
-use super::{claims, members, standing, store};
+use super::{claims, standing, store};
 use crate::control::Level;
 use crate::core::Core;
 use hubsub_route::claims::Holder;
 use hubsub_route::{Asker, Outcome, Ticket};
-use hubsub_types::ConnKey;
+use hubsub_types::{ConnKey, ErrorCode};
 use hubsub_wire::mqtt::{Grant, Reason, SessionState, shared};
 use std::rc::Rc;
 
@@ -70,31 +71,38 @@ fn revive(core: &mut Core, found: Found) -> Option<Revived> {
     for (key, row, message, grant) in sent {
         session.send(key, Sent { message: Rc::new(message), grant, row, is_recorded: true });
     }
-    // Where it stands it goes on when its client is back.
-    let stands =
-        |filter: &str| cursors.as_ref().is_some_and(|cursors| standing::rests(core, cursors, filter));
-    // Who is in a room it is told once it is connected.
-    let waits = |filter: &str| filter.starts_with(members::PRESENCE) || stands(filter);
-    let filters = state.subscriptions().map(|(filter, ..)| filter).filter(|filter| !waits(filter));
-    let filters: Vec<Box<str>> = filters.map(Box::from).collect();
     session.cursors = cursors;
-    Some(Revived { absent: Absent::new(id, state, session), queue, filters })
+    let absent = Absent::new(id, state, session);
+    let filters = filters_of(core, &absent);
+    Some(Revived { absent, queue, filters })
 }
 
-/// Subscribes a place to filters; how many of them will be confirmed, or refused, later.
-fn subscribe(core: &mut Core, key: ConnKey, filters: &[Box<str>]) -> i64 {
+/// What came of subscribing to some filters.
+#[derive(Default)]
+pub(super) struct Asked {
+    /// So many of them will be confirmed, or refused, later.
+    later: i64,
+    /// Why one of them was refused.
+    pub refused: Option<ErrorCode>,
+}
+
+/// Subscribes a place to filters.
+pub(super) fn subscribe(core: &mut Core, key: ConnKey, filters: &[Box<str>]) -> Asked {
     let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: NOBODY } };
-    let mut later = 0;
+    let mut asked = Asked::default();
     for filter in filters {
         let (group, filter) =
             shared(filter).map_or((None, &**filter), |(group, filter)| (Some(group), filter));
         match attach(core, ticket, key, (group, None, filter), None) {
             Outcome::Now(Ok(())) => {}
-            Outcome::Now(Err(_)) => core.count_refusal(false),
-            Outcome::Later => later += 1,
+            Outcome::Now(Err(refused)) => {
+                core.count_refusal(false);
+                asked.refused = Some(refused);
+            }
+            Outcome::Later => asked.later += 1,
         }
     }
-    later
+    asked
 }
 
 /// A client id's shard of a lone node takes in a session of the process before, before anybody is connected.
@@ -114,7 +122,9 @@ pub(super) fn adopt(core: &mut Core, key: ConnKey, found: Found) {
     core.rim.adopt_session(key, absent, queue);
     core.rim.metrics.mqtt_sessions_adopted_total.add(1);
     core.broker.connected(key);
-    subscribe(core, key, &filters);
+    if let Some(refused) = subscribe(core, key, &filters).refused {
+        core.rim.lacks(key, refused);
+    }
     if core.reads_sessions() {
         // That it has an owner is in its row.
         durable::due(&mut core.rim, key, None);
@@ -149,7 +159,11 @@ pub(super) fn take_over(core: &mut Core, key: ConnKey, found: Found, epoch: u64)
         conn.mqtt = Some(client);
     }
     core.rim.metrics.mqtt_sessions_adopted_total.add(1);
-    let later = subscribe(core, key, &filters) + standing::go_on(core, key);
+    let asked = subscribe(core, key, &filters);
+    if asked.refused.is_some() {
+        return followed(core, key, false);
+    }
+    let later = asked.later + standing::go_on(core, key);
     let client = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
     let Some(left) = client.and_then(|client| client.arrival.as_mut()?.follows.as_mut()) else { return };
     *left += later;

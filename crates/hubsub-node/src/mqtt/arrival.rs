@@ -5,7 +5,7 @@ use super::client::Client;
 use super::durable;
 use super::kept::{Kept, Wait};
 use super::session::{self, Session};
-use super::{absent, claims, reading, standing};
+use super::{absent, claims, lacking, reading, standing};
 use crate::conn::Flags;
 use crate::control::Level;
 use crate::core::Core;
@@ -48,6 +48,8 @@ fn terms(rim: &Rim, retains: bool) -> Terms {
 
 pub(super) fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, packet: &[u8], decoder: Decoder) {
     let (retains, records) = (core.broker.rows_class().is_some(), core.records_sessions());
+    // While nobody has the session of this place: then it may have been refused something.
+    let refused = lacking::subscribe_again(core, key);
     let rim = &mut core.rim;
     // One that has come to its session's place goes with that.
     let is_late = rim.is_leaving && rim.sessions.get_mut(key).is_none();
@@ -89,6 +91,9 @@ pub(super) fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, packet
             }
             if is_kept {
                 let _ = standing::go_on(core, key);
+                if let Some(refused) = refused {
+                    core.rim.cannot_go_on(key, refused);
+                }
                 return recorded(core, key, true);
             }
             let who = Holder { shard: rim.shard, conn: key };
@@ -162,6 +167,9 @@ pub fn followed(core: &mut Core, key: ConnKey, is_held: bool) {
 
 /// A client has its session, and is connected once that is recorded, where sessions are.
 pub(super) fn recorded(core: &mut Core, key: ConnKey, session_present: bool) {
+    if core.rim.conns.get(key).is_none_or(|conn| conn.is_closing()) {
+        return;
+    }
     if !durable::due(&mut core.rim, key, Some(Wait::Connected(session_present))) {
         connected(core, key, session_present);
     }

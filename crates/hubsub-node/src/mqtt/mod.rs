@@ -14,6 +14,7 @@
 //! - [`durable`]: what outlives the process
 //! - [`kept`]: what of one session does
 //! - [`adoption`]: how the next one takes it in
+//! - [`lacking`]: those that could not subscribe to all then
 //! - [`entries`]: that in bytes
 //! - [`handover`]: how it goes from one shard to another
 //! - [`arrival`]: what a client waits for before it is connected
@@ -45,6 +46,7 @@ mod entries;
 mod gaps;
 mod handover;
 mod kept;
+mod lacking;
 mod large;
 mod members;
 mod message;
@@ -69,6 +71,7 @@ pub use claims::{ClaimAsked, MqttMail, answered, heard, home_of, late, missed, r
 pub use client::{Client, gone, look_for_silence};
 pub use durable::{Written, look as look_whether_moved, record as record_session, written};
 pub use handover::{Traveller, depart, settled};
+pub use lacking::look_who_lacks;
 pub use large::LongMessages;
 pub use packets::execute;
 pub use plain::Plain;

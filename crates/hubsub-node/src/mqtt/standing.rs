@@ -328,6 +328,7 @@ impl Rim {
             return;
         }
         if let Answer::Attached(Err(refused)) = *answer {
+            self.lacks(key, refused);
             self.cannot_go_on(key, refused);
         }
     }

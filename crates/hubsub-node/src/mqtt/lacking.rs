@@ -1,0 +1,153 @@
+//! Sessions without a connection that lack a subscription: it was refused as they were taken in, since a link was full, or
+//! there were too many rooms. They subscribe again until they have all, after a while that grows; and a client that comes
+//! back meanwhile is told that its session cannot go on, unless what it lacks is granted then.
+
+use super::absent::Absent;
+use super::adoption::subscribe;
+use super::client::NOBODY;
+use super::{durable, members, standing};
+use crate::control::Level;
+use crate::core::Core;
+use crate::rim::Rim;
+use ahash::RandomState;
+use hashbrown::HashMap;
+use hubsub_types::{ConnKey, ErrorCode};
+
+/// Until a session subscribes again at first, in ms; each time that is refused, twice as much.
+const WAIT_MS: u64 = 1_000;
+
+/// How often it doubles.
+const DOUBLED_MAX: u32 = 6;
+
+/// Sessions of a shard that subscribe again in one second.
+const AT_ONCE_MAX: usize = 64;
+
+/// Those of a shard, by their places: as many as have places at most.
+#[derive(Default)]
+pub struct Lacking(HashMap<ConnKey, Try, RandomState>);
+
+/// How one does.
+struct Try {
+    /// How often it was refused.
+    refusals: u32,
+    /// Whether it was since it has subscribed last.
+    is_refused: bool,
+    /// When it subscribes again, or, where nothing is refused until then, has all.
+    due_ms: u64,
+}
+
+impl Lacking {
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// A subscription of one was refused; whether that is news of it.
+    fn refuse(&mut self, key: ConnKey, now_ms: u64) -> bool {
+        let before = self.0.get(&key).map_or(0, |it| it.refusals);
+        let is_more = self.0.get(&key).is_none_or(|it| !it.is_refused);
+        let refusals = before.saturating_add(u32::from(is_more));
+        let due_ms = now_ms + (WAIT_MS << (refusals - 1).min(DOUBLED_MAX));
+        self.0.insert(key, Try { refusals, is_refused: true, due_ms });
+        before == 0
+    }
+
+    /// One subscribes to all that it should, or has nothing to subscribe to any more.
+    fn asks(&mut self, key: ConnKey, now_ms: u64) -> bool {
+        let Some(it) = self.0.get_mut(&key) else { return false };
+        (it.is_refused, it.due_ms) = (false, now_ms + WAIT_MS);
+        true
+    }
+
+    /// Those that are to subscribe again now; others that were refused nothing are forgotten.
+    fn due(&mut self, now_ms: u64) -> Vec<ConnKey> {
+        self.0.retain(|_, it| it.is_refused || it.due_ms > now_ms);
+        let due = self.0.iter().filter(|(_, it)| it.is_refused && it.due_ms <= now_ms);
+        due.map(|(&key, _)| key).take(AT_ONCE_MAX).collect()
+    }
+}
+
+impl Rim {
+    /// A subscription of a session was refused that nobody waits for: it is asked for again.
+    pub(crate) fn lacks(&mut self, key: ConnKey, refused: ErrorCode) {
+        self.metrics.mqtt_session_refusals_total.add(1);
+        if !self.sessions.lacking.refuse(key, self.now.mono_ms) {
+            return;
+        }
+        let absent = self.sessions.get_mut(key).map(|absent| absent.id.clone());
+        let client = self.conns.get(key).and_then(|conn| conn.mqtt.as_ref());
+        let id = absent.or_else(|| client.map(|client| client.machine.client_id().into()));
+        let client = id.unwrap_or_default().chars().take(64).collect();
+        let fields = vec![("client", client), ("reason", refused.code().to_owned())];
+        self.control.log(Level::Warning, "mqtt session lacks a subscription", fields);
+    }
+
+    /// What was answered to an absent session.
+    pub(crate) fn refused_absent(&mut self, key: ConnKey, slot: u32, refused: ErrorCode) {
+        if slot == NOBODY {
+            self.lacks(key, refused);
+        }
+    }
+}
+
+/// An absent session subscribes to all that it should, if it lacks something: why it does not get that, as far as that is
+/// known at once.
+pub(super) fn subscribe_again(core: &mut Core, key: ConnKey) -> Option<ErrorCode> {
+    let now_ms = core.rim.now.mono_ms;
+    if !core.rim.sessions.lacking.asks(key, now_ms) {
+        return None;
+    }
+    let absent = core.rim.sessions.get(key);
+    let filters = absent.map(|absent| filters_of(core, absent)).unwrap_or_default();
+    let refused = subscribe(core, key, &filters).refused?;
+    core.rim.lacks(key, refused);
+    Some(refused)
+}
+
+/// Those that are to, do. Once a second.
+pub fn look_who_lacks(core: &mut Core) {
+    for key in core.rim.sessions.lacking.due(core.rim.now.mono_ms) {
+        // One that is back is closed for it, and one that goes to another node subscribes there. What has ended has nothing
+        // to subscribe to, and is forgotten.
+        if core.rim.conns.get(key).is_none() && !durable::parts(&mut core.rim, key) {
+            subscribe_again(core, key);
+        }
+    }
+}
+
+/// What an absent session has to subscribe to.
+pub(super) fn filters_of(core: &Core, absent: &Absent) -> Vec<Box<str>> {
+    let cursors = absent.session.cursors.as_deref();
+    // Where it stands it goes on when its client is back.
+    let stands = |filter: &str| cursors.is_some_and(|cursors| standing::rests(core, cursors, filter));
+    // Who is in a room it is told once it is connected.
+    let waits = |filter: &str| filter.starts_with(members::PRESENCE) || stands(filter);
+    let filters = absent.state.subscriptions().map(|(filter, ..)| filter);
+    filters.filter(|filter| !waits(filter)).map(Box::from).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: ConnKey = ConnKey { index: 3, generation: 1 };
+
+    #[test]
+    fn one_that_is_refused_waits_longer_each_time_and_is_forgotten_when_it_is_not() {
+        let mut lacking = Lacking::default();
+        assert!(lacking.refuse(KEY, 0) && !lacking.refuse(KEY, 0), "two of its subscriptions, of one time");
+        let mut now_ms = 0;
+        for wait_ms in [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 64_000] {
+            assert!(lacking.due(now_ms + wait_ms - 1).is_empty());
+            now_ms += wait_ms;
+            assert_eq!(lacking.due(now_ms), [KEY], "{wait_ms}");
+            assert!(lacking.asks(KEY, now_ms) && lacking.due(now_ms).is_empty());
+            assert!(!lacking.refuse(KEY, now_ms), "it is no news");
+        }
+        assert!(lacking.asks(KEY, now_ms));
+        assert!(lacking.due(now_ms + 999).is_empty() && lacking.len() == 1, "it may be refused yet");
+        assert!(lacking.due(now_ms + 1_000).is_empty() && lacking.len() == 0);
+        assert!(!lacking.asks(KEY, now_ms));
+    }
+}
