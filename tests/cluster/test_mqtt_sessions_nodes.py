@@ -27,7 +27,7 @@ from clients.mqtt import (
     text,
     varying,
 )
-from clients.servers import until
+from clients.servers import Server, until
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
@@ -393,20 +393,25 @@ def test_wills_of_a_dead_node_are_published_once_where_nobody_comes_back(nodes: 
 # --- a cluster that begins
 
 
+def alone(directory: Path) -> Node:
+    """A lone node whose data the first of a cluster has later."""
+    config = {
+        "node": "a",
+        "shards": 2,
+        "data": str(directory / "a"),
+        "redis": "127.0.0.1:0",
+        "http": "127.0.0.1:0",
+    }
+    return Node(classes=(KEPT, *CLASSES), config=config | MQTT)
+
+
 def test_sessions_of_a_lone_node_are_there_when_it_founds_a_cluster(
     needs: Callable[..., None], tmp_path: Path
 ) -> None:
     needs("hubsub-core")
     classes = (KEPT, *CLASSES)
     cluster = Cluster(tmp_path, names=("a", "b"), classes=classes, config=MQTT)
-    alone = {
-        "node": "a",
-        "shards": 2,
-        "data": str(tmp_path / "a"),
-        "redis": "127.0.0.1:0",
-        "http": "127.0.0.1:0",
-    }
-    with Node(classes=classes, config=alone | MQTT) as node:
+    with alone(tmp_path) as node:
         cluster.nodes["a"] = node
         with Clients(cluster) as clients:
             publisher = clients.publisher("a")
@@ -422,3 +427,40 @@ def test_sessions_of_a_lone_node_are_there_when_it_founds_a_cluster(
             until(lambda client_id=client_id: homes(cluster, "a", client_id))  # type: ignore[misc]
             two = clients.back(name, client_id)
             assert sorted(take(two, 2)) == [b"kept", b"plain"]
+
+
+def test_sessions_without_an_owner_wait_for_room(needs: Callable[..., None], tmp_path: Path) -> None:
+    """Of so many as there may be none is more than that, and none is lost."""
+    needs("hubsub-core")
+    ids = [f"one-{number}" for number in range(8)]
+    limits = {"mqtt_sessions_max": 2}
+    cluster = Cluster(tmp_path, names=("a", "b"), classes=(KEPT, *CLASSES), config=MQTT, limits=limits)
+    with alone(tmp_path) as node:
+        cluster.nodes["a"] = node
+        with Clients(cluster) as clients:
+            for client_id in ids:
+                one, _ = clients.come("a", client_id)
+                assert one.subscribe(("kept/a", 1)) == [1]
+                leave(cluster, "a", one, client_id)
+        assert cluster.stop("a") == 0
+    with cluster, Clients(cluster) as clients:
+        servers = [Server(*node.redis, node.pid, node) for node in cluster.nodes.values()]
+        until(
+            lambda: sum(server.metric("mqtt_sessions_unadopted_total") for server in servers),
+            "there is no room for all",
+        )
+        met: set[str] = set()
+        while met != set(ids):
+            # Two shards of each of two nodes, one session each.
+            found: Any = until(lambda: listed(cluster, "a"))
+            assert len(found) <= 4
+            for client_id in found:
+                clients.come("a", client_id, clean=True, expiry_s=0)[0].close()
+            met |= found
+
+
+def listed(cluster: Cluster, by: str) -> set[str]:
+    """The client ids of all sessions."""
+    code, found = cluster.get(by, "/v1/sessions")
+    assert code == 200, found
+    return {row["client_id"] for row in found["sessions"]}

@@ -250,6 +250,8 @@ metrics! {
     mqtt_sessions_adopted_total;
     /// Sessions of which what was recorded is damaged.
     mqtt_sessions_damaged_total;
+    /// Times that a session was not taken in whose holder is gone, since there are `mqtt_sessions_max`.
+    mqtt_sessions_unadopted_total;
     /// Sessions to which nobody came back in time.
     mqtt_sessions_expired_total;
     /// Sockets of MQTT clients that were told why their connection ends and closed at once, as there were too many.

@@ -116,6 +116,7 @@ pub(super) fn adopt_of_before(core: &mut Core, found: Found) {
 pub(super) fn adopt(core: &mut Core, key: ConnKey, found: Found) {
     let id = found.id.clone();
     let Some(Revived { absent, queue, filters }) = revive(core, found) else {
+        core.rim.readings.damaged(id.clone(), core.rim.now.mono_ms);
         core.rim.conns.give_back(key);
         return claims::release(core, id, Holder { shard: core.rim.shard, conn: key });
     };

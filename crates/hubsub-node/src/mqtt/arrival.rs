@@ -121,11 +121,9 @@ pub(super) fn granted(core: &mut Core, key: ConnKey) {
     if reading::begin_adopted(core, key) {
         return;
     }
-    let rim = &mut core.rim;
-    let share = rim.limits.mqtt_sessions_max.div_ceil(u64::from(rim.mailer.shards()));
-    let sessions = rim.sessions.connected + rim.sessions.absent();
+    let rim = &core.rim;
     let client = rim.conns.get(key).and_then(|conn| conn.mqtt.as_ref());
-    if client.is_some_and(|client| client.session.is_some()) && sessions as u64 > share {
+    if client.is_some_and(|client| client.session.is_some()) && rim.has_sessions(0) {
         return refused(core, key, Reason::QuotaExceeded);
     }
     let arrival = client.and_then(|client| Some((client.machine.client_id(), client.arrival.as_deref()?)));
@@ -137,6 +135,12 @@ pub(super) fn granted(core: &mut Core, key: ConnKey) {
 }
 
 impl Rim {
+    /// Whether with so many sessions more there are more than this shard's share of `mqtt_sessions_max`.
+    pub(super) fn has_sessions(&self, more: usize) -> bool {
+        let share = self.limits.mqtt_sessions_max.div_ceil(u64::from(self.mailer.shards()));
+        (self.sessions.connected + self.sessions.absent() + more) as u64 > share
+    }
+
     /// What came of a subscription of a session that another process had; whether its client waits for it.
     pub(super) fn has_followed(&mut self, key: ConnKey, answer: &Answer) -> bool {
         let client = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());

@@ -15,6 +15,7 @@ use super::claims;
 use super::durable::Written;
 use super::entries::{EntryHead, Head, begin as begin_entry};
 use super::{MqttMail, handover, store};
+use crate::control::Level;
 use crate::core::Core;
 use crate::gather::Then;
 use crate::mail::Question;
@@ -33,12 +34,25 @@ const PAGE: u64 = 256;
 /// Sessions of a shard that are taken in at once.
 const ADOPTED_MAX: usize = 256;
 
+/// Bytes of entries of all of these together: beyond that only the one goes on that has most.
+const ADOPTED_BYTES_MAX: usize = 16 << 20;
+
+/// Until a session is tried again that is damaged, in ms: only its client can mend it, by a clean start.
+const DAMAGED_MS: u64 = 3_600_000;
+
+/// Damaged ones that are known to a shard: of more, the one that is due first is tried again.
+const DAMAGED_MAX: usize = 1_000;
+
 /// Those of a shard that are read.
 #[derive(Default)]
 pub struct Readings {
     by_place: HashMap<ConnKey, Reading, RandomState>,
     /// Which processes are gone of those that had sessions.
     gone: Gone,
+    /// Sessions that are damaged, and when each is tried again.
+    damaged: HashMap<Box<str>, u64, RandomState>,
+    /// Whether the last one that has no owner was left so, since there were too many.
+    is_full: bool,
 }
 
 /// One of them.
@@ -47,6 +61,8 @@ struct Reading {
     why: Why,
     /// Of the holder that wrote the row.
     epoch: u64,
+    /// Memory of the entries that came, near enough for limits.
+    bytes: usize,
     step: Step,
 }
 
@@ -76,6 +92,35 @@ impl Readings {
         self.by_place.remove(&key);
     }
 
+    /// Whether a session that is taken in has read more than there is room for, and another one is to go before it.
+    fn gives_way(&self, key: ConnKey) -> bool {
+        let bytes = |reading: &Reading| reading.bytes;
+        let Some(own) = self.by_place.get(&key).filter(|reading| reading.why == Why::Adoption) else {
+            return false;
+        };
+        self.adopted().map(bytes).sum::<usize>() > ADOPTED_BYTES_MAX
+            && self.adopted().map(bytes).max() > Some(own.bytes)
+    }
+
+    /// A session is damaged: it is left alone for a while.
+    pub(super) fn damaged(&mut self, id: Box<str>, now_ms: u64) {
+        if self.damaged.len() >= DAMAGED_MAX
+            && let Some(first) = self.damaged.iter().min_by_key(|(_, due_ms)| **due_ms)
+        {
+            let first = first.0.clone();
+            self.damaged.remove(&first);
+        }
+        self.damaged.insert(id, now_ms + DAMAGED_MS);
+    }
+
+    fn is_damaged(&mut self, id: &str, now_ms: u64) -> bool {
+        match self.damaged.get(id) {
+            Some(&due_ms) if due_ms > now_ms => true,
+            Some(_) => self.damaged.remove(id).is_none(),
+            None => false,
+        }
+    }
+
     fn adopted(&self) -> impl Iterator<Item = &Reading> {
         self.by_place.values().filter(|reading| reading.why == Why::Adoption)
     }
@@ -83,12 +128,26 @@ impl Readings {
 
 /// A session of this client id has no owner: one is to be made of it here, if nobody else has the id.
 pub(super) fn claim(core: &mut Core, id: Box<str>) {
-    let readings = &core.rim.readings;
-    if readings.adopted().count() >= ADOPTED_MAX || readings.adopted().any(|reading| reading.id == id) {
+    let now_ms = core.rim.now.mono_ms;
+    let readings = &mut core.rim.readings;
+    let under_way = readings.adopted().count();
+    let is_known = readings.is_damaged(&id, now_ms) || readings.adopted().any(|reading| reading.id == id);
+    if is_known || under_way >= ADOPTED_MAX || core.rim.is_leaving {
+        return;
+    }
+    let is_full = core.rim.has_sessions(under_way + 1);
+    let was_full = std::mem::replace(&mut core.rim.readings.is_full, is_full);
+    if is_full {
+        // It stays as it is recorded: its client may come for it, and it is looked at again.
+        core.rim.metrics.mqtt_sessions_unadopted_total.add(1);
+        if !was_full {
+            let fields = vec![("limit", "mqtt_sessions_max".to_owned())];
+            core.rim.control.log(Level::Warning, "sessions without an owner wait for room", fields);
+        }
         return;
     }
     let key = core.rim.conns.reserve();
-    let reading = Reading { id: id.clone(), why: Why::Adoption, epoch: 0, step: Step::Claim };
+    let reading = Reading { id: id.clone(), why: Why::Adoption, epoch: 0, bytes: 0, step: Step::Claim };
     core.rim.readings.by_place.insert(key, reading);
     let who = Holder { shard: core.rim.shard, conn: key };
     claims::claim(core, id, Claimant { who, aim: Aim::Adopt });
@@ -127,7 +186,7 @@ pub(super) fn begin_adopted(core: &mut Core, key: ConnKey) -> bool {
 /// The session of a connection's client id is read.
 pub(super) fn begin(core: &mut Core, key: ConnKey, id: Box<str>, is_clean: bool) {
     ask_row(core, key, &id);
-    let reading = Reading { id, why: Why::Client { is_clean }, epoch: 0, step: Step::Row };
+    let reading = Reading { id, why: Why::Client { is_clean }, epoch: 0, bytes: 0, step: Step::Row };
     core.rim.readings.by_place.insert(key, reading);
 }
 
@@ -140,6 +199,10 @@ fn ask_row(core: &mut Core, key: ConnKey, id: &str) {
 /// What a room has of a session.
 pub fn came(core: &mut Core, key: ConnKey, part: Result<HistoryPart, ErrorCode>) {
     let is_closing = core.rim.conns.get(key).is_some_and(|conn| conn.is_closing());
+    if core.rim.is_leaving && ends(core, key) {
+        // What was recorded stays for those that remain.
+        return;
+    }
     let Some(reading) = core.rim.readings.by_place.get_mut(&key).filter(|_| !is_closing) else { return };
     let (part, why, id) = match part {
         Ok(part) => (part, reading.why, reading.id.clone()),
@@ -182,7 +245,15 @@ pub fn came(core: &mut Core, key: ConnKey, part: Result<HistoryPart, ErrorCode>)
         Step::Entries(row, pages, entries) => {
             let records = pages.take(part);
             let payloads = records.iter().map(|record| record.payload());
-            entries.extend(payloads.filter(|entry| is_of_use(row, entry)).map(<[u8]>::to_vec));
+            for entry in payloads.filter(|entry| is_of_use(row, entry)) {
+                reading.bytes += entry.len() + size_of::<Vec<u8>>();
+                entries.push(entry.to_vec());
+            }
+            if core.rim.readings.gives_way(key) {
+                // It is found again.
+                ends(core, key);
+                return;
+            }
             read_on(core, key);
         }
     }
@@ -206,7 +277,7 @@ fn read_on(core: &mut Core, key: ConnKey) {
     if let Some(query) = pages.next() {
         return core.ask_home(&query.room.clone(), Question::History(query), Then::Session(key));
     }
-    let Some(Reading { id, why, epoch, step: Step::Entries(row, _, entries) }) =
+    let Some(Reading { id, why, epoch, step: Step::Entries(row, _, entries), .. }) =
         core.rim.readings.by_place.remove(&key)
     else {
         unreachable!("it is one that was read")
@@ -232,7 +303,7 @@ const ORPHANS_MAX: usize = 256;
 /// Sessions of hubs that this shard leads, of which the holder has given them up, or its process is gone, are to have an owner
 /// again: their client ids' shards see to it. Once in a while.
 pub fn adopt_orphans(core: &mut Core) {
-    if !core.reads_sessions() {
+    if !core.reads_sessions() || core.rim.is_leaving {
         return;
     }
     let mut gone = std::mem::take(&mut core.rim.readings.gone);
@@ -278,6 +349,35 @@ impl Gone {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_damaged_session_is_left_alone_for_a_while() {
+        let mut readings = Readings::default();
+        assert!(!readings.is_damaged("a", 0));
+        readings.damaged("a".into(), 5);
+        assert!(readings.is_damaged("a", 5) && readings.is_damaged("a", DAMAGED_MS + 4));
+        assert!(!readings.is_damaged("a", DAMAGED_MS + 5), "it is tried again");
+        (0..=DAMAGED_MAX as u64).for_each(|n| readings.damaged(n.to_string().into(), n));
+        assert_eq!(readings.damaged.len(), DAMAGED_MAX);
+        assert!(!readings.is_damaged("0", 0) && readings.is_damaged("1", 0), "the first gives way");
+    }
+
+    #[test]
+    fn of_sessions_that_have_read_more_than_there_is_room_for_the_one_with_most_goes_on() {
+        let mut readings = Readings::default();
+        let key = |index| ConnKey { index, generation: 0 };
+        let mut read = |index, why, bytes| {
+            let reading = Reading { id: "a".into(), why, epoch: 1, bytes, step: Step::Row };
+            readings.by_place.insert(key(index), reading);
+        };
+        read(1, Why::Adoption, ADOPTED_BYTES_MAX / 2);
+        read(2, Why::Adoption, ADOPTED_BYTES_MAX / 2);
+        read(3, Why::Client { is_clean: false }, 1);
+        assert!((1..=3).all(|index| !readings.gives_way(key(index))), "there is room");
+        readings.by_place.get_mut(&key(2)).unwrap().bytes += 1;
+        let gives_way: Vec<bool> = (1..=3).map(|index| readings.gives_way(key(index))).collect();
+        assert_eq!(gives_way, [true, false, false], "a client waits for nobody");
+    }
 
     #[test]
     fn a_process_is_gone_that_was_missed_before_also_where_others_were_looked_at_since() {
