@@ -199,6 +199,27 @@ def test_a_url_that_names_no_server_of_sessions_is_refused() -> None:
     )
 
 
+def test_an_end_that_the_server_was_not_there_for_follows_when_it_is(start: Start, redis: Server) -> None:
+    config = {"inflight_store": url(redis)}
+    with ExitStack() as stack, redis.connect() as keys:
+        server = begin(start, config=config, limits={"inflight_store_timeout_ms": 50})
+        keys.ask("AUTH", "hub", PASSWORD)
+        keys.ask("SELECT", "3")
+        one, _ = come(server, "ends")
+        leave(server, come(server, "stays")[0])
+        assert len(keys.ask("KEYS", "*:session:*")) == 2  # type: ignore[arg-type]
+        os.kill(redis.pid, signal.SIGSTOP)
+        stack.callback(os.kill, redis.pid, signal.SIGCONT)
+        # From now on nothing is sent to it.
+        until(lambda: figures(server)["up"] == 0, "it does not answer")
+        one.send(b"\xe0\x07\x00\x05\x11\x00\x00\x00\x00")
+        one.read_all()
+        until(lambda: server.metric("mqtt_session_unwritten_total") > 0, "its end is refused")
+        os.kill(redis.pid, signal.SIGCONT)
+        until(lambda: len(keys.ask("KEYS", "*:session:*")) == 1, "it is ended again")  # type: ignore[arg-type]
+        assert come(server, "stays")[1]
+
+
 def test_a_server_of_sessions_that_says_nothing_is_told_until_it_answers_again(
     start: Start, redis: Server
 ) -> None:

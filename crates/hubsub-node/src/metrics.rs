@@ -246,6 +246,8 @@ metrics! {
     mqtt_session_entries_total;
     /// What could not be recorded of sessions.
     mqtt_session_unwritten_total;
+    /// Sessions that have ended and stay recorded, as too many of them could not be ended there.
+    mqtt_session_ends_lost_total;
     /// Sessions that the process before left.
     mqtt_sessions_adopted_total;
     /// Sessions of which what was recorded is damaged.

@@ -400,6 +400,7 @@ impl Shard {
         self.core.broker.tend_consumers(now, &mut self.core.rim);
         crate::mqtt::look_at_store(&mut self.core);
         if self.stopping.is_none() {
+            crate::mqtt::end_again(&mut self.core);
             crate::mqtt::look_who_lacks(&mut self.core);
             crate::mqtt::adopt_orphans(&mut self.core);
         }

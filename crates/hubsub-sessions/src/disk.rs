@@ -240,7 +240,7 @@ impl Tables<'_> {
             Request::Append { id, entry } => self.append(id, entry, limits)?,
             Request::Load { id } => Ok(load(&self.heads, &self.snapshots, &self.entries, id)?),
             Request::List { after, max } => Ok(list(&self.snapshots, after.as_deref(), *max)?),
-            Request::End { id } => Ok(self.end(id)?),
+            Request::End { id, begins_with } => Ok(self.end(id, begins_with)?),
         })
     }
 
@@ -273,8 +273,9 @@ impl Tables<'_> {
         Ok(Ok(Answer::Appended(last + 1)))
     }
 
-    fn end(&mut self, id: &str) -> Result<Answer, redb::Error> {
-        if let Some((last, count, _)) = self.head(id)? {
+    fn end(&mut self, id: &str, begins_with: &[u8]) -> Result<Answer, redb::Error> {
+        let is_it = self.snapshots.get(id)?.is_some_and(|snapshot| snapshot.value().starts_with(begins_with));
+        if let Some((last, count, _)) = self.head(id)?.filter(|_| is_it) {
             self.remove(id, last - count + 1, last)?;
             self.heads.remove(id)?;
             self.snapshots.remove(id)?;

@@ -58,10 +58,12 @@ pub enum Request {
         /// At most so many, from 1 on. The page also ends with the snapshot that fills [`PAGE_BYTES`].
         max: usize,
     },
-    /// Nothing of it is kept any more; it need not be there.
+    /// Nothing of it is kept any more; it need not be there, and one that has taken its place stays.
     End {
         /// Whose.
         id: Box<str>,
+        /// What its snapshot begins with, of at most [`PREFIX_BYTES_MAX`] bytes: one with another beginning is not it.
+        begins_with: Vec<u8>,
     },
 }
 
@@ -94,6 +96,9 @@ pub trait SessionStore: Send {
 
 /// Bytes of an id, at most: what MQTT can say.
 pub const ID_BYTES_MAX: usize = 65_535;
+
+/// Bytes of the beginning of a snapshot by which it is known, at most.
+pub const PREFIX_BYTES_MAX: usize = 64;
 
 /// Bytes of a snapshot, at most.
 pub const SNAPSHOT_BYTES_MAX: usize = 64 << 20;
@@ -133,7 +138,8 @@ fn check(request: &Request) -> Result<(), StoreError> {
     let (id, more) = match request {
         Request::Save { id, snapshot, .. } => (id, Some(("snapshot", snapshot.len(), SNAPSHOT_BYTES_MAX))),
         Request::Append { id, entry } => (id, Some(("entry", entry.len(), ENTRY_BYTES_MAX))),
-        Request::Load { id } | Request::End { id } => (id, None),
+        Request::End { id, begins_with } => (id, Some(("beginning", begins_with.len(), PREFIX_BYTES_MAX))),
+        Request::Load { id } => (id, None),
         // Any id has others before and behind it, also one that no session can have.
         Request::List { .. } => return Ok(()),
     };

@@ -50,8 +50,10 @@ impl Memory {
                 Ok(Answer::Loaded { snapshot: Some(session.snapshot.clone()), entries })
             }
             Request::List { after, max } => Ok(Answer::Listed(self.list(after.as_deref(), *max))),
-            Request::End { id } => {
-                self.sessions.remove(id);
+            Request::End { id, begins_with } => {
+                if self.sessions.get(id).is_some_and(|it| it.snapshot.starts_with(begins_with)) {
+                    self.sessions.remove(id);
+                }
                 Ok(Answer::Ended)
             }
         }

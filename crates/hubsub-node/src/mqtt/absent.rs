@@ -7,6 +7,7 @@
 use super::client::Client;
 use super::cursors::Row;
 use super::durable;
+use super::endings::Endings;
 use super::lacking::Lacking;
 use super::message::{Message, Said};
 use super::pending::Item;
@@ -51,6 +52,8 @@ pub struct Sessions {
     by_place: HashMap<u32, (u32, Box<Absent>), RandomState>,
     /// Those that lack a subscription.
     pub(super) lacking: Lacking,
+    /// Those that have ended, and are recorded yet.
+    pub(super) endings: Endings,
     /// Connections whose sessions outlive them.
     pub connected: usize,
     /// What waits for absent clients.

@@ -183,8 +183,10 @@ pub(super) fn begin_new(core: &mut Core, key: ConnKey, epoch: u64) {
 
 /// Likewise, where the session is there that another process had: it ends, and its will is published.
 pub(super) fn clear(core: &mut Core, key: ConnKey, id: Box<str>, row: &[u8], epoch: u64) {
-    let state = Head::read(row).and_then(|(.., state)| SessionState::<u64>::decode(state));
-    if let Ok(mut state) = state
+    let head = Head::read(row);
+    // One that is damaged does not say which it is.
+    let born = head.as_ref().map_or(0, |(head, ..)| head.born);
+    if let Ok(mut state) = head.and_then(|(.., state)| SessionState::<u64>::decode(state))
         && let Some(will) = state.take_will()
     {
         publish_will(core, key, *will, &id);
@@ -193,7 +195,7 @@ pub(super) fn clear(core: &mut Core, key: ConnKey, id: Box<str>, row: &[u8], epo
     match client.map(|client| client.is_recorded()) {
         // Its own row takes the place of that one.
         Some(true) => begin_new(core, key, epoch),
-        Some(false) => store::end(core, id, epoch + 1, Written::Cleared(key)),
+        Some(false) => store::end(core, id, (epoch + 1, born), Written::Cleared(key)),
         None => {}
     }
 }

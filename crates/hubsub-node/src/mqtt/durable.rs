@@ -11,7 +11,8 @@ use super::arrival::{connected, refused};
 use super::client::{Client, end};
 use super::cursors::Row;
 use super::deliver::Way;
-use super::entries::put_event;
+use super::endings::Ending;
+use super::entries::{Head, put_event};
 use super::kept::{Intended, Kept, Parting, Prepared, Wait};
 use super::pending::Item;
 use super::sending::Under;
@@ -37,7 +38,9 @@ pub enum Written {
     /// An entry of that number, likewise.
     Entry(ConnKey, u32, u64, Vec<Wait>),
     /// The end of a row: the client id is free then.
-    End(Box<str>, Holder),
+    End(Holder, Ending),
+    /// Likewise, of one that was free already.
+    EndAgain(Ending),
     /// The fence of a session that is read for this place.
     Fence(ConnKey),
     /// The end of a row that a connection found, which goes on without.
@@ -62,8 +65,8 @@ impl Core {
     }
 
     /// Who writes rows here, as the holder of an epoch.
-    pub(super) fn owner(&self, epoch: u64) -> Owner {
-        Owner { epoch, run: self.rim.links.run(), is_over: false }
+    pub(super) fn owner(&self, epoch: u64, born: u64) -> Owner {
+        Owner { epoch, run: self.rim.links.run(), born, is_over: false }
     }
 }
 
@@ -198,10 +201,10 @@ fn record_row(core: &mut Core, key: ConnKey, id: Box<str>, visit: u32) {
     let Some(row) = core.rim.row_of(key, &places) else { return };
     let Some(kept) = kept_of(&mut core.rim, key) else { return };
     let waits = kept.work.as_mut().map_or_else(Vec::new, |work| std::mem::take(&mut work.waits));
-    let (through, epoch, is_over) = (kept.through(), kept.head.epoch, kept.parts());
+    let (through, is_over, Head { epoch, born, .. }) = (kept.through(), kept.parts(), kept.head);
     kept.work().under_way += 1;
     core.rim.metrics.mqtt_session_rows_total.add(1);
-    let owner = Owner { is_over, ..core.owner(epoch) };
+    let owner = Owner { is_over, ..core.owner(epoch, born) };
     store::save(core, id, row, (owner, through), Written::Row(key, visit, waits));
 }
 
@@ -306,7 +309,11 @@ impl Rim {
 /// A session ends, and with it what is recorded of it; then its client id is free.
 pub(super) fn release(core: &mut Core, id: Box<str>, holder: Holder, kept: Option<Box<Kept>>) {
     match kept.filter(|kept| kept.has_row) {
-        Some(kept) => store::end(core, id.clone(), kept.head.epoch, Written::End(id, holder)),
+        Some(kept) => {
+            let Head { epoch, born, .. } = kept.head;
+            let ending = Ending::new(id.clone(), epoch, born);
+            store::end(core, id, (epoch, born), Written::End(holder, ending));
+        }
         None => claims::release(core, id, holder),
     }
 }
@@ -384,7 +391,12 @@ pub fn written(core: &mut Core, what: Written, outcome: Result<u64, ErrorCode>) 
             }
             wrote(core, key, false);
         }
-        Written::End(id, holder) => claims::release(core, id, holder),
+        Written::End(holder, ending) => {
+            let id = ending.id.clone();
+            core.rim.ended(ending, outcome);
+            claims::release(core, id, holder);
+        }
+        Written::EndAgain(ending) => core.rim.ended(ending, outcome),
         Written::Fence(key) => reading::fenced(core, key, outcome.is_ok()),
         Written::Cleared(key) => adoption::cleared(core, key, outcome.is_ok()),
     }

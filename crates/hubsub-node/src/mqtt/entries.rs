@@ -54,6 +54,13 @@ pub struct Head {
     pub queued_from: u64,
 }
 
+/// What each row of a session begins with, and none of another one.
+pub fn beginning_of(born: u64) -> Vec<u8> {
+    let mut beginning = vec![VERSION];
+    put(&mut beginning, born);
+    beginning
+}
+
 impl Head {
     /// Appends it, and where the session stands.
     pub fn write(&self, cursors: Option<&Cursors>, out: &mut Vec<u8>) {

@@ -13,6 +13,7 @@
 //! - [`sessions_shown`]: what operators see of that, and its end by their hand
 //! - [`durable`]: what outlives the process
 //! - [`kept`]: what of one session does
+//! - [`endings`]: what of it is to be forgotten, and cannot be yet
 //! - [`adoption`]: how the next one takes it in
 //! - [`lacking`]: those that could not subscribe to all then
 //! - [`entries`]: that in bytes
@@ -42,6 +43,7 @@ mod client;
 mod cursors;
 mod deliver;
 mod durable;
+mod endings;
 mod entries;
 mod gaps;
 mod handover;
@@ -70,6 +72,7 @@ pub use arrival::followed;
 pub use claims::{ClaimAsked, MqttMail, answered, heard, home_of, late, missed, receive};
 pub use client::{Client, gone, look_for_silence};
 pub use durable::{Written, look as look_whether_moved, record as record_session, written};
+pub use endings::end_again;
 pub use handover::{Traveller, depart, settled};
 pub use lacking::look_who_lacks;
 pub use large::LongMessages;

@@ -26,6 +26,8 @@ pub struct Owner {
     pub epoch: u64,
     /// The incarnation of its process; 0: a lone node's.
     pub run: u64,
+    /// Which session of its client id it is; 0: it does not say.
+    pub born: u64,
     /// Whether it has given the session up, for another node.
     pub is_over: bool,
 }
@@ -40,15 +42,22 @@ impl Owner {
         let (epoch, run) = (number()?, number()?);
         // Another one follows it.
         let epoch = Some(epoch).filter(|&epoch| epoch < u64::MAX)?;
-        Some(Owner { epoch, run, is_over: words.next() == Some(OVER) })
+        let mut words = words.peekable();
+        let born = words.next_if(|word| *word != OVER).map_or(Some(0), |word| word.parse().ok())?;
+        Some(Owner { epoch, run, born, is_over: words.next() == Some(OVER) })
     }
 
     /// The headers of a row that it writes.
     #[must_use]
     pub fn headers(self) -> Arc<[(Box<str>, Box<str>)]> {
-        let Owner { epoch, run, is_over } = self;
+        let Owner { epoch, run, born, is_over } = self;
         let over = if is_over { OVER } else { "" };
-        [(OWNER.into(), format!("{epoch} {run} {over}").trim_end().into())].into()
+        [(OWNER.into(), format!("{epoch} {run} {born} {over}").trim_end().into())].into()
+    }
+
+    /// Whether it is known to have had another session than that one.
+    fn is_of_another(self, other: Owner) -> bool {
+        self.born != other.born && self.born != 0 && other.born != 0
     }
 
     /// Whether it may write over a row of another holder.
@@ -73,7 +82,9 @@ impl Owners {
         let (Some(owner), true) = (Owner::of(record), record.topic().starts_with(SESSIONS)) else {
             return true;
         };
-        if self.sessions.get(record.topic()).is_some_and(|before| !owner.follows(*before)) {
+        let ends = record.payload().is_empty();
+        let is_refused = |before: &Owner| !owner.follows(*before) || (ends && owner.is_of_another(*before));
+        if self.sessions.get(record.topic()).is_some_and(is_refused) {
             return false;
         }
         // One that ends the row may be under way: until it is safe that holder is the last one.
@@ -131,7 +142,7 @@ mod tests {
 
     fn session(id: &str, payload: &str, epoch: u64, run: u64) -> Arc<Record> {
         let (room, headers) =
-            ([SESSIONS, id.as_bytes()].concat(), Owner { epoch, run, is_over: run == 0 }.headers());
+            ([SESSIONS, id.as_bytes()].concat(), Owner { epoch, run, born: 0, is_over: run == 0 }.headers());
         Arc::new(Record::new(Namespace::Global, &room, payload.as_bytes(), "".into(), Some(headers)))
     }
 
@@ -167,6 +178,29 @@ mod tests {
             assert!(!owners.may_own(&session("a", "z", 2, 7)), "behind that of a later holder");
             owners.set(&new);
             assert!(owners.may_own(&session("a", "z", 3, 8)));
+        }
+    }
+
+    #[test]
+    fn an_end_is_of_the_session_that_it_names() {
+        let of = |payload: &str, born| {
+            let headers = Some(Owner { epoch: 1, run: 0, born, is_over: false }.headers());
+            Record::new(Namespace::Global, &[SESSIONS, b"a"].concat(), payload.as_bytes(), "".into(), headers)
+        };
+        let mut owners = Owners::default();
+        assert!(owners.may_own(&of("x", 7)) && owners.may_own(&of("", 7)));
+        assert!(owners.may_own(&of("y", 8)), "another one begins, of the same holder");
+        assert!(!owners.may_own(&of("", 7)), "the end of the one before comes late");
+        assert!(owners.may_own(&of("", 0)), "it names none");
+        for (born, is_over) in [(0, false), (7, false), (7, true)] {
+            let owner = Owner { epoch: 3, run: 5, born, is_over };
+            let row = Record::new(Namespace::Global, b"r", b"", "".into(), Some(owner.headers()));
+            assert_eq!(Owner::of(&row), Some(owner));
+        }
+        for (said, is_over) in [("3 5", false), ("3 5 over", true)] {
+            let headers = Some([(OWNER.into(), said.into())].into());
+            let row = Record::new(Namespace::Global, b"r", b"", "".into(), headers);
+            assert_eq!(Owner::of(&row), Some(Owner { epoch: 3, run: 5, born: 0, is_over }), "of before");
         }
     }
 

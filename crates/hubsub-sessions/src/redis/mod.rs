@@ -144,9 +144,9 @@ impl Redis {
                 command.arg(&entry[..]).arg(self.limits.entries_max).arg(self.limits.bytes_max);
             }
             Request::Load { id } => eval(LOAD, id),
-            Request::End { id } => {
+            Request::End { id, begins_with } => {
                 eval(END, id);
-                command.arg(&**id);
+                command.arg(&**id).arg(&begins_with[..]);
             }
             Request::List { after, max } => {
                 let from = after.as_ref().map_or("-".to_owned(), |after| format!("({after}"));

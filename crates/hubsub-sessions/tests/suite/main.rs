@@ -28,6 +28,7 @@ macro_rules! rules {
             numbers_go_on_behind_what_a_snapshot_holds_also_where_the_store_never_gave_it,
             nothing_is_kept_of_nobody,
             an_end_leaves_nothing_and_a_new_session_begins_at_one,
+            an_end_is_of_the_session_that_it_names,
             pages_come_in_the_order_of_ids,
             a_page_ends_with_the_snapshot_that_fills_it,
             ids_may_have_any_characters,

@@ -1,6 +1,6 @@
 //! Any sequence of requests gets the same answers of each store as of [`Memory`], wherever it is closed and opened again.
 
-use crate::support::{Keeper, append, end, list, load, save};
+use crate::support::{Keeper, append, end_of, list, load, save};
 use hubsub_sessions::{Limits, Memory, Request, SessionStore};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -23,7 +23,7 @@ fn request() -> impl Strategy<Value = Request> {
         6 => (id(), "[a-z]{0,4}").prop_map(|(id, entry)| append(id, &entry)),
         2 => id().prop_map(load),
         1 => (prop::option::of(id()), 0..4usize).prop_map(|(after, max)| list(after, max)),
-        1 => id().prop_map(end),
+        1 => (id(), "[a-z]{0,1}").prop_map(|(id, begins_with)| end_of(id, &begins_with)),
     ]
 }
 

@@ -1,6 +1,6 @@
 //! What holds for each store, kept or not: each rule is a function of a [`Keeper`].
 
-use crate::support::{Keeper, LIMITS, append, end, list, load, loaded, nobody, one, save};
+use crate::support::{Keeper, LIMITS, append, end, end_of, list, load, loaded, nobody, one, save};
 use hubsub_sessions::{Answer, ID_BYTES_MAX, Limits, NUMBER_MAX, PAGE_BYTES, Request, StoreError};
 
 pub fn entries_come_back_in_order_behind_their_snapshot(keeper: &dyn Keeper) {
@@ -53,6 +53,17 @@ pub fn an_end_leaves_nothing_and_a_new_session_begins_at_one(keeper: &dyn Keeper
     assert_eq!(one(&mut *store, list(None, 10)), Ok(Answer::Listed(vec![("b".into(), "s".into())])));
     store.carry_out(&[save("a", "t", 0), append("a", "z")]);
     assert_eq!(one(&mut *store, load("a")), Ok(loaded("t", &[(1, "z")])));
+}
+
+pub fn an_end_is_of_the_session_that_it_names(keeper: &dyn Keeper) {
+    let mut store = keeper.open(LIMITS);
+    store.carry_out(&[save("a", "2nd", 0), append("a", "x")]);
+    for beginning in ["1", "2nd of all"] {
+        assert_eq!(one(&mut *store, end_of("a", beginning)), Ok(Answer::Ended));
+        assert_eq!(one(&mut *store, load("a")), Ok(loaded("2nd", &[(1, "x")])), "another one stays");
+    }
+    assert_eq!(one(&mut *store, end_of("a", "2n")), Ok(Answer::Ended));
+    assert_eq!(one(&mut *store, load("a")), Ok(nobody()));
 }
 
 pub fn pages_come_in_the_order_of_ids(keeper: &dyn Keeper) {

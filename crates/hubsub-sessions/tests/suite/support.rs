@@ -130,8 +130,13 @@ pub fn load(id: &str) -> Request {
     Request::Load { id: id.into() }
 }
 
+/// Whatever its snapshot is.
 pub fn end(id: &str) -> Request {
-    Request::End { id: id.into() }
+    end_of(id, "")
+}
+
+pub fn end_of(id: &str, begins_with: &str) -> Request {
+    Request::End { id: id.into(), begins_with: begins_with.into() }
 }
 
 pub fn list(after: Option<&str>, max: usize) -> Request {

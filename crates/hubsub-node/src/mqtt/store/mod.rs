@@ -11,6 +11,7 @@ pub use thread::{StoreState, StoreStatus, StoreThread};
 use super::MqttMail;
 use super::adoption::{Found, is_of_use, queue_of, room_of};
 use super::durable::{self, Written};
+use super::entries::beginning_of;
 use crate::core::Core;
 use crate::mail::Mail;
 use crate::own::Asked;
@@ -204,12 +205,16 @@ pub(super) fn append(core: &mut Core, id: Box<str>, entry: Vec<u8>, then: Writte
     }
 }
 
-/// Keeps nothing of it any more, as its holder of that epoch.
-pub(super) fn end(core: &mut Core, id: Box<str>, epoch: u64, then: Written) {
+/// Keeps nothing of it any more, as the holder of that epoch of the session that is so born; one that has taken its place
+/// stays.
+pub(super) fn end(core: &mut Core, id: Box<str>, (epoch, born): (u64, u64), then: Written) {
     match core.rim.store {
-        Some(_) => _ = core.ask_store(Request::End { id }, Asked::Session(then)),
+        Some(_) => {
+            let request = Request::End { id, begins_with: beginning_of(born) };
+            core.ask_store(request, Asked::Session(then));
+        }
         None => {
-            let headers = Some(core.owner(epoch).headers());
+            let headers = Some(core.owner(epoch, born).headers());
             core.say_with(&room_of(&id), b"", headers, Asked::Session(then));
         }
     }

@@ -43,7 +43,8 @@ impl Asks {
         let bytes = match &self.request {
             Request::Save { id, snapshot, .. } => id.len() + snapshot.len(),
             Request::Append { id, entry } => id.len() + entry.len(),
-            Request::Load { id } | Request::End { id } => id.len(),
+            Request::End { id, begins_with } => id.len() + begins_with.len(),
+            Request::Load { id } => id.len(),
             Request::List { after, .. } => after.as_ref().map_or(0, |after| after.len()),
         };
         size_of::<Asks>() + bytes
