@@ -38,7 +38,12 @@ class Limit:
 
 LIMITS: tuple[Limit, ...] = (
     Limit("connections_max", 1_000_000, "Open client connections; the descriptor limit may allow fewer.", 1),
-    Limit("handshake_ms", 10_000, "Time a connection has to send its first whole command.", 1),
+    Limit(
+        "handshake_ms",
+        10_000,
+        "Time a connection has to send its first whole command, and a long poll to be asked with its token.",
+        1,
+    ),
     Limit("frame_bytes_max", 64 * MIB, "Bytes of one command, arguments and framing together.", 1_024),
     Limit("frame_args_max", 1_048_576, "Arguments of one command.", 8),
     Limit("inline_bytes_max", 64 * KIB, "Bytes of one inline command.", 64),
