@@ -27,13 +27,13 @@ from hubsub.bench.scenarios import (
     Load,
     Params,
     Scenario,
-    idle,
+    by_own_row,
+    idle_row,
     saturate,
 )
 from hubsub.bench.stats import Bound
 
 MQTT = frozenset({"mqtt"})
-BOTH = frozenset({"mqtt", "redis"})
 
 W5: Params = {
     "protocol": "mqtt",
@@ -50,18 +50,6 @@ KEPT = 100_000
 """Absent sessions, and retained messages."""
 COLLECT_S = 8
 """How long clients collect them, one after the other: as long as the others are measured, and their start."""
-
-BY_OWN = "deliveries per CPU second, by those of Redis"
-
-
-def _beside_redis(params: Params, load: Load, _rate: float | None) -> Figures:
-    redis = load(params).cpu_us_per_delivery
-    mqtt = load({**params, "protocol": "mqtt"}).cpu_us_per_delivery
-    return {
-        BY_OWN: redis / mqtt if redis is not None and mqtt else None,
-        CPU: mqtt,
-        "CPU per delivery, Redis": redis,
-    }
 
 
 def _absent(load: Load, _rate: float | None) -> Figures:
@@ -89,13 +77,7 @@ def _retained(load: Load, _rate: float | None) -> Figures:
 
 
 def _own(name: str, title: str, params: Params) -> Scenario:
-    figures = (
-        Figure(BY_OWN, "×", lower_is_better=False, bound=Bound(0.9, of="value")),
-        Figure(CPU, "µs"),
-        Figure("CPU per delivery, Redis", "µs"),
-    )
-    measure = partial(_beside_redis, params)
-    return Scenario(name, f"QoS 0: {title}", figures, measure, protocols=BOTH)
+    return by_own_row(name, f"QoS 0: {title}", params, "mqtt", floor=0.9)
 
 
 def _beside(name: str, title: str, params: Params, bound: Bound | None = None) -> Scenario:
@@ -115,15 +97,11 @@ MQTT_SCENARIOS: tuple[Scenario, ...] = (
     _beside("mqtt-fanout-0", "QoS 0: 1 room × 1000, 4 publishers × 4", FANOUT),
     _beside("mqtt-fanout-1", "QoS 1: 1 room × 1000, 4 publishers × 4", {**FANOUT, "qos": 1}, Bound(1.5)),
     _beside("mqtt-fanout-2", "QoS 2: 1 room × 1000, 4 publishers × 4", {**FANOUT, "qos": 2}),
-    Scenario(
+    idle_row(
         "mqtt-idle",
         "MQTT connections with a clean session, each subscribed to a topic of its own",
-        (
-            Figure("resident, settled", "B", bound=Bound(1024, of="value")),
-            Figure("resident, at once", "B"),
-        ),
-        partial(idle, {"protocol": "mqtt"}),
-        protocols=MQTT,
+        Bound(1024, of="value"),
+        "mqtt",
     ),
     Scenario(
         "mqtt-absent",

@@ -10,32 +10,17 @@ How they are read (payloads of 128 bytes, which are JSON; what pages read, Redis
 """
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
-from hubsub.bench.mqtt_scenarios import BY_OWN, FANOUT
-from hubsub.bench.scenarios import CPU, Figure, Figures, Load, Params, Scenario, idle
+from hubsub.bench.mqtt_scenarios import FANOUT
+from hubsub.bench.scenarios import Figure, Figures, Load, Params, Scenario, by_own_row, idle_row
 from hubsub.bench.stats import Bound
 
-PHOENIX = frozenset({"phoenix"})
-BOTH = frozenset({"phoenix", "redis"})
-
-CROWD: Params = {**FANOUT, "protocol": "redis"}
 JOINS = 10_000
 """A second."""
 JOINS_S = 5.0
 LATE_US_MAX = 1_000_000
 """What a heartbeat beside them may take; a page gives its server up after 10 s."""
-
-
-def _fanout(load: Load, _rate: float | None) -> Figures:
-    redis = load(CROWD).cpu_us_per_delivery
-    pages = load({**CROWD, "protocol": "phoenix"}).cpu_us_per_delivery
-    return {
-        BY_OWN: redis / pages if redis is not None and pages else None,
-        CPU: pages,
-        "CPU per delivery, Redis": redis,
-    }
 
 
 def _joins(load: Load, _rate: float | None) -> Figures:
@@ -54,26 +39,14 @@ def _p99_us(latency: Mapping[str, Any]) -> float | None:
 
 
 PHOENIX_SCENARIOS: tuple[Scenario, ...] = (
-    Scenario(
-        "phoenix-fanout",
-        "pages: 1 room × 1000 WebSockets, 4 publishers × 4",
-        (
-            Figure(BY_OWN, "×", lower_is_better=False, bound=Bound(0.85, of="value")),
-            Figure(CPU, "µs"),
-            Figure("CPU per delivery, Redis", "µs"),
-        ),
-        _fanout,
-        protocols=BOTH,
+    by_own_row(
+        "phoenix-fanout", "pages: 1 room × 1000 WebSockets, 4 publishers × 4", FANOUT, "phoenix", floor=0.85
     ),
-    Scenario(
+    idle_row(
         "phoenix-idle",
         "WebSockets that have joined a topic of their own each",
-        (
-            Figure("resident, settled", "B", bound=Bound(1024, of="value")),
-            Figure("resident, at once", "B"),
-        ),
-        partial(idle, {"protocol": "phoenix"}),
-        protocols=PHOENIX,
+        Bound(1024, of="value"),
+        "phoenix",
     ),
     Scenario(
         "phoenix-joins",
@@ -86,7 +59,7 @@ PHOENIX_SCENARIOS: tuple[Scenario, ...] = (
             Figure("unanswered", "", bound=Bound(0, of="value")),
         ),
         _joins,
-        protocols=PHOENIX,
+        protocols=frozenset({"phoenix"}),
     ),
 )
 

@@ -117,8 +117,7 @@ def _latency(params: Params, load: Load, rate: float | None) -> Figures:
     return {name: report.latency_us(name) for name in ("p50", "p99", "p999")}
 
 
-def idle(params: Params, load: Load, _rate: float | None) -> Figures:
-    """What idle connections cost."""
+def _idle(params: Params, load: Load, _rate: float | None) -> Figures:
     report = load(
         {
             **params,
@@ -162,6 +161,39 @@ def _slow(load: Load, _rate: float | None) -> Figures:
 
 CPU = "CPU per delivery"
 RATE = "delivered per second"
+BY_OWN = "deliveries per CPU second, by those of Redis"
+
+
+def _by_own(params: Params, protocol: str, load: Load, _rate: float | None) -> Figures:
+    redis = load({**params, "protocol": "redis"}).cpu_us_per_delivery
+    other = load({**params, "protocol": protocol}).cpu_us_per_delivery
+    return {
+        BY_OWN: redis / other if redis is not None and other else None,
+        CPU: other,
+        "CPU per delivery, Redis": redis,
+    }
+
+
+def by_own_row(name: str, title: str, params: Params, protocol: str, floor: float) -> Scenario:
+    """Clients of a protocol, in turn with Redis clients of the same node.
+
+    Args:
+        floor: Deliveries per CPU second that they get, by those of Redis, at least.
+    """
+    figures = (
+        Figure(BY_OWN, "×", lower_is_better=False, bound=Bound(floor, of="value")),
+        Figure(CPU, "µs"),
+        Figure("CPU per delivery, Redis", "µs"),
+    )
+    measure = partial(_by_own, params, protocol)
+    return Scenario(name, title, figures, measure, protocols=frozenset({protocol, "redis"}))
+
+
+def idle_row(name: str, title: str, bound: Bound, protocol: str = "redis") -> Scenario:
+    """What idle clients of a protocol cost."""
+    figures = (Figure("resident, settled", "B", bound=bound), Figure("resident, at once", "B"))
+    measure = partial(_idle, {"protocol": protocol})
+    return Scenario(name, title, figures, measure, protocols=frozenset({protocol}))
 
 
 def _core(name: str, title: str, params: Params, floor: float, goal: float) -> Scenario:
@@ -185,14 +217,10 @@ SCENARIOS: tuple[Scenario, ...] = (
     _cores("two-fanout", "two cores: 2 rooms × 500, 16 publishers × 4", FANOUT, 1.7, 2.1),
     _cores("two-w2", "two cores: 1000 rooms × 10, 100 publishers × 4", W2, 1.5, 1.9),
     _cores("two-w3", "two cores: 200 rooms × 1, 64 in flight", W3, 1.5, 1.9),
-    Scenario(
+    idle_row(
         "idle",
         f"{IDLE_CONNECTIONS:,} connections, each subscribed to a room of its own",
-        (
-            Figure("resident, settled", "B", bound=Bound(700, 450, of="value")),
-            Figure("resident, at once", "B"),
-        ),
-        partial(idle, {}),
+        Bound(700, 450, of="value"),
     ),
     Scenario(
         "rooms",
