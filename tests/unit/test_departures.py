@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import random
 from typing import Any, cast
 
 import pytest
@@ -102,3 +104,53 @@ async def test_a_room_that_cannot_be_read_now_is_tried_again() -> None:
     for is_done in (False, True):
         tried = departures._tried(cast(Node, log), ROOM, lambda: frozenset({HERE}), None)
         assert await tried is is_done
+
+
+@pytest.mark.parametrize("seed", range(200))
+async def test_whoever_dies_and_whatever_fails_each_that_came_has_left_and_nobody_who_is_there(
+    seed: int,
+) -> None:
+    dice = random.Random(seed)
+    runs, alive, there = ["1", "2", "3"], {"1", "2", "3"}, dict[str, str]()
+    log, numbers = Log([]), itertools.count(1)
+
+    def add(kind: str, ref: str) -> None:
+        for _ in range(dice.choice([1, 1, 2])):
+            row = {"kind": kind, "user": "ann", "ref": ref}
+            log.rows.append(HistoryRow(3, len(log.rows) + 1, 0, ROOM, "", json.dumps(row).encode(), {}))
+
+    async def look() -> None:
+        """As often as it takes, with a log that takes some of it, or none."""
+        while True:
+            log.said, log.refuses = [], dice.choice([0, 0, 1])
+            try:
+                await say_leaves(cast(Node, log), ROOM, lambda: frozenset(alive), 0)
+            except HubSubError:
+                continue
+            finally:
+                for row in log.said:
+                    assert row["ref"].partition(".")[0] not in alive
+                    add("leave", row["ref"])
+            return
+
+    for _ in range(60):
+        match dice.randrange(6):
+            case 0 | 1 if alive:
+                ref = f"{dice.choice(sorted(alive))}.{next(numbers)}"
+                there[ref] = ref.partition(".")[0]
+                add("join", ref)
+            case 2 | 3 if here := [ref for ref, run in there.items() if run in alive]:
+                ref = dice.choice(here)
+                del there[ref]
+                add("leave", ref)
+            case 4 if alive:
+                alive.discard(dice.choice(sorted(alive)))
+            case _:
+                alive.add(f"{len(runs) + 1}")
+                runs.append(f"{len(runs) + 1}")
+                await look()
+    await look()
+    records = [json.loads(row.payload) for row in log.rows]
+    went = {row["ref"] for row in records if row["kind"] == "leave"}
+    open_refs = {row["ref"] for row in records if row["kind"] == "join"} - went
+    assert open_refs == {ref for ref, run in there.items() if run in alive}

@@ -19,6 +19,7 @@ use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use hubsub_types::ErrorCode;
 use hubsub_wire::phoenix::{reference_text, write_text};
+use std::sync::Arc;
 
 /// Topics of these records begin so.
 const ROOMS: &[u8] = b"$stats/presence/";
@@ -26,20 +27,32 @@ const ROOMS: &[u8] = b"$stats/presence/";
 /// What was not taken is said again after so long, in ms.
 const AGAIN_MS: u64 = 1_000;
 
-/// Records of members of this shard that are not known to be in a log.
+/// Records of members of this shard that are not known to be in a log. It knows neither rooms nor a clock.
 #[derive(Default)]
 pub struct Records {
-    /// By the references that the members came with. As many as a node may have members.
+    /// By the references that the members came with.
     unsaid: HashMap<u64, Unsaid, RandomState>,
     /// What will never be in a log.
     pub lost: u64,
 }
 
+#[derive(Clone)]
 struct Unsaid {
-    topic: Box<[u8]>,
-    payload: Box<[u8]>,
+    topic: Arc<[u8]>,
+    payload: Arc<[u8]>,
     /// That it went, while it is not known to be recorded that it came.
-    then: Option<Box<[u8]>>,
+    then: Option<Arc<[u8]>>,
+}
+
+/// What is to be done with the records of a member.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Next {
+    /// Say what waits.
+    Say,
+    /// Likewise, in a while.
+    SayLater,
+    /// Nothing, for now.
+    Nothing,
 }
 
 impl Records {
@@ -47,6 +60,41 @@ impl Records {
     #[must_use]
     pub fn waiting(&self) -> u64 {
         self.unsaid.len() as u64
+    }
+
+    /// A member came or went.
+    fn add(&mut self, reference: u64, topic: Arc<[u8]>, payload: Arc<[u8]>, waiting_max: u64) -> Next {
+        let is_full = self.waiting() >= waiting_max;
+        match self.unsaid.entry(reference) {
+            Entry::Occupied(mut came) => came.get_mut().then = Some(payload),
+            Entry::Vacant(_) if is_full => self.lost += 1,
+            Entry::Vacant(entry) => {
+                entry.insert(Unsaid { topic, payload, then: None });
+                return Next::Say;
+            }
+        }
+        Next::Nothing
+    }
+
+    /// What was said last of a member has come to that.
+    fn said(&mut self, reference: u64, outcome: Result<u64, ErrorCode>) -> Next {
+        let Some(unsaid) = self.unsaid.get_mut(&reference) else { return Next::Nothing };
+        match outcome {
+            Ok(_) => {
+                if let Some(went) = unsaid.then.take() {
+                    unsaid.payload = went;
+                    return Next::Say;
+                }
+                self.unsaid.remove(&reference);
+            }
+            // It would be refused again.
+            Err(ErrorCode::TopicLength | ErrorCode::PayloadLength) => {
+                self.lost += 1 + u64::from(unsaid.then.is_some());
+                self.unsaid.remove(&reference);
+            }
+            Err(_) => return Next::SayLater,
+        }
+        Next::Nothing
     }
 }
 
@@ -68,46 +116,133 @@ pub fn record(core: &mut Core, room: &[u8], kind: &str, (reference, key): (u64, 
     let ts = core.rim.now.wall_us / 1000;
     let text = reference_text(core.rim.presence.run(), reference);
     said.extend_from_slice(format!(",\"ts\":{ts},\"ref\":\"{text}\"}}").as_bytes());
-    let unsaid_max = core.rim.limits.presence_members_max;
-    let records = &mut core.rim.presence.records;
-    let is_full = records.waiting() >= unsaid_max;
-    match records.unsaid.entry(reference) {
-        Entry::Occupied(mut came) => came.get_mut().then = Some(said.into()),
-        Entry::Vacant(_) if is_full => records.lost += 1,
-        Entry::Vacant(entry) => {
-            entry.insert(Unsaid { topic: topic.into(), payload: said.into(), then: None });
-            record_again(core, reference);
-        }
-    }
+    let waiting_max = core.rim.limits.presence_members_max;
+    let next = core.rim.presence.records.add(reference, topic.into(), said.into(), waiting_max);
+    follow(core, reference, next);
 }
 
 /// Says what is to be recorded of a member.
 pub fn record_again(core: &mut Core, reference: u64) {
-    let Some(unsaid) = core.rim.presence.records.unsaid.get(&reference) else { return };
-    let (topic, payload) = (unsaid.topic.clone(), unsaid.payload.clone());
-    core.say_in(&topic, &payload, Asked::Recorded(reference));
+    if let Some(Unsaid { topic, payload, .. }) = core.rim.presence.records.unsaid.get(&reference).cloned() {
+        core.say_in(&topic, &payload, Asked::Recorded(reference));
+    }
 }
 
 /// What came of that.
 pub fn recorded(core: &mut Core, reference: u64, outcome: Result<u64, ErrorCode>) {
-    let records = &mut core.rim.presence.records;
-    let Some(unsaid) = records.unsaid.get_mut(&reference) else { return };
-    match outcome {
-        Ok(_) => match unsaid.then.take() {
-            Some(went) => {
-                unsaid.payload = went;
-                record_again(core, reference);
-            }
-            None => _ = records.unsaid.remove(&reference),
-        },
-        // It would be refused again.
-        Err(ErrorCode::TopicLength | ErrorCode::PayloadLength) => {
-            records.lost += 1 + u64::from(unsaid.then.is_some());
-            records.unsaid.remove(&reference);
-        }
-        Err(_) => {
+    let next = core.rim.presence.records.said(reference, outcome);
+    follow(core, reference, next);
+}
+
+fn follow(core: &mut Core, reference: u64, next: Next) {
+    match next {
+        Next::Say => record_again(core, reference),
+        Next::SayLater => {
             let at_ms = core.rim.now.mono_ms + AGAIN_MS;
             core.rim.timers.set(at_ms, Timer::PresenceRecord(reference));
         }
+        Next::Nothing => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    const CAME: &[u8] = b"came";
+    const WENT: &[u8] = b"went";
+
+    /// A log that refuses, forgets to answer, and takes what it says that it does not know of.
+    struct World {
+        records: Records,
+        seed: u64,
+        /// What is under way, or waits for its time.
+        said: Vec<u64>,
+        log: Vec<(u64, Arc<[u8]>)>,
+    }
+
+    impl World {
+        fn below(&mut self, n: usize) -> usize {
+            self.seed =
+                self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.seed >> 33) as usize % n
+        }
+
+        fn add(&mut self, reference: u64, payload: &[u8], waiting_max: u64) {
+            let next = self.records.add(reference, b"topic"[..].into(), payload.into(), waiting_max);
+            self.follow(reference, next);
+        }
+
+        fn follow(&mut self, reference: u64, next: Next) {
+            if next != Next::Nothing {
+                assert!(!self.said.contains(&reference), "no more than one of a member is under way");
+                self.said.push(reference);
+            }
+        }
+
+        /// Something that was said comes to the log, or does not.
+        fn step(&mut self, is_kind: bool) {
+            let at = self.below(self.said.len());
+            let reference = self.said.swap_remove(at);
+            let kind = if is_kind { 0 } else { self.below(3) };
+            if kind < 2 {
+                let payload = self.records.unsaid[&reference].payload.clone();
+                self.log.push((reference, payload));
+            }
+            let outcome = if kind == 0 { Ok(0) } else { Err(ErrorCode::TimedOut) };
+            let next = self.records.said(reference, outcome);
+            self.follow(reference, next);
+        }
+    }
+
+    #[test]
+    fn whatever_is_refused_each_member_came_and_then_went_in_the_log() {
+        for seed in 0..500 {
+            let mut world = World { records: Records::default(), seed, said: vec![], log: vec![] };
+            let mut there: Vec<u64> = vec![];
+            for reference in 1..=30 {
+                world.add(reference, CAME, 1_000);
+                there.push(reference);
+                for _ in 0..world.below(3) {
+                    let at = world.below(there.len().max(1));
+                    if at < there.len() {
+                        let went = there.swap_remove(at);
+                        world.add(went, WENT, 1_000);
+                    }
+                    if !world.said.is_empty() {
+                        world.step(false);
+                    }
+                }
+            }
+            there.into_iter().for_each(|reference| world.add(reference, WENT, 1_000));
+            while !world.said.is_empty() {
+                world.step(true);
+            }
+            assert_eq!((world.records.waiting(), world.records.lost), (0, 0), "seed {seed}");
+            let mut of_member: BTreeMap<u64, Vec<&[u8]>> = BTreeMap::new();
+            world
+                .log
+                .iter()
+                .for_each(|(reference, said)| of_member.entry(*reference).or_default().push(said));
+            assert_eq!(of_member.len(), 30, "seed {seed}");
+            for said in of_member.values_mut() {
+                said.dedup();
+                assert_eq!(*said, [CAME, WENT], "seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_or_is_refused_for_good_is_counted() {
+        let mut world = World { records: Records::default(), seed: 1, said: vec![], log: vec![] };
+        world.add(1, CAME, 2);
+        world.add(2, CAME, 2);
+        world.add(3, CAME, 2);
+        assert_eq!((world.records.waiting(), world.records.lost), (2, 1));
+        // That it went has place with that it came.
+        world.add(1, WENT, 2);
+        assert_eq!(world.records.said(1, Err(ErrorCode::PayloadLength)), Next::Nothing);
+        assert_eq!((world.records.waiting(), world.records.lost), (1, 3));
     }
 }
