@@ -210,6 +210,39 @@ def test_a_query_is_shown_with_its_state_and_how_far_it_is_behind_and_the_hubs_o
         console.check()
 
 
+def test_each_job_has_a_table_of_its_latest_rows(
+    browser: Browser, make_node: Callable[..., Node], tmp_path: Path
+) -> None:
+    node = make_node(config={"data": str(tmp_path / "data")})
+
+    def told(job: str, rows: list[list[object]], query: str = "q", keys: int = 0, more: int = 0) -> None:
+        columns = {"sessions": ["room", "user", "end", "duration_s"], "devices": ["device", "value"]}[job]
+        table = {"query": query, "columns": columns, "rows": rows, "keys": keys, "more": more}
+        assert ask(node, "PUT", f"/v1/jobs/{job}", table)[0] == 204
+
+    with tab(browser, node.http_url) as console:
+        page = console.open("spark")
+        for job in ("sessions", "devices", "archive", "replay"):
+            expect(page.get_by_text(f"No job {job} has told any.")).to_be_visible()
+        told("sessions", [["chat:z", "zoe", "2026-03-01T12:00:00.000Z", 1]], query="before")
+        told("sessions", [["chat:a", EVIL, "2026-03-01T12:00:00.000Z", 61.5]])
+        told("sessions", [["chat:b", None, "2026-03-01T12:00:05.000Z", 7]], more=3)
+        told("devices", [["cam 1", "old"], ["cam 2", "1"]], keys=1)
+        told("devices", [["cam 1", "new"]], keys=1)
+        sessions = page.get_by_role("table", name="Sessions that are over")
+        expect(sessions.get_by_role("rowheader")).to_have_text(["chat:b", "chat:a"])
+        expect(console.row("Sessions that are over", "chat:a").get_by_role("cell")).to_have_text(
+            [EVIL, re.compile(r"^2026-0[23]-\d\d \d\d:00:00$"), "62"]
+        )
+        expect(
+            page.get_by_text(re.compile(r"^Told \d+ s ago by q; 3 more rows are not told\.$"))
+        ).to_be_visible()
+        devices = page.get_by_role("table", name="Devices: the latest values")
+        expect(devices.get_by_role("cell")).to_have_text(["new", "1"])
+        assert page.locator("main img").count() == 0
+        console.check()
+
+
 def test_who_is_in_a_room_is_shown_and_who_leaves_it_is_not(
     browser: Browser, make_node: Callable[..., Node]
 ) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from itertools import cycle
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pandas as pd
 import pytest
@@ -44,6 +45,14 @@ def cluster(needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory
 
 def servers(cluster: Cluster, *names: str) -> str:
     return ",".join(cluster.addresses[name]["http"] for name in names)
+
+
+def latest_table(cluster: Cluster, job: str) -> dict[str, Any]:
+    """What a job told last for who watches."""
+    status, answer = cluster.get("a", f"/v1/rooms/{quote(f'$stats/job/{job}', safe='')}/history?count=1")
+    assert status == 200, answer
+    table: dict[str, Any] = json.loads(answer["records"][-1]["payload"])
+    return table
 
 
 def elsewhere(cluster: Cluster, room_class: str = "logged") -> list[str]:
@@ -85,6 +94,20 @@ def test_each_job_has_the_records_of_all_nodes(
     assert sorted(line.split()[0] for line in devices.splitlines() if line) == [*"012345", "device"]
     found = [line.split()[:4] for line in values.splitlines() if "level" in line]
     assert sorted(found) == [[str(n), f"devices/{n}/state", "level", "2"] for n in range(6)]
+
+    # Each has told its latest rows, whichever node was named.
+    told = {job: latest_table(cluster, job) for job in ("archive", "sessions", "devices")}
+    state = open_table(str(tmp_path / "archive" / "out")).state()
+    assert sum(at - 1 for _, at in told["archive"]["rows"]) + told["archive"]["more"] >= len(kept)
+    assert len(told["archive"]["rows"]) + told["archive"]["more"] == len(state.offsets)
+    over = pd.read_parquet(tmp_path / "sessions" / "out" / "sessions")
+    batch = over["batch_id"].astype(int)
+    ends = over[batch == batch.max()]["end"].sort_values(ascending=False)
+    place = told["sessions"]["columns"].index("end")
+    assert [pd.Timestamp(row[place]) for row in told["sessions"]["rows"]] == list(ends[:20].dt.floor("ms"))
+    assert sorted(row[:4] for row in told["devices"]["rows"]) == [
+        [str(n), f"devices/{n}/state", "level", "2"] for n in range(6)
+    ]
 
 
 def test_a_query_goes_on_when_a_node_dies_and_is_back(cluster: Cluster, spark: Any, tmp_path: Path) -> None:

@@ -145,6 +145,10 @@ def test_records_come_again_once_each_room_in_its_order(
     assert tally.batches > 3, "many slices, some of which are one batch where the job was slow"
     expected["chat:3"] = before + expected["chat:3"]
     assert said(records(spark, node, "again/#"), "again/") == expected
+    # Who watches is told how far it is, the last time at its end.
+    (last,) = records(spark, node, "$stats/job/replay").orderBy("seq").tail(1)
+    (row,) = json.loads(last.payload)["rows"]
+    assert row[:3] == ["again/…", tally.records, 0]
 
 
 def test_without_a_prefix_records_come_behind_those_that_are_there(

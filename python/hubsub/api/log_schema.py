@@ -52,6 +52,25 @@ class HubPage(Struct, kw_only=True):
     next: Annotated[int | None, Meta(description="The next page's `after`; null on the last page.")]
 
 
+Cell = Annotated[str, Meta(max_length=256)] | int | float | None
+
+
+class JobTable(Struct, kw_only=True, forbid_unknown_fields=True):
+    """The latest rows of what a job of a data pipeline makes."""
+
+    query: Annotated[str, Meta(description="What its query is shown as.", max_length=255)]
+    columns: Annotated[list[Annotated[str, Meta(max_length=64)]], Meta(min_length=1, max_length=16)]
+    keys: Annotated[
+        int,
+        Meta(
+            description="So many columns, the first ones, name a row: a later one takes its place. 0: each row is one.",
+            ge=0,
+        ),
+    ] = 0
+    rows: Annotated[list[list[Cell]], Meta(description="The latest first.", max_length=20)]
+    more: Annotated[int, Meta(description="Rows that are not told.", ge=0)] = 0
+
+
 class QueryReport(Struct, kw_only=True, forbid_unknown_fields=True):
     """How far a query of a data pipeline has read."""
 

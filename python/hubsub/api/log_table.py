@@ -1,6 +1,6 @@
 """Routes of the log: hubs and their records, and the queries, stages and batches of data pipelines."""
 
-from hubsub.api import hubs, log, merges, queries, records, stages
+from hubsub.api import hubs, jobs, log, merges, queries, records, stages
 from hubsub.api.log import AtHomes
 from hubsub.api.log_schema import (
     BatchAnswer,
@@ -8,6 +8,7 @@ from hubsub.api.log_schema import (
     GivenUp,
     Hub,
     HubPage,
+    JobTable,
     LogInfo,
     OffsetAnswer,
     QueryList,
@@ -145,6 +146,16 @@ LOG_ROUTES: tuple[Route, ...] = (
         errors=("body_too_large", "too_busy", "other_log"),
         tag="log",
         reach=AllTold(),
+    ),
+    Route(
+        "PUT",
+        "/v1/jobs/{job}",
+        "Tells the latest rows of a job, to who reads the room `$stats/job/JOB`",
+        jobs.tell_table,
+        body=(JobTable,),
+        status=204,
+        errors=("body_too_large", "not_logged", "disk_full", "log_failed", "timed_out", "hub_closed"),
+        tag="log",
     ),
     Route(
         "DELETE",

@@ -66,6 +66,9 @@ EventTime = Annotated[
         show_default="the record's timestamp",
     ),
 ]
+Publish = Annotated[
+    bool, typer.Option("--publish/--no-publish", help="Also tells its latest rows to $stats/job/NAME.")
+]
 Watermark = Annotated[str, typer.Option(help="How late an event may come and still count.")]
 
 
@@ -84,6 +87,7 @@ def archive(
     table_format: Annotated[
         str, typer.Option("--format", help="Of the table: parquet or delta.")
     ] = "parquet",
+    publish: Publish = True,
     verbose: Verbose = False,
 ) -> None:
     """Writes all records to files, each once, with the offsets up to which they are there."""
@@ -92,7 +96,7 @@ def archive(
         from hubsub.pipeline.archive import open_table
         from hubsub.pipeline.run.jobs import archive_job
 
-        outputs, target = archive_job(run.spark, run.settings, table_format)
+        outputs, target = archive_job(run.spark, run.settings, table_format, publish)
         run.go(outputs)
         if once:
             target.finished()
@@ -186,6 +190,7 @@ def devices(
     trigger: Trigger = "10 seconds",
     checkpoint: Checkpoint = None,
     out: Out = None,
+    publish: Publish = True,
     verbose: Verbose = False,
 ) -> None:
     """The latest value of each device and key, from JSON payloads; what cannot be read, with the reason."""
@@ -193,7 +198,7 @@ def devices(
         from hubsub.pipeline.run.jobs import devices_job
         from hubsub.pipeline.run.reports import by_device
 
-        outputs, state, dead = devices_job(run.spark, run.settings, device)
+        outputs, state, dead = devices_job(run.spark, run.settings, device, publish)
         run.go(outputs)
         rows = state.read(run.spark)
         found = None if rows is None else by_device(rows)
@@ -224,6 +229,7 @@ def sessions(
     trigger: Trigger = "10 seconds",
     checkpoint: Checkpoint = None,
     out: Out = None,
+    publish: Publish = True,
     verbose: Verbose = False,
 ) -> None:
     """Sessions of users in rooms, from payloads with `kind`, `user`, `room` and `ts`; each when it is over."""
@@ -232,7 +238,7 @@ def sessions(
         from hubsub.pipeline.sessions import concurrency
 
         timing = Timing(event_time=event_time, timeout=span(timeout), watermark=span(watermark))
-        outputs, table, dead = sessions_job(run.spark, run.settings, timing)
+        outputs, table, dead = sessions_job(run.spark, run.settings, timing, publish)
         run.go(outputs)
         rows = table.read(run.spark)
         show(run, "Sessions that are over, the latest first:", rows, "end", SESSION_COLUMNS, "sessions")
@@ -270,6 +276,7 @@ def replay(
     master: Master = None,
     conf: Conf = None,
     checkpoint: Checkpoint = None,
+    publish: Publish = True,
     verbose: Verbose = False,
 ) -> None:
     """Archived records back into rooms, each room in its order, at their own pace or at a rate."""
@@ -295,7 +302,7 @@ def replay(
         origin=origin,
     )
     with running(settings) as run:
-        play(run.spark, run.settings, asked, run.ending, run.progress)
+        play(run.spark, run.settings, asked, run.ending, run.progress, publish)
         run.stopped()
 
 

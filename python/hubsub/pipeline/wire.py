@@ -151,6 +151,15 @@ class Wire:
         with self._answer("PUT", f"/v1/queries/{quote(query, safe='')}", (), (), json.dumps(body).encode()):
             pass
 
+    def tell(self, job: str, table: Mapping[str, Any]) -> None:
+        """Tells the latest rows of a job, as `JobTable` of the API. One attempt: the next batch tells others.
+
+        Raises:
+            HubSubError: nobody took it.
+        """
+        with self._answer("PUT", f"/v1/jobs/{job}", (), (), json.dumps(table).encode()):
+            pass
+
     def archived(self, query: str, offsets: Mapping[int, int], log: str | None, pattern: str | None) -> None:
         """Tells up to where an archive has all records of its hubs. One attempt: the next batch says it again.
 

@@ -20,6 +20,7 @@ from hubsub.pipeline.run.publishing import Publishing
 from hubsub.pipeline.run.results import Results
 from hubsub.pipeline.run.runner import Output
 from hubsub.pipeline.run.settings import Settings, interval
+from hubsub.pipeline.run.telling import Teller, Telling, TellingArchive
 from hubsub.pipeline.sessions import FIELDS, moves, strangers
 from hubsub.pipeline.sessions import streamed as closed
 from hubsub.pipeline.wire import Wire
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 WINDOW_KEYS = ("room", "epoch", "window_start")
 DEVICE_KEYS = ("device", "topic", "key")
+DEVICE_TOLD = (*DEVICE_KEYS, "value", "timestamp")
+SESSION_TOLD = ("room", "user", "start", "end", "duration_s", "messages", "closed_by")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +93,7 @@ def activity_job(
 
 
 def devices_job(
-    spark: "SparkSession", settings: Settings, template: str
+    spark: "SparkSession", settings: Settings, template: str, publish: bool = True
 ) -> tuple[Sequence[Output], Results, Results]:
     """The latest value of each device and key, and what could not be read."""
     state = Results(f"{Store(settings.out).uri}/state", DEVICE_KEYS)
@@ -98,11 +101,14 @@ def devices_job(
     line = lineage(settings, settings.out, device=template)
     latest = changes(readings(named(records(spark, settings, line.query), template)))
     letters = dead_letters(named(records(spark, settings, f"{line.query}-dead"), template))
-    return [Output("devices", latest, state, "update"), Output("dead-letters", letters, dead)], state, dead
+    take: Results | Telling = state
+    if publish:
+        take = Telling(state, _teller(settings, line), DEVICE_TOLD, "timestamp", len(DEVICE_KEYS))
+    return [Output("devices", latest, take, "update"), Output("dead-letters", letters, dead)], state, dead
 
 
 def sessions_job(
-    spark: "SparkSession", settings: Settings, timing: Timing
+    spark: "SparkSession", settings: Settings, timing: Timing, publish: bool = True
 ) -> tuple[Sequence[Output], Results, Results]:
     """Sessions that are over, and what could not be read."""
     table = Results(f"{Store(settings.out).uri}/sessions")
@@ -112,7 +118,10 @@ def sessions_job(
     over = closed(moves(events.good(parsed)), timing.timeout, interval(timing.watermark))
     again = events.parsed(records(spark, settings, f"{line.query}-dead"), FIELDS, timing.event_time)
     letters = events.bad(again).unionByName(strangers(events.good(again)))
-    return [Output("sessions", over, table), Output("dead-letters", letters, dead)], table, dead
+    take: Results | Telling = table
+    if publish:
+        take = Telling(table, _teller(settings, line), SESSION_TOLD, "end")
+    return [Output("sessions", over, take), Output("dead-letters", letters, dead)], table, dead
 
 
 @dataclass
@@ -140,7 +149,7 @@ class Told:
 
 
 def archive_job(
-    spark: "SparkSession", settings: Settings, table_format: str
+    spark: "SparkSession", settings: Settings, table_format: str, publish: bool = True
 ) -> tuple[Sequence[Output], Archive]:
     """All records into files, each once. A new checkpoint goes on where the archive ends."""
     for name in settings.options:
@@ -166,4 +175,13 @@ def archive_job(
     more = {}
     if state.offsets:
         more["startingOffsets"] = json.dumps({str(hub): state.offsets.get(hub, -2) for hub in listing.hubs})
-    return [Output("archive", records(spark, settings, line.query, **more), archive)], archive
+    take: Archive | TellingArchive = archive
+    if publish:
+        names = {hub: known.name for hub, known in listing.hubs.items()}
+        take = TellingArchive(archive, _teller(settings, line), names)
+    return [Output("archive", records(spark, settings, line.query, **more), take)], archive
+
+
+def _teller(settings: Settings, line: Lineage) -> Teller:
+    access = SourceOptions.parse(settings.source()).access
+    return Teller(access, settings.job, query_name(settings, line.query))

@@ -26,6 +26,7 @@ from hubsub.pipeline.run.runner import POLL_S, Ending
 from hubsub.pipeline.run.settings import Settings
 from hubsub.pipeline.run.slices import Slice, SliceLog
 from hubsub.pipeline.run.tally import Tally
+from hubsub.pipeline.run.telling import Teller
 from hubsub.pipeline.sink import Sink, Staged
 from hubsub.pipeline.wire import Wire
 
@@ -39,6 +40,9 @@ SLICE_BYTES_MAX = 128 << 20
 """Of topics and payloads, so that a node has place for the stages of several replays (`stage_bytes_max`)."""
 AHEAD = 2
 """Slices that are staged, or being staged, while one is moved."""
+TELL_S = 2.0
+"""Between two times that nodes are told how far it is."""
+TOLD = ("rooms", "records out", "left", "records/s")
 AHEAD_S = 5.0
 """A slice is staged so long before its time at most."""
 
@@ -97,9 +101,14 @@ class Replay:
 
 
 def replay(
-    spark: "SparkSession", settings: Settings, asked: Replay, ending: Ending, progress: Progress
+    spark: "SparkSession",
+    settings: Settings,
+    asked: Replay,
+    ending: Ending,
+    progress: Progress,
+    publish: bool = True,
 ) -> Tally:
-    """Replays until all is out or a signal comes.
+    """Replays until all is out or a signal comes; with `publish` it tells nodes how far it is, now and then.
 
     Returns:
         How far the replay is: batches and records of all its runs.
@@ -123,7 +132,9 @@ def replay(
     options = SinkOptions.parse({"servers": settings.servers, **settings.options})
     _warn_of_the_unkept(source, asked.prefix, options.access, progress)
     sink = Sink(options, line.query)
+    tell = Teller(options.access, "replay", line.query) if publish else None
     began, first = time.monotonic(), tally.records
+    told_at = began - TELL_S
     with ending.gently(), _Ahead(source, log, asked, sink) as ahead:
         while (ready := ahead.take(ending)) is not None:
             piece, staged = ready
@@ -134,7 +145,12 @@ def replay(
             seconds = max(time.monotonic() - began, 1e-3)
             tally = _tally(piece, source.rows, (piece.records - first) / seconds)
             progress.show("replay", tally)
+            if tell is not None and time.monotonic() - told_at >= TELL_S:
+                tell(TOLD, [_told(asked, tally)], keys=1)
+                told_at = time.monotonic()
     progress.show("replay", tally, last=True)
+    if tell is not None:
+        tell(TOLD, [_told(asked, tally)], keys=1)
     return tally
 
 
@@ -145,6 +161,11 @@ def _warn_of_the_unkept(source: Archived, prefix: str, access: Access, progress:
     if classes:
         what = "rooms of these classes keep no log, so what is replayed into them is in memory at most"
         progress.say(f"warning: {what}: {', '.join(classes)}")
+
+
+def _told(asked: Replay, tally: Tally) -> tuple[str, int, int, float]:
+    # Where the archive is may be nobody's business.
+    return f"{asked.prefix}…", tally.records, tally.lag, round(tally.rate, 1)
 
 
 def _tally(last: Slice | None, total: int, rate: float) -> Tally:

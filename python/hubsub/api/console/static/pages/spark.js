@@ -1,10 +1,11 @@
-// Queries of data pipelines: how each is, how far it has read, what is held, and the latest windows of the job `activity`.
+// Queries of data pipelines: how each is, how far it has read, what is held, and the latest rows of the jobs.
 
 import { ask, Repeat } from "../ask.js";
 import { Chart } from "../chart.js";
 import { Figures, card, h } from "../dom.js";
 import { bytes, clock, count, NONE, rate, roomHref, roomPath, seconds } from "../format.js";
 import { Table } from "../table.js";
+import { Jobs } from "./jobs.js";
 
 const PAUSE_MS = 5000;
 const STATS = "$stats/room/";
@@ -19,7 +20,9 @@ export function sparkPage(store) {
   const hubs = new Table("Lag by hub, the largest first", HUBS, "No query reads a hub of this cluster.", true);
   const held = new Table("Batches that are held", HELD, "None.");
   const windows = new Table(`Activity of rooms: the latest window of each (${STATS}…)`, WINDOWS, "No job has told any.");
+  const jobs = new Jobs();
   const repeat = new Repeat(async () => {
+    await jobs.update();
     const page = await ask(`/v1/rooms?${new URLSearchParams({ match: `${STATS}*`, limit: ROOMS })}`);
     const rooms = page?.rooms ?? [];
     const pages = await Promise.all(rooms.map((room) => ask(`${roomPath(room.name)}/history?count=1`)));
@@ -38,12 +41,8 @@ export function sparkPage(store) {
       lag.element,
       h("section", { class: "card half" }, held.element),
       h("section", { class: "card half" }, hubs.element),
-      h(
-        "section",
-        { class: "card" },
-        windows.element,
-        h("p", { class: "quiet" }, "Other jobs write their tables where they were told to, and not to a node."),
-      ),
+      h("section", { class: "card" }, windows.element),
+      ...jobs.elements,
     ),
   );
   return {

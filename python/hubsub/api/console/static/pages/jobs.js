@@ -1,0 +1,100 @@
+// The latest rows of the jobs of data pipelines, a table a job, as they told them to `$stats/job/JOB`.
+
+import { ask } from "../ask.js";
+import { h, setText } from "../dom.js";
+import { ago, clock, count, NONE, rate, roomHref, roomPath } from "../format.js";
+import { Table } from "../table.js";
+
+const JOBS = "$stats/job/";
+const RECORDS = 10; // A batch may have told a row or two: those before it fill the table up.
+const ROWS = 20;
+const TITLES = {
+  sessions: ["Sessions that are over", "card"],
+  devices: ["Devices: the latest values", "card"],
+  archive: ["Archived, by hub", "card half"],
+  replay: ["Replayed", "card half"],
+};
+
+export class Jobs {
+  constructor() {
+    this.parts = Object.entries(TITLES).map(([job, [title, place]]) => new Job(job, title, place));
+    this.elements = this.parts.map((part) => part.element);
+  }
+
+  /** Asks what was told since. */
+  async update() {
+    const page = await ask(`/v1/rooms?${new URLSearchParams({ match: `${JOBS}*` })}`);
+    const told = new Set((page?.rooms ?? []).map((room) => room.name));
+    await Promise.all(this.parts.map((part) => told.has(JOBS + part.job) && part.update()));
+  }
+}
+
+class Job {
+  constructor(job, title, place) {
+    [this.job, this.title] = [job, title];
+    this.said = h("p", { class: "quiet" });
+    this.said.hidden = true;
+    this.holder = h("div");
+    this.element = h("section", { class: place }, this.holder, this.said);
+    this.shape([]);
+  }
+
+  /** Makes the table anew, where a job has other columns. */
+  shape(columns) {
+    this.columns = columns.join("\n");
+    const cells = columns.map((head, i) => ({ head, cell: (row) => cell(head, row.values[i]) }));
+    this.table = new Table(this.title, cells, `No job ${this.job} has told any.`);
+    this.table.update([], () => "");
+    this.holder.replaceChildren(this.table.element);
+  }
+
+  async update() {
+    const page = await ask(`${roomPath(JOBS + this.job)}/history?count=${RECORDS}`);
+    const tables = (page?.records ?? []).map(tableOf).filter(Boolean).reverse();
+    if (tables.length === 0) return;
+    const [last] = tables;
+    if (this.columns !== last.columns.join("\n")) this.shape(last.columns);
+    const rows = new Map();
+    for (const { query, columns, keys, rows: found, at } of tables) {
+      if (query !== last.query || columns.length !== last.columns.length) continue;
+      for (const [place, values] of found.entries()) {
+        const key = keys ? JSON.stringify(values.slice(0, keys)) : `${at} ${place}`;
+        if (!rows.has(key)) rows.set(key, { key, values });
+      }
+    }
+    this.table.update([...rows.values()].slice(0, ROWS), (row) => row.key);
+    const more = last.more ? `; ${count(last.more)} more rows are not told` : "";
+    setText(this.said, `Told ${ago(last.at)} by ${last.query}${more}.`);
+    this.said.hidden = false;
+  }
+}
+
+/** What a job told; nothing of another program's. */
+function tableOf(record) {
+  try {
+    const { query, columns, keys, rows, more } = JSON.parse(record.payload);
+    const fits = Array.isArray(columns) && rows.every((row) => row.length === columns.length);
+    return fits ? { query: String(query), columns: columns.map(String), keys, rows, more, at: record.timestamp_us / 1000 } : null;
+  } catch {
+    return null;
+  }
+}
+
+const TIME = /^\d{4}-\d\d-\d\dT[\d:.]+Z$/;
+
+function cell(head, value) {
+  if (value === null || value === undefined) return NONE;
+  if (typeof value === "number") return { text: Number.isInteger(value) ? count(value) : rate(value), class: "number" };
+  const text = String(value);
+  if (TIME.test(text)) return { text: moment(text), title: text };
+  return head === "room" ? { text, href: roomHref(text), title: text, class: "name" } : { text, title: text, class: "name" };
+}
+
+/** A time of today as that, and one of another day with its date. */
+function moment(text) {
+  const at = Date.parse(text);
+  const is = new Date(at);
+  if (is.toDateString() === new Date().toDateString()) return clock(at);
+  const date = [is.getFullYear(), is.getMonth() + 1, is.getDate()].map((part) => String(part).padStart(2, "0"));
+  return `${date.join("-")} ${clock(at)}`;
+}

@@ -1,0 +1,36 @@
+"""/v1/jobs: the latest rows of what data pipelines make, as they tell them, for who watches.
+
+What is told becomes a record of the durable room `$stats/job/JOB`, which anybody may read: nothing is kept here.
+"""
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from hubsub.api.log_schema import JobTable
+from hubsub.api.params import body, decode
+from hubsub.api.state import State
+from hubsub.config.model import PUBLIC
+from hubsub.errors import BadRequestError, NotLoggedError, refusal
+from hubsub.node import Failed, Item
+
+ROOMS = f"{PUBLIC}/job/"
+
+JOBS = ("archive", "devices", "replay", "sessions")
+"""Those that tell a table; `activity` tells windows, to rooms of their own."""
+
+
+async def tell_table(state: State, request: Request) -> Response:
+    job = request.path_params["job"]
+    if job not in JOBS:
+        raise BadRequestError("no such job tells a table", job, f"one of {', '.join(JOBS)}")
+    table = decode(await body(state, request), JobTable)
+    if any(len(row) != len(table.columns) for row in table.rows) or table.keys > len(table.columns):
+        raise BadRequestError("each row has a value for each column, and keys are columns", job)
+    room = f"{ROOMS}{job}".encode()
+    if state.node.log_hub_of(room)[0] != PUBLIC:
+        raise NotLoggedError("no node keeps what jobs tell", hint='data = "DIR" gives one a directory')
+    for result in await state.node.publish([Item(room, msgspec.json.encode(table), {}, "")], as_node=True):
+        if isinstance(result, Failed):
+            raise refusal(*result)
+    return Response(status_code=204)

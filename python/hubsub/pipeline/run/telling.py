@@ -1,0 +1,137 @@
+"""The latest rows of a job for who watches nodes, such as the console: a small table, told after a batch.
+
+What is told is a record of `$stats/job/JOB`. It is for eyes: what a job made is where it writes it, and a table that
+no node takes is not told again.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hubsub.errors import HubSubError
+from hubsub.pipeline.archive import Archive
+from hubsub.pipeline.options import Access
+from hubsub.pipeline.run.results import Results
+from hubsub.pipeline.wire import Wire
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+LOG = logging.getLogger("hubsub.pipeline")
+
+ROWS = 20
+TEXT_CHARACTERS = 200
+"""What is longer is cut."""
+
+
+@dataclass
+class Teller:
+    """Tells nodes tables of one job. Plain values only, as it may go to Spark Connect's server.
+
+    Args:
+        access: Whom.
+        job: `sessions`, `devices`, `archive` or `replay`.
+        query: What nodes show the job's query as.
+    """
+
+    access: Access
+    job: str
+    query: str
+    deaf: bool = False
+    """The last time nobody heard it; said once."""
+
+    def __call__(
+        self, columns: Sequence[str], rows: Sequence[Sequence[Any]], keys: int = 0, more: int = 0
+    ) -> None:
+        """Tells the latest rows.
+
+        Args:
+            columns: Their names.
+            rows: Values: text, numbers or None.
+            keys: So many columns, the first ones, name a row: a later one takes its place. 0: each row is one.
+            more: Rows that are not told.
+        """
+        table = {
+            "query": self.query,
+            "columns": list(columns),
+            "keys": keys,
+            "rows": [[_shown(value) for value in row] for row in rows[:ROWS]],
+            "more": more + max(len(rows) - ROWS, 0),
+        }
+        try:
+            with Wire(self.access) as wire:
+                wire.tell(self.job, table)
+            self.deaf = False
+        except HubSubError as error:
+            if not self.deaf:
+                LOG.warning("nodes could not be told the table of the job: %s", error.message)
+            self.deaf = True
+
+
+@dataclass
+class Telling:
+    """Takes batches into a table, and tells the latest rows of each.
+
+    Args:
+        results: The table.
+        tell: Whom.
+        columns: Of these.
+        order: A column with a time; the latest rows are those with the latest.
+        keys: As of `Teller`.
+    """
+
+    results: Results
+    tell: Teller
+    columns: tuple[str, ...]
+    order: str
+    keys: int = 0
+
+    def __call__(self, rows: "DataFrame", batch: int) -> None:
+        rows.persist()
+        try:
+            if not rows.isEmpty():
+                self.results.write(rows, batch)
+                self.tell(self.columns, self._latest(rows), self.keys)
+        finally:
+            rows.unpersist()
+
+    def _latest(self, rows: "DataFrame") -> list[list[Any]]:
+        from pyspark.sql import functions as sf
+
+        times = {name for name, kind in rows.dtypes if kind == "timestamp"}
+        # As ISO 8601 in UTC, whatever zone Spark has.
+        shown = [
+            sf.concat(sf.date_format(sf.to_utc_timestamp(name, sf.current_timezone()), _TIME), sf.lit("Z"))
+            if name in times
+            else sf.col(name)
+            for name in self.columns
+        ]
+        return [list(row) for row in rows.orderBy(sf.desc(self.order)).limit(ROWS).select(*shown).collect()]
+
+
+@dataclass
+class TellingArchive:
+    """Takes batches into an archive, and tells up to where it has each hub."""
+
+    archive: Archive
+    tell: Teller
+    names: Mapping[int, str] = field(default_factory=dict)
+    """Of hubs, as far as they were known at the start."""
+
+    def __call__(self, rows: "DataFrame", batch: int) -> None:
+        self.archive(rows, batch)
+        offsets = sorted(self.archive.offsets().items())
+        self.tell(
+            ("hub", "archived up to"), [(self.names.get(hub, str(hub)), at) for hub, at in offsets], keys=1
+        )
+
+
+def _shown(value: Any) -> Any:
+    if value is None or isinstance(value, int | float):
+        return value
+    text = str(value)
+    return text if len(text) <= TEXT_CHARACTERS else f"{text[: TEXT_CHARACTERS - 1]}…"
+
+
+_TIME = "yyyy-MM-dd'T'HH:mm:ss.SSS"
