@@ -21,12 +21,10 @@ from clients.mqtt import (
     PUBREL,
     V5,
     V311,
-    Packet,
     Paho,
     Wire,
-    text,
-    varying,
 )
+from clients.mqtt_sessions import acknowledge, may_resume, payload, resume, say
 from clients.servers import Server, until
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
@@ -64,26 +62,10 @@ class Clients(ExitStack):
         super().__init__()
         self.cluster = cluster
 
-    def come(
-        self,
-        name: str,
-        client_id: str,
-        version: int = V5,
-        clean: bool = False,
-        expiry_s: int = 3600,
-        will: tuple[str, int] | None = None,
-    ) -> tuple[Wire, bool]:
-        """A client whose session is to stay, and whether it was there."""
+    def come(self, name: str, client_id: str, **more: Any) -> tuple[Wire, bool]:
+        """A client whose session is to stay, and whether it was there. `more`: see `resume`."""
         one = self.enter_context(Wire(self.cluster.nodes[name].mqtt))
-        properties = b"\x11" + expiry_s.to_bytes(4, "big") if version == V5 else b""
-        rest, flags = b"", 2 * clean
-        if will is not None:
-            topic, delay_s = will
-            own = b"\x18" + delay_s.to_bytes(4, "big")
-            rest, flags = varying(len(own)) + own + text(topic) + text("gone"), flags | 0x0C
-        answer = one.connect(client_id, version, properties, flags=flags, rest=rest)
-        assert (answer.kind, answer.body[1]) == (CONNACK, 0), answer
-        return one, answer.body[0] == 1
+        return one, resume(one, client_id, **more)
 
     def back(self, name: str, client_id: str) -> Wire:
         """A client whose session is there. While who decides it is replaced, a node may say that it cannot serve it."""
@@ -91,12 +73,11 @@ class Clients(ExitStack):
         def come() -> Wire | None:
             one = Wire(self.cluster.nodes[name].mqtt)
             self.callback(one.close)
-            answer = one.connect(client_id, V5, b"\x11" + (3600).to_bytes(4, "big"), flags=0)
-            assert answer.kind == CONNACK and answer.body[1] in (0, UNAVAILABLE), answer
-            if answer.body[1]:
+            present = may_resume(one, client_id, UNAVAILABLE)
+            if present is None:
                 one.close()
                 return None
-            assert answer.body[0] == 1, "its session is there"
+            assert present, "its session is there"
             return one
 
         return until(come)  # type: ignore[return-value]
@@ -106,32 +87,6 @@ class Clients(ExitStack):
         one = self.enter_context(Wire(self.cluster.nodes[name].mqtt))
         assert one.connect(f"publisher-{name}").kind == CONNACK
         return one
-
-
-def say(one: Wire, topic: str, payload: bytes, qos: int) -> None:
-    """Publishes, and waits until that is done."""
-    one.publish(topic, payload, qos, 1)
-    if qos == 1:
-        one.read(PUBACK)
-    else:
-        one.read(PUBREC)
-        one.answer(PUBREL, 1)
-        one.read(PUBCOMP)
-
-
-def payload(one: Wire, message: Packet) -> bytes:
-    """Of a PUBLISH without properties of more than 127 bytes."""
-    return message.rest[1 + message.rest[0] :] if one.version == V5 else message.rest
-
-
-def acknowledge(one: Wire, message: Packet) -> None:
-    """All the way."""
-    if message.qos == 1:
-        one.answer(PUBACK, message.id)
-    else:
-        one.answer(PUBREC, message.id)
-        one.read(PUBREL)
-        one.answer(PUBCOMP, message.id)
 
 
 def take(one: Wire, count: int) -> list[bytes]:
@@ -376,7 +331,7 @@ def test_wills_of_a_dead_node_are_published_once_where_nobody_comes_back(nodes: 
         topics = {one: nodes.room_led_by("a", f"kept/{one}/") for one in (back, gone)}
         assert listener.subscribe(*((topic, 1) for topic in topics.values())) == [1, 1]
         for client_id, delay_s in ((back, 3600), (gone, 1)):
-            clients.come("c", client_id, will=(topics[client_id], delay_s))[0].ping()
+            clients.come("c", client_id, will=(topics[client_id], delay_s), will_qos=1)[0].ping()
         nodes.kill("c")
         two = clients.back("b", back)
         message = listener.read(PUBLISH)

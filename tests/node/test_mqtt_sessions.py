@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import pytest
 from clients.mqtt import (
-    CONNACK,
     DISCONNECT,
     PINGRESP,
     PUBACK,
@@ -30,8 +29,8 @@ from clients.mqtt import (
     packet,
     properties,
     text,
-    varying,
 )
+from clients.mqtt_sessions import acknowledge, expiry, payload, resume, say
 from clients.servers import Server, until
 from paho.mqtt.packettypes import PacketTypes
 
@@ -42,34 +41,10 @@ FOREVER = 0xFFFFFFFF
 PAST = {"name": "past", "match": ["past/#"], "history": {"messages": 10_000}}
 
 
-def expiry(seconds: int) -> bytes:
-    """The property of 5.0."""
-    return b"\x11" + seconds.to_bytes(4, "big")
-
-
-def come(
-    server: Server,
-    client_id: str = "device",
-    version: int = V5,
-    clean: bool = False,
-    expiry_s: int = 3600,
-    will: tuple[str, int] | None = None,
-    receive_max: int = 0,
-) -> tuple[Wire, bool]:
-    """A client whose session is to stay, and whether it was there."""
-    properties = expiry(expiry_s) if version == V5 else b""
-    if receive_max:
-        properties += b"\x21" + receive_max.to_bytes(2, "big")
-    rest, flags = b"", 2 * clean
-    if will is not None:
-        topic, delay_s = will
-        own = b"\x18" + delay_s.to_bytes(4, "big") if version == V5 else b""
-        rest = (varying(len(own)) + own if version == V5 else b"") + text(topic) + text("gone")
-        flags |= 4
+def come(server: Server, client_id: str = "device", version: int = V5, **more: Any) -> tuple[Wire, bool]:
+    """A client whose session is to stay, and whether it was there. `more`: see `resume`."""
     one = wire(server)
-    answer = one.connect(client_id, version, properties, flags=flags, rest=rest)
-    assert (answer.kind, answer.body[1]) == (CONNACK, 0), answer
-    return one, answer.body[0] == 1
+    return one, resume(one, client_id, version, **more)
 
 
 def leave(server: Server, one: Wire) -> None:
@@ -78,32 +53,6 @@ def leave(server: Server, one: Wire) -> None:
     one.send(b"\xe0\x00")
     one.read_all()
     until(lambda: server.metric("mqtt_sessions_absent") == before + 1, "it is absent")
-
-
-def say(one: Wire, topic: str, payload: bytes, qos: int, number: int = 1) -> None:
-    """Publishes, and waits until that is done."""
-    one.publish(topic, payload, qos, number)
-    if qos == 1:
-        one.read(PUBACK)
-    elif qos == 2:
-        one.read(PUBREC)
-        one.answer(PUBREL, number)
-        one.read(PUBCOMP)
-
-
-def payload(one: Wire, message: Packet) -> bytes:
-    """Of a PUBLISH without properties of more than 127 bytes."""
-    return message.rest[1 + message.rest[0] :] if one.version == V5 else message.rest
-
-
-def acknowledge(one: Wire, message: Packet) -> None:
-    """All the way."""
-    if message.qos == 1:
-        one.answer(PUBACK, message.id)
-    elif message.qos == 2:
-        one.answer(PUBREC, message.id)
-        one.read(PUBREL)
-        one.answer(PUBCOMP, message.id)
 
 
 def nothing_more(one: Wire) -> None:

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 from clients.mqtt import PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, V5, V311, Wire
+from clients.mqtt_sessions import acknowledge, payload, say
 from clients.servers import Server, until
 
 from node.conftest import Start
 from node.test_mqtt import begin, client
-from node.test_mqtt_sessions import acknowledge, come, leave, nothing_more, payload, say
+from node.test_mqtt_sessions import come, leave, nothing_more
 
 LOGGED: dict[str, Any] = {
     "name": "logged",

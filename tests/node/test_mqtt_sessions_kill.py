@@ -19,12 +19,13 @@ from typing import Any
 
 import pytest
 from clients.mqtt import PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, V5, V311, Packet, Wire
+from clients.mqtt_sessions import acknowledge, payload, say
 from clients.raw import TIMEOUT_S
 from clients.servers import Server, until
 
 from node.home import Home
 from node.test_mqtt import client
-from node.test_mqtt_sessions import acknowledge, come, leave, nothing_more, payload, say
+from node.test_mqtt_sessions import come, leave, nothing_more
 from node.test_mqtt_sessions_cursors import EVERYWHERE, LOGGED, by_topic, flood, take
 from node.test_mqtt_sessions_restart import home_of
 

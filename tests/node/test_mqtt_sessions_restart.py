@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from clients.mqtt import (
-    CONNACK,
     DISCONNECT,
     PINGRESP,
     PUBCOMP,
@@ -28,13 +27,14 @@ from clients.mqtt import (
     packet,
     text,
 )
+from clients.mqtt_sessions import acknowledge, may_resume, payload, say
 from clients.servers import Server, until
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from node.home import Home
 from node.test_mqtt import client, wire
-from node.test_mqtt_sessions import acknowledge, come, expiry, leave, nothing_more, payload, say
+from node.test_mqtt_sessions import come, leave, nothing_more
 
 KILLS = pytest.mark.parametrize("kills", [False, True], ids=["stopped", "killed"])
 WAYS = [(V31, True), (V311, False), (V5, True)]
@@ -130,7 +130,11 @@ def test_what_a_session_cannot_subscribe_to_as_it_is_taken_in_it_asks_for_until_
         until(lambda: server.metric("mqtt_sessions_lacking") > 0, "there is no room for all")
         assert set(sessions(server)) == set(names)
         # The last one that was taken in lacks some.
-        refused = [name for name in names if not may_come(server, name)]
+        refused = []
+        for name in names:
+            with wire(server) as one:
+                if may_resume(one, name) is None:
+                    refused.append(name)
         assert refused, "its client is not told that it goes on with what it does not have"
         lacks = refused[-1]
         for name in set(names) - {lacks}:
@@ -143,14 +147,6 @@ def test_what_a_session_cannot_subscribe_to_as_it_is_taken_in_it_asks_for_until_
             assert present
             assert sorted(int(payload(one, one.read(PUBLISH))) for _ in range(topics)) == list(range(topics))
     assert home.log.count("mqtt session lacks a subscription") <= len(names), "it is said once of each"
-
-
-def may_come(server: Server, client_id: str) -> bool:
-    """Whether a client may go on with its session just now; it goes at once."""
-    with wire(server) as one:
-        answer = one.connect(client_id, V5, expiry(3600), flags=0)
-        assert answer.kind == CONNACK and answer.body[1] in (0, 0x88), answer
-        return bool(answer.body[1] == 0)
 
 
 def test_a_new_session_takes_the_place_of_the_old_one(home: Home) -> None:

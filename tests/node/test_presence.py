@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import pytest
 from clients.mqtt import PUBLISH, SUBACK, UNSUBACK, UNSUBSCRIBE, V5, V311, Wire, packet, text
+from clients.mqtt_sessions import expiry
 from clients.phoenix import LEAVE, V1, V2, Page
 from clients.roster import COUNT, STATE, UPDATE, Roster, member
 from clients.servers import Server, hubsub_node, until
@@ -255,7 +256,7 @@ def test_mqtt_clients_are_members_where_their_class_says_so(server: Server) -> N
 
 
 def test_a_session_without_a_connection_is_no_member_and_is_one_again_when_it_is_back(server: Server) -> None:
-    stays: dict[str, Any] = {"properties": b"\x11" + (600).to_bytes(4, "big"), "flags": 0}
+    stays: dict[str, Any] = {"properties": expiry(600), "flags": 0}
     with client(server, "truck-8", V5, **stays) as truck:
         truck.ask(("fleet/paris", 1), ("$presence/chat:back", 0))
         # Who is there may be told before the other subscription holds.

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from clients.mqtt import CONNACK, PUBLISH, V5, V311
+from clients.mqtt_sessions import acknowledge, expiry, payload, say
 from clients.servers import Server, free_port, redis_server, until
 from command_line import hubsub
 
@@ -19,7 +20,7 @@ from hubsub.testing import Node
 from node.conftest import Start
 from node.home import Home
 from node.test_mqtt import begin, client, wire
-from node.test_mqtt_sessions import acknowledge, come, expiry, leave, nothing_more, payload, say
+from node.test_mqtt_sessions import come, leave, nothing_more
 
 Config = dict[str, Any]
 

@@ -1,0 +1,71 @@
+"""MQTT clients whose sessions stay, byte by byte, of any node."""
+
+from __future__ import annotations
+
+from clients.mqtt import CONNACK, PUBACK, PUBCOMP, PUBREC, PUBREL, V5, Packet, Wire, text, varying
+
+
+def expiry(seconds: int) -> bytes:
+    """How long a session stays: the property of 5.0."""
+    return b"\x11" + seconds.to_bytes(4, "big")
+
+
+def resume(
+    one: Wire,
+    client_id: str,
+    version: int = V5,
+    clean: bool = False,
+    expiry_s: int = 3600,
+    will: tuple[str, int] | None = None,
+    will_qos: int = 0,
+    receive_max: int = 0,
+) -> bool:
+    """Connects as a client whose session is to stay; whether it was there.
+
+    `will`: its topic and, of 5.0, its delay in s.
+    """
+    properties = expiry(expiry_s) if version == V5 else b""
+    if receive_max:
+        properties += b"\x21" + receive_max.to_bytes(2, "big")
+    rest, flags = b"", 2 * clean
+    if will is not None:
+        topic, delay_s = will
+        own = b"\x18" + delay_s.to_bytes(4, "big") if version == V5 else b""
+        rest = (varying(len(own)) + own if version == V5 else b"") + text(topic) + text("gone")
+        flags |= 4 | will_qos << 3
+    answer = one.connect(client_id, version, properties, flags=flags, rest=rest)
+    assert (answer.kind, answer.body[1]) == (CONNACK, 0), answer
+    return answer.body[0] == 1
+
+
+def may_resume(one: Wire, client_id: str, refusal: int = 0x88) -> bool | None:
+    """Likewise, of 5.0; None if it is refused for that reason."""
+    answer = one.connect(client_id, V5, expiry(3600), flags=0)
+    assert answer.kind == CONNACK and answer.body[1] in (0, refusal), answer
+    return None if answer.body[1] else answer.body[0] == 1
+
+
+def say(one: Wire, topic: str, payload: bytes, qos: int, number: int = 1) -> None:
+    """Publishes, and waits until that is done."""
+    one.publish(topic, payload, qos, number)
+    if qos == 1:
+        one.read(PUBACK)
+    elif qos == 2:
+        one.read(PUBREC)
+        one.answer(PUBREL, number)
+        one.read(PUBCOMP)
+
+
+def payload(one: Wire, message: Packet) -> bytes:
+    """Of a PUBLISH without properties of more than 127 bytes."""
+    return message.rest[1 + message.rest[0] :] if one.version == V5 else message.rest
+
+
+def acknowledge(one: Wire, message: Packet) -> None:
+    """All the way."""
+    if message.qos == 1:
+        one.answer(PUBACK, message.id)
+    elif message.qos == 2:
+        one.answer(PUBREC, message.id)
+        one.read(PUBREL)
+        one.answer(PUBCOMP, message.id)
