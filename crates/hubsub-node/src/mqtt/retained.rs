@@ -24,6 +24,9 @@ use std::rc::Rc;
 /// forgotten: its row was written long since.
 const LIVE_MAX: usize = 4_096;
 
+/// Pages that clients of a shard have asked other shards and nodes for, and that have not come.
+const ASKED_MAX: usize = 16;
+
 /// Something that happened to what a client reads.
 pub enum Event {
     /// A subscription holds, and what its topics kept is due.
@@ -56,6 +59,8 @@ pub struct Pace {
     ms: u64,
     /// Bytes that were read in it.
     bytes: usize,
+    /// Pages that will come from elsewhere.
+    asked: usize,
     /// Who goes on in a later one, in order.
     waiting: VecDeque<ConnKey>,
 }
@@ -65,6 +70,14 @@ impl Pace {
     #[must_use]
     pub fn wait_ms(&self) -> Option<u64> {
         (!self.waiting.is_empty()).then_some(1)
+    }
+
+    /// Whether one more page may be read in this millisecond.
+    fn has_room(&mut self, now_ms: u64, bytes_max: usize) -> bool {
+        if self.ms != now_ms {
+            (self.ms, self.bytes) = (now_ms, 0);
+        }
+        self.bytes < bytes_max && self.asked < ASKED_MAX
     }
 }
 
@@ -126,7 +139,11 @@ pub fn go_on(core: &mut Core) {
         for (key, event) in std::mem::take(&mut core.rim.retained) {
             match event {
                 Event::Due(filter) => begin(core, key, filter),
-                Event::Came(number, answer) => came(core, key, number, answer),
+                Event::Came(number, answer) => {
+                    let is_page = matches!(answer, Answer::Rows(_));
+                    core.rim.rows_pace.asked -= usize::from(is_page);
+                    came(core, key, number, answer);
+                }
             }
         }
     }
@@ -200,7 +217,10 @@ pub fn read_on(core: &mut Core, key: ConnKey) {
                 let ask = RowsAsk { ticket, class, hub, filter, after, bytes_max };
                 match core.broker.rows(ask, now, &mut core.rim) {
                     Outcome::Now(page) => Outcome::Now(Answer::Rows(page)),
-                    Outcome::Later => Outcome::Later,
+                    Outcome::Later => {
+                        core.rim.rows_pace.asked += 1;
+                        Outcome::Later
+                    }
                 }
             }
         };
@@ -260,11 +280,7 @@ impl Rim {
     /// Whether rows may be read for a client in this millisecond; else it is called in a later one.
     fn may_read_rows(&mut self, key: ConnKey) -> bool {
         let (now_ms, bytes_max) = (self.now.mono_ms, self.limits.retained_page_bytes as usize);
-        let pace = &mut self.rows_pace;
-        if pace.ms != now_ms {
-            (pace.ms, pace.bytes) = (now_ms, 0);
-        }
-        if pace.bytes < bytes_max {
+        if self.rows_pace.has_room(now_ms, bytes_max) {
             return true;
         }
         let Some(reads) = reads_of(self, key) else { return false };
@@ -338,6 +354,18 @@ impl Rim {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_read_in_a_millisecond_is_bounded_and_so_are_pages_that_are_under_way() {
+        let mut pace = Pace::default();
+        assert!(pace.has_room(1, 10));
+        pace.bytes += 10;
+        assert!(!pace.has_room(1, 10) && pace.has_room(2, 10));
+        pace.asked = ASKED_MAX;
+        assert!(!pace.has_room(2, 10) && !pace.has_room(3, 10), "they are of no millisecond yet");
+        pace.asked -= 1;
+        assert!(pace.has_room(3, 10));
+    }
 
     #[test]
     fn a_few_thousand_topics_are_taken_note_of_and_the_first_gives_way() {
