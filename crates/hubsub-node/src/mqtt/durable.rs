@@ -12,8 +12,8 @@ use super::client::{Client, end};
 use super::cursors::Row;
 use super::deliver::Way;
 use super::endings::Ending;
-use super::entries::{Head, put_event};
-use super::kept::{Intended, Kept, Parting, Prepared, Wait};
+use super::entries::put_event;
+use super::kept::{Intended, Kept, Own, Parting, Prepared, Wait};
 use super::pending::Item;
 use super::sending::Under;
 use super::session::{Sent, Session};
@@ -201,7 +201,7 @@ fn record_row(core: &mut Core, key: ConnKey, id: Box<str>, visit: u32) {
     let Some(row) = core.rim.row_of(key, &places) else { return };
     let Some(kept) = kept_of(&mut core.rim, key) else { return };
     let waits = kept.work.as_mut().map_or_else(Vec::new, |work| std::mem::take(&mut work.waits));
-    let (through, is_over, Head { epoch, born, .. }) = (kept.through(), kept.parts(), kept.head);
+    let (through, is_over, Own { epoch, born, .. }) = (kept.through(), kept.parts(), kept.head);
     kept.work().under_way += 1;
     core.rim.metrics.mqtt_session_rows_total.add(1);
     let owner = Owner { is_over, ..core.owner(epoch, born) };
@@ -310,7 +310,7 @@ impl Rim {
 pub(super) fn release(core: &mut Core, id: Box<str>, holder: Holder, kept: Option<Box<Kept>>) {
     match kept.filter(|kept| kept.has_row) {
         Some(kept) => {
-            let Head { epoch, born, .. } = kept.head;
+            let Own { epoch, born, .. } = kept.head;
             let ending = Ending::new(id.clone(), epoch, born);
             store::end(core, id, (epoch, born), Written::End(holder, ending));
         }

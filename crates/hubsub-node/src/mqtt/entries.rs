@@ -2,7 +2,7 @@
 //! (docs/protocol/mqtt-state.md).
 //!
 //! ```text
-//! row:     | version | born | epoch | key given last | last entry | through | queued from | cursors | state |
+//! row:     | version | born | epoch | key given last | last entry | through | before | queued from | cursors | state |
 //! entry:   | born | epoch | number | parts |
 //! event:   1 | number, kind, id, ... (hubsub-wire)
 //! message: 2 | 1 if it waits, 2 more if a topic's cursor counts it, 4 if a hub's | key | of those of a hub hub, offset
@@ -13,7 +13,8 @@
 //! stands nowhere, have their length in 4 bytes before them.
 //! *born* tells a session from the one before it under the same client id: entries of that one are passed over. *epoch* tells its
 //! holders from each other: who takes a session over begins with an entry without number and parts, its *fence*. What an older holder
-//! wrote behind that is passed over, too.
+//! wrote behind that is passed over, too, and so it is where the fence has given way: a row says up to which entry it had read what older
+//! holders wrote.
 
 use super::cursors::{Cursors, Row};
 use super::message::{Message, Said};
@@ -22,7 +23,7 @@ use hubsub_types::{Epoch, HubId, Position, Qos, Seq};
 use hubsub_wire::mqtt::{Damaged, Event, Grant, SubscriptionId};
 
 /// Of the row's format.
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 
 const EVENT: u8 = 1;
 const MESSAGE: u8 = 2;
@@ -50,6 +51,8 @@ pub struct Head {
     pub last_entry: u64,
     /// Entries up to this number are of no use any more.
     pub through: u64,
+    /// The last entry of older holders: whatever they wrote behind that came after their fence.
+    pub before: u64,
     /// Messages that wait have this key or a later one.
     pub queued_from: u64,
 }
@@ -64,9 +67,9 @@ pub fn beginning_of(born: u64) -> Vec<u8> {
 impl Head {
     /// Appends it, and where the session stands.
     pub fn write(&self, cursors: Option<&Cursors>, out: &mut Vec<u8>) {
-        let Head { born, epoch, last_key, last_entry, through, queued_from } = *self;
+        let Head { born, epoch, last_key, last_entry, through, before, queued_from } = *self;
         out.push(VERSION);
-        let numbers = [born, epoch, last_key, last_entry, through, queued_from];
+        let numbers = [born, epoch, last_key, last_entry, through, before, queued_from];
         numbers.iter().for_each(|number| put(out, *number));
         let mut bytes = Vec::new();
         cursors.into_iter().for_each(|cursors| cursors.encode(&mut bytes));
@@ -84,9 +87,9 @@ impl Head {
         }
         let (born, epoch) = (left.number()?, left.count()?);
         let (last_key, last_entry) = (left.count()?, left.count()?);
-        let (through, queued_from) = (left.count()?, left.count()?);
+        let (through, before, queued_from) = (left.count()?, left.count()?, left.count()?);
         let cursors = left.bytes()?;
-        Ok((Head { born, epoch, last_key, last_entry, through, queued_from }, cursors, left.0))
+        Ok((Head { born, epoch, last_key, last_entry, through, before, queued_from }, cursors, left.0))
     }
 }
 
@@ -275,7 +278,8 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read_and_nothing_shorter() {
-        let head = Head { born: 7, epoch: 2, last_key: 6, last_entry: 5, through: 4, queued_from: 3 };
+        let head =
+            Head { born: 7, epoch: 2, last_key: 6, last_entry: 5, through: 4, before: 2, queued_from: 3 };
         let mut row = Vec::new();
         let mut cursors = Cursors::default();
         cursors.stand("a/ö", Position { epoch: Epoch(9), seq: Seq(7) });
@@ -338,6 +342,7 @@ mod tests {
             Head { last_key: far, ..head },
             Head { last_entry: far, ..head },
             Head { through: far, ..head },
+            Head { before: far, ..head },
             Head { queued_from: far, ..head },
         ] {
             assert!(read(head).is_err(), "{head:?}");

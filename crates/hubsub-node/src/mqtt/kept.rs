@@ -16,7 +16,7 @@ use std::rc::Rc;
 #[derive(Default)]
 pub struct Kept {
     /// Which session of its client id it is, and its entries.
-    pub(super) head: Head,
+    pub(super) head: Own,
     /// What is going on; mostly nothing is.
     pub(super) work: Option<Box<Work>>,
     /// Whether the session is to be recorded as it is now.
@@ -40,6 +40,16 @@ pub struct Kept {
     pub(super) is_timed: bool,
     /// The number of its connection: machines of two number PUBREL and PUBCOMP alike.
     pub(super) visit: u32,
+}
+
+/// What of the head of its row is known between two rows, likewise named.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Own {
+    pub born: u64,
+    pub epoch: u64,
+    pub last_entry: u64,
+    pub through: u64,
+    pub before: u64,
 }
 
 /// How far a session is that goes to another node.
@@ -132,7 +142,7 @@ impl Kept {
         let Token { at_us, run, number } = token;
         // Producers without a name are below 2^63, and not 0.
         let born = std::hash::RandomState::new().hash_one((at_us, run, number)) >> 1 | 1;
-        Kept { head: Head { born, epoch: 1, ..Head::default() }, ..Kept::default() }
+        Kept { head: Own { born, epoch: 1, ..Own::default() }, ..Kept::default() }
     }
 
     /// It begins behind a session of the client id that had this epoch.
@@ -142,10 +152,11 @@ impl Kept {
 
     /// Of one that was found, for its next holder.
     pub fn found(recalled: &mut Recalled) -> Kept {
-        let (mut head, entries) = (recalled.head, std::mem::take(&mut recalled.entries));
+        let (Head { born, epoch, last_entry, through, .. }, entries) =
+            (recalled.head, std::mem::take(&mut recalled.entries));
         let entries = (!entries.is_empty()).then(|| Box::new(entries));
-        head.epoch += 1;
-        Kept { head, entries, safe: head.last_entry, has_row: true, has_gap: true, ..Kept::default() }
+        let head = Own { born, epoch: epoch + 1, last_entry, through, before: last_entry };
+        Kept { head, entries, safe: last_entry, has_row: true, has_gap: true, ..Kept::default() }
     }
 
     /// Another connection has the session: what waits for the one before is nobody's.
@@ -198,7 +209,7 @@ impl Kept {
         let number = self.last_entry();
         let work = self.work.as_mut().filter(|work| !work.parts.is_empty())?;
         self.head.last_entry = number;
-        let Head { born, epoch, .. } = self.head;
+        let Own { born, epoch, .. } = self.head;
         let mut entry = begin(EntryHead { born, epoch, number });
         entry.append(&mut work.parts);
         let (key, waits) = (std::mem::take(&mut work.parts_key), std::mem::take(&mut work.parts_wait));
@@ -213,7 +224,7 @@ impl Kept {
 
     /// Entries up to this number are of no use to the store, behind a row that is written now.
     pub(super) fn through(&mut self) -> u64 {
-        let Head { last_entry, through, .. } = self.head;
+        let Own { last_entry, through, .. } = self.head;
         self.since_row = (0, 0);
         // All of them, whatever their numbers: from here on they are the same again.
         self.has_gap &= through != last_entry;
@@ -236,6 +247,7 @@ impl Kept {
             entries.front()
         });
         self.head.through = first.map_or(self.head.last_entry, |&(number, _)| number - 1);
-        Head { last_key, queued_from, ..self.head }
+        let Own { born, epoch, last_entry, through, before } = self.head;
+        Head { born, epoch, last_key, last_entry, through, before, queued_from }
     }
 }

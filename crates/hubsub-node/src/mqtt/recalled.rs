@@ -39,7 +39,8 @@ pub fn recall(row: &[u8], entries: &[Vec<u8>]) -> Result<Recalled, Damaged> {
     let mut last_epoch = 0;
     for entry in entries {
         let (EntryHead { born, epoch, number }, mut parts) = head_of(entry)?;
-        if born != head.born || epoch < last_epoch {
+        let is_late = epoch < head.epoch && number > head.before;
+        if born != head.born || epoch < last_epoch || is_late {
             continue;
         }
         last_epoch = epoch;
@@ -186,7 +187,8 @@ pub(super) mod tests {
         messages.iter().map(|(key, ..)| *key).collect()
     }
 
-    const HEAD: Head = Head { born: 9, epoch: 1, last_key: 2, last_entry: 3, through: 1, queued_from: 2 };
+    const HEAD: Head =
+        Head { born: 9, epoch: 1, last_key: 2, last_entry: 3, through: 1, before: 0, queued_from: 2 };
 
     #[test]
     fn what_waits_and_what_is_under_way_are_told_apart() {
@@ -221,6 +223,19 @@ pub(super) mod tests {
         let found = recall(&row(HEAD, None), &entries).unwrap();
         assert_eq!((keys(&found.queue), found.head.last_entry), (vec![3, 4], 5));
         assert_eq!(found.entries, [(4, 3), (5, 4)]);
+    }
+
+    #[test]
+    fn what_an_older_holder_wrote_late_is_passed_over_where_the_fence_has_given_way() {
+        // Of the second holder, which had read up to the fourth entry.
+        let head = Head { epoch: 2, last_entry: 4, before: 4, ..HEAD };
+        let entries = [
+            entry_by(1, 9, 4, |parts| message(true, 3, parts)),
+            entry_by(1, 9, 5, |parts| message(true, 4, parts)),
+            entry_by(2, 9, 5, |parts| message(true, 5, parts)),
+        ];
+        let found = recall(&row(head, None), &entries).unwrap();
+        assert_eq!((keys(&found.queue), found.head.last_entry), (vec![3, 5], 5));
     }
 
     #[test]
