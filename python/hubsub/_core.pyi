@@ -137,7 +137,7 @@ class Core:
                 matches all), `room` and `device` (str or None), `history` (None or dict of
                 `messages`, `bytes`, `age_ms`, `archive_wait`), `on_slow`, `on_gap`, `share_strategy`,
                 `payload_bytes_max`, `idle_ms`, `browser_events`, `presence`, `presence_records`,
-                `commit_delay_ms`), `log` (None, or directory, identity of one that is made now, and None
+                `occupancy_records`, `commit_delay_ms`), `log` (None, or directory, identity of one that is made now, and None
                 where the node numbers its hubs itself, else the cluster's id and whether hubs that the
                 node has numbered are the cluster's), `inflight_store` (`("log",)`, `("memory",)`, `("disk", FILE)`
                 or `("redis", URL, NAME)`).
@@ -258,6 +258,10 @@ class Core:
     def members(self, ticket: int, room: bytes) -> None:
         """Answer: how many members a room has in the whole cluster, and `(key, reference, meta as JSON)` of those that
         are listed, by key. Refused `timed_out` where nobody says who is there."""
+
+    def occupancy(self, ticket: int, room: bytes) -> None:
+        """Answer: how many of this node are in a room: `(protocol, subscriptions)` of each protocol, publishers and
+        members."""
 
     def consumers(self, ticket: int) -> None:
         """Answer: `(group, topic, (epoch, seq), lag, given, members)` of each group that keeps its place in a room

@@ -38,6 +38,7 @@ REACHED = {
     "presence_members_max": "test_one_member_too_many_is_refused_until_another_has_left",
     "presence_listed_max": "test_members_beyond_those_that_are_listed_are_counted",
     "presence_member_bytes_max": "test_a_member_that_says_too_much_of_itself_is_refused",
+    "publishers_shard_max": "test_one_publisher_too_many_is_not_counted",
     "longpoll_window_ms": "test_a_request_that_nothing_comes_for_is_answered_after_its_window",
     "longpoll_sessions_max": "test_one_session_of_long_polls_too_many_is_refused",
     "events_heartbeat_ms": "test_a_stream_that_has_nothing_to_say_says_that_it_is_there",

@@ -326,7 +326,7 @@ def test_members_beyond_those_that_are_listed_are_counted(start: Start) -> None:
     until(lambda: server.metric("presence_rooms") == 0)
 
 
-# --- what is recorded, and what is counted
+# --- what is recorded
 
 
 def test_who_comes_and_goes_is_recorded_where_the_class_says_so(start: Start, data: Path) -> None:
@@ -370,17 +370,3 @@ def test_members_of_a_node_that_was_killed_have_left_when_it_is_back(start: Star
         until(lambda: len(records(server, "logged:a")) == 5)
     *_, joined, gone = until(lambda: len(found := records(server, "logged:a")) == 6 and found)
     assert joined["ref"] == gone["ref"] != ref and "why" not in gone
-
-
-def test_how_many_are_there_and_how_many_hear(server: Server) -> None:
-    def occupancy() -> tuple[int, int]:
-        answer = json.loads(server.get("/v1/rooms/full/occupancy"))
-        return answer["subscribers"], answer["members"]
-
-    assert occupancy() == (0, 0)
-    with page(server) as one, page(server) as two, client(server, "hears") as device:
-        one.join("full", {"presence": member("ann")})
-        two.join("{full}.typing", {"presence": True})
-        device.subscribe(("full", 0))
-        until(lambda: occupancy() == (3, 1))
-    until(lambda: occupancy() == (0, 0))

@@ -99,6 +99,7 @@ impl Core {
     pub fn flush(&mut self) {
         crate::mqtt::learn_ends(self);
         crate::mqtt::read_retained(self);
+        crate::presence::tell_changed(self);
         if let Some(log) = &mut self.rim.log {
             log.flush();
         }
@@ -133,6 +134,7 @@ impl Core {
             || !self.rim.polled.is_empty()
             || !self.rim.answered.is_empty()
             || self.rim.own.has_work()
+            || self.broker.occupancy.has_changed()
             || self.rim.links.has_work()
     }
 
@@ -167,6 +169,7 @@ impl Core {
             }
             self.rim.phoenix_clients -= usize::from(conn.phoenix.is_some());
             crate::presence::ends(self, key);
+            self.broker.publisher_gone(key.index);
             self.rim.events_clients -= usize::from(conn.io.is_events());
             if let Some(extra) = &mut conn.extra {
                 crate::consumers::give_away(self, std::mem::take(&mut extra.consumed));
@@ -228,6 +231,7 @@ impl Core {
             (&metrics.presence_unlisted_total, self.rim.presence.unlisted()),
             (&metrics.presence_records_waiting, self.rim.presence.records.waiting()),
             (&metrics.presence_records_lost_total, self.rim.presence.records.lost),
+            (&metrics.publishers_uncounted_total, broker.occupancy.uncounted()),
             (&metrics.patterns, broker.patterns.len() as u64),
             (&metrics.cursors, broker.cursors.behind() as u64),
             (&metrics.stalled, broker.stalled() as u64),
@@ -333,6 +337,7 @@ impl Core {
                 };
                 Part::Rooms(found.map(|room| self.known(name, room).into_iter().collect()))
             }
+            Question::Occupancy(room) => Part::Occupancy(self.broker.occupancy.of(room)),
             Question::Sessions(id, after, limit) => {
                 Part::Sessions(crate::mqtt::list_sessions(self, id.as_deref(), after.as_deref(), *limit))
             }

@@ -20,7 +20,7 @@ use hubsub_route::{
     Record, RecordView, Sink, Via,
 };
 use hubsub_types::class::ClassIndex;
-use hubsub_types::{ErrorCode, HubId, NodeId, OnGap, OnSlow, Position, ShardId, Term};
+use hubsub_types::{ErrorCode, HubId, NodeId, OnGap, OnSlow, Position, Protocol, ShardId, Term};
 use hubsub_wire::phoenix::Version;
 use hubsub_wire::resp::{self, Kind, Proto};
 use std::rc::Rc;
@@ -450,6 +450,19 @@ impl Sink for Rim {
             c.flags.set(Flags::PACED, true);
             c.io.pace();
         }
+    }
+
+    fn protocol(&self, conn: u32) -> Option<Protocol> {
+        let Some(conn) = self.conns.at(conn) else {
+            // A session goes on without its client.
+            return (!self.own.is_at(conn)).then_some(Protocol::Mqtt);
+        };
+        Some(match conn.dialect() {
+            _ if conn.mqtt.is_some() => Protocol::Mqtt,
+            Dialect::Redis(_) => Protocol::Redis,
+            Dialect::Phoenix(_) => Protocol::Phoenix,
+            Dialect::Events => Protocol::Events,
+        })
     }
 
     fn publisher(&self, conn: u32) -> Box<str> {

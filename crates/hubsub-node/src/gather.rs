@@ -205,6 +205,7 @@ impl Core {
 fn needs(question: &Question) -> Option<(Action, &[u8])> {
     match question {
         Question::Room(_, false) => None,
+        Question::Occupancy(room) => Some((Action::Subscribe, room)),
         Question::History(query) => {
             let topic = query.topic.as_ref().filter(|_| !is_reserved(&query.room));
             Some((Action::Subscribe, topic.unwrap_or(&query.room)))

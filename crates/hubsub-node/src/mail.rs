@@ -10,6 +10,7 @@ use crate::presence::{PresenceMail, Shown};
 use crate::redis::cluster::{NewRoster, Roster};
 use crate::routes::RouteMail;
 use hubsub_route::consumers::ConsumerInfo;
+use hubsub_route::occupancy::Counts;
 use hubsub_route::rooms::{HistoryPart, HistoryQuery};
 use hubsub_route::{Found, Headers, HubLogRead, HubRange, LogRead, Msg, Namespace, Producer, RoomInfo};
 use hubsub_types::class::ClassIndex;
@@ -137,6 +138,8 @@ pub enum Question {
     ForgetConsumer(Vec<u8>),
     /// Who is in a room, of the shard to which its members belong.
     Members(Vec<u8>),
+    /// How many are in a room.
+    Occupancy(Vec<u8>),
 }
 
 impl Question {
@@ -199,6 +202,8 @@ pub enum Part {
     Consumers(Vec<ConsumerInfo>),
     /// To `Members`.
     Members(Arc<Shown>),
+    /// To `Occupancy`.
+    Occupancy(Counts),
     /// To any: who asks may not.
     Refused(ErrorCode),
 }

@@ -183,6 +183,8 @@ metrics! {
     presence_records_waiting;
     /// Those that will never be in one.
     presence_records_lost_total;
+    /// Publishes of connections that were not counted as publishers of a room, as too many are remembered.
+    publishers_uncounted_total;
     /// What nodes said of members, as heard here.
     presence_words_total;
     /// Streams of events.

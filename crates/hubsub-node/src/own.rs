@@ -31,6 +31,8 @@ pub enum Asked {
     Members(PresenceAsked),
     /// A record that somebody came to a room or went, under that reference.
     Recorded(u64),
+    /// Who told how many are in a room.
+    Occupancy(Arc<[u8]>),
     /// Nobody.
     Nobody,
 }
@@ -230,6 +232,9 @@ impl Core {
                         }
                         Some(Asked::Recorded(reference)) => {
                             presence::recorded(self, reference, outcome_of(&answer));
+                        }
+                        Some(Asked::Occupancy(room)) => {
+                            presence::occupancy_told(self, &room, outcome_of(&answer).is_ok());
                         }
                         Some(Asked::Claims(asked)) => crate::mqtt::answered(self, asked, outcome_of(&answer)),
                         Some(Asked::Session(what)) => {

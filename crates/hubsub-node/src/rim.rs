@@ -60,6 +60,8 @@ pub enum Timer {
     Presence(Box<Arc<[u8]>>),
     /// That who came or went under this reference may be recorded now.
     PresenceRecord(u64),
+    /// It may be due to tell how many are in a room.
+    Occupancy(Box<Arc<[u8]>>),
     /// Once a second: retention, gauges.
     Housekeeping,
 }

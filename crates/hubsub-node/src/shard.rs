@@ -314,6 +314,7 @@ impl Shard {
                 Timer::Claim(of) => crate::mqtt::late(&mut self.core, &of.0, of.1),
                 Timer::Presence(room) => crate::presence::tick(&mut self.core, &room),
                 Timer::PresenceRecord(reference) => crate::presence::record_again(&mut self.core, reference),
+                Timer::Occupancy(room) => crate::presence::tick_occupancy(&mut self.core, &room),
                 Timer::Session(key) => crate::mqtt::session_timer(&mut self.core, key),
                 Timer::Snapshot(key) => crate::mqtt::look_whether_moved(&mut self.core, key),
                 Timer::Linger(key) => self.core.rim.end_lingering(key),
@@ -398,6 +399,7 @@ impl Shard {
         self.wall = wall.saturating_sub(self.started.elapsed());
         self.core.broker.sweep(now, &self.core.rim);
         self.core.broker.tend_consumers(now, &mut self.core.rim);
+        crate::presence::look_after(&mut self.core);
         crate::mqtt::look_at_store(&mut self.core);
         if self.stopping.is_none() {
             crate::mqtt::end_again(&mut self.core);

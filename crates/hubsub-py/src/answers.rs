@@ -6,8 +6,9 @@ use hubsub_node::log::{HubAnswer, HubStatus, LogStatus, Refusal, StreamAnswer};
 use hubsub_node::mail::{ClientInfo, ColdRoom, Listed, Part, SessionInfo};
 use hubsub_node::presence::Shown;
 use hubsub_node::{Event, NodeInfo, StoreState, StoreStatus};
+use hubsub_route::occupancy::Counts;
 use hubsub_types::names::group_of;
-use hubsub_types::{ClassTable, Durability, Position};
+use hubsub_types::{ClassTable, Durability, Position, Protocol};
 use hubsub_wire::phoenix::reference_text;
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
@@ -36,6 +37,8 @@ pub enum Wanted {
     Busiest(usize),
     /// How many, and `(key, reference, meta)`.
     Members,
+    /// `(protocol, subscriptions)` of all protocols, publishers and members.
+    Occupancy,
     /// Sessions in order of client ids, so many.
     Sessions(usize),
     /// Groups that keep their place.
@@ -166,7 +169,7 @@ fn answer<'py>(
 ) -> PyResult<Answer<'py>> {
     let (mut rooms, mut clients, mut busiest, mut removed) = (Vec::new(), Vec::new(), Vec::new(), 0);
     let (mut history, mut sessions, mut consumers) = (None, Vec::new(), Vec::new());
-    let mut members = Arc::<Shown>::default();
+    let (mut members, mut occupancy) = (Arc::<Shown>::default(), Vec::new());
     for part in parts {
         match part {
             Part::Rooms(Ok(some)) => rooms.extend(some),
@@ -175,6 +178,7 @@ fn answer<'py>(
             Part::Sessions(some) => sessions.extend(some),
             Part::Consumers(some) => consumers.extend(some),
             Part::Members(some) => members = some,
+            Part::Occupancy(some) => occupancy.push(some),
             Part::Number(Ok(n)) => removed += n,
             Part::Rooms(Err(e)) | Part::Number(Err(e)) | Part::Refused(e) => return Ok(Err(e)),
             Part::History(part) => history = Some(part),
@@ -236,6 +240,11 @@ fn answer<'py>(
                 (&*member.key, reference, PyBytes::new(py, &member.meta))
             });
             (members.count, PyList::new(py, rows)?).into_bound_py_any(py)?
+        }
+        Wanted::Occupancy => {
+            let all: Counts = occupancy.iter().sum();
+            let protocols: Vec<_> = Protocol::NAMES.into_iter().zip(all.subscribers).collect();
+            (PyList::new(py, protocols)?, all.publishers, all.members).into_bound_py_any(py)?
         }
         Wanted::History => {
             let Some(part) = history else { return Ok(Err(hubsub_types::ErrorCode::NoSuchRoom)) };

@@ -227,6 +227,7 @@ pub fn class(value: &Bound<'_, PyAny>) -> PyResult<Class> {
             &[("asked", Membership::Asked), ("all", Membership::All), ("off", Membership::Off)],
         )?,
         presence_records: table.take("presence_records")?,
+        occupancy_records: table.take("occupancy_records")?,
         commit_delay_ms: table.take("commit_delay_ms")?,
         is_removed: table.take("is_removed")?,
         name,

@@ -219,6 +219,10 @@ impl Core {
         self.request(ticket, Wanted::Members, Call::Members(room))
     }
 
+    fn occupancy(&self, ticket: u64, room: Vec<u8>) -> PyResult<()> {
+        self.request(ticket, Wanted::Occupancy, Call::All(Question::Occupancy(room)))
+    }
+
     fn consumers(&self, ticket: u64) -> PyResult<()> {
         self.request(ticket, Wanted::Consumers, Call::All(Question::Consumers))
     }

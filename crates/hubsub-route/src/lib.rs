@@ -24,6 +24,7 @@
 //! - [`cursors`]: subscribers that catch up
 //! - [`claims`]: who holds a client id
 //! - [`rows`]: retained messages
+//! - [`occupancy`]: how many are in a room
 //! - [`presence`]: who is in a room
 //! - [`relay`]: hubs that other nodes lead
 //! - [`ring`]: which hub, and so which shard, a room belongs to
@@ -41,6 +42,7 @@ pub mod hubread;
 pub mod hubs;
 pub mod idset;
 pub mod logread;
+pub mod occupancy;
 pub mod pages;
 pub mod patterns;
 pub mod places;
@@ -56,7 +58,9 @@ pub mod topk;
 pub mod traffic;
 
 use hubsub_types::class::ClassIndex;
-use hubsub_types::{ConnKey, ErrorCode, HubId, NodeId, OnGap, OnSlow, Position, Seq, ShardId, Term};
+use hubsub_types::{
+    ConnKey, ErrorCode, HubId, NodeId, OnGap, OnSlow, Position, Protocol, Seq, ShardId, Term,
+};
 use rooms::HistoryPart;
 use std::sync::Arc;
 
@@ -258,6 +262,8 @@ pub trait Sink {
     fn replays(&mut self, _conn: u32) {}
     /// The name of a connection as a publisher.
     fn publisher(&self, conn: u32) -> Box<str>;
+    /// What a connection speaks; none for the node itself.
+    fn protocol(&self, conn: u32) -> Option<Protocol>;
     /// The last record of a room that a hub's log has, if it has any.
     fn recall(&self, hub: HubId, room: &[u8]) -> Option<Recalled>;
     /// What a recall of any room of the hub takes into account: the log up to this offset.

@@ -66,6 +66,8 @@ pub struct Topics {
     hasher: RandomState,
     slots: Vec<Option<Topic>>,
     free: Vec<TopicId>,
+    /// How often one of `free` became another topic's.
+    reused: u32,
     names: HashTable<TopicId>,
     /// Topics that had no subscriber when they were put here.
     routes: Routes,
@@ -117,6 +119,7 @@ impl Topics {
             hasher: RandomState::new(),
             slots: Vec::new(),
             free: Vec::new(),
+            reused: 0,
             names: HashTable::new(),
             routes: Routes::new(routes_max.max(1)),
             rows: Routes::new(routes_max.clamp(1, ROWS_MAX)),
@@ -320,7 +323,9 @@ impl Topics {
             room: RoomHandle::NONE,
             subs: IdSet::Empty,
         };
-        let id = self.free.pop().unwrap_or(self.slots.len() as TopicId);
+        let freed = self.free.pop();
+        self.reused = self.reused.wrapping_add(u32::from(freed.is_some()));
+        let id = freed.unwrap_or(self.slots.len() as TopicId);
         match self.slots.get_mut(id as usize) {
             Some(slot) => *slot = Some(topic),
             None => self.slots.push(Some(topic)),
@@ -346,6 +351,13 @@ impl Topics {
         self.slots[id as usize].as_mut().expect("a handle is dropped before its topic")
     }
 
+    /// How often the handle of a forgotten topic became another one's: while this is the same, so is what a handle means.
+    #[inline]
+    #[must_use]
+    pub fn reused(&self) -> u32 {
+        self.reused
+    }
+
     /// Takes a subscriber away; whether it was there. The topic stays as a route.
     pub fn unsubscribe(&mut self, id: TopicId, conn: u32) -> bool {
         let topic = self.get_mut(id);
@@ -362,6 +374,12 @@ impl Topics {
     /// Every topic with subscribers on this shard.
     pub fn subscribed(&self) -> impl Iterator<Item = &Topic> {
         self.slots.iter().flatten().filter(|t| !t.subs.is_empty())
+    }
+
+    /// Likewise, with their handles.
+    pub fn subscriptions(&self) -> impl Iterator<Item = (TopicId, &Topic)> {
+        let topics = (0u32..).zip(&self.slots).filter_map(|(id, topic)| Some((id, topic.as_ref()?)));
+        topics.filter(|(_, topic)| !topic.subs.is_empty())
     }
 
     /// Topics known, routes included.

@@ -10,7 +10,7 @@ use hubsub_route::{
 };
 use hubsub_types::{
     Class, ClassTable, ConnKey, Durability, ErrorCode, History, HubId, Limits, OnGap, OnSlow, Position,
-    ProducerId, Qos, Seq, ShardId,
+    ProducerId, Protocol, Qos, Seq, ShardId,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -55,6 +55,10 @@ impl Sink for World {
     fn wants_replay(&self, _: u32) -> bool {
         true
     }
+    fn protocol(&self, _: u32) -> Option<Protocol> {
+        Some(Protocol::Redis)
+    }
+
     fn publisher(&self, _: u32) -> Box<str> {
         "p".into()
     }

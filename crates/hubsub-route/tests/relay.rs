@@ -15,7 +15,7 @@ use hubsub_route::{
 use hubsub_types::class::ClassIndex;
 use hubsub_types::{
     Class, ClassTable, ConnKey, Epoch, ErrorCode, History, HubId, Limits, NodeId, OnGap, OnSlow, Position,
-    ProducerId, Qos, Seq, ShardId, Term,
+    ProducerId, Protocol, Qos, Seq, ShardId, Term,
 };
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -55,6 +55,10 @@ impl Sink for World {
     fn wants_replay(&self, _: u32) -> bool {
         true
     }
+    fn protocol(&self, _: u32) -> Option<Protocol> {
+        Some(Protocol::Redis)
+    }
+
     fn publisher(&self, _: u32) -> Box<str> {
         "".into()
     }

@@ -6,7 +6,7 @@ use hubsub_route::{
     Answer, Ask, Asker, CloseReason, Delivery, HubLogRead, LogRead, Msg, NodeMessage, Recalled, Record,
     RecordView, Sink, Via,
 };
-use hubsub_types::{ErrorCode, HubId, NodeId, OnGap, OnSlow, Position, ShardId, Term};
+use hubsub_types::{ErrorCode, HubId, NodeId, OnGap, OnSlow, Position, Protocol, ShardId, Term};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// What a connection saw, in order.
@@ -143,6 +143,10 @@ impl Sink for World {
     fn wants_replay(&self, conn: u32) -> bool {
         !self.full.contains(&conn)
     }
+    fn protocol(&self, _: u32) -> Option<Protocol> {
+        Some(Protocol::Redis)
+    }
+
     fn publisher(&self, conn: u32) -> Box<str> {
         conn.to_string().into()
     }

@@ -162,6 +162,8 @@ pub struct Class {
     pub presence: Membership,
     /// Whether it is recorded who comes and goes, in `$stats/presence/ROOM`.
     pub presence_records: bool,
+    /// Whether it is recorded how many are in a room, in `$stats/room/ROOM/occupancy`.
+    pub occupancy_records: bool,
     /// Delay of each commit, in ms: a tool of the tests for what a disk will do.
     pub commit_delay_ms: u64,
     /// Whether it was removed from the cluster: its rooms go on, and it gets no new ones.
@@ -189,6 +191,7 @@ impl Class {
             browser_events: true,
             presence: Membership::Asked,
             presence_records: false,
+            occupancy_records: false,
             commit_delay_ms: 0,
             is_removed: false,
         }
@@ -297,6 +300,12 @@ impl ClassTable {
             }
         }
         true
+    }
+
+    /// Whether any class has it recorded how many are in its rooms.
+    #[must_use]
+    pub fn tells_occupancy(&self) -> bool {
+        self.classes.iter().any(|class| class.occupancy_records)
     }
 
     /// The index of a class.

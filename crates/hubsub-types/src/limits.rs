@@ -72,6 +72,8 @@ limits! {
     presence_listed_max = 10_000;
     /// Bytes of a member's key and meta together.
     presence_member_bytes_max = KIB;
+    /// Connections and rooms that they published to within a minute, which a shard remembers; others are not counted.
+    publishers_shard_max = 250_000;
     /// Time that a request of a long poll waits for something to be said, in ms.
     longpoll_window_ms = 10_000;
     /// Sessions of long polls of the node.

@@ -92,4 +92,5 @@ def _class(state: State, cls: Configured) -> RoomClass:
         browser_events=cls.browser_events,
         presence=cls.presence,
         presence_records=cls.presence_records,
+        occupancy_records=cls.occupancy_records,
     )

@@ -44,18 +44,44 @@ async def show_presence(state: State, request: Request) -> Response:
 
 
 class Occupancy(Struct, kw_only=True):
-    """How many are in a room, and how many hear it."""
+    """How many are in a room, in the whole cluster."""
 
     room: str
-    subscribers: Annotated[
-        int, Meta(description="Subscriptions to topics of the room in the whole cluster; patterns are none.")
+    subscribers: Annotated[int, Meta(description="Subscriptions to topics of the room; patterns are none.")]
+    by_protocol: Annotated[
+        dict[str, int],
+        Meta(
+            description="The same, by what subscribers speak: `redis`, `mqtt` (sessions without their clients, too), "
+            "`phoenix` and `events`, each of them."
+        ),
     ]
-    members: Annotated[int, Meta(description="Members in the whole cluster.")]
+    publishers: Annotated[
+        int, Meta(description="Connections that published to the room within the last minute.")
+    ]
+    members: Annotated[int, Meta(description="Members, those that are not listed too.")]
 
 
 async def show_occupancy(state: State, request: Request) -> Response:
     room = room_name(state, request)
-    found = await state.node.room(room)
-    count, _ = await state.node.members(room)
-    subscribers = 0 if found is None else found["subscribers"]
-    return json_answer(Occupancy(room=text_of(room), subscribers=subscribers, members=count))
+    found = await state.node.occupancy(room)
+    return json_answer(
+        Occupancy(
+            room=text_of(room),
+            subscribers=sum(found.by_protocol.values()),
+            by_protocol=found.by_protocol,
+            publishers=found.publishers,
+            members=found.members,
+        )
+    )
+
+
+def merge_occupancy(state: State, request: Request, parts: list[Occupancy]) -> Occupancy:
+    """All nodes together."""
+    first = parts[0]
+    return Occupancy(
+        room=first.room,
+        subscribers=sum(part.subscribers for part in parts),
+        by_protocol={name: sum(part.by_protocol[name] for part in parts) for name in first.by_protocol},
+        publishers=sum(part.publishers for part in parts),
+        members=sum(part.members for part in parts),
+    )

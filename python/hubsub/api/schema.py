@@ -299,6 +299,7 @@ class RoomClass(Struct, kw_only=True):
     browser_events: Annotated[bool, Meta(description="Whether what browsers push is published.")]
     presence: Annotated[str, Meta(description="Who is a member of a room: `asked`, `all` or `off`.")]
     presence_records: Annotated[bool, Meta(description="Whether it is recorded who comes and goes.")]
+    occupancy_records: Annotated[bool, Meta(description="Whether it is recorded how many are in a room.")]
 
 
 class ClassList(Struct, kw_only=True):

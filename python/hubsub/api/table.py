@@ -168,12 +168,12 @@ ROUTES: tuple[Route, ...] = (
     Route(
         "GET",
         "/v1/rooms/{room}/occupancy",
-        "How many are in a room, and how many hear it",
+        "How many are in a room: who hears it, who publishes to it, and members",
         presence.show_occupancy,
         answer=(Occupancy,),
         errors=("topic_length", "timed_out"),
         tag="rooms",
-        reach=AtRoom(),
+        reach=Gathered(Occupancy, presence.merge_occupancy),
     ),
     Route(
         "GET",

@@ -53,6 +53,12 @@ def show_presence(room: Room, url: Url = None, as_json: Json = False) -> None:
         say(f"{answer['count']} are there, {len(rows)} are listed")
 
 
+@app.command("occupancy")
+def show_occupancy(room: Room, url: Url = None, as_json: Json = False) -> None:
+    """Shows how many are in a room, on all nodes."""
+    print_fields(Api(url).get(f"/v1/rooms/{segment(room)}/occupancy"), as_json)
+
+
 @app.command("create")
 def create_room(room: Room, url: Url = None, as_json: Json = False) -> None:
     """Makes a room whose class keeps a history."""

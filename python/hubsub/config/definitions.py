@@ -388,6 +388,13 @@ CLASS_KEYS: tuple[ClassKey, ...] = (
         "Whether it is recorded in `$stats/presence/ROOM` who comes and goes: on nodes with a data directory.",
     ),
     ClassKey(
+        "occupancy_records",
+        FLAG,
+        False,
+        "Whether it is recorded in `$stats/room/ROOM/occupancy` how many are in a room, as that changes: on nodes "
+        "with a data directory.",
+    ),
+    ClassKey(
         "commit_delay_ms",
         millis(0, 60_000),
         0,

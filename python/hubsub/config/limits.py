@@ -99,6 +99,12 @@ LIMITS: tuple[Limit, ...] = (
         high=65_536,
     ),
     Limit(
+        "publishers_shard_max",
+        250_000,
+        "Connections and rooms that they published to within a minute, which a shard remembers; what is published by "
+        "others meanwhile counts no publisher.",
+    ),
+    Limit(
         "longpoll_window_ms",
         10_000,
         "Time that a request of a long poll of a browser waits for something to be said.",

@@ -47,6 +47,7 @@ class RoomClass(msgspec.Struct, frozen=True, kw_only=True):
     browser_events: bool = True
     presence: str = "asked"
     presence_records: bool = False
+    occupancy_records: bool = False
     commit_delay_ms: int = 0
 
     @property
@@ -112,7 +113,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def all_classes(self) -> tuple[RoomClass, ...]:
         """The node's own classes, if it has any, before those of the configuration."""
-        return (*self._of_mqtt, *system_classes(self.data, self.limits, self.speaks_mqtt), *self.classes)
+        return (*self._of_nodes, *system_classes(self.data, self.limits, self.speaks_mqtt), *self.classes)
 
     @property
     def speaks_mqtt(self) -> bool:
@@ -120,12 +121,14 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         return self.mqtt is not None or self.ws is not None
 
     @property
-    def _of_mqtt(self) -> tuple[RoomClass, ...]:
-        """Where nodes say how they are, who is in a room, and those of a cluster who holds a client id; a lone one asks
-        nobody."""
-        names = (CLAIMS, MEMBERS, SYS) if self.is_clustered else (MEMBERS, SYS)
-        rooms = tuple(RoomClass(name=name, match=(f"{name}/#",), placement="ring") for name in names)
-        return rooms if self.speaks_mqtt else ()
+    def _of_nodes(self) -> tuple[RoomClass, ...]:
+        """Where nodes say how they are, who is in a room and how many, and those of a cluster who holds a client id; a
+        lone one asks nobody."""
+        if self.speaks_mqtt:
+            names = [CLAIMS, MEMBERS, SYS] if self.is_clustered else [MEMBERS, SYS]
+        else:
+            names = [MEMBERS] if any(cls.occupancy_records for cls in self.classes) else []
+        return tuple(RoomClass(name=name, match=(f"{name}/#",), placement="ring") for name in names)
 
     def core_limits(self) -> dict[str, int]:
         """The limits that the data plane keeps."""

@@ -14,6 +14,15 @@ class Member(NamedTuple):
     """What it says of itself: an object of JSON."""
 
 
+class Occupancy(NamedTuple):
+    """How many of a node are in a room."""
+
+    by_protocol: dict[str, int]
+    """Subscriptions to its topics."""
+    publishers: int
+    members: int
+
+
 class Consumer(NamedTuple):
     """A group that keeps its place in a topic."""
 

@@ -12,6 +12,7 @@ from hubsub.node.answers import (
     HistoryRow,
     Item,
     Member,
+    Occupancy,
     Published,
     PublishedRows,
 )
@@ -127,6 +128,11 @@ class Rooms(Life):
         """
         count, rows = await self._ask_in_time(self._core.members, room)
         return count, [Member(*row) for row in rows]
+
+    async def occupancy(self, room: bytes) -> Occupancy:
+        """How many of this node are in a room."""
+        protocols, publishers, members = await self._ask_in_time(self._core.occupancy, room)
+        return Occupancy(dict(protocols), publishers, members)
 
     async def consumers(self) -> list[Consumer]:
         """Groups that keep their place in rooms that are led here, and have had a member since."""

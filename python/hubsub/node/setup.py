@@ -93,6 +93,7 @@ def core_class(cls: RoomClass, is_removed: bool = False) -> dict[str, Any]:
         "browser_events": cls.browser_events,
         "presence": cls.presence,
         "presence_records": cls.presence_records,
+        "occupancy_records": cls.occupancy_records,
         "commit_delay_ms": cls.commit_delay_ms,
         "is_removed": is_removed,
     }

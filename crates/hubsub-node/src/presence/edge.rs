@@ -218,6 +218,7 @@ pub fn joined(core: &mut Core, key: ConnKey, number: u64) {
     });
     if let Some(member) = member {
         record(core, &room, "join", (member.reference, &member.key));
+        core.broker.count_member(&room, true);
         tell_home(core, &room, PresenceMail::Join(room.clone(), member));
     }
     if watches {
@@ -262,6 +263,7 @@ fn vacate(core: &mut Core, number: u64, seat: Seat) {
     }
     if let Some((reference, (name, _))) = member {
         record(core, &room, "leave", (came, &name));
+        core.broker.count_member(&room, false);
         tell_home(core, &room, PresenceMail::Leave(room.clone(), reference));
     }
     if !watches {

@@ -4,12 +4,14 @@
 //!
 //! - [`edge`]: connections, of this shard: which members they are, and what they are told
 //! - [`records`]: who comes and goes, for later
+//! - [`occupancy`]: how many are there, on change
 //! - [`shown`]: what is told, as browsers read it
 //!
 //! Invariants: a connection is told who is there once, and from then on each change, in order; a member is in the room
 //! from when its connection's join is done until it has left or the connection has ended.
 
 mod edge;
+mod occupancy;
 mod records;
 mod shown;
 #[cfg(test)]
@@ -17,6 +19,7 @@ mod tests;
 
 pub use edge::{Edge, Refusal, Wish, ends, joined, left, refused, reserve, update};
 pub use records::{Records, record_again, recorded};
+pub use occupancy::{look_after, tell_changed, tick as tick_occupancy, told as occupancy_told};
 
 use crate::core::Core;
 use crate::mail::{Mail, Part};
@@ -26,8 +29,10 @@ use crate::rim::Timer;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_route::Ask;
+use hubsub_route::occupancy::Counts;
 use hubsub_route::presence::{Action, Diff, Limits, Member, Presence, Seen};
 use hubsub_types::{ErrorCode, NodeId, ShardId};
+use occupancy::Occupancies;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -78,6 +83,8 @@ pub enum PresenceMail {
     Shown(Arc<[u8]>, u64, Arc<Shown>),
     /// To all seats of a shard that were told who is there: what changed.
     Told(Arc<[u8]>, Arc<Told>),
+    /// To the shard of the room's bucket: so many of a shard are in a room.
+    Occupied(Arc<[u8]>, ShardId, Counts),
 }
 
 impl PresenceMail {
@@ -130,6 +137,7 @@ pub struct Members {
     lists: HashMap<Arc<[u8]>, Arc<Shown>, RandomState>,
     /// The runs of processes that may have links.
     runs: BTreeMap<NodeId, u64>,
+    occupancies: Occupancies,
     /// What connections of this shard have to do with it.
     pub edge: Edge,
     /// What is recorded of them.
@@ -147,6 +155,7 @@ impl Members {
             audiences: HashMap::default(),
             lists: HashMap::default(),
             runs: BTreeMap::new(),
+            occupancies: Occupancies::default(),
             edge: Edge::new(shard),
             records: Records::default(),
         }
@@ -155,6 +164,7 @@ impl Members {
     /// The node is this process of its cluster. Nobody can be a member before.
     pub fn begin(&mut self, node: &str, incarnation: u64) {
         self.machine.begin(run_of(node, incarnation));
+        self.occupancies.incarnation = incarnation;
     }
 
     /// The process that it speaks for.
@@ -237,6 +247,7 @@ pub fn receive(core: &mut Core, mail: PresenceMail) {
         PresenceMail::Unwatch(room, shard, seat) => unwatch(core, &room, shard, seat),
         PresenceMail::Shown(room, seat, who) => edge::show(core, &room, seat, &who),
         PresenceMail::Told(room, told) => edge::tell(core, &room, &told),
+        PresenceMail::Occupied(room, shard, counts) => occupancy::occupied(core, &room, shard, counts),
     }
 }
 
@@ -262,24 +273,32 @@ pub fn missed(core: &mut Core, room: &[u8]) {
 /// The process of a node is gone.
 pub fn process_gone(core: &mut Core, run: u64) {
     event(core, |p, now, actions| p.gone(run, now, actions));
+    occupancy::gone(core, run, true);
 }
 
 /// There is a link to a node: it was not gone, if that was thought.
 pub fn process_up(core: &mut Core, node: NodeId) {
     if let Some(&run) = core.rim.presence.runs.get(&node) {
         event(core, |p, now, actions| p.back(run, now, actions));
+        occupancy::gone(core, run, false);
     }
 }
 
 /// These processes are registered: each one that was, and is not any more, is gone.
 pub fn registered<'a>(core: &mut Core, processes: impl Iterator<Item = (NodeId, &'a str, u64)>) {
-    let runs = processes.map(|(id, node, incarnation)| (id, run_of(node, incarnation))).collect();
+    let (mut runs, mut incarnations) = (BTreeMap::new(), BTreeMap::new());
+    for (id, node, incarnation) in processes {
+        let run = run_of(node, incarnation);
+        runs.insert(id, run);
+        incarnations.insert(run, incarnation);
+    }
     let before = std::mem::replace(&mut core.rim.presence.runs, runs);
     for (id, run) in before {
         if core.rim.presence.runs.get(&id) != Some(&run) {
             process_gone(core, run);
         }
     }
+    occupancy::registered(core, incarnations);
 }
 
 /// The time has come for what is due in a room.
@@ -298,10 +317,15 @@ pub fn tick(core: &mut Core, room: &[u8]) {
     }
 }
 
+/// Whether a room is of a class of the node's own, as those that nodes alone speak in.
+fn has_nodes(core: &Core, room: &[u8]) -> bool {
+    let classes = core.broker.classes();
+    classes.get(classes.class_of_room(room)).name.starts_with('$')
+}
+
 /// A question who is there: the answer, or none if it comes later.
 pub fn asked(core: &mut Core, room: &[u8], ask: Ask) -> Option<Part> {
-    if !core.broker.classes().get(core.broker.classes().class_of_room(&topic_of(room))).name.starts_with('$')
-    {
+    if !has_nodes(core, &topic_of(room)) {
         // No node here takes in anybody who can be one.
         return Some(Part::Members(Arc::default()));
     }
@@ -420,7 +444,9 @@ fn event(core: &mut Core, event: impl FnOnce(&mut Presence, u64, &mut Vec<Action
                 core.say_in(&topic_of(&room), &bytes, Asked::Members(PresenceAsked::Say(room, number)));
             }
             Action::Wait(room, at_ms) => core.rim.timers.set(at_ms, Timer::Presence(Box::new(room))),
+            Action::Ready(room) if occupancy::is_bucket(&room) => occupancy::ready(core, &room),
             Action::Ready(room) => ready(core, &room),
+            Action::Tell(room, diff) if occupancy::is_bucket(&room) => occupancy::changed(core, &diff),
             Action::Tell(room, diff) => changed(core, &room, diff),
         }
     }

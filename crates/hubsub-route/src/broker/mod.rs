@@ -1,7 +1,7 @@
 //! One shard's broker: takes events, keeps the tables, gives actions.
 //!
 //! Its ways have a file each: a publish ([`publish`]), a subscription
-//! ([`subscribe`]), a subscriber that lags ([`replay`]), what rooms remember
+//! ([`subscribe`]), how many are in rooms ([`occupancy`]), a subscriber that lags ([`replay`]), what rooms remember
 //! ([`past`]), what topics keep ([`retain`]), who follows whole hubs ([`hubs`]), groups that share records ([`groups`]),
 //! and those that keep their place ([`consumers`]). Here are its tables, what other shards tell it, and what time brings.
 //!
@@ -12,6 +12,7 @@
 mod consumers;
 mod groups;
 mod hubs;
+mod occupancy;
 mod past;
 mod publish;
 mod relay;
@@ -27,6 +28,7 @@ use crate::groups::Groups;
 use crate::hubread::HubRead;
 use crate::hubs::{Hub, Hubs};
 use crate::idset::IdSet;
+use crate::occupancy::Occupancy;
 use crate::patterns::Patterns;
 use crate::record::Record;
 use crate::relay::patterns::PatternChange;
@@ -38,7 +40,7 @@ use crate::topk::TopK;
 use crate::{Answer, Msg, Now, Sink, Ticket};
 use ahash::RandomState;
 use hashbrown::{HashMap, HashSet};
-use hubsub_types::{ClassTable, HubId, Limits, ShardId};
+use hubsub_types::{ClassTable, HubId, Limits, Protocol, ShardId};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -76,6 +78,8 @@ struct Client {
     generation: u32,
     /// Subscriptions in `Namespace::Shard`, which are counted apart.
     shard_topics: u32,
+    /// What it speaks, once it subscribes to a topic; none: it is the node itself.
+    protocol: Option<Protocol>,
     topics: IdSet,
     patterns: Option<Box<IdSet>>,
 }
@@ -108,6 +112,8 @@ pub struct Broker {
     pub cursors: Cursors,
     /// The busiest rooms of this hub.
     pub busiest: TopK,
+    /// How many of this shard are in rooms.
+    pub occupancy: Occupancy,
     clients: Vec<Client>,
     /// The client that is the node itself, which no limit of clients is for.
     own_client: Option<u32>,
@@ -169,6 +175,7 @@ impl Broker {
             rooms,
             cursors: Cursors::default(),
             busiest: TopK::default(),
+            occupancy: Occupancy::default(),
             classes,
             limits,
             clients: Vec::new(),
@@ -199,6 +206,7 @@ impl Broker {
         let Some(cluster) = hubs.cluster else { return };
         self.rooms.join(Arc::clone(&hubs), self.shard);
         self.topics.join(Arc::clone(&hubs));
+        self.occupancy = Occupancy::default();
         let id_of = |hub: &Hub| hubs.placement.id(hub.class, hub.index).unwrap_or_default();
         let of_shard = self.rooms.hubs.iter().map(|hub| (id_of(hub), hub.class));
         match &mut self.relay {

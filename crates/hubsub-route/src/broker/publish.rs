@@ -122,9 +122,14 @@ impl Broker {
         if is_numbered && !class.durability.is_logged() {
             return Outcome::Now(Err(ErrorCode::NotLogged));
         }
-        let remembers = class.names_publishers();
-        if known.shard != self.shard {
-            let (shard, revision) = (known.shard, self.topics.revision(id));
+        let (remembers, shard) = (class.names_publishers(), known.shard);
+        if let Asker::Client { conn, .. } = ticket.asker
+            && !matches!(&body, Body::Draft(Draft { publisher: Publisher::Name(_), .. }))
+        {
+            self.count_publish(conn.index, id, now);
+        }
+        if shard != self.shard {
+            let revision = self.topics.revision(id);
             if shard == NOWHERE && self.found(id) {
                 return self.publish_body(ticket, body, now, sink);
             }

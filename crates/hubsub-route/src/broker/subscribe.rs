@@ -8,7 +8,7 @@ use crate::record::Namespace;
 use crate::ring::NOWHERE;
 use crate::topics::TopicId;
 use crate::{Answer, Asker, Attach, Attached, CloseReason, Msg, Now, Outcome, Sink, Start, Ticket};
-use hubsub_types::{ConnKey, ErrorCode, Position, ShardId};
+use hubsub_types::{ConnKey, ErrorCode, Position, Protocol, ShardId};
 use std::sync::Arc;
 
 /// What a connection wants to subscribe to.
@@ -63,7 +63,7 @@ impl Broker {
         self.cursors.remove_conn(conn.index);
         let client = std::mem::take(&mut self.clients[conn.index as usize]);
         for &id in client.topics.as_slice() {
-            self.drop_subscription(conn.index, id, now, sink);
+            self.drop_subscription((conn.index, client.protocol), id, now, sink);
         }
         for &id in client.patterns.iter().flat_map(|p| p.as_slice()) {
             self.drop_pattern(conn.index, id, sink);
@@ -128,7 +128,10 @@ impl Broker {
             let client = &mut self.clients[conn.index as usize];
             client.topics.insert(id);
             client.shard_topics += u32::from(namespace == Namespace::Shard);
+            client.protocol = sink.protocol(conn.index);
+            let protocol = client.protocol;
             self.topics.get_mut(id).subs.insert(conn.index);
+            self.count_subscription(id, protocol, true);
         }
         self.next_id = self.next_id.wrapping_add(1);
         let (topic, home, left) = (name, shard, None);
@@ -238,7 +241,8 @@ impl Broker {
         }
         client.shard_topics -= u32::from(namespace == Namespace::Shard);
         self.cursors.remove(conn.index, Key(None, namespace, topic));
-        self.drop_subscription(conn.index, id, now, sink);
+        let protocol = self.clients[conn.index as usize].protocol;
+        self.drop_subscription((conn.index, protocol), id, now, sink);
         true
     }
 
@@ -348,7 +352,14 @@ impl Broker {
             && (topics + patterns + shard + groups) as u64 >= self.limits.subscriptions_per_client_max
     }
 
-    fn drop_subscription(&mut self, conn: u32, id: TopicId, now: Now, sink: &mut impl Sink) {
+    fn drop_subscription(
+        &mut self,
+        (conn, protocol): (u32, Option<Protocol>),
+        id: TopicId,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
+        self.count_subscription(id, protocol, false);
         let topic = self.topics.get(id);
         let (namespace, name, counted) = (topic.namespace, Arc::clone(&topic.name), self.counted_at(id));
         self.topics.unsubscribe(id, conn);
@@ -464,6 +475,8 @@ impl Broker {
                     let client = &mut self.clients[conn.index as usize];
                     client.topics.remove(id);
                     client.shard_topics -= u32::from(attach.namespace == Namespace::Shard);
+                    let protocol = client.protocol;
+                    self.count_subscription(id, protocol, false);
                     self.topics.unsubscribe(id, conn.index);
                 }
             }

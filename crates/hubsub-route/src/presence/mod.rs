@@ -126,9 +126,14 @@ impl Presence {
 
     /// Somebody of this node is in a room from now on; the reference must be none that was used before.
     pub fn join(&mut self, room: &[u8], member: Member, now_ms: u64, actions: &mut Vec<Action>) {
-        let mut is_listed = true;
-        self.event(room, true, now_ms, actions, |room, turn| is_listed = room.join(member, turn));
+        let (mut is_listed, max) = (true, self.limits.listed_max);
+        self.event(room, true, now_ms, actions, |room, turn| is_listed = room.join(member, max, turn));
         self.unlisted += u64::from(!is_listed);
+    }
+
+    /// Likewise, and it is listed, however many are: in rooms in which nodes say something else than who is there.
+    pub fn join_listed(&mut self, room: &[u8], member: Member, now_ms: u64, actions: &mut Vec<Action>) {
+        self.event(room, true, now_ms, actions, |room, turn| _ = room.join(member, usize::MAX, turn));
     }
 
     /// That one is not any more.

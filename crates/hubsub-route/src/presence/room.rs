@@ -74,10 +74,10 @@ pub struct Room {
 }
 
 impl Room {
-    /// Whether it is listed.
-    pub fn join(&mut self, member: Member, turn: &mut Turn<'_>) -> bool {
+    /// Whether it is listed, where at most so many are.
+    pub fn join(&mut self, member: Member, listed_max: usize, turn: &mut Turn<'_>) -> bool {
         self.say_by(turn.now_ms + turn.limits.batch_ms);
-        let is_listed = self.own.len() < turn.limits.listed_max;
+        let is_listed = self.own.len() < listed_max;
         if is_listed {
             let (reference, member) = (member.reference, Arc::new(member));
             self.own.insert(reference, member.clone());

@@ -12,7 +12,7 @@ use hubsub_route::{
 };
 use hubsub_types::{
     Class, ClassTable, ConnKey, Durability, ErrorCode, History, HubId, Limits, NodeId, OnGap, OnSlow,
-    Position, ProducerId, Qos, Seq, ShardId,
+    Position, ProducerId, Protocol, Qos, Seq, ShardId,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -194,6 +194,11 @@ impl Sink for World {
     fn wants_replay(&self, conn: u32) -> bool {
         !self.full.contains(&conn)
     }
+    fn protocol(&self, conn: u32) -> Option<Protocol> {
+        let all = [Protocol::Redis, Protocol::Mqtt, Protocol::Phoenix, Protocol::Events];
+        Some(all[conn as usize % all.len()])
+    }
+
     fn publisher(&self, conn: u32) -> Box<str> {
         conn.to_string().into()
     }

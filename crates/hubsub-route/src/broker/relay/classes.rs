@@ -23,9 +23,10 @@ impl Broker {
                 self.tell_over(&key, last, sink);
             }
         }
-        self.classes = Arc::clone(&classes);
+        let before = std::mem::replace(&mut self.classes, Arc::clone(&classes));
         self.rooms.set_classes(Arc::clone(&classes), Arc::clone(&hubs), self.shard);
         let topics = self.topics.set_classes(classes, Arc::clone(&hubs));
+        self.count_anew(&before);
         let known = self.relay().hubs.len();
         let new = self.rooms.hubs.iter().skip(known);
         let new: Vec<_> =

@@ -1,0 +1,250 @@
+//! How many are in rooms whose class has it recorded, in the whole cluster and told on change, in
+//! `$stats/room/ROOM/occupancy`:
+//!
+//! ```text
+//! {"room":"chat:lobby","subscribers":2,"by_protocol":{"redis":1,"mqtt":0,"phoenix":1,"events":0},"publishers":1,
+//!  "members":1,"ts":1785000000000}
+//! ```
+//!
+//! Who counts is the broker of each shard. Nodes tell each other as they tell who is in a room: there are [`BUCKETS`] rooms
+//! of nodes for that, in each of which every node is and says how many of its own are in the rooms of the bucket. So all
+//! of them know the parts of all, a node that dies is dropped as its members are, and one writes: the oldest process.
+//!
+//! A bucket belongs to one shard of a node. That sums up its shards, and `hubsub_route::occupancy::Telling` decides there when to
+//! write.
+
+use super::{PresenceMail, event, home_of, tell};
+use crate::core::Core;
+use crate::own::{Asked, shard_of};
+use crate::rim::Timer;
+use ahash::RandomState;
+use hashbrown::HashMap;
+use hubsub_route::occupancy::{Action, Counts, Telling};
+use hubsub_route::presence::{Diff, Member};
+use hubsub_types::{Protocol, ShardId};
+use hubsub_wire::phoenix::write_text;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Rooms are told of in so many rooms of nodes.
+const BUCKETS: u16 = 16;
+
+/// Their names, with a number behind.
+const BUCKET: &[u8] = b"$occupancy/";
+
+/// Topics of records begin so, then comes the room.
+const RECORDS: &[u8] = b"$stats/room/";
+
+/// And they end so.
+const RECORD: &[u8] = b"/occupancy";
+
+/// See the module.
+#[derive(Default)]
+pub struct Occupancies {
+    /// Of this node, of the rooms in buckets of this shard.
+    own: HashMap<Arc<[u8]>, Own, RandomState>,
+    /// The number given last to one of these parts.
+    last: u64,
+    telling: Telling,
+    /// Whether it listens in the buckets of this shard.
+    listens: bool,
+    /// Of this process.
+    pub(super) incarnation: u64,
+    /// Incarnations of the other processes of the cluster, by their runs.
+    processes: BTreeMap<u64, u64>,
+    /// Runs of those that are gone and registered still.
+    gone: BTreeSet<u64>,
+}
+
+/// This node's part of a room.
+#[derive(Default)]
+struct Own {
+    shards: BTreeMap<ShardId, Counts>,
+    /// The part as it was said last: its number, and the counts.
+    said: Option<(u64, Counts)>,
+}
+
+/// Whether a room of members is one of the buckets.
+#[must_use]
+pub(super) fn is_bucket(room: &[u8]) -> bool {
+    room.starts_with(BUCKET)
+}
+
+fn bucket(number: u16) -> Vec<u8> {
+    [BUCKET, number.to_string().as_bytes()].concat()
+}
+
+fn bucket_of(room: &[u8]) -> Vec<u8> {
+    bucket(shard_of(room, BUCKETS).0)
+}
+
+/// What changed in this turn is told to the shards that the rooms' buckets belong to.
+pub fn tell_changed(core: &mut Core) {
+    if !core.broker.occupancy.has_changed() {
+        return;
+    }
+    for room in core.broker.occupancy.take_changed() {
+        let tells = core.broker.tells_occupancy(&room);
+        let counts = if tells { core.broker.occupancy.of(&room) } else { Counts::default() };
+        let (shard, home) = (core.rim.shard, home_of(core, &bucket_of(&room)));
+        tell(core, home, PresenceMail::Occupied(room, shard, counts));
+    }
+}
+
+/// So many of a shard are in a room.
+pub(super) fn occupied(core: &mut Core, room: &Arc<[u8]>, shard: ShardId, counts: Counts) {
+    let Occupancies { own, last, .. } = &mut core.rim.presence.occupancies;
+    let part = own.entry(Arc::clone(room)).or_default();
+    if counts.is_none() {
+        part.shards.remove(&shard);
+    } else {
+        part.shards.insert(shard, counts);
+    }
+    let total: Counts = part.shards.values().sum();
+    let before = part.said;
+    if before.map_or_else(Counts::default, |(_, counts)| counts) == total {
+        if total.is_none() {
+            own.remove(room);
+        }
+        return;
+    }
+    let said = (!total.is_none()).then(|| {
+        *last += 1;
+        (*last, total)
+    });
+    if said.is_some() {
+        part.said = said;
+    } else {
+        own.remove(room);
+    }
+    let bucket = bucket_of(room);
+    let former = before.map(|(number, _)| number);
+    event(core, |p, now, actions| {
+        if let Some((reference, counts)) = said {
+            let (key, meta) = (Box::default(), counts.encode(room));
+            let member = Member { reference, former: former.unwrap_or_default(), key, meta };
+            p.join_listed(&bucket, member, now, actions);
+        }
+        if let Some(former) = former {
+            p.leave(&bucket, former, now, actions);
+        }
+    });
+}
+
+/// It is known what all nodes say in a bucket.
+pub(super) fn ready(core: &mut Core, bucket: &[u8]) {
+    let Some((parts, _)) = core.rim.presence.machine.shown(bucket) else { return };
+    changed(core, &Diff { joins: parts, ..Diff::default() });
+}
+
+/// Parts of nodes have changed.
+pub(super) fn changed(core: &mut Core, diff: &Diff) {
+    // What follows a part comes before that goes: the room is not empty in between.
+    for (run, member) in &diff.joins {
+        if let Some((counts, room)) = Counts::decode(&member.meta) {
+            let part = (member.reference, counts);
+            act(core, |telling, now, actions| telling.part(*run, room, part, now, actions));
+        }
+    }
+    for (run, member) in &diff.leaves {
+        if let Some((_, room)) = Counts::decode(&member.meta) {
+            act(core, |telling, now, actions| telling.drop_part(*run, room, member.reference, now, actions));
+        }
+    }
+}
+
+/// The time has come for what is due of a room.
+pub fn tick(core: &mut Core, room: &[u8]) {
+    act(core, |telling, now, actions| telling.tick(room, now, actions));
+}
+
+/// What came of a record.
+pub fn told(core: &mut Core, room: &[u8], is_told: bool) {
+    act(core, |telling, now, actions| telling.told(room, is_told, now, actions));
+}
+
+/// What is due each second: it listens if any class has it recorded how many are in its rooms, and forgets.
+pub fn look_after(core: &mut Core) {
+    core.broker.expire_publishers(core.rim.now);
+    let now_ms = core.rim.now.mono_ms;
+    core.rim.presence.occupancies.telling.sweep(now_ms);
+    let listens = core.broker.classes().tells_occupancy() && super::has_nodes(core, &super::topic_of(BUCKET));
+    if std::mem::replace(&mut core.rim.presence.occupancies.listens, listens) == listens {
+        return;
+    }
+    if !listens {
+        core.rim.presence.occupancies.telling = Telling::default();
+        elect(core);
+    }
+    for bucket in (0..BUCKETS).map(bucket) {
+        if home_of(core, &bucket) != core.rim.shard {
+            continue;
+        }
+        if listens {
+            // What this node has said before stands there.
+            ready(core, &bucket);
+            event(core, |p, now, actions| p.watch(&bucket, now, actions));
+        } else {
+            event(core, |p, now, actions| p.unwatch(&bucket, now, actions));
+        }
+    }
+}
+
+/// These processes are registered, by their runs and incarnations.
+pub(super) fn registered(core: &mut Core, processes: BTreeMap<u64, u64>) {
+    let occupancies = &mut core.rim.presence.occupancies;
+    occupancies.gone.retain(|run| processes.contains_key(run));
+    occupancies.processes = processes;
+    elect(core);
+}
+
+/// A process is gone, or is not after all.
+pub(super) fn gone(core: &mut Core, run: u64, is_gone: bool) {
+    let Occupancies { gone, processes, .. } = &mut core.rim.presence.occupancies;
+    let is_news = if is_gone { processes.contains_key(&run) && gone.insert(run) } else { gone.remove(&run) };
+    if is_news {
+        elect(core);
+    }
+}
+
+/// The oldest process writes: one that has just come knows least.
+fn elect(core: &mut Core) {
+    let Occupancies { gone, processes, incarnation, .. } = &core.rim.presence.occupancies;
+    let own = (*incarnation, core.rim.presence.run());
+    let alive = processes.iter().filter(|(run, _)| !gone.contains(*run));
+    let tells = alive.map(|(&run, &incarnation)| (incarnation, run)).all(|other| own <= other);
+    act(core, |telling, now, actions| telling.lead(tells, now, actions));
+}
+
+fn act(core: &mut Core, event: impl FnOnce(&mut Telling, u64, &mut Vec<Action>)) {
+    let mut actions = Vec::new();
+    event(&mut core.rim.presence.occupancies.telling, core.rim.now.mono_ms, &mut actions);
+    for action in actions {
+        match action {
+            Action::Wait(room, at_ms) => core.rim.timers.set(at_ms, Timer::Occupancy(Box::new(room))),
+            Action::Tell(room, counts) => record(core, room, counts),
+        }
+    }
+}
+
+fn record(core: &mut Core, room: Arc<[u8]>, counts: Counts) {
+    let topic = [RECORDS, &room, RECORD].concat();
+    if !super::has_nodes(core, &topic) {
+        // The node has no place for it.
+        return;
+    }
+    let mut said = b"{\"room\":".to_vec();
+    write_text(&mut said, &String::from_utf8_lossy(&room));
+    said.extend_from_slice(
+        format!(",\"subscribers\":{},\"by_protocol\":{{", counts.subscriptions()).as_bytes(),
+    );
+    for (at, (name, count)) in Protocol::NAMES.iter().zip(counts.subscribers).enumerate() {
+        let comma = if at == 0 { "" } else { "," };
+        said.extend_from_slice(format!("{comma}\"{name}\":{count}").as_bytes());
+    }
+    let (Counts { publishers, members, .. }, ts) = (counts, core.rim.now.wall_us / 1000);
+    said.extend_from_slice(
+        format!("}},\"publishers\":{publishers},\"members\":{members},\"ts\":{ts}}}").as_bytes(),
+    );
+    core.say_in(&topic, &said, Asked::Occupancy(room));
+}

@@ -1,0 +1,81 @@
+//! How many of this shard are in rooms, kept as it happens.
+
+use super::Broker;
+use crate::Now;
+use crate::occupancy::Published;
+use crate::topics::{Topic, TopicId};
+use hubsub_types::{ClassTable, Protocol};
+use std::sync::Arc;
+
+fn second(now: Now) -> u32 {
+    (now.mono_ms / 1_000) as u32
+}
+
+/// Whether it is told how many are in a room.
+fn tells(classes: &ClassTable, room: &[u8]) -> bool {
+    classes.get(classes.class_of_room(room)).occupancy_records
+}
+
+impl Broker {
+    /// A member of a room more or less, of this shard.
+    pub fn count_member(&mut self, room: &[u8], is_more: bool) {
+        self.occupancy.member(room, is_more, tells(&self.classes, room));
+    }
+
+    /// A connection has ended: it publishes nothing more, whether its subscriptions outlive it or not.
+    pub fn publisher_gone(&mut self, conn: u32) {
+        self.occupancy.publisher_gone(conn, |room| tells(&self.classes, room));
+    }
+
+    /// Those that have published nothing for a while are no publishers any more; to be called each second.
+    pub fn expire_publishers(&mut self, now: Now) {
+        self.occupancy.expire(second(now), |room| tells(&self.classes, room));
+    }
+
+    /// Whether it is told how many are in a room.
+    #[must_use]
+    pub fn tells_occupancy(&self, room: &[u8]) -> bool {
+        tells(&self.classes, room)
+    }
+
+    /// A connection publishes to a topic of a room.
+    #[inline]
+    pub(super) fn count_publish(&mut self, conn: u32, topic: TopicId, now: Now) {
+        let (reused, second) = (self.topics.reused(), second(now));
+        let published = Published { conn, topic, reused, second };
+        if !self.occupancy.repeats(published) {
+            self.note_publish(published);
+        }
+    }
+
+    fn note_publish(&mut self, published: Published) {
+        let topic = self.topics.get(published.topic);
+        let tells = self.classes.get(topic.class).occupancy_records;
+        let room = self.classes.room(&topic.name);
+        self.occupancy.published(published, &room, self.limits.publishers_shard_max, tells);
+    }
+
+    /// A subscription to a topic more or less, of who speaks that.
+    pub(super) fn count_subscription(&mut self, id: TopicId, protocol: Option<Protocol>, is_more: bool) {
+        let Some(protocol) = protocol else { return };
+        let topic = self.topics.get(id);
+        let tells = self.classes.get(topic.class).occupancy_records;
+        let room = self.classes.room(&topic.name);
+        let name = || if topic.is_room() { Arc::clone(&topic.name) } else { room.as_ref().into() };
+        self.occupancy.subscribed(&room, name, (protocol, is_more), tells);
+    }
+
+    /// Classes are others than those, and so may be the rooms of topics.
+    pub(super) fn count_anew(&mut self, before: &ClassTable) {
+        let tells = [before, &*self.classes].into_iter().any(ClassTable::tells_occupancy);
+        self.occupancy.begin_anew(tells);
+        let of = |(id, topic): (TopicId, &Topic)| {
+            topic.subs.as_slice().iter().map(move |&conn| (id, conn)).collect::<Vec<_>>()
+        };
+        let subscriptions: Vec<(TopicId, u32)> = self.topics.subscriptions().flat_map(of).collect();
+        for (id, conn) in subscriptions {
+            let protocol = self.clients[conn as usize].protocol;
+            self.count_subscription(id, protocol, true);
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! How many are in each room: subscriptions by protocol, publishers and members. See docs/presence.md.
+//!
+//! - here: the counts of one shard, of its own connections; they are right after each event
+//! - [`publishers`]: which connections published to a room lately
+//! - [`telling`]: what is said when the sum of all nodes changes
+//!
+//! Invariant: a room is here while anything of it is counted; its subscriptions are those of its topics in the table of
+//! topics, but for the node's own.
+
+mod publishers;
+mod telling;
+#[cfg(test)]
+mod tests;
+
+pub use telling::{Action, EACH_MS, Telling};
+
+use crate::topics::TopicId;
+use ahash::RandomState;
+use hashbrown::{HashMap, HashSet};
+use hubsub_types::Protocol;
+use publishers::Publishers;
+use std::iter::Sum;
+use std::sync::Arc;
+
+/// A connection is a publisher of a room for so long behind its last publish there, in s.
+pub const PUBLISHER_S: u32 = 60;
+
+/// How many are in a room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Subscriptions to its topics, by [`Protocol`].
+    pub subscribers: [u32; Protocol::NAMES.len()],
+    /// Connections that published to it within [`PUBLISHER_S`].
+    pub publishers: u32,
+    /// Members.
+    pub members: u32,
+}
+
+impl Counts {
+    /// Whether nobody is there.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        *self == Counts::default()
+    }
+
+    /// Subscriptions in all protocols.
+    #[must_use]
+    pub fn subscriptions(&self) -> u64 {
+        self.subscribers.iter().map(|&count| u64::from(count)).sum()
+    }
+
+    fn numbers(&self) -> [u32; Protocol::NAMES.len() + 2] {
+        let [redis, mqtt, phoenix, events] = self.subscribers;
+        [redis, mqtt, phoenix, events, self.publishers, self.members]
+    }
+
+    fn of(numbers: [u32; Protocol::NAMES.len() + 2]) -> Counts {
+        let [redis, mqtt, phoenix, events, publishers, members] = numbers;
+        Counts { subscribers: [redis, mqtt, phoenix, events], publishers, members }
+    }
+
+    /// As nodes tell each other: six numbers of 32 bits, then the name of the room.
+    #[must_use]
+    pub fn encode(&self, room: &[u8]) -> Box<[u8]> {
+        let numbers = self.numbers().into_iter().flat_map(u32::to_le_bytes);
+        numbers.chain(room.iter().copied()).collect()
+    }
+
+    /// That, read: the counts and the room. None where it ends too soon.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<(Counts, &[u8])> {
+        let (numbers, room) = bytes.split_first_chunk::<{ 4 * (Protocol::NAMES.len() + 2) }>()?;
+        let (numbers, _) = numbers.as_chunks::<4>();
+        let mut each = numbers.iter().map(|bytes| u32::from_le_bytes(*bytes));
+        Some((Counts::of(std::array::from_fn(|_| each.next().unwrap_or_default())), room))
+    }
+}
+
+impl<'a> Sum<&'a Counts> for Counts {
+    fn sum<I: Iterator<Item = &'a Counts>>(counts: I) -> Counts {
+        counts.fold(Counts::default(), |all, one| {
+            let (all, one) = (all.numbers(), one.numbers());
+            Counts::of(std::array::from_fn(|at| all[at].saturating_add(one[at])))
+        })
+    }
+}
+
+/// A publish of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Published {
+    /// The connection's place.
+    pub conn: u32,
+    /// The topic.
+    pub topic: TopicId,
+    /// How often handles of topics were used again: by this one that handle means no other topic.
+    pub reused: u32,
+    /// When, in s.
+    pub second: u32,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Occupancy {
+    rooms: HashMap<Arc<[u8]>, Counts, RandomState>,
+    /// Rooms of classes that tell it whose counts changed.
+    changed: HashSet<Arc<[u8]>, RandomState>,
+    publishers: Publishers,
+}
+
+impl Occupancy {
+    /// How many of this shard are in a room.
+    #[must_use]
+    pub fn of(&self, room: &[u8]) -> Counts {
+        self.rooms.get(room).copied().unwrap_or_default()
+    }
+
+    /// A subscription to a topic of a room more or less; `name` is the room's, to be kept, and `tells` is whether that is
+    /// to be told.
+    pub fn subscribed(
+        &mut self,
+        room: &[u8],
+        name: impl FnOnce() -> Arc<[u8]>,
+        (protocol, is_more): (Protocol, bool),
+        tells: bool,
+    ) {
+        self.count(room, name, tells, |counts| step(&mut counts.subscribers[protocol as usize], is_more));
+    }
+
+    /// A member more or less.
+    pub fn member(&mut self, room: &[u8], is_more: bool, tells: bool) {
+        self.count(room, || room.into(), tells, |counts| step(&mut counts.members, is_more));
+    }
+
+    /// Whether a publish of a connection changes nothing, since its last one was to that topic in the same second.
+    #[inline]
+    #[must_use]
+    pub fn repeats(&self, published: Published) -> bool {
+        self.publishers.repeats(published)
+    }
+
+    /// A connection published to a room. At most so many pairs of both are remembered.
+    pub fn published(&mut self, published: Published, room: &[u8], max: u64, tells: bool) {
+        let known =
+            || self.rooms.get_key_value(room).map_or_else(|| room.into(), |(name, _)| Arc::clone(name));
+        if let Some(name) = self.publishers.published(published, room, known, max) {
+            self.count(room, || name, tells, |counts| step(&mut counts.publishers, true));
+        }
+    }
+
+    /// A connection has ended: it publishes nothing more.
+    pub fn publisher_gone(&mut self, conn: u32, tells: impl Fn(&[u8]) -> bool) {
+        for room in self.publishers.gone(conn) {
+            let tells = tells(&room);
+            self.count(&room, || Arc::clone(&room), tells, |counts| step(&mut counts.publishers, false));
+        }
+    }
+
+    /// Those that have published nothing for a while are no publishers any more; to be called each second.
+    pub fn expire(&mut self, second: u32, tells: impl Fn(&[u8]) -> bool) {
+        for room in self.publishers.expire(second) {
+            let tells = tells(&room);
+            self.count(&room, || Arc::clone(&room), tells, |counts| step(&mut counts.publishers, false));
+        }
+    }
+
+    /// Publishes of connections that were not counted, as too many are remembered.
+    #[must_use]
+    pub fn uncounted(&self) -> u64 {
+        self.publishers.uncounted
+    }
+
+    /// Whether there is something to tell.
+    #[must_use]
+    pub fn has_changed(&self) -> bool {
+        !self.changed.is_empty()
+    }
+
+    /// The rooms whose counts changed, of classes that tell it.
+    pub fn take_changed(&mut self) -> Vec<Arc<[u8]>> {
+        self.changed.drain().collect()
+    }
+
+    /// Topics have other rooms now: their subscriptions are counted anew, by [`Occupancy::subscribed`]. With `tells` each
+    /// room is one whose counts changed.
+    pub fn begin_anew(&mut self, tells: bool) {
+        for (room, counts) in &mut self.rooms {
+            counts.subscribers = Default::default();
+            if tells {
+                self.changed.insert(Arc::clone(room));
+            }
+        }
+        self.rooms.retain(|_, counts| !counts.is_none());
+    }
+
+    fn count(
+        &mut self,
+        room: &[u8],
+        name: impl FnOnce() -> Arc<[u8]>,
+        tells: bool,
+        count: impl FnOnce(&mut Counts),
+    ) {
+        let (name, is_over) = match self.rooms.get_key_value_mut(room) {
+            Some((name, counts)) => {
+                count(counts);
+                (tells.then(|| Arc::clone(name)), counts.is_none())
+            }
+            None => {
+                let (name, mut counts) = (name(), Counts::default());
+                count(&mut counts);
+                if !counts.is_none() {
+                    self.rooms.insert(Arc::clone(&name), counts);
+                }
+                (tells.then_some(name), false)
+            }
+        };
+        self.changed.extend(name);
+        if is_over {
+            self.rooms.remove(room);
+        }
+    }
+}
+
+fn step(count: &mut u32, is_more: bool) {
+    *count = if is_more { count.saturating_add(1) } else { count.saturating_sub(1) };
+}

@@ -1,0 +1,116 @@
+//! Which connections of a shard published to a room within the last minute, to a second.
+//!
+//! A publish that repeats the last one of its connection in the same second costs a comparison. Others look the room up
+//! among those of the connection. When one was published to first, the moment is noted at which it may be no publisher
+//! any more; then it is looked at whether it has published since.
+
+use super::{PUBLISHER_S, Published};
+use crate::topics::TopicId;
+use ahash::RandomState;
+use hashbrown::HashMap;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// When a connection published to rooms.
+type Rooms = HashMap<Arc<[u8]>, Last, RandomState>;
+
+/// Connections and rooms.
+type Pairs = Vec<(u32, Arc<[u8]>)>;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Publishers {
+    /// By their places.
+    conns: Vec<Conn>,
+    /// Connections and rooms by the second in which they are looked at.
+    due: BTreeMap<u32, Pairs>,
+    /// How many that are. Those of connections that have ended stand there until then.
+    remembered: u64,
+    /// Publishes that were not counted, as too many are remembered.
+    pub uncounted: u64,
+}
+
+#[derive(Debug, Default)]
+struct Conn {
+    /// The last publish: topic, how often handles were used again, second.
+    last: Option<(TopicId, u32, u32)>,
+    rooms: Option<Box<Rooms>>,
+}
+
+/// In s.
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    at: u32,
+    due: u32,
+}
+
+impl Publishers {
+    #[inline]
+    pub fn repeats(&self, Published { conn, topic, reused, second }: Published) -> bool {
+        self.conns.get(conn as usize).is_some_and(|conn| conn.last == Some((topic, reused, second)))
+    }
+
+    /// The room's name, if the connection is one more publisher of it.
+    pub fn published(
+        &mut self,
+        Published { conn: index, topic, reused, second }: Published,
+        room: &[u8],
+        name: impl FnOnce() -> Arc<[u8]>,
+        max: u64,
+    ) -> Option<Arc<[u8]>> {
+        if self.conns.len() <= index as usize {
+            self.conns.resize_with(index as usize + 1, Conn::default);
+        }
+        let conn = &mut self.conns[index as usize];
+        conn.last = Some((topic, reused, second));
+        if let Some(last) = conn.rooms.as_mut().and_then(|rooms| rooms.get_mut(room)) {
+            last.at = second;
+            return None;
+        }
+        if self.remembered >= max {
+            self.uncounted += 1;
+            return None;
+        }
+        let (name, due) = (name(), second + PUBLISHER_S + 1);
+        conn.rooms.get_or_insert_default().insert(Arc::clone(&name), Last { at: second, due });
+        self.due.entry(due).or_default().push((index, Arc::clone(&name)));
+        self.remembered += 1;
+        Some(name)
+    }
+
+    /// The rooms of a connection that has ended.
+    pub fn gone(&mut self, conn: u32) -> Vec<Arc<[u8]>> {
+        let Some(conn) = self.conns.get_mut(conn as usize) else { return Vec::new() };
+        let rooms = std::mem::take(conn).rooms;
+        rooms.into_iter().flat_map(|rooms| rooms.into_keys()).collect()
+    }
+
+    /// The rooms of connections that have published nothing there for too long.
+    pub fn expire(&mut self, second: u32) -> Vec<Arc<[u8]>> {
+        let mut over = Vec::new();
+        while let Some(entry) = self.due.first_entry().filter(|entry| *entry.key() <= second) {
+            let (due, looked_at) = entry.remove_entry();
+            self.remembered -= looked_at.len() as u64;
+            for (index, room) in looked_at {
+                let Some(rooms) = self.conns.get_mut(index as usize).and_then(|conn| conn.rooms.as_mut())
+                else {
+                    continue;
+                };
+                // That of a connection which had this place before means nothing.
+                let Some(last) = rooms.get_mut(&room).filter(|last| last.due == due) else { continue };
+                if last.at + PUBLISHER_S + 1 > second {
+                    last.due = last.at + PUBLISHER_S + 1;
+                    self.due.entry(last.due).or_default().push((index, room));
+                    self.remembered += 1;
+                } else {
+                    rooms.remove(&room);
+                    if rooms.is_empty() {
+                        self.conns[index as usize].rooms = None;
+                    }
+                    over.push(room);
+                }
+            }
+        }
+        over
+    }
+}
