@@ -1,13 +1,13 @@
 //! A node's data plane: binds, starts a thread a shard, takes requests, stops.
 
 mod cluster;
+mod threads;
 
 use crate::classes::ClassesNow;
-use crate::control::{Control, Event, Level};
-use crate::core::Core;
-use crate::inbox::{Inbox, Mailer};
+use crate::control::Control;
+use crate::inbox::Inbox;
 use crate::link::Board;
-use crate::listener::{self, Door, Listener};
+use crate::listener::{Door, Listener};
 use crate::log::start::LogConfig;
 use crate::log::start::Started;
 use crate::log::{self, Listing, LogEnd, LogStatus, Openings, Streams};
@@ -15,21 +15,20 @@ use crate::mail::{Mail, Request};
 use crate::metrics::ShardMetrics;
 use crate::mqtt::{MqttMail, StoreConfig, StoreEnd, StoreStatus, StoreThread, found_in};
 use crate::pages::Pages;
-use crate::rim::{Ends, Rim};
+use crate::rim::Ends;
 use crate::routes::Routes;
-use crate::shard::{MAILBOX, Shard};
-use hubsub_route::{Broker, Hubs, Now, Settings, Window};
+use crate::shard::MAILBOX;
+use hubsub_route::{Hubs, Settings, Window};
 use hubsub_types::names::Matcher;
 use hubsub_types::{ClassTable, HubId, Limits, ShardId};
-use mio::net::TcpListener;
 use mio::{Poll, Waker};
 use std::io;
 use std::net::SocketAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Instant;
+use threads::{bind, bind_shards, run_id, run_shard};
 
 /// What a node is started with.
 #[derive(Clone, Debug)]
@@ -456,70 +455,10 @@ impl Node {
     }
 }
 
-/// A listening socket for each shard, if there is an address.
-fn bind_shards(
-    address: Option<SocketAddr>,
-    shards: u16,
-) -> Result<(Option<SocketAddr>, Vec<Option<TcpListener>>), NotStarted> {
-    let Some(address) = address else { return Ok((None, (0..shards).map(|_| None).collect())) };
-    let (bound, sockets) =
-        listener::bind(address, shards).map_err(|error| NotStarted { error, address: Some(address) })?;
-    Ok((Some(bound), sockets.into_iter().map(Some).collect()))
-}
-
-/// Binds a listener that is on: a socket for each shard.
-fn bind(
-    address: Option<SocketAddr>,
-    door: Door,
-    sockets: &mut [Vec<(Door, TcpListener)>],
-) -> Result<Option<SocketAddr>, NotStarted> {
-    let (bound, of_shards) = bind_shards(address, sockets.len() as u16)?;
-    for (sockets, socket) in sockets.iter_mut().zip(of_shards) {
-        sockets.extend(socket.map(|socket| (door, socket)));
-    }
-    Ok(bound)
-}
-
-fn run_shard(
-    settings: Settings,
-    ends: Ends,
-    info: Arc<NodeInfo>,
-    inboxes: Arc<[Inbox]>,
-    poll: Poll,
-    (listeners, link_socket): (Vec<Listener>, Option<TcpListener>),
-) {
-    let (shard, control, started) = (ends.shard, Arc::clone(&ends.control), info.started);
-    let limits = settings.limits.clone();
-    let body = || {
-        let mailer = Mailer::new(shard, inboxes, limits.mailbox_bytes_max as usize);
-        let mut rim = Rim::new(info, limits, Now::default(), mailer, ends);
-        rim.links.attach(poll.registry().try_clone()?, link_socket);
-        Shard::new(Core { broker: Broker::new(settings), rim }, poll, listeners, started).run()
-    };
-    let reason = match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(())) => return,
-        Ok(Err(error)) => error.to_string(),
-        Err(panic) => {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("panic").to_owned()
-        }
-    };
-    control.log(
-        Level::Error,
-        "shard failed",
-        vec![("shard", shard.0.to_string()), ("reason", reason.clone())],
-    );
-    control.tell(Event::Stopped(shard.0, Some(reason)));
-}
-
-fn run_id() -> String {
-    let random = || ahash::RandomState::new().hash_one(Instant::now());
-    format!("{:016x}{:016x}{:08x}", random(), random(), random() as u32)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::Event;
     use std::sync::mpsc;
 
     #[test]

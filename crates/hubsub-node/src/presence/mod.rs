@@ -18,8 +18,8 @@ mod shown;
 mod tests;
 
 pub use edge::{Edge, Refusal, Wish, ends, joined, left, refused, reserve, update};
-pub use records::{Records, record_again, recorded};
 pub use occupancy::{look_after, tell_changed, tick as tick_occupancy, told as occupancy_told};
+pub use records::{Records, record_again, recorded};
 
 use crate::core::Core;
 use crate::mail::{Mail, Part};

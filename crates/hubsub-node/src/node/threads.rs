@@ -1,0 +1,79 @@
+//! What shards are started with and run in: their sockets, and the body of their threads.
+
+use super::{NodeInfo, NotStarted};
+use crate::control::{Event, Level};
+use crate::core::Core;
+use crate::inbox::{Inbox, Mailer};
+use crate::listener::{self, Door, Listener};
+use crate::rim::{Ends, Rim};
+use crate::shard::Shard;
+use hubsub_route::{Broker, Now, Settings};
+use mio::Poll;
+use mio::net::TcpListener;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A listening socket for each shard, if there is an address.
+pub(super) fn bind_shards(
+    address: Option<SocketAddr>,
+    shards: u16,
+) -> Result<(Option<SocketAddr>, Vec<Option<TcpListener>>), NotStarted> {
+    let Some(address) = address else { return Ok((None, (0..shards).map(|_| None).collect())) };
+    let (bound, sockets) =
+        listener::bind(address, shards).map_err(|error| NotStarted { error, address: Some(address) })?;
+    Ok((Some(bound), sockets.into_iter().map(Some).collect()))
+}
+
+/// Binds a listener that is on: a socket for each shard.
+pub(super) fn bind(
+    address: Option<SocketAddr>,
+    door: Door,
+    sockets: &mut [Vec<(Door, TcpListener)>],
+) -> Result<Option<SocketAddr>, NotStarted> {
+    let (bound, of_shards) = bind_shards(address, sockets.len() as u16)?;
+    for (sockets, socket) in sockets.iter_mut().zip(of_shards) {
+        sockets.extend(socket.map(|socket| (door, socket)));
+    }
+    Ok(bound)
+}
+
+/// The thread of a shard, until it ends.
+pub(super) fn run_shard(
+    settings: Settings,
+    ends: Ends,
+    info: Arc<NodeInfo>,
+    inboxes: Arc<[Inbox]>,
+    poll: Poll,
+    (listeners, link_socket): (Vec<Listener>, Option<TcpListener>),
+) {
+    let (shard, control, started) = (ends.shard, Arc::clone(&ends.control), info.started);
+    let limits = settings.limits.clone();
+    let body = || {
+        let mailer = Mailer::new(shard, inboxes, limits.mailbox_bytes_max as usize);
+        let mut rim = Rim::new(info, limits, Now::default(), mailer, ends);
+        rim.links.attach(poll.registry().try_clone()?, link_socket);
+        Shard::new(Core { broker: Broker::new(settings), rim }, poll, listeners, started).run()
+    };
+    let reason = match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => return,
+        Ok(Err(error)) => error.to_string(),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("panic").to_owned()
+        }
+    };
+    control.log(
+        Level::Error,
+        "shard failed",
+        vec![("shard", shard.0.to_string()), ("reason", reason.clone())],
+    );
+    control.tell(Event::Stopped(shard.0, Some(reason)));
+}
+
+/// The name of one life of a node.
+pub(super) fn run_id() -> String {
+    let random = || ahash::RandomState::new().hash_one(Instant::now());
+    format!("{:016x}{:016x}{:08x}", random(), random(), random() as u32)
+}
