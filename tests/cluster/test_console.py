@@ -57,6 +57,10 @@ def test_it_shows_all_nodes_and_one_that_is_killed_as_gone_until_it_is_back(
         expect(state).to_have_text("up")
         console.check()
     cluster.settled()
+    notes = cluster.get("a", "/v1/moves")[1]["moves"]
+    whys = {note["why"]: note["words"] for note in notes}
+    assert "started again" in whys and whys["gave up"] == "handed over by its leader"
+    assert not whys.keys() & {"propose", "withdraw", "has records"}, "steps on the way are no moves"
 
 
 def test_a_hub_says_its_leader_and_term_to_the_pointer_and_to_keys(

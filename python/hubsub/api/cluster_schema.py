@@ -131,6 +131,7 @@ class MoveNote(Struct, kw_only=True):
     hub: Annotated[int | None, Meta(description="That has it now, or whose leader changed.")]
     leader: str | None
     why: str
+    words: Annotated[str, Meta(description="The same for people.")]
     result: Literal["moved", "refused"]
     reason: Annotated[str | None, Meta(description="Why it was refused.")]
     ago_s: float

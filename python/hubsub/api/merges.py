@@ -98,6 +98,8 @@ def queries(state: State, request: Request, lists: Sequence[QueryList]) -> Query
         if known is not query:
             known.hubs = sorted([*known.hubs, *query.hubs], key=lambda row: row.hub)
             known.lag = sum(row.lag for row in known.hubs)
+            if query.silence_s < known.silence_s:
+                known.ended = query.ended
             known.silence_s = min(known.silence_s, query.silence_s)
     held = [batch for part in lists for batch in part.held]
     return QueryList(

@@ -1,5 +1,7 @@
 """Rooms that are moved to another hub, and what was moved of late: any node takes it, the controller does it."""
 
+from typing import Final
+
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -11,6 +13,16 @@ from hubsub.api.state import State
 from hubsub.control.cluster.node import ClusterNode
 from hubsub.errors import NoClusterError
 from hubsub.names import text_of
+
+WORDS: Final = {
+    "dead": "its leader is dead",
+    "lead ended": "its leader was not heard for as long as it may lead",
+    "gave up": "handed over by its leader",
+    "members": "the same leader, other members",
+    "new": "a new hub",
+    "started again": "its node started again",
+}
+"""Of what the controller does by itself."""
 
 
 async def move_room(state: State, request: Request) -> Response:
@@ -32,6 +44,7 @@ async def list_moves(state: State, request: Request) -> Response:
             hub=row.hub,
             leader=row.leader,
             why=row.why,
+            words=WORDS.get(row.why, row.why),
             result="moved" if row.refused is None else "refused",
             reason=row.refused,
             ago_s=row.ago_s,

@@ -71,8 +71,8 @@ ALONE_S: Final = 3.0
 ALONE_S_MAX: Final = 60.0
 """It stands no more for `ALONE_S` then, doubled each time that nobody else was elected."""
 
-MOVES_KEPT: Final = 256
-"""The latest changes of leaders, for who asks what moved and why."""
+MOVES_KEPT: Final = 1_024
+"""The latest changes of leaders and steps on the way to them, for who asks what moved and why."""
 
 Peers = Mapping[ProcessId, Peer]
 

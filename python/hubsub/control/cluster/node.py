@@ -46,6 +46,9 @@ TAKE_S: Final = 1.0
 MOVES_TOLD: Final = 256
 """The latest moves, of rooms and hubs together: an answer fits into a question's."""
 
+ON_THE_WAY: Final = frozenset({"propose", "withdraw", "has records"})
+"""Steps after which a hub's leader is the one that it was: no moves."""
+
 DRAIN_S: Final = 10.0
 """How long a node that stops waits until others lead its hubs."""
 
@@ -460,6 +463,7 @@ class ClusterNode:
                 ago_s=round(now - at_s, 3),
             )
             for at_s, step in self._controller.steps
+            if step.why not in ON_THE_WAY
         ]
         rows = sorted([*hubs, *self._assigner.moves()], key=lambda row: -row.ago_s)
         return asks.Moving(tuple(rows[-MOVES_TOLD:]))

@@ -68,7 +68,7 @@ export class HubMap {
 
   count(names, marks, led) {
     const items = names.map((name, i) => {
-      return h("li", { class: `series-${i % 8}` }, h("i"), `${marks[i]} ${name} `, h("b", {}, `leads ${led.get(name) ?? 0}`));
+      return h("li", { class: `series-${i % 8}` }, h("i", { class: "mark" }, marks[i]), `${name} `, h("b", {}, `leads ${led.get(name) ?? 0}`));
     });
     if (items.map((item) => item.textContent).join() !== this.legend.dataset.text) {
       this.legend.dataset.text = items.map((item) => item.textContent).join();

@@ -4,26 +4,12 @@ import { clock, NONE, roomHref } from "./format.js";
 
 const ROWS = 20;
 const TOGETHER_S = 1;
-const OWN = "the cluster's own";
-
-// How the controller names its steps.
-const WHY = {
-  dead: "its leader is dead",
-  "lead ended": "its leader was not heard for as long as it may lead",
-  "gave up": "handed over by its leader",
-  members: "the same leader, other members",
-  new: "a new hub",
-  "started again": "its node started again",
-};
-
-// Steps on the way, after which a hub's leader is the one that it was.
-const ON_THE_WAY = new Set(["propose", "withdraw", "has records"]);
+const OWN = "the cluster's own classes";
 
 /** Rows of the notes of GET /v1/moves, the latest first. */
 export function moveRows(notes) {
   const rows = [];
   for (const note of notes.toReversed()) {
-    if (note.room === null && ON_THE_WAY.has(note.why)) continue;
     const isSame = (row) => row.room === null && ["why", "result", "reason"].every((key) => row[key] === note[key]);
     const row = note.room === null ? rows.findLast((one) => isSame(one) && note.ago_s - one.since_s <= TOGETHER_S) : undefined;
     if (row) {
@@ -39,7 +25,7 @@ export const MOVE_COLUMNS = [
   { head: "at", cell: (row) => clock(row.at) },
   { head: "what", class: "wide", cell: what },
   { head: "to", cell: (row) => (row.room === null ? leaders(row.hubs).join(", ") : `hub ${row.hub ?? "of the ring"}`) },
-  { head: "why", class: "wide", cell: (row) => WHY[row.why] ?? row.why },
+  { head: "why", class: "wide", cell: (row) => row.words },
   { head: "result", class: "wide", cell: (row) => (row.result === "moved" ? "moved" : { text: `refused: ${row.reason}`, class: "note" }) },
 ];
 
@@ -51,8 +37,9 @@ function what(row) {
   const classes = Map.groupBy(row.hubs, (one) => (one.class.startsWith("$") ? OWN : one.class));
   const own = classes.get(OWN);
   classes.delete(OWN);
+  if (own) classes.set(OWN, own);
+  if (classes.size === 1) return { text: `${row.hubs.length} hubs of ${[...classes.keys()][0]}`, title };
   const parts = [...classes].map(([name, hubs]) => `${hubs.length} of ${name}`);
-  if (own) parts.push(`${own.length} of ${OWN}`);
   return { text: `${row.hubs.length} hubs: ${parts.join(", ")}`, title };
 }
 
