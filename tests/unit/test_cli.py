@@ -15,7 +15,6 @@ from command_line import HUBSUB, hubsub
 from hubsub.cli import COMMANDS, usage
 from hubsub.cli.common import fitting, print_fields, print_rows, shown
 from hubsub.cli.nodes import silent
-from hubsub.cli.top import COLUMNS, view
 from hubsub.errors import ClientError, NoClusterError, without_secrets
 
 from .http_server import http_server
@@ -137,66 +136,6 @@ def test_a_terminal_gets_the_column_that_is_sorted_by(
     plain = re.sub(r"\x1b\[[0-9;]*m", "", out)
     assert [line.split() for line in plain.splitlines()] == [["id", "first", "third"], ["1", "2", "4"]]
     assert left_out == "too narrow for second; --json has all\n"
-
-
-@pytest.mark.parametrize("width", [20, 80, 1000])
-def test_top_shows_the_columns_that_fit_and_whole_heads(width: int) -> None:
-    from io import StringIO
-
-    from rich.console import Console
-
-    shard = dict.fromkeys(COLUMNS.values(), 10)
-    stat = {"name": "n", "version": "1", "uptime_s": 1.0, "shards": [shard]}
-    look = {"at": 1.0, "url": "u", "stat": stat, "nodes": [], "clients": [], "rooms": []}
-    later = {**look, "at": 2.0, "stat": {**stat, "shards": [dict.fromkeys(shard, 10_000_020)]}}
-    out = StringIO()
-    Console(file=out, width=width).print(view(later, look, width))
-    (head,) = [line for line in out.getvalue().splitlines() if line.startswith("shard")]
-    assert "…" not in head and "clients" in head
-    assert ("slow closed/s" in head) == (width == 1000)
-    assert ("routing" in head) == (width >= 80)
-    if width == 1000:
-        assert "10,000,010" in out.getvalue() and " 1%" in out.getvalue()
-
-
-def test_top_shows_the_nodes_of_a_cluster_with_their_rates_and_what_is_wrong() -> None:
-    from io import StringIO
-
-    from rich.console import Console
-
-    def node(name: str, published: int, **more: Any) -> dict[str, Any]:
-        counts = dict.fromkeys(("connections", "rooms", "delivered_total"), 7) | {
-            "published_total": published
-        }
-        known = {"state": "up", "incarnation": 5, "hubs_led": 3, "resident_bytes": 2**21, "uptime_s": 10.0}
-        return {"name": name, "counts": counts, "cpu_s": 1.0, "reasons": [], **known, **more}
-
-    stat = {"name": "a", "version": "1", "uptime_s": 1.0, "shards": []}
-    look = {"at": 1.0, "url": "u", "stat": stat, "clients": [], "rooms": []}
-    before = look | {"nodes": [node("a", 100), node("b", 100)]}
-    again = node("b", 9, incarnation=6, reasons=["its log is full: no room"])
-    later = look | {"nodes": [node("a", 700, uptime_s=12.0, cpu_s=2.0), again]}
-    out = StringIO()
-    Console(file=out, width=120).print(view(later, before, 120))
-    lines = [line.split() for line in out.getvalue().splitlines()]
-    assert ["a", "up", "3", "7", "300", "0", "50%", "2", "7", "12"] in lines
-    assert ["b", "up", "3", "7", "-", "-", "-", "2", "7", "10"] in lines, "it began anew"
-    assert "b: its log is full: no room" in out.getvalue()
-
-
-def test_top_to_a_pipe_prints_one_look_and_ends() -> None:
-    stat = {
-        "name": "n1",
-        "version": "1",
-        "uptime_s": 1.0,
-        "shards": [],
-        "nodes": [],
-        "clients": [],
-        "rooms": [],
-    }
-    with http_server(200, json.dumps(stat).encode()) as url:
-        run = hubsub("top", "--interval", "0.2", "--url", url)
-    assert (run.returncode, run.stderr, run.stdout.count("n1  http://")) == (0, "", 1)
 
 
 FIELDS = ("rooms", "hubs", "clients", "devices", "actions", "nodes", "classes", "records", "recovered")

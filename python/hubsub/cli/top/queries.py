@@ -1,0 +1,39 @@
+"""Queries of data pipelines in `hubsub top`: how each is, and how far behind."""
+
+from typing import Any
+
+from hubsub.cli.top.tables import Rows, number, rate, seconds
+
+SILENT_S = 150.0
+"""A query that has said nothing for so long may be over: one that stands still says so each 60 s."""
+
+
+def queries(now: dict[str, Any]) -> Rows:
+    """By name; one that only writes is there while a batch of it is held."""
+    held = {batch["query"]: batch for batch in now["held"]}
+    known = {query["query"]: query for query in now["queries"]}
+    lines = []
+    for name in sorted(known.keys() | held.keys()):
+        query, batch = known.get(name), held.get(name)
+        lines.append(
+            [
+                name,
+                _state(query, batch),
+                number(query and query["lag"]),
+                rate(query and query["rows_per_second"]),
+                "-" if query is None else f"{seconds(query['silence_s'])} ago",
+                "" if batch is None else batch["reason"],
+            ]
+        )
+    heads = ("query", "state", "behind", "rows/s", "told", "why held")
+    return Rows("queries", heads, lines, texts=2, last=True)
+
+
+def _state(query: dict[str, Any] | None, batch: dict[str, Any] | None) -> str:
+    if batch is not None or query is None:
+        return "a batch is held"
+    if query["ended"]:
+        return "ended"
+    if query["silence_s"] > SILENT_S:
+        return "silent"
+    return "reads" if query["lag"] else "has all"
