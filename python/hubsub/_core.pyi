@@ -137,10 +137,10 @@ class Core:
                 matches all), `room` and `device` (str or None), `history` (None or dict of
                 `messages`, `bytes`, `age_ms`, `archive_wait`), `on_slow`, `on_gap`, `share_strategy`,
                 `payload_bytes_max`, `idle_ms`, `browser_events`, `presence`, `presence_records`,
-                `occupancy_records`, `commit_delay_ms`), `log` (None, or directory, identity of one that is made now, and None
-                where the node numbers its hubs itself, else the cluster's id and whether hubs that the
-                node has numbered are the cluster's), `inflight_store` (`("log",)`, `("memory",)`, `("disk", FILE)`
-                or `("redis", URL, NAME)`).
+                `occupancy_records`, `commit_delay_ms`), `log` (None, or directory, identity of one that is
+                made now, and None where the node numbers its hubs itself, else the cluster's id and whether
+                hubs that the node has numbered are the cluster's), `inflight_store` (`("log",)`,
+                `("memory",)`, `("disk", FILE)` or `("redis", URL, NAME)`).
 
         Raises:
             ValueError: a key is missing, unknown or out of range; the message names it.

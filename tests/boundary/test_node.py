@@ -245,6 +245,8 @@ def test_the_command_line_does_what_the_api_does(node: Node) -> None:
     assert len(hubsub(node, "sub", name, "--rewind", "3", "-n", "3").stdout.splitlines()) == 3
     assert len(hubsub(node, "sub", name, "--rewind", "1h", "-n", "5").stdout.splitlines()) == 5
     assert hubsub(node, "room", "show", name).returncode == 0
+    occupancy = hubsub(node, "room", "occupancy", name, "--json").stdout
+    assert json.loads(occupancy)["by_protocol"] == {"redis": 0, "mqtt": 0, "phoenix": 0, "events": 0}
     assert hubsub(node, "room", "delete", name).returncode == 0
     gone = hubsub(node, "room", "show", name)
     assert gone.returncode == 1 and "no such room" in gone.stderr

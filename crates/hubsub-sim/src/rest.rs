@@ -3,8 +3,8 @@
 
 use crate::check::{SubKey, matches, room_of};
 use crate::{Sim, TOPICS, TURN_MS, net};
-use hubsub_route::Namespace;
 use hubsub_route::relay::limits::PARKED_MS;
+use hubsub_route::{Broker, Namespace};
 use hubsub_types::{HubId, NodeId};
 use net::FOLLOWER;
 
@@ -129,6 +129,17 @@ impl Sim {
             }
         }
         for (id, node) in (0u16..).zip(&self.net.nodes) {
+            for room in TOPICS.map(room_of) {
+                let of = |broker: &Broker| broker.occupancy.of(room.as_bytes()).subscriptions();
+                let counted: u64 = node.brokers.iter().map(of).sum();
+                let is_there = |key: &&SubKey| key.0.0 == id && !key.1 && room_of(&key.2) == room;
+                let subscribed = self.net.model.subs.keys().filter(is_there).count();
+                if counted as usize != subscribed {
+                    return Err(format!(
+                        "seed {seed}: node {id} counts {counted} in {room}, not {subscribed}"
+                    ));
+                }
+            }
             for (other, _) in (0u16..).zip(&self.net.nodes).filter(|(other, _)| *other != id) {
                 if !node.brokers[0].holds_patterns_of(NodeId(other)) {
                     return Err(format!("seed {seed}: node {id} does not hold the patterns of node {other}"));
