@@ -1,6 +1,7 @@
-"""Pages of the package: the files of one folder, read once. Nothing else of the disk can be asked for."""
+"""Pages of the package: files of it that are named here, read once. Nothing else of the disk can be asked for."""
 
 import hashlib
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -35,10 +36,13 @@ class Pages:
         folder: Where they are.
         index: What is meant by no name.
         asks: What else the pages may connect to, as the policy's `connect-src` has it.
+        also: Files of other folders, which are there by their names.
     """
 
-    def __init__(self, folder: Path, index: str = "index.html", asks: str = "") -> None:
-        self.folder, self._index = folder, index
+    def __init__(
+        self, folder: Path, index: str = "index.html", asks: str = "", also: Sequence[Path] = ()
+    ) -> None:
+        self.folder, self._index, self._also = folder, index, also
         connects = f"; connect-src 'self' {asks}" if asks else ""
         self._headers = {
             "content-security-policy": "default-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -50,12 +54,13 @@ class Pages:
 
     @cached_property
     def files(self) -> dict[str, File]:
-        """All files by their path below the folder."""
+        """All files by their path below the folder, or their name."""
+        own = {str(path.relative_to(self.folder)): path for path in sorted(self.folder.rglob("*"))}
         return {
-            str(path.relative_to(self.folder)): File(
+            name: File(
                 body := path.read_bytes(), TYPES[path.suffix], f'"{hashlib.sha256(body).hexdigest()[:32]}"'
             )
-            for path in sorted(self.folder.rglob("*"))
+            for name, path in (own | {path.name: path for path in self._also}).items()
             if path.suffix in TYPES
         }
 

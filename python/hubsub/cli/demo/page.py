@@ -1,6 +1,7 @@
 """The chat page's own server: the files of `static`, and `/demo.json`, which says what rooms and nodes there are.
 
-The page speaks with the nodes and not with this server, which takes no part in the chat.
+The page looks like the console, whose colours it has. It speaks with the nodes and not with this server, which takes
+no part in the chat.
 """
 
 import asyncio
@@ -15,13 +16,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from hubsub.api.console.files import STATIC as CONSOLE
 from hubsub.api.server import LoopServer
 from hubsub.api.static import Pages
 from hubsub.errors import NotFoundError
 
 STATIC: Final = Path(__file__).parent / "static"
 
-PAGES: Final = Pages(STATIC, asks="ws://127.0.0.1:*")
+PAGES: Final = Pages(STATIC, asks="ws://127.0.0.1:*", also=(CONSOLE / "look.css",))
 
 CONNECTIONS_MAX = 64
 """Of browsers that load the page at once; one more is answered 503."""
