@@ -337,7 +337,7 @@ impl Core {
                 };
                 Part::Rooms(found.map(|room| self.known(name, room).into_iter().collect()))
             }
-            Question::Occupancy(room) => Part::Occupancy(self.broker.occupancy.of(room)),
+            Question::Occupancy(room) => Part::Occupancy(self.broker.occupancy_of(room)),
             Question::Sessions(id, after, limit) => {
                 Part::Sessions(crate::mqtt::list_sessions(self, id.as_deref(), after.as_deref(), *limit))
             }

@@ -130,7 +130,7 @@ impl Sim {
         }
         for (id, node) in (0u16..).zip(&self.net.nodes) {
             for room in TOPICS.map(room_of) {
-                let of = |broker: &Broker| broker.occupancy.of(room.as_bytes()).subscriptions();
+                let of = |broker: &Broker| broker.occupancy_of(room.as_bytes()).subscriptions();
                 let counted: u64 = node.brokers.iter().map(of).sum();
                 let is_there = |key: &&SubKey| key.0.0 == id && !key.1 && room_of(&key.2) == room;
                 let subscribed = self.net.model.subs.keys().filter(is_there).count();

@@ -85,7 +85,7 @@ pub fn tell_changed(core: &mut Core) {
     }
     for room in core.broker.occupancy.take_changed() {
         let tells = core.broker.tells_occupancy(&room);
-        let counts = if tells { core.broker.occupancy.of(&room) } else { Counts::default() };
+        let counts = if tells { core.broker.occupancy_of(&room) } else { Counts::default() };
         let (shard, home) = (core.rim.shard, home_of(core, &bucket_of(&room)));
         tell(core, home, PresenceMail::Occupied(room, shard, counts));
     }

@@ -1,9 +1,9 @@
 //! How many of this shard are in rooms, kept as it happens.
 
 use super::Broker;
-use crate::Now;
-use crate::occupancy::Published;
+use crate::occupancy::{Counts, Published};
 use crate::topics::{Topic, TopicId};
+use crate::{Namespace, Now};
 use hubsub_types::{ClassTable, Protocol};
 use std::sync::Arc;
 
@@ -17,6 +17,25 @@ fn tells(classes: &ClassTable, room: &[u8]) -> bool {
 }
 
 impl Broker {
+    /// How many of this shard are in a room.
+    #[must_use]
+    pub fn occupancy_of(&self, room: &[u8]) -> Counts {
+        let mut counts = self.occupancy.of(room);
+        if tells(&self.classes, room) {
+            return counts;
+        }
+        let of = |namespace| self.topics.find(namespace, room).map(|id| self.topics.get(id));
+        for topic in [Namespace::Global, Namespace::Shard].into_iter().filter_map(of).filter(|t| t.is_room())
+        {
+            for &conn in topic.subs.as_slice() {
+                if let Some(protocol) = self.clients[conn as usize].protocol {
+                    counts.subscribers[protocol as usize] += 1;
+                }
+            }
+        }
+        counts
+    }
+
     /// A member of a room more or less, of this shard.
     pub fn count_member(&mut self, room: &[u8], is_more: bool) {
         self.occupancy.member(room, is_more, tells(&self.classes, room));
@@ -55,11 +74,15 @@ impl Broker {
         self.occupancy.published(published, &room, self.limits.publishers_shard_max, tells);
     }
 
-    /// A subscription to a topic more or less, of who speaks that.
+    /// A subscription to a topic more or less, of who speaks that. Those to the topic that is the room itself are counted
+    /// when somebody asks, unless each change is told: so a room that one client has to itself costs nothing.
     pub(super) fn count_subscription(&mut self, id: TopicId, protocol: Option<Protocol>, is_more: bool) {
         let Some(protocol) = protocol else { return };
         let topic = self.topics.get(id);
         let tells = self.classes.get(topic.class).occupancy_records;
+        if topic.is_room() && !tells {
+            return;
+        }
         let room = self.classes.room(&topic.name);
         let name = || if topic.is_room() { Arc::clone(&topic.name) } else { room.as_ref().into() };
         self.occupancy.subscribed(&room, name, (protocol, is_more), tells);

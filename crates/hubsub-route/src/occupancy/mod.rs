@@ -1,11 +1,12 @@
 //! How many are in each room: subscriptions by protocol, publishers and members. See docs/presence.md.
 //!
-//! - here: the counts of one shard, of its own connections; they are right after each event
+//! - here: the counts of one shard, of its own connections; they are right after each event. Subscriptions to a room itself
+//!   are counted when they are asked for (`Broker::occupancy_of`), where nobody is told of each change
 //! - [`publishers`]: which connections published to a room lately
 //! - [`telling`]: what is said when the sum of all nodes changes
 //!
-//! Invariant: a room is here while anything of it is counted; its subscriptions are those of its topics in the table of
-//! topics, but for the node's own.
+//! Invariant: a room is here while anything of it is counted; its subscriptions that are counted are those of its
+//! topics in the table of topics, but for the node's own.
 
 mod publishers;
 mod telling;
@@ -108,7 +109,7 @@ pub struct Occupancy {
 }
 
 impl Occupancy {
-    /// How many of this shard are in a room.
+    /// What is counted of a room.
     #[must_use]
     pub fn of(&self, room: &[u8]) -> Counts {
         self.rooms.get(room).copied().unwrap_or_default()
