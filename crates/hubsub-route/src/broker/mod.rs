@@ -1,6 +1,6 @@
 //! One shard's broker: takes events, keeps the tables, gives actions.
 //!
-//! Its ways have a file each: a publish ([`publish`]), a subscription
+//! Its ways have a file each: a publish ([`publish`]), its place ([`commit`]) and who gets it ([`delivery`]), a subscription
 //! ([`subscribe`]), how many are in rooms ([`occupancy`]), a subscriber that lags ([`replay`]), what rooms remember
 //! ([`past`]), what topics keep ([`retain`]), who follows whole hubs ([`hubs`]), groups that share records ([`groups`]),
 //! and those that keep their place ([`consumers`]). Here are its tables, what other shards tell it, and what time brings.
@@ -9,7 +9,9 @@
 //! the topic or pattern; interest that a hub counts equals the subscribers of
 //! that shard, once messages under way have arrived.
 
+mod commit;
 mod consumers;
+mod delivery;
 mod groups;
 mod hubs;
 mod occupancy;

@@ -1,0 +1,228 @@
+//! A record gets its place on its hub's shard: at once (`commit`), or in a logged class by `append`, behind which it waits
+//! for the log, and `release`.
+
+use super::Broker;
+use super::publish::{Body, Draft, Publisher, own};
+use crate::hubs::{Pending, Waits};
+use crate::record::{LogPlace, Record, RecordView};
+use crate::rooms::{Room, RoomHandle};
+use crate::topics::TopicId;
+use crate::{Now, Outcome, Published, Sink, Ticket};
+use hubsub_types::{ErrorCode, HubId, Position};
+use std::sync::Arc;
+
+impl Broker {
+    /// Gives a record its place in its room and in its hub's log, which gets it. It is
+    /// committed when the log has made it safe: nobody hears of it before. One that its
+    /// producer sent before gets no place, but the answer of then.
+    pub(super) fn append(
+        &mut self,
+        ticket: Ticket,
+        id: TopicId,
+        mut record: Arc<Record>,
+        now: Now,
+        sink: &mut impl Sink,
+    ) -> Result<Outcome<Published>, ErrorCode> {
+        let room = match self.topics.get(id).room {
+            room if self.rooms.get(room).is_some() => room,
+            _ => {
+                self.lacks_log(&self.classes.room(record.topic())).map_or(Ok(()), Err)?;
+                self.find_room(id, record.topic(), true, now, sink)?
+            }
+        };
+        match self.repeated(ticket, room, &record, sink)? {
+            Some(Outcome::Now(published)) if record.retain => {
+                // Its row may never have been written.
+                let kept = Arc::make_mut(&mut record);
+                (kept.position, kept.timestamp_us) = (published.position, now.wall_us);
+                self.retain(ticket, published, kept, now, sink);
+                return Ok(Outcome::Later);
+            }
+            Some(outcome) => return Ok(outcome),
+            None => {}
+        }
+        if let Some(refused) = self.rooms.log_of(room).and_then(|log| sink.log_refuses(log.id)) {
+            return Err(refused);
+        }
+        if !self.may_keep(&record, room)? {
+            return Ok(Outcome::Now(Published::again(Position::default())));
+        }
+        // One that was under way to another node may still be on its way out there.
+        let fresh = Arc::make_mut(&mut record);
+        let offset = self.rooms.append(room, fresh, now);
+        if let (Some(log), Some(Room { name, .. })) = (self.rooms.log_of(room), self.rooms.get(room)) {
+            sink.append(log.id, offset, name, &record);
+        }
+        self.rooms.wait_for_log(Pending { offset, room, waits: Waits::Record(ticket, record) });
+        Ok(Outcome::Later)
+    }
+
+    /// A hub's log has made its records up to an offset safe.
+    pub fn logged(&mut self, hub: HubId, offset: u64, now: Now, sink: &mut impl Sink) {
+        if let Some(slot) = self.rooms.hubs.slot_of(hub) {
+            if let Some(log) = &mut self.rooms.hubs.get_mut(slot).log {
+                log.safe_to(offset);
+            }
+            self.release(slot, now, sink);
+        }
+    }
+
+    /// The log makes nothing safe any more: what came of the records that wait is not known.
+    /// Questions that waited behind them see what there is, as later ones do.
+    pub fn log_failed(&mut self, now: Now, sink: &mut impl Sink) {
+        for waits in self.rooms.hubs.give_up() {
+            match waits {
+                Waits::Record(ticket, _) | Waits::Repeat(ticket, _) => {
+                    self.tell_published(ticket, Err(ErrorCode::LogFailed), sink)
+                }
+                Waits::Deletion(ask) => sink.deleted(ask, Err(ErrorCode::LogFailed)),
+                Waits::History(query, ask) => self.tell_history(&query, ask, now, sink),
+            }
+        }
+    }
+
+    /// Commits a hub's records that may be, in the order of their offsets, as far as
+    /// no shard with interest is behind, and answers who waited for them.
+    pub(super) fn release(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
+        loop {
+            let Some(log) = &self.rooms.hubs.get(slot).log else { return };
+            let Some(&Pending { room, ref waits, .. }) = log.committable(sink.log_is_behind()) else {
+                return;
+            };
+            let Waits::Record(ticket, record) = waits else {
+                match self.rooms.release(slot, 0) {
+                    Some(Waits::History(query, ask)) => self.tell_history(&query, ask, now, sink),
+                    Some(Waits::Deletion(ask)) => sink.deleted(ask, Ok(())),
+                    Some(Waits::Repeat(ticket, position)) => {
+                        self.tell_repeat(ticket, Published::again(position), sink);
+                    }
+                    Some(Waits::Record(..)) | None => unreachable!("it was looked at above"),
+                }
+                continue;
+            };
+            let (ticket, record) = (*ticket, Arc::clone(record));
+            let id = self.topics.intern(record.namespace, record.topic());
+            let audience = self.audience(id, room, record.namespace, record.topic(), sink);
+            let body = Body::Record(record);
+            let Some((audience, picks)) = audience.zip(self.picks(id, &body, sink)) else {
+                self.is_held_up = true;
+                return;
+            };
+            let Body::Record(record) = body else { unreachable!("made above") };
+            let receivers = audience.receivers + picks.len() as u64;
+            let position = record.position;
+            self.rooms.release(slot, receivers);
+            let published = Published { receivers, position, is_duplicate: false };
+            self.rooms.remember(room, Arc::clone(&record));
+            self.count(id, room, record.said_bytes(), receivers);
+            self.hand_out(id, room, &record, &audience, sink);
+            self.hand_to_groups(id, &record, picks, now, sink);
+            if record.retain {
+                self.retain(ticket, published, &record, now, sink);
+            } else {
+                self.tell_published(ticket, Ok(published), sink);
+            }
+        }
+    }
+
+    /// Gives the record its position and sends it on its way. Gives it back,
+    /// with nothing done, when a shard with interest is too far behind.
+    pub(super) fn commit(
+        &mut self,
+        id: TopicId,
+        body: Body<'_>,
+        now: Now,
+        sink: &mut impl Sink,
+    ) -> Result<Result<Published, ErrorCode>, Arc<Record>> {
+        let (namespace, name, bytes) = match &body {
+            Body::Draft(Draft { namespace, topic, payload, .. }) => {
+                (*namespace, *topic, (topic.len() + payload.len()) as u64)
+            }
+            Body::Record(record) => (record.namespace, record.topic(), record.said_bytes()),
+        };
+        let topic = self.topics.get(id);
+        let class = self.classes.get(topic.class);
+        let (remembers, on_slow) = (class.history.is_some(), class.on_slow);
+        let names = class.names_publishers();
+        let room = match topic.room {
+            room if self.rooms.get(room).is_some() => room,
+            _ => match self.find_room(id, name, remembers, now, sink) {
+                Ok(room) => room,
+                Err(refused) => return Ok(Err(refused)),
+            },
+        };
+        if let Body::Record(record) = &body {
+            match self.may_keep(record, room) {
+                Ok(true) => {}
+                Ok(false) => return Ok(Ok(Published::again(Position::default()))),
+                Err(refused) => return Ok(Err(refused)),
+            }
+        }
+        let audience = self.audience(id, room, namespace, name, sink);
+        let Some((audience, picks)) = audience.zip(self.picks(id, &body, sink)) else {
+            return Err(own(body, names, sink));
+        };
+        let receivers = audience.receivers + picks.len() as u64;
+        let (position, timestamp_us) = self.rooms.next_position(room, now);
+        self.count(id, room, bytes, receivers);
+        match body {
+            Body::Draft(draft) if !remembers && audience.holders.is_empty() && picks.is_empty() => {
+                if audience.is_local {
+                    let Draft { topic, payload, ref headers, publisher, qos, retain, .. } = draft;
+                    let headers = headers.as_deref().unwrap_or_default();
+                    let publisher = if let Publisher::Told(name) = publisher { name } else { "" };
+                    let record = RecordView {
+                        namespace,
+                        topic,
+                        payload,
+                        headers,
+                        publisher,
+                        position,
+                        place: LogPlace::default(),
+                        timestamp_us,
+                        qos,
+                        retain,
+                        on_slow,
+                    };
+                    let matched = audience.matched.as_deref();
+                    let of = (self.rooms.revision(room).unwrap_or(0), position.seq);
+                    if self.is_current(id, of, matched.is_some_and(|ids| !ids.is_empty())) {
+                        self.fan_out(id, &record, matched, sink);
+                    }
+                }
+            }
+            body => {
+                let mut record = own(body, names, sink);
+                let fresh = Arc::make_mut(&mut record);
+                (fresh.position, fresh.timestamp_us) = (position, timestamp_us);
+                if remembers {
+                    self.rooms.remember(room, Arc::clone(&record));
+                }
+                self.hand_out(id, room, &record, &audience, sink);
+                self.hand_to_groups(id, &record, picks, now, sink);
+                self.end_row(room, &record);
+            }
+        }
+        Ok(Ok(Published { receivers, position, is_duplicate: false }))
+    }
+
+    /// Looks for the room of a topic whose hub is here; makes it if its class
+    /// remembers. Else there may be none.
+    fn find_room(
+        &mut self,
+        id: TopicId,
+        name: &[u8],
+        remembers: bool,
+        now: Now,
+        sink: &impl Sink,
+    ) -> Result<RoomHandle, ErrorCode> {
+        let room = if remembers {
+            let name = self.classes.room(name);
+            self.rooms.open(&name, now, |hub| sink.recall(hub, &name))?
+        } else {
+            self.rooms.find_of_topic(name).unwrap_or(RoomHandle::NONE)
+        };
+        self.topics.get_mut(id).room = room;
+        Ok(room)
+    }
+}
