@@ -3,6 +3,13 @@
 //! a range of it. A receiver whose socket is full gets a shared frame in its
 //! queue instead, up to its output limit.
 
+mod encoded;
+mod queue;
+
+pub(crate) use encoded::Encoded;
+use encoded::{encode, variant_of};
+pub(crate) use queue::write_gap;
+
 use crate::conn::{Conn, Dialect, Flags};
 use crate::consumers::Wanted;
 use crate::control::Level;
@@ -10,19 +17,16 @@ use crate::http;
 use crate::log::{LogEnd, LogQuestion};
 use crate::mail::{Mail, Part};
 use crate::meter::{BYTES_OUT, MESSAGES_OUT};
-use crate::mqtt;
-use crate::output::{Bytes, Frame, Output, Pending, Tag};
-use crate::phoenix;
-use crate::rim::{ARENAS, Rim, TURN_BYTES};
+use crate::output::{Pending, Tag};
+use crate::rim::{Rim, TURN_BYTES};
 use hubsub_route::rooms::HistoryPart;
 use hubsub_route::{
-    Answer, Ask, Asker, CloseReason, Delivery, HubLogRead, LogRead, Msg, Namespace, NodeMessage, Recalled,
-    Record, RecordView, Sink, Via,
+    Answer, Ask, Asker, CloseReason, Delivery, HubLogRead, LogRead, Msg, NodeMessage, Recalled, Record,
+    RecordView, Sink, Via,
 };
 use hubsub_types::class::ClassIndex;
 use hubsub_types::{ErrorCode, HubId, NodeId, OnGap, OnSlow, Position, Protocol, ShardId, Term};
-use hubsub_wire::phoenix::Version;
-use hubsub_wire::resp::{self, Kind, Proto};
+use hubsub_wire::resp;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -34,194 +38,6 @@ const ARENA_BYTES: usize = 4 * TURN_BYTES;
 
 /// Output of a lagging connection below which it reads on.
 const REPLAY_BELOW: usize = 64 * 1024;
-
-/// Ways to encode a record: RESP2 or RESP3, without or with position; then version 1 or 2 of Phoenix, likewise; then
-/// as an event of a stream.
-const VARIANTS: usize = ARENAS - 2;
-
-/// The last of them.
-const EVENTS: usize = VARIANTS - 1;
-
-/// The encodings of the record at hand, made when first wanted: those for
-/// subscribers of its topic, then those for the pattern delivered last.
-#[derive(Default)]
-pub(crate) struct Encoded {
-    /// Which of `ranges` hold, a bit each.
-    in_arena: u32,
-    ranges: [(u32, u32); 2 * VARIANTS],
-    frames: Vec<(usize, Rc<[u8]>)>,
-    pattern: u32,
-    /// The topic, for frames that may be dropped.
-    topic: Option<Rc<[u8]>>,
-    /// What MQTT clients get.
-    pub(crate) mqtt: mqtt::Cache,
-}
-
-impl Encoded {
-    fn begin(&mut self) {
-        self.in_arena = 0;
-        self.frames.clear();
-        self.topic = None;
-        self.mqtt.begin();
-    }
-
-    /// The place of an encoding.
-    fn place(&mut self, variant: usize, via: Via<'_>) -> usize {
-        let Via::Pattern(id, _) = via else { return variant };
-        if self.pattern != id {
-            self.pattern = id;
-            self.in_arena &= (1 << VARIANTS) - 1;
-            self.frames.retain(|(place, _)| *place < VARIANTS);
-        }
-        VARIANTS + variant
-    }
-
-    fn range(&self, place: usize) -> Option<(u32, u32)> {
-        (self.in_arena & 1 << place != 0).then(|| self.ranges[place])
-    }
-
-    fn set_range(&mut self, place: usize, range: (u32, u32)) {
-        self.in_arena |= 1 << place;
-        self.ranges[place] = range;
-    }
-
-    fn frame(&self, place: usize) -> Option<&Rc<[u8]>> {
-        self.frames.iter().find(|(at, _)| *at == place).map(|(_, frame)| frame)
-    }
-
-    fn topic(&mut self, record: &RecordView<'_>) -> Rc<[u8]> {
-        Rc::clone(self.topic.get_or_insert_with(|| record.topic.into()))
-    }
-}
-
-const _: () = assert!(2 * VARIANTS <= u32::BITS as usize);
-
-#[inline]
-fn variant_of(conn: &Conn) -> usize {
-    let of_dialect = match conn.dialect() {
-        Dialect::Redis(Proto::Resp2) => 0,
-        Dialect::Redis(Proto::Resp3) => 1,
-        Dialect::Phoenix(Version::V1) => 4,
-        Dialect::Phoenix(Version::V2) => 5,
-        Dialect::Events => return EVENTS,
-    };
-    of_dialect + 2 * usize::from(conn.flags.any(Flags::POSITIONS))
-}
-
-fn encode(out: &mut Vec<u8>, variant: usize, via: Via<'_>, record: &RecordView<'_>) {
-    if variant == EVENTS {
-        return http::encode(out, record);
-    }
-    let position = (variant & 2 == 2).then_some(record.position);
-    if variant & 4 == 4 {
-        let version = if variant & 1 == 1 { Version::V2 } else { Version::V1 };
-        return phoenix::encode(out, version, record, position);
-    }
-    let proto = if variant & 1 == 1 { Proto::Resp3 } else { Proto::Resp2 };
-    let (topic, payload) = (record.topic, record.payload);
-    match (via, record.namespace) {
-        (Via::Topic | Via::Group(_), Namespace::Global) => {
-            resp::message(out, proto, Kind::Message, topic, payload, position)
-        }
-        (Via::Topic | Via::Group(_), Namespace::Shard) => {
-            resp::message(out, proto, Kind::SMessage, topic, payload, position)
-        }
-        (Via::Pattern(_, pattern), _) => resp::pmessage(out, proto, pattern, topic, payload, position),
-    }
-}
-
-impl Rim {
-    /// The record's frame for one way of encoding, shared.
-    fn shared_frame(&mut self, variant: usize, via: Via<'_>, record: &RecordView<'_>) -> Rc<[u8]> {
-        let place = self.encoded.place(variant, via);
-        if let Some(frame) = self.encoded.frame(place) {
-            return Rc::clone(frame);
-        }
-        let frame: Rc<[u8]> = match self.encoded.range(place) {
-            Some((start, end)) => self.arenas[variant][start as usize..end as usize].into(),
-            None => {
-                let mut bytes = Vec::new();
-                encode(&mut bytes, variant, via, record);
-                bytes.into()
-            }
-        };
-        self.encoded.frames.push((place, Rc::clone(&frame)));
-        frame
-    }
-
-    /// Adds a record behind what already waits, for a connection whose socket
-    /// is full or whose confirmation is not written.
-    fn enqueue(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) {
-        let Some(variant) = self.conns.at(conn).map(variant_of) else { return };
-        let frame = self.shared_frame(variant, via, record);
-        let may_drop = matches!(record.on_slow, OnSlow::DropOldest | OnSlow::Conflate);
-        let tag = may_drop.then(|| Tag { topic: self.encoded.topic(record), position: record.position });
-        let Some(c) = self.conns.at_mut(conn) else { return };
-        let (dialect, tells) = (c.dialect(), c.hears_of_gaps());
-        let Some(output) = &mut c.output else { return };
-        c.meter.totals[MESSAGES_OUT] += 1;
-        c.meter.totals[BYTES_OUT] += frame.len() as u64;
-        self.metrics.delivered_total.add(1);
-        if let Some(held) = &mut output.held {
-            self.output_bytes += frame.len();
-            output.slot_bytes += frame.len();
-            held.extend_from_slice(&frame);
-            return;
-        }
-        if output.confirms > 0 {
-            // What gave way before it is told before it, unless that stands in the queue.
-            if !output.gaps.is_empty() && output.first_droppable().is_none() {
-                self.output_bytes +=
-                    output.tell_gaps(|out, gap| write_gap(out, dialect, &gap.topic, gap.from, gap.to));
-            }
-            self.output_bytes += frame.len();
-            output.push_confirmed(frame.to_vec());
-            return;
-        }
-        if record.on_slow == OnSlow::Conflate && output.conflates() {
-            let (freed, lost) = output.conflate(record.topic, tells);
-            self.output_bytes -= freed;
-            c.extra.get_or_insert_default().dropped += lost;
-            self.metrics.dropped_total.add(lost);
-        }
-        self.output_bytes += frame.len();
-        let closes = record.on_slow == OnSlow::Disconnect;
-        output.enqueue(Frame { bytes: Bytes::Shared(frame), tag, closes });
-        let soft = self.limits.output_soft_bytes as usize;
-        if soft > 0 && output.queue_bytes > soft && output.soft_since_ms.is_none() {
-            output.soft_since_ms = Some(self.now.mono_ms);
-            self.watch_soft_limit(conn, self.now.mono_ms + self.limits.output_soft_ms);
-        }
-    }
-
-    /// Whether a connection's output is at its limit.
-    pub(crate) fn is_full(&self, output: &Output) -> bool {
-        let limits = &self.limits;
-        let pending = output.queue_bytes + output.slot_bytes;
-        let since = output.soft_since_ms;
-        pending >= limits.output_bytes_max as usize
-            || since.is_some_and(|ms| self.now.mono_ms >= ms + limits.output_soft_ms)
-            || (pending > 0 && self.output_bytes >= limits.output_shard_bytes_max as usize)
-    }
-
-    /// A part of an answer that had to wait.
-    pub(crate) fn answer_part(&mut self, ask: Ask, part: Part) {
-        if ask.shard == self.shard {
-            self.gather(ask.number, part);
-        } else {
-            self.mailer.post(ask.shard, Mail::Part { gathering: ask.number, part });
-        }
-    }
-
-    pub(crate) fn lose(&mut self, conn: u32, records: u64) {
-        if records > 0
-            && let Some(c) = self.conns.at_mut(conn)
-        {
-            c.extra().dropped += records;
-            self.metrics.dropped_total.add(records);
-        }
-    }
-}
 
 impl Sink for Rim {
     fn record_begins(&mut self) {
@@ -288,7 +104,7 @@ impl Sink for Rim {
                 arena.truncate(start);
                 self.frame_bytes += bytes;
                 output.push_frame(Rc::clone(&frame));
-                encoded.frames.push((place, frame));
+                encoded.set_frame(place, frame);
             } else {
                 let range = (start as u32, (start + bytes) as u32);
                 output.push_range(variant as u8, range.0, range.1);
@@ -552,35 +368,12 @@ impl Sink for Rim {
 }
 
 impl Rim {
-    /// Tells of gaps behind all that a connection was sent, unless a queue stands:
-    /// then they are told where the records would stand, as it is written.
-    pub(crate) fn tell_gaps(&mut self, conn: u32) {
-        let Some(key) = self.conns.key_at(conn) else { return };
-        let Some(c) = self.conns.get_mut(key) else { return };
-        let dialect = c.dialect();
-        let Some(output) = &mut c.output else { return };
-        if output.held.is_none() && output.queue.is_empty() {
-            for gap in output.gaps.take() {
-                self.push(key, |out, _| write_gap(out, dialect, &gap.topic, gap.from, gap.to));
-            }
+    /// A part of an answer that had to wait.
+    pub(crate) fn answer_part(&mut self, ask: Ask, part: Part) {
+        if ask.shard == self.shard {
+            self.gather(ask.number, part);
+        } else {
+            self.mailer.post(ask.shard, Mail::Part { gathering: ask.number, part });
         }
     }
-
-    pub(crate) fn is_full_at(&self, conn: u32) -> bool {
-        self.conns.at(conn).and_then(|c| c.output.as_ref()).is_some_and(|o| self.is_full(o))
-    }
-}
-
-/// `["gap", topic, first missing, last missing]`, or what browsers are told.
-pub(crate) fn write_gap(out: &mut Vec<u8>, dialect: Dialect, topic: &[u8], from: Position, to: Position) {
-    let proto = match dialect {
-        Dialect::Redis(proto) => proto,
-        Dialect::Phoenix(version) => return phoenix::write_gap(out, version, topic, from, to),
-        Dialect::Events => return http::write_gap(out, from, to),
-    };
-    resp::push_header(out, proto, 4);
-    resp::bulk(out, b"gap");
-    resp::bulk(out, topic);
-    resp::bulk(out, from.to_string().as_bytes());
-    resp::bulk(out, to.to_string().as_bytes());
 }

@@ -1,0 +1,131 @@
+//! The encodings of the record that is being delivered: made when first wanted, once for each way in which its receivers
+//! want it.
+
+use crate::conn::{Conn, Dialect, Flags};
+use crate::http;
+use crate::mqtt;
+use crate::phoenix;
+use crate::rim::{ARENAS, Rim};
+use hubsub_route::{Namespace, RecordView, Via};
+use hubsub_wire::phoenix::Version;
+use hubsub_wire::resp::{self, Kind, Proto};
+use std::rc::Rc;
+
+/// Ways to encode a record: RESP2 or RESP3, without or with position; then version 1 or 2 of Phoenix, likewise; then
+/// as an event of a stream.
+pub(super) const VARIANTS: usize = ARENAS - 2;
+
+/// The last of them.
+pub(super) const EVENTS: usize = VARIANTS - 1;
+
+/// The encodings of the record at hand, made when first wanted: those for
+/// subscribers of its topic, then those for the pattern delivered last.
+#[derive(Default)]
+pub(crate) struct Encoded {
+    /// Which of `ranges` hold, a bit each.
+    in_arena: u32,
+    ranges: [(u32, u32); 2 * VARIANTS],
+    frames: Vec<(usize, Rc<[u8]>)>,
+    pattern: u32,
+    /// The topic, for frames that may be dropped.
+    topic: Option<Rc<[u8]>>,
+    /// What MQTT clients get.
+    pub(crate) mqtt: mqtt::Cache,
+}
+
+impl Encoded {
+    pub(super) fn begin(&mut self) {
+        self.in_arena = 0;
+        self.frames.clear();
+        self.topic = None;
+        self.mqtt.begin();
+    }
+
+    /// The place of an encoding.
+    pub(super) fn place(&mut self, variant: usize, via: Via<'_>) -> usize {
+        let Via::Pattern(id, _) = via else { return variant };
+        if self.pattern != id {
+            self.pattern = id;
+            self.in_arena &= (1 << VARIANTS) - 1;
+            self.frames.retain(|(place, _)| *place < VARIANTS);
+        }
+        VARIANTS + variant
+    }
+
+    pub(super) fn range(&self, place: usize) -> Option<(u32, u32)> {
+        (self.in_arena & 1 << place != 0).then(|| self.ranges[place])
+    }
+
+    pub(super) fn set_range(&mut self, place: usize, range: (u32, u32)) {
+        self.in_arena |= 1 << place;
+        self.ranges[place] = range;
+    }
+
+    pub(super) fn frame(&self, place: usize) -> Option<&Rc<[u8]>> {
+        self.frames.iter().find(|(at, _)| *at == place).map(|(_, frame)| frame)
+    }
+
+    pub(super) fn set_frame(&mut self, place: usize, frame: Rc<[u8]>) {
+        self.frames.push((place, frame));
+    }
+
+    pub(super) fn topic(&mut self, record: &RecordView<'_>) -> Rc<[u8]> {
+        Rc::clone(self.topic.get_or_insert_with(|| record.topic.into()))
+    }
+}
+
+const _: () = assert!(2 * VARIANTS <= u32::BITS as usize);
+
+#[inline]
+pub(super) fn variant_of(conn: &Conn) -> usize {
+    let of_dialect = match conn.dialect() {
+        Dialect::Redis(Proto::Resp2) => 0,
+        Dialect::Redis(Proto::Resp3) => 1,
+        Dialect::Phoenix(Version::V1) => 4,
+        Dialect::Phoenix(Version::V2) => 5,
+        Dialect::Events => return EVENTS,
+    };
+    of_dialect + 2 * usize::from(conn.flags.any(Flags::POSITIONS))
+}
+
+pub(super) fn encode(out: &mut Vec<u8>, variant: usize, via: Via<'_>, record: &RecordView<'_>) {
+    if variant == EVENTS {
+        return http::encode(out, record);
+    }
+    let position = (variant & 2 == 2).then_some(record.position);
+    if variant & 4 == 4 {
+        let version = if variant & 1 == 1 { Version::V2 } else { Version::V1 };
+        return phoenix::encode(out, version, record, position);
+    }
+    let proto = if variant & 1 == 1 { Proto::Resp3 } else { Proto::Resp2 };
+    let (topic, payload) = (record.topic, record.payload);
+    match (via, record.namespace) {
+        (Via::Topic | Via::Group(_), Namespace::Global) => {
+            resp::message(out, proto, Kind::Message, topic, payload, position)
+        }
+        (Via::Topic | Via::Group(_), Namespace::Shard) => {
+            resp::message(out, proto, Kind::SMessage, topic, payload, position)
+        }
+        (Via::Pattern(_, pattern), _) => resp::pmessage(out, proto, pattern, topic, payload, position),
+    }
+}
+
+impl Rim {
+    /// The record's frame for one way of encoding, shared.
+    pub(super) fn shared_frame(&mut self, variant: usize, via: Via<'_>, record: &RecordView<'_>) -> Rc<[u8]> {
+        let place = self.encoded.place(variant, via);
+        if let Some(frame) = self.encoded.frame(place) {
+            return Rc::clone(frame);
+        }
+        let frame: Rc<[u8]> = match self.encoded.range(place) {
+            Some((start, end)) => self.arenas[variant][start as usize..end as usize].into(),
+            None => {
+                let mut bytes = Vec::new();
+                encode(&mut bytes, variant, via, record);
+                bytes.into()
+            }
+        };
+        self.encoded.set_frame(place, Rc::clone(&frame));
+        frame
+    }
+}
