@@ -18,6 +18,7 @@ from clients.roster import member
 from clients.servers import until
 
 from cluster.cluster import CLASSES, Cluster
+from cluster.test_classes import apply
 
 LISTENERS = {"mqtt": "127.0.0.1:0", "ws": "127.0.0.1:0"}
 TOLD: dict[str, Any] = {
@@ -129,3 +130,25 @@ def test_who_was_taken_for_gone_is_counted_again_when_it_is_heard(
         told(follower, expected(room))
         os.kill(cluster.nodes["c"].pid, signal.SIGCONT)
         told(follower, expected(room, redis=1))
+
+
+def test_a_class_that_is_given_records_while_the_cluster_runs_tells_of_who_is_there_already(
+    needs: Callable[..., None], tmp_path: Path
+) -> None:
+    needs("hubsub-core")
+    with Cluster(tmp_path, classes=CLASSES, config=LISTENERS) as cluster, ExitStack() as stack:
+        cluster.settled()
+        room = room_recorded_by(cluster, "b", "told:")
+        follower = stack.enter_context(cluster.connect("b"))
+        follower.ask("SUBSCRIBE", f"$stats/room/{room}/occupancy")
+        for name in "ac":
+            redis = stack.enter_context(cluster.connect(name))
+            redis.ask("SUBSCRIBE", room)
+        path, text = (
+            tmp_path / "classes.toml",
+            '[[class]]\nname = "told"\nmatch = ["told:*"]\nplacement = "ring"\n',
+        )
+        said = apply(cluster, "c", path, text + "occupancy_records = true\n")
+        assert said == "applied: told, on 3 of 3 nodes\n"
+        told(follower, expected(room, redis=2))
+        until(lambda: occupancy(cluster, "b", room) == expected(room, redis=2))
