@@ -11,9 +11,9 @@ fn second(now: Now) -> u32 {
     (now.mono_ms / 1_000) as u32
 }
 
-/// Whether it is told how many are in a room.
+/// Whether it is told how many are in a room. Not by the class that a topic has: that may be of before a change of classes.
 fn tells(classes: &ClassTable, room: &[u8]) -> bool {
-    classes.get(classes.class_of_room(room)).occupancy_records
+    classes.tells_occupancy() && classes.get(classes.class_of_room(room)).occupancy_records
 }
 
 impl Broker {
@@ -69,8 +69,8 @@ impl Broker {
 
     fn note_publish(&mut self, published: Published) {
         let topic = self.topics.get(published.topic);
-        let tells = self.classes.get(topic.class).occupancy_records;
         let room = self.classes.room(&topic.name);
+        let tells = tells(&self.classes, &room);
         self.occupancy.published(published, &room, self.limits.publishers_shard_max, tells);
     }
 
@@ -79,11 +79,11 @@ impl Broker {
     pub(super) fn count_subscription(&mut self, id: TopicId, protocol: Option<Protocol>, is_more: bool) {
         let Some(protocol) = protocol else { return };
         let topic = self.topics.get(id);
-        let tells = self.classes.get(topic.class).occupancy_records;
+        let room = self.classes.room(&topic.name);
+        let tells = tells(&self.classes, &room);
         if topic.is_room() && !tells {
             return;
         }
-        let room = self.classes.room(&topic.name);
         let name = || if topic.is_room() { Arc::clone(&topic.name) } else { room.as_ref().into() };
         self.occupancy.subscribed(&room, name, (protocol, is_more), tells);
     }
