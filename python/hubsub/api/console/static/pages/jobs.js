@@ -41,8 +41,12 @@ class Job {
 
   /** Makes the table anew, where a job has other columns. */
   shape(columns) {
-    this.columns = columns.join("\n");
-    const cells = columns.map((head, i) => ({ head, cell: (row) => cell(head, row.values[i]) }));
+    this.columns = JSON.stringify(columns);
+    const cells = columns.map(({ name, isNumber }, i) => ({
+      head: name.replaceAll("_", " "),
+      class: isNumber ? "number" : undefined,
+      cell: (row) => cell(name, row.values[i]),
+    }));
     this.table = new Table(this.title, cells, `No job ${this.job} has told any.`);
     this.table.update([], () => "");
     this.holder.replaceChildren(this.table.element);
@@ -53,10 +57,11 @@ class Job {
     const tables = (page?.records ?? []).map(tableOf).filter(Boolean).reverse();
     if (tables.length === 0) return;
     const [last] = tables;
-    if (this.columns !== last.columns.join("\n")) this.shape(last.columns);
+    const columns = last.columns.map((name, i) => ({ name, isNumber: typeof last.rows[0]?.[i] === "number" }));
+    if (this.columns !== JSON.stringify(columns)) this.shape(columns);
     const rows = new Map();
-    for (const { query, columns, keys, rows: found, at } of tables) {
-      if (query !== last.query || columns.length !== last.columns.length) continue;
+    for (const { query, columns: names, keys, rows: found, at } of tables) {
+      if (query !== last.query || names.join() !== last.columns.join()) continue;
       for (const [place, values] of found.entries()) {
         const key = keys ? JSON.stringify(values.slice(0, keys)) : `${at} ${place}`;
         if (!rows.has(key)) rows.set(key, { key, values });
@@ -82,12 +87,12 @@ function tableOf(record) {
 
 const TIME = /^\d{4}-\d\d-\d\dT[\d:.]+Z$/;
 
-function cell(head, value) {
+function cell(name, value) {
   if (value === null || value === undefined) return NONE;
-  if (typeof value === "number") return { text: Number.isInteger(value) ? count(value) : rate(value), class: "number" };
+  if (typeof value === "number") return Number.isInteger(value) ? count(value) : rate(value);
   const text = String(value);
   if (TIME.test(text)) return { text: moment(text), title: text };
-  return head === "room" ? { text, href: roomHref(text), title: text, class: "name" } : { text, title: text, class: "name" };
+  return name === "room" ? { text, href: roomHref(text), title: text, class: "name" } : { text, title: text, class: "name" };
 }
 
 /** A time of today as that, and one of another day with its date. */
