@@ -213,15 +213,22 @@ def test_a_query_is_shown_with_its_state_and_how_far_it_is_behind_and_the_hubs_o
 def test_each_job_has_a_table_of_its_latest_rows(
     browser: Browser, make_node: Callable[..., Node], tmp_path: Path
 ) -> None:
-    node = make_node(config={"data": str(tmp_path / "data")})
+    counted = {"name": "counted", "match": ["counted:*"], "occupancy_records": True}
+    node = make_node(config={"data": str(tmp_path / "data")}, classes=[counted])
 
     def told(job: str, rows: list[list[object]], query: str = "q", keys: int = 0, more: int = 0) -> None:
         columns = {"sessions": ["room", "user", "end", "duration_s"], "devices": ["device", "value"]}[job]
         table = {"query": query, "columns": columns, "rows": rows, "keys": keys, "more": more}
         assert ask(node, "PUT", f"/v1/jobs/{job}", table)[0] == 204
 
+    # What nodes tell of a room is no window of `activity`.
+    with Connection(*node.redis) as client:
+        client.ask("SUBSCRIBE", "$stats/room/counted:a/occupancy", "counted:a")
+        while client.read().plain()[0] != b"message":
+            pass
     with tab(browser, node.http_url) as console:
         page = console.open("spark")
+        expect(page.get_by_text("No job has told any.")).to_be_visible()
         for job in ("sessions", "devices", "archive", "replay"):
             expect(page.get_by_text(f"No job {job} has told any.")).to_be_visible()
         told("sessions", [["chat:z", "zoe", "2026-03-01T12:00:00.000Z", 1]], query="before")

@@ -9,6 +9,7 @@ import { Jobs } from "./jobs.js";
 
 const PAUSE_MS = 5000;
 const STATS = "$stats/room/";
+const OCCUPANCY = "/occupancy"; // What nodes tell there of a room is no window.
 const ROOMS = 20;
 const HUBS_SHOWN = 12;
 const SILENT_S = 150; // A query that has said nothing for so long may be over: one that stands still says so each 60 s.
@@ -23,8 +24,8 @@ export function sparkPage(store) {
   const jobs = new Jobs();
   const repeat = new Repeat(async () => {
     await jobs.update();
-    const page = await ask(`/v1/rooms?${new URLSearchParams({ match: `${STATS}*`, limit: ROOMS })}`);
-    const rooms = page?.rooms ?? [];
+    const page = await ask(`/v1/rooms?${new URLSearchParams({ match: `${STATS}*`, limit: 2 * ROOMS })}`);
+    const rooms = (page?.rooms ?? []).filter((room) => !room.name.endsWith(OCCUPANCY)).slice(0, ROOMS);
     const pages = await Promise.all(rooms.map((room) => ask(`${roomPath(room.name)}/history?count=1`)));
     const rows = pages.map((found, i) => ({ room: rooms[i].name.slice(STATS.length), ...window(found) }));
     windows.update(rows.filter((row) => row.at !== undefined), (row) => row.room);
@@ -134,7 +135,7 @@ function window(page) {
   const record = page?.records?.at(-1);
   try {
     const told = JSON.parse(record.payload);
-    return told !== null && typeof told === "object" ? { at: record.timestamp_us / 1000, told } : {};
+    return typeof told?.window_start === "string" ? { at: record.timestamp_us / 1000, told } : {};
   } catch {
     return {};
   }
