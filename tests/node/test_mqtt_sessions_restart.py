@@ -120,7 +120,7 @@ def test_what_a_session_cannot_subscribe_to_as_it_is_taken_in_it_asks_for_until_
     tmp_path: Path,
 ) -> None:
     names, topics, limits = ("first", "second"), 40, {"rooms_max": 10_000}
-    with home_of(tmp_path / "data", shards=1, limits=limits) as home:
+    with home_of(tmp_path / "data", limits=limits) as home:
         for name in names:
             one, _ = come(home.server, name)
             one.subscribe(*((f"{name}/{topic}", 1) for topic in range(topics)))

@@ -154,14 +154,24 @@ pub(super) fn take_over(core: &mut Core, key: ConnKey, found: Found, epoch: u64)
     core.rim.adopt_session(key, absent, queue);
     absent::resume(&mut core.rim, key, &mut client);
     if let Some(arrival) = &mut client.arrival {
-        (arrival.is_resumed, arrival.follows) = (true, Some(0));
+        arrival.is_resumed = true;
     }
     if let Some(conn) = core.rim.conns.get_mut(key) {
         conn.mqtt = Some(client);
     }
     core.rim.metrics.mqtt_sessions_adopted_total.add(1);
-    let asked = subscribe(core, key, &filters);
-    if asked.refused.is_some() {
+    follow(core, key, &filters);
+}
+
+/// A connection has its session, which is to subscribe to these filters and to go on where it stands: its client is told
+/// once all of it is confirmed.
+pub(super) fn follow(core: &mut Core, key: ConnKey, filters: &[Box<str>]) {
+    let client = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
+    let Some(arrival) = client.and_then(|client| client.arrival.as_mut()) else { return };
+    arrival.follows = Some(0);
+    let asked = subscribe(core, key, filters);
+    if let Some(refused) = asked.refused {
+        core.rim.lacks(key, refused);
         return followed(core, key, false);
     }
     let later = asked.later + standing::go_on(core, key);

@@ -5,7 +5,7 @@ use super::client::Client;
 use super::durable;
 use super::kept::{Kept, Wait};
 use super::session::{self, Session};
-use super::{absent, claims, lacking, reading, standing};
+use super::{absent, adoption, claims, lacking, reading, standing};
 use crate::conn::Flags;
 use crate::control::Level;
 use crate::core::Core;
@@ -21,8 +21,8 @@ pub struct Arrival {
     pub accepted: Accepted,
     /// Whether it has the session that it came for, and waits until that is recorded.
     pub is_resumed: bool,
-    /// Subscriptions of a session that another process had which are not confirmed, less those that are before it is known how
-    /// many there are; none of another one.
+    /// Subscriptions of a session that another process had, or that lacked some, which are not confirmed, less those that are
+    /// before it is known how many there are; none of another one.
     pub follows: Option<i64>,
     /// Its CONNECT, if it would go on with a session that is kept.
     pub connect: Box<[u8]>,
@@ -48,8 +48,8 @@ fn terms(rim: &Rim, retains: bool) -> Terms {
 
 pub(super) fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, packet: &[u8], decoder: Decoder) {
     let (retains, records) = (core.broker.rows_class().is_some(), core.records_sessions());
-    // While nobody has the session of this place: then it may have been refused something.
-    let refused = lacking::subscribe_again(core, key);
+    // Of the session of this place, if it was refused something.
+    let lacks = lacking::takes_filters(core, key);
     let rim = &mut core.rim;
     // One that has come to its session's place goes with that.
     let is_late = rim.is_leaving && rim.sessions.get_mut(key).is_none();
@@ -90,10 +90,10 @@ pub(super) fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, packet
                 conn.mqtt = Some(Box::new(client));
             }
             if is_kept {
-                let _ = standing::go_on(core, key);
-                if let Some(refused) = refused {
-                    core.rim.cannot_go_on(key, refused);
+                if let Some(filters) = lacks {
+                    return adoption::follow(core, key, &filters);
                 }
+                let _ = standing::go_on(core, key);
                 return recorded(core, key, true);
             }
             let who = Holder { shard: rim.shard, conn: key };
@@ -141,31 +141,36 @@ impl Rim {
         (self.sessions.connected + self.sessions.absent() + more) as u64 > share
     }
 
-    /// What came of a subscription of a session that another process had; whether its client waits for it.
+    /// What came of a subscription of a session that is to have all before its client is told; whether its client waits for it.
     pub(super) fn has_followed(&mut self, key: ConnKey, answer: &Answer) -> bool {
         let client = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
         let arrival = client.and_then(|client| client.arrival.as_mut());
         let Some(left) = arrival.and_then(|arrival| arrival.follows.as_mut()) else { return false };
         *left -= 1;
-        let is_held = !matches!(answer, Answer::Attached(Err(_)));
-        if *left == 0 || !is_held {
-            self.own.follow(key, is_held);
+        let is_last = *left == 0;
+        if let Answer::Attached(Err(refused)) = *answer {
+            self.lacks(key, refused);
+            self.own.follow(key, false);
+        } else if is_last {
+            self.own.follow(key, true);
         }
         true
     }
 }
 
-/// A session that another process had is subscribed to all that it was, or cannot be.
+/// A session that its client waits for is subscribed to all that it should, or cannot be.
 pub fn followed(core: &mut Core, key: ConnKey, is_held: bool) {
     if is_held {
         return recorded(core, key, true);
     }
-    // It would stay here without what was refused: whoever comes for it reads it anew, and subscribes to all of it.
-    let client = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
-    let session = client.and_then(|client| client.session.as_mut());
-    session
-        .into_iter()
-        .for_each(|session| session.yields_to = Some(Box::new(Heir::Away { is_clean: false })));
+    if core.reads_sessions() {
+        // It would stay here without what was refused: whoever comes for it reads it anew, and subscribes to all of it.
+        let client = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
+        let session = client.and_then(|client| client.session.as_mut());
+        session
+            .into_iter()
+            .for_each(|session| session.yields_to = Some(Box::new(Heir::Away { is_clean: false })));
+    }
     refused(core, key, Reason::ServerUnavailable);
 }
 

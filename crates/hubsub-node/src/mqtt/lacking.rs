@@ -91,18 +91,13 @@ impl Rim {
     }
 }
 
-/// An absent session subscribes to all that it should, if it lacks something: why it does not get that, as far as that is
-/// known at once.
-pub(super) fn subscribe_again(core: &mut Core, key: ConnKey) -> Option<ErrorCode> {
+/// What an absent session that lacks something is to subscribe to, now; none if it lacks nothing.
+pub(super) fn takes_filters(core: &mut Core, key: ConnKey) -> Option<Vec<Box<str>>> {
     let now_ms = core.rim.now.mono_ms;
-    if !core.rim.sessions.lacking.asks(key, now_ms) {
-        return None;
-    }
-    let absent = core.rim.sessions.get(key);
-    let filters = absent.map(|absent| filters_of(core, absent)).unwrap_or_default();
-    let refused = subscribe(core, key, &filters).refused?;
-    core.rim.lacks(key, refused);
-    Some(refused)
+    core.rim.sessions.lacking.asks(key, now_ms).then(|| {
+        let absent = core.rim.sessions.get(key);
+        absent.map(|absent| filters_of(core, absent)).unwrap_or_default()
+    })
 }
 
 /// Those that are to, do. Once a second.
@@ -110,8 +105,12 @@ pub fn look_who_lacks(core: &mut Core) {
     for key in core.rim.sessions.lacking.due(core.rim.now.mono_ms) {
         // One that is back is closed for it, and one that goes to another node subscribes there. What has ended has nothing
         // to subscribe to, and is forgotten.
-        if core.rim.conns.get(key).is_none() && !durable::parts(&mut core.rim, key) {
-            subscribe_again(core, key);
+        let is_away = core.rim.conns.get(key).is_none() && !durable::parts(&mut core.rim, key);
+        if is_away
+            && let Some(filters) = takes_filters(core, key)
+            && let Some(refused) = subscribe(core, key, &filters).refused
+        {
+            core.rim.lacks(key, refused);
         }
     }
 }

@@ -37,7 +37,7 @@ const ADOPTED_MAX: usize = 256;
 /// Bytes of entries of all of these together: beyond that only the one goes on that has most.
 const ADOPTED_BYTES_MAX: usize = 16 << 20;
 
-/// Until a session is tried again that is damaged, in ms: only its client can mend it, by a clean start.
+/// Until a session is tried again that is damaged, in ms: nothing mends it but its client, which begins anew.
 const DAMAGED_MS: u64 = 3_600_000;
 
 /// Damaged ones that are known to a shard: of more, the one that is due first is tried again.
