@@ -264,8 +264,10 @@ def test_who_is_in_a_room_is_shown_and_who_leaves_it_is_not(
             expect(here.get_by_role("cell")).to_have_text(
                 ["7f3a", json.dumps({"name": EVIL}, separators=(",", ":"))]
             )
-            for name in ("subscribers", "members"):
+            for name in ("subscribers", "members", "by Phoenix"):
                 expect(figure(page, name)).to_have_text("1")
+            for name in ("by MQTT", "publishers"):
+                expect(figure(page, name)).to_have_text("0")
         expect(here.get_by_role("rowheader")).to_have_count(0)
         assert page.locator("main img").count() == 0
         console.check()
