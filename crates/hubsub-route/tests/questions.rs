@@ -4,8 +4,8 @@ mod support;
 
 use hubsub_route::relay::watch::Over;
 use hubsub_route::rooms::HistoryQuery;
-use hubsub_route::{Answer, Ask, AskId, Leader, Namespace, NodeMessage, Now, Outcome};
-use hubsub_types::{ErrorCode, HubId, NodeId, Position, ShardId, Term};
+use hubsub_route::{Answer, Ask, AskId, Leader, Namespace, NodeMessage, Now, Outcome, RowsAsk};
+use hubsub_types::{Class, ErrorCode, HubId, NodeId, Position, ShardId, Term};
 use support::{NOW, Net, remembering, ticket};
 
 const HUB: HubId = HubId(7);
@@ -116,6 +116,34 @@ fn a_question_of_a_room_that_this_node_comes_to_lead_is_answered_here() {
         let world = &net.worlds[0];
         assert!(matches!(world.answers[..], [(_, Answer::Counted(Ok(0)))]), "{:?}", world.answers);
         assert!(world.histories.contains_key(&1));
+    }
+}
+
+#[test]
+fn a_question_for_rows_of_a_hub_that_this_node_comes_to_lead_is_answered_here() {
+    for was_led in [false, true] {
+        let mut net = Net::in_cluster(Class { keeps_latest: true, ..Class::named("$system") }, HUB);
+        if was_led {
+            net.act(0, |b, w| b.node_up(OTHER, 0, 1, NOW, w));
+            net.act(0, |b, w| b.route(HUB, Term(1), Leader::Node(OTHER), NOW, w));
+        }
+        let (broker, world) = (&mut net.brokers[0], &mut net.worlds[0]);
+        let class = broker.rows_class().unwrap();
+        let ask = RowsAsk {
+            ticket: ticket(0, 0, 1),
+            class,
+            hub: 0,
+            filter: b"#"[..].into(),
+            after: None,
+            bytes_max: 1,
+        };
+        assert!(matches!(broker.rows(ask, NOW, world), Outcome::Later));
+        broker.route(HUB, Term(2), Leader::Me, at(1), world);
+        if was_led {
+            hear_over(&mut net, 1);
+        }
+        let answers = &net.worlds[0].answers;
+        assert!(matches!(&answers[..], [(_, Answer::Rows(Ok(page)))] if page.is_last), "{answers:?}");
     }
 }
 

@@ -226,8 +226,11 @@ impl Broker {
         for _ in 0..self.relay().hub(slot).questions.len() {
             let Some(question) = self.relay().take_question(slot) else { return };
             let room: Arc<[u8]> = match &question.what {
+                // Their hub is known, and may be led here by now.
                 Missing::Rows(_) => {
-                    if let Err(question) = self.ask_or_wait(slot, question, sink) {
+                    if !self.rooms.hubs.get(slot).is_relayed {
+                        self.ask_placed(question.what, now, sink);
+                    } else if let Err(question) = self.ask_or_wait(slot, question, sink) {
                         self.answer_unplaced(question.what, Some(ErrorCode::LinkFull), sink);
                     }
                     continue;
