@@ -27,6 +27,10 @@ const LIVE_MAX: usize = 4_096;
 /// Pages that clients of a shard have asked other shards and nodes for, and that have not come.
 const ASKED_MAX: usize = 16;
 
+/// A page that has not come after so many ms counts no more: nobody leads its hub now, say, which is found after seconds.
+/// Others do not wait for that.
+const ASKED_MS: u64 = 50;
+
 /// Something that happened to what a client reads.
 pub enum Event {
     /// A subscription holds, and what its topics kept is due.
@@ -59,8 +63,8 @@ pub struct Pace {
     ms: u64,
     /// Bytes that were read in it.
     bytes: usize,
-    /// Pages that will come from elsewhere.
-    asked: usize,
+    /// Pages that will come from elsewhere, by the numbers of their questions, and when these were asked.
+    asked: VecDeque<(u32, u64)>,
     /// Who goes on in a later one, in order.
     waiting: VecDeque<ConnKey>,
 }
@@ -76,8 +80,16 @@ impl Pace {
     fn has_room(&mut self, now_ms: u64, bytes_max: usize) -> bool {
         if self.ms != now_ms {
             (self.ms, self.bytes) = (now_ms, 0);
+            while self.asked.front().is_some_and(|(_, at_ms)| *at_ms + ASKED_MS <= now_ms) {
+                self.asked.pop_front();
+            }
         }
-        self.bytes < bytes_max && self.asked < ASKED_MAX
+        self.bytes < bytes_max && self.asked.len() < ASKED_MAX
+    }
+
+    /// An answer has come, of a page or of something else.
+    fn came(&mut self, number: u32) {
+        self.asked.retain(|(asked, _)| *asked != number);
     }
 }
 
@@ -127,24 +139,28 @@ pub fn is_over(row: &Record, now_us: u64) -> bool {
 
 /// Acts on what happened in this turn.
 pub fn go_on(core: &mut Core) {
-    if core.rim.rows_pace.ms != core.rim.now.mono_ms {
-        for key in std::mem::take(&mut core.rim.rows_pace.waiting) {
-            if let Some(reads) = reads_of(&mut core.rim, key) {
-                reads.is_paced = false;
-                read_on(core, key);
-            }
-        }
-    }
+    go_on_paced(core);
     while !core.rim.retained.is_empty() {
         for (key, event) in std::mem::take(&mut core.rim.retained) {
             match event {
                 Event::Due(filter) => begin(core, key, filter),
                 Event::Came(number, answer) => {
-                    let is_page = matches!(answer, Answer::Rows(_));
-                    core.rim.rows_pace.asked -= usize::from(is_page);
+                    core.rim.rows_pace.came(number);
                     came(core, key, number, answer);
                 }
             }
+        }
+    }
+}
+
+/// Those that wait go on in order, as far as there is room.
+fn go_on_paced(core: &mut Core) {
+    while core.rim.has_room_for_page()
+        && let Some(key) = core.rim.rows_pace.waiting.pop_front()
+    {
+        if let Some(reads) = reads_of(&mut core.rim, key) {
+            reads.is_paced = false;
+            read_on(core, key);
         }
     }
 }
@@ -218,7 +234,7 @@ pub fn read_on(core: &mut Core, key: ConnKey) {
                 match core.broker.rows(ask, now, &mut core.rim) {
                     Outcome::Now(page) => Outcome::Now(Answer::Rows(page)),
                     Outcome::Later => {
-                        core.rim.rows_pace.asked += 1;
+                        core.rim.rows_pace.asked.push_back((number, now.mono_ms));
                         Outcome::Later
                     }
                 }
@@ -279,8 +295,7 @@ impl Rim {
 
     /// Whether rows may be read for a client in this millisecond; else it is called in a later one.
     fn may_read_rows(&mut self, key: ConnKey) -> bool {
-        let (now_ms, bytes_max) = (self.now.mono_ms, self.limits.retained_page_bytes as usize);
-        if self.rows_pace.has_room(now_ms, bytes_max) {
+        if self.has_room_for_page() {
             return true;
         }
         let Some(reads) = reads_of(self, key) else { return false };
@@ -288,6 +303,10 @@ impl Rim {
             self.rows_pace.waiting.push_back(key);
         }
         false
+    }
+
+    fn has_room_for_page(&mut self) -> bool {
+        self.rows_pace.has_room(self.now.mono_ms, self.limits.retained_page_bytes as usize)
     }
 
     /// Whether a client has taken so much of what it was sent that it may get more of the past.
@@ -361,10 +380,26 @@ mod tests {
         assert!(pace.has_room(1, 10));
         pace.bytes += 10;
         assert!(!pace.has_room(1, 10) && pace.has_room(2, 10));
-        pace.asked = ASKED_MAX;
+        pace.asked.extend((0..ASKED_MAX as u32).map(|number| (number, 2)));
         assert!(!pace.has_room(2, 10) && !pace.has_room(3, 10), "they are of no millisecond yet");
-        pace.asked -= 1;
+        pace.came(ASKED_MAX as u32);
+        assert!(!pace.has_room(3, 10), "it is the answer to another question");
+        pace.came(5);
         assert!(pace.has_room(3, 10));
+    }
+
+    #[test]
+    fn a_page_that_does_not_come_keeps_others_waiting_for_a_moment_only() {
+        let mut pace = Pace::default();
+        let asks = |pace: &mut Pace, at_ms| {
+            pace.asked.extend((0..ASKED_MAX as u32).map(|number| (number + at_ms as u32, at_ms)));
+        };
+        asks(&mut pace, 1);
+        assert!(!pace.has_room(ASKED_MS, 10));
+        assert!(pace.has_room(ASKED_MS + 1, 10));
+        asks(&mut pace, ASKED_MS + 1);
+        pace.came(1);
+        assert!(!pace.has_room(ASKED_MS + 2, 10), "one that comes late makes no room twice");
     }
 
     #[test]
