@@ -182,6 +182,35 @@ def test_an_open_bind_needs_insecure_open(listener: str) -> None:
     assert getattr(config({listener: "0.0.0.0:1", "insecure_open": True}), listener) == "0.0.0.0:1"
 
 
+@pytest.mark.parametrize(
+    ("key", "bad", "good"),
+    [
+        (
+            "hosts",
+            ["hub.example:4000", "https://hub.example", "hub.example.", "[::1]", "hüb.example", "a b", ""],
+            ["hub.example", "HUB", "*"],
+        ),
+        (
+            "ws_origins",
+            ["https://chat.example/", "chat.example", "https://", "https://a b", ""],
+            ["https://chat.example", "http://[::1]:8000", "null", "*"],
+        ),
+    ],
+)
+def test_what_no_browser_says_is_refused_where_it_would_never_match(
+    key: str, bad: list[str], good: list[str]
+) -> None:
+    assert getattr(config({key: good}), key) == tuple(good)
+    for value in bad:
+        assert f"{key}: must be" in problems({key: [value]}), value
+
+
+def test_a_node_is_called_as_its_listeners_are_and_as_it_is_advertised() -> None:
+    listeners = {"http": "n1.example:1", "ws": "n2.example:2", "insecure_open": True}
+    names = config({**listeners, "advertise": "n3.example", "hosts": "n4.example"})
+    assert {f"n{n}.example" for n in range(1, 5)} <= set(names.names)
+
+
 def test_a_history_needs_a_bound_on_memory() -> None:
     assert "needs `messages` or `bytes`" in problems({"class": [{"name": "a", "history": {"age": "7d"}}]})
 

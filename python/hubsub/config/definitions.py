@@ -4,6 +4,7 @@ From these rows come the defaults, the environment names, the flags of `hubsub s
 docs/reference/config.md.
 """
 
+import re
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 
@@ -102,6 +103,22 @@ def _parse_topics(raw: object) -> tuple[str, ...]:
     return topics
 
 
+def _parse_origins(raw: object) -> tuple[str, ...]:
+    origins = parse_words(raw)
+    for origin in origins:
+        if re.fullmatch(r"\*|null|[A-Za-z][A-Za-z0-9+.-]*://[^\s/?#@]+", origin) is None:
+            raise Bad("must be as browsers say origins", "SCHEME://HOST[:PORT] without a path, or *")
+    return origins
+
+
+def _parse_hosts(raw: object) -> tuple[str, ...]:
+    hosts = parse_words(raw)
+    for host in hosts:
+        if re.fullmatch(r"[^\s:/?#@\[\]]*[^\s:/?#@\[\].]", host) is None or not host.isascii():
+            raise Bad("must be names as browsers say them", "such as hub.example, without a port; or *")
+    return hosts
+
+
 def _parse_coordinator(raw: object) -> str:
     if isinstance(raw, str):
         scheme, is_url, _ = raw.partition("://")
@@ -168,7 +185,7 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         "ws_origins",
-        WORDS,
+        Kind("list of origins", _parse_origins, WORDS.show),
         (),
         "Origins of pages that may open WebSockets, such as `https://chat.example`; `*` is any. Who says none, or "
         "the address that it connects to, is no page of another's, and may.",
@@ -176,11 +193,11 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         "hosts",
-        WORDS,
+        Kind("list of names", _parse_hosts, WORDS.show),
         (),
-        "Names by which clients call `http` and `ws`, such as `hub.example`, beside addresses, `advertise`, the "
-        "machine's name and names that nobody can register; `*` is any. Who calls the node by another one, and says "
-        "no origin, may be a page whose name was turned to it.",
+        "Names by which clients call `http` and `ws`, such as `hub.example`, beside addresses, `advertise`, names that "
+        "these listeners have, the machine's and those that nobody can register; `*` is any. Who calls the node by "
+        "another one, and says no origin, may be a page whose name was turned to it.",
         "NAME,…",
     ),
     Key("http", address(3220), "127.0.0.1:3220", "Listener for the REST API and metrics.", "ADDR"),

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from hubsub.config.kinds import Secret
+from hubsub.config.kinds import Secret, split_address
 from hubsub.config.limits import LIMITS
 from hubsub.errors import without_secrets
 
@@ -102,8 +102,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names by which clients call the node: those of `hosts`, `advertise` and the machine's."""
-        return (*self.hosts, *((self.advertise,) if self.advertise else ()), socket.gethostname())
+        """Names by which clients call the node: those of `hosts`, `advertise`, of its listeners and the machine's."""
+        listeners = (split_address(address)[0] for address in (self.http, self.ws) if address)
+        advertised = (self.advertise,) if self.advertise else ()
+        return (*self.hosts, *advertised, *listeners, socket.gethostname())
 
     @property
     def is_clustered(self) -> bool:
