@@ -152,3 +152,21 @@ def test_a_class_that_is_given_records_while_the_cluster_runs_tells_of_who_is_th
         assert said == "applied: told, on 3 of 3 nodes\n"
         told(follower, expected(room, redis=2))
         until(lambda: occupancy(cluster, "b", room) == expected(room, redis=2))
+
+
+def test_what_is_told_last_is_true_when_the_oldest_node_comes_back(
+    needs: Callable[..., None], tmp_path: Path
+) -> None:
+    needs("hubsub-core")
+    with Cluster(tmp_path, classes=[TOLD, *CLASSES]) as cluster, ExitStack() as stack:
+        cluster.settled()
+        room = room_recorded_by(cluster, "b")
+        follower = stack.enter_context(cluster.connect("b"))
+        follower.ask("SUBSCRIBE", f"$stats/room/{room}/occupancy")
+        for name in "ac":
+            stack.enter_context(cluster.connect(name)).ask("SUBSCRIBE", room)
+        told(follower, expected(room, redis=2))
+        os.kill(cluster.nodes["a"].pid, signal.SIGSTOP)
+        told(follower, expected(room, redis=1))
+        os.kill(cluster.nodes["a"].pid, signal.SIGCONT)
+        told(follower, expected(room, redis=2))

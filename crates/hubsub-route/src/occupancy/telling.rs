@@ -2,7 +2,8 @@
 //! always, and by one node. Each node knows the parts of all, so another one goes on where that one dies.
 //!
 //! Events in as calls, actions out; it knows no other node and no clock. Who tells is decided elsewhere, the same on all
-//! nodes; who begins to tells what changed shortly before again, as nobody knows whether that was told.
+//! nodes; who begins to tells what changed shortly before again, as nobody knows whether that was told. An older one that
+//! was taken for gone and is back does not know what was told meanwhile, so who told goes on beside it for a while.
 
 use super::Counts;
 use ahash::RandomState;
@@ -18,6 +19,9 @@ const AGAIN_MS: u64 = 1_000;
 
 /// What changed within so long may not have been told by a node that is gone, in ms: longer than a failover takes.
 const RECENT_MS: u64 = 60_000;
+
+/// Who has told in the place of another goes on for so long when that is back, in ms: its part comes back only then.
+const BESIDE_MS: u64 = 10_000;
 
 /// What is to be done.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,6 +39,10 @@ pub struct Telling {
     /// Rooms in which nobody was at this time, in ms, while another node told.
     empty: VecDeque<(u64, Arc<[u8]>)>,
     tells: bool,
+    /// Whether it began to as another one was gone.
+    has_followed: bool,
+    /// Until when it tells beside one that is back, in ms.
+    beside_ms: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -61,7 +69,8 @@ impl Room {
 
 impl Default for Telling {
     fn default() -> Telling {
-        Telling { rooms: HashMap::default(), empty: VecDeque::new(), tells: true }
+        let (rooms, empty) = (HashMap::default(), VecDeque::new());
+        Telling { rooms, empty, tells: true, has_followed: false, beside_ms: None }
     }
 }
 
@@ -96,9 +105,15 @@ impl Telling {
 
     /// Whether this node tells from now on.
     pub fn lead(&mut self, tells: bool, now_ms: u64, actions: &mut Vec<Action>) {
+        if !tells && self.tells && self.has_followed {
+            self.beside_ms.get_or_insert(now_ms + BESIDE_MS);
+            return;
+        }
+        self.beside_ms = None;
         if std::mem::replace(&mut self.tells, tells) || !tells {
             return;
         }
+        self.has_followed = true;
         for room in self.rooms.values_mut() {
             if room.changed_ms + RECENT_MS > now_ms {
                 room.is_owed = true;
@@ -125,8 +140,18 @@ impl Telling {
         self.go_on(room, now_ms, actions);
     }
 
-    /// Forgets rooms in which nobody has been for a while; to be called now and then.
+    /// Forgets rooms in which nobody has been for a while, and ends telling beside another node; to be called now and then.
     pub fn sweep(&mut self, now_ms: u64) {
+        if self.beside_ms.is_some_and(|until_ms| until_ms <= now_ms) {
+            (self.tells, self.has_followed, self.beside_ms) = (false, false, None);
+            let is_over = |room: &Room| room.parts.is_empty();
+            self.empty.extend(
+                self.rooms
+                    .iter()
+                    .filter(|(_, room)| is_over(room))
+                    .map(|(name, _)| (now_ms, Arc::clone(name))),
+            );
+        }
         while self.empty.front().is_some_and(|(since_ms, _)| since_ms + RECENT_MS <= now_ms)
             && let Some((_, name)) = self.empty.pop_front()
         {

@@ -260,6 +260,32 @@ impl World {
     }
 }
 
+#[test]
+fn who_told_for_another_tells_beside_it_when_that_is_back_until_all_know_its_part() {
+    let (mut node, mut actions) = (Telling::default(), Vec::new());
+    let members = |members| Counts { members, ..Counts::default() };
+    let of = |members| Action::Tell(name(0).into(), Counts { members, ..Counts::default() });
+    node.lead(false, 0, &mut actions);
+    node.part(1, &name(0), (1, members(1)), 0, &mut actions);
+    node.part(2, &name(0), (1, members(1)), 0, &mut actions);
+    assert_eq!(actions, [], "another one tells");
+    // That one is taken for gone.
+    node.drop_part(1, &name(0), 1, 100_000, &mut actions);
+    node.lead(true, 100_000, &mut actions);
+    assert_eq!(actions, [of(1)]);
+    node.told(&name(0), true, 100_001, &mut actions);
+    // It is back, with its part behind it.
+    actions.clear();
+    node.lead(false, 101_000, &mut actions);
+    node.part(1, &name(0), (1, members(1)), 101_500, &mut actions);
+    assert_eq!(actions, [of(2)]);
+    node.told(&name(0), true, 101_501, &mut actions);
+    node.sweep(111_000);
+    actions.clear();
+    node.part(1, &name(0), (2, members(3)), 112_000, &mut actions);
+    assert_eq!(actions, [], "now it tells alone");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
