@@ -160,7 +160,7 @@ def test_a_held_batch_is_given_up_from_the_command_line_and_its_query_goes_on(
         assert api.commit(7, "a")[1]["code"] == "too_many_rooms"
         assert api.ask("DELETE", "/v1/queries/q/batches/6")[1]["code"] == "batch_not_held"
         listed = hubsub(api, "query", "ls")
-        assert listed.stdout.splitlines()[1].split() == ["q", *"-" * 4, "7", "20", "too_many_rooms"]
+        assert listed.stdout.splitlines()[1].split() == ["q", *"-" * 5, "7", "20", "too_many_rooms"]
         assert "batch 7 of q is held for" in listed.stderr and "tried again in" in listed.stderr
         as_json = json.loads(hubsub(api, "query", "ls", "--json").stdout)
         assert (as_json["query"], as_json["lag"], as_json["held"]["batch"]) == ("q", None, 7)

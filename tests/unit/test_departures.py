@@ -154,3 +154,10 @@ async def test_whoever_dies_and_whatever_fails_each_that_came_has_left_and_nobod
     went = {row["ref"] for row in records if row["kind"] == "leave"}
     open_refs = {row["ref"] for row in records if row["kind"] == "join"} - went
     assert open_refs == {ref for ref, run in there.items() if run in alive}
+
+
+async def test_a_damaged_record_is_passed_over() -> None:
+    log = Log([record("join", 1), record("join", 2), record("leave", 1)])
+    for row in (b"{", b"[1]", b'{"kind":"join"}', b"\xff"):
+        log.rows.append(HistoryRow(3, len(log.rows) + 1, 1_000, ROOM, "", row, {}))
+    assert await left(log) == ["user 2"]

@@ -25,6 +25,9 @@ NOBODYS: Final = (".localhost", ".local", ".internal")
 LOG_S: Final = 1.0
 """Between two log lines of refusals."""
 
+SHOWN: Final = 200
+"""Characters of what was said that are shown."""
+
 
 class Strangers:
     """Says who is one."""
@@ -36,11 +39,11 @@ class Strangers:
         """Why a request is not served, if it is not."""
         host, origin = headers.get("host"), headers.get("origin")
         if origin is not None and not _is_own(origin, host, config.hosts):
-            self._note(origin=origin)
-            return NotAllowedError("pages of this origin are not welcome", origin[:200], "hosts")
+            self._note(origin=origin[:SHOWN])
+            return NotAllowedError("pages of this origin are not welcome", origin[:SHOWN], "hosts")
         if host is not None and not is_called(host, config.names):
-            self._note(host=host)
-            return NotAllowedError("this is no name of the node", host[:200], "hosts")
+            self._note(host=host[:SHOWN])
+            return NotAllowedError("this is no name of the node", host[:SHOWN], "hosts")
         return None
 
     def _note(self, **who: str) -> None:

@@ -19,6 +19,7 @@ import structlog
 
 from hubsub.control.load import ROOM as LOAD_ROOM
 from hubsub.errors import HubSubError, refusal
+from hubsub.names import text_of
 from hubsub.node import Failed, HistoryRow, Item, Node
 
 ROOMS = b"$stats/presence/"
@@ -82,10 +83,10 @@ async def _tried(node: Node, room: bytes, there: Callable[[], frozenset[str]], l
         said = await say_leaves(node, room, there, last_us or time.time_ns() // 1_000)
     except HubSubError as error:
         if not error.retryable:
-            log.warning("it is not recorded who left", room=room.decode(), code=error.code, reason=str(error))
+            log.warning("it is not recorded who left", room=text_of(room), code=error.code, reason=str(error))
         return not error.retryable
     if said:
-        log.info("members of nodes that are gone have left", room=room.decode(), members=said)
+        log.info("members of nodes that are gone have left", room=text_of(room), members=said)
     return True
 
 
@@ -105,12 +106,15 @@ async def say_leaves(node: Node, room: bytes, there: Callable[[], frozenset[str]
     came: list[dict[str, object]] = []
     async for row in _newest_first(node, room):
         at_us = max(at_us, row.timestamp_us)
-        record = json.loads(row.payload)
-        if record["kind"] == "leave":
-            left.add(record["ref"])
-        elif record["ref"] not in left:
-            left.add(record["ref"])
+        try:
+            record = json.loads(row.payload)
+            kind, ref = record["kind"], str(record["ref"])
+        except (ValueError, KeyError, TypeError):
+            log.warning("no record of a member", room=text_of(room), epoch=row.epoch, seq=row.seq)
+            continue
+        if kind == "join" and ref not in left:
             came.append(record)
+        left.add(ref)
     runs = there()
     gone = [record for record in reversed(came) if str(record["ref"]).partition(".")[0] not in runs]
     leaves = [record | {"kind": "leave", "ts": at_us // 1_000, "why": "node_gone"} for record in gone]

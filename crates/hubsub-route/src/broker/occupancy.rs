@@ -24,13 +24,10 @@ impl Broker {
         if tells(&self.classes, room) {
             return counts;
         }
-        let of = |namespace| self.topics.find(namespace, room).map(|id| self.topics.get(id));
-        for topic in [Namespace::Global, Namespace::Shard].into_iter().filter_map(of).filter(|t| t.is_room())
-        {
-            for &conn in topic.subs.as_slice() {
-                if let Some(protocol) = self.clients[conn as usize].protocol {
-                    counts.subscribers[protocol as usize] += 1;
-                }
+        let topic = self.topics.find(Namespace::Global, room).map(|id| self.topics.get(id));
+        for &conn in topic.filter(|topic| topic.is_room()).map_or(&[][..], |topic| topic.subs.as_slice()) {
+            if let Some(protocol) = self.clients[conn as usize].protocol {
+                counts.subscribers[protocol as usize] += 1;
             }
         }
         counts

@@ -21,8 +21,11 @@ export class Repeat {
   async again() {
     clearTimeout(this.timer);
     const turn = (this.turn = {});
-    await this.work();
-    if (this.turn === turn && !this.isStopped) this.timer = setTimeout(() => this.again(), this.pauseMs);
+    try {
+      await this.work();
+    } finally {
+      if (this.turn === turn && !this.isStopped) this.timer = setTimeout(() => this.again(), this.pauseMs);
+    }
   }
 
   stop() {

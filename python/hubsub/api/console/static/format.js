@@ -88,5 +88,5 @@ export function roomPath(name) {
 
 /** The page of a room. */
 export function roomHref(name) {
-  return `#/room/${encodeURIComponent(name)}`;
+  return `#/room/${encodeURIComponent(name.toWellFormed())}`;
 }
